@@ -1,0 +1,56 @@
+// Every GPUBuffer of a device is made here, and counted: storage, uniforms, staging. The count is the
+// truth that budgets and predictions are held against. No pooling and no placement: those lie above.
+
+import { assert, HoldfastError } from '../util/errors.ts';
+
+export class Allocator {
+  readonly #device: GPUDevice;
+  readonly #limit: number;
+  readonly #live = new Map<GPUBuffer, number>();
+  #bytes = 0;
+  #peak = 0;
+  #created = 0;
+
+  constructor(device: GPUDevice) {
+    this.#device = device;
+    this.#limit = device.limits.maxBufferSize;
+  }
+
+  /** Bytes in live buffers. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+  /** The most that `bytes` has been. */
+  get peak(): number {
+    return this.#peak;
+  }
+  /** Buffers made since the device was opened. */
+  get created(): number {
+    return this.#created;
+  }
+
+  /** A buffer of at least `size` bytes (rounded up to 4). Errors: HoldfastError past the adapter's limit. */
+  create(label: string, size: number, usage: GPUBufferUsageFlags): GPUBuffer {
+    const bytes = Math.max(4, Math.ceil(size / 4) * 4);
+    if (bytes > this.#limit) {
+      throw new HoldfastError(
+        `buffer ${label} needs ${bytes} bytes, this adapter allows ${this.#limit} a buffer; use a smaller batch, context or model`,
+      );
+    }
+    const buffer = this.#device.createBuffer({ label, size: bytes, usage });
+    this.#live.set(buffer, bytes);
+    this.#bytes += bytes;
+    this.#created++;
+    this.#peak = Math.max(this.#peak, this.#bytes);
+    return buffer;
+  }
+
+  /** Frees a buffer. WebGPU keeps the memory until the work submitted before this call is done. */
+  destroy(buffer: GPUBuffer): void {
+    const bytes = this.#live.get(buffer);
+    assert(bytes !== undefined, `buffer ${buffer.label} is not live`);
+    this.#live.delete(buffer);
+    this.#bytes -= bytes;
+    buffer.destroy();
+  }
+}

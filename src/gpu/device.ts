@@ -1,0 +1,189 @@
+// The device: adapter choice, limits, features, loss and errors in one place. Everything above asks this
+// class for buffers, pipelines and reads, and hears of a lost device or a validation error only from it.
+
+import type { Traits } from '../kernels/kernel.ts';
+import type { GPUSource, Host } from '../runtime/host.ts';
+import { HoldfastError, messageOf } from '../util/errors.ts';
+import { Allocator } from './allocator.ts';
+import { Pipelines } from './pipelines.ts';
+
+const WANTED_FEATURES = ['timestamp-query', 'subgroups', 'shader-f16'] as const satisfies GPUFeatureName[];
+
+/** Limits that kernels and buffers use; the adapter's own are asked for, the defaults are enough. */
+const WANTED_LIMITS = [
+  'maxBufferSize',
+  'maxStorageBufferBindingSize',
+  'maxStorageBuffersPerShaderStage',
+  'maxComputeInvocationsPerWorkgroup',
+  'maxComputeWorkgroupSizeX',
+  'maxComputeWorkgroupStorageSize',
+] as const;
+
+export interface AdapterSummary {
+  /** The source's name, then what the adapter calls itself. */
+  readonly source: string;
+  readonly name: string;
+  readonly vendor: string;
+  readonly architecture: string;
+  readonly software: boolean;
+  readonly embedded: boolean;
+  readonly features: readonly string[];
+  readonly limits: Readonly<Record<(typeof WANTED_LIMITS)[number], number>>;
+  readonly subgroups: readonly [number, number];
+}
+
+export interface DeviceOptions {
+  /**
+   * `auto`: the first adapter found, GPUs before software; `software`: the embedded one; else a part of an
+   * adapter's name, in any case.
+   * @default 'auto'
+   */
+  adapter?: string;
+}
+
+/** Opens the adapter that the options choose. Errors: HoldfastError listing what there is. */
+export async function openDevice(host: Host, options: DeviceOptions = {}): Promise<Device> {
+  const wanted = options.adapter ?? 'auto';
+  const tried: string[] = [];
+  for (const source of await host.gpuSources()) {
+    if (wanted === 'software' && !source.embedded) continue;
+    try {
+      const found = await requestAdapter(source);
+      if (!found) {
+        tried.push(`${source.name} (no adapter)`);
+        continue;
+      }
+      const matches = `${found.summary.name} ${source.name}`.toLowerCase().includes(wanted.toLowerCase());
+      if (wanted === 'auto' || wanted === 'software' || matches) return await Device.open(found.adapter, found.summary);
+      tried.push(found.summary.name);
+    } catch (error) {
+      tried.push(`${source.name} (${messageOf(error)})`);
+    }
+  }
+  const what = wanted === 'auto' ? 'no WebGPU adapter works here' : `no adapter matches "${wanted}"`;
+  const list = tried.length > 0 ? `; tried: ${tried.join(', ')}` : '';
+  throw new HoldfastError(`${what}${list}; see holdfast devices`);
+}
+
+/** Every adapter that the host can reach, in the order of preference. */
+export async function listAdapters(host: Host): Promise<(AdapterSummary | { source: string; error: string })[]> {
+  const found = [];
+  for (const source of await host.gpuSources()) {
+    try {
+      const adapter = await requestAdapter(source);
+      found.push(adapter ? adapter.summary : { source: source.name, error: 'no adapter' });
+    } catch (error) {
+      found.push({ source: source.name, error: messageOf(error) });
+    }
+  }
+  return found;
+}
+
+async function requestAdapter(source: GPUSource) {
+  const gpu = await source.open();
+  const adapter = await gpu.requestAdapter({ powerPreference: 'high-performance' });
+  if (!adapter) return undefined;
+  const { info } = adapter;
+  const name = info.description || info.device || info.architecture || info.vendor || 'unnamed adapter';
+  const limits = {} as Record<(typeof WANTED_LIMITS)[number], number>;
+  for (const limit of WANTED_LIMITS) limits[limit] = adapter.limits[limit];
+  const summary: AdapterSummary = {
+    source: source.name,
+    name,
+    vendor: info.vendor,
+    architecture: info.architecture,
+    software: info.isFallbackAdapter === true || /llvmpipe|swiftshader/i.test(`${name} ${info.architecture}`),
+    embedded: source.embedded,
+    features: [...adapter.features].sort(),
+    limits,
+    subgroups: [info.subgroupMinSize ?? 0, info.subgroupMaxSize ?? 0],
+  };
+  return { adapter, summary };
+}
+
+export class Device {
+  readonly gpu: GPUDevice;
+  readonly adapter: AdapterSummary;
+  readonly allocator: Allocator;
+  readonly pipelines: Pipelines;
+  readonly traits: Traits;
+  readonly hasTimestamps: boolean;
+  #failure: HoldfastError | undefined;
+  #closed = false;
+
+  static async open(adapter: GPUAdapter, summary: AdapterSummary): Promise<Device> {
+    const requiredLimits: Record<string, number> = { ...summary.limits };
+    const requiredFeatures = WANTED_FEATURES.filter((feature) => adapter.features.has(feature));
+    return new Device(await adapter.requestDevice({ requiredFeatures, requiredLimits }), summary);
+  }
+
+  private constructor(gpu: GPUDevice, adapter: AdapterSummary) {
+    this.gpu = gpu;
+    this.adapter = adapter;
+    this.allocator = new Allocator(gpu);
+    this.pipelines = new Pipelines(gpu);
+    this.hasTimestamps = gpu.features.has('timestamp-query');
+    const [least, most] = adapter.subgroups;
+    this.traits = {
+      maxInvocations: gpu.limits.maxComputeInvocationsPerWorkgroup,
+      maxWorkgroupBytes: gpu.limits.maxComputeWorkgroupStorageSize,
+      subgroupSize: gpu.features.has('subgroups') && least === most ? least : 0,
+    };
+    gpu.addEventListener('uncapturederror', (event) => this.#fail(`the GPU reported: ${event.error.message}`));
+    gpu.lost.then((info) => {
+      if (!this.#closed) this.#fail(`the GPU device was lost (${info.reason}): ${info.message}`);
+    });
+  }
+
+  #fail(message: string): void {
+    this.#failure ??= new HoldfastError(message);
+  }
+
+  /** Throws what went wrong on the device since it was opened: called wherever the engine waits. */
+  check(): void {
+    if (this.#failure) throw this.#failure;
+  }
+
+  submit(encoder: GPUCommandEncoder): void {
+    this.gpu.queue.submit([encoder.finish()]);
+  }
+
+  /** Resolves when all submitted work is done. Errors: a lost device or an uncaptured error. */
+  async idle(): Promise<void> {
+    await this.gpu.queue.onSubmittedWorkDone();
+    this.check();
+  }
+
+  /** Runs `make` and throws the out-of-memory or validation error that it caused, naming `what`. */
+  async guarded<T>(what: string, make: () => T): Promise<T> {
+    this.gpu.pushErrorScope('out-of-memory');
+    this.gpu.pushErrorScope('validation');
+    const result = make();
+    const invalid = await this.gpu.popErrorScope();
+    const exhausted = await this.gpu.popErrorScope();
+    if (exhausted) throw new HoldfastError(`${what} does not fit into the GPU's memory; use a smaller batch, context or model`);
+    if (invalid) throw new Error(`internal: ${what}: ${invalid.message}`);
+    this.check();
+    return result;
+  }
+
+  /** One read of a whole buffer range, for checkpoints and tests: waits for the queue. */
+  async read(source: GPUBuffer, offset: number, bytes: number): Promise<ArrayBuffer> {
+    const staging = this.allocator.create('read', bytes, GPUBufferUsage.COPY_DST | GPUBufferUsage.MAP_READ);
+    try {
+      const encoder = this.gpu.createCommandEncoder();
+      encoder.copyBufferToBuffer(source, offset, staging, 0, bytes);
+      this.submit(encoder);
+      await staging.mapAsync(GPUMapMode.READ, 0, bytes);
+      this.check();
+      return staging.getMappedRange(0, bytes).slice(0);
+    } finally {
+      this.allocator.destroy(staging);
+    }
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.gpu.destroy();
+  }
+}

@@ -1,0 +1,90 @@
+// What a kernel is: a problem (plain dimensions) in, one dispatch (plain data) out.
+//
+// A kernel knows its operands, its WGSL variants, its cost and its CPU reference. It knows no device,
+// no buffer and no tensor: the graph binds tensors to operand names, the engine turns dispatches into
+// pipelines. Invariant: every variant and the reference compute the same function of the same operands.
+
+export type ElementType = 'f32' | 'i32' | 'u32';
+
+/** `write` replaces every element (the old value is dead), `update` reads it first. */
+export type Access = 'read' | 'write' | 'update';
+
+export interface Operand {
+  readonly access: Access;
+  /** Elements that the kernel may touch, from the operand's first. */
+  readonly size: number;
+  readonly type: ElementType;
+}
+
+export type Operands = Readonly<Record<string, Operand>>;
+
+export const read = (size: number, type: ElementType = 'f32'): Operand => ({ access: 'read', size, type });
+export const write = (size: number, type: ElementType = 'f32'): Operand => ({ access: 'write', size, type });
+export const update = (size: number, type: ElementType = 'f32'): Operand => ({ access: 'update', size, type });
+
+/** One dispatch as data. `constants` become the WGSL prelude, `params` the uniform block `p`. */
+export interface Dispatch {
+  readonly shader: string;
+  readonly constants: Readonly<Record<string, number>>;
+  readonly params: Readonly<Record<string, number>>;
+  readonly workgroups: readonly [number, number, number];
+}
+
+/** The facts of an adapter that a variant may depend on. */
+export interface Traits {
+  readonly maxInvocations: number;
+  readonly maxWorkgroupBytes: number;
+  /** The subgroup size where it is one fixed number and the feature is on; else 0. */
+  readonly subgroupSize: number;
+}
+
+export interface Variant<P> {
+  readonly name: string;
+  /** Absent: supports every problem on every adapter. */
+  supports?(problem: P, traits: Traits): boolean;
+  dispatch(problem: P, traits: Traits): Dispatch;
+}
+
+/** What the reference computes on; integers are exact in float64. */
+export type Arrays = Record<string, Float64Array>;
+
+export interface Kernel<P> {
+  readonly name: string;
+  operands(problem: P): Operands;
+  /** The first supported one is the default; more than one means that the choice is measured. */
+  readonly variants: readonly Variant<P>[];
+  /** Floating-point operations of one dispatch. */
+  flops(problem: P): number;
+  /** The oracle, in float64: updates the written operands in place. */
+  reference(problem: P, data: Arrays): void;
+}
+
+/** Bytes that one dispatch must move at least: every operand once, updated ones twice. */
+export function bytesMoved<P>(kernel: Kernel<P>, problem: P): number {
+  let bytes = 0;
+  for (const operand of Object.values(kernel.operands(problem))) {
+    bytes += operand.size * 4 * (operand.access === 'update' ? 2 : 1);
+  }
+  return bytes;
+}
+
+/** The limit that WebGPU guarantees on every adapter for one dimension of a dispatch. */
+const MAX_WORKGROUPS = 65535;
+
+/** A grid of `count` workgroups, folded into y past the limit of x; shaders skip the surplus by index. */
+export function linearGrid(count: number): [number, number, number] {
+  const x = Math.min(count, MAX_WORKGROUPS);
+  return [Math.max(1, x), Math.max(1, Math.ceil(count / MAX_WORKGROUPS)), 1];
+}
+
+/** Workgroups of `WORKGROUP` invocations (64 everywhere: fits each adapter, a multiple of every subgroup). */
+export const WORKGROUP = 64;
+
+/** The grid for one invocation per item. */
+export function perInvocation(items: number): [number, number, number] {
+  return linearGrid(Math.ceil(items / WORKGROUP));
+}
+
+export function ceilDiv(a: number, b: number): number {
+  return Math.ceil(a / b);
+}

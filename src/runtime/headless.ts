@@ -1,0 +1,281 @@
+// The headless host: the one file that names Node and Deno. Both read files and the terminal through the
+// node: modules; they differ in where WebGPU comes from (npm `webgpu`, or the runtime's own).
+//
+// Without a GPU the embedded software adapter is used: SwiftShader and a Vulkan loader, out of the npm
+// package @sparticuz/chromium, unpacked once into the cache folder. The Vulkan loader reads its manifest
+// from the environment when an adapter is requested, so a source sets the environment as it opens.
+
+import { createReadStream } from 'node:fs';
+import * as fs from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import os from 'node:os';
+import path from 'node:path';
+import process from 'node:process';
+import { fileURLToPath } from 'node:url';
+import { createBrotliDecompress } from 'node:zlib';
+import { HoldfastError, messageOf } from '../util/errors.ts';
+import type { Files, GPUSource, Host, Terminal } from './host.ts';
+
+const isDeno = 'Deno' in globalThis;
+const require = createRequire(import.meta.url);
+
+/** The host for Node and Deno. */
+export function headlessHost(): Host {
+  return {
+    name: isDeno ? `Deno ${process.versions['deno']}` : `Node ${process.versions.node}`,
+    args: process.argv.slice(2),
+    files,
+    terminal,
+    gpuSources: isDeno ? denoSources : nodeSources,
+    packageFolder: packageFolder(),
+    cacheFolder: path.join(process.env['XDG_CACHE_HOME'] || path.join(os.homedir(), '.cache'), 'holdfast'),
+    readStandardInput,
+    onInterrupt,
+    exit: (status) => process.exit(status),
+  };
+}
+
+/** The nearest folder above this file with a package.json: the same from src/runtime and from dist. */
+function packageFolder(): string {
+  let folder = path.dirname(fileURLToPath(import.meta.url));
+  const isRoot = (f: string) => path.dirname(f) === f;
+  while (!isRoot(folder) && path.basename(folder) !== 'dist' && path.basename(folder) !== 'src') {
+    folder = path.dirname(folder);
+  }
+  return path.dirname(folder);
+}
+
+// ---- GPUs ----------------------------------------------------------------------------------------------
+
+/** `vulkan_enable_f16_on_nvidia`: Dawn hides shader-f16 there by default. */
+const DAWN_OPTIONS = ['enable-dawn-features=vulkan_enable_f16_on_nvidia'];
+
+/** Dawn instances live as long as the process: an adapter outlives the call that opened its instance. */
+const instances: GPU[] = [];
+
+async function nodeSources(): Promise<GPUSource[]> {
+  const dawn = await import('webgpu').catch((error) => {
+    throw new HoldfastError(`npm package "webgpu" cannot be loaded (${messageOf(error)}); run npm install`);
+  });
+  Object.assign(globalThis, dawn.globals);
+  const create = (options: string[]) => {
+    const gpu = dawn.create([...DAWN_OPTIONS, ...options]) as unknown as GPU;
+    instances.push(gpu);
+    return gpu;
+  };
+  const names = await dawnAdapterNames(create);
+  const system = names.map((name) => ({
+    name,
+    embedded: false,
+    open: async () => create([`adapter=${name}`]),
+  }));
+  const embedded: GPUSource = {
+    name: 'embedded SwiftShader',
+    embedded: true,
+    open: async () => {
+      await useEmbeddedDriver();
+      return create(['adapter=SwiftShader']);
+    },
+  };
+  // Dawn's own order within a backend prefers discrete GPUs; software adapters go last.
+  const isSoftware = (source: GPUSource) => /llvmpipe|swiftshader|software|basic render/i.test(source.name);
+  return [...system.filter((s) => !isSoftware(s)), ...system.filter(isSoftware), embedded];
+}
+
+/** Dawn names every adapter only in the error for one that is not there. */
+async function dawnAdapterNames(create: (options: string[]) => GPU): Promise<string[]> {
+  try {
+    await create(['adapter=(none has this name)']).requestAdapter();
+    return [];
+  } catch (error) {
+    const names = [...messageOf(error).matchAll(/name: '(.*)'/g)].map((match) => match[1] as string);
+    return [...new Set(names)];
+  }
+}
+
+/** Deno makes one WebGPU instance a process, at the first request: what is wanted is set before. */
+async function denoSources(): Promise<GPUSource[]> {
+  const open = async () => {
+    if (!navigator.gpu) throw new HoldfastError('Deno shows no navigator.gpu; run it with --unstable-webgpu');
+    return navigator.gpu;
+  };
+  const system: GPUSource = { name: 'system', embedded: false, open };
+  const embedded: GPUSource = {
+    name: 'embedded SwiftShader',
+    embedded: true,
+    open: async () => {
+      await useEmbeddedDriver();
+      return open();
+    },
+  };
+  return (await systemHasDriver()) ? [system, embedded] : [embedded];
+}
+
+/** On Linux: a render device, or a software driver's manifest. Elsewhere the system always has WebGPU. */
+async function systemHasDriver(): Promise<boolean> {
+  if (process.platform !== 'linux' || process.env['VK_DRIVER_FILES']) return true;
+  if ((await files.stat('/dev/dri')) || (await files.stat('/dev/nvidia0'))) return true;
+  const folder = '/usr/share/vulkan/icd.d';
+  const manifests = (await files.stat(folder)) ? await files.list(folder) : [];
+  return manifests.some((name) => name.startsWith('lvp_icd'));
+}
+
+/** Unpacks SwiftShader on first use, makes sure that a Vulkan loader is there, and points it to the driver. */
+async function useEmbeddedDriver(): Promise<void> {
+  const folder = await unpackSwiftShader();
+  const koffi = (await import('koffi')).default;
+  try {
+    koffi.load('libvulkan.so.1');
+  } catch {
+    koffi.load(path.join(folder, 'libvulkan.so.1'));
+  }
+  const manifest = path.join(folder, 'vk_swiftshader_icd.json');
+  process.env['VK_DRIVER_FILES'] = manifest;
+  process.env['VK_ICD_FILENAMES'] = manifest; // loaders before 1.3.207 know only this name
+}
+
+async function unpackSwiftShader(): Promise<string> {
+  if (process.platform !== 'linux' || process.arch !== 'x64') {
+    throw new HoldfastError(
+      `no embedded software adapter for ${process.platform}-${process.arch} (only linux-x64); use the system's GPU`,
+    );
+  }
+  let archive: string;
+  let version: string;
+  try {
+    const entry = require.resolve('@sparticuz/chromium');
+    const root = entry.slice(0, entry.lastIndexOf('chromium') + 'chromium'.length);
+    archive = path.join(root, 'bin', 'swiftshader.tar.br');
+    version = JSON.parse(await fs.readFile(path.join(root, 'package.json'), 'utf8')).version;
+  } catch {
+    throw new HoldfastError('the embedded software adapter is not installed; run npm install @sparticuz/chromium');
+  }
+  const target = path.join(headlessHost().cacheFolder, `swiftshader-${version}`);
+  if (await files.stat(target)) return target;
+  const partial = `${target}.${process.pid}`;
+  await fs.mkdir(partial, { recursive: true });
+  const tar = await import('tar-fs');
+  await new Promise<void>((resolve, reject) => {
+    createReadStream(archive)
+      .on('error', reject)
+      .pipe(createBrotliDecompress())
+      .on('error', reject)
+      .pipe(tar.extract(partial))
+      .on('error', reject)
+      .on('finish', resolve);
+  });
+  // Another process may have been first: its copy is as good.
+  await fs.rename(partial, target).catch(() => fs.rm(partial, { recursive: true, force: true }));
+  return target;
+}
+
+// ---- Files ---------------------------------------------------------------------------------------------
+
+const files: Files = {
+  async read(file) {
+    try {
+      return new Uint8Array(await fs.readFile(file));
+    } catch (error) {
+      throw fileError(`cannot read ${file}`, error);
+    }
+  },
+  async writeAtomic(file, bytes) {
+    const partial = `${file}.partial-${process.pid}`;
+    try {
+      const handle = await fs.open(partial, 'w');
+      try {
+        await handle.writeFile(bytes);
+        await handle.sync();
+      } finally {
+        await handle.close();
+      }
+      await fs.rename(partial, file);
+    } catch (error) {
+      await fs.rm(partial, { force: true });
+      throw fileError(`cannot write ${file}`, error);
+    }
+  },
+  async stat(file) {
+    try {
+      const stat = await fs.stat(file);
+      return { kind: stat.isDirectory() ? 'folder' : 'file', bytes: stat.size };
+    } catch (error) {
+      if (/ENOENT|ENOTDIR/.test(codeOf(error))) return undefined;
+      throw fileError(`cannot look at ${file}`, error);
+    }
+  },
+  async list(folder) {
+    try {
+      return (await fs.readdir(folder)).sort();
+    } catch (error) {
+      throw fileError(`cannot list ${folder}`, error);
+    }
+  },
+  async makeFolder(folder) {
+    try {
+      await fs.mkdir(folder, { recursive: true });
+    } catch (error) {
+      throw fileError(`cannot make the folder ${folder}`, error);
+    }
+  },
+  async rename(from, to) {
+    try {
+      await fs.rename(from, to);
+    } catch (error) {
+      throw fileError(`cannot rename ${from} to ${to}`, error);
+    }
+  },
+  async remove(file) {
+    try {
+      await fs.rm(file, { recursive: true, force: true });
+    } catch (error) {
+      throw fileError(`cannot remove ${file}`, error);
+    }
+  },
+};
+
+function codeOf(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : '';
+}
+
+function fileError(what: string, error: unknown): HoldfastError {
+  const reasons: Record<string, string> = {
+    ENOENT: 'it does not exist',
+    EACCES: 'permission denied',
+    EISDIR: 'it is a folder',
+    ENOTDIR: 'a part of its path is not a folder',
+    ENOSPC: 'the disk is full',
+    EROFS: 'the file system is read-only',
+  };
+  return new HoldfastError(`${what}: ${reasons[codeOf(error)] ?? messageOf(error)}`);
+}
+
+// ---- Terminal ------------------------------------------------------------------------------------------
+
+const terminal: Terminal = {
+  get interactive() {
+    return process.stdout.isTTY === true;
+  },
+  get columns() {
+    return process.stdout.columns ?? 80;
+  },
+  write: (text) => void process.stdout.write(text),
+  warn: (text) => void process.stderr.write(text),
+};
+
+async function readStandardInput(): Promise<Uint8Array<ArrayBuffer>> {
+  const parts: Uint8Array[] = [];
+  for await (const part of process.stdin) parts.push(part);
+  return new Uint8Array(Buffer.concat(parts));
+}
+
+function onInterrupt(callback: () => void): void {
+  let interrupted = false;
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.on(signal, () => {
+      if (interrupted) process.exit(130);
+      interrupted = true;
+      callback();
+    });
+  }
+}

@@ -1,0 +1,58 @@
+// What the library asks of the place it runs in: GPUs to choose from, files, a terminal. One interface,
+// implemented once per place (headless.ts here; the browser's worker later). Nothing above names a runtime.
+
+export interface Files {
+  /** The whole file. Errors: HoldfastError naming the path when it is missing or unreadable. */
+  read(path: string): Promise<Uint8Array<ArrayBuffer>>;
+  /** Writes beside the target, flushes, then renames: the path holds the old bytes or the new, never a mix. */
+  writeAtomic(path: string, bytes: Uint8Array | string): Promise<void>;
+  /** Undefined when nothing is there. */
+  stat(path: string): Promise<{ kind: 'file' | 'folder'; bytes: number } | undefined>;
+  /** Names in a folder, sorted. */
+  list(folder: string): Promise<string[]>;
+  makeFolder(path: string): Promise<void>;
+  /** Moves a folder or file; on one file system this is atomic. */
+  rename(from: string, to: string): Promise<void>;
+  /** Removes a file or a folder with all in it; silent when nothing is there. */
+  remove(path: string): Promise<void>;
+}
+
+/** One way to reach adapters: the system's drivers, or the software adapter that arrives with the package. */
+export interface GPUSource {
+  /** For messages: "system", "embedded SwiftShader", "llvmpipe (lvp_icd.json)". */
+  readonly name: string;
+  readonly embedded: boolean;
+  open(): Promise<GPU>;
+}
+
+export interface Terminal {
+  readonly interactive: boolean;
+  readonly columns: number;
+  /** To standard output, as it is. */
+  write(text: string): void;
+  /** To standard error, as it is. */
+  warn(text: string): void;
+}
+
+export interface Host {
+  /** For reports: the runtime's name and version. */
+  readonly name: string;
+  readonly args: readonly string[];
+  readonly files: Files;
+  readonly terminal: Terminal;
+  /** Sources in the order of preference; opening one may hide the others (see headless.ts). */
+  gpuSources(): Promise<GPUSource[]>;
+  /** Where the package lies: the default corpus is looked up from here. */
+  readonly packageFolder: string;
+  /** A folder for what may be lost: kernel choices, unpacked libraries. */
+  readonly cacheFolder: string;
+  readStandardInput(): Promise<Uint8Array<ArrayBuffer>>;
+  /** Calls back on the first interrupt; the second ends the process at once. */
+  onInterrupt(callback: () => void): void;
+  exit(status: number): void;
+}
+
+/** Joins with '/', which every runtime accepts on every system. */
+export function join(...parts: string[]): string {
+  return parts.filter((part) => part !== '').join('/').replace(/([^:])\/{2,}/g, '$1/');
+}

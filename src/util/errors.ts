@@ -1,0 +1,16 @@
+// Two kinds of failure: `HoldfastError` for the user's and the world's (its message names the thing, the
+// limit and the fix, in one line), `assert` for our own mistakes.
+
+/** An error that a user can act on. The command line prints its message as one line, exit status 2. */
+export class HoldfastError extends Error {
+  override name = 'HoldfastError';
+}
+
+export function assert(condition: unknown, message: string): asserts condition {
+  if (!condition) throw new Error(`internal: ${message}`);
+}
+
+/** The message of anything that was thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,80 @@
+// What the device tests share: one device a file, and one kernel run on plain arrays with guard zones.
+
+import { bindDispatch, encode, packUniforms } from '../src/gpu/dispatch.ts';
+import { type Device, openDevice } from '../src/gpu/device.ts';
+import type { Kernel, Variant } from '../src/kernels/kernel.ts';
+import { headlessHost } from '../src/runtime/headless.ts';
+
+/** The adapter under test: the test command runs the device tests once for each that it finds. */
+export const ADAPTER = process.env['HOLDFAST_ADAPTER'] ?? 'software';
+
+let opened: Promise<Device> | undefined;
+
+export function testDevice(): Promise<Device> {
+  opened ??= openDevice(headlessHost(), { adapter: ADAPTER });
+  return opened;
+}
+
+/** A bit pattern that no kernel writes: a NaN with a payload. */
+export const SENTINEL = 0x7fc5a17e;
+const GUARD_WORDS = 64;
+
+export type HostArray = Float32Array | Int32Array | Uint32Array;
+
+/**
+ * Runs one dispatch. `data` holds the operands' contents; one that the kernel only writes is filled with
+ * the sentinel instead. Returns the written operands. Throws when a word behind an operand's end changed.
+ */
+export async function runKernel<P>(
+  kernel: Kernel<P>,
+  variant: Variant<P>,
+  problem: P,
+  data: Readonly<Record<string, HostArray>>,
+): Promise<Record<string, HostArray>> {
+  const device = await testDevice();
+  const { gpu, allocator, pipelines, traits } = device;
+  const operands = kernel.operands(problem);
+  const buffers: Record<string, GPUBuffer> = {};
+  const ranges: Record<string, { buffer: GPUBuffer; offset: number; bytes: number }> = {};
+  for (const [name, operand] of Object.entries(operands)) {
+    const bytes = operand.size * 4;
+    const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
+    const buffer = allocator.create(`${kernel.name}.${name}`, bytes + GUARD_WORDS * 4, usage);
+    const words = new Uint32Array(operand.size + GUARD_WORDS).fill(SENTINEL);
+    if (operand.access !== 'write') {
+      const given = data[name];
+      if (!given || given.length !== operand.size) {
+        throw new Error(`${kernel.name}: operand ${name} wants ${operand.size} elements, got ${given?.length}`);
+      }
+      words.set(new Uint32Array(given.buffer, given.byteOffset, given.length));
+    }
+    gpu.queue.writeBuffer(buffer, 0, words);
+    buffers[name] = buffer;
+    ranges[name] = { buffer, offset: 0, bytes: Math.max(4, bytes) };
+  }
+  const dispatch = variant.dispatch(problem, traits);
+  const pipeline = await pipelines.get(`${kernel.name}.${variant.name}`, dispatch.shader, dispatch.constants);
+  const uniformData = packUniforms([{ pipeline, dispatch }]);
+  const uniforms = allocator.create('uniforms', uniformData.byteLength, GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);
+  gpu.queue.writeBuffer(uniforms, 0, uniformData);
+  const bound = bindDispatch(device, kernel.name, pipeline, dispatch.workgroups, ranges, uniforms, 0);
+  const encoder = gpu.createCommandEncoder();
+  const pass = encoder.beginComputePass();
+  encode(pass, bound);
+  pass.end();
+  device.submit(encoder);
+
+  const results: Record<string, HostArray> = {};
+  for (const [name, operand] of Object.entries(operands)) {
+    const bytes = await device.read(buffers[name] as GPUBuffer, 0, (operand.size + GUARD_WORDS) * 4);
+    const guard = new Uint32Array(bytes, operand.size * 4);
+    if (guard.some((word) => word !== SENTINEL)) throw new Error(`${kernel.name}.${variant.name} wrote past the end of ${name}`);
+    if (operand.access === 'read') continue;
+    const payload = bytes.slice(0, operand.size * 4);
+    results[name] =
+      operand.type === 'f32' ? new Float32Array(payload) : operand.type === 'i32' ? new Int32Array(payload) : new Uint32Array(payload);
+  }
+  for (const buffer of [...Object.values(buffers), uniforms]) allocator.destroy(buffer);
+  device.check();
+  return results;
+}

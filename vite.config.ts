@@ -1,0 +1,25 @@
+import { builtinModules } from 'node:module';
+import { defineConfig } from 'vitest/config';
+
+// Three bundles in dist/: the library, the headless runtime beside it, and the command line. Shaders are
+// inlined as text. Everything from npm stays an import, so that a lock file decides its version.
+export default defineConfig({
+  build: {
+    target: 'es2023',
+    outDir: 'dist',
+    emptyOutDir: true,
+    minify: false,
+    lib: {
+      formats: ['es'],
+      entry: { index: 'src/index.ts', headless: 'src/runtime/headless.ts', holdfast: 'src/cli/main.ts' },
+    },
+    rolldownOptions: {
+      external: [...builtinModules, /^node:/, 'webgpu', 'koffi', 'tar-fs', 'commander', /^@sparticuz\//],
+      output: { chunkFileNames: '[name].js' },
+    },
+  },
+  test: {
+    include: ['test/**/*.test.ts'],
+    testTimeout: 120_000,
+  },
+});

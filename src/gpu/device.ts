@@ -155,10 +155,10 @@ export class Device {
   }
 
   /** Runs `make` and throws the out-of-memory or validation error that it caused, naming `what`. */
-  async guarded<T>(what: string, make: () => T): Promise<T> {
+  async guarded<T>(what: string, make: () => T | Promise<T>): Promise<T> {
     this.gpu.pushErrorScope('out-of-memory');
     this.gpu.pushErrorScope('validation');
-    const result = make();
+    const result = await make();
     const invalid = await this.gpu.popErrorScope();
     const exhausted = await this.gpu.popErrorScope();
     if (exhausted) throw new HoldfastError(`${what} does not fit into the GPU's memory; use a smaller batch, context or model`);

@@ -1,8 +1,16 @@
 // LayerNorm over the last axis, forward and backward. Rows are independent; dweight and dbias sum over
 // rows in blocks of ROW_BLOCK, whatever the grid, so that their order of addition never changes.
 
-import rowsShader from '../../shaders/layernorm_rows.wgsl?raw';
-import { type Arrays, type Kernel, perInvocation, read, WORKGROUP, write } from './kernel.ts';
+import backwardRows from '../../shaders/layernorm_backward_rows.wgsl?raw';
+import backwardWorkgroup from '../../shaders/layernorm_backward_workgroup.wgsl?raw';
+import parameterGrad from '../../shaders/layernorm_parameter_grad.wgsl?raw';
+import forwardRows from '../../shaders/layernorm_rows.wgsl?raw';
+import forwardWorkgroup from '../../shaders/layernorm_workgroup.wgsl?raw';
+import { ceilDiv, type Kernel, read, update, write } from './kernel.ts';
+import { perItem, perRow } from './variants.ts';
+
+/** Rows that one invocation of a parameter gradient sums; column_sum adds the blocks up. */
+export const ROW_BLOCK = 32;
 
 export interface LayerNormProblem {
   rows: number;
@@ -21,19 +29,9 @@ export const layernorm: Kernel<LayerNormProblem> = {
     mean: write(rows),
     rstd: write(rows),
   }),
-  variants: [
-    {
-      name: 'rows',
-      dispatch: (problem) => ({
-        shader: rowsShader,
-        constants: { WORKGROUP },
-        params: { ...problem },
-        workgroups: perInvocation(problem.rows),
-      }),
-    },
-  ],
+  variants: perRow(forwardRows, forwardWorkgroup, (problem) => ({ ...problem })),
   flops: ({ rows, width }) => rows * width * 8,
-  reference({ rows, width, eps }, { x, weight, bias, y, mean, rstd }: Arrays) {
+  reference({ rows, width, eps }, { x, weight, bias, y, mean, rstd }) {
     for (let r = 0; r < rows; r++) {
       const row = x.subarray(r * width, (r + 1) * width);
       const mu = row.reduce((a, b) => a + b, 0) / width;
@@ -42,6 +40,82 @@ export const layernorm: Kernel<LayerNormProblem> = {
       for (let c = 0; c < width; c++) y[r * width + c] = (row[c] - mu) * scale * weight[c] + bias[c];
       mean[r] = mu;
       rstd[r] = scale;
+    }
+  },
+};
+
+export interface NormBackwardProblem {
+  rows: number;
+  width: number;
+  accumulate: boolean;
+}
+
+/** dy, x (rows, width) -> dx (rows, width), added to the old dx when accumulating. */
+export const layernormBackward: Kernel<NormBackwardProblem> = {
+  name: 'layernormBackward',
+  operands: ({ rows, width, accumulate }) => ({
+    dy: read(rows * width),
+    x: read(rows * width),
+    weight: read(width),
+    mean: read(rows),
+    rstd: read(rows),
+    dx: accumulate ? update(rows * width) : write(rows * width),
+  }),
+  variants: perRow(backwardRows, backwardWorkgroup, (problem) => ({
+    ...problem,
+    accumulate: Number(problem.accumulate),
+  })),
+  flops: ({ rows, width, accumulate }) => rows * width * (accumulate ? 14 : 13),
+  reference({ rows, width, accumulate }, { dy, x, weight, mean, rstd, dx }) {
+    for (let r = 0; r < rows; r++) {
+      const normal = (c: number) => (x[r * width + c] - mean[r]) * rstd[r];
+      let sum = 0;
+      let along = 0;
+      for (let c = 0; c < width; c++) {
+        const g = dy[r * width + c] * weight[c];
+        sum += g;
+        along += g * normal(c);
+      }
+      for (let c = 0; c < width; c++) {
+        const g = dy[r * width + c] * weight[c];
+        const d = rstd[r] * (g - sum / width - (normal(c) * along) / width);
+        dx[r * width + c] = (accumulate ? dx[r * width + c] : 0) + d;
+      }
+    }
+  },
+};
+
+export interface NormParameterGradProblem {
+  rows: number;
+  width: number;
+}
+
+/** dy, x (rows, width) -> partials (ceil(rows / ROW_BLOCK), 2, width): dweight, then dbias. */
+export const layernormParameterGrad: Kernel<NormParameterGradProblem> = {
+  name: 'layernormParameterGrad',
+  operands: ({ rows, width }) => ({
+    dy: read(rows * width),
+    x: read(rows * width),
+    mean: read(rows),
+    rstd: read(rows),
+    partials: write(ceilDiv(rows, ROW_BLOCK) * 2 * width),
+  }),
+  variants: perItem(
+    parameterGrad,
+    ({ rows, width }) => ceilDiv(rows, ROW_BLOCK) * width,
+    (problem) => ({ ...problem }),
+    { ROW_BLOCK },
+  ),
+  flops: ({ rows, width }) => rows * width * 5,
+  reference({ rows, width }, { dy, x, mean, rstd, partials }) {
+    partials.fill(0);
+    for (let r = 0; r < rows; r++) {
+      const at = Math.floor(r / ROW_BLOCK) * 2 * width;
+      for (let c = 0; c < width; c++) {
+        const d = dy[r * width + c];
+        partials[at + c] += d * (x[r * width + c] - mean[r]) * rstd[r];
+        partials[at + width + c] += d;
+      }
     }
   },
 };

@@ -1,0 +1,31 @@
+// LayerNorm's parameter gradients, summed over blocks of ROW_BLOCK rows: one invocation per (block, column).
+// dweight = sum dy * (x - mean) * rstd, dbias = sum dy. column_sum adds the blocks up.
+
+struct Params { rows: u32, width: u32 }
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> dy: array<f32>;            // (rows, width)
+@group(0) @binding(2) var<storage, read> x: array<f32>;             // (rows, width)
+@group(0) @binding(3) var<storage, read> mean: array<f32>;          // (rows)
+@group(0) @binding(4) var<storage, read> rstd: array<f32>;          // (rows)
+@group(0) @binding(5) var<storage, read_write> partials: array<f32>; // (blocks, 2, width): dweight, dbias
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
+        @builtin(local_invocation_index) lane: u32) {
+  let item = (group.y * groups.x + group.x) * WORKGROUP + lane;
+  let block = item / p.width;
+  let c = item % p.width;
+  let first = block * ROW_BLOCK;
+  if (first >= p.rows) { return; }
+
+  var dweight = 0.0;
+  var dbias = 0.0;
+  for (var row = first; row < min(first + ROW_BLOCK, p.rows); row++) {
+    let i = row * p.width + c;
+    dweight += dy[i] * ((x[i] - mean[row]) * rstd[row]);
+    dbias += dy[i];
+  }
+  partials[block * 2u * p.width + c] = dweight;
+  partials[(block * 2u + 1u) * p.width + c] = dbias;
+}

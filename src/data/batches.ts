@@ -1,0 +1,74 @@
+// Batches cut from a run of tokens: windows at random offsets to train on, windows spread evenly to validate.
+//
+// A window of T tokens needs T + 1 of them: the target of each position is the token after it. Invariant: a
+// RandomWindows restored from state() yields the batches that the original would have yielded.
+
+import { HoldfastError } from '../util/errors.ts';
+import { Random } from '../util/random.ts';
+
+export interface Batch {
+  /** (batch, seq) */
+  readonly ids: Int32Array<ArrayBuffer>;
+  /** (batch, seq): targets[b, t] is the label for position t of row b. */
+  readonly targets: Int32Array<ArrayBuffer>;
+  readonly batch: number;
+  readonly seq: number;
+}
+
+export class RandomWindows {
+  readonly #tokens: Int32Array;
+  readonly #random: Random;
+  readonly batch: number;
+  readonly context: number;
+
+  /** Errors: HoldfastError when `tokens` is shorter than context + 1. */
+  constructor(tokens: Int32Array, batch: number, context: number, seed: number) {
+    checkLength(tokens, context, 'training');
+    this.#tokens = tokens;
+    this.#random = new Random(seed, 'batches');
+    this.batch = batch;
+    this.context = context;
+  }
+
+  /** `batch` windows, each at a uniformly random offset, independently. */
+  next(): Batch {
+    const offsets = this.#tokens.length - this.context;
+    return cut(this.#tokens, this.context, this.batch, () => this.#random.below(offsets));
+  }
+
+  /** Plain JSON. */
+  state(): number[] {
+    return this.#random.state();
+  }
+
+  restore(state: readonly number[]): void {
+    this.#random.restore(state);
+  }
+}
+
+/** `count` windows from the first token to the last, spread evenly; they overlap where tokens are few. */
+export function evenWindows(tokens: Int32Array, context: number, count: number): Batch {
+  checkLength(tokens, context, 'validation');
+  const last = tokens.length - context - 1;
+  return cut(tokens, context, count, (row) => Math.floor((row * last) / Math.max(1, count - 1)));
+}
+
+function cut(tokens: Int32Array, seq: number, batch: number, offset: (row: number) => number): Batch {
+  const ids = new Int32Array(batch * seq);
+  const targets = new Int32Array(batch * seq);
+  for (let row = 0; row < batch; row++) {
+    const begin = offset(row);
+    ids.set(tokens.subarray(begin, begin + seq), row * seq);
+    targets.set(tokens.subarray(begin + 1, begin + 1 + seq), row * seq);
+  }
+  return { ids, targets, batch, seq };
+}
+
+function checkLength(tokens: Int32Array, context: number, part: 'training' | 'validation'): void {
+  if (tokens.length > context) return;
+  const shorter = tokens.length > 1 ? ` or a context of at most ${tokens.length - 1}` : '';
+  throw new HoldfastError(
+    `${part} text: ${tokens.length} tokens, a context of ${context} needs at least ${context + 1}; ` +
+      `use a longer text${shorter}`,
+  );
+}

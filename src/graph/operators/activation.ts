@@ -1,0 +1,33 @@
+// The elementwise operators of the feed-forward layer, for where no matmul epilogue carries them.
+
+import { gelu as geluKernel, geluBackward } from '../../kernels/gelu.ts';
+import { swiglu as swigluKernel, swigluBackward } from '../../kernels/swiglu.ts';
+import type { Graph, Tensor } from '../graph.ts';
+import { addGradient } from './add.ts';
+
+/** GELU in the tanh form that GPT-2 uses. x -> y, same shape. */
+export function gelu(g: Graph, x: Tensor, label = 'gelu'): Tensor {
+  const y = g.activation(label, x.shape, [x]);
+  g.emit(geluKernel, { size: x.size }, { x, y }, label);
+  g.onBackward(y, (dy) => {
+    if (!x.wantsGradient) return;
+    const dx = g.activation(`d ${label}`, x.shape);
+    g.emit(geluBackward, { size: x.size }, { dy, x, dx }, label);
+    if (!g.handOn(x, dx)) addGradient(g, x, dx, label);
+  });
+  return y;
+}
+
+/** silu(gate) * up, all of one shape. */
+export function swiglu(g: Graph, gate: Tensor, up: Tensor, label = 'swiglu'): Tensor {
+  const y = g.activation(label, gate.shape, [gate, up]);
+  g.emit(swigluKernel, { size: y.size }, { gate, up, y }, label);
+  g.onBackward(y, (dy) => {
+    const dgate = g.activation(`d gate of ${label}`, gate.shape);
+    const dup = g.activation(`d up of ${label}`, up.shape);
+    g.emit(swigluBackward, { size: y.size }, { dy, gate, up, dgate, dup }, label);
+    if (gate.wantsGradient && !g.handOn(gate, dgate)) addGradient(g, gate, dgate, label);
+    if (up.wantsGradient && !g.handOn(up, dup)) addGradient(g, up, dup, label);
+  });
+  return y;
+}

@@ -1,0 +1,85 @@
+// Causal attention over a packed projection: each row of qkv holds q (heads), k (kvHeads), v (kvHeads).
+// Rope turns q and k in place. In generation, keys and values are appended to a cache and read from there.
+
+import {
+  attention as attentionKernel,
+  attentionBackwardKV,
+  attentionBackwardQ,
+  attentionDelta,
+} from '../../kernels/attention.ts';
+import { cacheAppend } from '../../kernels/cache-append.ts';
+import { rope as ropeKernel } from '../../kernels/rope.ts';
+import { assert } from '../../util/errors.ts';
+import type { Graph, Tensor } from '../graph.ts';
+import type { Tokens } from './embedding.ts';
+
+export interface Heads {
+  heads: number;
+  kvHeads: number;
+  headSize: number;
+}
+
+/** Keys and values of the positions so far, (B, capacity, kvHeads * headSize) each. */
+export interface Cache {
+  capacity: number;
+  keys: Tensor;
+  values: Tensor;
+}
+
+const packedWidth = ({ heads, kvHeads, headSize }: Heads) => (heads + 2 * kvHeads) * headSize;
+
+/** Rotates q and k of qkv (B, T, packed) in place, by the table (positions, headSize) of cosines and sines. */
+export function rope(g: Graph, qkv: Tensor, tokens: Tokens, table: Tensor, shape: Heads): void {
+  const { heads, kvHeads, headSize } = shape;
+  const problem = {
+    rows: tokens.batch * tokens.seq,
+    seq: tokens.seq,
+    heads: heads + kvHeads,
+    headSize,
+    stride: packedWidth(shape),
+    offset: 0,
+    positions: table.shape[0] as number,
+  };
+  const turn = (x: Tensor, inverse: boolean) =>
+    g.emit(ropeKernel, { ...problem, inverse }, { table, position: tokens.position, x }, 'rope');
+  turn(qkv, false);
+  // Recorded after the projection and before attention: run on dqkv between their two rules.
+  g.onBackward(qkv, (dqkv) => turn(dqkv, true));
+}
+
+/** qkv (B, T, packed) -> (B, T, heads * headSize). */
+export function attention(g: Graph, qkv: Tensor, tokens: Tokens, shape: Heads, label: string, cache?: Cache): Tensor {
+  const { batch, seq, position } = tokens;
+  const { heads, kvHeads, headSize } = shape;
+  const stride = packedWidth(shape);
+  const rows = batch * seq;
+  const y = g.activation(label, [batch, seq, heads * headSize], [qkv]);
+  const lse = g.activation(`${label} lse`, [rows, heads]);
+  const q = { batch, seq, heads, kvHeads, headSize, qStride: stride, qOffset: 0 };
+  const kOffset = heads * headSize;
+  const vOffset = (heads + kvHeads) * headSize;
+
+  if (cache) {
+    assert(!y.wantsGradient, 'attention over a cache has no backward pass');
+    const width = kvHeads * headSize;
+    const append = { batch, seq, width, stride, capacity: cache.capacity };
+    g.emit(cacheAppend, { ...append, offset: kOffset }, { x: qkv, position, cache: cache.keys }, label);
+    g.emit(cacheAppend, { ...append, offset: vOffset }, { x: qkv, position, cache: cache.values }, label);
+    const kv = { kvRows: cache.capacity, kStride: width, kOffset: 0, vStride: width, vOffset: 0 };
+    g.emit(attentionKernel, { ...q, ...kv }, { q: qkv, k: cache.keys, v: cache.values, position, y, lse }, label);
+    return y;
+  }
+
+  const kv = { kvRows: seq, kStride: stride, kOffset, vStride: stride, vOffset };
+  g.emit(attentionKernel, { ...q, ...kv }, { q: qkv, k: qkv, v: qkv, position, y, lse }, label);
+  g.onBackward(y, (dy) => {
+    const delta = g.activation(`${label} delta`, [rows, heads]);
+    g.emit(attentionDelta, { rows, heads, headSize }, { dy, y, delta }, label);
+    const { gradient: dqkv, accumulate } = g.gradientTarget(qkv);
+    assert(!accumulate, 'attention must be the only reader of its projection');
+    const problem = { batch, seq, heads, kvHeads, headSize };
+    g.emit(attentionBackwardQ, problem, { qkv, dy, lse, delta, dqkv }, label);
+    g.emit(attentionBackwardKV, problem, { qkv, dy, lse, delta, dqkv }, label);
+  });
+  return y;
+}

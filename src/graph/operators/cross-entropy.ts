@@ -1,0 +1,91 @@
+// The head and the cross-entropy, fused and tiled over the vocabulary: logits exist one tile at a time, so
+// the (B*T, V) matrix never exists whole. Forward keeps the logsumexp of each row; backward makes each tile
+// of logits anew and turns it into its gradient in place. The tiling depends on V alone.
+
+import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../kernels/cross-entropy.ts';
+import { ceilDiv } from '../../kernels/kernel.ts';
+import { matmul } from '../../kernels/matmul.ts';
+import type { Graph, Tensor } from '../graph.ts';
+import type { Tokens } from './embedding.ts';
+import { sumRows } from './sum-rows.ts';
+
+/** The label that takes no part in the loss. */
+export const IGNORE_INDEX = -100;
+
+const LEAST_TILES = 2;
+const MOST_TILE = 8192;
+
+/** Vocabulary columns a tile: at least 2 tiles, about 128 columns for small vocabularies, at most 8192. */
+export function vocabularyTile(vocabulary: number): number {
+  const tiles = Math.max(LEAST_TILES, Math.min(8, ceilDiv(vocabulary, 128)), ceilDiv(vocabulary, MOST_TILE));
+  return ceilDiv(vocabulary, tiles);
+}
+
+/** Where the loss goes, and what its gradient is multiplied by. */
+export interface LossOutput {
+  /** (1) the sum of the losses of all valid targets; added to when `accumulate`. */
+  sum: Tensor;
+  accumulate: boolean;
+  /** (1) the scale of the gradient: 1 / valid targets of the whole step. Absent: no backward pass. */
+  scale?: Tensor;
+}
+
+/** x (B, T, C), weight (V, C) -> the sum of -log softmax(x weight^T)[target] over the valid targets. */
+export function crossEntropyHead(g: Graph, x: Tensor, weight: Tensor, tokens: Tokens, output: LossOutput): void {
+  const [vocabulary, width] = weight.shape as [number, number];
+  const rows = tokens.batch * tokens.seq;
+  const tile = vocabularyTile(vocabulary);
+  const label = `head ${weight.name}`;
+  const { targets } = tokens;
+  const scratch = (name: string) => g.activation(`${label} ${name}`, [rows]);
+  const statistics = { maximum: scratch('maximum'), sum: scratch('sum'), picked: scratch('picked') };
+  const loss = scratch('loss');
+  const lse = g.activation(`${label} lse`, [rows, 2]);
+
+  const logitsOf = (first: number): Tensor => {
+    const columns = Math.min(tile, vocabulary - first);
+    const logits = g.activation(`${label} logits from ${first}`, [rows, columns]);
+    const problem = { layout: 'NT', M: rows, N: columns, K: width, bOffset: first * width } as const;
+    g.emit(matmul, problem, { a: x, b: weight, c: logits }, label);
+    return logits;
+  };
+
+  for (let first = 0; first < vocabulary; first += tile) {
+    const logits = logitsOf(first);
+    const problem = { rows, tile: logits.shape[1] as number, first, begin: first === 0 };
+    g.emit(crossEntropyTile, problem, { logits, targets, ...statistics }, label);
+  }
+  g.emit(crossEntropyLoss, { rows, ignoreIndex: IGNORE_INDEX }, { ...statistics, targets, loss, lse }, label);
+  sumRows(g, loss, output.sum, { rows, width: 1, accumulate: output.accumulate }, label);
+
+  const { scale } = output;
+  if (!scale) return;
+  g.onBackwardOfLoss(() => {
+    const dweight = weight.wantsGradient ? g.gradientTarget(weight) : undefined;
+    for (let first = 0; first < vocabulary; first += tile) {
+      const dlogits = logitsOf(first);
+      const columns = dlogits.shape[1] as number;
+      const problem = { rows, tile: columns, first, ignoreIndex: IGNORE_INDEX };
+      g.emit(crossEntropyBackward, problem, { lse, targets, scale, logits: dlogits }, label);
+      if (dweight) {
+        // Each tile owns its rows of the gradient: all add to what was there before, or none does.
+        const { gradient, accumulate } = dweight;
+        const rowsOfTile = { cOffset: first * width, accumulate, partial: first > 0 };
+        const problem = { layout: 'TN', M: columns, N: width, K: rows, ...rowsOfTile } as const;
+        g.emit(matmul, problem, { a: dlogits, b: x, c: gradient }, label);
+      }
+      if (x.wantsGradient) {
+        const { gradient, accumulate } = g.gradientTarget(x);
+        const problem = { layout: 'NN', M: rows, N: width, K: columns, bOffset: first * width, accumulate } as const;
+        g.emit(matmul, problem, { a: dlogits, b: weight, c: gradient }, label);
+      }
+    }
+  });
+}
+
+/** x (B, T, C), weight (V, C) -> whole logits (B, T, V): for generation, where T is small, and for parity. */
+export function logits(g: Graph, x: Tensor, weight: Tensor, output: Tensor): void {
+  const [vocabulary, width] = weight.shape as [number, number];
+  const problem = { layout: 'NT', M: x.size / width, N: vocabulary, K: width } as const;
+  g.emit(matmul, problem, { a: x, b: weight, c: output }, `head ${weight.name}`);
+}

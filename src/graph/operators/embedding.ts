@@ -1,0 +1,63 @@
+// Token embedding, with learned positions added where the model has them. The gradient of the table is a
+// scatter without atomics: the batch comes with its rows grouped by token (`tokenIndex` in the kernel file).
+
+import { fill } from '../../kernels/add.ts';
+import { embeddingBackward, embedding as embeddingKernel, positionBackward } from '../../kernels/embedding.ts';
+import { makeTensor, type Graph, type Tensor } from '../graph.ts';
+
+/** One micro-batch of tokens, as the program sees it: B sequences of T tokens. */
+export interface Tokens {
+  readonly batch: number;
+  readonly seq: number;
+  /** (B, T) token ids. */
+  readonly ids: Tensor;
+  /** (B, T) labels for the logits at the same place, -100 where ignored. */
+  readonly targets: Tensor;
+  /** (1) position of the first column: 0 in training. */
+  readonly position: Tensor;
+  /** The distinct ids (B*T), where each one's rows start (B*T + 1), and the rows (B*T). */
+  readonly index: { readonly tokens: Tensor; readonly starts: Tensor; readonly order: Tensor };
+}
+
+export function makeTokens(batch: number, seq: number): Tokens {
+  const input = (name: string, size: number[], type: 'i32' | 'u32') => makeTensor(name, size, 'persistent', type);
+  return {
+    batch,
+    seq,
+    ids: input('ids', [batch, seq], 'i32'),
+    targets: input('targets', [batch, seq], 'i32'),
+    position: input('position', [1], 'u32'),
+    index: {
+      tokens: input('index tokens', [batch * seq], 'u32'),
+      starts: input('index starts', [batch * seq + 1], 'u32'),
+      order: input('index order', [batch * seq], 'u32'),
+    },
+  };
+}
+
+/** tokens (B, T), weight (V, C), positionWeight (S, C) or none -> (B, T, C). */
+export function embedding(g: Graph, tokens: Tokens, weight: Tensor, positionWeight?: Tensor): Tensor {
+  const { batch, seq, ids, position, index } = tokens;
+  const [vocabulary, width] = weight.shape as [number, number];
+  const rows = batch * seq;
+  const positions = positionWeight ? (positionWeight.shape[0] as number) : 0;
+  const y = g.activation('embed', [batch, seq, width], positionWeight ? [weight, positionWeight] : [weight]);
+  const operands: Record<string, Tensor> = { ids, position, weight, y };
+  if (positionWeight) operands['positionWeight'] = positionWeight;
+  g.emit(embeddingKernel, { rows, seq, width, vocabulary, positions }, operands, weight.name);
+
+  g.onBackward(y, (dy) => {
+    if (weight.wantsGradient) {
+      const { gradient, accumulate } = g.gradientTarget(weight);
+      if (!accumulate) g.emit(fill, { size: weight.size, value: 0 }, { y: gradient }, weight.name);
+      const operands = { ...index, dy, dweight: gradient };
+      g.emit(embeddingBackward, { rows, width, vocabulary }, operands, weight.name);
+    }
+    if (positionWeight?.wantsGradient) {
+      const { gradient, accumulate } = g.gradientTarget(positionWeight);
+      const problem = { batch, seq, width, positions, accumulate };
+      g.emit(positionBackward, problem, { dy, dweight: gradient }, positionWeight.name);
+    }
+  });
+  return y;
+}

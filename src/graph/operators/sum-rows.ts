@@ -1,0 +1,33 @@
+// Sums over rows in two fixed levels: blocks of ROWS_PER_BLOCK, then the blocks, until one row is left. The
+// order of addition depends on the number of rows alone.
+
+import { columnSum } from '../../kernels/column-sum.ts';
+import { ceilDiv } from '../../kernels/kernel.ts';
+import type { Graph, Tensor } from '../graph.ts';
+
+const ROWS_PER_BLOCK = 64;
+
+export interface SumRows {
+  rows: number;
+  width: number;
+  /** Elements between rows of x. @default width */
+  stride?: number;
+  /** The first column. @default 0 */
+  offset?: number;
+  accumulate?: boolean;
+}
+
+/** x (rows, stride) -> y (width): y (+)= the sum of columns offset..offset+width-1. */
+export function sumRows(g: Graph, x: Tensor, y: Tensor, sum: SumRows, label: string): void {
+  const { width, accumulate = false } = sum;
+  let { rows, stride = width, offset = 0 } = sum;
+  let source = x;
+  while (rows > ROWS_PER_BLOCK) {
+    const blocks = ceilDiv(rows, ROWS_PER_BLOCK);
+    const partial = g.activation(`${label} partial sums`, [blocks, width]);
+    const problem = { rows, width, stride, offset, rowsPerBlock: ROWS_PER_BLOCK, accumulate: false };
+    g.emit(columnSum, problem, { x: source, y: partial }, label);
+    [source, rows, stride, offset] = [partial, blocks, width, 0];
+  }
+  g.emit(columnSum, { rows, width, stride, offset, rowsPerBlock: rows, accumulate }, { x: source, y }, label);
+}

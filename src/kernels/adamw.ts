@@ -1,0 +1,54 @@
+// AdamW with decoupled decay, on a flat range of parameters that lies alike in all its operands. Learning rate,
+// corrections, clipping and skipping come from `hyper` and `state` (see step-control.ts).
+
+import shader from '../../shaders/adamw.wgsl?raw';
+import { ceilDiv, type Kernel, read, update } from './kernel.ts';
+import { controlConstants, HYPER, STATE } from './step-control.ts';
+import { BLOCK } from './sum-squares.ts';
+import { perItem } from './variants.ts';
+
+export interface AdamWProblem {
+  size: number;
+  /**
+   * The bit of decayMask that belongs to the first block of this range.
+   * @default 0
+   */
+  maskOffset?: number;
+}
+
+/** gradient (size), decayMask (one bit per BLOCK elements) -> parameter, m, v (size). */
+export const adamw: Kernel<AdamWProblem> = {
+  name: 'adamw',
+  operands: ({ size, maskOffset = 0 }) => ({
+    gradient: read(size),
+    hyper: read(HYPER.size),
+    state: read(STATE.size),
+    decayMask: read(ceilDiv(maskOffset + ceilDiv(size, BLOCK), 32), 'u32'),
+    parameter: update(size),
+    m: update(size),
+    v: update(size),
+  }),
+  variants: perItem(
+    shader,
+    ({ size }) => size,
+    ({ size, maskOffset = 0 }) => ({ size, maskOffset }),
+    { BLOCK, ...controlConstants },
+  ),
+  flops: ({ size }) => size * 19,
+  reference({ size, maskOffset = 0 }, { gradient, hyper, state, decayMask, parameter, m, v }) {
+    if (state[STATE.skip] !== 0) return;
+    const lr = hyper[HYPER.learningRate];
+    const rest1 = hyper[HYPER.oneMinusBeta1];
+    const rest2 = hyper[HYPER.oneMinusBeta2];
+    for (let i = 0; i < size; i++) {
+      const block = maskOffset + Math.floor(i / BLOCK);
+      const decays = Math.floor(decayMask[block >> 5] / 2 ** (block & 31)) % 2 === 1;
+      if (decays) parameter[i] *= 1 - lr * hyper[HYPER.weightDecay];
+      const g = gradient[i] * state[STATE.coefficient];
+      m[i] = (1 - rest1) * m[i] + rest1 * g;
+      v[i] = (1 - rest2) * v[i] + rest2 * g * g;
+      const denominator = Math.sqrt(v[i] / state[STATE.correction2]) + hyper[HYPER.epsilon];
+      if (denominator > 0) parameter[i] -= (lr * (m[i] / state[STATE.correction1])) / denominator;
+    }
+  },
+};

@@ -1,0 +1,34 @@
+// The sum of two tensors of one shape, and the tensor of one value. No broadcasting.
+
+import addShader from '../../shaders/add.wgsl?raw';
+import fillShader from '../../shaders/fill.wgsl?raw';
+import type { ElementwiseProblem } from './gelu.ts';
+import { type Kernel, read, write } from './kernel.ts';
+import { perItem } from './variants.ts';
+
+/** a, b (size) -> y (size). */
+export const add: Kernel<ElementwiseProblem> = {
+  name: 'add',
+  operands: ({ size }) => ({ a: read(size), b: read(size), y: write(size) }),
+  variants: perItem(addShader, ({ size }) => size, (problem) => ({ ...problem })),
+  flops: ({ size }) => size,
+  reference({ size }, { a, b, y }) {
+    for (let i = 0; i < size; i++) y[i] = a[i] + b[i];
+  },
+};
+
+export interface FillProblem {
+  size: number;
+  value: number;
+}
+
+/** -> y (size). */
+export const fill: Kernel<FillProblem> = {
+  name: 'fill',
+  operands: ({ size }) => ({ y: write(size) }),
+  variants: perItem(fillShader, ({ size }) => size, (problem) => ({ ...problem })),
+  flops: () => 0,
+  reference({ value }, { y }) {
+    y.fill(value);
+  },
+};

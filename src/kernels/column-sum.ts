@@ -1,0 +1,42 @@
+// Sums of columns over blocks of rows. Two passes make a bias gradient, one combines the partials of a
+// parameter gradient, and width 1 sums a list of scalars. The blocks are given, never derived from the grid.
+
+import shader from '../../shaders/column_sum.wgsl?raw';
+import { ceilDiv, type Kernel, read, update, write } from './kernel.ts';
+import { perItem } from './variants.ts';
+
+export interface ColumnSumProblem {
+  rows: number;
+  width: number;
+  /** Elements from one row of x to the next. */
+  stride: number;
+  /** The first column. */
+  offset: number;
+  rowsPerBlock: number;
+  accumulate: boolean;
+}
+
+/** x (rows, stride), columns offset.. -> y (ceil(rows / rowsPerBlock), width). */
+export const columnSum: Kernel<ColumnSumProblem> = {
+  name: 'columnSum',
+  operands: ({ rows, width, stride, offset, rowsPerBlock, accumulate }) => {
+    const size = ceilDiv(rows, rowsPerBlock) * width;
+    return {
+      x: read(offset + (rows - 1) * stride + width),
+      y: accumulate ? update(size) : write(size),
+    };
+  },
+  variants: perItem(
+    shader,
+    ({ rows, width, rowsPerBlock }) => ceilDiv(rows, rowsPerBlock) * width,
+    (problem) => ({ ...problem, accumulate: Number(problem.accumulate) }),
+  ),
+  flops: ({ rows, width }) => rows * width,
+  reference({ rows, width, stride, offset, rowsPerBlock, accumulate }, { x, y }) {
+    if (!accumulate) y.fill(0);
+    for (let r = 0; r < rows; r++) {
+      const at = Math.floor(r / rowsPerBlock) * width;
+      for (let c = 0; c < width; c++) y[at + c] += x[offset + r * stride + c];
+    }
+  },
+};

@@ -1,0 +1,106 @@
+// Cross-entropy over a vocabulary that comes in tiles, so that no more than one tile of logits need exist.
+// Forward: crossEntropyTile on each tile in turn (the online softmax: running maximum and sum), then
+// crossEntropyLoss. Backward: crossEntropyBackward turns each tile of logits, computed again, into gradients.
+
+import backwardShader from '../../shaders/cross_entropy_backward.wgsl?raw';
+import lossShader from '../../shaders/cross_entropy_loss.wgsl?raw';
+import tileRows from '../../shaders/cross_entropy_tile_rows.wgsl?raw';
+import tileWorkgroup from '../../shaders/cross_entropy_tile_workgroup.wgsl?raw';
+import { type Kernel, read, update, write } from './kernel.ts';
+import { perItem, perRow } from './variants.ts';
+
+export interface CrossEntropyTileProblem {
+  rows: number;
+  /** Columns of this tile: the vocabulary's first..first + tile - 1. */
+  tile: number;
+  first: number;
+  /** The first tile of a pass starts the statistics, the others continue them. */
+  begin: boolean;
+}
+
+/** logits (rows, tile), targets (rows) -> maximum, sum, picked (rows). */
+export const crossEntropyTile: Kernel<CrossEntropyTileProblem> = {
+  name: 'crossEntropyTile',
+  operands: ({ rows, tile, begin }) => {
+    const statistic = begin ? write(rows) : update(rows);
+    return {
+      logits: read(rows * tile),
+      targets: read(rows, 'i32'),
+      maximum: statistic,
+      sum: statistic,
+      picked: statistic,
+    };
+  },
+  variants: perRow(tileRows, tileWorkgroup, (problem) => ({ ...problem, begin: Number(problem.begin) })),
+  flops: ({ rows, tile }) => rows * tile * 4,
+  reference({ rows, tile, first, begin }, { logits, targets, maximum, sum, picked }) {
+    for (let r = 0; r < rows; r++) {
+      const row = logits.subarray(r * tile, (r + 1) * tile);
+      const old = begin ? -Infinity : maximum[r];
+      const top = row.reduce((a, b) => Math.max(a, b), old);
+      const carried = begin ? 0 : sum[r] * Math.exp(old - top);
+      maximum[r] = top;
+      sum[r] = row.reduce((total, logit) => total + Math.exp(logit - top), carried);
+      const c = targets[r] - first;
+      if (c >= 0 && c < tile) picked[r] = row[c];
+      else if (begin) picked[r] = 0;
+    }
+  },
+};
+
+export interface CrossEntropyLossProblem {
+  rows: number;
+  ignoreIndex: number;
+}
+
+/** maximum, sum, picked, targets (rows) -> loss (rows), lse (rows, 2): the terms maximum and log(sum). */
+export const crossEntropyLoss: Kernel<CrossEntropyLossProblem> = {
+  name: 'crossEntropyLoss',
+  operands: ({ rows }) => ({
+    maximum: read(rows),
+    sum: read(rows),
+    picked: read(rows),
+    targets: read(rows, 'i32'),
+    loss: write(rows),
+    lse: write(rows * 2),
+  }),
+  variants: perItem(lossShader, ({ rows }) => rows, (problem) => ({ ...problem })),
+  flops: ({ rows }) => rows * 3,
+  reference({ rows, ignoreIndex }, { maximum, sum, picked, targets, loss, lse }) {
+    for (let r = 0; r < rows; r++) {
+      lse[2 * r] = maximum[r];
+      lse[2 * r + 1] = Math.log(sum[r]);
+      loss[r] = targets[r] === ignoreIndex ? 0 : maximum[r] + Math.log(sum[r]) - picked[r];
+    }
+  },
+};
+
+export interface CrossEntropyBackwardProblem {
+  rows: number;
+  tile: number;
+  first: number;
+  ignoreIndex: number;
+}
+
+/** lse (rows, 2), targets (rows), scale (1) -> logits (rows, tile) become d(scale * sum of losses)/d(logits). */
+export const crossEntropyBackward: Kernel<CrossEntropyBackwardProblem> = {
+  name: 'crossEntropyBackward',
+  operands: ({ rows, tile }) => ({
+    lse: read(rows * 2),
+    targets: read(rows, 'i32'),
+    scale: read(1),
+    logits: update(rows * tile),
+  }),
+  variants: perItem(backwardShader, ({ rows, tile }) => rows * tile, (problem) => ({ ...problem })),
+  flops: ({ rows, tile }) => rows * tile * 4,
+  reference({ rows, tile, first, ignoreIndex }, { lse, targets, scale, logits }) {
+    for (let r = 0; r < rows; r++) {
+      for (let c = 0; c < tile; c++) {
+        const i = r * tile + c;
+        const probability = Math.exp(logits[i] - lse[2 * r] - lse[2 * r + 1]);
+        const wanted = targets[r] === first + c ? 1 : 0;
+        logits[i] = targets[r] === ignoreIndex ? 0 : (probability - wanted) * scale[0];
+      }
+    }
+  },
+};

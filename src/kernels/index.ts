@@ -1,0 +1,44 @@
+// Every kernel, in one list: what tests, gradient checks and benchmarks walk.
+
+import { adamw } from './adamw.ts';
+import { add, fill } from './add.ts';
+import { cacheAppend } from './cache-append.ts';
+import { columnSum } from './column-sum.ts';
+import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from './cross-entropy.ts';
+import { embedding, embeddingBackward, positionBackward } from './embedding.ts';
+import { gelu, geluBackward } from './gelu.ts';
+import type { Kernel } from './kernel.ts';
+import { layernorm, layernormBackward, layernormParameterGrad } from './layernorm.ts';
+import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from './rmsnorm.ts';
+import { rope } from './rope.ts';
+import { stepControl } from './step-control.ts';
+import { sumSquares } from './sum-squares.ts';
+import { swiglu, swigluBackward } from './swiglu.ts';
+
+// biome-ignore lint/suspicious/noExplicitAny: each kernel has a problem type of its own.
+export const kernels: readonly Kernel<any>[] = [
+  layernorm,
+  layernormBackward,
+  layernormParameterGrad,
+  columnSum,
+  rmsnorm,
+  rmsnormBackward,
+  rmsnormParameterGrad,
+  gelu,
+  geluBackward,
+  swiglu,
+  swigluBackward,
+  add,
+  fill,
+  rope,
+  embedding,
+  embeddingBackward,
+  positionBackward,
+  crossEntropyTile,
+  crossEntropyLoss,
+  crossEntropyBackward,
+  sumSquares,
+  stepControl,
+  adamw,
+  cacheAppend,
+];

@@ -1,0 +1,165 @@
+// C = op(A) op(B), continued from C or not, finished by an epilogue. One strided problem serves NN, NT and
+// TN, column slices of packed tensors and row tiles of large weights. The sum over k is in increasing order
+// with one accumulator per element in every variant: splitting k over calls changes no bit.
+
+import epilogueBias from '../../shaders/epilogue_bias.wgsl?raw';
+import epilogueBiasGelu from '../../shaders/epilogue_bias_gelu.wgsl?raw';
+import epilogueBiasResidual from '../../shaders/epilogue_bias_residual.wgsl?raw';
+import epilogueGeluGradient from '../../shaders/epilogue_gelu_gradient.wgsl?raw';
+import epilogueNone from '../../shaders/epilogue_none.wgsl?raw';
+import epilogueResidual from '../../shaders/epilogue_residual.wgsl?raw';
+import epilogueScale from '../../shaders/epilogue_scale.wgsl?raw';
+import geluMath from '../../shaders/gelu_math.wgsl?raw';
+import directShader from '../../shaders/matmul_direct.wgsl?raw';
+import outputShader from '../../shaders/matmul_output.wgsl?raw';
+import { geluDerivativeOf, geluOf } from './gelu.ts';
+import { type Kernel, type Operand, perInvocation, read, update, WORKGROUP, write } from './kernel.ts';
+
+export type Layout = 'NN' | 'NT' | 'TN';
+
+/** What happens to each element of the product s. With `residual`: bias is added first, then the residual. */
+export type Epilogue =
+  | 'none' // c = s
+  | 'scale' // c = scale * s
+  | 'bias' // c = s + bias
+  | 'residual' // c = residual + s
+  | 'biasResidual' // c = residual + (s + bias)
+  | 'biasGelu' // preactivation = s + bias, c = gelu(preactivation)
+  | 'geluGradient'; // c = s * gelu'(preactivation)
+
+/** NN: A (M, K), B (K, N). NT: A (M, K), B (N, K). TN: A (K, M), B (K, N). C (M, N). */
+export interface MatmulProblem {
+  layout: Layout;
+  M: number;
+  N: number;
+  K: number;
+  /** Elements between rows of A, B and C as they are stored. @default the row's length */
+  aStride?: number;
+  bStride?: number;
+  cStride?: number;
+  /** Elements before the first of A, B and C. @default 0 */
+  aOffset?: number;
+  bOffset?: number;
+  cOffset?: number;
+  /** Adds the product to C. @default false */
+  accumulate?: boolean;
+  /** C is a part of a larger tensor whose other elements stay. @default false */
+  partial?: boolean;
+  /** @default 'none' */
+  epilogue?: Epilogue;
+  /** For the epilogue 'scale'. @default 1 */
+  scale?: number;
+}
+
+const epilogues: Record<Epilogue, string> = {
+  none: epilogueNone,
+  scale: epilogueScale,
+  bias: epilogueBias,
+  residual: epilogueResidual,
+  biasResidual: epilogueBiasResidual,
+  biasGelu: epilogueBiasGelu + geluMath,
+  geluGradient: epilogueGeluGradient + geluMath,
+};
+
+/** Rows and columns of A and B as stored, with strides and offsets filled in. */
+function geometry(p: MatmulProblem) {
+  const [aRows, aColumns] = p.layout === 'TN' ? [p.K, p.M] : [p.M, p.K];
+  const [bRows, bColumns] = p.layout === 'NT' ? [p.N, p.K] : [p.K, p.N];
+  const aStride = p.aStride ?? aColumns;
+  const bStride = p.bStride ?? bColumns;
+  const cStride = p.cStride ?? p.N;
+  return {
+    a: { size: (p.aOffset ?? 0) + (aRows - 1) * aStride + aColumns, stride: aStride },
+    b: { size: (p.bOffset ?? 0) + (bRows - 1) * bStride + bColumns, stride: bStride },
+    c: { size: (p.cOffset ?? 0) + (p.M - 1) * cStride + p.N, stride: cStride },
+  };
+}
+
+function params(p: MatmulProblem): Record<string, number> {
+  const { a, b, c } = geometry(p);
+  const [a_m, a_k] = p.layout === 'TN' ? [1, a.stride] : [a.stride, 1];
+  const [b_k, b_n] = p.layout === 'NT' ? [1, b.stride] : [b.stride, 1];
+  return {
+    M: p.M,
+    N: p.N,
+    K: p.K,
+    a_m,
+    a_k,
+    b_k,
+    b_n,
+    c_m: c.stride,
+    a0: p.aOffset ?? 0,
+    b0: p.bOffset ?? 0,
+    c0: p.cOffset ?? 0,
+    accumulate: p.accumulate ? 1 : 0,
+    scale: p.scale ?? 1,
+  };
+}
+
+function text(main: string, p: MatmulProblem): string {
+  return main + outputShader + epilogues[p.epilogue ?? 'none'];
+}
+
+export const matmul: Kernel<MatmulProblem> = {
+  name: 'matmul',
+  operands(p) {
+    const { a, b, c } = geometry(p);
+    const operands: Record<string, Operand> = {
+      a: read(a.size),
+      b: read(b.size),
+      c: p.accumulate || p.partial ? update(c.size) : write(c.size),
+    };
+    const epilogue = p.epilogue ?? 'none';
+    if (epilogue === 'bias' || epilogue === 'biasResidual' || epilogue === 'biasGelu') operands['bias'] = read(p.N);
+    if (epilogue === 'residual' || epilogue === 'biasResidual') operands['residual'] = read(p.M * p.N);
+    if (epilogue === 'biasGelu') operands['preactivation'] = write(p.M * p.N);
+    if (epilogue === 'geluGradient') operands['preactivation'] = read(p.M * p.N);
+    return operands;
+  },
+  variants: [
+    {
+      name: 'direct',
+      dispatch: (p) => ({
+        shader: text(directShader, p),
+        constants: { WORKGROUP },
+        params: params(p),
+        workgroups: perInvocation(p.M * p.N),
+      }),
+    },
+  ],
+  flops: ({ M, N, K }) => 2 * M * N * K,
+  reference(p, { a, b, c, bias, residual, preactivation }) {
+    const s = params(p);
+    for (let m = 0; m < p.M; m++) {
+      for (let n = 0; n < p.N; n++) {
+        const at = s.c0 + m * s.c_m + n;
+        let sum = p.accumulate ? c[at] : 0;
+        for (let k = 0; k < p.K; k++) sum += a[s.a0 + m * s.a_m + k * s.a_k] * b[s.b0 + k * s.b_k + n * s.b_n];
+        switch (p.epilogue ?? 'none') {
+          case 'none':
+            c[at] = sum;
+            break;
+          case 'scale':
+            c[at] = s.scale * sum;
+            break;
+          case 'bias':
+            c[at] = sum + bias[n];
+            break;
+          case 'residual':
+            c[at] = residual[m * p.N + n] + sum;
+            break;
+          case 'biasResidual':
+            c[at] = residual[m * p.N + n] + sum + bias[n];
+            break;
+          case 'biasGelu':
+            preactivation[m * p.N + n] = sum + bias[n];
+            c[at] = geluOf(sum + bias[n]);
+            break;
+          case 'geluGradient':
+            c[at] = sum * geluDerivativeOf(preactivation[m * p.N + n]);
+            break;
+        }
+      }
+    }
+  },
+};

@@ -1,0 +1,90 @@
+// RMSNorm over the last axis, forward and backward. As LayerNorm, without mean and bias.
+
+import backwardRows from '../../shaders/rmsnorm_backward_rows.wgsl?raw';
+import backwardWorkgroup from '../../shaders/rmsnorm_backward_workgroup.wgsl?raw';
+import parameterGrad from '../../shaders/rmsnorm_parameter_grad.wgsl?raw';
+import forwardRows from '../../shaders/rmsnorm_rows.wgsl?raw';
+import forwardWorkgroup from '../../shaders/rmsnorm_workgroup.wgsl?raw';
+import { ceilDiv, type Kernel, read, update, write } from './kernel.ts';
+import { type NormBackwardProblem, type NormParameterGradProblem, ROW_BLOCK } from './layernorm.ts';
+import { perItem, perRow } from './variants.ts';
+
+export interface RMSNormProblem {
+  rows: number;
+  width: number;
+  eps: number;
+}
+
+/** x (rows, width) -> y (rows, width), rstd (rows). */
+export const rmsnorm: Kernel<RMSNormProblem> = {
+  name: 'rmsnorm',
+  operands: ({ rows, width }) => ({
+    x: read(rows * width),
+    weight: read(width),
+    y: write(rows * width),
+    rstd: write(rows),
+  }),
+  variants: perRow(forwardRows, forwardWorkgroup, (problem) => ({ ...problem })),
+  flops: ({ rows, width }) => rows * width * 4,
+  reference({ rows, width, eps }, { x, weight, y, rstd }) {
+    for (let r = 0; r < rows; r++) {
+      const row = x.subarray(r * width, (r + 1) * width);
+      const scale = 1 / Math.sqrt(row.reduce((a, b) => a + b * b, 0) / width + eps);
+      for (let c = 0; c < width; c++) y[r * width + c] = row[c] * scale * weight[c];
+      rstd[r] = scale;
+    }
+  },
+};
+
+/** dy, x (rows, width) -> dx (rows, width), added to the old dx when accumulating. */
+export const rmsnormBackward: Kernel<NormBackwardProblem> = {
+  name: 'rmsnormBackward',
+  operands: ({ rows, width, accumulate }) => ({
+    dy: read(rows * width),
+    x: read(rows * width),
+    weight: read(width),
+    rstd: read(rows),
+    dx: accumulate ? update(rows * width) : write(rows * width),
+  }),
+  variants: perRow(backwardRows, backwardWorkgroup, (problem) => ({
+    ...problem,
+    accumulate: Number(problem.accumulate),
+  })),
+  flops: ({ rows, width, accumulate }) => rows * width * (accumulate ? 10 : 9),
+  reference({ rows, width, accumulate }, { dy, x, weight, rstd, dx }) {
+    for (let r = 0; r < rows; r++) {
+      let along = 0;
+      for (let c = 0; c < width; c++) along += dy[r * width + c] * weight[c] * x[r * width + c] * rstd[r];
+      for (let c = 0; c < width; c++) {
+        const i = r * width + c;
+        const d = rstd[r] * (dy[i] * weight[c] - (x[i] * rstd[r] * along) / width);
+        dx[i] = (accumulate ? dx[i] : 0) + d;
+      }
+    }
+  },
+};
+
+/** dy, x (rows, width) -> partials (ceil(rows / ROW_BLOCK), width). */
+export const rmsnormParameterGrad: Kernel<NormParameterGradProblem> = {
+  name: 'rmsnormParameterGrad',
+  operands: ({ rows, width }) => ({
+    dy: read(rows * width),
+    x: read(rows * width),
+    rstd: read(rows),
+    partials: write(ceilDiv(rows, ROW_BLOCK) * width),
+  }),
+  variants: perItem(
+    parameterGrad,
+    ({ rows, width }) => ceilDiv(rows, ROW_BLOCK) * width,
+    (problem) => ({ ...problem }),
+    { ROW_BLOCK },
+  ),
+  flops: ({ rows, width }) => rows * width * 3,
+  reference({ rows, width }, { dy, x, rstd, partials }) {
+    partials.fill(0);
+    for (let r = 0; r < rows; r++) {
+      const at = Math.floor(r / ROW_BLOCK) * width;
+      for (let c = 0; c < width; c++) partials[at + c] += dy[r * width + c] * x[r * width + c] * rstd[r];
+    }
+  },
+};

@@ -1,0 +1,68 @@
+// Rotary position embedding (RoPE), in place. Half rotation, as in Hugging Face's Llama: pair i of a head is
+// its elements i and i + headSize / 2. The inverse rotation is the backward pass.
+
+import shader from '../../shaders/rope.wgsl?raw';
+import { type Kernel, read, update } from './kernel.ts';
+import { perItem } from './variants.ts';
+
+export interface RopeProblem {
+  rows: number;
+  /** Rows of one sequence: row r has position position[0] + r % seq. */
+  seq: number;
+  heads: number;
+  /** Even. */
+  headSize: number;
+  /** Elements from one row of x to the next. */
+  stride: number;
+  /** The column of the first head. */
+  offset: number;
+  /** Rows of the table; later positions read the last. */
+  positions: number;
+  inverse: boolean;
+}
+
+/** Cosines, then sines, of angle t * theta^(-2i / headSize): (positions, 2, headSize / 2). */
+export function ropeTable(positions: number, headSize: number, theta: number): Float32Array<ArrayBuffer> {
+  const half = headSize / 2;
+  const table = new Float32Array(positions * headSize);
+  for (let t = 0; t < positions; t++) {
+    for (let i = 0; i < half; i++) {
+      const angle = t * theta ** ((-2 * i) / headSize);
+      table[t * headSize + i] = Math.cos(angle);
+      table[t * headSize + half + i] = Math.sin(angle);
+    }
+  }
+  return table;
+}
+
+/** table (positions, headSize), position (1) -> x (rows, stride), rotated in place. */
+export const rope: Kernel<RopeProblem> = {
+  name: 'rope',
+  operands: ({ rows, heads, headSize, stride, offset, positions }) => ({
+    table: read(positions * headSize),
+    position: read(1, 'u32'),
+    x: update(offset + (rows - 1) * stride + heads * headSize),
+  }),
+  variants: perItem(
+    shader,
+    ({ rows, heads, headSize }) => (rows * heads * headSize) / 2,
+    ({ inverse, ...dimensions }) => ({ ...dimensions, direction: inverse ? -1 : 1 }),
+  ),
+  flops: ({ rows, heads, headSize }) => rows * heads * headSize * 3,
+  reference({ rows, seq, heads, headSize, stride, offset, positions, inverse }, { table, position, x }) {
+    const half = headSize / 2;
+    for (let r = 0; r < rows; r++) {
+      const t = Math.min(position[0] + (r % seq), positions - 1);
+      for (let h = 0; h < heads; h++) {
+        for (let k = 0; k < half; k++) {
+          const i = r * stride + offset + h * headSize + k;
+          const cosine = table[t * headSize + k];
+          const sine = table[t * headSize + half + k] * (inverse ? -1 : 1);
+          const [a, b] = [x[i], x[i + half]];
+          x[i] = a * cosine - b * sine;
+          x[i + half] = b * cosine + a * sine;
+        }
+      }
+    }
+  },
+};

@@ -1,0 +1,39 @@
+// SwiGLU, forward and backward: y = silu(gate) * up, silu(g) = g / (1 + exp(-g)).
+
+import backwardShader from '../../shaders/swiglu_backward.wgsl?raw';
+import forwardShader from '../../shaders/swiglu.wgsl?raw';
+import type { ElementwiseProblem } from './gelu.ts';
+import { type Kernel, read, write } from './kernel.ts';
+import { perItem } from './variants.ts';
+
+/** gate, up (size) -> y (size). */
+export const swiglu: Kernel<ElementwiseProblem> = {
+  name: 'swiglu',
+  operands: ({ size }) => ({ gate: read(size), up: read(size), y: write(size) }),
+  variants: perItem(forwardShader, ({ size }) => size, (problem) => ({ ...problem })),
+  flops: ({ size }) => size * 5,
+  reference({ size }, { gate, up, y }) {
+    for (let i = 0; i < size; i++) y[i] = (gate[i] / (1 + Math.exp(-gate[i]))) * up[i];
+  },
+};
+
+/** dy, gate, up (size) -> dgate, dup (size). */
+export const swigluBackward: Kernel<ElementwiseProblem> = {
+  name: 'swigluBackward',
+  operands: ({ size }) => ({
+    dy: read(size),
+    gate: read(size),
+    up: read(size),
+    dgate: write(size),
+    dup: write(size),
+  }),
+  variants: perItem(backwardShader, ({ size }) => size, (problem) => ({ ...problem })),
+  flops: ({ size }) => size * 12,
+  reference({ size }, { dy, gate, up, dgate, dup }) {
+    for (let i = 0; i < size; i++) {
+      const s = 1 / (1 + Math.exp(-gate[i]));
+      dgate[i] = dy[i] * up[i] * s * (1 + gate[i] * (1 - s));
+      dup[i] = dy[i] * gate[i] * s;
+    }
+  },
+};

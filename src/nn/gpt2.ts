@@ -1,0 +1,97 @@
+// GPT-2, by Hugging Face's names (hub names, without "transformer."). Weights of projections are stored
+// (in, out). Pre-norm blocks: x += attn(ln_1(x)); x += mlp(ln_2(x)).
+
+import type { GPT2Config } from '../formats/config.ts';
+import { attention } from '../graph/operators/attention.ts';
+import { embedding } from '../graph/operators/embedding.ts';
+import { type Lora, linear } from '../graph/operators/linear.ts';
+import { layernorm } from '../graph/operators/norm.ts';
+import type { Initial, Model, Parameter, Weights } from './model.ts';
+
+/** Low-rank updates of every c_attn: only their A and B train. */
+export interface LoraOptions {
+  rank: number;
+  /** alpha / rank. */
+  scale: number;
+}
+
+export function gpt2(config: GPT2Config, lora?: LoraOptions): Model {
+  const { n_embd: C, n_head: heads, n_layer: layers, vocab_size: V, n_positions: S, n_inner: inner } = config;
+  const eps = config.layer_norm_epsilon;
+  const shape = { layers, width: C, vocabulary: V, context: S, heads, kvHeads: heads, headSize: C / heads };
+
+  const trainable = lora === undefined;
+  const normal: Initial = { normal: config.initializer_range };
+  const zeros: Initial = { constant: 0 };
+  const ones: Initial = { constant: 1 };
+  // Residual projections start smaller, so that the residual stream's variance does not grow with depth.
+  const residual: Initial = { normal: config.initializer_range / Math.sqrt(2 * layers) };
+
+  const parameters: Parameter[] = [
+    { name: 'wte.weight', shape: [V, C], initial: normal, trainable },
+    { name: 'wpe.weight', shape: [S, C], initial: normal, trainable },
+  ];
+  for (let i = 0; i < layers; i++) {
+    const h = `h.${i}`;
+    parameters.push(
+      { name: `${h}.ln_1.weight`, shape: [C], initial: ones, trainable },
+      { name: `${h}.ln_1.bias`, shape: [C], initial: zeros, trainable },
+      { name: `${h}.attn.c_attn.weight`, shape: [C, 3 * C], initial: normal, trainable },
+      { name: `${h}.attn.c_attn.bias`, shape: [3 * C], initial: zeros, trainable },
+    );
+    if (lora) {
+      parameters.push(
+        { name: `${h}.attn.c_attn.lora_A.weight`, shape: [lora.rank, C], initial: normal },
+        { name: `${h}.attn.c_attn.lora_B.weight`, shape: [3 * C, lora.rank], initial: zeros },
+      );
+    }
+    parameters.push(
+      { name: `${h}.attn.c_proj.weight`, shape: [C, C], initial: residual, trainable },
+      { name: `${h}.attn.c_proj.bias`, shape: [C], initial: zeros, trainable },
+      { name: `${h}.ln_2.weight`, shape: [C], initial: ones, trainable },
+      { name: `${h}.ln_2.bias`, shape: [C], initial: zeros, trainable },
+      { name: `${h}.mlp.c_fc.weight`, shape: [C, inner], initial: normal, trainable },
+      { name: `${h}.mlp.c_fc.bias`, shape: [inner], initial: zeros, trainable },
+      { name: `${h}.mlp.c_proj.weight`, shape: [inner, C], initial: residual, trainable },
+      { name: `${h}.mlp.c_proj.bias`, shape: [C], initial: zeros, trainable },
+    );
+  }
+  parameters.push(
+    { name: 'ln_f.weight', shape: [C], initial: ones, trainable },
+    { name: 'ln_f.bias', shape: [C], initial: zeros, trainable },
+  );
+  if (!config.tie_word_embeddings) parameters.push({ name: 'lm_head.weight', shape: [V, C], initial: normal, trainable });
+
+  return {
+    config,
+    parameters,
+    constants: [],
+    shape,
+    forward(g, tokens, w, { caches, observe } = {}) {
+      let x = embedding(g, tokens, w('wte.weight'), w('wpe.weight')); // (B, T, C)
+      observe?.('embed', x);
+      for (let i = 0; i < layers; i++) {
+        const h = `h.${i}`;
+        const attended = layernorm(g, x, w(`${h}.ln_1.weight`), w(`${h}.ln_1.bias`), eps);
+        const qkv = linear(g, attended, w(`${h}.attn.c_attn.weight`), {
+          bias: w(`${h}.attn.c_attn.bias`),
+          ...(lora && { lora: loraOf(w, h, lora) }),
+        }); // (B, T, 3C)
+        const y = attention(g, qkv, tokens, shape, `${h}.attn`, caches?.[i]); // (B, T, C)
+        x = linear(g, y, w(`${h}.attn.c_proj.weight`), { bias: w(`${h}.attn.c_proj.bias`), residual: x });
+
+        const normed = layernorm(g, x, w(`${h}.ln_2.weight`), w(`${h}.ln_2.bias`), eps);
+        const wide = linear(g, normed, w(`${h}.mlp.c_fc.weight`), { bias: w(`${h}.mlp.c_fc.bias`), gelu: true }); // (B, T, 4C)
+        x = linear(g, wide, w(`${h}.mlp.c_proj.weight`), { bias: w(`${h}.mlp.c_proj.bias`), residual: x });
+        observe?.(h, x);
+      }
+      const hidden = layernorm(g, x, w('ln_f.weight'), w('ln_f.bias'), eps); // (B, T, C)
+      observe?.('ln_f', hidden);
+      return { hidden, head: w(config.tie_word_embeddings ? 'wte.weight' : 'lm_head.weight') };
+    },
+  };
+}
+
+function loraOf(w: Weights, block: string, { scale }: LoraOptions): Lora {
+  return { a: w(`${block}.attn.c_attn.lora_A.weight`), b: w(`${block}.attn.c_attn.lora_B.weight`), scale };
+}

@@ -1,0 +1,13 @@
+// The model families, chosen by the configuration's model_type.
+
+import type { ModelConfig } from '../formats/config.ts';
+import { gpt2, type LoraOptions } from './gpt2.ts';
+import { llama } from './llama.ts';
+import type { Model } from './model.ts';
+import { HoldfastError } from '../util/errors.ts';
+
+export function makeModel(config: ModelConfig, lora?: LoraOptions): Model {
+  if (config.model_type === 'gpt2') return gpt2(config, lora);
+  if (lora) throw new HoldfastError(`low-rank updates are there for gpt2, not for ${config.model_type}`);
+  return llama(config);
+}

@@ -1,0 +1,88 @@
+// What every model is to the rest: a configuration, a list of parameters in the order of use, and a forward
+// pass over symbolic tensors. Nothing here holds values.
+
+import type { ModelConfig } from '../formats/config.ts';
+import { type Graph, makeTensor, type Tensor } from '../graph/graph.ts';
+import type { Cache, Heads } from '../graph/operators/attention.ts';
+import type { Tokens } from '../graph/operators/embedding.ts';
+import { assert } from '../util/errors.ts';
+
+/** Standard deviation of a normal distribution around 0, or a constant. */
+export type Initial = { normal: number } | { constant: number };
+
+export interface Parameter {
+  /** Hugging Face's name. */
+  readonly name: string;
+  readonly shape: readonly number[];
+  readonly initial: Initial;
+  /** False: its gradient is never computed and the optimizer leaves it alone. @default true */
+  readonly trainable?: boolean;
+}
+
+/** Values that the forward pass reads and nothing trains, such as rope's table. */
+export interface Constant {
+  readonly tensor: Tensor;
+  readonly values: Float32Array<ArrayBuffer>;
+}
+
+export interface ForwardOptions {
+  /** One a layer: generation. */
+  caches?: readonly Cache[];
+  /** Called with the embedding, the residual stream after each block and the last norm, by HF's names. */
+  observe?: (name: string, tensor: Tensor) => void;
+}
+
+export interface Model {
+  readonly config: ModelConfig;
+  readonly parameters: readonly Parameter[];
+  readonly constants: readonly Constant[];
+  readonly shape: ModelShape;
+  /** Appends the forward pass: (B, T) tokens -> hidden (B, T, C), to be multiplied with head (V, C). */
+  forward(g: Graph, tokens: Tokens, weights: Weights, options?: ForwardOptions): { hidden: Tensor; head: Tensor };
+}
+
+export interface ModelShape extends Heads {
+  readonly layers: number;
+  readonly width: number;
+  readonly vocabulary: number;
+  readonly context: number;
+}
+
+/** The parameter tensors by name. */
+export type Weights = (name: string) => Tensor;
+
+/** Tensors for a model's parameters; with `trainable`, those that train want gradients. */
+export function parameterTensors(model: Model, trainable: boolean): Map<string, Tensor> {
+  return new Map(
+    model.parameters.map(({ name, shape, trainable: own = true }) => [
+      name,
+      makeTensor(name, shape, 'parameter', 'f32', trainable && own),
+    ]),
+  );
+}
+
+export function lookup(tensors: ReadonlyMap<string, Tensor>): Weights {
+  return (name) => {
+    const tensor = tensors.get(name);
+    assert(tensor, `the model has no parameter ${name}`);
+    return tensor;
+  };
+}
+
+/** Number of parameters, tied ones once. */
+export function parameterCount(model: Model): number {
+  return model.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
+}
+
+/**
+ * Floating-point operations of one training step on `tokens` tokens in sequences of `seq`: 6 for each weight
+ * of a matmul and token, 12 C for each layer and visible key (half of them, causal). Source: Kaplan et al.
+ * 2020, section 2.1, with the causal half left out.
+ */
+export function trainingFlops(model: Model, tokens: number, seq: number): number {
+  const { layers, heads, headSize, vocabulary, width } = model.shape;
+  const matrices = model.parameters
+    .filter(({ name, shape }) => shape.length === 2 && !/wte|wpe|embed_tokens|lm_head/.test(name))
+    .reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
+  return tokens * (6 * (matrices + vocabulary * width) + 12 * layers * heads * headSize * ((seq + 1) / 2));
+}

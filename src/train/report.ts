@@ -1,0 +1,266 @@
+// A run as one HTML page that needs nothing else: figures, curves, generated text, light and dark.
+//
+// Pure text from plain data; no clock, no file. The curves are drawn by uPlot, inlined. Invariant: nothing
+// from the run reaches the page unescaped, and the page loads nothing.
+
+import uPlotScript from 'uplot/dist/uPlot.iife.min.js?raw';
+import uPlotStyle from 'uplot/dist/uPlot.min.css?raw';
+
+export interface RunRecord {
+  title: string;
+  settings: Record<string, string | number>;
+  summary: Record<string, string | number>;
+  steps: { step: number; loss: number; lr: number; gradNorm: number; tokensPerSecond: number }[];
+  validations: { step: number; loss: number }[];
+  samples: { step: number; text: string }[];
+}
+
+/** One value per step; null where there is none. */
+type Column = (number | null)[];
+
+interface Series {
+  label: string;
+  /** A CSS variable of the page. */
+  color: string;
+  width: number;
+  points: boolean;
+  values: Column;
+}
+
+interface Chart {
+  title: string;
+  height: number;
+  /** The vertical axis begins at 0. */
+  fromZero: boolean;
+  series: Series[];
+}
+
+/** The page, as text. */
+export function renderReport(run: RunRecord): string {
+  const x = [...new Set([...run.steps, ...run.validations].map(({ step }) => step))].sort((a, b) => a - b);
+  const charts = x.length > 0 ? chartsOf(run, x) : [];
+  // In a script element only "<" can end the data: escaped, "</script" and "<!--" are plain text.
+  const data = JSON.stringify({ x, charts }).replaceAll('<', '\\u003c');
+  const figures = charts.map((chart, index) => figure(chart, index, x[x.length - 1]));
+  const hint = '<p class="hint">Drag across a curve to zoom, double-click to see all of it.</p>';
+  const curves = charts.length > 0 ? `<section class="charts">${figures.join('')}</section>${hint}` : '';
+  return `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
+<title>${escapeHTML(run.title)}</title>
+<style>${uPlotStyle}${STYLE}</style>
+</head>
+<body>
+<header>
+<p class="kicker">Holdfast training run</p>
+<h1>${escapeHTML(run.title)}</h1>
+</header>
+${definitions('summary', run.summary)}
+${curves}
+${samples(run)}
+${Object.keys(run.settings).length > 0 ? `<h2>Settings</h2>${definitions('settings', run.settings)}` : ''}
+<script type="application/json" id="data">${data}</script>
+<script>${uPlotScript}</script>
+<script>${SCRIPT}</script>
+</body>
+</html>
+`;
+}
+
+function chartsOf({ steps, validations }: RunRecord, x: number[]): Chart[] {
+  const align = (points: { step: number; value: number }[]): Column => {
+    const at = new Map(points.map(({ step, value }) => [step, value]));
+    return x.map((step) => short(at.get(step)));
+  };
+  const column = (field: 'loss' | 'lr' | 'gradNorm' | 'tokensPerSecond') =>
+    align(steps.map((record) => ({ step: record.step, value: record[field] })));
+  const line = (label: string, color: string, values: Column, width = 1.5): Series => {
+    return { label, color, width, points: steps.length < 3, values };
+  };
+  const loss = column('loss');
+  const lossSeries = [line('each step', '--faint', loss, 1), line('smoothed', '--first', smooth(loss), 2)];
+  if (validations.length > 0) {
+    const values = align(validations.map(({ step, loss: value }) => ({ step, value })));
+    lossSeries.push({ label: 'validation', color: '--second', width: 1.5, points: true, values });
+  }
+  const small = (title: string, label: string, values: Column): Chart => {
+    return { title, height: 160, fromZero: true, series: [line(label, '--first', values)] };
+  };
+  return [
+    { title: 'Loss', height: 320, fromZero: false, series: lossSeries },
+    small('Speed', 'tokens/s', column('tokensPerSecond')),
+    small('Learning rate', '', column('lr')),
+    small('Gradient norm', '', column('gradNorm')),
+  ];
+}
+
+/** Six digits are more than a screen shows; what is not a finite number is a gap. */
+function short(value: number | undefined): number | null {
+  return value !== undefined && Number.isFinite(value) ? Number(value.toPrecision(6)) : null;
+}
+
+/**
+ * Moving average over about a fortieth of the run, centred so that it does not lag behind a falling curve.
+ * The window narrows on both sides towards the first step, where curves are steep, and on one at the last.
+ */
+function smooth(values: Column): Column {
+  const reach = Math.floor(values.length / 80);
+  const sums = [0];
+  const counts = [0];
+  values.forEach((value, i) => {
+    sums.push(sums[i] + (value ?? 0));
+    counts.push(counts[i] + (value === null ? 0 : 1));
+  });
+  return values.map((value, i) => {
+    if (value === null) return null;
+    const from = i - Math.min(reach, i);
+    const to = Math.min(values.length, i + Math.min(reach, i) + 1);
+    return short((sums[to] - sums[from]) / (counts[to] - counts[from]));
+  });
+}
+
+/** The readings at rest are the last values; the script moves them with the cursor. */
+function figure({ title, series }: Chart, index: number, lastStep: number): string {
+  const readings = series.map(({ label, color, values }) => {
+    const last = values.findLast((value) => value !== null) ?? null;
+    const swatch = series.length > 1 ? `<i style="background:var(${color})"></i>` : '';
+    return `<span>${swatch}${label} <output>${last === null ? '' : plain(last)}</output></span>`;
+  });
+  if (index === 0) readings.push(`<span class="step">step <output>${lastStep}</output></span>`);
+  const caption = `<figcaption><b>${title}</b>${readings.join('')}</figcaption>`;
+  return `<figure id="chart${index}">${caption}<div></div></figure>`;
+}
+
+function definitions(name: string, values: Record<string, string | number>): string {
+  const rows = Object.entries(values).map(([term, value]) => {
+    const text = typeof value === 'number' && name === 'summary' ? plain(value) : String(value);
+    return `<div><dt>${escapeHTML(term)}</dt><dd>${escapeHTML(text)}</dd></div>`;
+  });
+  return rows.length > 0 ? `<dl class="${name}">${rows.join('')}</dl>` : '';
+}
+
+/** The last sample in full, earlier ones folded. */
+function samples(run: RunRecord): string {
+  const shown = run.samples.toReversed().map(({ step, text }, index) => {
+    const open = index === 0 ? ' open' : '';
+    return `<details${open}><summary>Step ${step}</summary><pre>${escapeHTML(text)}</pre></details>`;
+  });
+  return shown.length > 0 ? `<h2>Generated text</h2>${shown.join('')}` : '';
+}
+
+/** Four significant digits, or a whole number with its thousands in groups. The page uses it too. */
+function plain(value: number): string {
+  if (value !== 0 && Math.abs(value) < 0.001) return value.toExponential(2);
+  if (Math.abs(value) < 1000) return String(Number(value.toPrecision(4)));
+  return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, '\u202f');
+}
+
+function escapeHTML(text: string): string {
+  const entities: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
+  return text.replace(/[&<>"']/g, (character) => entities[character]);
+}
+
+const STYLE = `
+:root {
+  --paper: #fdfdfb; --ink: #1c2024; --muted: #6a7178; --rule: #e6e6e1;
+  --first: #23617f; --faint: #b9cdd8; --second: #c05a1c;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --paper: #15181a; --ink: #e4e5e2; --muted: #8d959c; --rule: #2a2e31;
+    --first: #7cb8d6; --faint: #33505f; --second: #e8975a;
+  }
+}
+* { box-sizing: border-box; }
+body {
+  max-width: 66rem; margin: 0 auto; padding: clamp(1.25rem, 4vw, 3.5rem) clamp(1rem, 4vw, 2.5rem);
+  background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif;
+  font-variant-numeric: tabular-nums; -webkit-text-size-adjust: 100%;
+}
+.kicker { margin: 0; color: var(--muted); font-size: 0.85rem; }
+h1 { margin: 0.1rem 0 0; font-size: clamp(1.5rem, 4vw, 2.1rem); font-weight: 600; line-height: 1.2;
+  letter-spacing: -0.015em; overflow-wrap: anywhere; text-wrap: balance; }
+h2 { margin: 2.75rem 0 0.75rem; font-size: 1rem; font-weight: 600; }
+dl, dd, figure { margin: 0; }
+dt { color: var(--muted); font-size: 0.85rem; }
+dd { overflow-wrap: anywhere; }
+.summary { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); gap: 1.1rem 1.5rem;
+  margin-top: 1.75rem; padding: 1.1rem 0; border-block: 1px solid var(--rule); }
+.summary dd { font-size: 1.25rem; font-weight: 500; line-height: 1.3; }
+.settings { columns: 17rem; column-gap: 2.5rem; }
+.settings div { display: flex; justify-content: space-between; gap: 1rem; padding: 0.3rem 0;
+  border-bottom: 1px solid var(--rule); break-inside: avoid; }
+.settings dd { text-align: right; }
+.charts { display: grid; gap: 2rem; margin-top: 2rem; }
+@media (min-width: 44rem) { .charts { grid-template-columns: repeat(3, 1fr); } }
+figure { min-width: 0; }
+figure:first-child { grid-column: 1 / -1; }
+figcaption { display: flex; flex-wrap: wrap; gap: 0 1.1rem; align-items: baseline; margin-bottom: 0.5rem;
+  color: var(--muted); font-size: 0.85rem; }
+figcaption b { color: var(--ink); font-size: 1rem; font-weight: 600; }
+figcaption output { color: var(--ink); }
+figcaption i { display: inline-block; width: 0.85rem; height: 3px; margin-right: 0.45rem; border-radius: 2px;
+  vertical-align: middle; }
+figcaption .step { margin-left: auto; }
+.u-hz .u-cursor-x { border-right: 1px solid var(--muted); }
+.u-select { background: color-mix(in srgb, var(--first) 14%, transparent); }
+.hint { margin: 0.75rem 0 0; color: var(--muted); font-size: 0.85rem; }
+details { border-top: 1px solid var(--rule); }
+summary { padding: 0.5rem 0; color: var(--muted); font-size: 0.85rem; cursor: pointer; }
+pre { margin: 0 0 1.25rem; font: 0.85rem/1.6 ui-monospace, monospace; white-space: pre-wrap;
+  overflow-wrap: anywhere; }
+@media (hover: none) { .hint { display: none; } }
+`;
+
+// Colours are read when drawing, so that a change of scheme only needs a redraw.
+const SCRIPT = `
+'use strict';
+const { x, charts } = JSON.parse(document.getElementById('data').textContent);
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const plain = ${plain.toString()};
+const compact = (value) => {
+  if (Math.abs(value) >= 1e6) return +(value / 1e6).toPrecision(3) + 'M';
+  if (Math.abs(value) >= 1e4) return +(value / 1e3).toPrecision(3) + 'k';
+  return value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential() : String(+value.toPrecision(4));
+};
+const axis = (extra) => ({
+  stroke: () => color('--muted'), font: '12px system-ui, sans-serif',
+  values: (plot, splits) => splits.map(compact), ...extra,
+});
+const wholeSteps = Array.from({ length: 30 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3));
+const plots = charts.map((chart, index) => {
+  const figure = document.getElementById('chart' + index);
+  const target = figure.querySelector('div');
+  const outputs = figure.querySelectorAll('output');
+  const read = (plot) => {
+    const at = plot.cursor.idx ?? x.length - 1;
+    if (index === 0) figure.querySelector('.step output').textContent = x[at];
+    chart.series.forEach(({ values }, s) => {
+      let i = at;
+      while (i > 0 && values[i] === null) i--;
+      outputs[s].textContent = values[i] === null ? '' : plain(values[i]);
+    });
+  };
+  const plot = new uPlot({
+    width: target.clientWidth, height: chart.height, padding: [8, 8, 0, 0], legend: { show: false },
+    cursor: { y: false, sync: { key: 'run' }, points: { size: 7 } },
+    scales: { x: { time: false }, y: chart.fromZero ? { range: (plot, min, max) => [0, max * 1.08 || 1] } : {} },
+    axes: [
+      axis({ size: 28, gap: 6, space: 40, incrs: wholeSteps, grid: { show: false }, ticks: { show: false } }),
+      axis({ size: 48, gap: 8, grid: { stroke: () => color('--rule'), width: 1 }, ticks: { show: false } }),
+    ],
+    series: [{}, ...chart.series.map((series) => ({
+      stroke: () => color(series.color), width: series.width, spanGaps: true,
+      points: { show: series.points, size: 6, fill: () => color(series.color) },
+    }))],
+    hooks: { setCursor: [read] },
+  }, [x, ...chart.series.map(({ values }) => values)], target);
+  new ResizeObserver(() => plot.setSize({ width: target.clientWidth, height: chart.height })).observe(target);
+  return plot;
+});
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => plots.forEach((plot) => plot.redraw()));
+`;

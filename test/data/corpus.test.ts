@@ -1,0 +1,85 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { describe, expect, test } from 'vitest';
+import { defaultCorpus, loadCorpus, split } from '../../src/data/corpus.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
+import { MemoryFiles, memoryHost } from '../memory-files.ts';
+
+const text = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
+
+describe('loadCorpus', () => {
+  const files = new MemoryFiles({
+    '/t/b.txt': 'B',
+    '/t/a.txt': 'A',
+    '/t/deep/er/c.txt': 'C',
+    '/t/picture.bin': Uint8Array.of(80, 0, 81),
+    '/t/z.txt': 'Z',
+    '/zeros': Uint8Array.of(0, 1),
+  });
+  const host = memoryHost(files, { readStandardInput: async () => new TextEncoder().encode('stdin') });
+
+  test('joins the files of a folder by name, sub-folders in their place, binary files counted', async () => {
+    const corpus = await loadCorpus(host, ['/t']);
+    expect(text(corpus.bytes)).toBe('ABCZ');
+    expect(corpus.names).toEqual(['/t/a.txt', '/t/b.txt', '/t/deep/er/c.txt', '/t/z.txt']);
+    expect(corpus).toMatchObject({ files: 4, skipped: 1 });
+  });
+
+  test('joins sources in the order given, standard input among them', async () => {
+    const corpus = await loadCorpus(host, ['/t/z.txt', '-', '/t/a.txt']);
+    expect(text(corpus.bytes)).toBe('ZstdinA');
+    expect(corpus.names).toEqual(['/t/z.txt', '-', '/t/a.txt']);
+  });
+
+  test('reads a file that is named, binary or not', async () => {
+    expect([...(await loadCorpus(host, ['/zeros'])).bytes]).toEqual([0, 1]);
+  });
+
+  test('names what is missing or empty', async () => {
+    await expect(loadCorpus(host, ['/t', '/nowhere'])).rejects.toThrow('corpus /nowhere: nothing is there');
+    await expect(loadCorpus(host, ['/nowhere'])).rejects.toThrow(HoldfastError);
+    const empty = memoryHost(new MemoryFiles({ '/e/x': '', '/e/y': Uint8Array.of(0) }));
+    await expect(loadCorpus(empty, ['/e'])).rejects.toThrow('corpus /e: no text in it (1 binary files skipped)');
+  });
+});
+
+describe('defaultCorpus', () => {
+  test('is the declarations of the TypeScript 7 platform package, by name', async () => {
+    const files = new MemoryFiles();
+    const scope = new URL('../../node_modules/@typescript/', import.meta.url);
+    const platform = readdirSync(scope).find((name) => name.startsWith('typescript-'));
+    const lib = new URL(`${platform}/lib/`, scope);
+    expect(existsSync(lib)).toBe(true);
+    for (const name of readdirSync(lib).filter((name) => name.endsWith('.d.ts'))) {
+      await files.writeAtomic(
+        `/package/node_modules/@typescript/${platform}/lib/${name}`,
+        readFileSync(new URL(name, lib)),
+      );
+    }
+    await files.writeAtomic('/package/node_modules/typescript/lib/lib.es5.d.ts', 'not this one');
+    const corpus = await defaultCorpus(memoryHost(files));
+    // The size that the reference curve was measured on.
+    expect(corpus.files).toBe(107);
+    expect(corpus.bytes.length).toBe(3_784_293);
+    expect(corpus.names).toEqual([...corpus.names].sort());
+  });
+
+  test('falls back on earlier TypeScript', async () => {
+    const lib = '/package/node_modules/typescript/lib';
+    const files = new MemoryFiles({ [`${lib}/lib.b.d.ts`]: 'b', [`${lib}/lib.a.d.ts`]: 'a', [`${lib}/tsc.js`]: 'x' });
+    expect(text((await defaultCorpus(memoryHost(files))).bytes)).toBe('ab');
+  });
+
+  test('says what to do without it', async () => {
+    await expect(defaultCorpus(memoryHost(new MemoryFiles()))).rejects.toThrow(
+      'no TypeScript package under /package/node_modules; run npm install',
+    );
+  });
+});
+
+test('split gives nine tenths, rounded down, to training and the rest to validation', () => {
+  for (const length of [0, 1, 9, 10, 19, 101]) {
+    const { train, validation } = split(new Uint8Array(length).map((_, i) => i));
+    expect(train.length).toBe(Math.floor(0.9 * length));
+    expect([...train, ...validation]).toEqual(Array.from({ length }, (_, i) => i));
+  }
+});

@@ -1,0 +1,171 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { parse, parseMetadata, serialize, type TensorData } from '../../src/formats/safetensors.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
+
+const REFERENCE = new URL('../fixtures/reference/', import.meta.url);
+
+/** A file with this header, written by hand. */
+function file(header: unknown, dataBytes = 0): Uint8Array<ArrayBuffer> {
+  const json = new TextEncoder().encode(typeof header === 'string' ? header : JSON.stringify(header));
+  const bytes = new Uint8Array(8 + json.length + dataBytes);
+  new DataView(bytes.buffer).setBigUint64(0, BigInt(json.length), true);
+  bytes.set(json, 8);
+  return bytes;
+}
+
+const f32 = (shape: unknown, begin: unknown, end: unknown, dtype: unknown = 'F32') => ({
+  dtype,
+  shape,
+  data_offsets: [begin, end],
+});
+
+const shapes = fc.array(fc.nat(4), { maxLength: 3 });
+const tensors = shapes.chain((shape) => {
+  const length = shape.reduce((a, b) => a * b, 1);
+  const data: fc.Arbitrary<TensorData> = fc.oneof(
+    fc.array(fc.float(), { minLength: length, maxLength: length }).map((values) => Float32Array.from(values)),
+    fc.array(fc.integer(), { minLength: length, maxLength: length }).map((values) => Int32Array.from(values)),
+    fc.array(fc.double(), { minLength: length, maxLength: length }).map((values) => Float64Array.from(values)),
+  );
+  return data.map((values) => ({ shape, data: values }));
+});
+const names = fc
+  .oneof(fc.string(), fc.string({ unit: 'binary' }), fc.constantFrom('0', '7', '__proto__', 'h.0.attn.c_attn.weight'))
+  .filter((name) => name !== '__metadata__');
+const files = fc.uniqueArray(fc.tuple(names, tensors), { maxLength: 5, selector: ([name]) => name });
+
+describe('safetensors', () => {
+  test('parse returns what serialize was given', () => {
+    fc.assert(
+      fc.property(files, fc.dictionary(fc.string(), fc.string()), (list, metadata) => {
+        const bytes = serialize(list, metadata);
+        const parsed = parse(bytes, 'x');
+        expect(parsed.size).toBe(list.length);
+        for (const [name, { shape, data }] of list) {
+          expect(parsed.get(name)?.shape).toEqual(shape);
+          expect(parsed.get(name)?.data).toEqual(data);
+        }
+        expect(parseMetadata(bytes, 'x')).toEqual(new Map(Object.entries(metadata)));
+      }),
+    );
+  });
+
+  test('tensors keep their order, names like numbers included', () => {
+    const one = { shape: [], data: Float32Array.of(1) };
+    expect([
+      ...parse(
+        serialize([
+          ['b', one],
+          ['1', one],
+          ['a', one],
+          ['0', one],
+        ]),
+        'x',
+      ).keys(),
+    ]).toEqual(['b', '1', 'a', '0']);
+  });
+
+  test('data begins at a multiple of 8 bytes, after spaces', () => {
+    for (let length = 1; length <= 8; length++) {
+      const bytes = serialize([['n'.repeat(length), { shape: [1], data: Float64Array.of(1) }]]);
+      expect(bytes[0] % 8).toBe(0);
+      expect(new TextDecoder().decode(bytes.subarray(8, 8 + bytes[0]))).toMatch(/^\{.*\} *$/);
+    }
+  });
+
+  test('a parsed tensor is a copy, from bytes at any address', () => {
+    const bytes = serialize([['a', { shape: [2], data: Float32Array.of(1, 2) }]]);
+    const shifted = new Uint8Array(bytes.length + 1);
+    shifted.set(bytes, 1);
+    const tensor = parse(shifted.subarray(1), 'x').get('a');
+    shifted.fill(0);
+    expect(tensor).toEqual({ dtype: 'F32', shape: [2], data: Float32Array.of(1, 2) });
+  });
+
+  test('F16 and BF16 widen to float32 exactly', () => {
+    const bytes = file({ h: f32([6], 0, 12, 'F16'), b: f32([4], 12, 20, 'BF16') }, 20);
+    const words = [0x3c00, 0xc000, 0x0001, 0x7bff, 0xfc00, 0x8000, 0x3f80, 0xc049, 0x0001, 0x7f80];
+    const view = new DataView(bytes.buffer, bytes.length - 20);
+    for (const [i, word] of words.entries()) view.setUint16(2 * i, word, true);
+    const parsed = parse(bytes, 'x');
+    expect(parsed.get('h')?.dtype).toBe('F16');
+    expect(parsed.get('h')?.data).toEqual(Float32Array.of(1, -2, 2 ** -24, 65504, -Infinity, -0));
+    expect(parsed.get('b')?.data).toEqual(Float32Array.of(1, -3.140625, 2 ** -133, Infinity));
+  });
+
+  test("reads the reference's files, and writes weights back byte for byte", () => {
+    for (const folder of readdirSync(REFERENCE, { withFileTypes: true }).filter((entry) => entry.isDirectory())) {
+      const inside = readdirSync(new URL(`${folder.name}/`, REFERENCE)).filter((name) => name.endsWith('.safetensors'));
+      for (const name of inside) {
+        const bytes = new Uint8Array(readFileSync(new URL(`${folder.name}/${name}`, REFERENCE)));
+        const parsed = parse(bytes, name);
+        expect(parsed.size).toBeGreaterThan(0);
+        if (name === 'weights.safetensors') {
+          const again = serialize(parsed, Object.fromEntries(parseMetadata(bytes, name)));
+          expect(Buffer.from(again).equals(bytes)).toBe(true);
+        }
+      }
+    }
+  });
+});
+
+describe('a damaged file is named', () => {
+  const cases: [string, Uint8Array, string][] = [
+    ['too short', new Uint8Array(7), 'w.safetensors: 7 bytes'],
+    ['header past the end', file('{}').subarray(0, 9), 'w.safetensors: the header claims 2 bytes, the file has 1'],
+    ['a huge header', new Uint8Array(64).fill(255), 'w.safetensors: the header claims'],
+    ['not JSON', file('{"a":'), 'not a JSON object'],
+    ['a list', file('[]'), 'not a JSON object'],
+    ['not UTF-8', Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0, 0xff), 'not a JSON object'],
+    ['unknown dtype', file({ a: f32([1], 0, 8, 'I64') }, 8), 'tensor "a" has dtype "I64"; supported: F32'],
+    ['a dtype of Object', file({ a: f32([1], 0, 8, 'constructor') }, 8), 'has dtype "constructor"'],
+    ['no dtype', file({ a: {} }), 'tensor "a" has no dtype'],
+    ['no entry', file({ a: null }), 'tensor "a" has no dtype'],
+    ['a negative dimension', file({ a: f32([-1], 0, 4) }, 4), 'tensor "a" has no shape'],
+    ['fractional offsets', file({ a: f32([1], 0.5, 4.5) }, 5), 'tensor "a" has no data_offsets'],
+    ['too few bytes', file({ a: f32([2, 3], 0, 20) }, 20), '20 bytes, F32 of shape [2, 3] needs 24'],
+    ['past the data', file({ a: f32([2], 0, 8) }, 4), 'tensor "a" lies at bytes 0 to 8 of 4'],
+    ['backwards', file({ a: f32([1], 8, 4) }, 8), 'tensor "a" lies at bytes 8 to 4'],
+    ['overlap', file({ a: f32([2], 0, 8), b: f32([1], 4, 8) }, 8), 'tensor "b" begins at data byte 4 and overlaps'],
+    ['gap', file({ a: f32([1], 0, 4), b: f32([1], 8, 12) }, 12), 'tensor "b" begins at data byte 8 and leaves a gap'],
+    ['stray bytes', file({ a: f32([1], 0, 4) }, 5), '5 bytes of data, but the tensors cover 4'],
+    ['a name twice', file('{"a":{"x":"{\\"a\\":"},"\\u0061":{}}'), 'the header has "a" twice'],
+    ['a field twice', file('{"a":{"dtype":"F32","dtype":"F64"}}'), 'the header has "dtype" twice'],
+  ];
+  test.each(cases)('%s', (_, bytes, message) => {
+    expect(() => parse(bytes, 'w.safetensors')).toThrow(HoldfastError);
+    expect(() => parse(bytes, 'w.safetensors')).toThrow(message);
+  });
+
+  test('metadata that is no map of strings', () => {
+    expect(() => parseMetadata(file({ __metadata__: { a: 1 } }), 'w')).toThrow('w: __metadata__');
+  });
+
+  test('every truncation is detected', () => {
+    const bytes = serialize([['a', { shape: [3], data: Float32Array.of(1, 2, 3) }]], { k: 'v' });
+    for (let length = 0; length < bytes.length; length++) {
+      expect(() => parse(bytes.subarray(0, length), 'w')).toThrow(HoldfastError);
+    }
+  });
+
+  test('random corruption gives a HoldfastError in one line that names the file, or tensors that fit', () => {
+    const flips = fc.array(fc.tuple(fc.nat(400), fc.nat(255)), { minLength: 1, maxLength: 4 });
+    fc.assert(
+      fc.property(files, flips, (list, changes) => {
+        const bytes = serialize(list);
+        for (const [at, value] of changes) bytes[at % bytes.length] = value;
+        try {
+          for (const { shape, data } of parse(bytes, 'w.safetensors').values()) {
+            expect(data.length).toBe(shape.reduce((a, b) => a * b, 1));
+          }
+        } catch (error) {
+          if (!(error instanceof HoldfastError)) throw error;
+          expect(error.message).toMatch(/^w\.safetensors: .+$/);
+        }
+      }),
+      { numRuns: 500 },
+    );
+  });
+});

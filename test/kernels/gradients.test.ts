@@ -1,0 +1,160 @@
+// Is each backward reference the derivative of its forward reference? Central differences in float64 along
+// random directions, on the problems of the table. No device: kernels.test.ts ties kernels to references.
+
+import { describe, expect, it } from 'vitest';
+import { columnSum } from '../../src/kernels/column-sum.ts';
+import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
+import { embedding, embeddingBackward, positionBackward, tokenIndex } from '../../src/kernels/embedding.ts';
+import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
+import { type Arrays, ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
+import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
+import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
+import { rope } from '../../src/kernels/rope.ts';
+import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
+import { cases, IGNORE, inputsOf, Random, toArrays } from './cases.ts';
+
+/** The operands of a kernel after its reference ran; `data` is left as it is. */
+function run<P>(kernel: Kernel<P>, problem: P, data: Arrays): Arrays {
+  const operands = Object.entries(kernel.operands(problem)).map(([name, { access, size }]) => [
+    name,
+    access === 'write' ? new Float64Array(size) : data[name].slice(),
+  ]);
+  const after = Object.fromEntries(operands) as Arrays;
+  kernel.reference(problem, after);
+  return after;
+}
+
+const dot = (a: Float64Array, b: Float64Array) => a.reduce((sum, value, i) => sum + value * b[i], 0);
+
+const random = new Random(7);
+const normals = (size: number) => Float64Array.from(random.normals(size));
+
+const STEP = 1e-5;
+
+/**
+ * d loss(data) / d data[name] must be gradients[name]. A central difference errs by STEP^2 times the third
+ * derivative (about 1e-10 here) and by the loss's rounding over STEP (about 1e-11): 1e-7 of the sum of
+ * |gradient * direction| is far above both, and far below any wrong term.
+ */
+function expectGradients(data: Arrays, loss: (data: Arrays) => number, gradients: Arrays): void {
+  for (const [name, gradient] of Object.entries(gradients)) {
+    for (let trial = 0; trial < 3; trial++) {
+      const direction = normals(gradient.length);
+      const moved = (step: number) => ({ ...data, [name]: data[name].map((value, i) => value + step * direction[i]) });
+      const numeric = (loss(moved(STEP)) - loss(moved(-STEP))) / (2 * STEP);
+      const size = gradient.reduce((sum, value, i) => sum + Math.abs(value * direction[i]), 0);
+      const error = Math.abs(numeric - dot(gradient, direction));
+      expect(error, `along ${name}: ${numeric} by differences`).toBeLessThanOrEqual(1e-7 * size + 1e-9);
+    }
+  }
+}
+
+/** A test for each problem of the kernel's row whose operands are small enough for plain JavaScript. */
+function forEachProblem<P>(kernel: Kernel<P>, check: (problem: P, data: Arrays) => void): void {
+  const found = cases.find((candidate) => candidate.kernel === (kernel as unknown));
+  if (!found) throw new Error(`no row for ${kernel.name}`);
+  const small = found.problems.filter((problem) =>
+    Object.values(found.kernel.operands(problem)).every(({ size }) => size < 20_000),
+  );
+  describe(kernel.name, () => {
+    it.each(small.map((problem) => [JSON.stringify(problem), problem]))('%s', (_, problem) => {
+      check(problem, toArrays(kernel, problem, inputsOf(found, problem, 3)));
+    });
+  });
+}
+
+/** Adds the blocks of a parameter gradient up. */
+function sumBlocks(partials: Float64Array, rows: number, width: number): Float64Array {
+  const blocks = ceilDiv(rows, ROW_BLOCK);
+  const problem = { rows: blocks, width, stride: width, offset: 0, rowsPerBlock: blocks, accumulate: false };
+  return run(columnSum, problem, { x: partials })['y'];
+}
+
+forEachProblem(layernorm, (problem, data) => {
+  const { rows, width } = problem;
+  const dy = normals(rows * width);
+  const { mean, rstd } = run(layernorm, problem, data);
+  const given = { ...data, dy, mean, rstd };
+  const sums = sumBlocks(run(layernormParameterGrad, { rows, width }, given)['partials'], rows, 2 * width);
+  expectGradients(data, (moved) => dot(run(layernorm, problem, moved)['y'], dy), {
+    x: run(layernormBackward, { rows, width, accumulate: false }, given)['dx'],
+    weight: sums.subarray(0, width),
+    bias: sums.subarray(width),
+  });
+});
+
+forEachProblem(rmsnorm, (problem, data) => {
+  const { rows, width } = problem;
+  const dy = normals(rows * width);
+  const given = { ...data, dy, rstd: run(rmsnorm, problem, data)['rstd'] };
+  expectGradients(data, (moved) => dot(run(rmsnorm, problem, moved)['y'], dy), {
+    x: run(rmsnormBackward, { rows, width, accumulate: false }, given)['dx'],
+    weight: sumBlocks(run(rmsnormParameterGrad, { rows, width }, given)['partials'], rows, width),
+  });
+});
+
+forEachProblem(gelu, (problem, data) => {
+  const dy = normals(problem.size);
+  expectGradients(data, (moved) => dot(run(gelu, problem, moved)['y'], dy), {
+    x: run(geluBackward, problem, { ...data, dy })['dx'],
+  });
+});
+
+forEachProblem(swiglu, (problem, data) => {
+  const dy = normals(problem.size);
+  const { dgate, dup } = run(swigluBackward, problem, { ...data, dy });
+  expectGradients(data, (moved) => dot(run(swiglu, problem, moved)['y'], dy), { gate: dgate, up: dup });
+});
+
+forEachProblem(rope, (problem, data) => {
+  const dy = normals(data['x'].length);
+  const backward = run(rope, { ...problem, inverse: !problem.inverse }, { ...data, x: dy });
+  expectGradients(data, (moved) => dot(run(rope, problem, moved)['x'], dy), { x: backward['x'] });
+});
+
+forEachProblem(embedding, (problem, table) => {
+  const { rows, seq, width, vocabulary, positions } = problem;
+  // Training: ids lie in the vocabulary, sequences start at position 0.
+  const ids = table['ids'].map((id) => Math.max(0, Math.min(id, vocabulary - 1)));
+  const data = { ...table, ids, position: new Float64Array(1) };
+  const dy = normals(rows * width);
+  const index = Object.entries(tokenIndex(Int32Array.from(ids))).map(([name, list]) => [name, Float64Array.from(list)]);
+  const given = { ...Object.fromEntries(index), dy, dweight: new Float64Array(vocabulary * width) };
+  const gradients: Arrays = { weight: run(embeddingBackward, { rows, width, vocabulary }, given)['dweight'] };
+  if (positions > 0) {
+    const backward = { batch: rows / seq, seq, width, positions, accumulate: false };
+    gradients['positionWeight'] = run(positionBackward, backward, { dy })['dweight'];
+  }
+  expectGradients(data, (moved) => dot(run(embedding, problem, moved)['y'], dy), gradients);
+});
+
+describe('cross-entropy', () => {
+  it.each([
+    [1, [1]],
+    [5, [7]],
+    [37, [65, 64]],
+    [3, [1, 5, 2]],
+  ])('%d rows, tiles %j', (rows, tiles) => {
+    const vocabulary = tiles.reduce((a, b) => a + b);
+    const targets = Float64Array.from({ length: rows }, (_, r) => (r % 4 === 3 ? IGNORE : random.integer(0, vocabulary)));
+    const data = Object.fromEntries(tiles.map((tile, i) => [`tile${i}`, normals(rows * tile)])) as Arrays;
+    const scale = Float64Array.of(0.25);
+    const firsts = tiles.map((_, i) => tiles.slice(0, i).reduce((a, b) => a + b, 0));
+
+    const forward = (given: Arrays) => {
+      let statistics: Arrays = {};
+      tiles.forEach((tile, i) => {
+        const problem = { rows, tile, first: firsts[i], begin: i === 0 };
+        statistics = run(crossEntropyTile, problem, { ...statistics, targets, logits: given[`tile${i}`] });
+      });
+      return run(crossEntropyLoss, { rows, ignoreIndex: IGNORE }, { ...statistics, targets });
+    };
+    const { lse } = forward(data);
+    const gradients = tiles.map((tile, i) => {
+      const problem = { rows, tile, first: firsts[i], ignoreIndex: IGNORE };
+      return [`tile${i}`, run(crossEntropyBackward, problem, { lse, targets, scale, logits: data[`tile${i}`] })['logits']];
+    });
+    const loss = (given: Arrays) => scale[0] * forward(given)['loss'].reduce((a, b) => a + b);
+    expectGradients(data, loss, Object.fromEntries(gradients) as Arrays);
+  });
+});

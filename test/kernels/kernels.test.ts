@@ -1,0 +1,231 @@
+// Every kernel, in every variant, on every problem of the table, against its float64 reference: NaN first,
+// then the error against the bound of bounds.ts, then the guard zones (in the harness).
+
+import { describe, expect, it } from 'vitest';
+import { reflect } from '../../src/gpu/shader.ts';
+import { kernels } from '../../src/kernels/index.ts';
+import { type Kernel, linearGrid, type Traits, type Variant } from '../../src/kernels/kernel.ts';
+import { adamw } from '../../src/kernels/adamw.ts';
+import { tokenIndex } from '../../src/kernels/embedding.ts';
+import { crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
+import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
+import { STATE, stepControl } from '../../src/kernels/step-control.ts';
+import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
+import { type HostArray, runKernel, testDevice } from '../harness.ts';
+import { bounds, ULP } from './bounds.ts';
+import { cases, inputsOf, type KernelCase, toArrays } from './cases.ts';
+
+/** The guaranteed limits of WebGPU. */
+const DEFAULTS: Traits = { maxInvocations: 256, maxWorkgroupBytes: 16_384, subgroupSize: 0 };
+
+/** Runs one variant; the largest error as a fraction of its bound, over all written operands. */
+async function worstError<P>(kernelCase: KernelCase<P>, variant: Variant<P>, problem: P): Promise<number> {
+  const { kernel } = kernelCase;
+  const data = inputsOf(kernelCase, problem);
+  const results = await runKernel(kernel, variant, problem, data);
+  const before = toArrays(kernel, problem, data);
+  const after = toArrays(kernel, problem, data);
+  kernel.reference(problem, after);
+  const limits = bounds[kernel.name](problem, before, after);
+  let worst = 0;
+  for (const [name, result] of Object.entries(results)) {
+    const nan = result.findIndex((value) => Number.isNaN(value));
+    expect(nan, `${name}[${nan}] is NaN`).toBe(-1);
+    for (let i = 0; i < result.length; i++) {
+      const error = Math.abs(result[i] - after[name][i]);
+      if (error === 0) continue;
+      const limit = limits[name](i);
+      if (error > limit) {
+        expect.fail(`${name}[${i}] is ${result[i]}, not ${after[name][i]}: off by ${error}, allowed ${limit}`);
+      }
+      worst = Math.max(worst, error / limit);
+    }
+  }
+  return worst;
+}
+
+/** The same dispatch on a grid two workgroups wide, with a row of workgroups too many. */
+function folded<P>(variant: Variant<P>): Variant<P> {
+  return {
+    ...variant,
+    dispatch: (problem, traits) => {
+      const dispatch = variant.dispatch(problem, traits);
+      const [x, y] = dispatch.workgroups;
+      return { ...dispatch, workgroups: [2, Math.ceil((x * y) / 2) + 1, 1] };
+    },
+  };
+}
+
+const describeProblem = (problem: object) =>
+  Object.entries(problem)
+    .map(([name, value]) => `${name} ${value}`)
+    .join(', ') || 'one size';
+
+describe('the grid', () => {
+  it('folds past 65,535 workgroups and holds them all', () => {
+    expect(linearGrid(65_535)).toEqual([65_535, 1, 1]);
+    expect(linearGrid(65_536)).toEqual([65_535, 2, 1]);
+    expect(linearGrid(0)).toEqual([1, 1, 1]);
+  });
+});
+
+describe('the table', () => {
+  it('has a row for every kernel', () => {
+    expect(cases.map(({ kernel }) => kernel.name).sort()).toEqual(kernels.map(({ name }) => name).sort());
+  });
+});
+
+describe.each(cases)('$kernel.name', (kernelCase) => {
+  const { kernel, problems } = kernelCase;
+
+  it('declares in WGSL what it declares in TypeScript', () => {
+    for (const problem of problems) {
+      const operands = Object.entries(kernel.operands(problem));
+      expect(operands.length).toBeLessThanOrEqual(8);
+      for (const variant of kernel.variants) {
+        const dispatch = variant.dispatch(problem, DEFAULTS);
+        const shader = reflect(dispatch.shader);
+        const declared = [...shader.bindings.values()].map(({ name, access }) => [name, access]);
+        expect(declared).toEqual(operands.map(([name, o]) => [name, o.access === 'read' ? 'read' : 'read_write']));
+        for (const { name } of shader.params) expect(dispatch.params).toHaveProperty(name);
+      }
+    }
+  });
+
+  for (const variant of kernel.variants) {
+    const isSmall = (problem: unknown) => Object.values(kernel.operands(problem)).every(({ size }) => size < 1e5);
+    it.runIf(kernel !== (stepControl as unknown))(`${variant.name}: no bit depends on the grid`, async () => {
+      for (const problem of problems.filter(isSmall)) {
+        const data = inputsOf(kernelCase, problem);
+        const plain = await runKernel(kernel, variant, problem, data);
+        expect(await runKernel(kernel, folded(variant), problem, data)).toEqual(plain);
+      }
+    });
+
+    it.each(problems.map((problem) => [describeProblem(problem), problem]))(`${variant.name}: %s`, async (_, problem) => {
+      const worst = await worstError(kernelCase, variant, problem);
+      if (process.env['HOLDFAST_ERRORS']) {
+        console.log(`${kernel.name}.${variant.name} ${describeProblem(problem)}: ${worst.toFixed(3)} of the bound`);
+      }
+    });
+  }
+});
+
+/** Runs a kernel's default variant. */
+function run<P>(kernel: Kernel<P>, problem: P, data: Record<string, HostArray>) {
+  return runKernel(kernel, kernel.variants[0], problem, data);
+}
+
+describe('activations far out', () => {
+  it.each([-1000, -100, -30, -10, 10, 30, 100, 1000])('%d gives no NaN and the right tail', async (value) => {
+    const x = new Float32Array([value]);
+    const one = new Float32Array([1]);
+    const tail = Math.max(0, value);
+    // gelu(-10) = -8e-37; silu(-10) = -4.5e-4, silu(-30) = -2.8e-12.
+    expect((await run(gelu, { size: 1 }, { x }))['y'][0]).toBeCloseTo(tail, 20);
+    expect((await run(geluBackward, { size: 1 }, { x, dy: one }))['dx'][0]).toBeCloseTo(value > 0 ? 1 : 0, 6);
+    const silu = (await run(swiglu, { size: 1 }, { gate: x, up: one }))['y'][0];
+    expect(Math.abs(silu - value / (1 + Math.exp(-value)))).toBeLessThan(1e-6 * Math.abs(tail) + 1e-9);
+    const { dgate, dup } = await run(swigluBackward, { size: 1 }, { gate: x, up: one, dy: one });
+    expect(Number.isFinite(dgate[0]) && Number.isFinite(dup[0])).toBe(true);
+  });
+});
+
+describe.each(crossEntropyTile.variants)('crossEntropyTile $name', (variant) => {
+  it.each([Number.NaN, Number.POSITIVE_INFINITY])('lets a logit of %d reach the loss', async (bad) => {
+    for (const at of [0, 36]) {
+      const logits = new Float32Array(37);
+      logits[at] = bad;
+      const targets = Int32Array.of(5);
+      const problem = { rows: 1, tile: 37, first: 0, begin: true };
+      const statistics = await runKernel(crossEntropyTile, variant, problem, { logits, targets });
+      const { loss } = await run(crossEntropyLoss, { rows: 1, ignoreIndex: -100 }, { ...statistics, targets });
+      expect(Number.isFinite(loss[0])).toBe(false);
+    }
+  });
+});
+
+describe('stepControl', () => {
+  const [stepCase] = cases.filter(({ kernel }) => kernel === (stepControl as unknown));
+  const step = async (change: Record<string, number[]>) => {
+    const given = { ...inputsOf(stepCase, {}) };
+    for (const [name, values] of Object.entries(change)) given[name] = new Float32Array(values);
+    return { before: given['state'], after: (await run(stepControl, {}, given))['state'] };
+  };
+
+  it.each([
+    ['a NaN loss', { lossSum: [Number.NaN] }],
+    ['an infinite loss', { lossSum: [Number.POSITIVE_INFINITY] }],
+    ['a loss that overflows when scaled', { lossSum: [3e38], hyper: [0, 0, 0, 0, 0, 0, 10] }],
+    ['a NaN gradient', { normSquared: [Number.NaN] }],
+    ['an infinite gradient', { normSquared: [Number.POSITIVE_INFINITY] }],
+  ])('skips on %s', async (_, change) => {
+    const { before, after } = await step(change as Record<string, number[]>);
+    expect(after[STATE.skip]).toBe(1);
+    expect(after[STATE.skipped]).toBe(before[STATE.skipped] + 1);
+    for (const kept of [STATE.updates, STATE.correction1, STATE.correction2]) expect(after[kept]).toBe(before[kept]);
+  });
+
+  it('recovers after a skipped step', async () => {
+    const skipped = (await step({ lossSum: [Number.NaN] })).after;
+    const { after } = await step({ state: [...skipped] });
+    expect(after[STATE.skip]).toBe(0);
+    expect(after[STATE.updates]).toBe(skipped[STATE.updates] + 1);
+  });
+
+  it('keeps 1 - beta^t right by recurrence', async () => {
+    let state: HostArray = new Float32Array(STATE.size);
+    for (let t = 1; t <= 30; t++) {
+      state = (await step({ state: [...state] })).after;
+      // Each step halves or keeps the error of the last and adds three roundings: below 12 ulps at any t.
+      expect(Math.abs(state[STATE.correction1] / (1 - 0.9 ** t) - 1)).toBeLessThan(12 * ULP);
+      expect(Math.abs(state[STATE.correction2] / (1 - 0.95 ** t) - 1)).toBeLessThan(12 * ULP);
+    }
+    expect(state[STATE.updates]).toBe(30);
+  });
+
+  it('does not clip when the norm is zero, small, or clipping is off', async () => {
+    expect((await step({ normSquared: [0] })).after[STATE.coefficient]).toBe(1);
+    expect((await step({ normSquared: [0.25] })).after[STATE.coefficient]).toBe(1);
+    const hyper = [1e-3, 0.1, 0.05, 1e-8, 0.1, 0, 1];
+    expect((await step({ normSquared: [9], hyper })).after[STATE.coefficient]).toBe(1);
+  });
+});
+
+describe('adamw', () => {
+  const [adamCase] = cases.filter(({ kernel }) => kernel === (adamw as unknown));
+
+  it('changes nothing when the step is skipped', async () => {
+    const data = inputsOf(adamCase, { size: 129 });
+    data['state'] = data['state'].slice();
+    data['state'][STATE.skip] = 1;
+    const results = await run(adamw, { size: 129 }, data);
+    for (const name of ['parameter', 'm', 'v']) expect(results[name]).toEqual(data[name]);
+  });
+
+  it('stays finite with no epsilon and no gradient yet', async () => {
+    const data = inputsOf(adamCase, { size: 1 });
+    data['hyper'] = data['hyper'].slice().fill(0, 3, 5);
+    for (const name of ['gradient', 'm', 'v']) data[name] = new Float32Array(1);
+    const results = await run(adamw, { size: 1 }, data);
+    expect(results['parameter'][0]).toBe(data['parameter'][0]);
+  });
+});
+
+describe('tokenIndex', () => {
+  it('groups rows by token, in ascending order', () => {
+    const { tokens, starts, order } = tokenIndex(Int32Array.of(7, 2, 7, 50_000, 2, 7));
+    expect([...tokens]).toEqual([2, 7, 50_000, 0xffffffff, 0xffffffff, 0xffffffff]);
+    expect([...starts]).toEqual([0, 2, 5, 6, 6, 6, 6]);
+    expect([...order]).toEqual([1, 4, 0, 2, 5, 3]);
+  });
+
+  it('takes a batch of one and an empty one', () => {
+    expect([...tokenIndex(Int32Array.of(3)).starts]).toEqual([0, 1]);
+    expect([...tokenIndex(Int32Array.of()).starts]).toEqual([0]);
+  });
+});
+
+it('runs on a device that reports no error', async () => {
+  (await testDevice()).check();
+});

@@ -1,0 +1,280 @@
+// The kernels on the device against PyTorch's float64 results (test/fixtures/reference/ops), within the
+// tolerances that come with them: 4 x the worst of two float32 CPU implementations. Nothing is added to them.
+
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { parse } from '../../src/formats/safetensors.ts';
+import { adamw } from '../../src/kernels/adamw.ts';
+import { columnSum } from '../../src/kernels/column-sum.ts';
+import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
+import { embedding, embeddingBackward, tokenIndex } from '../../src/kernels/embedding.ts';
+import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
+import { ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
+import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
+import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
+import { rope, ropeTable } from '../../src/kernels/rope.ts';
+import { STATE, stepControl } from '../../src/kernels/step-control.ts';
+import { BLOCK, sumSquares } from '../../src/kernels/sum-squares.ts';
+import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
+import { type HostArray, runKernel } from '../harness.ts';
+import { hyperOf } from './cases.ts';
+
+const FOLDER = new URL('../fixtures/reference/ops/', import.meta.url);
+
+interface Case {
+  op: string;
+  file: string;
+  attrs: Record<string, number>;
+  inputs: Record<string, number[]>;
+  outputs: Record<string, { tol_abs: number }>;
+}
+
+const { cases } = JSON.parse(readFileSync(new URL('index.json', FOLDER), 'utf8')) as { cases: Case[] };
+
+/** Runs a variant of a kernel: the one of that name, or the default. */
+function run<P>(kernel: Kernel<P>, problem: P, data: Record<string, HostArray>, name?: string) {
+  const variant = kernel.variants.find((candidate) => candidate.name === name) ?? kernel.variants[0];
+  return runKernel(kernel, variant, problem, data);
+}
+
+/** One case: its inputs, and a check of its outputs. */
+class Reference {
+  readonly attrs: Record<string, number>;
+  readonly #case: Case;
+  readonly #tensors: ReturnType<typeof parse>;
+
+  constructor(description: Case) {
+    this.attrs = description.attrs;
+    this.#case = description;
+    this.#tensors = parse(new Uint8Array(readFileSync(new URL(description.file, FOLDER))), description.file);
+  }
+
+  input(name: string): HostArray {
+    return this.#tensors.get(name)?.data as HostArray;
+  }
+
+  shape(name: string): readonly number[] {
+    return this.#case.inputs[name];
+  }
+
+  expect(name: string, result: ArrayLike<number>): void {
+    const wanted = this.#tensors.get(name)?.data as Float64Array;
+    const { tol_abs } = this.#case.outputs[name];
+    expect(result.length).toBe(wanted.length);
+    let worst = 0;
+    for (let i = 0; i < wanted.length; i++) {
+      expect(Number.isFinite(result[i]), `${name}[${i}] is ${result[i]}`).toBe(true);
+      worst = Math.max(worst, Math.abs(result[i] - wanted[i]));
+    }
+    if (process.env['HOLDFAST_ERRORS']) {
+      console.log(`${this.#case.file} ${name}: ${(worst / tol_abs).toFixed(3)} of the tolerance`);
+    }
+    expect(worst, `${name} is off by ${worst}, allowed ${tol_abs}`).toBeLessThanOrEqual(tol_abs);
+  }
+}
+
+function describeOp(op: string, check: (reference: Reference) => Promise<void>): void {
+  const own = cases.filter((candidate) => candidate.op === op);
+  describe(op, () => {
+    it('has cases', () => expect(own.length).toBeGreaterThan(0));
+    it.each(own.map((candidate) => [candidate.file, candidate]))('%s', (_, candidate) => check(new Reference(candidate)));
+  });
+}
+
+const product = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
+
+/** Adds the blocks of a parameter gradient up. */
+async function sumBlocks(partials: HostArray, rows: number, width: number): Promise<HostArray> {
+  const blocks = ceilDiv(rows, ROW_BLOCK);
+  const problem = { rows: blocks, width, stride: width, offset: 0, rowsPerBlock: blocks, accumulate: false };
+  return (await run(columnSum, problem, { x: partials }))['y'];
+}
+
+describeOp('layernorm', async (reference) => {
+  const shape = reference.shape('x');
+  const width = shape[shape.length - 1];
+  const rows = product(shape) / width;
+  const [x, weight, bias, dy] = ['x', 'weight', 'bias', 'dy'].map((name) => reference.input(name));
+  for (const variant of ['rows', 'workgroup']) {
+    const { y, mean, rstd } = await run(layernorm, { rows, width, eps: reference.attrs['eps'] }, { x, weight, bias }, variant);
+    reference.expect('y', y);
+    const data = { dy, x, weight, mean, rstd };
+    const { dx } = await run(layernormBackward, { rows, width, accumulate: false }, data, variant);
+    reference.expect('dx', dx);
+    const { partials } = await run(layernormParameterGrad, { rows, width }, data);
+    const sums = await sumBlocks(partials, rows, 2 * width);
+    reference.expect('dweight', sums.subarray(0, width));
+    reference.expect('dbias', sums.subarray(width));
+  }
+});
+
+describeOp('rmsnorm', async (reference) => {
+  const shape = reference.shape('x');
+  const width = shape[shape.length - 1];
+  const rows = product(shape) / width;
+  const [x, weight, dy] = ['x', 'weight', 'dy'].map((name) => reference.input(name));
+  for (const variant of ['rows', 'workgroup']) {
+    const { y, rstd } = await run(rmsnorm, { rows, width, eps: reference.attrs['eps'] }, { x, weight }, variant);
+    reference.expect('y', y);
+    const data = { dy, x, weight, rstd };
+    const { dx } = await run(rmsnormBackward, { rows, width, accumulate: false }, data, variant);
+    reference.expect('dx', dx);
+    const { partials } = await run(rmsnormParameterGrad, { rows, width }, data);
+    reference.expect('dweight', await sumBlocks(partials, rows, width));
+  }
+});
+
+describeOp('gelu_new', async (reference) => {
+  const [x, dy] = [reference.input('x'), reference.input('dy')];
+  reference.expect('y', (await run(gelu, { size: x.length }, { x }))['y']);
+  reference.expect('dx', (await run(geluBackward, { size: x.length }, { x, dy }))['dx']);
+});
+
+describeOp('swiglu', async (reference) => {
+  const [gate, up, dy] = ['gate', 'up', 'dy'].map((name) => reference.input(name));
+  reference.expect('y', (await run(swiglu, { size: gate.length }, { gate, up }))['y']);
+  const { dgate, dup } = await run(swigluBackward, { size: gate.length }, { gate, up, dy });
+  reference.expect('dgate', dgate);
+  reference.expect('dup', dup);
+});
+
+/** Columns first..first+tile-1 of a (rows, vocabulary) matrix. */
+function columns(matrix: HostArray, rows: number, vocabulary: number, first: number, tile: number): Float32Array {
+  return Float32Array.from({ length: rows * tile }, (_, i) => {
+    return matrix[Math.floor(i / tile) * vocabulary + first + (i % tile)];
+  });
+}
+
+describeOp('cross_entropy', async (reference) => {
+  const [rows, vocabulary] = reference.shape('logits');
+  const ignoreIndex = reference.attrs['ignore_index'];
+  const logits = reference.input('logits');
+  const targets = reference.input('targets');
+  // The whole vocabulary, halves, and tiles that leave an odd rest.
+  for (const [width, variant] of [
+    [vocabulary, 'rows'],
+    [vocabulary, 'workgroup'],
+    [ceilDiv(vocabulary, 2), 'rows'],
+    [37, 'workgroup'],
+    [7, 'rows'],
+  ] as const) {
+    let statistics: Record<string, HostArray> = {};
+    for (let first = 0; first < vocabulary; first += width) {
+      const tile = Math.min(width, vocabulary - first);
+      const data = { ...statistics, targets, logits: columns(logits, rows, vocabulary, first, tile) };
+      statistics = await run(crossEntropyTile, { rows, tile, first, begin: first === 0 }, data, variant);
+    }
+    const { loss, lse } = await run(crossEntropyLoss, { rows, ignoreIndex }, { ...statistics, targets });
+    reference.expect('per_token', loss);
+
+    const sum = { rows, width: 1, stride: 1, offset: 0, rowsPerBlock: rows, accumulate: false };
+    const lossSum = (await run(columnSum, sum, { x: loss }))['y'];
+    const { state } = await run(stepControl, {}, {
+      lossSum,
+      normSquared: new Float32Array(1),
+      hyper: hyperOf({ lossScale: 1 / reference.attrs['valid'] }),
+      state: new Float32Array(STATE.size),
+    });
+    reference.expect('loss', [state[STATE.loss]]);
+
+    const dlogits = new Float32Array(rows * vocabulary);
+    for (let first = 0; first < vocabulary; first += width) {
+      const tile = Math.min(width, vocabulary - first);
+      const part = await run(
+        crossEntropyBackward,
+        { rows, tile, first, ignoreIndex },
+        {
+          lse,
+          targets,
+          scale: new Float32Array([1 / reference.attrs['valid']]),
+          logits: columns(logits, rows, vocabulary, first, tile),
+        },
+      );
+      part['logits'].forEach((value, i) => {
+        dlogits[Math.floor(i / tile) * vocabulary + first + (i % tile)] = value;
+      });
+    }
+    reference.expect('dlogits', dlogits);
+  }
+});
+
+describeOp('rope', async (reference) => {
+  const [batch, heads, seq, headSize] = reference.shape('x');
+  const { pos0, theta } = reference.attrs;
+  // (B, H, T, D) here is (B, T, H, D) in the kernel.
+  const index = (i: number) => {
+    const [d, t, h, b] = [i % headSize, Math.floor(i / headSize) % seq, Math.floor(i / headSize / seq) % heads, Math.floor(i / headSize / seq / heads)];
+    return ((b * seq + t) * heads + h) * headSize + d;
+  };
+  const turn = async (name: string, inverse: boolean) => {
+    const given = reference.input(name);
+    const x = new Float32Array(given.length);
+    given.forEach((value, i) => {
+      x[index(i)] = value;
+    });
+    const positions = pos0 + seq;
+    const stride = heads * headSize;
+    const problem = { rows: batch * seq, seq, heads, headSize, stride, offset: 0, positions, inverse };
+    const table = ropeTable(positions, headSize, theta);
+    const turned = (await run(rope, problem, { table, position: new Uint32Array([pos0]), x }))['x'];
+    return Float32Array.from(given, (_, i) => turned[index(i)]);
+  };
+  reference.expect('y', await turn('x', false));
+  reference.expect('dx', await turn('dy', true));
+});
+
+describeOp('embedding', async (reference) => {
+  const [vocabulary, width] = reference.shape('weight');
+  const ids = reference.input('ids') as Int32Array;
+  const rows = ids.length;
+  const weight = reference.input('weight');
+  const problem = { rows, seq: rows, width, vocabulary, positions: 0 };
+  reference.expect('y', (await run(embedding, problem, { ids, weight }))['y']);
+  const data = { ...tokenIndex(ids), dy: reference.input('dy'), dweight: new Float32Array(vocabulary * width) };
+  reference.expect('dweight', (await run(embeddingBackward, { rows, width, vocabulary }, data))['dweight']);
+});
+
+describeOp('adamw', async (reference) => {
+  const { step, lr, beta1, beta2, eps, weight_decay } = reference.attrs;
+  const hyper = hyperOf({
+    learningRate: lr,
+    oneMinusBeta1: 1 - beta1,
+    oneMinusBeta2: 1 - beta2,
+    epsilon: eps,
+    weightDecay: weight_decay,
+  });
+  const before = new Float32Array(STATE.size);
+  before[STATE.correction1] = 1 - beta1 ** (step - 1);
+  before[STATE.correction2] = 1 - beta2 ** (step - 1);
+  const [normSquared, lossSum] = [new Float32Array(1), new Float32Array(1)];
+  const { state } = await run(stepControl, {}, { normSquared, lossSum, hyper, state: before });
+  const [parameter, gradient, m, v] = ['p', 'g', 'm', 'v'].map((name) => reference.input(name));
+  const data = { gradient, hyper, state, decayMask: new Uint32Array([1]), parameter, m, v };
+  const results = await run(adamw, { size: parameter.length }, data);
+  reference.expect('p_new', results['parameter']);
+  reference.expect('m_new', results['m']);
+  reference.expect('v_new', results['v']);
+});
+
+describeOp('clip_grad_norm', async (reference) => {
+  const names = ['g0', 'g1', 'g2'];
+  let partials: HostArray = new Float32Array(0);
+  for (const name of names) {
+    const x = reference.input(name);
+    const first: number = partials.length;
+    const longer = new Float32Array(first + ceilDiv(x.length, BLOCK));
+    longer.set(partials);
+    partials = (await run(sumSquares, { size: x.length, first }, { x, partials: longer }))['partials'];
+  }
+  const rows = partials.length;
+  const sum = { rows, width: 1, stride: 1, offset: 0, rowsPerBlock: rows, accumulate: false };
+  const normSquared = (await run(columnSum, sum, { x: partials }))['y'];
+  const hyper = hyperOf({ maxNorm: reference.attrs['max_norm'] });
+  const lossSum = new Float32Array(1);
+  const { state } = await run(stepControl, {}, { normSquared, lossSum, hyper, state: new Float32Array(STATE.size) });
+  reference.expect('norm', [state[STATE.gradNorm]]);
+  for (const name of names) {
+    const clipped = Float32Array.from(reference.input(name), (g) => g * state[STATE.coefficient]);
+    reference.expect(`${name}_new`, clipped);
+  }
+});

@@ -1,0 +1,79 @@
+// Files in memory, and a host around them, for tests of what reads and writes through src/runtime/host.ts.
+// Folders exist where something lies in them, or once made. Not a simulation of failures.
+
+import type { Files, Host } from '../src/runtime/host.ts';
+import { HoldfastError } from '../src/util/errors.ts';
+
+export class MemoryFiles implements Files {
+  readonly contents = new Map<string, Uint8Array<ArrayBuffer>>();
+  readonly #folders = new Set<string>();
+
+  constructor(files: Record<string, string | Uint8Array> = {}) {
+    for (const [path, content] of Object.entries(files)) this.contents.set(path, toBytes(content));
+  }
+
+  async read(path: string) {
+    const bytes = this.contents.get(path);
+    if (!bytes) throw new HoldfastError(`${path}: no such file`);
+    return bytes.slice();
+  }
+
+  async writeAtomic(path: string, bytes: Uint8Array | string) {
+    this.contents.set(path, toBytes(bytes));
+  }
+
+  async stat(path: string) {
+    const bytes = this.contents.get(path);
+    if (bytes) return { kind: 'file' as const, bytes: bytes.length };
+    const isFolder = this.#folders.has(path) || [...this.contents.keys()].some((key) => key.startsWith(`${path}/`));
+    return isFolder ? { kind: 'folder' as const, bytes: 0 } : undefined;
+  }
+
+  async list(folder: string) {
+    const inside = [...this.contents.keys(), ...this.#folders].filter((key) => key.startsWith(`${folder}/`));
+    return [...new Set(inside.map((key) => key.slice(folder.length + 1).split('/')[0]))].sort();
+  }
+
+  async makeFolder(path: string) {
+    this.#folders.add(path);
+  }
+
+  async rename(from: string, to: string) {
+    for (const [path, bytes] of [...this.contents]) {
+      if (!isUnder(path, from)) continue;
+      this.contents.delete(path);
+      this.contents.set(to + path.slice(from.length), bytes);
+    }
+    for (const path of [...this.#folders]) {
+      if (isUnder(path, from) && this.#folders.delete(path)) this.#folders.add(to + path.slice(from.length));
+    }
+  }
+
+  async remove(path: string) {
+    for (const key of [...this.contents.keys()]) if (isUnder(key, path)) this.contents.delete(key);
+    for (const key of [...this.#folders]) if (isUnder(key, path)) this.#folders.delete(key);
+  }
+}
+
+/** A host with these files and nothing else; override what a test needs. */
+export function memoryHost(files: Files, overrides: Partial<Host> = {}): Host {
+  return {
+    name: 'memory',
+    args: [],
+    files,
+    terminal: { interactive: false, columns: 80, write() {}, warn() {} },
+    gpuSources: async () => [],
+    packageFolder: '/package',
+    cacheFolder: '/cache',
+    readStandardInput: async () => new Uint8Array(),
+    onInterrupt() {},
+    exit() {},
+    ...overrides,
+  };
+}
+
+const isUnder = (path: string, folder: string) => path === folder || path.startsWith(`${folder}/`);
+
+function toBytes(content: string | Uint8Array): Uint8Array<ArrayBuffer> {
+  return typeof content === 'string' ? new TextEncoder().encode(content) : Uint8Array.from(content);
+}

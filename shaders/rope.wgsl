@@ -2,7 +2,9 @@
 // elements i and i + headSize / 2. Angles come from a table, for WGSL's sin and cos are inaccurate.
 // direction is 1, or -1 for the inverse rotation, which is the backward pass.
 
-struct Params { rows: u32, seq: u32, heads: u32, headSize: u32, stride: u32, offset: u32, positions: u32, direction: f32 }
+struct Params {
+  rows: u32, seq: u32, heads: u32, headSize: u32, stride: u32, offset: u32, positions: u32, direction: f32,
+}
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> table: array<f32>;    // (positions, 2, headSize / 2): cos, sin

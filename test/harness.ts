@@ -1,7 +1,7 @@
 // What the device tests share: one device a file, and one kernel run on plain arrays with guard zones.
 
-import { bindDispatch, encode, packUniforms } from '../src/gpu/dispatch.ts';
 import { type Device, openDevice } from '../src/gpu/device.ts';
+import { bindDispatch, encode, packUniforms } from '../src/gpu/dispatch.ts';
 import type { Kernel, Variant } from '../src/kernels/kernel.ts';
 import { headlessHost } from '../src/runtime/headless.ts';
 
@@ -55,7 +55,11 @@ export async function runKernel<P>(
   const dispatch = variant.dispatch(problem, traits);
   const pipeline = await pipelines.get(`${kernel.name}.${variant.name}`, dispatch.shader, dispatch.constants);
   const uniformData = packUniforms([{ pipeline, dispatch }]);
-  const uniforms = allocator.create('uniforms', uniformData.byteLength, GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);
+  const uniforms = allocator.create(
+    'uniforms',
+    uniformData.byteLength,
+    GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST,
+  );
   gpu.queue.writeBuffer(uniforms, 0, uniformData);
   const bound = bindDispatch(device, kernel.name, pipeline, dispatch.workgroups, ranges, uniforms, 0);
   const encoder = gpu.createCommandEncoder();
@@ -68,11 +72,16 @@ export async function runKernel<P>(
   for (const [name, operand] of Object.entries(operands)) {
     const bytes = await device.read(buffers[name] as GPUBuffer, 0, (operand.size + GUARD_WORDS) * 4);
     const guard = new Uint32Array(bytes, operand.size * 4);
-    if (guard.some((word) => word !== SENTINEL)) throw new Error(`${kernel.name}.${variant.name} wrote past the end of ${name}`);
+    if (guard.some((word) => word !== SENTINEL))
+      throw new Error(`${kernel.name}.${variant.name} wrote past the end of ${name}`);
     if (operand.access === 'read') continue;
     const payload = bytes.slice(0, operand.size * 4);
     results[name] =
-      operand.type === 'f32' ? new Float32Array(payload) : operand.type === 'i32' ? new Int32Array(payload) : new Uint32Array(payload);
+      operand.type === 'f32'
+        ? new Float32Array(payload)
+        : operand.type === 'i32'
+          ? new Int32Array(payload)
+          : new Uint32Array(payload);
   }
   for (const buffer of [...Object.values(buffers), uniforms]) allocator.destroy(buffer);
   device.check();

@@ -18,24 +18,32 @@ export async function run(host: Host): Promise<number> {
   const program = new Command('holdfast')
     .description('Train transformers with WebGPU, headless')
     .helpCommand(false)
-    .showHelpAfterError('(see holdfast --help)')
-    .configureOutput({ writeOut: host.terminal.write, writeErr: host.terminal.warn });
+    .exitOverride()
+    .configureOutput({
+      writeOut: host.terminal.write,
+      writeErr: host.terminal.warn,
+      // Commander's "error: ...", with its suggestion, made one line like every other error.
+      outputError: (text) => host.terminal.warn(`holdfast: ${oneLine(text.replace(/^error: /, ''))}; see holdfast --help\n`),
+    });
   const setStatus = (value: number) => {
     status = value;
   };
   for (const add of [trainCommand, generateCommand, parityCommand, devicesCommand, benchCommand]) {
-    program.addCommand(add(host, setStatus).exitOverride().copyInheritedSettings(program));
+    program.addCommand(add(host, setStatus).copyInheritedSettings(program));
   }
-  program.exitOverride();
   try {
     await program.parseAsync([...host.args], { from: 'user' });
     return status;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : BAD_INPUT;
     if (error instanceof HoldfastError) {
-      host.terminal.warn(`holdfast: ${messageOf(error)}\n`);
+      host.terminal.warn(`holdfast: ${oneLine(messageOf(error))}\n`);
       return BAD_INPUT;
     }
     throw error;
   }
+}
+
+function oneLine(text: string): string {
+  return text.trim().replace(/\s*\n\s*/g, ' ');
 }

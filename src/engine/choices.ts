@@ -26,7 +26,9 @@ type AnyKernel = Kernel<any>;
 function keyOf(kernel: AnyKernel, problem: object): string {
   const parts = Object.entries(problem)
     .filter(([name]) => !/offset|stride|first|accumulate|partial|begin|scale|eps|epilogue/i.test(name))
-    .map(([name, value]) => `${name}=${typeof value === 'number' ? 2 ** Math.ceil(Math.log2(Math.max(1, value))) : value}`);
+    .map(
+      ([name, value]) => `${name}=${typeof value === 'number' ? 2 ** Math.ceil(Math.log2(Math.max(1, value))) : value}`,
+    );
   return `${kernel.name} ${parts.join(' ')}`;
 }
 

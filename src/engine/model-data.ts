@@ -5,11 +5,18 @@ import type { Device } from '../gpu/device.ts';
 import type { BufferRange } from '../gpu/dispatch.ts';
 import { makeTensor, type Tensor } from '../graph/graph.ts';
 import { type ChunkLayout, layoutChunks } from '../memory/chunks.ts';
-import type { Model } from '../nn/model.ts';
 import { assert } from '../util/errors.ts';
 import type { Storage } from './storage.ts';
 
 export type Kind = 'parameter' | 'gradient' | 'moment1' | 'moment2';
+
+/** What of a model's parameters decides where they lie. */
+export interface StoredParameter {
+  readonly name: string;
+  readonly shape: readonly number[];
+  /** @default true */
+  readonly trainable?: boolean;
+}
 
 /** Values by parameter name. */
 export type Values = Map<string, Float32Array<ArrayBuffer>>;
@@ -30,9 +37,9 @@ export class ModelData {
   readonly #trainable: ReadonlySet<string>;
 
   /** Makes zeroed buffers in `storage`. Without `training` there are parameters only. */
-  constructor(device: Device, storage: Storage, model: Model, training: boolean) {
+  constructor(device: Device, storage: Storage, parameters: readonly StoredParameter[], training: boolean) {
     this.#device = device;
-    const sized = model.parameters.map(({ name, shape, trainable = true }) => {
+    const sized = parameters.map(({ name, shape, trainable = true }) => {
       const size = shape.reduce((a, b) => a * b, 1);
       this.#sizes.set(name, size);
       return { name, size, trains: trainable && training };
@@ -88,7 +95,10 @@ export class ModelData {
 
   write(kind: Kind, values: Values): void {
     for (const [name, data] of values) {
-      assert(data.length === this.#sizes.get(name), `${name} has ${this.#sizes.get(name)} elements, not ${data.length}`);
+      assert(
+        data.length === this.#sizes.get(name),
+        `${name} has ${this.#sizes.get(name)} elements, not ${data.length}`,
+      );
       const { buffer, offset } = this.range(kind, name);
       this.#device.gpu.queue.writeBuffer(buffer, offset, data);
     }

@@ -161,7 +161,8 @@ export class Device {
     const result = await make();
     const invalid = await this.gpu.popErrorScope();
     const exhausted = await this.gpu.popErrorScope();
-    if (exhausted) throw new HoldfastError(`${what} does not fit into the GPU's memory; use a smaller batch, context or model`);
+    if (exhausted)
+      throw new HoldfastError(`${what} does not fit into the GPU's memory; use a smaller batch, context or model`);
     if (invalid) throw new Error(`internal: ${what}: ${invalid.message}`);
     this.check();
     return result;

@@ -14,7 +14,11 @@ export class ReadbackRing {
     this.#allocator = allocator;
     this.bytes = bytes;
     for (let i = 0; i < depth; i++) {
-      const buffer = allocator.create(`${label} readback ${i}`, bytes, GPUBufferUsage.COPY_DST | GPUBufferUsage.MAP_READ);
+      const buffer = allocator.create(
+        `${label} readback ${i}`,
+        bytes,
+        GPUBufferUsage.COPY_DST | GPUBufferUsage.MAP_READ,
+      );
       this.#free.push(buffer);
       this.#all.push(buffer);
     }

@@ -2,8 +2,8 @@
 // Each operator records a gradient rule as it is traced; `backward` walks the rules in reverse and appends
 // what they emit. A Program is plain data: it holds no buffer, no device and no values.
 
-import type { ElementType, Kernel } from '../kernels/kernel.ts';
 import { fill } from '../kernels/add.ts';
+import type { ElementType, Kernel } from '../kernels/kernel.ts';
 import { assert } from '../util/errors.ts';
 
 /**
@@ -83,7 +83,13 @@ export class Graph {
 
   /** A new tensor that an instruction will write. `from`: it wants a gradient if one of these does. */
   activation(name: string, shape: readonly number[], from: readonly Tensor[] = [], type: ElementType = 'f32'): Tensor {
-    return makeTensor(name, shape, 'activation', type, from.some((tensor) => tensor.wantsGradient));
+    return makeTensor(
+      name,
+      shape,
+      'activation',
+      type,
+      from.some((tensor) => tensor.wantsGradient),
+    );
   }
 
   /** Reads of a tensor by the instructions so far: after the forward pass, its number of consumers. */
@@ -96,7 +102,10 @@ export class Graph {
     for (const [name, operand] of Object.entries(kernel.operands(problem))) {
       const tensor = operands[name];
       assert(tensor, `${label}: ${kernel.name} got no ${name}`);
-      assert(tensor.type === operand.type, `${label}: ${kernel.name}.${name} wants ${operand.type}, got ${tensor.type}`);
+      assert(
+        tensor.type === operand.type,
+        `${label}: ${kernel.name}.${name} wants ${operand.type}, got ${tensor.type}`,
+      );
       if (operand.access !== 'write') this.#uses.set(tensor, this.uses(tensor) + 1);
       assert(
         tensor.size >= operand.size,
@@ -122,7 +131,9 @@ export class Graph {
     const known = this.#gradients.get(tensor);
     if (known) return { gradient: known, accumulate: true };
     const isParameter = tensor.role === 'parameter';
-    const gradient = isParameter ? this.#gradientOf(tensor) : makeTensor(`d ${tensor.name}`, tensor.shape, 'activation');
+    const gradient = isParameter
+      ? this.#gradientOf(tensor)
+      : makeTensor(`d ${tensor.name}`, tensor.shape, 'activation');
     this.#gradients.set(tensor, gradient);
     return { gradient, accumulate: isParameter && this.#accumulate };
   }

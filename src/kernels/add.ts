@@ -10,7 +10,11 @@ import { perItem } from './variants.ts';
 export const add: Kernel<ElementwiseProblem> = {
   name: 'add',
   operands: ({ size }) => ({ a: read(size), b: read(size), y: write(size) }),
-  variants: perItem(addShader, ({ size }) => size, (problem) => ({ ...problem })),
+  variants: perItem(
+    addShader,
+    ({ size }) => size,
+    (problem) => ({ ...problem }),
+  ),
   flops: ({ size }) => size,
   reference({ size }, { a, b, y }) {
     for (let i = 0; i < size; i++) y[i] = a[i] + b[i];
@@ -26,7 +30,11 @@ export interface FillProblem {
 export const fill: Kernel<FillProblem> = {
   name: 'fill',
   operands: ({ size }) => ({ y: write(size) }),
-  variants: perItem(fillShader, ({ size }) => size, (problem) => ({ ...problem })),
+  variants: perItem(
+    fillShader,
+    ({ size }) => size,
+    (problem) => ({ ...problem }),
+  ),
   flops: () => 0,
   reference({ value }, { y }) {
     y.fill(value);

@@ -1,11 +1,27 @@
 // Causal attention with grouped heads, flash style: forward keeps one logsumexp per (row, head), backward
 // computes the weights anew from it. Rows are (batch, position); heads are column blocks of a packed row.
 
+import backwardKvQuads from '../../shaders/attention_backward_kv_quads.wgsl?raw';
 import backwardKvRows from '../../shaders/attention_backward_kv_rows.wgsl?raw';
+import backwardQQuads from '../../shaders/attention_backward_q_quads.wgsl?raw';
 import backwardQRows from '../../shaders/attention_backward_q_rows.wgsl?raw';
-import deltaShader from '../../shaders/attention_delta.wgsl?raw';
+import deltaRows from '../../shaders/attention_delta.wgsl?raw';
+import deltaVec4 from '../../shaders/attention_delta_vec4.wgsl?raw';
+import quadTile from '../../shaders/attention_quad_tile.wgsl?raw';
+import forwardQuads from '../../shaders/attention_quads.wgsl?raw';
 import forwardRows from '../../shaders/attention_rows.wgsl?raw';
-import { type Kernel, perInvocation, read, update, WORKGROUP, write } from './kernel.ts';
+import {
+  ceilDiv,
+  type Dispatch,
+  type Kernel,
+  linearGrid,
+  perInvocation,
+  read,
+  type Traits,
+  update,
+  WORKGROUP,
+  write,
+} from './kernel.ts';
 
 /**
  * Query i of a batch (at position `position[0] + i`) sees keys 0..position[0] + i of its `kvRows` rows.
@@ -28,6 +44,48 @@ export interface AttentionProblem {
   vOffset: number;
 }
 
+/** Quads of lanes in a workgroup of the quad kernels, and the rows of a quad's tile. */
+const QUADS = 2;
+const QUAD_ROWS = 16;
+
+const isVec4 = (...sizes: number[]) => sizes.every((size) => size % 4 === 0);
+
+/**
+ * A dispatch of a quad kernel: `pairs` (batch, head) for each tile of a sequence. `strided` are the parameters
+ * that count elements; the shader counts vec4f.
+ */
+function quadDispatch(
+  shader: string,
+  pairs: number,
+  p: { seq: number; headSize: number },
+  params: Record<string, number>,
+): Dispatch {
+  const inVec4 = Object.entries(params).map(([name, value]) => [name, /stride|offset/.test(name) ? value / 4 : value]);
+  return {
+    shader: shader + quadTile,
+    constants: { QUADS, DIMS: p.headSize / 4 },
+    params: { ...Object.fromEntries(inVec4), pairs, dims: p.headSize / 4 },
+    workgroups: linearGrid(ceilDiv(p.seq, QUAD_ROWS) * ceilDiv(pairs, QUADS)),
+  };
+}
+
+const hasQuads = ({ subgroupSize }: Traits) => subgroupSize >= 4;
+
+const forwardParams = (p: AttentionProblem) => ({
+  rows: p.batch * p.seq,
+  seq: p.seq,
+  heads: p.heads,
+  group: p.heads / p.kvHeads,
+  kv_rows: p.kvRows,
+  q_stride: p.qStride,
+  q_offset: p.qOffset,
+  k_stride: p.kStride,
+  k_offset: p.kOffset,
+  v_stride: p.vStride,
+  v_offset: p.vOffset,
+  scale: 1 / Math.sqrt(p.headSize),
+});
+
 /** q, k, v, position (1) -> y (batch * seq, heads * headSize), lse (batch * seq, heads). */
 export const attention: Kernel<AttentionProblem> = {
   name: 'attention',
@@ -41,24 +99,17 @@ export const attention: Kernel<AttentionProblem> = {
   }),
   variants: [
     {
+      name: 'quads',
+      supports: (p, traits) => 
+        hasQuads(traits) && isVec4(p.headSize, p.qStride, p.qOffset, p.kStride, p.kOffset, p.vStride, p.vOffset),
+      dispatch: (p) => quadDispatch(forwardQuads, p.batch * p.heads, p, forwardParams(p)),
+    },
+    {
       name: 'rows',
       dispatch: (p) => ({
         shader: forwardRows,
         constants: { WORKGROUP, HEAD_SIZE: p.headSize },
-        params: {
-          rows: p.batch * p.seq,
-          seq: p.seq,
-          heads: p.heads,
-          group: p.heads / p.kvHeads,
-          kv_rows: p.kvRows,
-          q_stride: p.qStride,
-          q_offset: p.qOffset,
-          k_stride: p.kStride,
-          k_offset: p.kOffset,
-          v_stride: p.vStride,
-          v_offset: p.vOffset,
-          scale: 1 / Math.sqrt(p.headSize),
-        },
+        params: forwardParams(p),
         workgroups: perInvocation(p.batch * p.seq * p.heads),
       }),
     },
@@ -111,9 +162,19 @@ export const attentionDelta: Kernel<AttentionDeltaProblem> = {
   }),
   variants: [
     {
+      name: 'vec4',
+      supports: ({ headSize }) => isVec4(headSize),
+      dispatch: ({ rows, heads, headSize }) => ({
+        shader: deltaVec4,
+        constants: { WORKGROUP },
+        params: { count: rows * heads, dims: headSize / 4 },
+        workgroups: perInvocation(rows * heads),
+      }),
+    },
+    {
       name: 'rows',
       dispatch: ({ rows, heads, headSize }) => ({
-        shader: deltaShader,
+        shader: deltaRows,
         constants: { WORKGROUP, HEAD_SIZE: headSize },
         params: { count: rows * heads },
         workgroups: perInvocation(rows * heads),
@@ -199,6 +260,11 @@ export const attentionBackwardQ: Kernel<AttentionBackwardProblem> = {
   operands: (p) => ({ ...backwardInputs(p), dqkv: update(p.batch * p.seq * packedStride(p)) }),
   variants: [
     {
+      name: 'quads',
+      supports: (p, traits) => hasQuads(traits) && isVec4(p.headSize),
+      dispatch: (p) => quadDispatch(backwardQQuads, p.batch * p.heads, p, backwardParams(p)),
+    },
+    {
       name: 'rows',
       dispatch: (p) => ({
         shader: backwardQRows,
@@ -224,6 +290,11 @@ export const attentionBackwardKV: Kernel<AttentionBackwardProblem> = {
   name: 'attentionBackwardKV',
   operands: (p) => ({ ...backwardInputs(p), dqkv: update(p.batch * p.seq * packedStride(p)) }),
   variants: [
+    {
+      name: 'quads',
+      supports: (p, traits) => hasQuads(traits) && isVec4(p.headSize),
+      dispatch: (p) => quadDispatch(backwardKvQuads, p.batch * p.kvHeads, p, backwardParams(p)),
+    },
     {
       name: 'rows',
       dispatch: (p) => ({

@@ -24,7 +24,11 @@ export const cacheAppend: Kernel<CacheAppendProblem> = {
     position: read(1, 'u32'),
     cache: update(batch * capacity * width),
   }),
-  variants: perItem(shader, ({ batch, seq, width }) => batch * seq * width, (problem) => ({ ...problem })),
+  variants: perItem(
+    shader,
+    ({ batch, seq, width }) => batch * seq * width,
+    (problem) => ({ ...problem }),
+  ),
   flops: () => 0,
   reference({ batch, seq, width, stride, offset, capacity }, { x, position, cache }) {
     for (let b = 0; b < batch; b++) {

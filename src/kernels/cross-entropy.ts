@@ -64,7 +64,11 @@ export const crossEntropyLoss: Kernel<CrossEntropyLossProblem> = {
     loss: write(rows),
     lse: write(rows * 2),
   }),
-  variants: perItem(lossShader, ({ rows }) => rows, (problem) => ({ ...problem })),
+  variants: perItem(
+    lossShader,
+    ({ rows }) => rows,
+    (problem) => ({ ...problem }),
+  ),
   flops: ({ rows }) => rows * 3,
   reference({ rows, ignoreIndex }, { maximum, sum, picked, targets, loss, lse }) {
     for (let r = 0; r < rows; r++) {
@@ -91,7 +95,11 @@ export const crossEntropyBackward: Kernel<CrossEntropyBackwardProblem> = {
     scale: read(1),
     logits: update(rows * tile),
   }),
-  variants: perItem(backwardShader, ({ rows, tile }) => rows * tile, (problem) => ({ ...problem })),
+  variants: perItem(
+    backwardShader,
+    ({ rows, tile }) => rows * tile,
+    (problem) => ({ ...problem }),
+  ),
   flops: ({ rows, tile }) => rows * tile * 4,
   reference({ rows, tile, first, ignoreIndex }, { lse, targets, scale, logits }) {
     for (let r = 0; r < rows; r++) {

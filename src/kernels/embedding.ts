@@ -2,9 +2,9 @@
 // token: `tokenIndex` groups them on the CPU, where the ids come from, so that the kernel needs no atomics
 // and touches only the rows of the vocabulary that occur.
 
+import tokenShader from '../../shaders/embedding.wgsl?raw';
 import backwardShader from '../../shaders/embedding_backward.wgsl?raw';
 import positionShader from '../../shaders/embedding_position.wgsl?raw';
-import tokenShader from '../../shaders/embedding.wgsl?raw';
 import positionBackwardShader from '../../shaders/position_backward.wgsl?raw';
 import { type Kernel, perInvocation, read, update, WORKGROUP, write } from './kernel.ts';
 import { perItem } from './variants.ts';
@@ -105,7 +105,11 @@ export const embeddingBackward: Kernel<EmbeddingBackwardProblem> = {
     dy: read(rows * width),
     dweight: update(vocabulary * width),
   }),
-  variants: perItem(backwardShader, ({ rows, width }) => rows * width, (problem) => ({ ...problem })),
+  variants: perItem(
+    backwardShader,
+    ({ rows, width }) => rows * width,
+    (problem) => ({ ...problem }),
+  ),
   flops: ({ rows, width }) => rows * width,
   reference({ rows, width, vocabulary }, { tokens, starts, order, dy, dweight }) {
     for (let s = 0; s < rows; s++) {

@@ -1,12 +1,10 @@
-// The tanh GELU ("gelu_new"), forward and backward. `geluMath` also enters the epilogues of matmul.
+// The tanh GELU ("gelu_new"), forward and backward. gelu_math.wgsl also enters the epilogues of matmul.
 
-import backwardShader from '../../shaders/gelu_backward.wgsl?raw';
 import forwardShader from '../../shaders/gelu.wgsl?raw';
+import backwardShader from '../../shaders/gelu_backward.wgsl?raw';
 import geluMath from '../../shaders/gelu_math.wgsl?raw';
 import { type Kernel, read, write } from './kernel.ts';
 import { perItem } from './variants.ts';
-
-export { geluMath };
 
 export interface ElementwiseProblem {
   size: number;
@@ -15,7 +13,7 @@ export interface ElementwiseProblem {
 const SLOPE = Math.sqrt(2 / Math.PI);
 const CUBIC = 0.044715;
 
-/** One value in float64: shared with the references of the fused epilogues. */
+/** 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) in float64; the fused epilogues' references share it. */
 export function geluOf(x: number): number {
   return 0.5 * x * (1 + Math.tanh(SLOPE * (x + CUBIC * x ** 3)));
 }
@@ -26,22 +24,15 @@ export function geluDerivativeOf(x: number): number {
   return 0.5 * (1 + t + x * (1 - t * t) * SLOPE * (1 + 3 * CUBIC * x ** 2));
 }
 
-/** 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), in float64. */
-export function geluScalar(x: number): number {
-  return 0.5 * x * (1 + Math.tanh(SLOPE * (x + CUBIC * x ** 3)));
-}
-
-/** Its derivative, in float64. */
-export function geluDerivative(x: number): number {
-  const t = Math.tanh(SLOPE * (x + CUBIC * x ** 3));
-  return 0.5 * (1 + t + x * (1 - t * t) * SLOPE * (1 + 3 * CUBIC * x ** 2));
-}
-
 /** x (size) -> y (size). */
 export const gelu: Kernel<ElementwiseProblem> = {
   name: 'gelu',
   operands: ({ size }) => ({ x: read(size), y: write(size) }),
-  variants: perItem(forwardShader + geluMath, ({ size }) => size, (problem) => ({ ...problem })),
+  variants: perItem(
+    forwardShader + geluMath,
+    ({ size }) => size,
+    (problem) => ({ ...problem }),
+  ),
   flops: ({ size }) => size * 8,
   reference({ size }, { x, y }) {
     for (let i = 0; i < size; i++) y[i] = geluOf(x[i]);
@@ -52,7 +43,11 @@ export const gelu: Kernel<ElementwiseProblem> = {
 export const geluBackward: Kernel<ElementwiseProblem> = {
   name: 'geluBackward',
   operands: ({ size }) => ({ dy: read(size), x: read(size), dx: write(size) }),
-  variants: perItem(backwardShader + geluMath, ({ size }) => size, (problem) => ({ ...problem })),
+  variants: perItem(
+    backwardShader + geluMath,
+    ({ size }) => size,
+    (problem) => ({ ...problem }),
+  ),
   flops: ({ size }) => size * 16,
   reference({ size }, { dy, x, dx }) {
     for (let i = 0; i < size; i++) dx[i] = dy[i] * geluDerivativeOf(x[i]);

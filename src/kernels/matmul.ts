@@ -10,10 +10,15 @@ import epilogueNone from '../../shaders/epilogue_none.wgsl?raw';
 import epilogueResidual from '../../shaders/epilogue_residual.wgsl?raw';
 import epilogueScale from '../../shaders/epilogue_scale.wgsl?raw';
 import geluMath from '../../shaders/gelu_math.wgsl?raw';
-import directShader from '../../shaders/matmul_direct.wgsl?raw';
-import outputShader from '../../shaders/matmul_output.wgsl?raw';
+import blockShader from '../../shaders/matmul_block.wgsl?raw';
+import load1 from '../../shaders/matmul_load1.wgsl?raw';
+import load4 from '../../shaders/matmul_load4.wgsl?raw';
+import problemShader from '../../shaders/matmul_problem.wgsl?raw';
+import quadsShader from '../../shaders/matmul_quads.wgsl?raw';
+import rowsShader from '../../shaders/matmul_rows.wgsl?raw';
+import tiledShader from '../../shaders/matmul_tiled.wgsl?raw';
 import { geluDerivativeOf, geluOf } from './gelu.ts';
-import { type Kernel, type Operand, perInvocation, read, update, WORKGROUP, write } from './kernel.ts';
+import { ceilDiv, type Dispatch, type Kernel, linearGrid, type Operand, read, type Traits, update, write } from './kernel.ts';
 
 export type Layout = 'NN' | 'NT' | 'TN';
 
@@ -96,9 +101,37 @@ function params(p: MatmulProblem): Record<string, number> {
   };
 }
 
-function text(main: string, p: MatmulProblem): string {
-  return main + outputShader + epilogues[p.epilogue ?? 'none'];
+/** Whether A and B can be read as vec4f: see matmul_load4.wgsl. */
+function isAligned(p: MatmulProblem): boolean {
+  const { a, b } = geometry(p);
+  return [p.K, p.aOffset ?? 0, p.bOffset ?? 0, a.stride, b.stride, a.size, b.size].every((count) => count % 4 === 0);
 }
+
+/** One workgroup for each tile of C. The text behind `main` gives it its loads, its start and its epilogue. */
+function tiles(
+  main: string,
+  p: MatmulProblem,
+  tile: { rows: number; columns: number },
+  constants: Dispatch['constants'],
+): Dispatch {
+  const loads = isAligned(p) ? load4 : load1;
+  return {
+    shader: main + loads + problemShader + epilogues[p.epilogue ?? 'none'],
+    constants: { ...constants, A_ALONG_M: p.layout === 'TN' ? 1 : 0, B_ALONG_K: p.layout === 'NT' ? 1 : 0 },
+    params: params(p),
+    workgroups: linearGrid(ceilDiv(p.M, tile.rows) * ceilDiv(p.N, tile.columns)),
+  };
+}
+
+/** Rows up to which the variant 'rows' is worth a trial. */
+const FEW = 4;
+
+const LANES = 8;
+const LANES_M = 2;
+const LANES_N = 4;
+
+/** Subgroups of 4 or 8 lanes of one fixed size are the SIMD registers of a CPU: SwiftShader's, llvmpipe's. */
+const isCpu = ({ subgroupSize }: Traits) => subgroupSize === 4 || subgroupSize === 8;
 
 export const matmul: Kernel<MatmulProblem> = {
   name: 'matmul',
@@ -118,13 +151,27 @@ export const matmul: Kernel<MatmulProblem> = {
   },
   variants: [
     {
-      name: 'direct',
-      dispatch: (p) => ({
-        shader: text(directShader, p),
-        constants: { WORKGROUP },
-        params: params(p),
-        workgroups: perInvocation(p.M * p.N),
-      }),
+      name: 'rows',
+      supports: ({ M }) => M <= FEW,
+      dispatch: (p) => tiles(rowsShader, p, { rows: 4, columns: 4 * LANES }, { LANES, ROWS: Math.min(p.M, FEW) }),
+    },
+    {
+      name: 'quads',
+      supports: ({ M }, traits) => M > FEW && isCpu(traits),
+      dispatch(p, { subgroupSize }) {
+        const QUADS = Math.max(1, subgroupSize / 4);
+        return tiles(quadsShader, p, { rows: 16, columns: 16 * QUADS }, { QUADS });
+      },
+    },
+    {
+      name: 'tiled',
+      supports: (_, traits) => !isCpu(traits),
+      dispatch: (p) => tiles(tiledShader, p, { rows: 64, columns: 64 }, {}),
+    },
+    {
+      name: 'block',
+      supports: (_, traits) => !isCpu(traits),
+      dispatch: (p) => tiles(blockShader, p, { rows: 8 * LANES_M, columns: 8 * LANES_N }, { LANES_M, LANES_N }),
     },
   ],
   flops: ({ M, N, K }) => 2 * M * N * K,

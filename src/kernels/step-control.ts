@@ -40,10 +40,7 @@ export const STATE = {
 /** The two maps as WGSL constants: HYPER_LEARNING_RATE, STATE_SKIP, ... */
 export const controlConstants: Readonly<Record<string, number>> = Object.fromEntries(
   Object.entries({ HYPER, STATE }).flatMap(([map, indices]) =>
-    Object.entries(indices).map(([name, index]) => [
-      `${map}_${name.replace(/[A-Z]/g, '_$&').toUpperCase()}`,
-      index,
-    ]),
+    Object.entries(indices).map(([name, index]) => [`${map}_${name.replace(/[A-Z]/g, '_$&').toUpperCase()}`, index]),
   ),
 );
 

@@ -21,7 +21,12 @@ export const sumSquares: Kernel<SumSquaresProblem> = {
     const end = first + ceilDiv(size, BLOCK);
     return { x: read(size), partials: first > 0 ? update(end) : write(end) };
   },
-  variants: perItem(shader, ({ size }) => ceilDiv(size, BLOCK), (problem) => ({ ...problem }), { BLOCK }),
+  variants: perItem(
+    shader,
+    ({ size }) => ceilDiv(size, BLOCK),
+    (problem) => ({ ...problem }),
+    { BLOCK },
+  ),
   flops: ({ size }) => size * 2,
   reference({ size, first }, { x, partials }) {
     partials.fill(0, first);

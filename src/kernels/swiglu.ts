@@ -1,7 +1,7 @@
 // SwiGLU, forward and backward: y = silu(gate) * up, silu(g) = g / (1 + exp(-g)).
 
-import backwardShader from '../../shaders/swiglu_backward.wgsl?raw';
 import forwardShader from '../../shaders/swiglu.wgsl?raw';
+import backwardShader from '../../shaders/swiglu_backward.wgsl?raw';
 import type { ElementwiseProblem } from './gelu.ts';
 import { type Kernel, read, write } from './kernel.ts';
 import { perItem } from './variants.ts';
@@ -10,7 +10,11 @@ import { perItem } from './variants.ts';
 export const swiglu: Kernel<ElementwiseProblem> = {
   name: 'swiglu',
   operands: ({ size }) => ({ gate: read(size), up: read(size), y: write(size) }),
-  variants: perItem(forwardShader, ({ size }) => size, (problem) => ({ ...problem })),
+  variants: perItem(
+    forwardShader,
+    ({ size }) => size,
+    (problem) => ({ ...problem }),
+  ),
   flops: ({ size }) => size * 5,
   reference({ size }, { gate, up, y }) {
     for (let i = 0; i < size; i++) y[i] = (gate[i] / (1 + Math.exp(-gate[i]))) * up[i];
@@ -27,7 +31,11 @@ export const swigluBackward: Kernel<ElementwiseProblem> = {
     dgate: write(size),
     dup: write(size),
   }),
-  variants: perItem(backwardShader, ({ size }) => size, (problem) => ({ ...problem })),
+  variants: perItem(
+    backwardShader,
+    ({ size }) => size,
+    (problem) => ({ ...problem }),
+  ),
   flops: ({ size }) => size * 12,
   reference({ size }, { dy, gate, up, dgate, dup }) {
     for (let i = 0; i < size; i++) {

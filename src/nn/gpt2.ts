@@ -60,7 +60,8 @@ export function gpt2(config: GPT2Config, lora?: LoraOptions): Model {
     { name: 'ln_f.weight', shape: [C], initial: ones, trainable },
     { name: 'ln_f.bias', shape: [C], initial: zeros, trainable },
   );
-  if (!config.tie_word_embeddings) parameters.push({ name: 'lm_head.weight', shape: [V, C], initial: normal, trainable });
+  if (!config.tie_word_embeddings)
+    parameters.push({ name: 'lm_head.weight', shape: [V, C], initial: normal, trainable });
 
   return {
     config,

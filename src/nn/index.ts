@@ -1,10 +1,10 @@
 // The model families, chosen by the configuration's model_type.
 
 import type { ModelConfig } from '../formats/config.ts';
+import { HoldfastError } from '../util/errors.ts';
 import { gpt2, type LoraOptions } from './gpt2.ts';
 import { llama } from './llama.ts';
 import type { Model } from './model.ts';
-import { HoldfastError } from '../util/errors.ts';
 
 export function makeModel(config: ModelConfig, lora?: LoraOptions): Model {
   if (config.model_type === 'gpt2') return gpt2(config, lora);

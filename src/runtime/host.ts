@@ -54,5 +54,8 @@ export interface Host {
 
 /** Joins with '/', which every runtime accepts on every system. */
 export function join(...parts: string[]): string {
-  return parts.filter((part) => part !== '').join('/').replace(/([^:])\/{2,}/g, '$1/');
+  return parts
+    .filter((part) => part !== '')
+    .join('/')
+    .replace(/([^:])\/{2,}/g, '$1/');
 }

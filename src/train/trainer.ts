@@ -2,11 +2,11 @@
 // data (tokens, learning rate, scale), submits one command buffer a micro-batch, and reads eight numbers back
 // through a ring, without waiting for the GPU.
 
-import { KernelChoices, type ChoiceRecord } from '../engine/choices.ts';
+import type { Batch } from '../data/batches.ts';
+import { type ChoiceRecord, KernelChoices } from '../engine/choices.ts';
 import { Executable } from '../engine/executable.ts';
 import { ModelData, type Values } from '../engine/model-data.ts';
 import { Storage } from '../engine/storage.ts';
-import type { Batch } from '../data/batches.ts';
 import type { Device } from '../gpu/device.ts';
 import { ReadbackRing } from '../gpu/readback.ts';
 import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
@@ -90,7 +90,7 @@ export class Trainer {
     }
     const full = { accumulate: 1, ...options, optimizer: { ...ADAMW_DEFAULTS, ...options.optimizer } };
     const storage = new Storage(device);
-    const data = new ModelData(device, storage, model, true);
+    const data = new ModelData(device, storage, model.parameters, true);
     const choices = new KernelChoices(device, options.choices);
     const tokens = makeTokens(full.batch, full.seq);
     const scalars = makeStepScalars();
@@ -114,7 +114,12 @@ export class Trainer {
     };
     const optimizer = new Graph('optimizer');
     const maskBlocks = data.layout.chunkElements / BLOCK_ELEMENTS;
-    const decayMask = makeTensor('decay mask', [Math.max(1, Math.ceil((data.chunks.length * maskBlocks) / 32))], 'persistent', 'u32');
+    const decayMask = makeTensor(
+      'decay mask',
+      [Math.max(1, Math.ceil((data.chunks.length * maskBlocks) / 32))],
+      'persistent',
+      'u32',
+    );
     storage.write(decayMask, decayBits(model, data, decayMask.size, maskBlocks));
     optimizerStep(optimizer, data.chunks, scalars, decayMask, maskBlocks);
     const evaluate = new Graph('evaluate');
@@ -247,6 +252,11 @@ export class Trainer {
     return { step: this.#step, control: [...(await this.#storage.read(this.#scalars.state))] };
   }
 
+  /** Steps skipped since the first, those before a resume included. */
+  async skipped(): Promise<number> {
+    return (await this.#storage.read(this.#scalars.state))[STATE.skipped] as number;
+  }
+
   restore(state: TrainerState): void {
     this.#step = state.step;
     this.#storage.write(this.#scalars.state, new Float32Array(state.control));
@@ -275,7 +285,10 @@ export class Trainer {
 
   #writeTokens({ ids, targets, batch, seq }: Batch): void {
     const { options } = this;
-    assert(batch === options.batch && seq === options.seq, `a batch of ${batch} x ${seq}, not ${options.batch} x ${options.seq}`);
+    assert(
+      batch === options.batch && seq === options.seq,
+      `a batch of ${batch} x ${seq}, not ${options.batch} x ${options.seq}`,
+    );
     const index = tokenIndex(ids);
     this.#storage.write(this.#tokens.ids, ids);
     this.#storage.write(this.#tokens.targets, targets);

@@ -55,23 +55,25 @@ interface Rows {
 }
 
 /** |g|, mean |g| and mean |g n| |n|: the terms of dx / rstd, with g = dy * weight and n the normalised x. */
-const normBackward = (centre: boolean): Bounds<Rows> => (p, before) => {
-  const { width, accumulate } = p;
-  const { dy, x, weight, rstd } = before;
-  return {
-    dx: byRow(width, (r) => {
-      const g = (c: number) => abs(dy[r * width + c] * weight[c]);
-      const n = (c: number) => abs((x[r * width + c] - (centre ? before['mean'][r] : 0)) * rstd[r]);
-      const meanG = centre ? average(width, g) : 0;
-      const meanGN = average(width, (c) => g(c) * n(c));
-      // Sums of width terms with four roundings each, a division, then the last line's eight operations.
-      const ulps = width + 4 + 2.5 + 8;
-      return (c) =>
-        ulps * ULP * rstd[r] * (g(c) + meanG + n(c) * meanGN) +
-        (accumulate ? ULP * (abs(before['dx'][r * width + c]) + rstd[r] * (g(c) + meanG + n(c) * meanGN)) : 0);
-    }),
+const normBackward =
+  (centre: boolean): Bounds<Rows> =>
+  (p, before) => {
+    const { width, accumulate } = p;
+    const { dy, x, weight, rstd } = before;
+    return {
+      dx: byRow(width, (r) => {
+        const g = (c: number) => abs(dy[r * width + c] * weight[c]);
+        const n = (c: number) => abs((x[r * width + c] - (centre ? before.mean[r] : 0)) * rstd[r]);
+        const meanG = centre ? average(width, g) : 0;
+        const meanGN = average(width, (c) => g(c) * n(c));
+        // Sums of width terms with four roundings each, a division, then the last line's eight operations.
+        const ulps = width + 4 + 2.5 + 8;
+        return (c) =>
+          ulps * ULP * rstd[r] * (g(c) + meanG + n(c) * meanGN) +
+          (accumulate ? ULP * (abs(before.dx[r * width + c]) + rstd[r] * (g(c) + meanG + n(c) * meanGN)) : 0);
+      }),
+    };
   };
-};
 
 /** Bounds of every written operand, by kernel name. */
 // biome-ignore lint/suspicious/noExplicitAny: kernels of different problems
@@ -190,7 +192,7 @@ export const bounds: Record<string, Bounds<any>> = {
         if (c < 0 || c >= heads * headSize) return 0;
         const half = headSize / 2;
         const partner = c % headSize < half ? i + half : i - half;
-        return 2 * ULP * (abs(before['x'][i]) + abs(before['x'][partner]));
+        return 2 * ULP * (abs(before.x[i]) + abs(before.x[partner]));
       },
     };
   },
@@ -226,8 +228,8 @@ export const bounds: Record<string, Bounds<any>> = {
         // The argument is a difference, rounded once.
         const term = (d: number) => exp(d) * expUlps(d, 1);
         let bound = (tile + 1) * sum[r];
-        for (let c = 0; c < tile; c++) bound += term(before['logits'][r * tile + c] - maximum[r]);
-        if (!begin) bound += before['sum'][r] * (term(before['maximum'][r] - maximum[r]) + 1);
+        for (let c = 0; c < tile; c++) bound += term(before.logits[r * tile + c] - maximum[r]);
+        if (!begin) bound += before.sum[r] * (term(before.maximum[r] - maximum[r]) + 1);
         return bound * ULP + TINY;
       },
     };
@@ -235,10 +237,7 @@ export const bounds: Record<string, Bounds<any>> = {
   crossEntropyLoss(_problem, { maximum, sum, picked, targets }, _after) {
     const logError = (r: number) => (sum[r] <= 2 ? 2 ** -21 : 3 * ULP * log(sum[r]));
     return {
-      loss: (r) =>
-        targets[r] < 0
-          ? 0
-          : logError(r) + ULP * (2 * abs(maximum[r] - picked[r]) + log(sum[r])),
+      loss: (r) => (targets[r] < 0 ? 0 : logError(r) + ULP * (2 * abs(maximum[r] - picked[r]) + log(sum[r]))),
       lse: (i) => (i % 2 === 0 ? 0 : logError((i - 1) / 2)),
     };
   },
@@ -250,7 +249,7 @@ export const bounds: Record<string, Bounds<any>> = {
         const shifted = logits[i] - lse[2 * r];
         const z = shifted - lse[2 * r + 1];
         const probabilityError = exp(z) * (expUlps(z, 1) + abs(shifted));
-        return (abs(scale[0]) * probabilityError + 2 * abs(after['logits'][i])) * ULP + TINY;
+        return (abs(scale[0]) * probabilityError + 2 * abs(after.logits[i])) * ULP + TINY;
       },
     };
   },
@@ -275,25 +274,20 @@ export const bounds: Record<string, Bounds<any>> = {
     const lr = hyper[HYPER.learningRate];
     const g = (i: number) => abs(gradient[i] * state[STATE.coefficient]);
     // The step towards g or g^2 has four roundings, the sum one.
-    const mError: Bound = (i) => ULP * (abs(after['m'][i]) + 4 * rest1 * (g(i) + abs(m[i])));
-    const vError: Bound = (i) => ULP * (abs(after['v'][i]) + 5 * rest2 * (g(i) ** 2 + v[i]));
+    const mError: Bound = (i) => ULP * (abs(after.m[i]) + 4 * rest1 * (g(i) + abs(m[i])));
+    const vError: Bound = (i) => ULP * (abs(after.v[i]) + 5 * rest2 * (g(i) ** 2 + v[i]));
     return {
       m: mError,
       v: vError,
       parameter: (i) => {
-        const root = sqrt(after['v'][i] / state[STATE.correction2]);
+        const root = sqrt(after.v[i] / state[STATE.correction2]);
         const denominator = root + hyper[HYPER.epsilon];
         const unit = lr / state[STATE.correction1] / denominator;
         // v / correction2 and the root, then two divisions, a product and two sums.
-        const denominatorError = (0.5 * vError(i)) / max(after['v'][i], TINY) + (1.25 + 4.5) * ULP;
-        const step = unit * abs(after['m'][i]);
+        const denominatorError = (0.5 * vError(i)) / max(after.v[i], TINY) + (1.25 + 4.5) * ULP;
+        const step = unit * abs(after.m[i]);
         const decay = lr * hyper[HYPER.weightDecay] * abs(parameter[i]);
-        return (
-          unit * mError(i) +
-          step * (denominatorError + 8 * ULP) +
-          decay * 4 * ULP +
-          ULP * abs(after['parameter'][i])
-        );
+        return unit * mError(i) + step * (denominatorError + 8 * ULP) + decay * 4 * ULP + ULP * abs(after.parameter[i]);
       },
     };
   },

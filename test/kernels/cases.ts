@@ -321,9 +321,7 @@ export const cases = [
     inputs: (problem, random) => ({
       hyper: HYPERS,
       state: someState(),
-      decayMask: Uint32Array.from({ length: adamw.operands(problem)['decayMask'].size }, () =>
-        random.integer(0, 2 ** 32),
-      ),
+      decayMask: Uint32Array.from({ length: adamw.operands(problem).decayMask.size }, () => random.integer(0, 2 ** 32)),
       m: random.normals(problem.size, 0.1),
       v: random.uniforms(problem.size, 1e-4, 1),
     }),

@@ -67,7 +67,7 @@ function forEachProblem<P>(kernel: Kernel<P>, check: (problem: P, data: Arrays) 
 function sumBlocks(partials: Float64Array, rows: number, width: number): Float64Array {
   const blocks = ceilDiv(rows, ROW_BLOCK);
   const problem = { rows: blocks, width, stride: width, offset: 0, rowsPerBlock: blocks, accumulate: false };
-  return run(columnSum, problem, { x: partials })['y'];
+  return run(columnSum, problem, { x: partials }).y;
 }
 
 forEachProblem(layernorm, (problem, data) => {
@@ -75,9 +75,9 @@ forEachProblem(layernorm, (problem, data) => {
   const dy = normals(rows * width);
   const { mean, rstd } = run(layernorm, problem, data);
   const given = { ...data, dy, mean, rstd };
-  const sums = sumBlocks(run(layernormParameterGrad, { rows, width }, given)['partials'], rows, 2 * width);
-  expectGradients(data, (moved) => dot(run(layernorm, problem, moved)['y'], dy), {
-    x: run(layernormBackward, { rows, width, accumulate: false }, given)['dx'],
+  const sums = sumBlocks(run(layernormParameterGrad, { rows, width }, given).partials, rows, 2 * width);
+  expectGradients(data, (moved) => dot(run(layernorm, problem, moved).y, dy), {
+    x: run(layernormBackward, { rows, width, accumulate: false }, given).dx,
     weight: sums.subarray(0, width),
     bias: sums.subarray(width),
   });
@@ -86,46 +86,46 @@ forEachProblem(layernorm, (problem, data) => {
 forEachProblem(rmsnorm, (problem, data) => {
   const { rows, width } = problem;
   const dy = normals(rows * width);
-  const given = { ...data, dy, rstd: run(rmsnorm, problem, data)['rstd'] };
-  expectGradients(data, (moved) => dot(run(rmsnorm, problem, moved)['y'], dy), {
-    x: run(rmsnormBackward, { rows, width, accumulate: false }, given)['dx'],
-    weight: sumBlocks(run(rmsnormParameterGrad, { rows, width }, given)['partials'], rows, width),
+  const given = { ...data, dy, rstd: run(rmsnorm, problem, data).rstd };
+  expectGradients(data, (moved) => dot(run(rmsnorm, problem, moved).y, dy), {
+    x: run(rmsnormBackward, { rows, width, accumulate: false }, given).dx,
+    weight: sumBlocks(run(rmsnormParameterGrad, { rows, width }, given).partials, rows, width),
   });
 });
 
 forEachProblem(gelu, (problem, data) => {
   const dy = normals(problem.size);
-  expectGradients(data, (moved) => dot(run(gelu, problem, moved)['y'], dy), {
-    x: run(geluBackward, problem, { ...data, dy })['dx'],
+  expectGradients(data, (moved) => dot(run(gelu, problem, moved).y, dy), {
+    x: run(geluBackward, problem, { ...data, dy }).dx,
   });
 });
 
 forEachProblem(swiglu, (problem, data) => {
   const dy = normals(problem.size);
   const { dgate, dup } = run(swigluBackward, problem, { ...data, dy });
-  expectGradients(data, (moved) => dot(run(swiglu, problem, moved)['y'], dy), { gate: dgate, up: dup });
+  expectGradients(data, (moved) => dot(run(swiglu, problem, moved).y, dy), { gate: dgate, up: dup });
 });
 
 forEachProblem(rope, (problem, data) => {
-  const dy = normals(data['x'].length);
+  const dy = normals(data.x.length);
   const backward = run(rope, { ...problem, inverse: !problem.inverse }, { ...data, x: dy });
-  expectGradients(data, (moved) => dot(run(rope, problem, moved)['x'], dy), { x: backward['x'] });
+  expectGradients(data, (moved) => dot(run(rope, problem, moved).x, dy), { x: backward.x });
 });
 
 forEachProblem(embedding, (problem, table) => {
   const { rows, seq, width, vocabulary, positions } = problem;
   // Training: ids lie in the vocabulary, sequences start at position 0.
-  const ids = table['ids'].map((id) => Math.max(0, Math.min(id, vocabulary - 1)));
+  const ids = table.ids.map((id) => Math.max(0, Math.min(id, vocabulary - 1)));
   const data = { ...table, ids, position: new Float64Array(1) };
   const dy = normals(rows * width);
   const index = Object.entries(tokenIndex(Int32Array.from(ids))).map(([name, list]) => [name, Float64Array.from(list)]);
   const given = { ...Object.fromEntries(index), dy, dweight: new Float64Array(vocabulary * width) };
-  const gradients: Arrays = { weight: run(embeddingBackward, { rows, width, vocabulary }, given)['dweight'] };
+  const gradients: Arrays = { weight: run(embeddingBackward, { rows, width, vocabulary }, given).dweight };
   if (positions > 0) {
     const backward = { batch: rows / seq, seq, width, positions, accumulate: false };
-    gradients['positionWeight'] = run(positionBackward, backward, { dy })['dweight'];
+    gradients.positionWeight = run(positionBackward, backward, { dy }).dweight;
   }
-  expectGradients(data, (moved) => dot(run(embedding, problem, moved)['y'], dy), gradients);
+  expectGradients(data, (moved) => dot(run(embedding, problem, moved).y, dy), gradients);
 });
 
 describe('cross-entropy', () => {
@@ -136,7 +136,9 @@ describe('cross-entropy', () => {
     [3, [1, 5, 2]],
   ])('%d rows, tiles %j', (rows, tiles) => {
     const vocabulary = tiles.reduce((a, b) => a + b);
-    const targets = Float64Array.from({ length: rows }, (_, r) => (r % 4 === 3 ? IGNORE : random.integer(0, vocabulary)));
+    const targets = Float64Array.from({ length: rows }, (_, r) =>
+      r % 4 === 3 ? IGNORE : random.integer(0, vocabulary),
+    );
     const data = Object.fromEntries(tiles.map((tile, i) => [`tile${i}`, normals(rows * tile)])) as Arrays;
     const scale = Float64Array.of(0.25);
     const firsts = tiles.map((_, i) => tiles.slice(0, i).reduce((a, b) => a + b, 0));
@@ -152,9 +154,9 @@ describe('cross-entropy', () => {
     const { lse } = forward(data);
     const gradients = tiles.map((tile, i) => {
       const problem = { rows, tile, first: firsts[i], ignoreIndex: IGNORE };
-      return [`tile${i}`, run(crossEntropyBackward, problem, { lse, targets, scale, logits: data[`tile${i}`] })['logits']];
+      return [`tile${i}`, run(crossEntropyBackward, problem, { lse, targets, scale, logits: data[`tile${i}`] }).logits];
     });
-    const loss = (given: Arrays) => scale[0] * forward(given)['loss'].reduce((a, b) => a + b);
+    const loss = (given: Arrays) => scale[0] * forward(given).loss.reduce((a, b) => a + b);
     expectGradients(data, loss, Object.fromEntries(gradients) as Arrays);
   });
 });

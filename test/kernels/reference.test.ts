@@ -66,7 +66,7 @@ class Reference {
       expect(Number.isFinite(result[i]), `${name}[${i}] is ${result[i]}`).toBe(true);
       worst = Math.max(worst, Math.abs(result[i] - wanted[i]));
     }
-    if (process.env['HOLDFAST_ERRORS']) {
+    if (process.env.HOLDFAST_ERRORS) {
       console.log(`${this.#case.file} ${name}: ${(worst / tol_abs).toFixed(3)} of the tolerance`);
     }
     expect(worst, `${name} is off by ${worst}, allowed ${tol_abs}`).toBeLessThanOrEqual(tol_abs);
@@ -77,7 +77,9 @@ function describeOp(op: string, check: (reference: Reference) => Promise<void>):
   const own = cases.filter((candidate) => candidate.op === op);
   describe(op, () => {
     it('has cases', () => expect(own.length).toBeGreaterThan(0));
-    it.each(own.map((candidate) => [candidate.file, candidate]))('%s', (_, candidate) => check(new Reference(candidate)));
+    it.each(own.map((candidate) => [candidate.file, candidate]))('%s', (_, candidate) =>
+      check(new Reference(candidate)),
+    );
   });
 }
 
@@ -87,7 +89,7 @@ const product = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
 async function sumBlocks(partials: HostArray, rows: number, width: number): Promise<HostArray> {
   const blocks = ceilDiv(rows, ROW_BLOCK);
   const problem = { rows: blocks, width, stride: width, offset: 0, rowsPerBlock: blocks, accumulate: false };
-  return (await run(columnSum, problem, { x: partials }))['y'];
+  return (await run(columnSum, problem, { x: partials })).y;
 }
 
 describeOp('layernorm', async (reference) => {
@@ -96,7 +98,12 @@ describeOp('layernorm', async (reference) => {
   const rows = product(shape) / width;
   const [x, weight, bias, dy] = ['x', 'weight', 'bias', 'dy'].map((name) => reference.input(name));
   for (const variant of ['rows', 'workgroup']) {
-    const { y, mean, rstd } = await run(layernorm, { rows, width, eps: reference.attrs['eps'] }, { x, weight, bias }, variant);
+    const { y, mean, rstd } = await run(
+      layernorm,
+      { rows, width, eps: reference.attrs.eps },
+      { x, weight, bias },
+      variant,
+    );
     reference.expect('y', y);
     const data = { dy, x, weight, mean, rstd };
     const { dx } = await run(layernormBackward, { rows, width, accumulate: false }, data, variant);
@@ -114,7 +121,7 @@ describeOp('rmsnorm', async (reference) => {
   const rows = product(shape) / width;
   const [x, weight, dy] = ['x', 'weight', 'dy'].map((name) => reference.input(name));
   for (const variant of ['rows', 'workgroup']) {
-    const { y, rstd } = await run(rmsnorm, { rows, width, eps: reference.attrs['eps'] }, { x, weight }, variant);
+    const { y, rstd } = await run(rmsnorm, { rows, width, eps: reference.attrs.eps }, { x, weight }, variant);
     reference.expect('y', y);
     const data = { dy, x, weight, rstd };
     const { dx } = await run(rmsnormBackward, { rows, width, accumulate: false }, data, variant);
@@ -126,13 +133,13 @@ describeOp('rmsnorm', async (reference) => {
 
 describeOp('gelu_new', async (reference) => {
   const [x, dy] = [reference.input('x'), reference.input('dy')];
-  reference.expect('y', (await run(gelu, { size: x.length }, { x }))['y']);
-  reference.expect('dx', (await run(geluBackward, { size: x.length }, { x, dy }))['dx']);
+  reference.expect('y', (await run(gelu, { size: x.length }, { x })).y);
+  reference.expect('dx', (await run(geluBackward, { size: x.length }, { x, dy })).dx);
 });
 
 describeOp('swiglu', async (reference) => {
   const [gate, up, dy] = ['gate', 'up', 'dy'].map((name) => reference.input(name));
-  reference.expect('y', (await run(swiglu, { size: gate.length }, { gate, up }))['y']);
+  reference.expect('y', (await run(swiglu, { size: gate.length }, { gate, up })).y);
   const { dgate, dup } = await run(swigluBackward, { size: gate.length }, { gate, up, dy });
   reference.expect('dgate', dgate);
   reference.expect('dup', dup);
@@ -147,7 +154,7 @@ function columns(matrix: HostArray, rows: number, vocabulary: number, first: num
 
 describeOp('cross_entropy', async (reference) => {
   const [rows, vocabulary] = reference.shape('logits');
-  const ignoreIndex = reference.attrs['ignore_index'];
+  const ignoreIndex = reference.attrs.ignore_index;
   const logits = reference.input('logits');
   const targets = reference.input('targets');
   // The whole vocabulary, halves, and tiles that leave an odd rest.
@@ -168,13 +175,17 @@ describeOp('cross_entropy', async (reference) => {
     reference.expect('per_token', loss);
 
     const sum = { rows, width: 1, stride: 1, offset: 0, rowsPerBlock: rows, accumulate: false };
-    const lossSum = (await run(columnSum, sum, { x: loss }))['y'];
-    const { state } = await run(stepControl, {}, {
-      lossSum,
-      normSquared: new Float32Array(1),
-      hyper: hyperOf({ lossScale: 1 / reference.attrs['valid'] }),
-      state: new Float32Array(STATE.size),
-    });
+    const lossSum = (await run(columnSum, sum, { x: loss })).y;
+    const { state } = await run(
+      stepControl,
+      {},
+      {
+        lossSum,
+        normSquared: new Float32Array(1),
+        hyper: hyperOf({ lossScale: 1 / reference.attrs.valid }),
+        state: new Float32Array(STATE.size),
+      },
+    );
     reference.expect('loss', [state[STATE.loss]]);
 
     const dlogits = new Float32Array(rows * vocabulary);
@@ -186,11 +197,11 @@ describeOp('cross_entropy', async (reference) => {
         {
           lse,
           targets,
-          scale: new Float32Array([1 / reference.attrs['valid']]),
+          scale: new Float32Array([1 / reference.attrs.valid]),
           logits: columns(logits, rows, vocabulary, first, tile),
         },
       );
-      part['logits'].forEach((value, i) => {
+      part.logits.forEach((value, i) => {
         dlogits[Math.floor(i / tile) * vocabulary + first + (i % tile)] = value;
       });
     }
@@ -203,7 +214,12 @@ describeOp('rope', async (reference) => {
   const { pos0, theta } = reference.attrs;
   // (B, H, T, D) here is (B, T, H, D) in the kernel.
   const index = (i: number) => {
-    const [d, t, h, b] = [i % headSize, Math.floor(i / headSize) % seq, Math.floor(i / headSize / seq) % heads, Math.floor(i / headSize / seq / heads)];
+    const [d, t, h, b] = [
+      i % headSize,
+      Math.floor(i / headSize) % seq,
+      Math.floor(i / headSize / seq) % heads,
+      Math.floor(i / headSize / seq / heads),
+    ];
     return ((b * seq + t) * heads + h) * headSize + d;
   };
   const turn = async (name: string, inverse: boolean) => {
@@ -216,7 +232,7 @@ describeOp('rope', async (reference) => {
     const stride = heads * headSize;
     const problem = { rows: batch * seq, seq, heads, headSize, stride, offset: 0, positions, inverse };
     const table = ropeTable(positions, headSize, theta);
-    const turned = (await run(rope, problem, { table, position: new Uint32Array([pos0]), x }))['x'];
+    const turned = (await run(rope, problem, { table, position: new Uint32Array([pos0]), x })).x;
     return Float32Array.from(given, (_, i) => turned[index(i)]);
   };
   reference.expect('y', await turn('x', false));
@@ -229,9 +245,9 @@ describeOp('embedding', async (reference) => {
   const rows = ids.length;
   const weight = reference.input('weight');
   const problem = { rows, seq: rows, width, vocabulary, positions: 0 };
-  reference.expect('y', (await run(embedding, problem, { ids, weight }))['y']);
+  reference.expect('y', (await run(embedding, problem, { ids, weight })).y);
   const data = { ...tokenIndex(ids), dy: reference.input('dy'), dweight: new Float32Array(vocabulary * width) };
-  reference.expect('dweight', (await run(embeddingBackward, { rows, width, vocabulary }, data))['dweight']);
+  reference.expect('dweight', (await run(embeddingBackward, { rows, width, vocabulary }, data)).dweight);
 });
 
 describeOp('adamw', async (reference) => {
@@ -251,9 +267,9 @@ describeOp('adamw', async (reference) => {
   const [parameter, gradient, m, v] = ['p', 'g', 'm', 'v'].map((name) => reference.input(name));
   const data = { gradient, hyper, state, decayMask: new Uint32Array([1]), parameter, m, v };
   const results = await run(adamw, { size: parameter.length }, data);
-  reference.expect('p_new', results['parameter']);
-  reference.expect('m_new', results['m']);
-  reference.expect('v_new', results['v']);
+  reference.expect('p_new', results.parameter);
+  reference.expect('m_new', results.m);
+  reference.expect('v_new', results.v);
 });
 
 describeOp('clip_grad_norm', async (reference) => {
@@ -264,12 +280,12 @@ describeOp('clip_grad_norm', async (reference) => {
     const first: number = partials.length;
     const longer = new Float32Array(first + ceilDiv(x.length, BLOCK));
     longer.set(partials);
-    partials = (await run(sumSquares, { size: x.length, first }, { x, partials: longer }))['partials'];
+    partials = (await run(sumSquares, { size: x.length, first }, { x, partials: longer })).partials;
   }
   const rows = partials.length;
   const sum = { rows, width: 1, stride: 1, offset: 0, rowsPerBlock: rows, accumulate: false };
-  const normSquared = (await run(columnSum, sum, { x: partials }))['y'];
-  const hyper = hyperOf({ maxNorm: reference.attrs['max_norm'] });
+  const normSquared = (await run(columnSum, sum, { x: partials })).y;
+  const hyper = hyperOf({ maxNorm: reference.attrs.max_norm });
   const lossSum = new Float32Array(1);
   const { state } = await run(stepControl, {}, { normSquared, lossSum, hyper, state: new Float32Array(STATE.size) });
   reference.expect('norm', [state[STATE.gradNorm]]);

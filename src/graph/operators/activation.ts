@@ -1,7 +1,7 @@
 // The elementwise operators of the feed-forward layer, for where no matmul epilogue carries them.
 
-import { gelu as geluKernel, geluBackward } from '../../kernels/gelu.ts';
-import { swiglu as swigluKernel, swigluBackward } from '../../kernels/swiglu.ts';
+import { geluBackward, gelu as geluKernel } from '../../kernels/gelu.ts';
+import { swigluBackward, swiglu as swigluKernel } from '../../kernels/swiglu.ts';
 import type { Graph, Tensor } from '../graph.ts';
 import { addGradient } from './add.ts';
 

@@ -2,10 +2,10 @@
 // Rope turns q and k in place. In generation, keys and values are appended to a cache and read from there.
 
 import {
-  attention as attentionKernel,
   attentionBackwardKV,
   attentionBackwardQ,
   attentionDelta,
+  attention as attentionKernel,
 } from '../../kernels/attention.ts';
 import { cacheAppend } from '../../kernels/cache-append.ts';
 import { rope as ropeKernel } from '../../kernels/rope.ts';

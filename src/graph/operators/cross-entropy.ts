@@ -83,9 +83,10 @@ export function crossEntropyHead(g: Graph, x: Tensor, weight: Tensor, tokens: To
   });
 }
 
-/** x (B, T, C), weight (V, C) -> whole logits (B, T, V): for generation, where T is small, and for parity. */
-export function logits(g: Graph, x: Tensor, weight: Tensor, output: Tensor): void {
+/** x (..., C), weight (V, C) -> logits of the rows from `firstRow` on, (rows, V): where few rows are wanted. */
+export function logits(g: Graph, x: Tensor, weight: Tensor, output: Tensor, firstRow = 0): void {
   const [vocabulary, width] = weight.shape as [number, number];
-  const problem = { layout: 'NT', M: x.size / width, N: vocabulary, K: width } as const;
+  const M = x.size / width - firstRow;
+  const problem = { layout: 'NT', M, N: vocabulary, K: width, aOffset: firstRow * width } as const;
   g.emit(matmul, problem, { a: x, b: weight, c: output }, `head ${weight.name}`);
 }

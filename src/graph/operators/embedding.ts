@@ -3,7 +3,7 @@
 
 import { fill } from '../../kernels/add.ts';
 import { embeddingBackward, embedding as embeddingKernel, positionBackward } from '../../kernels/embedding.ts';
-import { makeTensor, type Graph, type Tensor } from '../graph.ts';
+import { type Graph, makeTensor, type Tensor } from '../graph.ts';
 
 /** One micro-batch of tokens, as the program sees it: B sequences of T tokens. */
 export interface Tokens {

@@ -1,8 +1,8 @@
 // y = x W (+ bias), with the epilogues of a transformer block fused in: GELU, or the residual stream.
 // x is (..., in); W is stored (in, out) as GPT-2 does, or (out, in) as Llama does.
 
-import { matmul, type Epilogue } from '../../kernels/matmul.ts';
 import { geluBackward } from '../../kernels/gelu.ts';
+import { type Epilogue, matmul } from '../../kernels/matmul.ts';
 import { assert } from '../../util/errors.ts';
 import type { Graph, Tensor } from '../graph.ts';
 import { addGradient } from './add.ts';

@@ -2,8 +2,13 @@
 // place; parameter gradients are summed in fixed blocks of rows.
 
 import { ceilDiv } from '../../kernels/kernel.ts';
-import { layernorm as layernormKernel, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../kernels/layernorm.ts';
-import { rmsnorm as rmsnormKernel, rmsnormBackward, rmsnormParameterGrad } from '../../kernels/rmsnorm.ts';
+import {
+  layernormBackward,
+  layernorm as layernormKernel,
+  layernormParameterGrad,
+  ROW_BLOCK,
+} from '../../kernels/layernorm.ts';
+import { rmsnormBackward, rmsnorm as rmsnormKernel, rmsnormParameterGrad } from '../../kernels/rmsnorm.ts';
 import type { Graph, Tensor } from '../graph.ts';
 import { sumRows } from './sum-rows.ts';
 

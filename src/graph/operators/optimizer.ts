@@ -3,9 +3,9 @@
 // but the layout. The norm sums fixed blocks in the order of the parameters, wherever chunks begin and end.
 
 import { adamw } from '../../kernels/adamw.ts';
+import { ceilDiv } from '../../kernels/kernel.ts';
 import { HYPER, STATE, stepControl } from '../../kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../kernels/sum-squares.ts';
-import { ceilDiv } from '../../kernels/kernel.ts';
 import { type Graph, makeTensor, type Tensor } from '../graph.ts';
 import { sumRows } from './sum-rows.ts';
 

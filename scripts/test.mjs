@@ -1,0 +1,91 @@
+// `npm test`: lint, types, then the test suites: all of them on the embedded software adapter in Node and in
+// Deno, the device suites once more on every other adapter that is there. Says what ran where and what was
+// skipped, and why; the last line counts.
+
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
+const bin = (name) => path.join(root, 'node_modules', '.bin', name);
+const scratch = mkdtempSync(path.join(os.tmpdir(), 'holdfast-test-'));
+const results = [];
+
+/** The suites that ask an adapter for answers. */
+const DEVICE_SUITES = ['test/kernels', 'test/model', 'test/platform'];
+
+check('lint', bin('biome'), ['check', '--error-on-warnings']);
+check('types', bin('tsc'), []);
+
+const { adapters } = JSON.parse(output(process.execPath, ['dist/holdfast.js', 'devices', '--json']));
+const found = adapters.filter(({ name }) => name !== undefined);
+const first = found.find(({ embedded }) => embedded) ?? found[0];
+if (!first) record({ name: 'suites', failed: 1, note: 'no WebGPU adapter works here, not even the embedded one' });
+else {
+  suites(`Node ${process.versions.node}, ${first.name}`, process.execPath, [], [], first);
+  for (const adapter of found) {
+    if (adapter !== first) suites(`Node, ${adapter.name}`, process.execPath, [], DEVICE_SUITES, adapter);
+  }
+  const deno = bin('deno');
+  if (!existsSync(deno)) record({ name: 'Deno', skipped: 1, note: 'npm brought no Deno for this platform' });
+  else suites(`Deno, ${first.name}`, deno, ['run', '-A', '--unstable-webgpu'], [], first);
+}
+if (!found.some(({ software }) => !software)) record({ name: 'GPU', note: 'skipped: this machine has none' });
+if (!found.some(({ name }) => /llvmpipe/i.test(name))) {
+  record({ name: 'llvmpipe', note: 'skipped: not installed, or older than Dawn accepts (Mesa 25 works)' });
+}
+
+rmSync(scratch, { recursive: true, force: true });
+console.log('\nWhat ran where');
+for (const { name, passed = 0, failed = 0, skipped = 0, seconds, note = '' } of results) {
+  const counts = note.startsWith('skipped') ? '' : `${passed} passed, ${failed} failed, ${skipped} skipped`;
+  console.log(`  ${name.padEnd(44)} ${counts}${seconds === undefined ? '' : `  (${seconds} s)`}  ${note}`.trimEnd());
+}
+const total = (field) => results.reduce((sum, result) => sum + (result[field] ?? 0), 0);
+console.log(`${total('passed')} passed, ${total('failed')} failed, ${total('skipped')} skipped`);
+process.exit(total('failed') > 0 ? 1 : 0);
+
+/** A tool that passes or fails as a whole. */
+function check(name, command, args) {
+  console.log(`\n== ${name}`);
+  const start = Date.now();
+  const { status } = spawnSync(command, args, { cwd: root, stdio: 'inherit' });
+  record({ name, passed: status === 0 ? 1 : 0, failed: status === 0 ? 0 : 1, seconds: since(start) });
+}
+
+/** The test suites under one runtime on one adapter. */
+function suites(name, runtime, runtimeArgs, filters, adapter) {
+  console.log(`\n== ${name}`);
+  const start = Date.now();
+  const report = path.join(scratch, `${results.length}.json`);
+  const vitest = path.join(root, 'node_modules', 'vitest', 'vitest.mjs');
+  const reporters = ['--reporter=dot', '--reporter=json', `--outputFile.json=${report}`];
+  const env = { ...process.env, HOLDFAST_ADAPTER: adapter.embedded ? 'software' : adapter.name };
+  const run = spawnSync(runtime, [...runtimeArgs, vitest, 'run', ...reporters, ...filters], { cwd: root, stdio: 'inherit', env });
+  const seconds = since(start);
+  if (!existsSync(report)) {
+    record({ name, failed: 1, seconds, note: `the runner ended with status ${run.status} and no report` });
+    return;
+  }
+  const { numPassedTests, numFailedTests, numPendingTests, numTodoTests, success } = JSON.parse(readFileSync(report, 'utf8'));
+  // A file that cannot be loaded fails no test: the run as a whole did.
+  const failed = numFailedTests || (success && run.status === 0 ? 0 : 1);
+  record({ name, passed: numPassedTests, failed, skipped: numPendingTests + numTodoTests, seconds });
+}
+
+function record(result) {
+  results.push(result);
+}
+
+function output(command, args) {
+  const { stdout, stderr, status } = spawnSync(command, args, { cwd: root, encoding: 'utf8' });
+  if (status === 0 || stdout) return stdout;
+  console.error(stderr);
+  return '{"adapters":[]}';
+}
+
+function since(start) {
+  return Math.round((Date.now() - start) / 1000);
+}

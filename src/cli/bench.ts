@@ -1,0 +1,259 @@
+// `holdfast bench`: what this adapter can do at most, what our kernels reach of it shape by shape, and where
+// the time of a training step goes. Figures come from this run alone; nothing is cached and nothing is saved.
+
+import { Command } from 'commander';
+import { Trial } from '../engine/choices.ts';
+import { measurePeak, type Peak } from '../engine/peak.ts';
+import { median, type Profile, profile } from '../engine/profile.ts';
+import { parseConfig } from '../formats/config.ts';
+import { type Device, openDevice } from '../gpu/device.ts';
+import { attention, attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../kernels/attention.ts';
+import type { Kernel, Variant } from '../kernels/kernel.ts';
+import { type Layout, matmul } from '../kernels/matmul.ts';
+import { makeModel } from '../nn/index.ts';
+import { initialWeights } from '../nn/initialise.ts';
+import type { Host } from '../runtime/host.ts';
+import { Trainer } from '../train/trainer.ts';
+import { Random } from '../util/random.ts';
+import { adapterOption, number } from './options.ts';
+
+interface Flags {
+  adapter: string;
+  json?: boolean;
+  seconds: number;
+}
+
+/** The GPT that all peers were measured on: tokens (B, T), two blocks of width C. */
+const PEERS = { layers: 2, width: 64, heads: 4, vocabulary: 65, batch: 4, seq: 64 };
+
+/** The projections whose three products are timed: (B T, C) times (C, 4C), the widest of a block. */
+const PROJECTIONS = [
+  { name: 'peers', rows: 4 * 64, width: 64 },
+  { name: 'default', rows: 8 * 64, width: 64 },
+];
+const CUBES = [512, 1024];
+const GPU_CUBES = [2048, 4096];
+
+const ATTENTIONS = [
+  { name: 'peers', batch: 4, seq: 64, heads: 4, headSize: 16 },
+  { name: 'default', batch: 8, seq: 64, heads: 4, headSize: 16 },
+  { name: 'one head', batch: 1, seq: 256, heads: 1, headSize: 64 },
+];
+const GPU_ATTENTIONS = [{ name: 'GPT-2 small', batch: 4, seq: 1024, heads: 12, headSize: 64 }];
+
+/** One kernel on one problem: every variant that fits the adapter, the fastest first. */
+interface KernelFigure {
+  readonly kernel: string;
+  readonly shape: string;
+  readonly chosen: string;
+  readonly gflops: number;
+  readonly variants: readonly { name: string; gflops: number }[];
+}
+
+interface StepFigures {
+  readonly shape: typeof PEERS;
+  /** From an open device to the first loss: tracing, compiling, measuring variants, running. */
+  readonly firstStepMilliseconds: number;
+  readonly trials: number;
+  readonly millisecondsPerStep: number;
+  readonly tokensPerSecond: number;
+  readonly dispatches: number;
+  readonly submits: number;
+  readonly profile: Profile;
+}
+
+export function benchCommand(host: Host): Command {
+  return new Command('bench')
+    .description('measure this adapter, the kernels on it, and where a training step spends its time')
+    .addOption(adapterOption())
+    .option('--seconds <n>', 'how long to train for the figures of the step', number(0), 3)
+    .option('--json', 'one JSON object')
+    .action(async ({ adapter, json, seconds }: Flags) => {
+      const show = (text: string) => {
+        if (!json) host.terminal.write(text);
+      };
+      // The step first: its time to the first step must not find pipelines that the other figures compiled.
+      const device = await openDevice(host, { adapter });
+      show(`${device.adapter.name}, ${host.name}\n`);
+      const step = await measureStep(device, seconds);
+      const peak = await measurePeak(device);
+      show(`measured peak: ${digits(peak.gflops)} GFLOP/s multiply-add, ${digits(peak.gigabytesPerSecond)} GB/s copy\n`);
+      show(stepText(step, peak));
+      const matmuls = await measureMatmuls(device);
+      show(`\n${figureTable('matmul (M x N x K)', matmuls, peak)}`);
+      const attentions = await measureAttentions(device);
+      show(`\n${figureTable('attention (B x T x NH x HS)', attentions, peak)}`);
+      if (json) {
+        const report = { adapter: device.adapter, runtime: host.name, peak, step, matmuls, attentions };
+        host.terminal.write(`${JSON.stringify(report)}\n`);
+      }
+      device.close();
+    });
+}
+
+// ---- The step ------------------------------------------------------------------------------------------
+
+/** Windows of time that the training is cut into; the figure is their median. */
+const WINDOWS = 5;
+/** Steps under way at once: the next is encoded while this one runs. */
+const IN_FLIGHT = 3;
+
+async function measureStep(device: Device, seconds: number): Promise<StepFigures> {
+  const { layers, width, heads, vocabulary, batch, seq } = PEERS;
+  const fields = { vocab_size: vocabulary, n_positions: seq, n_embd: width, n_layer: layers, n_head: heads };
+  const model = makeModel(parseConfig({ model_type: 'gpt2', ...fields }, 'bench'));
+  const random = new Random(1, 'bench');
+  const tokens = Int32Array.from({ length: batch * seq + 1 }, () => random.below(vocabulary));
+  const example = { ids: tokens.slice(0, -1), targets: tokens.slice(1), batch, seq };
+
+  const opened = performance.now();
+  const schedule = { decay: 'constant', peak: 1e-3, min: 1e-3, warmup: 0, steps: 1 } as const;
+  const trainer = await Trainer.create(device, model, { batch, seq, schedule });
+  trainer.setWeights(initialWeights(model, 1));
+  await trainer.start([example]);
+  const firstStepMilliseconds = performance.now() - opened;
+  await trainer.start([example]);
+
+  const windows: number[] = [];
+  for (let window = 0; window < WINDOWS; window++) {
+    const underWay: Promise<unknown>[] = [];
+    const start = performance.now();
+    let steps = 0;
+    do {
+      underWay.push(trainer.start([example]));
+      if (underWay.length === IN_FLIGHT) await underWay.shift();
+      steps++;
+    } while (performance.now() - start < (seconds * 1000) / WINDOWS);
+    await Promise.all(underWay);
+    windows.push((performance.now() - start) / steps);
+  }
+  const millisecondsPerStep = median(windows);
+  const { first, optimizer } = trainer.executables;
+  const figures = {
+    shape: PEERS,
+    firstStepMilliseconds,
+    trials: trainer.choices.measured,
+    millisecondsPerStep,
+    tokensPerSecond: (batch * seq * 1000) / millisecondsPerStep,
+    ...trainer.cost,
+    profile: await profile(device, [first, optimizer]),
+  };
+  trainer.destroy();
+  return figures;
+}
+
+function stepText(step: StepFigures, peak: Peak): string {
+  const { layers, width, heads, vocabulary, batch, seq } = step.shape;
+  const { kernels, milliseconds, wall } = step.profile;
+  const facts = [
+    '',
+    `training step: GPT, ${layers} layers, width ${width}, ${heads} heads, vocabulary ${vocabulary}, batch ${batch} x ${seq}, AdamW, f32`,
+    `  ${digits(step.millisecondsPerStep)} ms a step, ${Math.round(step.tokensPerSecond).toLocaleString('en')} tokens/s`,
+    `  ${digits(step.firstStepMilliseconds)} ms to the first step, ${step.trials} kernel choices measured among them`,
+    `  ${step.dispatches} dispatches in ${step.submits} submit${step.submits === 1 ? '' : 's'} a step`,
+    milliseconds === undefined
+      ? '  this adapter has no timestamp queries: no time by kernel'
+      : `  ${digits(milliseconds)} ms in kernels timed one by one, ${digits(wall)} ms as one pass a program without timestamps`,
+    '',
+  ];
+  const rows = kernels.map((k) => [
+    k.kernel,
+    String(k.dispatches),
+    milliseconds && k.milliseconds !== undefined ? percent(k.milliseconds / milliseconds) : '',
+    digits(k.milliseconds),
+    digits(k.gflops),
+    k.gflops === undefined ? '' : percent(k.gflops / peak.gflops),
+    k.milliseconds ? percent(k.bytes / k.milliseconds / 1e6 / peak.gigabytesPerSecond) : '',
+  ]);
+  const header = ['kernel', 'dispatches', 'share', 'ms', 'GFLOP/s', 'of peak', 'of copy'];
+  return `${facts.join('\n')}${table(header, rows)}`;
+}
+
+// ---- Kernels by shape ----------------------------------------------------------------------------------
+
+async function measureMatmuls(device: Device): Promise<KernelFigure[]> {
+  const figures: KernelFigure[] = [];
+  const measure = async (name: string, layout: Layout, M: number, N: number, K: number) => {
+    const shape = `${layout} ${M} x ${N} x ${K} ${name}`.trim();
+    figures.push(await measureKernel(device, matmul, { layout, M, N, K }, shape));
+  };
+  for (const { name, rows, width } of PROJECTIONS) {
+    await measure(`${name}, forward`, 'NN', rows, 4 * width, width);
+    await measure(`${name}, input gradient`, 'NT', rows, width, 4 * width);
+    await measure(`${name}, weight gradient`, 'TN', width, 4 * width, rows);
+  }
+  for (const n of device.adapter.software ? CUBES : [...CUBES, ...GPU_CUBES]) {
+    for (const layout of ['NN', 'NT', 'TN'] as const) await measure('', layout, n, n, n);
+  }
+  return figures;
+}
+
+async function measureAttentions(device: Device): Promise<KernelFigure[]> {
+  const figures: KernelFigure[] = [];
+  for (const { name, batch, seq, heads, headSize } of device.adapter.software
+    ? ATTENTIONS
+    : [...ATTENTIONS, ...GPU_ATTENTIONS]) {
+    const shape = `${batch} x ${seq} x ${heads} x ${headSize} ${name}`;
+    const problem = { batch, seq, heads, kvHeads: heads, headSize };
+    const width = heads * headSize;
+    const packed = { qStride: 3 * width, kStride: 3 * width, vStride: 3 * width, kOffset: width, vOffset: 2 * width };
+    figures.push(await measureKernel(device, attention, { ...problem, kvRows: seq, qOffset: 0, ...packed }, shape));
+    figures.push(await measureKernel(device, attentionDelta, { rows: batch * seq, heads, headSize }, shape));
+    figures.push(await measureKernel(device, attentionBackwardQ, problem, shape));
+    figures.push(await measureKernel(device, attentionBackwardKV, problem, shape));
+  }
+  return figures;
+}
+
+async function measureKernel<P extends object>(
+  device: Device,
+  kernel: Kernel<P>,
+  problem: P,
+  shape: string,
+): Promise<KernelFigure> {
+  const fitting = kernel.variants.filter(({ supports }) => supports?.(problem, device.traits) ?? true);
+  const trial = await Trial.open(device, kernel, problem);
+  const variants: { name: string; gflops: number }[] = [];
+  try {
+    for (const variant of fitting) {
+      const milliseconds = await trial.time(variant as unknown as Variant<object>);
+      variants.push({ name: variant.name, gflops: kernel.flops(problem) / milliseconds / 1e6 });
+    }
+  } finally {
+    trial.close();
+  }
+  variants.sort((a, b) => b.gflops - a.gflops);
+  const [best] = variants;
+  return { kernel: kernel.name, shape, chosen: best?.name ?? 'none', gflops: best?.gflops ?? 0, variants };
+}
+
+function figureTable(title: string, figures: readonly KernelFigure[], peak: Peak): string {
+  const severalKernels = new Set(figures.map(({ kernel }) => kernel)).size > 1;
+  const rows = figures.map(({ kernel, shape, chosen, gflops, variants }) => [
+    severalKernels ? `${shape}: ${kernel}` : shape,
+    digits(gflops),
+    percent(gflops / peak.gflops),
+    chosen,
+    variants.slice(1).map(({ name, gflops: other }) => `${name} ${digits(other)}`).join(', '),
+  ]);
+  return table([title, 'GFLOP/s', 'of peak', 'chosen', 'others'], rows, [1, 2]);
+}
+
+// ---- Text ----------------------------------------------------------------------------------------------
+
+/** Three significant digits; nothing for what was not measured. */
+function digits(value: number | undefined): string {
+  if (value === undefined) return '';
+  return value >= 100 ? Math.round(value).toLocaleString('en') : String(Number(value.toPrecision(3)));
+}
+
+const percent = (fraction: number): string => `${(fraction * 100).toFixed(1)} %`;
+
+/** Lines of columns two spaces apart; those in `right` (default: all but the first) are flush right. */
+function table(header: readonly string[], rows: readonly string[][], right = header.map((_, i) => i).slice(1)): string {
+  const all = [header, ...rows];
+  const widths = header.map((_, i) => Math.max(...all.map((row) => (row[i] as string).length)));
+  const line = (row: readonly string[]) =>
+    row.map((cell, i) => (right.includes(i) ? cell.padStart(widths[i] as number) : cell.padEnd(widths[i] as number)));
+  return all.map((row) => `  ${line(row).join('  ').trimEnd()}\n`).join('');
+}

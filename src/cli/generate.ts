@@ -1,0 +1,70 @@
+// `holdfast generate DIR`: text from a checkpoint, a run, or a Hugging Face folder, as it is written.
+
+import { Command } from 'commander';
+import { ByteTokenizer } from '../data/tokenizer.ts';
+import { loadChoices } from '../engine/choices.ts';
+import { ModelData } from '../engine/model-data.ts';
+import { Storage } from '../engine/storage.ts';
+import { checkWeights, loadWeights } from '../formats/checkpoint.ts';
+import { openDevice } from '../gpu/device.ts';
+import { makeModel } from '../nn/index.ts';
+import type { Host } from '../runtime/host.ts';
+import { Generator } from '../train/generator.ts';
+import { checkSampling, type SamplingOptions } from '../train/sampling.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { Random } from '../util/random.ts';
+import { adapterOption, number, whole } from './options.ts';
+
+interface Flags {
+  prompt: string;
+  tokens: number;
+  temperature: number;
+  topK?: number;
+  topP: number;
+  seed: number;
+  adapter: string;
+}
+
+export function generateCommand(host: Host): Command {
+  return new Command('generate')
+    .description('write text with a trained model')
+    .argument('<dir>', 'a run, a checkpoint, or a folder with config.json and model.safetensors')
+    .option('--prompt <text>', 'what the text begins with', '\n')
+    .option('--tokens <n>', 'tokens to write', whole(1), 256)
+    .option('--temperature <t>', 'below 1 is safer, above 1 is wilder, 0 always takes the likeliest', number(0), 0.8)
+    .option('--top-k <n>', 'only the n likeliest tokens', whole(1))
+    .option('--top-p <p>', 'only the likeliest tokens that together reach this probability', number(0), 1)
+    .option('--seed <n>', 'the same seed writes the same text', whole(0), 1)
+    .addOption(adapterOption())
+    .action(async (dir: string, flags: Flags) => {
+      const sampling: SamplingOptions = {
+        temperature: flags.temperature,
+        topP: flags.topP,
+        ...(flags.topK === undefined ? {} : { topK: flags.topK }),
+      };
+      checkSampling(sampling);
+      if (flags.prompt === '') throw new HoldfastError('--prompt is empty; give at least one character');
+      const loaded = await loadWeights(host.files, dir);
+      const model = makeModel(loaded.config);
+      checkWeights(loaded, model.parameters, dir);
+      const tokenizer = new ByteTokenizer();
+      if (model.shape.vocabulary < tokenizer.vocabulary) {
+        throw new HoldfastError(
+          `${dir}: its vocabulary of ${model.shape.vocabulary} is smaller than the ${tokenizer.vocabulary} byte tokens`,
+        );
+      }
+      const device = await openDevice(host, { adapter: flags.adapter });
+      const storage = new Storage(device);
+      const data = new ModelData(device, storage, model.parameters, false);
+      data.write('parameter', loaded.weights);
+      const generator = await Generator.create(device, model, data, await loadChoices(host, device));
+      const decoder = tokenizer.stream();
+      const random = new Random(flags.seed, 'samples');
+      host.terminal.write(flags.prompt);
+      for await (const id of generator.generate(tokenizer.encode(flags.prompt), flags.tokens, sampling, random)) {
+        if (id < tokenizer.vocabulary) host.terminal.write(decoder.push(id));
+      }
+      host.terminal.write(`${decoder.end()}\n`);
+      device.close();
+    });
+}

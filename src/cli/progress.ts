@@ -1,0 +1,124 @@
+// What a run shows: on a terminal one line that is rewritten, piped one plain line now and then, with --json
+// one object a line and nothing else on standard output.
+
+import { parameterCount } from '../nn/model.ts';
+import type { Host } from '../runtime/host.ts';
+import type { RunEvents, RunSettings, RunSummary } from '../train/run.ts';
+
+/** Milliseconds between plain lines when the output is piped. */
+const PLAIN_EVERY = 5000;
+/** Milliseconds between rewrites of the live line. */
+const LIVE_EVERY = 100;
+/** Weight of the newest step in the smoothed loss and speed. */
+const SMOOTHING = 0.1;
+
+export class Progress {
+  readonly events: RunEvents;
+  readonly #host: Host;
+  readonly #settings: RunSettings;
+  readonly #json: boolean;
+  #shown = Number.NEGATIVE_INFINITY;
+  #live = false;
+  #loss: number | undefined;
+  #speed: number | undefined;
+
+  constructor(host: Host, settings: RunSettings, json: boolean) {
+    this.#host = host;
+    this.#settings = settings;
+    this.#json = json;
+    this.events = json ? this.#jsonEvents() : this.#textEvents();
+  }
+
+  /** A line beside the progress: to standard error with --json. */
+  note(text: string): void {
+    if (this.#json) this.#host.terminal.warn(`${text}\n`);
+    else this.#line(text);
+  }
+
+  finish(summary: RunSummary, lines: readonly string[]): void {
+    if (this.#json) this.#host.terminal.write(`${JSON.stringify({ summary })}\n`);
+    else for (const line of ['', ...lines]) this.#line(line);
+  }
+
+  #jsonEvents(): RunEvents {
+    return {
+      step: ({ step, loss, lr, gradNorm, tokensPerSecond, skipped }) => {
+        const record = { step, loss, lr, gradNorm, tokensPerSecond, ...(skipped ? { skipped } : {}) };
+        this.#host.terminal.write(`${JSON.stringify(record)}\n`);
+      },
+    };
+  }
+
+  #textEvents(): RunEvents {
+    return {
+      ready: ({ model, corpus, trainer, firstStep }) => {
+        const { config, shape } = model;
+        const { batch, seq, accumulate, steps } = this.#settings;
+        const { dispatches, submits } = trainer.cost;
+        const size = `${shape.layers} layers, width ${shape.width}, ${shape.heads} heads, context ${seq}`;
+        this.#line(`${config.model_type}: ${parameterCount(model).toLocaleString('en')} parameters (${size})`);
+        this.#line(`corpus: ${corpus.bytes.length.toLocaleString('en')} bytes in ${corpus.files} files`);
+        this.#line(
+          `adapter: ${trainer.device.adapter.name}, ${dispatches} dispatches and ${submits} command buffers a step`,
+        );
+        const from = firstStep > 0 ? `from step ${firstStep} ` : '';
+        this.#line(`training ${from}to step ${steps}, ${batch * seq * accumulate} tokens a step\n`);
+      },
+      step: (metrics) => {
+        const finite = Number.isFinite(metrics.loss);
+        if (finite) this.#loss = smooth(this.#loss, metrics.loss);
+        this.#speed = smooth(this.#speed, metrics.tokensPerSecond);
+        if (metrics.skipped) this.#line(`step ${metrics.step}: loss or gradient is not finite, skipped`);
+        const now = performance.now();
+        const every = this.#host.terminal.interactive ? LIVE_EVERY : PLAIN_EVERY;
+        if (metrics.step > 0 && now - this.#shown < every) return;
+        this.#shown = now;
+        const { steps, batch, seq, accumulate } = this.#settings;
+        const left = ((steps - metrics.step - 1) * batch * seq * accumulate) / (this.#speed as number);
+        const text = [
+          `step ${metrics.step + 1}/${steps}`,
+          `loss ${(this.#loss ?? metrics.loss).toFixed(4)}`,
+          `${Math.round(this.#speed as number).toLocaleString('en')} tokens/s`,
+          `${duration(left)} left`,
+        ].join('  ');
+        if (this.#host.terminal.interactive) this.#rewrite(text);
+        else this.#line(text);
+      },
+      validation: (step, loss) => this.#line(`step ${step}: validation loss ${loss.toFixed(4)}`),
+      sample: (step, text) => {
+        this.#line(`step ${step} writes:`);
+        for (const line of printable(text).split('\n')) this.#line(`  | ${line}`);
+      },
+    };
+  }
+
+  #line(text: string): void {
+    if (this.#live) this.#host.terminal.write('\r\x1b[K');
+    this.#live = false;
+    this.#host.terminal.write(`${text}\n`);
+  }
+
+  #rewrite(text: string): void {
+    this.#live = true;
+    this.#host.terminal.write(`\r\x1b[K${text.slice(0, this.#host.terminal.columns - 1)}`);
+  }
+}
+
+function smooth(old: number | undefined, value: number): number {
+  return old === undefined ? value : old + SMOOTHING * (value - old);
+}
+
+/** Control characters of generated text must not drive the terminal. */
+function printable(text: string): string {
+  return text
+    .replace(/\t/g, '    ')
+    .replace(/[^\P{Cc}\n]/gu, '\ufffd')
+    .replace(/\n+$/, '');
+}
+
+function duration(seconds: number): string {
+  const whole = Math.max(0, Math.round(seconds));
+  const [h, m, s] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
+  if (h > 0) return `${h} h ${m} min`;
+  return m > 0 ? `${m} min ${s} s` : `${s} s`;
+}

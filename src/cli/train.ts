@@ -1,0 +1,241 @@
+// `holdfast train`: the flags of a run, and what it shows. On a terminal a live progress line, piped plain
+// lines, with --json one object a step. The defaults are the main job of `npm start`: a small GPT that learns
+// real text within minutes on two CPU cores.
+
+import { Command, Option } from 'commander';
+import { checkpointsOf, loadConfig } from '../formats/checkpoint.ts';
+import { type ModelConfig, parseConfig } from '../formats/config.ts';
+import { openDevice } from '../gpu/device.ts';
+import { type Host, join } from '../runtime/host.ts';
+import { type RunSettings, type RunSummary, savedSettings, trainRun } from '../train/run.ts';
+import { formatBytes } from '../util/bytes.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { adapterOption, number, whole } from './options.ts';
+import { Progress } from './progress.ts';
+
+interface Flags {
+  model: string;
+  layers: number;
+  width: number;
+  heads: number;
+  kvHeads?: number;
+  context: number;
+  vocab: string;
+  data: string[];
+  batch: number;
+  accumulate: number;
+  steps: number;
+  lr: number;
+  minLr?: number;
+  schedule: RunSettings['schedule'];
+  warmup: number;
+  clip: number;
+  weightDecay: number;
+  seed: number;
+  evalEvery: number;
+  evalWindows: number;
+  sampleEvery: number;
+  saveEvery: number;
+  out?: string;
+  resume?: boolean;
+  adapter: string;
+  json?: boolean;
+}
+
+/** Where runs go when --out names no folder. */
+const RUNS = 'runs';
+
+export function trainCommand(host: Host): Command {
+  const command = new Command('train')
+    .description('train a model, or go on training one')
+    .option('--model <family>', 'gpt2, llama, or a folder with config.json (and weights to start from)', 'gpt2')
+    .option('--layers <n>', 'blocks', whole(1), 2)
+    .option('--width <n>', 'embedding width', whole(1), 64)
+    .option('--heads <n>', 'attention heads', whole(1), 4)
+    .option('--kv-heads <n>', 'key and value heads, llama only (default: as many as heads)', whole(1))
+    .option('--context <n>', 'tokens in a sequence', whole(1), 64)
+    .addOption(new Option('--vocab <kind>', 'tokens').choices(['byte']).default('byte'))
+    .option('--data <path...>', 'files, folders, or - for standard input (default: TypeScript’s declarations)', [])
+    .option('--batch <n>', 'sequences in a micro-batch', whole(1), 8)
+    .option('--accumulate <n>', 'micro-batches in a step', whole(1), 1)
+    .option('--steps <n>', 'training steps', whole(1), 1500)
+    .option('--lr <rate>', 'highest learning rate', number(0), 0.003)
+    .option('--min-lr <rate>', 'learning rate at the end (default: a tenth of --lr)', number(0))
+    .addOption(new Option('--schedule <kind>').choices(['constant', 'linear', 'cosine']).default('cosine'))
+    .option('--warmup <n>', 'steps of warm-up', whole(0), 50)
+    .option('--clip <norm>', 'largest gradient norm, 0 for none', number(0), 1)
+    .option('--weight-decay <rate>', 'of matrices', number(0), 0.1)
+    .option('--seed <n>', 'for weights, batches and samples', whole(0), 1)
+    .option('--eval-every <n>', 'steps between validations, 0 for the end only', whole(0), 250)
+    .option('--eval-windows <n>', 'sequences of a validation', whole(1), 64)
+    .option('--sample-every <n>', 'steps between samples, 0 for the end only', whole(0), 250)
+    .option('--save-every <n>', 'steps between checkpoints, 0 for the end only', whole(0), 250)
+    .option('--out <dir>', `folder of the run (default: the next free one in ${RUNS}/)`)
+    .option('--resume', 'go on from the latest checkpoint')
+    .addOption(adapterOption())
+    .option('--json', 'one JSON object a step, then a summary');
+  return command.action(async (flags: Flags) => {
+    const given = (name: keyof Flags) => command.getOptionValueSource(name) === 'cli';
+    const out = await chooseOut(host, flags);
+    const settings = flags.resume
+      ? await resumeSettings(host, out, flags, given)
+      : await newSettings(host, flags, given);
+    const device = await openDevice(host, { adapter: flags.adapter });
+    const progress = new Progress(host, settings, flags.json ?? false);
+    if (device.adapter.embedded) progress.note('no GPU here: training on the embedded software adapter (SwiftShader)');
+    const abort = new AbortController();
+    host.onInterrupt(() => {
+      progress.note('stopping after this step and saving; press Ctrl-C again to leave at once');
+      abort.abort();
+    });
+    const summary = await trainRun(host, device, settings, out, {
+      resume: flags.resume ?? false,
+      signal: abort.signal,
+      events: progress.events,
+    });
+    progress.finish(summary, describe(summary, out));
+    device.close();
+  });
+}
+
+function describe(summary: RunSummary, out: string): string[] {
+  return [
+    `${summary.interrupted ? 'stopped' : 'done'} after ${summary.steps} steps on ${summary.adapter}`,
+    `loss ${summary.finalLoss.toFixed(4)}, validation ${summary.validationLoss.toFixed(4)} nats per token`,
+    `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory`,
+    ...(summary.skippedSteps > 0
+      ? [`${summary.skippedSteps} steps were skipped: their loss or gradient was not finite`]
+      : []),
+    `checkpoint ${summary.checkpoint}, curves ${join(out, 'report.html')}`,
+    summary.interrupted
+      ? `go on:   holdfast train --resume --out ${out}`
+      : `write:   holdfast generate ${out} --prompt "interface "`,
+  ];
+}
+
+/** The folder of the run: the one named, the latest one to resume, or a new one. */
+async function chooseOut(host: Host, flags: Flags): Promise<string> {
+  const { files } = host;
+  if (flags.out !== undefined) {
+    if (!flags.resume && (await checkpointsOf(files, flags.out)).length > 0) {
+      throw new HoldfastError(
+        `${flags.out}: holds a checkpoint already; add --resume to go on, or choose another --out`,
+      );
+    }
+    return flags.out;
+  }
+  const names = (await files.stat(RUNS))?.kind === 'folder' ? await files.list(RUNS) : [];
+  const numbers = names.map((name) => /^run-(\d+)$/.exec(name)?.[1]).filter((digits) => digits !== undefined);
+  const taken = numbers.map(Number).sort((a, b) => a - b);
+  if (!flags.resume) return join(RUNS, `run-${(taken.at(-1) ?? 0) + 1}`);
+  for (const n of taken.reverse()) {
+    const run = join(RUNS, `run-${n}`);
+    if ((await checkpointsOf(files, run)).length > 0) return run;
+  }
+  throw new HoldfastError(`${RUNS}/: there is no run to resume; start without --resume, or name one with --out`);
+}
+
+async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) => boolean): Promise<RunSettings> {
+  const family = flags.model === 'gpt2' || flags.model === 'llama';
+  const config = family ? newConfig(flags) : await loadConfig(host.files, flags.model);
+  const context = config.model_type === 'gpt2' ? config.n_positions : config.max_position_embeddings;
+  if (!family) {
+    const shape = (['layers', 'width', 'heads', 'kvHeads'] as const).find(given);
+    if (shape)
+      throw new HoldfastError(`--${dashed(shape)}: the model in ${flags.model} has its own; leave the flag out`);
+    if (given('context') && flags.context > context) {
+      throw new HoldfastError(
+        `--context ${flags.context}: the model in ${flags.model} has at most ${context} positions`,
+      );
+    }
+  }
+  const hasWeights = !family && (await host.files.stat(join(flags.model, 'model.safetensors'))) !== undefined;
+  return {
+    config,
+    ...(hasWeights ? { from: flags.model } : {}),
+    data: flags.data,
+    batch: flags.batch,
+    seq: family || given('context') ? flags.context : Math.min(context, 1024),
+    accumulate: flags.accumulate,
+    steps: flags.steps,
+    lr: flags.lr,
+    minLr: flags.minLr ?? flags.lr / 10,
+    schedule: flags.schedule,
+    warmup: flags.warmup,
+    clip: flags.clip,
+    weightDecay: flags.weightDecay,
+    seed: flags.seed,
+    evalEvery: flags.evalEvery,
+    evalWindows: flags.evalWindows,
+    sampleEvery: flags.sampleEvery,
+    saveEvery: flags.saveEvery,
+  };
+}
+
+function newConfig(flags: Flags): ModelConfig {
+  const { layers, width, heads, context } = flags;
+  if (width % heads !== 0) {
+    throw new HoldfastError(
+      `--width ${width} is not divisible by --heads ${heads}; ${Math.max(1, Math.round(width / heads)) * heads} would work`,
+    );
+  }
+  if (flags.model === 'gpt2') {
+    if (flags.kvHeads !== undefined && flags.kvHeads !== heads) {
+      throw new HoldfastError('--kv-heads: gpt2 has as many as heads; use --model llama for grouped heads');
+    }
+    const shape = { n_layer: layers, n_embd: width, n_head: heads, n_positions: context };
+    return parseConfig({ model_type: 'gpt2', vocab_size: 256, ...shape }, 'the flags');
+  }
+  return parseConfig(
+    {
+      model_type: 'llama',
+      vocab_size: 256,
+      hidden_size: width,
+      // Two thirds of 4 * width, as SwiGLU has three matrices where GELU has two; a multiple of 8.
+      intermediate_size: Math.ceil((8 * width) / 3 / 8) * 8,
+      num_hidden_layers: layers,
+      num_attention_heads: heads,
+      num_key_value_heads: flags.kvHeads ?? heads,
+      max_position_embeddings: context,
+      rms_norm_eps: 1e-5,
+      tie_word_embeddings: true,
+    },
+    'the flags',
+  );
+}
+
+/** What may change when a run goes on; everything else is the checkpoint's. */
+const CHANGEABLE = ['steps', 'evalEvery', 'evalWindows', 'sampleEvery', 'saveEvery', 'data'] as const;
+
+async function resumeSettings(
+  host: Host,
+  out: string,
+  flags: Flags,
+  given: (name: keyof Flags) => boolean,
+): Promise<RunSettings> {
+  const saved = await savedSettings(host, out);
+  const { config } = saved;
+  const shape =
+    config.model_type === 'gpt2'
+      ? { layers: config.n_layer, width: config.n_embd, heads: config.n_head, kvHeads: config.n_head, model: 'gpt2' }
+      : {
+          layers: config.num_hidden_layers,
+          width: config.hidden_size,
+          heads: config.num_attention_heads,
+          kvHeads: config.num_key_value_heads,
+          model: 'llama',
+        };
+  const known: Partial<Record<keyof Flags, unknown>> = { ...saved, ...shape, context: saved.seq };
+  for (const name of Object.keys(flags) as (keyof Flags)[]) {
+    if (!given(name) || !(name in known) || (CHANGEABLE as readonly string[]).includes(name)) continue;
+    if (flags[name] !== known[name]) {
+      throw new HoldfastError(
+        `--${dashed(name)} ${flags[name]}: the checkpoint in ${out} was made with ${known[name]}; leave the flag out, or start another run`,
+      );
+    }
+  }
+  const changes = Object.fromEntries(CHANGEABLE.filter(given).map((name) => [name, flags[name]]));
+  return { ...saved, ...changes };
+}
+
+const dashed = (name: string): string => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);

@@ -1,0 +1,348 @@
+// A run: a corpus, a model, a trainer, validation, samples and checkpoints, from the first step or from where
+// a checkpoint left off. It shows nothing; it tells what happens through events. Invariant: a run that was
+// stopped and resumed yields the losses and weights of one that was not, bit for bit.
+
+import { evenWindows, RandomWindows } from '../data/batches.ts';
+import { type Corpus, defaultCorpus, loadCorpus, split } from '../data/corpus.ts';
+import { ByteTokenizer } from '../data/tokenizer.ts';
+import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/choices.ts';
+import {
+  type Checkpoint,
+  checkpointsOf,
+  checkWeights,
+  loadCheckpoint,
+  loadWeights,
+  saveCheckpoint,
+} from '../formats/checkpoint.ts';
+import type { ModelConfig } from '../formats/config.ts';
+import type { Device } from '../gpu/device.ts';
+import { makeModel } from '../nn/index.ts';
+import { initialWeights } from '../nn/initialise.ts';
+import { type Model, parameterCount } from '../nn/model.ts';
+import { type Host, join } from '../runtime/host.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { Random } from '../util/random.ts';
+import { Generator } from './generator.ts';
+import { type RunRecord, renderReport } from './report.ts';
+import type { SamplingOptions } from './sampling.ts';
+import type { Decay } from './schedule.ts';
+import { type StepMetrics, Trainer, type TrainerState } from './trainer.ts';
+
+/** What a run is made of; saved with its checkpoints, and the same when it is resumed. */
+export interface RunSettings {
+  config: ModelConfig;
+  /** A folder whose weights to start from; absent: drawn anew from the seed. */
+  from?: string;
+  /** Files, folders or "-"; empty: the default corpus. */
+  data: string[];
+  batch: number;
+  seq: number;
+  accumulate: number;
+  steps: number;
+  lr: number;
+  minLr: number;
+  schedule: Decay;
+  warmup: number;
+  clip: number;
+  weightDecay: number;
+  seed: number;
+  /** Steps between validations, samples and checkpoints; 0: only at the end. */
+  evalEvery: number;
+  sampleEvery: number;
+  saveEvery: number;
+  /** Windows of the validation. */
+  evalWindows: number;
+}
+
+export interface RunEvents {
+  ready?(run: { model: Model; corpus: Corpus; trainer: Trainer; firstStep: number }): void;
+  step?(metrics: StepMetrics & { tokensPerSecond: number }): void;
+  validation?(step: number, loss: number): void;
+  sample?(step: number, text: string): void;
+  saved?(path: string): void;
+}
+
+export interface RunSummary {
+  steps: number;
+  finalLoss: number;
+  validationLoss: number;
+  tokensPerSecond: number;
+  parameters: number;
+  peakGpuBytes: number;
+  skippedSteps: number;
+  adapter: string;
+  checkpoint: string;
+  interrupted: boolean;
+}
+
+/** The parts of trainer_state.json. */
+interface SavedState {
+  format: 'holdfast 1';
+  settings: RunSettings;
+  corpus: { bytes: number; sha256: string };
+  trainer: TrainerState;
+  batches: number[];
+  sampling: number[];
+  choices: ChoiceRecord;
+  adapter: string;
+  history: Pick<RunRecord, 'steps' | 'validations' | 'samples'>;
+}
+
+const SAMPLE: SamplingOptions = { temperature: 0.7, topP: 0.95 };
+const SAMPLE_TOKENS = 160;
+/** Steps started before the first of them is waited for. */
+const STEPS_AHEAD = 2;
+/** Skipped steps in a row that end a run. */
+const MOST_SKIPPED = 10;
+
+/** The settings that a checkpoint was made with. */
+export async function savedSettings(host: Host, out: string): Promise<RunSettings> {
+  if ((await checkpointsOf(host.files, out)).length === 0) {
+    throw new HoldfastError(`${out}: there is no checkpoint to resume; start without --resume`);
+  }
+  return stateOf(await loadCheckpoint(host.files, out), out).settings;
+}
+
+function stateOf(checkpoint: Checkpoint, from: string): SavedState {
+  const state = checkpoint.state as SavedState;
+  if (state?.format !== 'holdfast 1') {
+    throw new HoldfastError(`${from}: its trainer_state.json is not one of Holdfast's; start without --resume`);
+  }
+  return state;
+}
+
+/**
+ * Trains into the folder `out`. With `resume`, goes on from its latest checkpoint. `signal` stops it after
+ * the step under way, saved. Errors: HoldfastError; whatever was saved stays whole.
+ */
+export async function trainRun(
+  host: Host,
+  device: Device,
+  settings: RunSettings,
+  out: string,
+  options: { resume?: boolean; signal?: AbortSignal; events?: RunEvents } = {},
+): Promise<RunSummary> {
+  const { resume = false, signal, events = {} } = options;
+  const { files } = host;
+  const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
+  const saved = checkpoint && stateOf(checkpoint, out);
+
+  const corpus = settings.data.length > 0 ? await loadCorpus(host, settings.data) : await defaultCorpus(host);
+  const sha256 = await digest(corpus.bytes);
+  if (saved && saved.corpus.sha256 !== sha256) {
+    throw new HoldfastError(
+      `${out}: trained on a corpus of ${saved.corpus.bytes} bytes, this one has ${corpus.bytes.length} or other text; give the same --data`,
+    );
+  }
+  const tokenizer = new ByteTokenizer();
+  if (settings.config.vocab_size < tokenizer.vocabulary) {
+    throw new HoldfastError(
+      `the model's vocabulary of ${settings.config.vocab_size} is smaller than the ${tokenizer.vocabulary} byte tokens; use a model with at least that`,
+    );
+  }
+  const text = split(corpus.bytes);
+  const batches = new RandomWindows(tokenizer.encode(text.train), settings.batch, settings.seq, settings.seed);
+  const validation = evenWindows(tokenizer.encode(text.validation), settings.seq, settings.evalWindows);
+
+  const model = makeModel(settings.config);
+  const choices = saved?.choices ?? (await loadChoices(host, device));
+  const trainer = await Trainer.create(device, model, {
+    batch: settings.batch,
+    seq: settings.seq,
+    accumulate: settings.accumulate,
+    schedule: {
+      decay: settings.schedule,
+      peak: settings.lr,
+      min: settings.minLr,
+      warmup: settings.warmup,
+      steps: settings.steps,
+    },
+    optimizer: { clip: settings.clip, weightDecay: settings.weightDecay },
+    choices,
+  });
+  if (checkpoint && saved) {
+    checkWeights(checkpoint, model.parameters, out);
+    trainer.setWeights(checkpoint.weights);
+    trainer.data.write('moment1', checkpoint.moment1);
+    trainer.data.write('moment2', checkpoint.moment2);
+    trainer.restore(saved.trainer);
+    batches.restore(saved.batches);
+  } else if (settings.from) {
+    const weights = await loadWeights(files, settings.from);
+    checkWeights(weights, model.parameters, settings.from);
+    trainer.setWeights(weights.weights);
+  } else trainer.setWeights(initialWeights(model, settings.seed));
+  const generator = await Generator.create(device, model, trainer.data, trainer.choices.record());
+  if (trainer.choices.measured > 0) await saveChoices(host, device, trainer.choices.record());
+  const sampling = new Random(settings.seed, 'samples');
+  if (saved) sampling.restore(saved.sampling);
+
+  const history = saved?.history ?? { steps: [], validations: [], samples: [] };
+  const shapes = new Map(model.parameters.map(({ name, shape }) => [name, shape]));
+  await files.makeFolder(out);
+  const firstStep = trainer.step;
+  events.ready?.({ model, corpus, trainer, firstStep });
+
+  // The clock runs over training alone: validation, samples and saving are taken out.
+  const clock = new StepClock(settings.batch * settings.seq * settings.accumulate);
+  let skippedInARow = 0;
+  let lastSaved = '';
+  const finish = async (pending: Promise<StepMetrics>): Promise<void> => {
+    const metrics = await pending;
+    const tokensPerSecond = clock.tick();
+    history.steps.push({
+      step: metrics.step,
+      loss: metrics.loss,
+      lr: metrics.lr,
+      gradNorm: metrics.gradNorm,
+      tokensPerSecond,
+    });
+    events.step?.({ ...metrics, tokensPerSecond });
+    skippedInARow = metrics.skipped ? skippedInARow + 1 : 0;
+    if (skippedInARow >= MOST_SKIPPED) {
+      throw new HoldfastError(
+        `${skippedInARow} steps in a row gave a loss or gradient that is not finite (step ${metrics.step}); lower --lr or --clip`,
+      );
+    }
+  };
+  const validate = async (): Promise<number> => {
+    const loss = await trainer.evaluate(validation);
+    history.validations.push({ step: trainer.step, loss });
+    events.validation?.(trainer.step, loss);
+    return loss;
+  };
+  const sample = async (): Promise<void> => {
+    const prompt = tokenizer.encode('\n');
+    const decoder = tokenizer.stream();
+    let written = '';
+    for await (const id of generator.generate(prompt, SAMPLE_TOKENS, SAMPLE, sampling))
+      written += decoder.push(id % 256);
+    written += decoder.end();
+    history.samples.push({ step: trainer.step, text: written });
+    events.sample?.(trainer.step, written);
+  };
+  const save = async (): Promise<void> => {
+    const state: SavedState = {
+      format: 'holdfast 1',
+      settings,
+      corpus: { bytes: corpus.bytes.length, sha256 },
+      trainer: await trainer.state(),
+      batches: batches.state(),
+      sampling: sampling.state(),
+      choices: trainer.choices.record(),
+      adapter: device.adapter.name,
+      history,
+    };
+    lastSaved = await saveCheckpoint(files, out, trainer.step, {
+      config: settings.config,
+      weights: await trainer.data.read('parameter'),
+      shapes,
+      moment1: await trainer.data.read('moment1'),
+      moment2: await trainer.data.read('moment2'),
+      state,
+    });
+    events.saved?.(lastSaved);
+  };
+
+  const due = (every: number): boolean => every > 0 && trainer.step % every === 0 && trainer.step < settings.steps;
+  const underWay: Promise<void>[] = [];
+  try {
+    clock.start();
+    while (trainer.step < settings.steps && !signal?.aborted) {
+      const micro = Array.from({ length: settings.accumulate }, () => batches.next());
+      underWay.push(finish(trainer.start(micro)));
+      // A rejected step must not go unheard while others are waited for.
+      underWay.at(-1)?.catch(() => {});
+      if (underWay.length > STEPS_AHEAD) await underWay.shift();
+      if (!due(settings.evalEvery) && !due(settings.sampleEvery) && !due(settings.saveEvery)) continue;
+      await Promise.all(underWay.splice(0));
+      clock.stop();
+      if (due(settings.evalEvery)) await validate();
+      if (due(settings.sampleEvery)) await sample();
+      if (due(settings.saveEvery)) await save();
+      clock.start();
+    }
+    await Promise.all(underWay.splice(0));
+    clock.stop();
+    const interrupted = trainer.step < settings.steps;
+    const last = history.validations.at(-1);
+    const validationLoss = last?.step === trainer.step || interrupted ? last?.loss : await validate();
+    if (!interrupted && history.samples.at(-1)?.step !== trainer.step) await sample();
+    await save();
+    const summary: RunSummary = {
+      steps: trainer.step,
+      finalLoss: history.steps.at(-1)?.loss ?? Number.NaN,
+      validationLoss: validationLoss ?? Number.NaN,
+      tokensPerSecond: clock.average,
+      parameters: parameterCount(model),
+      peakGpuBytes: device.allocator.peak,
+      skippedSteps: await trainer.skipped(),
+      adapter: device.adapter.name,
+      checkpoint: lastSaved,
+      interrupted,
+    };
+    await files.writeAtomic(join(out, 'report.html'), renderReport(reportOf(host, settings, summary, history, corpus)));
+    return summary;
+  } finally {
+    await Promise.allSettled(underWay);
+    generator.destroy();
+    trainer.destroy();
+  }
+}
+
+/** Tokens per second over time spent training. */
+class StepClock {
+  readonly #tokens: number;
+  #since = 0;
+  #spent = 0;
+  #steps = 0;
+
+  constructor(tokensPerStep: number) {
+    this.#tokens = tokensPerStep;
+  }
+  start(): void {
+    this.#since = performance.now();
+  }
+  stop(): void {
+    this.#spent += performance.now() - this.#since;
+  }
+  /** One step is done: the speed since the previous one. */
+  tick(): number {
+    const now = performance.now();
+    const elapsed = now - this.#since;
+    this.#spent += elapsed;
+    this.#since = now;
+    this.#steps++;
+    return (this.#tokens * 1000) / Math.max(elapsed, 1e-3);
+  }
+  get average(): number {
+    return (this.#tokens * this.#steps * 1000) / Math.max(this.#spent, 1e-3);
+  }
+}
+
+async function digest(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
+  const hash = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
+  return [...hash].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
+function reportOf(
+  host: Host,
+  settings: RunSettings,
+  summary: RunSummary,
+  history: SavedState['history'],
+  corpus: Corpus,
+): RunRecord {
+  const { config, from, data, ...numbers } = settings;
+  const { checkpoint, interrupted, ...figures } = summary;
+  return {
+    title: `${config.model_type}, ${summary.parameters.toLocaleString('en')} parameters`,
+    settings: {
+      ...numbers,
+      corpus: `${data.length > 0 ? data.join(', ') : 'TypeScript declarations'} (${corpus.bytes.length} bytes)`,
+      ...(from ? { from } : {}),
+      runtime: host.name,
+    },
+    summary: figures,
+    ...history,
+  };
+}

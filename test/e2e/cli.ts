@@ -1,0 +1,59 @@
+// Runs the built command line in a process of its own, under the runtime that runs the tests.
+
+import { spawn } from 'node:child_process';
+import path from 'node:path';
+import { ADAPTER } from '../harness.ts';
+
+const isDeno = 'Deno' in globalThis;
+export const root = path.resolve(import.meta.dirname, '../..');
+
+export interface Finished {
+  status: number | null;
+  stdout: string;
+  /** Without the lines that the WebGPU implementation itself prints. */
+  stderr: string;
+}
+
+export interface Options {
+  input?: string | Uint8Array;
+  /** Called with all of standard output so far, as it grows. */
+  watch?: (stdout: string, child: { kill(signal: NodeJS.Signals): void }) => void;
+  cwd?: string;
+}
+
+/** `holdfast ARGS`; commands that use a device get the adapter under test. */
+export function holdfast(args: readonly string[], options: Options = {}): Promise<Finished> {
+  const usesDevice = ['train', 'generate', 'parity', 'bench'].includes(args[0] ?? '');
+  const adapter = usesDevice && !args.includes('--adapter') && !args.includes('--help') ? ['--adapter', ADAPTER] : [];
+  const runtime = isDeno ? ['run', '-A', '--unstable-webgpu'] : [];
+  const child = spawn(process.execPath, [...runtime, path.join(root, 'dist/holdfast.js'), ...args, ...adapter], {
+    cwd: options.cwd ?? root,
+    stdio: ['pipe', 'pipe', 'pipe'],
+  });
+  let stdout = '';
+  let stderr = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    stdout += text;
+    options.watch?.(stdout, child);
+  });
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    stderr += text;
+  });
+  child.stdin.on('error', () => {}); // a command that ends early does not read its input
+  child.stdin.end(options.input ?? '');
+  return new Promise((resolve, reject) => {
+    child.on('error', reject);
+    child.on('close', (status) => {
+      const lines = stderr.split('\n').filter((line) => !line.startsWith('Warning: max'));
+      resolve({ status, stdout, stderr: lines.join('\n').trim() });
+    });
+  });
+}
+
+/** The JSON objects of a `--json` run. */
+export function records(stdout: string): Record<string, unknown>[] {
+  return stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+}

@@ -1,0 +1,181 @@
+// The command line as a person uses it: train, stop, resume, generate, and what bad input gets.
+
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { holdfast, records } from './cli.ts';
+
+let folder: string;
+let corpus: string;
+const at = (...names: string[]) => path.join(folder, ...names);
+
+const SMALL = ['--layers', '1', '--width', '16', '--heads', '2', '--context', '16', '--batch', '2'];
+const QUIET = ['--eval-every', '0', '--sample-every', '0', '--eval-windows', '4', '--warmup', '2'];
+
+beforeAll(() => {
+  folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-e2e-'));
+  corpus = at('corpus.txt');
+  const words = ['the ', 'small ', 'model ', 'reads ', 'and ', 'writes ', 'again.\n'];
+  mkdirSync(at('broken'));
+  writeFileSync(at('broken', 'config.json'), '{"model_type": "gpt2",');
+  writeFileSync(corpus, Array.from({ length: 900 }, (_, i) => words[(i * i + i) % words.length]).join(''));
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const train = (out: string, ...more: string[]) => ['train', ...SMALL, ...QUIET, '--data', corpus, '--out', at(out), ...more];
+
+const weights = (run: string): Buffer => {
+  const names = readdirSync(at(run)).filter((name) => name.startsWith('checkpoint-'));
+  expect(names).toHaveLength(1);
+  return readFileSync(at(run, names[0] as string, 'model.safetensors'));
+};
+
+describe('train', () => {
+  test('learns, reports each step as JSON, leaves a checkpoint and a report; generate writes from it', async () => {
+    const run = await holdfast(train('learns', '--steps', '60', '--lr', '0.01', '--json'));
+    expect(run.status, run.stderr).toBe(0);
+    const lines = records(run.stdout);
+    expect(lines).toHaveLength(61);
+    for (const [i, line] of lines.slice(0, 60).entries()) {
+      expect(Object.keys(line)).toEqual(['step', 'loss', 'lr', 'gradNorm', 'tokensPerSecond']);
+      expect(line['step']).toBe(i);
+    }
+    const { summary } = lines[60] as { summary: Record<string, number> };
+    expect(lines[0]?.['loss']).toBeCloseTo(Math.log(256), 0);
+    expect(summary['validationLoss']).toBeLessThan(3.6);
+    expect(readFileSync(at('learns', 'report.html'), 'utf8')).toContain('<!doctype html>');
+
+    const args = ['generate', at('learns'), '--prompt', 'the ', '--tokens', '40', '--seed', '5'];
+    const [first, second] = [await holdfast(args), await holdfast(args)];
+    expect(first.status, first.stderr).toBe(0);
+    expect(first.stdout.startsWith('the ')).toBe(true);
+    expect([...first.stdout.trimEnd()].length).toBeGreaterThan(20);
+    expect(second.stdout).toBe(first.stdout);
+  });
+
+  test('the same run again gives the same bits', async () => {
+    await holdfast(train('once', '--steps', '6'));
+    await holdfast(train('twice', '--steps', '6'));
+    expect(weights('once').equals(weights('twice'))).toBe(true);
+  });
+
+  test('stopped by an interrupt, it saves; resumed, it ends in the bits of a run that was not stopped', async () => {
+    const whole = await holdfast(train('whole', '--steps', '40', '--accumulate', '2', '--json'));
+    let interrupted = false;
+    const cut = await holdfast(train('cut', '--steps', '40', '--accumulate', '2', '--json'), {
+      watch: (stdout, child) => {
+        if (!interrupted && stdout.includes('"step":7,')) child.kill('SIGINT');
+        interrupted ||= stdout.includes('"step":7,');
+      },
+    });
+    expect(cut.status, cut.stderr).toBe(0);
+    const done = records(cut.stdout);
+    expect(done.length).toBeLessThan(41);
+    expect(done.at(-1)).toMatchObject({ summary: { interrupted: true } });
+    const rest = await holdfast(['train', '--resume', '--out', at('cut'), '--json']);
+    expect(rest.status, rest.stderr).toBe(0);
+    const losses = (text: string) =>
+      records(text)
+        .filter((line) => 'loss' in line)
+        .map(({ step, loss, gradNorm, lr }) => ({ step, loss, gradNorm, lr }));
+    expect([...losses(cut.stdout), ...losses(rest.stdout)]).toEqual(losses(whole.stdout));
+    expect(weights('cut').equals(weights('whole'))).toBe(true);
+  });
+
+  test('killed at once, it has a whole checkpoint, and goes on from there', async () => {
+    const killed = await holdfast(train('killed', '--steps', '5000', '--save-every', '3', '--json'), {
+      watch: (stdout, child) => {
+        if (stdout.includes('"step":10')) child.kill('SIGKILL');
+      },
+    });
+    expect(killed.status).not.toBe(0);
+    const rest = await holdfast(['train', '--resume', '--out', at('killed'), '--steps', '16', '--json']);
+    expect(rest.status, rest.stderr).toBe(0);
+    expect(records(rest.stdout).at(-1)).toMatchObject({ summary: { steps: 16 } });
+  });
+
+  test('takes text from standard input, trains llama with grouped heads, and goes on from its weights', async () => {
+    const flags = ['--model', 'llama', '--heads', '4', '--kv-heads', '2', '--data', '-', '--steps', '4', '--json'];
+    const run = await holdfast(['train', ...SMALL, ...QUIET, ...flags, '--out', at('piped')], {
+      input: 'Words from a pipe, again and again. '.repeat(40),
+    });
+    expect(run.status, run.stderr).toBe(0);
+    const name = readdirSync(at('piped')).find((entry) => entry.startsWith('checkpoint-')) as string;
+    const model = ['--model', at('piped', name), '--data', corpus, '--steps', '2', '--batch', '2'];
+    const tuned = await holdfast(['train', ...model, ...QUIET, '--out', at('tuned'), '--json']);
+    expect(tuned.status, tuned.stderr).toBe(0);
+  });
+
+  test('piped, it prints plain lines without control sequences', async () => {
+    const run = await holdfast(train('plain', '--steps', '5', '--sample-every', '3'));
+    expect(run.status, run.stderr).toBe(0);
+    expect(run.stdout).toMatch(/step 1\/5 {2}loss \d/);
+    expect(run.stdout).not.toMatch(/[\u001b\r]/);
+  });
+
+  test('a step that is not finite is skipped and counted; ten in a row end the run with one line', async () => {
+    const run = await holdfast(train('diverged', '--steps', '60', '--lr', '1e30', '--clip', '0', '--warmup', '0', '--json'));
+    expect(run.status).toBe(2);
+    expect(run.stderr.split('\n').at(-1)).toMatch(/^holdfast: 10 steps in a row gave a loss or gradient that is not finite .* lower --lr/);
+    expect(records(run.stdout).filter((line) => line['skipped']).length).toBeGreaterThanOrEqual(10);
+    expect(existsSync(at('diverged', 'report.html'))).toBe(false);
+  });
+});
+
+describe('bad input gets one line that names the thing and the fix, and status 2', () => {
+  const cases: [string, () => string[], RegExp][] = [
+    ['unknown flag', () => train('x', '--stpes', '3'), /unknown option '--stpes'/],
+    ['unknown command', () => ['trian'], /unknown command 'trian'/],
+    ['missing corpus', () => train('x', '--data', at('nowhere.txt')), /nowhere\.txt: nothing is there; name a text file/],
+    ['corpus too short', () => train('x', '--context', '4096', '--data', corpus), /tokens, a context of 4096 needs at least/],
+    ['heads', () => train('x', '--width', '30', '--heads', '4'), /--width 30 is not divisible by --heads 4; 32 would work/],
+    ['kv heads', () => train('x', '--model', 'llama', '--heads', '4', '--kv-heads', '3'), /num_key_value_heads \(3\)/],
+    ['not a number', () => train('x', '--lr', 'fast'), /--lr <rate>' argument 'fast' is invalid/],
+    ['nothing to resume', () => ['train', '--resume', '--out', at('nothing')], /nothing to resume|no checkpoint to resume/],
+    ['no adapter', () => train('x', '--adapter', 'imaginary'), /no adapter matches "imaginary".*holdfast devices/],
+    ['no such model', () => train('x', '--model', at('no-model')), /no-model\/config\.json: it does not exist/],
+    ['broken config', () => train('x', '--model', at('broken')), /broken\/config\.json: not JSON/],
+    ['nothing to generate from', () => ['generate', at('nowhere')], /nowhere: no such folder/],
+    ['top-p', () => ['generate', at('learns'), '--top-p', '2'], /top-p 2: must be a probability/],
+  ];
+
+  test.each(cases)('%s', async (_name, args, message) => {
+    const run = await holdfast(args());
+    expect(run.status, run.stdout + run.stderr).toBe(2);
+    expect(run.stderr).toMatch(message);
+    expect(run.stderr.split('\n')).toHaveLength(1);
+    expect(existsSync(at('x'))).toBe(false);
+  });
+
+  test('a run that exists is not written over, nor resumed as another model, nor on another text', async () => {
+    await holdfast(train('kept', '--steps', '2'));
+    const before = weights('kept');
+    const again = await holdfast(train('kept', '--steps', '2'));
+    expect(again.status).toBe(2);
+    expect(again.stderr).toMatch(/kept: holds a checkpoint already; add --resume/);
+    const other = await holdfast(['train', '--resume', '--out', at('kept'), '--layers', '3']);
+    expect(other.status).toBe(2);
+    expect(other.stderr).toMatch(/--layers 3: the checkpoint in .* was made with 1/);
+    writeFileSync(at('other.txt'), 'quite another text '.repeat(50));
+    const text = await holdfast(['train', '--resume', '--out', at('kept'), '--steps', '4', '--data', at('other.txt')]);
+    expect(text.status).toBe(2);
+    expect(text.stderr).toMatch(/give the same --data/);
+    expect(weights('kept').equals(before)).toBe(true);
+  });
+
+  test('a damaged checkpoint is refused by name', async () => {
+    await holdfast(train('damaged', '--steps', '2'));
+    const file = at('damaged', 'checkpoint-2', 'model.safetensors');
+    writeFileSync(file, readFileSync(file).subarray(0, 5000));
+    const run = await holdfast(['generate', at('damaged')]);
+    expect(run.status).toBe(2);
+    expect(run.stderr).toMatch(/^holdfast: .*model\.safetensors/);
+  });
+});
+
+test('devices lists the adapter under test and names the one that would be chosen', async () => {
+  const { stdout, status } = await holdfast(['devices']);
+  expect(status).toBe(0);
+  expect(stdout).toMatch(/<- chosen/);
+});

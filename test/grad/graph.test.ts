@@ -1,0 +1,125 @@
+// Is the traced backward pass the derivative of the traced forward pass? Whole tiny models, interpreted in
+// float64, against differences of the loss along random directions in each parameter. No device: what the
+// kernels compute is tied to their references in test/kernels.
+
+import { describe, expect, it } from 'vitest';
+import type { Batch } from '../../src/data/batches.ts';
+import { parseConfig } from '../../src/formats/config.ts';
+import type { LoraOptions } from '../../src/nn/gpt2.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import type { Model } from '../../src/nn/model.ts';
+import { Random } from '../../src/util/random.ts';
+import { Memory, traceModel } from '../interpret.ts';
+
+const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 7, n_embd: 6, n_head: 2, n_layer: 2, n_inner: 10 };
+const LLAMA = {
+  model_type: 'llama',
+  vocab_size: 11,
+  max_position_embeddings: 7,
+  hidden_size: 6,
+  intermediate_size: 7,
+  num_hidden_layers: 2,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  head_dim: 4, // not hidden_size / num_attention_heads
+};
+
+const models: Record<string, [object, LoraOptions?]> = {
+  'gpt2, tied': [GPT2],
+  'gpt2, untied, one layer': [{ ...GPT2, tie_word_embeddings: false, n_layer: 1 }],
+  'gpt2 with lora': [GPT2, { rank: 2, scale: 1.5 }],
+  'gpt2 with lora, untied': [{ ...GPT2, tie_word_embeddings: false }, { rank: 3, scale: 0.5 }],
+  'llama, untied, grouped queries': [LLAMA],
+  'llama, tied, one kv head': [{ ...LLAMA, tie_word_embeddings: true, num_key_value_heads: 1 }],
+  'llama, as many kv heads as heads': [{ ...LLAMA, num_key_value_heads: 4, head_dim: 2 }],
+};
+
+const BATCH = 2;
+const SEQ = 5;
+const random = new Random(11, 'graph test');
+const normals = (size: number) => Float64Array.from({ length: size }, () => random.normal());
+
+/** Repeated and absent ids, ignored targets; one row of targets wholly ignored when `sparse`. */
+function makeBatch(vocabulary: number, sparse: boolean): Batch {
+  const ids = Int32Array.from({ length: BATCH * SEQ }, () => random.below(vocabulary - 2));
+  const targets = ids.map((_, i) => (i % 4 === 1 || (sparse && i < SEQ) ? -100 : random.below(vocabulary)));
+  return { ids, targets, batch: BATCH, seq: SEQ };
+}
+
+/** Gains around 1, everything else large enough that no path through the model is negligible. */
+function makeWeights(model: Model): Map<string, Float64Array> {
+  return new Map(
+    model.parameters.map(({ name, shape }) => {
+      const gain = /(ln_.|norm)\.weight$/.test(name) ? 1 : 0;
+      const values = normals(shape.reduce((a, b) => a * b, 1));
+      return [name, values.map((value) => gain + 0.4 * value)];
+    }),
+  );
+}
+
+const countValid = ({ targets }: Batch) => targets.filter((target) => target !== -100).length;
+
+describe.each(Object.entries(models))('%s', (_, [config, lora]) => {
+  const model = makeModel(parseConfig(config, 'test'), lora);
+  const { first, next, evaluate } = traceModel(model, BATCH, SEQ);
+  const weights = makeWeights(model);
+  const batches = [makeBatch(model.shape.vocabulary, false), makeBatch(model.shape.vocabulary, true)];
+  const scale = 1 / batches.reduce((sum, batch) => sum + countValid(batch), 0);
+
+  /** Mean loss of both micro-batches, by the evaluation program. */
+  function loss(changed: string, values: Float64Array): number {
+    const memory = new Memory();
+    for (const [name, tensor] of evaluate.parameters) memory.set(tensor, name === changed ? values : (weights.get(name) as Float64Array));
+    memory.set(evaluate.scalars.lossSum, [0]);
+    for (const batch of batches) {
+      memory.setInputs(model, evaluate, batch, NaN);
+      memory.run(evaluate.program);
+    }
+    return memory.of(evaluate.scalars.lossSum)[0] * scale;
+  }
+
+  const memory = new Memory();
+  for (const [name, tensor] of first.parameters) memory.set(tensor, weights.get(name) as Float64Array);
+  batches.forEach((batch, i) => {
+    const traced = i === 0 ? first : next;
+    memory.setInputs(model, traced, batch, scale);
+    memory.run(traced.program);
+  });
+
+  it('has the loss of the evaluation', () => {
+    const trained = memory.of(first.scalars.lossSum)[0] * scale;
+    expect(trained).toBeCloseTo(loss('', new Float64Array()), 13);
+  });
+
+  // Five points along a unit vector: the truncation error is STEP^4 / 30 times a fifth derivative (measured:
+  // at a step of 1e-3 up to 1e-8 of `size`, so 1e-10 here), the rounding error some 2^-52 over STEP: 2e-12.
+  const STEP = 3e-4;
+  it.each([...first.gradients.keys()])('%s', (name) => {
+    const gradient = memory.of(first.gradients.get(name)!);
+    const at = weights.get(name)!;
+    for (let trial = 0; trial < 2; trial++) {
+      const draws = normals(at.length);
+      const direction = draws.map((value) => value / Math.hypot(...draws));
+      const moved = (steps: number) => loss(name, at.map((value, i) => value + steps * STEP * direction[i]));
+      const numeric = (8 * (moved(1) - moved(-1)) - (moved(2) - moved(-2))) / (12 * STEP);
+      const exact = gradient.reduce((sum, value, i) => sum + value * direction[i], 0);
+      const size = gradient.reduce((sum, value, i) => sum + Math.abs(value * direction[i]), 0);
+      expect(Math.abs(numeric - exact), `${numeric} by differences, ${exact} traced`).toBeLessThan(1e-9 * size + 1e-11);
+    }
+  });
+
+  it('computes gradients of what trains, and of nothing else', () => {
+    const trainable = model.parameters.filter(({ trainable = true }) => trainable).map(({ name }) => name);
+    for (const { program } of [first, next]) {
+      const written = new Set<string>();
+      for (const { kernel, problem, operands } of program.instructions) {
+        for (const [name, { access }] of Object.entries(kernel.operands(problem))) {
+          const { role, name: tensor } = operands[name];
+          if (role === 'gradient') written.add(tensor);
+          if (access !== 'read') expect(role, `${tensor} written`).not.toBe('parameter');
+        }
+      }
+      expect([...written].sort()).toEqual(trainable.sort());
+    }
+  });
+});

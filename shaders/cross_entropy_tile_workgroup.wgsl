@@ -5,7 +5,7 @@
 struct Params { rows: u32, tile: u32, first: u32, begin: u32 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> logits: array<f32>;        // (rows, tile)
+@group(0) @binding(1) var<storage, read> logits: array<elem>;       // (rows, tile)
 @group(0) @binding(2) var<storage, read> targets: array<i32>;       // (rows)
 @group(0) @binding(3) var<storage, read_write> maximum: array<f32>; // (rows)
 @group(0) @binding(4) var<storage, read_write> sum: array<f32>;     // (rows): of exp(logit - maximum)
@@ -18,25 +18,31 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
         @builtin(local_invocation_index) lane: u32) {
   let row = group.y * groups.x + group.x;
   if (row >= p.rows) { return; }
-  let base = row * p.tile;
+  let begin = row * p.tile;
+  let end = min(begin + p.tile, LANES * arrayLength(&logits));
 
-  var own = LOWEST;
-  for (var c = lane; c < p.tile; c += WORKGROUP) { own = max(own, logits[base + c]); }
-  var top = group_max(lane, own);
+  // The first and the last elem may reach into the rows beside.
+  var tops = elem(LOWEST);
+  for (var i = begin / LANES + lane; i * LANES < end; i += WORKGROUP) {
+    tops = max(tops, select(elem(LOWEST), logits[i], inside(i, begin, end)));
+  }
+  var top = group_max(lane, highest(tops));
   if (p.begin == 0u) { top = max(top, maximum[row]); }
 
-  var part = 0.0;
-  for (var c = lane; c < p.tile; c += WORKGROUP) { part += exp(logits[base + c] - top); }
-  var total = group_sum(lane, part);
+  var parts = elem();
+  for (var i = begin / LANES + lane; i * LANES < end; i += WORKGROUP) {
+    parts += select(elem(), exp(logits[i] - top), inside(i, begin, end));
+  }
+  var all = group_sum(lane, total(parts));
   if (lane != 0u) { return; }
-
-  if (p.begin == 0u) { total += sum[row] * exp(maximum[row] - top); }
+  if (p.begin == 0u) { all += sum[row] * exp(maximum[row] - top); }
   maximum[row] = top;
-  sum[row] = total;
+  sum[row] = all;
 
   let c = targets[row] - i32(p.first);
   if (c >= 0 && c < i32(p.tile)) {
-    picked[row] = logits[base + u32(c)];
+    let at = begin + u32(c);
+    picked[row] = total(select(elem(), logits[at / LANES], inside(at / LANES, at, at + 1u)));
   } else if (p.begin != 0u) {
     picked[row] = 0.0;
   }

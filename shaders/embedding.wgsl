@@ -1,11 +1,11 @@
-// Token embedding, one invocation per element: y = weight[id]. Ids out of range read the nearest row.
+// Token embedding, one invocation per elem: y = weight[id]. Ids out of range read the nearest row.
 
-struct Params { rows: u32, width: u32, vocabulary: u32 }
+struct Params { rows: u32, width: u32, vocabulary: u32 } // width: in elem
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> ids: array<i32>;     // (rows)
-@group(0) @binding(2) var<storage, read> weight: array<f32>;  // (vocabulary, width)
-@group(0) @binding(3) var<storage, read_write> y: array<f32>; // (rows, width)
+@group(0) @binding(1) var<storage, read> ids: array<i32>;      // (rows)
+@group(0) @binding(2) var<storage, read> weight: array<elem>;  // (vocabulary, width)
+@group(0) @binding(3) var<storage, read_write> y: array<elem>; // (rows, width)
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
@@ -14,5 +14,5 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let row = item / p.width;
   if (row >= p.rows) { return; }
   let id = u32(clamp(ids[row], 0, i32(p.vocabulary) - 1));
-  y[item] = weight[id * p.width + item % p.width];
+  y[item] = weight[id * p.width + (item - row * p.width)];
 }

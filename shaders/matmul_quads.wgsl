@@ -1,11 +1,11 @@
 // C in tiles of 16 x 16, one to a quad of lanes, for adapters on which a load costs far more than a
 // multiply-add (CPUs that run shaders: a lane is a SIMD lane there). Each lane holds 4 rows of A and 4 columns
 // of B and meets the other lanes' rows by quad swaps, one register shuffle each: 32 values loaded serve 256
-// multiply-adds. A workgroup is one subgroup of 4 * QUADS lanes, so subgroup_invocation_id numbers its lanes
-// and, as WGSL defines quads, four consecutive ones from a multiple of 4 on are a quad: nothing is assumed of
-// local_invocation_index. Accumulators are named (an array indexed by a variable lives in memory), four steps
-// of k are one update (writing a loop variable is masked), and no `/` or `%` is in a loop (a scalar division
-// per lane).
+// multiply-adds. A quad is four lanes with consecutive subgroup_invocation_id, from a multiple of 4 on. How
+// these lie in local_invocation_index is not promised, so a workgroup is one whole subgroup of 4 * QUADS lanes,
+// numbered by subgroup_invocation_id alone. Accumulators are named (an array indexed by a variable lives in
+// memory), four steps of k are one update (writing a loop variable is masked), and no `/` or `%` is in the loop
+// (a scalar division per lane).
 enable subgroups;
 
 @compute @workgroup_size(4 * QUADS)

@@ -1,11 +1,11 @@
-// Position embedding backward, one invocation per element of dweight: row t is the sum of dy over the batch,
+// Position embedding backward, one invocation per elem of dweight: row t is the sum of dy over the batch,
 // added to the old value when accumulate is set. Rows past seq saw no input: zero, or unchanged.
 
-struct Params { batch: u32, seq: u32, width: u32, positions: u32, accumulate: u32 }
+struct Params { batch: u32, seq: u32, width: u32, positions: u32, accumulate: u32 } // width: in elem
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> dy: array<f32>;            // (batch, seq, width)
-@group(0) @binding(2) var<storage, read_write> dweight: array<f32>; // (positions, width)
+@group(0) @binding(1) var<storage, read> dy: array<elem>;            // (batch, seq, width)
+@group(0) @binding(2) var<storage, read_write> dweight: array<elem>; // (positions, width)
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
@@ -13,7 +13,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let item = (group.y * groups.x + group.x) * WORKGROUP + lane;
   if (item >= p.positions * p.width) { return; }
 
-  var sum = 0.0;
+  var sum = elem();
   if (item < p.seq * p.width) {
     for (var b = 0u; b < p.batch; b++) { sum += dy[b * p.seq * p.width + item]; }
   }

@@ -1,13 +1,13 @@
-// RMSNorm's weight gradient, summed over blocks of ROW_BLOCK rows: one invocation per (block, column).
+// RMSNorm's weight gradient, summed over blocks of ROW_BLOCK rows: one invocation per (block, elem).
 // dweight = sum dy * x * rstd. column_sum adds the blocks up.
 
-struct Params { rows: u32, width: u32 }
+struct Params { rows: u32, width: u32 } // width: in elem
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> dy: array<f32>;            // (rows, width)
-@group(0) @binding(2) var<storage, read> x: array<f32>;             // (rows, width)
-@group(0) @binding(3) var<storage, read> rstd: array<f32>;          // (rows)
-@group(0) @binding(4) var<storage, read_write> partials: array<f32>; // (blocks, width)
+@group(0) @binding(1) var<storage, read> dy: array<elem>;             // (rows, width)
+@group(0) @binding(2) var<storage, read> x: array<elem>;              // (rows, width)
+@group(0) @binding(3) var<storage, read> rstd: array<f32>;            // (rows)
+@group(0) @binding(4) var<storage, read_write> partials: array<elem>; // (blocks, width)
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
@@ -17,8 +17,10 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let c = item % p.width;
   if (first >= p.rows) { return; }
 
-  var dweight = 0.0;
-  for (var row = first; row < min(first + ROW_BLOCK, p.rows); row++) {
+  let last = min(first + ROW_BLOCK, min(p.rows, arrayLength(&rstd)));
+
+  var dweight = elem();
+  for (var row = first; row < last; row++) {
     let i = row * p.width + c;
     dweight += dy[i] * (x[i] * rstd[row]);
   }

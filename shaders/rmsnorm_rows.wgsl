@@ -1,12 +1,12 @@
 // RMSNorm, one row per invocation: y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps), kept for the
 // backward pass.
 
-struct Params { rows: u32, width: u32, eps: f32 }
+struct Params { rows: u32, width: u32, eps: f32 } // width: in elem
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;          // (rows, width)
-@group(0) @binding(2) var<storage, read> weight: array<f32>;     // (width)
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;    // (rows, width)
+@group(0) @binding(1) var<storage, read> x: array<elem>;         // (rows, width)
+@group(0) @binding(2) var<storage, read> weight: array<elem>;    // (width)
+@group(0) @binding(3) var<storage, read_write> y: array<elem>;   // (rows, width)
 @group(0) @binding(4) var<storage, read_write> rstd: array<f32>; // (rows)
 
 @compute @workgroup_size(WORKGROUP)
@@ -14,12 +14,13 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
         @builtin(local_invocation_index) lane: u32) {
   let row = (group.y * groups.x + group.x) * WORKGROUP + lane;
   if (row >= p.rows) { return; }
+  let width = min(min(p.width, arrayLength(&x)), min(arrayLength(&weight), arrayLength(&y)));
   let base = row * p.width;
 
-  var squares = 0.0;
-  for (var c = 0u; c < p.width; c++) { squares += x[base + c] * x[base + c]; }
-  let r = 1.0 / sqrt(squares / f32(p.width) + p.eps);
+  var squares = elem();
+  for (var c = 0u; c < width; c++) { squares += x[base + c] * x[base + c]; }
+  let r = 1.0 / sqrt(total(squares) / f32(p.width * LANES) + p.eps);
 
-  for (var c = 0u; c < p.width; c++) { y[base + c] = x[base + c] * r * weight[c]; }
+  for (var c = 0u; c < width; c++) { y[base + c] = x[base + c] * r * weight[c]; }
   rstd[row] = r;
 }

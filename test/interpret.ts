@@ -1,59 +1,21 @@
-// Programs on plain arrays: traces a micro-batch as the trainer does, and executes any program in float64
-// with the kernels' own references. An oracle for the traced backward pass that no GPU has a part in.
+// Programs on plain arrays: executes any program in float64 with the kernels' own references. An oracle for the traced backward pass that no GPU has a part in.
 //
 // Invariant: what an instruction did not write is NaN, so that reading it shows in the result.
 
 import type { Batch } from '../src/data/batches.ts';
-import { Graph, makeTensor, type Program, type Tensor } from '../src/graph/graph.ts';
-import { crossEntropyHead } from '../src/graph/operators/cross-entropy.ts';
-import { makeTokens, type Tokens } from '../src/graph/operators/embedding.ts';
-import { makeStepScalars, type StepScalars } from '../src/graph/operators/optimizer.ts';
+import type { Program, Tensor } from '../src/graph/graph.ts';
 import { tokenIndex } from '../src/kernels/embedding.ts';
 import type { Arrays } from '../src/kernels/kernel.ts';
-import { lookup, type Model, parameterTensors } from '../src/nn/model.ts';
-
-export interface Traced {
-  /** Forward and backward; with `accumulate`, gradients and loss add to what is there. */
-  readonly program: Program;
-  readonly parameters: ReadonlyMap<string, Tensor>;
-  /** By parameter name: trainable ones only. */
-  readonly gradients: ReadonlyMap<string, Tensor>;
-  readonly tokens: Tokens;
-  readonly scalars: StepScalars;
-}
-
-/** The programs of Trainer.create: a step's first micro-batch, one that follows, and an evaluation. */
-export function traceModel(model: Model, batch: number, seq: number): Record<'first' | 'next' | 'evaluate', Traced> {
-  const tokens = makeTokens(batch, seq);
-  const scalars = makeStepScalars();
-  const parameters = parameterTensors(model, true);
-  const gradients = new Map<string, Tensor>();
-  for (const [name, { shape, wantsGradient }] of parameters) {
-    if (wantsGradient) gradients.set(name, makeTensor(name, shape, 'gradient'));
-  }
-  const weights = lookup(parameters);
-  const trace = (name: string, backward: boolean, accumulate: boolean): Traced => {
-    const g = new Graph(name, { gradientOf: ({ name }) => gradients.get(name) as Tensor, accumulate });
-    const { hidden, head } = model.forward(g, tokens, weights);
-    const scale = backward ? { scale: scalars.lossScale } : {};
-    crossEntropyHead(g, hidden, head, tokens, { sum: scalars.lossSum, accumulate, ...scale });
-    if (backward) g.backward([...parameters.values()]);
-    return { program: g.program(), parameters, gradients, tokens, scalars };
-  };
-  return {
-    first: trace('first micro-batch', true, false),
-    next: trace('next micro-batch', true, true),
-    evaluate: trace('evaluate', false, true),
-  };
-}
+import type { Model } from '../src/nn/model.ts';
+import type { StepPrograms } from '../src/train/step-programs.ts';
 
 /** The memory of a program: a Float64Array for each tensor, NaN until written. */
 export class Memory {
   readonly #values = new Map<Tensor, Float64Array>();
 
   of(tensor: Tensor): Float64Array {
-    let values = this.#values.get(tensor);
-    if (!values) this.#values.set(tensor, (values = new Float64Array(tensor.size).fill(NaN)));
+    const values = this.#values.get(tensor) ?? new Float64Array(tensor.size).fill(NaN);
+    this.#values.set(tensor, values);
     return values;
   }
 
@@ -62,7 +24,7 @@ export class Memory {
   }
 
   /** What the trainer writes before a micro-batch: tokens, their index, position 0, the loss's scale. */
-  setInputs(model: Model, { tokens, scalars }: Traced, { ids, targets }: Batch, lossScale: number): void {
+  setInputs(model: Model, { tokens, scalars }: StepPrograms, { ids, targets }: Batch, lossScale: number): void {
     const index = tokenIndex(ids);
     this.set(tokens.ids, ids);
     this.set(tokens.targets, targets);

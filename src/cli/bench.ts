@@ -77,7 +77,9 @@ export function benchCommand(host: Host): Command {
       show(`${device.adapter.name}, ${host.name}\n`);
       const step = await measureStep(device, seconds);
       const peak = await measurePeak(device);
-      show(`measured peak: ${digits(peak.gflops)} GFLOP/s multiply-add, ${digits(peak.gigabytesPerSecond)} GB/s copy\n`);
+      show(
+        `measured peak: ${digits(peak.gflops)} GFLOP/s multiply-add, ${digits(peak.gigabytesPerSecond)} GB/s copy\n`,
+      );
       show(stepText(step, peak));
       const matmuls = await measureMatmuls(device);
       show(`\n${figureTable('matmul (M x N x K)', matmuls, peak)}`);
@@ -163,9 +165,9 @@ function stepText(step: StepFigures, peak: Peak): string {
     digits(k.milliseconds),
     digits(k.gflops),
     k.gflops === undefined ? '' : percent(k.gflops / peak.gflops),
-    k.milliseconds ? percent(k.bytes / k.milliseconds / 1e6 / peak.gigabytesPerSecond) : '',
+    k.milliseconds ? digits(k.bytes / k.milliseconds / 1e6) : '',
   ]);
-  const header = ['kernel', 'dispatches', 'share', 'ms', 'GFLOP/s', 'of peak', 'of copy'];
+  const header = ['kernel', 'dispatches', 'share', 'ms', 'GFLOP/s', 'of peak', 'GB/s'];
   return `${facts.join('\n')}${table(header, rows)}`;
 }
 
@@ -234,7 +236,10 @@ function figureTable(title: string, figures: readonly KernelFigure[], peak: Peak
     digits(gflops),
     percent(gflops / peak.gflops),
     chosen,
-    variants.slice(1).map(({ name, gflops: other }) => `${name} ${digits(other)}`).join(', '),
+    variants
+      .slice(1)
+      .map(({ name, gflops: other }) => `${name} ${digits(other)}`)
+      .join(', '),
   ]);
   return table([title, 'GFLOP/s', 'of peak', 'chosen', 'others'], rows, [1, 2]);
 }

@@ -51,7 +51,8 @@ async function caseFolders(host: Host, folders: readonly string[]): Promise<stri
   const found: string[] = [];
   for (const folder of folders) {
     const kind = (await host.files.stat(folder))?.kind;
-    if (kind !== 'folder') throw new HoldfastError(`${folder} is ${kind ? 'a file' : 'not there'}; name the folder of a case`);
+    if (kind !== 'folder')
+      throw new HoldfastError(`${folder} is ${kind ? 'a file' : 'not there'}; name the folder of a case`);
     // A configuration without ref.json is a damaged case, for loadCase to refuse, not one to pass over.
     const isCase = async (path: string) => (await has(path, 'ref.json')) || (await has(path, 'config.json'));
     if (await isCase(folder)) {
@@ -63,7 +64,9 @@ async function caseFolders(host: Host, folders: readonly string[]): Promise<stri
       if (await isCase(join(folder, name))) inside.push(join(folder, name));
     }
     if (inside.length === 0) {
-      throw new HoldfastError(`${folder} has no ref.json, nor has a folder in it; name the folder of a case, or one of cases`);
+      throw new HoldfastError(
+        `${folder} has no ref.json, nor has a folder in it; name the folder of a case, or one of cases`,
+      );
     }
     found.push(...inside);
   }
@@ -85,13 +88,20 @@ function toJSON({ name, metrics, worst, pass }: CaseResult): string {
 
 /** The worst metric is marked with an arrow. */
 function table({ name, metrics, worst, pass, unchecked }: CaseResult): string {
-  const lines = [`\n${name}: ${pass ? 'pass' : 'FAIL'}, worst ${worst.toPrecision(2)} tolerances`];
-  lines.push(`  ${'metric'.padEnd(22)}${'value'.padStart(9)}${'tolerance'.padStart(11)}${'multiple'.padStart(10)}`);
+  const lines = [
+    `\n${name}: ${pass ? 'pass' : 'FAIL'}, worst ${times(worst)} tolerances`,
+    row(' ', 'metric', 'value', 'tolerance', 'multiple'),
+  ];
   for (const [metric, { value, tolerance, multiple, where }] of metrics) {
     const mark = multiple === worst ? '>' : ' ';
-    const numbers = value.toExponential(1).padStart(9) + tolerance.toExponential(0).padStart(11) + multiple.toFixed(3).padStart(10);
-    lines.push(`${mark} ${metric.padEnd(22)}${numbers}  ${where}`.trimEnd());
+    lines.push(row(mark, metric, value.toExponential(1), tolerance.toExponential(0), times(multiple), where));
   }
   if (unchecked.length > 0) lines.push(`  not checked: ${unchecked.join(', ')}`);
   return `${lines.join('\n')}\n`;
 }
+
+function row(mark: string, metric: string, value: string, tolerance: string, multiple: string, where = ''): string {
+  return `${mark} ${metric.padEnd(22)}${value.padStart(9)}${tolerance.padStart(11)}${multiple.padStart(10)}  ${where}`.trimEnd();
+}
+
+const times = (multiple: number): string => (multiple < 100 ? multiple.toFixed(3) : multiple.toExponential(1));

@@ -8,6 +8,7 @@ import { benchCommand } from './bench.ts';
 import { devicesCommand } from './devices.ts';
 import { generateCommand } from './generate.ts';
 import { parityCommand } from './parity.ts';
+import { planCommand } from './plan.ts';
 import { trainCommand } from './train.ts';
 
 const BAD_INPUT = 2;
@@ -28,7 +29,7 @@ export async function run(host: Host): Promise<number> {
   const setStatus = (value: number) => {
     status = value;
   };
-  for (const add of [trainCommand, generateCommand, parityCommand, devicesCommand, benchCommand]) {
+  for (const add of [trainCommand, generateCommand, parityCommand, devicesCommand, benchCommand, planCommand]) {
     program.addCommand(add(host, setStatus).copyInheritedSettings(program));
   }
   try {

@@ -25,6 +25,7 @@ interface Flags {
   batch: number;
   accumulate: number;
   steps: number;
+  until?: number;
   lr: number;
   minLr?: number;
   schedule: RunSettings['schedule'];
@@ -59,6 +60,7 @@ export function trainCommand(host: Host): Command {
     .option('--batch <n>', 'sequences in a micro-batch', whole(1), 8)
     .option('--accumulate <n>', 'micro-batches in a step', whole(1), 1)
     .option('--steps <n>', 'training steps', whole(1), 1500)
+    .option('--until <n>', 'stop after this many of them, saved, to be resumed', whole(1))
     .option('--lr <rate>', 'highest learning rate', number(0), 0.003)
     .option('--min-lr <rate>', 'learning rate at the end (default: a tenth of --lr)', number(0))
     .addOption(new Option('--schedule <kind>').choices(['constant', 'linear', 'cosine']).default('cosine'))
@@ -90,6 +92,7 @@ export function trainCommand(host: Host): Command {
     });
     const summary = await trainRun(host, device, settings, out, {
       resume: flags.resume ?? false,
+      ...(flags.until === undefined ? {} : { until: flags.until }),
       signal: abort.signal,
       events: progress.events,
     });

@@ -20,16 +20,16 @@ const TRIAL_ROUNDS = 3;
 type AnyKernel = Kernel<any>;
 
 /**
- * Problems with equal keys share a choice: the kernel, its non-numeric settings, and each dimension rounded
- * up to a power of two.
+ * Problems with equal keys share a choice: the kernel, its non-numeric settings, each dimension rounded up to
+ * a power of two, and the variants that serve it.
  */
-function keyOf(kernel: AnyKernel, problem: object): string {
+function keyOf(kernel: AnyKernel, problem: object, candidates: readonly Variant<object>[]): string {
   const parts = Object.entries(problem)
     .filter(([name]) => !/offset|stride|first|accumulate|partial|begin|scale|eps|epilogue/i.test(name))
     .map(
       ([name, value]) => `${name}=${typeof value === 'number' ? 2 ** Math.ceil(Math.log2(Math.max(1, value))) : value}`,
     );
-  return `${kernel.name} ${parts.join(' ')}`;
+  return `${kernel.name} ${parts.join(' ')} ${candidates.map(({ name }) => name).join('|')}`;
 }
 
 export class KernelChoices {
@@ -57,7 +57,7 @@ export class KernelChoices {
     for (const { kernel, problem } of instructions) {
       const candidates = this.#candidates(kernel, problem);
       if (candidates.length < 2) continue;
-      const key = keyOf(kernel, problem);
+      const key = keyOf(kernel, problem, candidates);
       const recorded = this.#chosen.get(key);
       if (recorded && candidates.some(({ name }) => name === recorded)) continue;
       this.#chosen.set(key, await this.#fastest(kernel, problem, candidates));
@@ -67,7 +67,7 @@ export class KernelChoices {
 
   variant<P extends object>(kernel: Kernel<P>, problem: P): Variant<P> {
     const candidates = this.#candidates(kernel, problem);
-    const name = this.#chosen.get(keyOf(kernel, problem));
+    const name = this.#chosen.get(keyOf(kernel, problem, candidates));
     const variant = candidates.find((candidate) => candidate.name === name) ?? candidates[0];
     assert(variant, `no variant of ${kernel.name} fits this adapter`);
     return variant as Variant<P>;

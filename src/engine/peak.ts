@@ -4,7 +4,17 @@
 import copyShader from '../../shaders/peak_copy.wgsl?raw';
 import flopsShader from '../../shaders/peak_flops.wgsl?raw';
 import type { Device } from '../gpu/device.ts';
-import { bytesMoved, type Kernel, linearGrid, perInvocation, read, WORKGROUP, write } from '../kernels/kernel.ts';
+import {
+  bytesMoved,
+  type Kernel,
+  linearGrid,
+  perInvocation,
+  read,
+  type Variant,
+  WORKGROUP,
+  write,
+} from '../kernels/kernel.ts';
+import { assert } from '../util/errors.ts';
 import { Trial } from './choices.ts';
 
 export interface Peak {
@@ -78,8 +88,8 @@ const INVOCATIONS = 1 << 19;
 /** One dispatch must take this long, so that its launch does not count. */
 const LONG_ENOUGH_MS = 20;
 const MAX_ROUNDS = 1 << 16;
-/** Larger than the last-level caches of today's GPUs, and within WebGPU's default limit for a binding. */
-const COPY_BYTES = 128 * 2 ** 20;
+/** Both buffers together are larger than today's last-level caches, each is within WebGPU's default limits. */
+const COPY_BYTES = 64 * 2 ** 20;
 
 export async function measurePeak(device: Device): Promise<Peak> {
   let rounds = 1;
@@ -97,10 +107,17 @@ export async function measurePeak(device: Device): Promise<Peak> {
   };
 }
 
+/** A peak is the best that was seen: whatever else the machine does only takes from it. */
+const TRIES = 3;
+
 async function timeOf<P extends object>(device: Device, kernel: Kernel<P>, problem: P): Promise<number> {
+  const [variant] = kernel.variants as unknown as readonly Variant<object>[];
+  assert(variant, `${kernel.name} has no variant`);
   const trial = await Trial.open(device, kernel, problem);
   try {
-    return await trial.time(kernel.variants[0] as never);
+    let best = Infinity;
+    for (let i = 0; i < TRIES; i++) best = Math.min(best, await trial.time(variant));
+    return best;
   } finally {
     trial.close();
   }

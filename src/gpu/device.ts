@@ -158,9 +158,15 @@ export class Device {
   async guarded<T>(what: string, make: () => T | Promise<T>): Promise<T> {
     this.gpu.pushErrorScope('out-of-memory');
     this.gpu.pushErrorScope('validation');
-    const result = await make();
-    const invalid = await this.gpu.popErrorScope();
-    const exhausted = await this.gpu.popErrorScope();
+    let result: T;
+    let invalid: GPUError | null;
+    let exhausted: GPUError | null;
+    try {
+      result = await make();
+    } finally {
+      invalid = await this.gpu.popErrorScope();
+      exhausted = await this.gpu.popErrorScope();
+    }
     if (exhausted)
       throw new HoldfastError(`${what} does not fit into the GPU's memory; use a smaller batch, context or model`);
     if (invalid) throw new Error(`internal: ${what}: ${invalid.message}`);

@@ -5,7 +5,10 @@ import shader from '../../shaders/adamw.wgsl?raw';
 import { ceilDiv, type Kernel, read, update } from './kernel.ts';
 import { controlConstants, HYPER, STATE } from './step-control.ts';
 import { BLOCK } from './sum-squares.ts';
-import { perItem } from './variants.ts';
+import { lanesOf, perElem } from './variants.ts';
+
+/** What one invocation updates, in elem: enough that the scalars of the step are read for many at once. */
+const STEPS = 4;
 
 export interface AdamWProblem {
   size: number;
@@ -28,11 +31,12 @@ export const adamw: Kernel<AdamWProblem> = {
     m: update(size),
     v: update(size),
   }),
-  variants: perItem(
+  variants: perElem(
     shader,
-    ({ size }) => size,
-    ({ size, maskOffset = 0 }) => ({ size, maskOffset }),
-    { BLOCK, ...controlConstants },
+    ({ size }) => lanesOf(size),
+    ({ size }, lanes) => ceilDiv(size / lanes, STEPS),
+    ({ size, maskOffset = 0 }, lanes) => ({ size: size / lanes, maskOffset }),
+    { BLOCK, STEPS, ...controlConstants },
   ),
   flops: ({ size }) => size * 19,
   reference({ size, maskOffset = 0 }, { gradient, hyper, state, decayMask, parameter, m, v }) {

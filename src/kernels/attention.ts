@@ -1,15 +1,24 @@
 // Causal attention with grouped heads, flash style: forward keeps one logsumexp per (row, head), backward
-// computes the weights anew from it. Rows are (batch, position); heads are column blocks of a packed row.
+// computes the weights anew from it, so nothing of size seq x seq exists. Rows are (batch, position); heads are
+// column blocks of a packed row. Every variant serves every head size; four floats a load where all is aligned.
 
-import backwardKvQuads from '../../shaders/attention_backward_kv_quads.wgsl?raw';
-import backwardKvRows from '../../shaders/attention_backward_kv_rows.wgsl?raw';
-import backwardQQuads from '../../shaders/attention_backward_q_quads.wgsl?raw';
-import backwardQRows from '../../shaders/attention_backward_q_rows.wgsl?raw';
-import deltaRows from '../../shaders/attention_delta.wgsl?raw';
-import deltaVec4 from '../../shaders/attention_delta_vec4.wgsl?raw';
-import quadTile from '../../shaders/attention_quad_tile.wgsl?raw';
-import forwardQuads from '../../shaders/attention_quads.wgsl?raw';
+import backwardKvSpan from '../../shaders/attention_backward_kv_span.wgsl?raw';
+import backwardKvTiled from '../../shaders/attention_backward_kv_tiled.wgsl?raw';
+import backwardLoad1 from '../../shaders/attention_backward_load1.wgsl?raw';
+import backwardLoad4 from '../../shaders/attention_backward_load4.wgsl?raw';
+import backwardQSpan from '../../shaders/attention_backward_q_span.wgsl?raw';
+import backwardQTiled from '../../shaders/attention_backward_q_tiled.wgsl?raw';
+import deltaLoad1 from '../../shaders/attention_delta_load1.wgsl?raw';
+import deltaLoad4 from '../../shaders/attention_delta_load4.wgsl?raw';
+import load1 from '../../shaders/attention_load1.wgsl?raw';
+import load4 from '../../shaders/attention_load4.wgsl?raw';
+import panels from '../../shaders/attention_panels.wgsl?raw';
 import forwardRows from '../../shaders/attention_rows.wgsl?raw';
+import forwardSpan from '../../shaders/attention_span.wgsl?raw';
+import spanOne from '../../shaders/attention_span_one.wgsl?raw';
+import spanQuad from '../../shaders/attention_span_quad.wgsl?raw';
+import spanTile from '../../shaders/attention_span_tile.wgsl?raw';
+import forwardTiled from '../../shaders/attention_tiled.wgsl?raw';
 import {
   ceilDiv,
   type Dispatch,
@@ -19,6 +28,7 @@ import {
   read,
   type Traits,
   update,
+  type Variant,
   WORKGROUP,
   write,
 } from './kernel.ts';
@@ -44,35 +54,89 @@ export interface AttentionProblem {
   vOffset: number;
 }
 
-/** Quads of lanes in a workgroup of the quad kernels, and the rows of a quad's tile. */
-const QUADS = 2;
-const QUAD_ROWS = 16;
+interface Tileable {
+  batch: number;
+  seq: number;
+  headSize: number;
+}
 
-const isVec4 = (...sizes: number[]) => sizes.every((size) => size % 4 === 0);
+/** The parts of a kernel that its variants share. */
+interface Texts {
+  load1: string;
+  load4: string;
+  span: string;
+  tiled: string;
+}
+
+/** Lanes of a workgroup of the span kernels: two quads, or as many lanes as a CPU has at most. */
+const LANES = 8;
+/** Rows of a workgroup's tile in the tiled kernels. */
+const TILE = 32;
+
+/** The subgroups of CPU adapters: lanes are cheap to swap, workgroup memory and barriers are not. */
+const isNarrow = ({ subgroupSize }: Traits) => subgroupSize === 4 || subgroupSize === 8;
 
 /**
- * A dispatch of a quad kernel: `pairs` (batch, head) for each tile of a sequence. `strided` are the parameters
- * that count elements; the shader counts vec4f.
+ * A dispatch over tiles of `rows` queries or keys, of each of `heads` per batch. The parameters named stride
+ * and offset count elements, those of the shader count what it loads at once.
  */
-function quadDispatch(
-  shader: string,
-  pairs: number,
-  p: { seq: number; headSize: number },
-  params: Record<string, number>,
+function tileDispatch<P extends Tileable>(
+  problem: P,
+  texts: Pick<Texts, 'load1' | 'load4'>,
+  main: string,
+  given: Record<string, number>,
+  constants: Dispatch['constants'],
+  workgroups: [number, number, number],
 ): Dispatch {
-  const inVec4 = Object.entries(params).map(([name, value]) => [name, /stride|offset/.test(name) ? value / 4 : value]);
+  const { headSize } = problem;
+  const strided = Object.keys(given).filter((name) => /stride|offset/.test(name));
+  const unit = [headSize, ...strided.map((name) => given[name] as number)].every((n) => n % 4 === 0) ? 4 : 1;
+  const params: Record<string, number> = { ...given, dims: ceilDiv(headSize, 4) };
+  for (const name of strided) params[name] = (given[name] as number) / unit;
   return {
-    shader: shader + quadTile,
-    constants: { QUADS, DIMS: p.headSize / 4 },
-    params: { ...Object.fromEntries(inVec4), pairs, dims: p.headSize / 4 },
-    workgroups: linearGrid(ceilDiv(p.seq, QUAD_ROWS) * ceilDiv(pairs, QUADS)),
+    shader: (unit === 4 ? texts.load4 : texts.load1) + main,
+    constants: { ...constants, DIMS: ceilDiv(headSize, 4), HEAD: headSize / unit },
+    params,
+    workgroups,
   };
 }
 
-const hasQuads = ({ subgroupSize }: Traits) => subgroupSize >= 4;
+/**
+ * `quads` and `lanes`: register tiles, no workgroup memory; `tiled`: for GPUs. `heads` is the number of heads
+ * whose tiles are apart: all of them, or the kv heads.
+ */
+function tileVariants<P extends Tileable>(
+  texts: Texts,
+  heads: (problem: P) => number,
+  params: (problem: P) => Record<string, number>,
+): Variant<P>[] {
+  const span = (name: string, text: string, lanes: number): Pick<Variant<P>, 'name' | 'dispatch'> => ({
+    name,
+    dispatch(p) {
+      const pairs = p.batch * heads(p);
+      const grid = linearGrid(ceilDiv(p.seq, 4 * lanes) * ceilDiv(pairs, LANES / lanes));
+      return tileDispatch(p, texts, texts.span + spanTile + text, { ...params(p), pairs }, { LANES }, grid);
+    },
+  });
+  return [
+    { ...span('quads', spanQuad, 4), supports: (_, traits) => isNarrow(traits) },
+    {
+      // 64 invocations and at most 13,472 bytes of workgroup memory: within the limits that WebGPU guarantees.
+      name: 'tiled',
+      supports: (_, traits) => !isNarrow(traits),
+      dispatch(p) {
+        const pairs = p.batch * heads(p);
+        const grid = linearGrid(ceilDiv(p.seq, TILE) * pairs);
+        return tileDispatch(p, texts, texts.tiled + panels, { ...params(p), pairs }, {}, grid);
+      },
+    },
+    { ...span('lanes', spanOne, 1), supports: (_, traits) => !isNarrow(traits) },
+  ];
+}
+
+const forwardTexts: Texts = { load1, load4, span: forwardSpan, tiled: forwardTiled };
 
 const forwardParams = (p: AttentionProblem) => ({
-  rows: p.batch * p.seq,
   seq: p.seq,
   heads: p.heads,
   group: p.heads / p.kvHeads,
@@ -86,6 +150,9 @@ const forwardParams = (p: AttentionProblem) => ({
   scale: 1 / Math.sqrt(p.headSize),
 });
 
+/** Up to so many queries the kernel without tiles is tried too: generation has one. */
+const FEW = 8;
+
 /** q, k, v, position (1) -> y (batch * seq, heads * headSize), lse (batch * seq, heads). */
 export const attention: Kernel<AttentionProblem> = {
   name: 'attention',
@@ -98,20 +165,15 @@ export const attention: Kernel<AttentionProblem> = {
     lse: write(p.batch * p.seq * p.heads),
   }),
   variants: [
-    {
-      name: 'quads',
-      supports: (p, traits) => 
-        hasQuads(traits) && isVec4(p.headSize, p.qStride, p.qOffset, p.kStride, p.kOffset, p.vStride, p.vOffset),
-      dispatch: (p) => quadDispatch(forwardQuads, p.batch * p.heads, p, forwardParams(p)),
-    },
+    ...tileVariants(forwardTexts, (p: AttentionProblem) => p.heads, forwardParams),
     {
       name: 'rows',
-      dispatch: (p) => ({
-        shader: forwardRows,
-        constants: { WORKGROUP, HEAD_SIZE: p.headSize },
-        params: forwardParams(p),
-        workgroups: perInvocation(p.batch * p.seq * p.heads),
-      }),
+      supports: ({ seq }) => seq <= FEW,
+      dispatch(p) {
+        const params = { ...forwardParams(p), pairs: p.batch * p.heads };
+        const grid = perInvocation(p.batch * p.seq * p.heads);
+        return tileDispatch(p, forwardTexts, forwardRows, params, { LANES: WORKGROUP }, grid);
+      },
     },
   ],
   // Half of the (seq x seq) scores, two products of headSize each.
@@ -162,23 +224,16 @@ export const attentionDelta: Kernel<AttentionDeltaProblem> = {
   }),
   variants: [
     {
-      name: 'vec4',
-      supports: ({ headSize }) => isVec4(headSize),
-      dispatch: ({ rows, heads, headSize }) => ({
-        shader: deltaVec4,
-        constants: { WORKGROUP },
-        params: { count: rows * heads, dims: headSize / 4 },
-        workgroups: perInvocation(rows * heads),
-      }),
-    },
-    {
-      name: 'rows',
-      dispatch: ({ rows, heads, headSize }) => ({
-        shader: deltaRows,
-        constants: { WORKGROUP, HEAD_SIZE: headSize },
-        params: { count: rows * heads },
-        workgroups: perInvocation(rows * heads),
-      }),
+      name: 'items',
+      dispatch({ rows, heads, headSize }) {
+        const unit = headSize % 4 === 0 ? 4 : 1;
+        return {
+          shader: unit === 4 ? deltaLoad4 : deltaLoad1,
+          constants: { WORKGROUP },
+          params: { count: rows * heads, head: headSize / unit },
+          workgroups: perInvocation(rows * heads),
+        };
+      },
     },
   ],
   flops: ({ rows, heads, headSize }) => rows * heads * headSize * 2,
@@ -201,19 +256,15 @@ export interface AttentionBackwardProblem {
 
 const packedStride = (p: AttentionBackwardProblem) => (p.heads + 2 * p.kvHeads) * p.headSize;
 
-function backwardParams(p: AttentionBackwardProblem): Record<string, number> {
-  return {
-    rows: p.batch * p.seq,
-    seq: p.seq,
-    heads: p.heads,
-    group: p.heads / p.kvHeads,
-    stride: packedStride(p),
-    q_offset: 0,
-    k_offset: p.heads * p.headSize,
-    v_offset: (p.heads + p.kvHeads) * p.headSize,
-    scale: 1 / Math.sqrt(p.headSize),
-  };
-}
+const backwardParams = (p: AttentionBackwardProblem) => ({
+  seq: p.seq,
+  heads: p.heads,
+  group: p.heads / p.kvHeads,
+  stride: packedStride(p),
+  k_offset: p.heads * p.headSize,
+  v_offset: (p.heads + p.kvHeads) * p.headSize,
+  scale: 1 / Math.sqrt(p.headSize),
+});
 
 function backwardInputs(p: AttentionBackwardProblem) {
   const rows = p.batch * p.seq;
@@ -258,22 +309,11 @@ function eachPair(
 export const attentionBackwardQ: Kernel<AttentionBackwardProblem> = {
   name: 'attentionBackwardQ',
   operands: (p) => ({ ...backwardInputs(p), dqkv: update(p.batch * p.seq * packedStride(p)) }),
-  variants: [
-    {
-      name: 'quads',
-      supports: (p, traits) => hasQuads(traits) && isVec4(p.headSize),
-      dispatch: (p) => quadDispatch(backwardQQuads, p.batch * p.heads, p, backwardParams(p)),
-    },
-    {
-      name: 'rows',
-      dispatch: (p) => ({
-        shader: backwardQRows,
-        constants: { WORKGROUP, HEAD_SIZE: p.headSize },
-        params: backwardParams(p),
-        workgroups: perInvocation(p.batch * p.seq * p.heads),
-      }),
-    },
-  ],
+  variants: tileVariants(
+    { load1: backwardLoad1, load4: backwardLoad4, span: backwardQSpan, tiled: backwardQTiled },
+    (p) => p.heads,
+    backwardParams,
+  ),
   flops: (p) => p.batch * p.heads * p.seq * (p.seq + 1) * p.headSize * 3,
   reference(p, data) {
     const { qkv, dqkv } = data;
@@ -289,27 +329,17 @@ export const attentionBackwardQ: Kernel<AttentionBackwardProblem> = {
 export const attentionBackwardKV: Kernel<AttentionBackwardProblem> = {
   name: 'attentionBackwardKV',
   operands: (p) => ({ ...backwardInputs(p), dqkv: update(p.batch * p.seq * packedStride(p)) }),
-  variants: [
-    {
-      name: 'quads',
-      supports: (p, traits) => hasQuads(traits) && isVec4(p.headSize),
-      dispatch: (p) => quadDispatch(backwardKvQuads, p.batch * p.kvHeads, p, backwardParams(p)),
-    },
-    {
-      name: 'rows',
-      dispatch: (p) => ({
-        shader: backwardKvRows,
-        constants: { WORKGROUP, HEAD_SIZE: p.headSize },
-        params: backwardParams(p),
-        workgroups: perInvocation(p.batch * p.seq * p.kvHeads),
-      }),
-    },
-  ],
+  variants: tileVariants(
+    { load1: backwardLoad1, load4: backwardLoad4, span: backwardKvSpan, tiled: backwardKvTiled },
+    (p) => p.kvHeads,
+    backwardParams,
+  ),
   flops: (p) => p.batch * p.heads * p.seq * (p.seq + 1) * p.headSize * 4,
   reference(p, data) {
     const { qkv, dy, dqkv } = data;
     const stride = packedStride(p);
-    for (let row = 0; row < p.batch * p.seq; row++) dqkv.fill(0, row * stride + p.heads * p.headSize, (row + 1) * stride);
+    for (let row = 0; row < p.batch * p.seq; row++)
+      dqkv.fill(0, row * stride + p.heads * p.headSize, (row + 1) * stride);
     eachPair(p, data, (q, k, v, dyBase, w, ds) => {
       for (let d = 0; d < p.headSize; d++) {
         dqkv[k + d] += ds * qkv[q + d];

@@ -2,7 +2,7 @@
 
 import shader from '../../shaders/cache_append.wgsl?raw';
 import { type Kernel, read, update } from './kernel.ts';
-import { perItem } from './variants.ts';
+import { lanesOf, perElem } from './variants.ts';
 
 export interface CacheAppendProblem {
   batch: number;
@@ -24,10 +24,18 @@ export const cacheAppend: Kernel<CacheAppendProblem> = {
     position: read(1, 'u32'),
     cache: update(batch * capacity * width),
   }),
-  variants: perItem(
+  variants: perElem(
     shader,
-    ({ batch, seq, width }) => batch * seq * width,
-    (problem) => ({ ...problem }),
+    ({ width, stride, offset }) => lanesOf(width, stride, offset),
+    ({ batch, seq, width }, lanes) => (batch * seq * width) / lanes,
+    ({ batch, seq, width, stride, offset, capacity }, lanes) => ({
+      batch,
+      seq,
+      width: width / lanes,
+      stride: stride / lanes,
+      offset: offset / lanes,
+      capacity,
+    }),
   ),
   flops: () => 0,
   reference({ batch, seq, width, stride, offset, capacity }, { x, position, cache }) {

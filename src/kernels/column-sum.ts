@@ -3,7 +3,7 @@
 
 import shader from '../../shaders/column_sum.wgsl?raw';
 import { ceilDiv, type Kernel, read, update, write } from './kernel.ts';
-import { perItem } from './variants.ts';
+import { lanesOf, perElem } from './variants.ts';
 
 export interface ColumnSumProblem {
   rows: number;
@@ -26,10 +26,18 @@ export const columnSum: Kernel<ColumnSumProblem> = {
       y: accumulate ? update(size) : write(size),
     };
   },
-  variants: perItem(
+  variants: perElem(
     shader,
-    ({ rows, width, rowsPerBlock }) => ceilDiv(rows, rowsPerBlock) * width,
-    (problem) => ({ ...problem, accumulate: Number(problem.accumulate) }),
+    ({ width, stride, offset }) => lanesOf(width, stride, offset),
+    ({ rows, width, rowsPerBlock }, lanes) => (ceilDiv(rows, rowsPerBlock) * width) / lanes,
+    ({ rows, width, stride, offset, rowsPerBlock, accumulate }, lanes) => ({
+      rows,
+      width: width / lanes,
+      stride: stride / lanes,
+      offset: offset / lanes,
+      rowsPerBlock,
+      accumulate: Number(accumulate),
+    }),
   ),
   flops: ({ rows, width }) => rows * width,
   reference({ rows, width, stride, offset, rowsPerBlock, accumulate }, { x, y }) {

@@ -7,7 +7,7 @@ import lossShader from '../../shaders/cross_entropy_loss.wgsl?raw';
 import tileRows from '../../shaders/cross_entropy_tile_rows.wgsl?raw';
 import tileWorkgroup from '../../shaders/cross_entropy_tile_workgroup.wgsl?raw';
 import { type Kernel, read, update, write } from './kernel.ts';
-import { perItem, perRow } from './variants.ts';
+import { lanesOf, perElem, perItem, perRow } from './variants.ts';
 
 export interface CrossEntropyTileProblem {
   rows: number;
@@ -31,7 +31,12 @@ export const crossEntropyTile: Kernel<CrossEntropyTileProblem> = {
       picked: statistic,
     };
   },
-  variants: perRow(tileRows, tileWorkgroup, (problem) => ({ ...problem, begin: Number(problem.begin) })),
+  variants: perRow(
+    tileRows,
+    tileWorkgroup,
+    ({ rows, tile }) => lanesOf(rows * tile),
+    (problem) => ({ ...problem, begin: Number(problem.begin) }),
+  ),
   flops: ({ rows, tile }) => rows * tile * 4,
   reference({ rows, tile, first, begin }, { logits, targets, maximum, sum, picked }) {
     for (let r = 0; r < rows; r++) {
@@ -95,9 +100,10 @@ export const crossEntropyBackward: Kernel<CrossEntropyBackwardProblem> = {
     scale: read(1),
     logits: update(rows * tile),
   }),
-  variants: perItem(
+  variants: perElem(
     backwardShader,
-    ({ rows, tile }) => rows * tile,
+    ({ rows, tile }) => lanesOf(rows * tile),
+    ({ rows, tile }, lanes) => (rows * tile) / lanes,
     (problem) => ({ ...problem }),
   ),
   flops: ({ rows, tile }) => rows * tile * 4,

@@ -6,8 +6,8 @@ import tokenShader from '../../shaders/embedding.wgsl?raw';
 import backwardShader from '../../shaders/embedding_backward.wgsl?raw';
 import positionShader from '../../shaders/embedding_position.wgsl?raw';
 import positionBackwardShader from '../../shaders/position_backward.wgsl?raw';
-import { type Kernel, perInvocation, read, update, WORKGROUP, write } from './kernel.ts';
-import { perItem } from './variants.ts';
+import { type Kernel, read, update, write } from './kernel.ts';
+import { lanesOf, perElem } from './variants.ts';
 
 export interface EmbeddingProblem {
   rows: number;
@@ -35,17 +35,18 @@ export const embedding: Kernel<EmbeddingProblem> = {
           y: write(rows * width),
         }
       : { ids: read(rows, 'i32'), weight: read(vocabulary * width), y: write(rows * width) },
-  variants: [
-    {
-      name: 'items',
-      dispatch: ({ rows, seq, width, vocabulary, positions }) => ({
-        shader: positions > 0 ? positionShader : tokenShader,
-        constants: { WORKGROUP },
-        params: positions > 0 ? { rows, seq, width, vocabulary, positions } : { rows, width, vocabulary },
-        workgroups: perInvocation(rows * width),
-      }),
-    },
-  ],
+  variants: perElem(
+    ({ positions }) => (positions > 0 ? positionShader : tokenShader),
+    ({ width }) => lanesOf(width),
+    ({ rows, width }, lanes) => (rows * width) / lanes,
+    ({ rows, seq, width, vocabulary, positions }, lanes) => ({
+      rows,
+      seq,
+      width: width / lanes,
+      vocabulary,
+      positions,
+    }),
+  ),
   flops: ({ rows, width, positions }) => (positions > 0 ? rows * width : 0),
   reference({ rows, seq, width, vocabulary, positions }, { ids, position, weight, positionWeight, y }) {
     for (let r = 0; r < rows; r++) {
@@ -105,10 +106,11 @@ export const embeddingBackward: Kernel<EmbeddingBackwardProblem> = {
     dy: read(rows * width),
     dweight: update(vocabulary * width),
   }),
-  variants: perItem(
+  variants: perElem(
     backwardShader,
-    ({ rows, width }) => rows * width,
-    (problem) => ({ ...problem }),
+    ({ width }) => lanesOf(width),
+    ({ rows, width }, lanes) => (rows * width) / lanes,
+    ({ rows, width, vocabulary }, lanes) => ({ rows, width: width / lanes, vocabulary }),
   ),
   flops: ({ rows, width }) => rows * width,
   reference({ rows, width, vocabulary }, { tokens, starts, order, dy, dweight }) {
@@ -138,10 +140,17 @@ export const positionBackward: Kernel<PositionBackwardProblem> = {
     dy: read(batch * seq * width),
     dweight: accumulate ? update(positions * width) : write(positions * width),
   }),
-  variants: perItem(
+  variants: perElem(
     positionBackwardShader,
-    ({ positions, width }) => positions * width,
-    (problem) => ({ ...problem, accumulate: Number(problem.accumulate) }),
+    ({ width }) => lanesOf(width),
+    ({ positions, width }, lanes) => (positions * width) / lanes,
+    ({ batch, seq, width, positions, accumulate }, lanes) => ({
+      batch,
+      seq,
+      width: width / lanes,
+      positions,
+      accumulate: Number(accumulate),
+    }),
   ),
   flops: ({ batch, seq, width }) => batch * seq * width,
   reference({ batch, seq, width, accumulate }, { dy, dweight }) {

@@ -2,6 +2,7 @@
 
 import { adamw } from './adamw.ts';
 import { add, fill } from './add.ts';
+import { attention, attentionBackwardKV, attentionBackwardQ, attentionDelta } from './attention.ts';
 import { cacheAppend } from './cache-append.ts';
 import { columnSum } from './column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from './cross-entropy.ts';
@@ -9,6 +10,7 @@ import { embedding, embeddingBackward, positionBackward } from './embedding.ts';
 import { gelu, geluBackward } from './gelu.ts';
 import type { Kernel } from './kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad } from './layernorm.ts';
+import { matmul } from './matmul.ts';
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from './rmsnorm.ts';
 import { rope } from './rope.ts';
 import { stepControl } from './step-control.ts';
@@ -34,6 +36,11 @@ export const kernels: readonly Kernel<any>[] = [
   embedding,
   embeddingBackward,
   positionBackward,
+  matmul,
+  attention,
+  attentionDelta,
+  attentionBackwardQ,
+  attentionBackwardKV,
   crossEntropyTile,
   crossEntropyLoss,
   crossEntropyBackward,

@@ -7,7 +7,7 @@ import parameterGrad from '../../shaders/layernorm_parameter_grad.wgsl?raw';
 import forwardRows from '../../shaders/layernorm_rows.wgsl?raw';
 import forwardWorkgroup from '../../shaders/layernorm_workgroup.wgsl?raw';
 import { ceilDiv, type Kernel, read, update, write } from './kernel.ts';
-import { perItem, perRow } from './variants.ts';
+import { lanesOf, perElem, perRow } from './variants.ts';
 
 /** Rows that one invocation of a parameter gradient sums; column_sum adds the blocks up. */
 export const ROW_BLOCK = 32;
@@ -29,7 +29,12 @@ export const layernorm: Kernel<LayerNormProblem> = {
     mean: write(rows),
     rstd: write(rows),
   }),
-  variants: perRow(forwardRows, forwardWorkgroup, (problem) => ({ ...problem })),
+  variants: perRow(
+    forwardRows,
+    forwardWorkgroup,
+    ({ width }) => lanesOf(width),
+    ({ rows, width, eps }, lanes) => ({ rows, width: width / lanes, eps }),
+  ),
   flops: ({ rows, width }) => rows * width * 8,
   reference({ rows, width, eps }, { x, weight, bias, y, mean, rstd }) {
     for (let r = 0; r < rows; r++) {
@@ -61,10 +66,12 @@ export const layernormBackward: Kernel<NormBackwardProblem> = {
     rstd: read(rows),
     dx: accumulate ? update(rows * width) : write(rows * width),
   }),
-  variants: perRow(backwardRows, backwardWorkgroup, (problem) => ({
-    ...problem,
-    accumulate: Number(problem.accumulate),
-  })),
+  variants: perRow(
+    backwardRows,
+    backwardWorkgroup,
+    ({ width }) => lanesOf(width),
+    ({ rows, width, accumulate }, lanes) => ({ rows, width: width / lanes, accumulate: Number(accumulate) }),
+  ),
   flops: ({ rows, width, accumulate }) => rows * width * (accumulate ? 14 : 13),
   reference({ rows, width, accumulate }, { dy, x, weight, mean, rstd, dx }) {
     for (let r = 0; r < rows; r++) {
@@ -100,10 +107,11 @@ export const layernormParameterGrad: Kernel<NormParameterGradProblem> = {
     rstd: read(rows),
     partials: write(ceilDiv(rows, ROW_BLOCK) * 2 * width),
   }),
-  variants: perItem(
+  variants: perElem(
     parameterGrad,
-    ({ rows, width }) => ceilDiv(rows, ROW_BLOCK) * width,
-    (problem) => ({ ...problem }),
+    ({ width }) => lanesOf(width),
+    ({ rows, width }, lanes) => (ceilDiv(rows, ROW_BLOCK) * width) / lanes,
+    ({ rows, width }, lanes) => ({ rows, width: width / lanes }),
     { ROW_BLOCK },
   ),
   flops: ({ rows, width }) => rows * width * 5,

@@ -18,7 +18,17 @@ import quadsShader from '../../shaders/matmul_quads.wgsl?raw';
 import rowsShader from '../../shaders/matmul_rows.wgsl?raw';
 import tiledShader from '../../shaders/matmul_tiled.wgsl?raw';
 import { geluDerivativeOf, geluOf } from './gelu.ts';
-import { ceilDiv, type Dispatch, type Kernel, linearGrid, type Operand, read, type Traits, update, write } from './kernel.ts';
+import {
+  ceilDiv,
+  type Dispatch,
+  type Kernel,
+  linearGrid,
+  type Operand,
+  read,
+  type Traits,
+  update,
+  write,
+} from './kernel.ts';
 
 export type Layout = 'NN' | 'NT' | 'TN';
 
@@ -101,20 +111,21 @@ function params(p: MatmulProblem): Record<string, number> {
   };
 }
 
-/** Whether A and B can be read as vec4f: see matmul_load4.wgsl. */
-function isAligned(p: MatmulProblem): boolean {
+/** Loads of four floats at a time where A and B allow it (see matmul_load4.wgsl), else of one: the same bits. */
+function loadsFor(p: MatmulProblem): string {
   const { a, b } = geometry(p);
-  return [p.K, p.aOffset ?? 0, p.bOffset ?? 0, a.stride, b.stride, a.size, b.size].every((count) => count % 4 === 0);
+  const counts = [p.K, p.aOffset ?? 0, p.bOffset ?? 0, a.stride, b.stride, a.size, b.size];
+  return counts.every((count) => count % 4 === 0) ? load4 : load1;
 }
 
 /** One workgroup for each tile of C. The text behind `main` gives it its loads, its start and its epilogue. */
 function tiles(
   main: string,
+  loads: string,
   p: MatmulProblem,
   tile: { rows: number; columns: number },
-  constants: Dispatch['constants'],
+  constants: Dispatch['constants'] = {},
 ): Dispatch {
-  const loads = isAligned(p) ? load4 : load1;
   return {
     shader: main + loads + problemShader + epilogues[p.epilogue ?? 'none'],
     constants: { ...constants, A_ALONG_M: p.layout === 'TN' ? 1 : 0, B_ALONG_K: p.layout === 'NT' ? 1 : 0 },
@@ -123,15 +134,20 @@ function tiles(
   };
 }
 
-/** Rows up to which the variant 'rows' is worth a trial. */
+/** 'rows' serves up to so many rows at a time. */
 const FEW = 4;
 
-const LANES = 8;
-const LANES_M = 2;
-const LANES_N = 4;
+/** Lanes in a workgroup of 'rows', four columns each. */
+const LANES = 32;
 
-/** Subgroups of 4 or 8 lanes of one fixed size are the SIMD registers of a CPU: SwiftShader's, llvmpipe's. */
-const isCpu = ({ subgroupSize }: Traits) => subgroupSize === 4 || subgroupSize === 8;
+/**
+ * Subgroups of 4 or 8 lanes and of one size are a CPU's SIMD registers (SwiftShader, llvmpipe). There 'quads'
+ * beat 'block' (up to 3 times) and 'tiled' (3 to 5 times) on every shape tried: no trial is needed.
+ */
+const isNarrow = ({ subgroupSize }: Traits) => subgroupSize === 4 || subgroupSize === 8;
+
+/** Multiply-adds past which 'block' is not tried: a GPU would take long over it, and Windows resets one that does. */
+const LARGEST_BLOCK_TRIAL = 2 ** 31;
 
 export const matmul: Kernel<MatmulProblem> = {
   name: 'matmul',
@@ -153,25 +169,31 @@ export const matmul: Kernel<MatmulProblem> = {
     {
       name: 'rows',
       supports: ({ M }) => M <= FEW,
-      dispatch: (p) => tiles(rowsShader, p, { rows: 4, columns: 4 * LANES }, { LANES, ROWS: Math.min(p.M, FEW) }),
-    },
-    {
-      name: 'quads',
-      supports: ({ M }, traits) => M > FEW && isCpu(traits),
-      dispatch(p, { subgroupSize }) {
-        const QUADS = Math.max(1, subgroupSize / 4);
-        return tiles(quadsShader, p, { rows: 16, columns: 16 * QUADS }, { QUADS });
+      dispatch(p) {
+        const loads = p.layout === 'TN' ? load1 : loadsFor(p);
+        const constants = { LANES, ROWS: Math.min(p.M, FEW) };
+        return tiles(rowsShader, loads, p, { rows: FEW, columns: 4 * LANES }, constants);
       },
     },
     {
-      name: 'tiled',
-      supports: (_, traits) => !isCpu(traits),
-      dispatch: (p) => tiles(tiledShader, p, { rows: 64, columns: 64 }, {}),
+      name: 'quads',
+      supports: ({ M }, traits) => M > FEW && isNarrow(traits),
+      dispatch(p, { subgroupSize }) {
+        const QUADS = Math.max(1, subgroupSize / 4);
+        return tiles(quadsShader, loadsFor(p), p, { rows: 16, columns: 16 * QUADS }, { QUADS });
+      },
     },
     {
+      // 64 invocations and 8,704 bytes of workgroup memory: within the limits that WebGPU guarantees.
+      name: 'tiled',
+      supports: (_, traits) => !isNarrow(traits),
+      dispatch: (p) => tiles(tiledShader, loadsFor(p), p, { rows: 64, columns: 64 }),
+    },
+    {
+      // For CPUs whose subgroups do not show (Deno's llvmpipe).
       name: 'block',
-      supports: (_, traits) => !isCpu(traits),
-      dispatch: (p) => tiles(blockShader, p, { rows: 8 * LANES_M, columns: 8 * LANES_N }, { LANES_M, LANES_N }),
+      supports: ({ M, N, K }, { subgroupSize }) => subgroupSize === 0 && M * N * K <= LARGEST_BLOCK_TRIAL,
+      dispatch: (p) => tiles(blockShader, load1, p, { rows: 16, columns: 32 }),
     },
   ],
   flops: ({ M, N, K }) => 2 * M * N * K,

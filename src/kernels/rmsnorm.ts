@@ -7,7 +7,7 @@ import forwardRows from '../../shaders/rmsnorm_rows.wgsl?raw';
 import forwardWorkgroup from '../../shaders/rmsnorm_workgroup.wgsl?raw';
 import { ceilDiv, type Kernel, read, update, write } from './kernel.ts';
 import { type NormBackwardProblem, type NormParameterGradProblem, ROW_BLOCK } from './layernorm.ts';
-import { perItem, perRow } from './variants.ts';
+import { lanesOf, perElem, perRow } from './variants.ts';
 
 export interface RMSNormProblem {
   rows: number;
@@ -24,7 +24,12 @@ export const rmsnorm: Kernel<RMSNormProblem> = {
     y: write(rows * width),
     rstd: write(rows),
   }),
-  variants: perRow(forwardRows, forwardWorkgroup, (problem) => ({ ...problem })),
+  variants: perRow(
+    forwardRows,
+    forwardWorkgroup,
+    ({ width }) => lanesOf(width),
+    ({ rows, width, eps }, lanes) => ({ rows, width: width / lanes, eps }),
+  ),
   flops: ({ rows, width }) => rows * width * 4,
   reference({ rows, width, eps }, { x, weight, y, rstd }) {
     for (let r = 0; r < rows; r++) {
@@ -46,10 +51,12 @@ export const rmsnormBackward: Kernel<NormBackwardProblem> = {
     rstd: read(rows),
     dx: accumulate ? update(rows * width) : write(rows * width),
   }),
-  variants: perRow(backwardRows, backwardWorkgroup, (problem) => ({
-    ...problem,
-    accumulate: Number(problem.accumulate),
-  })),
+  variants: perRow(
+    backwardRows,
+    backwardWorkgroup,
+    ({ width }) => lanesOf(width),
+    ({ rows, width, accumulate }, lanes) => ({ rows, width: width / lanes, accumulate: Number(accumulate) }),
+  ),
   flops: ({ rows, width, accumulate }) => rows * width * (accumulate ? 10 : 9),
   reference({ rows, width, accumulate }, { dy, x, weight, rstd, dx }) {
     for (let r = 0; r < rows; r++) {
@@ -73,10 +80,11 @@ export const rmsnormParameterGrad: Kernel<NormParameterGradProblem> = {
     rstd: read(rows),
     partials: write(ceilDiv(rows, ROW_BLOCK) * width),
   }),
-  variants: perItem(
+  variants: perElem(
     parameterGrad,
-    ({ rows, width }) => ceilDiv(rows, ROW_BLOCK) * width,
-    (problem) => ({ ...problem }),
+    ({ width }) => lanesOf(width),
+    ({ rows, width }, lanes) => (ceilDiv(rows, ROW_BLOCK) * width) / lanes,
+    ({ rows, width }, lanes) => ({ rows, width: width / lanes }),
     { ROW_BLOCK },
   ),
   flops: ({ rows, width }) => rows * width * 3,

@@ -3,7 +3,7 @@
 
 import shader from '../../shaders/rope.wgsl?raw';
 import { type Kernel, read, update } from './kernel.ts';
-import { perItem } from './variants.ts';
+import { lanesOf, perElem } from './variants.ts';
 
 export interface RopeProblem {
   rows: number;
@@ -43,10 +43,20 @@ export const rope: Kernel<RopeProblem> = {
     position: read(1, 'u32'),
     x: update(offset + (rows - 1) * stride + heads * headSize),
   }),
-  variants: perItem(
+  variants: perElem(
     shader,
-    ({ rows, heads, headSize }) => (rows * heads * headSize) / 2,
-    ({ inverse, ...dimensions }) => ({ ...dimensions, direction: inverse ? -1 : 1 }),
+    ({ headSize, stride, offset }) => lanesOf(headSize / 2, stride, offset),
+    ({ rows, heads, headSize }, lanes) => (rows * heads * headSize) / 2 / lanes,
+    ({ rows, seq, heads, headSize, stride, offset, positions, inverse }, lanes) => ({
+      rows,
+      seq,
+      heads,
+      headSize: headSize / lanes,
+      stride: stride / lanes,
+      offset: offset / lanes,
+      positions,
+      direction: inverse ? -1 : 1,
+    }),
   ),
   flops: ({ rows, heads, headSize }) => rows * heads * headSize * 3,
   reference({ rows, seq, heads, headSize, stride, offset, positions, inverse }, { table, position, x }) {

@@ -3,7 +3,7 @@
 
 import shader from '../../shaders/sum_squares.wgsl?raw';
 import { ceilDiv, type Kernel, read, update, write } from './kernel.ts';
-import { perItem } from './variants.ts';
+import { lanesOf, perElem } from './variants.ts';
 
 /** Elements of one partial sum, and of one bit of adamw's decayMask. */
 export const BLOCK = 256;
@@ -21,10 +21,11 @@ export const sumSquares: Kernel<SumSquaresProblem> = {
     const end = first + ceilDiv(size, BLOCK);
     return { x: read(size), partials: first > 0 ? update(end) : write(end) };
   },
-  variants: perItem(
+  variants: perElem(
     shader,
+    ({ size }) => lanesOf(size),
     ({ size }) => ceilDiv(size, BLOCK),
-    (problem) => ({ ...problem }),
+    ({ size, first }, lanes) => ({ size: size / lanes, first }),
     { BLOCK },
   ),
   flops: ({ size }) => size * 2,

@@ -4,16 +4,17 @@ import forwardShader from '../../shaders/swiglu.wgsl?raw';
 import backwardShader from '../../shaders/swiglu_backward.wgsl?raw';
 import type { ElementwiseProblem } from './gelu.ts';
 import { type Kernel, read, write } from './kernel.ts';
-import { perItem } from './variants.ts';
+import { lanesOf, perElem } from './variants.ts';
 
 /** gate, up (size) -> y (size). */
 export const swiglu: Kernel<ElementwiseProblem> = {
   name: 'swiglu',
   operands: ({ size }) => ({ gate: read(size), up: read(size), y: write(size) }),
-  variants: perItem(
+  variants: perElem(
     forwardShader,
-    ({ size }) => size,
-    (problem) => ({ ...problem }),
+    ({ size }) => lanesOf(size),
+    ({ size }, lanes) => size / lanes,
+    ({ size }, lanes) => ({ size: size / lanes }),
   ),
   flops: ({ size }) => size * 5,
   reference({ size }, { gate, up, y }) {
@@ -31,10 +32,11 @@ export const swigluBackward: Kernel<ElementwiseProblem> = {
     dgate: write(size),
     dup: write(size),
   }),
-  variants: perItem(
+  variants: perElem(
     backwardShader,
-    ({ size }) => size,
-    (problem) => ({ ...problem }),
+    ({ size }) => lanesOf(size),
+    ({ size }, lanes) => size / lanes,
+    ({ size }, lanes) => ({ size: size / lanes }),
   ),
   flops: ({ size }) => size * 12,
   reference({ size }, { dy, gate, up, dgate, dup }) {

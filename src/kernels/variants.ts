@@ -1,10 +1,20 @@
 // The two shapes nearly every kernel here takes: one invocation per item, and, where a row must be reduced,
 // the choice between one invocation and one workgroup per row. Matmul and attention have shapes of their own.
 
+import elem1 from '../../shaders/elem_1.wgsl?raw';
+import elem4 from '../../shaders/elem_4.wgsl?raw';
 import groupReduce from '../../shaders/group_reduce.wgsl?raw';
 import { type Dispatch, linearGrid, perInvocation, type Variant, WORKGROUP } from './kernel.ts';
 
 type Params<P> = (problem: P) => Dispatch['params'];
+
+/** Floats in an `elem`, which is what a shader loads at once; the grid and the parameters count elem. */
+export type Lanes = 1 | 4;
+
+/** Four where all of these are multiples of 4 (bindings begin at multiples of 256 bytes), else one. */
+export const lanesOf = (...sizes: readonly number[]): Lanes => (sizes.every((size) => size % 4 === 0) ? 4 : 1);
+
+const elem: Readonly<Record<Lanes, string>> = { 1: elem1, 4: elem4 };
 
 /** One invocation per item; `constants` join the prelude. */
 export function perItem<P>(
@@ -26,30 +36,49 @@ export function perItem<P>(
   ];
 }
 
-/** `rows`: one invocation per row, no barriers. `workgroup`: one workgroup per row, reduced as a tree. */
-export function perRow<P extends { rows: number }>(
-  rowsShader: string,
-  workgroupShader: string,
-  params: Params<P>,
+/** As `perItem`, of a shader written in `elem`; the problem may choose the shader too. */
+export function perElem<P>(
+  shader: string | ((problem: P) => string),
+  lanes: (problem: P) => Lanes,
+  items: (problem: P, lanes: Lanes) => number,
+  params: (problem: P, lanes: Lanes) => Dispatch['params'],
+  constants: Dispatch['constants'] = {},
 ): Variant<P>[] {
   return [
     {
-      name: 'rows',
-      dispatch: (problem) => ({
-        shader: rowsShader,
-        constants: { WORKGROUP },
-        params: params(problem),
-        workgroups: perInvocation(problem.rows),
-      }),
+      name: 'items',
+      dispatch: (problem) => {
+        const many = lanes(problem);
+        return {
+          shader: (typeof shader === 'string' ? shader : shader(problem)) + elem[many],
+          constants: { WORKGROUP, ...constants },
+          params: params(problem, many),
+          workgroups: perInvocation(items(problem, many)),
+        };
+      },
     },
+  ];
+}
+
+/**
+ * Of shaders written in `elem`. `rows`: one invocation per row, no barriers. `workgroup`: one workgroup per row,
+ * reduced as a tree.
+ */
+export function perRow<P extends { rows: number }>(
+  rowsShader: string,
+  workgroupShader: string,
+  lanes: (problem: P) => Lanes,
+  params: (problem: P, lanes: Lanes) => Dispatch['params'],
+): Variant<P>[] {
+  const dispatch = (shader: string, problem: P, workgroups: Dispatch['workgroups']): Dispatch => {
+    const many = lanes(problem);
+    return { shader: shader + elem[many], constants: { WORKGROUP }, params: params(problem, many), workgroups };
+  };
+  return [
+    { name: 'rows', dispatch: (problem) => dispatch(rowsShader, problem, perInvocation(problem.rows)) },
     {
       name: 'workgroup',
-      dispatch: (problem) => ({
-        shader: workgroupShader + groupReduce,
-        constants: { WORKGROUP },
-        params: params(problem),
-        workgroups: linearGrid(problem.rows),
-      }),
+      dispatch: (problem) => dispatch(workgroupShader + groupReduce, problem, linearGrid(problem.rows)),
     },
   ];
 }

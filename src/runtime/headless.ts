@@ -47,8 +47,11 @@ function packageFolder(): string {
 
 // ---- GPUs ----------------------------------------------------------------------------------------------
 
-/** `vulkan_enable_f16_on_nvidia`: Dawn hides shader-f16 there by default. */
-const DAWN_OPTIONS = ['enable-dawn-features=vulkan_enable_f16_on_nvidia'];
+/** By default Dawn hides shader-f16 on NVIDIA and rounds timestamps to 65 microseconds. */
+const DAWN_OPTIONS = [
+  'enable-dawn-features=vulkan_enable_f16_on_nvidia',
+  'disable-dawn-features=timestamp_quantization',
+];
 
 /** Dawn instances live as long as the process: an adapter outlives the call that opened its instance. */
 const instances: GPU[] = [];
@@ -64,11 +67,12 @@ async function nodeSources(): Promise<GPUSource[]> {
     return gpu;
   };
   const names = await dawnAdapterNames(create);
-  const system = names.map((name) => ({
+  const system: GPUSource[] = names.map((name) => ({
     name,
     embedded: false,
     open: async () => create([`adapter=${name}`]),
   }));
+  if (system.length === 0) system.push({ name: 'system', embedded: false, open: async () => create([]) });
   const embedded: GPUSource = {
     name: 'embedded SwiftShader',
     embedded: true,

@@ -2,11 +2,11 @@
 // logits, read back whole. For parity with other implementations and for debugging; nothing here is fast, and
 // the logits exist as one (B, T, V) tensor, which training never makes.
 
+import type { Batch } from '../data/batches.ts';
 import { KernelChoices } from '../engine/choices.ts';
 import { Executable } from '../engine/executable.ts';
 import { ModelData, type Values } from '../engine/model-data.ts';
 import { Storage } from '../engine/storage.ts';
-import type { Batch } from '../data/batches.ts';
 import type { Device } from '../gpu/device.ts';
 import { Graph, type Tensor } from '../graph/graph.ts';
 import { logits } from '../graph/operators/cross-entropy.ts';
@@ -27,7 +27,8 @@ export async function forwardActivations(
   choices: KernelChoices = new KernelChoices(device),
 ): Promise<Values> {
   const { context, vocabulary } = model.shape;
-  if (seq > context) throw new HoldfastError(`a sequence of ${seq} tokens is longer than the model's context of ${context}`);
+  if (seq > context)
+    throw new HoldfastError(`a sequence of ${seq} tokens is longer than the model's context of ${context}`);
 
   const g = new Graph('inspect');
   const tokens = makeTokens(batch, seq);

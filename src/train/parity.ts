@@ -4,9 +4,9 @@
 // The rules are those of the reference's check_run.py; where they differ, these are stricter: a gradient
 // whose reference is zero must be exactly zero, and NaN fails everywhere.
 
+import type { Batch } from '../data/batches.ts';
 import type { ChoiceRecord } from '../engine/choices.ts';
 import type { Values } from '../engine/model-data.ts';
-import type { Batch } from '../data/batches.ts';
 import type { Device } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
@@ -74,11 +74,20 @@ export interface Outcome {
 }
 
 /** Replays the case in `folder`. Errors: HoldfastError for a case that cannot be read or replayed. */
-export async function replayCase(host: Host, device: Device, folder: string, options: ReplayOptions = {}): Promise<CaseResult> {
+export async function replayCase(
+  host: Host,
+  device: Device,
+  folder: string,
+  options: ReplayOptions = {},
+): Promise<CaseResult> {
   return replay(device, await loadCase(host, folder), options);
 }
 
-export async function replay(device: Device, reference: ReferenceCase, options: ReplayOptions = {}): Promise<CaseResult> {
+export async function replay(
+  device: Device,
+  reference: ReferenceCase,
+  options: ReplayOptions = {},
+): Promise<CaseResult> {
   const { model, batch, seq, accumulate, schedule, optimizer, batches } = reference;
   const { choices = {} } = options;
   const trainer = await Trainer.create(device, model, { batch, seq, accumulate, schedule, optimizer, choices });
@@ -129,20 +138,27 @@ export function judge(reference: ReferenceCase, outcome: Outcome): Omit<CaseResu
   const report = (name: string, worst: Found, limit = name) => {
     used.add(limit);
     const allowed = tolerance.get(limit);
-    if (allowed === undefined) throw new HoldfastError(`${reference.name}: ref.json has no tolerance ${limit}; copy the case again`);
+    if (allowed === undefined)
+      throw new HoldfastError(`${reference.name}: ref.json has no tolerance ${limit}; copy the case again`);
     metrics.set(name, metric(worst, allowed));
   };
   const reportIfLimited = (name: string, worst: Found) => {
     if (tolerance.has(name)) report(name, worst);
   };
 
-  metrics.set('lr', metric(worstOf(outcome.lr.map((lr, s) => [relative(lr, reference.lr[s]), `step ${s}`])), LR_TOLERANCE));
+  metrics.set(
+    'lr',
+    metric(worstOf(outcome.lr.map((lr, s) => [relative(lr, reference.lr[s]), `step ${s}`])), LR_TOLERANCE),
+  );
   const losses: Found[] = outcome.loss.map((loss, s) => [Math.abs(loss - reference.loss[s]), `step ${s}`]);
   const finalLoss: Found = [Math.abs(outcome.finalLoss - reference.finalLoss), 'after the last step'];
   report('loss_step0', worstOf(losses.slice(0, 1)));
   report('loss', worstOf(losses));
   report('final_loss_batch0', worstOf([finalLoss]), 'loss');
-  report('grad_norm_rel', worstOf(outcome.gradNorm.map((norm, s) => [relative(norm, reference.gradNorm[s]), `step ${s}`])));
+  report(
+    'grad_norm_rel',
+    worstOf(outcome.gradNorm.map((norm, s) => [relative(norm, reference.gradNorm[s]), `step ${s}`])),
+  );
 
   for (const [step, wanted] of reference.gradients) {
     const name = step === 0 ? 'grads' : `grads_step${step}`;
@@ -160,7 +176,10 @@ export function judge(reference: ReferenceCase, outcome: Outcome): Omit<CaseResu
   }
 
   const { differences, keyBias } = compare(outcome.final, reference.final, reference.weights);
-  report('final_update_rel_fro', worstOf(differences.map(({ name, error, size }) => [ratio(norm(error), norm(size), 1), name])));
+  report(
+    'final_update_rel_fro',
+    worstOf(differences.map(({ name, error, size }) => [ratio(norm(error), norm(size), 1), name])),
+  );
   report('final_max_abs', worstOf(differences.map(({ name, error }) => [largest(error), name])));
   reportIfLimited('kbias_final_drift', keyBias);
 
@@ -215,7 +234,11 @@ interface Difference {
  * keys changes no softmax, so its gradient is rounding noise, which AdamW turns into drift. `keyBias` is the
  * largest error in there.
  */
-function compare(got: Values | undefined, wanted: Values, base?: Values): { differences: Difference[]; keyBias: Found } {
+function compare(
+  got: Values | undefined,
+  wanted: Values,
+  base?: Values,
+): { differences: Difference[]; keyBias: Found } {
   const differences: Difference[] = [];
   const keys: Found[] = [];
   for (const [name, reference] of wanted) {
@@ -227,7 +250,10 @@ function compare(got: Values | undefined, wanted: Values, base?: Values): { diff
     if (name.endsWith('attn.c_attn.bias')) {
       const third = error.length / 3;
       keys.push([largest(error.subarray(third, 2 * third)), name]);
-      [error, size] = [error, size].map((all) => all.filter((_, i) => i < third || i >= 2 * third)) as [typeof error, typeof size];
+      [error, size] = [error, size].map((all) => all.filter((_, i) => i < third || i >= 2 * third)) as [
+        typeof error,
+        typeof size,
+      ];
     }
     differences.push({ name, error, size });
   }

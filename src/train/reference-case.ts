@@ -15,8 +15,8 @@ import { makeModel } from '../nn/index.ts';
 import type { Model } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
-import type { AdamWOptions } from './trainer.ts';
 import type { Schedule } from './schedule.ts';
+import type { AdamWOptions } from './trainer.ts';
 
 export interface ReferenceCase {
   readonly name: string;
@@ -69,7 +69,9 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
   const config = parseConfig(await readJSON(host, configPath), configPath);
   const kind = ref.oneOf('kind', ['gpt2', 'gpt2-lora', 'llama']);
   if (!kind.startsWith(config.model_type)) {
-    ref.refuse(`kind is ${kind}, but config.json has model_type ${config.model_type}; one of the two is from another case`);
+    ref.refuse(
+      `kind is ${kind}, but config.json has model_type ${config.model_type}; one of the two is from another case`,
+    );
   }
   ref.equals('ignore_index', IGNORE_INDEX);
   const reduction = ref.oneOf('reduction', ['token_mean', 'micro_mean']);
@@ -108,7 +110,8 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
   for (const file of await host.files.list(folder)) {
     const step = /^grads_step(\d+)\.safetensors$/.exec(file)?.[1];
     if (step === undefined) continue;
-    if (Number(step) >= steps) throw new HoldfastError(`${join(folder, file)}: the case has only steps 0 to ${steps - 1}; remove it`);
+    if (Number(step) >= steps)
+      throw new HoldfastError(`${join(folder, file)}: the case has only steps 0 to ${steps - 1}; remove it`);
     gradients.set(Number(step), await trained(file));
   }
   const activations = await floats('activations.safetensors');
@@ -173,7 +176,8 @@ class Reference {
 
   #at(field: string): unknown {
     let value = this.#json;
-    for (const part of field.split('.')) value = isObject(value) && Object.hasOwn(value, part) ? value[part] : undefined;
+    for (const part of field.split('.'))
+      value = isObject(value) && Object.hasOwn(value, part) ? value[part] : undefined;
     return value;
   }
 
@@ -241,7 +245,9 @@ function checkTensors(
     const found = tensors.get(name)?.shape;
     if (!found) throw new HoldfastError(`${path}: tensor "${name}" is missing; ${fix}`);
     if (found.join() !== shape.join()) {
-      throw new HoldfastError(`${path}: tensor "${name}" has shape [${found.join(', ')}], not [${shape.join(', ')}]; ${fix}`);
+      throw new HoldfastError(
+        `${path}: tensor "${name}" has shape [${found.join(', ')}], not [${shape.join(', ')}]; ${fix}`,
+      );
     }
   }
   const names = new Set(wanted.map(({ name }) => name));
@@ -265,7 +271,9 @@ function checkActivations(activations: Values, model: Model, rows: number, path:
     const size = sizes.get(name);
     if (size === length) continue;
     const problem = size ? `has ${length} elements, not ${size}` : 'is none that the forward pass gives';
-    throw new HoldfastError(`${path}: tensor "${name}" ${problem}; it does not belong to this config.json, copy the case again`);
+    throw new HoldfastError(
+      `${path}: tensor "${name}" ${problem}; it does not belong to this config.json, copy the case again`,
+    );
   }
 }
 
@@ -279,11 +287,15 @@ function readBatches(
   const take = (name: string, ignored: boolean): Int32Array<ArrayBuffer> => {
     const tensor = tensors.get(name);
     if (!tensor || !(tensor.data instanceof Int32Array) || tensor.shape.join() !== shape.join()) {
-      throw new HoldfastError(`${path}: no I32 tensor "${name}" of shape [${shape.join(', ')}], which ref.json promises; copy the case again`);
+      throw new HoldfastError(
+        `${path}: no I32 tensor "${name}" of shape [${shape.join(', ')}], which ref.json promises; copy the case again`,
+      );
     }
     for (const id of tensor.data) {
       if ((id >= 0 && id < vocabulary) || (ignored && id === IGNORE_INDEX)) continue;
-      throw new HoldfastError(`${path}: ${name} has token ${id}, the vocabulary of config.json ends at ${vocabulary - 1}; copy the case again`);
+      throw new HoldfastError(
+        `${path}: ${name} has token ${id}, the vocabulary of config.json ends at ${vocabulary - 1}; copy the case again`,
+      );
     }
     return tensor.data;
   };

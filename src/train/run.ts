@@ -112,17 +112,18 @@ function stateOf(checkpoint: Checkpoint, from: string): SavedState {
 }
 
 /**
- * Trains into the folder `out`. With `resume`, goes on from its latest checkpoint. `signal` stops it after
- * the step under way, saved. Errors: HoldfastError; whatever was saved stays whole.
+ * Trains into the folder `out`. With `resume`, goes on from its latest checkpoint. `until` ends it after that
+ * many steps of the schedule, `signal` after the step under way: saved, to be resumed. Errors: HoldfastError; whatever was saved stays whole.
  */
 export async function trainRun(
   host: Host,
   device: Device,
   settings: RunSettings,
   out: string,
-  options: { resume?: boolean; signal?: AbortSignal; events?: RunEvents } = {},
+  options: { resume?: boolean; until?: number; signal?: AbortSignal; events?: RunEvents } = {},
 ): Promise<RunSummary> {
-  const { resume = false, signal, events = {} } = options;
+  const { resume = false, until = settings.steps, signal, events = {} } = options;
+  const end = Math.min(until, settings.steps);
   const { files } = host;
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
   const saved = checkpoint && stateOf(checkpoint, out);
@@ -244,11 +245,11 @@ export async function trainRun(
     events.saved?.(lastSaved);
   };
 
-  const due = (every: number): boolean => every > 0 && trainer.step % every === 0 && trainer.step < settings.steps;
+  const due = (every: number): boolean => every > 0 && trainer.step % every === 0 && trainer.step < end;
   const underWay: Promise<void>[] = [];
   try {
     clock.start();
-    while (trainer.step < settings.steps && !signal?.aborted) {
+    while (trainer.step < end && !signal?.aborted) {
       const micro = Array.from({ length: settings.accumulate }, () => batches.next());
       underWay.push(finish(trainer.start(micro)));
       // A rejected step must not go unheard while others are waited for.
@@ -264,7 +265,7 @@ export async function trainRun(
     }
     await Promise.all(underWay.splice(0));
     clock.stop();
-    const interrupted = trainer.step < settings.steps;
+    const interrupted = trainer.step < end;
     const last = history.validations.at(-1);
     const validationLoss = last?.step === trainer.step || interrupted ? last?.loss : await validate();
     if (!interrupted && history.samples.at(-1)?.step !== trainer.step) await sample();

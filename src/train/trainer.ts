@@ -9,16 +9,17 @@ import { ModelData, type Values } from '../engine/model-data.ts';
 import { Storage } from '../engine/storage.ts';
 import type { Device } from '../gpu/device.ts';
 import { ReadbackRing } from '../gpu/readback.ts';
-import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
-import { crossEntropyHead, IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
-import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
-import { makeStepScalars, optimizerStep, type StepScalars } from '../graph/operators/optimizer.ts';
+import { makeTensor } from '../graph/graph.ts';
+import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
+import type { Tokens } from '../graph/operators/embedding.ts';
+import type { StepScalars } from '../graph/operators/optimizer.ts';
 import { tokenIndex } from '../kernels/embedding.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import { BLOCK_ELEMENTS } from '../memory/chunks.ts';
-import { lookup, type Model, parameterTensors } from '../nn/model.ts';
+import type { Model } from '../nn/model.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { checkSchedule, learningRate, type Schedule } from './schedule.ts';
+import { type StepPrograms, traceOptimizer, traceStep } from './step-programs.ts';
 
 export interface AdamWOptions {
   beta1: number;
@@ -42,7 +43,11 @@ export interface TrainerOptions {
   schedule: Schedule;
   /** @default ADAMW_DEFAULTS */
   optimizer?: Partial<AdamWOptions>;
-  /** Kernel choices to start from: a checkpoint's, or the cache's. @default none */
+  /**
+   * Kernel choices to start from: a checkpoint's, or the cache's. What they lack is measured, and two measurements
+   * may differ: runs that must repeat bit for bit pass the first one's `trainer.choices.record()` on.
+   * @default none
+   */
   choices?: ChoiceRecord;
 }
 
@@ -90,50 +95,31 @@ export class Trainer {
     }
     const full = { accumulate: 1, ...options, optimizer: { ...ADAMW_DEFAULTS, ...options.optimizer } };
     const storage = new Storage(device);
-    const data = new ModelData(device, storage, model.parameters, true);
-    const choices = new KernelChoices(device, options.choices);
-    const tokens = makeTokens(full.batch, full.seq);
-    const scalars = makeStepScalars();
-    const parameters = parameterTensors(model, true);
-    const gradients = new Map<Tensor, Tensor>();
-    for (const parameter of parameters.values()) {
-      if (parameter.wantsGradient) gradients.set(parameter, makeTensor(parameter.name, parameter.shape, 'gradient'));
+    try {
+      const data = new ModelData(device, storage, model.parameters, true);
+      const traced = traceStep(model, full.batch, full.seq);
+      data.assign(storage, 'parameter', traced.parameters.values());
+      data.assign(storage, 'gradient', traced.gradients.values());
+      for (const { tensor, values } of model.constants) storage.write(tensor, values);
+      const maskBlocks = data.layout.chunkElements / BLOCK_ELEMENTS;
+      const words = Math.max(1, Math.ceil((data.chunks.length * maskBlocks) / 32));
+      const decayMask = makeTensor('decay mask', [words], 'persistent', 'u32');
+      storage.write(decayMask, decayBits(model, data, words, maskBlocks));
+      const update = traceOptimizer(data.chunks, traced.scalars, decayMask, maskBlocks);
+
+      const choices = new KernelChoices(device, options.choices);
+      const programs = [traced.first, traced.next, update, traced.evaluate];
+      const [first, next, optimizer, evaluate] = (await Executable.compile(device, storage, choices, programs)) as [
+        Executable,
+        Executable,
+        Executable,
+        Executable,
+      ];
+      return new Trainer(device, model, data, choices, full, storage, traced, { first, next, optimizer, evaluate });
+    } catch (error) {
+      storage.destroy();
+      throw error;
     }
-    data.assign(storage, 'parameter', parameters.values());
-    data.assign(storage, 'gradient', gradients.values());
-    for (const { tensor, values } of model.constants) storage.write(tensor, values);
-
-    const weights = lookup(parameters);
-    const micro = (name: string, accumulate: boolean): Program => {
-      const gradientOf = (parameter: Tensor) => gradients.get(parameter) as Tensor;
-      const g = new Graph(name, { gradientOf, accumulate });
-      const { hidden, head } = model.forward(g, tokens, weights);
-      crossEntropyHead(g, hidden, head, tokens, { sum: scalars.lossSum, accumulate, scale: scalars.lossScale });
-      g.backward([...parameters.values()]);
-      return g.program();
-    };
-    const optimizer = new Graph('optimizer');
-    const maskBlocks = data.layout.chunkElements / BLOCK_ELEMENTS;
-    const decayMask = makeTensor(
-      'decay mask',
-      [Math.max(1, Math.ceil((data.chunks.length * maskBlocks) / 32))],
-      'persistent',
-      'u32',
-    );
-    storage.write(decayMask, decayBits(model, data, decayMask.size, maskBlocks));
-    optimizerStep(optimizer, data.chunks, scalars, decayMask, maskBlocks);
-    const evaluate = new Graph('evaluate');
-    const { hidden, head } = model.forward(evaluate, tokens, lookup(parameters));
-    crossEntropyHead(evaluate, hidden, head, tokens, { sum: scalars.lossSum, accumulate: true });
-
-    const [first, next, update, evaluation] = (await Executable.compile(device, storage, choices, [
-      micro('first micro-batch', false),
-      micro('next micro-batch', true),
-      optimizer.program(),
-      evaluate.program(),
-    ])) as [Executable, Executable, Executable, Executable];
-    const programs = { first, next, optimizer: update, evaluate: evaluation };
-    return new Trainer(device, model, data, choices, full, storage, tokens, scalars, programs);
   }
 
   private constructor(
@@ -143,8 +129,7 @@ export class Trainer {
     choices: KernelChoices,
     options: Trainer['options'],
     storage: Storage,
-    tokens: Tokens,
-    scalars: StepScalars,
+    { tokens, scalars }: StepPrograms,
     programs: { first: Executable; next: Executable; optimizer: Executable; evaluate: Executable },
   ) {
     this.device = device;
@@ -177,7 +162,10 @@ export class Trainer {
     return this.#programs;
   }
 
+  /** Sets every parameter. Errors: HoldfastError naming one that `values` lacks. */
   setWeights(values: Values): void {
+    const missing = this.model.parameters.find(({ name }) => !values.has(name));
+    if (missing) throw new HoldfastError(`the weights have no ${missing.name}; give every parameter of the model`);
     this.data.write('parameter', values);
   }
 

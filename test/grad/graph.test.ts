@@ -8,8 +8,10 @@ import { parseConfig } from '../../src/formats/config.ts';
 import type { LoraOptions } from '../../src/nn/gpt2.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import type { Model } from '../../src/nn/model.ts';
+import { traceStep } from '../../src/train/step-programs.ts';
 import { Random } from '../../src/util/random.ts';
-import { Memory, traceModel } from '../interpret.ts';
+import { entry } from '../entry.ts';
+import { Memory } from '../interpret.ts';
 
 const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 7, n_embd: 6, n_head: 2, n_layer: 2, n_inner: 10 };
 const LLAMA = {
@@ -28,7 +30,10 @@ const models: Record<string, [object, LoraOptions?]> = {
   'gpt2, tied': [GPT2],
   'gpt2, untied, one layer': [{ ...GPT2, tie_word_embeddings: false, n_layer: 1 }],
   'gpt2 with lora': [GPT2, { rank: 2, scale: 1.5 }],
-  'gpt2 with lora, untied': [{ ...GPT2, tie_word_embeddings: false }, { rank: 3, scale: 0.5 }],
+  'gpt2 with lora, untied': [
+    { ...GPT2, tie_word_embeddings: false },
+    { rank: 3, scale: 0.5 },
+  ],
   'llama, untied, grouped queries': [LLAMA],
   'llama, tied, one kv head': [{ ...LLAMA, tie_word_embeddings: true, num_key_value_heads: 1 }],
   'llama, as many kv heads as heads': [{ ...LLAMA, num_key_value_heads: 4, head_dim: 2 }],
@@ -61,7 +66,8 @@ const countValid = ({ targets }: Batch) => targets.filter((target) => target !==
 
 describe.each(Object.entries(models))('%s', (_, [config, lora]) => {
   const model = makeModel(parseConfig(config, 'test'), lora);
-  const { first, next, evaluate } = traceModel(model, BATCH, SEQ);
+  const traced = traceStep(model, BATCH, SEQ);
+  const { first, next, evaluate, parameters, gradients, scalars } = traced;
   const weights = makeWeights(model);
   const batches = [makeBatch(model.shape.vocabulary, false), makeBatch(model.shape.vocabulary, true)];
   const scale = 1 / batches.reduce((sum, batch) => sum + countValid(batch), 0);
@@ -69,48 +75,52 @@ describe.each(Object.entries(models))('%s', (_, [config, lora]) => {
   /** Mean loss of both micro-batches, by the evaluation program. */
   function loss(changed: string, values: Float64Array): number {
     const memory = new Memory();
-    for (const [name, tensor] of evaluate.parameters) memory.set(tensor, name === changed ? values : (weights.get(name) as Float64Array));
-    memory.set(evaluate.scalars.lossSum, [0]);
+    for (const [name, tensor] of parameters) memory.set(tensor, name === changed ? values : entry(weights, name));
+    memory.set(scalars.lossSum, [0]);
     for (const batch of batches) {
-      memory.setInputs(model, evaluate, batch, NaN);
-      memory.run(evaluate.program);
+      memory.setInputs(model, traced, batch, NaN);
+      memory.run(evaluate);
     }
-    return memory.of(evaluate.scalars.lossSum)[0] * scale;
+    return memory.of(scalars.lossSum)[0] * scale;
   }
 
   const memory = new Memory();
-  for (const [name, tensor] of first.parameters) memory.set(tensor, weights.get(name) as Float64Array);
+  for (const [name, tensor] of parameters) memory.set(tensor, entry(weights, name));
   batches.forEach((batch, i) => {
-    const traced = i === 0 ? first : next;
     memory.setInputs(model, traced, batch, scale);
-    memory.run(traced.program);
+    memory.run(i === 0 ? first : next);
   });
 
   it('has the loss of the evaluation', () => {
-    const trained = memory.of(first.scalars.lossSum)[0] * scale;
+    const trained = memory.of(scalars.lossSum)[0] * scale;
     expect(trained).toBeCloseTo(loss('', new Float64Array()), 13);
   });
 
   // Five points along a unit vector: the truncation error is STEP^4 / 30 times a fifth derivative (measured:
-  // at a step of 1e-3 up to 1e-8 of `size`, so 1e-10 here), the rounding error some 2^-52 over STEP: 2e-12.
-  const STEP = 3e-4;
-  it.each([...first.gradients.keys()])('%s', (name) => {
-    const gradient = memory.of(first.gradients.get(name)!);
-    const at = weights.get(name)!;
+  // up to 1e-7 at a step of 1e-3 and falling with its fourth power, so 1e-11 here), the rounding error some
+  // 2^-52 over STEP, up to 2e-11.
+  const STEP = 1e-4;
+  it.each([...gradients.keys()])('%s', (name) => {
+    const gradient = memory.of(entry(gradients, name));
+    const at = entry(weights, name);
     for (let trial = 0; trial < 2; trial++) {
       const draws = normals(at.length);
       const direction = draws.map((value) => value / Math.hypot(...draws));
-      const moved = (steps: number) => loss(name, at.map((value, i) => value + steps * STEP * direction[i]));
+      const moved = (steps: number) =>
+        loss(
+          name,
+          at.map((value, i) => value + steps * STEP * direction[i]),
+        );
       const numeric = (8 * (moved(1) - moved(-1)) - (moved(2) - moved(-2))) / (12 * STEP);
       const exact = gradient.reduce((sum, value, i) => sum + value * direction[i], 0);
       const size = gradient.reduce((sum, value, i) => sum + Math.abs(value * direction[i]), 0);
-      expect(Math.abs(numeric - exact), `${numeric} by differences, ${exact} traced`).toBeLessThan(1e-9 * size + 1e-11);
+      expect(Math.abs(numeric - exact), `${numeric} by differences, ${exact} traced`).toBeLessThan(1e-9 * size + 1e-10);
     }
   });
 
   it('computes gradients of what trains, and of nothing else', () => {
     const trainable = model.parameters.filter(({ trainable = true }) => trainable).map(({ name }) => name);
-    for (const { program } of [first, next]) {
+    for (const program of [first, next]) {
       const written = new Set<string>();
       for (const { kernel, problem, operands } of program.instructions) {
         for (const [name, { access }] of Object.entries(kernel.operands(problem))) {

@@ -1,27 +1,36 @@
 // What the training program does not contain: the (B*T, V) logits, in one piece or hidden in a larger tensor,
-// and copies of the residual stream's gradient. And it is the program that the trainer runs.
+// and copies of the residual stream's gradient.
 
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
-import { printProgram, type Program, type Tensor } from '../../src/graph/graph.ts';
+import type { Program, Tensor } from '../../src/graph/graph.ts';
 import { place } from '../../src/graph/liveness.ts';
 import { vocabularyTile } from '../../src/graph/operators/cross-entropy.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { Trainer } from '../../src/train/trainer.ts';
-import { testDevice } from '../harness.ts';
-import { traceModel } from '../interpret.ts';
+import { traceStep } from '../../src/train/step-programs.ts';
 
 const gpt2 = (vocab_size: number) =>
-  makeModel(parseConfig({ model_type: 'gpt2', vocab_size, n_positions: 64, n_embd: 16, n_head: 2, n_layer: 2 }, 'test'));
+  makeModel(
+    parseConfig({ model_type: 'gpt2', vocab_size, n_positions: 64, n_embd: 16, n_head: 2, n_layer: 2 }, 'test'),
+  );
 const llama = (vocab_size: number) =>
   makeModel(
     parseConfig(
-      { model_type: 'llama', vocab_size, hidden_size: 16, intermediate_size: 24, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2 },
+      {
+        model_type: 'llama',
+        vocab_size,
+        hidden_size: 16,
+        intermediate_size: 24,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+      },
       'test',
     ),
   );
 
-const tensorsOf = ({ instructions }: Program) => new Set(instructions.flatMap(({ operands }) => Object.values(operands)));
+const tensorsOf = ({ instructions }: Program) =>
+  new Set(instructions.flatMap(({ operands }) => Object.values(operands)));
 const activations = (program: Program): Tensor[] => [...tensorsOf(program)].filter(({ role }) => role === 'activation');
 
 describe.each([
@@ -32,9 +41,9 @@ describe.each([
   it.each([11, 255, 1000, 8191, 50257])('no activation holds the logits of %d tokens', (vocabulary) => {
     const [batch, seq] = [2, 33];
     const model = make(vocabulary);
-    const { first, next, evaluate } = traceModel(model, batch, seq);
+    const { first, next, evaluate } = traceStep(model, batch, seq);
     const widest = Math.max(vocabularyTile(vocabulary), 4 * 16);
-    for (const { program } of [first, next, evaluate]) {
+    for (const program of [first, next, evaluate]) {
       for (const { name, size } of activations(program)) {
         expect(size, name).toBeLessThanOrEqual(batch * seq * widest);
         if (widest < vocabulary) expect(size, name).toBeLessThan(batch * seq * vocabulary);
@@ -44,10 +53,10 @@ describe.each([
 
   it('holds at most one tile of logits at a time', () => {
     const [batch, seq, vocabulary] = [4, 32, 50257];
-    const { program } = traceModel(make(vocabulary), batch, seq).first;
+    const program = traceStep(make(vocabulary), batch, seq).first;
     const bytes = place(program, 2 ** 32).arenas.reduce((a, b) => a + b, 0);
     const tile = batch * seq * vocabularyTile(vocabulary) * 4;
-    const small = traceModel(make(11), batch, seq).first.program;
+    const small = traceStep(make(11), batch, seq).first;
     const rest = place(small, 2 ** 32).arenas.reduce((a, b) => a + b, 0);
     expect(bytes).toBeLessThanOrEqual(tile + rest);
   });
@@ -60,20 +69,5 @@ it('tiles cover the vocabulary, are at least two, and depend on it alone', () =>
     expect(tiles).toBeGreaterThanOrEqual(2);
     expect(tile).toBeLessThanOrEqual(8192);
     expect((tiles - 1) * tile).toBeLessThan(vocabulary);
-  }
-});
-
-it('the programs traced by the tests are those that the trainer runs', async () => {
-  const device = await testDevice();
-  for (const model of [gpt2(300), llama(300)]) {
-    const schedule = { decay: 'constant', peak: 1e-3, min: 0, warmup: 0, steps: 1 } as const;
-    const trainer = await Trainer.create(device, model, { batch: 2, seq: 9, schedule });
-    const traced = traceModel(model, 2, 9);
-    for (const name of ['first', 'next', 'evaluate'] as const) {
-      const instructions = trainer.executables[name].steps.map(({ instruction }) => instruction);
-      expect(printProgram({ name, instructions, outputs: [] })).toBe(printProgram(traced[name].program));
-      expect(instructions.map(({ problem }) => problem)).toEqual(traced[name].program.instructions.map(({ problem }) => problem));
-    }
-    trainer.destroy();
   }
 });

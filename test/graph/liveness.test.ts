@@ -5,11 +5,12 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
 import { type Instruction, makeTensor, type Program, type Tensor } from '../../src/graph/graph.ts';
-import { liveBytes, place, type Placement } from '../../src/graph/liveness.ts';
+import { liveBytes, type Placement, place } from '../../src/graph/liveness.ts';
 import { type Access, type Kernel, type Operand, read, update, write } from '../../src/kernels/kernel.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { traceStep } from '../../src/train/step-programs.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { traceModel } from '../interpret.ts';
+import { entry } from '../entry.ts';
 
 const LIMIT = 2 ** 31;
 
@@ -35,7 +36,9 @@ const programs: fc.Arbitrary<Program> = fc
     fc.record({
       reads: fc.array(fc.nat(), { maxLength: 4 }),
       updates: fc.array(fc.nat(), { maxLength: 1 }),
-      sizes: fc.array(fc.oneof(fc.integer({ min: 1, max: 300 }), fc.integer({ min: 1, max: 20_000 })), { maxLength: 3 }),
+      sizes: fc.array(fc.oneof(fc.integer({ min: 1, max: 300 }), fc.integer({ min: 1, max: 20_000 })), {
+        maxLength: 3,
+      }),
       isOutput: fc.boolean(),
     }),
     { minLength: 1, maxLength: 40 },
@@ -47,7 +50,8 @@ const programs: fc.Arbitrary<Program> = fc
     const instructions = specs.map(({ reads, updates, sizes, isOutput }, i) => {
       const accesses = new Map<Tensor, Access>();
       // Mostly recent tensors, as in a chain of layers; sometimes old ones, as in a backward pass.
-      for (const n of known.length > 0 ? reads : []) accesses.set(n % 3 ? (known.at(-1 - (n % Math.min(4, known.length))) as Tensor) : pick(n), 'read');
+      for (const n of known.length > 0 ? reads : [])
+        accesses.set(n % 3 ? (known.at(-1 - (n % Math.min(4, known.length))) as Tensor) : pick(n), 'read');
       for (const n of known.length > 0 ? updates : []) if (!accesses.has(pick(n))) accesses.set(pick(n), 'update');
       const written = sizes.map((size, j) => makeTensor(`t${i}.${j}`, [size], 'activation'));
       for (const tensor of written) accesses.set(tensor, 'write');
@@ -93,7 +97,7 @@ function check(program: Program, placement: Placement): void {
 
   alive.forEach(([a, lifeA], i) => {
     for (const [b, lifeB] of alive.slice(i + 1)) {
-      const [at, bt] = [places.get(a)!, places.get(b)!];
+      const [at, bt] = [entry(places, a), entry(places, b)];
       if (at.arena !== bt.arena || lifeA.last < lifeB.first || lifeB.last < lifeA.first) continue;
       const apart = at.offset + roundUp(a.size * 4) <= bt.offset || bt.offset + roundUp(b.size * 4) <= at.offset;
       if (!apart) expect.fail(`${a.name} and ${b.name} share memory while both live`);
@@ -102,10 +106,10 @@ function check(program: Program, placement: Placement): void {
 
   for (const { kernel, problem, operands, label } of program.instructions) {
     const inArenas = Object.entries(kernel.operands(problem))
-      .map(([name, { access }]) => ({ access, place: places.get(operands[name] as Tensor) }))
-      .filter(({ place }) => place !== undefined);
-    const reads = new Set(inArenas.filter(({ access }) => access === 'read').map(({ place }) => place!.arena));
-    const writes = inArenas.filter(({ access }) => access !== 'read').map(({ place }) => place!.arena);
+      .map(([name, { access }]) => ({ access, arena: places.get(operands[name])?.arena }))
+      .filter(({ arena }) => arena !== undefined);
+    const reads = new Set(inArenas.filter(({ access }) => access === 'read').map(({ arena }) => arena));
+    const writes = inArenas.filter(({ access }) => access !== 'read').map(({ arena }) => arena);
     for (const arena of writes) if (reads.has(arena)) expect.fail(`${label} reads and writes arena ${arena}`);
   }
   expect(total(placement)).toBeGreaterThanOrEqual(liveBytes(program));
@@ -113,12 +117,17 @@ function check(program: Program, placement: Placement): void {
 
 describe('random programs', () => {
   it('are placed so that every fact holds', () => {
-    fc.assert(fc.property(programs, (program) => check(program, place(program, LIMIT))), { numRuns: 300, seed: 1 });
+    fc.assert(
+      fc.property(programs, (program) => check(program, place(program, LIMIT))),
+      { numRuns: 300, seed: 1 },
+    );
   });
 
   it('are placed the same each time', () => {
     fc.assert(
-      fc.property(programs, (program) => expect(place(program, LIMIT)).toEqual(place(program, LIMIT))),
+      fc.property(programs, (program) => {
+        expect(place(program, LIMIT)).toEqual(place(program, LIMIT));
+      }),
       { numRuns: 30, seed: 2 },
     );
   });
@@ -137,12 +146,26 @@ describe('random programs', () => {
 });
 
 describe('small programs', () => {
-  const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((name) => makeTensor(name, [64], 'activation')) as [Tensor, Tensor, Tensor, Tensor];
+  const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((name) => makeTensor(name, [64], 'activation')) as [
+    Tensor,
+    Tensor,
+    Tensor,
+    Tensor,
+  ];
   const chain = [
     instruction([[a, 'write']]),
-    instruction([[a, 'read'], [b, 'write']]),
-    instruction([[b, 'read'], [c, 'write']]),
-    instruction([[c, 'read'], [d, 'write']]),
+    instruction([
+      [a, 'read'],
+      [b, 'write'],
+    ]),
+    instruction([
+      [b, 'read'],
+      [c, 'write'],
+    ]),
+    instruction([
+      [c, 'read'],
+      [d, 'write'],
+    ]),
   ];
 
   it('a chain takes two arenas of one tensor each', () => {
@@ -166,15 +189,22 @@ describe('small programs', () => {
   it('so is reading and writing one tensor through two operands', () => {
     const operands = { x: read(64), y: update(64) };
     const both = { kernel: fake, problem: { operands }, operands: { x: a, y: a }, label: 'both' };
-    expect(() => place({ name: 'wrong', instructions: [chain[0]!, both], outputs: [] }, LIMIT)).toThrow(/internal: both reads and writes a/);
+    expect(() => place({ name: 'wrong', instructions: [chain[0], both], outputs: [] }, LIMIT)).toThrow(
+      /internal: both reads and writes a/,
+    );
   });
 });
 
 describe('traced models', () => {
   const gpt2 = { model_type: 'gpt2', vocab_size: 256, n_positions: 128, n_embd: 64, n_head: 4, n_layer: 4 };
   const llama = {
-    model_type: 'llama', vocab_size: 256, hidden_size: 64, intermediate_size: 172, num_hidden_layers: 4,
-    num_attention_heads: 8, num_key_value_heads: 2,
+    model_type: 'llama',
+    vocab_size: 256,
+    hidden_size: 64,
+    intermediate_size: 172,
+    num_hidden_layers: 4,
+    num_attention_heads: 8,
+    num_key_value_heads: 2,
   };
   const models: [string, object, { rank: number; scale: number }?][] = [
     ['gpt2', gpt2],
@@ -185,19 +215,26 @@ describe('traced models', () => {
     ['llama, tied, 12 layers', { ...llama, tie_word_embeddings: true, num_hidden_layers: 12 }],
   ];
 
-  // The bound is the most bytes alive at once. It ignores that reads and writes lie in different arenas, which
-  // alone costs up to a largest tensor; the factor is what was measured, rounded up.
-  it.each(models)('%s', (name, config, lora) => {
+  // The bound is the most bytes alive at once. It ignores that reads and writes lie in different arenas; the
+  // factor is what was measured, 1.00 to 1.11, rounded up.
+  const MOST = 1.15;
+  it.each(models)('%s', (_, config, lora) => {
     const model = makeModel(parseConfig(config, 'test'), lora);
-    for (const { program } of Object.values(traceModel(model, 4, 64))) {
+    const { first, next, evaluate } = traceStep(model, 4, 64);
+    const programs = [first, next, evaluate];
+    for (const program of programs) {
       const placement = place(program, LIMIT);
       check(program, placement);
-      const ratio = total(placement) / liveBytes(program);
-      if (process.env['HOLDFAST_VERBOSE']) {
-        console.log(`${name}, ${program.name}: ${placement.arenas.length} arenas, ${total(placement)} bytes, ${ratio.toFixed(3)} of the bound`);
-      }
-      expect(ratio).toBeLessThan(1.5);
-      expect(placement.arenas.length).toBeLessThanOrEqual(4);
+      expect(total(placement) / liveBytes(program), program.name).toBeLessThan(MOST);
     }
+    // All programs share one set of arenas, each as large as its largest use: evaluation comes for free.
+    const sizes: number[] = [];
+    for (const program of programs) {
+      place(program, LIMIT).arenas.forEach((bytes, i) => {
+        sizes[i] = Math.max(sizes[i] ?? 0, bytes);
+      });
+    }
+    const shared = sizes.reduce((a, b) => a + b, 0);
+    expect(shared / Math.max(...programs.map(liveBytes)), 'shared arenas').toBeLessThan(MOST);
   });
 });

@@ -5,8 +5,10 @@
 // absolute (WGSL, "Floating point accuracy"). A sum of n terms in any order errs by at most n ulp of the
 // sum of their absolute values. Second-order terms are left out, small change is rounded up.
 
+import type { AttentionBackwardProblem, AttentionProblem } from '../../src/kernels/attention.ts';
 import type { Arrays } from '../../src/kernels/kernel.ts';
 import { ROW_BLOCK } from '../../src/kernels/layernorm.ts';
+import { type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
 import { HYPER, STATE } from '../../src/kernels/step-control.ts';
 import { BLOCK } from '../../src/kernels/sum-squares.ts';
 
@@ -152,23 +154,8 @@ export const bounds: Record<string, Bounds<any>> = {
   },
   // The reference's own 1 + tanh(u) cancels to CANCELLED in the left tail.
   // s = 1 / (1 + e) with e good to E: s is good to (1 - s) E + 1 + 2.5 ulps, 1 - s = e s to twice that.
-  gelu(_problem, { x }, { y }) {
-    return {
-      y: (i) => {
-        const { s, ulps } = geluSigmoid(x[i]);
-        return abs(y[i]) * ((1 - s) * ulps + 4.5) * ULP + abs(x[i]) * CANCELLED;
-      },
-    };
-  },
-  geluBackward(_problem, { dy, x }) {
-    return {
-      dx: (i) => {
-        const { s, ulps, slope } = geluSigmoid(x[i]);
-        const terms = s * ((1 - s) * ulps + 6) + slope * s * (1 - s) * (3 * ulps + 20);
-        return abs(dy[i]) * (ULP * terms + (1 + slope) * CANCELLED);
-      },
-    };
-  },
+  gelu: (_problem, { x }, { y }) => ({ y: (i) => geluError(x[i], y[i]) }),
+  geluBackward: (_problem, { dy, x }) => ({ dx: (i) => abs(dy[i]) * geluDerivativeError(x[i]) }),
   swiglu(_problem, { gate }, { y }) {
     return { y: (i) => abs(y[i]) * ((1 - sigmoid(gate[i])) * expUlps(gate[i]) + 5.5) * ULP + TINY };
   },
@@ -218,6 +205,54 @@ export const bounds: Record<string, Bounds<any>> = {
         for (let b = 0; b < batch; b++) sum += abs(dy[b * seq * width + i]);
         return (batch + 1) * ULP * sum;
       },
+    };
+  },
+  matmul(p: MatmulProblem, before, after) {
+    // The sums, and the sums of absolute values: K products with one rounding each, then K + 1 terms added up.
+    const run = (of: (value: number) => number) => {
+      const data = { a: before.a.map(of), b: before.b.map(of), c: before.c.map(of) };
+      matmul.reference({ ...p, epilogue: 'none' }, data);
+      return data.c;
+    };
+    const sums = run((value) => value);
+    const sizes = run(abs);
+    const { epilogue = 'none', cStride = p.N, cOffset = 0 } = p;
+    const sumError: Bound = (i) => (p.K + 2) * ULP * sizes[i];
+    // Where the epilogue reads the others: they are (M, N), with no gaps.
+    const place = (i: number) => {
+      const row = Math.floor((i - cOffset) / cStride);
+      const column = i - cOffset - row * cStride;
+      return { inside: row >= 0 && column < p.N, column, at: row * p.N + column };
+    };
+    const finish = (i: number, column: number, at: number): number => {
+      const last = ULP * abs(after.c[i]);
+      switch (epilogue) {
+        case 'none':
+          return sumError(i);
+        case 'scale':
+          return abs(p.scale ?? 1) * sumError(i) + last;
+        case 'bias':
+        case 'residual':
+          return sumError(i) + last;
+        case 'biasResidual':
+          return sumError(i) + ULP * abs(sums[i] + before.bias[column]) + last;
+        case 'biasGelu': {
+          // GELU is nowhere steeper than 1.13.
+          const u = after.preactivation[at];
+          return 1.13 * (sumError(i) + ULP * abs(u)) + geluError(u, after.c[i]);
+        }
+        case 'geluGradient': {
+          const u = before.preactivation[at];
+          return 1.13 * sumError(i) + abs(sums[i]) * geluDerivativeError(u);
+        }
+      }
+    };
+    return {
+      c: (i) => {
+        const { inside, column, at } = place(i);
+        return inside ? finish(i, column, at) : 0;
+      },
+      preactivation: (i) => sumError(i) + ULP * abs(after.preactivation[i]),
     };
   },
   crossEntropyTile({ tile, begin }, before, { maximum, sum }) {
@@ -292,10 +327,114 @@ export const bounds: Record<string, Bounds<any>> = {
     };
   },
   cacheAppend: () => ({ cache: exact }),
+  // y = sum w v / sum w with w = exp(score - top), whose top cancels. Each time the top rises, on at most every
+  // fourth key, what was summed is multiplied by exp(old - new): the exponents of one key add up to its own.
+  attention(p: AttentionProblem, { q, k, v, position }, { lse }) {
+    const { heads, headSize: size } = p;
+    const group = heads / p.kvHeads;
+    const rowErrors = (i: number) => {
+      const row = Math.floor(i / heads);
+      const column = Math.floor((i % heads) / group) * size;
+      const kvRow = Math.floor(row / p.seq) * p.kvRows;
+      const keys = min(position[0] + (row % p.seq) + 1, p.kvRows);
+      const pairs = Array.from({ length: keys }, (_, j) => {
+        const at = (kvRow + j) * p.kStride + p.kOffset + column;
+        return dotError(size, q, row * p.qStride + p.qOffset + (i % heads) * size, k, at);
+      });
+      const top = max(...pairs.map(({ value }) => value));
+      const rises = Math.ceil(keys / 4);
+      const relative = pairs.map(({ value, error }) => error + ULP * (2 * expUlps(top - value, 1) + 4 * rises));
+      const weight = pairs.map(({ value }) => exp(value - lse[i]));
+      const mean = weight.reduce((sum, w, j) => sum + w * relative[j], 0);
+      return { keys, weight, relative, mean, top, valuesAt: kvRow * p.vStride + p.vOffset + column };
+    };
+    return {
+      y: byRow(size, (i) => {
+        const { keys, weight, relative, mean, valuesAt } = rowErrors(i);
+        return (d) => {
+          let bound = TINY;
+          for (let j = 0; j < keys; j++) {
+            const term = weight[j] * abs(v[valuesAt + j * p.vStride + d]);
+            bound += term * (relative[j] + mean + (2 * keys + 1 + 2.5) * ULP);
+          }
+          return bound;
+        };
+      }),
+      lse: (i) => {
+        const { keys, mean, top } = rowErrors(i);
+        return mean + keys * ULP + max(2 ** -21, 3 * ULP * log(keys)) + ULP * (abs(top) + abs(lse[i]));
+      },
+    };
+  },
+  attentionDelta({ headSize }: { headSize: number }, { dy, y }) {
+    return { delta: (i) => dotError(headSize, dy, i * headSize, y, i * headSize, 1).error };
+  },
+  attentionBackwardQ: (p, before) => ({ dqkv: (i) => attentionGradientErrors(p, before).q[i] }),
+  attentionBackwardKV: (p, before) => ({ dqkv: (i) => attentionGradientErrors(p, before).kv[i] }),
 };
+
+/** scale a . b, and what `size` products, their sum and the scale lose. */
+function dotError(size: number, a: Float64Array, aAt: number, b: Float64Array, bAt: number, scale = 1 / sqrt(size)) {
+  let value = 0;
+  let terms = 0;
+  for (let d = 0; d < size; d++) {
+    value += a[aAt + d] * b[bAt + d];
+    terms += abs(a[aAt + d] * b[bAt + d]);
+  }
+  return { value: scale * value, error: (size + 3) * ULP * scale * terms };
+}
+
+const gradientErrors = new WeakMap<Arrays, { q: Float64Array; kv: Float64Array }>();
+
+/** Bounds of dqkv: its q columns as one kernel writes them, its k and v columns as the other does. */
+function attentionGradientErrors(p: AttentionBackwardProblem, before: Arrays) {
+  const known = gradientErrors.get(before);
+  if (known) return known;
+  const { qkv, dy, lse, delta } = before;
+  const { heads, kvHeads, headSize: size, seq } = p;
+  const group = heads / kvHeads;
+  const stride = (heads + 2 * kvHeads) * size;
+  const errors = { q: new Float64Array(qkv.length), kv: new Float64Array(qkv.length) };
+  for (let row = 0; row < p.batch * seq; row++) {
+    for (let head = 0; head < heads; head++) {
+      const i = row * heads + head;
+      const q = row * stride + head * size;
+      for (let key = row - (row % seq); key <= row; key++) {
+        const k = key * stride + (heads + Math.floor(head / group)) * size;
+        const v = k + kvHeads * size;
+        const score = dotError(size, qkv, q, qkv, k);
+        const w = exp(score.value - lse[i]);
+        const relative = score.error + ULP * expUlps(score.value - lse[i], 1);
+        const dw = dotError(size, dy, i * size, qkv, v, 1);
+        const ds = (w * abs(dw.value - delta[i])) / sqrt(size);
+        const dsError = ds * (relative + 4 * ULP) + (w * dw.error) / sqrt(size);
+        // Sums over at most seq keys, or over the queries of every head of the group.
+        for (let d = 0; d < size; d++) {
+          errors.q[q + d] += (dsError + (seq + 1) * ULP * ds) * abs(qkv[k + d]) + TINY;
+          errors.kv[k + d] += (dsError + (group * seq + 1) * ULP * ds) * abs(qkv[q + d]) + TINY;
+          errors.kv[v + d] += w * (relative + (group * seq + 1) * ULP) * abs(dy[i * size + d]) + TINY;
+        }
+      }
+    }
+  }
+  gradientErrors.set(before, errors);
+  return errors;
+}
 
 function sigmoid(x: number): number {
   return 1 / (1 + exp(-x));
+}
+
+function geluError(x: number, y: number): number {
+  const { s, ulps } = geluSigmoid(x);
+  return abs(y) * ((1 - s) * ulps + 4.5) * ULP + abs(x) * CANCELLED;
+}
+
+/** Of the derivative times a number, relative to that number. */
+function geluDerivativeError(x: number): number {
+  const { s, ulps, slope } = geluSigmoid(x);
+  const terms = s * ((1 - s) * ulps + 6) + slope * s * (1 - s) * (3 * ulps + 20);
+  return ULP * terms + (1 + slope) * CANCELLED;
 }
 
 /** s = sigmoid(2u), the ulps of exp(-2u) (its argument has five roundings), and |x d(2u)/dx|. */

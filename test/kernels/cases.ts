@@ -3,6 +3,14 @@
 
 import { adamw } from '../../src/kernels/adamw.ts';
 import { add, fill } from '../../src/kernels/add.ts';
+import {
+  type AttentionBackwardProblem,
+  type AttentionProblem,
+  attention,
+  attentionBackwardKV,
+  attentionBackwardQ,
+  attentionDelta,
+} from '../../src/kernels/attention.ts';
 import { cacheAppend } from '../../src/kernels/cache-append.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
@@ -10,6 +18,7 @@ import { embedding, embeddingBackward, positionBackward, tokenIndex } from '../.
 import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
 import type { Arrays, Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad } from '../../src/kernels/layernorm.ts';
+import { type Epilogue, type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
 import { rope, ropeTable } from '../../src/kernels/rope.ts';
 import { HYPER, STATE, stepControl } from '../../src/kernels/step-control.ts';
@@ -104,13 +113,16 @@ const targets = (random: Random, rows: number, vocabulary: number) =>
 const FOLDED_ITEMS = 65_535 * 64 + 1;
 const FOLDED_ROWS = 65_536;
 
-const elementwise = [1, 37, 65, 129, 4099].map((size) => ({ size }));
+// One multiple of 4 in each list of sizes: four floats are loaded at a time then.
+const elementwise = [1, 37, 65, 129, 260, 4099].map((size) => ({ size }));
 
 const norms = [
   { rows: 1, width: 1, eps: 1e-5 },
   { rows: 3, width: 5, eps: 1e-5 },
   { rows: 37, width: 129, eps: 1e-5 },
   { rows: 65, width: 65, eps: 1e-6 },
+  { rows: 5, width: 4, eps: 1e-5 },
+  { rows: 66, width: 268, eps: 1e-5 },
 ];
 
 const normBackwards = norms.flatMap(({ rows, width }) => [
@@ -123,6 +135,41 @@ const parameterGrads = [
   { rows: 3, width: 5 },
   { rows: 129, width: 37 },
   { rows: 65, width: 65 },
+  { rows: 66, width: 268 },
+];
+
+const layouts: readonly Layout[] = ['NN', 'NT', 'TN'];
+const epilogues: readonly Epilogue[] = ['scale', 'bias', 'residual', 'biasResidual', 'biasGelu', 'geluGradient'];
+
+const matmuls: readonly MatmulProblem[] = [
+  ...layouts.flatMap((layout) => [
+    { layout, M: 1, N: 1, K: 1 },
+    { layout, M: 3, N: 5, K: 7, accumulate: true },
+    { layout, M: 17, N: 33, K: 65 },
+    { layout, M: 51, N: 40, K: 1 },
+    // Multiples of 4, then tiles of every variant cut at each edge.
+    { layout, M: 64, N: 48, K: 36, accumulate: true },
+    { layout, M: 132, N: 196, K: 68 },
+  ]),
+  // Only K is a multiple of 4.
+  { layout: 'NT', M: 17, N: 33, K: 64 },
+  // Few rows.
+  { layout: 'NT', M: 1, N: 65, K: 64, aOffset: 128 },
+  { layout: 'NN', M: 2, N: 132, K: 12, accumulate: true },
+  { layout: 'NT', M: 3, N: 9, K: 129 },
+  // A column block of a packed y, of which dW and dx read the like; 'in,out' weights, then 'out,in' ones.
+  { layout: 'NN', M: 37, N: 20, K: 12, cStride: 60, cOffset: 20, partial: true },
+  { layout: 'NN', M: 17, N: 5, K: 7, cStride: 15, cOffset: 10, partial: true },
+  { layout: 'TN', M: 12, N: 20, K: 36, bStride: 60, bOffset: 40, accumulate: true },
+  { layout: 'TN', M: 7, N: 5, K: 9, bStride: 15, bOffset: 5 },
+  { layout: 'NT', M: 37, N: 12, K: 20, aStride: 60, aOffset: 40, accumulate: true },
+  { layout: 'TN', M: 20, N: 12, K: 36, aStride: 60, aOffset: 20 },
+  { layout: 'NN', M: 9, N: 5, K: 7, aStride: 21, aOffset: 14, accumulate: true },
+  // A row tile of a large weight, and of its gradient.
+  { layout: 'NN', M: 9, N: 12, K: 7, bOffset: 36, accumulate: true },
+  { layout: 'TN', M: 7, N: 12, K: 20, cOffset: 36, accumulate: true, partial: true },
+  ...epilogues.map((epilogue): MatmulProblem => ({ layout: 'NN', M: 17, N: 33, K: 65, epilogue, scale: 0.3 })),
+  { layout: 'NT', M: 1, N: 36, K: 20, epilogue: 'biasGelu' },
 ];
 
 export const hyperOf = (values: Partial<Record<keyof typeof HYPER, number>>): Float32Array => {
@@ -152,6 +199,53 @@ const someState = () => {
   return state;
 };
 
+/** Attention over a packed projection, as in training. */
+export function packed(p: AttentionBackwardProblem): AttentionProblem {
+  const stride = (p.heads + 2 * p.kvHeads) * p.headSize;
+  const kOffset = p.heads * p.headSize;
+  const vOffset = (p.heads + p.kvHeads) * p.headSize;
+  return { ...p, kvRows: p.seq, qStride: stride, qOffset: 0, kStride: stride, kOffset, vStride: stride, vOffset };
+}
+
+const attentions: AttentionBackwardProblem[] = [
+  { batch: 1, seq: 1, heads: 1, kvHeads: 1, headSize: 4 },
+  { batch: 2, seq: 3, heads: 2, kvHeads: 2, headSize: 5 },
+  { batch: 1, seq: 37, heads: 8, kvHeads: 2, headSize: 8 },
+  { batch: 3, seq: 16, heads: 1, kvHeads: 1, headSize: 10 },
+  { batch: 2, seq: 65, heads: 4, kvHeads: 4, headSize: 16 },
+  { batch: 1, seq: 37, heads: 5, kvHeads: 1, headSize: 24 },
+  { batch: 1, seq: 33, heads: 3, kvHeads: 3, headSize: 32 },
+  { batch: 1, seq: 65, heads: 1, kvHeads: 1, headSize: 64 },
+];
+
+/** Over a cache of 70 rows a batch: unpacked keys and values, queries at an odd stride or a wide one. */
+const cached: AttentionProblem[] = [
+  { batch: 2, seq: 1, heads: 4, kvHeads: 2, headSize: 16 },
+  { batch: 1, seq: 37, heads: 2, kvHeads: 1, headSize: 12 },
+  { batch: 2, seq: 3, heads: 3, kvHeads: 3, headSize: 5 },
+].map((p) => {
+  const width = p.kvHeads * p.headSize;
+  const q = { qStride: p.heads * p.headSize + 4, qOffset: 4 };
+  return { ...p, ...q, kvRows: 70, kStride: width, kOffset: 0, vStride: width, vOffset: 0 };
+});
+
+/** Where the queries of a problem over a cache begin; the last problem's rows end with the cache. */
+const positionOf = (p: AttentionProblem) => (p.kvRows === p.seq ? 0 : p.headSize === 5 ? 68 : 31);
+
+/** The packed rows, a gradient, and what the forward pass leaves for the backward one. */
+function attentionGradients(p: AttentionBackwardProblem, random: Random): Inputs {
+  const forward = packed(p);
+  const qkv = random.normals(p.batch * p.seq * forward.qStride);
+  const dy = random.normals(p.batch * p.seq * p.heads * p.headSize);
+  const given = { q: qkv, k: qkv, v: qkv, position: new Uint32Array(1) };
+  const after = toArrays(attention, forward, given);
+  attention.reference(forward, after);
+  const rows = { rows: p.batch * p.seq, heads: p.heads, headSize: p.headSize };
+  const deltas = { dy: Float64Array.from(dy), y: after.y, delta: new Float64Array(after.lse.length) };
+  attentionDelta.reference(rows, deltas);
+  return { qkv, dy, lse: Float32Array.from(after.lse), delta: Float32Array.from(deltas.delta) };
+}
+
 // biome-ignore lint/suspicious/noExplicitAny: a table of kernels of different problems
 const row = <P>(kernelCase: KernelCase<P>): KernelCase<any> => kernelCase;
 
@@ -175,6 +269,7 @@ export const cases = [
       { rows: 129, width: 37, stride: 37, offset: 0, rowsPerBlock: 32, accumulate: false },
       { rows: 1001, width: 1, stride: 1, offset: 0, rowsPerBlock: 1001, accumulate: false },
       { rows: 65, width: 129, stride: 387, offset: 258, rowsPerBlock: 65, accumulate: true },
+      { rows: 131, width: 36, stride: 84, offset: 40, rowsPerBlock: 33, accumulate: true },
     ],
   }),
   row({ kernel: rmsnorm, problems: [...norms, { rows: FOLDED_ROWS, width: 3, eps: 1e-5 }] }),
@@ -216,6 +311,7 @@ export const cases = [
       { rows: 1, seq: 1, heads: 1, headSize: 2, stride: 2, offset: 0, positions: 3, inverse: false },
       { rows: 15, seq: 5, heads: 3, headSize: 6, stride: 25, offset: 3, positions: 37, inverse: false },
       { rows: 65, seq: 65, heads: 2, headSize: 10, stride: 20, offset: 0, positions: 129, inverse: true },
+      { rows: 15, seq: 5, heads: 3, headSize: 8, stride: 60, offset: 28, positions: 37, inverse: true },
       // Positions 2..38 of a table of 33: the last five read its last row.
       { rows: 37, seq: 37, heads: 1, headSize: 4, stride: 4, offset: 0, positions: 33, inverse: false },
     ],
@@ -231,6 +327,8 @@ export const cases = [
       { rows: 15, seq: 5, width: 37, vocabulary: 11, positions: 8 },
       { rows: 65, seq: 65, width: 3, vocabulary: 129, positions: 0 },
       { rows: 74, seq: 37, width: 5, vocabulary: 7, positions: 37 },
+      { rows: 74, seq: 37, width: 20, vocabulary: 7, positions: 37 },
+      { rows: 65, seq: 65, width: 12, vocabulary: 129, positions: 0 },
     ],
     // Two ids lie outside the vocabulary, and position 3 takes the longest row past the table.
     inputs: ({ rows, vocabulary }, random) => ({
@@ -244,6 +342,7 @@ export const cases = [
       { rows: 1, width: 1, vocabulary: 1 },
       { rows: 15, width: 37, vocabulary: 5 },
       { rows: 129, width: 3, vocabulary: 1000 },
+      { rows: 129, width: 12, vocabulary: 11 },
     ],
     inputs: ({ rows, vocabulary }, random) => ({ ...tokenIndex(random.integers(rows, 0, vocabulary)) }),
   }),
@@ -255,6 +354,7 @@ export const cases = [
       { batch: 5, seq: 7, width: 3, positions: 65, accumulate: true },
     ],
   }),
+  row({ kernel: matmul, problems: matmuls }),
   row({
     kernel: crossEntropyTile,
     problems: [
@@ -262,6 +362,10 @@ export const cases = [
       { rows: 3, tile: 5, first: 0, begin: true },
       { rows: 37, tile: 129, first: 65, begin: false },
       { rows: 65, tile: 65, first: 130, begin: true },
+      // Four floats at a time, within rows and across their ends.
+      { rows: 37, tile: 132, first: 65, begin: false },
+      { rows: 36, tile: 65, first: 0, begin: true },
+      { rows: 12, tile: 3, first: 3, begin: false },
     ],
     inputs: ({ rows, tile, first }, random) => ({
       logits: random.normals(rows * tile, 4),
@@ -284,6 +388,9 @@ export const cases = [
       { rows: 3, tile: 5, first: 5, ignoreIndex: IGNORE },
       { rows: 37, tile: 129, first: 65, ignoreIndex: IGNORE },
       { rows: 65, tile: 199, first: 0, ignoreIndex: IGNORE },
+      { rows: 37, tile: 132, first: 65, ignoreIndex: IGNORE },
+      { rows: 36, tile: 65, first: 0, ignoreIndex: IGNORE },
+      { rows: 12, tile: 1, first: 1, ignoreIndex: IGNORE },
     ],
     inputs: ({ rows, tile, first }, random) => ({
       logits: random.normals(rows * tile, 2),
@@ -316,6 +423,7 @@ export const cases = [
       { size: 37, maskOffset: 33 },
       { size: 129 },
       { size: 33 * BLOCK + 5, maskOffset: 30 },
+      { size: 33 * BLOCK + 4, maskOffset: 30 },
       { size: FOLDED_ITEMS },
     ],
     inputs: (problem, random) => ({
@@ -327,10 +435,38 @@ export const cases = [
     }),
   }),
   row({
+    kernel: attention,
+    problems: [...attentions.map(packed), ...cached],
+    // Rows of the cache that no query sees hold NaN.
+    inputs(p, random) {
+      const position = positionOf(p);
+      const { k, v } = attention.operands(p);
+      const keys = random.normals(k.size);
+      const values = random.normals(v.size);
+      for (let b = 0; b < p.batch; b++) {
+        const unseen = b * p.kvRows + Math.min(position + p.seq, p.kvRows);
+        keys.fill(Number.NaN, unseen * p.kStride, (b + 1) * p.kvRows * p.kStride);
+        values.fill(Number.NaN, unseen * p.vStride, (b + 1) * p.kvRows * p.vStride);
+      }
+      return { k: keys, v: values, position: new Uint32Array([position]) };
+    },
+  }),
+  row({
+    kernel: attentionDelta,
+    problems: [
+      { rows: 1, heads: 1, headSize: 1 },
+      { rows: 37, heads: 3, headSize: 5 },
+      { rows: 65, heads: 5, headSize: 16 },
+    ],
+  }),
+  row({ kernel: attentionBackwardQ, problems: attentions, inputs: attentionGradients }),
+  row({ kernel: attentionBackwardKV, problems: attentions, inputs: attentionGradients }),
+  row({
     kernel: cacheAppend,
     problems: [
       { batch: 1, seq: 1, width: 1, stride: 1, offset: 0, capacity: 4 },
       { batch: 3, seq: 5, width: 37, stride: 111, offset: 74, capacity: 9 },
+      { batch: 3, seq: 5, width: 36, stride: 108, offset: 72, capacity: 7 },
       // Position 3 takes the last rows past the capacity.
       { batch: 2, seq: 7, width: 5, stride: 5, offset: 0, capacity: 8 },
     ],

@@ -2,6 +2,7 @@
 // random directions, on the problems of the table. No device: kernels.test.ts ties kernels to references.
 
 import { describe, expect, it } from 'vitest';
+import { attention, attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../../src/kernels/attention.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import { embedding, embeddingBackward, positionBackward, tokenIndex } from '../../src/kernels/embedding.ts';
@@ -11,7 +12,7 @@ import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from 
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
 import { rope } from '../../src/kernels/rope.ts';
 import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
-import { cases, IGNORE, inputsOf, Random, toArrays } from './cases.ts';
+import { cases, IGNORE, inputsOf, packed, Random, toArrays } from './cases.ts';
 
 /** The operands of a kernel after its reference ran; `data` is left as it is. */
 function run<P>(kernel: Kernel<P>, problem: P, data: Arrays): Arrays {
@@ -126,6 +127,18 @@ forEachProblem(embedding, (problem, table) => {
     gradients.positionWeight = run(positionBackward, backward, { dy }).dweight;
   }
   expectGradients(data, (moved) => dot(run(embedding, problem, moved).y, dy), gradients);
+});
+
+forEachProblem(attentionBackwardQ, (problem, { qkv, dy }) => {
+  const forward = (x: Float64Array) =>
+    run(attention, packed(problem), { q: x, k: x, v: x, position: new Float64Array(1) });
+  const { y, lse } = forward(qkv);
+  const rows = { rows: problem.batch * problem.seq, heads: problem.heads, headSize: problem.headSize };
+  const given = { qkv, dy, lse, delta: run(attentionDelta, rows, { dy, y }).delta };
+  const { dqkv } = run(attentionBackwardQ, problem, { ...given, dqkv: new Float64Array(qkv.length) });
+  expectGradients({ qkv }, (moved) => dot(forward(moved.qkv).y, dy), {
+    qkv: run(attentionBackwardKV, problem, { ...given, dqkv }).dqkv,
+  });
 });
 
 describe('cross-entropy', () => {

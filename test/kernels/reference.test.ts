@@ -5,18 +5,26 @@ import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { parse } from '../../src/formats/safetensors.ts';
 import { adamw } from '../../src/kernels/adamw.ts';
+import {
+  type AttentionProblem,
+  attention,
+  attentionBackwardKV,
+  attentionBackwardQ,
+  attentionDelta,
+} from '../../src/kernels/attention.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import { embedding, embeddingBackward, tokenIndex } from '../../src/kernels/embedding.ts';
 import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
 import { ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
+import { type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
 import { rope, ropeTable } from '../../src/kernels/rope.ts';
 import { STATE, stepControl } from '../../src/kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../src/kernels/sum-squares.ts';
 import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
-import { type HostArray, runKernel } from '../harness.ts';
+import { type HostArray, runKernel, testDevice } from '../harness.ts';
 import { hyperOf } from './cases.ts';
 
 const FOLDER = new URL('../fixtures/reference/ops/', import.meta.url);
@@ -152,6 +160,42 @@ function columns(matrix: HostArray, rows: number, vocabulary: number, first: num
   });
 }
 
+describeOp('matmul', async (reference) => {
+  const { mode, accumulate } = reference.attrs as unknown as { mode: Layout; accumulate: boolean };
+  const { M, N, K } = reference.attrs;
+  const data: Record<string, HostArray> = { a: reference.input('A'), b: reference.input('B') };
+  if (accumulate) data.c = reference.input('C0');
+  for (const { name } of matmul.variants) {
+    reference.expect('C', (await run(matmul, { layout: mode, M, N, K, accumulate }, data, name)).c);
+  }
+});
+
+/** y = x W + b with W (in, out), or (out, in); dx, dW and db. */
+async function checkLinear(reference: Reference, stored: 'in,out' | 'out,in'): Promise<void> {
+  const [rows, inputs] = reference.shape('x');
+  const [outputs] = reference.shape('bias');
+  const [x, weight, bias, dy] = ['x', 'weight', 'bias', 'dy'].map((name) => reference.input(name));
+  const forward: MatmulProblem = { layout: 'NN', M: rows, N: outputs, K: inputs, epilogue: 'bias' };
+  const toInput: MatmulProblem = { layout: 'NT', M: rows, N: inputs, K: outputs };
+  const toWeight: MatmulProblem = { layout: 'TN', M: inputs, N: outputs, K: rows };
+  if (stored === 'out,in') {
+    Object.assign(forward, { layout: 'NT' });
+    Object.assign(toInput, { layout: 'NN' });
+    Object.assign(toWeight, { M: outputs, N: inputs });
+  }
+  const gradients = stored === 'in,out' ? { a: x, b: dy } : { a: dy, b: x };
+  for (const { name } of matmul.variants) {
+    reference.expect('y', (await run(matmul, forward, { a: x, b: weight, bias }, name)).c);
+    reference.expect('dx', (await run(matmul, toInput, { a: dy, b: weight }, name)).c);
+    reference.expect('dweight', (await run(matmul, toWeight, gradients, name)).c);
+  }
+  const sum = { rows, width: outputs, stride: outputs, offset: 0, rowsPerBlock: rows, accumulate: false };
+  reference.expect('dbias', (await run(columnSum, sum, { x: dy })).y);
+}
+
+describeOp('conv1d', (reference) => checkLinear(reference, 'in,out'));
+describeOp('linear', (reference) => checkLinear(reference, 'out,in'));
+
 describeOp('cross_entropy', async (reference) => {
   const [rows, vocabulary] = reference.shape('logits');
   const ignoreIndex = reference.attrs.ignore_index;
@@ -237,6 +281,73 @@ describeOp('rope', async (reference) => {
   };
   reference.expect('y', await turn('x', false));
   reference.expect('dx', await turn('dy', true));
+});
+
+/** (B, H, T, D) heads side by side, as (B, T, packed row). */
+function packRows(tensors: { data: HostArray; shape: readonly number[] }[]): Float32Array {
+  const [batch, , seq, size] = tensors[0].shape;
+  const stride = tensors.reduce((sum, { shape }) => sum + shape[1] * size, 0);
+  const rows = new Float32Array(batch * seq * stride);
+  let column = 0;
+  for (const { data, shape } of tensors) {
+    data.forEach((value, i) => {
+      const head = Math.floor(i / size / seq) % shape[1];
+      const row = Math.floor(i / size / seq / shape[1]) * seq + (Math.floor(i / size) % seq);
+      rows[row * stride + column + head * size + (i % size)] = value;
+    });
+    column += shape[1] * size;
+  }
+  return rows;
+}
+
+/** Columns of packed rows as (B, H, T, D). */
+function unpackRows(rows: HostArray, shape: readonly number[], stride: number, column: number): Float32Array {
+  const [, heads, seq, size] = shape;
+  return Float32Array.from({ length: product(shape) }, (_, i) => {
+    const head = Math.floor(i / size / seq) % heads;
+    const row = Math.floor(i / size / seq / heads) * seq + (Math.floor(i / size) % seq);
+    return rows[row * stride + column + head * size + (i % size)];
+  });
+}
+
+const { traits } = await testDevice();
+/** Of the backward kernels, of which one only may not run here: it needs subgroups. */
+const attentionVariants = attentionBackwardQ.variants.filter(
+  ({ name }) => name !== 'quads' || traits.subgroupSize >= 4,
+);
+
+describeOp('causal_attention', async (reference) => {
+  const tensor = (name: string) => ({ data: reference.input(name), shape: reference.shape(name) });
+  const [q, k, v, upstream] = ['q', 'k', 'v', 'dy'].map(tensor);
+  const [batch, heads, seq, headSize] = q.shape;
+  const [, kvHeads, kvRows] = k.shape;
+  const kvWidth = kvHeads * headSize;
+  const width = heads * headSize;
+  const rows = batch * seq;
+  const dy = packRows([upstream]);
+  const offset = reference.attrs.q_offset;
+  const position = new Uint32Array([offset]);
+  for (const { name } of [...attentionVariants, { name: 'rows' }]) {
+    const problem: AttentionProblem = {
+      ...{ batch, seq, heads, kvHeads, headSize, kvRows, qStride: width, qOffset: 0 },
+      ...{ kStride: kvWidth, kOffset: 0, vStride: kvWidth, vOffset: 0 },
+    };
+    const given = { q: packRows([q]), k: packRows([k]), v: packRows([v]), position };
+    const { y, lse } = await run(attention, problem, given, name);
+    reference.expect('y', unpackRows(y, q.shape, width, 0));
+    if (offset > 0 || name === 'rows') continue; // training starts at position 0, generation has no gradient
+
+    const { delta } = await run(attentionDelta, { rows, heads, headSize }, { dy, y });
+    const qkv = packRows([q, k, v]);
+    const data = { qkv, dy, lse, delta, dqkv: new Float32Array(qkv.length) };
+    const backward = { batch, seq, heads, kvHeads, headSize };
+    const { dqkv } = await run(attentionBackwardQ, backward, data, name);
+    const gradients = (await run(attentionBackwardKV, backward, { ...data, dqkv }, name)).dqkv;
+    const stride = width + 2 * kvWidth;
+    reference.expect('dq', unpackRows(gradients, q.shape, stride, 0));
+    reference.expect('dk', unpackRows(gradients, k.shape, stride, width));
+    reference.expect('dv', unpackRows(gradients, v.shape, stride, width + kvWidth));
+  }
 });
 
 describeOp('embedding', async (reference) => {

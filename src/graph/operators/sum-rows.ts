@@ -1,11 +1,13 @@
-// Sums over rows in two fixed levels: blocks of ROWS_PER_BLOCK, then the blocks, until one row is left. The
-// order of addition depends on the number of rows alone.
+// Sums over rows: few at once, many in two fixed levels, blocks of ROWS_PER_BLOCK, then the blocks, until one row
+// is left. The order of addition depends on the number of rows alone.
 
 import { columnSum } from '../../kernels/column-sum.ts';
 import { ceilDiv } from '../../kernels/kernel.ts';
 import type { Graph, Tensor } from '../graph.ts';
 
 const ROWS_PER_BLOCK = 64;
+/** Up to here one dispatch is faster than the two of two levels. */
+const ROWS_AT_ONCE = 256;
 
 export interface SumRows {
   rows: number;
@@ -22,7 +24,7 @@ export function sumRows(g: Graph, x: Tensor, y: Tensor, sum: SumRows, label: str
   const { width, accumulate = false } = sum;
   let { rows, stride = width, offset = 0 } = sum;
   let source = x;
-  while (rows > ROWS_PER_BLOCK) {
+  while (rows > ROWS_AT_ONCE) {
     const blocks = ceilDiv(rows, ROWS_PER_BLOCK);
     const partial = g.activation(`${label} partial sums`, [blocks, width]);
     const problem = { rows, width, stride, offset, rowsPerBlock: ROWS_PER_BLOCK, accumulate: false };

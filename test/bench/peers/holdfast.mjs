@@ -26,5 +26,6 @@ await report(Number(seconds), async () => {
     optimizer: { ...adam, weightDecay: 0, clip: 0 },
   });
   trainer.setWeights(new Map(Object.entries(firstWeights()).map(([name, { values }]) => [name, values])));
-  return async (ids, targets) => (await trainer.start([{ ids, targets, batch, seq }])).loss;
+  const step = async (ids, targets) => (await trainer.start([{ ids, targets, batch, seq }])).loss;
+  return { adapter: device.adapter.name, step };
 });

@@ -11,6 +11,9 @@ const iterators = Object.getPrototypeOf(Object.getPrototypeOf([].values()));
 iterators.map ??= function* (f) {
   for (const item of this) yield f(item);
 };
+iterators.filter ??= function* (f) {
+  for (const item of this) if (f(item)) yield item;
+};
 
 const [adapter, seconds] = process.argv.slice(2);
 const { layers, width: C, heads, vocabulary: V, batch: B, seq: T } = SHAPE;
@@ -35,13 +38,17 @@ function lossOf(p, ids, targets) {
     x = x.add(linear(p, `h.${i}.mlp.c_proj`, wide));
   }
   const logits = np.dot(layernorm(p, 'ln_f', x), wte.transpose()); // (B, T, V)
-  return nn.logSoftmax(logits).mul(nn.oneHot(targets, V)).sum().mul(-1 / (B * T));
+  return nn
+    .logSoftmax(logits)
+    .mul(nn.oneHot(targets, V))
+    .sum()
+    .mul(-1 / (B * T));
 }
 
 const { learningRate, beta1, beta2, epsilon } = ADAM;
 
 /** correction1, correction2: 1 / (1 - beta^t). */
-const step = jit((params, moment1, moment2, correction1, correction2, ids, targets) => {
+const update = jit((params, moment1, moment2, correction1, correction2, ids, targets) => {
   const [loss, gradient] = valueAndGrad(lossOf)(tree.ref(params), ids, targets);
   const m = tree.map((a, g) => a.mul(beta1).add(g.mul(1 - beta1)), moment1, tree.ref(gradient));
   const v = tree.map((a, g) => a.mul(beta2).add(g.ref.mul(g).mul(1 - beta2)), moment2, gradient);
@@ -59,7 +66,7 @@ const step = jit((params, moment1, moment2, correction1, correction2, ids, targe
   return [updated, m, v, loss];
 });
 
-await provideNavigator(headlessHost(), adapter);
+const adapterName = await provideNavigator(headlessHost(), adapter);
 await report(Number(seconds), async () => {
   await init('webgpu');
   defaultDevice('webgpu');
@@ -68,12 +75,15 @@ await report(Number(seconds), async () => {
   let m = Object.fromEntries(weights.map(([name, { shape }]) => [name, np.zeros(shape)]));
   let v = Object.fromEntries(weights.map(([name, { shape }]) => [name, np.zeros(shape)]));
   let t = 0;
-  return (ids, targets) => {
+  const step = (ids, targets) => {
     t++;
-    const corrections = [1 / (1 - beta1 ** t), 1 / (1 - beta2 ** t)].map((c) => np.array(new Float32Array([c])).reshape([]));
+    const corrections = [1 / (1 - beta1 ** t), 1 / (1 - beta2 ** t)].map((c) =>
+      np.array(new Float32Array([c])).reshape([]),
+    );
     const batch = [ids, targets].map((list) => np.array(list).reshape([B, T]));
     let loss;
-    [params, m, v, loss] = step(params, m, v, ...corrections, ...batch);
+    [params, m, v, loss] = update(params, m, v, ...corrections, ...batch);
     return loss.jsAsync();
   };
+  return { adapter: adapterName, step };
 });

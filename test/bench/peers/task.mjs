@@ -78,7 +78,7 @@ export function batches() {
   });
 }
 
-/** WebGPU as every library finds it: the adapter that Holdfast's own rules choose, as navigator.gpu. */
+/** WebGPU as every library finds it: the adapter by Holdfast's own rules, as navigator.gpu. Returns its name. */
 export async function provideNavigator(host, adapter) {
   const sources = await host.gpuSources();
   const wanted = adapter.toLowerCase();
@@ -90,14 +90,15 @@ export async function provideNavigator(host, adapter) {
   const gpu = await source.open();
   const value = { gpu, userAgent: 'Node', hardwareConcurrency: 2 };
   Object.defineProperty(globalThis, 'navigator', { value, configurable: true });
+  return (await gpu.requestAdapter()).info.description;
 }
 
-/** Opens a library by `open() -> step`, trains for `seconds`, and prints one JSON object. */
+/** Opens a library, trains for `seconds`, and prints one JSON object. `open` returns the adapter's name and `step`. */
 export async function report(seconds, open) {
   const list = batches();
   let next = 0;
   const opened = performance.now();
-  const step = await open();
+  const { adapter, step } = await open();
   const start = () => {
     const { ids, targets } = list[next++ % BATCHES];
     return step(ids, targets);
@@ -117,6 +118,6 @@ export async function report(seconds, open) {
   losses.push(...(await Promise.all(underWay)));
   const elapsed = performance.now() - begin;
   const tokensPerSecond = (steps * SHAPE.batch * SHAPE.seq * 1000) / elapsed;
-  const result = { firstStepMilliseconds, tokensPerSecond, steps, losses: losses.slice(0, COMPARED_LOSSES) };
+  const result = { adapter, firstStepMilliseconds, tokensPerSecond, steps, losses: losses.slice(0, COMPARED_LOSSES) };
   process.stdout.write(`${JSON.stringify(result)}\n`, () => process.exit(0));
 }

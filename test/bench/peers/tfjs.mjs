@@ -17,7 +17,12 @@ function layernorm(p, name, x) {
 const linear = (p, name, x) => tf.fused.matMul({ a: x, b: p[`${name}.weight`], bias: p[`${name}.bias`] });
 
 function gelu(x) {
-  const inner = x.mul(x).mul(0.044715).add(1).mul(x).mul(Math.sqrt(2 / Math.PI));
+  const inner = x
+    .mul(x)
+    .mul(0.044715)
+    .add(1)
+    .mul(x)
+    .mul(Math.sqrt(2 / Math.PI));
   return x.mul(0.5).mul(inner.tanh().add(1));
 }
 
@@ -25,8 +30,15 @@ function attention(p, name, x, mask) {
   const [q, k, v] = linear(p, `${name}.c_attn`, x)
     .split(3, 1)
     .map((a) => a.reshape([B, T, heads, C / heads]).transpose([0, 2, 1, 3])); // (B, NH, T, HS)
-  const scores = q.matMul(k, false, true).mul(1 / Math.sqrt(C / heads)).add(mask);
-  const y = scores.softmax().matMul(v).transpose([0, 2, 1, 3]).reshape([B * T, C]);
+  const scores = q
+    .matMul(k, false, true)
+    .mul(1 / Math.sqrt(C / heads))
+    .add(mask);
+  const y = scores
+    .softmax()
+    .matMul(v)
+    .transpose([0, 2, 1, 3])
+    .reshape([B * T, C]);
   return linear(p, `${name}.c_proj`, y);
 }
 
@@ -34,7 +46,10 @@ function attention(p, name, x, mask) {
 function lossOf(p, ids, targets, mask) {
   const wte = p['wte.weight'];
   let x = tf.oneHot(ids, V).toFloat().matMul(wte); // (B T, C)
-  x = x.reshape([B, T, C]).add(p['wpe.weight']).reshape([B * T, C]);
+  x = x
+    .reshape([B, T, C])
+    .add(p['wpe.weight'])
+    .reshape([B * T, C]);
   for (let i = 0; i < layers; i++) {
     x = x.add(attention(p, `h.${i}.attn`, layernorm(p, `h.${i}.ln_1`, x), mask));
     const wide = gelu(linear(p, `h.${i}.mlp.c_fc`, layernorm(p, `h.${i}.ln_2`, x))); // (B T, 4C)
@@ -44,19 +59,22 @@ function lossOf(p, ids, targets, mask) {
   return tf.losses.softmaxCrossEntropy(tf.oneHot(targets, V), logits);
 }
 
-await provideNavigator(headlessHost(), adapter);
+const adapterName = await provideNavigator(headlessHost(), adapter);
 await import('@tensorflow/tfjs-backend-webgpu'); // registers itself where it finds navigator.gpu
 await report(Number(seconds), async () => {
   await tf.setBackend('webgpu');
   await tf.ready();
   const params = Object.fromEntries(
-    Object.entries(firstWeights()).map(([name, { shape, values }]) => [name, tf.variable(tf.tensor(values, shape), true, name)]),
+    Object.entries(firstWeights()).map(([name, { shape, values }]) => [
+      name,
+      tf.variable(tf.tensor(values, shape), true, name),
+    ]),
   );
   const above = Float32Array.from({ length: T * T }, (_, i) => (i % T > Math.floor(i / T) ? -1e9 : 0));
   const mask = tf.tensor(above, [T, T]);
   const { learningRate, beta1, beta2, epsilon } = ADAM;
   const optimizer = tf.train.adam(learningRate, beta1, beta2, epsilon);
-  return async (ids, targets) => {
+  const step = async (ids, targets) => {
     const loss = tf.tidy(() => {
       const [x, y] = [tf.tensor1d(ids, 'int32'), tf.tensor1d(targets, 'int32')];
       return optimizer.minimize(() => lossOf(params, x, y, mask), true);
@@ -65,4 +83,5 @@ await report(Number(seconds), async () => {
     loss.dispose();
     return value;
   };
+  return { adapter: adapterName, step };
 });

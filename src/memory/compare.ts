@@ -1,0 +1,47 @@
+// Policies side by side on one trace: what each moves in a step, against the bound. Every plan is replayed by
+// checkPlan before it is counted.
+
+import type { Highs } from 'highs';
+import { exactBound, linearBound } from './bound.ts';
+import { findGaps } from './gaps.ts';
+import { checkPlan, makePlan, type PlanCost } from './plan.ts';
+import { planStep } from './planner.ts';
+import { follow, ORDERS } from './policies.ts';
+import type { Trace } from './trace.ts';
+
+export const PLANNER = 'Holdfast';
+
+export interface Compared {
+  /** Chunks moved per step, both ways: no schedule moves fewer. */
+  readonly linear: number;
+  /** The fewest that a schedule moves; absent where the time did not suffice to prove it. */
+  readonly exact?: number;
+  /** By policy, the planner first. */
+  readonly costs: ReadonlyMap<string, PlanCost>;
+}
+
+/** `seconds`: for the exact optimum, where the planner does not reach the linear bound anyway. */
+export function compare(highs: Highs, trace: Trace, slots: readonly number[], seconds: number): Compared {
+  const costs = new Map<string, PlanCost>([[PLANNER, checkPlan(trace, makePlan(PLANNER, planStep(trace, slots)), slots)]]);
+  for (const [name, order] of Object.entries(ORDERS)) {
+    costs.set(name, checkPlan(trace, makePlan(name, follow(trace, slots, order(trace, slots))), slots));
+  }
+  const gaps = findGaps(trace, slots);
+  const linear = linearBound(highs, gaps).chunks;
+  const planned = movedChunks(costs.get(PLANNER) as PlanCost);
+  // Schedules move whole chunks: the next whole number above the bound is the optimum if it is reached.
+  const reached = planned <= Math.ceil(linear - 1e-6);
+  const exact = reached ? planned : seconds > 0 ? exactBound(highs, gaps, seconds)?.chunks : undefined;
+  return { linear, costs, ...(exact !== undefined && { exact }) };
+}
+
+export const movedChunks = ({ loads, stores }: PlanCost): number => loads + stores;
+
+/** Moved over bound; nothing to move at all is 1. */
+export const ratioTo = (bound: number, cost: PlanCost): number => (movedChunks(cost) === bound ? 1 : movedChunks(cost) / bound);
+
+export function median(values: readonly number[]): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  const half = sorted.length >> 1;
+  return sorted.length % 2 === 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}

@@ -1,0 +1,70 @@
+// The programs of a training step, traced from a model without a device: a step's first micro-batch, the ones
+// that follow, the optimizer, and the evaluation. Pure: the trainer runs them, tests interpret them, and a dry
+// run predicts from them.
+
+import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
+import { crossEntropyHead } from '../graph/operators/cross-entropy.ts';
+import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
+import { makeStepScalars, type OptimizerChunk, optimizerStep, type StepScalars } from '../graph/operators/optimizer.ts';
+import { lookup, type Model, parameterTensors } from '../nn/model.ts';
+import { assert } from '../util/errors.ts';
+
+export interface StepPrograms {
+  /** Forward and backward of a step's first micro-batch: gradients and loss start anew. */
+  readonly first: Program;
+  /** The same for the micro-batches that follow: gradients and loss add up. */
+  readonly next: Program;
+  /** Forward only: the loss adds up. */
+  readonly evaluate: Program;
+  readonly parameters: ReadonlyMap<string, Tensor>;
+  /** By parameter name: the trainable ones. */
+  readonly gradients: ReadonlyMap<string, Tensor>;
+  readonly tokens: Tokens;
+  readonly scalars: StepScalars;
+}
+
+/** Traces a model on micro-batches of `batch` sequences of `seq` tokens. */
+export function traceStep(model: Model, batch: number, seq: number): StepPrograms {
+  const tokens = makeTokens(batch, seq);
+  const scalars = makeStepScalars();
+  const parameters = parameterTensors(model, true);
+  const weights = lookup(parameters);
+  const gradients = new Map<string, Tensor>();
+  for (const [name, { shape, wantsGradient }] of parameters) {
+    if (wantsGradient) gradients.set(name, makeTensor(name, shape, 'gradient'));
+  }
+  const gradientOf = ({ name }: Tensor): Tensor => {
+    const gradient = gradients.get(name);
+    assert(gradient, `${name} trains without a gradient`);
+    return gradient;
+  };
+  const trace = (name: string, accumulate: boolean, backward: boolean): Program => {
+    const g = new Graph(name, { gradientOf, accumulate });
+    const { hidden, head } = model.forward(g, tokens, weights);
+    const scale = backward ? { scale: scalars.lossScale } : {};
+    crossEntropyHead(g, hidden, head, tokens, { sum: scalars.lossSum, accumulate, ...scale });
+    if (backward) g.backward([...parameters.values()]);
+    return g.program();
+  };
+  return {
+    first: trace('first micro-batch', false, true),
+    next: trace('next micro-batch', true, true),
+    evaluate: trace('evaluate', true, false),
+    parameters,
+    gradients,
+    tokens,
+    scalars,
+  };
+}
+
+/** The optimizer's program over chunks of model data; the mask has one bit a block, `maskBlocks` a chunk. */
+export function traceOptimizer(
+  chunks: readonly OptimizerChunk[],
+  scalars: StepScalars,
+  decayMask: Tensor,
+  maskBlocks: number,
+): Program {
+  const g = new Graph('optimizer');
+  optimizerStep(g, chunks, scalars, decayMask, maskBlocks);
+  return g.program();
+}

@@ -1,0 +1,65 @@
+// What the engine relies on when it splits a product or chooses a variant: the same bits.
+
+import { describe, expect, it } from 'vitest';
+import { type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
+import { type HostArray, runKernel, testDevice } from '../harness.ts';
+import { Random } from './cases.ts';
+
+const device = await testDevice();
+const variants = matmul.variants.filter(({ name }) => name !== 'quads' || device.traits.subgroupSize >= 4);
+
+type Data = Record<string, HostArray>;
+
+/** The bits of c after the parts of a sum over K were run one after another. */
+async function bitsOf(variant: (typeof variants)[number], problem: MatmulProblem, parts: number[], data: Data) {
+  const { layout, M, N, K } = problem;
+  let c = data.c;
+  let from = 0;
+  for (const length of parts) {
+    const part: MatmulProblem = {
+      ...problem,
+      K: length,
+      aStride: layout === 'TN' ? M : K,
+      bStride: layout === 'NT' ? K : N,
+      aOffset: layout === 'TN' ? from * M : from,
+      bOffset: layout === 'NT' ? from : from * N,
+      accumulate: problem.accumulate || from > 0,
+    };
+    const operands = matmul.operands(part);
+    const a = data.a.subarray(0, operands.a.size);
+    const b = data.b.subarray(0, operands.b.size);
+    ({ c } = await runKernel(matmul, variant, part, { a, b, c }));
+    from += length;
+  }
+  expect(from).toBe(K);
+  return new Uint32Array(c.buffer, c.byteOffset, c.length);
+}
+
+describe.each<Layout>(['NN', 'NT', 'TN'])('%s', (layout) => {
+  const random = new Random(11);
+  const problem: MatmulProblem = { layout, M: 36, N: 52, K: 64 };
+  const { M, N, K } = problem;
+  const data: Data = { a: random.normals(M * K), b: random.normals(K * N), c: random.normals(M * N) };
+
+  it.each(variants)('$name: no bit depends on how the sum over K is split', async (variant) => {
+    for (const accumulate of [false, true]) {
+      const whole = await bitsOf(variant, { ...problem, accumulate }, [64], data);
+      // Aligned parts are loaded four floats at a time, odd ones one by one.
+      for (const parts of [
+        [24, 40],
+        [23, 41],
+        [1, 2, 61],
+      ]) {
+        expect(await bitsOf(variant, { ...problem, accumulate }, parts, data)).toEqual(whole);
+      }
+    }
+  });
+
+  // A GPU's compiler may contract a product and a sum to one rounding in one variant and not in another (WGSL
+  // allows it), which is why a run records its choices. Software adapters round both.
+  it.runIf(device.adapter.software)('no bit depends on the variant', async () => {
+    const [first, ...others] = variants;
+    const whole = await bitsOf(first, problem, [64], data);
+    for (const other of others) expect(await bitsOf(other, problem, [64], data), other.name).toEqual(whole);
+  });
+});

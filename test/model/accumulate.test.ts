@@ -1,0 +1,96 @@
+// Gradient accumulation is the large batch, and a repeated run is the same run, bit for bit.
+
+import { beforeAll, describe, expect, it } from 'vitest';
+import type { Batch } from '../../src/data/batches.ts';
+import type { ChoiceRecord } from '../../src/engine/choices.ts';
+import type { Values } from '../../src/engine/model-data.ts';
+import type { Device } from '../../src/gpu/device.ts';
+import { headlessHost } from '../../src/runtime/headless.ts';
+import { loadCase, type ReferenceCase } from '../../src/train/reference-case.ts';
+import { type StepMetrics, Trainer } from '../../src/train/trainer.ts';
+import { entry } from '../entry.ts';
+import { testDevice } from '../harness.ts';
+
+let device: Device;
+beforeAll(async () => {
+  device = await testDevice();
+});
+
+interface Run {
+  metrics: StepMetrics[];
+  /** Of the first step. */
+  gradients: Values;
+  final: Values;
+  /** Kernel variants are chosen by timing: the same run repeats the same choices. */
+  choices: ChoiceRecord;
+}
+
+/** All steps of a case, with its micro-batches as they are or as one batch. */
+async function run(reference: ReferenceCase, choices: ChoiceRecord = {}): Promise<Run> {
+  const { model, batch, seq, accumulate, schedule, optimizer, weights, batches } = reference;
+  const trainer = await Trainer.create(device, model, { batch, seq, accumulate, schedule, optimizer, choices });
+  trainer.setWeights(weights);
+  const metrics: StepMetrics[] = [];
+  let gradients: Values = new Map();
+  for (const micros of batches) {
+    metrics.push(await trainer.start(micros));
+    if (metrics.length === 1) gradients = await trainer.gradients();
+  }
+  const final = await trainer.data.read('parameter');
+  trainer.destroy();
+  return { metrics, gradients, final, choices: trainer.choices.record() };
+}
+
+function asLargeBatch(reference: ReferenceCase): ReferenceCase {
+  const join = (micros: readonly Batch[]): Batch => ({
+    ids: Int32Array.from(micros.flatMap(({ ids }) => [...ids])),
+    targets: Int32Array.from(micros.flatMap(({ targets }) => [...targets])),
+    batch: reference.batch * reference.accumulate,
+    seq: reference.seq,
+  });
+  return {
+    ...reference,
+    batch: reference.batch * reference.accumulate,
+    accumulate: 1,
+    batches: reference.batches.map((micros) => [join(micros)]),
+  };
+}
+
+const distance = (a: Float32Array, b: Float32Array) => Math.hypot(...a.map((value, i) => value - b[i]));
+
+// The second has micro-batches of very different numbers of valid targets.
+describe.each(['gpt2-accum4', 'gpt2-accum4-ignore'])('%s', (name) => {
+  let reference: ReferenceCase;
+  beforeAll(async () => {
+    reference = await loadCase(headlessHost(), `test/fixtures/reference/${name}`);
+  });
+
+  // In float64 the two ways differ by 1e-15 (reference/README.md), so both runs approximate the same numbers,
+  // each within the case's tolerances: they lie within twice the tolerance of each other.
+  it('four micro-batches are one large batch', async () => {
+    const limit = (metric: string) => 2 * entry(reference.tolerance, metric);
+    const small = await run(reference);
+    const large = await run(asLargeBatch(reference));
+    small.metrics.forEach(({ loss, gradNorm }, step) => {
+      const other = large.metrics[step];
+      expect(Math.abs(loss - other.loss), `loss of step ${step}`).toBeLessThanOrEqual(limit('loss'));
+      expect(Math.abs(gradNorm / other.gradNorm - 1), `norm of step ${step}`).toBeLessThanOrEqual(
+        limit('grad_norm_rel'),
+      );
+    });
+    for (const [parameter, gradient] of small.gradients) {
+      if (parameter.endsWith('c_attn.bias')) continue; // its key third is rounding noise
+      const other = entry(large.gradients, parameter);
+      const relative = distance(gradient, other) / Math.hypot(...other);
+      expect(relative, `gradient of ${parameter}`).toBeLessThanOrEqual(limit('grads_rel_fro'));
+      const moved = distance(entry(small.final, parameter), entry(large.final, parameter));
+      const update = distance(entry(large.final, parameter), entry(reference.weights, parameter));
+      expect(moved / update, `update of ${parameter}`).toBeLessThanOrEqual(limit('final_update_rel_fro'));
+    }
+  });
+
+  it('a repeated run gives the same bits', async () => {
+    const once = await run(reference);
+    expect(await run(reference, once.choices)).toEqual(once);
+  });
+});

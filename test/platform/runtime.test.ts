@@ -1,0 +1,44 @@
+// The rules of the house that no linter knows: one file names the runtimes, shaders say what they bind.
+
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import { reflect, withPrelude } from '../../src/gpu/shader.ts';
+
+const root = path.resolve(import.meta.dirname, '../..');
+const sources = readdirSync(path.join(root, 'src'), { recursive: true, encoding: 'utf8' }).filter((name) =>
+  name.endsWith('.ts'),
+);
+
+test('no file of src but the headless host and its entry imports node: modules or touches a runtime global', () => {
+  const named = sources.filter((name) => {
+    const text = readFileSync(path.join(root, 'src', name), 'utf8')
+      .replace(/\/\/.*$/gm, '')
+      .replace(/\/\*[\s\S]*?\*\//g, '');
+    return /from 'node:|import\('node:|\bDeno\.|\bprocess\.|\bBuffer\.|require\(|koffi|'webgpu'/.test(text);
+  });
+  expect(named).toEqual(['runtime/headless.ts']);
+});
+
+test('a shader declares what it binds, once, in order', () => {
+  const { params, bindings } = reflect(`
+    struct Params { rows: u32, eps: f32, first: i32 } // a comment with struct Params { no: u32 }
+    @group(0) @binding(0) var<uniform> p: Params;
+    @group(0) @binding(1) var<storage, read> x: array<f32>;
+    // @group(0) @binding(9) var<storage, read> commented: array<f32>;
+    @group(0) @binding(2) var<storage, read_write> y: array<vec4f>;`);
+  expect(params).toEqual([
+    { name: 'rows', type: 'u32' },
+    { name: 'eps', type: 'f32' },
+    { name: 'first', type: 'i32' },
+  ]);
+  expect([...bindings]).toEqual([
+    [1, { name: 'x', access: 'read' }],
+    [2, { name: 'y', access: 'read_write' }],
+  ]);
+});
+
+test('the prelude goes behind the enable directives, in WGSL’s own words', () => {
+  const text = withPrelude('enable subgroups;\nfn main() {}', { TILE: 4, SCALE: 0.5 });
+  expect(text.startsWith('enable subgroups;\nconst TILE = 4u;\nconst SCALE = 0.5f;\n')).toBe(true);
+});

@@ -3,11 +3,11 @@
 // The weights are those of attention_backward_q_span.wgsl.
 
 // Of one key and 4 queries.
-fn weights(s: vec4f, lse: vec4f, key: u32, query: u32) -> vec4f {
+fn weights(s: vec4f, lse: mat2x4f, key: u32, query: u32) -> vec4f {
   let queries = four(query);
-  return select(vec4f(), exp(s * p.scale - lse), (vec4u(key) <= queries) & (queries < vec4u(p.seq)));
+  return select(vec4f(), exp(s * p.scale - lse[0] - lse[1]), (vec4u(key) <= queries) & (queries < vec4u(p.seq)));
 }
-fn weigh(s: mat4x4f, lse: vec4f, key: u32, query: u32) -> mat4x4f {
+fn weigh(s: mat4x4f, lse: mat2x4f, key: u32, query: u32) -> mat4x4f {
   return mat4x4f(weights(s[0], lse, key, query), weights(s[1], lse, key + 1u, query),
                  weights(s[2], lse, key + 2u, query), weights(s[3], lse, key + 3u, query));
 }
@@ -56,12 +56,12 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
           s3 = tile_from(s3, a, swaps_xy(b));
         }
       }
-      let lses = vec4f(lse[out.x], lse[out.y], lse[out.z], lse[out.w]);
+      let lses = transpose(mat4x2f(lse[out.x], lse[out.y], lse[out.z], lse[out.w]));
       s0 = weigh(s0, lses, first, query + 4u * lane);
       if (SPAN > 1u) {
-        s1 = weigh(s1, swap_x(lses), first, query + 4u * (lane ^ 1u));
-        s2 = weigh(s2, swap_y(lses), first, query + 4u * (lane ^ 2u));
-        s3 = weigh(s3, swap_xy(lses), first, query + 4u * (lane ^ 3u));
+        s1 = weigh(s1, mat2x4f(swap_x(lses[0]), swap_x(lses[1])), first, query + 4u * (lane ^ 1u));
+        s2 = weigh(s2, mat2x4f(swap_y(lses[0]), swap_y(lses[1])), first, query + 4u * (lane ^ 2u));
+        s3 = weigh(s3, mat2x4f(swap_xy(lses[0]), swap_xy(lses[1])), first, query + 4u * (lane ^ 3u));
       }
       var w0 = mat4x4f(); var w1 = mat4x4f(); var w2 = mat4x4f(); var w3 = mat4x4f();
       for (var d = 0u; d < dims; d++) {

@@ -2,8 +2,8 @@
 // heads of the group: always in the same order, so no atomics. The weights are those of
 // attention_backward_q_tiled.wgsl; here a lane's own rows are keys and the other side's are queries.
 
-fn weights(s: vec4f, lse: vec4f, key: u32, queries: vec4u) -> vec4f {
-  return select(vec4f(), exp(s * p.scale - lse), (vec4u(key) <= queries) & (queries < vec4u(p.seq)));
+fn weights(s: vec4f, lse: mat2x4f, key: u32, queries: vec4u) -> vec4f {
+  return select(vec4f(), exp(s * p.scale - lse[0] - lse[1]), (vec4u(key) <= queries) & (queries < vec4u(p.seq)));
 }
 
 @compute @workgroup_size(64)
@@ -59,7 +59,7 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
       let queries = rows_of(query + x);
       let count = min(ROWS, p.seq - query);
       let out = (vec4u(base) + min(queries, vec4u(last))) * p.heads + head;
-      let lses = vec4f(lse[out.x], lse[out.y], lse[out.z], lse[out.w]);
+      let lses = transpose(mat4x2f(lse[out.x], lse[out.y], lse[out.z], lse[out.w]));
       let deltas = vec4f(delta[out.x], delta[out.y], delta[out.z], delta[out.w]);
       s = mat4x4f(weights(s[0], lses, keys.x, queries), weights(s[1], lses, keys.y, queries),
                   weights(s[2], lses, keys.z, queries), weights(s[3], lses, keys.w, queries));

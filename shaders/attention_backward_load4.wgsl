@@ -8,7 +8,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> qkv: array<vec4f>;         // (rows, stride)
 @group(0) @binding(2) var<storage, read> dy: array<vec4f>;          // (rows, heads * HEAD)
-@group(0) @binding(3) var<storage, read> lse: array<f32>;           // (rows, heads)
+@group(0) @binding(3) var<storage, read> lse: array<vec2f>;           // (rows, heads)
 @group(0) @binding(4) var<storage, read> delta: array<f32>;         // (rows, heads)
 @group(0) @binding(5) var<storage, read_write> dqkv: array<vec4f>;  // (rows, stride)
 

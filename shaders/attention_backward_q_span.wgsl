@@ -2,13 +2,13 @@
 // queries. The weights are computed anew from the saved logsumexp: w = exp(q.k * scale - lse),
 // ds = w * (dy.v - delta), dq = scale * sum ds * k.
 
-fn score_gradient(s: vec4f, dw: vec4f, lse: f32, delta: f32, key: u32, query: u32) -> vec4f {
-  return select(vec4f(), exp(s * p.scale - lse) * (dw - delta), four(key) <= vec4u(query));
+fn score_gradient(s: vec4f, dw: vec4f, lse: vec2f, delta: f32, key: u32, query: u32) -> vec4f {
+  return select(vec4f(), exp(s * p.scale - lse.x - lse.y) * (dw - delta), four(key) <= vec4u(query));
 }
-fn score_gradients(s: mat4x4f, dw: mat4x4f, lse: vec4f, delta: vec4f, key: u32, query: u32) -> mat4x4f {
+fn score_gradients(s: mat4x4f, dw: mat4x4f, lse: mat4x2f, delta: vec4f, key: u32, query: u32) -> mat4x4f {
   return mat4x4f(
-    score_gradient(s[0], dw[0], lse.x, delta.x, key, query), score_gradient(s[1], dw[1], lse.y, delta.y, key, query + 1u),
-    score_gradient(s[2], dw[2], lse.z, delta.z, key, query + 2u), score_gradient(s[3], dw[3], lse.w, delta.w, key, query + 3u));
+    score_gradient(s[0], dw[0], lse[0], delta.x, key, query), score_gradient(s[1], dw[1], lse[1], delta.y, key, query + 1u),
+    score_gradient(s[2], dw[2], lse[2], delta.z, key, query + 2u), score_gradient(s[3], dw[3], lse[3], delta.w, key, query + 3u));
 }
 
 @compute @workgroup_size(LANES)
@@ -29,7 +29,7 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   let last = min(start + ROWS, p.seq) - 1u;
   let rows = vec4u(batch * p.seq) + min(four(first), vec4u(last));
   let out = rows * p.heads + head;
-  let lses = vec4f(lse[out.x], lse[out.y], lse[out.z], lse[out.w]);
+  let lses = mat4x2f(lse[out.x], lse[out.y], lse[out.z], lse[out.w]);
   let deltas = vec4f(delta[out.x], delta[out.y], delta[out.z], delta[out.w]);
   let q_at = rows * p.stride + head * HEAD;
   let dy_at = out * HEAD;

@@ -1,8 +1,8 @@
 // dq of causal attention, 32 queries of one head per workgroup, 32 keys at a time. The weights are computed anew
 // from the saved logsumexp: w = exp(q.k * scale - lse), ds = w * (dy.v - delta), dq = scale * sum ds * k.
 
-fn score_gradient(s: vec4f, dw: vec4f, lse: f32, delta: f32, keys: vec4u, query: u32) -> vec4f {
-  return select(vec4f(), exp(s * p.scale - lse) * (dw - delta), keys <= vec4u(query));
+fn score_gradient(s: vec4f, dw: vec4f, lse: vec2f, delta: f32, keys: vec4u, query: u32) -> vec4f {
+  return select(vec4f(), exp(s * p.scale - lse.x - lse.y) * (dw - delta), keys <= vec4u(query));
 }
 
 @compute @workgroup_size(64)
@@ -19,7 +19,7 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   let last = min(start + ROWS, p.seq) - 1u;
   let queries = rows_of(start + y);
   let out = (vec4u(base) + min(queries, vec4u(last))) * p.heads + head;
-  let lses = vec4f(lse[out.x], lse[out.y], lse[out.z], lse[out.w]);
+  let lses = mat4x2f(lse[out.x], lse[out.y], lse[out.z], lse[out.w]);
   let deltas = vec4f(delta[out.x], delta[out.y], delta[out.z], delta[out.w]);
   let k_head = p.k_offset + (head / p.group) * HEAD;
   let v_head = p.v_offset + (head / p.group) * HEAD;
@@ -56,10 +56,10 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
       dw = meet(dw, y, x, min(DEPTH, dims - d));
     }
     let keys = rows_of(key + x);
-    put_tile(mat4x4f(score_gradient(s[0], dw[0], lses.x, deltas.x, keys, queries.x),
-                     score_gradient(s[1], dw[1], lses.y, deltas.y, keys, queries.y),
-                     score_gradient(s[2], dw[2], lses.z, deltas.z, keys, queries.z),
-                     score_gradient(s[3], dw[3], lses.w, deltas.w, keys, queries.w)), y, x);
+    put_tile(mat4x4f(score_gradient(s[0], dw[0], lses[0], deltas.x, keys, queries.x),
+                     score_gradient(s[1], dw[1], lses[1], deltas.y, keys, queries.y),
+                     score_gradient(s[2], dw[2], lses[2], deltas.z, keys, queries.z),
+                     score_gradient(s[3], dw[3], lses[3], deltas.w, keys, queries.w)), y, x);
     let count = min(ROWS, last + 1u - key);
     for (var c = 0u; c < CHUNKS; c++) {
       workgroupBarrier();

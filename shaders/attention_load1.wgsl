@@ -13,7 +13,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read> v: array<f32>;
 @group(0) @binding(4) var<storage, read> position: array<u32>;
 @group(0) @binding(5) var<storage, read_write> y: array<f32>;   // (rows, heads * HEAD)
-@group(0) @binding(6) var<storage, read_write> lse: array<f32>; // (rows, heads)
+@group(0) @binding(6) var<storage, read_write> lse: array<vec2f>;  // (rows, heads): the top score, and the log of the sum of exp(score - top)
 
 fn inside(d: u32, value: vec4f) -> vec4f { return select(vec4f(), value, vec4u(4u * d) + vec4u(0u, 1u, 2u, 3u) < vec4u(HEAD)); }
 fn load_q(at: u32, d: u32) -> vec4f {

@@ -11,7 +11,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read> v: array<vec4f>;
 @group(0) @binding(4) var<storage, read> position: array<u32>;
 @group(0) @binding(5) var<storage, read_write> y: array<vec4f>;  // (rows, heads * HEAD)
-@group(0) @binding(6) var<storage, read_write> lse: array<f32>;  // (rows, heads)
+@group(0) @binding(6) var<storage, read_write> lse: array<vec2f>;  // (rows, heads): the top score, and the log of the sum of exp(score - top)
 
 fn load_q(at: u32, d: u32) -> vec4f { return q[at + d]; }
 fn load_k(at: u32, d: u32) -> vec4f { return k[at + d]; }

@@ -31,5 +31,5 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
     for (var d = 0u; d < dims; d++) { sum[d] = sum[d] * shrink + weight * load_v(v_at + j * p.v_stride, d); }
   }
   for (var d = 0u; d < dims; d++) { store_y(i * HEAD, d, sum[d] / weight_sum); }
-  lse[i] = top + log(weight_sum);
+  lse[i] = vec2f(top, log(weight_sum));
 }

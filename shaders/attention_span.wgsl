@@ -89,11 +89,11 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   }
 
   let live = vec4<bool>(wanted < p.pairs) & (four(first) < vec4u(p.seq));
-  let log_sum = top + log(weight_sum);
-  if (live.x) { lse[out.x] = log_sum.x; }
-  if (live.y) { lse[out.y] = log_sum.y; }
-  if (live.z) { lse[out.z] = log_sum.z; }
-  if (live.w) { lse[out.w] = log_sum.w; }
+  let log_sum = log(weight_sum);
+  if (live.x) { lse[out.x] = vec2f(top.x, log_sum.x); }
+  if (live.y) { lse[out.y] = vec2f(top.y, log_sum.y); }
+  if (live.z) { lse[out.z] = vec2f(top.z, log_sum.z); }
+  if (live.w) { lse[out.w] = vec2f(top.w, log_sum.w); }
   for (var d = 0u; d < dims; d++) {
     let o = sum[d];
     if (live.x) { store_y(out.x * HEAD, d, o[0] / weight_sum.x); }

@@ -79,11 +79,11 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   workgroupBarrier();
   var total = vec4f();
   for (var i = 0u; i < 8u; i++) { total += part[i][y_lane]; }
-  let log_sum = top + log(total);
+  let log_sum = log(total);
   for (var i = 0u; i < 4u; i++) {
     let out = (batch * p.seq + queries[i]) * p.heads + head;
     if (queries[i] >= p.seq) { break; }
-    if (x == 0u) { lse[out] = log_sum[i]; }
+    if (x == 0u) { lse[out] = vec2f(top[i], log_sum[i]); }
     for (var c = 0u; c < CHUNKS; c++) {
       if (8u * c + x < DIMS) { store_y(out * HEAD, 8u * c + x, sum[c][i] / total[i]); }
     }

@@ -12,7 +12,7 @@ import { makeStepScalars } from '../graph/operators/optimizer.ts';
 import { linearBound, loadSolver } from '../memory/bound.ts';
 import { type Compared, compare, median, movedChunks, PLANNER, ratioTo } from '../memory/compare.ts';
 import { findGaps } from '../memory/gaps.ts';
-import { chunkRange, ELEMENT_BYTES, leastChunkElements, searchLayout, type TiledLayout } from '../memory/layout.ts';
+import { chunkRange, ELEMENT_BYTES, searchLayout, type TiledLayout } from '../memory/layout.ts';
 import { checkPlan, makePlan, printPlan } from '../memory/plan.ts';
 import { planStep } from '../memory/planner.ts';
 import { ORDERS } from '../memory/policies.ts';
@@ -27,8 +27,6 @@ import { checked, whole } from './options.ts';
 /** What every WebGPU adapter allows: a binding, and a buffer. */
 const BINDING_BYTES = 128 * 2 ** 20;
 const BUFFER_BYTES = 256 * 2 ** 20;
-/** Smaller chunks than this only cost transfers. */
-const LEAST_CHUNK_BYTES = 64 * 1024;
 
 interface Flags {
   model: 'gpt2' | 'llama';
@@ -60,7 +58,11 @@ export function planCommand(host: Host): Command {
     .option('--batch <n>', 'sequences in a micro-batch', whole(1), 1)
     .option('--accumulate <n>', 'micro-batches in a step', whole(1), 1)
     .option('--vocab-size <n>', 'tokens in the vocabulary', whole(2), 50257)
-    .option('--gpu-memory <bytes>', 'the budget, as 64MB or 1.5GiB (default: half of what all would need)', checked(parseBytes))
+    .option(
+      '--gpu-memory <bytes>',
+      'the budget, as 64MB or 1.5GiB (default: half of what all would need)',
+      checked(parseBytes),
+    )
     .option('--moments', 'print what to do at each moment of a step')
     .option('--compare', 'eviction policies against the bound, on models and budgets of all sizes')
     .option('--json', 'one JSON object (with --compare, one a line)')
@@ -79,7 +81,7 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
   const programs = traceStep(model, flags.batch, flags.context);
   const parameters = model.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
   const smallest = smallestBudget(model, programs, flags.accumulate);
-  const rough = nonModelMemory(programs, searchLayout(model.parameters, chunkRange(model.parameters, Infinity, BINDING_BYTES)), BUFFER_BYTES);
+  const rough = nonModelMemory(programs, smallestLayout(model), BUFFER_BYTES);
   const other = rough.arenas + rough.persistent;
   const budget = flags.gpuMemory ?? other + 4 * ELEMENT_BYTES * (parameters / 2);
   if (budget < smallest) {
@@ -98,7 +100,11 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
     );
   }
 
-  const layout = searchLayout(model.parameters, chunkRange(model.parameters, budget - other, BINDING_BYTES));
+  // Down to the smallest budget, whose own layout this is then.
+  const layout = searchLayout(
+    model.parameters,
+    chunkRange(model.parameters, Math.max(0, budget - other), BINDING_BYTES),
+  );
   const memory = nonModelMemory(programs, layout, BUFFER_BYTES);
   const nonModelBytes = memory.arenas + memory.persistent;
   const trace = dryRun(programs, { trainable: layout }, { accumulate: flags.accumulate, nonModelBytes });
@@ -159,8 +165,7 @@ function smallestBudget(model: Model, programs: StepPrograms, accumulate: number
 }
 
 function smallestLayout(model: Model): TiledLayout {
-  const bytes = Math.max(LEAST_CHUNK_BYTES, leastChunkElements(model.parameters) * ELEMENT_BYTES);
-  return searchLayout(model.parameters, { minBytes: bytes, maxBytes: bytes });
+  return searchLayout(model.parameters, chunkRange(model.parameters, 0, BINDING_BYTES));
 }
 
 // ---- All policies --------------------------------------------------------------------------------------
@@ -198,7 +203,8 @@ export function cellTrace({ model: family, size, accumulate, share }: Cell): { t
   const heads = family === 'llama' ? { kvHeads: size.heads % 4 === 0 ? size.heads / 4 : size.heads / 5 } : {};
   const vocabSize = family === 'llama' ? 32000 : 50257;
   const model = makeModel(configOf({ model: family, ...size, ...heads, context: 128, vocabSize }));
-  const bytes = 4 * ELEMENT_BYTES * model.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
+  const bytes =
+    4 * ELEMENT_BYTES * model.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
   const layout = searchLayout(model.parameters, chunkRange(model.parameters, share * bytes, BINDING_BYTES));
   const trace = dryRun(traceStep(model, 1, 128), { trainable: layout }, { accumulate });
   return { trace, slots: slotsUnder(trace, share * bytes) };
@@ -221,9 +227,18 @@ function compareAll(host: Host, highs: Highs, json: boolean): void {
     const { linear, exact, costs } = result;
     const ratios = policies.map((name) => ratioTo(linear, costs.get(name) as never));
     if (json) {
-      const moved = Object.fromEntries([...costs].map(([name, cost]) => [name, { h2d: cost.h2dBytes, d2h: cost.d2hBytes }]));
+      const moved = Object.fromEntries(
+        [...costs].map(([name, cost]) => [name, { h2d: cost.h2dBytes, d2h: cost.d2hBytes }]),
+      );
       const { model, size, accumulate, share } = cell;
-      const facts = { model, layers: size.layers, accumulate, budget: share, chunks: chunkCount(trace), chunkBytes: trace.chunkBytes };
+      const facts = {
+        model,
+        layers: size.layers,
+        accumulate,
+        budget: share,
+        chunks: chunkCount(trace),
+        chunkBytes: trace.chunkBytes,
+      };
       const bound = { lp: linear * trace.chunkBytes, ...(exact !== undefined && { milp: exact * trace.chunkBytes }) };
       const ratio = Object.fromEntries(policies.map((name, i) => [name, ratios[i]]));
       write(`${JSON.stringify({ ...facts, bound, bytesPerStep: moved, ratio })}\n`);
@@ -263,7 +278,8 @@ function configOf({ model, layers, width, heads, kvHeads = heads, context, vocab
     );
   }
   if (model === 'gpt2') {
-    if (kvHeads !== heads) throw new HoldfastError('--kv-heads: gpt2 has as many as heads; use --model llama for grouped heads');
+    if (kvHeads !== heads)
+      throw new HoldfastError('--kv-heads: gpt2 has as many as heads; use --model llama for grouped heads');
     const shape = { n_layer: layers, n_embd: width, n_head: heads, n_positions: context };
     return parseConfig({ model_type: 'gpt2', vocab_size: vocabSize, ...shape }, 'the flags');
   }

@@ -64,7 +64,10 @@ const KINDS = ['parameter', 'gradient', 'moment1', 'moment2'] as const satisfies
 /** The trace of one step. */
 export function dryRun(programs: StepPrograms, layouts: Layouts, options: DryRunOptions): Trace {
   const { trainable, frozen } = layouts;
-  assert(!frozen || frozen.chunkElements <= trainable.chunkElements, 'frozen parameters lie in chunks of the same size');
+  assert(
+    !frozen || frozen.chunkElements <= trainable.chunkElements,
+    'frozen parameters lie in chunks of the same size',
+  );
   const { accumulate, norm = 'inBackward', nonModelBytes = 0 } = options;
   const walk = new Walk(programs, layouts);
   for (let micro = 0; micro < accumulate; micro++) walk.program(micro === 0 ? programs.first : programs.next);
@@ -214,7 +217,9 @@ class Walk {
     for (const piece of this.#pieces('parameter')) inChunk[piece.chunk].push(piece);
     for (let chunk = 0; chunk < this.#layouts.trainable.chunks; chunk++) {
       const uses = KINDS.flatMap((kind) =>
-        inChunk[chunk].map((piece): Use => ({ list: this.#list(kind), piece, access: kind === 'gradient' ? 'read' : 'update' })),
+        inChunk[chunk].map(
+          (piece): Use => ({ list: this.#list(kind), piece, access: kind === 'gradient' ? 'read' : 'update' }),
+        ),
       );
       this.#moment(`optimizer: adamw chunk ${chunk}`, uses, 'HOLD');
       const gradients = uses.filter(({ list }) => list.kind === 'gradient');
@@ -278,10 +283,20 @@ const key = ({ kind }: ChunkList, { tensor, row }: Piece) => `${kind} ${tensor}$
 function optimizerProgram({ used, chunkElements }: TiledLayout, scalars: StepScalars): Program {
   const g = new Graph('optimizer');
   const maskBlocks = chunkElements / BLOCK_ELEMENTS;
-  const decayMask = makeTensor('decay mask', [Math.max(1, Math.ceil((used.length * maskBlocks) / 32))], 'persistent', 'u32');
+  const decayMask = makeTensor(
+    'decay mask',
+    [Math.max(1, Math.ceil((used.length * maskBlocks) / 32))],
+    'persistent',
+    'u32',
+  );
   const chunks = used.map((size) => {
     const tensor = (role: 'parameter' | 'gradient') => makeTensor('chunk', [size], role);
-    const tensors = { parameter: tensor('parameter'), gradient: tensor('gradient'), moment1: tensor('parameter'), moment2: tensor('parameter') };
+    const tensors = {
+      parameter: tensor('parameter'),
+      gradient: tensor('gradient'),
+      moment1: tensor('parameter'),
+      moment2: tensor('parameter'),
+    };
     return { used: size, tensors };
   });
   optimizerStep(g, chunks, scalars, decayMask, maskBlocks);
@@ -311,4 +326,3 @@ function persistentBytes(programs: readonly Program[]): number {
   const readback = READBACKS * STATE.size * 4;
   return [...tensors].reduce((sum, { size }) => sum + size * 4, uniforms + readback);
 }
-

@@ -1,4 +1,4 @@
-// Causal attention with grouped heads, flash style: forward keeps one logsumexp per (row, head), backward
+// Causal attention with grouped heads, flash style: forward keeps the logsumexp of each (row, head), backward
 // computes the weights anew from it, so nothing of size seq x seq exists. Rows are (batch, position); heads are
 // column blocks of a packed row. Every variant serves every head size; four floats a load where all is aligned.
 
@@ -22,11 +22,11 @@ import forwardTiled from '../../shaders/attention_tiled.wgsl?raw';
 import {
   ceilDiv,
   type Dispatch,
+  isNarrow,
   type Kernel,
   linearGrid,
   perInvocation,
   read,
-  type Traits,
   update,
   type Variant,
   WORKGROUP,
@@ -72,9 +72,6 @@ interface Texts {
 const LANES = 8;
 /** Rows of a workgroup's tile in the tiled kernels. */
 const TILE = 32;
-
-/** The subgroups of CPU adapters: lanes are cheap to swap, workgroup memory and barriers are not. */
-const isNarrow = ({ subgroupSize }: Traits) => subgroupSize === 4 || subgroupSize === 8;
 
 /**
  * A dispatch over tiles of `rows` queries or keys, of each of `heads` per batch. The parameters named stride
@@ -153,7 +150,7 @@ const forwardParams = (p: AttentionProblem) => ({
 /** Up to so many queries the kernel without tiles is tried too: generation has one. */
 const FEW = 8;
 
-/** q, k, v, position (1) -> y (batch * seq, heads * headSize), lse (batch * seq, heads). */
+/** q, k, v, position (1) -> y (batch * seq, heads * headSize), lse (batch * seq, heads, 2). */
 export const attention: Kernel<AttentionProblem> = {
   name: 'attention',
   operands: (p) => ({
@@ -162,7 +159,7 @@ export const attention: Kernel<AttentionProblem> = {
     v: read((p.batch * p.kvRows - 1) * p.vStride + p.vOffset + p.kvHeads * p.headSize),
     position: read(1, 'u32'),
     y: write(p.batch * p.seq * p.heads * p.headSize),
-    lse: write(p.batch * p.seq * p.heads),
+    lse: write(2 * p.batch * p.seq * p.heads),
   }),
   variants: [
     ...tileVariants(forwardTexts, (p: AttentionProblem) => p.heads, forwardParams),
@@ -195,7 +192,8 @@ export const attention: Kernel<AttentionProblem> = {
         }
         const top = Math.max(...scores);
         const sum = scores.reduce((a, s) => a + Math.exp(s - top), 0);
-        lse[row * heads + h] = top + Math.log(sum);
+        lse[2 * (row * heads + h)] = top;
+        lse[2 * (row * heads + h) + 1] = Math.log(sum);
         for (let d = 0; d < size; d++) {
           let value = 0;
           for (let j = 0; j < keys; j++) {
@@ -271,7 +269,7 @@ function backwardInputs(p: AttentionBackwardProblem) {
   return {
     qkv: read(rows * packedStride(p)),
     dy: read(rows * p.heads * p.headSize),
-    lse: read(rows * p.heads),
+    lse: read(2 * rows * p.heads),
     delta: read(rows * p.heads),
   };
 }
@@ -298,7 +296,7 @@ function eachPair(
           score += qkv[q + d] * qkv[k + d];
           dw += dy[i * size + d] * qkv[v + d];
         }
-        const w = Math.exp(score / Math.sqrt(size) - lse[i]);
+        const w = Math.exp(score / Math.sqrt(size) - lse[2 * i] - lse[2 * i + 1]);
         visit(q, k, v, i * size, w, (w * (dw - delta[i])) / Math.sqrt(size));
       }
     }

@@ -38,6 +38,12 @@ export interface Traits {
   readonly subgroupSize: number;
 }
 
+/**
+ * Subgroups of 4 or 8 lanes are SIMD registers of a CPU that runs shaders: SwiftShader, llvmpipe. There a barrier
+ * costs more than the memory it saves, and the tiled kernels take seconds to compile, so they are not even tried.
+ */
+export const isNarrow = ({ subgroupSize }: Traits): boolean => subgroupSize === 4 || subgroupSize === 8;
+
 export interface Variant<P> {
   readonly name: string;
   /** Absent: supports every problem on every adapter. */

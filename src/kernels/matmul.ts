@@ -21,11 +21,11 @@ import { geluDerivativeOf, geluOf } from './gelu.ts';
 import {
   ceilDiv,
   type Dispatch,
+  isNarrow,
   type Kernel,
   linearGrid,
   type Operand,
   read,
-  type Traits,
   update,
   write,
 } from './kernel.ts';
@@ -140,12 +140,6 @@ const FEW = 4;
 /** Lanes in a workgroup of 'rows', four columns each. */
 const LANES = 32;
 
-/**
- * Subgroups of 4 or 8 lanes and of one size are a CPU's SIMD registers (SwiftShader, llvmpipe). There 'quads'
- * beat 'block' (up to 3 times) and 'tiled' (3 to 5 times) on every shape tried: no trial is needed.
- */
-const isNarrow = ({ subgroupSize }: Traits) => subgroupSize === 4 || subgroupSize === 8;
-
 /** Multiply-adds past which 'block' is not tried: a GPU would take long over it, and Windows resets one that does. */
 const LARGEST_BLOCK_TRIAL = 2 ** 31;
 
@@ -190,9 +184,10 @@ export const matmul: Kernel<MatmulProblem> = {
       dispatch: (p) => tiles(tiledShader, loadsFor(p), p, { rows: 64, columns: 64 }),
     },
     {
-      // For CPUs whose subgroups do not show (Deno's llvmpipe).
+      // For CPUs, also those whose subgroups do not show (Deno's): no barriers, no subgroup operations.
       name: 'block',
-      supports: ({ M, N, K }, { subgroupSize }) => subgroupSize === 0 && M * N * K <= LARGEST_BLOCK_TRIAL,
+      supports: ({ M, N, K }, traits) =>
+        M > FEW && (traits.subgroupSize === 0 || isNarrow(traits)) && M * N * K <= LARGEST_BLOCK_TRIAL,
       dispatch: (p) => tiles(blockShader, load1, p, { rows: 16, columns: 32 }),
     },
   ],

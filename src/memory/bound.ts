@@ -47,8 +47,13 @@ function solve(highs: Highs, gaps: Gaps, { seconds }: { seconds?: number }) {
   let columns = 0;
   for (let gap = 0; gap < gaps.count; gap++) if (gaps.rowCount[gap] > 0) columnOf[gap] = columns++;
   const gapColumns = columns;
-  const epochs = gaps.epochs.map((members) => members.filter((gap) => columnOf[gap] >= 0)).filter(({ length }) => length > 0);
-  const entries: { row: number; value: number }[][] = Array.from({ length: gapColumns + epochs.length + rows }, () => []);
+  const epochs = gaps.epochs
+    .map((members) => members.filter((gap) => columnOf[gap] >= 0))
+    .filter(({ length }) => length > 0);
+  const entries: { row: number; value: number }[][] = Array.from(
+    { length: gapColumns + epochs.length + rows },
+    () => [],
+  );
 
   // Row r: what it holds beyond row r - 1. Row 0: all that it holds.
   const add = (column: number, row: number, value: number) => entries[column].push({ row, value });
@@ -92,15 +97,15 @@ function solve(highs: Highs, gaps: Gaps, { seconds }: { seconds?: number }) {
   }
   const isSlack = (column: number) => column >= slack;
   const model: ModelData = {
-      numCols: entries.length,
-      numRows: lower.length,
-      offset: gapColumns,
-      colCost: entries.map((_, column) => (column < gapColumns ? -1 : isSlack(column) ? 0 : 1)),
-      colLower: entries.map(() => 0),
-      colUpper: entries.map((_, column) => (isSlack(column) ? Number.POSITIVE_INFINITY : 1)),
-      rowLower: lower,
-      rowUpper: upper,
-      matrix: { format: 'csc', numRows: lower.length, numCols: entries.length, starts, indices, values },
+    numCols: entries.length,
+    numRows: lower.length,
+    offset: gapColumns,
+    colCost: entries.map((_, column) => (column < gapColumns ? -1 : isSlack(column) ? 0 : 1)),
+    colLower: entries.map(() => 0),
+    colUpper: entries.map((_, column) => (isSlack(column) ? Number.POSITIVE_INFINITY : 1)),
+    rowLower: lower,
+    rowUpper: upper,
+    matrix: { format: 'csc', numRows: lower.length, numCols: entries.length, starts, indices, values },
     ...(seconds !== undefined && { integrality: entries.map((_, column) => (isSlack(column) ? 0 : 1)) }),
   };
   return highs.withModel(model, (solver) => {

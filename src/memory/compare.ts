@@ -22,7 +22,9 @@ export interface Compared {
 
 /** `seconds`: for the exact optimum, where the planner does not reach the linear bound anyway. */
 export function compare(highs: Highs, trace: Trace, slots: readonly number[], seconds: number): Compared {
-  const costs = new Map<string, PlanCost>([[PLANNER, checkPlan(trace, makePlan(PLANNER, planStep(trace, slots)), slots)]]);
+  const costs = new Map<string, PlanCost>([
+    [PLANNER, checkPlan(trace, makePlan(PLANNER, planStep(trace, slots)), slots)],
+  ]);
   for (const [name, order] of Object.entries(ORDERS)) {
     costs.set(name, checkPlan(trace, makePlan(name, follow(trace, slots, order(trace, slots))), slots));
   }
@@ -38,7 +40,8 @@ export function compare(highs: Highs, trace: Trace, slots: readonly number[], se
 export const movedChunks = ({ loads, stores }: PlanCost): number => loads + stores;
 
 /** Moved over bound; nothing to move at all is 1. */
-export const ratioTo = (bound: number, cost: PlanCost): number => (movedChunks(cost) === bound ? 1 : movedChunks(cost) / bound);
+export const ratioTo = (bound: number, cost: PlanCost): number =>
+  movedChunks(cost) === bound ? 1 : movedChunks(cost) / bound;
 
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b);

@@ -41,13 +41,13 @@ export function findGaps(trace: Trace, slots: readonly number[]): Gaps {
 
   const rowOf = rows(trace, slots);
   const rowsInAll = rowOf.at(-1) as number;
-  const uses: { moment: number; writes: boolean; overwrites: boolean; frees: boolean }[][] = Array.from(
+  const uses: { moment: number; writes: boolean; frees: boolean }[][] = Array.from(
     { length: chunkCount(trace) },
     () => [],
   );
   moments.forEach(({ accesses, frees }, moment) => {
     for (const { chunk, mode } of accesses) {
-      uses[chunk].push({ moment, writes: mode !== 'read', overwrites: mode === 'overwrite', frees: frees.includes(chunk) });
+      uses[chunk].push({ moment, writes: mode !== 'read', frees: frees.includes(chunk) });
     }
   });
 
@@ -62,7 +62,7 @@ export function findGaps(trace: Trace, slots: readonly number[]): Gaps {
       const now = list[at];
       const next = list[(at + 1) % list.length];
       if (i > 0 && now.writes) epoch = epochs.push([]) - 1;
-      if (now.frees || next.overwrites) continue;
+      if (now.frees) continue;
       const to = next.moment + (next.moment <= now.moment ? count : 0);
       if (epoch >= 0) epochs[epoch].push(gaps.length);
       gaps.push({ chunk, from: now.moment, to, epoch });

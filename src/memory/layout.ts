@@ -94,8 +94,11 @@ export function leastChunkElements(tensors: readonly ShapedTensor[]): number {
 /** Slots that a budget should be good for: what an operator pins is then a small part of it. */
 const SLOTS_WANTED = 32;
 /** More chunks of a kind than this cost planning and transfers; a small budget has to do with fewer slots. */
-const CHUNKS_WANTED = 160;
+const CHUNKS_WANTED = 128;
 const LEAST_SLOTS = 8;
+/** Below this size, and past this number of a kind, chunks cost by the piece and not by the byte. */
+const LEAST_CHUNK_BYTES = 64 * 1024;
+const MOST_CHUNKS = 2048;
 
 /**
  * Chunk sizes that suit a budget for model data: small enough for many slots, large enough for few transfers,
@@ -108,7 +111,8 @@ export function chunkRange(
 ): { minBytes: number; maxBytes: number } {
   const held = tensors.reduce((sum, tensor) => sum + extentOf(tensor).size, 0) * ELEMENT_BYTES;
   const wanted = Math.max(budgetBytes / SLOTS_WANTED, Math.min(budgetBytes / LEAST_SLOTS, held / CHUNKS_WANTED));
-  const maxBytes = Math.min(limitBytes, Math.max(wanted, leastChunkElements(tensors) * ELEMENT_BYTES));
+  const least = Math.max(LEAST_CHUNK_BYTES, held / MOST_CHUNKS, leastChunkElements(tensors) * ELEMENT_BYTES);
+  const maxBytes = Math.min(limitBytes, Math.max(wanted, least));
   return { minBytes: maxBytes * 0.6, maxBytes };
 }
 
@@ -117,12 +121,20 @@ export function chunkRange(
  * share of the budget) and, where the tensors allow it, at least `minBytes`; among those that waste no more
  * than WASTE_TOLERANCE, the one with the fewest tiles. Errors: HoldfastError when no such chunk can hold them.
  */
-export function searchLayout(tensors: readonly ShapedTensor[], limits: { minBytes: number; maxBytes: number }): TiledLayout {
+export function searchLayout(
+  tensors: readonly ShapedTensor[],
+  limits: { minBytes: number; maxBytes: number },
+): TiledLayout {
   const extents = tensors.map(extentOf);
   const held = extents.reduce((sum, { size }) => sum + size, 0);
   const most = Math.floor(limits.maxBytes / ELEMENT_BYTES / BLOCK_ELEMENTS) * BLOCK_ELEMENTS;
   const least = Math.min(most, Math.max(leastChunkElements(tensors), roundUp(limits.minBytes / ELEMENT_BYTES)));
-  let best = { elements: most, tiling: 'any' as Tiling, padding: Number.POSITIVE_INFINITY, pieces: Number.POSITIVE_INFINITY };
+  let best = {
+    elements: most,
+    tiling: 'any' as Tiling,
+    padding: Number.POSITIVE_INFINITY,
+    pieces: Number.POSITIVE_INFINITY,
+  };
   for (const tiling of ['large', 'any'] as const) {
     for (const elements of candidates(extents, least, most)) {
       let count = 0;
@@ -172,7 +184,6 @@ function candidates(extents: readonly Extent[], least: number, most: number): nu
 }
 
 const MOST_SUMS = 256;
-const MOST_CHUNKS = 1024;
 const SLACKS = [0, 0.0001, 0.0002, 0.0004, 0.0006, 0.0008];
 
 /** Calls `emit` for each piece; returns a tensor of which not even one tile fits. */

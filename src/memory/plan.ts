@@ -1,7 +1,7 @@
 // What to do at each moment of a step so that every operator finds its chunks: plain data, and the checker
 // that replays it against the trace. Not a policy: any choice of gaps to keep becomes a plan here.
 //
-// Order within a moment: store, drop, load, claim, then the operator. Invariants, all asserted by checkPlan:
+// Order within a moment: store, drop, load, claim, then the operator; then what the trace frees. Invariants, all asserted by checkPlan:
 // the slots are never exceeded; each access finds its chunk; what is dirty is never dropped, what is clean
 // never stored; the last moment leaves what the first one expects.
 
@@ -12,7 +12,7 @@ import { chunkName, type Trace } from './trace.ts';
 export interface PlanMoment {
   /** Chunks copied down; they stay, clean. */
   readonly store: readonly number[];
-  /** Chunks whose slot is given back: a valid copy lies below, or they are free. */
+  /** Chunks whose slot is given back: a valid copy lies below. */
   readonly drop: readonly number[];
   /** Chunks copied up into a slot. */
   readonly load: readonly number[];
@@ -49,7 +49,12 @@ export interface PlanCost {
 export function makePlan(policy: string, { steps, gaps, keep }: Decision): Plan {
   const { moments } = gaps.trace;
   const count = moments.length;
-  const lists = moments.map(() => ({ store: [] as number[], drop: [] as number[], load: [] as number[], claim: [] as number[] }));
+  const lists = moments.map(() => ({
+    store: [] as number[],
+    drop: [] as number[],
+    load: [] as number[],
+    claim: [] as number[],
+  }));
   const resident = new Set<number>();
   for (let gap = 0; gap < gaps.count; gap++) {
     if (keep[gap]) {
@@ -61,16 +66,8 @@ export function makePlan(policy: string, { steps, gaps, keep }: Decision): Plan 
     lists[gaps.to[gap] % count].load.push(gaps.chunk[gap]);
     if (gaps.from[gap] === count - 1) resident.add(gaps.chunk[gap]);
   }
-  // What loses its value with an operator, or is overwritten before it is read again, leaves behind it.
-  const carried = new Set<string>();
-  for (let gap = 0; gap < gaps.count; gap++) carried.add(`${gaps.chunk[gap]} ${gaps.from[gap]}`);
   moments.forEach(({ accesses }, m) => {
-    for (const { chunk, mode } of accesses) {
-      if (mode === 'overwrite') lists[m].claim.push(chunk);
-      if (carried.has(`${chunk} ${m}`)) continue;
-      lists[(m + 1) % count].drop.push(chunk);
-      if (m === count - 1) resident.add(chunk);
-    }
+    for (const { chunk, mode } of accesses) if (mode === 'overwrite') lists[m].claim.push(chunk);
   });
 
   // Stores follow from who is dirty, and that from the round before: the second time around is the plan.
@@ -95,7 +92,10 @@ export function makePlan(policy: string, { steps, gaps, keep }: Decision): Plan 
 /** Replays a plan. Throws at the first thing that no legal plan does; returns what it moves. */
 export function checkPlan(trace: Trace, plan: Plan, slots: readonly number[]): PlanCost {
   const count = trace.moments.length;
-  assert(plan.steps >= 1 && plan.moments.length === count * plan.steps, `plan ${plan.policy} has not as many moments as its trace`);
+  assert(
+    plan.steps >= 1 && plan.moments.length === count * plan.steps,
+    `plan ${plan.policy} has not as many moments as its trace`,
+  );
   const resident = new Map<number, { dirty: boolean; free: boolean }>();
   for (const { chunk, dirty } of plan.start) resident.set(chunk, { dirty, free: false });
   let loads = 0;
@@ -108,7 +108,6 @@ export function checkPlan(trace: Trace, plan: Plan, slots: readonly number[]): P
     };
     for (const chunk of store) {
       const state = resident.get(chunk) ?? fail(chunk, 'stored, but not on the GPU');
-      if (state.free) fail(chunk, 'stored, but it holds no value');
       if (!state.dirty) fail(chunk, 'stored, but clean');
       resident.set(chunk, { dirty: false, free: false });
       stores++;
@@ -129,14 +128,15 @@ export function checkPlan(trace: Trace, plan: Plan, slots: readonly number[]): P
     }
     peakSlots = Math.max(peakSlots, resident.size);
     const first = (claim[0] ?? load[0] ?? accesses[0]?.chunk ?? 0) as number;
-    if (resident.size > slots[at % count]) fail(first, `${resident.size} chunks on the GPU, slots for ${slots[at % count]}`);
+    if (resident.size > slots[at % count])
+      fail(first, `${resident.size} chunks on the GPU, slots for ${slots[at % count]}`);
     for (const { chunk, mode } of accesses) {
       const state = resident.get(chunk) ?? fail(chunk, `not on the GPU for a ${mode}`);
       if (state.free && mode !== 'overwrite') fail(chunk, `holds no value for a ${mode}`);
       if (mode !== 'read') resident.set(chunk, { dirty: true, free: false });
     }
     for (const chunk of claim) if (resident.get(chunk)?.free) fail(chunk, 'claimed and not overwritten');
-    for (const chunk of frees) if (resident.has(chunk)) resident.set(chunk, { dirty: false, free: true });
+    for (const chunk of frees) resident.delete(chunk);
   });
   const start = new Map(plan.start.map(({ chunk, dirty }) => [chunk, dirty]));
   for (const [chunk, { dirty }] of resident) {
@@ -163,5 +163,8 @@ export function printPlan(trace: Trace, plan: Plan): string {
     return parts.length > 0 ? [`${String(at).padStart(5)} ${parts.join('; ')}`] : [];
   });
   const start = plan.start.map(({ chunk, dirty }) => chunkName(trace, chunk) + (dirty ? ' (dirty)' : '')).join(', ');
-  return [`${plan.policy}, ${plan.steps === 1 ? 'every step' : `every ${plan.steps} steps`}; starts with ${start || 'nothing'}`, ...lines].join('\n');
+  return [
+    `${plan.policy}, ${plan.steps === 1 ? 'every step' : `every ${plan.steps} steps`}; starts with ${start || 'nothing'}`,
+    ...lines,
+  ].join('\n');
 }

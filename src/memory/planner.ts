@@ -20,6 +20,7 @@ export function planStep(trace: Trace, slots: readonly number[]): Decision {
 
 const MOST_LAPS = 6;
 const MOST_SWEEPS = 50;
+const NEXT_TO_NOTHING = 0.0005;
 
 /** Belady over rows: where more gaps are kept than fit, the one that ends last leaves. */
 function belady(gaps: Gaps): Uint8Array {
@@ -119,22 +120,19 @@ class Exchange {
     for (const gap of this.#dropped().sort((a, b) => rowCount[a] - rowCount[b])) if (this.#fits(gap)) this.#set(gap, 1);
   }
 
+  /** Exchanges until a sweep over all gaps, then over all epochs, saves next to nothing. */
   improve(): void {
     for (let sweep = 0; sweep < MOST_SWEEPS; sweep++) {
-      let better = false;
-      for (const gap of this.#dropped()) {
-        if (this.keep[gap]) continue;
-        if (this.#bringIn(gap, this.#worth(gap))) better = true;
-      }
-      if (better) {
-        this.fill();
-        continue;
-      }
-      for (let epoch = 0; epoch < this.#missing.length; epoch++) {
-        if (this.#missing[epoch] > 1 && this.#bringInEpoch(epoch)) better = true;
-      }
-      if (!better) return;
+      const before = this.#cost;
+      const enough = Math.max(1 / 2, before * NEXT_TO_NOTHING);
+      for (const gap of this.#dropped()) if (!this.keep[gap]) this.#bringIn(gap);
       this.fill();
+      if (before - this.#cost >= enough) continue;
+      for (let epoch = 0; epoch < this.#missing.length; epoch++) {
+        if (this.#missing[epoch] > 1) this.#bringInEpoch(epoch);
+      }
+      this.fill();
+      if (before - this.#cost < enough) return;
     }
   }
 
@@ -178,12 +176,10 @@ class Exchange {
     this.#set(gap, 1);
   }
 
-  /** Keeps a gap if the cheapest room for it costs less than `worth`. */
-  #bringIn(gap: number, worth: number): boolean {
-    const room = this.#cheapestRoom(gap, worth);
-    if (!room) return false;
-    this.#exchange(gap, room);
-    return true;
+  /** Keeps a gap if the cheapest room for it costs less than what it saves. */
+  #bringIn(gap: number): void {
+    const room = this.#cheapestRoom(gap, this.#worth(gap));
+    if (room) this.#exchange(gap, room);
   }
 
   /**
@@ -237,21 +233,19 @@ class Exchange {
   }
 
   /** Brings in all dropped gaps of an epoch, one by one at any price, if together they save more. */
-  #bringInEpoch(epoch: number): boolean {
+  #bringInEpoch(epoch: number): void {
     const before = this.#cost;
     const log: number[] = [];
     this.#log = log;
     const own = new Set(this.#gaps.epochs[epoch]);
     for (const gap of own) {
       if (this.keep[gap]) continue;
-      const room = this.#cheapestRoom(gap, own.size + 1);
+      const room = this.#cheapestRoom(gap, this.#missing[epoch] + 1 + before - this.#cost);
       if (!room || room.some((other) => own.has(other))) break;
       this.#exchange(gap, room);
     }
     this.#log = undefined;
-    if (this.#missing[epoch] === 0 && this.#cost < before - this.#tie / 2) return true;
+    if (this.#missing[epoch] === 0 && this.#cost < before - this.#tie / 2) return;
     for (const gap of log.reverse()) this.#set(gap, this.keep[gap] ? 0 : 1);
-    return false;
   }
 }
-

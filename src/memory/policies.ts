@@ -61,7 +61,8 @@ export function staticSplit(trace: Trace, slots: readonly number[]): Order {
   const parameters = trace.lists.find(({ kind }) => kind === 'parameter') ?? { first: 0, chunks: 0 };
   let stay = Math.min(parameters.chunks, ...slots);
   const belongs = (chunk: number) => chunk >= parameters.first && chunk < parameters.first + stay;
-  const fits = () => trace.moments.every(({ accesses }, m) => stay + accesses.filter(({ chunk }) => !belongs(chunk)).length <= slots[m]);
+  const fits = () =>
+    trace.moments.every(({ accesses }, m) => stay + accesses.filter(({ chunk }) => !belongs(chunk)).length <= slots[m]);
   while (stay > 0 && !fits()) stay--;
   return (a, b) => Number(belongs(a.chunk)) - Number(belongs(b.chunk)) || lru(a, b);
 }
@@ -100,7 +101,13 @@ export function follow(trace: Trace, slots: readonly number[], order: Order): De
 }
 
 /** From `moment of the last access -> chunks dropped after it` for each step to gaps of the repeated trace. */
-function decide(trace: Trace, slots: readonly number[], gaps: Gaps, dropped: ReadonlySet<number>[], steps: number): Decision {
+function decide(
+  trace: Trace,
+  slots: readonly number[],
+  gaps: Gaps,
+  dropped: ReadonlySet<number>[],
+  steps: number,
+): Decision {
   const moments = trace.moments.length;
   const chunks = chunkCount(trace);
   const all = steps === 1 ? gaps : findGaps({ ...trace, moments: repeat(trace.moments, steps) }, repeat(slots, steps));

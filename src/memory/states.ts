@@ -71,7 +71,9 @@ export class TensorStates {
   move(tensor: string, next: State, where: Where): void {
     const state = this.of(tensor);
     if (!TRANSITIONS[state].includes(next)) {
-      throw new Error(`${describe(tensor, where)}: ${state} cannot become ${next}, only ${TRANSITIONS[state].join(', ')}`);
+      throw new Error(
+        `${describe(tensor, where)}: ${state} cannot become ${next}, only ${TRANSITIONS[state].join(', ')}`,
+      );
     }
     this.#states.set(tensor, next);
   }

@@ -2,7 +2,7 @@
 // trace comes from a dry run or from warm-up; policies, plans and bounds see only this.
 //
 // A trace is cyclic: its last moment is followed by its first, step after step. Invariant (checkTrace): a
-// chunk that was freed is overwritten before anything reads it.
+// chunk is overwritten when it was freed before, and only then.
 
 import { assert } from '../util/errors.ts';
 
@@ -26,7 +26,7 @@ export interface Moment {
   readonly label: string;
   /** Each chunk once. All of them are pinned while the operator runs. */
   readonly accesses: readonly ChunkAccess[];
-  /** Chunks that hold no value any more once the operator has run. */
+  /** Chunks that hold no value any more once the operator has run: their slots are given back at once. */
   readonly frees: readonly number[];
   /** GPU memory that is not chunks, until the next moment. */
   readonly nonModelBytes: number;
@@ -65,7 +65,10 @@ export function slotsUnder(trace: Trace, budgetBytes: number): number[] {
 
 /** The smallest budget under which every operator finds its chunks and its other memory on the GPU. */
 export function leastBudget({ moments, chunkBytes }: Trace): number {
-  return moments.reduce((most, { accesses, nonModelBytes }) => Math.max(most, nonModelBytes + accesses.length * chunkBytes), 0);
+  return moments.reduce(
+    (most, { accesses, nonModelBytes }) => Math.max(most, nonModelBytes + accesses.length * chunkBytes),
+    0,
+  );
 }
 
 /** Throws if a trace contradicts itself. */
@@ -81,7 +84,12 @@ export function checkTrace(trace: Trace): void {
         assert(chunk >= 0 && chunk < count, `${where} names chunk ${chunk} of ${count}`);
         assert(!seen.has(chunk), `${where} lists ${chunkName(trace, chunk)} twice`);
         seen.add(chunk);
-        assert(mode === 'overwrite' || !freed.has(chunk), `${where} wants to ${mode} ${chunkName(trace, chunk)}, which is free`);
+        assert(
+          mode === 'overwrite' || !freed.has(chunk),
+          `${where} wants to ${mode} ${chunkName(trace, chunk)}, which is free`,
+        );
+        const holds = turn === 1 && !freed.has(chunk);
+        assert(mode !== 'overwrite' || !holds, `${where} overwrites ${chunkName(trace, chunk)}, which was never freed`);
         freed.delete(chunk);
       }
       for (const chunk of frees) {

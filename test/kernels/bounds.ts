@@ -344,9 +344,10 @@ export const bounds: Record<string, Bounds<any>> = {
       const top = max(...pairs.map(({ value }) => value));
       const rises = Math.ceil(keys / 4);
       const relative = pairs.map(({ value, error }) => error + ULP * (2 * expUlps(top - value, 1) + 4 * rises));
-      const weight = pairs.map(({ value }) => exp(value - lse[i]));
+      const weight = pairs.map(({ value }) => exp(value - lse[2 * i] - lse[2 * i + 1]));
       const mean = weight.reduce((sum, w, j) => sum + w * relative[j], 0);
-      return { keys, weight, relative, mean, top, valuesAt: kvRow * p.vStride + p.vOffset + column };
+      const topError = max(...pairs.map(({ error }) => error));
+      return { keys, weight, relative, mean, topError, valuesAt: kvRow * p.vStride + p.vOffset + column };
     };
     return {
       y: byRow(size, (i) => {
@@ -360,9 +361,11 @@ export const bounds: Record<string, Bounds<any>> = {
           return bound;
         };
       }),
+      // The top is good to its own error; where it errs, the log of the sum makes up for it.
       lse: (i) => {
-        const { keys, mean, top } = rowErrors(i);
-        return mean + keys * ULP + max(2 ** -21, 3 * ULP * log(keys)) + ULP * (abs(top) + abs(lse[i]));
+        const { keys, mean, topError } = rowErrors(i >> 1);
+        if (i % 2 === 0) return topError;
+        return topError + mean + keys * ULP + max(2 ** -21, 3 * ULP * log(keys));
       },
     };
   },
@@ -403,8 +406,9 @@ function attentionGradientErrors(p: AttentionBackwardProblem, before: Arrays) {
         const k = key * stride + (heads + Math.floor(head / group)) * size;
         const v = k + kvHeads * size;
         const score = dotError(size, qkv, q, qkv, k);
-        const w = exp(score.value - lse[i]);
-        const relative = score.error + ULP * expUlps(score.value - lse[i], 1);
+        const exponent = score.value - lse[2 * i] - lse[2 * i + 1];
+        const w = exp(exponent);
+        const relative = score.error + ULP * expUlps(abs(score.value - lse[2 * i]) + lse[2 * i + 1], 2);
         const dw = dotError(size, dy, i * size, qkv, v, 1);
         const ds = (w * abs(dw.value - delta[i])) / sqrt(size);
         const dsError = ds * (relative + 4 * ULP) + (w * dw.error) / sqrt(size);

@@ -241,7 +241,7 @@ function attentionGradients(p: AttentionBackwardProblem, random: Random): Inputs
   const after = toArrays(attention, forward, given);
   attention.reference(forward, after);
   const rows = { rows: p.batch * p.seq, heads: p.heads, headSize: p.headSize };
-  const deltas = { dy: Float64Array.from(dy), y: after.y, delta: new Float64Array(after.lse.length) };
+  const deltas = { dy: Float64Array.from(dy), y: after.y, delta: new Float64Array(after.lse.length / 2) };
   attentionDelta.reference(rows, deltas);
   return { qkv, dy, lse: Float32Array.from(after.lse), delta: Float32Array.from(deltas.delta) };
 }

@@ -60,9 +60,14 @@ function checkLayout(tensors: readonly ShapedTensor[], layout: TiledLayout): voi
 describe('packTensors', () => {
   it('holds every row once, in order, on block boundaries', () => {
     fc.assert(
-      fc.property(tensorLists, fc.nat(200), fc.constantFrom('large' as const, 'any' as const), (tensors, extra, tiling) => {
-        checkLayout(tensors, packTensors(tensors, leastChunkElements(tensors) + extra * BLOCK_ELEMENTS, tiling));
-      }),
+      fc.property(
+        tensorLists,
+        fc.nat(200),
+        fc.constantFrom('large' as const, 'any' as const),
+        (tensors, extra, tiling) => {
+          checkLayout(tensors, packTensors(tensors, leastChunkElements(tensors) + extra * BLOCK_ELEMENTS, tiling));
+        },
+      ),
       { seed: 1, numRuns: 300 },
     );
   });
@@ -90,7 +95,16 @@ describe('packTensors', () => {
   });
 
   it('prints one line a chunk', () => {
-    const text = printLayout(packTensors([{ name: 'w', shape: [4, 256] }, { name: 'b', shape: [7] }], 768, 'large'));
+    const text = printLayout(
+      packTensors(
+        [
+          { name: 'w', shape: [4, 256] },
+          { name: 'b', shape: [7] },
+        ],
+        768,
+        'large',
+      ),
+    );
     expect(text.split('\n')).toEqual([
       '1031 elements in 2 chunks of 3072 bytes, 1 tensors tiled, 48.9816 % padding',
       '   0  w[0..2]',

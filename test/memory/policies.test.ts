@@ -4,7 +4,17 @@ import { describe, expect, it } from 'vitest';
 import { findGaps, traffic } from '../../src/memory/gaps.ts';
 import { checkPlan, makePlan, type Plan, printPlan } from '../../src/memory/plan.ts';
 import { planStep } from '../../src/memory/planner.ts';
-import { type Decision, fifo, follow, gemini, lru, type Order, opt, ORDERS, patrickStar } from '../../src/memory/policies.ts';
+import {
+  type Decision,
+  fifo,
+  follow,
+  gemini,
+  lru,
+  ORDERS,
+  type Order,
+  opt,
+  patrickStar,
+} from '../../src/memory/policies.ts';
 import { checkTrace, leastBudget, printTrace, slotsUnder, type Trace } from '../../src/memory/trace.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { slotsOf, traceOf } from '../plan/traces.ts';
@@ -19,7 +29,8 @@ const by = (order: Order) => (trace: Trace, slots: readonly number[]) => follow(
 describe('policies', () => {
   it('move nothing where all fits', () => {
     const trace = traceOf('a B c A');
-    for (const make of Object.values(ORDERS)) expect(costOf(trace, 3, by(make(trace, slotsOf(trace, 3))))).toMatchObject({ loads: 0, stores: 0 });
+    for (const make of Object.values(ORDERS))
+      expect(costOf(trace, 3, by(make(trace, slotsOf(trace, 3))))).toMatchObject({ loads: 0, stores: 0 });
     expect(costOf(trace, 3, planStep)).toEqual({ loads: 0, stores: 0, peakSlots: 3 });
   });
 
@@ -27,8 +38,8 @@ describe('policies', () => {
     const trace = traceOf('a b c d');
     expect(costOf(trace, 3, by(lru))).toMatchObject({ loads: 4, stores: 0 });
     expect(costOf(trace, 3, by(fifo))).toMatchObject({ loads: 4, stores: 0 });
-    // Two of three slots' worth of gaps stay; a period of several steps averages below 2.
-    expect(costOf(trace, 3, by(opt)).loads).toBeLessThanOrEqual(2);
+    // Repeating only after three steps, it loads four chunks in them; repeating each step, two is the least.
+    expect(costOf(trace, 3, by(opt)).loads).toBeCloseTo(4 / 3);
     expect(costOf(trace, 3, planStep).loads).toBe(2);
   });
 
@@ -41,15 +52,19 @@ describe('policies', () => {
   it('neither store what is free nor load what will be overwritten', () => {
     const trace = traceOf('!a b a. c');
     expect(costOf(trace, 1, planStep)).toEqual({ loads: 3, stores: 1, peakSlots: 1 });
-    // a lives through b's moment only: with a second slot it is never moved, and b and c share the other.
-    expect(costOf(trace, 2, planStep)).toEqual({ loads: 0, stores: 0, peakSlots: 2 });
+    // With a second slot a never moves; b stays beside it, and c, which is clean, comes anew each step.
+    expect(costOf(trace, 2, planStep)).toEqual({ loads: 1, stores: 0, peakSlots: 2 });
     expect(costOf(traceOf('!a a. !b b. !c c.'), 1, by(lru))).toEqual({ loads: 0, stores: 0, peakSlots: 1 });
   });
 
   it('tell Gemini’s order from PatrickStar’s by what the next step needs', () => {
-    // When c arrives, neither a nor b is used again in this step. In the next, b comes last.
-    const trace = traceOf('a b d a b c');
-    expect(costOf(trace, 3, by(patrickStar)).loads).toBeLessThanOrEqual(costOf(trace, 3, by(gemini)).loads);
+    // At the end of a step all of the next one is equally far for Gemini: it drops a, which comes first.
+    const trace = traceOf('a b c d');
+    expect(costOf(trace, 3, by(patrickStar)).loads).toBeCloseTo(4 / 3);
+    expect(costOf(trace, 3, by(gemini)).loads).toBe(2);
+    // Within a step they agree.
+    const palindrome = traceOf('a b c d c b a');
+    expect(costOf(palindrome, 2, by(gemini)).loads).toBe(costOf(palindrome, 2, by(patrickStar)).loads);
   });
 
   it('take write-backs into account where Belady does not', () => {
@@ -60,14 +75,19 @@ describe('policies', () => {
     const planned = costOf(trace, 2, planStep);
     const belady = costOf(trace, 2, by(opt));
     expect(planned.loads + planned.stores).toBeLessThanOrEqual(belady.loads + belady.stores);
-    expect(traffic(gaps, planStep(trace, slotsOf(trace, 2)).keep)).toEqual({ loads: planned.loads, stores: planned.stores });
+    expect(traffic(gaps, planStep(trace, slotsOf(trace, 2)).keep)).toEqual({
+      loads: planned.loads,
+      stores: planned.stores,
+    });
   });
 
   it('refuse slots that do not hold what one operator needs, and say how many bytes would do', () => {
     const trace = traceOf('a bcd a');
     expect(leastBudget(trace)).toBe(30);
     expect(() => planStep(trace, slotsUnder(trace, 29))).toThrow(HoldfastError);
-    expect(() => follow(trace, slotsUnder(trace, 29), lru)).toThrow(/bcd needs 3 chunks of 10 bytes .* room for 2: 30 bytes are enough/);
+    expect(() => follow(trace, slotsUnder(trace, 29), lru)).toThrow(
+      /bcd needs 3 chunks of 10 bytes .* room for 2: 30 bytes are enough/,
+    );
     expect(() => planStep(trace, slotsUnder(trace, 30))).not.toThrow();
   });
 });
@@ -76,6 +96,7 @@ describe('checkTrace', () => {
   it('refuses a read of what is free', () => {
     expect(() => traceOf('!a a. a')).toThrow('which is free');
     expect(() => traceOf('a !a a.')).toThrow('turn 1');
+    expect(() => traceOf('b !a a')).toThrow('never freed');
   });
 
   it('refuses what does not exist and what is freed without use', () => {
@@ -108,7 +129,7 @@ describe('checkPlan', () => {
       { ...none, claim: [0] },
       { ...none, drop: [2], load: [1] },
       none,
-      { ...none, store: [1], drop: [0, 1], load: [2] },
+      { ...none, store: [1], drop: [1], load: [2] },
     ],
   };
   const change = (at: number, moment: Partial<Plan['moments'][number]>): Plan => ({
@@ -123,7 +144,7 @@ describe('checkPlan', () => {
         'by hand, every step; starts with parameter 2',
         '    0 claim parameter 0',
         '    1 drop parameter 2; load parameter 1',
-        '    3 store parameter 1; drop parameter 0, parameter 1; load parameter 2',
+        '    3 store parameter 1; drop parameter 1; load parameter 2',
       ].join('\n'),
     );
   });
@@ -138,14 +159,18 @@ describe('checkPlan', () => {
     ['a dirty chunk is dropped before it is free', change(2, { drop: [0] }), 'dropped while dirty'],
     ['a clean chunk is stored', change(1, { store: [2] }), 'stored, but clean'],
     ['what is not there is stored', change(0, { store: [1] }), 'stored, but not on the GPU'],
-    ['what is free is stored', change(3, { store: [0, 1] }), 'stored, but it holds no value'],
+    ['what is free is stored', change(3, { store: [0, 1] }), 'stored, but not on the GPU'],
     ['what is not there is dropped', change(0, { drop: [1] }), 'dropped, but not on the GPU'],
     ['what is there is loaded', change(2, { load: [1] }), 'already on the GPU'],
     ['what is there is claimed', change(2, { claim: [1] }), 'already on the GPU'],
     ['a chunk changes hands at the end', { ...good, start: [{ chunk: 2, dirty: true }] }, 'dropped while dirty'],
     ['the end is not the start', { ...good, start: [] }, 'dropped, but not on the GPU'],
-    ['a chunk is left over', change(3, { drop: [0], store: [] }), 'slots for 2|as it did not start'],
-    ['the start has one that is gone', { ...change(1, { drop: [2, 1] }), start: [...good.start, { chunk: 1, dirty: false }] }, 'chunks that are gone'],
+    ['a chunk is left over', change(3, { drop: [], store: [] }), 'as it did not start'],
+    [
+      'the start has one that is gone',
+      { ...change(0, { drop: [1] }), start: [...good.start, { chunk: 1, dirty: false }] },
+      'chunks that are gone',
+    ],
   ])('refuses a plan when %s', (_, plan, message) => {
     expect(() => checkPlan(trace, plan, slots)).toThrow(new RegExp(message));
   });

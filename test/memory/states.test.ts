@@ -13,7 +13,9 @@ describe('temporal states', () => {
           states.move('wte', to, where);
           expect(states.of('wte')).toBe(to);
         } else {
-          expect(() => states.move('wte', to, where)).toThrow(`wte in matmul h.0 at moment 7: ${from} cannot become ${to}`);
+          expect(() => states.move('wte', to, where)).toThrow(
+            `wte in matmul h.0 at moment 7: ${from} cannot become ${to}`,
+          );
           expect(states.of('wte')).toBe(from);
         }
       }

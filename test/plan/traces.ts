@@ -31,9 +31,16 @@ export const problems: fc.Arbitrary<{ trace: Trace; slots: number[] }> = fc
     chunks: fc.integer({ min: 1, max: 9 }),
     moments: fc.array(
       fc.record({
-        uses: fc.array(fc.record({ chunk: fc.nat(), mode: fc.constantFrom('read' as const, 'read' as const, 'write' as const), frees: fc.nat(5) }), {
-          maxLength: 3,
-        }),
+        uses: fc.array(
+          fc.record({
+            chunk: fc.nat(),
+            mode: fc.constantFrom('read' as const, 'read' as const, 'write' as const),
+            frees: fc.nat(5),
+          }),
+          {
+            maxLength: 3,
+          },
+        ),
         spare: fc.nat(3),
       }),
       { minLength: 1, maxLength: 30 },
@@ -64,6 +71,8 @@ export const problems: fc.Arbitrary<{ trace: Trace; slots: number[] }> = fc
       })),
     };
     checkTrace(trace);
-    const room = moments.map(({ spare }, m) => Math.max(trace.moments[m].accesses.length, slots + (varies ? spare : 0)));
+    const room = moments.map(({ spare }, m) =>
+      Math.max(trace.moments[m].accesses.length, slots + (varies ? spare : 0)),
+    );
     return { trace, slots: room, chunks: chunkCount(trace) };
   });

@@ -54,7 +54,7 @@ export function attention(g: Graph, qkv: Tensor, tokens: Tokens, shape: Heads, l
   const stride = packedWidth(shape);
   const rows = batch * seq;
   const y = g.activation(label, [batch, seq, heads * headSize], [qkv]);
-  const lse = g.activation(`${label} lse`, [rows, heads]);
+  const lse = g.activation(`${label} lse`, [rows, heads, 2]);
   const q = { batch, seq, heads, kvHeads, headSize, qStride: stride, qOffset: 0 };
   const kOffset = heads * headSize;
   const vOffset = (heads + kvHeads) * headSize;

@@ -1,0 +1,59 @@
+// `holdfast plan` from its flags to its text, with no GPU and no process of its own.
+
+import { Command } from 'commander';
+import { describe, expect, it } from 'vitest';
+import { planCommand } from '../../src/cli/plan.ts';
+import type { Host } from '../../src/runtime/host.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
+
+async function plan(...args: string[]): Promise<string> {
+  let text = '';
+  const terminal = { interactive: false, columns: 120, write: (part: string) => (text += part), warn: () => {} };
+  const program = new Command().addCommand(planCommand({ terminal } as unknown as Host));
+  await program.parseAsync(['plan', ...args], { from: 'user' });
+  return text;
+}
+
+const SMALL = ['--layers', '3', '--width', '128', '--heads', '4', '--context', '32', '--vocab-size', '2000'];
+
+describe('holdfast plan', () => {
+  it('gives the budget, what must move and the bound as JSON', async () => {
+    const report = JSON.parse(await plan(...SMALL, '--accumulate', '2', '--json'));
+    expect(report.modelDataBytes).toBeGreaterThanOrEqual(16 * report.parameters);
+    expect(report.chunks.waste).toBeLessThan(0.01);
+    expect(report.smallestBudget).toBeLessThan(report.budget);
+    expect(report.slots * report.chunks.bytes + report.nonModelBytes.total).toBeLessThanOrEqual(report.budget);
+    const { h2d, d2h } = report.bytesPerStep;
+    expect((h2d + d2h) / report.bound.lp).toBeCloseTo(report.bound.ratio);
+    expect(report.bound.ratio).toBeLessThanOrEqual(1.05);
+  });
+
+  it('moves nothing when all fits, and more the less fits', async () => {
+    const moved = async (budget: string) => {
+      const { bytesPerStep } = JSON.parse(await plan(...SMALL, '--json', '--gpu-memory', budget));
+      return bytesPerStep.h2d + bytesPerStep.d2h;
+    };
+    expect(await moved('100MB')).toBe(0);
+    const [half, tenth] = [await moved('8MB'), await moved('3MB')];
+    expect(half).toBeGreaterThan(0);
+    expect(tenth).toBeGreaterThan(half);
+  });
+
+  it('refuses too small a budget with the one that would do, which does', async () => {
+    const error = await plan(...SMALL, '--gpu-memory', '1KB').catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(HoldfastError);
+    const { message } = error as HoldfastError;
+    expect(message).toMatch(/--context 16 needs/);
+    const smallest = /(\d+) bytes \(/.exec(message)?.[1] as string;
+    const report = JSON.parse(await plan(...SMALL, '--json', '--gpu-memory', smallest));
+    expect(report.budget).toBe(Number(smallest));
+    await expect(plan(...SMALL, '--gpu-memory', String(Number(smallest) - 1))).rejects.toThrow(smallest);
+  });
+
+  it('prints for people too, down to each moment', async () => {
+    const text = await plan(...SMALL, '--gpu-memory', '8MB', '--moments');
+    expect(text).toMatch(/model data: parameters, gradients and two moments in f32/);
+    expect(text).toMatch(/x the least of any schedule/);
+    expect(text).toMatch(/^ +\d+ (store|drop|load|claim) (parameter|gradient|moment1|moment2) \d+/m);
+  });
+});

@@ -1,0 +1,184 @@
+// The dry run of real steps, and how near the planner comes to the bound on them: a sample of the cells of
+// `holdfast plan --compare`.
+
+import type { Highs } from 'highs';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { CELLS, cellTrace, traceStep } from '../../src/cli/plan.ts';
+import { dryRun, nonModelMemory } from '../../src/engine/dry-run.ts';
+import { parseConfig } from '../../src/formats/config.ts';
+import { liveBytes } from '../../src/graph/liveness.ts';
+import { loadSolver } from '../../src/memory/bound.ts';
+import { compare, median, PLANNER, ratioTo } from '../../src/memory/compare.ts';
+import { ELEMENT_BYTES, leastChunkElements, packTensors, searchLayout } from '../../src/memory/layout.ts';
+import { checkPlan, makePlan } from '../../src/memory/plan.ts';
+import { planStep } from '../../src/memory/planner.ts';
+import { checkTrace, chunkName, leastBudget, slotsUnder, type Trace } from '../../src/memory/trace.ts';
+import { makeModel } from '../../src/nn/index.ts';
+
+const gpt2 = (n_layer: number, n_embd: number, vocab_size: number) =>
+  makeModel(parseConfig({ model_type: 'gpt2', n_layer, n_embd, n_head: 4, n_positions: 32, vocab_size }, 'gpt2'));
+const llama = (layers: number, width: number, vocab_size: number) =>
+  makeModel(
+    parseConfig(
+      {
+        model_type: 'llama',
+        num_hidden_layers: layers,
+        hidden_size: width,
+        intermediate_size: 2 * width,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        max_position_embeddings: 32,
+        vocab_size,
+      },
+      'llama',
+    ),
+  );
+const MODELS = [
+  ['gpt2, 2 layers', gpt2(2, 64, 65)],
+  ['gpt2, odd sizes', gpt2(3, 52, 331)],
+  ['gpt2, a large vocabulary', gpt2(2, 64, 9001)],
+  ['llama, 2 layers', llama(2, 64, 128)],
+  ['llama, 5 layers', llama(5, 96, 1000)],
+] as const;
+
+/** The layouts of a model: one chunk, about eight chunks, and the smallest chunks there are. */
+function layoutsOf(model: ReturnType<typeof gpt2>) {
+  const bytes = ELEMENT_BYTES * model.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
+  const least = leastChunkElements(model.parameters);
+  return [
+    searchLayout(model.parameters, { minBytes: bytes, maxBytes: 2 * bytes }),
+    searchLayout(model.parameters, { minBytes: bytes / 10, maxBytes: Math.max(bytes / 8, least * ELEMENT_BYTES) }),
+    packTensors(model.parameters, least, 'any'),
+  ];
+}
+
+/** How a chunk list is accessed over a step, moment by moment, without repetitions. */
+function modesOf(trace: Trace, kind: string): Map<number, string> {
+  const modes = new Map<number, string>();
+  for (const { accesses, frees } of trace.moments) {
+    for (const { chunk, mode } of accesses) {
+      if (!chunkName(trace, chunk).startsWith(kind)) continue;
+      const sign = mode[0] + (frees.includes(chunk) ? '.' : '');
+      const known = modes.get(chunk) ?? '';
+      if (!known.endsWith(sign)) modes.set(chunk, known + sign);
+    }
+  }
+  return modes;
+}
+
+describe.each(MODELS)('the dry run of %s', (_, model) => {
+  const programs = traceStep(model, 2, 16);
+
+  it.each([1, 3])('is a legal trace with %d micro-batches, whatever the chunk size', (accumulate) => {
+    for (const trainable of layoutsOf(model)) {
+      for (const norm of ['inBackward', 'separate'] as const) {
+        const trace = dryRun(programs, { trainable }, { accumulate, norm });
+        checkTrace(trace);
+        expect(trace.lists.map(({ kind }) => kind)).toEqual(['parameter', 'gradient', 'moment1', 'moment2']);
+        // Parameters are read until the optimizer writes them; moments are its own.
+        for (const modes of modesOf(trace, 'parameter').values()) expect(modes).toMatch(/^rw$/);
+        for (const modes of modesOf(trace, 'moment').values()) expect(modes).toBe('w');
+        // Gradients: overwritten first, added to, read by the norm and last by the optimizer, then free.
+        for (const modes of modesOf(trace, 'gradient').values()) expect(modes).toMatch(/^o(w|r)*r\.$/);
+        expect(modesOf(trace, 'gradient').size).toBe(trainable.chunks);
+        const pinned = Math.max(...trace.moments.map(({ accesses }) => accesses.length));
+        expect(pinned).toBeGreaterThanOrEqual(4);
+      }
+    }
+  });
+
+  it('runs in the smallest budget, and in no smaller one', () => {
+    for (const trainable of layoutsOf(model)) {
+      const { arenas, persistent } = nonModelMemory(programs, trainable, 2 ** 28);
+      const trace = dryRun(programs, { trainable }, { accumulate: 2, nonModelBytes: arenas + persistent });
+      const budget = leastBudget(trace);
+      const slots = slotsUnder(trace, budget);
+      const cost = checkPlan(trace, makePlan('planner', planStep(trace, slots)), slots);
+      expect(cost.peakSlots * trace.chunkBytes + arenas + persistent).toBeLessThanOrEqual(budget);
+      expect(() => planStep(trace, slotsUnder(trace, budget - 1))).toThrow(`${budget} bytes are enough`);
+    }
+  });
+
+  it('counts activations as they are placed', () => {
+    const memory = nonModelMemory(programs, layoutsOf(model)[0], 2 ** 28);
+    expect(memory.alive).toBeGreaterThanOrEqual(liveBytes(programs.first));
+    expect(memory.arenas).toBeGreaterThanOrEqual(memory.alive);
+  });
+});
+
+describe('the norm of the gradients', () => {
+  it('costs a pass over them when taken apart, and none right after their last write', () => {
+    const model = gpt2(6, 128, 1000);
+    const programs = traceStep(model, 1, 16);
+    const [, trainable] = layoutsOf(model);
+    const moved = (norm: 'inBackward' | 'separate') => {
+      const trace = dryRun(programs, { trainable }, { accumulate: 1, norm });
+      const slots = trace.moments.map(() => 6);
+      const { loads, stores } = checkPlan(trace, makePlan(norm, planStep(trace, slots)), slots);
+      return loads + stores;
+    };
+    const saved = moved('separate') - moved('inBackward');
+    expect(saved).toBeGreaterThan(0);
+    expect(saved).toBeLessThanOrEqual(trainable.chunks);
+  });
+});
+
+describe('LoRA', () => {
+  it('reads frozen parameters from chunks of their own, which nothing writes', () => {
+    const config = parseConfig(
+      { model_type: 'gpt2', n_layer: 2, n_embd: 64, n_head: 4, n_positions: 32, vocab_size: 65 },
+      'gpt2',
+    );
+    const model = makeModel(config, { rank: 4, scale: 1 });
+    const trains = ({ trainable = true }: { trainable?: boolean }) => trainable;
+    const frozen = searchLayout(
+      model.parameters.filter((p) => !trains(p)),
+      { minBytes: 30_000, maxBytes: 80_000 },
+    );
+    const trainable = {
+      ...packTensors(model.parameters.filter(trains), frozen.chunkElements, 'large'),
+      chunkElements: frozen.chunkElements,
+    };
+    const trace = dryRun(traceStep(model, 2, 16), { trainable, frozen }, { accumulate: 2 });
+    checkTrace(trace);
+    expect(trace.lists.at(-1)).toMatchObject({ kind: 'frozen', chunks: frozen.chunks });
+    for (const modes of modesOf(trace, 'frozen').values()) expect(modes).toBe('r');
+    const slots = trace.moments.map(() => 5);
+    expect(checkPlan(trace, makePlan('planner', planStep(trace, slots)), slots).loads).toBeGreaterThan(0);
+  });
+});
+
+describe('holdfast plan --compare', () => {
+  let highs: Highs;
+  beforeAll(async () => {
+    highs = await loadSolver();
+  });
+
+  it('has at least 60 cells: both families, 4 to 48 layers, 5 % to 90 %, one micro-batch and four', () => {
+    expect(CELLS.length).toBeGreaterThanOrEqual(60);
+    const values = <T>(of: (cell: (typeof CELLS)[number]) => T) => [...new Set(CELLS.map(of))];
+    expect(values(({ model }) => model)).toEqual(['gpt2', 'llama']);
+    expect(values(({ accumulate }) => accumulate)).toEqual([1, 4]);
+    const layers = values(({ size }) => size.layers);
+    expect([Math.min(...layers), Math.max(...layers)]).toEqual([4, 48]);
+    const shares = values(({ share }) => share);
+    expect([Math.min(...shares), Math.max(...shares)]).toEqual([0.05, 0.9]);
+  });
+
+  it('moves at most 1.02 times the bound in the median and 1.05 times at worst; every other order more', () => {
+    const cells = CELLS.filter(({ size }) => size.layers <= 12);
+    const results = cells.map((cell) => {
+      const { trace, slots } = cellTrace(cell);
+      return compare(highs, trace, slots, 0);
+    });
+    const ratios = (name: string) => results.map(({ linear, costs }) => ratioTo(linear, costs.get(name) as never));
+    const planner = ratios(PLANNER);
+    expect(Math.min(...planner)).toBeGreaterThanOrEqual(1 - 1e-9);
+    expect(median(planner)).toBeLessThanOrEqual(1.02);
+    expect(Math.max(...planner)).toBeLessThanOrEqual(1.05);
+    const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0);
+    for (const name of ['OPT', 'PatrickStar order', 'Gemini order', 'LRU', 'FIFO', 'ZeRO-Offload split']) {
+      expect(sum(ratios(name)), name).toBeGreaterThan(sum(planner));
+    }
+  });
+});

@@ -12,7 +12,9 @@ const stamp = path.join(root, 'node_modules', '.holdfast-install');
 const built = path.join(root, 'dist', 'holdfast.js');
 const inputs = ['src', 'shaders', 'vite.config.ts', 'package-lock.json'];
 
-const lock = createHash('sha256').update(readFileSync(path.join(root, 'package-lock.json'))).digest('hex');
+const lock = createHash('sha256')
+  .update(readFileSync(path.join(root, 'package-lock.json')))
+  .digest('hex');
 if (!existsSync(stamp) || readFileSync(stamp, 'utf8') !== lock) {
   console.log('installing packages (once) ...');
   npm(['ci', '--no-audit', '--no-fund', '--loglevel=error']);

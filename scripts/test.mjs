@@ -63,13 +63,19 @@ function suites(name, runtime, runtimeArgs, filters, adapter) {
   const vitest = path.join(root, 'node_modules', 'vitest', 'vitest.mjs');
   const reporters = ['--reporter=dot', '--reporter=json', `--outputFile.json=${report}`];
   const env = { ...process.env, HOLDFAST_ADAPTER: adapter.embedded ? 'software' : adapter.name };
-  const run = spawnSync(runtime, [...runtimeArgs, vitest, 'run', ...reporters, ...filters], { cwd: root, stdio: 'inherit', env });
+  const run = spawnSync(runtime, [...runtimeArgs, vitest, 'run', ...reporters, ...filters], {
+    cwd: root,
+    stdio: 'inherit',
+    env,
+  });
   const seconds = since(start);
   if (!existsSync(report)) {
     record({ name, failed: 1, seconds, note: `the runner ended with status ${run.status} and no report` });
     return;
   }
-  const { numPassedTests, numFailedTests, numPendingTests, numTodoTests, success } = JSON.parse(readFileSync(report, 'utf8'));
+  const { numPassedTests, numFailedTests, numPendingTests, numTodoTests, success } = JSON.parse(
+    readFileSync(report, 'utf8'),
+  );
   // A file that cannot be loaded fails no test: the run as a whole did.
   const failed = numFailedTests || (success && run.status === 0 ? 0 : 1);
   record({ name, passed: numPassedTests, failed, skipped: numPendingTests + numTodoTests, seconds });

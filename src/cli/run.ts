@@ -24,7 +24,8 @@ export async function run(host: Host): Promise<number> {
       writeOut: host.terminal.write,
       writeErr: host.terminal.warn,
       // Commander's "error: ...", with its suggestion, made one line like every other error.
-      outputError: (text) => host.terminal.warn(`holdfast: ${oneLine(text.replace(/^error: /, ''))}; see holdfast --help\n`),
+      outputError: (text) =>
+        host.terminal.warn(`holdfast: ${oneLine(text.replace(/^error: /, ''))}; see holdfast --help\n`),
     });
   const setStatus = (value: number) => {
     status = value;

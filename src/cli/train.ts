@@ -4,12 +4,12 @@
 
 import { Command, Option } from 'commander';
 import { checkpointsOf, loadConfig } from '../formats/checkpoint.ts';
-import { type ModelConfig, parseConfig } from '../formats/config.ts';
 import { openDevice } from '../gpu/device.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { type RunSettings, type RunSummary, savedSettings, trainRun } from '../train/run.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { configFromFlags } from './model-flags.ts';
 import { adapterOption, number, whole } from './options.ts';
 import { Progress } from './progress.ts';
 
@@ -139,8 +139,10 @@ async function chooseOut(host: Host, flags: Flags): Promise<string> {
 }
 
 async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) => boolean): Promise<RunSettings> {
-  const family = flags.model === 'gpt2' || flags.model === 'llama';
-  const config = family ? newConfig(flags) : await loadConfig(host.files, flags.model);
+  const family = flags.model === 'gpt2' || flags.model === 'llama' ? flags.model : undefined;
+  const config = family
+    ? configFromFlags({ ...flags, model: family, vocabSize: 256, tied: true })
+    : await loadConfig(host.files, flags.model);
   const context = config.model_type === 'gpt2' ? config.n_positions : config.max_position_embeddings;
   if (!family) {
     const shape = (['layers', 'width', 'heads', 'kvHeads'] as const).find(given);
@@ -173,38 +175,6 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
     sampleEvery: flags.sampleEvery,
     saveEvery: flags.saveEvery,
   };
-}
-
-function newConfig(flags: Flags): ModelConfig {
-  const { layers, width, heads, context } = flags;
-  if (width % heads !== 0) {
-    throw new HoldfastError(
-      `--width ${width} is not divisible by --heads ${heads}; ${Math.max(1, Math.round(width / heads)) * heads} would work`,
-    );
-  }
-  if (flags.model === 'gpt2') {
-    if (flags.kvHeads !== undefined && flags.kvHeads !== heads) {
-      throw new HoldfastError('--kv-heads: gpt2 has as many as heads; use --model llama for grouped heads');
-    }
-    const shape = { n_layer: layers, n_embd: width, n_head: heads, n_positions: context };
-    return parseConfig({ model_type: 'gpt2', vocab_size: 256, ...shape }, 'the flags');
-  }
-  return parseConfig(
-    {
-      model_type: 'llama',
-      vocab_size: 256,
-      hidden_size: width,
-      // Two thirds of 4 * width, as SwiGLU has three matrices where GELU has two; a multiple of 8.
-      intermediate_size: Math.ceil((8 * width) / 3 / 8) * 8,
-      num_hidden_layers: layers,
-      num_attention_heads: heads,
-      num_key_value_heads: flags.kvHeads ?? heads,
-      max_position_embeddings: context,
-      rms_norm_eps: 1e-5,
-      tie_word_embeddings: true,
-    },
-    'the flags',
-  );
 }
 
 /** What may change when a run goes on; everything else is the checkpoint's. */

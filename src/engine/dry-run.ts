@@ -19,7 +19,7 @@ import type { AccessMode, ChunkList, Kind, Trace } from '../memory/trace.ts';
 import { assert } from '../util/errors.ts';
 
 /** What is traced before step 1. Gradient tensors are named like their parameters. */
-export interface StepPrograms {
+export interface TracedStep {
   /** The micro-batch that overwrites the gradients, and those that add to them. */
   readonly first: Program;
   readonly next: Program;
@@ -62,7 +62,7 @@ const READBACKS = 4;
 const KINDS = ['parameter', 'gradient', 'moment1', 'moment2'] as const satisfies readonly Kind[];
 
 /** The trace of one step. */
-export function dryRun(programs: StepPrograms, layouts: Layouts, options: DryRunOptions): Trace {
+export function dryRun(programs: TracedStep, layouts: Layouts, options: DryRunOptions): Trace {
   const { trainable, frozen } = layouts;
   assert(
     !frozen || frozen.chunkElements <= trainable.chunkElements,
@@ -82,7 +82,7 @@ export function dryRun(programs: StepPrograms, layouts: Layouts, options: DryRun
 }
 
 /** Errors: HoldfastError for an activation larger than `maxArenaBytes`. */
-export function nonModelMemory(programs: StepPrograms, layout: TiledLayout, maxArenaBytes: number): NonModelMemory {
+export function nonModelMemory(programs: TracedStep, layout: TiledLayout, maxArenaBytes: number): NonModelMemory {
   const { first, next, evaluate, scalars } = programs;
   const all = [first, next, optimizerProgram(layout, scalars), ...(evaluate ? [evaluate] : [])];
   return {
@@ -132,7 +132,7 @@ interface Use {
 class Walk {
   readonly lists: ChunkList[] = [];
   readonly moments: Draft[] = [];
-  readonly #programs: StepPrograms;
+  readonly #programs: TracedStep;
   readonly #layouts: Layouts;
   readonly #states: TensorStates;
   /** Pieces of each chunk that hold a value. */
@@ -140,7 +140,7 @@ class Walk {
   /** The last moment that wrote each gradient piece. */
   readonly #lastWrite = new Map<Piece, number>();
 
-  constructor(programs: StepPrograms, layouts: Layouts) {
+  constructor(programs: TracedStep, layouts: Layouts) {
     this.#programs = programs;
     this.#layouts = layouts;
     let first = 0;

@@ -3,7 +3,7 @@
 
 import type { Highs } from 'highs';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { CELLS, cellTrace, traceStep } from '../../src/cli/plan.ts';
+import { CELLS, cellTrace } from '../../src/cli/plan-compare.ts';
 import { dryRun, nonModelMemory } from '../../src/engine/dry-run.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { liveBytes } from '../../src/graph/liveness.ts';
@@ -14,6 +14,7 @@ import { checkPlan, makePlan } from '../../src/memory/plan.ts';
 import { planStep } from '../../src/memory/planner.ts';
 import { checkTrace, chunkName, leastBudget, slotsUnder, type Trace } from '../../src/memory/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { traceStep } from '../../src/train/step-programs.ts';
 
 const gpt2 = (n_layer: number, n_embd: number, vocab_size: number) =>
   makeModel(parseConfig({ model_type: 'gpt2', n_layer, n_embd, n_head: 4, n_positions: 32, vocab_size }, 'gpt2'));

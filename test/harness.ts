@@ -15,6 +15,12 @@ export function testDevice(): Promise<Device> {
   return opened;
 }
 
+/** The variants of a kernel that the adapter under test can run: `quads` needs subgroups of one known size. */
+export async function runnable<P>(kernel: Kernel<P>): Promise<Variant<P>[]> {
+  const { traits } = await testDevice();
+  return kernel.variants.filter(({ name }) => name !== 'quads' || traits.subgroupSize >= 4);
+}
+
 /** A bit pattern that no kernel writes: a NaN with a payload. */
 export const SENTINEL = 0x7fc5a17e;
 const GUARD_WORDS = 64;
@@ -66,22 +72,36 @@ export async function runKernel<P>(
   const pass = encoder.beginComputePass();
   encode(pass, bound);
   pass.end();
+  // All operands come back in one read: some runtimes take 10 ms for each.
+  const extents = Object.entries(operands).map(([name, operand]) => ({
+    name,
+    operand,
+    bytes: (operand.size + GUARD_WORDS) * 4,
+  }));
+  const total = extents.reduce((sum, { bytes }) => sum + bytes, 0);
+  const staging = allocator.create('staging', total, GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST);
+  let offset = 0;
+  for (const { name, bytes } of extents) {
+    encoder.copyBufferToBuffer(buffers[name], 0, staging, offset, bytes);
+    offset += bytes;
+  }
   device.submit(encoder);
+  await staging.mapAsync(GPUMapMode.READ);
+  const read = staging.getMappedRange().slice(0);
+  allocator.destroy(staging);
 
   const results: Record<string, HostArray> = {};
-  for (const [name, operand] of Object.entries(operands)) {
-    const bytes = await device.read(buffers[name] as GPUBuffer, 0, (operand.size + GUARD_WORDS) * 4);
-    const guard = new Uint32Array(bytes, operand.size * 4);
+  offset = 0;
+  for (const { name, operand, bytes } of extents) {
+    const end = offset + operand.size * 4;
+    const guard = new Uint32Array(read, end, GUARD_WORDS);
     if (guard.some((word) => word !== SENTINEL))
       throw new Error(`${kernel.name}.${variant.name} wrote past the end of ${name}`);
+    const payload = read.slice(offset, end);
+    offset += bytes;
     if (operand.access === 'read') continue;
-    const payload = bytes.slice(0, operand.size * 4);
-    results[name] =
-      operand.type === 'f32'
-        ? new Float32Array(payload)
-        : operand.type === 'i32'
-          ? new Int32Array(payload)
-          : new Uint32Array(payload);
+    const Type = { f32: Float32Array, i32: Int32Array, u32: Uint32Array }[operand.type];
+    results[name] = new Type(payload);
   }
   for (const buffer of [...Object.values(buffers), uniforms]) allocator.destroy(buffer);
   device.check();

@@ -9,7 +9,7 @@ import type { RunEvents, RunSettings, RunSummary } from '../train/run.ts';
 const PLAIN_EVERY = 5000;
 /** Milliseconds between rewrites of the live line. */
 const LIVE_EVERY = 100;
-/** Weight of the newest step in the smoothed loss and speed. */
+/** Weight of the newest step in the smoothed loss. */
 const SMOOTHING = 0.1;
 
 export class Progress {
@@ -20,7 +20,6 @@ export class Progress {
   #shown = Number.NEGATIVE_INFINITY;
   #live = false;
   #loss: number | undefined;
-  #speed: number | undefined;
 
   constructor(host: Host, settings: RunSettings, json: boolean) {
     this.#host = host;
@@ -67,18 +66,17 @@ export class Progress {
       step: (metrics) => {
         const finite = Number.isFinite(metrics.loss);
         if (finite) this.#loss = smooth(this.#loss, metrics.loss);
-        this.#speed = smooth(this.#speed, metrics.tokensPerSecond);
         if (metrics.skipped) this.#line(`step ${metrics.step}: loss or gradient is not finite, skipped`);
         const now = performance.now();
         const every = this.#host.terminal.interactive ? LIVE_EVERY : PLAIN_EVERY;
         if (metrics.step > 0 && now - this.#shown < every) return;
         this.#shown = now;
         const { steps, batch, seq, accumulate } = this.#settings;
-        const left = ((steps - metrics.step - 1) * batch * seq * accumulate) / (this.#speed as number);
+        const left = ((steps - metrics.step - 1) * batch * seq * accumulate) / metrics.tokensPerSecond;
         const text = [
           `step ${metrics.step + 1}/${steps}`,
           `loss ${(this.#loss ?? metrics.loss).toFixed(4)}`,
-          `${Math.round(this.#speed as number).toLocaleString('en')} tokens/s`,
+          `${Math.round(metrics.tokensPerSecond).toLocaleString('en')} tokens/s`,
           `${duration(left)} left`,
         ].join('  ');
         if (this.#host.terminal.interactive) this.#rewrite(text);

@@ -59,12 +59,12 @@ export function trainCommand(host: Host): Command {
     .option('--data <path...>', 'files, folders, or - for standard input (default: TypeScript’s declarations)', [])
     .option('--batch <n>', 'sequences in a micro-batch', whole(1), 8)
     .option('--accumulate <n>', 'micro-batches in a step', whole(1), 1)
-    .option('--steps <n>', 'training steps', whole(1), 1500)
+    .option('--steps <n>', 'training steps', whole(1), 1700)
     .option('--until <n>', 'stop after this many of them, saved, to be resumed', whole(1))
-    .option('--lr <rate>', 'highest learning rate', number(0), 0.003)
+    .option('--lr <rate>', 'highest learning rate', number(0), 0.006)
     .option('--min-lr <rate>', 'learning rate at the end (default: a tenth of --lr)', number(0))
     .addOption(new Option('--schedule <kind>').choices(['constant', 'linear', 'cosine']).default('cosine'))
-    .option('--warmup <n>', 'steps of warm-up', whole(0), 50)
+    .option('--warmup <n>', 'steps of warm-up', whole(0), 100)
     .option('--clip <norm>', 'largest gradient norm, 0 for none', number(0), 1)
     .option('--weight-decay <rate>', 'of matrices', number(0), 0.1)
     .option('--seed <n>', 'for weights, batches and samples', whole(0), 1)
@@ -102,9 +102,11 @@ export function trainCommand(host: Host): Command {
 }
 
 function describe(summary: RunSummary, out: string): string[] {
+  // A run stopped before its first validation has none.
+  const validated = Number.isNaN(summary.validationLoss) ? '' : `, validation ${summary.validationLoss.toFixed(4)}`;
   return [
     `${summary.interrupted ? 'stopped' : 'done'} after ${summary.steps} steps on ${summary.adapter}`,
-    `loss ${summary.finalLoss.toFixed(4)}, validation ${summary.validationLoss.toFixed(4)} nats per token`,
+    `loss ${summary.finalLoss.toFixed(4)}${validated} nats per token`,
     `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory`,
     ...(summary.skippedSteps > 0
       ? [`${summary.skippedSteps} steps were skipped: their loss or gradient was not finite`]

@@ -104,13 +104,16 @@ export class ModelData {
     }
   }
 
-  /** Every tensor of a kind. Waits for the queue. */
+  /** Every tensor of a kind, chunk by chunk: one read each. Waits for the queue. */
   async read(kind: Kind): Promise<Values> {
+    const chunks = new Map<GPUBuffer, ArrayBuffer>();
     const values: Values = new Map();
     for (const [name, size] of this.#sizes) {
       if (kind !== 'parameter' && !this.trains(name)) continue;
       const { buffer, offset } = this.range(kind, name);
-      values.set(name, new Float32Array(await this.#device.read(buffer, offset, size * 4)));
+      const chunk = chunks.get(buffer) ?? (await this.#device.read(buffer, 0, buffer.size));
+      chunks.set(buffer, chunk);
+      values.set(name, new Float32Array(chunk.slice(offset, offset + size * 4)));
     }
     return values;
   }

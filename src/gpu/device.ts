@@ -126,6 +126,7 @@ export class Device {
     const [least, most] = adapter.subgroups;
     this.traits = {
       maxInvocations: gpu.limits.maxComputeInvocationsPerWorkgroup,
+      software: adapter.software,
       maxWorkgroupBytes: gpu.limits.maxComputeWorkgroupStorageSize,
       subgroupSize: gpu.features.has('subgroups') && least === most ? least : 0,
     };

@@ -22,7 +22,7 @@ import forwardTiled from '../../shaders/attention_tiled.wgsl?raw';
 import {
   ceilDiv,
   type Dispatch,
-  isNarrow,
+  hasQuads,
   type Kernel,
   linearGrid,
   perInvocation,
@@ -116,18 +116,18 @@ function tileVariants<P extends Tileable>(
     },
   });
   return [
-    { ...span('quads', spanQuad, 4), supports: (_, traits) => isNarrow(traits) },
+    { ...span('quads', spanQuad, 4), supports: (_, traits) => hasQuads(traits) },
     {
       // 64 invocations and at most 13,472 bytes of workgroup memory: within the limits that WebGPU guarantees.
       name: 'tiled',
-      supports: (_, traits) => !isNarrow(traits),
+      supports: (_, { software }) => !software,
       dispatch(p) {
         const pairs = p.batch * heads(p);
         const grid = linearGrid(ceilDiv(p.seq, TILE) * pairs);
         return tileDispatch(p, texts, texts.tiled + panels, { ...params(p), pairs }, {}, grid);
       },
     },
-    { ...span('lanes', spanOne, 1), supports: (_, traits) => !isNarrow(traits) },
+    { ...span('lanes', spanOne, 1), supports: (_, traits) => !hasQuads(traits) },
   ];
 }
 

@@ -34,15 +34,19 @@ export interface Dispatch {
 export interface Traits {
   readonly maxInvocations: number;
   readonly maxWorkgroupBytes: number;
+  /** A CPU that runs shaders. */
+  readonly software: boolean;
   /** The subgroup size where it is one fixed number and the feature is on; else 0. */
   readonly subgroupSize: number;
 }
 
 /**
- * Subgroups of 4 or 8 lanes are SIMD registers of a CPU that runs shaders: SwiftShader, llvmpipe. There a barrier
- * costs more than the memory it saves, and the tiled kernels take seconds to compile, so they are not even tried.
+ * Whether lanes are SIMD lanes of a CPU that come in quads (SwiftShader 4, llvmpipe 8): they swap values for the
+ * price of a shuffle. On such a CPU a barrier costs more than the memory it saves (measured: tiled kernels are 3 to
+ * 6 times slower) and tiled kernels take seconds to compile, so they are tried on GPUs only.
  */
-export const isNarrow = ({ subgroupSize }: Traits): boolean => subgroupSize === 4 || subgroupSize === 8;
+export const hasQuads = ({ software, subgroupSize }: Traits): boolean =>
+  software && (subgroupSize === 4 || subgroupSize === 8);
 
 export interface Variant<P> {
   readonly name: string;

@@ -21,7 +21,7 @@ import { geluDerivativeOf, geluOf } from './gelu.ts';
 import {
   ceilDiv,
   type Dispatch,
-  isNarrow,
+  hasQuads,
   type Kernel,
   linearGrid,
   type Operand,
@@ -171,7 +171,7 @@ export const matmul: Kernel<MatmulProblem> = {
     },
     {
       name: 'quads',
-      supports: ({ M }, traits) => M > FEW && isNarrow(traits),
+      supports: ({ M }, traits) => M > FEW && hasQuads(traits),
       dispatch(p, { subgroupSize }) {
         const QUADS = Math.max(1, subgroupSize / 4);
         return tiles(quadsShader, loadsFor(p), p, { rows: 16, columns: 16 * QUADS }, { QUADS });
@@ -180,14 +180,13 @@ export const matmul: Kernel<MatmulProblem> = {
     {
       // 64 invocations and 8,704 bytes of workgroup memory: within the limits that WebGPU guarantees.
       name: 'tiled',
-      supports: (_, traits) => !isNarrow(traits),
+      supports: (_, { software }) => !software,
       dispatch: (p) => tiles(tiledShader, loadsFor(p), p, { rows: 64, columns: 64 }),
     },
     {
-      // For CPUs, also those whose subgroups do not show (Deno's): no barriers, no subgroup operations.
+      // No barriers, no subgroup operations: for CPUs whose quads do not show (Deno's), and to be tried elsewhere.
       name: 'block',
-      supports: ({ M, N, K }, traits) =>
-        M > FEW && (traits.subgroupSize === 0 || isNarrow(traits)) && M * N * K <= LARGEST_BLOCK_TRIAL,
+      supports: ({ M, N, K }, { software }) => M > FEW && (software || M * N * K <= LARGEST_BLOCK_TRIAL),
       dispatch: (p) => tiles(blockShader, load1, p, { rows: 16, columns: 32 }),
     },
   ],

@@ -291,10 +291,14 @@ export async function trainRun(
   }
 }
 
+/** Steps over which the current speed is taken: they come in bursts where the runtime polls for results. */
+const SPEED_WINDOW = 16;
+
 /** Tokens per second over time spent training. */
 class StepClock {
   readonly #tokens: number;
-  #since = 0;
+  /** The moments of the last steps since the clock was started, its start first. */
+  #moments: number[] = [];
   #spent = 0;
   #steps = 0;
 
@@ -302,19 +306,21 @@ class StepClock {
     this.#tokens = tokensPerStep;
   }
   start(): void {
-    this.#since = performance.now();
+    this.#moments = [performance.now()];
   }
+  /** Steps that were started are done. */
   stop(): void {
-    this.#spent += performance.now() - this.#since;
+    this.#spent += performance.now() - (this.#moments.at(-1) as number);
   }
-  /** One step is done: the speed since the previous one. */
+  /** One step is done: the speed of the last ones. */
   tick(): number {
     const now = performance.now();
-    const elapsed = now - this.#since;
-    this.#spent += elapsed;
-    this.#since = now;
+    this.#spent += now - (this.#moments.at(-1) as number);
     this.#steps++;
-    return (this.#tokens * 1000) / Math.max(elapsed, 1e-3);
+    this.#moments.push(now);
+    if (this.#moments.length > SPEED_WINDOW + 1) this.#moments.shift();
+    const elapsed = now - (this.#moments[0] as number);
+    return ((this.#moments.length - 1) * this.#tokens * 1000) / Math.max(elapsed, 1e-3);
   }
   get average(): number {
     return (this.#tokens * this.#steps * 1000) / Math.max(this.#spent, 1e-3);

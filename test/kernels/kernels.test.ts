@@ -11,12 +11,12 @@ import { kernels } from '../../src/kernels/index.ts';
 import { type Kernel, linearGrid, type Traits, type Variant } from '../../src/kernels/kernel.ts';
 import { STATE, stepControl } from '../../src/kernels/step-control.ts';
 import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
-import { type HostArray, runKernel, testDevice } from '../harness.ts';
+import { type HostArray, runKernel, runnable, testDevice } from '../harness.ts';
 import { bounds, ULP } from './bounds.ts';
 import { cases, inputsOf, type KernelCase, toArrays } from './cases.ts';
 
 /** The guaranteed limits of WebGPU. */
-const DEFAULTS: Traits = { maxInvocations: 256, maxWorkgroupBytes: 16_384, subgroupSize: 0 };
+const DEFAULTS: Traits = { maxInvocations: 256, maxWorkgroupBytes: 16_384, software: false, subgroupSize: 0 };
 
 /** Runs one variant; the largest error as a fraction of its bound, over all written operands. */
 async function worstError<P>(kernelCase: KernelCase<P>, variant: Variant<P>, problem: P): Promise<number> {
@@ -76,7 +76,7 @@ describe('the table', () => {
   });
 });
 
-describe.each(cases)('$kernel.name', (kernelCase) => {
+describe.each(cases)('$kernel.name', async (kernelCase) => {
   const { kernel, problems } = kernelCase;
 
   it('declares in WGSL what it declares in TypeScript', () => {
@@ -93,7 +93,7 @@ describe.each(cases)('$kernel.name', (kernelCase) => {
     }
   });
 
-  for (const variant of kernel.variants) {
+  for (const variant of await runnable(kernel)) {
     const isSmall = (problem: unknown) => Object.values(kernel.operands(problem)).every(({ size }) => size < 1e5);
     it.runIf(kernel !== (stepControl as unknown))(`${variant.name}: no bit depends on the grid`, async () => {
       for (const problem of problems.filter(isSmall)) {
@@ -116,8 +116,9 @@ describe.each(cases)('$kernel.name', (kernelCase) => {
 });
 
 /** Runs a kernel's default variant. */
-function run<P>(kernel: Kernel<P>, problem: P, data: Record<string, HostArray>) {
-  return runKernel(kernel, kernel.variants[0], problem, data);
+async function run<P>(kernel: Kernel<P>, problem: P, data: Record<string, HostArray>) {
+  const [variant] = await runnable(kernel);
+  return runKernel(kernel, variant, problem, data);
 }
 
 describe('activations far out', () => {

@@ -2,11 +2,11 @@
 
 import { describe, expect, it } from 'vitest';
 import { type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
-import { type HostArray, runKernel, testDevice } from '../harness.ts';
+import { type HostArray, runKernel, runnable, testDevice } from '../harness.ts';
 import { Random } from './cases.ts';
 
 const device = await testDevice();
-const variants = matmul.variants.filter(({ name }) => name !== 'quads' || device.traits.subgroupSize >= 4);
+const variants = await runnable(matmul);
 
 type Data = Record<string, HostArray>;
 

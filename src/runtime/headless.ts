@@ -66,13 +66,13 @@ async function nodeSources(): Promise<GPUSource[]> {
     instances.push(gpu);
     return gpu;
   };
-  const names = await dawnAdapterNames(create);
-  const system: GPUSource[] = names.map((name) => ({
-    name,
-    embedded: false,
-    open: async () => create([`adapter=${name}`]),
-  }));
-  if (system.length === 0) system.push({ name: 'system', embedded: false, open: async () => create([]) });
+  const system: GPUSource[] = [];
+  if (await systemHasLoader()) {
+    for (const name of await dawnAdapterNames(create)) {
+      system.push({ name, embedded: false, open: async () => create([`adapter=${name}`]) });
+    }
+    if (system.length === 0) system.push({ name: 'system', embedded: false, open: async () => create([]) });
+  }
   const embedded: GPUSource = {
     name: 'embedded SwiftShader',
     embedded: true,
@@ -84,6 +84,19 @@ async function nodeSources(): Promise<GPUSource[]> {
   // Dawn's own order within a backend prefers discrete GPUs; software adapters go last.
   const isSoftware = (source: GPUSource) => /llvmpipe|swiftshader|software|basic render/i.test(source.name);
   return [...system.filter((s) => !isSoftware(s)), ...system.filter(isSoftware), embedded];
+}
+
+/** Whether Dawn would find a Vulkan loader; where it does not, it complains on standard error and finds no GPU. */
+async function systemHasLoader(): Promise<boolean> {
+  if (process.platform !== 'linux') return true;
+  const koffi = await import('koffi').catch(() => undefined);
+  if (!koffi) return true;
+  try {
+    koffi.default.load('libvulkan.so.1');
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** Dawn names every adapter only in the error for one that is not there. */

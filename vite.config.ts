@@ -18,6 +18,8 @@ export default defineConfig({
       output: { chunkFileNames: '[name].js' },
     },
   },
+  // An address, not a name: a minimal system may not know "localhost".
+  server: { host: '127.0.0.1' },
   test: {
     include: ['test/**/*.test.ts'],
     testTimeout: 120_000,

@@ -62,7 +62,8 @@ function suites(name, runtime, runtimeArgs, filters, adapter) {
   const report = path.join(scratch, `${results.length}.json`);
   const vitest = path.join(root, 'node_modules', 'vitest', 'vitest.mjs');
   const reporters = ['--reporter=dot', '--reporter=json', `--outputFile.json=${report}`];
-  const env = { ...process.env, HOLDFAST_ADAPTER: adapter.embedded ? 'software' : adapter.name };
+  const plain = process.stdout.isTTY ? {} : { NO_COLOR: '1' };
+  const env = { ...process.env, ...plain, HOLDFAST_ADAPTER: adapter.embedded ? 'software' : adapter.name };
   const run = spawnSync(runtime, [...runtimeArgs, vitest, 'run', ...reporters, ...filters], {
     cwd: root,
     stdio: 'inherit',

@@ -3,11 +3,11 @@
 
 import type { Device } from '../gpu/device.ts';
 import { bindDispatch, encode, packUniforms } from '../gpu/dispatch.ts';
-import type { Instruction } from '../graph/graph.ts';
 import type { Kernel, Variant } from '../kernels/kernel.ts';
 import type { Host } from '../runtime/host.ts';
 import { join } from '../runtime/host.ts';
 import { assert } from '../util/errors.ts';
+import type { Lowered } from './lower.ts';
 
 /** Problem key -> variant name, as saved with a run. */
 export type ChoiceRecord = Record<string, string>;
@@ -52,12 +52,15 @@ export class KernelChoices {
     return Object.fromEntries([...this.#chosen].sort(([a], [b]) => (a < b ? -1 : 1)));
   }
 
-  /** Measures what the instructions need and is not chosen yet. */
-  async settle(instructions: readonly Instruction[]): Promise<void> {
-    for (const { kernel, problem } of instructions) {
-      const candidates = this.#candidates(kernel, problem);
+  /**
+   * Measures what the dispatches need and is not chosen yet. A choice is made for a whole problem, on the first of
+   * its parts that lie in one tile: what that needs fits where the dispatch itself fits.
+   */
+  async settle(dispatches: readonly Pick<Lowered, 'kernel' | 'whole' | 'problem'>[]): Promise<void> {
+    for (const { kernel, whole, problem } of dispatches) {
+      const candidates = this.#candidates(kernel, whole);
       if (candidates.length < 2) continue;
-      const key = keyOf(kernel, problem, candidates);
+      const key = keyOf(kernel, whole, candidates);
       const recorded = this.#chosen.get(key);
       if (recorded && candidates.some(({ name }) => name === recorded)) continue;
       this.#chosen.set(key, await this.#fastest(kernel, problem, candidates));

@@ -1,10 +1,10 @@
-// Which bytes a tensor is: persistent tensors get a buffer each, model data lies in chunk buffers, and
-// activations in arenas that all programs share, since no two programs run at once on one queue.
+// Which bytes a tensor is that is not model data: persistent tensors get a buffer each, activations lie in arenas
+// that all programs share, since no two programs run at once on one queue.
 
 import type { Device } from '../gpu/device.ts';
 import type { BufferRange } from '../gpu/dispatch.ts';
-import type { Program, Tensor } from '../graph/graph.ts';
-import { type Placement, place } from '../graph/liveness.ts';
+import type { Tensor } from '../graph/graph.ts';
+import type { Placement } from '../graph/liveness.ts';
 import { assert } from '../util/errors.ts';
 
 const STORAGE_USAGE = () => GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
@@ -13,7 +13,6 @@ export class Storage {
   readonly #device: Device;
   readonly #ranges = new Map<Tensor, BufferRange>();
   readonly #owned: GPUBuffer[] = [];
-  #arenas: GPUBuffer[] = [];
 
   constructor(device: Device) {
     this.#device = device;
@@ -26,12 +25,7 @@ export class Storage {
     return buffer;
   }
 
-  /** Says where a tensor lies. */
-  assign(tensor: Tensor, range: BufferRange): void {
-    this.#ranges.set(tensor, range);
-  }
-
-  /** The range of a persistent tensor or of model data; the former gets its buffer on first sight. */
+  /** The range of a tensor; a persistent one gets its buffer on first sight. */
   range(tensor: Tensor): BufferRange {
     const known = this.#ranges.get(tensor);
     if (known) return known;
@@ -42,40 +36,21 @@ export class Storage {
     return range;
   }
 
-  /**
-   * Places the activations of programs that will be used together and makes the arenas, once, as large as
-   * the largest program needs. Returns a placement for each program.
-   */
-  placeActivations(programs: readonly Program[]): Placement[] {
-    assert(this.#arenas.length === 0, 'activations are placed once');
-    const { maxBufferSize, maxStorageBufferBindingSize } = this.#device.adapter.limits;
-    const placements = programs.map((program) => place(program, Math.min(maxBufferSize, maxStorageBufferBindingSize)));
-    const sizes: number[] = [];
-    for (const { arenas } of placements) {
-      arenas.forEach((bytes, i) => {
-        sizes[i] = Math.max(sizes[i] ?? 0, bytes);
-      });
+  /** Makes the arenas, once, as large as the largest of the programs needs, and says where activations lie. */
+  placeActivations(placements: readonly Placement[], arenas: readonly number[]): void {
+    const buffers = arenas.map((bytes, i) => this.buffer(`activations ${i}`, bytes));
+    for (const { places } of placements) {
+      for (const [tensor, { arena, offset }] of places) {
+        this.#ranges.set(tensor, { buffer: buffers[arena] as GPUBuffer, offset, bytes: tensor.size * 4 });
+      }
     }
-    this.#arenas = sizes.map((bytes, i) => this.buffer(`activations ${i}`, bytes));
-    return placements;
   }
 
-  /** The range of any tensor of a program, given that program's placement. */
-  resolve(tensor: Tensor, placement: Placement): BufferRange {
-    const at = placement.places.get(tensor);
-    if (!at) return this.range(tensor);
-    return { buffer: this.#arenas[at.arena] as GPUBuffer, offset: at.offset, bytes: tensor.size * 4 };
-  }
-
+  /** Sets a tensor; one that no dispatch uses has no memory and needs no value. */
   write(tensor: Tensor, data: Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void {
     assert(data.length <= tensor.size, `${tensor.name} holds ${tensor.size} elements, not ${data.length}`);
-    const { buffer, offset } = this.range(tensor);
-    this.#device.gpu.queue.writeBuffer(buffer, offset, data);
-  }
-
-  async read(tensor: Tensor, placement?: Placement): Promise<Float32Array<ArrayBuffer>> {
-    const { buffer, offset } = placement ? this.resolve(tensor, placement) : this.range(tensor);
-    return new Float32Array(await this.#device.read(buffer, offset, tensor.size * 4));
+    const range = this.#ranges.get(tensor);
+    if (range) this.#device.gpu.queue.writeBuffer(range.buffer, range.offset, data);
   }
 
   destroy(): void {

@@ -45,6 +45,16 @@ export class Allocator {
     return buffer;
   }
 
+  /** Counts memory that the runtime holds for us and that is no buffer of ours. */
+  reserve(bytes: number): void {
+    this.#bytes += bytes;
+    this.#peak = Math.max(this.#peak, this.#bytes);
+  }
+
+  release(bytes: number): void {
+    this.#bytes -= bytes;
+  }
+
   /** Frees a buffer. WebGPU keeps the memory until the work submitted before this call is done. */
   destroy(buffer: GPUBuffer): void {
     const bytes = this.#live.get(buffer);

@@ -54,7 +54,9 @@ export async function openDevice(host: Host, options: DeviceOptions = {}): Promi
         continue;
       }
       const matches = `${found.summary.name} ${source.name}`.toLowerCase().includes(wanted.toLowerCase());
-      if (wanted === 'auto' || wanted === 'software' || matches) return await Device.open(found.adapter, found.summary);
+      if (wanted === 'auto' || wanted === 'software' || matches) {
+        return await Device.open(found.adapter, found.summary, () => openDevice(host, options));
+      }
       tried.push(found.summary.name);
     } catch (error) {
       tried.push(`${source.name} (${messageOf(error)})`);
@@ -108,17 +110,21 @@ export class Device {
   readonly pipelines: Pipelines;
   readonly traits: Traits;
   readonly hasTimestamps: boolean;
+  /** Opens another device in place of one that was lost, chosen in the same way. */
+  readonly reopen: () => Promise<Device>;
   #failure: HoldfastError | undefined;
   #closed = false;
+  #lost = false;
 
-  static async open(adapter: GPUAdapter, summary: AdapterSummary): Promise<Device> {
+  static async open(adapter: GPUAdapter, summary: AdapterSummary, reopen: () => Promise<Device>): Promise<Device> {
     const requiredLimits: Record<string, number> = { ...summary.limits };
     const requiredFeatures = WANTED_FEATURES.filter((feature) => adapter.features.has(feature));
-    return new Device(await adapter.requestDevice({ requiredFeatures, requiredLimits }), summary);
+    return new Device(await adapter.requestDevice({ requiredFeatures, requiredLimits }), summary, reopen);
   }
 
-  private constructor(gpu: GPUDevice, adapter: AdapterSummary) {
+  private constructor(gpu: GPUDevice, adapter: AdapterSummary, reopen: () => Promise<Device>) {
     this.gpu = gpu;
+    this.reopen = reopen;
     this.adapter = adapter;
     this.allocator = new Allocator(gpu);
     this.pipelines = new Pipelines(gpu);
@@ -132,12 +138,19 @@ export class Device {
     };
     gpu.addEventListener('uncapturederror', (event) => this.#fail(`the GPU reported: ${event.error.message}`));
     gpu.lost.then((info) => {
-      if (!this.#closed) this.#fail(`the GPU device was lost (${info.reason}): ${info.message}`);
+      if (this.#closed) return;
+      this.#lost = true;
+      this.#fail(`the GPU device was lost (${info.reason}): ${info.message}`);
     });
   }
 
   #fail(message: string): void {
     this.#failure ??= new HoldfastError(message);
+  }
+
+  /** Whether the device is gone; it may take a turn of the event loop until this shows. */
+  get isLost(): boolean {
+    return this.#lost;
   }
 
   /** Throws what went wrong on the device since it was opened: called wherever the engine waits. */

@@ -58,11 +58,22 @@ export interface Variant<P> {
 /** What the reference computes on; integers are exact in float64. */
 export type Arrays = Record<string, Float64Array>;
 
+/** Some rows of a stored tensor: what one chunk holds of it. Elements of the whole tensor; always whole rows. */
+export interface Tile {
+  readonly first: number;
+  readonly size: number;
+}
+
 export interface Kernel<P> {
   readonly name: string;
   operands(problem: P): Operands;
   /** The first supported one is the default; more than one means that the choice is measured. */
   readonly variants: readonly Variant<P>[];
+  /**
+   * The part of a problem that needs these rows of one operand, which then starts at the tile's first element.
+   * Run in ascending order, the parts give the bits of the whole. Absent: takes no tiled operand.
+   */
+  tile?(problem: P, operand: string, tile: Tile): P;
   /** Floating-point operations of one dispatch. */
   flops(problem: P): number;
   /** The oracle, in float64: updates the written operands in place. */

@@ -2,9 +2,8 @@
 // programs serve any prompt: one takes BLOCK tokens at a time, one takes a single token.
 
 import { type ChoiceRecord, KernelChoices } from '../engine/choices.ts';
-import { Executable } from '../engine/executable.ts';
-import type { ModelData } from '../engine/model-data.ts';
-import { Storage } from '../engine/storage.ts';
+import { type Pass, readingPass } from '../engine/pass.ts';
+import { type MemoryOptions, Session } from '../engine/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
 import { logits as logitsOf } from '../graph/operators/cross-entropy.ts';
@@ -12,57 +11,78 @@ import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import type { Random } from '../util/random.ts';
+import type { TensorSource } from '../util/tensor-source.ts';
 import { checkSampling, type SamplingOptions, sampleToken } from './sampling.ts';
 
 const BLOCK = 16;
 
-interface Stage {
-  readonly tokens: Tokens;
-  readonly executable: Executable;
+/** The programs of generation: one for each of `inputs`, longest first. */
+export interface Generation {
+  readonly inputs: readonly Tokens[];
+  readonly programs: readonly Program[];
+  /** (V) of the last token. */
+  readonly logits: Tensor;
+  /** Positions in the cache. */
+  readonly capacity: number;
+}
+
+/** Traces generation over a cache of `capacity` positions. */
+export function traceGeneration(model: Model, capacity: number): Generation {
+  const { layers, kvHeads, headSize, vocabulary } = model.shape;
+  const parameters = parameterTensors(model, false);
+  const caches = Array.from({ length: layers }, (_, i) => ({
+    capacity,
+    keys: makeTensor(`keys ${i}`, [1, capacity, kvHeads * headSize], 'persistent'),
+    values: makeTensor(`values ${i}`, [1, capacity, kvHeads * headSize], 'persistent'),
+  }));
+  const logits = makeTensor('logits', [vocabulary], 'persistent');
+  const inputs = (capacity >= BLOCK ? [BLOCK, 1] : [1]).map((length) => makeTokens(1, length));
+  const programs = inputs.map((tokens) => {
+    const g = new Graph(`generate ${tokens.seq}`);
+    const { hidden, head } = model.forward(g, tokens, lookup(parameters), { caches });
+    logitsOf(g, hidden, head, logits, tokens.seq - 1);
+    return g.program();
+  });
+  return { inputs, programs, logits, capacity };
 }
 
 export class Generator {
-  readonly #device: Device;
-  readonly #storage: Storage;
-  readonly #stages: readonly Stage[];
-  readonly #logits: Tensor;
+  readonly #session: Session;
   readonly #model: Model;
+  readonly #generation: Generation;
+  readonly #passes: readonly Pass[];
   /** Tokens whose keys and values are in the cache. */
   #position = 0;
 
-  /** `data` holds the weights: a trainer's, which go on changing, or ones made for generation alone. */
-  static async create(device: Device, model: Model, data: ModelData, choices: ChoiceRecord = {}): Promise<Generator> {
-    const storage = new Storage(device);
-    const { layers, context, kvHeads, headSize, vocabulary } = model.shape;
-    const parameters = parameterTensors(model, false);
-    data.assign(storage, 'parameter', parameters.values());
-    for (const { tensor, values } of model.constants) storage.write(tensor, values);
-    const caches = Array.from({ length: layers }, (_, i) => ({
-      capacity: context,
-      keys: makeTensor(`keys ${i}`, [1, context, kvHeads * headSize], 'persistent'),
-      values: makeTensor(`values ${i}`, [1, context, kvHeads * headSize], 'persistent'),
-    }));
-    const logits = makeTensor('logits', [vocabulary], 'persistent');
-    const program = (tokens: Tokens): Program => {
-      const g = new Graph(`generate ${tokens.seq}`);
-      const { hidden, head } = model.forward(g, tokens, lookup(parameters), { caches });
-      logitsOf(g, hidden, head, logits, tokens.seq - 1);
-      return g.program();
+  /** A generator of its own, with these weights and nothing else. */
+  static async open(
+    device: Device,
+    model: Model,
+    weights: TensorSource,
+    options: { choices?: ChoiceRecord; memory?: MemoryOptions } = {},
+  ): Promise<Generator> {
+    const generation = traceGeneration(model, model.shape.context);
+    const workload = {
+      parameters: model.parameters,
+      training: false,
+      programs: generation.programs,
+      passes: (map: Parameters<typeof readingPass>[1]) =>
+        generation.programs.map((program) => readingPass(program, map)),
+      readbackBytes: 0,
     };
-    const lengths = context >= BLOCK ? [BLOCK, 1] : [1];
-    const inputs = lengths.map((length) => makeTokens(1, length));
-    const kernelChoices = new KernelChoices(device, choices);
-    const executables = await Executable.compile(device, storage, kernelChoices, inputs.map(program));
-    const stages = inputs.map((tokens, i) => ({ tokens, executable: executables[i] as Executable }));
-    return new Generator(device, model, storage, stages, logits);
+    const choices = new KernelChoices(device, options.choices);
+    const session = await Session.open(device, workload, choices, options.memory);
+    for (const { tensor, values } of model.constants) session.write(tensor, values);
+    await session.setValues('parameter', weights);
+    return new Generator(session, model, generation, session.fit.passes);
   }
 
-  private constructor(device: Device, model: Model, storage: Storage, stages: readonly Stage[], logits: Tensor) {
-    this.#device = device;
+  /** `session` runs `passes`, made of the generation's programs, and holds the weights. */
+  constructor(session: Session, model: Model, generation: Generation, passes: readonly Pass[]) {
+    this.#session = session;
     this.#model = model;
-    this.#storage = storage;
-    this.#stages = stages;
-    this.#logits = logits;
+    this.#generation = generation;
+    this.#passes = passes;
   }
 
   /**
@@ -76,7 +96,8 @@ export class Generator {
     random: Random,
   ): AsyncGenerator<number> {
     checkSampling(sampling);
-    const { context, vocabulary } = this.#model.shape;
+    const { vocabulary } = this.#model.shape;
+    const context = this.#generation.capacity;
     if (prompt.length === 0) throw new HoldfastError('the prompt is empty; give at least one token');
     const stranger = prompt.find((id) => id < 0 || id >= vocabulary);
     if (stranger !== undefined) {
@@ -99,24 +120,32 @@ export class Generator {
   }
 
   /** Runs tokens through the model behind those in the cache; returns the logits after the last. */
-  async #feed(ids: readonly number[]): Promise<Float32Array> {
-    assert(this.#position + ids.length <= this.#model.shape.context, 'the cache is full');
-    let done = 0;
-    while (done < ids.length) {
-      const stage = this.#stages.find(({ tokens }) => tokens.seq <= ids.length - done) as Stage;
-      const { seq, ids: input, position } = stage.tokens;
-      this.#storage.write(input, Int32Array.from(ids.slice(done, done + seq)));
-      this.#storage.write(position, Uint32Array.of(this.#position));
-      const encoder = this.#device.gpu.createCommandEncoder();
-      stage.executable.encode(encoder);
-      this.#device.submit(encoder);
-      this.#position += seq;
-      done += seq;
-    }
-    return this.#storage.read(this.#logits);
+  #feed(ids: readonly number[]): Promise<Float32Array> {
+    const { inputs, capacity, logits } = this.#generation;
+    const start = this.#position;
+    assert(start + ids.length <= capacity, 'the cache is full');
+    this.#position += ids.length;
+    const session = this.#session;
+    return session.exclusive(async () => {
+      let done = 0;
+      while (done < ids.length) {
+        const stage = inputs.findIndex(({ seq }) => seq <= ids.length - done);
+        const { seq, ids: input, position } = inputs[stage] as Tokens;
+        const schedule = session.scheduleOf(this.#passes[stage] as Pass);
+        await session.executor.begin(schedule);
+        session.executor.flush();
+        session.write(input, Int32Array.from(ids.slice(done, done + seq)));
+        session.write(position, Uint32Array.of(start + done));
+        await session.executor.run(0, schedule.pass.trace.moments.length);
+        session.executor.flush();
+        done += seq;
+      }
+      return session.read(logits);
+    });
   }
 
-  destroy(): void {
-    this.#storage.destroy();
+  /** Frees every buffer of a generator that was opened by itself. */
+  close(): Promise<void> {
+    return this.#session.close();
   }
 }

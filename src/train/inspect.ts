@@ -4,15 +4,16 @@
 
 import type { Batch } from '../data/batches.ts';
 import { KernelChoices } from '../engine/choices.ts';
-import { Executable } from '../engine/executable.ts';
-import { ModelData, type Values } from '../engine/model-data.ts';
-import { Storage } from '../engine/storage.ts';
+import { type Pass, readingPass } from '../engine/pass.ts';
+import { Session } from '../engine/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { Graph, type Tensor } from '../graph/graph.ts';
 import { logits } from '../graph/operators/cross-entropy.ts';
 import { makeTokens } from '../graph/operators/embedding.ts';
+import type { ChunkMap } from '../memory/chunk-map.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { sourceOf, type Values } from '../util/tensor-source.ts';
 
 /**
  * Activations by Hugging Face's names: `embed`, `h.0` or `layers.0` and so on, `ln_f` or `norm`, each
@@ -41,21 +42,25 @@ export async function forwardActivations(
   observed.set('logits', all);
   const program = g.program([...observed.values()]);
 
-  const storage = new Storage(device);
+  const workload = {
+    parameters: model.parameters,
+    training: false,
+    programs: [program],
+    passes: (map: ChunkMap) => [readingPass(program, map)],
+    readbackBytes: 0,
+  };
+  const session = await Session.open(device, workload, choices);
   try {
-    const data = new ModelData(device, storage, model.parameters, false);
-    data.assign(storage, 'parameter', parameters.values());
-    data.write('parameter', weights);
-    for (const { tensor, values } of model.constants) storage.write(tensor, values);
-    storage.write(tokens.ids, ids);
-    const [executable] = (await Executable.compile(device, storage, choices, [program])) as [Executable];
-    const encoder = device.gpu.createCommandEncoder();
-    executable.encode(encoder);
-    device.submit(encoder);
+    for (const { tensor, values } of model.constants) session.write(tensor, values);
+    await session.setValues('parameter', sourceOf(weights));
+    session.write(tokens.ids, ids);
+    const schedule = session.scheduleOf(session.fit.passes[0] as Pass);
+    await session.executor.begin(schedule);
+    await session.executor.run(0, schedule.pass.trace.moments.length);
     const values: Values = new Map();
-    for (const [name, tensor] of observed) values.set(name, await executable.read(tensor));
+    for (const [name, tensor] of observed) values.set(name, await session.read(tensor));
     return values;
   } finally {
-    storage.destroy();
+    await session.close();
   }
 }

@@ -1,19 +1,27 @@
 // The programs of a training step, traced from a model without a device: a step's first micro-batch, the ones
-// that follow, the optimizer, and the evaluation. Pure: the trainer runs them, tests interpret them, and a dry
+// that follow, the decision before the update, and the evaluation. Pure: the trainer runs them, tests interpret them, and a dry
 // run predicts from them.
 
 import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
 import { crossEntropyHead } from '../graph/operators/cross-entropy.ts';
 import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
-import { makeStepScalars, type OptimizerChunk, optimizerStep, type StepScalars } from '../graph/operators/optimizer.ts';
+import {
+  type BlockTensors,
+  makeBlockTensors,
+  makeStepScalars,
+  normAndControl,
+  type StepScalars,
+} from '../graph/operators/optimizer.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
 import { assert } from '../util/errors.ts';
 
-export interface StepPrograms {
+export interface StepPrograms extends BlockTensors {
   /** Forward and backward of a step's first micro-batch: gradients and loss start anew. */
   readonly first: Program;
   /** The same for the micro-batches that follow: gradients and loss add up. */
   readonly next: Program;
+  /** From the sums of squares of all gradients to the decision to clip or to skip. */
+  readonly control: Program;
   /** Forward only: the loss adds up. */
   readonly evaluate: Program;
   readonly parameters: ReadonlyMap<string, Tensor>;
@@ -46,7 +54,12 @@ export function traceStep(model: Model, batch: number, seq: number): StepProgram
     if (backward) g.backward([...parameters.values()]);
     return g.program();
   };
+  const blocks = makeBlockTensors([...gradients.values()]);
+  const control = new Graph('control');
+  normAndControl(control, blocks.squares, scalars);
   return {
+    ...blocks,
+    control: control.program(),
     first: trace('first micro-batch', false, true),
     next: trace('next micro-batch', true, true),
     evaluate: trace('evaluate', true, false),
@@ -55,16 +68,4 @@ export function traceStep(model: Model, batch: number, seq: number): StepProgram
     tokens,
     scalars,
   };
-}
-
-/** The optimizer's program over chunks of model data; the mask has one bit a block, `maskBlocks` a chunk. */
-export function traceOptimizer(
-  chunks: readonly OptimizerChunk[],
-  scalars: StepScalars,
-  decayMask: Tensor,
-  maskBlocks: number,
-): Program {
-  const g = new Graph('optimizer');
-  optimizerStep(g, chunks, scalars, decayMask, maskBlocks);
-  return g.program();
 }

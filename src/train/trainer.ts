@@ -1,25 +1,25 @@
-// The training step. All of it is traced, placed, compiled and bound before step 1; a step then writes its
-// data (tokens, learning rate, scale), submits one command buffer a micro-batch, and reads eight numbers back
-// through a ring, without waiting for the GPU.
+// Training: a model, its state in memory tiers, and steps. All of it is traced, placed, compiled and planned before
+// step 1; a step then writes its data (tokens, learning rate, scale), follows its schedule, and reads eight numbers
+// back without waiting for the GPU.
 
 import type { Batch } from '../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../engine/choices.ts';
-import { Executable } from '../engine/executable.ts';
-import { ModelData, type Values } from '../engine/model-data.ts';
-import { Storage } from '../engine/storage.ts';
+import type { Workload } from '../engine/fit.ts';
+import { readingPass, stepPass } from '../engine/pass.ts';
+import { type MemoryOptions, Session } from '../engine/session.ts';
 import type { Device } from '../gpu/device.ts';
-import { ReadbackRing } from '../gpu/readback.ts';
-import { makeTensor } from '../graph/graph.ts';
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
-import type { Tokens } from '../graph/operators/embedding.ts';
-import type { StepScalars } from '../graph/operators/optimizer.ts';
+import { decayBits } from '../graph/operators/optimizer.ts';
 import { tokenIndex } from '../kernels/embedding.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
-import { BLOCK_ELEMENTS } from '../memory/chunks.ts';
+import type { Kind } from '../memory/trace.ts';
 import type { Model } from '../nn/model.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
+import type { TensorSource } from '../util/tensor-source.ts';
+import { type Generation, Generator, traceGeneration } from './generator.ts';
 import { checkSchedule, learningRate, type Schedule } from './schedule.ts';
-import { type StepPrograms, traceOptimizer, traceStep } from './step-programs.ts';
+import { type StepPrograms, traceStep } from './step-programs.ts';
+import { READBACK_BYTES, Stepper } from './stepper.ts';
 
 export interface AdamWOptions {
   beta1: number;
@@ -49,6 +49,10 @@ export interface TrainerOptions {
    * @default none
    */
   choices?: ChoiceRecord;
+  /** Budgets, tiers and policy. @default all model data stays on the GPU */
+  memory?: MemoryOptions;
+  /** Whether `generator` will write text between steps: its memory belongs to the budget. @default false */
+  generates?: boolean;
 }
 
 export interface StepMetrics {
@@ -70,78 +74,88 @@ export interface TrainerState {
   control: number[];
 }
 
-/** Steps whose numbers may be under way at once. */
-const READS_IN_FLIGHT = 4;
+type FullOptions = Readonly<
+  Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates'>> & { optimizer: AdamWOptions }
+>;
+
+/** The programs of training, as one workload: what `holdfast plan` works out and what a trainer runs. */
+export function trainingWorkload(
+  model: Model,
+  programs: StepPrograms,
+  accumulate: number,
+  generation?: Generation,
+): Workload {
+  const { first, next, control, evaluate } = programs;
+  const micro = accumulate > 1 ? [first, next] : [first];
+  return {
+    parameters: model.parameters,
+    training: true,
+    programs: [...micro, control, evaluate, ...(generation?.programs ?? [])],
+    passes: (map) => [
+      stepPass(programs, map, accumulate),
+      ...[evaluate, ...(generation?.programs ?? [])].map((program) => readingPass(program, map)),
+    ],
+    readbackBytes: READBACK_BYTES,
+  };
+}
 
 export class Trainer {
-  readonly device: Device;
   readonly model: Model;
-  readonly data: ModelData;
+  readonly session: Session;
   readonly choices: KernelChoices;
-  readonly options: Readonly<Required<Omit<TrainerOptions, 'optimizer' | 'choices'>> & { optimizer: AdamWOptions }>;
-  readonly #storage: Storage;
-  readonly #tokens: Tokens;
-  readonly #scalars: StepScalars;
-  readonly #programs: { first: Executable; next: Executable; optimizer: Executable; evaluate: Executable };
-  readonly #ring: ReadbackRing;
+  readonly options: FullOptions;
+  /** Writes text with the weights as they are; there when the trainer was made with `generates`. */
+  readonly generator: Generator | undefined;
+  readonly #programs: StepPrograms;
+  readonly #stepper: Stepper;
   #step = 0;
 
-  /** Makes everything that a step needs. Weights and moments are zero until set. */
+  /** Makes everything that a step needs. Weights must be set; moments are zero. */
   static async create(device: Device, model: Model, options: TrainerOptions): Promise<Trainer> {
     checkSchedule(options.schedule);
     const { context } = model.shape;
     if (options.seq > context) {
       throw new HoldfastError(`a sequence of ${options.seq} tokens is longer than the model's context of ${context}`);
     }
-    const full = { accumulate: 1, ...options, optimizer: { ...ADAMW_DEFAULTS, ...options.optimizer } };
-    const storage = new Storage(device);
-    try {
-      const data = new ModelData(device, storage, model.parameters, true);
-      const traced = traceStep(model, full.batch, full.seq);
-      data.assign(storage, 'parameter', traced.parameters.values());
-      data.assign(storage, 'gradient', traced.gradients.values());
-      for (const { tensor, values } of model.constants) storage.write(tensor, values);
-      const maskBlocks = data.layout.chunkElements / BLOCK_ELEMENTS;
-      const words = Math.max(1, Math.ceil((data.chunks.length * maskBlocks) / 32));
-      const decayMask = makeTensor('decay mask', [words], 'persistent', 'u32');
-      storage.write(decayMask, decayBits(model, data, words, maskBlocks));
-      const update = traceOptimizer(data.chunks, traced.scalars, decayMask, maskBlocks);
-
-      const choices = new KernelChoices(device, options.choices);
-      const programs = [traced.first, traced.next, update, traced.evaluate];
-      const [first, next, optimizer, evaluate] = (await Executable.compile(device, storage, choices, programs)) as [
-        Executable,
-        Executable,
-        Executable,
-        Executable,
-      ];
-      return new Trainer(device, model, data, choices, full, storage, traced, { first, next, optimizer, evaluate });
-    } catch (error) {
-      storage.destroy();
-      throw error;
-    }
+    const { memory = {}, choices, generates = false, ...rest } = options;
+    const full = { accumulate: 1, ...rest, optimizer: { ...ADAMW_DEFAULTS, ...options.optimizer } };
+    const programs = traceStep(model, full.batch, full.seq);
+    const generation = generates ? traceGeneration(model, full.seq) : undefined;
+    const workload = trainingWorkload(model, programs, full.accumulate, generation);
+    const kernelChoices = new KernelChoices(device, choices);
+    const session = await Session.open(device, workload, kernelChoices, memory);
+    return new Trainer(model, session, kernelChoices, full, programs, generation);
   }
 
   private constructor(
-    device: Device,
     model: Model,
-    data: ModelData,
+    session: Session,
     choices: KernelChoices,
-    options: Trainer['options'],
-    storage: Storage,
-    { tokens, scalars }: StepPrograms,
-    programs: { first: Executable; next: Executable; optimizer: Executable; evaluate: Executable },
+    options: FullOptions,
+    programs: StepPrograms,
+    generation: Generation | undefined,
   ) {
-    this.device = device;
     this.model = model;
-    this.data = data;
+    this.session = session;
     this.choices = choices;
     this.options = options;
-    this.#storage = storage;
-    this.#tokens = tokens;
-    this.#scalars = scalars;
     this.#programs = programs;
-    this.#ring = new ReadbackRing(device.allocator, 'step', STATE.size * 4, READS_IN_FLIGHT);
+    const [step, , ...generate] = session.fit.passes;
+    assert(step, 'the workload has a step');
+    this.#stepper = new Stepper(session, step, {
+      scalars: programs.scalars,
+      writeTokens: (batch) => this.#writeTokens(batch),
+      writeConstants: () => {
+        for (const { tensor, values } of model.constants) session.write(tensor, values);
+        session.write(programs.decayMask, decayBits([...programs.gradients.values()]));
+      },
+    });
+    this.generator = generation && new Generator(session, model, generation, generate);
+  }
+
+  /** The device in use: another one after the first was lost. */
+  get device(): Device {
+    return this.session.device;
   }
 
   /** The next step's number: steps done so far, skipped ones included. */
@@ -149,56 +163,49 @@ export class Trainer {
     return this.#step;
   }
 
-  /** Dispatches and command buffers of one step. */
-  get cost(): { dispatches: number; submits: number } {
-    const { accumulate } = this.options;
-    const { first, next, optimizer } = this.#programs;
-    const dispatches = first.steps.length + next.steps.length * (accumulate - 1) + optimizer.steps.length;
-    return { dispatches, submits: accumulate };
+  /** Devices that were lost on the way. */
+  get recoveries(): number {
+    return this.#stepper.recoveries;
   }
 
-  /** The programs of a step, for benchmarks that time each dispatch. */
-  get executables(): { first: Executable; next: Executable; optimizer: Executable; evaluate: Executable } {
-    return this.#programs;
+  /** Dispatches of one step. */
+  get dispatches(): number {
+    return this.session.fit.passes[0]?.dispatches.length ?? 0;
   }
 
-  /** Sets every parameter. Errors: HoldfastError naming one that `values` lacks. */
-  setWeights(values: Values): void {
-    const missing = this.model.parameters.find(({ name }) => !values.has(name));
+  /** Sets every parameter. Errors: HoldfastError naming one that `source` lacks. */
+  async setWeights(source: TensorSource): Promise<void> {
+    const given = new Set(source.names);
+    const missing = this.model.parameters.find(({ name }) => !given.has(name));
     if (missing) throw new HoldfastError(`the weights have no ${missing.name}; give every parameter of the model`);
-    this.data.write('parameter', values);
+    await this.setValues('parameter', source);
+  }
+
+  /** Sets tensors of a kind, by the names of their parameters. */
+  setValues(kind: Kind, source: TensorSource): Promise<void> {
+    return this.session.setValues(kind, source);
+  }
+
+  /** The tensors of a kind, as they are when they are read. */
+  values(kind: Kind): TensorSource {
+    return this.session.values(kind);
   }
 
   /**
    * Starts one step on `accumulate` micro-batches; the promise resolves when the GPU has done it. Up to
    * READS_IN_FLIGHT steps may be started before the first is awaited.
    */
-  start(batches: readonly Batch[]): Promise<StepMetrics> {
-    const { accumulate, schedule } = this.options;
+  async start(batches: readonly Batch[]): Promise<StepMetrics> {
+    const { accumulate, schedule, batch, seq } = this.options;
     assert(batches.length === accumulate, `a step takes ${accumulate} micro-batches, got ${batches.length}`);
-    this.device.check();
+    for (const given of batches) {
+      assert(given.batch === batch && given.seq === seq, `a batch of ${given.batch} x ${given.seq}, not ${batch} x ${seq}`);
+    }
     const step = this.#step++;
     const lr = learningRate(schedule, step);
     const valid = batches.reduce((sum, { targets }) => sum + countValid(targets), 0);
-    this.#writeScalars(lr, valid);
-
-    let read: (() => Promise<ArrayBuffer>) | undefined;
-    batches.forEach((batch, i) => {
-      this.#writeTokens(batch);
-      const encoder = this.device.gpu.createCommandEncoder();
-      (i === 0 ? this.#programs.first : this.#programs.next).encode(encoder);
-      if (i === accumulate - 1) {
-        this.#programs.optimizer.encode(encoder);
-        read = this.#ring.copy(encoder, this.#storage.range(this.#scalars.state).buffer);
-      }
-      this.device.submit(encoder);
-    });
-    return this.#metrics(step, lr, read as () => Promise<ArrayBuffer>);
-  }
-
-  async #metrics(step: number, lr: number, read: () => Promise<ArrayBuffer>): Promise<StepMetrics> {
-    const state = new Float32Array(await read());
-    this.device.check();
+    const lossScale = 1 / Math.max(1, valid);
+    const state = await this.#stepper.start({ batches, lossScale, hyper: this.#hyper(lr, lossScale) });
     return {
       step,
       lr,
@@ -215,50 +222,57 @@ export class Trainer {
   async evaluate(windows: Batch): Promise<number> {
     const { batch, seq } = this.options;
     assert(windows.seq === seq, `evaluation windows have ${windows.seq} tokens, the programs ${seq}`);
-    this.#storage.write(this.#scalars.lossSum, new Float32Array(1));
-    for (let row = 0; row < windows.batch; row += batch) {
-      const ids = new Int32Array(batch * seq);
-      const targets = new Int32Array(batch * seq).fill(IGNORE_INDEX);
-      const end = Math.min(windows.batch, row + batch) * seq;
-      ids.set(windows.ids.subarray(row * seq, end));
-      targets.set(windows.targets.subarray(row * seq, end));
-      this.#writeTokens({ ids, targets, batch, seq });
-      const encoder = this.device.gpu.createCommandEncoder();
-      this.#programs.evaluate.encode(encoder);
-      this.device.submit(encoder);
-    }
-    const [sum] = await this.#storage.read(this.#scalars.lossSum);
-    return (sum as number) / Math.max(1, countValid(windows.targets));
+    const { session } = this;
+    const { lossSum } = this.#programs.scalars;
+    const schedule = session.scheduleOf(session.fit.passes[1] as never);
+    const sum = await session.steady(async () => {
+      session.write(lossSum, new Float32Array(1));
+      for (let row = 0; row < windows.batch; row += batch) {
+        const ids = new Int32Array(batch * seq);
+        const targets = new Int32Array(batch * seq).fill(IGNORE_INDEX);
+        const end = Math.min(windows.batch, row + batch) * seq;
+        ids.set(windows.ids.subarray(row * seq, end));
+        targets.set(windows.targets.subarray(row * seq, end));
+        await session.executor.begin(schedule);
+        session.executor.flush();
+        this.#writeTokens({ ids, targets, batch, seq });
+        await session.executor.run(0, schedule.pass.trace.moments.length);
+        session.executor.flush();
+      }
+      return (await session.read(lossSum))[0] as number;
+    });
+    return sum / Math.max(1, countValid(windows.targets));
   }
 
-  /** Gradients of the last step, before clipping. */
-  gradients(): Promise<Values> {
-    return this.data.read('gradient');
+  /** All steps so far are done; what they changed is final. */
+  settle(): Promise<void> {
+    return this.#stepper.settle();
   }
 
   async state(): Promise<TrainerState> {
-    return { step: this.#step, control: [...(await this.#storage.read(this.#scalars.state))] };
+    await this.settle();
+    return { step: this.#step, control: [...this.#stepper.state] };
   }
 
   /** Steps skipped since the first, those before a resume included. */
   async skipped(): Promise<number> {
-    return (await this.#storage.read(this.#scalars.state))[STATE.skipped] as number;
+    await this.settle();
+    return this.#stepper.state[STATE.skipped] as number;
   }
 
   restore(state: TrainerState): void {
     this.#step = state.step;
-    this.#storage.write(this.#scalars.state, new Float32Array(state.control));
+    this.#stepper.restore(state.control);
   }
 
-  /** Frees every buffer. The device stays open. */
-  destroy(): void {
-    this.#ring.destroy();
-    this.#storage.destroy();
+  /** Frees every buffer and removes the slow tier's file. The device stays open. */
+  async destroy(): Promise<void> {
+    await this.session.close();
+    this.#stepper.destroy();
   }
 
-  #writeScalars(lr: number, valid: number): void {
+  #hyper(lr: number, lossScale: number): Float32Array<ArrayBuffer> {
     const { beta1, beta2, epsilon, weightDecay, clip } = this.options.optimizer;
-    const lossScale = 1 / Math.max(1, valid);
     const hyper = new Float32Array(HYPER.size);
     hyper[HYPER.learningRate] = lr;
     hyper[HYPER.oneMinusBeta1] = 1 - beta1;
@@ -267,40 +281,20 @@ export class Trainer {
     hyper[HYPER.weightDecay] = weightDecay;
     hyper[HYPER.maxNorm] = clip;
     hyper[HYPER.lossScale] = lossScale;
-    this.#storage.write(this.#scalars.hyper, hyper);
-    this.#storage.write(this.#scalars.lossScale, new Float32Array([lossScale]));
+    return hyper;
   }
 
-  #writeTokens({ ids, targets, batch, seq }: Batch): void {
-    const { options } = this;
-    assert(
-      batch === options.batch && seq === options.seq,
-      `a batch of ${batch} x ${seq}, not ${options.batch} x ${options.seq}`,
-    );
+  #writeTokens({ ids, targets }: Pick<Batch, 'ids' | 'targets' | 'batch' | 'seq'>): void {
+    const { tokens } = this.#programs;
     const index = tokenIndex(ids);
-    this.#storage.write(this.#tokens.ids, ids);
-    this.#storage.write(this.#tokens.targets, targets);
-    this.#storage.write(this.#tokens.index.tokens, index.tokens);
-    this.#storage.write(this.#tokens.index.starts, index.starts);
-    this.#storage.write(this.#tokens.index.order, index.order);
+    this.session.write(tokens.ids, ids);
+    this.session.write(tokens.targets, targets);
+    this.session.write(tokens.index.tokens, index.tokens);
+    this.session.write(tokens.index.starts, index.starts);
+    this.session.write(tokens.index.order, index.order);
   }
 }
 
 function countValid(targets: Int32Array): number {
   return targets.reduce((sum, target) => sum + (target === IGNORE_INDEX ? 0 : 1), 0);
-}
-
-/** One bit a block: set where the block's tensor has two dimensions. */
-function decayBits(model: Model, data: ModelData, words: number, maskBlocks: number): Uint32Array<ArrayBuffer> {
-  const bits = new Uint32Array(words);
-  for (const { name, shape } of model.parameters) {
-    const place = data.layout.places.get(name);
-    if (!place || shape.length !== 2) continue;
-    const size = shape.reduce((a, b) => a * b, 1);
-    const first = place.chunk * maskBlocks + place.offset / BLOCK_ELEMENTS;
-    for (let block = first; block < first + Math.ceil(size / BLOCK_ELEMENTS); block++) {
-      bits[block >> 5] = (bits[block >> 5] as number) | (1 << (block & 31));
-    }
-  }
-  return bits;
 }

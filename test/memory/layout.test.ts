@@ -3,8 +3,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
-import { BLOCK_ELEMENTS, layoutChunks } from '../../src/memory/chunks.ts';
 import {
+  BLOCK_ELEMENTS,
   chunkRange,
   ELEMENT_BYTES,
   leastChunkElements,
@@ -69,21 +69,6 @@ describe('packTensors', () => {
         },
       ),
       { seed: 1, numRuns: 300 },
-    );
-  });
-
-  it('places tensors as the untiled layout does where all fit', () => {
-    fc.assert(
-      fc.property(tensorLists, (tensors) => {
-        const sized = tensors.map(({ name, shape }) => ({ name, size: shape.reduce((a, b) => a * b, 1) }));
-        const limit = Math.max(...sized.map(({ size }) => Math.ceil(size / BLOCK_ELEMENTS) * BLOCK_ELEMENTS)) * 2;
-        const plain = layoutChunks(sized, limit);
-        const tiled = packTensors(tensors, limit, 'large');
-        expect(tiled.tiled).toBe(0);
-        for (const [name, place] of plain.places) expect(tiled.pieces.get(name)?.[0]).toMatchObject(place);
-        expect(tiled.used).toEqual(plain.used);
-      }),
-      { seed: 2, numRuns: 100 },
     );
   });
 

@@ -1,19 +1,12 @@
-// The end of a step: global gradient norm, the decision to clip or to skip, AdamW. Walks the chunks of model
-// data side by side. What changes from step to step lies in `hyper` and `state`; nothing here is a constant
-// but the layout. The norm sums fixed blocks in the order of the parameters, wherever chunks begin and end.
+// The end of a step as far as it is a program: the global gradient norm, the decision to clip or to skip. The sums
+// of squares before it and AdamW behind it go chunk by chunk: engine/pass.ts adds them. What changes from step to
+// step lies in `hyper` and `state`. The norm sums fixed blocks in the order of the parameters, wherever chunks end.
 
-import { adamw } from '../../kernels/adamw.ts';
 import { ceilDiv } from '../../kernels/kernel.ts';
 import { HYPER, STATE, stepControl } from '../../kernels/step-control.ts';
-import { BLOCK, sumSquares } from '../../kernels/sum-squares.ts';
+import { BLOCK } from '../../kernels/sum-squares.ts';
 import { type Graph, makeTensor, type Tensor } from '../graph.ts';
 import { sumRows } from './sum-rows.ts';
-
-export interface OptimizerChunk {
-  /** Elements in use. */
-  readonly used: number;
-  readonly tensors: Readonly<Record<'parameter' | 'gradient' | 'moment1' | 'moment2', Tensor>>;
-}
 
 /** The scalars of a step, as tensors. */
 export interface StepScalars {
@@ -36,29 +29,38 @@ export function makeStepScalars(): StepScalars {
   };
 }
 
-/** `decayMask`: one bit a block of BLOCK elements, chunk after chunk, `maskBlocks` blocks each. */
-export function optimizerStep(
-  g: Graph,
-  chunks: readonly OptimizerChunk[],
-  scalars: StepScalars,
-  decayMask: Tensor,
-  maskBlocks: number,
-): void {
-  const { hyper, state, lossSum } = scalars;
-  const blocks = chunks.map(({ used }) => ceilDiv(used, BLOCK));
-  const total = blocks.reduce((a, b) => a + b, 0);
-  const partials = g.activation('squares', [total]);
-  let first = 0;
-  chunks.forEach(({ used, tensors }, i) => {
-    g.emit(sumSquares, { size: used, first }, { x: tensors.gradient, partials }, 'gradient norm');
-    first += blocks[i] as number;
-  });
+/** What the optimizer knows of each block of BLOCK elements of a parameter. */
+export interface BlockTensors {
+  /** Sums of squares of the gradient. */
+  readonly squares: Tensor;
+  /** One bit: whether it decays. */
+  readonly decayMask: Tensor;
+}
+
+/** Blocks lie in the order of the parameters, each of which begins a new one. */
+export function makeBlockTensors(parameters: readonly { size: number }[]): BlockTensors {
+  const blocks = parameters.reduce((sum, { size }) => sum + ceilDiv(size, BLOCK), 0);
+  return {
+    squares: makeTensor('squares', [Math.max(1, blocks)], 'persistent'),
+    decayMask: makeTensor('decay mask', [Math.max(1, ceilDiv(blocks, 32))], 'persistent', 'u32'),
+  };
+}
+
+/** The words of `decayMask`: matrices decay. */
+export function decayBits(parameters: readonly { shape: readonly number[]; size: number }[]): Uint32Array<ArrayBuffer> {
+  const { decayMask } = makeBlockTensors(parameters);
+  const bits = new Uint32Array(decayMask.size);
+  let block = 0;
+  for (const { shape, size } of parameters) {
+    const end = block + ceilDiv(size, BLOCK);
+    for (; block < end; block++) if (shape.length === 2) bits[block >> 5] |= 1 << (block & 31);
+  }
+  return bits;
+}
+
+/** squares (blocks), lossSum (1), hyper -> state: the norm, and whether and how far to go. */
+export function normAndControl(g: Graph, squares: Tensor, { hyper, state, lossSum }: StepScalars): void {
   const normSquared = g.activation('norm squared', [1]);
-  sumRows(g, partials, normSquared, { rows: total, width: 1 }, 'gradient norm');
+  sumRows(g, squares, normSquared, { rows: squares.size, width: 1 }, 'gradient norm');
   g.emit(stepControl, {}, { normSquared, lossSum, hyper, state }, 'step control');
-  chunks.forEach(({ used, tensors }, i) => {
-    const { parameter, gradient, moment1: m, moment2: v } = tensors;
-    const operands = { gradient, hyper, state, decayMask, parameter, m, v };
-    g.emit(adamw, { size: used, maskOffset: i * maskBlocks }, operands, 'adamw');
-  });
 }

@@ -1,0 +1,440 @@
+// Follows schedules: encodes the dispatches of a pass, and between them brings chunks into slots, takes them down
+// and clears them. It runs ahead of the GPU: one queue, in order, makes it safe to give an evicted chunk's slot away
+// at once. It waits only for staging, for values still on their way down, and for what the tiers below wait for;
+// each wait is accounted by its cause.
+//
+// Invariants: never more chunks than slots (a plan's residents and the strangers beside them are counted); a value
+// that exists only on the GPU is copied down before its slot is given away; every byte moved is in the ledger.
+
+import type { Device } from '../gpu/device.ts';
+import { encode } from '../gpu/dispatch.ts';
+import type { Backing } from '../memory/backing.ts';
+import type { ChunkMap } from '../memory/chunk-map.ts';
+import { assert } from '../util/errors.ts';
+import type { Bindings } from './binding.ts';
+import type { Schedule } from './schedule.ts';
+import type { Slots } from './slots.ts';
+import type { Staging } from './staging.ts';
+
+/** Bytes over the link between host and GPU since the start, and what was waited for, in milliseconds. */
+export interface LinkLedger {
+  h2dBytes: number;
+  d2hBytes: number;
+  /** Of d2hBytes: what went down only so that a lost device costs no more than a step. */
+  recoveryBytes: number;
+  /** Slots filled with zeros on the GPU: nothing moves. */
+  clearedBytes: number;
+  submits: number;
+  waits: {
+    /** For room in staging, and for values on their way down. */
+    down: number;
+    /** For the GPU to take what was sent up. */
+    up: number;
+    /** For host memory and disk. */
+    below: number;
+  };
+}
+
+export type Action = 'use' | 'load' | 'clear' | 'store' | 'drop' | 'free';
+
+/** What happened to a chunk at a moment. */
+export interface ChunkEvent {
+  readonly moment: number;
+  readonly chunk: number;
+  readonly action: Action;
+  /** Milliseconds since the recording began. */
+  readonly at: number;
+}
+
+/** A value on its way down. */
+interface Store {
+  readonly chunks: readonly number[];
+  readonly buffers: readonly GPUBuffer[];
+  /** Older values of the same chunks that have not arrived yet. */
+  readonly behind: readonly Store[];
+  /** What to do when the value has arrived below. */
+  readonly arrived: (() => void) | undefined;
+  done: Promise<void> | undefined;
+}
+
+export class Executor {
+  readonly ledger: LinkLedger = {
+    h2dBytes: 0,
+    d2hBytes: 0,
+    recoveryBytes: 0,
+    clearedBytes: 0,
+    submits: 0,
+    waits: { down: 0, up: 0, below: 0 },
+  };
+  /** Set to record what happens to chunks. */
+  events: ChunkEvent[] | undefined;
+  #recordingSince = 0;
+  readonly #device: Device;
+  readonly #map: ChunkMap;
+  readonly #slots: Slots;
+  readonly #bindings: Bindings;
+  readonly #staging: Staging;
+  readonly #backing: Backing;
+  /** Whether a value that changes on the GPU leaves its old copy below in place. */
+  readonly #durable: boolean;
+  readonly #prefetch: number;
+
+  #encoder: GPUCommandEncoder | undefined;
+  #pass: GPUComputePassEncoder | undefined;
+  /** Counts command buffers; of each slot, the one that used it last. */
+  #serial = 1;
+  readonly #touched: Int32Array;
+  /** Recorded, but not yet submitted. */
+  readonly #unsent: (() => void)[] = [];
+  readonly #stores = new Set<Store>();
+  readonly #storing = new Map<number, Store>();
+  /** Chunks sent up that the GPU may not have taken: since the last fence, and behind each fence. */
+  #unfenced = 0;
+  readonly #fences: { chunks: number; passed: Promise<unknown> }[] = [];
+  #failure: unknown;
+
+  #schedule: Schedule | undefined;
+  #round = 0;
+  #nextRounds = new WeakMap<Schedule, number>();
+  /** Chunks on the GPU that the plan does not count with. */
+  readonly #strangers = new Set<number>();
+
+  constructor(
+    device: Device,
+    map: ChunkMap,
+    slots: Slots,
+    bindings: Bindings,
+    staging: Staging,
+    backing: Backing,
+    options: { durable: boolean; prefetch: number },
+  ) {
+    this.#device = device;
+    this.#map = map;
+    this.#slots = slots;
+    this.#bindings = bindings;
+    this.#staging = staging;
+    this.#backing = backing;
+    this.#durable = options.durable;
+    this.#prefetch = options.prefetch;
+    this.#touched = new Int32Array(slots.buffers.length);
+  }
+
+  startRecording(): void {
+    this.events = [];
+    this.#recordingSince = performance.now();
+  }
+
+  /** Begins a pass: what the plan does not expect on the GPU leaves, as far as the plan needs the room. */
+  async begin(schedule: Schedule): Promise<void> {
+    this.#schedule = schedule;
+    this.#round = this.#nextRounds.get(schedule) ?? 0;
+    this.#nextRounds.set(schedule, (this.#round + 1) % schedule.plan.steps);
+    const expected = schedule.starts[this.#round] as ReadonlySet<number>;
+    this.#strangers.clear();
+    const strangers = this.#slots.residents().filter((chunk) => !expected.has(chunk));
+    const room = this.#slots.buffers.length - schedule.peakSlots;
+    // Those that must be copied down first stay.
+    strangers.sort((a, b) => Number(this.#slots.isDirty(b)) - Number(this.#slots.isDirty(a)) || a - b);
+    strangers.slice(0, room).forEach((chunk) => {
+      this.#strangers.add(chunk);
+    });
+    for (const chunk of strangers.slice(room)) await this.#evict(chunk, 0);
+    this.#orderBelow(0);
+  }
+
+  /** Encodes the moments from `from` up to but without `to`. */
+  async run(from: number, to: number): Promise<void> {
+    const { pass, plan } = this.#schedule as Schedule;
+    const { moments } = pass.trace;
+    const base = this.#round * moments.length;
+    for (let m = from; m < to; m++) {
+      const moment = moments[m] as (typeof moments)[number];
+      for (const chunk of (plan.moments[base + m] as (typeof plan.moments)[number]).drop) {
+        if (this.#slots.holds(chunk)) await this.#evict(chunk, m);
+      }
+      for (const { chunk, mode } of moment.accesses) {
+        if (this.#slots.holds(chunk)) this.#strangers.delete(chunk);
+        else {
+          if (this.#slots.free === 0) await this.#makeRoom(m);
+          await this.#bring(chunk, mode === 'overwrite', m);
+        }
+        if (this.events) this.#record(m, chunk, 'use');
+      }
+      const bound = this.#bindings.bind(pass.dispatches[m] as (typeof pass.dispatches)[number]);
+      this.#pass ??= this.#open().beginComputePass({ label: pass.name });
+      encode(this.#pass, bound);
+      for (const { chunk, mode } of moment.accesses) {
+        this.#touched[this.#slots.of(chunk)] = this.#serial;
+        if (mode !== 'read') this.#change(chunk);
+      }
+      for (const chunk of moment.frees) {
+        this.#slots.release(chunk);
+        if (!this.#durable) this.#backing.discard(chunk);
+        if (this.events) this.#record(m, chunk, 'free');
+      }
+    }
+  }
+
+  /** Copies the values of chunks down, together: they arrive below in one turn. They stay here, clean. */
+  async keepBelow(chunks: readonly number[], moment: number, arrived?: () => void): Promise<void> {
+    this.ledger.recoveryBytes += chunks.length * this.#map.chunkBytes;
+    await this.#store(chunks, moment, arrived);
+  }
+
+  /** Records a command outside of passes, behind what was encoded so far. */
+  command(encode: (encoder: GPUCommandEncoder) => void, submitted?: () => void): void {
+    this.#endPass();
+    encode(this.#open());
+    if (submitted) this.#unsent.push(submitted);
+  }
+
+  /** Submits what is encoded. */
+  flush(): void {
+    this.#endPass();
+    if (this.#encoder) {
+      this.#device.submit(this.#encoder);
+      this.ledger.submits++;
+      this.#encoder = undefined;
+      this.#serial++;
+    }
+    for (const submitted of this.#unsent.splice(0)) submitted();
+  }
+
+  /** Waits until every value on its way down has arrived. Errors: what went wrong with one of them. */
+  async settle(): Promise<void> {
+    this.flush();
+    while (this.#stores.size > 0) await this.#oldestStore();
+    this.check();
+  }
+
+  /** Waits until nothing on its way down is under way, arrived or lost. */
+  async abandon(): Promise<void> {
+    await Promise.all([...this.#stores].map(({ done }) => done));
+  }
+
+  /** Brings a chunk whose whole value is given; `bytes` are taken at once. */
+  async upload(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
+    if (!this.#slots.holds(chunk)) this.#slots.take(chunk);
+    await this.#send(chunk, bytes);
+    this.#slots.setDirty(chunk, true);
+  }
+
+  /** Bytes of a chunk, from wherever its newest value is. */
+  async read(chunk: number, offset: number, into: Uint8Array): Promise<void> {
+    const storing = this.#storing.get(chunk);
+    if (storing) await this.#arrival(storing);
+    if (this.#slots.holds(chunk) && this.#slots.isDirty(chunk)) {
+      const buffer = this.#slots.buffer(chunk);
+      await this.readBuffer(buffer, offset, into.length, (piece, at) => into.set(piece, at));
+    } else if (this.#backing.where(chunk) === 'zero') into.fill(0);
+    else {
+      const bytes = this.#backing.peek(chunk) ?? (await this.#backing.fetch(chunk));
+      into.set(bytes.subarray(offset, offset + into.length));
+    }
+  }
+
+  /** Reads from any buffer through staging, a piece at a time. Waits for the queue. */
+  async readBuffer(
+    source: GPUBuffer,
+    offset: number,
+    bytes: number,
+    use: (piece: Uint8Array, at: number) => void,
+  ): Promise<void> {
+    for (let at = 0; at < bytes; at += this.#staging.bytes) {
+      const size = Math.min(this.#staging.bytes, bytes - at);
+      while (this.#staging.free === 0) await this.#oldestStore();
+      const buffer = this.#staging.take();
+      this.command((encoder) => encoder.copyBufferToBuffer(source, offset + at, buffer, 0, size));
+      this.flush();
+      this.ledger.d2hBytes += size;
+      await this.#staging.mapped(buffer, size, (piece) => use(piece, at));
+      this.#device.check();
+    }
+  }
+
+  /** Throws what went wrong with the device, or with a value on its way down. */
+  check(): void {
+    this.#device.check();
+    if (this.#failure) throw this.#failure;
+  }
+
+  // ---- Moving chunks ----------------------------------------------------------------------------------
+
+  async #evict(chunk: number, moment: number): Promise<void> {
+    if (this.#slots.isDirty(chunk)) await this.#store([chunk], moment);
+    this.#slots.release(chunk);
+    this.#strangers.delete(chunk);
+    if (this.events) this.#record(moment, chunk, 'drop');
+  }
+
+  /** Only where the plan was not followed from its first moment: whoever is needed last leaves. */
+  async #makeRoom(moment: number): Promise<void> {
+    const { moments } = (this.#schedule as Schedule).pass.trace;
+    const victims = new Set(this.#slots.residents());
+    for (let i = 0; i < moments.length && victims.size > 1; i++) {
+      for (const { chunk } of moments[(moment + i) % moments.length]?.accesses ?? []) {
+        if (i === 0 || victims.size > 1) victims.delete(chunk);
+      }
+    }
+    const [victim] = victims;
+    assert(victim !== undefined, `moment ${moment} needs more chunks than there are slots`);
+    await this.#evict(victim, moment);
+  }
+
+  async #store(chunks: readonly number[], moment: number, arrived?: () => void): Promise<void> {
+    while (this.#staging.free < chunks.length) {
+      this.flush();
+      await this.#oldestStore();
+    }
+    const { chunkBytes } = this.#map;
+    const buffers = chunks.map((chunk) => {
+      const buffer = this.#staging.take();
+      this.command((encoder) => encoder.copyBufferToBuffer(this.#slots.buffer(chunk), 0, buffer, 0, chunkBytes));
+      this.#touched[this.#slots.of(chunk)] = this.#serial;
+      this.#slots.setDirty(chunk, false);
+      if (this.events) this.#record(moment, chunk, 'store');
+      return buffer;
+    });
+    this.ledger.d2hBytes += chunks.length * chunkBytes;
+    const behind = chunks.flatMap((chunk) => this.#storing.get(chunk) ?? []);
+    const store: Store = { chunks, buffers, behind, arrived, done: undefined };
+    this.#stores.add(store);
+    for (const chunk of chunks) this.#storing.set(chunk, store);
+    this.#unsent.push(() => {
+      store.done = this.#takeDown(store).catch((error: unknown) => {
+        this.#failure ??= error;
+      });
+    });
+  }
+
+  async #takeDown(store: Store): Promise<void> {
+    try {
+      const views = await Promise.all(store.buffers.map((buffer) => this.#staging.map(buffer, this.#map.chunkBytes)));
+      await Promise.all(store.behind.map(({ done }) => done));
+      await this.#backing.putAll(store.chunks.map((chunk, i) => ({ chunk, bytes: views[i] as Uint8Array })));
+      store.arrived?.();
+    } finally {
+      for (const buffer of store.buffers) this.#staging.give(buffer);
+      this.#stores.delete(store);
+      for (const chunk of store.chunks) if (this.#storing.get(chunk) === store) this.#storing.delete(chunk);
+    }
+  }
+
+  async #oldestStore(): Promise<void> {
+    const [store] = this.#stores;
+    assert(store, 'staging is in use, but nothing is on its way down');
+    await this.#arrival(store);
+  }
+
+  async #arrival(store: Store): Promise<void> {
+    if (!store.done) this.flush();
+    await this.#waiting('down', store.done as Promise<void>);
+    this.check();
+  }
+
+  async #bring(chunk: number, overwrite: boolean, moment: number): Promise<void> {
+    if (overwrite || this.#backing.where(chunk) === 'zero') {
+      this.#slots.take(chunk);
+      const buffer = this.#slots.buffer(chunk);
+      // The rest of a chunk that is written in pieces, and its padding, must be zero.
+      this.command((encoder) => encoder.clearBuffer(buffer));
+      this.#touched[this.#slots.of(chunk)] = this.#serial;
+      this.ledger.clearedBytes += this.#map.chunkBytes;
+      if (this.events) this.#record(moment, chunk, 'clear');
+      return;
+    }
+    const storing = this.#storing.get(chunk);
+    if (storing) await this.#arrival(storing);
+    this.#fetchAhead(moment);
+    let bytes = this.#backing.peek(chunk);
+    if (!bytes) bytes = await this.#waiting('below', this.#backing.fetch(chunk));
+    this.#slots.take(chunk);
+    await this.#send(chunk, bytes);
+    if (this.events) this.#record(moment, chunk, 'load');
+  }
+
+  /** `bytes` are taken before the first wait. */
+  async #send(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
+    if (this.#touched[this.#slots.of(chunk)] === this.#serial) this.flush();
+    this.#device.gpu.queue.writeBuffer(this.#slots.buffer(chunk), 0, bytes);
+    this.ledger.h2dBytes += this.#map.chunkBytes;
+    this.#unfenced++;
+    // Half of what may be under way waits behind a fence, so that the other half can be sent meanwhile.
+    const window = this.#staging.up;
+    if (this.#unfenced < Math.max(1, window >> 1)) return;
+    this.flush();
+    this.#fences.push({ chunks: this.#unfenced, passed: this.#device.gpu.queue.onSubmittedWorkDone() });
+    this.#unfenced = 0;
+    while (this.#fences.reduce((sum, { chunks }) => sum + chunks, 0) + Math.max(1, window >> 1) > window) {
+      await this.#waiting('up', (this.#fences.shift() as (typeof this.#fences)[number]).passed);
+      this.check();
+    }
+  }
+
+  /** The value on the GPU is newer than those below. */
+  #change(chunk: number): void {
+    if (this.#slots.isDirty(chunk)) return;
+    this.#slots.setDirty(chunk, true);
+    if (!this.#durable && !this.#storing.has(chunk)) this.#backing.discard(chunk);
+  }
+
+  // ---- The tiers below --------------------------------------------------------------------------------
+
+  /** Tells the tiers below when each chunk will be brought again. */
+  #orderBelow(moment: number): void {
+    const { loadsOf, plan, pass } = this.#schedule as Schedule;
+    const base = this.#round * pass.trace.moments.length;
+    let now = base + moment;
+    this.#setNow = (m) => {
+      now = base + m;
+    };
+    this.#backing.setOrder((chunk) => {
+      const loads = loadsOf.get(chunk);
+      if (!loads) return Number.POSITIVE_INFINITY;
+      return loads.find((load) => load > now) ?? (loads[0] as number) + plan.moments.length;
+    });
+  }
+  #setNow: (moment: number) => void = () => {};
+
+  /** Starts reading what the plan will bring soon. */
+  #fetchAhead(moment: number): void {
+    this.#setNow(moment);
+    if (this.#prefetch === 0) return;
+    const { plan, pass } = this.#schedule as Schedule;
+    const { length } = plan.moments;
+    const base = this.#round * pass.trace.moments.length;
+    let ahead = this.#prefetch;
+    for (let i = 1; i < length && ahead > 0; i++) {
+      for (const chunk of (plan.moments[(base + moment + i) % length] as (typeof plan.moments)[number]).load) {
+        if (this.#slots.holds(chunk) || this.#storing.has(chunk)) continue;
+        this.#backing.prefetch(chunk);
+        if (--ahead === 0) return;
+      }
+    }
+  }
+
+  // ---- Encoding ---------------------------------------------------------------------------------------
+
+  #open(): GPUCommandEncoder {
+    this.#encoder ??= this.#device.gpu.createCommandEncoder();
+    return this.#encoder;
+  }
+
+  #endPass(): void {
+    this.#pass?.end();
+    this.#pass = undefined;
+  }
+
+
+
+  async #waiting<T>(cause: keyof LinkLedger['waits'], what: Promise<T>): Promise<T> {
+    const start = performance.now();
+    const result = await what;
+    this.ledger.waits[cause] += performance.now() - start;
+    return result;
+  }
+
+  #record(moment: number, chunk: number, action: Action): void {
+    this.events?.push({ moment, chunk, action, at: performance.now() - this.#recordingSince });
+  }
+}

@@ -1,0 +1,95 @@
+// A program on whole tensors becomes dispatches on chunk ranges: an instruction on a tensor that lies in several
+// tiles becomes one dispatch a tile, in the order of the rows, which by the kernels' contract gives the same bits.
+// Pure: no buffer, no device. Invariant: whatever serves a problem's variant choice is the whole problem, never a
+// tile, so that the layout of chunks has no part in it.
+
+import type { Instruction, Program, Tensor } from '../graph/graph.ts';
+import type { Access, Kernel } from '../kernels/kernel.ts';
+import type { MatmulProblem } from '../kernels/matmul.ts';
+import type { ChunkMap } from '../memory/chunk-map.ts';
+import type { Piece } from '../memory/layout.ts';
+import type { ChunkList } from '../memory/trace.ts';
+import { assert } from '../util/errors.ts';
+
+/** An operand that is model data: elements of one chunk. */
+export interface ChunkRange {
+  readonly chunk: number;
+  readonly first: number;
+  readonly size: number;
+}
+
+/** A piece of model data that a dispatch uses, and how. */
+export interface Use {
+  readonly list: ChunkList;
+  readonly piece: Piece;
+  readonly access: Access;
+}
+
+/** One dispatch, and where each of its operands lies. */
+export interface Lowered {
+  // biome-ignore lint/suspicious/noExplicitAny: a list of kernels of different problems
+  readonly kernel: Kernel<any>;
+  readonly problem: object;
+  /** What this is a part of: variants are chosen for it. */
+  readonly whole: object;
+  readonly operands: Readonly<Record<string, Tensor | ChunkRange>>;
+  readonly uses: readonly Use[];
+  readonly label: string;
+}
+
+export const isChunkRange = (operand: Tensor | ChunkRange): operand is ChunkRange => 'chunk' in operand;
+
+export function lower({ instructions }: Program, map: ChunkMap): Lowered[] {
+  return instructions.flatMap((instruction) => lowerInstruction(instruction, map));
+}
+
+function lowerInstruction(instruction: Instruction, map: ChunkMap): Lowered[] {
+  const { kernel, problem, operands, label } = instruction;
+  const fixed: Record<string, Tensor | ChunkRange> = {};
+  const fixedUses: Use[] = [];
+  let tiled: { name: string; access: Access; list: ChunkList; pieces: readonly Piece[] } | undefined;
+  for (const [name, { size, access }] of Object.entries(kernel.operands(problem))) {
+    const tensor = operands[name] as Tensor;
+    if (tensor.role !== 'parameter' && tensor.role !== 'gradient') {
+      fixed[name] = tensor;
+      continue;
+    }
+    const list = map.listOf(tensor.role, tensor.name);
+    const all = map.pieces(tensor.name);
+    const how = { name, list, access: replaces(instruction, name) ? 'write' : access } as const;
+    if (all.length === 1) {
+      const [piece] = all as [Piece];
+      fixed[name] = { chunk: list.first + piece.chunk, first: piece.offset, size: piece.size };
+      fixedUses.push({ ...how, piece });
+      continue;
+    }
+    assert(!tiled, `${label}: ${kernel.name} has two operands in tiles, ${tiled?.name} and ${name}`);
+    const from = startOf(instruction, name);
+    tiled = { ...how, pieces: all.filter(({ first, size: held }) => first < size && from < first + held) };
+  }
+  if (!tiled) return [{ kernel, problem, whole: problem, operands: fixed, uses: fixedUses, label }];
+  const { name, access, list, pieces } = tiled;
+  return pieces.map((piece) => {
+    assert(kernel.tile, `${label}: ${kernel.name} cannot run on tiles of ${name}`);
+    const range: ChunkRange = { chunk: list.first + piece.chunk, first: piece.offset, size: piece.size };
+    return {
+      kernel,
+      problem: kernel.tile(problem, name, piece),
+      whole: problem,
+      operands: { ...fixed, [name]: range },
+      uses: [...fixedUses, { list, piece, access }],
+      label: pieces.length > 1 ? `${label}, rows ${piece.row} to ${piece.row + piece.rows - 1}` : label,
+    };
+  });
+}
+
+/** Operands say where they end; only products also start somewhere else than at 0. */
+function startOf({ kernel, problem }: Instruction, name: string): number {
+  if (kernel.name !== 'matmul') return 0;
+  return (problem as MatmulProblem)[`${name}Offset` as 'aOffset' | 'bOffset' | 'cOffset'] ?? 0;
+}
+
+/** A part of a product that is not added to is replaced: `update` speaks of the elements around it. */
+function replaces({ kernel, problem }: Instruction, name: string): boolean {
+  return kernel.name === 'matmul' && name === 'c' && !(problem as MatmulProblem).accumulate;
+}

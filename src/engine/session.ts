@@ -1,0 +1,353 @@
+// Everything that shares one device's memory: the chunks of a model in their tiers, the programs that use them, and
+// the executor that runs passes over them, one at a time. Made once, within the budget or not at all; what it
+// predicted is what it allocates.
+//
+// A lost device takes with it what exists only on the GPU. A durable session keeps the state of every step below as
+// well, so that a new device goes on from there.
+
+import type { Device } from '../gpu/device.ts';
+import type { Tensor } from '../graph/graph.ts';
+import { Backing } from '../memory/backing.ts';
+import type { ChunkMap } from '../memory/chunk-map.ts';
+import type { Kind } from '../memory/trace.ts';
+import type { BlockFile } from '../runtime/host.ts';
+import { assert } from '../util/errors.ts';
+import type { TensorSource } from '../util/tensor-source.ts';
+import { Bindings } from './binding.ts';
+import type { ChoiceRecord, KernelChoices } from './choices.ts';
+import { Executor, type LinkLedger } from './executor.ts';
+import { arenaSizes, type BufferLimits, type Fit, fit, type Workload } from './fit.ts';
+import type { Pass } from './pass.ts';
+import { type Policy, type Schedule, schedule } from './schedule.ts';
+import { Slots } from './slots.ts';
+import { Staging } from './staging.ts';
+import { Storage } from './storage.ts';
+
+export interface MemoryOptions {
+  /** Bytes of GPU memory, for everything. Absent: all model data stays on the GPU. */
+  readonly gpu?: number;
+  /** Bytes of host memory for chunks. @default no limit */
+  readonly host?: number;
+  /** The slow tier. @default none */
+  readonly disk?: { readonly open: (bytes: number) => Promise<BlockFile>; readonly limit?: number };
+  /** Who leaves when. @default 'planned' */
+  readonly policy?: Policy;
+  /** Whether chunks on disk are read before they are needed. @default true */
+  readonly prefetch?: boolean;
+  /**
+   * `step`: every step's state is also kept below the GPU, and a lost device costs one step at most. `checkpoint`:
+   * it is not, which moves fewer bytes. Without a budget nothing is kept below. @default 'step'
+   */
+  readonly recovery?: 'step' | 'checkpoint';
+}
+
+/** What a session can tell of its memory at any time. Bytes. */
+export interface MemoryReport {
+  readonly gpu: { readonly budget: number | undefined; readonly predictedPeak: number };
+  readonly host: { readonly budget: number | undefined; readonly peak: number };
+  readonly disk: { readonly budget: number | undefined; readonly peak: number };
+  readonly link: LinkLedger;
+  readonly below: Backing['ledger'];
+}
+
+/** Chunks of disk reads begun before they are needed. */
+const READ_AHEAD = 4;
+
+/** What belongs to one device. */
+interface OnDevice {
+  readonly device: Device;
+  readonly storage: Storage;
+  readonly slots: Slots;
+  readonly staging: Staging;
+  readonly executor: Executor;
+}
+
+export class Session {
+  readonly fit: Fit;
+  readonly memory: MemoryOptions;
+  readonly durable: boolean;
+  readonly #choices: KernelChoices;
+  readonly #backing: Backing;
+  readonly #schedules: ReadonlyMap<Pass, Schedule>;
+  #on: OnDevice;
+  #turn: Promise<unknown> = Promise.resolve();
+
+  /** Errors: HoldfastError for a budget that is too small, naming the smallest that works. */
+  static async open(
+    device: Device,
+    workload: Workload,
+    choices: KernelChoices,
+    memory: MemoryOptions = {},
+  ): Promise<Session> {
+    const durable = memory.gpu !== undefined && (memory.recovery ?? 'step') === 'step' && workload.training;
+    const found = fit(workload, limitsOf(device), memory.gpu, durable);
+    const { map, slots } = found;
+    const schedules = new Map(found.passes.map((pass) => [pass, schedule(pass, slots, memory.policy ?? 'planned')]));
+    // Trials need operands of their own: before anything else is there, they fit.
+    await choices.settle(found.passes.flatMap(({ dispatches }) => dispatches));
+    const bytes = map.count * map.chunkBytes;
+    const diskLimit = Math.min(memory.disk?.limit ?? Number.POSITIVE_INFINITY, bytes);
+    const disk = memory.disk && { disk: await memory.disk.open(diskLimit), diskLimit };
+    const backing = new Backing({
+      chunks: map.count,
+      chunkBytes: map.chunkBytes,
+      hostLimit: memory.host ?? Number.POSITIVE_INFINITY,
+      ...disk,
+    });
+    try {
+      for (const kind of ['moment1', 'moment2'] as const) {
+        const { first, chunks } = map.list(kind);
+        for (let chunk = first; chunk < first + chunks; chunk++) backing.setZero(chunk);
+      }
+      const on = await build(device, found, choices, backing, durable, memory.prefetch ?? true);
+      return new Session(found, memory, durable, choices, backing, schedules, on);
+    } catch (error) {
+      await backing.close();
+      throw error;
+    }
+  }
+
+  private constructor(
+    found: Fit,
+    memory: MemoryOptions,
+    durable: boolean,
+    choices: KernelChoices,
+    backing: Backing,
+    schedules: ReadonlyMap<Pass, Schedule>,
+    on: OnDevice,
+  ) {
+    this.fit = found;
+    this.memory = memory;
+    this.durable = durable;
+    this.#choices = choices;
+    this.#backing = backing;
+    this.#schedules = schedules;
+    this.#on = on;
+  }
+
+  get map(): ChunkMap {
+    return this.fit.map;
+  }
+  get device(): Device {
+    return this.#on.device;
+  }
+  get executor(): Executor {
+    return this.#on.executor;
+  }
+  get choices(): ChoiceRecord {
+    return this.#choices.record();
+  }
+
+  scheduleOf(pass: Pass): Schedule {
+    return this.#schedules.get(pass) as Schedule;
+  }
+
+  report(): MemoryReport {
+    const { gpu, host, disk } = this.memory;
+    const { ledger } = this.#backing;
+    return {
+      gpu: { budget: gpu, predictedPeak: this.fit.peak },
+      host: { budget: host, peak: ledger.hostPeak },
+      disk: { budget: disk?.limit, peak: ledger.diskPeak },
+      link: this.executor.ledger,
+      below: ledger,
+    };
+  }
+
+  /** Runs `work` when everything before it has been encoded: passes never mix. */
+  exclusive<T>(work: () => Promise<T>): Promise<T> {
+    const on = this.#on;
+    const result = this.#turn.then(() => {
+      // Its turn came when the device was another: it would mix with what goes on there.
+      if (on !== this.#on) throw new Error('internal: the device was replaced');
+      return work();
+    });
+    this.#turn = result.catch(() => {});
+    return result;
+  }
+
+  /** The same for work that can be done again: after a lost device it is, once there is another. */
+  async steady<T>(work: () => Promise<T>): Promise<T> {
+    const { device } = this;
+    try {
+      return await this.exclusive(work);
+    } catch (error) {
+      await this.recover(error, device);
+      return this.exclusive(work);
+    }
+  }
+
+  /** Set by who can go on after a lost device: throws the error where it is another or where nobody can. */
+  recover: (error: unknown, device: Device) => Promise<void> = (error) => Promise.reject(error);
+
+  /** Sets an input or a scalar, for what is encoded from now on. */
+  write(tensor: Tensor, data: Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void {
+    this.#on.storage.write(tensor, data);
+  }
+
+  bufferOf(tensor: Tensor): GPUBuffer {
+    return this.#on.storage.range(tensor).buffer;
+  }
+
+  /** An output or a persistent tensor. Waits for the queue; call it within `exclusive`. */
+  async read(tensor: Tensor): Promise<Float32Array<ArrayBuffer>> {
+    const { buffer, offset } = this.#on.storage.range(tensor);
+    const values = new Float32Array(tensor.size);
+    const bytes = new Uint8Array(values.buffer);
+    await this.executor.readBuffer(buffer, offset, bytes.length, (piece, at) => bytes.set(piece, at));
+    return values;
+  }
+
+  /** The value of a chunk below the GPU is of no use any more. */
+  forget(chunk: number): void {
+    this.#backing.discard(chunk);
+  }
+
+  /** Whether a kind of model data of a parameter exists. */
+  has(kind: Kind, name: string): boolean {
+    return kind === 'parameter' || this.map.trains(name);
+  }
+
+  /** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
+  setValues(kind: Kind, source: TensorSource): Promise<void> {
+    return this.exclusive(async () => {
+      const given = new Set(source.names);
+      const words = new Float32Array(this.map.chunkElements);
+      let open = -1;
+      let complete = false;
+      const finish = async () => {
+        if (open >= 0) await this.#setChunk(open, words);
+      };
+      for (const name of this.#namesOf(kind)) {
+        if (!given.has(name)) continue;
+        const list = this.map.listOf(kind, name);
+        let at = 0;
+        const pieces = this.map.pieces(name);
+        let next = 0;
+        for await (const values of source.read(name)) {
+          for (let taken = 0; taken < values.length; ) {
+            while (at === (pieces[next]?.first ?? 0) + (pieces[next]?.size ?? 0)) next++;
+            const piece = pieces[next];
+            assert(piece, `${name} has fewer elements than were given`);
+            const chunk = list.first + piece.chunk;
+            if (chunk !== open) {
+              await finish();
+              open = chunk;
+              complete = this.#namesIn(kind, chunk).every((other) => given.has(other));
+              words.fill(0);
+              if (!complete) await this.#getChunk(chunk, words);
+            }
+            const count = Math.min(values.length - taken, piece.first + piece.size - at);
+            words.set(values.subarray(taken, taken + count), piece.offset + at - piece.first);
+            taken += count;
+            at += count;
+          }
+        }
+        const last = pieces.at(-1);
+        assert(last && at === last.first + last.size, `${name} has more elements than the ${at} that were given`);
+      }
+      await finish();
+    });
+  }
+
+  /** The tensors of a kind, as they are when they are read. */
+  values(kind: Kind): TensorSource {
+    return {
+      names: this.#namesOf(kind).filter((name) => this.has(kind, name)),
+      read: (name) => this.#readTensor(kind, name),
+    };
+  }
+
+  async *#readTensor(kind: Kind, name: string): AsyncGenerator<Float32Array<ArrayBuffer>, void> {
+    const list = this.map.listOf(kind, name);
+    for (const piece of this.map.pieces(name)) {
+      const values = new Float32Array(piece.size);
+      const bytes = new Uint8Array(values.buffer);
+      await this.steady(() => this.executor.read(list.first + piece.chunk, piece.offset * 4, bytes));
+      yield values;
+    }
+  }
+
+  async #setChunk(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void> {
+    const bytes = new Uint8Array(words.buffer);
+    const { slots, executor } = this.#on;
+    // Without a tier below in use, values live on the GPU alone.
+    if (this.memory.gpu === undefined) {
+      await executor.upload(chunk, bytes);
+      return;
+    }
+    await executor.settle();
+    if (slots.holds(chunk)) slots.release(chunk);
+    await this.#backing.putAll([{ chunk, bytes }]);
+  }
+
+  async #getChunk(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void> {
+    if (this.#backing.where(chunk) === 'nothing' && !this.#on.slots.holds(chunk)) return;
+    await this.executor.read(chunk, 0, new Uint8Array(words.buffer));
+  }
+
+  #namesOf(kind: Kind): string[] {
+    const { trainable, frozen } = this.map;
+    return [...trainable.pieces.keys(), ...(kind === 'parameter' ? frozen.pieces.keys() : [])];
+  }
+
+  #namesIn(kind: Kind, chunk: number): string[] {
+    const { trainable, frozen, lists } = this.map;
+    const list = lists.find(({ first, chunks }) => chunk >= first && chunk < first + chunks);
+    assert(list, `there is no ${kind} chunk ${chunk}`);
+    const { pieces } = list.kind === 'frozen' ? frozen : trainable;
+    return [...pieces].filter(([, all]) => all.some((piece) => list.first + piece.chunk === chunk)).map(([name]) => name);
+  }
+
+  /**
+   * Goes on with another device: everything is made anew there, model data comes from the tiers below, and the
+   * small persistent tensors hold zeros until they are written.
+   */
+  async moveTo(device: Device): Promise<void> {
+    await this.executor.abandon();
+    this.#on = await build(
+      device,
+      this.fit,
+      this.#choices,
+      this.#backing,
+      this.durable,
+      this.memory.prefetch ?? true,
+    );
+    this.#turn = Promise.resolve();
+  }
+
+  /** Frees every buffer and removes the file. The device stays open. */
+  async close(): Promise<void> {
+    const { storage, slots, staging } = this.#on;
+    await this.exclusive(() => this.executor.settle()).catch(() => {});
+    staging.destroy();
+    slots.destroy();
+    storage.destroy();
+    await this.#backing.close();
+  }
+}
+
+export function limitsOf({ adapter }: Device): BufferLimits {
+  return { binding: adapter.limits.maxStorageBufferBindingSize, buffer: adapter.limits.maxBufferSize };
+}
+
+async function build(
+  device: Device,
+  { map, passes, placements, slots: count, staging: size }: Fit,
+  choices: KernelChoices,
+  backing: Backing,
+  durable: boolean,
+  prefetch: boolean,
+): Promise<OnDevice> {
+  return device.guarded('the training state', async () => {
+    const storage = new Storage(device);
+    storage.placeActivations(placements, arenaSizes(placements));
+    const slots = new Slots(device, count, map.chunkBytes, map.count);
+    const staging = new Staging(device, size, map.chunkBytes);
+    const dispatches = new Set(passes.flatMap((pass) => pass.dispatches));
+    const bindings = await Bindings.make(device, storage, slots, choices, dispatches);
+    const ahead = prefetch ? READ_AHEAD : 0;
+    const executor = new Executor(device, map, slots, bindings, staging, backing, { durable, prefetch: ahead });
+    return { device, storage, slots, staging, executor };
+  });
+}

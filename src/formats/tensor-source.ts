@@ -1,0 +1,49 @@
+// Values by tensor name, a piece at a time: how model data moves between disk, host and GPU. A whole model has
+// no place in JavaScript memory: who makes pieces holds one, who takes them holds one.
+//
+// Invariant: the pieces of a tensor are its elements in order, each once. A piece is the taker's to read until
+// it asks for the next: the maker may use the memory again.
+
+import { assert } from '../util/errors.ts';
+
+/** Elements of a piece, at most, where nothing else is asked for: 4 MiB of float32. */
+export const PIECE_ELEMENTS = 2 ** 20;
+
+export interface TensorSource {
+  /** In the order in which `read` is cheapest. */
+  readonly names: readonly string[];
+  /** The pieces of one tensor; none for a tensor without elements. */
+  read(name: string): AsyncIterable<Float32Array<ArrayBuffer>>;
+}
+
+/** A source of values that are in memory: small models, reference cases, tests. Copies nothing. */
+export function sourceOf(
+  values: ReadonlyMap<string, Float32Array<ArrayBuffer>>,
+  pieceElements = PIECE_ELEMENTS,
+): TensorSource {
+  return {
+    names: [...values.keys()],
+    async *read(name) {
+      const all = values.get(name);
+      assert(all, `the source has no ${name}`);
+      for (let first = 0; first < all.length; first += pieceElements) yield all.subarray(first, first + pieceElements);
+    },
+  };
+}
+
+/** All values of a source in memory, whatever their size. */
+export async function collect(source: TensorSource): Promise<Map<string, Float32Array<ArrayBuffer>>> {
+  const values = new Map<string, Float32Array<ArrayBuffer>>();
+  for (const name of source.names) {
+    const pieces: Float32Array<ArrayBuffer>[] = [];
+    for await (const piece of source.read(name)) pieces.push(piece.slice());
+    const all = new Float32Array(pieces.reduce((sum, { length }) => sum + length, 0));
+    let at = 0;
+    for (const piece of pieces) {
+      all.set(piece, at);
+      at += piece.length;
+    }
+    values.set(name, all);
+  }
+  return values;
+}

@@ -6,6 +6,7 @@ import type { BufferRange } from '../gpu/dispatch.ts';
 import { makeTensor, type Tensor } from '../graph/graph.ts';
 import { type ChunkLayout, layoutChunks } from '../memory/chunks.ts';
 import { assert } from '../util/errors.ts';
+import { PIECE_ELEMENTS, type TensorSource } from '../util/tensor-source.ts';
 import type { Storage } from './storage.ts';
 
 export type Kind = 'parameter' | 'gradient' | 'moment1' | 'moment2';
@@ -26,6 +27,9 @@ export interface ChunkTensors {
   readonly used: number;
   readonly tensors: Readonly<Record<Kind, Tensor>>;
 }
+
+/** Bytes written to the queue before it is waited for. */
+const WRITE_AHEAD_BYTES = 2 ** 26;
 
 export class ModelData {
   readonly layout: ChunkLayout;
@@ -93,28 +97,41 @@ export class ModelData {
     for (const tensor of tensors) storage.assign(tensor, this.range(kind, tensor.name));
   }
 
-  write(kind: Kind, values: Values): void {
-    for (const [name, data] of values) {
-      assert(
-        data.length === this.#sizes.get(name),
-        `${name} has ${this.#sizes.get(name)} elements, not ${data.length}`,
-      );
-      const { buffer, offset } = this.range(kind, name);
-      this.#device.gpu.queue.writeBuffer(buffer, offset, data);
+  /** Writes every tensor of a source, a piece at a time. Errors: internal, where a size is not the parameter's. */
+  async write(kind: Kind, source: TensorSource): Promise<void> {
+    const { queue } = this.#device.gpu;
+    let ahead = 0;
+    for (const name of source.names) {
+      const { buffer, offset, bytes } = this.range(kind, name);
+      let written = 0;
+      for await (const piece of source.read(name)) {
+        assert(written + piece.byteLength <= bytes, `${name} has ${bytes / 4} elements, the source gives more`);
+        queue.writeBuffer(buffer, offset + written, piece);
+        written += piece.byteLength;
+        ahead += piece.byteLength;
+        // The queue keeps copies until the GPU has taken them; some runtimes hand them over only on a submit.
+        if (ahead < WRITE_AHEAD_BYTES) continue;
+        queue.submit([]);
+        await queue.onSubmittedWorkDone();
+        ahead = 0;
+      }
+      assert(written === bytes, `${name} has ${bytes / 4} elements, the source gives ${written / 4}`);
     }
   }
 
-  /** Every tensor of a kind, chunk by chunk: one read each. Waits for the queue. */
-  async read(kind: Kind): Promise<Values> {
-    const chunks = new Map<GPUBuffer, ArrayBuffer>();
-    const values: Values = new Map();
-    for (const [name, size] of this.#sizes) {
-      if (kind !== 'parameter' && !this.trains(name)) continue;
-      const { buffer, offset } = this.range(kind, name);
-      const chunk = chunks.get(buffer) ?? (await this.#device.read(buffer, 0, buffer.size));
-      chunks.set(buffer, chunk);
-      values.set(name, new Float32Array(chunk.slice(offset, offset + size * 4)));
+  /** The tensors of a kind as they are when they are read, each piece with a wait for the queue. */
+  source(kind: Kind): TensorSource {
+    return {
+      names: [...this.#sizes.keys()].filter((name) => kind === 'parameter' || this.trains(name)),
+      read: (name) => this.#read(kind, name),
+    };
+  }
+
+  async *#read(kind: Kind, name: string): AsyncGenerator<Float32Array<ArrayBuffer>, void> {
+    const { buffer, offset, bytes } = this.range(kind, name);
+    const most = PIECE_ELEMENTS * 4;
+    for (let first = 0; first < bytes; first += most) {
+      yield new Float32Array(await this.#device.read(buffer, offset + first, Math.min(most, bytes - first)));
     }
-    return values;
   }
 }

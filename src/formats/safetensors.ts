@@ -6,6 +6,7 @@
 
 import type { Files } from '../runtime/host.ts';
 import { assert } from '../util/errors.ts';
+import { PIECE_ELEMENTS } from '../util/tensor-source.ts';
 import {
   type Dtype,
   type Entry,
@@ -19,7 +20,6 @@ import {
   metadataOf,
   parseHeader,
 } from './safetensors-header.ts';
-import { PIECE_ELEMENTS } from './tensor-source.ts';
 
 export type { Dtype, Entry } from './safetensors-header.ts';
 

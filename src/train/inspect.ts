@@ -13,6 +13,7 @@ import { logits } from '../graph/operators/cross-entropy.ts';
 import { makeTokens } from '../graph/operators/embedding.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { sourceOf } from '../util/tensor-source.ts';
 
 /**
  * Activations by Hugging Face's names: `embed`, `h.0` or `layers.0` and so on, `ln_f` or `norm`, each
@@ -45,7 +46,7 @@ export async function forwardActivations(
   try {
     const data = new ModelData(device, storage, model.parameters, false);
     data.assign(storage, 'parameter', parameters.values());
-    data.write('parameter', weights);
+    await data.write('parameter', sourceOf(weights));
     for (const { tensor, values } of model.constants) storage.write(tensor, values);
     storage.write(tokens.ids, ids);
     const [executable] = (await Executable.compile(device, storage, choices, [program])) as [Executable];

@@ -18,6 +18,7 @@ import { HYPER, STATE } from '../kernels/step-control.ts';
 import { BLOCK_ELEMENTS } from '../memory/chunks.ts';
 import type { Model } from '../nn/model.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
+import { collect, type TensorSource } from '../util/tensor-source.ts';
 import { checkSchedule, learningRate, type Schedule } from './schedule.ts';
 import { type StepPrograms, traceOptimizer, traceStep } from './step-programs.ts';
 
@@ -162,11 +163,12 @@ export class Trainer {
     return this.#programs;
   }
 
-  /** Sets every parameter. Errors: HoldfastError naming one that `values` lacks. */
-  setWeights(values: Values): void {
-    const missing = this.model.parameters.find(({ name }) => !values.has(name));
+  /** Sets every parameter. Errors: HoldfastError naming one that `source` lacks. */
+  async setWeights(source: TensorSource): Promise<void> {
+    const given = new Set(source.names);
+    const missing = this.model.parameters.find(({ name }) => !given.has(name));
     if (missing) throw new HoldfastError(`the weights have no ${missing.name}; give every parameter of the model`);
-    this.data.write('parameter', values);
+    await this.data.write('parameter', source);
   }
 
   /**
@@ -233,7 +235,7 @@ export class Trainer {
 
   /** Gradients of the last step, before clipping. */
   gradients(): Promise<Values> {
-    return this.data.read('gradient');
+    return collect(this.data.source('gradient'));
   }
 
   async state(): Promise<TrainerState> {

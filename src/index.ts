@@ -15,7 +15,7 @@ export { Graph, type Program, printProgram, type Tensor } from './graph/graph.ts
 export { makeModel } from './nn/index.ts';
 export { initialWeights } from './nn/initialise.ts';
 export { type Model, parameterCount } from './nn/model.ts';
-export type { Files, GPUSource, Host, Terminal } from './runtime/host.ts';
+export type { Files, GPUSource, Host, Terminal, WriteStream } from './runtime/host.ts';
 export { Generator } from './train/generator.ts';
 export { type RunEvents, type RunSettings, type RunSummary, trainRun } from './train/run.ts';
 export type { SamplingOptions } from './train/sampling.ts';
@@ -23,3 +23,4 @@ export type { Schedule } from './train/schedule.ts';
 export { type AdamWOptions, type StepMetrics, Trainer, type TrainerOptions } from './train/trainer.ts';
 export { HoldfastError } from './util/errors.ts';
 export { Random } from './util/random.ts';
+export { collect, sourceOf, type TensorSource } from './util/tensor-source.ts';

@@ -1,7 +1,7 @@
 // Files in memory, and a host around them, for tests of what reads and writes through src/runtime/host.ts.
 // Folders exist where something lies in them, or once made. Not a simulation of failures.
 
-import type { Files, Host } from '../src/runtime/host.ts';
+import type { Files, Host, WriteStream } from '../src/runtime/host.ts';
 import { HoldfastError } from '../src/util/errors.ts';
 
 export class MemoryFiles implements Files {
@@ -18,8 +18,34 @@ export class MemoryFiles implements Files {
     return bytes.slice();
   }
 
+  async readRange(path: string, offset: number, bytes: number) {
+    const whole = this.contents.get(path);
+    if (!whole) throw new HoldfastError(`${path}: no such file`);
+    if (offset + bytes > whole.length) throw new HoldfastError(`${path}: ends at byte ${whole.length}`);
+    return whole.slice(offset, offset + bytes);
+  }
+
   async writeAtomic(path: string, bytes: Uint8Array | string) {
-    this.contents.set(path, toBytes(bytes));
+    const stream = await this.writeStream(path);
+    await stream.write(toBytes(bytes));
+    await stream.commit();
+  }
+
+  /** As on disk: what was written lies beside the target until it is renamed. */
+  async writeStream(path: string): Promise<WriteStream> {
+    const partial = `${path}.partial`;
+    this.contents.set(partial, new Uint8Array());
+    return {
+      write: async (bytes) => {
+        const before = this.contents.get(partial) as Uint8Array;
+        const after = new Uint8Array(before.length + bytes.length);
+        after.set(before);
+        after.set(bytes, before.length);
+        this.contents.set(partial, after);
+      },
+      commit: () => this.rename(partial, path),
+      abort: () => this.remove(partial),
+    };
   }
 
   async stat(path: string) {

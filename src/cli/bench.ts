@@ -111,7 +111,7 @@ async function measureStep(device: Device, seconds: number): Promise<StepFigures
   const opened = performance.now();
   const schedule = { decay: 'constant', peak: 1e-3, min: 1e-3, warmup: 0, steps: 1 } as const;
   const trainer = await Trainer.create(device, model, { batch, seq, schedule });
-  trainer.setWeights(initialWeights(model, 1));
+  await trainer.setWeights(initialWeights(model, 1));
   await trainer.start([example]);
   const firstStepMilliseconds = performance.now() - opened;
   await trainer.start([example]);

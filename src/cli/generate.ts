@@ -46,7 +46,7 @@ export function generateCommand(host: Host): Command {
       if (flags.prompt === '') throw new HoldfastError('--prompt is empty; give at least one character');
       const loaded = await loadWeights(host.files, dir);
       const model = makeModel(loaded.config);
-      checkWeights(loaded, model.parameters, dir);
+      checkWeights(loaded.shapes, model.parameters, dir);
       const tokenizer = new ByteTokenizer();
       if (model.shape.vocabulary < tokenizer.vocabulary) {
         throw new HoldfastError(
@@ -56,7 +56,7 @@ export function generateCommand(host: Host): Command {
       const device = await openDevice(host, { adapter: flags.adapter });
       const storage = new Storage(device);
       const data = new ModelData(device, storage, model.parameters, false);
-      data.write('parameter', loaded.weights);
+      await data.write('parameter', loaded.weights);
       const generator = await Generator.create(device, model, data, await loadChoices(host, device));
       const decoder = tokenizer.stream();
       const random = new Random(flags.seed, 'samples');

@@ -1,14 +1,27 @@
-// The safetensors format: u64 little-endian N | N bytes of JSON, padded with spaces | raw data, row-major.
+// The safetensors format: a header (safetensors-header.ts), then raw data, row-major. Whole in memory with parse
+// and serialize, for small things; in pieces with TensorFile and writeTensors, for models. Both ways read and
+// write the same bytes and refuse the same files.
 //
-// Whole files in memory, not a stream. Little-endian machines only, as every one with WebGPU is.
-// Invariant: parse() either returns tensors that tile the data section exactly, with no gap, overlap or
-// stray byte, or throws a HoldfastError naming the file and the tensor. F16 and BF16 widen to float32.
+// Little-endian machines only, as every one with WebGPU is. F16 and BF16 widen to float32 when read.
 
-import { assert, HoldfastError } from '../util/errors.ts';
+import type { Files } from '../runtime/host.ts';
+import { assert } from '../util/errors.ts';
+import { PIECE_ELEMENTS } from '../util/tensor-source.ts';
+import {
+  type Dtype,
+  type Entry,
+  elementBytes,
+  elements,
+  entriesOf,
+  type Header,
+  headerLength,
+  LENGTH_BYTES,
+  makeHeader,
+  metadataOf,
+  parseHeader,
+} from './safetensors-header.ts';
 
-const BYTES_PER_ELEMENT = { F32: 4, I32: 4, F64: 8, F16: 2, BF16: 2 } as const;
-
-export type Dtype = keyof typeof BYTES_PER_ELEMENT;
+export type { Dtype, Entry } from './safetensors-header.ts';
 
 export type TensorData = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Float64Array<ArrayBuffer>;
 
@@ -20,38 +33,11 @@ export interface Tensor {
   readonly data: TensorData;
 }
 
-const DAMAGED = 'the file is damaged or cut short, copy it again';
-
-interface Entry {
-  readonly name: string;
-  readonly dtype: Dtype;
-  readonly shape: readonly number[];
-  readonly begin: number;
-  readonly end: number;
-}
-
 /** The tensors of a file in the order of their data; each is a copy. `name` is for messages. */
 export function parse(bytes: Uint8Array, name: string): Map<string, Tensor> {
-  const { header, data } = readHeader(bytes, name);
-  const entries = Object.entries(header)
-    .filter(([tensor]) => tensor !== '__metadata__')
-    .map(([tensor, value]) => readEntry(value, tensor, name, data.length))
-    .sort((a, b) => a.begin - b.begin || a.end - b.end);
-  let covered = 0;
-  for (const entry of entries) {
-    if (entry.begin !== covered) {
-      const what = entry.begin < covered ? 'overlaps the tensor before it' : 'leaves a gap before it';
-      throw new HoldfastError(
-        `${label(name, entry.name)} begins at data byte ${entry.begin} and ${what}, which ends at ${covered}; ${DAMAGED}`,
-      );
-    }
-    covered = entry.end;
-  }
-  if (covered !== data.length) {
-    throw new HoldfastError(`${name}: ${data.length} bytes of data, but the tensors cover ${covered}; ${DAMAGED}`);
-  }
+  const { header, data } = split(bytes, name);
   return new Map(
-    entries.map(({ name: tensor, dtype, shape, begin, end }) => [
+    [...entriesOf(header, data.length, name)].map(([tensor, { dtype, shape, begin, end }]) => [
       tensor,
       { dtype, shape, data: decode(dtype, data.slice(begin, end).buffer) },
     ]),
@@ -60,11 +46,12 @@ export function parse(bytes: Uint8Array, name: string): Map<string, Tensor> {
 
 /** The file's `__metadata__`: strings by name, empty where the file has none. */
 export function parseMetadata(bytes: Uint8Array, name: string): Map<string, string> {
-  const metadata = readHeader(bytes, name).header.__metadata__ ?? {};
-  if (!isObject(metadata) || !Object.values(metadata).every((value) => typeof value === 'string')) {
-    throw new HoldfastError(`${name}: __metadata__ must map names to strings; ${DAMAGED}`);
-  }
-  return new Map(Object.entries(metadata as Record<string, string>));
+  return metadataOf(split(bytes, name).header, name);
+}
+
+function split(bytes: Uint8Array, name: string): { header: Header; data: Uint8Array } {
+  const start = LENGTH_BYTES + headerLength(bytes, bytes.length, name);
+  return { header: parseHeader(bytes.subarray(LENGTH_BYTES, start), name), data: bytes.subarray(start) };
 }
 
 /** A file with these tensors in this order; the data section begins at a multiple of 8 bytes. */
@@ -72,96 +59,115 @@ export function serialize(
   tensors: Iterable<readonly [string, { readonly shape: readonly number[]; readonly data: TensorData }]>,
   metadata: Readonly<Record<string, string>> = {},
 ): Uint8Array<ArrayBuffer> {
-  const list = [...tensors];
-  const names = new Set(list.map(([name]) => name));
-  assert(names.size === list.length && !names.has('__metadata__'), 'safetensors: tensor names must be distinct');
-  // Members are joined by hand: an object would move names such as "0" to the front.
-  const members: string[] = [];
-  if (Object.keys(metadata).length > 0) members.push(`"__metadata__":${JSON.stringify(metadata)}`);
-  let offset = 0;
-  for (const [name, { shape, data }] of list) {
+  const list = [...tensors].map(([name, { shape, data }]) => ({ name, dtype: dtypeOf(data), shape, data }));
+  for (const { name, shape, data } of list) {
     assert(elements(shape) === data.length, `safetensors: ${name} has ${data.length} elements for [${shape}]`);
-    const entry = { dtype: dtypeOf(data), shape, data_offsets: [offset, offset + data.byteLength] };
-    members.push(`${JSON.stringify(name)}:${JSON.stringify(entry)}`);
-    offset += data.byteLength;
   }
-  const json = new TextEncoder().encode(`{${members.join(',')}}`);
-  const start = Math.ceil((8 + json.length) / 8) * 8;
-  const bytes = new Uint8Array(start + offset).fill(0x20, 8, start);
-  new DataView(bytes.buffer).setBigUint64(0, BigInt(start - 8), true);
-  bytes.set(json, 8);
-  let at = start;
-  for (const [, { data }] of list) {
-    bytes.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), at);
+  const header = makeHeader(list, metadata);
+  const bytes = new Uint8Array(list.reduce((sum, { data }) => sum + data.byteLength, header.length));
+  bytes.set(header);
+  let at = header.length;
+  for (const { data } of list) {
+    bytes.set(bytesOf(data), at);
     at += data.byteLength;
   }
   return bytes;
 }
 
-function readHeader(bytes: Uint8Array, name: string): { header: Record<string, unknown>; data: Uint8Array } {
-  if (bytes.length < 8) {
-    throw new HoldfastError(`${name}: ${bytes.length} bytes, too short for a safetensors file; ${DAMAGED}`);
-  }
-  const length = Number(new DataView(bytes.buffer, bytes.byteOffset, 8).getBigUint64(0, true));
-  if (length > bytes.length - 8) {
-    throw new HoldfastError(
-      `${name}: the header claims ${length} bytes, the file has ${bytes.length - 8} after its length; ` +
-        'it is not a safetensors file, or it is damaged or cut short: copy it again',
-    );
-  }
-  const text = decodeUTF8(bytes.subarray(8, 8 + length));
-  const header = text === undefined ? undefined : parseJSON(text);
-  if (text === undefined || !isObject(header)) {
-    throw new HoldfastError(`${name}: the header is not a JSON object; ${DAMAGED}`);
-  }
-  const twice = duplicateKey(text);
-  if (twice !== undefined) {
-    throw new HoldfastError(`${name}: the header has ${JSON.stringify(twice)} twice; write the file again`);
-  }
-  return { header, data: bytes.subarray(8 + length) };
-}
+/** A file on disk: its header in memory, its data read when asked for. It is opened anew for each read. */
+export class TensorFile {
+  readonly path: string;
+  /** In the order of their data. */
+  readonly entries: ReadonlyMap<string, Entry>;
+  readonly #files: Files;
+  readonly #start: number;
 
-function readEntry(value: unknown, tensor: string, name: string, dataBytes: number): Entry {
-  const where = label(name, tensor);
-  const { dtype, shape, data_offsets: offsets } = isObject(value) ? value : {};
-  if (typeof dtype !== 'string' || !Object.hasOwn(BYTES_PER_ELEMENT, dtype)) {
-    const found = typeof dtype === 'string' ? `dtype ${JSON.stringify(dtype)}` : 'no dtype';
-    throw new HoldfastError(`${where} has ${found}; supported: ${Object.keys(BYTES_PER_ELEMENT).join(', ')}`);
+  /** Reads and checks the header. Errors: HoldfastError as `parse` has them, and where the file cannot be read. */
+  static async open(files: Files, path: string): Promise<TensorFile> {
+    const size = (await files.stat(path))?.bytes ?? 0;
+    const first = await files.readRange(path, 0, Math.min(size, LENGTH_BYTES));
+    const length = headerLength(first, size, path);
+    const header = parseHeader(await files.readRange(path, LENGTH_BYTES, length), path);
+    const start = LENGTH_BYTES + length;
+    return new TensorFile(files, path, start, entriesOf(header, size - start, path));
   }
-  if (!isListOfCounts(shape)) {
-    throw new HoldfastError(`${where} has no shape that is a list of whole numbers; ${DAMAGED}`);
-  }
-  if (!isListOfCounts(offsets) || offsets.length !== 2) {
-    throw new HoldfastError(`${where} has no data_offsets that are two whole numbers; ${DAMAGED}`);
-  }
-  const [begin, end] = offsets;
-  if (begin > end || end > dataBytes) {
-    throw new HoldfastError(`${where} lies at bytes ${begin} to ${end} of ${dataBytes} bytes of data; ${DAMAGED}`);
-  }
-  const needed = elements(shape) * BYTES_PER_ELEMENT[dtype as Dtype];
-  if (end - begin !== needed) {
-    throw new HoldfastError(
-      `${where} has ${end - begin} bytes, ${dtype} of shape [${shape.join(', ')}] needs ${needed}; ${DAMAGED}`,
-    );
-  }
-  return { name: tensor, dtype: dtype as Dtype, shape, begin, end };
-}
 
-/** JSON.parse keeps the last of two equal keys silently. `text` is valid JSON. */
-function duplicateKey(text: string): string | undefined {
-  const open: Set<string>[] = [];
-  for (const [token] of text.matchAll(/"(?:[^"\\]+|\\.)*"(?:\s*:)?|[{}]/g)) {
-    if (token === '{') open.push(new Set());
-    else if (token === '}') open.pop();
-    else if (token.endsWith(':')) {
-      const key = JSON.parse(token.slice(0, -1)) as string;
-      if (open.at(-1)?.has(key)) return key;
-      open.at(-1)?.add(key);
+  private constructor(files: Files, path: string, start: number, entries: ReadonlyMap<string, Entry>) {
+    this.#files = files;
+    this.path = path;
+    this.#start = start;
+    this.entries = entries;
+  }
+
+  /** Elements `first` to `first + count - 1` of a tensor. */
+  async readRange(name: string, first: number, count: number): Promise<TensorData> {
+    const { dtype, shape, begin } = this.#entry(name);
+    assert(first >= 0 && first + count <= elements(shape), `${name} has no elements ${first} to ${first + count - 1}`);
+    const size = elementBytes(dtype);
+    const bytes = await this.#files.readRange(this.path, this.#start + begin + first * size, count * size);
+    return decode(dtype, bytes.buffer);
+  }
+
+  /** A whole tensor, whatever its size. */
+  read(name: string): Promise<TensorData> {
+    return this.readRange(name, 0, elements(this.#entry(name).shape));
+  }
+
+  /** A tensor's pieces in order; none for a tensor without elements. */
+  async *pieces(name: string, pieceElements = PIECE_ELEMENTS): AsyncGenerator<TensorData, void> {
+    const count = elements(this.#entry(name).shape);
+    for (let first = 0; first < count; first += pieceElements) {
+      yield await this.readRange(name, first, Math.min(pieceElements, count - first));
     }
   }
-  return undefined;
+
+  #entry(name: string): Entry {
+    const entry = this.entries.get(name);
+    assert(entry, `${this.path} has no tensor ${name}`);
+    return entry;
+  }
 }
 
+/** A tensor to be written: what the header says of it, and where its pieces come from. */
+export interface TensorToWrite {
+  readonly name: string;
+  readonly dtype: 'F32' | 'I32' | 'F64';
+  readonly shape: readonly number[];
+  read(): AsyncIterable<TensorData>;
+}
+
+/**
+ * Writes the file that `serialize` would make, a piece at a time. The path holds the old bytes or all of the new:
+ * an error, of the disk or of a tensor's pieces, is passed on and leaves nothing behind.
+ */
+export async function writeTensors(
+  files: Files,
+  path: string,
+  tensors: readonly TensorToWrite[],
+  metadata: Readonly<Record<string, string>> = {},
+): Promise<void> {
+  const header = makeHeader(tensors, metadata);
+  const stream = await files.writeStream(path);
+  try {
+    await stream.write(header);
+    for (const tensor of tensors) {
+      const { name, dtype, shape } = tensor;
+      let written = 0;
+      for await (const piece of tensor.read()) {
+        assert(dtypeOf(piece) === dtype, `safetensors: a piece of ${name} is ${dtypeOf(piece)}, not ${dtype}`);
+        await stream.write(bytesOf(piece));
+        written += piece.length;
+      }
+      assert(written === elements(shape), `safetensors: ${name} has ${written} elements for [${shape}]`);
+    }
+    await stream.commit();
+  } catch (error) {
+    await stream.abort();
+    throw error;
+  }
+}
+
+/** `buffer` holds the tensor's bytes and nothing else. */
 function decode(dtype: Dtype, buffer: ArrayBuffer): TensorData {
   if (dtype === 'F32') return new Float32Array(buffer);
   if (dtype === 'I32') return new Int32Array(buffer);
@@ -182,35 +188,10 @@ function widenF16(bits: number): number {
   return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
 }
 
-function dtypeOf(data: TensorData): Dtype {
+function dtypeOf(data: TensorData): 'F32' | 'I32' | 'F64' {
   if (data instanceof Float32Array) return 'F32';
   return data instanceof Int32Array ? 'I32' : 'F64';
 }
 
-function decodeUTF8(bytes: Uint8Array): string | undefined {
-  try {
-    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
-  } catch {
-    return undefined;
-  }
-}
-
-function parseJSON(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
-
-const label = (name: string, tensor: string): string => `${name}: tensor ${JSON.stringify(tensor)}`;
-
-const elements = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
-function isListOfCounts(value: unknown): value is number[] {
-  return Array.isArray(value) && value.every((item) => Number.isSafeInteger(item) && item >= 0);
-}
+const bytesOf = ({ buffer, byteOffset, byteLength }: TensorData): Uint8Array<ArrayBuffer> =>
+  new Uint8Array(buffer, byteOffset, byteLength);

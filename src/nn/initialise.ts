@@ -1,20 +1,29 @@
 // Initial weights, drawn parameter by parameter from streams named after them: adding a layer or changing
-// one shape leaves every other parameter's values as they were.
+// one shape leaves every other parameter's values as they were. Drawn as they are asked for, a piece at a time.
 
-import type { Values } from '../engine/model-data.ts';
+import { assert } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
+import { PIECE_ELEMENTS, type TensorSource } from '../util/tensor-source.ts';
 import type { Model } from './model.ts';
 
-export function initialWeights(model: Model, seed: number): Values {
-  return new Map(
-    model.parameters.map(({ name, shape, initial }) => {
-      const values = new Float32Array(shape.reduce((a, b) => a * b, 1));
-      if ('constant' in initial) values.fill(initial.constant);
-      else {
-        const random = new Random(seed, `weights ${name}`);
-        for (let i = 0; i < values.length; i++) values[i] = initial.normal * random.normal();
+/** The same values at every read, whatever the size of the pieces. */
+export function initialWeights(model: Model, seed: number, pieceElements = PIECE_ELEMENTS): TensorSource {
+  const parameters = new Map(model.parameters.map((parameter) => [parameter.name, parameter]));
+  return {
+    names: [...parameters.keys()],
+    async *read(name) {
+      const parameter = parameters.get(name);
+      assert(parameter, `the model has no parameter ${name}`);
+      const { shape, initial } = parameter;
+      const size = shape.reduce((a, b) => a * b, 1);
+      const random = new Random(seed, `weights ${name}`);
+      const memory = new Float32Array(Math.min(size, pieceElements));
+      for (let first = 0; first < size; first += pieceElements) {
+        const piece = memory.subarray(0, Math.min(pieceElements, size - first));
+        if ('constant' in initial) piece.fill(initial.constant);
+        else for (let i = 0; i < piece.length; i++) piece[i] = initial.normal * random.normal();
+        yield piece;
       }
-      return [name, values];
-    }),
-  );
+    },
+  };
 }

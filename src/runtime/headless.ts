@@ -196,21 +196,57 @@ const files: Files = {
       throw fileError(`cannot read ${file}`, error);
     }
   },
-  async writeAtomic(file, bytes) {
-    const partial = `${file}.partial-${process.pid}`;
+  async readRange(file, offset, bytes) {
+    const result = new Uint8Array(bytes);
     try {
-      const handle = await fs.open(partial, 'w');
+      const handle = await fs.open(file);
       try {
-        await handle.writeFile(bytes);
-        await handle.sync();
+        for (let done = 0; done < bytes; ) {
+          const { bytesRead } = await handle.read(result, done, bytes - done, offset + done);
+          if (bytesRead === 0) throw new Error(`it ends at byte ${offset + done}, before ${offset + bytes}`);
+          done += bytesRead;
+        }
       } finally {
         await handle.close();
       }
-      await fs.rename(partial, file);
     } catch (error) {
-      await fs.rm(partial, { force: true });
-      throw fileError(`cannot write ${file}`, error);
+      throw fileError(`cannot read ${file}`, error);
     }
+    return result;
+  },
+  async writeAtomic(file, bytes) {
+    const stream = await files.writeStream(file);
+    try {
+      await stream.write(typeof bytes === 'string' ? new TextEncoder().encode(bytes) : bytes);
+      await stream.commit();
+    } catch (error) {
+      await stream.abort();
+      throw error;
+    }
+  },
+  async writeStream(file) {
+    const partial = `${file}.partial-${process.pid}`;
+    const attempt = async <T>(work: () => Promise<T>): Promise<T> => {
+      try {
+        return await work();
+      } catch (error) {
+        throw fileError(`cannot write ${file}`, error);
+      }
+    };
+    const handle = await attempt(() => fs.open(partial, 'w'));
+    return {
+      write: (bytes) => attempt(() => handle.writeFile(bytes)),
+      commit: () =>
+        attempt(async () => {
+          await handle.sync();
+          await handle.close();
+          await fs.rename(partial, file);
+        }),
+      async abort() {
+        await handle.close().catch(() => {});
+        await fs.rm(partial, { force: true }).catch(() => {});
+      },
+    };
   },
   async stat(file) {
     try {

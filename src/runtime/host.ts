@@ -4,8 +4,12 @@
 export interface Files {
   /** The whole file. Errors: HoldfastError naming the path when it is missing or unreadable. */
   read(path: string): Promise<Uint8Array<ArrayBuffer>>;
+  /** These bytes of the file, in a buffer of their own. Errors: as `read`, and when the file ends before them. */
+  readRange(path: string, offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>>;
   /** Writes beside the target, flushes, then renames: the path holds the old bytes or the new, never a mix. */
   writeAtomic(path: string, bytes: Uint8Array | string): Promise<void>;
+  /** The same for what comes in pieces: nothing is at the path, or what was, until `commit`. */
+  writeStream(path: string): Promise<WriteStream>;
   /** Undefined when nothing is there. */
   stat(path: string): Promise<{ kind: 'file' | 'folder'; bytes: number } | undefined>;
   /** Names in a folder, sorted. */
@@ -15,6 +19,16 @@ export interface Files {
   rename(from: string, to: string): Promise<void>;
   /** Removes a file or a folder with all in it; silent when nothing is there. */
   remove(path: string): Promise<void>;
+}
+
+/** A file that is being written. It ends with one `commit` or one `abort`; after an error only `abort` is left. */
+export interface WriteStream {
+  /** Appends. The bytes may be used again once the promise resolves. */
+  write(bytes: Uint8Array): Promise<void>;
+  /** Flushes and renames. */
+  commit(): Promise<void>;
+  /** Removes what was written. Never fails: it follows the error that matters. */
+  abort(): Promise<void>;
 }
 
 /** One way to reach adapters: the system's drivers, or the software adapter that arrives with the package. */

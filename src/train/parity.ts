@@ -10,6 +10,7 @@ import type { Values } from '../engine/model-data.ts';
 import type { Device } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
+import { collect, sourceOf } from '../util/tensor-source.ts';
 import { forwardActivations } from './inspect.ts';
 import { loadCase, type ReferenceCase } from './reference-case.ts';
 import { Trainer } from './trainer.ts';
@@ -92,7 +93,7 @@ export async function replay(
   const { choices = {} } = options;
   const trainer = await Trainer.create(device, model, { batch, seq, accumulate, schedule, optimizer, choices });
   try {
-    trainer.setWeights(reference.weights);
+    await trainer.setWeights(sourceOf(reference.weights));
     const inspect = (weights: Values) => {
       const first = batches[0]?.[0];
       assert(first, 'a case has a step');
@@ -109,7 +110,7 @@ export async function replay(
       if (reference.gradients.has(step)) gradients.set(step, await trainer.gradients());
     }
     const finalLoss = await trainer.evaluate(joined(batches[0] as Batch[]));
-    const weights = await trainer.data.read('parameter');
+    const weights = await collect(trainer.data.source('parameter'));
     if (reference.activations.has('final_logits')) {
       activations.set('final_logits', (await inspect(weights)).get('logits') as Float32Array<ArrayBuffer>);
     }

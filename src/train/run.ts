@@ -162,17 +162,17 @@ export async function trainRun(
     choices,
   });
   if (checkpoint && saved) {
-    checkWeights(checkpoint, model.parameters, out);
-    trainer.setWeights(checkpoint.weights);
-    trainer.data.write('moment1', checkpoint.moment1);
-    trainer.data.write('moment2', checkpoint.moment2);
+    checkWeights(checkpoint.shapes, model.parameters, out);
+    await trainer.setWeights(checkpoint.weights);
+    await trainer.data.write('moment1', checkpoint.moment1);
+    await trainer.data.write('moment2', checkpoint.moment2);
     trainer.restore(saved.trainer);
     batches.restore(saved.batches);
   } else if (settings.from) {
-    const weights = await loadWeights(files, settings.from);
-    checkWeights(weights, model.parameters, settings.from);
-    trainer.setWeights(weights.weights);
-  } else trainer.setWeights(initialWeights(model, settings.seed));
+    const { weights, shapes } = await loadWeights(files, settings.from);
+    checkWeights(shapes, model.parameters, settings.from);
+    await trainer.setWeights(weights);
+  } else await trainer.setWeights(initialWeights(model, settings.seed));
   const generator = await Generator.create(device, model, trainer.data, trainer.choices.record());
   if (trainer.choices.measured > 0) await saveChoices(host, device, trainer.choices.record());
   const sampling = new Random(settings.seed, 'samples');
@@ -236,10 +236,10 @@ export async function trainRun(
     };
     lastSaved = await saveCheckpoint(files, out, trainer.step, {
       config: settings.config,
-      weights: await trainer.data.read('parameter'),
+      weights: trainer.data.source('parameter'),
       shapes,
-      moment1: await trainer.data.read('moment1'),
-      moment2: await trainer.data.read('moment2'),
+      moment1: trainer.data.source('moment1'),
+      moment2: trainer.data.source('moment2'),
       state,
     });
     events.saved?.(lastSaved);

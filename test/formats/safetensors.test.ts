@@ -1,8 +1,18 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { parse, parseMetadata, serialize, type TensorData } from '../../src/formats/safetensors.ts';
+import {
+  parse,
+  parseMetadata,
+  serialize,
+  type TensorData,
+  TensorFile,
+  type TensorToWrite,
+  writeTensors,
+} from '../../src/formats/safetensors.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { entry } from '../entry.ts';
+import { MemoryFiles } from '../memory-files.ts';
 
 const REFERENCE = new URL('../fixtures/reference/', import.meta.url);
 
@@ -35,6 +45,20 @@ const names = fc
   .oneof(fc.string(), fc.string({ unit: 'binary' }), fc.constantFrom('0', '7', '__proto__', 'h.0.attn.c_attn.weight'))
   .filter((name) => name !== '__metadata__');
 const files = fc.uniqueArray(fc.tuple(names, tensors), { maxLength: 5, selector: ([name]) => name });
+
+/** Tensors as a writer takes them, in pieces of up to `size` elements. */
+function inPieces(list: readonly [string, { shape: number[]; data: TensorData }][], size: number): TensorToWrite[] {
+  return list.map(([name, { shape, data }]) => ({
+    name,
+    shape,
+    dtype: data instanceof Float32Array ? 'F32' : data instanceof Int32Array ? 'I32' : 'F64',
+    async *read() {
+      for (let first = 0; first < data.length; first += size) yield data.subarray(first, first + size);
+    },
+  }));
+}
+
+const opened = (bytes: Uint8Array) => TensorFile.open(new MemoryFiles({ 'w.safetensors': bytes }), 'w.safetensors');
 
 describe('safetensors', () => {
   test('parse returns what serialize was given', () => {
@@ -111,6 +135,88 @@ describe('safetensors', () => {
   });
 });
 
+describe('in pieces', () => {
+  const sizes = fc.integer({ min: 1, max: 9 });
+
+  test('writeTensors makes the file that serialize makes', async () => {
+    await fc.assert(
+      fc.asyncProperty(files, sizes, fc.dictionary(fc.string(), fc.string()), async (list, size, metadata) => {
+        const disk = new MemoryFiles();
+        await writeTensors(disk, 'w', inPieces(list, size), metadata);
+        expect(disk.contents).toEqual(new Map([['w', serialize(list, metadata)]]));
+      }),
+    );
+  });
+
+  test('TensorFile gives what parse gives: whole, in ranges and in pieces of any size', async () => {
+    await fc.assert(
+      fc.asyncProperty(files, sizes, async (list, size) => {
+        const bytes = serialize(list);
+        const file = await opened(bytes);
+        const parsed = parse(bytes, 'w');
+        expect([...file.entries.keys()]).toEqual([...parsed.keys()]);
+        for (const [name, { dtype, shape, data }] of parsed) {
+          expect(file.entries.get(name)).toMatchObject({ dtype, shape });
+          expect(await file.read(name)).toEqual(data);
+          const middle = data.slice(data.length >> 2, data.length >> 1);
+          expect(await file.readRange(name, data.length >> 2, middle.length)).toEqual(middle);
+          const pieces: number[] = [];
+          for await (const piece of file.pieces(name, size)) {
+            expect(piece.length).toBeLessThanOrEqual(size);
+            pieces.push(...piece);
+          }
+          expect(pieces).toEqual([...data]);
+        }
+      }),
+    );
+  });
+
+  test('F16 and BF16 widen in ranges as they do whole', async () => {
+    const bytes = file({ h: f32([5], 0, 10, 'F16'), b: f32([3], 10, 16, 'BF16') }, 16);
+    for (let i = bytes.length - 16; i < bytes.length; i++) bytes[i] = (i * 73) & 0x3f;
+    const parsed = parse(bytes, 'w');
+    const tensors = await opened(bytes);
+    for (const name of ['h', 'b']) {
+      const { data } = entry(parsed, name);
+      expect(await tensors.readRange(name, 1, 2)).toEqual(data.slice(1, 3));
+    }
+  });
+
+  test('a writer whose pieces fail, are too few, too many or of another type leaves the old file', async () => {
+    const old = serialize([['a', { shape: [1], data: Float32Array.of(7) }]]);
+    const tensor = (...pieces: (TensorData | Error)[]): TensorToWrite => ({
+      name: 'a',
+      dtype: 'F32',
+      shape: [2],
+      async *read() {
+        for (const piece of pieces) {
+          if (piece instanceof Error) throw piece;
+          yield piece;
+        }
+      },
+    });
+    const one = Float32Array.of(1);
+    const disk = new MemoryFiles({ w: old });
+    const write = (...pieces: (TensorData | Error)[]) => writeTensors(disk, 'w', [tensor(...pieces)]);
+    await expect(write(one, new Error('the device is lost'))).rejects.toThrow('the device is lost');
+    await expect(write(one)).rejects.toThrow('a has 1 elements for [2]');
+    await expect(write(one, one, one)).rejects.toThrow('a has 3 elements for [2]');
+    await expect(write(one, Int32Array.of(1))).rejects.toThrow('a piece of a is I32, not F32');
+    expect(disk.contents).toEqual(new Map([['w', old]]));
+    await write(one, one);
+    expect(parse(entry(disk.contents, 'w'), 'w').get('a')?.data).toEqual(Float32Array.of(1, 1));
+  });
+
+  test('a file that is not there, or shrinks after it was opened, is named', async () => {
+    await expect(TensorFile.open(new MemoryFiles(), 'w.safetensors')).rejects.toThrow('w.safetensors: no such file');
+    const disk = new MemoryFiles({ w: serialize([['a', { shape: [4], data: new Float32Array(4) }]]) });
+    const shrunk = await TensorFile.open(disk, 'w');
+    disk.contents.set('w', entry(disk.contents, 'w').slice(0, -4));
+    expect(await shrunk.readRange('a', 0, 3)).toEqual(new Float32Array(3));
+    await expect(shrunk.read('a')).rejects.toThrow('w: ends at byte');
+  });
+});
+
 describe('a damaged file is named', () => {
   const cases: [string, Uint8Array, string][] = [
     ['too short', new Uint8Array(7), 'w.safetensors: 7 bytes'],
@@ -134,26 +240,37 @@ describe('a damaged file is named', () => {
     ['a name twice', file('{"a":{"x":"{\\"a\\":"},"\\u0061":{}}'), 'the header has "a" twice'],
     ['a field twice', file('{"a":{"dtype":"F32","dtype":"F64"}}'), 'the header has "dtype" twice'],
   ];
-  test.each(cases)('%s', (_, bytes, message) => {
+  test.each(cases)('%s', async (_, bytes, message) => {
     expect(() => parse(bytes, 'w.safetensors')).toThrow(HoldfastError);
     expect(() => parse(bytes, 'w.safetensors')).toThrow(message);
+    await expect(opened(bytes)).rejects.toThrow(HoldfastError);
+    await expect(opened(bytes)).rejects.toThrow(message);
+  });
+
+  test('a header larger than the format allows is not read', async () => {
+    const bytes = file('');
+    new DataView(bytes.buffer).setBigUint64(0, 100_000_001n, true);
+    const disk = new MemoryFiles({ w: bytes });
+    disk.stat = async () => ({ kind: 'file', bytes: 2 ** 40 });
+    await expect(TensorFile.open(disk, 'w')).rejects.toThrow('claims 100000001 bytes, at most 100000000 are allowed');
   });
 
   test('metadata that is no map of strings', () => {
     expect(() => parseMetadata(file({ __metadata__: { a: 1 } }), 'w')).toThrow('w: __metadata__');
   });
 
-  test('every truncation is detected', () => {
+  test('every truncation is detected', async () => {
     const bytes = serialize([['a', { shape: [3], data: Float32Array.of(1, 2, 3) }]], { k: 'v' });
     for (let length = 0; length < bytes.length; length++) {
       expect(() => parse(bytes.subarray(0, length), 'w')).toThrow(HoldfastError);
+      await expect(opened(bytes.subarray(0, length))).rejects.toThrow(HoldfastError);
     }
   });
 
-  test('random corruption gives a HoldfastError in one line that names the file, or tensors that fit', () => {
+  test('random corruption gives a HoldfastError in one line that names the file, or tensors that fit', async () => {
     const flips = fc.array(fc.tuple(fc.nat(400), fc.nat(255)), { minLength: 1, maxLength: 4 });
-    fc.assert(
-      fc.property(files, flips, (list, changes) => {
+    await fc.assert(
+      fc.asyncProperty(files, flips, async (list, changes) => {
         const bytes = serialize(list);
         for (const [at, value] of changes) bytes[at % bytes.length] = value;
         try {
@@ -163,6 +280,7 @@ describe('a damaged file is named', () => {
         } catch (error) {
           if (!(error instanceof HoldfastError)) throw error;
           expect(error.message).toMatch(/^w\.safetensors: .+$/);
+          await expect(opened(bytes)).rejects.toThrow(error);
         }
       }),
       { numRuns: 500 },

@@ -8,6 +8,7 @@ import type { Device } from '../../src/gpu/device.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { loadCase, type ReferenceCase } from '../../src/train/reference-case.ts';
 import { type StepMetrics, Trainer } from '../../src/train/trainer.ts';
+import { collect, sourceOf } from '../../src/util/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 
@@ -29,14 +30,14 @@ interface Run {
 async function run(reference: ReferenceCase, choices: ChoiceRecord = {}): Promise<Run> {
   const { model, batch, seq, accumulate, schedule, optimizer, weights, batches } = reference;
   const trainer = await Trainer.create(device, model, { batch, seq, accumulate, schedule, optimizer, choices });
-  trainer.setWeights(weights);
+  await trainer.setWeights(sourceOf(weights));
   const metrics: StepMetrics[] = [];
   let gradients: Values = new Map();
   for (const micros of batches) {
     metrics.push(await trainer.start(micros));
     if (metrics.length === 1) gradients = await trainer.gradients();
   }
-  const final = await trainer.data.read('parameter');
+  const final = await collect(trainer.data.source('parameter'));
   trainer.destroy();
   return { metrics, gradients, final, choices: trainer.choices.record() };
 }

@@ -7,6 +7,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer } from '../../src/train/trainer.ts';
+import { collect } from '../../src/util/tensor-source.ts';
 import { testDevice } from '../harness.ts';
 import { Memory } from '../interpret.ts';
 
@@ -42,7 +43,8 @@ describe.each(Object.entries(SHAPES))('%s', (_name, config) => {
     const traced = traceStep(model, batch, seq);
     const memory = new Memory();
     memory.setInputs(model, traced, micro, 1 / ids.length);
-    for (const [name, tensor] of traced.parameters) memory.set(tensor, weights.get(name) as Float32Array);
+    const values = await collect(weights);
+    for (const [name, tensor] of traced.parameters) memory.set(tensor, values.get(name) as Float32Array);
     memory.run(traced.first);
     const loss = (memory.of(traced.scalars.lossSum)[0] as number) / ids.length;
     const squares = [...traced.gradients.values()].flatMap((tensor) => [...memory.of(tensor)].map((g) => g * g));
@@ -68,7 +70,7 @@ describe.each(Object.entries(SHAPES))('%s', (_name, config) => {
           ([key, value]) => key.startsWith(`${name} `) && value === variant.name,
         );
         if (used) {
-          trainer.setWeights(weights);
+          await trainer.setWeights(weights);
           const metrics = await trainer.start([micro]);
           // f32 against f64 on sums of some hundred terms: the reference cases' own tolerances are 2e-6 to 5e-6.
           expect(Math.abs(metrics.loss - loss), `${name}.${variant.name} loss`).toBeLessThan(5e-6);

@@ -20,7 +20,7 @@ describe('profile', () => {
     const model = makeModel(parseConfig(config, 'test'));
     const schedule = { decay: 'constant', peak: 1e-3, min: 1e-3, warmup: 0, steps: 1 } as const;
     trainer = await Trainer.create(await testDevice(), model, { batch: 2, seq: 8, schedule });
-    trainer.setWeights(initialWeights(model, 1));
+    await trainer.setWeights(initialWeights(model, 1));
     const { first, optimizer } = trainer.executables;
     found = await profile(trainer.device, [first, optimizer], 2);
   });

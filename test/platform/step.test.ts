@@ -23,7 +23,7 @@ let choices: ChoiceRecord = {};
 async function makeTrainer(accumulate: number, device = testDevice()): Promise<Trainer> {
   const trainer = await Trainer.create(await device, model, { batch: 2, seq: 17, accumulate, schedule, choices });
   choices = trainer.choices.record();
-  trainer.setWeights(initialWeights(model, 3));
+  await trainer.setWeights(initialWeights(model, 3));
   return trainer;
 }
 

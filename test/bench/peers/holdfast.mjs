@@ -1,7 +1,7 @@
 // Holdfast, as its users get it: from dist/, with kernel choices measured anew in every process.
 
 import { headlessHost } from '../../../dist/headless.js';
-import { makeModel, openDevice, parseConfig, Trainer } from '../../../dist/index.js';
+import { makeModel, openDevice, parseConfig, sourceOf, Trainer } from '../../../dist/index.js';
 import { ADAM, firstWeights, LAYERNORM_EPSILON, report, SHAPE } from './task.mjs';
 
 const [adapter, seconds] = process.argv.slice(2);
@@ -25,7 +25,8 @@ await report(Number(seconds), async () => {
     schedule: { decay: 'constant', peak, min: peak, warmup: 0, steps: 1 },
     optimizer: { ...adam, weightDecay: 0, clip: 0 },
   });
-  trainer.setWeights(new Map(Object.entries(firstWeights()).map(([name, { values }]) => [name, values])));
+  const weights = new Map(Object.entries(firstWeights()).map(([name, { values }]) => [name, values]));
+  await trainer.setWeights(sourceOf(weights));
   const step = async (ids, targets) => (await trainer.start([{ ids, targets, batch, seq }])).loss;
   return { adapter: device.adapter.name, step };
 });

@@ -6,7 +6,6 @@
 
 import type { Batch } from '../data/batches.ts';
 import type { ChoiceRecord } from '../engine/choices.ts';
-import type { Values } from '../engine/model-data.ts';
 import type { Device } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
 import { assert, HoldfastError } from '../util/errors.ts';

@@ -6,7 +6,6 @@
 // tensors that do not fit the configuration, a loss that we do not compute) is a HoldfastError in one line.
 
 import type { Batch } from '../data/batches.ts';
-import type { Values } from '../engine/model-data.ts';
 import { parseConfig } from '../formats/config.ts';
 import { parse, type Tensor } from '../formats/safetensors.ts';
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';

@@ -16,6 +16,9 @@ export interface TensorSource {
   read(name: string): AsyncIterable<Float32Array<ArrayBuffer>>;
 }
 
+/** Values by tensor name, in memory: small models, reference cases, tests. */
+export type Values = Map<string, Float32Array<ArrayBuffer>>;
+
 /** A source of values that are in memory: small models, reference cases, tests. Copies nothing. */
 export function sourceOf(
   values: ReadonlyMap<string, Float32Array<ArrayBuffer>>,
@@ -32,8 +35,8 @@ export function sourceOf(
 }
 
 /** All values of a source in memory, whatever their size. */
-export async function collect(source: TensorSource): Promise<Map<string, Float32Array<ArrayBuffer>>> {
-  const values = new Map<string, Float32Array<ArrayBuffer>>();
+export async function collect(source: TensorSource): Promise<Values> {
+  const values: Values = new Map();
   for (const name of source.names) {
     const pieces: Float32Array<ArrayBuffer>[] = [];
     for await (const piece of source.read(name)) pieces.push(piece.slice());

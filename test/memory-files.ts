@@ -1,7 +1,7 @@
 // Files in memory, and a host around them, for tests of what reads and writes through src/runtime/host.ts.
 // Folders exist where something lies in them, or once made. Not a simulation of failures.
 
-import type { Files, Host, WriteStream } from '../src/runtime/host.ts';
+import type { BlockFile, Files, Host, WriteStream } from '../src/runtime/host.ts';
 import { HoldfastError } from '../src/util/errors.ts';
 
 export class MemoryFiles implements Files {
@@ -81,6 +81,35 @@ export class MemoryFiles implements Files {
   }
 }
 
+/** A block file in memory. */
+export class MemoryBlockFile implements BlockFile {
+  readonly path: string;
+  readonly bytes: number;
+  readonly contents: Uint8Array<ArrayBuffer>;
+  removed = false;
+
+  constructor(path: string, bytes: number) {
+    this.path = path;
+    this.bytes = bytes;
+    this.contents = new Uint8Array(bytes);
+  }
+
+  async read(offset: number, into: Uint8Array<ArrayBuffer>) {
+    const part = this.contents.subarray(offset, offset + into.length);
+    into.set(part);
+    return part.length;
+  }
+
+  async write(offset: number, from: Uint8Array<ArrayBuffer>) {
+    this.contents.set(from, offset);
+    return from.length;
+  }
+
+  async remove() {
+    this.removed = true;
+  }
+}
+
 /** A host with these files and nothing else; override what a test needs. */
 export function memoryHost(files: Files, overrides: Partial<Host> = {}): Host {
   return {
@@ -91,6 +120,7 @@ export function memoryHost(files: Files, overrides: Partial<Host> = {}): Host {
     gpuSources: async () => [],
     packageFolder: '/package',
     cacheFolder: '/cache',
+    openBlockFile: async (folder, bytes) => new MemoryBlockFile(`${folder}/tier`, bytes),
     readStandardInput: async () => new Uint8Array(),
     onInterrupt() {},
     exit() {},

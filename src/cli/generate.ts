@@ -3,8 +3,6 @@
 import { Command } from 'commander';
 import { ByteTokenizer } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/choices.ts';
-import { ModelData } from '../engine/model-data.ts';
-import { Storage } from '../engine/storage.ts';
 import { checkWeights, loadWeights } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';
@@ -54,10 +52,7 @@ export function generateCommand(host: Host): Command {
         );
       }
       const device = await openDevice(host, { adapter: flags.adapter });
-      const storage = new Storage(device);
-      const data = new ModelData(device, storage, model.parameters, false);
-      await data.write('parameter', loaded.weights);
-      const generator = await Generator.create(device, model, data, await loadChoices(host, device));
+      const generator = await Generator.open(device, model, loaded.weights, { choices: await loadChoices(host, device) });
       const decoder = tokenizer.stream();
       const random = new Random(flags.seed, 'samples');
       host.terminal.write(flags.prompt);

@@ -57,6 +57,12 @@ interface Store {
   done: Promise<void> | undefined;
 }
 
+/** So many chunks have been taken by the GPU when it is passed. */
+interface Fence {
+  readonly chunks: number;
+  readonly passed: Promise<unknown>;
+}
+
 export class Executor {
   readonly ledger: LinkLedger = {
     h2dBytes: 0,
@@ -90,7 +96,7 @@ export class Executor {
   readonly #storing = new Map<number, Store>();
   /** Chunks sent up that the GPU may not have taken: since the last fence, and behind each fence. */
   #unfenced = 0;
-  readonly #fences: { chunks: number; passed: Promise<unknown> }[] = [];
+  readonly #fences: Fence[] = [];
   #failure: unknown;
 
   #schedule: Schedule | undefined;
@@ -366,7 +372,7 @@ export class Executor {
     this.#fences.push({ chunks: this.#unfenced, passed: this.#device.gpu.queue.onSubmittedWorkDone() });
     this.#unfenced = 0;
     while (this.#fences.reduce((sum, { chunks }) => sum + chunks, 0) + Math.max(1, window >> 1) > window) {
-      await this.#waiting('up', (this.#fences.shift() as (typeof this.#fences)[number]).passed);
+      await this.#waiting('up', (this.#fences.shift() as Fence).passed);
       this.check();
     }
   }

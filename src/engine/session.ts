@@ -7,7 +7,7 @@
 
 import type { Device } from '../gpu/device.ts';
 import type { Tensor } from '../graph/graph.ts';
-import { Backing } from '../memory/backing.ts';
+import { Backing, LARGEST_PUT } from '../memory/backing.ts';
 import type { ChunkMap } from '../memory/chunk-map.ts';
 import type { Kind } from '../memory/trace.ts';
 import type { BlockFile } from '../runtime/host.ts';
@@ -85,7 +85,7 @@ export class Session {
     const schedules = new Map(found.passes.map((pass) => [pass, schedule(pass, slots, memory.policy ?? 'planned')]));
     // Trials need operands of their own: before anything else is there, they fit.
     await choices.settle(found.passes.flatMap(({ dispatches }) => dispatches));
-    const bytes = map.count * map.chunkBytes;
+    const bytes = (map.count + LARGEST_PUT) * map.chunkBytes;
     const diskLimit = Math.min(memory.disk?.limit ?? Number.POSITIVE_INFINITY, bytes);
     const disk = memory.disk && { disk: await memory.disk.open(diskLimit), diskLimit };
     const backing = new Backing({
@@ -203,11 +203,6 @@ export class Session {
     this.#backing.discard(chunk);
   }
 
-  /** Whether a kind of model data of a parameter exists. */
-  has(kind: Kind, name: string): boolean {
-    return kind === 'parameter' || this.map.trains(name);
-  }
-
   /** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
   setValues(kind: Kind, source: TensorSource): Promise<void> {
     return this.exclusive(async () => {
@@ -252,18 +247,28 @@ export class Session {
 
   /** The tensors of a kind, as they are when they are read. */
   values(kind: Kind): TensorSource {
-    return {
-      names: this.#namesOf(kind).filter((name) => this.has(kind, name)),
-      read: (name) => this.#readTensor(kind, name),
-    };
+    return this.#source(kind, (work) => this.steady(work));
   }
 
-  async *#readTensor(kind: Kind, name: string): AsyncGenerator<Float32Array<ArrayBuffer>, void> {
+  /** The same for who has the turn already. */
+  valuesNow(kind: Kind): TensorSource {
+    return this.#source(kind, (work) => work());
+  }
+
+  #source(kind: Kind, turn: (work: () => Promise<void>) => Promise<void>): TensorSource {
+    return { names: this.#namesOf(kind), read: (name) => this.#readTensor(kind, name, turn) };
+  }
+
+  async *#readTensor(
+    kind: Kind,
+    name: string,
+    turn: (work: () => Promise<void>) => Promise<void>,
+  ): AsyncGenerator<Float32Array<ArrayBuffer>, void> {
     const list = this.map.listOf(kind, name);
     for (const piece of this.map.pieces(name)) {
       const values = new Float32Array(piece.size);
       const bytes = new Uint8Array(values.buffer);
-      await this.steady(() => this.executor.read(list.first + piece.chunk, piece.offset * 4, bytes));
+      await turn(() => this.executor.read(list.first + piece.chunk, piece.offset * 4, bytes));
       yield values;
     }
   }

@@ -13,8 +13,9 @@ import path from 'node:path';
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
 import { createBrotliDecompress } from 'node:zlib';
+import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
-import type { Files, GPUSource, Host, Terminal } from './host.ts';
+import type { BlockFile, Files, GPUSource, Host, Terminal } from './host.ts';
 
 const isDeno = 'Deno' in globalThis;
 const require = createRequire(import.meta.url);
@@ -29,6 +30,7 @@ export function headlessHost(): Host {
     gpuSources: isDeno ? denoSources : nodeSources,
     packageFolder: packageFolder(),
     cacheFolder: path.join(process.env['XDG_CACHE_HOME'] || path.join(os.homedir(), '.cache'), 'holdfast'),
+    openBlockFile,
     readStandardInput,
     onInterrupt,
     exit: (status) => process.exit(status),
@@ -301,6 +303,77 @@ function fileError(what: string, error: unknown): HoldfastError {
     EROFS: 'the file system is read-only',
   };
   return new HoldfastError(`${what}: ${reasons[codeOf(error)] ?? messageOf(error)}`);
+}
+
+// ---- Block files -----------------------------------------------------------------------------------------
+
+async function openBlockFile(folder: string, bytes: number): Promise<BlockFile> {
+  await files.makeFolder(folder);
+  await removeStaleBlockFiles(folder);
+  const free = await freeBytes(folder);
+  if (free < bytes) {
+    throw new HoldfastError(
+      `${folder} has ${formatBytes(free)} free (${free} bytes), the disk tier needs ${formatBytes(bytes)} ` +
+        `(${bytes} bytes); make space there, choose another folder or set a lower disk limit`,
+    );
+  }
+  const { file, handle } = await createBlockFile(folder);
+  const remove = async () => {
+    await handle.close();
+    await files.remove(file);
+  };
+  try {
+    await handle.truncate(bytes);
+  } catch (error) {
+    await remove();
+    throw fileError(`cannot make ${file} ${bytes} bytes long`, error);
+  }
+  return {
+    path: file,
+    bytes,
+    read: async (offset, into) => (await handle.read(into, 0, into.length, offset)).bytesRead,
+    write: async (offset, from) => (await handle.write(from, 0, from.length, offset)).bytesWritten,
+    remove,
+  };
+}
+
+/** Numbers are counted up until one is free: threads of one process, and an earlier one of the same id, use some. */
+async function createBlockFile(folder: string): Promise<{ file: string; handle: fs.FileHandle }> {
+  for (let number = 0; ; number++) {
+    const file = path.join(folder, `holdfast-tier-${process.pid}-${number}.bin`);
+    try {
+      return { file, handle: await fs.open(file, 'wx+', 0o600) };
+    } catch (error) {
+      if (codeOf(error) !== 'EEXIST') throw fileError(`cannot create ${file}`, error);
+    }
+  }
+}
+
+async function removeStaleBlockFiles(folder: string): Promise<void> {
+  for (const name of await files.list(folder)) {
+    const id = /^holdfast-tier-(\d+)-\d+\.bin$/.exec(name)?.[1];
+    if (id !== undefined && !isAlive(Number(id))) await files.remove(path.join(folder, name));
+  }
+}
+
+/** Signal 0 is sent to nobody; only for a process that does not exist is it an error of that name. */
+function isAlive(id: number): boolean {
+  try {
+    process.kill(id, 0);
+    return true;
+  } catch (error) {
+    return codeOf(error) !== 'ESRCH';
+  }
+}
+
+/** Infinity where the runtime or the file system does not say. */
+async function freeBytes(folder: string): Promise<number> {
+  try {
+    const { bavail, bsize } = await fs.statfs(folder);
+    return bavail * bsize;
+  } catch {
+    return Number.POSITIVE_INFINITY;
+  }
 }
 
 // ---- Terminal ------------------------------------------------------------------------------------------

@@ -31,6 +31,21 @@ export interface WriteStream {
   abort(): Promise<void>;
 }
 
+/**
+ * A file of fixed size, read and written at offsets: the slow tier below host memory. Reads and writes may
+ * overlap, each other too where their ranges differ. Both say how many bytes they moved, which may be fewer than
+ * asked, and throw what the system throws (with its `code` or `name`). Bytes given to write must not change, and
+ * those given to read must not be used, before it resolves.
+ */
+export interface BlockFile {
+  readonly path: string;
+  readonly bytes: number;
+  read(offset: number, into: Uint8Array<ArrayBuffer>): Promise<number>;
+  write(offset: number, from: Uint8Array<ArrayBuffer>): Promise<number>;
+  /** Closes and removes the file. */
+  remove(): Promise<void>;
+}
+
 /** One way to reach adapters: the system's drivers, or the software adapter that arrives with the package. */
 export interface GPUSource {
   /** For messages: "system", "embedded SwiftShader", "llvmpipe (lvp_icd.json)". */
@@ -60,6 +75,12 @@ export interface Host {
   readonly packageFolder: string;
   /** A folder for what may be lost: kernel choices, unpacked libraries. */
   readonly cacheFolder: string;
+  /**
+   * A file of `bytes` bytes in that folder, of this process alone; the folder is made if it is missing. Files that
+   * processes which no longer live have left there are removed. Errors: HoldfastError when it cannot be made, or
+   * the disk has less free space.
+   */
+  openBlockFile(folder: string, bytes: number): Promise<BlockFile>;
   readStandardInput(): Promise<Uint8Array<ArrayBuffer>>;
   /** Calls back on the first interrupt; the second ends the process at once. */
   onInterrupt(callback: () => void): void;

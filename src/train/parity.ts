@@ -6,6 +6,7 @@
 
 import type { Batch } from '../data/batches.ts';
 import type { ChoiceRecord } from '../engine/choices.ts';
+import type { MemoryOptions } from '../engine/session.ts';
 import type { Device } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
@@ -60,6 +61,8 @@ export interface CaseResult {
 export interface ReplayOptions {
   /** Kernel choices to start from. @default none */
   choices?: ChoiceRecord;
+  /** Budgets and tiers of the training. @default all model data stays on the GPU */
+  memory?: MemoryOptions;
 }
 
 /** What a replay computed, in the shape of the reference. */
@@ -89,8 +92,9 @@ export async function replay(
   options: ReplayOptions = {},
 ): Promise<CaseResult> {
   const { model, batch, seq, accumulate, schedule, optimizer, batches } = reference;
-  const { choices = {} } = options;
-  const trainer = await Trainer.create(device, model, { batch, seq, accumulate, schedule, optimizer, choices });
+  const { choices = {}, memory = {} } = options;
+  const settings = { batch, seq, accumulate, schedule, optimizer, choices, memory };
+  const trainer = await Trainer.create(device, model, settings);
   try {
     await trainer.setWeights(sourceOf(reference.weights));
     const inspect = (weights: Values) => {
@@ -102,22 +106,22 @@ export async function replay(
     const [lr, loss, gradNorm]: number[][] = [[], [], []];
     const gradients = new Map<number, Values>();
     for (const [step, micros] of batches.entries()) {
-      const metrics = await trainer.start(micros);
+      const keep = async (found: TensorSource) => void gradients.set(step, await collect(found));
+      const metrics = await trainer.start(micros, reference.gradients.has(step) ? keep : undefined);
       lr.push(metrics.lr);
       loss.push(metrics.loss);
       gradNorm.push(metrics.gradNorm);
-      if (reference.gradients.has(step)) gradients.set(step, await trainer.gradients());
     }
     const finalLoss = await trainer.evaluate(joined(batches[0] as Batch[]));
-    const weights = await collect(trainer.data.source('parameter'));
+    const weights = await collect(trainer.values('parameter'));
     if (reference.activations.has('final_logits')) {
       activations.set('final_logits', (await inspect(weights)).get('logits') as Float32Array<ArrayBuffer>);
     }
-    const final = new Map([...weights].filter(([name]) => trainer.data.trains(name)));
+    const final = new Map([...weights].filter(([name]) => trainer.session.map.trains(name)));
     const outcome = { lr, loss, gradNorm, finalLoss, gradients, final, activations };
     return { ...judge(reference, outcome), choices: trainer.choices.record() };
   } finally {
-    trainer.destroy();
+    await trainer.destroy();
   }
 }
 

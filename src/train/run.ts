@@ -22,7 +22,7 @@ import { type Model, parameterCount } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
-import { Generator } from './generator.ts';
+import type { Generator } from './generator.ts';
 import { type RunRecord, renderReport } from './report.ts';
 import type { SamplingOptions } from './sampling.ts';
 import type { Decay } from './schedule.ts';
@@ -160,12 +160,14 @@ export async function trainRun(
     },
     optimizer: { clip: settings.clip, weightDecay: settings.weightDecay },
     choices,
+    generates: true,
   });
+  const generator = trainer.generator as Generator;
   if (checkpoint && saved) {
     checkWeights(checkpoint.shapes, model.parameters, out);
     await trainer.setWeights(checkpoint.weights);
-    await trainer.data.write('moment1', checkpoint.moment1);
-    await trainer.data.write('moment2', checkpoint.moment2);
+    await trainer.setValues('moment1', checkpoint.moment1);
+    await trainer.setValues('moment2', checkpoint.moment2);
     trainer.restore(saved.trainer);
     batches.restore(saved.batches);
   } else if (settings.from) {
@@ -173,7 +175,6 @@ export async function trainRun(
     checkWeights(shapes, model.parameters, settings.from);
     await trainer.setWeights(weights);
   } else await trainer.setWeights(initialWeights(model, settings.seed));
-  const generator = await Generator.create(device, model, trainer.data, trainer.choices.record());
   if (trainer.choices.measured > 0) await saveChoices(host, device, trainer.choices.record());
   const sampling = new Random(settings.seed, 'samples');
   if (saved) sampling.restore(saved.sampling);
@@ -236,10 +237,10 @@ export async function trainRun(
     };
     lastSaved = await saveCheckpoint(files, out, trainer.step, {
       config: settings.config,
-      weights: trainer.data.source('parameter'),
+      weights: trainer.values('parameter'),
       shapes,
-      moment1: trainer.data.source('moment1'),
-      moment2: trainer.data.source('moment2'),
+      moment1: trainer.values('moment1'),
+      moment2: trainer.values('moment2'),
       state,
     });
     events.saved?.(lastSaved);
@@ -286,8 +287,7 @@ export async function trainRun(
     return summary;
   } finally {
     await Promise.allSettled(underWay);
-    generator.destroy();
-    trainer.destroy();
+    await trainer.destroy();
   }
 }
 

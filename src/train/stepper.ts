@@ -12,6 +12,7 @@ import type { StepScalars } from '../graph/operators/optimizer.ts';
 import { STATE } from '../kernels/step-control.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
 import { assert } from '../util/errors.ts';
+import type { TensorSource } from '../util/tensor-source.ts';
 
 /** Steps whose numbers may be under way at once. */
 export const READS_IN_FLIGHT = 4;
@@ -23,6 +24,8 @@ export interface StepJob {
   /** See HYPER. */
   readonly hyper: Float32Array<ArrayBuffer>;
   readonly lossScale: number;
+  /** Called with the complete gradients before they are used up. */
+  readonly inspect?: ((gradients: TensorSource) => Promise<void>) | undefined;
 }
 
 interface UnderWay {
@@ -121,6 +124,7 @@ export class Stepper {
       this.#inputs.writeTokens(batch);
       await this.#run(step, starts[i] as number, starts[i + 1] ?? update.decided);
     }
+    await step.job.inspect?.(this.#session.valuesNow('gradient'));
     let read: (() => Promise<ArrayBuffer>) | undefined;
     let arrives: Promise<ArrayBuffer> | undefined;
     const source = this.#session.bufferOf(this.#inputs.scalars.state);

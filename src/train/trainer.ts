@@ -193,9 +193,13 @@ export class Trainer {
 
   /**
    * Starts one step on `accumulate` micro-batches; the promise resolves when the GPU has done it. Up to
-   * READS_IN_FLIGHT steps may be started before the first is awaited.
+   * READS_IN_FLIGHT steps may be started before the first is awaited. `inspect` is called with the gradients of the
+   * step, before clipping, when they are complete; reading them waits for the GPU.
    */
-  async start(batches: readonly Batch[]): Promise<StepMetrics> {
+  async start(
+    batches: readonly Batch[],
+    inspect?: (gradients: TensorSource) => Promise<void>,
+  ): Promise<StepMetrics> {
     const { accumulate, schedule, batch, seq } = this.options;
     assert(batches.length === accumulate, `a step takes ${accumulate} micro-batches, got ${batches.length}`);
     for (const given of batches) {
@@ -205,7 +209,7 @@ export class Trainer {
     const lr = learningRate(schedule, step);
     const valid = batches.reduce((sum, { targets }) => sum + countValid(targets), 0);
     const lossScale = 1 / Math.max(1, valid);
-    const state = await this.#stepper.start({ batches, lossScale, hyper: this.#hyper(lr, lossScale) });
+    const state = await this.#stepper.start({ batches, lossScale, hyper: this.#hyper(lr, lossScale), inspect });
     return {
       step,
       lr,

@@ -1,0 +1,627 @@
+// Where every chunk's bytes lie below the GPU: in a slot of host memory, in a block on disk, in both, or nowhere
+// because they are all zeros. Values come by putAll and are read by fetch; who leaves host memory follows from
+// the order of next uses. Knows chunk numbers only: no model, no GPU.
+//
+// Why nothing here waits for ever. A fetch needs a slot; a put needs for each chunk a slot or a block. Each gets
+// all it needs in one synchronous turn or stands in line, first come first served, *holding nothing*. Whoever
+// holds something waits only for reads and writes, which end, and for the end of a turn. So in time nothing is
+// held and the first in line is looked at with every slot free, clean or dirty: S slots and B blocks for n chunks,
+// S + B >= n + largestPut, leave it at least `largestPut` of: free slots, free blocks, copies that lie in both.
+//
+// Invariants: a value is in a slot, in a block, in both and equal, or zeros. A new value replaces the old one in
+// the same turn in which all values of its put do, and the old one stays whole until then: an error loses
+// nothing. Slots and blocks never exceed their limits. check() lists what must hold.
+
+import type { BlockFile } from '../runtime/host.ts';
+import { assert, HoldfastError } from '../util/errors.ts';
+import { DiskTier } from './disk-tier.ts';
+import { HostTier, NOBODY, type Slot } from './host-tier.ts';
+import { StopWatch } from './stop-watch.ts';
+
+export interface BackingOptions {
+  /** Chunks are numbered from 0. */
+  readonly chunks: number;
+  /** A multiple of 1024. */
+  readonly chunkBytes: number;
+  /** Bytes of host memory for chunks, never exceeded; Infinity for none. */
+  readonly hostLimit: number;
+  /** The slow tier, if there is one. */
+  readonly disk?: BlockFile | undefined;
+  /** Bytes of the file that may be used. @default all */
+  readonly diskLimit?: number | undefined;
+  /** The most chunks that one putAll brings: until it is done they lie beside the values they replace. @default 4 */
+  readonly largestPut?: number | undefined;
+}
+
+/** One list's chunk each of parameters, gradients and both moments. */
+export const LARGEST_PUT = 4;
+
+export interface Entry {
+  readonly chunk: number;
+  /** chunkBytes of them, starting at a multiple of 4. */
+  readonly bytes: Uint8Array<ArrayBuffer>;
+}
+
+export interface Ledger {
+  readonly diskReadBytes: number;
+  readonly diskWriteBytes: number;
+  /** Slots that were made; they are reused, not returned. */
+  readonly hostBytes: number;
+  readonly hostPeak: number;
+  readonly diskBytes: number;
+  readonly diskPeak: number;
+  readonly waits: {
+    /** Time in which at least one fetch waited for a read. */
+    readonly diskReadMs: number;
+    /** Time in which at least one fetch or put waited for a write, or for others to be done with their room. */
+    readonly diskWriteMs: number;
+  };
+}
+
+interface Chunk {
+  readonly id: number;
+  /** Its value lies here, ... */
+  slot: Slot | undefined;
+  /** ... and here, or NOWHERE, ... */
+  block: number;
+  /** ... or it is zeros (which a slot may hold as well). */
+  zero: boolean;
+  /** On its way into a slot. */
+  load: Load | undefined;
+  /** Counts the calls that give it a value or take it: of several puts under way the last one called wins. */
+  calls: number;
+}
+
+const NOWHERE = -1;
+
+/** A value on its way into a slot; a chunk forgets it when the value changes meanwhile. */
+interface Load {
+  readonly done: Promise<void>;
+  settle(error?: unknown): void;
+  /** A fetch waits for it. */
+  awaited: boolean;
+  reading: boolean;
+  watch: StopWatch | undefined;
+}
+
+/** A held slot; if `leaving` is given, once that chunk's value, its only copy, is written to `block`. */
+interface Claim {
+  readonly slot: Slot;
+  readonly leaving?: { readonly chunk: Chunk; readonly block: number };
+}
+
+/** Where a new value will lie: in a slot (its own, or a claimed one), or in a block. */
+type Place = Claim | { readonly block: number };
+
+interface NewValue {
+  readonly chunk: Chunk;
+  readonly bytes: Uint8Array<ArrayBuffer>;
+  readonly call: number;
+}
+
+function newLoad(): Load {
+  let settle: Load['settle'] = () => {};
+  const done = new Promise<void>((resolve, reject) => {
+    settle = (error) => (error === undefined ? resolve() : reject(error));
+  });
+  done.catch(() => {}); // of a prefetch that nobody waits for
+  return { done, settle, awaited: false, reading: false, watch: undefined };
+}
+
+interface InLine {
+  /** Takes what it needs in one turn; false if that is not there. */
+  start(): boolean;
+  fail(error: unknown): void;
+}
+
+export class Backing {
+  readonly #chunkBytes: number;
+  readonly #largestPut: number;
+  readonly #chunks: readonly Chunk[];
+  readonly #host: HostTier;
+  readonly #disk: DiskTier | undefined;
+  readonly #line: InLine[] = [];
+  readonly #underWay = new Set<Promise<unknown>>();
+  readonly #readWatch = new StopWatch();
+  readonly #roomWatch = new StopWatch();
+  #nextUse: (chunk: number) => number = () => 0;
+  #closing: Promise<void> | undefined;
+
+  /** Slots without which it cannot run: with a disk one to read into while another is written; without, all. */
+  static leastHostChunks(chunks: number, hasDisk: boolean): number {
+    return hasDisk ? Math.min(chunks, 2) : chunks;
+  }
+
+  /** Blocks without which it cannot run, with so many slots. Never uses more than chunks + largestPut for long. */
+  static leastDiskChunks(chunks: number, hostChunks: number, largestPut = LARGEST_PUT): number {
+    return hostChunks >= chunks ? 0 : chunks + largestPut - hostChunks;
+  }
+
+  /** Errors: HoldfastError when the limits are too small, with those that would do. */
+  constructor(options: BackingOptions) {
+    const { chunks, chunkBytes, hostLimit, disk, largestPut = LARGEST_PUT } = options;
+    assert(chunkBytes > 0 && chunkBytes % 1024 === 0, `chunks of ${chunkBytes} bytes: multiples of 1024 only`);
+    const slots = Math.floor(hostLimit / chunkBytes);
+    const blocks = disk ? Math.floor(Math.min(disk.bytes, options.diskLimit ?? disk.bytes) / chunkBytes) : 0;
+    checkLimits(options, slots, blocks, largestPut);
+    this.#chunkBytes = chunkBytes;
+    this.#largestPut = slots < chunks ? largestPut : Number.POSITIVE_INFINITY;
+    this.#host = new HostTier(slots, chunkBytes, () => this.#advance());
+    this.#disk = disk && new DiskTier(disk, chunkBytes, blocks);
+    this.#chunks = Array.from({ length: chunks }, (_, id) => {
+      return { id, slot: undefined, block: NOWHERE, zero: false, load: undefined, calls: 0 };
+    });
+  }
+
+  /** Where a valid copy lies now. Zeros are 'zero' whether or not a slot holds them, too. */
+  where(chunk: number): 'nothing' | 'zero' | 'host' | 'disk' | 'both' {
+    const { slot, block, zero } = this.#chunk(chunk);
+    if (zero) return 'zero';
+    if (block !== NOWHERE) return slot ? 'both' : 'disk';
+    return slot ? 'host' : 'nothing';
+  }
+
+  /** Who is needed when, from now on: a larger number is later, Infinity never. Must not change between calls. */
+  setOrder(nextUse: (chunk: number) => number): void {
+    this.#nextUse = nextUse;
+  }
+
+  /** The chunk holds zeros: takes no memory and moves nothing. */
+  setZero(chunk: number): void {
+    this.discard(chunk);
+    this.#chunk(chunk).zero = true;
+  }
+
+  /** The value is dead: its slot and block are free. */
+  discard(chunk: number): void {
+    const record = this.#chunk(chunk);
+    record.calls++;
+    this.#forget(record);
+    this.#advance();
+  }
+
+  /** The bytes if they lie in host memory now: valid until the next await. */
+  peek(chunk: number): Uint8Array<ArrayBuffer> | undefined {
+    return this.#chunk(chunk).slot?.bytes;
+  }
+
+  /**
+   * The bytes, from disk if need be. They are lent until the end of this turn of the event loop: use them (do not
+   * change them) in the code that follows the await, before its next await; with several fetches at once, each in
+   * its own `then`. Errors: HoldfastError when they cannot be read, came back damaged, or no room could be made.
+   */
+  async fetch(chunk: number): Promise<Uint8Array<ArrayBuffer>> {
+    const record = this.#chunk(chunk);
+    while (!record.slot) {
+      assert(record.zero || record.block !== NOWHERE, `chunk ${chunk} is fetched and holds no value`);
+      const load = record.load ?? this.#load(record, true);
+      assert(load, 'a fetch stands in line');
+      load.awaited = true;
+      this.#charge(load);
+      await load.done;
+    }
+    return this.#host.lend(record.slot);
+  }
+
+  /** Starts a read ahead, if a slot is free or its owner is needed later. Errors are left to the fetch. */
+  prefetch(chunk: number): void {
+    const record = this.#chunk(chunk);
+    if (record.slot || record.load || record.block === NOWHERE || this.#line.length > 0) return;
+    try {
+      this.#load(record, false);
+    } catch {
+      // No memory for a slot that the limit allows: the fetch will say so.
+    }
+  }
+
+  /**
+   * New values for chunks, each named once. All become visible in the same turn: at once if there is room, else
+   * before this resolves; `bytes` must stay as they are until then. Errors: HoldfastError when no room could be
+   * made; then every chunk still has its old value.
+   */
+  async putAll(entries: readonly Entry[]): Promise<void> {
+    const values = this.#newValues(entries);
+    // In line only behind others, or when there is not enough for all of them.
+    let places =
+      this.#line.length === 0 || values.every((value) => this.#ownSlot(value)) ? this.#place(values) : undefined;
+    if (places?.every((place) => 'slot' in place && !place.leaving)) {
+      this.#commit(values, places);
+      return;
+    }
+    const work = (async () => {
+      places ??= await this.#inLine(() => this.#place(values));
+      await this.#fill(values, places);
+      this.#commit(values, places);
+    })();
+    this.#roomWatch.start();
+    try {
+      await this.#track(work);
+    } finally {
+      this.#roomWatch.stop();
+      this.#advance();
+    }
+  }
+
+  get ledger(): Ledger {
+    const hostBytes = this.#host.slots.length * this.#chunkBytes;
+    return {
+      diskReadBytes: this.#disk?.readBytes ?? 0,
+      diskWriteBytes: this.#disk?.writtenBytes ?? 0,
+      hostBytes,
+      hostPeak: hostBytes,
+      diskBytes: (this.#disk?.used ?? 0) * this.#chunkBytes,
+      diskPeak: (this.#disk?.peak ?? 0) * this.#chunkBytes,
+      waits: { diskReadMs: this.#readWatch.milliseconds, diskWriteMs: this.#roomWatch.milliseconds },
+    };
+  }
+
+  /** Waits for what is under way, fails what stands in line, removes the file. Nothing may be asked after. */
+  close(): Promise<void> {
+    this.#closing ??= (async () => {
+      for (const waiting of this.#line.splice(0)) waiting.fail(new Error('the tiers below the GPU were closed'));
+      while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay);
+      await this.#disk?.remove();
+    })();
+    return this.#closing;
+  }
+
+  /** Every fact that a legal state must satisfy, for tests. */
+  check(): void {
+    const blocks = new Set<number>();
+    const slots = new Set<Slot>();
+    for (const { id, slot, block, zero, load } of this.#chunks) {
+      if (block !== NOWHERE) {
+        assert(!zero, `chunk ${id} is zeros and has block ${block}`);
+        assert(!blocks.has(block), `block ${block} has two owners`);
+        blocks.add(block);
+      }
+      if (slot) {
+        assert(slot.owner === id, `the slot of chunk ${id} says ${slot.owner}`);
+        assert(!load, `chunk ${id} is loaded though it has a slot`);
+        slots.add(slot);
+      }
+    }
+    for (const slot of this.#host.slots) assert(slot.owner === NOBODY || slots.has(slot), 'a slot has a stale owner');
+    const used = this.#disk?.used ?? 0;
+    assert(blocks.size <= used, `${used} blocks in use, ${blocks.size} with owners`);
+    if (this.#underWay.size > 0) return;
+    assert(blocks.size === used, `${used} blocks in use, ${blocks.size} with owners, nothing under way`);
+    assert(
+      this.#host.slots.every(({ holds }) => holds === 0),
+      'a slot is held, nothing under way',
+    );
+  }
+
+  // ---- Room ------------------------------------------------------------------------------------------------
+
+  /** Zeros come back at no cost: as good as never needed. */
+  #rank({ id, zero }: Chunk): number {
+    return zero ? Number.POSITIVE_INFINITY : this.#nextUse(id);
+  }
+
+  /** The owner that leaves first: furthest next use, of equals a clean one. `onlyClean`: among those alone. */
+  #victim(onlyClean: boolean): Chunk | undefined {
+    let best: Chunk | undefined;
+    for (const { owner, holds, lent } of this.#host.slots) {
+      if (owner === NOBODY || holds > 0 || lent) continue;
+      const chunk = this.#chunks[owner];
+      if (onlyClean && !isClean(chunk)) continue;
+      const later = best ? this.#rank(chunk) - this.#rank(best) : 1;
+      // NaN: both are never needed.
+      if (!best || later > 0 || (!(later < 0) && isClean(chunk) && !isClean(best))) best = chunk;
+    }
+    return best;
+  }
+
+  /** A slot, held: a free one, or the victim's if it may leave. Undefined if there is none, or no block for it. */
+  #claim(mayLeave: (victim: Chunk) => boolean, onlyClean = false): Claim | undefined {
+    const free = this.#host.take();
+    if (free) return { slot: free };
+    const chunk = this.#victim(onlyClean);
+    const slot = chunk?.slot;
+    if (!slot || !mayLeave(chunk)) return undefined;
+    if (isClean(chunk)) {
+      this.#leave(chunk);
+      const freed = this.#host.take();
+      assert(freed, 'a clean chunk left its slot');
+      return { slot: freed };
+    }
+    const block = this.#takeBlock();
+    if (block === undefined) return undefined;
+    this.#host.hold(slot);
+    return { slot, leaving: { chunk, block } };
+  }
+
+  /** A slot at the cost of whoever is needed last. */
+  #claimAny(): Claim | undefined {
+    return this.#claim(() => true) ?? this.#claim(() => true, true);
+  }
+
+  /** A block: a free one, or that of a chunk which lies in host memory as well, the soonest needed. */
+  #takeBlock(): number | undefined {
+    const free = this.#disk?.take();
+    if (free !== undefined) return free;
+    const both = this.#host.slots.flatMap(({ owner }) => (owner === NOBODY ? [] : [this.#chunks[owner]]));
+    const soonest = both
+      .filter(({ block }) => block !== NOWHERE)
+      .reduce<Chunk | undefined>(
+        (best, chunk) => (best && this.#rank(best) <= this.#rank(chunk) ? best : chunk),
+        undefined,
+      );
+    if (!soonest) return undefined;
+    const { block } = soonest;
+    soonest.block = NOWHERE;
+    return block;
+  }
+
+  /** The value stays where it lies below, the slot goes. */
+  #leave(chunk: Chunk): void {
+    if (chunk.slot) this.#host.disown(chunk.slot);
+    chunk.slot = undefined;
+  }
+
+  /** The old value goes, wherever it is. What is under way for it ends without effect. */
+  #forget(chunk: Chunk): void {
+    this.#leave(chunk);
+    this.#freeBlock(chunk);
+    chunk.zero = false;
+    chunk.load?.settle();
+    chunk.load = undefined;
+  }
+
+  #freeBlock(chunk: Chunk): void {
+    if (chunk.block !== NOWHERE) this.#disk?.free(chunk.block);
+    chunk.block = NOWHERE;
+  }
+
+  /** Makes a claimed slot ready to be written: its value goes to disk, those who were lent it have run. */
+  async #empty({ slot, leaving }: Claim): Promise<void> {
+    if (!leaving) return;
+    const { chunk, block } = leaving;
+    try {
+      await this.#disk?.write(block, chunk.id, slot.bytes);
+    } catch (error) {
+      this.#disk?.free(block);
+      throw error;
+    }
+    // In the meantime it may have got another value, elsewhere: this slot is held.
+    if (chunk.slot === slot) {
+      chunk.block = block;
+      this.#leave(chunk);
+    } else {
+      this.#disk?.free(block);
+    }
+    while (slot.lent) await this.#host.turnEnd();
+  }
+
+  // ---- The line --------------------------------------------------------------------------------------------
+
+  /** What `take` gives, as soon as it gives something and all who came before have theirs. */
+  #inLine<T>(take: () => T | undefined): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const start = () => {
+        const taken = take();
+        if (taken !== undefined) resolve(taken);
+        return taken !== undefined;
+      };
+      this.#line.push({ start, fail: reject });
+    });
+  }
+
+  /** Starts those in line who can: to be called whenever something was given back. */
+  #advance(): void {
+    for (let first = this.#line[0]; first; first = this.#line[0]) {
+      try {
+        if (!first.start()) return;
+      } catch (error) {
+        first.fail(error);
+      }
+      this.#line.shift();
+    }
+  }
+
+  #track<T>(work: Promise<T>): Promise<T> {
+    const tracked = work.finally(() => this.#underWay.delete(tracked));
+    this.#underWay.add(tracked);
+    return tracked;
+  }
+
+  // ---- Loads -----------------------------------------------------------------------------------------------
+
+  /** Starts to bring a chunk into a slot. If there is none now: `mustCome` stands in line, else undefined. */
+  #load(chunk: Chunk, mustCome: boolean): Load | undefined {
+    const later = (victim: Chunk) => this.#rank(victim) > this.#rank(chunk);
+    const claim = mustCome ? (this.#line.length === 0 ? this.#claimAny() : undefined) : this.#claim(later);
+    if (!claim && !mustCome) return undefined;
+    const load = newLoad();
+    chunk.load = load;
+    void this.#track(this.#bring(chunk, load, claim));
+    return load;
+  }
+
+  async #bring(chunk: Chunk, load: Load, ready: Claim | undefined): Promise<void> {
+    let claim: Claim | null | undefined = ready;
+    try {
+      claim ??= await this.#inLine(() => (chunk.load === load ? this.#claimAny() : null));
+      if (!claim) return; // forgotten while in line
+      await this.#empty(claim);
+      if (chunk.load === load) await this.#read(chunk, load, claim.slot);
+      if (chunk.load === load) {
+        chunk.load = undefined;
+        chunk.slot = claim.slot;
+        claim.slot.owner = chunk.id;
+        if (load.awaited) this.#host.lend(claim.slot);
+      }
+      load.settle();
+    } catch (error) {
+      if (chunk.load === load) chunk.load = undefined;
+      load.settle(error);
+    } finally {
+      load.watch?.stop();
+      load.watch = undefined;
+      if (claim) this.#host.release(claim.slot);
+      this.#advance();
+    }
+  }
+
+  async #read(chunk: Chunk, load: Load, { bytes }: Slot): Promise<void> {
+    load.reading = true;
+    this.#charge(load);
+    if (chunk.zero) bytes.fill(0);
+    else await this.#disk?.read(chunk.block, chunk.id, bytes);
+  }
+
+  /** Counts the time of the fetches that wait for a load: for room at first, then for the read. */
+  #charge(load: Load): void {
+    if (!load.awaited) return;
+    load.watch?.stop();
+    load.watch = load.reading ? this.#readWatch : this.#roomWatch;
+    load.watch.start();
+  }
+
+  // ---- Puts ------------------------------------------------------------------------------------------------
+
+  #newValues(entries: readonly Entry[]): NewValue[] {
+    assert(new Set(entries.map(({ chunk }) => chunk)).size === entries.length, 'a put names a chunk twice');
+    assert(entries.length <= this.#largestPut, `a put of ${entries.length} chunks, largestPut is ${this.#largestPut}`);
+    return entries.map(({ chunk: id, bytes }) => {
+      assert(bytes.length === this.#chunkBytes, `${bytes.length} bytes for chunk ${id}, not ${this.#chunkBytes}`);
+      const chunk = this.#chunk(id);
+      chunk.calls++;
+      return { chunk, bytes, call: chunk.calls };
+    });
+  }
+
+  /** The slot that a chunk has already, if its bytes may change in place. */
+  #ownSlot({ chunk }: NewValue): Slot | undefined {
+    return chunk.slot && chunk.slot.holds === 0 ? chunk.slot : undefined;
+  }
+
+  /**
+   * Places for all new values, or undefined and nothing taken. Those needed soonest get slots, at the cost of
+   * owners needed later; a value that is itself needed last goes to a block.
+   */
+  #place(values: readonly NewValue[]): Place[] | undefined {
+    const places = new Map<NewValue, Place>();
+    const giveBack = () => {
+      for (const place of places.values()) this.#giveBack(place);
+    };
+    for (const value of values) {
+      const slot = this.#ownSlot(value);
+      if (!slot) continue;
+      this.#host.hold(slot);
+      places.set(value, { slot });
+    }
+    const homeless = values.filter((value) => !places.has(value));
+    if (homeless.length > this.#room()) {
+      giveBack();
+      return undefined;
+    }
+    const nextUse = new Map(homeless.map((value) => [value, this.#nextUse(value.chunk.id)]));
+    const when = (value: NewValue) => nextUse.get(value) as number;
+    homeless.sort((a, b) => (when(a) < when(b) ? -1 : Number(when(a) > when(b))));
+    for (const value of homeless) {
+      const mayLeave = (victim: Chunk) => {
+        const rank = this.#rank(victim);
+        return rank > when(value) || (rank === when(value) && isClean(victim));
+      };
+      const place = this.#claim(mayLeave) ?? this.#blockPlace() ?? this.#claimAny();
+      assert(place, 'room was counted and is not there');
+      places.set(value, place);
+    }
+    return values.map((value) => places.get(value) as Place);
+  }
+
+  #blockPlace(): Place | undefined {
+    const block = this.#takeBlock();
+    return block === undefined ? undefined : { block };
+  }
+
+  /** How many values more there is a place for, now; every way to take one uses up exactly one. */
+  #room(): number {
+    let room = this.#host.available + (this.#disk?.available ?? 0);
+    for (const { owner, holds, lent } of this.#host.slots) {
+      if (owner === NOBODY) continue;
+      const { zero, block } = this.#chunks[owner];
+      if (block !== NOWHERE || (zero && holds === 0 && !lent)) room++;
+    }
+    return room;
+  }
+
+  /** Writes what must be on disk before the new values become visible. On an error all places are given back. */
+  async #fill(values: readonly NewValue[], places: readonly Place[]): Promise<void> {
+    const writes = places.map((place, i) => {
+      if ('slot' in place) return this.#empty(place);
+      return this.#disk?.write(place.block, values[i].chunk.id, values[i].bytes);
+    });
+    const failed = (await Promise.allSettled(writes)).find((result) => result.status === 'rejected');
+    if (!failed) return;
+    for (const place of places) this.#giveBack(place);
+    throw failed.reason;
+  }
+
+  #giveBack(place: Place): void {
+    if ('slot' in place) this.#host.release(place.slot);
+    else this.#disk?.free(place.block);
+  }
+
+  /** Makes the new values those of their chunks, save where a later call came in between. */
+  #commit(values: readonly NewValue[], places: readonly Place[]): void {
+    values.forEach(({ chunk, bytes, call }, i) => {
+      const place = places[i];
+      if (call !== chunk.calls) {
+        this.#giveBack(place);
+        return;
+      }
+      if (!('slot' in place)) {
+        this.#forget(chunk);
+        chunk.block = place.block;
+        return;
+      }
+      if (place.slot === chunk.slot) {
+        this.#freeBlock(chunk);
+        chunk.zero = false;
+      } else {
+        this.#forget(chunk);
+        chunk.slot = place.slot;
+        place.slot.owner = chunk.id;
+      }
+      place.slot.bytes.set(bytes);
+      this.#host.release(place.slot);
+    });
+  }
+
+  #chunk(id: number): Chunk {
+    assert(!this.#closing, 'the tiers below the GPU are closed');
+    const chunk = this.#chunks[id];
+    assert(chunk, `chunk ${id} of ${this.#chunks.length}`);
+    return chunk;
+  }
+}
+
+/** A value that also lies below its slot, or can be had for nothing. */
+const isClean = ({ block, zero }: Chunk): boolean => zero || block !== NOWHERE;
+
+function checkLimits(
+  { chunks, chunkBytes, disk, hostLimit }: BackingOptions,
+  slots: number,
+  blocks: number,
+  largestPut: number,
+): void {
+  const all = `${chunks} chunks of ${chunkBytes} bytes`;
+  const least = Backing.leastHostChunks(chunks, disk !== undefined);
+  if (slots < least) {
+    const advice = disk ? '' : ', or use a disk tier';
+    throw new HoldfastError(
+      `host memory limit ${hostLimit} bytes: ${all} need at least ${least * chunkBytes}; raise it to that${advice}`,
+    );
+  }
+  const leastDisk = Backing.leastDiskChunks(chunks, slots, largestPut);
+  if (disk && blocks < leastDisk) {
+    const host = Math.min(chunks, chunks + largestPut - blocks) * chunkBytes;
+    throw new HoldfastError(
+      `disk limit ${blocks * chunkBytes} bytes: ${all} need at least ${leastDisk * chunkBytes} beside ${slots * chunkBytes} ` +
+        `of host memory; raise it to that, or the host memory limit to ${host}`,
+    );
+  }
+}

@@ -4,6 +4,7 @@
 import { Command } from 'commander';
 import { Trial } from '../engine/choices.ts';
 import { measurePeak, type Peak } from '../engine/peak.ts';
+import type { Pass } from '../engine/pass.ts';
 import { median, type Profile, profile } from '../engine/profile.ts';
 import { parseConfig } from '../formats/config.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
@@ -130,17 +131,20 @@ async function measureStep(device: Device, seconds: number): Promise<StepFigures
     windows.push((performance.now() - start) / steps);
   }
   const millisecondsPerStep = median(windows);
-  const { first, optimizer } = trainer.executables;
+  const before = trainer.session.executor.ledger.submits;
+  await trainer.start([example]);
+  const submits = trainer.session.executor.ledger.submits - before;
   const figures = {
     shape: PEERS,
     firstStepMilliseconds,
     trials: trainer.choices.measured,
     millisecondsPerStep,
     tokensPerSecond: (batch * seq * 1000) / millisecondsPerStep,
-    ...trainer.cost,
-    profile: await profile(device, [first, optimizer]),
+    dispatches: trainer.dispatches,
+    submits,
+    profile: await profile(trainer.session, trainer.session.fit.passes[0] as Pass),
   };
-  trainer.destroy();
+  await trainer.destroy();
   return figures;
 }
 
@@ -155,7 +159,7 @@ function stepText(step: StepFigures, peak: Peak): string {
     `  ${step.dispatches} dispatches in ${step.submits} submit${step.submits === 1 ? '' : 's'} a step`,
     milliseconds === undefined
       ? '  this adapter has no timestamp queries: no time by kernel'
-      : `  ${digits(milliseconds)} ms in kernels timed one by one, ${digits(wall)} ms as one pass a program without timestamps`,
+      : `  ${digits(milliseconds)} ms in kernels timed one by one, ${digits(wall)} ms as it is trained, without timestamps`,
     '',
   ];
   const rows = kernels.map((k) => [

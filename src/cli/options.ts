@@ -38,3 +38,9 @@ export function checked<T>(parse: (text: string) => T): (text: string) => T {
 
 export const adapterOption = (): Option =>
   new Option('--adapter <name>', 'auto, software (the embedded one), or a part of an adapter’s name').default('auto');
+
+/** How much a lost device may cost. */
+export const recoveryOption = (): Option =>
+  new Option('--recovery <how>', 'with a budget: a lost GPU device costs a step, or goes back to the checkpoint')
+    .choices(['step', 'checkpoint'])
+    .default('step');

@@ -2,9 +2,11 @@
 // models, budgets and micro-batches of all sizes.
 
 import type { Highs } from 'highs';
-import { dryRun } from '../engine/dry-run.ts';
+import { DEFAULT_LIMITS } from '../engine/fit.ts';
+import { stepPass } from '../engine/pass.ts';
+import { mapChunks } from '../memory/chunk-map.ts';
 import { type Compared, compare, median, movedChunks, PLANNER, ratioTo } from '../memory/compare.ts';
-import { chunkRange, ELEMENT_BYTES, searchLayout } from '../memory/layout.ts';
+import { chunkRange, ELEMENT_BYTES } from '../memory/layout.ts';
 import { ORDERS } from '../memory/policies.ts';
 import { chunkCount, slotsUnder, type Trace } from '../memory/trace.ts';
 import { makeModel } from '../nn/index.ts';
@@ -12,9 +14,6 @@ import { parameterCount } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
 import { traceStep } from '../train/step-programs.ts';
 import { configFromFlags } from './model-flags.ts';
-
-/** The binding that WebGPU guarantees on every adapter. */
-const BINDING_BYTES = 128 * 2 ** 20;
 
 interface Size {
   readonly layers: number;
@@ -50,8 +49,8 @@ export function cellTrace({ model: family, size, accumulate, share }: Cell): { t
   const vocabSize = family === 'llama' ? 32000 : 50257;
   const model = makeModel(configFromFlags({ model: family, ...size, ...heads, context: 128, vocabSize, tied: false }));
   const bytes = 4 * ELEMENT_BYTES * parameterCount(model);
-  const layout = searchLayout(model.parameters, chunkRange(model.parameters, share * bytes, BINDING_BYTES));
-  const trace = dryRun(traceStep(model, 1, 128), { trainable: layout }, { accumulate });
+  const map = mapChunks(model.parameters, true, chunkRange(model.parameters, share * bytes, DEFAULT_LIMITS.binding));
+  const { trace } = stepPass(traceStep(model, 1, 128), map, accumulate);
   return { trace, slots: slotsUnder(trace, share * bytes) };
 }
 

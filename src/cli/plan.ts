@@ -2,27 +2,24 @@
 
 import { Command, Option } from 'commander';
 import type { Highs } from 'highs';
-import { dryRun, nonModelMemory } from '../engine/dry-run.ts';
+import { DEFAULT_LIMITS, fit, smallestBudget } from '../engine/fit.ts';
+import type { Pass } from '../engine/pass.ts';
+import { schedule } from '../engine/schedule.ts';
 import { linearBound, loadSolver } from '../memory/bound.ts';
-import { PLANNER, ratioTo } from '../memory/compare.ts';
+import { ratioTo } from '../memory/compare.ts';
 import { findGaps } from '../memory/gaps.ts';
-import { chunkRange, ELEMENT_BYTES, searchLayout, type TiledLayout } from '../memory/layout.ts';
-import { checkPlan, makePlan, printPlan } from '../memory/plan.ts';
-import { planStep } from '../memory/planner.ts';
-import { chunkCount, leastBudget, modelDataBytes, slotsUnder } from '../memory/trace.ts';
+import { checkPlan, printPlan } from '../memory/plan.ts';
+import { chunkCount, modelDataBytes } from '../memory/trace.ts';
 import { makeModel } from '../nn/index.ts';
-import { type Model, parameterCount } from '../nn/model.ts';
+import { parameterCount } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
-import { type StepPrograms, traceStep } from '../train/step-programs.ts';
+import { traceStep } from '../train/step-programs.ts';
+import { trainingWorkload } from '../train/trainer.ts';
 import { formatBytes, parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { configFromFlags } from './model-flags.ts';
-import { checked, whole } from './options.ts';
+import { checked, recoveryOption, whole } from './options.ts';
 import { comparePolicies } from './plan-compare.ts';
-
-/** What every WebGPU adapter allows: a binding, and a buffer. */
-const BINDING_BYTES = 128 * 2 ** 20;
-const BUFFER_BYTES = 256 * 2 ** 20;
 
 interface Flags {
   model: 'gpt2' | 'llama';
@@ -35,6 +32,7 @@ interface Flags {
   accumulate: number;
   vocabSize: number;
   gpuMemory?: number;
+  recovery: 'step' | 'checkpoint';
   compare?: boolean;
   moments?: boolean;
   json?: boolean;
@@ -57,6 +55,7 @@ export function planCommand(host: Host): Command {
       'the budget, as 64MB or 1.5GiB (default: half of what all would need)',
       checked(parseBytes),
     )
+    .addOption(recoveryOption())
     .option('--moments', 'print what to do at each moment of a step')
     .option('--compare', 'eviction policies against the bound, on models and budgets of all sizes')
     .option('--json', 'one JSON object (with --compare, one a line)')
@@ -69,62 +68,58 @@ export function planCommand(host: Host): Command {
 
 function planOne(host: Host, highs: Highs, flags: Flags): void {
   const { write } = host.terminal;
+  const durable = flags.recovery === 'step';
+  const workloadOf = (changes: Partial<Flags> = {}) => {
+    const { batch, context, accumulate } = { ...flags, ...changes };
+    return trainingWorkload(model, traceStep(model, batch, context), accumulate);
+  };
   const model = makeModel(configFromFlags({ ...flags, tied: false }));
-  const programs = traceStep(model, flags.batch, flags.context);
   const parameters = parameterCount(model);
-  const smallest = smallestBudget(model, programs, flags.accumulate);
-  const rough = nonModelMemory(programs, smallestLayout(model), BUFFER_BYTES);
-  const other = rough.arenas + rough.persistent;
-  const budget = flags.gpuMemory ?? other + 4 * ELEMENT_BYTES * (parameters / 2);
+  const workload = workloadOf();
+  const smallest = smallestBudget(workload, DEFAULT_LIMITS, durable);
+  const resident = fit(workload, DEFAULT_LIMITS, undefined, false);
+  const budget = flags.gpuMemory ?? Math.max(smallest, resident.peak - (resident.map.count * resident.map.chunkBytes) / 2);
   if (budget < smallest) {
-    const half = (change: Partial<Flags>) => {
-      const changed = { ...flags, ...change };
-      const smaller = makeModel(configFromFlags({ ...changed, context: flags.context, tied: false }));
-      return formatBytes(smallestBudget(smaller, traceStep(smaller, changed.batch, changed.context), flags.accumulate));
-    };
+    const half = (changes: Partial<Flags>) => formatBytes(smallestBudget(workloadOf(changes), DEFAULT_LIMITS, durable));
     const knobs = [
       ...(flags.batch > 1 ? [`--batch ${flags.batch >> 1} needs ${half({ batch: flags.batch >> 1 })}`] : []),
       ...(flags.context > 1 ? [`--context ${flags.context >> 1} needs ${half({ context: flags.context >> 1 })}`] : []),
+      ...(durable
+        ? [`--recovery checkpoint needs ${formatBytes(smallestBudget(workload, DEFAULT_LIMITS, false))}`]
+        : []),
     ];
     throw new HoldfastError(
       `--gpu-memory ${formatBytes(budget)} is too little: ${smallest} bytes (${formatBytes(smallest)}) is the smallest ` +
-        `budget that would do, ${formatBytes(other)} of it for activations and inputs; ${knobs.join(', ')}`,
+        `budget that works, ${formatBytes(resident.nonModel.arenas)} of it for activations; ${knobs.join(', ')}`,
     );
   }
 
-  // Down to the smallest budget, whose own layout this is then.
-  const layout = searchLayout(
-    model.parameters,
-    chunkRange(model.parameters, Math.max(0, budget - other), BINDING_BYTES),
-  );
-  const memory = nonModelMemory(programs, layout, BUFFER_BYTES);
-  const nonModelBytes = memory.arenas + memory.persistent;
-  const trace = dryRun(programs, { trainable: layout }, { accumulate: flags.accumulate, nonModelBytes });
-  const slots = slotsUnder(trace, budget);
+  const { map, passes, nonModel, slots, staging, peak } = fit(workload, DEFAULT_LIMITS, budget, durable);
+  const { trace } = passes[0] as Pass;
   const start = performance.now();
-  const plan = makePlan(PLANNER, planStep(trace, slots));
+  const { plan, moved } = schedule(passes[0] as Pass, slots, 'planned');
   const milliseconds = performance.now() - start;
-  const cost = checkPlan(trace, plan, slots);
-  const linear = linearBound(highs, findGaps(trace, slots)).chunks;
-  const bound = linear * trace.chunkBytes;
+  const room = trace.moments.map(() => slots);
+  const cost = checkPlan(trace, plan, room);
+  const linear = linearBound(highs, findGaps(trace, room)).chunks;
   const ratio = ratioTo(linear, cost);
-  const waste = layout.padding / layout.held;
+  const { padding, held, tiled, chunks } = map.trainable;
 
   if (flags.json) {
-    const chunks = { bytes: trace.chunkBytes, perKind: layout.chunks, tiledTensors: layout.tiled, waste };
-    const bytesPerStep = { h2d: cost.h2dBytes, d2h: cost.d2hBytes };
     write(
       `${JSON.stringify({
         parameters,
         modelDataBytes: modelDataBytes(trace),
-        chunks,
-        nonModelBytes: { ...memory, total: nonModelBytes },
+        chunks: { bytes: trace.chunkBytes, perKind: chunks, tiledTensors: tiled, waste: padding / held },
+        nonModelBytes: { ...nonModel, total: nonModel.arenas + nonModel.persistent },
         smallestBudget: smallest,
         budget,
-        slots: Math.min(...slots),
+        predictedPeak: peak,
+        slots,
+        staging,
         moments: trace.moments.length,
-        bytesPerStep,
-        bound: { lp: bound, ratio },
+        bytesPerStep: moved,
+        bound: { lp: linear * trace.chunkBytes, ratio },
         planMilliseconds: milliseconds,
       })}\n`,
     );
@@ -135,27 +130,16 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
     [
       `${flags.model}, ${flags.layers} layers of width ${flags.width}, vocabulary ${flags.vocabSize}: ${parameters.toLocaleString('en')} parameters`,
       `  ${shown(modelDataBytes(trace))}  model data: parameters, gradients and two moments in f32`,
-      `            ${layout.chunks} chunks of ${formatBytes(trace.chunkBytes)} a kind, ${layout.tiled} tensors tiled by rows, ${(100 * waste).toFixed(3)} % padding`,
-      `  ${shown(memory.arenas)}  activations, batch ${flags.batch} x ${flags.context} (${formatBytes(memory.alive)} alive at once)`,
-      `  ${shown(memory.persistent)}  inputs, scalars, masks, uniforms`,
-      `  ${shown(smallest)}  is the smallest budget that would do`,
-      `  ${shown(budget)}  budget: ${Math.min(...slots)} slots for ${chunkCount(trace)} chunks`,
+      `            ${chunks} chunks of ${formatBytes(trace.chunkBytes)} a kind, ${tiled} tensors tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
+      `  ${shown(nonModel.arenas)}  activations, batch ${flags.batch} x ${flags.context} (${formatBytes(nonModel.alive)} alive at once)`,
+      `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms`,
+      `  ${shown(smallest)}  is the smallest budget that works`,
+      `  ${shown(budget)}  budget, ${formatBytes(peak)} of it used: ${slots} slots for ${chunkCount(trace)} chunks, ${staging.down} of staging down, ${staging.up} up`,
       `a step of ${flags.accumulate} micro-batch${flags.accumulate === 1 ? '' : 'es'} moves`,
-      `  ${shown(cost.h2dBytes)}  up, ${formatBytes(cost.d2hBytes)} down: ${ratio.toFixed(3)} x the least of any schedule (linear bound ${formatBytes(bound)})`,
+      `  ${shown(cost.h2dBytes)}  up, ${formatBytes(cost.d2hBytes)} down: ${ratio.toFixed(3)} x the least of any schedule (linear bound ${formatBytes(linear * trace.chunkBytes)})`,
       `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${cost.loads} loads, ${cost.stores} stores`,
       ...(flags.moments ? [printPlan(trace, plan)] : []),
       '',
     ].join('\n'),
   );
-}
-
-/** The least GPU memory under which a step runs, staging apart: with the smallest chunks that make sense. */
-function smallestBudget(model: Model, programs: StepPrograms, accumulate: number): number {
-  const layout = smallestLayout(model);
-  const { arenas, persistent } = nonModelMemory(programs, layout, BUFFER_BYTES);
-  return leastBudget(dryRun(programs, { trainable: layout }, { accumulate, nonModelBytes: arenas + persistent }));
-}
-
-function smallestLayout(model: Model): TiledLayout {
-  return searchLayout(model.parameters, chunkRange(model.parameters, 0, BINDING_BYTES));
 }

@@ -75,6 +75,8 @@ export class Executor {
   /** Set to record what happens to chunks. */
   events: ChunkEvent[] | undefined;
   #recordingSince = 0;
+  /** Set to time each moment in a compute pass of its own. */
+  timestamps: ((moment: number) => GPUComputePassTimestampWrites) | undefined;
   readonly #device: Device;
   readonly #map: ChunkMap;
   readonly #slots: Slots;
@@ -167,7 +169,9 @@ export class Executor {
         if (this.events) this.#record(m, chunk, 'use');
       }
       const bound = this.#bindings.bind(pass.dispatches[m] as (typeof pass.dispatches)[number]);
-      this.#pass ??= this.#open().beginComputePass({ label: pass.name });
+      const timestampWrites = this.timestamps?.(m);
+      if (timestampWrites) this.#endPass();
+      this.#pass ??= this.#open().beginComputePass({ label: pass.name, ...(timestampWrites && { timestampWrites }) });
       encode(this.#pass, bound);
       for (const { chunk, mode } of moment.accesses) {
         this.#touched[this.#slots.of(chunk)] = this.#serial;
@@ -317,7 +321,7 @@ export class Executor {
     try {
       const views = await Promise.all(store.buffers.map((buffer) => this.#staging.map(buffer, this.#map.chunkBytes)));
       await Promise.all(store.behind.map(({ done }) => done));
-      await this.#backing.putAll(store.chunks.map((chunk, i) => ({ chunk, bytes: views[i] as Uint8Array })));
+      await this.#backing.putAll(store.chunks.map((chunk, i) => ({ chunk, bytes: views[i] as Uint8Array<ArrayBuffer> })));
       store.arrived?.();
     } finally {
       for (const buffer of store.buffers) this.#staging.give(buffer);
@@ -339,10 +343,12 @@ export class Executor {
   }
 
   async #bring(chunk: number, overwrite: boolean, moment: number): Promise<void> {
-    if (overwrite || this.#backing.where(chunk) === 'zero') {
-      this.#slots.take(chunk);
+    const zero = !overwrite && this.#backing.where(chunk) === 'zero';
+    if (overwrite || zero) {
+      const same = this.#slots.take(chunk);
+      // What is overwritten is so piece by piece, all of it; the padding between must be zero, as it is in its own.
+      if (same && !zero) return;
       const buffer = this.#slots.buffer(chunk);
-      // The rest of a chunk that is written in pieces, and its padding, must be zero.
       this.command((encoder) => encoder.clearBuffer(buffer));
       this.#touched[this.#slots.of(chunk)] = this.#serial;
       this.ledger.clearedBytes += this.#map.chunkBytes;

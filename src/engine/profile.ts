@@ -4,10 +4,10 @@
 //
 // Not for use on a run's own state: the programs are really run, so parameters and moments change.
 
-import type { Device } from '../gpu/device.ts';
-import { encode } from '../gpu/dispatch.ts';
 import { bytesMoved } from '../kernels/kernel.ts';
-import type { Executable, Step } from './executable.ts';
+import type { Lowered } from './lower.ts';
+import type { Pass } from './pass.ts';
+import type { Session } from './session.ts';
 
 /** All dispatches of one kernel in one step. */
 export interface KernelTime {
@@ -29,7 +29,7 @@ export interface Profile {
   readonly kernels: readonly KernelTime[];
   /** Milliseconds of all dispatches, timed one by one. */
   readonly milliseconds: number | undefined;
-  /** Milliseconds of the step as it is trained: one pass a program, one command buffer a step. */
+  /** Milliseconds of the step as it is trained. */
   readonly wall: number;
 }
 
@@ -37,72 +37,75 @@ export interface Profile {
 const MAX_QUERIES = 4096;
 
 /**
- * Runs the programs in order, `repeats` times over. A kernel's time is the median of its sums: browsers, and
- * Dawn by default, round timestamps to 65 or 100 microseconds, so one dispatch alone may well read as 0.
+ * Runs a pass `repeats` times over. A kernel's time is the median of its sums: browsers, and Dawn by default, round
+ * timestamps to 65 or 100 microseconds, so one dispatch alone may well read as 0.
  */
-export async function profile(device: Device, programs: readonly Executable[], repeats = 7): Promise<Profile> {
-  const steps = programs.flatMap((program) => program.steps);
-  const wall = await wallTime(device, programs, repeats);
-  const rounds: Float64Array[] = [];
-  if (device.hasTimestamps) {
-    for (let round = 0; round < repeats; round++) rounds.push(await timeEach(device, steps));
-  }
-  const all = steps.map((_, i) => i);
-  return {
-    timestamps: device.hasTimestamps,
-    kernels: byKernel(steps, rounds),
-    milliseconds: medianOfSums(rounds, all),
-    wall,
-  };
+export function profile(session: Session, pass: Pass, repeats = 7): Promise<Profile> {
+  return session.exclusive(async () => {
+    const wall = await wallTime(session, pass, repeats);
+    const rounds: Float64Array[] = [];
+    if (session.device.hasTimestamps) {
+      for (let round = 0; round < repeats; round++) rounds.push(await timeEach(session, pass));
+    }
+    return {
+      timestamps: session.device.hasTimestamps,
+      kernels: byKernel(pass.dispatches, rounds),
+      milliseconds: medianOfSums(rounds, [...pass.dispatches.keys()]),
+      wall,
+    };
+  });
 }
 
 /** A round of steps lasts at least this long: the wait at its end costs up to 10 ms in some runtimes. */
 const ROUND_MS = 100;
 
-/** Milliseconds of one step: the median of rounds that submit some steps and wait once. */
-async function wallTime(device: Device, programs: readonly Executable[], repeats: number): Promise<number> {
-  const run = async (steps: number): Promise<number> => {
+/** Milliseconds of one pass: the median of rounds that submit some passes and wait once. */
+async function wallTime({ device, executor, scheduleOf }: Session, pass: Pass, repeats: number): Promise<number> {
+  const schedule = scheduleOf(pass);
+  const run = async (passes: number): Promise<number> => {
     const start = performance.now();
-    for (let step = 0; step < steps; step++) {
-      const encoder = device.gpu.createCommandEncoder();
-      for (const program of programs) program.encode(encoder);
-      device.submit(encoder);
+    for (let i = 0; i < passes; i++) {
+      await executor.begin(schedule);
+      await executor.run(0, pass.dispatches.length);
+      executor.flush();
     }
     await device.idle();
-    return (performance.now() - start) / steps;
+    return (performance.now() - start) / passes;
   };
   await run(1); // compiles on the driver's side
-  const steps = Math.ceil(ROUND_MS / Math.max(await run(1), 0.1));
+  const passes = Math.ceil(ROUND_MS / Math.max(await run(1), 0.1));
   const rounds: number[] = [];
-  for (let round = 0; round < repeats; round++) rounds.push(await run(steps));
+  for (let round = 0; round < repeats; round++) rounds.push(await run(passes));
   return median(rounds);
 }
 
 /** Milliseconds of each dispatch, in order. */
-async function timeEach(device: Device, steps: readonly Step[]): Promise<Float64Array> {
+async function timeEach({ device, executor, scheduleOf }: Session, pass: Pass): Promise<Float64Array> {
   const { gpu, allocator } = device;
-  const times = new Float64Array(steps.length);
-  for (let first = 0; first < steps.length; first += MAX_QUERIES / 2) {
-    const part = steps.slice(first, first + MAX_QUERIES / 2);
-    const bytes = part.length * 2 * BigUint64Array.BYTES_PER_ELEMENT;
-    const querySet = gpu.createQuerySet({ type: 'timestamp', count: part.length * 2 });
+  const count = pass.dispatches.length;
+  const times = new Float64Array(count);
+  await executor.begin(scheduleOf(pass));
+  for (let first = 0; first < count; first += MAX_QUERIES / 2) {
+    const end = Math.min(count, first + MAX_QUERIES / 2);
+    const queries = (end - first) * 2;
+    const bytes = queries * BigUint64Array.BYTES_PER_ELEMENT;
+    const querySet = gpu.createQuerySet({ type: 'timestamp', count: queries });
     const ticks = allocator.create('timestamps', bytes, GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC);
     try {
-      const encoder = gpu.createCommandEncoder();
-      part.forEach(({ bound }, i) => {
-        const timestampWrites = { querySet, beginningOfPassWriteIndex: 2 * i, endOfPassWriteIndex: 2 * i + 1 };
-        const pass = encoder.beginComputePass({ timestampWrites });
-        encode(pass, bound);
-        pass.end();
-      });
-      encoder.resolveQuerySet(querySet, 0, part.length * 2, ticks, 0);
-      device.submit(encoder);
+      executor.timestamps = (m) => {
+        return { querySet, beginningOfPassWriteIndex: 2 * (m - first), endOfPassWriteIndex: 2 * (m - first) + 1 };
+      };
+      await executor.run(first, end);
+      executor.timestamps = undefined;
+      executor.command((encoder) => encoder.resolveQuerySet(querySet, 0, queries, ticks, 0));
+      executor.flush();
       const nanoseconds = new BigUint64Array(await device.read(ticks, 0, bytes));
-      part.forEach((_, i) => {
+      for (let i = 0; i < end - first; i++) {
         const spent = (nanoseconds[2 * i + 1] as bigint) - (nanoseconds[2 * i] as bigint);
         times[first + i] = Math.max(0, Number(BigInt.asIntN(64, spent)) / 1e6);
-      });
+      }
     } finally {
+      executor.timestamps = undefined;
       allocator.destroy(ticks);
       querySet.destroy();
     }
@@ -110,10 +113,9 @@ async function timeEach(device: Device, steps: readonly Step[]): Promise<Float64
   return times;
 }
 
-function byKernel(steps: readonly Step[], rounds: readonly Float64Array[]): KernelTime[] {
+function byKernel(dispatches: readonly Lowered[], rounds: readonly Float64Array[]): KernelTime[] {
   const groups = new Map<string, number[]>();
-  steps.forEach(({ instruction }, i) => {
-    const { name } = instruction.kernel;
+  dispatches.forEach(({ kernel: { name } }, i) => {
     groups.set(name, [...(groups.get(name) ?? []), i]);
   });
   return [...groups]
@@ -122,9 +124,9 @@ function byKernel(steps: readonly Step[], rounds: readonly Float64Array[]): Kern
       let flops = 0;
       let bytes = 0;
       for (const i of members) {
-        const { instruction } = steps[i] as Step;
-        flops += instruction.kernel.flops(instruction.problem);
-        bytes += bytesMoved(instruction.kernel, instruction.problem);
+        const { kernel, problem } = dispatches[i] as Lowered;
+        flops += kernel.flops(problem);
+        bytes += bytesMoved(kernel, problem);
       }
       const gflops = milliseconds ? flops / milliseconds / 1e6 : undefined;
       return { kernel, dispatches: members.length, milliseconds, flops, bytes, gflops };

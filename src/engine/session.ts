@@ -138,9 +138,7 @@ export class Session {
     return this.#choices.record();
   }
 
-  scheduleOf(pass: Pass): Schedule {
-    return this.#schedules.get(pass) as Schedule;
-  }
+  readonly scheduleOf = (pass: Pass): Schedule => this.#schedules.get(pass) as Schedule;
 
   report(): MemoryReport {
     const { gpu, host, disk } = this.memory;

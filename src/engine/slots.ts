@@ -14,6 +14,8 @@ export class Slots {
   readonly #slotOf: Int32Array;
   readonly #lastSlot: Int32Array;
   readonly #dirty: Uint8Array;
+  /** By slot: whose bytes are in it. */
+  readonly #bytesOf: Int32Array;
   readonly #device: Device;
 
   constructor(device: Device, slots: number, chunkBytes: number, chunks: number) {
@@ -25,6 +27,7 @@ export class Slots {
     this.#slotOf = new Int32Array(chunks).fill(NONE);
     this.#lastSlot = new Int32Array(chunks).fill(NONE);
     this.#dirty = new Uint8Array(chunks);
+    this.#bytesOf = new Int32Array(slots).fill(NONE);
   }
 
   holds(chunk: number): boolean {
@@ -55,8 +58,8 @@ export class Slots {
     return found;
   }
 
-  /** Gives a chunk a free slot, clean; what is in it is whatever was there before. */
-  take(chunk: number): number {
+  /** Gives a chunk a free slot, clean. Returns whether the bytes in it are the chunk's own of before. */
+  take(chunk: number): boolean {
     assert(!this.holds(chunk), `chunk ${chunk} is already on the GPU`);
     assert(this.#free.length > 0, `no slot is free for chunk ${chunk}`);
     const before = this.#lastSlot[chunk] as number;
@@ -69,7 +72,9 @@ export class Slots {
     this.#slotOf[chunk] = slot;
     this.#lastSlot[chunk] = slot;
     this.#dirty[chunk] = 0;
-    return slot;
+    const same = this.#bytesOf[slot] === chunk;
+    this.#bytesOf[slot] = chunk;
+    return same;
   }
 
   release(chunk: number): void {

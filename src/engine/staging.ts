@@ -37,7 +37,7 @@ export class Staging {
   }
 
   /** The bytes that a submitted copy brings; valid until `give`. */
-  async map(buffer: GPUBuffer, bytes: number): Promise<Uint8Array> {
+  async map(buffer: GPUBuffer, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
     await buffer.mapAsync(GPUMapMode.READ, 0, bytes);
     return new Uint8Array(buffer.getMappedRange(0, bytes));
   }

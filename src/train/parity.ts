@@ -10,7 +10,7 @@ import type { MemoryOptions } from '../engine/session.ts';
 import type { Device } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
-import { collect, sourceOf } from '../util/tensor-source.ts';
+import { collect, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
 import { forwardActivations } from './inspect.ts';
 import { loadCase, type ReferenceCase } from './reference-case.ts';
 import { Trainer } from './trainer.ts';

@@ -14,6 +14,7 @@ import { makeModel } from '../nn/index.ts';
 import type { Model } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
+import type { Values } from '../util/tensor-source.ts';
 import type { Schedule } from './schedule.ts';
 import type { AdamWOptions } from './trainer.ts';
 

@@ -3,12 +3,11 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
 import type { ChoiceRecord } from '../../src/engine/choices.ts';
-import type { Values } from '../../src/engine/model-data.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { loadCase, type ReferenceCase } from '../../src/train/reference-case.ts';
 import { type StepMetrics, Trainer } from '../../src/train/trainer.ts';
-import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf, type TensorSource, type Values } from '../../src/util/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 
@@ -34,11 +33,13 @@ async function run(reference: ReferenceCase, choices: ChoiceRecord = {}): Promis
   const metrics: StepMetrics[] = [];
   let gradients: Values = new Map();
   for (const micros of batches) {
-    metrics.push(await trainer.start(micros));
-    if (metrics.length === 1) gradients = await trainer.gradients();
+    const keep = async (found: TensorSource) => {
+      gradients = await collect(found);
+    };
+    metrics.push(await trainer.start(micros, metrics.length === 0 ? keep : undefined));
   }
-  const final = await collect(trainer.data.source('parameter'));
-  trainer.destroy();
+  const final = await collect(trainer.values('parameter'));
+  await trainer.destroy();
   return { metrics, gradients, final, choices: trainer.choices.record() };
 }
 

@@ -22,7 +22,10 @@ describe('holdfast plan', () => {
     expect(report.modelDataBytes).toBeGreaterThanOrEqual(16 * report.parameters);
     expect(report.chunks.waste).toBeLessThan(0.01);
     expect(report.smallestBudget).toBeLessThan(report.budget);
-    expect(report.slots * report.chunks.bytes + report.nonModelBytes.total).toBeLessThanOrEqual(report.budget);
+    const { slots, staging, chunks, nonModelBytes } = report;
+    const counted = (slots + staging.down + staging.up) * chunks.bytes + nonModelBytes.total;
+    expect(report.predictedPeak).toBe(counted);
+    expect(counted).toBeLessThanOrEqual(report.budget);
     const { h2d, d2h } = report.bytesPerStep;
     expect((h2d + d2h) / report.bound.lp).toBeCloseTo(report.bound.ratio);
     expect(report.bound.ratio).toBeLessThanOrEqual(1.05);

@@ -4,17 +4,20 @@
 import type { Highs } from 'highs';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { CELLS, cellTrace } from '../../src/cli/plan-compare.ts';
-import { dryRun, nonModelMemory } from '../../src/engine/dry-run.ts';
+import { DEFAULT_LIMITS, fit, smallestBudget } from '../../src/engine/fit.ts';
+import { stepPass } from '../../src/engine/pass.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { liveBytes } from '../../src/graph/liveness.ts';
 import { loadSolver } from '../../src/memory/bound.ts';
 import { compare, median, PLANNER, ratioTo } from '../../src/memory/compare.ts';
-import { ELEMENT_BYTES, leastChunkElements, packTensors, searchLayout } from '../../src/memory/layout.ts';
+import { type ChunkMap, mapChunks } from '../../src/memory/chunk-map.ts';
+import { ELEMENT_BYTES, leastChunkElements } from '../../src/memory/layout.ts';
 import { checkPlan, makePlan } from '../../src/memory/plan.ts';
 import { planStep } from '../../src/memory/planner.ts';
-import { checkTrace, chunkName, leastBudget, slotsUnder, type Trace } from '../../src/memory/trace.ts';
+import { checkTrace, chunkName, type Trace } from '../../src/memory/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
+import { trainingWorkload } from '../../src/train/trainer.ts';
 
 const gpt2 = (n_layer: number, n_embd: number, vocab_size: number) =>
   makeModel(parseConfig({ model_type: 'gpt2', n_layer, n_embd, n_head: 4, n_positions: 32, vocab_size }, 'gpt2'));
@@ -46,11 +49,12 @@ const MODELS = [
 function layoutsOf(model: ReturnType<typeof gpt2>) {
   const bytes = ELEMENT_BYTES * model.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
   const least = leastChunkElements(model.parameters);
-  return [
-    searchLayout(model.parameters, { minBytes: bytes, maxBytes: 2 * bytes }),
-    searchLayout(model.parameters, { minBytes: bytes / 10, maxBytes: Math.max(bytes / 8, least * ELEMENT_BYTES) }),
-    packTensors(model.parameters, least, 'any'),
+  const ranges = [
+    { minBytes: bytes, maxBytes: 2 * bytes },
+    { minBytes: bytes / 10, maxBytes: Math.max(bytes / 8, least * ELEMENT_BYTES) },
+    { minBytes: least * ELEMENT_BYTES, maxBytes: least * ELEMENT_BYTES },
   ];
+  return ranges.map((range) => mapChunks(model.parameters, true, range)) as [ChunkMap, ChunkMap, ChunkMap];
 }
 
 /** How a chunk list is accessed over a step, moment by moment, without repetitions. */
@@ -71,56 +75,60 @@ describe.each(MODELS)('the dry run of %s', (_, model) => {
   const programs = traceStep(model, 2, 16);
 
   it.each([1, 3])('is a legal trace with %d micro-batches, whatever the chunk size', (accumulate) => {
-    for (const trainable of layoutsOf(model)) {
-      for (const norm of ['inBackward', 'separate'] as const) {
-        const trace = dryRun(programs, { trainable }, { accumulate, norm });
-        checkTrace(trace);
-        expect(trace.lists.map(({ kind }) => kind)).toEqual(['parameter', 'gradient', 'moment1', 'moment2']);
-        // Parameters are read until the optimizer writes them; moments are its own.
-        for (const modes of modesOf(trace, 'parameter').values()) expect(modes).toMatch(/^rw$/);
-        for (const modes of modesOf(trace, 'moment').values()) expect(modes).toBe('w');
-        // Gradients: overwritten first, added to, read by the norm and last by the optimizer, then free.
-        for (const modes of modesOf(trace, 'gradient').values()) expect(modes).toMatch(/^o(w|r)*r\.$/);
-        expect(modesOf(trace, 'gradient').size).toBe(trainable.chunks);
-        const pinned = Math.max(...trace.moments.map(({ accesses }) => accesses.length));
-        expect(pinned).toBeGreaterThanOrEqual(4);
+    for (const map of layoutsOf(model)) {
+      const { trace, dispatches, starts, update } = stepPass(programs, map, accumulate);
+      checkTrace(trace);
+      expect(trace.lists.map(({ kind }) => kind)).toEqual(['parameter', 'gradient', 'moment1', 'moment2']);
+      expect(dispatches.length).toBe(trace.moments.length);
+      expect(starts.length).toBe(accumulate);
+      expect(update?.adamw.length).toBe(map.trainable.chunks);
+      // Parameters are read until the optimizer writes them; moments are its own.
+      for (const modes of modesOf(trace, 'parameter').values()) expect(modes).toMatch(/^rw$/);
+      for (const modes of modesOf(trace, 'moment').values()) expect(modes).toBe('w');
+      // Gradients: overwritten first, added to, read for the norm and last by the optimizer, then free.
+      for (const modes of modesOf(trace, 'gradient').values()) expect(modes).toMatch(/^o(w|r)*r\.$/);
+      expect(modesOf(trace, 'gradient').size).toBe(map.trainable.chunks);
+      const pinned = Math.max(...trace.moments.map(({ accesses }) => accesses.length));
+      expect(pinned).toBeGreaterThanOrEqual(4);
+    }
+  });
+
+  it('sums the squares of each gradient chunk once, behind its last write', () => {
+    for (const map of layoutsOf(model)) {
+      const { trace, update } = stepPass(programs, map, 2);
+      const { first, chunks } = map.list('gradient');
+      for (let index = 0; index < chunks; index++) {
+        const at = update?.gradient[index] as number;
+        expect(trace.moments[at].accesses).toEqual([{ chunk: first + index, mode: 'read' }]);
+        const writes = trace.moments.flatMap(({ accesses }, m) =>
+          accesses.some(({ chunk, mode }) => chunk === first + index && mode !== 'read') ? [m] : [],
+        );
+        expect(Math.max(...writes)).toBeLessThan(at);
       }
     }
   });
 
-  it('runs in the smallest budget, and in no smaller one', () => {
-    for (const trainable of layoutsOf(model)) {
-      const { arenas, persistent } = nonModelMemory(programs, trainable, 2 ** 28);
-      const trace = dryRun(programs, { trainable }, { accumulate: 2, nonModelBytes: arenas + persistent });
-      const budget = leastBudget(trace);
-      const slots = slotsUnder(trace, budget);
-      const cost = checkPlan(trace, makePlan('planner', planStep(trace, slots)), slots);
-      expect(cost.peakSlots * trace.chunkBytes + arenas + persistent).toBeLessThanOrEqual(budget);
-      expect(() => planStep(trace, slotsUnder(trace, budget - 1))).toThrow(`${budget} bytes are enough`);
+  it('fits into the smallest budget, into each larger one, and into no smaller one', () => {
+    const workload = trainingWorkload(model, programs, 2);
+    for (const durable of [true, false]) {
+      const least = smallestBudget(workload, DEFAULT_LIMITS, durable);
+      for (const budget of [least, least + 1, Math.floor(least * 1.1), least * 2, least * 10]) {
+        const { peak, slots, passes, staging } = fit(workload, DEFAULT_LIMITS, budget, durable);
+        expect(peak).toBeLessThanOrEqual(budget);
+        expect(staging.down).toBeGreaterThanOrEqual(durable ? 3 : 1);
+        for (const { trace } of passes) {
+          const room = trace.moments.map(() => slots);
+          expect(checkPlan(trace, makePlan('planner', planStep(trace, room)), room).peakSlots).toBeLessThanOrEqual(slots);
+        }
+      }
+      expect(() => fit(workload, DEFAULT_LIMITS, least - 1, durable)).toThrow(`${least} bytes`);
     }
   });
 
   it('counts activations as they are placed', () => {
-    const memory = nonModelMemory(programs, layoutsOf(model)[0], 2 ** 28);
-    expect(memory.alive).toBeGreaterThanOrEqual(liveBytes(programs.first));
-    expect(memory.arenas).toBeGreaterThanOrEqual(memory.alive);
-  });
-});
-
-describe('the norm of the gradients', () => {
-  it('costs a pass over them when taken apart, and none right after their last write', () => {
-    const model = gpt2(6, 128, 1000);
-    const programs = traceStep(model, 1, 16);
-    const [, trainable] = layoutsOf(model);
-    const moved = (norm: 'inBackward' | 'separate') => {
-      const trace = dryRun(programs, { trainable }, { accumulate: 1, norm });
-      const slots = trace.moments.map(() => 6);
-      const { loads, stores } = checkPlan(trace, makePlan(norm, planStep(trace, slots)), slots);
-      return loads + stores;
-    };
-    const saved = moved('separate') - moved('inBackward');
-    expect(saved).toBeGreaterThan(0);
-    expect(saved).toBeLessThanOrEqual(trainable.chunks);
+    const { nonModel } = fit(trainingWorkload(model, programs, 1), DEFAULT_LIMITS, undefined, false);
+    expect(nonModel.alive).toBeGreaterThanOrEqual(liveBytes(programs.first));
+    expect(nonModel.arenas).toBeGreaterThanOrEqual(nonModel.alive);
   });
 });
 
@@ -131,18 +139,10 @@ describe('LoRA', () => {
       'gpt2',
     );
     const model = makeModel(config, { rank: 4, scale: 1 });
-    const trains = ({ trainable = true }: { trainable?: boolean }) => trainable;
-    const frozen = searchLayout(
-      model.parameters.filter((p) => !trains(p)),
-      { minBytes: 30_000, maxBytes: 80_000 },
-    );
-    const trainable = {
-      ...packTensors(model.parameters.filter(trains), frozen.chunkElements, 'large'),
-      chunkElements: frozen.chunkElements,
-    };
-    const trace = dryRun(traceStep(model, 2, 16), { trainable, frozen }, { accumulate: 2 });
+    const map = mapChunks(model.parameters, true, { minBytes: 30_000, maxBytes: 80_000 });
+    const { trace } = stepPass(traceStep(model, 2, 16), map, 2);
     checkTrace(trace);
-    expect(trace.lists.at(-1)).toMatchObject({ kind: 'frozen', chunks: frozen.chunks });
+    expect(trace.lists.at(-1)).toMatchObject({ kind: 'frozen', chunks: map.frozen.chunks });
     for (const modes of modesOf(trace, 'frozen').values()) expect(modes).toBe('r');
     const slots = trace.moments.map(() => 5);
     expect(checkPlan(trace, makePlan('planner', planStep(trace, slots)), slots).loads).toBeGreaterThan(0);

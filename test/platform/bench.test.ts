@@ -2,6 +2,7 @@
 // compute what they claim to.
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { Pass } from '../../src/engine/pass.ts';
 import { copy, multiplyAdds } from '../../src/engine/peak.ts';
 import { type Profile, profile } from '../../src/engine/profile.ts';
 import { parseConfig } from '../../src/formats/config.ts';
@@ -10,6 +11,8 @@ import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { Trainer } from '../../src/train/trainer.ts';
 import { runKernel, testDevice } from '../harness.ts';
+
+const stepOf = ({ session }: Trainer): Pass => session.fit.passes[0];
 
 describe('profile', () => {
   const config = { model_type: 'gpt2', vocab_size: 17, n_positions: 8, n_embd: 12, n_layer: 1, n_head: 3 };
@@ -21,18 +24,16 @@ describe('profile', () => {
     const schedule = { decay: 'constant', peak: 1e-3, min: 1e-3, warmup: 0, steps: 1 } as const;
     trainer = await Trainer.create(await testDevice(), model, { batch: 2, seq: 8, schedule });
     await trainer.setWeights(initialWeights(model, 1));
-    const { first, optimizer } = trainer.executables;
-    found = await profile(trainer.device, [first, optimizer], 2);
+    found = await profile(trainer.session, stepOf(trainer), 2);
   });
   afterAll(() => trainer.destroy());
 
   test('counts every dispatch of the step once, under its kernel', () => {
-    const { first, optimizer } = trainer.executables;
-    const names = [...first.steps, ...optimizer.steps].map(({ instruction }) => instruction.kernel.name);
+    const names = stepOf(trainer).dispatches.map(({ kernel }) => kernel.name);
     for (const { kernel, dispatches } of found.kernels) {
       expect(dispatches, kernel).toBe(names.filter((name) => name === kernel).length);
     }
-    expect(found.kernels.reduce((sum, { dispatches }) => sum + dispatches, 0)).toBe(trainer.cost.dispatches);
+    expect(found.kernels.reduce((sum, { dispatches }) => sum + dispatches, 0)).toBe(trainer.dispatches);
   });
 
   test('adds up the work of each kernel', () => {

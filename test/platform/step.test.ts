@@ -48,8 +48,7 @@ describe('a step after the first', () => {
     for (let i = 0; i < 3; i++) await trainer.start([batches.next(), batches.next()]);
     for (const spy of spies) expect(spy).not.toHaveBeenCalled();
     expect(trainer.device.allocator.created).toBe(before);
-    expect(submit).toHaveBeenCalledTimes(3 * trainer.cost.submits);
-    expect(trainer.cost.submits).toBe(2);
+    expect(submit).toHaveBeenCalledTimes(3 * 2);
   });
 
   test('may be started before the ones before it are done, with the same results', async () => {
@@ -59,14 +58,14 @@ describe('a step after the first', () => {
     const expected = [];
     for (let i = 0; i < 4; i++) expected.push(await behind.start([b.next()]));
     expect(await Promise.all(started)).toEqual(expected);
-    ahead.destroy();
-    behind.destroy();
+    await ahead.destroy();
+    await behind.destroy();
   });
 
   test('gives all memory back when the trainer is destroyed', async () => {
     const { allocator } = trainer.device;
     const before = allocator.bytes;
-    (await makeTrainer(1)).destroy();
+    await (await makeTrainer(1)).destroy();
     expect(allocator.bytes).toBe(before);
   });
 });
@@ -83,7 +82,7 @@ test('evaluation changes nothing and does not depend on how its windows are batc
   }
   // Two orders of adding 85 losses of about 4.2: at most 85 roundings of the sum.
   expect(Math.abs(sum / 5 - loss)).toBeLessThan(85 * 2 ** -24 * 4.2);
-  trainer.destroy();
+  await trainer.destroy();
 });
 
 describe('a device that fails', () => {
@@ -92,7 +91,7 @@ describe('a device that fails', () => {
     trainer.device.gpu.destroy();
     await trainer.device.gpu.lost;
     await new Promise((resolve) => setTimeout(resolve, 0));
-    expect(() => trainer.start([windows().next()])).toThrow(/the GPU device was lost/);
+    await expect(trainer.start([windows().next()])).rejects.toThrow(/the GPU device was lost/);
   });
 
   test('an adapter that is not there: the error lists those that are', async () => {

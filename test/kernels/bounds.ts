@@ -216,15 +216,11 @@ export const bounds: Record<string, Bounds<any>> = {
     };
     const sums = run((value) => value);
     const sizes = run(abs);
-    const { epilogue = 'none', cStride = p.N, cOffset = 0 } = p;
+    const { epilogue = 'none', cStride = p.N, cOffset = 0, biasOffset = 0 } = p;
     const sumError: Bound = (i) => (p.K + 2) * ULP * sizes[i];
-    // Where the epilogue reads the others: they are (M, N), with no gaps.
-    const place = (i: number) => {
-      const row = Math.floor((i - cOffset) / cStride);
-      const column = i - cOffset - row * cStride;
-      return { inside: row >= 0 && column < p.N, column, at: row * p.N + column };
-    };
-    const finish = (i: number, column: number, at: number): number => {
+    const columnOf = (i: number) => (i < cOffset ? -1 : (i - cOffset) % cStride);
+    const isInside = (i: number) => columnOf(i) >= 0 && columnOf(i) < p.N;
+    const finish = (i: number): number => {
       const last = ULP * abs(after.c[i]);
       switch (epilogue) {
         case 'none':
@@ -235,24 +231,21 @@ export const bounds: Record<string, Bounds<any>> = {
         case 'residual':
           return sumError(i) + last;
         case 'biasResidual':
-          return sumError(i) + ULP * abs(sums[i] + before.bias[column]) + last;
+          return sumError(i) + ULP * abs(sums[i] + before.bias[biasOffset + columnOf(i)]) + last;
         case 'biasGelu': {
           // GELU is nowhere steeper than 1.13.
-          const u = after.preactivation[at];
+          const u = after.preactivation[i];
           return 1.13 * (sumError(i) + ULP * abs(u)) + geluError(u, after.c[i]);
         }
         case 'geluGradient': {
-          const u = before.preactivation[at];
+          const u = before.preactivation[i];
           return 1.13 * sumError(i) + abs(sums[i]) * geluDerivativeError(u);
         }
       }
     };
     return {
-      c: (i) => {
-        const { inside, column, at } = place(i);
-        return inside ? finish(i, column, at) : 0;
-      },
-      preactivation: (i) => sumError(i) + ULP * abs(after.preactivation[i]),
+      c: (i) => (isInside(i) ? finish(i) : 0),
+      preactivation: (i) => (isInside(i) ? sumError(i) + ULP * abs(after.preactivation[i]) : 0),
     };
   },
   crossEntropyTile({ tile, begin }, before, { maximum, sum }) {

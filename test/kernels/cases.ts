@@ -170,6 +170,13 @@ const matmuls: readonly MatmulProblem[] = [
   { layout: 'TN', M: 7, N: 12, K: 20, cOffset: 36, accumulate: true, partial: true },
   ...epilogues.map((epilogue): MatmulProblem => ({ layout: 'NN', M: 17, N: 33, K: 65, epilogue, scale: 0.3 })),
   { layout: 'NT', M: 1, N: 36, K: 20, epilogue: 'biasGelu' },
+  // Some columns of C, as a row tile of a weight stored transposed gives them.
+  ...epilogues.map(
+    (epilogue): MatmulProblem => ({
+      ...{ layout: 'NT', M: 17, N: 20, K: 12, cStride: 37, cOffset: 9, biasOffset: 9, partial: true },
+      ...{ epilogue, scale: 0.3 },
+    }),
+  ),
 ];
 
 export const hyperOf = (values: Partial<Record<keyof typeof HYPER, number>>): Float32Array => {

@@ -183,13 +183,14 @@ export const bounds: Record<string, Bounds<any>> = {
       },
     };
   },
-  embedding: ({ positions }, _before, { y }) => ({ y: (i) => (positions > 0 ? ULP * abs(y[i]) : 0) }),
-  embeddingBackward({ rows, width }, { tokens, starts, order, dy, dweight }) {
+  embedding: () => ({ y: exact }),
+  positionEmbedding: (_, _before, { y }) => ({ y: (i) => ULP * abs(y[i]) }),
+  embeddingBackward({ rows, width, firstRow = 0 }, { tokens, starts, order, dy, dweight }) {
     const slotOf = new Map<number, number>();
     for (let s = 0; s < rows; s++) slotOf.set(tokens[s], s);
     return {
       dweight: (i) => {
-        const slot = slotOf.get(Math.floor(i / width));
+        const slot = slotOf.get(firstRow + Math.floor(i / width));
         if (slot === undefined) return 0;
         let sum = abs(dweight[i]);
         for (let j = starts[slot]; j < starts[slot + 1]; j++) sum += abs(dy[order[j] * width + (i % width)]);
@@ -197,12 +198,13 @@ export const bounds: Record<string, Bounds<any>> = {
       },
     };
   },
-  positionBackward({ batch, seq, width, accumulate }, { dy, dweight }) {
+  positionBackward({ batch, seq, width, accumulate, firstRow = 0 }, { dy, dweight }) {
     return {
       dweight: (i) => {
-        if (i >= seq * width) return 0;
+        const from = firstRow * width + i;
+        if (from >= seq * width) return 0;
         let sum = accumulate ? abs(dweight[i]) : 0;
-        for (let b = 0; b < batch; b++) sum += abs(dy[b * seq * width + i]);
+        for (let b = 0; b < batch; b++) sum += abs(dy[b * seq * width + from]);
         return (batch + 1) * ULP * sum;
       },
     };

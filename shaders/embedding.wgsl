@@ -1,10 +1,11 @@
-// Token embedding, one invocation per elem: y = weight[id]. Ids out of range read the nearest row.
+// Token embedding, one invocation per elem: y = weight[id]. Ids out of range read the nearest row of the whole
+// vocabulary. `weight` holds `count` of its rows from `first` on; ids of other rows leave y as it is.
 
-struct Params { rows: u32, width: u32, vocabulary: u32 } // width: in elem
+struct Params { rows: u32, width: u32, vocabulary: u32, first: u32, count: u32 } // width: in elem
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> ids: array<i32>;      // (rows)
-@group(0) @binding(2) var<storage, read> weight: array<elem>;  // (vocabulary, width)
+@group(0) @binding(2) var<storage, read> weight: array<elem>;  // (count, width)
 @group(0) @binding(3) var<storage, read_write> y: array<elem>; // (rows, width)
 
 @compute @workgroup_size(WORKGROUP)
@@ -14,5 +15,6 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let row = item / p.width;
   if (row >= p.rows) { return; }
   let id = u32(clamp(ids[row], 0, i32(p.vocabulary) - 1));
-  y[item] = weight[id * p.width + (item - row * p.width)];
+  if (id < p.first || id - p.first >= p.count) { return; }
+  y[item] = weight[(id - p.first) * p.width + (item - row * p.width)];
 }

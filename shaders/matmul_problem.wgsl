@@ -6,12 +6,13 @@
 // Element (m, k) of A is a[a0 + m * a_m + k * a_k], likewise (k, n) of B; one stride of each is 1.
 struct Params {
   M: u32, N: u32, K: u32, a_m: u32, a_k: u32, b_k: u32, b_n: u32, c_m: u32,
-  a0: u32, b0: u32, c0: u32, accumulate: u32, scale: f32,
+  a0: u32, b0: u32, c0: u32, bias0: u32, accumulate: u32, scale: f32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(3) var<storage, read_write> c: array<f32>;
 
+// Where an element lies in C, and in the operands of an epilogue that lie as C does.
 fn c_index(row: u32, column: u32) -> u32 { return p.c0 + row * p.c_m + column; }
 
 fn initial(row: u32, column: u32) -> f32 {

@@ -72,9 +72,11 @@ function lowerInstruction(instruction: Instruction, map: ChunkMap): Lowered[] {
   return pieces.map((piece) => {
     assert(kernel.tile, `${label}: ${kernel.name} cannot run on tiles of ${name}`);
     const range: ChunkRange = { chunk: list.first + piece.chunk, first: piece.offset, size: piece.size };
+    const part = kernel.tile(problem, name, piece);
+    assert(part, `${label}: ${kernel.name} uses nothing of rows ${piece.row} to ${piece.row + piece.rows - 1}`);
     return {
       kernel,
-      problem: kernel.tile(problem, name, piece),
+      problem: part,
       whole: problem,
       operands: { ...fixed, [name]: range },
       uses: [...fixedUses, { list, piece, access }],

@@ -35,6 +35,7 @@ export const fill: Kernel<FillProblem> = {
     ({ size }) => size,
     (problem) => ({ ...problem }),
   ),
+  tile: (problem, _operand, { size }) => ({ ...problem, size }),
   flops: () => 0,
   reference({ value }, { y }) {
     y.fill(value);

@@ -1,63 +1,116 @@
 // Token and position embedding, forward and backward. The backward pass needs to know which rows hold which
 // token: `tokenIndex` groups them on the CPU, where the ids come from, so that the kernel needs no atomics
-// and touches only the rows of the vocabulary that occur.
+// and touches only the rows of the vocabulary that occur. A table may be stored in tiles of rows; each kernel has
+// one table, and a problem on a tile touches only what belongs to the tile's rows.
 
 import tokenShader from '../../shaders/embedding.wgsl?raw';
 import backwardShader from '../../shaders/embedding_backward.wgsl?raw';
-import positionShader from '../../shaders/embedding_position.wgsl?raw';
 import positionBackwardShader from '../../shaders/position_backward.wgsl?raw';
-import { type Kernel, read, update, write } from './kernel.ts';
+import positionShader from '../../shaders/position_embedding.wgsl?raw';
+import { assert } from '../util/errors.ts';
+import { type Kernel, read, type Tile, update, write } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
-export interface EmbeddingProblem {
-  rows: number;
-  /** Rows of one sequence: row r has position position[0] + r % seq. */
-  seq: number;
-  width: number;
-  vocabulary: number;
-  /** Rows of positionWeight; 0: no position embedding, and operands `position`, `positionWeight` are absent. */
-  positions: number;
+/** The rows of a table that a problem works on: all of them, or those of one tile of a table stored in tiles. */
+interface TableTile {
+  /** The table's row that its operand begins with. @default 0 */
+  firstRow?: number;
+  /** Rows of the table in its operand. @default all of them */
+  rowCount?: number;
+}
+
+/** Adds the rows of a tile to a problem on a table of rows of `width`. */
+function onTile<P extends TableTile & { width: number }>(problem: P, { first, size }: Tile): P {
+  const firstRow = first / problem.width;
+  const rowCount = size / problem.width;
+  assert(Number.isInteger(firstRow) && Number.isInteger(rowCount), 'a tile of a table is whole rows');
+  return { ...problem, firstRow, rowCount };
 }
 
 /** Ids and positions out of range read the nearest row. */
 const clamp = (index: number, size: number) => Math.max(0, Math.min(index, size - 1));
 
-/** ids (rows), weight (vocabulary, width), positionWeight (positions, width) -> y (rows, width). */
+export interface EmbeddingProblem extends TableTile {
+  rows: number;
+  width: number;
+  /** Rows of the whole table. */
+  vocabulary: number;
+}
+
+/** ids (rows), weight (vocabulary, width) -> y (rows, width); a row whose id lies in another tile stays. */
 export const embedding: Kernel<EmbeddingProblem> = {
   name: 'embedding',
-  operands: ({ rows, width, vocabulary, positions }) =>
-    positions > 0
-      ? {
-          ids: read(rows, 'i32'),
-          position: read(1, 'u32'),
-          weight: read(vocabulary * width),
-          positionWeight: read(positions * width),
-          y: write(rows * width),
-        }
-      : { ids: read(rows, 'i32'), weight: read(vocabulary * width), y: write(rows * width) },
+  operands: ({ rows, width, vocabulary, rowCount = vocabulary }) => ({
+    ids: read(rows, 'i32'),
+    weight: read(rowCount * width),
+    y: rowCount < vocabulary ? update(rows * width) : write(rows * width),
+  }),
   variants: perElem(
-    ({ positions }) => (positions > 0 ? positionShader : tokenShader),
+    tokenShader,
     ({ width }) => lanesOf(width),
     ({ rows, width }, lanes) => (rows * width) / lanes,
-    ({ rows, seq, width, vocabulary, positions }, lanes) => ({
+    ({ rows, width, vocabulary, firstRow = 0, rowCount = vocabulary }, lanes) => ({
+      rows,
+      width: width / lanes,
+      vocabulary,
+      first: firstRow,
+      count: rowCount,
+    }),
+  ),
+  tile(problem, operand, tile) {
+    assert(operand === 'weight', `embedding takes no tiled ${operand}`);
+    return onTile(problem, tile);
+  },
+  flops: () => 0,
+  reference({ rows, width, vocabulary, firstRow = 0, rowCount = vocabulary }, { ids, weight, y }) {
+    for (let r = 0; r < rows; r++) {
+      const row = clamp(ids[r], vocabulary) - firstRow;
+      if (row < 0 || row >= rowCount) continue;
+      for (let c = 0; c < width; c++) y[r * width + c] = weight[row * width + c];
+    }
+  },
+};
+
+export interface PositionEmbeddingProblem extends TableTile {
+  rows: number;
+  /** Rows of one sequence: row r has position position[0] + r % seq. */
+  seq: number;
+  width: number;
+  /** Rows of the whole table. */
+  positions: number;
+}
+
+/** position (1), positionWeight (positions, width), added to y (rows, width). */
+export const positionEmbedding: Kernel<PositionEmbeddingProblem> = {
+  name: 'positionEmbedding',
+  operands: ({ rows, width, positions, rowCount = positions }) => ({
+    position: read(1, 'u32'),
+    positionWeight: read(rowCount * width),
+    y: update(rows * width),
+  }),
+  variants: perElem(
+    positionShader,
+    ({ width }) => lanesOf(width),
+    ({ rows, width }, lanes) => (rows * width) / lanes,
+    ({ rows, seq, width, positions, firstRow = 0, rowCount = positions }, lanes) => ({
       rows,
       seq,
       width: width / lanes,
-      vocabulary,
       positions,
+      first: firstRow,
+      count: rowCount,
     }),
   ),
-  flops: ({ rows, width, positions }) => (positions > 0 ? rows * width : 0),
-  reference({ rows, seq, width, vocabulary, positions }, { ids, position, weight, positionWeight, y }) {
+  tile(problem, operand, tile) {
+    assert(operand === 'positionWeight', `positionEmbedding takes no tiled ${operand}`);
+    return onTile(problem, tile);
+  },
+  flops: ({ rows, width }) => rows * width,
+  reference({ rows, seq, width, positions, firstRow = 0, rowCount = positions }, { position, positionWeight, y }) {
     for (let r = 0; r < rows; r++) {
-      const id = clamp(ids[r], vocabulary);
-      for (let c = 0; c < width; c++) {
-        y[r * width + c] = weight[id * width + c];
-        if (positions > 0) {
-          const t = clamp(position[0] + (r % seq), positions);
-          y[r * width + c] += positionWeight[t * width + c];
-        }
-      }
+      const row = clamp(position[0] + (r % seq), positions) - firstRow;
+      if (row < 0 || row >= rowCount) continue;
+      for (let c = 0; c < width; c++) y[r * width + c] += positionWeight[row * width + c];
     }
   },
 };
@@ -90,45 +143,58 @@ export function tokenIndex(ids: Int32Array): TokenIndex {
   return { tokens, starts, order };
 }
 
-export interface EmbeddingBackwardProblem {
+export interface EmbeddingBackwardProblem extends TableTile {
   rows: number;
   width: number;
+  /** Rows of the whole table. */
   vocabulary: number;
 }
 
 /** tokens, starts, order (see TokenIndex), dy (rows, width) -> dweight (vocabulary, width), added to. */
 export const embeddingBackward: Kernel<EmbeddingBackwardProblem> = {
   name: 'embeddingBackward',
-  operands: ({ rows, width, vocabulary }) => ({
+  operands: ({ rows, width, vocabulary, rowCount = vocabulary }) => ({
     tokens: read(rows, 'u32'),
     starts: read(rows + 1, 'u32'),
     order: read(rows, 'u32'),
     dy: read(rows * width),
-    dweight: update(vocabulary * width),
+    dweight: update(rowCount * width),
   }),
   variants: perElem(
     backwardShader,
     ({ width }) => lanesOf(width),
     ({ rows, width }, lanes) => (rows * width) / lanes,
-    ({ rows, width, vocabulary }, lanes) => ({ rows, width: width / lanes, vocabulary }),
+    ({ rows, width, vocabulary, firstRow = 0, rowCount = vocabulary }, lanes) => ({
+      rows,
+      width: width / lanes,
+      first: firstRow,
+      count: rowCount,
+    }),
   ),
+  tile(problem, operand, tile) {
+    assert(operand === 'dweight', `embeddingBackward takes no tiled ${operand}`);
+    return onTile(problem, tile);
+  },
   flops: ({ rows, width }) => rows * width,
-  reference({ rows, width, vocabulary }, { tokens, starts, order, dy, dweight }) {
+  reference(problem, { tokens, starts, order, dy, dweight }) {
+    const { rows, width, vocabulary, firstRow = 0, rowCount = vocabulary } = problem;
     for (let s = 0; s < rows; s++) {
-      if (tokens[s] >= vocabulary) continue;
+      const row = tokens[s] - firstRow;
+      if (row < 0 || row >= rowCount) continue;
       for (let c = 0; c < width; c++) {
         let sum = 0;
         for (let j = starts[s]; j < starts[s + 1]; j++) sum += dy[order[j] * width + c];
-        dweight[tokens[s] * width + c] += sum;
+        dweight[row * width + c] += sum;
       }
     }
   },
 };
 
-export interface PositionBackwardProblem {
+export interface PositionBackwardProblem extends TableTile {
   batch: number;
   seq: number;
   width: number;
+  /** Rows of the whole table. */
   positions: number;
   accumulate: boolean;
 }
@@ -136,27 +202,34 @@ export interface PositionBackwardProblem {
 /** dy (batch, seq, width) -> dweight (positions, width); rows past seq become 0, or stay when accumulating. */
 export const positionBackward: Kernel<PositionBackwardProblem> = {
   name: 'positionBackward',
-  operands: ({ batch, seq, width, positions, accumulate }) => ({
+  operands: ({ batch, seq, width, positions, accumulate, rowCount = positions }) => ({
     dy: read(batch * seq * width),
-    dweight: accumulate ? update(positions * width) : write(positions * width),
+    dweight: accumulate ? update(rowCount * width) : write(rowCount * width),
   }),
   variants: perElem(
     positionBackwardShader,
     ({ width }) => lanesOf(width),
-    ({ positions, width }, lanes) => (positions * width) / lanes,
-    ({ batch, seq, width, positions, accumulate }, lanes) => ({
+    ({ positions, width, rowCount = positions }, lanes) => (rowCount * width) / lanes,
+    ({ batch, seq, width, positions, accumulate, firstRow = 0, rowCount = positions }, lanes) => ({
       batch,
       seq,
       width: width / lanes,
-      positions,
+      first: firstRow,
+      count: rowCount,
       accumulate: Number(accumulate),
     }),
   ),
+  tile(problem, operand, tile) {
+    assert(operand === 'dweight', `positionBackward takes no tiled ${operand}`);
+    return onTile(problem, tile);
+  },
   flops: ({ batch, seq, width }) => batch * seq * width,
-  reference({ batch, seq, width, accumulate }, { dy, dweight }) {
+  reference({ batch, seq, width, positions, accumulate, firstRow = 0, rowCount = positions }, { dy, dweight }) {
     if (!accumulate) dweight.fill(0);
     for (let b = 0; b < batch; b++) {
-      for (let i = 0; i < seq * width; i++) dweight[i] += dy[b * seq * width + i];
+      for (let t = firstRow; t < Math.min(seq, firstRow + rowCount); t++) {
+        for (let c = 0; c < width; c++) dweight[(t - firstRow) * width + c] += dy[(b * seq + t) * width + c];
+      }
     }
   },
 };

@@ -6,7 +6,7 @@ import { attention, attentionBackwardKV, attentionBackwardQ, attentionDelta } fr
 import { cacheAppend } from './cache-append.ts';
 import { columnSum } from './column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from './cross-entropy.ts';
-import { embedding, embeddingBackward, positionBackward } from './embedding.ts';
+import { embedding, embeddingBackward, positionBackward, positionEmbedding } from './embedding.ts';
 import { gelu, geluBackward } from './gelu.ts';
 import type { Kernel } from './kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad } from './layernorm.ts';
@@ -34,6 +34,7 @@ export const kernels: readonly Kernel<any>[] = [
   fill,
   rope,
   embedding,
+  positionEmbedding,
   embeddingBackward,
   positionBackward,
   matmul,

@@ -55,14 +55,14 @@ export interface Variant<P> {
   dispatch(problem: P, traits: Traits): Dispatch;
 }
 
-/** What the reference computes on; integers are exact in float64. */
-export type Arrays = Record<string, Float64Array>;
-
 /** Some rows of a stored tensor: what one chunk holds of it. Elements of the whole tensor; always whole rows. */
 export interface Tile {
   readonly first: number;
   readonly size: number;
 }
+
+/** What the reference computes on; integers are exact in float64. */
+export type Arrays = Record<string, Float64Array>;
 
 export interface Kernel<P> {
   readonly name: string;
@@ -70,10 +70,12 @@ export interface Kernel<P> {
   /** The first supported one is the default; more than one means that the choice is measured. */
   readonly variants: readonly Variant<P>[];
   /**
-   * The part of a problem that needs these rows of one operand, which then starts at the tile's first element.
-   * Run in ascending order, the parts give the bits of the whole. Absent: takes no tiled operand.
+   * The part of a problem that needs these rows of one operand, which then starts at the tile's first element;
+   * undefined when the problem needs none of them. The other operands stay whole. Run in ascending order, the parts
+   * give the bits of the whole, in the variant chosen for it: every variant's `dispatch` serves every part, whatever
+   * its `supports` says of the part's shape. Absent: takes no tiled operand.
    */
-  tile?(problem: P, operand: string, tile: Tile): P;
+  tile?(problem: P, operand: string, tile: Tile): P | undefined;
   /** Floating-point operations of one dispatch. */
   flops(problem: P): number;
   /** The oracle, in float64: updates the written operands in place. */

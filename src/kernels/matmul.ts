@@ -1,6 +1,6 @@
 // C = op(A) op(B), continued from C or not, finished by an epilogue. One strided problem serves NN, NT and
 // TN, column slices of packed tensors and row tiles of large weights. The sum over k is in increasing order
-// with one accumulator per element in every variant: splitting k over calls changes no bit.
+// with one accumulator per element in every variant: splitting k over calls changes no bit, nor does splitting M or N.
 
 import epilogueBias from '../../shaders/epilogue_bias.wgsl?raw';
 import epilogueBiasGelu from '../../shaders/epilogue_bias_gelu.wgsl?raw';
@@ -17,6 +17,7 @@ import problemShader from '../../shaders/matmul_problem.wgsl?raw';
 import quadsShader from '../../shaders/matmul_quads.wgsl?raw';
 import rowsShader from '../../shaders/matmul_rows.wgsl?raw';
 import tiledShader from '../../shaders/matmul_tiled.wgsl?raw';
+import { assert } from '../util/errors.ts';
 import { geluDerivativeOf, geluOf } from './gelu.ts';
 import {
   ceilDiv,
@@ -26,13 +27,17 @@ import {
   linearGrid,
   type Operand,
   read,
+  type Tile,
   update,
   write,
 } from './kernel.ts';
 
 export type Layout = 'NN' | 'NT' | 'TN';
 
-/** What happens to each element of the product s. With `residual`: bias is added first, then the residual. */
+/**
+ * What happens to each element of the product s. With `residual`: bias is added first, then the residual.
+ * `residual` and `preactivation` lie as C does: same offset, same stride.
+ */
 export type Epilogue =
   | 'none' // c = s
   | 'scale' // c = scale * s
@@ -56,6 +61,8 @@ export interface MatmulProblem {
   aOffset?: number;
   bOffset?: number;
   cOffset?: number;
+  /** Elements of bias before the first. @default 0 */
+  biasOffset?: number;
   /** Adds the product to C. @default false */
   accumulate?: boolean;
   /** C is a part of a larger tensor whose other elements stay. @default false */
@@ -106,6 +113,7 @@ function params(p: MatmulProblem): Record<string, number> {
     a0: p.aOffset ?? 0,
     b0: p.bOffset ?? 0,
     c0: p.cOffset ?? 0,
+    bias0: p.biasOffset ?? 0,
     accumulate: p.accumulate ? 1 : 0,
     scale: p.scale ?? 1,
   };
@@ -134,6 +142,58 @@ function tiles(
   };
 }
 
+/** The rows of a stored matrix (`offset` elements into its tensor) that a tile holds: from, count, new offset. */
+function rowsIn(tile: Tile, rows: number, stride: number, offset: number) {
+  assert(tile.first % stride === 0 && tile.size % stride === 0, 'a tile of a matmul operand is whole rows');
+  const before = tile.first / stride - Math.floor(offset / stride);
+  const from = Math.max(0, before);
+  const count = Math.min(rows, before + tile.size / stride) - from;
+  return { from, count, offset: offset + from * stride - tile.first };
+}
+
+/** The steps of k that go with these rows of B. The last part finishes the sums, the others leave them in C. */
+function partOfK(p: MatmulProblem, tile: Tile): MatmulProblem | undefined {
+  const { a, b } = geometry(p);
+  const { from, count, offset } = rowsIn(tile, p.K, b.stride, p.bOffset ?? 0);
+  if (count <= 0) return undefined;
+  const part: MatmulProblem = {
+    ...p,
+    K: count,
+    aStride: a.stride,
+    aOffset: (p.aOffset ?? 0) + from * (p.layout === 'TN' ? a.stride : 1),
+    bOffset: offset,
+    accumulate: from > 0 || (p.accumulate ?? false),
+  };
+  return from + count < p.K ? { ...part, epilogue: 'none' } : part;
+}
+
+/** The columns of C that go with these rows of a B stored transposed. */
+function partOfN(p: MatmulProblem, tile: Tile): MatmulProblem | undefined {
+  const { b, c } = geometry(p);
+  const { from, count, offset } = rowsIn(tile, p.N, b.stride, p.bOffset ?? 0);
+  if (count <= 0) return undefined;
+  return {
+    ...p,
+    N: count,
+    bOffset: offset,
+    cStride: c.stride,
+    cOffset: (p.cOffset ?? 0) + from,
+    biasOffset: (p.biasOffset ?? 0) + from,
+    partial: count < p.N || (p.partial ?? false),
+  };
+}
+
+/** These rows of C, and those of A that go with them. */
+function partOfM(p: MatmulProblem, tile: Tile): MatmulProblem | undefined {
+  const { epilogue = 'none' } = p;
+  assert(epilogue === 'none' || epilogue === 'scale' || epilogue === 'bias', `${epilogue} finishes no tile of C`);
+  const { a, c } = geometry(p);
+  const { from, count, offset } = rowsIn(tile, p.M, c.stride, p.cOffset ?? 0);
+  if (count <= 0) return undefined;
+  const aOffset = (p.aOffset ?? 0) + from * (p.layout === 'TN' ? 1 : a.stride);
+  return { ...p, M: count, aStride: a.stride, aOffset, cOffset: offset };
+}
+
 /** 'rows' serves up to so many rows at a time. */
 const FEW = 4;
 
@@ -153,10 +213,12 @@ export const matmul: Kernel<MatmulProblem> = {
       c: p.accumulate || p.partial ? update(c.size) : write(c.size),
     };
     const epilogue = p.epilogue ?? 'none';
-    if (epilogue === 'bias' || epilogue === 'biasResidual' || epilogue === 'biasGelu') operands['bias'] = read(p.N);
-    if (epilogue === 'residual' || epilogue === 'biasResidual') operands['residual'] = read(p.M * p.N);
-    if (epilogue === 'biasGelu') operands['preactivation'] = write(p.M * p.N);
-    if (epilogue === 'geluGradient') operands['preactivation'] = read(p.M * p.N);
+    if (epilogue === 'bias' || epilogue === 'biasResidual' || epilogue === 'biasGelu') {
+      operands['bias'] = read((p.biasOffset ?? 0) + p.N);
+    }
+    if (epilogue === 'residual' || epilogue === 'biasResidual') operands['residual'] = read(c.size);
+    if (epilogue === 'biasGelu') operands['preactivation'] = p.partial ? update(c.size) : write(c.size);
+    if (epilogue === 'geluGradient') operands['preactivation'] = read(c.size);
     return operands;
   },
   variants: [
@@ -190,6 +252,11 @@ export const matmul: Kernel<MatmulProblem> = {
       dispatch: (p) => tiles(blockShader, load1, p, { rows: 16, columns: 32 }),
     },
   ],
+  tile(p, operand, tile) {
+    if (operand === 'c') return partOfM(p, tile);
+    assert(operand === 'b', `matmul takes no tiled ${operand}`);
+    return p.layout === 'NT' ? partOfN(p, tile) : partOfK(p, tile);
+  },
   flops: ({ M, N, K }) => 2 * M * N * K,
   reference(p, { a, b, c, bias, residual, preactivation }) {
     const s = params(p);
@@ -206,20 +273,20 @@ export const matmul: Kernel<MatmulProblem> = {
             c[at] = s.scale * sum;
             break;
           case 'bias':
-            c[at] = sum + bias[n];
+            c[at] = sum + bias[s.bias0 + n];
             break;
           case 'residual':
-            c[at] = residual[m * p.N + n] + sum;
+            c[at] = residual[at] + sum;
             break;
           case 'biasResidual':
-            c[at] = residual[m * p.N + n] + sum + bias[n];
+            c[at] = residual[at] + sum + bias[s.bias0 + n];
             break;
           case 'biasGelu':
-            preactivation[m * p.N + n] = sum + bias[n];
-            c[at] = geluOf(sum + bias[n]);
+            preactivation[at] = sum + bias[s.bias0 + n];
+            c[at] = geluOf(preactivation[at]);
             break;
           case 'geluGradient':
-            c[at] = sum * geluDerivativeOf(preactivation[m * p.N + n]);
+            c[at] = sum * geluDerivativeOf(preactivation[at]);
             break;
         }
       }

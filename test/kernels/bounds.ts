@@ -183,13 +183,14 @@ export const bounds: Record<string, Bounds<any>> = {
       },
     };
   },
-  embedding: ({ positions }, _before, { y }) => ({ y: (i) => (positions > 0 ? ULP * abs(y[i]) : 0) }),
-  embeddingBackward({ rows, width }, { tokens, starts, order, dy, dweight }) {
+  embedding: () => ({ y: exact }),
+  positionEmbedding: (_, _before, { y }) => ({ y: (i) => ULP * abs(y[i]) }),
+  embeddingBackward({ rows, width, firstRow = 0 }, { tokens, starts, order, dy, dweight }) {
     const slotOf = new Map<number, number>();
     for (let s = 0; s < rows; s++) slotOf.set(tokens[s], s);
     return {
       dweight: (i) => {
-        const slot = slotOf.get(Math.floor(i / width));
+        const slot = slotOf.get(firstRow + Math.floor(i / width));
         if (slot === undefined) return 0;
         let sum = abs(dweight[i]);
         for (let j = starts[slot]; j < starts[slot + 1]; j++) sum += abs(dy[order[j] * width + (i % width)]);
@@ -197,12 +198,13 @@ export const bounds: Record<string, Bounds<any>> = {
       },
     };
   },
-  positionBackward({ batch, seq, width, accumulate }, { dy, dweight }) {
+  positionBackward({ batch, seq, width, accumulate, firstRow = 0 }, { dy, dweight }) {
     return {
       dweight: (i) => {
-        if (i >= seq * width) return 0;
+        const from = firstRow * width + i;
+        if (from >= seq * width) return 0;
         let sum = accumulate ? abs(dweight[i]) : 0;
-        for (let b = 0; b < batch; b++) sum += abs(dy[b * seq * width + i]);
+        for (let b = 0; b < batch; b++) sum += abs(dy[b * seq * width + from]);
         return (batch + 1) * ULP * sum;
       },
     };
@@ -216,15 +218,11 @@ export const bounds: Record<string, Bounds<any>> = {
     };
     const sums = run((value) => value);
     const sizes = run(abs);
-    const { epilogue = 'none', cStride = p.N, cOffset = 0 } = p;
+    const { epilogue = 'none', cStride = p.N, cOffset = 0, biasOffset = 0 } = p;
     const sumError: Bound = (i) => (p.K + 2) * ULP * sizes[i];
-    // Where the epilogue reads the others: they are (M, N), with no gaps.
-    const place = (i: number) => {
-      const row = Math.floor((i - cOffset) / cStride);
-      const column = i - cOffset - row * cStride;
-      return { inside: row >= 0 && column < p.N, column, at: row * p.N + column };
-    };
-    const finish = (i: number, column: number, at: number): number => {
+    const columnOf = (i: number) => (i < cOffset ? -1 : (i - cOffset) % cStride);
+    const isInside = (i: number) => columnOf(i) >= 0 && columnOf(i) < p.N;
+    const finish = (i: number): number => {
       const last = ULP * abs(after.c[i]);
       switch (epilogue) {
         case 'none':
@@ -235,24 +233,21 @@ export const bounds: Record<string, Bounds<any>> = {
         case 'residual':
           return sumError(i) + last;
         case 'biasResidual':
-          return sumError(i) + ULP * abs(sums[i] + before.bias[column]) + last;
+          return sumError(i) + ULP * abs(sums[i] + before.bias[biasOffset + columnOf(i)]) + last;
         case 'biasGelu': {
           // GELU is nowhere steeper than 1.13.
-          const u = after.preactivation[at];
+          const u = after.preactivation[i];
           return 1.13 * (sumError(i) + ULP * abs(u)) + geluError(u, after.c[i]);
         }
         case 'geluGradient': {
-          const u = before.preactivation[at];
+          const u = before.preactivation[i];
           return 1.13 * sumError(i) + abs(sums[i]) * geluDerivativeError(u);
         }
       }
     };
     return {
-      c: (i) => {
-        const { inside, column, at } = place(i);
-        return inside ? finish(i, column, at) : 0;
-      },
-      preactivation: (i) => sumError(i) + ULP * abs(after.preactivation[i]),
+      c: (i) => (isInside(i) ? finish(i) : 0),
+      preactivation: (i) => (isInside(i) ? sumError(i) + ULP * abs(after.preactivation[i]) : 0),
     };
   },
   crossEntropyTile({ tile, begin }, before, { maximum, sum }) {

@@ -14,7 +14,13 @@ import {
 import { cacheAppend } from '../../src/kernels/cache-append.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
-import { embedding, embeddingBackward, positionBackward, tokenIndex } from '../../src/kernels/embedding.ts';
+import {
+  embedding,
+  embeddingBackward,
+  positionBackward,
+  positionEmbedding,
+  tokenIndex,
+} from '../../src/kernels/embedding.ts';
 import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
 import type { Arrays, Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad } from '../../src/kernels/layernorm.ts';
@@ -170,6 +176,13 @@ const matmuls: readonly MatmulProblem[] = [
   { layout: 'TN', M: 7, N: 12, K: 20, cOffset: 36, accumulate: true, partial: true },
   ...epilogues.map((epilogue): MatmulProblem => ({ layout: 'NN', M: 17, N: 33, K: 65, epilogue, scale: 0.3 })),
   { layout: 'NT', M: 1, N: 36, K: 20, epilogue: 'biasGelu' },
+  // Some columns of C, as a row tile of a weight stored transposed gives them.
+  ...epilogues.map(
+    (epilogue): MatmulProblem => ({
+      ...{ layout: 'NT', M: 17, N: 20, K: 12, cStride: 37, cOffset: 9, biasOffset: 9, partial: true },
+      ...{ epilogue, scale: 0.3 },
+    }),
+  ),
 ];
 
 export const hyperOf = (values: Partial<Record<keyof typeof HYPER, number>>): Float32Array => {
@@ -323,18 +336,27 @@ export const cases = [
   row({
     kernel: embedding,
     problems: [
-      { rows: 1, seq: 1, width: 1, vocabulary: 1, positions: 0 },
-      { rows: 15, seq: 5, width: 37, vocabulary: 11, positions: 8 },
-      { rows: 65, seq: 65, width: 3, vocabulary: 129, positions: 0 },
-      { rows: 74, seq: 37, width: 5, vocabulary: 7, positions: 37 },
-      { rows: 74, seq: 37, width: 20, vocabulary: 7, positions: 37 },
-      { rows: 65, seq: 65, width: 12, vocabulary: 129, positions: 0 },
+      { rows: 1, width: 1, vocabulary: 1 },
+      { rows: 15, width: 37, vocabulary: 11 },
+      { rows: 65, width: 3, vocabulary: 129 },
+      { rows: 74, width: 20, vocabulary: 7 },
+      // The rows of one tile of the table, of which y already holds the others.
+      { rows: 65, width: 12, vocabulary: 129, firstRow: 37, rowCount: 65 },
     ],
-    // Two ids lie outside the vocabulary, and position 3 takes the longest row past the table.
-    inputs: ({ rows, vocabulary }, random) => ({
-      ids: random.integers(rows, -1, vocabulary + 1),
-      position: new Uint32Array([3]),
-    }),
+    // Two ids lie outside the vocabulary.
+    inputs: ({ rows, vocabulary }, random) => ({ ids: random.integers(rows, -1, vocabulary + 1) }),
+  }),
+  row({
+    kernel: positionEmbedding,
+    problems: [
+      { rows: 1, seq: 1, width: 1, positions: 1 },
+      { rows: 15, seq: 5, width: 37, positions: 8 },
+      { rows: 74, seq: 37, width: 5, positions: 37 },
+      { rows: 74, seq: 37, width: 20, positions: 37 },
+      { rows: 74, seq: 37, width: 5, positions: 37, firstRow: 5, rowCount: 17 },
+    ],
+    // Position 3 takes the longest row past the table.
+    inputs: () => ({ position: new Uint32Array([3]) }),
   }),
   row({
     kernel: embeddingBackward,
@@ -343,6 +365,7 @@ export const cases = [
       { rows: 15, width: 37, vocabulary: 5 },
       { rows: 129, width: 3, vocabulary: 1000 },
       { rows: 129, width: 12, vocabulary: 11 },
+      { rows: 129, width: 3, vocabulary: 37, firstRow: 5, rowCount: 17 },
     ],
     inputs: ({ rows, vocabulary }, random) => ({ ...tokenIndex(random.integers(rows, 0, vocabulary)) }),
   }),
@@ -352,6 +375,7 @@ export const cases = [
       { batch: 1, seq: 1, width: 1, positions: 1, accumulate: false },
       { batch: 3, seq: 5, width: 37, positions: 8, accumulate: false },
       { batch: 5, seq: 7, width: 3, positions: 65, accumulate: true },
+      { batch: 3, seq: 37, width: 5, positions: 65, firstRow: 17, rowCount: 37, accumulate: false },
     ],
   }),
   row({ kernel: matmul, problems: matmuls }),

@@ -5,7 +5,13 @@ import { describe, expect, it } from 'vitest';
 import { attention, attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../../src/kernels/attention.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
-import { embedding, embeddingBackward, positionBackward, tokenIndex } from '../../src/kernels/embedding.ts';
+import {
+  embedding,
+  embeddingBackward,
+  positionBackward,
+  positionEmbedding,
+  tokenIndex,
+} from '../../src/kernels/embedding.ts';
 import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
 import { type Arrays, ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
@@ -114,19 +120,28 @@ forEachProblem(rope, (problem, data) => {
 });
 
 forEachProblem(embedding, (problem, table) => {
-  const { rows, seq, width, vocabulary, positions } = problem;
-  // Training: ids lie in the vocabulary, sequences start at position 0.
-  const ids = table.ids.map((id) => Math.max(0, Math.min(id, vocabulary - 1)));
-  const data = { ...table, ids, position: new Float64Array(1) };
+  const { rows, width, vocabulary } = problem;
+  // Training: ids lie in the vocabulary.
+  const data: Arrays = { ...table, ids: table.ids.map((id) => Math.max(0, Math.min(id, vocabulary - 1))) };
   const dy = normals(rows * width);
-  const index = Object.entries(tokenIndex(Int32Array.from(ids))).map(([name, list]) => [name, Float64Array.from(list)]);
-  const given = { ...Object.fromEntries(index), dy, dweight: new Float64Array(vocabulary * width) };
-  const gradients: Arrays = { weight: run(embeddingBackward, { rows, width, vocabulary }, given).dweight };
-  if (positions > 0) {
-    const backward = { batch: rows / seq, seq, width, positions, accumulate: false };
-    gradients.positionWeight = run(positionBackward, backward, { dy }).dweight;
-  }
-  expectGradients(data, (moved) => dot(run(embedding, problem, moved).y, dy), gradients);
+  const index = Object.entries(tokenIndex(Int32Array.from(data.ids))).map(([name, list]) => {
+    return [name, Float64Array.from(list)];
+  });
+  const given = { ...Object.fromEntries(index), dy, dweight: new Float64Array(data.weight.length) };
+  expectGradients(data, (moved) => dot(run(embedding, problem, moved).y, dy), {
+    weight: run(embeddingBackward, problem, given).dweight,
+  });
+});
+
+forEachProblem(positionEmbedding, (problem, table) => {
+  // Training: sequences start at position 0.
+  const data = { ...table, position: new Float64Array(1) };
+  const dy = normals(problem.rows * problem.width);
+  const backward = { ...problem, batch: problem.rows / problem.seq, accumulate: false };
+  expectGradients(data, (moved) => dot(run(positionEmbedding, problem, moved).y, dy), {
+    positionWeight: run(positionBackward, backward, { dy }).dweight,
+    y: dy,
+  });
 });
 
 forEachProblem(attentionBackwardQ, (problem, { qkv, dy }) => {

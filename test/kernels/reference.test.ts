@@ -352,8 +352,7 @@ describeOp('embedding', async (reference) => {
   const ids = reference.input('ids') as Int32Array;
   const rows = ids.length;
   const weight = reference.input('weight');
-  const problem = { rows, seq: rows, width, vocabulary, positions: 0 };
-  reference.expect('y', (await run(embedding, problem, { ids, weight })).y);
+  reference.expect('y', (await run(embedding, { rows, width, vocabulary }, { ids, weight })).y);
   const data = { ...tokenIndex(ids), dy: reference.input('dy'), dweight: new Float32Array(vocabulary * width) };
   reference.expect('dweight', (await run(embeddingBackward, { rows, width, vocabulary }, data)).dweight);
 });

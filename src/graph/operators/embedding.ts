@@ -2,7 +2,12 @@
 // scatter without atomics: the batch comes with its rows grouped by token (`tokenIndex` in the kernel file).
 
 import { fill } from '../../kernels/add.ts';
-import { embeddingBackward, embedding as embeddingKernel, positionBackward } from '../../kernels/embedding.ts';
+import {
+  embeddingBackward,
+  embedding as embeddingKernel,
+  positionBackward,
+  positionEmbedding,
+} from '../../kernels/embedding.ts';
 import { type Graph, makeTensor, type Tensor } from '../graph.ts';
 
 /** One micro-batch of tokens, as the program sees it: B sequences of T tokens. */
@@ -42,9 +47,11 @@ export function embedding(g: Graph, tokens: Tokens, weight: Tensor, positionWeig
   const rows = batch * seq;
   const positions = positionWeight ? (positionWeight.shape[0] as number) : 0;
   const y = g.activation('embed', [batch, seq, width], positionWeight ? [weight, positionWeight] : [weight]);
-  const operands: Record<string, Tensor> = { ids, position, weight, y };
-  if (positionWeight) operands['positionWeight'] = positionWeight;
-  g.emit(embeddingKernel, { rows, seq, width, vocabulary, positions }, operands, weight.name);
+  g.emit(embeddingKernel, { rows, width, vocabulary }, { ids, weight, y }, weight.name);
+  if (positionWeight) {
+    const problem = { rows, seq, width, positions };
+    g.emit(positionEmbedding, problem, { position, positionWeight, y }, positionWeight.name);
+  }
 
   g.onBackward(y, (dy) => {
     if (weight.wantsGradient) {

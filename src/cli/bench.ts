@@ -3,8 +3,8 @@
 
 import { Command } from 'commander';
 import { Trial } from '../engine/choices.ts';
-import { measurePeak, type Peak } from '../engine/peak.ts';
 import type { Pass } from '../engine/pass.ts';
+import { measurePeak, type Peak } from '../engine/peak.ts';
 import { median, type Profile, profile } from '../engine/profile.ts';
 import { parseConfig } from '../formats/config.ts';
 import { type Device, openDevice } from '../gpu/device.ts';

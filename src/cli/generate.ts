@@ -52,7 +52,9 @@ export function generateCommand(host: Host): Command {
         );
       }
       const device = await openDevice(host, { adapter: flags.adapter });
-      const generator = await Generator.open(device, model, loaded.weights, { choices: await loadChoices(host, device) });
+      const generator = await Generator.open(device, model, loaded.weights, {
+        choices: await loadChoices(host, device),
+      });
       const decoder = tokenizer.stream();
       const random = new Random(flags.seed, 'samples');
       host.terminal.write(flags.prompt);

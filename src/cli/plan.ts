@@ -2,7 +2,7 @@
 
 import { Command, Option } from 'commander';
 import type { Highs } from 'highs';
-import { DEFAULT_LIMITS, fit, smallestBudget } from '../engine/fit.ts';
+import { DEFAULT_LIMITS, fitMemory, smallestBudget } from '../engine/fit.ts';
 import type { Pass } from '../engine/pass.ts';
 import { schedule } from '../engine/schedule.ts';
 import { linearBound, loadSolver } from '../memory/bound.ts';
@@ -77,8 +77,9 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
   const parameters = parameterCount(model);
   const workload = workloadOf();
   const smallest = smallestBudget(workload, DEFAULT_LIMITS, durable);
-  const resident = fit(workload, DEFAULT_LIMITS, undefined, false);
-  const budget = flags.gpuMemory ?? Math.max(smallest, resident.peak - (resident.map.count * resident.map.chunkBytes) / 2);
+  const resident = fitMemory(workload, DEFAULT_LIMITS, undefined, false);
+  const budget =
+    flags.gpuMemory ?? Math.max(smallest, resident.peak - (resident.map.count * resident.map.chunkBytes) / 2);
   if (budget < smallest) {
     const half = (changes: Partial<Flags>) => formatBytes(smallestBudget(workloadOf(changes), DEFAULT_LIMITS, durable));
     const knobs = [
@@ -94,7 +95,7 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
     );
   }
 
-  const { map, passes, nonModel, slots, staging, peak } = fit(workload, DEFAULT_LIMITS, budget, durable);
+  const { map, passes, nonModel, slots, staging, peak } = fitMemory(workload, DEFAULT_LIMITS, budget, durable);
   const { trace } = passes[0] as Pass;
   const start = performance.now();
   const { plan, moved } = schedule(passes[0] as Pass, slots, 'planned');

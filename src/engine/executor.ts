@@ -321,7 +321,9 @@ export class Executor {
     try {
       const views = await Promise.all(store.buffers.map((buffer) => this.#staging.map(buffer, this.#map.chunkBytes)));
       await Promise.all(store.behind.map(({ done }) => done));
-      await this.#backing.putAll(store.chunks.map((chunk, i) => ({ chunk, bytes: views[i] as Uint8Array<ArrayBuffer> })));
+      await this.#backing.putAll(
+        store.chunks.map((chunk, i) => ({ chunk, bytes: views[i] as Uint8Array<ArrayBuffer> })),
+      );
       store.arrived?.();
     } finally {
       for (const buffer of store.buffers) this.#staging.give(buffer);
@@ -395,22 +397,17 @@ export class Executor {
   /** Tells the tiers below when each chunk will be brought again. */
   #orderBelow(moment: number): void {
     const { loadsOf, plan, pass } = this.#schedule as Schedule;
-    const base = this.#round * pass.trace.moments.length;
-    let now = base + moment;
-    this.#setNow = (m) => {
-      now = base + m;
-    };
+    const now = this.#round * pass.trace.moments.length + moment;
     this.#backing.setOrder((chunk) => {
       const loads = loadsOf.get(chunk);
       if (!loads) return Number.POSITIVE_INFINITY;
       return loads.find((load) => load > now) ?? (loads[0] as number) + plan.moments.length;
     });
   }
-  #setNow: (moment: number) => void = () => {};
 
   /** Starts reading what the plan will bring soon. */
   #fetchAhead(moment: number): void {
-    this.#setNow(moment);
+    this.#orderBelow(moment);
     if (this.#prefetch === 0) return;
     const { plan, pass } = this.#schedule as Schedule;
     const { length } = plan.moments;
@@ -436,8 +433,6 @@ export class Executor {
     this.#pass?.end();
     this.#pass = undefined;
   }
-
-
 
   async #waiting<T>(cause: keyof LinkLedger['waits'], what: Promise<T>): Promise<T> {
     const start = performance.now();

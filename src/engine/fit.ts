@@ -79,7 +79,7 @@ const leastStaging = (durable: boolean): StagingSize => ({ down: durable ? 3 : 1
  * The best fit into `budget` bytes of GPU memory; without one, everything at once. `durable`: every step's state is
  * also kept below. Errors: HoldfastError that names the smallest budget that works.
  */
-export function fit(workload: Workload, limits: BufferLimits, budget: number | undefined, durable: boolean): Fit {
+export function fitMemory(workload: Workload, limits: BufferLimits, budget: number | undefined, durable: boolean): Fit {
   const placements = placeAll(workload, limits);
   const candidates = chunkSizes(workload, limits);
   const at = (bytes: number) => candidate(workload, placements, bytes);
@@ -103,9 +103,7 @@ export function fit(workload: Workload, limits: BufferLimits, budget: number | u
 /** The smallest budget that `fit` accepts, in bytes. */
 export function smallestBudget(workload: Workload, limits: BufferLimits, durable: boolean): number {
   const placements = placeAll(workload, limits);
-  const least = chunkSizes(workload, limits).map((bytes) =>
-    leastPeak(candidate(workload, placements, bytes), durable),
-  );
+  const least = chunkSizes(workload, limits).map((bytes) => leastPeak(candidate(workload, placements, bytes), durable));
   return least.reduce((a, b) => Math.min(a, b));
 }
 

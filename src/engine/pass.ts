@@ -128,7 +128,13 @@ function squaresBehind(
     const x = wholeChunk(map, 'gradient', index);
     const uses = piecesIn(map, index).map((piece): Use => ({ list, piece, access: 'read' }));
     const problem = { size: x.size, first: map.firstBlock[index] as number };
-    const dispatch = chunkDispatch(sumSquares, problem, { x, partials: squares }, uses, `gradient norm, chunk ${index}`);
+    const dispatch = chunkDispatch(
+      sumSquares,
+      problem,
+      { x, partials: squares },
+      uses,
+      `gradient norm, chunk ${index}`,
+    );
     behind.set(at, [...(behind.get(at) ?? []), [index, dispatch]]);
   }
   return behind;

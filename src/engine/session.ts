@@ -16,7 +16,7 @@ import type { TensorSource } from '../util/tensor-source.ts';
 import { Bindings } from './binding.ts';
 import type { ChoiceRecord, KernelChoices } from './choices.ts';
 import { Executor, type LinkLedger } from './executor.ts';
-import { arenaSizes, type BufferLimits, type Fit, fit, type Workload } from './fit.ts';
+import { arenaSizes, type BufferLimits, type Fit, fitMemory, type Workload } from './fit.ts';
 import type { Pass } from './pass.ts';
 import { type Policy, type Schedule, schedule } from './schedule.ts';
 import { Slots } from './slots.ts';
@@ -80,7 +80,7 @@ export class Session {
     memory: MemoryOptions = {},
   ): Promise<Session> {
     const durable = memory.gpu !== undefined && (memory.recovery ?? 'step') === 'step' && workload.training;
-    const found = fit(workload, limitsOf(device), memory.gpu, durable);
+    const found = fitMemory(workload, limitsOf(device), memory.gpu, durable);
     const { map, slots } = found;
     const schedules = new Map(found.passes.map((pass) => [pass, schedule(pass, slots, memory.policy ?? 'planned')]));
     // Trials need operands of their own: before anything else is there, they fit.
@@ -299,7 +299,9 @@ export class Session {
     const list = lists.find(({ first, chunks }) => chunk >= first && chunk < first + chunks);
     assert(list, `there is no ${kind} chunk ${chunk}`);
     const { pieces } = list.kind === 'frozen' ? frozen : trainable;
-    return [...pieces].filter(([, all]) => all.some((piece) => list.first + piece.chunk === chunk)).map(([name]) => name);
+    return [...pieces]
+      .filter(([, all]) => all.some((piece) => list.first + piece.chunk === chunk))
+      .map(([name]) => name);
   }
 
   /**
@@ -308,14 +310,7 @@ export class Session {
    */
   async moveTo(device: Device): Promise<void> {
     await this.executor.abandon();
-    this.#on = await build(
-      device,
-      this.fit,
-      this.#choices,
-      this.#backing,
-      this.durable,
-      this.memory.prefetch ?? true,
-    );
+    this.#on = await build(device, this.fit, this.#choices, this.#backing, this.durable, this.memory.prefetch ?? true);
     this.#turn = Promise.resolve();
   }
 

@@ -196,14 +196,14 @@ export class Trainer {
    * READS_IN_FLIGHT steps may be started before the first is awaited. `inspect` is called with the gradients of the
    * step, before clipping, when they are complete; reading them waits for the GPU.
    */
-  async start(
-    batches: readonly Batch[],
-    inspect?: (gradients: TensorSource) => Promise<void>,
-  ): Promise<StepMetrics> {
+  async start(batches: readonly Batch[], inspect?: (gradients: TensorSource) => Promise<void>): Promise<StepMetrics> {
     const { accumulate, schedule, batch, seq } = this.options;
     assert(batches.length === accumulate, `a step takes ${accumulate} micro-batches, got ${batches.length}`);
     for (const given of batches) {
-      assert(given.batch === batch && given.seq === seq, `a batch of ${given.batch} x ${given.seq}, not ${batch} x ${seq}`);
+      assert(
+        given.batch === batch && given.seq === seq,
+        `a batch of ${given.batch} x ${given.seq}, not ${batch} x ${seq}`,
+      );
     }
     const step = this.#step++;
     const lr = learningRate(schedule, step);

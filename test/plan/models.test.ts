@@ -4,13 +4,13 @@
 import type { Highs } from 'highs';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { CELLS, cellTrace } from '../../src/cli/plan-compare.ts';
-import { DEFAULT_LIMITS, fit, smallestBudget } from '../../src/engine/fit.ts';
+import { DEFAULT_LIMITS, fitMemory, smallestBudget } from '../../src/engine/fit.ts';
 import { stepPass } from '../../src/engine/pass.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { liveBytes } from '../../src/graph/liveness.ts';
 import { loadSolver } from '../../src/memory/bound.ts';
-import { compare, median, PLANNER, ratioTo } from '../../src/memory/compare.ts';
 import { type ChunkMap, mapChunks } from '../../src/memory/chunk-map.ts';
+import { compare, median, PLANNER, ratioTo } from '../../src/memory/compare.ts';
 import { ELEMENT_BYTES, leastChunkElements } from '../../src/memory/layout.ts';
 import { checkPlan, makePlan } from '../../src/memory/plan.ts';
 import { planStep } from '../../src/memory/planner.ts';
@@ -113,20 +113,22 @@ describe.each(MODELS)('the dry run of %s', (_, model) => {
     for (const durable of [true, false]) {
       const least = smallestBudget(workload, DEFAULT_LIMITS, durable);
       for (const budget of [least, least + 1, Math.floor(least * 1.1), least * 2, least * 10]) {
-        const { peak, slots, passes, staging } = fit(workload, DEFAULT_LIMITS, budget, durable);
+        const { peak, slots, passes, staging } = fitMemory(workload, DEFAULT_LIMITS, budget, durable);
         expect(peak).toBeLessThanOrEqual(budget);
         expect(staging.down).toBeGreaterThanOrEqual(durable ? 3 : 1);
         for (const { trace } of passes) {
           const room = trace.moments.map(() => slots);
-          expect(checkPlan(trace, makePlan('planner', planStep(trace, room)), room).peakSlots).toBeLessThanOrEqual(slots);
+          expect(checkPlan(trace, makePlan('planner', planStep(trace, room)), room).peakSlots).toBeLessThanOrEqual(
+            slots,
+          );
         }
       }
-      expect(() => fit(workload, DEFAULT_LIMITS, least - 1, durable)).toThrow(`${least} bytes`);
+      expect(() => fitMemory(workload, DEFAULT_LIMITS, least - 1, durable)).toThrow(`${least} bytes`);
     }
   });
 
   it('counts activations as they are placed', () => {
-    const { nonModel } = fit(trainingWorkload(model, programs, 1), DEFAULT_LIMITS, undefined, false);
+    const { nonModel } = fitMemory(trainingWorkload(model, programs, 1), DEFAULT_LIMITS, undefined, false);
     expect(nonModel.alive).toBeGreaterThanOrEqual(liveBytes(programs.first));
     expect(nonModel.arenas).toBeGreaterThanOrEqual(nonModel.alive);
   });

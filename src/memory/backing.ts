@@ -68,8 +68,10 @@ interface Chunk {
   zero: boolean;
   /** On its way into a slot. */
   load: Load | undefined;
-  /** Counts the calls that give it a value or take it: of several puts under way the last one called wins. */
+  /** Counts the calls that give it a value or take it, ... */
   calls: number;
+  /** ... and says which of them the value is from: a put that a later call overtook has no effect any more. */
+  applied: number;
 }
 
 const NOWHERE = -1;
@@ -149,7 +151,7 @@ export class Backing {
     this.#host = new HostTier(slots, chunkBytes, () => this.#advance());
     this.#disk = disk && new DiskTier(disk, chunkBytes, blocks);
     this.#chunks = Array.from({ length: chunks }, (_, id) => {
-      return { id, slot: undefined, block: NOWHERE, zero: false, load: undefined, calls: 0 };
+      return { id, slot: undefined, block: NOWHERE, zero: false, load: undefined, calls: 0, applied: 0 };
     });
   }
 
@@ -175,7 +177,7 @@ export class Backing {
   /** The value is dead: its slot and block are free. */
   discard(chunk: number): void {
     const record = this.#chunk(chunk);
-    record.calls++;
+    record.applied = ++record.calls;
     this.#forget(record);
     this.#advance();
   }
@@ -565,14 +567,15 @@ export class Backing {
     else this.#disk?.free(place.block);
   }
 
-  /** Makes the new values those of their chunks, save where a later call came in between. */
+  /** Makes the new values those of their chunks, save where a later call was faster. */
   #commit(values: readonly NewValue[], places: readonly Place[]): void {
     values.forEach(({ chunk, bytes, call }, i) => {
       const place = places[i];
-      if (call !== chunk.calls) {
+      if (call < chunk.applied) {
         this.#giveBack(place);
         return;
       }
+      chunk.applied = call;
       if (!('slot' in place)) {
         this.#forget(chunk);
         chunk.block = place.block;

@@ -150,6 +150,41 @@ describe('one chunk after another', () => {
   });
 });
 
+describe('fetched bytes stay until the end of the turn', () => {
+  const later = async (fetched: Promise<Uint8Array>) => {
+    const bytes = await fetched;
+    for (let i = 0; i < 100; i++) await undefined;
+    return bytes;
+  };
+
+  it('when the chunk is discarded and another comes', async () => {
+    const { backing, put } = setup({ chunks: 3, slots: 2, blocks: 5 });
+    await put(0, 1);
+    const seen = later(backing.fetch(0)).then((bytes) => expect(bytes).toEqual(value(0, 0)));
+    backing.discard(0);
+    const done = put(2);
+    await seen;
+    await done;
+    expect(await backing.fetch(2)).toEqual(value(2, 0));
+  });
+
+  it('when the chunk is being written because another takes its slot', async () => {
+    let open = () => {};
+    const gate = new Promise<void>((resolve) => {
+      open = resolve;
+    });
+    const { backing, put, where } = setup({ chunks: 3, slots: 2, blocks: 5, nextUse: [9, 1, 2] }, () => gate);
+    await put(0, 1);
+    const done = put(2);
+    const seen = later(backing.fetch(0)).then((bytes) => expect(bytes).toEqual(value(0, 0)));
+    open();
+    await seen;
+    await done;
+    expect(where()).toBe('disk host host');
+    expect(await backing.fetch(2)).toEqual(value(2, 0));
+  });
+});
+
 describe('a put of several', () => {
   it('shows all of its values or none, at every moment', async () => {
     let delay = 0;

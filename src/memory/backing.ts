@@ -16,6 +16,7 @@ import type { BlockFile } from '../runtime/host.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { DiskTier } from './disk-tier.ts';
 import { HostTier, NOBODY, type Slot } from './host-tier.ts';
+import { type Claim, isClean, type Located, NOWHERE, type Place, Room } from './room.ts';
 import { StopWatch } from './stop-watch.ts';
 
 export interface BackingOptions {
@@ -58,21 +59,14 @@ export interface Ledger {
   };
 }
 
-interface Chunk {
-  readonly id: number;
-  /** Its value lies here, ... */
-  slot: Slot | undefined;
-  /** ... and here, or NOWHERE, ... */
-  block: number;
-  /** ... or it is zeros (which a slot may hold as well). */
-  zero: boolean;
+interface Chunk extends Located {
   /** On its way into a slot. */
   load: Load | undefined;
-  /** Counts the calls that give it a value or take it: of several puts under way the last one called wins. */
+  /** Counts the calls that give it a value or take it, ... */
   calls: number;
+  /** ... and says which of them the value is from: a put that a later call overtook has no effect any more. */
+  applied: number;
 }
-
-const NOWHERE = -1;
 
 /** A value on its way into a slot; a chunk forgets it when the value changes meanwhile. */
 interface Load {
@@ -83,15 +77,6 @@ interface Load {
   reading: boolean;
   watch: StopWatch | undefined;
 }
-
-/** A held slot; if `leaving` is given, once that chunk's value, its only copy, is written to `block`. */
-interface Claim {
-  readonly slot: Slot;
-  readonly leaving?: { readonly chunk: Chunk; readonly block: number };
-}
-
-/** Where a new value will lie: in a slot (its own, or a claimed one), or in a block. */
-type Place = Claim | { readonly block: number };
 
 interface NewValue {
   readonly chunk: Chunk;
@@ -120,11 +105,11 @@ export class Backing {
   readonly #chunks: readonly Chunk[];
   readonly #host: HostTier;
   readonly #disk: DiskTier | undefined;
+  readonly #room: Room;
   readonly #line: InLine[] = [];
   readonly #underWay = new Set<Promise<unknown>>();
   readonly #readWatch = new StopWatch();
   readonly #roomWatch = new StopWatch();
-  #nextUse: (chunk: number) => number = () => 0;
   #closing: Promise<void> | undefined;
 
   /** Slots without which it cannot run: with a disk one to read into while another is written; without, all. */
@@ -149,8 +134,9 @@ export class Backing {
     this.#host = new HostTier(slots, chunkBytes, () => this.#advance());
     this.#disk = disk && new DiskTier(disk, chunkBytes, blocks);
     this.#chunks = Array.from({ length: chunks }, (_, id) => {
-      return { id, slot: undefined, block: NOWHERE, zero: false, load: undefined, calls: 0 };
+      return { id, slot: undefined, block: NOWHERE, zero: false, load: undefined, calls: 0, applied: 0 };
     });
+    this.#room = new Room(this.#chunks, this.#host, this.#disk);
   }
 
   /** Where a valid copy lies now. Zeros are 'zero' whether or not a slot holds them, too. */
@@ -163,7 +149,7 @@ export class Backing {
 
   /** Who is needed when, from now on: a larger number is later, Infinity never. Must not change between calls. */
   setOrder(nextUse: (chunk: number) => number): void {
-    this.#nextUse = nextUse;
+    this.#room.nextUse = nextUse;
   }
 
   /** The chunk holds zeros: takes no memory and moves nothing. */
@@ -175,7 +161,7 @@ export class Backing {
   /** The value is dead: its slot and block are free. */
   discard(chunk: number): void {
     const record = this.#chunk(chunk);
-    record.calls++;
+    record.applied = ++record.calls;
     this.#forget(record);
     this.#advance();
   }
@@ -292,106 +278,11 @@ export class Backing {
     );
   }
 
-  // ---- Room ------------------------------------------------------------------------------------------------
-
-  /** Zeros come back at no cost: as good as never needed. */
-  #rank({ id, zero }: Chunk): number {
-    return zero ? Number.POSITIVE_INFINITY : this.#nextUse(id);
-  }
-
-  /** The owner that leaves first: furthest next use, of equals a clean one. `onlyClean`: among those alone. */
-  #victim(onlyClean: boolean): Chunk | undefined {
-    let best: Chunk | undefined;
-    for (const { owner, holds, lent } of this.#host.slots) {
-      if (owner === NOBODY || holds > 0 || lent) continue;
-      const chunk = this.#chunks[owner];
-      if (onlyClean && !isClean(chunk)) continue;
-      const later = best ? this.#rank(chunk) - this.#rank(best) : 1;
-      // NaN: both are never needed.
-      if (!best || later > 0 || (!(later < 0) && isClean(chunk) && !isClean(best))) best = chunk;
-    }
-    return best;
-  }
-
-  /** A slot, held: a free one, or the victim's if it may leave. Undefined if there is none, or no block for it. */
-  #claim(mayLeave: (victim: Chunk) => boolean, onlyClean = false): Claim | undefined {
-    const free = this.#host.take();
-    if (free) return { slot: free };
-    const chunk = this.#victim(onlyClean);
-    const slot = chunk?.slot;
-    if (!slot || !mayLeave(chunk)) return undefined;
-    if (isClean(chunk)) {
-      this.#leave(chunk);
-      const freed = this.#host.take();
-      assert(freed, 'a clean chunk left its slot');
-      return { slot: freed };
-    }
-    const block = this.#takeBlock();
-    if (block === undefined) return undefined;
-    this.#host.hold(slot);
-    return { slot, leaving: { chunk, block } };
-  }
-
-  /** A slot at the cost of whoever is needed last. */
-  #claimAny(): Claim | undefined {
-    return this.#claim(() => true) ?? this.#claim(() => true, true);
-  }
-
-  /** A block: a free one, or that of a chunk which lies in host memory as well, the soonest needed. */
-  #takeBlock(): number | undefined {
-    const free = this.#disk?.take();
-    if (free !== undefined) return free;
-    const both = this.#host.slots.flatMap(({ owner }) => (owner === NOBODY ? [] : [this.#chunks[owner]]));
-    const soonest = both
-      .filter(({ block }) => block !== NOWHERE)
-      .reduce<Chunk | undefined>(
-        (best, chunk) => (best && this.#rank(best) <= this.#rank(chunk) ? best : chunk),
-        undefined,
-      );
-    if (!soonest) return undefined;
-    const { block } = soonest;
-    soonest.block = NOWHERE;
-    return block;
-  }
-
-  /** The value stays where it lies below, the slot goes. */
-  #leave(chunk: Chunk): void {
-    if (chunk.slot) this.#host.disown(chunk.slot);
-    chunk.slot = undefined;
-  }
-
   /** The old value goes, wherever it is. What is under way for it ends without effect. */
   #forget(chunk: Chunk): void {
-    this.#leave(chunk);
-    this.#freeBlock(chunk);
-    chunk.zero = false;
+    this.#room.vacate(chunk);
     chunk.load?.settle();
     chunk.load = undefined;
-  }
-
-  #freeBlock(chunk: Chunk): void {
-    if (chunk.block !== NOWHERE) this.#disk?.free(chunk.block);
-    chunk.block = NOWHERE;
-  }
-
-  /** Makes a claimed slot ready to be written: its value goes to disk, those who were lent it have run. */
-  async #empty({ slot, leaving }: Claim): Promise<void> {
-    if (!leaving) return;
-    const { chunk, block } = leaving;
-    try {
-      await this.#disk?.write(block, chunk.id, slot.bytes);
-    } catch (error) {
-      this.#disk?.free(block);
-      throw error;
-    }
-    // In the meantime it may have got another value, elsewhere: this slot is held.
-    if (chunk.slot === slot) {
-      chunk.block = block;
-      this.#leave(chunk);
-    } else {
-      this.#disk?.free(block);
-    }
-    while (slot.lent) await this.#host.turnEnd();
   }
 
   // ---- The line --------------------------------------------------------------------------------------------
@@ -430,8 +321,8 @@ export class Backing {
 
   /** Starts to bring a chunk into a slot. If there is none now: `mustCome` stands in line, else undefined. */
   #load(chunk: Chunk, mustCome: boolean): Load | undefined {
-    const later = (victim: Chunk) => this.#rank(victim) > this.#rank(chunk);
-    const claim = mustCome ? (this.#line.length === 0 ? this.#claimAny() : undefined) : this.#claim(later);
+    const later = (victim: Located) => this.#room.rank(victim) > this.#room.rank(chunk);
+    const claim = mustCome ? (this.#line.length === 0 ? this.#room.claimAny() : undefined) : this.#room.claim(later);
     if (!claim && !mustCome) return undefined;
     const load = newLoad();
     chunk.load = load;
@@ -442,9 +333,9 @@ export class Backing {
   async #bring(chunk: Chunk, load: Load, ready: Claim | undefined): Promise<void> {
     let claim: Claim | null | undefined = ready;
     try {
-      claim ??= await this.#inLine(() => (chunk.load === load ? this.#claimAny() : null));
+      claim ??= await this.#inLine(() => (chunk.load === load ? this.#room.claimAny() : null));
       if (!claim) return; // forgotten while in line
-      await this.#empty(claim);
+      await this.#room.empty(claim);
       if (chunk.load === load) await this.#read(chunk, load, claim.slot);
       if (chunk.load === load) {
         chunk.load = undefined;
@@ -504,7 +395,7 @@ export class Backing {
   #place(values: readonly NewValue[]): Place[] | undefined {
     const places = new Map<NewValue, Place>();
     const giveBack = () => {
-      for (const place of places.values()) this.#giveBack(place);
+      for (const place of places.values()) this.#room.giveBack(place);
     };
     for (const value of values) {
       const slot = this.#ownSlot(value);
@@ -513,73 +404,58 @@ export class Backing {
       places.set(value, { slot });
     }
     const homeless = values.filter((value) => !places.has(value));
-    if (homeless.length > this.#room()) {
+    if (homeless.length > this.#room.count()) {
       giveBack();
       return undefined;
     }
-    const nextUse = new Map(homeless.map((value) => [value, this.#nextUse(value.chunk.id)]));
+    const nextUse = new Map(homeless.map((value) => [value, this.#room.nextUse(value.chunk.id)]));
     const when = (value: NewValue) => nextUse.get(value) as number;
     homeless.sort((a, b) => (when(a) < when(b) ? -1 : Number(when(a) > when(b))));
-    for (const value of homeless) {
-      const mayLeave = (victim: Chunk) => {
-        const rank = this.#rank(victim);
-        return rank > when(value) || (rank === when(value) && isClean(victim));
-      };
-      const place = this.#claim(mayLeave) ?? this.#blockPlace() ?? this.#claimAny();
-      assert(place, 'room was counted and is not there');
-      places.set(value, place);
+    try {
+      for (const value of homeless) {
+        const mayLeave = (victim: Located) => {
+          const rank = this.#room.rank(victim);
+          return rank > when(value) || (rank === when(value) && isClean(victim));
+        };
+        const place = this.#room.claim(mayLeave) ?? this.#room.claimBlock() ?? this.#room.claimAny();
+        assert(place, 'room was counted and is not there');
+        places.set(value, place);
+      }
+    } catch (error) {
+      giveBack(); // no memory for a slot that the limit allows
+      throw error;
     }
     return values.map((value) => places.get(value) as Place);
-  }
-
-  #blockPlace(): Place | undefined {
-    const block = this.#takeBlock();
-    return block === undefined ? undefined : { block };
-  }
-
-  /** How many values more there is a place for, now; every way to take one uses up exactly one. */
-  #room(): number {
-    let room = this.#host.available + (this.#disk?.available ?? 0);
-    for (const { owner, holds, lent } of this.#host.slots) {
-      if (owner === NOBODY) continue;
-      const { zero, block } = this.#chunks[owner];
-      if (block !== NOWHERE || (zero && holds === 0 && !lent)) room++;
-    }
-    return room;
   }
 
   /** Writes what must be on disk before the new values become visible. On an error all places are given back. */
   async #fill(values: readonly NewValue[], places: readonly Place[]): Promise<void> {
     const writes = places.map((place, i) => {
-      if ('slot' in place) return this.#empty(place);
+      if ('slot' in place) return this.#room.empty(place);
       return this.#disk?.write(place.block, values[i].chunk.id, values[i].bytes);
     });
     const failed = (await Promise.allSettled(writes)).find((result) => result.status === 'rejected');
     if (!failed) return;
-    for (const place of places) this.#giveBack(place);
+    for (const place of places) this.#room.giveBack(place);
     throw failed.reason;
   }
 
-  #giveBack(place: Place): void {
-    if ('slot' in place) this.#host.release(place.slot);
-    else this.#disk?.free(place.block);
-  }
-
-  /** Makes the new values those of their chunks, save where a later call came in between. */
+  /** Makes the new values those of their chunks, save where a later call was faster. */
   #commit(values: readonly NewValue[], places: readonly Place[]): void {
     values.forEach(({ chunk, bytes, call }, i) => {
       const place = places[i];
-      if (call !== chunk.calls) {
-        this.#giveBack(place);
+      if (call < chunk.applied) {
+        this.#room.giveBack(place);
         return;
       }
+      chunk.applied = call;
       if (!('slot' in place)) {
         this.#forget(chunk);
         chunk.block = place.block;
         return;
       }
       if (place.slot === chunk.slot) {
-        this.#freeBlock(chunk);
+        this.#room.freeBlock(chunk);
         chunk.zero = false;
       } else {
         this.#forget(chunk);
@@ -598,9 +474,6 @@ export class Backing {
     return chunk;
   }
 }
-
-/** A value that also lies below its slot, or can be had for nothing. */
-const isClean = ({ block, zero }: Chunk): boolean => zero || block !== NOWHERE;
 
 function checkLimits(
   { chunks, chunkBytes, disk, hostLimit }: BackingOptions,

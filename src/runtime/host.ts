@@ -32,10 +32,10 @@ export interface WriteStream {
 }
 
 /**
- * A file of fixed size, read and written at offsets: the slow tier below host memory. Reads and writes may
- * overlap, each other too where their ranges differ. Both say how many bytes they moved, which may be fewer than
- * asked, and throw what the system throws (with its `code` or `name`). Bytes given to write must not change, and
- * those given to read must not be used, before it resolves.
+ * A file of fixed size, read and written at offsets: the slow tier below host memory. Any number of reads and
+ * writes may be under way at once, no two writes to one place; a read of a place that is being written brings
+ * anything. Both say how many bytes they moved, which may be fewer than asked, and throw what the system throws
+ * (with its `code` or `name`). Until they resolve, bytes to write must not change, and bytes to read into not be used.
  */
 export interface BlockFile {
   readonly path: string;

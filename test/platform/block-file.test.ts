@@ -1,0 +1,91 @@
+// Block files of the headless host, in whichever runtime the tests run.
+
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { headlessHost } from '../../src/runtime/headless.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
+
+let folder: string;
+beforeEach(() => {
+  folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-'));
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+const open = (bytes: number, where = folder) => headlessHost().openBlockFile(where, bytes);
+
+test('a block file has its size from the start, in a folder made for it, and is gone once removed', async () => {
+  const file = await open(5000, path.join(folder, 'a', 'b'));
+  expect(path.dirname(file.path)).toBe(path.join(folder, 'a', 'b'));
+  expect(file.bytes).toBe(5000);
+  expect(statSync(file.path).size).toBe(5000);
+  await file.remove();
+  expect(existsSync(file.path)).toBe(false);
+});
+
+test('reads and writes at many offsets overlap and each moves its own bytes', async () => {
+  const count = 40;
+  const bytes = 65_536;
+  const file = await open(count * bytes);
+  const part = (i: number) => new Uint8Array(bytes).fill(i + 1);
+  await Promise.all(
+    Array.from({ length: count }, async (_, i) => {
+      expect(await file.write(i * bytes, part(i))).toBe(bytes);
+    }),
+  );
+  await Promise.all(
+    Array.from({ length: count * 3 }, async (_, j) => {
+      const i = (j * 7) % count;
+      if (j >= count && i % 2 === 0) await file.write(i * bytes, part(i));
+      const into = new Uint8Array(bytes);
+      expect(await file.read(i * bytes, into)).toBe(bytes);
+      expect(Buffer.compare(into, part(i)), `part ${i}`).toBe(0);
+    }),
+  );
+  expect(await file.read(count * bytes - 10, new Uint8Array(30))).toBe(10);
+  await file.remove();
+});
+
+test('two files of one process are two files', async () => {
+  const [a, b] = [await open(16), await open(16)];
+  expect(a.path).not.toBe(b.path);
+  await a.write(0, new Uint8Array(16).fill(1));
+  const into = new Uint8Array(16);
+  await b.read(0, into);
+  expect(into).toEqual(new Uint8Array(16));
+  await a.remove();
+  expect(existsSync(b.path)).toBe(true);
+  await b.remove();
+});
+
+test('what dead processes left is removed; files of living ones and all else stay', async () => {
+  const { pid: dead } = spawnSync(process.execPath, ['--version']);
+  const living = process.ppid;
+  const names = [`holdfast-tier-${dead}-0.bin`, `holdfast-tier-${dead}-12.bin`];
+  const kept = [
+    `holdfast-tier-${living}-0.bin`,
+    `holdfast-tier-${process.pid}-0.bin`,
+    `tier-${dead}-0.bin`,
+    'notes.txt',
+  ];
+  for (const name of [...names, ...kept]) writeFileSync(path.join(folder, name), 'x');
+  const file = await open(16);
+  expect(path.basename(file.path)).toBe(`holdfast-tier-${process.pid}-1.bin`);
+  expect(readdirSync(folder).sort()).toEqual([...kept, path.basename(file.path)].sort());
+  await file.remove();
+  expect(readdirSync(folder).sort()).toEqual(kept.sort());
+});
+
+test('a disk with too little space is refused with both figures, and nothing is left behind', async () => {
+  const error = await open(2 ** 52).catch((thrown) => thrown);
+  expect(error).toBeInstanceOf(HoldfastError);
+  expect(error.message).toMatch(/has .* free \(\d+ bytes\), the disk tier needs 4504 TB \(4503599627370496 bytes\)/);
+  expect(readdirSync(folder)).toEqual([]);
+});
+
+test('a folder that cannot be made is an error that names it', async () => {
+  writeFileSync(path.join(folder, 'file'), '');
+  await expect(open(16, path.join(folder, 'file', 'tier'))).rejects.toThrow(`cannot make the folder ${folder}`);
+});

@@ -45,9 +45,9 @@ const checkpoint = (step: number, pieceElements?: number): Checkpoint => ({
   state: { step },
 });
 
-/** That what a run resumes from is this step's checkpoint, whole. */
-async function expectWhole(files: MemoryFiles, step: number): Promise<void> {
-  const loaded = await loadCheckpoint(files, 'run');
+/** That what a run resumes from, or that a folder, is this step's checkpoint, whole. */
+async function expectWhole(files: MemoryFiles, step: number, folder = 'run'): Promise<void> {
+  const loaded = await loadCheckpoint(files, folder);
   expect(loaded.state).toEqual({ step });
   expect(loaded.config).toEqual(config);
   expect(loaded.shapes).toEqual(shapes);
@@ -211,8 +211,11 @@ describe('a save that fails', () => {
       );
       const survived = files.changes < failAt;
       files.failAt = Number.POSITIVE_INFINITY;
+      for (const { path } of await checkpointsOf(files, 'run')) {
+        const { state } = await loadCheckpoint(files, path);
+        await expectWhole(files, (state as { step: number }).step, path);
+      }
       const { state } = await loadCheckpoint(files, 'run');
-      await expectWhole(files, (state as { step: number }).step);
       if (!failed) expect(state).toEqual({ step: 5 });
       // The next save succeeds and leaves itself alone.
       await saveCheckpoint(files, 'run', 6, checkpoint(6));

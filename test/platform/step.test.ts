@@ -10,6 +10,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { Trainer } from '../../src/train/trainer.ts';
+import { collect, sourceOf } from '../../src/util/tensor-source.ts';
 import { ADAPTER, testDevice } from '../harness.ts';
 
 const shape = { vocab_size: 67, n_positions: 24, n_embd: 24, n_layer: 2, n_head: 3 };
@@ -49,6 +50,14 @@ describe('a step after the first', () => {
     for (const spy of spies) expect(spy).not.toHaveBeenCalled();
     expect(trainer.device.allocator.created).toBe(before);
     expect(submit).toHaveBeenCalledTimes(3 * 2);
+  });
+
+  test('takes weights only whole: a source that lacks a parameter is refused before any is written', async () => {
+    const before = await collect(trainer.data.source('parameter'));
+    const weights = new Map([...before].map(([name, values]) => [name, values.map((value) => value + 1)]));
+    weights.delete('ln_f.bias');
+    await expect(trainer.setWeights(sourceOf(weights))).rejects.toThrow('the weights have no ln_f.bias');
+    expect(await collect(trainer.data.source('parameter'))).toEqual(before);
   });
 
   test('may be started before the ones before it are done, with the same results', async () => {

@@ -202,7 +202,10 @@ export class Stepper {
     // The loss of a device shows a turn later than what it broke.
     await new Promise((resolve) => setTimeout(resolve, 0));
     if (!this.#recovery && device === this.#session.device) {
-      if (!device.isLost || !this.#session.durable) throw error;
+      if (!device.isLost || !this.#session.durable) {
+        device.check();
+        throw error;
+      }
       this.#recovery = this.#goOn().finally(() => {
         this.#recovery = undefined;
       });

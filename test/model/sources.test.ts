@@ -1,13 +1,15 @@
 // Model data in pieces: initial weights are the same whatever the pieces, and what goes to the device comes back.
 
 import { describe, expect, test } from 'vitest';
-import { ModelData } from '../../src/engine/model-data.ts';
-import { Storage } from '../../src/engine/storage.ts';
+import { smallestBudget } from '../../src/engine/fit.ts';
+import { limitsOf } from '../../src/engine/session.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
+import { traceStep } from '../../src/train/step-programs.ts';
+import { Trainer, trainingWorkload } from '../../src/train/trainer.ts';
 import { Random } from '../../src/util/random.ts';
-import { collect, PIECE_ELEMENTS, sourceOf } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf } from '../../src/util/tensor-source.ts';
 import { testDevice } from '../harness.ts';
 
 const config = { model_type: 'gpt2', vocab_size: 23, n_positions: 7, n_embd: 6, n_layer: 2, n_head: 3 };
@@ -43,35 +45,30 @@ describe('initial weights', () => {
   });
 });
 
-describe('on the device', () => {
-  test('what is written in pieces of any size is read back in pieces', async () => {
-    const device = await testDevice();
-    const storage = new Storage(device);
-    const length = PIECE_ELEMENTS + 5;
-    const parameters = [
-      { name: 'small', shape: [3] },
-      { name: 'large', shape: [length] },
-      { name: 'frozen', shape: [2, 2], trainable: false },
-    ];
-    const data = new ModelData(device, storage, parameters, true);
-    const values = new Map([
-      ['small', Float32Array.of(1, 2, 3)],
-      ['large', new Float32Array(length).map((_, i) => i)],
-      ['frozen', Float32Array.of(4, 5, 6, 7)],
-    ]);
-    await data.write('parameter', sourceOf(values, 99_991));
-    const source = data.source('parameter');
-    const sizes: number[] = [];
-    for await (const piece of source.read('large')) sizes.push(piece.length);
-    expect(sizes).toEqual([PIECE_ELEMENTS, 5]);
-    for (const [name, found] of await collect(source)) {
-      expect(Buffer.from(found.buffer).equals(Buffer.from((values.get(name) as Float32Array).buffer)), name).toBe(true);
-    }
-    expect(data.source('moment1').names).toEqual(['small', 'large']);
+describe('in the tiers', () => {
+  const schedule = { decay: 'constant', peak: 1e-3, min: 0, warmup: 0, steps: 10 } as const;
 
-    const wrong = (small: number) => data.write('parameter', sourceOf(new Map([['small', new Float32Array(small)]])));
-    await expect(wrong(2)).rejects.toThrow('small has 3 elements, the source gives 2');
-    await expect(wrong(4)).rejects.toThrow('small has 3 elements, the source gives more');
-    storage.destroy();
-  });
+  // Without a budget all lies on the GPU; with the smallest one nearly nothing does.
+  test.each([undefined, 'smallest'])(
+    'what is written in pieces of any size is read back, budget %s',
+    async (budget) => {
+      const device = await testDevice();
+      const workload = trainingWorkload(model, traceStep(model, 1, 7), 1);
+      const memory = budget ? { memory: { gpu: smallestBudget(workload, limitsOf(device), true) } } : {};
+      const trainer = await Trainer.create(device, model, { batch: 1, seq: 7, schedule, ...memory });
+      const weights = await collect(initialWeights(model, 5));
+      const other = new Map([...weights].map(([name, values]) => [name, values.map((value, i) => value + i)]));
+      await trainer.setWeights(sourceOf(weights, 17));
+      await trainer.setValues('moment1', sourceOf(other, 5));
+      expect(await collect(trainer.values('parameter'))).toEqual(weights);
+      expect(await collect(trainer.values('moment1'))).toEqual(other);
+      const zeros = new Map([...weights].map(([name, values]) => [name, new Float32Array(values.length)]));
+      expect(await collect(trainer.values('moment2'))).toEqual(zeros);
+      // Some of a chunk: the rest stays.
+      const bias = new Map([['ln_f.bias', Float32Array.of(1, 2, 3, 4, 5, 6)]]);
+      await trainer.setValues('parameter', sourceOf(bias));
+      expect(await collect(trainer.values('parameter'))).toEqual(new Map([...weights, ...bias]));
+      await trainer.destroy();
+    },
+  );
 });

@@ -53,11 +53,11 @@ describe('a step after the first', () => {
   });
 
   test('takes weights only whole: a source that lacks a parameter is refused before any is written', async () => {
-    const before = await collect(trainer.data.source('parameter'));
+    const before = await collect(trainer.values('parameter'));
     const weights = new Map([...before].map(([name, values]) => [name, values.map((value) => value + 1)]));
     weights.delete('ln_f.bias');
     await expect(trainer.setWeights(sourceOf(weights))).rejects.toThrow('the weights have no ln_f.bias');
-    expect(await collect(trainer.data.source('parameter'))).toEqual(before);
+    expect(await collect(trainer.values('parameter'))).toEqual(before);
   });
 
   test('may be started before the ones before it are done, with the same results', async () => {

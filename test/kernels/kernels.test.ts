@@ -12,6 +12,7 @@ import { type Kernel, linearGrid, type Traits, type Variant } from '../../src/ke
 import { STATE, stepControl } from '../../src/kernels/step-control.ts';
 import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
 import { type HostArray, runKernel, runnable, testDevice } from '../harness.ts';
+import { VERBOSE } from '../host.ts';
 import { bounds, ULP } from './bounds.ts';
 import { cases, inputsOf, type KernelCase, toArrays } from './cases.ts';
 
@@ -107,7 +108,7 @@ describe.each(cases)('$kernel.name', async (kernelCase) => {
       `${variant.name}: %s`,
       async (_, problem) => {
         const worst = await worstError(kernelCase, variant, problem);
-        if (process.env.HOLDFAST_ERRORS) {
+        if (VERBOSE) {
           console.log(`${kernel.name}.${variant.name} ${describeProblem(problem)}: ${worst.toFixed(3)} of the bound`);
         }
       },

@@ -47,6 +47,9 @@ export default defineConfig({
           },
         },
       },
+      {
+        test: { ...timeouts, name: 'pages', include: ['test/browser/*.pages.ts'], environment: 'node' },
+      },
     ],
   },
 });

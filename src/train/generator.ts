@@ -96,13 +96,8 @@ export class Generator {
     random: Random,
   ): AsyncGenerator<number> {
     checkSampling(sampling);
-    const { vocabulary } = this.#model.shape;
+    this.#check(prompt);
     const context = this.#generation.capacity;
-    if (prompt.length === 0) throw new HoldfastError('the prompt is empty; give at least one token');
-    const stranger = prompt.find((id) => id < 0 || id >= vocabulary);
-    if (stranger !== undefined) {
-      throw new HoldfastError(`the prompt has token ${stranger}, the model's vocabulary ends at ${vocabulary - 1}`);
-    }
     let text = [...prompt].slice(-context);
     this.#position = 0;
     let logits = await this.#feed(text);
@@ -116,6 +111,22 @@ export class Generator {
         this.#position = 0;
         logits = await this.#feed(text);
       } else logits = await this.#feed([id]);
+    }
+  }
+
+  /** The logits (V) of the token after `prompt`. */
+  async next(prompt: Int32Array): Promise<Float32Array> {
+    this.#check(prompt);
+    this.#position = 0;
+    return this.#feed([...prompt].slice(-this.#generation.capacity));
+  }
+
+  #check(prompt: Int32Array): void {
+    const { vocabulary } = this.#model.shape;
+    if (prompt.length === 0) throw new HoldfastError('the prompt is empty; give at least one token');
+    const stranger = prompt.find((id) => id < 0 || id >= vocabulary);
+    if (stranger !== undefined) {
+      throw new HoldfastError(`the prompt has token ${stranger}, the model's vocabulary ends at ${vocabulary - 1}`);
     }
   }
 

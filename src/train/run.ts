@@ -6,6 +6,7 @@ import { evenWindows, RandomWindows } from '../data/batches.ts';
 import { type Corpus, defaultCorpus, loadCorpus, split } from '../data/corpus.ts';
 import { ByteTokenizer } from '../data/tokenizer.ts';
 import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/choices.ts';
+import type { MemoryOptions } from '../engine/session.ts';
 import {
   type Checkpoint,
   checkpointsOf,
@@ -55,11 +56,39 @@ export interface RunSettings {
 }
 
 export interface RunEvents {
-  ready?(run: { model: Model; corpus: Corpus; trainer: Trainer; firstStep: number }): void;
+  /** `save` writes a checkpoint of the steps that are done; call it in an intermission. */
+  ready?(run: ReadyRun): void;
   step?(metrics: StepMetrics & { tokensPerSecond: number }): void;
   validation?(step: number, loss: number): void;
   sample?(step: number, text: string): void;
   saved?(path: string): void;
+}
+
+export interface ReadyRun {
+  readonly model: Model;
+  readonly corpus: Corpus;
+  readonly trainer: Trainer;
+  readonly firstStep: number;
+  readonly save: () => Promise<void>;
+}
+
+/** Time between two steps for others: asked before each step. What they do must not change the run's state. */
+export interface Intermission {
+  readonly wanted: boolean;
+  /** Called when it is wanted, with no step under way. The next step starts when it resolves. */
+  run(): Promise<void>;
+}
+
+export interface RunOptions {
+  resume?: boolean;
+  /** Ends the run after that many steps of the schedule. */
+  until?: number;
+  /** Ends it after the step under way: saved, to be resumed. */
+  signal?: AbortSignal;
+  events?: RunEvents;
+  /** Budgets and tiers: another place for the same bits. */
+  memory?: MemoryOptions;
+  intermission?: Intermission;
 }
 
 export interface RunSummary {
@@ -76,7 +105,7 @@ export interface RunSummary {
 }
 
 /** The parts of trainer_state.json. */
-interface SavedState {
+export interface SavedState {
   format: 'holdfast 1';
   settings: RunSettings;
   corpus: { bytes: number; sha256: string };
@@ -100,7 +129,12 @@ export async function savedSettings(host: Host, out: string): Promise<RunSetting
   if ((await checkpointsOf(host.files, out)).length === 0) {
     throw new HoldfastError(`${out}: there is no checkpoint to resume; start without --resume`);
   }
-  return stateOf(await loadCheckpoint(host.files, out), out).settings;
+  return (await savedState(host, out)).settings;
+}
+
+/** What a checkpoint says of its run. */
+export async function savedState(host: Host, out: string): Promise<SavedState> {
+  return stateOf(await loadCheckpoint(host.files, out), out);
 }
 
 function stateOf(checkpoint: Checkpoint, from: string): SavedState {
@@ -112,17 +146,17 @@ function stateOf(checkpoint: Checkpoint, from: string): SavedState {
 }
 
 /**
- * Trains into the folder `out`. With `resume`, goes on from its latest checkpoint. `until` ends it after that
- * many steps of the schedule, `signal` after the step under way: saved, to be resumed. Errors: HoldfastError; whatever was saved stays whole.
+ * Trains into the folder `out`. With `resume`, goes on from its latest checkpoint. Errors: HoldfastError; whatever
+ * was saved stays whole.
  */
 export async function trainRun(
   host: Host,
   device: Device,
   settings: RunSettings,
   out: string,
-  options: { resume?: boolean; until?: number; signal?: AbortSignal; events?: RunEvents } = {},
+  options: RunOptions = {},
 ): Promise<RunSummary> {
-  const { resume = false, until = settings.steps, signal, events = {} } = options;
+  const { resume = false, until = settings.steps, signal, events = {}, memory = {}, intermission } = options;
   const end = Math.min(until, settings.steps);
   const { files } = host;
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
@@ -160,6 +194,7 @@ export async function trainRun(
     },
     optimizer: { clip: settings.clip, weightDecay: settings.weightDecay },
     choices,
+    memory,
     generates: true,
   });
   const generator = trainer.generator as Generator;
@@ -183,7 +218,6 @@ export async function trainRun(
   const shapes = new Map(model.parameters.map(({ name, shape }) => [name, shape]));
   await files.makeFolder(out);
   const firstStep = trainer.step;
-  events.ready?.({ model, corpus, trainer, firstStep });
 
   // The clock runs over training alone: validation, samples and saving are taken out.
   const clock = new StepClock(settings.batch * settings.seq * settings.accumulate);
@@ -246,11 +280,19 @@ export async function trainRun(
     events.saved?.(lastSaved);
   };
 
+  events.ready?.({ model, corpus, trainer, firstStep, save });
   const due = (every: number): boolean => every > 0 && trainer.step % every === 0 && trainer.step < end;
   const underWay: Promise<void>[] = [];
   try {
     clock.start();
     while (trainer.step < end && !signal?.aborted) {
+      if (intermission?.wanted) {
+        await Promise.all(underWay.splice(0));
+        clock.stop();
+        await intermission.run();
+        clock.start();
+        if (signal?.aborted) break;
+      }
       const micro = Array.from({ length: settings.accumulate }, () => batches.next());
       underWay.push(finish(trainer.start(micro)));
       // A rejected step must not go unheard while others are waited for.

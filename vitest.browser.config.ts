@@ -1,11 +1,12 @@
-// The tests in Chromium. `worker`: the suites of kernels, parity and training, from the sources that Node runs, and
-// the browser's own parts, on a page. `pages`: what a person does, driven from outside through Playwright.
+// The tests in Chromium. `sources`: the kernel suites and the reference cases, from the sources that Node runs, and
+// the browser's own files, in a page of Vitest's. `pages`: what a person does with the built library, through Playwright.
 
 import path from 'node:path';
 import { playwright } from '@vitest/browser-playwright';
 import type { Plugin } from 'vite';
 import { defineConfig } from 'vitest/config';
 import { findChromium } from './scripts/chromium.mjs';
+import { nodeFigures } from './test/browser/node-figures.ts';
 import { exampleText } from './vite.example-text.ts';
 
 const found = await findChromium();
@@ -34,15 +35,18 @@ export default defineConfig({
         server: { host: '127.0.0.1', headers: ISOLATED },
         test: {
           ...timeouts,
-          name: 'worker',
-          include: ['test/kernels/*.test.ts', 'test/model/*.test.ts', 'test/browser/*.test.ts'],
-          exclude: ['test/model/faults.test.ts', 'test/model/parity-command.test.ts'],
+          name: 'sources',
+          include: [
+            ...['kernels', 'reference', 'matmul'].map((name) => `test/kernels/${name}.test.ts`),
+            'test/browser/*.test.ts',
+          ],
           fileParallelism: false,
           browser: {
             enabled: true,
             headless: true,
             screenshotFailures: false,
             provider: playwright({ launchOptions: found.launch }),
+            commands: { nodeFigures },
             instances: [{ browser: 'chromium' }],
           },
         },

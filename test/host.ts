@@ -10,3 +10,6 @@ export const ADAPTER = process.env['HOLDFAST_ADAPTER'] ?? 'software';
 
 /** Whether the tests print how far off each result is. */
 export const VERBOSE = Boolean(process.env['HOLDFAST_VERBOSE']);
+
+/** Whether properties of the kernels' own are tested too, which the runtime around them cannot change. */
+export const THOROUGH = true;

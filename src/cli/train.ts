@@ -6,14 +6,16 @@ import { Command, Option } from 'commander';
 import { checkpointsOf, loadConfig } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import { type Host, join } from '../runtime/host.ts';
+import type { MemoryRecord } from '../train/memory-record.ts';
 import { type RunSettings, type RunSummary, savedSettings, trainRun } from '../train/run.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { configFromFlags } from './model-flags.ts';
 import { adapterOption, number, whole } from './options.ts';
 import { Progress } from './progress.ts';
 
-interface Flags {
+interface Flags extends MemoryFlags {
   model: string;
   layers: number;
   width: number;
@@ -76,8 +78,10 @@ export function trainCommand(host: Host): Command {
     .option('--resume', 'go on from the latest checkpoint')
     .addOption(adapterOption())
     .option('--json', 'one JSON object a step, then a summary');
+  addMemoryOptions(command);
   return command.action(async (flags: Flags) => {
     const given = (name: keyof Flags) => command.getOptionValueSource(name) === 'cli';
+    const memory = memoryFromFlags(host, flags);
     const out = await chooseOut(host, flags);
     const settings = flags.resume
       ? await resumeSettings(host, out, flags, given)
@@ -95,6 +99,7 @@ export function trainCommand(host: Host): Command {
       ...(flags.until === undefined ? {} : { until: flags.until }),
       signal: abort.signal,
       events: progress.events,
+      memory,
     });
     progress.finish(summary, describe(summary, out));
     device.close();
@@ -108,6 +113,7 @@ function describe(summary: RunSummary, out: string): string[] {
     `${summary.interrupted ? 'stopped' : 'done'} after ${summary.steps} steps on ${summary.adapter}`,
     `loss ${summary.finalLoss.toFixed(4)}${validated} nats per token`,
     `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory`,
+    ...(summary.memory ? memoryLines(summary.memory) : []),
     ...(summary.skippedSteps > 0
       ? [`${summary.skippedSteps} steps were skipped: their loss or gradient was not finite`]
       : []),
@@ -115,6 +121,17 @@ function describe(summary: RunSummary, out: string): string[] {
     summary.interrupted
       ? `go on:   holdfast train --resume --out ${out}`
       : `write:   holdfast generate ${out} --prompt "interface "`,
+  ];
+}
+
+function memoryLines({ gpu, host, disk, bytesPerStep, bound, chunks, chunkBytes, slots }: MemoryRecord): string[] {
+  const { h2d, d2h, recovery, diskRead, diskWrite } = bytesPerStep;
+  const disks = disk.peak > 0 ? `, ${formatBytes(disk.peak)} of disk` : '';
+  const kept = recovery > 0 ? ` (${formatBytes(recovery)} of it for recovery)` : '';
+  const io = diskRead + diskWrite > 0 ? `, disk ${formatBytes(diskRead)} read, ${formatBytes(diskWrite)} written` : '';
+  return [
+    `${slots} of ${chunks} chunks of ${formatBytes(chunkBytes)} on the GPU at once: ${formatBytes(gpu.peak)} of it, ${formatBytes(host.peak)} of host memory${disks}`,
+    `a step moves ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${kept}${io}; ${bound.ratio.toFixed(3)} x the lower bound`,
   ];
 }
 

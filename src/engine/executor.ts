@@ -75,6 +75,8 @@ export class Executor {
   /** Set to record what happens to chunks. */
   events: ChunkEvent[] | undefined;
   #recordingSince = 0;
+  /** Chunks whose reading from disk begins before they are needed. */
+  readAhead: number;
   /** Set to time each moment in a compute pass of its own. */
   timestamps: ((moment: number) => GPUComputePassTimestampWrites) | undefined;
   readonly #device: Device;
@@ -85,7 +87,6 @@ export class Executor {
   readonly #backing: Backing;
   /** Whether a value that changes on the GPU leaves its old copy below in place. */
   readonly #durable: boolean;
-  readonly #prefetch: number;
 
   #encoder: GPUCommandEncoder | undefined;
   #pass: GPUComputePassEncoder | undefined;
@@ -114,7 +115,7 @@ export class Executor {
     bindings: Bindings,
     staging: Staging,
     backing: Backing,
-    options: { durable: boolean; prefetch: number },
+    options: { durable: boolean; readAhead: number },
   ) {
     this.#device = device;
     this.#map = map;
@@ -123,7 +124,7 @@ export class Executor {
     this.#staging = staging;
     this.#backing = backing;
     this.#durable = options.durable;
-    this.#prefetch = options.prefetch;
+    this.readAhead = options.readAhead;
     this.#touched = new Int32Array(slots.buffers.length);
   }
 
@@ -215,6 +216,12 @@ export class Executor {
     this.flush();
     while (this.#stores.size > 0) await this.#oldestStore();
     this.check();
+  }
+
+  /** Takes down everything: nothing lives on the GPU alone. */
+  async empty(): Promise<void> {
+    for (const chunk of this.#slots.residents()) await this.#evict(chunk, 0);
+    await this.settle();
   }
 
   /** Waits until nothing on its way down is under way, arrived or lost. */
@@ -408,11 +415,11 @@ export class Executor {
   /** Starts reading what the plan will bring soon. */
   #fetchAhead(moment: number): void {
     this.#orderBelow(moment);
-    if (this.#prefetch === 0) return;
+    if (this.readAhead === 0) return;
     const { plan, pass } = this.#schedule as Schedule;
     const { length } = plan.moments;
     const base = this.#round * pass.trace.moments.length;
-    let ahead = this.#prefetch;
+    let ahead = this.readAhead;
     for (let i = 1; i < length && ahead > 0; i++) {
       for (const chunk of (plan.moments[(base + moment + i) % length] as (typeof plan.moments)[number]).load) {
         if (this.#slots.holds(chunk) || this.#storing.has(chunk)) continue;

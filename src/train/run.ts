@@ -6,6 +6,7 @@ import { evenWindows, RandomWindows } from '../data/batches.ts';
 import { type Corpus, defaultCorpus, loadCorpus, split } from '../data/corpus.ts';
 import { ByteTokenizer } from '../data/tokenizer.ts';
 import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/choices.ts';
+import type { MemoryOptions } from '../engine/session.ts';
 import {
   type Checkpoint,
   checkpointsOf,
@@ -23,6 +24,7 @@ import { type Host, join } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import type { Generator } from './generator.ts';
+import { type MemoryRecord, memoryRecord } from './memory-record.ts';
 import { type RunRecord, renderReport } from './report.ts';
 import type { SamplingOptions } from './sampling.ts';
 import type { Decay } from './schedule.ts';
@@ -73,6 +75,19 @@ export interface RunSummary {
   adapter: string;
   checkpoint: string;
   interrupted: boolean;
+  /** There when the run had a GPU budget. */
+  memory?: MemoryRecord;
+}
+
+export interface RunOptions {
+  resume?: boolean;
+  /** Ends the run after that many steps of the schedule. */
+  until?: number;
+  /** Ends it after the step under way. */
+  signal?: AbortSignal;
+  events?: RunEvents;
+  /** Budgets, tiers and policy: no part of the settings, since they change no result. */
+  memory?: MemoryOptions;
 }
 
 /** The parts of trainer_state.json. */
@@ -112,17 +127,17 @@ function stateOf(checkpoint: Checkpoint, from: string): SavedState {
 }
 
 /**
- * Trains into the folder `out`. With `resume`, goes on from its latest checkpoint. `until` ends it after that
- * many steps of the schedule, `signal` after the step under way: saved, to be resumed. Errors: HoldfastError; whatever was saved stays whole.
+ * Trains into the folder `out`. With `resume`, goes on from its latest checkpoint. Stopped by `until` or `signal` it
+ * is saved, to be resumed. Errors: HoldfastError; whatever was saved stays whole.
  */
 export async function trainRun(
   host: Host,
   device: Device,
   settings: RunSettings,
   out: string,
-  options: { resume?: boolean; until?: number; signal?: AbortSignal; events?: RunEvents } = {},
+  options: RunOptions = {},
 ): Promise<RunSummary> {
-  const { resume = false, until = settings.steps, signal, events = {} } = options;
+  const { resume = false, until = settings.steps, signal, events = {}, memory = {} } = options;
   const end = Math.min(until, settings.steps);
   const { files } = host;
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
@@ -160,6 +175,7 @@ export async function trainRun(
     },
     optimizer: { clip: settings.clip, weightDecay: settings.weightDecay },
     choices,
+    memory,
     generates: true,
   });
   const generator = trainer.generator as Generator;
@@ -277,11 +293,12 @@ export async function trainRun(
       validationLoss: validationLoss ?? Number.NaN,
       tokensPerSecond: clock.average,
       parameters: parameterCount(model),
-      peakGpuBytes: device.allocator.peak,
+      peakGpuBytes: trainer.device.allocator.peak,
       skippedSteps: await trainer.skipped(),
-      adapter: device.adapter.name,
+      adapter: trainer.device.adapter.name,
       checkpoint: lastSaved,
       interrupted,
+      ...(memory.gpu === undefined ? {} : { memory: await memoryRecord(trainer) }),
     };
     await files.writeAtomic(join(out, 'report.html'), renderReport(reportOf(host, settings, summary, history, corpus)));
     return summary;
@@ -340,7 +357,7 @@ function reportOf(
   corpus: Corpus,
 ): RunRecord {
   const { config, from, data, ...numbers } = settings;
-  const { checkpoint, interrupted, ...figures } = summary;
+  const { checkpoint, interrupted, memory, ...figures } = summary;
   return {
     title: `${config.model_type}, ${summary.parameters.toLocaleString('en')} parameters`,
     settings: {

@@ -18,6 +18,11 @@ import type { TensorSource } from '../util/tensor-source.ts';
 export const READS_IN_FLIGHT = 4;
 export const READBACK_BYTES = READS_IN_FLIGHT * STATE.size * 4;
 
+const TRAFFIC_KEPT = 64;
+
+/** Of the memory in use: what is tried after the GPU ran out of it. */
+const SHRINK = 0.8;
+
 /** One step, as data: whatever is needed to do it again. */
 export interface StepJob {
   readonly batches: readonly Batch[];
@@ -35,6 +40,15 @@ interface UnderWay {
   /** See STATE; known once the GPU has decided. */
   state: Float32Array<ArrayBuffer> | undefined;
   readonly done: Deferred<Float32Array<ArrayBuffer>>;
+}
+
+/** Bytes that one step moved. */
+export interface StepTraffic {
+  readonly h2d: number;
+  readonly d2h: number;
+  readonly diskRead: number;
+  readonly diskWrite: number;
+  readonly warmUp: boolean;
 }
 
 export interface StepperInputs {
@@ -55,6 +69,8 @@ export class Stepper {
   #recovery: Promise<void> | undefined;
   /** Devices that were lost. */
   recoveries = 0;
+  /** Of the steps encoded so far, the last TRAFFIC_KEPT of them. */
+  readonly traffic: StepTraffic[] = [];
 
   constructor(session: Session, pass: Pass, inputs: StepperInputs) {
     this.#session = session;
@@ -90,6 +106,21 @@ export class Stepper {
     await this.#session.steady(() => this.#session.executor.settle());
   }
 
+  /** Goes on with another budget, between steps. Errors: HoldfastError for one that the chunks do not fit into. */
+  async resize(budget: number): Promise<void> {
+    await this.settle();
+    const session = this.#session;
+    await session.exclusive(() => session.executor.empty());
+    this.#ring.destroy();
+    try {
+      await session.moveTo(session.device, budget);
+    } finally {
+      this.#ring = makeRing(session);
+    }
+    this.#inputs.writeConstants();
+    session.write(this.#inputs.scalars.state, this.#state);
+  }
+
   destroy(): void {
     this.#ring.destroy();
   }
@@ -118,7 +149,10 @@ export class Stepper {
     const { update, starts } = this.#pass;
     assert(update, 'a step updates');
     this.#writeScalars(step.job);
-    await executor.begin(this.#session.scheduleOf(this.#pass));
+    const { warmUp } = this.#session;
+    const before = this.#moved();
+    warmUp?.begin(executor);
+    await executor.begin(warmUp?.schedule ?? this.#session.scheduleOf(this.#pass));
     for (const [i, batch] of step.job.batches.entries()) {
       executor.flush();
       this.#inputs.writeTokens(batch);
@@ -145,27 +179,45 @@ export class Stepper {
     );
     await this.#run(step, update.decided, this.#pass.trace.moments.length);
     executor.flush();
+    if (warmUp) this.#session.endWarmUpStep();
+    const after = this.#moved();
+    this.traffic.push({
+      h2d: after.h2d - before.h2d,
+      d2h: after.d2h - before.d2h,
+      diskRead: after.diskRead - before.diskRead,
+      diskWrite: after.diskWrite - before.diskWrite,
+      warmUp: warmUp !== undefined,
+    });
+    if (this.traffic.length > TRAFFIC_KEPT) this.traffic.shift();
     return () => arrives as Promise<ArrayBuffer>;
+  }
+
+  #moved(): Omit<StepTraffic, 'warmUp'> {
+    const { link, below } = this.#session.report();
+    return { h2d: link.h2dBytes, d2h: link.d2hBytes, diskRead: below.diskReadBytes, diskWrite: below.diskWriteBytes };
   }
 
   /** Moments `from` to `to`, and behind them, in a durable session, what they completed goes down. */
   async #run(step: UnderWay, from: number, to: number): Promise<void> {
     const { executor, durable, map } = this.#session;
     const { update } = this.#pass;
+    const { warmUp, device } = this.#session;
+    const run = (first: number, end: number): Promise<void> =>
+      warmUp ? warmUp.run(executor, () => device.idle(), first, end) : executor.run(first, end);
     if (!durable || !update) {
-      await executor.run(from, to);
+      await run(from, to);
       return;
     }
     const gradients = map.list('gradient').first;
     let done = from;
     for (const { moment, index, updated } of completions(this.#pass)) {
       if (moment < from || moment >= to) continue;
-      await executor.run(done, moment + 1);
+      await run(done, moment + 1);
       done = moment + 1;
       if (updated) await this.#commit(step, index, moment);
       else await executor.keepBelow([gradients + index], moment);
     }
-    await executor.run(done, to);
+    await run(done, to);
   }
 
   #commit(step: UnderWay, index: number, moment: number): Promise<void> {
@@ -202,7 +254,7 @@ export class Stepper {
     // The loss of a device shows a turn later than what it broke.
     await new Promise((resolve) => setTimeout(resolve, 0));
     if (!this.#recovery && device === this.#session.device) {
-      if (!device.isLost || !this.#session.durable) {
+      if (!(device.isLost || device.isExhausted) || !this.#session.durable) {
         device.check();
         throw error;
       }
@@ -216,7 +268,11 @@ export class Stepper {
   async #goOn(): Promise<void> {
     const session = this.#session;
     this.recoveries++;
-    await session.moveTo(await session.device.reopen());
+    const { device, fit } = session;
+    // A device that ran out of memory is there still; it must not keep its.
+    const budget = device.isExhausted ? Math.floor(fit.peak * SHRINK) : undefined;
+    if (!device.isLost) device.close();
+    await session.moveTo(await device.reopen(), budget);
     this.#ring = makeRing(session);
     this.#inputs.writeConstants();
     this.#settleOldest();

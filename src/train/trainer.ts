@@ -19,7 +19,7 @@ import type { TensorSource } from '../util/tensor-source.ts';
 import { type Generation, Generator, traceGeneration } from './generator.ts';
 import { checkSchedule, learningRate, type Schedule } from './schedule.ts';
 import { type StepPrograms, traceStep } from './step-programs.ts';
-import { READBACK_BYTES, Stepper } from './stepper.ts';
+import { READBACK_BYTES, Stepper, type StepTraffic } from './stepper.ts';
 
 export interface AdamWOptions {
   beta1: number;
@@ -168,6 +168,11 @@ export class Trainer {
     return this.#stepper.recoveries;
   }
 
+  /** Bytes that the last steps moved. */
+  get traffic(): readonly StepTraffic[] {
+    return this.#stepper.traffic;
+  }
+
   /** Dispatches of one step. */
   get dispatches(): number {
     return this.session.fit.passes[0]?.dispatches.length ?? 0;
@@ -246,6 +251,17 @@ export class Trainer {
       return (await session.read(lossSum))[0] as number;
     });
     return sum / Math.max(1, countValid(windows.targets));
+  }
+
+  /**
+   * Goes on within another GPU budget, in bytes: the same losses, more or less traffic. Only for a trainer that was
+   * made with a budget. Errors: HoldfastError naming the smallest that this trainer's chunks need; nothing changes.
+   */
+  async setBudget(bytes: number): Promise<void> {
+    if (this.session.memory.gpu === undefined) {
+      throw new HoldfastError('this trainer has no GPU budget; give it one when it is made, if only the whole memory');
+    }
+    await this.#stepper.resize(bytes);
   }
 
   /** All steps so far are done; what they changed is final. */

@@ -12,7 +12,7 @@ import { type ChunkMap, mapChunks, type StoredParameter } from '../memory/chunk-
 import { chunkRange, ELEMENT_BYTES, leastChunkElements } from '../memory/layout.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
-import { isChunkRange, type Lowered } from './lower.ts';
+import { isChunkRange, type Lowered, uniformBlocks } from './lower.ts';
 import type { Pass } from './pass.ts';
 
 /** What is to run: everything that shares one device's memory. */
@@ -196,7 +196,7 @@ function nonModelMemory(
   passes: readonly Pass[],
 ): NonModelMemory {
   const dispatches = new Set<Lowered>(passes.flatMap((pass) => pass.dispatches));
-  const uniforms = Math.max(1, dispatches.size) * UNIFORM_STRIDE;
+  const uniforms = uniformBlocks(dispatches).count * UNIFORM_STRIDE;
   const tensors = new Set<Tensor>();
   for (const { operands } of dispatches) {
     for (const operand of Object.values(operands)) {

@@ -147,7 +147,7 @@ export class Session {
       gpu: { budget: gpu, predictedPeak: this.fit.peak },
       host: { budget: host, peak: ledger.hostPeak },
       disk: { budget: disk?.limit, peak: ledger.diskPeak },
-      link: this.executor.ledger,
+      link: structuredClone(this.executor.ledger),
       below: ledger,
     };
   }

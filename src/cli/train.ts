@@ -6,7 +6,7 @@ import { Command, Option } from 'commander';
 import { checkpointsOf, loadConfig } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import { type Host, join } from '../runtime/host.ts';
-import type { MemoryRecord } from '../train/memory-record.ts';
+import type { MemoryRecord } from '../train/report/memory-record.ts';
 import { type RunSettings, type RunSummary, savedSettings, trainRun } from '../train/run.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -124,14 +124,14 @@ function describe(summary: RunSummary, out: string): string[] {
   ];
 }
 
-function memoryLines({ gpu, host, disk, bytesPerStep, bound, chunks, chunkBytes, slots }: MemoryRecord): string[] {
-  const { h2d, d2h, recovery, diskRead, diskWrite } = bytesPerStep;
+function memoryLines({ gpu, host, disk, bytesPerStep, bound, fit }: MemoryRecord): string[] {
+  const { h2d, d2h, diskRead, diskWrite } = bytesPerStep;
   const disks = disk.peak > 0 ? `, ${formatBytes(disk.peak)} of disk` : '';
-  const kept = recovery > 0 ? ` (${formatBytes(recovery)} of it for recovery)` : '';
   const io = diskRead + diskWrite > 0 ? `, disk ${formatBytes(diskRead)} read, ${formatBytes(diskWrite)} written` : '';
+  const least = bound ? `; the plan moves ${bound.ratio.toFixed(3)} x the least of any` : '';
   return [
-    `${slots} of ${chunks} chunks of ${formatBytes(chunkBytes)} on the GPU at once: ${formatBytes(gpu.peak)} of it, ${formatBytes(host.peak)} of host memory${disks}`,
-    `a step moves ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${kept}${io}; ${bound.ratio.toFixed(3)} x the lower bound`,
+    `${fit.slots} of ${fit.chunks} chunks of ${formatBytes(fit.chunkBytes)} on the GPU at once: ${formatBytes(gpu.peak)} there, ${formatBytes(host.peak)} of host memory${disks}`,
+    `a step moved ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${io}${least}`,
   ];
 }
 

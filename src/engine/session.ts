@@ -185,7 +185,7 @@ export class Session {
   endWarmUpStep(): void {
     const warmUp = this.#warmUp;
     if (!warmUp) return;
-    warmUp.end(this.executor);
+    warmUp.end();
     if (!warmUp.isOver) return;
     this.#warmUp = undefined;
     this.measured = warmUp.trace;
@@ -206,7 +206,7 @@ export class Session {
       gpu: { budget: gpu === 'auto' ? undefined : gpu, predictedPeak: this.fit.peak },
       host: { budget: host, peak: ledger.hostPeak },
       disk: { budget: disk?.limit, peak: ledger.diskPeak },
-      link: this.executor.ledger,
+      link: structuredClone(this.executor.ledger),
       below: ledger,
     };
   }

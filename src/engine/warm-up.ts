@@ -9,6 +9,7 @@ import { assert } from '../util/errors.ts';
 import type { Executor } from './executor.ts';
 import type { Fit } from './fit.ts';
 import type { Pass } from './pass.ts';
+import type { Recorder } from './recording.ts';
 import { type Policy, type Schedule, schedule } from './schedule.ts';
 
 /** Of the slots: what warm-up may use, if an operator does not need more. */
@@ -23,6 +24,7 @@ export class WarmUp {
   readonly schedule: Schedule;
   readonly #pass: Pass;
   readonly #milliseconds: Float64Array;
+  #recorder: Recorder | undefined;
   #left = WARM_UP_STEPS;
 
   constructor(pass: Pass, { slots }: Fit, policy: Policy) {
@@ -37,7 +39,7 @@ export class WarmUp {
   }
 
   begin(executor: Executor): void {
-    executor.startRecording();
+    this.#recorder = executor.startRecording(this.#pass, 1);
   }
 
   /** Runs moments in groups, each timed to its end on the GPU. */
@@ -54,10 +56,9 @@ export class WarmUp {
   }
 
   /** A step is encoded: it must have been what the dry run said. */
-  end(executor: Executor): void {
+  end(): void {
     const { moments } = this.#pass.trace;
-    const uses = (executor.events ?? []).filter(({ action }) => action === 'use');
-    executor.events = undefined;
+    const uses = this.#recorder?.recordings[0]?.events.filter(({ action }) => action === 'use') ?? [];
     let at = 0;
     moments.forEach(({ accesses, label }, moment) => {
       for (const { chunk } of accesses) {

@@ -6,6 +6,7 @@ import { evenWindows, RandomWindows } from '../data/batches.ts';
 import { type Corpus, defaultCorpus, loadCorpus, split } from '../data/corpus.ts';
 import { ByteTokenizer } from '../data/tokenizer.ts';
 import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/choices.ts';
+import type { Recorder } from '../engine/recording.ts';
 import type { MemoryOptions } from '../engine/session.ts';
 import {
   type Checkpoint,
@@ -24,7 +25,8 @@ import { type Host, join } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import type { Generator } from './generator.ts';
-import { type MemoryRecord, memoryRecord } from './memory-record.ts';
+import { memoryBound } from './memory-bound.ts';
+import { type MemoryRecord, memoryRecord } from './report/memory-record.ts';
 import { type RunRecord, renderReport } from './report.ts';
 import type { SamplingOptions } from './sampling.ts';
 import type { Decay } from './schedule.ts';
@@ -262,11 +264,27 @@ export async function trainRun(
     events.saved?.(lastSaved);
   };
 
+  let recorder: Recorder | undefined;
+  const record = async (): Promise<MemoryRecord> => {
+    const { session } = trainer;
+    return memoryRecord({
+      report: session.report(),
+      gpuPeak: trainer.device.allocator.peak,
+      fit: session.fit,
+      recordings: recorder?.recordings ?? [],
+      bound: await memoryBound(session),
+    });
+  };
+
   const due = (every: number): boolean => every > 0 && trainer.step % every === 0 && trainer.step < end;
   const underWay: Promise<void>[] = [];
   try {
     clock.start();
     while (trainer.step < end && !signal?.aborted) {
+      if (memory.gpu !== undefined && trainer.step === end - 1) {
+        await Promise.all(underWay.splice(0));
+        recorder = trainer.record();
+      }
       const micro = Array.from({ length: settings.accumulate }, () => batches.next());
       underWay.push(finish(trainer.start(micro)));
       // A rejected step must not go unheard while others are waited for.
@@ -298,7 +316,7 @@ export async function trainRun(
       adapter: trainer.device.adapter.name,
       checkpoint: lastSaved,
       interrupted,
-      ...(memory.gpu === undefined ? {} : { memory: await memoryRecord(trainer) }),
+      ...(memory.gpu === undefined ? {} : { memory: await record() }),
     };
     await files.writeAtomic(join(out, 'report.html'), renderReport(reportOf(host, settings, summary, history, corpus)));
     return summary;

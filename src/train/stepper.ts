@@ -18,8 +18,6 @@ import type { TensorSource } from '../util/tensor-source.ts';
 export const READS_IN_FLIGHT = 4;
 export const READBACK_BYTES = READS_IN_FLIGHT * STATE.size * 4;
 
-const TRAFFIC_KEPT = 64;
-
 /** Of the memory in use: what is tried after the GPU ran out of it. */
 const SHRINK = 0.8;
 
@@ -42,15 +40,6 @@ interface UnderWay {
   readonly done: Deferred<Float32Array<ArrayBuffer>>;
 }
 
-/** Bytes that one step moved. */
-export interface StepTraffic {
-  readonly h2d: number;
-  readonly d2h: number;
-  readonly diskRead: number;
-  readonly diskWrite: number;
-  readonly warmUp: boolean;
-}
-
 export interface StepperInputs {
   readonly scalars: StepScalars;
   writeTokens(batch: Batch): void;
@@ -69,8 +58,6 @@ export class Stepper {
   #recovery: Promise<void> | undefined;
   /** Devices that were lost. */
   recoveries = 0;
-  /** Of the steps encoded so far, the last TRAFFIC_KEPT of them. */
-  readonly traffic: StepTraffic[] = [];
 
   constructor(session: Session, pass: Pass, inputs: StepperInputs) {
     this.#session = session;
@@ -150,7 +137,6 @@ export class Stepper {
     assert(update, 'a step updates');
     this.#writeScalars(step.job);
     const { warmUp } = this.#session;
-    const before = this.#moved();
     warmUp?.begin(executor);
     await executor.begin(warmUp?.schedule ?? this.#session.scheduleOf(this.#pass));
     for (const [i, batch] of step.job.batches.entries()) {
@@ -180,21 +166,7 @@ export class Stepper {
     await this.#run(step, update.decided, this.#pass.trace.moments.length);
     executor.flush();
     if (warmUp) this.#session.endWarmUpStep();
-    const after = this.#moved();
-    this.traffic.push({
-      h2d: after.h2d - before.h2d,
-      d2h: after.d2h - before.d2h,
-      diskRead: after.diskRead - before.diskRead,
-      diskWrite: after.diskWrite - before.diskWrite,
-      warmUp: warmUp !== undefined,
-    });
-    if (this.traffic.length > TRAFFIC_KEPT) this.traffic.shift();
     return () => arrives as Promise<ArrayBuffer>;
-  }
-
-  #moved(): Omit<StepTraffic, 'warmUp'> {
-    const { link, below } = this.#session.report();
-    return { h2d: link.h2dBytes, d2h: link.d2hBytes, diskRead: below.diskReadBytes, diskWrite: below.diskWriteBytes };
   }
 
   /** Moments `from` to `to`, and behind them, in a durable session, what they completed goes down. */

@@ -5,7 +5,8 @@
 import type { Batch } from '../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../engine/choices.ts';
 import type { Workload } from '../engine/fit.ts';
-import { readingPass, stepPass } from '../engine/pass.ts';
+import { type Pass, readingPass, stepPass } from '../engine/pass.ts';
+import type { Recorder } from '../engine/recording.ts';
 import { type MemoryOptions, Session } from '../engine/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
@@ -19,7 +20,7 @@ import type { TensorSource } from '../util/tensor-source.ts';
 import { type Generation, Generator, traceGeneration } from './generator.ts';
 import { checkSchedule, learningRate, type Schedule } from './schedule.ts';
 import { type StepPrograms, traceStep } from './step-programs.ts';
-import { READBACK_BYTES, Stepper, type StepTraffic } from './stepper.ts';
+import { READBACK_BYTES, Stepper } from './stepper.ts';
 
 export interface AdamWOptions {
   beta1: number;
@@ -168,11 +169,6 @@ export class Trainer {
     return this.#stepper.recoveries;
   }
 
-  /** Bytes that the last steps moved. */
-  get traffic(): readonly StepTraffic[] {
-    return this.#stepper.traffic;
-  }
-
   /** Dispatches of one step. */
   get dispatches(): number {
     return this.session.fit.passes[0]?.dispatches.length ?? 0;
@@ -262,6 +258,14 @@ export class Trainer {
       throw new HoldfastError('this trainer has no GPU budget; give it one when it is made, if only the whole memory');
     }
     await this.#stepper.resize(bytes);
+  }
+
+  /**
+   * Records the next `steps` steps to be started, for the chunk map and the timeline. What the recorder has is whole
+   * once they are settled; after a lost device it may have less.
+   */
+  record(steps = 1): Recorder {
+    return this.session.executor.startRecording(this.session.fit.passes[0] as Pass, steps);
   }
 
   /** All steps so far are done; what they changed is final. */

@@ -83,6 +83,7 @@ export class Progress {
         if (this.#host.terminal.interactive) this.#rewrite(text);
         else this.#line(text);
       },
+      lost: (why) => this.#line(`${why}; going back to the last checkpoint`),
       validation: (step, loss) => this.#line(`step ${step}: validation loss ${loss.toFixed(4)}`),
       sample: (step, text) => {
         this.#line(`step ${step} writes:`);

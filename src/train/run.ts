@@ -22,7 +22,7 @@ import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import { type Model, parameterCount } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { HoldfastError, messageOf } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import type { Generator } from './generator.ts';
 import { memoryBound } from './memory-bound.ts';
@@ -30,6 +30,7 @@ import { type MemoryRecord, memoryRecord } from './report/memory-record.ts';
 import { type RunRecord, renderReport } from './report.ts';
 import type { SamplingOptions } from './sampling.ts';
 import type { Decay } from './schedule.ts';
+import { StepClock } from './step-clock.ts';
 import { type StepMetrics, Trainer, type TrainerState } from './trainer.ts';
 
 /** What a run is made of; saved with its checkpoints, and the same when it is resumed. */
@@ -64,6 +65,8 @@ export interface RunEvents {
   validation?(step: number, loss: number): void;
   sample?(step: number, text: string): void;
   saved?(path: string): void;
+  /** The GPU device was lost, and the run goes on from its last checkpoint, or from its start. */
+  lost?(why: string): void;
 }
 
 export interface RunSummary {
@@ -111,6 +114,8 @@ const SAMPLE_TOKENS = 160;
 const STEPS_AHEAD = 2;
 /** Skipped steps in a row that end a run. */
 const MOST_SKIPPED = 10;
+/** Devices that a run may lose without a budget, when it has to go back. */
+const MOST_LOSSES = 3;
 
 /** The settings that a checkpoint was made with. */
 export async function savedSettings(host: Host, out: string): Promise<RunSettings> {
@@ -139,13 +144,41 @@ export async function trainRun(
   out: string,
   options: RunOptions = {},
 ): Promise<RunSummary> {
+  const corpus = settings.data.length > 0 ? await loadCorpus(host, settings.data) : await defaultCorpus(host);
+  let current = device;
+  let resume = options.resume ?? false;
+  try {
+    for (let losses = 0; ; losses++) {
+      try {
+        return await attempt(host, current, settings, out, corpus, { ...options, resume });
+      } catch (error) {
+        if (!current.isLost || losses === MOST_LOSSES) throw error;
+        // Nothing but the last checkpoint is left of the run.
+        options.events?.lost?.(messageOf(error));
+        current = await current.reopen();
+        resume = (await checkpointsOf(host.files, out)).length > 0;
+      }
+    }
+  } finally {
+    if (current !== device) current.close();
+  }
+}
+
+/** The run on one device; a trainer that can go on after a loss goes on with another. */
+async function attempt(
+  host: Host,
+  device: Device,
+  settings: RunSettings,
+  out: string,
+  corpus: Corpus,
+  options: RunOptions,
+): Promise<RunSummary> {
   const { resume = false, until = settings.steps, signal, events = {}, memory = {} } = options;
   const end = Math.min(until, settings.steps);
   const { files } = host;
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
   const saved = checkpoint && stateOf(checkpoint, out);
 
-  const corpus = settings.data.length > 0 ? await loadCorpus(host, settings.data) : await defaultCorpus(host);
   const sha256 = await digest(corpus.bytes);
   if (saved && saved.corpus.sha256 !== sha256) {
     throw new HoldfastError(
@@ -323,42 +356,7 @@ export async function trainRun(
   } finally {
     await Promise.allSettled(underWay);
     await trainer.destroy();
-  }
-}
-
-/** Steps over which the current speed is taken: they come in bursts where the runtime polls for results. */
-const SPEED_WINDOW = 16;
-
-/** Tokens per second over time spent training. */
-class StepClock {
-  readonly #tokens: number;
-  /** The moments of the last steps since the clock was started, its start first. */
-  #moments: number[] = [];
-  #spent = 0;
-  #steps = 0;
-
-  constructor(tokensPerStep: number) {
-    this.#tokens = tokensPerStep;
-  }
-  start(): void {
-    this.#moments = [performance.now()];
-  }
-  /** Steps that were started are done. */
-  stop(): void {
-    this.#spent += performance.now() - (this.#moments.at(-1) as number);
-  }
-  /** One step is done: the speed of the last ones. */
-  tick(): number {
-    const now = performance.now();
-    this.#spent += now - (this.#moments.at(-1) as number);
-    this.#steps++;
-    this.#moments.push(now);
-    if (this.#moments.length > SPEED_WINDOW + 1) this.#moments.shift();
-    const elapsed = now - (this.#moments[0] as number);
-    return ((this.#moments.length - 1) * this.#tokens * 1000) / Math.max(elapsed, 1e-3);
-  }
-  get average(): number {
-    return (this.#tokens * this.#steps * 1000) / Math.max(this.#spent, 1e-3);
+    if (trainer.device !== device) trainer.device.close();
   }
 }
 

@@ -38,6 +38,7 @@ interface Flags extends MemoryFlags {
   evalEvery: number;
   evalWindows: number;
   sampleEvery: number;
+  sampleTokens: number;
   saveEvery: number;
   out?: string;
   resume?: boolean;
@@ -73,6 +74,7 @@ export function trainCommand(host: Host): Command {
     .option('--eval-every <n>', 'steps between validations, 0 for the end only', whole(0), 250)
     .option('--eval-windows <n>', 'sequences of a validation', whole(1), 64)
     .option('--sample-every <n>', 'steps between samples, 0 for the end only', whole(0), 250)
+    .option('--sample-tokens <n>', 'tokens of a sample, 0 for none', whole(0), 160)
     .option('--save-every <n>', 'steps between checkpoints, 0 for the end only', whole(0), 250)
     .option('--out <dir>', `folder of the run (default: the next free one in ${RUNS}/)`)
     .option('--resume', 'go on from the latest checkpoint')
@@ -192,12 +194,13 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
     evalEvery: flags.evalEvery,
     evalWindows: flags.evalWindows,
     sampleEvery: flags.sampleEvery,
+    sampleTokens: flags.sampleTokens,
     saveEvery: flags.saveEvery,
   };
 }
 
 /** What may change when a run goes on; everything else is the checkpoint's. */
-const CHANGEABLE = ['steps', 'evalEvery', 'evalWindows', 'sampleEvery', 'saveEvery', 'data'] as const;
+const CHANGEABLE = ['steps', 'evalEvery', 'evalWindows', 'sampleEvery', 'sampleTokens', 'saveEvery', 'data'] as const;
 
 async function resumeSettings(
   host: Host,

@@ -24,7 +24,6 @@ import { type Model, parameterCount } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
-import type { Generator } from './generator.ts';
 import { memoryBound } from './memory-bound.ts';
 import { type MemoryRecord, memoryRecord } from './report/memory-record.ts';
 import { type RunRecord, renderReport } from './report.ts';
@@ -57,6 +56,8 @@ export interface RunSettings {
   saveEvery: number;
   /** Windows of the validation. */
   evalWindows: number;
+  /** Tokens of a sample; 0: none is written, and no memory set aside for it. */
+  sampleTokens: number;
 }
 
 export interface RunEvents {
@@ -109,7 +110,6 @@ interface SavedState {
 }
 
 const SAMPLE: SamplingOptions = { temperature: 0.7, topP: 0.95 };
-const SAMPLE_TOKENS = 160;
 /** Steps started before the first of them is waited for. */
 const STEPS_AHEAD = 2;
 /** Skipped steps in a row that end a run. */
@@ -211,9 +211,9 @@ async function attempt(
     optimizer: { clip: settings.clip, weightDecay: settings.weightDecay },
     choices,
     memory,
-    generates: true,
+    generates: settings.sampleTokens > 0,
   });
-  const generator = trainer.generator as Generator;
+  const { generator } = trainer;
   if (checkpoint && saved) {
     checkWeights(checkpoint.shapes, model.parameters, out);
     await trainer.setWeights(checkpoint.weights);
@@ -265,10 +265,11 @@ async function attempt(
     return loss;
   };
   const sample = async (): Promise<void> => {
+    if (!generator) return;
     const prompt = tokenizer.encode('\n');
     const decoder = tokenizer.stream();
     let written = '';
-    for await (const id of generator.generate(prompt, SAMPLE_TOKENS, SAMPLE, sampling))
+    for await (const id of generator.generate(prompt, settings.sampleTokens, SAMPLE, sampling))
       written += decoder.push(id % 256);
     written += decoder.end();
     history.samples.push({ step: trainer.step, text: written });

@@ -22,7 +22,17 @@ async function run(folder: string, name: string, loseAt?: number) {
   await writeFile(text, 'the quick brown fox jumps over the lazy dog; '.repeat(40));
   const settings: RunSettings = {
     ...{ config, data: [text], batch: 2, seq: 8, accumulate: 1, steps: 8, lr: 1e-3, minLr: 1e-4, schedule: 'cosine' },
-    ...{ warmup: 0, clip: 1, weightDecay: 0.1, seed: 1, evalEvery: 0, sampleEvery: 0, saveEvery: 3, evalWindows: 2 },
+    ...{
+      warmup: 0,
+      clip: 1,
+      weightDecay: 0.1,
+      seed: 1,
+      evalEvery: 0,
+      sampleEvery: 0,
+      saveEvery: 3,
+      evalWindows: 2,
+      sampleTokens: 20,
+    },
   };
   const losses: number[] = [];
   const repeated: number[] = [];

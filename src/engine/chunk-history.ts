@@ -53,7 +53,6 @@ export function decode(code: number): { readonly tier: Tier; readonly state: Sta
 
 /** Errors: the recording is of a run that was cut short. */
 export function chunkHistory(recording: Recording, { nonModel }: Pick<Fit, 'nonModel'>): ChunkHistory {
-  assertWhole(recording);
   const { trace, phases } = recording.pass;
   const { chunkBytes, lists, moments } = trace;
   const indexOf = new Map<string, number>();
@@ -72,7 +71,7 @@ export function chunkHistory(recording: Recording, { nonModel }: Pick<Fit, 'nonM
     phases,
     operators,
     labels: [...indexOf.keys()],
-    chunks: follow(recording),
+    chunks: chunkRuns(recording),
     staged: staged.end(moments.length),
     slots: recording.slots,
     staging: recording.staging,
@@ -81,7 +80,10 @@ export function chunkHistory(recording: Recording, { nonModel }: Pick<Fit, 'nonM
   };
 }
 
-function follow({ pass, residents, below, events, moved }: Recording): Runs[] {
+/** Of each chunk: its codes over the moments. Errors: the recording is of a run that was cut short. */
+export function chunkRuns(recording: Recording): Runs[] {
+  assertWhole(recording);
+  const { pass, residents, below, events, moved } = recording;
   const { trace, states } = pass;
   const count = chunkCount(trace);
   const state = trace.lists.flatMap(({ kind, chunks }) => Array<State>(chunks).fill(stateBefore(kind)));
@@ -164,13 +166,14 @@ export function expand(runs: Runs): number[] {
   return values;
 }
 
-/** Slots in use at each moment. */
-export function slotsInUse({ chunks, operators }: ChunkHistory): number[] {
-  const counts = Array<number>(operators.length).fill(0);
+/** Slots in use at each moment, by the codes of all chunks. */
+export function slotsInUse(chunks: readonly Runs[]): number[] {
+  const counts: number[] = [];
   for (const runs of chunks) {
     for (let i = 0, m = 0; i < runs.length; i += 2) {
       const end = m + (runs[i + 1] as number);
-      if (decode(runs[i] as number).tier === 'gpu') for (let at = m; at < end; at++) counts[at]++;
+      const one = decode(runs[i] as number).tier === 'gpu' ? 1 : 0;
+      for (let at = m; at < end; at++) counts[at] = (counts[at] ?? 0) + one;
       m = end;
     }
   }

@@ -60,7 +60,8 @@ export interface Recording {
   /** What was on the GPU then, and where each chunk was below it. */
   readonly residents: readonly number[];
   readonly below: readonly Below[];
-  /** By moment: when its operator was encoded, and how many chunks staging held then. */
+  /** By moment: when the work for it began, when its operator was encoded, and how many chunks staging held then. */
+  readonly entered: number[];
   readonly encoded: number[];
   readonly staged: number[];
   readonly events: ChunkEvent[];
@@ -103,7 +104,7 @@ export class Recorder {
     this.#seen = [...below];
     this.#current = {
       ...{ pass, slots, staging, began: this.#now(), residents, below },
-      ...{ encoded: [], staged: [], events: [], moved: [], waits: [], transfers: [], submits: [] },
+      ...{ entered: [], encoded: [], staged: [], events: [], moved: [], waits: [], transfers: [], submits: [] },
     };
     this.recordings.push(this.#current);
   }
@@ -111,6 +112,7 @@ export class Recorder {
   /** From here on, what happens belongs to this moment. */
   enter(moment: number): void {
     this.#moment = moment;
+    if (this.#current) this.#current.entered[moment] = this.#now();
   }
 
   /** The moment's operator is encoded now, with so many chunks in staging. */

@@ -7,6 +7,7 @@ import { type ChunkHistory, chunkHistory, decode, expand, slotsInUse } from '../
 import { smallestBudget } from '../../src/engine/fit.ts';
 import { bytesMoved, type Recording } from '../../src/engine/recording.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/session.ts';
+import { type ChromeTrace, chromeTrace } from '../../src/engine/timeline.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { TRANSITIONS } from '../../src/memory/states.ts';
 import { makeModel } from '../../src/nn/index.ts';
@@ -109,7 +110,7 @@ describe.each(cases)('$name', ({ accumulate, memory }) => {
       const round = (WARM + i) % plan.steps;
       const here = new Set(starts[round]);
       const chunks = history.chunks.map((runs) => expand(runs).map((code) => decode(code).tier === 'gpu'));
-      const used = slotsInUse(history);
+      const used = slotsInUse(history.chunks);
       moments.forEach(({ frees }, m) => {
         const { drop, load, claim } = plan.moments[round * moments.length + m];
         for (const chunk of drop) here.delete(chunk);
@@ -172,5 +173,41 @@ describe.each(cases)('$name', ({ accumulate, memory }) => {
         if (link === 'd2h' || to !== undefined) expect(to).toBeGreaterThanOrEqual(from);
       }
     }
+  });
+
+  test('the timeline: slices that do not overlap, named tracks, counters that end at nothing in flight', () => {
+    const { traceEvents } = JSON.parse(JSON.stringify(chromeTrace(recordings))) as ChromeTrace;
+    const names = new Map<number, unknown>();
+    for (const { ph, name, tid, args } of traceEvents) {
+      if (ph === 'M' && name === 'thread_name') names.set(tid, args?.['name']);
+    }
+    const until = new Map<number, number>();
+    const since = new Map<number, number>();
+    const slices = new Map<unknown, number>();
+    for (const { ph, name, tid, ts, dur, args } of traceEvents) {
+      if (ph === 'M') continue;
+      expect(name).not.toBe('');
+      expect(ts).toBeGreaterThanOrEqual(since.get(tid) ?? 0);
+      since.set(tid, ts);
+      if (ph === 'C') {
+        for (const value of Object.values(args ?? {})) expect(value).toBeGreaterThanOrEqual(0);
+      } else expect(names.has(tid)).toBe(true);
+      if (ph !== 'X') continue;
+      expect(dur).toBeGreaterThanOrEqual(0);
+      // Times are rounded to a tenth of a microsecond.
+      expect(ts).toBeGreaterThanOrEqual((until.get(tid) ?? 0) - 1e-6);
+      until.set(tid, ts + (dur as number));
+      const track = names.get(tid);
+      slices.set(track, (slices.get(track) ?? 0) + 1);
+    }
+    expect(slices.get('steps')).toBe(recordings.length);
+    expect(slices.get('operators, as the CPU encodes them')).toBe(recordings.length * trainer.dispatches);
+    expect(slices.get('phases')).toBe(recordings.length * (2 * accumulate + 1));
+    const inFlight = new Map<string, unknown>();
+    for (const { ph, name, args } of traceEvents) {
+      if (ph === 'C' && name.startsWith('bytes in flight')) inFlight.set(name, args?.['bytes']);
+    }
+    for (const bytes of inFlight.values()) expect(bytes).toBe(0);
+    expect(inFlight.has('bytes in flight, host to GPU')).toBe(moved.h2d > 0);
   });
 });

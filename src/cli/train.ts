@@ -40,6 +40,7 @@ interface Flags extends MemoryFlags {
   sampleEvery: number;
   sampleTokens: number;
   saveEvery: number;
+  timeline?: string;
   out?: string;
   resume?: boolean;
   adapter: string;
@@ -78,6 +79,7 @@ export function trainCommand(host: Host): Command {
     .option('--save-every <n>', 'steps between checkpoints, 0 for the end only', whole(0), 250)
     .option('--out <dir>', `folder of the run (default: the next free one in ${RUNS}/)`)
     .option('--resume', 'go on from the latest checkpoint')
+    .option('--timeline <file>', 'write a trace of the last step, for chrome://tracing and ui.perfetto.dev')
     .addOption(adapterOption())
     .option('--json', 'one JSON object a step, then a summary');
   addMemoryOptions(command);
@@ -102,6 +104,7 @@ export function trainCommand(host: Host): Command {
       signal: abort.signal,
       events: progress.events,
       memory,
+      ...(flags.timeline === undefined ? {} : { timeline: flags.timeline }),
     });
     progress.finish(summary, describe(summary, out));
     device.close();
@@ -126,14 +129,15 @@ function describe(summary: RunSummary, out: string): string[] {
   ];
 }
 
-function memoryLines({ gpu, host, disk, bytesPerStep, bound, fit }: MemoryRecord): string[] {
+function memoryLines({ gpu, host, disk, bytesPerStep, recoveryBytesPerStep, bound, fit }: MemoryRecord): string[] {
   const { h2d, d2h, diskRead, diskWrite } = bytesPerStep;
   const disks = disk.peak > 0 ? `, ${formatBytes(disk.peak)} of disk` : '';
   const io = diskRead + diskWrite > 0 ? `, disk ${formatBytes(diskRead)} read, ${formatBytes(diskWrite)} written` : '';
+  const kept = recoveryBytesPerStep > 0 ? ` (${formatBytes(recoveryBytesPerStep)} of it for recovery)` : '';
   const least = bound ? `; the plan moves ${bound.ratio.toFixed(3)} x the least of any` : '';
   return [
     `${fit.slots} of ${fit.chunks} chunks of ${formatBytes(fit.chunkBytes)} on the GPU at once: ${formatBytes(gpu.peak)} there, ${formatBytes(host.peak)} of host memory${disks}`,
-    `a step moved ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${io}${least}`,
+    `a step moved ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${kept}${io}${least}`,
   ];
 }
 

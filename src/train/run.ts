@@ -6,8 +6,10 @@ import { evenWindows, RandomWindows } from '../data/batches.ts';
 import { type Corpus, defaultCorpus, loadCorpus, split } from '../data/corpus.ts';
 import { ByteTokenizer } from '../data/tokenizer.ts';
 import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/choices.ts';
+import type { Pass } from '../engine/pass.ts';
 import type { Recorder } from '../engine/recording.ts';
 import type { MemoryOptions } from '../engine/session.ts';
+import { chromeTrace } from '../engine/timeline.ts';
 import {
   type Checkpoint,
   checkpointsOf,
@@ -92,6 +94,8 @@ export interface RunOptions {
   /** Ends it after the step under way. */
   signal?: AbortSignal;
   events?: RunEvents;
+  /** Where to write a trace of the last step, for chrome://tracing and Perfetto. */
+  timeline?: string;
   /** Budgets, tiers and policy: no part of the settings, since they change no result. */
   memory?: MemoryOptions;
 }
@@ -173,7 +177,7 @@ async function attempt(
   corpus: Corpus,
   options: RunOptions,
 ): Promise<RunSummary> {
-  const { resume = false, until = settings.steps, signal, events = {}, memory = {} } = options;
+  const { resume = false, until = settings.steps, signal, events = {}, memory = {}, timeline } = options;
   const end = Math.min(until, settings.steps);
   const { files } = host;
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
@@ -305,6 +309,7 @@ async function attempt(
       report: session.report(),
       gpuPeak: trainer.device.allocator.peak,
       fit: session.fit,
+      planned: session.scheduleOf(session.fit.passes[0] as Pass).moved,
       recordings: recorder?.recordings ?? [],
       bound: await memoryBound(session),
     });
@@ -315,7 +320,7 @@ async function attempt(
   try {
     clock.start();
     while (trainer.step < end && !signal?.aborted) {
-      if (memory.gpu !== undefined && trainer.step === end - 1) {
+      if ((memory.gpu !== undefined || timeline) && trainer.step === end - 1) {
         await Promise.all(underWay.splice(0));
         recorder = trainer.record();
       }
@@ -339,6 +344,9 @@ async function attempt(
     const validationLoss = last?.step === trainer.step || interrupted ? last?.loss : await validate();
     if (!interrupted && history.samples.at(-1)?.step !== trainer.step) await sample();
     await save();
+    if (timeline && recorder) {
+      await files.writeAtomic(timeline, JSON.stringify(chromeTrace(recorder.recordings)));
+    }
     const summary: RunSummary = {
       steps: trainer.step,
       finalLoss: history.steps.at(-1)?.loss ?? Number.NaN,

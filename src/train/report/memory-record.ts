@@ -39,8 +39,8 @@ export interface MemoryRecord {
   readonly bytesPerStep: LinkBytes;
   /** Since the run began: loading, warm-up, validation, samples and saving too. */
   readonly total: LinkBytes;
-  /** Of `total.d2h`: copies that only a lost device would need. */
-  readonly recoveryBytes: number;
+  /** Of `bytesPerStep.d2h`: beyond what the plan moves, so that a lost device costs one step at most. */
+  readonly recoveryBytesPerStep: number;
   readonly bound?: MemoryBound;
   readonly fit: { readonly slots: number; readonly chunks: number; readonly chunkBytes: number };
   readonly waits: WaitFigures;
@@ -53,26 +53,29 @@ export interface MemoryInputs {
   /** Of the allocator: what was counted. */
   readonly gpuPeak: number;
   readonly fit: Fit;
+  /** Bytes that the plan moves in a step. */
+  readonly planned: { readonly h2d: number; readonly d2h: number };
   /** Whole steps; none: neither bytes per step nor a map. */
   readonly recordings: readonly Recording[];
   readonly bound?: MemoryBound | undefined;
 }
 
-export function memoryRecord({ report, gpuPeak, fit, recordings, bound }: MemoryInputs): MemoryRecord {
+export function memoryRecord({ report, gpuPeak, fit, planned, recordings, bound }: MemoryInputs): MemoryRecord {
   const { gpu, host, disk, link, below } = report;
   const last = recordings.at(-1);
+  const bytesPerStep = meanOf(recordings.map(bytesMoved));
   return {
     gpu: { ...gpu, peak: gpuPeak },
     host,
     disk,
-    bytesPerStep: meanOf(recordings.map(bytesMoved)),
+    bytesPerStep,
     total: {
       h2d: link.h2dBytes,
       d2h: link.d2hBytes,
       diskRead: below.diskReadBytes,
       diskWrite: below.diskWriteBytes,
     },
-    recoveryBytes: link.recoveryBytes,
+    recoveryBytesPerStep: last ? Math.max(0, bytesPerStep.d2h - planned.d2h) : 0,
     waits: { ...link.waits, diskRead: below.waits.diskReadMs, diskWrite: below.waits.diskWriteMs },
     fit: { slots: fit.slots, chunks: fit.map.count, chunkBytes: fit.map.chunkBytes },
     ...(bound && { bound }),

@@ -2,7 +2,7 @@
 // beside them. All URLs are relative to the module that uses them: any base path serves, and an npm install too.
 
 import { defineConfig, type Plugin } from 'vite';
-import { exampleText } from './vite.example-text.ts';
+import { browserPlugins } from './vite.browser-plugins.ts';
 
 const names = { entryFileNames: '[name].js', chunkFileNames: '[name].js', assetFileNames: '[name][extname]' };
 
@@ -31,8 +31,8 @@ const recognisableWorkers: Plugin = {
 export default defineConfig({
   base: './',
   publicDir: false,
-  plugins: [exampleText(), recognisableWorkers],
-  worker: { format: 'es', plugins: () => [exampleText()], rolldownOptions: { output: names } },
+  plugins: [...browserPlugins(), recognisableWorkers],
+  worker: { format: 'es', plugins: browserPlugins, rolldownOptions: { output: names } },
   build: {
     target: 'es2023',
     outDir: 'dist/browser',

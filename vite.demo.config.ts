@@ -1,15 +1,13 @@
 // The demo page: built into dist/site, for any base path; `npm run demo` serves it with the headers that isolate it.
 
 import { defineConfig } from 'vite';
-import { exampleText } from './vite.example-text.ts';
-
-const ISOLATED = { 'Cross-Origin-Opener-Policy': 'same-origin', 'Cross-Origin-Embedder-Policy': 'require-corp' };
+import { browserPlugins, ISOLATED } from './vite.browser-plugins.ts';
 
 export default defineConfig({
   root: 'demo',
   base: './',
-  plugins: [exampleText()],
-  worker: { format: 'es', plugins: () => [exampleText()] },
+  plugins: browserPlugins(),
+  worker: { format: 'es', plugins: browserPlugins },
   build: { target: 'es2023', outDir: '../dist/site', emptyOutDir: true, assetsInlineLimit: 0 },
   // An address, not a name: a minimal system may not know "localhost".
   server: { host: '127.0.0.1', headers: ISOLATED },

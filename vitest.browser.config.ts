@@ -7,13 +7,12 @@ import type { Plugin } from 'vite';
 import { defineConfig } from 'vitest/config';
 import { findChromium } from './scripts/chromium.mjs';
 import { nodeFigures } from './test/browser/node-figures.ts';
-import { exampleText } from './vite.example-text.ts';
+import { browserPlugins, ISOLATED } from './vite.browser-plugins.ts';
 
 const found = await findChromium();
 if ('reason' in found) throw new Error(found.reason);
 
 const root = import.meta.dirname;
-const ISOLATED = { 'Cross-Origin-Opener-Policy': 'same-origin', 'Cross-Origin-Embedder-Policy': 'require-corp' };
 /** test/host.ts is Node's: here test/browser/host.ts stands in for it. */
 const browserHost: Plugin = {
   name: 'holdfast-browser-host',
@@ -30,8 +29,8 @@ export default defineConfig({
   test: {
     projects: [
       {
-        plugins: [exampleText(), browserHost],
-        worker: { format: 'es', plugins: () => [exampleText()] },
+        plugins: [...browserPlugins(), browserHost],
+        worker: { format: 'es', plugins: browserPlugins },
         server: { host: '127.0.0.1', headers: ISOLATED },
         test: {
           ...timeouts,

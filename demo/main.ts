@@ -22,6 +22,7 @@ const settings: RunSettings = {
   evalEvery: 250,
   evalWindows: 64,
   sampleEvery: 250,
+  sampleTokens: 160,
   saveEvery: 250,
 };
 

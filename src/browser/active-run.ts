@@ -1,21 +1,17 @@
-// A run that is open: training, paused, or on its way to the end. Turns what the training loop reports into events,
-// keeps its record, and starts it again from its latest checkpoint when the GPU device is lost under it.
+// A run that is open: training, paused, or on its way to the end. Turns what the training loop reports into events
+// and keeps its record.
 
 import type { MemoryOptions } from '../engine/session.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
-import type { Generator } from '../train/generator.ts';
 import { type ReadyRun, type RunEvents, type RunSettings, trainRun } from '../train/run.ts';
 import { deferred } from '../util/deferred.ts';
-import { messageOf } from '../util/errors.ts';
+import { HoldfastError, messageOf } from '../util/errors.ts';
 import { Gate } from './gate.ts';
 import type { MemorySettings, RunEvent, RunRecord } from './protocol.ts';
 import type { Runs } from './runs.ts';
 import { Writer } from './writer.ts';
-
-/** Devices that may be lost in a row, without a new checkpoint between. */
-const MOST_LOSSES = 3;
 
 type EventBody = RunEvent extends infer E ? (E extends RunEvent ? Omit<E, 'run'> : never) : never;
 
@@ -35,9 +31,7 @@ export class ActiveRun {
   readonly #abort = new AbortController();
   readonly #ended = deferred<void>();
   #ready: ReadyRun | undefined;
-  #device: Device | undefined;
   #recoveries = 0;
-  #losses = 0;
   #last: EventBody | undefined;
   /** Changes of the record, one after the other. */
   #recorded: Promise<unknown> = Promise.resolve();
@@ -116,31 +110,24 @@ export class ActiveRun {
 
   /** Lets `work` write text between two steps. */
   write<T>(work: (writer: Writer) => Promise<T>): Promise<T> {
-    return this.gate.do(() => work(new Writer(this.#ready?.trainer.generator as Generator)));
+    return this.gate.do(async () => {
+      const generator = this.#ready?.trainer.generator;
+      if (!generator) throw new HoldfastError(`run ${this.id} sets no memory aside for text (sampleTokens is 0)`);
+      return work(new Writer(generator));
+    });
   }
 
   async #train() {
     const { host, runs, device } = this.#around;
     const folder = runs.folder(this.id);
-    for (;;) {
-      this.#emit({ type: 'preparing' });
-      this.#device = await device();
-      try {
-        return await trainRun(host, this.#device, this.#settings, folder, {
-          resume: (await checkpointsOf(host.files, folder)).length > 0,
-          signal: this.#abort.signal,
-          events: this.#events,
-          memory: this.#memory,
-          intermission: this.gate,
-        });
-      } catch (error) {
-        // The loss shows a turn later than what it broke.
-        await new Promise((resolve) => setTimeout(resolve, 0));
-        if (!this.#device.isLost || this.#abort.signal.aborted || ++this.#losses > MOST_LOSSES) throw error;
-        const from = (await checkpointsOf(host.files, folder)).length > 0 ? 'checkpoint' : 'start';
-        this.#emit({ type: 'recovered', from, reason: messageOf(error) });
-      }
-    }
+    this.#emit({ type: 'preparing' });
+    return trainRun(host, await device(), this.#settings, folder, {
+      resume: (await checkpointsOf(host.files, folder)).length > 0,
+      signal: this.#abort.signal,
+      events: this.#events,
+      memory: this.#memory,
+      intermission: this.gate,
+    });
   }
 
   readonly #events: RunEvents = {
@@ -167,10 +154,10 @@ export class ActiveRun {
       this.#emit({ type: 'memory', report: trainer.session.report(), gpuBytes: bytes, gpuPeak: peak });
     },
     validation: (step, loss) => this.#emit({ type: 'validation', step, loss }),
+    lost: (reason) => this.#emit({ type: 'recovered', from: 'checkpoint', reason }),
     sample: (step, text) => this.#emit({ type: 'sample', step, text }),
     saved: (path) => {
       const step = Number(/\d+$/.exec(path)?.[0]);
-      this.#losses = 0;
       this.#record({ savedStep: step });
       this.#emit({ type: 'saved', step });
     },

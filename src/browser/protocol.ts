@@ -109,8 +109,8 @@ export type RunEvent = { readonly run: string } & (
   | { readonly type: 'memory'; readonly report: MemoryReport; readonly gpuBytes: number; readonly gpuPeak: number }
   | { readonly type: 'paused'; readonly step: number }
   | { readonly type: 'going on' }
-  /** The GPU device was lost; the run goes on with another, from the last step or the last checkpoint. */
-  | { readonly type: 'recovered'; readonly from: 'step' | 'checkpoint' | 'start'; readonly reason: string }
+  /** The GPU device was lost; the run goes on with another, from the last step or from the last checkpoint. */
+  | { readonly type: 'recovered'; readonly from: 'step' | 'checkpoint'; readonly reason: string }
   | { readonly type: 'ended'; readonly summary: RunSummary }
   | { readonly type: 'failed'; readonly message: string }
 );

@@ -15,7 +15,9 @@ import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import type { Host } from '../runtime/host.ts';
 import { Trainer } from '../train/trainer.ts';
+import { formatBytes } from '../util/bytes.ts';
 import { Random } from '../util/random.ts';
+import { type BudgetFigure, measureBudgets } from './bench-budgets.ts';
 import { adapterOption, number } from './options.ts';
 
 interface Flags {
@@ -82,12 +84,14 @@ export function benchCommand(host: Host): Command {
         `measured peak: ${digits(peak.gflops)} GFLOP/s multiply-add, ${digits(peak.gigabytesPerSecond)} GB/s copy\n`,
       );
       show(stepText(step, peak));
+      const budgets = await measureBudgets(device);
+      show(`\n${budgetTable(budgets)}`);
       const matmuls = await measureMatmuls(device);
       show(`\n${figureTable('matmul (M x N x K)', matmuls, peak)}`);
       const attentions = await measureAttentions(device);
       show(`\n${figureTable('attention (B x T x NH x HS)', attentions, peak)}`);
       if (json) {
-        const report = { adapter: device.adapter, runtime: host.name, peak, step, matmuls, attentions };
+        const report = { adapter: device.adapter, runtime: host.name, peak, step, budgets, matmuls, attentions };
         host.terminal.write(`${JSON.stringify(report)}\n`);
       }
       device.close();
@@ -173,6 +177,34 @@ function stepText(step: StepFigures, peak: Peak): string {
   ]);
   const header = ['kernel', 'dispatches', 'share', 'ms', 'GFLOP/s', 'of peak', 'GB/s'];
   return `${facts.join('\n')}${table(header, rows)}`;
+}
+
+function budgetTable(figures: readonly BudgetFigure[]): string {
+  const rows = figures.map(({ share, recovery, gpuBytes, millisecondsPerStep, ratio, bytesPerStep, waits }) => [
+    share === 1 ? 'all' : percent(share),
+    share === 1 ? '' : recovery,
+    formatBytes(gpuBytes),
+    digits(millisecondsPerStep),
+    ratio.toFixed(2),
+    formatBytes(bytesPerStep.h2d),
+    formatBytes(bytesPerStep.d2h),
+    digits(waits.up),
+    digits(waits.down),
+    digits(waits.below),
+  ]);
+  const header = [
+    'on the GPU',
+    'recovery',
+    'GPU bytes',
+    'ms a step',
+    'ratio',
+    'up',
+    'down',
+    'wait up',
+    'wait down',
+    'wait below',
+  ];
+  return `a GPU budget, GPT of 4 layers, width 128, batch 8 x 64; waits of the encoding CPU in ms a step\n${table(header, rows)}`;
 }
 
 // ---- Kernels by shape ----------------------------------------------------------------------------------

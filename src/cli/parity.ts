@@ -7,6 +7,7 @@ import { type Host, join } from '../runtime/host.ts';
 import { ALLOWED_MULTIPLE, type CaseResult, replay } from '../train/parity.ts';
 import { loadCase } from '../train/reference-case.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 
 const AFTER_HELP = `
 Exit status: 0 if all cases pass, 1 if one fails, 2 for a case that cannot be read or replayed.
@@ -15,13 +16,18 @@ Exit status: 0 if all cases pass, 1 if one fails, 2 for a case that cannot be re
 What is infinite or not a number is printed as ${Number.MAX_VALUE}.`;
 
 export function parityCommand(host: Host, setStatus: (status: number) => void): Command {
-  return new Command('parity')
+  const command = new Command('parity')
     .description('replay cases of the numeric reference: losses, gradients, activations, final weights')
     .argument('<folder...>', 'a case (with its ref.json), or a folder of cases')
     .option('--json', 'one JSON object a line per case instead of tables')
     .option('--adapter <name>', 'auto, software, or a part of an adapter name', 'auto')
-    .addHelpText('after', AFTER_HELP)
-    .action(async (folders: string[], { json = false, adapter }: { json?: boolean; adapter: string }) => {
+    .addHelpText('after', AFTER_HELP);
+  return addMemoryOptions(command).action(
+    async (
+      folders: string[],
+      { json = false, adapter, ...flags }: MemoryFlags & { json?: boolean; adapter: string },
+    ) => {
+      const memory = memoryFromFlags(host, flags);
       // All cases are read before the first runs: bad input is refused at once.
       const cases = [];
       for (const folder of await caseFolders(host, folders)) cases.push(await loadCase(host, folder));
@@ -31,7 +37,7 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
         if (!json) host.terminal.write(`${device.adapter.name}: a case passes up to ${ALLOWED_MULTIPLE} tolerances\n`);
         let failed = 0;
         for (const reference of cases) {
-          const result = await replay(device, reference, { choices });
+          const result = await replay(device, reference, { choices, memory });
           choices = { ...choices, ...result.choices };
           if (!result.pass) failed++;
           host.terminal.write(json ? `${toJSON(result)}\n` : table(result));
@@ -42,7 +48,8 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
       } finally {
         device.close();
       }
-    });
+    },
+  );
 }
 
 /** The cases that the arguments name; a folder of cases stands for all of them. */

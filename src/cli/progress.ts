@@ -35,8 +35,12 @@ export class Progress {
   }
 
   finish(summary: RunSummary, lines: readonly string[]): void {
-    if (this.#json) this.#host.terminal.write(`${JSON.stringify({ summary })}\n`);
-    else for (const line of ['', ...lines]) this.#line(line);
+    if (this.#json) {
+      // The chunk map is for the report: megabytes of it.
+      const { map: _, ...figures } = summary.memory ?? {};
+      const plain = summary.memory ? { ...summary, memory: figures } : summary;
+      this.#host.terminal.write(`${JSON.stringify({ summary: plain })}\n`);
+    } else for (const line of ['', ...lines]) this.#line(line);
   }
 
   #jsonEvents(): RunEvents {
@@ -79,6 +83,7 @@ export class Progress {
         if (this.#host.terminal.interactive) this.#rewrite(text);
         else this.#line(text);
       },
+      lost: (why) => this.#line(`${why}; going back to the last checkpoint`),
       validation: (step, loss) => this.#line(`step ${step}: validation loss ${loss.toFixed(4)}`),
       sample: (step, text) => {
         this.#line(`step ${step} writes:`);

@@ -6,14 +6,16 @@ import { Command, Option } from 'commander';
 import { checkpointsOf, loadConfig } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import { type Host, join } from '../runtime/host.ts';
+import type { MemoryRecord } from '../train/report/memory-record.ts';
 import { type RunSettings, type RunSummary, savedSettings, trainRun } from '../train/run.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { configFromFlags } from './model-flags.ts';
 import { adapterOption, number, whole } from './options.ts';
 import { Progress } from './progress.ts';
 
-interface Flags {
+interface Flags extends MemoryFlags {
   model: string;
   layers: number;
   width: number;
@@ -36,7 +38,9 @@ interface Flags {
   evalEvery: number;
   evalWindows: number;
   sampleEvery: number;
+  sampleTokens: number;
   saveEvery: number;
+  timeline?: string;
   out?: string;
   resume?: boolean;
   adapter: string;
@@ -71,13 +75,17 @@ export function trainCommand(host: Host): Command {
     .option('--eval-every <n>', 'steps between validations, 0 for the end only', whole(0), 250)
     .option('--eval-windows <n>', 'sequences of a validation', whole(1), 64)
     .option('--sample-every <n>', 'steps between samples, 0 for the end only', whole(0), 250)
+    .option('--sample-tokens <n>', 'tokens of a sample, 0 for none', whole(0), 160)
     .option('--save-every <n>', 'steps between checkpoints, 0 for the end only', whole(0), 250)
     .option('--out <dir>', `folder of the run (default: the next free one in ${RUNS}/)`)
     .option('--resume', 'go on from the latest checkpoint')
+    .option('--timeline <file>', 'write a trace of the last step, for chrome://tracing and ui.perfetto.dev')
     .addOption(adapterOption())
     .option('--json', 'one JSON object a step, then a summary');
+  addMemoryOptions(command);
   return command.action(async (flags: Flags) => {
     const given = (name: keyof Flags) => command.getOptionValueSource(name) === 'cli';
+    const memory = memoryFromFlags(host, flags);
     const out = await chooseOut(host, flags);
     const settings = flags.resume
       ? await resumeSettings(host, out, flags, given)
@@ -95,6 +103,8 @@ export function trainCommand(host: Host): Command {
       ...(flags.until === undefined ? {} : { until: flags.until }),
       signal: abort.signal,
       events: progress.events,
+      memory,
+      ...(flags.timeline === undefined ? {} : { timeline: flags.timeline }),
     });
     progress.finish(summary, describe(summary, out));
     device.close();
@@ -108,6 +118,7 @@ function describe(summary: RunSummary, out: string): string[] {
     `${summary.interrupted ? 'stopped' : 'done'} after ${summary.steps} steps on ${summary.adapter}`,
     `loss ${summary.finalLoss.toFixed(4)}${validated} nats per token`,
     `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory`,
+    ...(summary.memory ? memoryLines(summary.memory) : []),
     ...(summary.skippedSteps > 0
       ? [`${summary.skippedSteps} steps were skipped: their loss or gradient was not finite`]
       : []),
@@ -115,6 +126,18 @@ function describe(summary: RunSummary, out: string): string[] {
     summary.interrupted
       ? `go on:   holdfast train --resume --out ${out}`
       : `write:   holdfast generate ${out} --prompt "interface "`,
+  ];
+}
+
+function memoryLines({ gpu, host, disk, bytesPerStep, recoveryBytesPerStep, bound, fit }: MemoryRecord): string[] {
+  const { h2d, d2h, diskRead, diskWrite } = bytesPerStep;
+  const disks = disk.peak > 0 ? `, ${formatBytes(disk.peak)} of disk` : '';
+  const io = diskRead + diskWrite > 0 ? `, disk ${formatBytes(diskRead)} read, ${formatBytes(diskWrite)} written` : '';
+  const kept = recoveryBytesPerStep > 0 ? ` (${formatBytes(recoveryBytesPerStep)} of it for recovery)` : '';
+  const least = bound ? `; the plan moves ${bound.ratio.toFixed(3)} x the least of any` : '';
+  return [
+    `${fit.slots} of ${fit.chunks} chunks of ${formatBytes(fit.chunkBytes)} on the GPU at once: ${formatBytes(gpu.peak)} there, ${formatBytes(host.peak)} of host memory${disks}`,
+    `a step moved ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${kept}${io}${least}`,
   ];
 }
 
@@ -175,12 +198,13 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
     evalEvery: flags.evalEvery,
     evalWindows: flags.evalWindows,
     sampleEvery: flags.sampleEvery,
+    sampleTokens: flags.sampleTokens,
     saveEvery: flags.saveEvery,
   };
 }
 
 /** What may change when a run goes on; everything else is the checkpoint's. */
-const CHANGEABLE = ['steps', 'evalEvery', 'evalWindows', 'sampleEvery', 'saveEvery', 'data'] as const;
+const CHANGEABLE = ['steps', 'evalEvery', 'evalWindows', 'sampleEvery', 'sampleTokens', 'saveEvery', 'data'] as const;
 
 async function resumeSettings(
   host: Host,

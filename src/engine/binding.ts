@@ -7,7 +7,7 @@ import type { Pipeline } from '../gpu/pipelines.ts';
 import type { Tensor } from '../graph/graph.ts';
 import type { Dispatch } from '../kernels/kernel.ts';
 import type { KernelChoices } from './choices.ts';
-import { type ChunkRange, isChunkRange, type Lowered } from './lower.ts';
+import { type ChunkRange, isChunkRange, type Lowered, uniformBlocks } from './lower.ts';
 import type { Slots } from './slots.ts';
 import type { Storage } from './storage.ts';
 
@@ -32,7 +32,7 @@ export class Bindings {
   readonly #ready: ReadonlyMap<Lowered, Ready>;
   #groups = 0;
 
-  /** Compiles what the dispatches need; `uniforms` holds a block for each. */
+  /** Compiles what the dispatches need and writes their uniform blocks. */
   static async make(
     device: Device,
     storage: Storage,
@@ -48,12 +48,17 @@ export class Bindings {
         return { label, dispatch, pipeline: await device.pipelines.get(label, dispatch.shader, dispatch.constants) };
       }),
     );
-    const data = packUniforms(compiled);
+    const { indexOf, count } = uniformBlocks(dispatches);
+    const blocks: (typeof compiled)[number][] = new Array(count);
+    [...dispatches].forEach((lowered, i) => {
+      blocks[indexOf.get(lowered) as number] = compiled[i] as (typeof compiled)[number];
+    });
+    const data = packUniforms(blocks);
     const uniforms = storage.buffer('uniforms', data.byteLength, GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);
     device.gpu.queue.writeBuffer(uniforms, 0, data);
     const ready = new Map<Lowered, Ready>();
-    [...dispatches].forEach((lowered, uniform) => {
-      const { label, dispatch, pipeline } = compiled[uniform] as (typeof compiled)[number];
+    [...dispatches].forEach((lowered, i) => {
+      const { label, dispatch, pipeline } = compiled[i] as (typeof compiled)[number];
       const operands = Object.entries(lowered.operands);
       const fixed = operands
         .filter((entry): entry is [string, Tensor] => !isChunkRange(entry[1]))
@@ -63,7 +68,7 @@ export class Bindings {
         label: `${label} ${lowered.label}`,
         dispatch,
         pipeline,
-        uniform,
+        uniform: indexOf.get(lowered) as number,
         fixed: Object.fromEntries(fixed),
         chunks,
         bound: new Map(),

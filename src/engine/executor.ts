@@ -12,6 +12,8 @@ import type { Backing } from '../memory/backing.ts';
 import type { ChunkMap } from '../memory/chunk-map.ts';
 import { assert } from '../util/errors.ts';
 import type { Bindings } from './binding.ts';
+import type { Pass } from './pass.ts';
+import { type Below, Recorder } from './recording.ts';
 import type { Schedule } from './schedule.ts';
 import type { Slots } from './slots.ts';
 import type { Staging } from './staging.ts';
@@ -35,23 +37,14 @@ export interface LinkLedger {
   };
 }
 
-export type Action = 'use' | 'load' | 'clear' | 'store' | 'drop' | 'free';
-
-/** What happened to a chunk at a moment. */
-export interface ChunkEvent {
-  readonly moment: number;
-  readonly chunk: number;
-  readonly action: Action;
-  /** Milliseconds since the recording began. */
-  readonly at: number;
-}
-
 /** A value on its way down. */
 interface Store {
   readonly chunks: readonly number[];
   readonly buffers: readonly GPUBuffer[];
   /** Older values of the same chunks that have not arrived yet. */
   readonly behind: readonly Store[];
+  /** For the recorder. */
+  readonly ended: (() => void) | undefined;
   /** What to do when the value has arrived below. */
   readonly arrived: (() => void) | undefined;
   done: Promise<void> | undefined;
@@ -72,9 +65,11 @@ export class Executor {
     submits: 0,
     waits: { down: 0, up: 0, below: 0 },
   };
-  /** Set to record what happens to chunks. */
-  events: ChunkEvent[] | undefined;
-  #recordingSince = 0;
+  /** Chunks whose reading from disk begins before they are needed. */
+  readAhead: number;
+  #recorder: Recorder | undefined;
+  /** Of what is recorded on its way up: to be called when the GPU has taken it. */
+  #taken: (() => void)[] = [];
   /** Set to time each moment in a compute pass of its own. */
   timestamps: ((moment: number) => GPUComputePassTimestampWrites) | undefined;
   readonly #device: Device;
@@ -85,7 +80,6 @@ export class Executor {
   readonly #backing: Backing;
   /** Whether a value that changes on the GPU leaves its old copy below in place. */
   readonly #durable: boolean;
-  readonly #prefetch: number;
 
   #encoder: GPUCommandEncoder | undefined;
   #pass: GPUComputePassEncoder | undefined;
@@ -114,7 +108,7 @@ export class Executor {
     bindings: Bindings,
     staging: Staging,
     backing: Backing,
-    options: { durable: boolean; prefetch: number },
+    options: { durable: boolean; readAhead: number },
   ) {
     this.#device = device;
     this.#map = map;
@@ -123,13 +117,16 @@ export class Executor {
     this.#staging = staging;
     this.#backing = backing;
     this.#durable = options.durable;
-    this.#prefetch = options.prefetch;
+    this.readAhead = options.readAhead;
     this.#touched = new Int32Array(slots.buffers.length);
   }
 
-  startRecording(): void {
-    this.events = [];
-    this.#recordingSince = performance.now();
+  /** Records the next runs of a pass, each up to the beginning of another. A recorder of before hears no more. */
+  startRecording(pass: Pass, runs: number): Recorder {
+    const recorder = new Recorder(pass, runs);
+    this.#recorder = recorder;
+    this.#backing.onDisk = (link, chunk) => recorder.transfer(link, [chunk]);
+    return recorder;
   }
 
   /** Begins a pass: what the plan does not expect on the GPU leaves, as far as the plan needs the room. */
@@ -139,7 +136,15 @@ export class Executor {
     this.#nextRounds.set(schedule, (this.#round + 1) % schedule.plan.steps);
     const expected = schedule.starts[this.#round] as ReadonlySet<number>;
     this.#strangers.clear();
-    const strangers = this.#slots.residents().filter((chunk) => !expected.has(chunk));
+    const residents = this.#slots.residents();
+    this.#recorder?.begin(
+      schedule.pass,
+      this.#slots.buffers.length,
+      this.#staging.down + this.#staging.up,
+      residents,
+      this.#below,
+    );
+    const strangers = residents.filter((chunk) => !expected.has(chunk));
     const room = this.#slots.buffers.length - schedule.peakSlots;
     // Those that must be copied down first stay.
     strangers.sort((a, b) => Number(this.#slots.isDirty(b)) - Number(this.#slots.isDirty(a)) || a - b);
@@ -157,6 +162,7 @@ export class Executor {
     const base = this.#round * moments.length;
     for (let m = from; m < to; m++) {
       const moment = moments[m] as (typeof moments)[number];
+      this.#recorder?.enter(m);
       for (const chunk of (plan.moments[base + m] as (typeof plan.moments)[number]).drop) {
         if (this.#slots.holds(chunk)) await this.#evict(chunk, m);
       }
@@ -166,8 +172,9 @@ export class Executor {
           if (this.#slots.free === 0) await this.#makeRoom(m);
           await this.#bring(chunk, mode === 'overwrite', m);
         }
-        if (this.events) this.#record(m, chunk, 'use');
+        this.#recorder?.event(m, chunk, 'use');
       }
+      this.#recorder?.encode(this.#staged, this.#below);
       const bound = this.#bindings.bind(pass.dispatches[m] as (typeof pass.dispatches)[number]);
       const timestampWrites = this.timestamps?.(m);
       if (timestampWrites) this.#endPass();
@@ -180,7 +187,7 @@ export class Executor {
       for (const chunk of moment.frees) {
         this.#slots.release(chunk);
         if (!this.#durable) this.#backing.discard(chunk);
-        if (this.events) this.#record(m, chunk, 'free');
+        this.#recorder?.event(m, chunk, 'free');
       }
     }
   }
@@ -204,6 +211,8 @@ export class Executor {
     if (this.#encoder) {
       this.#device.submit(this.#encoder);
       this.ledger.submits++;
+      this.#recorder?.submit();
+      this.#hearTaken();
       this.#encoder = undefined;
       this.#serial++;
     }
@@ -215,6 +224,12 @@ export class Executor {
     this.flush();
     while (this.#stores.size > 0) await this.#oldestStore();
     this.check();
+  }
+
+  /** Takes down everything: nothing lives on the GPU alone. */
+  async empty(): Promise<void> {
+    for (const chunk of this.#slots.residents()) await this.#evict(chunk, 0);
+    await this.settle();
   }
 
   /** Waits until nothing on its way down is under way, arrived or lost. */
@@ -274,7 +289,7 @@ export class Executor {
     if (this.#slots.isDirty(chunk)) await this.#store([chunk], moment);
     this.#slots.release(chunk);
     this.#strangers.delete(chunk);
-    if (this.events) this.#record(moment, chunk, 'drop');
+    this.#recorder?.event(moment, chunk, 'drop');
   }
 
   /** Only where the plan was not followed from its first moment: whoever is needed last leaves. */
@@ -302,12 +317,13 @@ export class Executor {
       this.command((encoder) => encoder.copyBufferToBuffer(this.#slots.buffer(chunk), 0, buffer, 0, chunkBytes));
       this.#touched[this.#slots.of(chunk)] = this.#serial;
       this.#slots.setDirty(chunk, false);
-      if (this.events) this.#record(moment, chunk, 'store');
+      this.#recorder?.event(moment, chunk, 'store');
       return buffer;
     });
     this.ledger.d2hBytes += chunks.length * chunkBytes;
     const behind = chunks.flatMap((chunk) => this.#storing.get(chunk) ?? []);
-    const store: Store = { chunks, buffers, behind, arrived, done: undefined };
+    const ended = this.#recorder?.transfer('d2h', chunks);
+    const store: Store = { chunks, buffers, behind, arrived, ended, done: undefined };
     this.#stores.add(store);
     for (const chunk of chunks) this.#storing.set(chunk, store);
     this.#unsent.push(() => {
@@ -324,6 +340,7 @@ export class Executor {
       await this.#backing.putAll(
         store.chunks.map((chunk, i) => ({ chunk, bytes: views[i] as Uint8Array<ArrayBuffer> })),
       );
+      store.ended?.();
       store.arrived?.();
     } finally {
       for (const buffer of store.buffers) this.#staging.give(buffer);
@@ -354,7 +371,7 @@ export class Executor {
       this.command((encoder) => encoder.clearBuffer(buffer));
       this.#touched[this.#slots.of(chunk)] = this.#serial;
       this.ledger.clearedBytes += this.#map.chunkBytes;
-      if (this.events) this.#record(moment, chunk, 'clear');
+      this.#recorder?.event(moment, chunk, 'clear');
       return;
     }
     const storing = this.#storing.get(chunk);
@@ -364,7 +381,7 @@ export class Executor {
     if (!bytes) bytes = await this.#waiting('below', this.#backing.fetch(chunk));
     this.#slots.take(chunk);
     await this.#send(chunk, bytes);
-    if (this.events) this.#record(moment, chunk, 'load');
+    this.#recorder?.event(moment, chunk, 'load');
   }
 
   /** `bytes` are taken before the first wait. */
@@ -372,6 +389,8 @@ export class Executor {
     if (this.#touched[this.#slots.of(chunk)] === this.#serial) this.flush();
     this.#device.gpu.queue.writeBuffer(this.#slots.buffer(chunk), 0, bytes);
     this.ledger.h2dBytes += this.#map.chunkBytes;
+    const taken = this.#recorder?.transfer('h2d', [chunk]);
+    if (taken) this.#taken.push(taken);
     this.#unfenced++;
     // Half of what may be under way waits behind a fence, so that the other half can be sent meanwhile.
     const window = this.#staging.up;
@@ -383,6 +402,23 @@ export class Executor {
       await this.#waiting('up', (this.#fences.shift() as Fence).passed);
       this.check();
     }
+  }
+
+  #hearTaken(): void {
+    if (this.#taken.length === 0) return;
+    const all = this.#taken.splice(0);
+    const hear = () => {
+      for (const taken of all) taken();
+    };
+    this.#device.gpu.queue.onSubmittedWorkDone().then(hear, () => {});
+  }
+
+  readonly #below = (chunk: number): Below => (this.#storing.has(chunk) ? 'staging' : this.#backing.where(chunk));
+
+  /** Chunks that staging holds, both ways: what is not known to have arrived counts. */
+  get #staged(): number {
+    const fenced = this.#fences.reduce((sum, { chunks }) => sum + chunks, 0);
+    return this.#staging.down - this.#staging.free + this.#unfenced + fenced;
   }
 
   /** The value on the GPU is newer than those below. */
@@ -408,11 +444,11 @@ export class Executor {
   /** Starts reading what the plan will bring soon. */
   #fetchAhead(moment: number): void {
     this.#orderBelow(moment);
-    if (this.#prefetch === 0) return;
+    if (this.readAhead === 0) return;
     const { plan, pass } = this.#schedule as Schedule;
     const { length } = plan.moments;
     const base = this.#round * pass.trace.moments.length;
-    let ahead = this.#prefetch;
+    let ahead = this.readAhead;
     for (let i = 1; i < length && ahead > 0; i++) {
       for (const chunk of (plan.moments[(base + moment + i) % length] as (typeof plan.moments)[number]).load) {
         if (this.#slots.holds(chunk) || this.#storing.has(chunk)) continue;
@@ -438,10 +474,7 @@ export class Executor {
     const start = performance.now();
     const result = await what;
     this.ledger.waits[cause] += performance.now() - start;
+    this.#recorder?.waited(cause, start);
     return result;
-  }
-
-  #record(moment: number, chunk: number, action: Action): void {
-    this.events?.push({ moment, chunk, action, at: performance.now() - this.#recordingSince });
   }
 }

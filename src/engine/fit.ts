@@ -12,7 +12,7 @@ import { type ChunkMap, mapChunks, type StoredParameter } from '../memory/chunk-
 import { chunkRange, ELEMENT_BYTES, leastChunkElements } from '../memory/layout.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
-import { isChunkRange, type Lowered } from './lower.ts';
+import { isChunkRange, type Lowered, uniformBlocks } from './lower.ts';
 import type { Pass } from './pass.ts';
 
 /** What is to run: everything that shares one device's memory. */
@@ -68,6 +68,8 @@ export interface Fit {
 /** Larger chunks gain nothing: a transfer of this size is as fast as any. */
 const LARGEST_CHUNK = 32 * 2 ** 20;
 const LEAST_CHUNK = 16 * 1024;
+/** More of them of a kind cost more for dispatches, uniforms and planning than they save. */
+const MOST_CHUNKS = 1024;
 const MOST_STAGING = 8;
 /** One chunk of staging each way for so many slots. */
 const SLOTS_PER_STAGING = 16;
@@ -100,7 +102,22 @@ export function fitMemory(workload: Workload, limits: BufferLimits, budget: numb
   );
 }
 
-/** The smallest budget that `fit` accepts, in bytes. */
+/** The same chunks under another budget. Errors: HoldfastError that names the smallest that these chunks need. */
+export function refitMemory(found: Fit, budget: number, durable: boolean): Fit {
+  const { nonModel } = found;
+  const candidate = { ...found, other: nonModel.arenas + nonModel.persistent, atOnce: chunksAtOnce(found.passes) };
+  const least = leastPeak(candidate, durable);
+  if (budget < least) {
+    throw new HoldfastError(
+      `${formatBytes(budget)} of GPU memory are too little: with chunks of ${formatBytes(found.map.chunkBytes)} this run ` +
+        `needs ${least} bytes (${formatBytes(least)}); give that much, or start the run with the smaller budget`,
+    );
+  }
+  // The passes stay as they are: schedules are made for them.
+  return { ...sized(candidate, budget, durable), passes: found.passes };
+}
+
+/** The smallest budget that `fitMemory` accepts, in bytes. */
 export function smallestBudget(workload: Workload, limits: BufferLimits, durable: boolean): number {
   const placements = placeAll(workload, limits);
   const least = chunkSizes(workload, limits).map((bytes) => leastPeak(candidate(workload, placements, bytes), durable));
@@ -124,7 +141,8 @@ function placeAll({ programs }: Workload, { binding, buffer }: BufferLimits): Pl
 
 /** Ascending, by powers of two up to the largest that makes sense here. */
 function chunkSizes({ parameters }: Workload, { binding, buffer }: BufferLimits): number[] {
-  const least = Math.max(LEAST_CHUNK, leastChunkElements(parameters) * ELEMENT_BYTES);
+  const held = parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0) * ELEMENT_BYTES;
+  const least = Math.max(LEAST_CHUNK, held / MOST_CHUNKS, leastChunkElements(parameters) * ELEMENT_BYTES);
   const most = Math.min(binding, buffer, Math.max(LARGEST_CHUNK, least));
   const sizes = [most];
   for (let bytes = most / 2; bytes >= least; bytes /= 2) sizes.unshift(bytes);
@@ -135,12 +153,12 @@ function candidate(workload: Workload, placements: readonly Placement[], chunkBy
   const map = mapChunks(workload.parameters, workload.training, { minBytes: chunkBytes / 2, maxBytes: chunkBytes });
   const passes = workload.passes(map);
   const nonModel = nonModelMemory(workload, placements, passes);
-  const atOnce = passes.reduce(
-    (most, { trace }) => trace.moments.reduce((n, { accesses }) => Math.max(n, accesses.length), most),
-    0,
-  );
+  const atOnce = chunksAtOnce(passes);
   return { map, passes, placements, nonModel, other: nonModel.arenas + nonModel.persistent, atOnce };
 }
+
+const chunksAtOnce = (passes: readonly Pass[]): number =>
+  passes.reduce((most, { trace }) => trace.moments.reduce((n, { accesses }) => Math.max(n, accesses.length), most), 0);
 
 function leastPeak({ map, other, atOnce }: Candidate, durable: boolean): number {
   const { down, up } = leastStaging(durable);
@@ -178,7 +196,7 @@ function nonModelMemory(
   passes: readonly Pass[],
 ): NonModelMemory {
   const dispatches = new Set<Lowered>(passes.flatMap((pass) => pass.dispatches));
-  const uniforms = Math.max(1, dispatches.size) * UNIFORM_STRIDE;
+  const uniforms = uniformBlocks(dispatches).count * UNIFORM_STRIDE;
   const tensors = new Set<Tensor>();
   for (const { operands } of dispatches) {
     for (const operand of Object.values(operands)) {

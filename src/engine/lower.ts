@@ -39,6 +39,20 @@ export interface Lowered {
 
 export const isChunkRange = (operand: Tensor | ChunkRange): operand is ChunkRange => 'chunk' in operand;
 
+/** Dispatches of one problem share their uniform block. */
+export function uniformBlocks(dispatches: Iterable<Lowered>): { indexOf: Map<Lowered, number>; count: number } {
+  const blocks = new Map<string, number>();
+  const indexOf = new Map<Lowered, number>();
+  for (const dispatch of dispatches) {
+    const { kernel, problem, whole } = dispatch;
+    const key = `${kernel.name} ${JSON.stringify(problem)}${whole === problem ? '' : JSON.stringify(whole)}`;
+    const index = blocks.get(key) ?? blocks.size;
+    blocks.set(key, index);
+    indexOf.set(dispatch, index);
+  }
+  return { indexOf, count: Math.max(1, blocks.size) };
+}
+
 export function lower({ instructions }: Program, map: ChunkMap): Lowered[] {
   return instructions.flatMap((instruction) => lowerInstruction(instruction, map));
 }

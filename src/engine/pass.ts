@@ -12,7 +12,7 @@ import type { Kernel } from '../kernels/kernel.ts';
 import { sumSquares } from '../kernels/sum-squares.ts';
 import { type ChunkMap, TRAINED_KINDS } from '../memory/chunk-map.ts';
 import type { Piece } from '../memory/layout.ts';
-import { type State, TensorStates } from '../memory/states.ts';
+import { type State, strongest, TensorStates } from '../memory/states.ts';
 import type { AccessMode, ChunkList, Kind, Moment, Trace } from '../memory/trace.ts';
 import { assert } from '../util/errors.ts';
 import { type ChunkRange, type Lowered, lower, type Use } from './lower.ts';
@@ -24,9 +24,21 @@ export interface Pass {
   readonly trace: Trace;
   /** Moments before which the caller writes its inputs: where each program begins. */
   readonly starts: readonly number[];
+  /** What the moments are for, in order: each phase ends where the next one starts. */
+  readonly phases: readonly Phase[];
+  /** Of each moment and each of its accesses, in their order: the state of the chunk once the operator has run. */
+  readonly states: readonly (readonly State[])[];
   /** Absent: this pass changes no model data that lives on. */
   readonly update?: UpdateMoments;
 }
+
+export interface Phase {
+  readonly name: 'forward' | 'backward' | 'update';
+  readonly first: number;
+}
+
+/** What a chunk is before the first moment of a pass; what its last moment frees is FREE again. */
+export const stateBefore = (kind: Kind): State => (kind === 'gradient' ? 'FREE' : 'HOLD');
 
 /** Where in a step the state of the model changes. */
 export interface UpdateMoments {
@@ -55,7 +67,7 @@ export interface TracedStep {
 export function readingPass(program: Program, map: ChunkMap): Pass {
   const walk = new Walk(map);
   for (const dispatch of lower(program, map)) walk.moment(dispatch, 'HOLD');
-  return walk.finish(program.name, [0]);
+  return walk.finish(program.name, [0], [{ name: 'forward', first: 0 }]);
 }
 
 /** One step of `accumulate` micro-batches. */
@@ -68,11 +80,14 @@ export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): P
   const ends = [forward(first), forward(next)];
   const behind = squaresBehind(accumulate > 1 ? next : first, step, map);
   const starts: number[] = [];
+  const phases: Phase[] = [];
   const gradient: number[] = [];
   for (let micro = 0; micro < accumulate; micro++) {
     const [dispatches, end] = micro === 0 ? [first, ends[0]] : [next, ends[1]];
     starts.push(walk.length);
+    phases.push({ name: 'forward', first: walk.length });
     dispatches.forEach((dispatch, i) => {
+      if (i === (end as number) + 1) phases.push({ name: 'backward', first: walk.length });
       walk.moment(dispatch, i <= (end as number) ? 'HOLD_AFTER_FWD' : 'HOLD_AFTER_BWD');
       if (micro < accumulate - 1) return;
       for (const [index, squares] of behind.get(i) ?? []) {
@@ -81,6 +96,7 @@ export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): P
       }
     });
   }
+  phases.push({ name: 'update', first: walk.length });
   for (const dispatch of lower(step.control, map)) walk.moment(dispatch, 'HOLD');
   const decided = walk.length;
   const update = optimizerDispatches(step, map).map((dispatch, index) => {
@@ -88,7 +104,7 @@ export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): P
     walk.free('gradient', index);
     return walk.length - 1;
   });
-  return { ...walk.finish('step', starts), update: { decided, gradient, adamw: update } };
+  return { ...walk.finish('step', starts, phases), update: { decided, gradient, adamw: update } };
 }
 
 // ---- What no program says: the chunks themselves -------------------------------------------------------
@@ -179,18 +195,21 @@ class Walk {
   readonly #moments: Draft[] = [];
   readonly #dispatches: Lowered[] = [];
   readonly #states: TensorStates;
-  /** Pieces of each chunk that hold a value. */
-  readonly #held: Int32Array;
+  /** Of each chunk: how many of its pieces are in each state. */
+  readonly #pieces: Record<State, number>[];
+  readonly #after: State[][] = [];
 
   constructor(map: ChunkMap) {
     this.#map = map;
-    this.#held = new Int32Array(map.count);
+    const none = { FREE: 0, COMPUTE: 0, HOLD: 0, HOLD_AFTER_FWD: 0, HOLD_AFTER_BWD: 0 };
+    this.#pieces = Array.from({ length: map.count }, () => ({ ...none }));
     const states: [string, State][] = [];
     for (const list of map.lists) {
       const layout = list.kind === 'frozen' ? map.frozen : map.trainable;
+      const state = stateBefore(list.kind);
       for (const piece of [...layout.pieces.values()].flat()) {
-        states.push([key(list, piece), list.kind === 'gradient' ? 'FREE' : 'HOLD']);
-        if (list.kind !== 'gradient') this.#held[list.first + piece.chunk]++;
+        states.push([key(list, piece), state]);
+        this.#piecesOf(list.first + piece.chunk)[state]++;
       }
     }
     this.#states = new TensorStates(states);
@@ -207,15 +226,16 @@ class Walk {
     const held = new Map<number, boolean>();
     for (const { list, piece, access } of uses) {
       const chunk = list.first + piece.chunk;
-      if (!held.has(chunk)) held.set(chunk, (this.#held[chunk] as number) > 0);
-      const name = key(list, piece);
-      if (this.#states.of(name) === 'FREE') this.#held[chunk]++;
-      this.#states.pin(name, access !== 'write', where);
+      if (!held.has(chunk)) held.set(chunk, this.#stateOf(chunk) !== 'FREE');
+      this.#change(list, piece, (name) => this.#states.pin(name, access !== 'write', where));
       if (access === 'read') {
         if (!accesses.has(chunk)) accesses.set(chunk, 'read');
       } else accesses.set(chunk, held.get(chunk) ? 'write' : 'overwrite');
     }
-    for (const { list, piece } of uses) this.#states.unpin(key(list, piece), next, where);
+    for (const { list, piece } of uses) {
+      this.#change(list, piece, (name) => this.#states.unpin(name, next, where));
+    }
+    this.#after.push([...accesses.keys()].map((chunk) => this.#stateOf(chunk)));
     this.#dispatches.push(dispatch);
     this.#moments.push({ label, accesses: [...accesses].map(([chunk, mode]) => ({ chunk, mode })), frees: [] });
   }
@@ -225,15 +245,34 @@ class Walk {
     const list = this.#map.list(kind);
     const last = this.#moments.at(-1) as Draft;
     const where = { operator: last.label, moment: this.#moments.length - 1 };
-    for (const piece of piecesIn(this.#map, index)) this.#states.move(key(list, piece), 'FREE', where);
-    this.#held[list.first + index] = 0;
+    for (const piece of piecesIn(this.#map, index)) {
+      this.#change(list, piece, (name) => this.#states.move(name, 'FREE', where));
+    }
     last.frees.push(list.first + index);
   }
 
-  finish(name: string, starts: readonly number[]): Pass {
+  #change(list: ChunkList, piece: Piece, change: (name: string) => void): void {
+    const name = key(list, piece);
+    const pieces = this.#piecesOf(list.first + piece.chunk);
+    pieces[this.#states.of(name)]--;
+    change(name);
+    pieces[this.#states.of(name)]++;
+  }
+
+  #piecesOf(chunk: number): Record<State, number> {
+    return this.#pieces[chunk] as Record<State, number>;
+  }
+
+  #stateOf(chunk: number): State {
+    const pieces = this.#piecesOf(chunk);
+    return strongest((Object.keys(pieces) as State[]).filter((state) => pieces[state] > 0));
+  }
+
+  finish(name: string, starts: readonly number[], phases: readonly Phase[]): Pass {
     const { chunkBytes, lists } = this.#map;
     const moments = this.#moments.map((moment): Moment => ({ ...moment, nonModelBytes: 0 }));
-    return { name, dispatches: this.#dispatches, trace: { chunkBytes, lists, moments }, starts };
+    const trace: Trace = { chunkBytes, lists, moments };
+    return { name, dispatches: this.#dispatches, trace, starts, phases, states: this.#after };
   }
 }
 

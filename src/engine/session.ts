@@ -5,27 +5,32 @@
 // A lost device takes with it what exists only on the GPU. A durable session keeps the state of every step below as
 // well, so that a new device goes on from there.
 
-import type { Device } from '../gpu/device.ts';
+import { type Device, OutOfMemory } from '../gpu/device.ts';
 import type { Tensor } from '../graph/graph.ts';
 import { Backing, LARGEST_PUT } from '../memory/backing.ts';
 import type { ChunkMap } from '../memory/chunk-map.ts';
-import type { Kind } from '../memory/trace.ts';
+import type { Kind, Trace } from '../memory/trace.ts';
 import type { BlockFile } from '../runtime/host.ts';
 import { assert } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import { Bindings } from './binding.ts';
 import type { ChoiceRecord, KernelChoices } from './choices.ts';
 import { Executor, type LinkLedger } from './executor.ts';
-import { arenaSizes, type BufferLimits, type Fit, fitMemory, type Workload } from './fit.ts';
+import { arenaSizes, type BufferLimits, type Fit, fitMemory, refitMemory, type Workload } from './fit.ts';
 import type { Pass } from './pass.ts';
+import { probeMemory } from './probe.ts';
 import { type Policy, type Schedule, schedule } from './schedule.ts';
 import { Slots } from './slots.ts';
 import { Staging } from './staging.ts';
 import { Storage } from './storage.ts';
+import { WarmUp } from './warm-up.ts';
 
 export interface MemoryOptions {
-  /** Bytes of GPU memory, for everything. Absent: all model data stays on the GPU. */
-  readonly gpu?: number;
+  /**
+   * Bytes of GPU memory, for everything; `auto`: as much as can be had. Absent: all model data stays on the GPU, as
+   * long as there is memory for it.
+   */
+  readonly gpu?: number | 'auto';
   /** Bytes of host memory for chunks. @default no limit */
   readonly host?: number;
   /** The slow tier. @default none */
@@ -62,13 +67,17 @@ interface OnDevice {
   readonly executor: Executor;
 }
 
+/** What is tried next where the GPU has less memory than was asked of it. */
+const SHRINK = 0.8;
+
 export class Session {
-  readonly fit: Fit;
   readonly memory: MemoryOptions;
   readonly durable: boolean;
   readonly #choices: KernelChoices;
   readonly #backing: Backing;
-  readonly #schedules: ReadonlyMap<Pass, Schedule>;
+  #fit: Fit;
+  #schedules: ReadonlyMap<Pass, Schedule>;
+  #warmUp: WarmUp | undefined;
   #on: OnDevice;
   #turn: Promise<unknown> = Promise.resolve();
 
@@ -79,30 +88,52 @@ export class Session {
     choices: KernelChoices,
     memory: MemoryOptions = {},
   ): Promise<Session> {
-    const durable = memory.gpu !== undefined && (memory.recovery ?? 'step') === 'step' && workload.training;
-    const found = fitMemory(workload, limitsOf(device), memory.gpu, durable);
-    const { map, slots } = found;
-    const schedules = new Map(found.passes.map((pass) => [pass, schedule(pass, slots, memory.policy ?? 'planned')]));
+    const limits = limitsOf(device);
+    const keepsSteps = (memory.recovery ?? 'step') === 'step' && workload.training;
+    let budget = memory.gpu === 'auto' ? await autoBudget(device, workload) : memory.gpu;
+    for (;;) {
+      const durable = budget !== undefined && keepsSteps;
+      const found = fitMemory(workload, limits, budget, durable);
+      try {
+        const { gpu: _, ...rest } = memory;
+        const settled = budget === undefined ? rest : { ...rest, gpu: budget };
+        return await Session.#make(device, found, choices, settled, durable);
+      } catch (error) {
+        if (!(error instanceof OutOfMemory)) throw error;
+        budget = Math.floor(found.peak * SHRINK);
+      }
+    }
+  }
+
+  static async #make(
+    device: Device,
+    found: Fit,
+    choices: KernelChoices,
+    memory: MemoryOptions,
+    durable: boolean,
+  ): Promise<Session> {
+    const { map } = found;
     // Trials need operands of their own: before anything else is there, they fit.
     await choices.settle(found.passes.flatMap(({ dispatches }) => dispatches));
     const bytes = (map.count + LARGEST_PUT) * map.chunkBytes;
     const diskLimit = Math.min(memory.disk?.limit ?? Number.POSITIVE_INFINITY, bytes);
     const disk = memory.disk && { disk: await memory.disk.open(diskLimit), diskLimit };
-    const backing = new Backing({
-      chunks: map.count,
-      chunkBytes: map.chunkBytes,
-      hostLimit: memory.host ?? Number.POSITIVE_INFINITY,
-      ...disk,
-    });
+    let backing: Backing | undefined;
     try {
+      backing = new Backing({
+        chunks: map.count,
+        chunkBytes: map.chunkBytes,
+        hostLimit: memory.host ?? Number.POSITIVE_INFINITY,
+        ...disk,
+      });
       for (const kind of ['moment1', 'moment2'] as const) {
         const { first, chunks } = map.list(kind);
         for (let chunk = first; chunk < first + chunks; chunk++) backing.setZero(chunk);
       }
       const on = await build(device, found, choices, backing, durable, memory.prefetch ?? true);
-      return new Session(found, memory, durable, choices, backing, schedules, on);
+      return new Session(found, memory, durable, choices, backing, on);
     } catch (error) {
-      await backing.close();
+      await (backing ? backing.close() : disk?.disk.remove());
       throw error;
     }
   }
@@ -113,18 +144,23 @@ export class Session {
     durable: boolean,
     choices: KernelChoices,
     backing: Backing,
-    schedules: ReadonlyMap<Pass, Schedule>,
     on: OnDevice,
   ) {
-    this.fit = found;
+    this.#fit = found;
     this.memory = memory;
     this.durable = durable;
     this.#choices = choices;
     this.#backing = backing;
-    this.#schedules = schedules;
     this.#on = on;
+    const policy = memory.policy ?? 'planned';
+    this.#schedules = schedulesFor(found, policy);
+    const [step] = found.passes;
+    if (step?.update && found.slots < found.map.count) this.#warmUp = new WarmUp(step, found, policy);
   }
 
+  get fit(): Fit {
+    return this.#fit;
+  }
   get map(): ChunkMap {
     return this.fit.map;
   }
@@ -140,14 +176,37 @@ export class Session {
 
   readonly scheduleOf = (pass: Pass): Schedule => this.#schedules.get(pass) as Schedule;
 
+  /** The first steps are watched; undefined when they are over, or where everything fits. */
+  get warmUp(): WarmUp | undefined {
+    return this.#warmUp;
+  }
+
+  /** A step of warm-up is encoded. After the last, what it learned is used. */
+  endWarmUpStep(): void {
+    const warmUp = this.#warmUp;
+    if (!warmUp) return;
+    warmUp.end();
+    if (!warmUp.isOver) return;
+    this.#warmUp = undefined;
+    this.measured = warmUp.trace;
+    const { diskReadBytes, waits } = this.#backing.ledger;
+    const loads = warmUp.schedule.plan.moments.reduce((sum, { load }) => sum + load.length, 0);
+    if (this.memory.prefetch ?? true) {
+      this.executor.readAhead = warmUp.readAhead(diskReadBytes / waits.diskReadMs, loads / warmUp.schedule.plan.steps);
+    }
+  }
+
+  /** The step's trace with the times of warm-up, once that is over. */
+  measured: Trace | undefined;
+
   report(): MemoryReport {
     const { gpu, host, disk } = this.memory;
     const { ledger } = this.#backing;
     return {
-      gpu: { budget: gpu, predictedPeak: this.fit.peak },
+      gpu: { budget: gpu === 'auto' ? undefined : gpu, predictedPeak: this.fit.peak },
       host: { budget: host, peak: ledger.hostPeak },
       disk: { budget: disk?.limit, peak: ledger.diskPeak },
-      link: this.executor.ledger,
+      link: structuredClone(this.executor.ledger),
       below: ledger,
     };
   }
@@ -305,22 +364,33 @@ export class Session {
   }
 
   /**
-   * Goes on with another device: everything is made anew there, model data comes from the tiers below, and the
-   * small persistent tensors hold zeros until they are written.
+   * Goes on with another device, or with another budget on this one: everything is made anew, model data comes from
+   * the tiers below, and the small persistent tensors hold zeros until they are written. Call it with nothing under
+   * way, or after a loss. Errors: HoldfastError for a budget that these chunks do not fit into; nothing changed then.
    */
-  async moveTo(device: Device): Promise<void> {
+  async moveTo(device: Device, budget?: number): Promise<void> {
+    const found = budget === undefined ? this.#fit : refitMemory(this.#fit, budget, this.durable);
     await this.executor.abandon();
-    this.#on = await build(device, this.fit, this.#choices, this.#backing, this.durable, this.memory.prefetch ?? true);
+    if (device === this.device) this.#release();
+    this.#on = await build(device, found, this.#choices, this.#backing, this.durable, this.memory.prefetch ?? true);
     this.#turn = Promise.resolve();
+    if (found === this.#fit) return;
+    this.#fit = found;
+    this.#warmUp = undefined;
+    this.#schedules = schedulesFor(found, this.memory.policy ?? 'planned');
+  }
+
+  #release(): void {
+    const { storage, slots, staging } = this.#on;
+    staging.destroy();
+    slots.destroy();
+    storage.destroy();
   }
 
   /** Frees every buffer and removes the file. The device stays open. */
   async close(): Promise<void> {
-    const { storage, slots, staging } = this.#on;
     await this.exclusive(() => this.executor.settle()).catch(() => {});
-    staging.destroy();
-    slots.destroy();
-    storage.destroy();
+    this.#release();
     await this.#backing.close();
   }
 }
@@ -328,6 +398,16 @@ export class Session {
 export function limitsOf({ adapter }: Device): BufferLimits {
   return { binding: adapter.limits.maxStorageBufferBindingSize, buffer: adapter.limits.maxBufferSize };
 }
+
+/** What all model data on the GPU needs, or as much of it as there is; undefined when there is enough. */
+async function autoBudget(device: Device, workload: Workload): Promise<number | undefined> {
+  const { peak } = fitMemory(workload, limitsOf(device), undefined, false);
+  const found = await probeMemory(device, peak);
+  return found < peak ? Math.floor(found * SHRINK) : undefined;
+}
+
+const schedulesFor = ({ passes, slots }: Fit, policy: Policy): ReadonlyMap<Pass, Schedule> =>
+  new Map(passes.map((pass) => [pass, schedule(pass, slots, policy)]));
 
 async function build(
   device: Device,
@@ -337,15 +417,25 @@ async function build(
   durable: boolean,
   prefetch: boolean,
 ): Promise<OnDevice> {
-  return device.guarded('the training state', async () => {
-    const storage = new Storage(device);
-    storage.placeActivations(placements, arenaSizes(placements));
-    const slots = new Slots(device, count, map.chunkBytes, map.count);
-    const staging = new Staging(device, size, map.chunkBytes);
-    const dispatches = new Set(passes.flatMap((pass) => pass.dispatches));
-    const bindings = await Bindings.make(device, storage, slots, choices, dispatches);
-    const ahead = prefetch ? READ_AHEAD : 0;
-    const executor = new Executor(device, map, slots, bindings, staging, backing, { durable, prefetch: ahead });
-    return { device, storage, slots, staging, executor };
-  });
+  const made: { destroy(): void }[] = [];
+  const keep = <T extends { destroy(): void }>(part: T): T => {
+    made.push(part);
+    return part;
+  };
+  try {
+    return await device.guarded('the training state', async () => {
+      const storage = keep(new Storage(device));
+      storage.placeActivations(placements, arenaSizes(placements));
+      const slots = keep(new Slots(device, count, map.chunkBytes, map.count));
+      const staging = keep(new Staging(device, size, map.chunkBytes));
+      const dispatches = new Set(passes.flatMap((pass) => pass.dispatches));
+      const bindings = await Bindings.make(device, storage, slots, choices, dispatches);
+      const ahead = prefetch ? READ_AHEAD : 0;
+      const executor = new Executor(device, map, slots, bindings, staging, backing, { durable, readAhead: ahead });
+      return { device, storage, slots, staging, executor };
+    });
+  } catch (error) {
+    for (const part of made) part.destroy();
+    throw error;
+  }
 }

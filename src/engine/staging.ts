@@ -26,6 +26,11 @@ export class Staging {
     device.allocator.reserve(this.#reserved);
   }
 
+  /** Chunks that may be on their way down. */
+  get down(): number {
+    return this.#all.length;
+  }
+
   get free(): number {
     return this.#free.length;
   }

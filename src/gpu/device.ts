@@ -103,6 +103,13 @@ async function requestAdapter(source: GPUSource) {
   return { adapter, summary };
 }
 
+/** The GPU has not the memory for something. */
+export class OutOfMemory extends HoldfastError {
+  constructor(what: string) {
+    super(`${what} does not fit into the GPU's memory; use a smaller budget, batch, context or model`);
+  }
+}
+
 export class Device {
   readonly gpu: GPUDevice;
   readonly adapter: AdapterSummary;
@@ -115,6 +122,7 @@ export class Device {
   #failure: HoldfastError | undefined;
   #closed = false;
   #lost = false;
+  #exhausted = false;
 
   static async open(adapter: GPUAdapter, summary: AdapterSummary, reopen: () => Promise<Device>): Promise<Device> {
     const requiredLimits: Record<string, number> = { ...summary.limits };
@@ -136,7 +144,10 @@ export class Device {
       maxWorkgroupBytes: gpu.limits.maxComputeWorkgroupStorageSize,
       subgroupSize: gpu.features.has('subgroups') && least === most ? least : 0,
     };
-    gpu.addEventListener('uncapturederror', (event) => this.#fail(`the GPU reported: ${event.error.message}`));
+    gpu.addEventListener('uncapturederror', ({ error }) => {
+      this.#exhausted ||= error instanceof GPUOutOfMemoryError;
+      this.#fail(`the GPU reported: ${error.message}`);
+    });
     gpu.lost.then((info) => {
       if (this.#closed) return;
       this.#lost = true;
@@ -151,6 +162,11 @@ export class Device {
   /** Whether the device is gone; it may take a turn of the event loop until this shows. */
   get isLost(): boolean {
     return this.#lost;
+  }
+
+  /** Whether it ran out of memory while running: what was encoded since may be missing. */
+  get isExhausted(): boolean {
+    return this.#exhausted;
   }
 
   /** Throws what went wrong on the device since it was opened: called wherever the engine waits. */
@@ -181,8 +197,7 @@ export class Device {
       invalid = await this.gpu.popErrorScope();
       exhausted = await this.gpu.popErrorScope();
     }
-    if (exhausted)
-      throw new HoldfastError(`${what} does not fit into the GPU's memory; use a smaller batch, context or model`);
+    if (exhausted) throw new OutOfMemory(what);
     if (invalid) throw new Error(`internal: ${what}: ${invalid.message}`);
     this.check();
     return result;

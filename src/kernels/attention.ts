@@ -99,8 +99,8 @@ function tileDispatch<P extends Tileable>(
 }
 
 /**
- * `quads` and `lanes`: register tiles, no workgroup memory; `tiled`: for GPUs. `heads` is the number of heads
- * whose tiles are apart: all of them, or the kv heads.
+ * `quads` and `lanes`: register tiles, no workgroup memory; `tiled`: for GPUs. On every adapter with quads or a GPU
+ * two of them are tried. `heads` is the number of heads whose tiles are apart: all of them, or the kv heads.
  */
 function tileVariants<P extends Tileable>(
   texts: Texts,
@@ -127,7 +127,7 @@ function tileVariants<P extends Tileable>(
         return tileDispatch(p, texts, texts.tiled + panels, { ...params(p), pairs }, {}, grid);
       },
     },
-    { ...span('lanes', spanOne, 1), supports: (_, traits) => !hasQuads(traits) },
+    span('lanes', spanOne, 1),
   ];
 }
 

@@ -14,7 +14,7 @@
 
 import type { BlockFile } from '../runtime/host.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
-import { DiskTier } from './disk-tier.ts';
+import { DiskTier, type DiskWay } from './disk-tier.ts';
 import { HostTier, NOBODY, type Slot } from './host-tier.ts';
 import { type Claim, isClean, type Located, NOWHERE, type Place, Room } from './room.ts';
 import { StopWatch } from './stop-watch.ts';
@@ -58,6 +58,9 @@ export interface Ledger {
     readonly diskWriteMs: number;
   };
 }
+
+/** Where a valid copy lies below the GPU. */
+export type Below = 'nothing' | 'zero' | 'host' | 'disk' | 'both';
 
 interface Chunk extends Located {
   /** On its way into a slot. */
@@ -140,7 +143,7 @@ export class Backing {
   }
 
   /** Where a valid copy lies now. Zeros are 'zero' whether or not a slot holds them, too. */
-  where(chunk: number): 'nothing' | 'zero' | 'host' | 'disk' | 'both' {
+  where(chunk: number): Below {
     const { slot, block, zero } = this.#chunk(chunk);
     if (zero) return 'zero';
     if (block !== NOWHERE) return slot ? 'both' : 'disk';
@@ -156,6 +159,11 @@ export class Backing {
   setZero(chunk: number): void {
     this.discard(chunk);
     this.#chunk(chunk).zero = true;
+  }
+
+  /** Told of every read and write of the disk: see DiskTier. */
+  set onDisk(told: ((way: DiskWay, chunk: number) => (() => void) | undefined) | undefined) {
+    if (this.#disk) this.#disk.onMove = told;
   }
 
   /** The value is dead: its slot and block are free. */

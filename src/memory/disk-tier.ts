@@ -10,9 +10,13 @@ import type { BlockFile } from '../runtime/host.ts';
 import { assert, HoldfastError, messageOf } from '../util/errors.ts';
 import { checksum } from './checksum.ts';
 
+export type DiskWay = 'diskRead' | 'diskWrite';
+
 export class DiskTier {
   readBytes = 0;
   writtenBytes = 0;
+  /** Told when a read or write begins; what it returns is called when that has ended well. */
+  onMove: ((way: DiskWay, chunk: number) => (() => void) | undefined) | undefined;
   /** The most blocks ever in use at once. */
   peak = 0;
   readonly #file: BlockFile;
@@ -52,6 +56,7 @@ export class DiskTier {
 
   /** `bytes` must stay as they are until this resolves. */
   async write(block: number, chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
+    const ended = this.onMove?.('diskWrite', chunk);
     this.#checksums[block] = checksum(bytes, chunk);
     const what = `cannot write ${this.#name(block, chunk)}`;
     const done = await this.#move(what, bytes, async (part, offset) => {
@@ -64,9 +69,11 @@ export class DiskTier {
         `${what}: the file took ${done} of ${bytes.length} bytes; make space on that disk or choose another folder`,
       );
     }
+    ended?.();
   }
 
   async read(block: number, chunk: number, into: Uint8Array<ArrayBuffer>): Promise<void> {
+    const ended = this.onMove?.('diskRead', chunk);
     const what = `cannot read ${this.#name(block, chunk)}`;
     const done = await this.#move(what, into, async (part, offset) => {
       const moved = await this.#file.read(block * this.#chunkBytes + offset, part);
@@ -85,6 +92,7 @@ export class DiskTier {
           'check that disk or choose another folder, and resume from the last checkpoint',
       );
     }
+    ended?.();
   }
 
   /** Closes and removes the file. */

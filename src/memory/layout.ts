@@ -178,7 +178,10 @@ function candidates(extents: readonly Extent[], least: number, most: number): nu
   const ordered = [...sums].sort((a, b) => a - b);
   const every = Math.ceil(ordered.length / MOST_SUMS);
   for (let i = 0; i < ordered.length; i += every) sizes.add(ordered[i]);
-  for (let n = Math.max(1, Math.ceil(total / most)); n <= Math.min(MOST_CHUNKS, total / least); n++) {
+  const fewest = Math.max(1, Math.ceil(total / most));
+  const shares = Math.min(MOST_CHUNKS, total / least) - fewest + 1;
+  for (let i = 0; i < Math.min(shares, MOST_SHARES); i++) {
+    const n = fewest + Math.floor((i * shares) / Math.min(shares, MOST_SHARES));
     // Tiles end at whole rows and vectors do not break: an even share needs a little slack to come out even.
     for (const slack of SLACKS) {
       const elements = roundUp((total / n) * (1 + slack));
@@ -188,7 +191,8 @@ function candidates(extents: readonly Extent[], least: number, most: number): nu
   return [...sizes].sort((a, b) => a - b);
 }
 
-const MOST_SUMS = 256;
+const MOST_SUMS = 64;
+const MOST_SHARES = 48;
 const SLACKS = [0, 0.0001, 0.0002, 0.0004, 0.0006, 0.0008];
 
 /** Calls `emit` for each piece; returns a tensor of which not even one tile fits. */

@@ -3,12 +3,14 @@
 //
 // Invariant: every change goes through `TRANSITIONS`; another is an error that names tensor, operator, moment.
 
-export type State =
-  | 'FREE' // no payload anywhere; the next access may overwrite
-  | 'COMPUTE' // an operator is using it: pinned on the GPU
-  | 'HOLD' // payload valid, may be moved
-  | 'HOLD_AFTER_FWD' // as HOLD, forward has used it; backward will
-  | 'HOLD_AFTER_BWD'; // as HOLD, backward has used it; the optimizer, or the next micro-batch, will
+export const STATES = [
+  'FREE', // no payload anywhere; the next access may overwrite
+  'COMPUTE', // an operator is using it: pinned on the GPU
+  'HOLD', // payload valid, may be moved
+  'HOLD_AFTER_FWD', // as HOLD, forward has used it; backward will
+  'HOLD_AFTER_BWD', // as HOLD, backward has used it; the optimizer, or the next micro-batch, will
+] as const;
+export type State = (typeof STATES)[number];
 
 export const TRANSITIONS: Readonly<Record<State, readonly State[]>> = {
   // HOLD: a value came from a checkpoint or from initialisation.

@@ -76,10 +76,24 @@ const browserGPU: GPUSource = {
   name: 'the browser',
   embedded: false,
   open: async () => {
-    if (navigator.gpu) return navigator.gpu;
+    if (navigator.gpu) return { ...navigator.gpu, requestAdapter };
     throw new HoldfastError('this browser has no WebGPU; recent Chrome, Edge, Safari and Firefox have');
   },
 };
+
+const RETRIES = 50;
+const RETRY_MS = 100;
+let hadAdapter = false;
+
+/** When the GPU process crashes, it takes a moment until there is an adapter again. */
+async function requestAdapter(options?: GPURequestAdapterOptions): Promise<GPUAdapter | null> {
+  for (let i = 0; ; i++) {
+    const adapter = await navigator.gpu.requestAdapter(options);
+    hadAdapter ||= adapter !== null;
+    if (adapter || !hadAdapter || i === RETRIES) return adapter;
+    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+  }
+}
 
 async function fetchExample(): Promise<Uint8Array<ArrayBuffer>> {
   const response = await fetch(exampleText).catch((error) => {

@@ -5,6 +5,7 @@
 
 import uPlotScript from 'uplot/dist/uPlot.iife.min.js?raw';
 import uPlotStyle from 'uplot/dist/uPlot.min.css?raw';
+import type { MemoryRecord } from './report/memory-record.ts';
 
 export interface RunRecord {
   title: string;
@@ -13,6 +14,8 @@ export interface RunRecord {
   steps: { step: number; loss: number; lr: number; gradNorm: number; tokensPerSecond: number }[];
   validations: { step: number; loss: number }[];
   samples: { step: number; text: string }[];
+  /** Absent: nothing of it is known, and the page has no section on it. */
+  memory?: MemoryRecord;
 }
 
 /** One value per step; null where there is none. */

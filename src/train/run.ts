@@ -6,7 +6,10 @@ import { evenWindows, RandomWindows } from '../data/batches.ts';
 import { type Corpus, defaultCorpus, loadCorpus, split } from '../data/corpus.ts';
 import { ByteTokenizer } from '../data/tokenizer.ts';
 import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/choices.ts';
+import type { Pass } from '../engine/pass.ts';
+import type { Recorder } from '../engine/recording.ts';
 import type { MemoryOptions } from '../engine/session.ts';
+import { chromeTrace } from '../engine/timeline.ts';
 import {
   type Checkpoint,
   checkpointsOf,
@@ -21,12 +24,14 @@ import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import { type Model, parameterCount } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { HoldfastError, messageOf } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
-import type { Generator } from './generator.ts';
+import { memoryBound } from './memory-bound.ts';
+import { type MemoryRecord, memoryRecord } from './report/memory-record.ts';
 import { type RunRecord, renderReport } from './report.ts';
 import type { SamplingOptions } from './sampling.ts';
 import type { Decay } from './schedule.ts';
+import { StepClock } from './step-clock.ts';
 import { type StepMetrics, Trainer, type TrainerState } from './trainer.ts';
 
 /** What a run is made of; saved with its checkpoints, and the same when it is resumed. */
@@ -53,15 +58,18 @@ export interface RunSettings {
   saveEvery: number;
   /** Windows of the validation. */
   evalWindows: number;
+  /** Tokens of a sample; 0: none is written, and no memory set aside for it. */
+  sampleTokens: number;
 }
 
 export interface RunEvents {
-  /** `save` writes a checkpoint of the steps that are done; call it in an intermission. */
   ready?(run: ReadyRun): void;
   step?(metrics: StepMetrics & { tokensPerSecond: number }): void;
   validation?(step: number, loss: number): void;
   sample?(step: number, text: string): void;
   saved?(path: string): void;
+  /** The GPU device was lost, and the run goes on from its last checkpoint, or from its start. */
+  lost?(why: string): void;
 }
 
 export interface ReadyRun {
@@ -69,26 +77,16 @@ export interface ReadyRun {
   readonly corpus: Corpus;
   readonly trainer: Trainer;
   readonly firstStep: number;
+  /** Writes a checkpoint of the steps that are done; for intermissions. */
   readonly save: () => Promise<void>;
 }
 
-/** Time between two steps for others: asked before each step. What they do must not change the run's state. */
+/** Time between two steps for others, who must leave the run's state as it is. */
 export interface Intermission {
+  /** Asked before each step. */
   readonly wanted: boolean;
   /** Called when it is wanted, with no step under way. The next step starts when it resolves. */
   run(): Promise<void>;
-}
-
-export interface RunOptions {
-  resume?: boolean;
-  /** Ends the run after that many steps of the schedule. */
-  until?: number;
-  /** Ends it after the step under way: saved, to be resumed. */
-  signal?: AbortSignal;
-  events?: RunEvents;
-  /** Budgets and tiers: another place for the same bits. */
-  memory?: MemoryOptions;
-  intermission?: Intermission;
 }
 
 export interface RunSummary {
@@ -102,6 +100,23 @@ export interface RunSummary {
   adapter: string;
   checkpoint: string;
   interrupted: boolean;
+  /** There when the run had a GPU budget. */
+  memory?: MemoryRecord;
+}
+
+export interface RunOptions {
+  resume?: boolean;
+  /** Ends the run after that many steps of the schedule. */
+  until?: number;
+  /** Ends it after the step under way. */
+  signal?: AbortSignal;
+  events?: RunEvents;
+  /** Where to write a trace of the last step, for chrome://tracing and Perfetto. */
+  timeline?: string;
+  /** Budgets, tiers and policy: no part of the settings, since they change no result. */
+  memory?: MemoryOptions;
+  /** Where a run is paused, saved on demand or sampled from. @default none */
+  intermission?: Intermission;
 }
 
 /** The parts of trainer_state.json. */
@@ -118,11 +133,12 @@ export interface SavedState {
 }
 
 const SAMPLE: SamplingOptions = { temperature: 0.7, topP: 0.95 };
-const SAMPLE_TOKENS = 160;
 /** Steps started before the first of them is waited for. */
 const STEPS_AHEAD = 2;
 /** Skipped steps in a row that end a run. */
 const MOST_SKIPPED = 10;
+/** Devices that a run may lose without a budget, when it has to go back. */
+const MOST_LOSSES = 3;
 
 /** The settings that a checkpoint was made with. */
 export async function savedSettings(host: Host, out: string): Promise<RunSettings> {
@@ -132,7 +148,7 @@ export async function savedSettings(host: Host, out: string): Promise<RunSetting
   return (await savedState(host, out)).settings;
 }
 
-/** What a checkpoint says of its run. */
+/** What the latest checkpoint says of its run. */
 export async function savedState(host: Host, out: string): Promise<SavedState> {
   return stateOf(await loadCheckpoint(host.files, out), out);
 }
@@ -146,8 +162,8 @@ function stateOf(checkpoint: Checkpoint, from: string): SavedState {
 }
 
 /**
- * Trains into the folder `out`. With `resume`, goes on from its latest checkpoint. Errors: HoldfastError; whatever
- * was saved stays whole.
+ * Trains into the folder `out`. With `resume`, goes on from its latest checkpoint. Stopped by `until` or `signal` it
+ * is saved, to be resumed. Errors: HoldfastError; whatever was saved stays whole.
  */
 export async function trainRun(
   host: Host,
@@ -156,13 +172,41 @@ export async function trainRun(
   out: string,
   options: RunOptions = {},
 ): Promise<RunSummary> {
-  const { resume = false, until = settings.steps, signal, events = {}, memory = {}, intermission } = options;
+  const corpus = settings.data.length > 0 ? await loadCorpus(host, settings.data) : await defaultCorpus(host);
+  let current = device;
+  let resume = options.resume ?? false;
+  try {
+    for (let losses = 0; ; losses++) {
+      try {
+        return await attempt(host, current, settings, out, corpus, { ...options, resume });
+      } catch (error) {
+        if (!current.isLost || losses === MOST_LOSSES) throw error;
+        // Nothing but the last checkpoint is left of the run.
+        options.events?.lost?.(messageOf(error));
+        current = await current.reopen();
+        resume = (await checkpointsOf(host.files, out)).length > 0;
+      }
+    }
+  } finally {
+    if (current !== device) current.close();
+  }
+}
+
+/** The run on one device; a trainer that can go on after a loss goes on with another. */
+async function attempt(
+  host: Host,
+  device: Device,
+  settings: RunSettings,
+  out: string,
+  corpus: Corpus,
+  options: RunOptions,
+): Promise<RunSummary> {
+  const { resume = false, until = settings.steps, signal, events = {}, memory = {}, timeline, intermission } = options;
   const end = Math.min(until, settings.steps);
   const { files } = host;
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
   const saved = checkpoint && stateOf(checkpoint, out);
 
-  const corpus = settings.data.length > 0 ? await loadCorpus(host, settings.data) : await defaultCorpus(host);
   const sha256 = await digest(corpus.bytes);
   if (saved && saved.corpus.sha256 !== sha256) {
     throw new HoldfastError(
@@ -195,9 +239,9 @@ export async function trainRun(
     optimizer: { clip: settings.clip, weightDecay: settings.weightDecay },
     choices,
     memory,
-    generates: true,
+    generates: settings.sampleTokens > 0,
   });
-  const generator = trainer.generator as Generator;
+  const { generator } = trainer;
   if (checkpoint && saved) {
     checkWeights(checkpoint.shapes, model.parameters, out);
     await trainer.setWeights(checkpoint.weights);
@@ -248,10 +292,11 @@ export async function trainRun(
     return loss;
   };
   const sample = async (): Promise<void> => {
+    if (!generator) return;
     const prompt = tokenizer.encode('\n');
     const decoder = tokenizer.stream();
     let written = '';
-    for await (const id of generator.generate(prompt, SAMPLE_TOKENS, SAMPLE, sampling))
+    for await (const id of generator.generate(prompt, settings.sampleTokens, SAMPLE, sampling))
       written += decoder.push(id % 256);
     written += decoder.end();
     history.samples.push({ step: trainer.step, text: written });
@@ -281,6 +326,19 @@ export async function trainRun(
   };
 
   events.ready?.({ model, corpus, trainer, firstStep, save });
+  let recorder: Recorder | undefined;
+  const record = async (): Promise<MemoryRecord> => {
+    const { session } = trainer;
+    return memoryRecord({
+      report: session.report(),
+      gpuPeak: trainer.device.allocator.peak,
+      fit: session.fit,
+      planned: session.scheduleOf(session.fit.passes[0] as Pass).moved,
+      recordings: recorder?.recordings ?? [],
+      bound: await memoryBound(session),
+    });
+  };
+
   const due = (every: number): boolean => every > 0 && trainer.step % every === 0 && trainer.step < end;
   const underWay: Promise<void>[] = [];
   try {
@@ -292,6 +350,10 @@ export async function trainRun(
         await intermission.run();
         clock.start();
         if (signal?.aborted) break;
+      }
+      if ((memory.gpu !== undefined || timeline) && trainer.step === end - 1) {
+        await Promise.all(underWay.splice(0));
+        recorder = trainer.record();
       }
       const micro = Array.from({ length: settings.accumulate }, () => batches.next());
       underWay.push(finish(trainer.start(micro)));
@@ -313,59 +375,28 @@ export async function trainRun(
     const validationLoss = last?.step === trainer.step || interrupted ? last?.loss : await validate();
     if (!interrupted && history.samples.at(-1)?.step !== trainer.step) await sample();
     await save();
+    if (timeline && recorder) {
+      await files.writeAtomic(timeline, JSON.stringify(chromeTrace(recorder.recordings)));
+    }
     const summary: RunSummary = {
       steps: trainer.step,
       finalLoss: history.steps.at(-1)?.loss ?? Number.NaN,
       validationLoss: validationLoss ?? Number.NaN,
       tokensPerSecond: clock.average,
       parameters: parameterCount(model),
-      peakGpuBytes: device.allocator.peak,
+      peakGpuBytes: trainer.device.allocator.peak,
       skippedSteps: await trainer.skipped(),
-      adapter: device.adapter.name,
+      adapter: trainer.device.adapter.name,
       checkpoint: lastSaved,
       interrupted,
+      ...(memory.gpu === undefined ? {} : { memory: await record() }),
     };
     await files.writeAtomic(join(out, 'report.html'), renderReport(reportOf(host, settings, summary, history, corpus)));
     return summary;
   } finally {
     await Promise.allSettled(underWay);
     await trainer.destroy();
-  }
-}
-
-/** Steps over which the current speed is taken: they come in bursts where the runtime polls for results. */
-const SPEED_WINDOW = 16;
-
-/** Tokens per second over time spent training. */
-class StepClock {
-  readonly #tokens: number;
-  /** The moments of the last steps since the clock was started, its start first. */
-  #moments: number[] = [];
-  #spent = 0;
-  #steps = 0;
-
-  constructor(tokensPerStep: number) {
-    this.#tokens = tokensPerStep;
-  }
-  start(): void {
-    this.#moments = [performance.now()];
-  }
-  /** Steps that were started are done. */
-  stop(): void {
-    this.#spent += performance.now() - (this.#moments.at(-1) as number);
-  }
-  /** One step is done: the speed of the last ones. */
-  tick(): number {
-    const now = performance.now();
-    this.#spent += now - (this.#moments.at(-1) as number);
-    this.#steps++;
-    this.#moments.push(now);
-    if (this.#moments.length > SPEED_WINDOW + 1) this.#moments.shift();
-    const elapsed = now - (this.#moments[0] as number);
-    return ((this.#moments.length - 1) * this.#tokens * 1000) / Math.max(elapsed, 1e-3);
-  }
-  get average(): number {
-    return (this.#tokens * this.#steps * 1000) / Math.max(this.#spent, 1e-3);
+    if (trainer.device !== device) trainer.device.close();
   }
 }
 
@@ -382,7 +413,7 @@ function reportOf(
   corpus: Corpus,
 ): RunRecord {
   const { config, from, data, ...numbers } = settings;
-  const { checkpoint, interrupted, ...figures } = summary;
+  const { checkpoint, interrupted, memory, ...figures } = summary;
   return {
     title: `${config.model_type}, ${summary.parameters.toLocaleString('en')} parameters`,
     settings: {

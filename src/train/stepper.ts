@@ -18,6 +18,9 @@ import type { TensorSource } from '../util/tensor-source.ts';
 export const READS_IN_FLIGHT = 4;
 export const READBACK_BYTES = READS_IN_FLIGHT * STATE.size * 4;
 
+/** Of the memory in use: what is tried after the GPU ran out of it. */
+const SHRINK = 0.8;
+
 /** One step, as data: whatever is needed to do it again. */
 export interface StepJob {
   readonly batches: readonly Batch[];
@@ -90,6 +93,21 @@ export class Stepper {
     await this.#session.steady(() => this.#session.executor.settle());
   }
 
+  /** Goes on with another budget, between steps. Errors: HoldfastError for one that the chunks do not fit into. */
+  async resize(budget: number): Promise<void> {
+    await this.settle();
+    const session = this.#session;
+    await session.exclusive(() => session.executor.empty());
+    this.#ring.destroy();
+    try {
+      await session.moveTo(session.device, budget);
+    } finally {
+      this.#ring = makeRing(session);
+    }
+    this.#inputs.writeConstants();
+    session.write(this.#inputs.scalars.state, this.#state);
+  }
+
   destroy(): void {
     this.#ring.destroy();
   }
@@ -118,7 +136,9 @@ export class Stepper {
     const { update, starts } = this.#pass;
     assert(update, 'a step updates');
     this.#writeScalars(step.job);
-    await executor.begin(this.#session.scheduleOf(this.#pass));
+    const { warmUp } = this.#session;
+    warmUp?.begin(executor);
+    await executor.begin(warmUp?.schedule ?? this.#session.scheduleOf(this.#pass));
     for (const [i, batch] of step.job.batches.entries()) {
       executor.flush();
       this.#inputs.writeTokens(batch);
@@ -145,6 +165,7 @@ export class Stepper {
     );
     await this.#run(step, update.decided, this.#pass.trace.moments.length);
     executor.flush();
+    if (warmUp) this.#session.endWarmUpStep();
     return () => arrives as Promise<ArrayBuffer>;
   }
 
@@ -152,20 +173,23 @@ export class Stepper {
   async #run(step: UnderWay, from: number, to: number): Promise<void> {
     const { executor, durable, map } = this.#session;
     const { update } = this.#pass;
+    const { warmUp, device } = this.#session;
+    const run = (first: number, end: number): Promise<void> =>
+      warmUp ? warmUp.run(executor, () => device.idle(), first, end) : executor.run(first, end);
     if (!durable || !update) {
-      await executor.run(from, to);
+      await run(from, to);
       return;
     }
     const gradients = map.list('gradient').first;
     let done = from;
     for (const { moment, index, updated } of completions(this.#pass)) {
       if (moment < from || moment >= to) continue;
-      await executor.run(done, moment + 1);
+      await run(done, moment + 1);
       done = moment + 1;
       if (updated) await this.#commit(step, index, moment);
       else await executor.keepBelow([gradients + index], moment);
     }
-    await executor.run(done, to);
+    await run(done, to);
   }
 
   #commit(step: UnderWay, index: number, moment: number): Promise<void> {
@@ -202,7 +226,7 @@ export class Stepper {
     // The loss of a device shows a turn later than what it broke.
     await new Promise((resolve) => setTimeout(resolve, 0));
     if (!this.#recovery && device === this.#session.device) {
-      if (!device.isLost || !this.#session.durable) {
+      if (!(device.isLost || device.isExhausted) || !this.#session.durable) {
         device.check();
         throw error;
       }
@@ -216,7 +240,11 @@ export class Stepper {
   async #goOn(): Promise<void> {
     const session = this.#session;
     this.recoveries++;
-    await session.moveTo(await session.device.reopen());
+    const { device, fit } = session;
+    // A device that ran out of memory is there still; it must not keep its.
+    const budget = device.isExhausted ? Math.floor(fit.peak * SHRINK) : undefined;
+    if (!device.isLost) device.close();
+    await session.moveTo(await device.reopen(), budget);
     this.#ring = makeRing(session);
     this.#inputs.writeConstants();
     this.#settleOldest();

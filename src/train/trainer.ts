@@ -5,7 +5,8 @@
 import type { Batch } from '../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../engine/choices.ts';
 import type { Workload } from '../engine/fit.ts';
-import { readingPass, stepPass } from '../engine/pass.ts';
+import { type Pass, readingPass, stepPass } from '../engine/pass.ts';
+import type { Recorder } from '../engine/recording.ts';
 import { type MemoryOptions, Session } from '../engine/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
@@ -246,6 +247,25 @@ export class Trainer {
       return (await session.read(lossSum))[0] as number;
     });
     return sum / Math.max(1, countValid(windows.targets));
+  }
+
+  /**
+   * Goes on within another GPU budget, in bytes: the same losses, more or less traffic. Only for a trainer that was
+   * made with a budget. Errors: HoldfastError naming the smallest that this trainer's chunks need; nothing changes.
+   */
+  async setBudget(bytes: number): Promise<void> {
+    if (this.session.memory.gpu === undefined) {
+      throw new HoldfastError('this trainer has no GPU budget; give it one when it is made, if only the whole memory');
+    }
+    await this.#stepper.resize(bytes);
+  }
+
+  /**
+   * Records the next `steps` steps to be started, for the chunk map and the timeline. What the recorder has is whole
+   * once they are settled; after a lost device it may have less.
+   */
+  record(steps = 1): Recorder {
+    return this.session.executor.startRecording(this.session.fit.passes[0] as Pass, steps);
   }
 
   /** All steps so far are done; what they changed is final. */

@@ -13,10 +13,14 @@ declare global {
   }
 }
 
+/** A browser stops giving WebGPU to a site, and at all, when its GPU process crashes too often. */
+const ANY_NUMBER_OF_CRASHES = ['--disable-domain-blocking-for-3d-apis', '--disable-gpu-process-crash-limit'];
+
+/** With other arguments than those that give WebGPU, if some are given. */
 export async function launch(args?: string[]): Promise<Browser> {
   const found = await findChromium();
   if ('reason' in found) throw new Error(found.reason);
-  return chromium.launch({ ...found.launch, ...(args && { args }) });
+  return chromium.launch({ ...found.launch, args: args ?? [...(found.launch.args ?? []), ...ANY_NUMBER_OF_CRASHES] });
 }
 
 /** Opens a page and the library in it. Errors: what `openHoldfast` says. */
@@ -90,6 +94,7 @@ export const SETTINGS: RunSettings = {
   seed: 1,
   evalEvery: 0,
   sampleEvery: 0,
+  sampleTokens: 20,
   saveEvery: 10,
   evalWindows: 4,
 };

@@ -1,0 +1,92 @@
+// What a GPU budget costs: the same steps with everything on the GPU and with ever less of it, in turns, in one
+// process, and where the difference was spent.
+
+import type { ChoiceRecord } from '../engine/choices.ts';
+import { fitMemory } from '../engine/fit.ts';
+import { median } from '../engine/profile.ts';
+import { limitsOf } from '../engine/session.ts';
+import { WARM_UP_STEPS } from '../engine/warm-up.ts';
+import { parseConfig } from '../formats/config.ts';
+import type { Device } from '../gpu/device.ts';
+import { makeModel } from '../nn/index.ts';
+import { initialWeights } from '../nn/initialise.ts';
+import { traceStep } from '../train/step-programs.ts';
+import { Trainer, trainingWorkload } from '../train/trainer.ts';
+import { Random } from '../util/random.ts';
+
+/** Large enough that a chunk is worth moving, small enough for a CPU that runs shaders. */
+const SHAPE = { layers: 4, width: 128, heads: 4, vocabulary: 256, batch: 8, seq: 64 };
+/** Of the model data. */
+const SHARES = [1, 0.5, 0.25, 0.1] as const;
+const ROUNDS = 7;
+const STEPS = 2;
+
+export interface BudgetFigure {
+  /** Of the model data that the budget has slots for; 1: the resident run. */
+  readonly share: number;
+  readonly recovery: 'step' | 'checkpoint';
+  readonly gpuBytes: number;
+  readonly millisecondsPerStep: number;
+  /** Over the resident run's, by rounds: the median of the pairs. */
+  readonly ratio: number;
+  readonly bytesPerStep: { readonly h2d: number; readonly d2h: number };
+  /** Milliseconds a step. */
+  readonly waits: { readonly down: number; readonly up: number; readonly below: number };
+}
+
+export async function measureBudgets(device: Device): Promise<BudgetFigure[]> {
+  const { layers, width, heads, vocabulary, batch, seq } = SHAPE;
+  const fields = { vocab_size: vocabulary, n_positions: seq, n_embd: width, n_layer: layers, n_head: heads };
+  const model = makeModel(parseConfig({ model_type: 'gpt2', ...fields }, 'bench'));
+  const random = new Random(1, 'bench');
+  const tokens = Int32Array.from({ length: batch * seq + 1 }, () => random.below(vocabulary));
+  const example = { ids: tokens.slice(0, -1), targets: tokens.slice(1), batch, seq };
+  const workload = trainingWorkload(model, traceStep(model, batch, seq), 1);
+  const whole = fitMemory(workload, limitsOf(device), undefined, false);
+  const modelBytes = whole.map.count * whole.map.chunkBytes;
+  const schedule = { decay: 'constant', peak: 1e-3, min: 1e-3, warmup: 0, steps: 1 } as const;
+
+  const runs: { share: number; recovery: 'step' | 'checkpoint'; trainer: Trainer; rounds: number[] }[] = [];
+  let choices: ChoiceRecord = {};
+  for (const share of SHARES) {
+    for (const recovery of share === 1 ? (['step'] as const) : (['checkpoint', 'step'] as const)) {
+      const gpu = Math.ceil(whole.nonModel.arenas + whole.nonModel.persistent + share * modelBytes);
+      const memory = share === 1 ? {} : { memory: { gpu, recovery } };
+      const trainer = await Trainer.create(device, model, { batch, seq, schedule, choices, ...memory });
+      choices = trainer.choices.record();
+      await trainer.setWeights(initialWeights(model, 1));
+      for (let step = 0; step <= WARM_UP_STEPS; step++) await trainer.start([example]);
+      runs.push({ share, recovery, trainer, rounds: [] });
+    }
+  }
+  const before = runs.map(({ trainer }) => structuredClone(trainer.session.executor.ledger));
+  for (let round = 0; round < ROUNDS; round++) {
+    for (const { trainer, rounds } of runs) {
+      const start = performance.now();
+      for (let step = 0; step < STEPS; step++) await trainer.start([example]);
+      await device.idle();
+      rounds.push((performance.now() - start) / STEPS);
+    }
+  }
+  const resident = runs[0]?.rounds ?? [];
+  const figures = runs.map(({ share, recovery, trainer, rounds }, i): BudgetFigure => {
+    const { ledger } = trainer.session.executor;
+    const old = before[i] as typeof ledger;
+    const perStep = (now: number, then: number) => (now - then) / (ROUNDS * STEPS);
+    return {
+      share,
+      recovery,
+      gpuBytes: trainer.session.fit.peak,
+      millisecondsPerStep: median(rounds),
+      ratio: median(rounds.map((time, round) => time / (resident[round] as number))),
+      bytesPerStep: { h2d: perStep(ledger.h2dBytes, old.h2dBytes), d2h: perStep(ledger.d2hBytes, old.d2hBytes) },
+      waits: {
+        down: perStep(ledger.waits.down, old.waits.down),
+        up: perStep(ledger.waits.up, old.waits.up),
+        below: perStep(ledger.waits.below, old.waits.below),
+      },
+    };
+  });
+  for (const { trainer } of runs) await trainer.destroy();
+  return figures;
+}

@@ -1,0 +1,72 @@
+// The flags of memory: budgets, the slow tier, who leaves when.
+
+import { type Command, InvalidArgumentError } from 'commander';
+import type { PolicyName } from '../engine/schedule.ts';
+import type { MemoryOptions } from '../engine/session.ts';
+import { ORDERS } from '../memory/policies.ts';
+import type { Host } from '../runtime/host.ts';
+import { parseBytes } from '../util/bytes.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { checked, recoveryOption } from './options.ts';
+
+export interface MemoryFlags {
+  gpuMemory?: number | 'auto';
+  hostMemory?: number;
+  disk?: string;
+  diskLimit?: number;
+  policy: string;
+  prefetch: boolean;
+  recovery: 'step' | 'checkpoint';
+}
+
+/** By what one types: `opt`, `patrickstar`, `zero-offload`. */
+const POLICIES: Readonly<Record<string, PolicyName>> = {
+  planned: 'planned',
+  ...Object.fromEntries(
+    (Object.keys(ORDERS) as (keyof typeof ORDERS)[]).map((name) => [
+      name.toLowerCase().replace(/ (order|split)$/, ''),
+      name,
+    ]),
+  ),
+};
+
+const bytesOrAuto = (text: string) => (text === 'auto' ? text : parseBytes(text));
+
+export function addMemoryOptions(command: Command): Command {
+  return command
+    .option('--gpu-memory <bytes>', 'the most GPU memory to use, as 64MB or 1.5GiB, or auto', checked(bytesOrAuto))
+    .option('--host-memory <bytes>', 'the most host memory for what is not on the GPU', checked(parseBytes))
+    .option('--disk <dir>', 'folder for what fits into neither')
+    .option('--disk-limit <bytes>', 'the most that may lie there', checked(parseBytes))
+    .option('--policy <name>', `who leaves the GPU: ${Object.keys(POLICIES).join(', ')}`, checked(policy), 'planned')
+    .option('--no-prefetch', 'read from disk only when needed')
+    .addOption(recoveryOption());
+}
+
+function policy(name: string): string {
+  if (!(name in POLICIES)) throw new InvalidArgumentError(`It must be one of ${Object.keys(POLICIES).join(', ')}.`);
+  return name;
+}
+
+/** Errors: HoldfastError for flags that mean nothing together. */
+export function memoryFromFlags(host: Host, flags: MemoryFlags): MemoryOptions {
+  const { gpuMemory, hostMemory, disk, diskLimit, prefetch, recovery } = flags;
+  if (gpuMemory === undefined) {
+    const given = hostMemory !== undefined ? '--host-memory' : disk !== undefined ? '--disk' : undefined;
+    if (given) throw new HoldfastError(`${given}: without --gpu-memory all stays on the GPU; give a budget, or auto`);
+  }
+  if (diskLimit !== undefined && disk === undefined) throw new HoldfastError('--disk-limit: give --disk, a folder');
+  return {
+    ...(gpuMemory !== undefined && { gpu: gpuMemory }),
+    ...(hostMemory !== undefined && { host: hostMemory }),
+    ...(disk !== undefined && {
+      disk: {
+        open: (bytes: number) => host.openBlockFile(disk, bytes),
+        ...(diskLimit !== undefined && { limit: diskLimit }),
+      },
+    }),
+    policy: POLICIES[flags.policy] as PolicyName,
+    prefetch,
+    recovery,
+  };
+}

@@ -1,0 +1,181 @@
+// Where every chunk was and what it was doing, at every moment of one step: from what the executor recorded, not from
+// what was planned. Pure. A chunk's state comes from the pass, which checked it against the table of legal changes;
+// that its tier agrees (an operator's chunks are on the GPU) is asserted here.
+//
+// At a moment means while its operator is encoded: behind the loads and drops before it, ahead of what it frees.
+
+import { STATES, type State } from '../memory/states.ts';
+import { type ChunkList, chunkCount, chunkName } from '../memory/trace.ts';
+import { assert } from '../util/errors.ts';
+import type { Fit } from './fit.ts';
+import { type Phase, stateBefore } from './pass.ts';
+import { assertWhole, type Recording } from './recording.ts';
+
+/**
+ * The fastest tier that holds the value of a chunk. `staging`: it left its slot and has not arrived below. `none`: it
+ * is FREE, or all zeros, which no tier stores. A FREE chunk may lie in a lower tier for a while: its last value is
+ * kept there until the step that used it is safe.
+ */
+export const TIERS = ['none', 'gpu', 'staging', 'host', 'disk'] as const;
+export type Tier = (typeof TIERS)[number];
+
+/** Values and how often they follow on themselves: value, length, value, length, ... */
+export type Runs = readonly number[];
+
+/** One step, as plain data that survives JSON. */
+export interface ChunkHistory {
+  readonly chunkBytes: number;
+  readonly lists: readonly ChunkList[];
+  readonly phases: readonly Phase[];
+  /** The operator of each moment, as an index of `labels`. */
+  readonly operators: readonly number[];
+  readonly labels: readonly string[];
+  /** Of each chunk: its codes over the moments; see `decode`. */
+  readonly chunks: readonly Runs[];
+  /** Chunks that staging held at each moment, both ways. */
+  readonly staged: Runs;
+  readonly slots: number;
+  readonly staging: number;
+  /** GPU memory that is no chunk and no staging, in bytes: it is placed once. */
+  readonly activationBytes: number;
+  readonly otherBytes: number;
+}
+
+const encode = (tier: Tier, state: State): number => TIERS.indexOf(tier) * STATES.length + STATES.indexOf(state);
+
+/** What a code of `chunks` stands for. */
+export function decode(code: number): { readonly tier: Tier; readonly state: State } {
+  const tier = TIERS[Math.floor(code / STATES.length)];
+  const state = STATES[code % STATES.length];
+  assert(tier && state, `no chunk has the code ${code}`);
+  return { tier, state };
+}
+
+/** Errors: the recording is of a run that was cut short. */
+export function chunkHistory(recording: Recording, { nonModel }: Pick<Fit, 'nonModel'>): ChunkHistory {
+  const { trace, phases } = recording.pass;
+  const { chunkBytes, lists, moments } = trace;
+  const indexOf = new Map<string, number>();
+  const operators = moments.map(({ label }) => {
+    const index = indexOf.get(label) ?? indexOf.size;
+    indexOf.set(label, index);
+    return index;
+  });
+  const staged = new RunWriter();
+  recording.staged.forEach((count, m) => {
+    staged.from(m, count);
+  });
+  return {
+    chunkBytes,
+    lists,
+    phases,
+    operators,
+    labels: [...indexOf.keys()],
+    chunks: chunkRuns(recording),
+    staged: staged.end(moments.length),
+    slots: recording.slots,
+    staging: recording.staging,
+    activationBytes: nonModel.arenas,
+    otherBytes: nonModel.persistent,
+  };
+}
+
+/** Of each chunk: its codes over the moments. Errors: the recording is of a run that was cut short. */
+export function chunkRuns(recording: Recording): Runs[] {
+  assertWhole(recording);
+  const { pass, residents, below, events, moved } = recording;
+  const { trace, states } = pass;
+  const count = chunkCount(trace);
+  const state = trace.lists.flatMap(({ kind, chunks }) => Array<State>(chunks).fill(stateBefore(kind)));
+  const here = new Set(residents);
+  const lower = [...below];
+  const writers = Array.from({ length: count }, () => new RunWriter());
+  const write = (m: number, chunk: number) => {
+    const beneath = BENEATH[lower[chunk] as keyof typeof BENEATH];
+    writers[chunk]?.from(m, encode(here.has(chunk) ? 'gpu' : beneath, state[chunk] as State));
+  };
+  let nextEvent = 0;
+  let nextMove = 0;
+  let changed = new Set(state.keys());
+  trace.moments.forEach(({ label, accesses, frees }, m) => {
+    for (; events[nextEvent]?.moment === m; nextEvent++) {
+      const { chunk, action } = events[nextEvent] as (typeof events)[number];
+      // What is freed stays until the operator has run: below.
+      if (action === 'drop') here.delete(chunk);
+      else if (action !== 'free' && action !== 'store') here.add(chunk);
+      changed.add(chunk);
+    }
+    for (; moved[nextMove]?.moment === m; nextMove++) {
+      const { chunk, where } = moved[nextMove] as (typeof moved)[number];
+      lower[chunk] = where;
+      changed.add(chunk);
+    }
+    for (const { chunk } of accesses) {
+      assert(here.has(chunk), `moment ${m} (${label}) ran without ${chunkName(trace, chunk)} on the GPU`);
+      state[chunk] = 'COMPUTE';
+      changed.add(chunk);
+    }
+    for (const chunk of changed) write(m, chunk);
+    changed = new Set(accesses.map(({ chunk }) => chunk));
+    accesses.forEach(({ chunk }, i) => {
+      state[chunk] = states[m]?.[i] as State;
+    });
+    for (const chunk of frees) {
+      state[chunk] = 'FREE';
+      here.delete(chunk);
+    }
+  });
+  return writers.map((writer) => writer.end(trace.moments.length));
+}
+
+const BENEATH = {
+  nothing: 'none',
+  zero: 'none',
+  staging: 'staging',
+  host: 'host',
+  both: 'host',
+  disk: 'disk',
+} as const;
+
+/** Writes runs, one value after the other. */
+class RunWriter {
+  readonly #runs: number[] = [];
+  #since = 0;
+
+  /** The value is this from moment `m` on. */
+  from(m: number, value: number): void {
+    if (this.#runs.at(-1) === value && this.#runs.length % 2 === 1) return;
+    this.end(m);
+    this.#runs.push(value);
+    this.#since = m;
+  }
+
+  /** Closes the last run. */
+  end(m: number): Runs {
+    if (this.#runs.length % 2 === 1) this.#runs.push(m - this.#since);
+    return this.#runs;
+  }
+}
+
+/** The value at each moment. */
+export function expand(runs: Runs): number[] {
+  const values: number[] = [];
+  for (let i = 0; i < runs.length; i += 2) {
+    values.push(...Array<number>(runs[i + 1] as number).fill(runs[i] as number));
+  }
+  return values;
+}
+
+/** Slots in use at each moment, by the codes of all chunks. */
+export function slotsInUse(chunks: readonly Runs[]): number[] {
+  const counts: number[] = [];
+  for (const runs of chunks) {
+    for (let i = 0, m = 0; i < runs.length; i += 2) {
+      const end = m + (runs[i + 1] as number);
+      const one = decode(runs[i] as number).tier === 'gpu' ? 1 : 0;
+      for (let at = m; at < end; at++) counts[at] = (counts[at] ?? 0) + one;
+      m = end;
+    }
+  }
+  return counts;
+}

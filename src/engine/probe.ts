@@ -1,0 +1,26 @@
+// How much GPU memory there is: WebGPU does not say, so it is tried, block by block, behind error scopes. Some
+// drivers promise more than they have; what then fails later is met by a smaller budget (see Session).
+
+import type { Device } from '../gpu/device.ts';
+
+const BLOCK = 64 * 2 ** 20;
+
+/** Bytes that buffers could be made of, at most `wanted`. Nothing stays allocated. */
+export async function probeMemory(device: Device, wanted: number): Promise<number> {
+  const { gpu, allocator } = device;
+  const blocks: GPUBuffer[] = [];
+  let found = 0;
+  try {
+    while (found < wanted) {
+      const bytes = Math.ceil(Math.min(BLOCK, wanted - found) / 4) * 4;
+      gpu.pushErrorScope('out-of-memory');
+      const block = allocator.create('probe', bytes, GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST);
+      blocks.push(block);
+      if (await gpu.popErrorScope()) break;
+      found += bytes;
+    }
+  } finally {
+    for (const block of blocks) allocator.destroy(block);
+  }
+  return Math.min(found, wanted);
+}

@@ -1,0 +1,31 @@
+// What no schedule can undercut, for the run at hand: the linear program of all schedules of its step, and where the
+// plan does not reach that, the optimum over whole chunks, if it is found in time.
+
+import type { Pass } from '../engine/pass.ts';
+import type { Session } from '../engine/session.ts';
+import { exactBound, linearBound, loadSolver } from '../memory/bound.ts';
+import { findGaps } from '../memory/gaps.ts';
+import type { MemoryBound } from './report/memory-record.ts';
+
+const EXACT_SECONDS = 10;
+
+/** Of the session's first pass, the step, in bytes between host and GPU. */
+export async function memoryBound(session: Session): Promise<MemoryBound> {
+  const { fit } = session;
+  const { pass, moved } = session.scheduleOf(fit.passes[0] as Pass);
+  const planned = moved.h2d + moved.d2h;
+  if (planned === 0) return { lp: 0, milp: 0, ratio: 1 };
+  const highs = await loadSolver();
+  const room = pass.trace.moments.map(() => fit.slots);
+  const gaps = findGaps(pass.trace, room);
+  const { chunkBytes } = fit.map;
+  const linear = linearBound(highs, gaps).chunks;
+  // Schedules move whole chunks: the next whole number above the bound is the optimum if it is reached.
+  const reached = planned / chunkBytes <= Math.ceil(linear - 1e-6);
+  const exact = reached ? planned / chunkBytes : exactBound(highs, gaps, EXACT_SECONDS)?.chunks;
+  return {
+    lp: linear * chunkBytes,
+    ...(exact !== undefined && { milp: exact * chunkBytes }),
+    ratio: planned / (linear * chunkBytes),
+  };
+}

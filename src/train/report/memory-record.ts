@@ -1,0 +1,90 @@
+// What a run's report says of memory: budgets and peaks of each tier, bytes over every link, the bound that no
+// schedule can beat, what was waited for, and the chunk map of one step. Plain data; see memory-section.ts for how
+// it looks.
+
+import { type ChunkHistory, chunkHistory } from '../../engine/chunk-history.ts';
+import type { Fit } from '../../engine/fit.ts';
+import { bytesMoved, type LinkBytes, type Recording } from '../../engine/recording.ts';
+import type { MemoryReport } from '../../engine/session.ts';
+
+/** Bytes; `budget` is undefined where there was no limit. */
+export interface TierFigures {
+  readonly budget: number | undefined;
+  readonly peak: number;
+}
+
+/** Bytes that a step moves between host and GPU, both ways, and what its schedule moves as a multiple of `lp`. */
+export interface MemoryBound {
+  /** The linear program: no schedule moves less. */
+  readonly lp: number;
+  /** The least that a schedule of whole chunks moves; absent where it was not proven. */
+  readonly milp?: number;
+  readonly ratio: number;
+}
+
+/** Milliseconds since the run began in which the executor stood still, and what the tiers below spent of `below`. */
+export interface WaitFigures {
+  readonly down: number;
+  readonly up: number;
+  readonly below: number;
+  readonly diskRead: number;
+  readonly diskWrite: number;
+}
+
+export interface MemoryRecord {
+  readonly gpu: TierFigures & { readonly predictedPeak: number };
+  readonly host: TierFigures;
+  readonly disk: TierFigures;
+  /** Of a training step, the mean over those recorded; padding, and copies for recovery, count. */
+  readonly bytesPerStep: LinkBytes;
+  /** Since the run began: loading, warm-up, validation, samples and saving too. */
+  readonly total: LinkBytes;
+  /** Of `bytesPerStep.d2h`: beyond what the plan moves, so that a lost device costs one step at most. */
+  readonly recoveryBytesPerStep: number;
+  readonly bound?: MemoryBound;
+  readonly fit: { readonly slots: number; readonly chunks: number; readonly chunkBytes: number };
+  readonly waits: WaitFigures;
+  /** The last step that was recorded. */
+  readonly map?: ChunkHistory;
+}
+
+export interface MemoryInputs {
+  readonly report: MemoryReport;
+  /** Of the allocator: what was counted. */
+  readonly gpuPeak: number;
+  readonly fit: Fit;
+  /** Bytes that the plan moves in a step. */
+  readonly planned: { readonly h2d: number; readonly d2h: number };
+  /** Whole steps; none: neither bytes per step nor a map. */
+  readonly recordings: readonly Recording[];
+  readonly bound?: MemoryBound | undefined;
+}
+
+export function memoryRecord({ report, gpuPeak, fit, planned, recordings, bound }: MemoryInputs): MemoryRecord {
+  const { gpu, host, disk, link, below } = report;
+  const last = recordings.at(-1);
+  const bytesPerStep = meanOf(recordings.map(bytesMoved));
+  return {
+    gpu: { ...gpu, peak: gpuPeak },
+    host,
+    disk,
+    bytesPerStep,
+    total: {
+      h2d: link.h2dBytes,
+      d2h: link.d2hBytes,
+      diskRead: below.diskReadBytes,
+      diskWrite: below.diskWriteBytes,
+    },
+    recoveryBytesPerStep: last ? Math.max(0, bytesPerStep.d2h - planned.d2h) : 0,
+    waits: { ...link.waits, diskRead: below.waits.diskReadMs, diskWrite: below.waits.diskWriteMs },
+    fit: { slots: fit.slots, chunks: fit.map.count, chunkBytes: fit.map.chunkBytes },
+    ...(bound && { bound }),
+    ...(last && { map: chunkHistory(last, fit) }),
+  };
+}
+
+function meanOf(steps: readonly LinkBytes[]): LinkBytes {
+  const mean = (link: keyof LinkBytes) =>
+    steps.reduce((sum, bytes) => sum + bytes[link], 0) / Math.max(1, steps.length);
+  return { h2d: mean('h2d'), d2h: mean('d2h'), diskRead: mean('diskRead'), diskWrite: mean('diskWrite') };
+}

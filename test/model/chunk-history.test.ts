@@ -1,0 +1,213 @@
+// What the recorder saw of real steps: it agrees with the trace and the plan at every moment, states change only as
+// the table allows, and recording changes nothing.
+
+import { beforeAll, describe, expect, test } from 'vitest';
+import { RandomWindows } from '../../src/data/batches.ts';
+import { type ChunkHistory, chunkHistory, decode, expand, slotsInUse } from '../../src/engine/chunk-history.ts';
+import { smallestBudget } from '../../src/engine/fit.ts';
+import { bytesMoved, type Recording } from '../../src/engine/recording.ts';
+import { limitsOf, type MemoryOptions } from '../../src/engine/session.ts';
+import { type ChromeTrace, chromeTrace } from '../../src/engine/timeline.ts';
+import { parseConfig } from '../../src/formats/config.ts';
+import { TRANSITIONS } from '../../src/memory/states.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { initialWeights } from '../../src/nn/initialise.ts';
+import { traceStep } from '../../src/train/step-programs.ts';
+import { Trainer, trainingWorkload } from '../../src/train/trainer.ts';
+import { testDevice } from '../harness.ts';
+import { MemoryBlockFile } from '../memory-files.ts';
+
+const config = { model_type: 'gpt2', vocab_size: 97, n_positions: 12, n_embd: 32, n_layer: 3, n_head: 4 };
+const model = makeModel(parseConfig(config, 'test'));
+const tokens = Int32Array.from({ length: 300 }, (_, i) => (i * i + 3 * i) % 97);
+const schedule = { decay: 'constant', peak: 1e-3, min: 0, warmup: 0, steps: 10 } as const;
+const STEPS = 5;
+/** Behind the first, in which moments are zeros and weights come from below, steps are all alike. */
+const WARM = 2;
+
+interface Case {
+  name: string;
+  accumulate: number;
+  memory: (least: number) => MemoryOptions;
+}
+
+const disk = { open: async (bytes: number) => new MemoryBlockFile('tier', bytes) };
+const cases: Case[] = [
+  { name: 'no budget', accumulate: 1, memory: () => ({}) },
+  { name: 'the smallest budget', accumulate: 1, memory: (least) => ({ gpu: least }) },
+  { name: 'some slots more, two micro-batches', accumulate: 2, memory: (least) => ({ gpu: least + 6 * 16384 }) },
+  {
+    name: 'not kept below, on disk',
+    accumulate: 1,
+    memory: (least) => ({ gpu: least + 4 * 16384, host: 9 * 16384, disk, recovery: 'checkpoint' }),
+  },
+  {
+    name: 'kept below, on disk, least recently used leave',
+    accumulate: 2,
+    memory: (least) => ({ gpu: least + 2 * 16384, host: 9 * 16384, disk, policy: 'LRU' }),
+  },
+];
+
+describe.each(cases)('$name', ({ accumulate, memory }) => {
+  let trainer: Trainer;
+  let recordings: readonly Recording[];
+  let histories: ChunkHistory[];
+  let moved: { h2d: number; d2h: number; diskRead: number; diskWrite: number };
+
+  beforeAll(async () => {
+    const device = await testDevice();
+    const workload = trainingWorkload(model, traceStep(model, 1, 12), accumulate);
+    const options = memory(smallestBudget(workload, limitsOf(device), true));
+    trainer = await Trainer.create(device, model, { batch: 1, seq: 12, accumulate, schedule, memory: options });
+    await trainer.setWeights(initialWeights(model, 3));
+    const batches = new RandomWindows(tokens, 1, 12, 1);
+    const step = () => trainer.start(Array.from({ length: accumulate }, () => batches.next()));
+    for (let i = 0; i < WARM; i++) await step();
+    await trainer.settle();
+    const before = trainer.session.report();
+    const recorder = trainer.record(STEPS - WARM);
+    // Two under way at once, as in a run.
+    await Promise.all([step(), step()]);
+    await step();
+    await trainer.settle();
+    const after = trainer.session.report();
+    moved = {
+      h2d: after.link.h2dBytes - before.link.h2dBytes,
+      d2h: after.link.d2hBytes - before.link.d2hBytes,
+      diskRead: after.below.diskReadBytes - before.below.diskReadBytes,
+      diskWrite: after.below.diskWriteBytes - before.below.diskWriteBytes,
+    };
+    recordings = recorder.recordings;
+    histories = recordings.map((recording) => chunkHistory(recording, trainer.session.fit));
+    return () => trainer.destroy();
+  });
+
+  test('there is a history of each step, of every moment and chunk', () => {
+    expect(histories.length).toBe(STEPS - WARM);
+    const { map } = trainer.session;
+    for (const { chunks, operators, staged } of histories) {
+      expect(chunks.length).toBe(map.count);
+      for (const runs of [...chunks, staged]) expect(expand(runs).length).toBe(operators.length);
+      expect(operators.length).toBe(trainer.dispatches);
+    }
+  });
+
+  test('an operator finds its chunks on the GPU, in COMPUTE, and nothing else is', () => {
+    for (const [i, history] of histories.entries()) {
+      const chunks = history.chunks.map((runs) => expand(runs).map(decode));
+      recordings[i].pass.trace.moments.forEach(({ accesses }, m) => {
+        const computing = [...chunks.keys()].filter((chunk) => chunks[chunk][m].state === 'COMPUTE');
+        expect(computing).toEqual(accesses.map(({ chunk }) => chunk).sort((a, b) => a - b));
+        for (const chunk of computing) expect(chunks[chunk][m].tier).toBe('gpu');
+      });
+    }
+  });
+
+  test('on the GPU is what the plan says, within the slots', () => {
+    const { plan, starts } = trainer.session.scheduleOf(recordings[0].pass);
+    const { moments } = recordings[0].pass.trace;
+    histories.forEach((history, i) => {
+      const round = (WARM + i) % plan.steps;
+      const here = new Set(starts[round]);
+      const chunks = history.chunks.map((runs) => expand(runs).map((code) => decode(code).tier === 'gpu'));
+      const used = slotsInUse(history.chunks);
+      moments.forEach(({ frees }, m) => {
+        const { drop, load, claim } = plan.moments[round * moments.length + m];
+        for (const chunk of drop) here.delete(chunk);
+        for (const chunk of [...load, ...claim]) here.add(chunk);
+        const found = [...chunks.keys()].filter((chunk) => chunks[chunk][m]);
+        expect(found, `moment ${m}`).toEqual([...here].sort((a, b) => a - b));
+        expect(used[m]).toBe(here.size);
+        expect(here.size).toBeLessThanOrEqual(history.slots);
+        for (const chunk of frees) here.delete(chunk);
+      });
+    });
+  });
+
+  test('states change as the table allows, and the last one of a step leads to the first of the next', () => {
+    for (const { chunks, lists } of histories) {
+      chunks.forEach((runs, chunk) => {
+        const states = expand(runs).map((code) => decode(code).state);
+        const gradients = lists[1];
+        const isGradient = chunk >= gradients.first && chunk < gradients.first + gradients.chunks;
+        expect(['COMPUTE', isGradient ? 'FREE' : 'HOLD']).toContain(states[0]);
+        states.forEach((state, m) => {
+          const before = states[m - 1] ?? state;
+          if (before !== state) expect(TRANSITIONS[before], `chunk ${chunk}, moment ${m}`).toContain(state);
+        });
+        expect(states).toContain('COMPUTE');
+      });
+    }
+  });
+
+  test('a chunk with a value lies somewhere, a FREE one not on the GPU; host memory stays within its limit', () => {
+    const hostLimit = trainer.session.memory.host ?? Number.POSITIVE_INFINITY;
+    for (const { chunks, operators, chunkBytes } of histories) {
+      const all = chunks.map((runs) => expand(runs).map(decode));
+      const wrong = all.flatMap((moments, chunk) =>
+        moments.flatMap(({ tier, state }, m) =>
+          (state === 'FREE' ? tier === 'gpu' : tier === 'none') ? [{ chunk, m, tier, state }] : [],
+        ),
+      );
+      expect(wrong).toEqual([]);
+      operators.forEach((_, m) => {
+        const host = all.filter((moments) => moments[m].tier === 'host').length;
+        expect(host * chunkBytes).toBeLessThanOrEqual(hostLimit);
+      });
+    }
+  });
+
+  test('what was recorded on each link is what was counted; staging never holds more than it has', () => {
+    const links = ['h2d', 'd2h', 'diskRead', 'diskWrite'] as const;
+    const recorded = recordings.map(bytesMoved);
+    // The state's eight numbers are not chunks and go another way.
+    for (const link of links)
+      expect(
+        recorded.reduce((sum, bytes) => sum + bytes[link], 0),
+        link,
+      ).toBe(moved[link]);
+    for (const { staged, staging } of histories) expect(Math.max(...expand(staged))).toBeLessThanOrEqual(staging);
+    for (const { transfers } of recordings) {
+      // What is read ahead, and the room made for it, may go on behind the last step.
+      for (const { link, from, to } of transfers) {
+        if (link === 'd2h' || to !== undefined) expect(to).toBeGreaterThanOrEqual(from);
+      }
+    }
+  });
+
+  test('the timeline: slices that do not overlap, named tracks, counters that end at nothing in flight', () => {
+    const { traceEvents } = JSON.parse(JSON.stringify(chromeTrace(recordings))) as ChromeTrace;
+    const names = new Map<number, unknown>();
+    for (const { ph, name, tid, args } of traceEvents) {
+      if (ph === 'M' && name === 'thread_name') names.set(tid, args?.['name']);
+    }
+    const until = new Map<number, number>();
+    const since = new Map<number, number>();
+    const slices = new Map<unknown, number>();
+    for (const { ph, name, tid, ts, dur, args } of traceEvents) {
+      if (ph === 'M') continue;
+      expect(name).not.toBe('');
+      expect(ts).toBeGreaterThanOrEqual(since.get(tid) ?? 0);
+      since.set(tid, ts);
+      if (ph === 'C') {
+        for (const value of Object.values(args ?? {})) expect(value).toBeGreaterThanOrEqual(0);
+      } else expect(names.has(tid)).toBe(true);
+      if (ph !== 'X') continue;
+      expect(dur).toBeGreaterThanOrEqual(0);
+      // Times are rounded to a tenth of a microsecond.
+      expect(ts).toBeGreaterThanOrEqual((until.get(tid) ?? 0) - 1e-6);
+      until.set(tid, ts + (dur as number));
+      const track = names.get(tid);
+      slices.set(track, (slices.get(track) ?? 0) + 1);
+    }
+    expect(slices.get('steps')).toBe(recordings.length);
+    expect(slices.get('operators, as the CPU encodes them')).toBe(recordings.length * trainer.dispatches);
+    expect(slices.get('phases')).toBe(recordings.length * (2 * accumulate + 1));
+    const inFlight = new Map<string, unknown>();
+    for (const { ph, name, args } of traceEvents) {
+      if (ph === 'C' && name.startsWith('bytes in flight')) inFlight.set(name, args?.['bytes']);
+    }
+    for (const bytes of inFlight.values()) expect(bytes).toBe(0);
+    expect(inFlight.has('bytes in flight, host to GPU')).toBe(moved.h2d > 0);
+  });
+});

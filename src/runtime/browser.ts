@@ -81,16 +81,17 @@ const browserGPU: GPUSource = {
   },
 };
 
-const RETRIES = 50;
 const RETRY_MS = 100;
+/** While the browser starts, and after its GPU process has crashed. */
+const RETRIES = { first: 20, again: 50 };
 let hadAdapter = false;
 
-/** When the GPU process crashes, it takes a moment until there is an adapter again. */
+/** A GPU process takes a moment to be there; until then there is no adapter, as where there is none at all. */
 async function requestAdapter(options?: GPURequestAdapterOptions): Promise<GPUAdapter | null> {
   for (let i = 0; ; i++) {
     const adapter = await navigator.gpu.requestAdapter(options);
     hadAdapter ||= adapter !== null;
-    if (adapter || !hadAdapter || i === RETRIES) return adapter;
+    if (adapter || i === (hadAdapter ? RETRIES.again : RETRIES.first)) return adapter;
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   }
 }

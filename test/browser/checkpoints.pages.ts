@@ -136,6 +136,20 @@ test.runIf(isEmbedded)(
   },
 );
 
+test('a checkpoint of any size goes into a folder', async () => {
+  const found = await page.evaluate(async () => {
+    const { trainer } = window.holdfast;
+    const id = (await trainer.runs()).find(({ savedStep }) => savedStep > 0)?.id ?? '';
+    // Stands in for a folder that a person chose.
+    const target = await (await navigator.storage.getDirectory()).getDirectoryHandle('chosen', { create: true });
+    await trainer.exportFolder(id, target);
+    const bytes = async (name: string) => (await (await target.getFileHandle(name)).getFile()).size;
+    return { model: await bytes('model.safetensors'), state: await bytes('trainer_state.json'), id };
+  });
+  expect(found.model).toBe((await download(found.id))['model.safetensors']?.length);
+  expect(found.state).toBeGreaterThan(0);
+});
+
 test('what is no checkpoint is refused, and leaves nothing behind', async () => {
   const count = () => page.evaluate(async () => (await window.holdfast.trainer.runs()).length);
   const before = await count();

@@ -22,6 +22,7 @@ import { type Policy, type Schedule, schedule } from './schedule.ts';
 import { Slots } from './slots.ts';
 import { Staging } from './staging.ts';
 import { Storage } from './storage.ts';
+import { Turns } from './turns.ts';
 
 export interface MemoryOptions {
   /** Bytes of GPU memory, for everything. Absent: all model data stays on the GPU. */
@@ -70,7 +71,7 @@ export class Session {
   readonly #backing: Backing;
   readonly #schedules: ReadonlyMap<Pass, Schedule>;
   #on: OnDevice;
-  #turn: Promise<unknown> = Promise.resolve();
+  readonly turns = new Turns();
 
   /** Errors: HoldfastError for a budget that is too small, naming the smallest that works. */
   static async open(
@@ -87,14 +88,15 @@ export class Session {
     await choices.settle(found.passes.flatMap(({ dispatches }) => dispatches));
     const bytes = (map.count + LARGEST_PUT) * map.chunkBytes;
     const diskLimit = Math.min(memory.disk?.limit ?? Number.POSITIVE_INFINITY, bytes);
-    const disk = memory.disk && { disk: await memory.disk.open(diskLimit), diskLimit };
-    const backing = new Backing({
-      chunks: map.count,
-      chunkBytes: map.chunkBytes,
-      hostLimit: memory.host ?? Number.POSITIVE_INFINITY,
-      ...disk,
-    });
+    const file = await memory.disk?.open(diskLimit);
+    let backing: Backing | undefined;
     try {
+      backing = new Backing({
+        chunks: map.count,
+        chunkBytes: map.chunkBytes,
+        hostLimit: memory.host ?? Number.POSITIVE_INFINITY,
+        ...(file && { disk: file, diskLimit }),
+      });
       for (const kind of ['moment1', 'moment2'] as const) {
         const { first, chunks } = map.list(kind);
         for (let chunk = first; chunk < first + chunks; chunk++) backing.setZero(chunk);
@@ -102,7 +104,7 @@ export class Session {
       const on = await build(device, found, choices, backing, durable, memory.prefetch ?? true);
       return new Session(found, memory, durable, choices, backing, schedules, on);
     } catch (error) {
-      await backing.close();
+      await (backing ? backing.close() : file?.remove());
       throw error;
     }
   }
@@ -154,29 +156,36 @@ export class Session {
 
   /** Runs `work` when everything before it has been encoded: passes never mix. */
   exclusive<T>(work: () => Promise<T>): Promise<T> {
-    const on = this.#on;
-    const result = this.#turn.then(() => {
-      // Its turn came when the device was another: it would mix with what goes on there.
-      if (on !== this.#on) throw new Error('internal: the device was replaced');
-      return work();
-    });
-    this.#turn = result.catch(() => {});
-    return result;
+    return this.turns.exclusive(work);
   }
 
-  /** The same for work that can be done again: after a lost device it is, once there is another. */
-  async steady<T>(work: () => Promise<T>): Promise<T> {
-    const { device } = this;
-    try {
-      return await this.exclusive(work);
-    } catch (error) {
-      await this.recover(error, device);
-      return this.exclusive(work);
-    }
+  /** The same for work that can be done again: after a lost device it is, in its turn, once there is another. */
+  steady<T>(work: () => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const attempt = async () => {
+        const { device } = this;
+        try {
+          resolve(await this.exclusive(work));
+        } catch (error) {
+          const reason = await this.recover(error, device).then(
+            () => undefined,
+            (reason: unknown) => ({ reason }),
+          );
+          if (!reason) return;
+          reject(reason.reason);
+        }
+        this.turns.done(attempt);
+      };
+      this.turns.keep(attempt);
+    });
   }
 
   /** Set by who can go on after a lost device: throws the error where it is another or where nobody can. */
-  recover: (error: unknown, device: Device) => Promise<void> = (error) => Promise.reject(error);
+  recover: (error: unknown, device: Device) => Promise<void> = async (error, device) => {
+    await device.showsLoss(error);
+    device.check();
+    throw error;
+  };
 
   /** Sets an input or a scalar, for what is encoded from now on. */
   write(tensor: Tensor, data: Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void {
@@ -203,7 +212,9 @@ export class Session {
 
   /** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
   setValues(kind: Kind, source: TensorSource): Promise<void> {
-    return this.exclusive(async () => {
+    return this.steady(async () => {
+      // What is on its way down lies neither here nor below.
+      await this.executor.settle();
       const given = new Set(source.names);
       const words = new Float32Array(this.map.chunkElements);
       let open = -1;
@@ -311,13 +322,14 @@ export class Session {
   async moveTo(device: Device): Promise<void> {
     await this.executor.abandon();
     this.#on = await build(device, this.fit, this.#choices, this.#backing, this.durable, this.memory.prefetch ?? true);
-    this.#turn = Promise.resolve();
   }
 
   /** Frees every buffer and removes the file. The device stays open. */
   async close(): Promise<void> {
-    const { storage, slots, staging } = this.#on;
     await this.exclusive(() => this.executor.settle()).catch(() => {});
+    // A value on its way down is in staging until it has arrived.
+    await this.executor.abandon();
+    const { storage, slots, staging } = this.#on;
     staging.destroy();
     slots.destroy();
     storage.destroy();
@@ -337,15 +349,25 @@ async function build(
   durable: boolean,
   prefetch: boolean,
 ): Promise<OnDevice> {
-  return device.guarded('the training state', async () => {
-    const storage = new Storage(device);
-    storage.placeActivations(placements, arenaSizes(placements));
-    const slots = new Slots(device, count, map.chunkBytes, map.count);
-    const staging = new Staging(device, size, map.chunkBytes);
-    const dispatches = new Set(passes.flatMap((pass) => pass.dispatches));
-    const bindings = await Bindings.make(device, storage, slots, choices, dispatches);
-    const ahead = prefetch ? READ_AHEAD : 0;
-    const executor = new Executor(device, map, slots, bindings, staging, backing, { durable, prefetch: ahead });
-    return { device, storage, slots, staging, executor };
-  });
+  const made: { destroy(): void }[] = [];
+  const own = <T extends { destroy(): void }>(part: T): T => {
+    made.push(part);
+    return part;
+  };
+  try {
+    return await device.guarded('the training state', async () => {
+      const storage = own(new Storage(device));
+      storage.placeActivations(placements, arenaSizes(placements));
+      const slots = own(new Slots(device, count, map.chunkBytes, map.count));
+      const staging = own(new Staging(device, size, map.chunkBytes));
+      const dispatches = new Set(passes.flatMap((pass) => pass.dispatches));
+      const bindings = await Bindings.make(device, storage, slots, choices, dispatches);
+      const ahead = prefetch ? READ_AHEAD : 0;
+      const executor = new Executor(device, map, slots, bindings, staging, backing, { durable, prefetch: ahead });
+      return { device, storage, slots, staging, executor };
+    });
+  } catch (error) {
+    for (const part of made) part.destroy();
+    throw error;
+  }
 }

@@ -34,7 +34,8 @@ const memory: MemoryRecord = {
   disk: { budget: undefined, peak: 0 },
   bytesPerStep: { h2d: 3000, d2h: 1500, diskRead: 0, diskWrite: 0 },
   total: { h2d: 40000, d2h: 20000, diskRead: 0, diskWrite: 0 },
-  recoveryBytes: 0,
+  recoveryBytesPerStep: 0,
+  fit: { slots: 2, chunks: 4, chunkBytes: 500 },
   bound: { lp: 3000, milp: 4000, ratio: 1.5 },
   waits: { down: 12400, up: 3.25, below: 0, diskRead: 0, diskWrite: 0 },
   map,
@@ -59,7 +60,7 @@ describe('the section on memory', () => {
   });
 
   test('a peak that was not predicted says so; copies for recovery are told apart from the schedule', () => {
-    const other = page({ ...memory, gpu: { ...memory.gpu, predictedPeak: 8000 }, recoveryBytes: 1 });
+    const other = page({ ...memory, gpu: { ...memory.gpu, predictedPeak: 8000 }, recoveryBytesPerStep: 1 });
     expect(other).toContain('of 9.00 KB, 8.00 KB predicted');
     expect(other).toContain('1.50 × the least possible, 1.50 × but for recovery');
   });

@@ -53,7 +53,7 @@ export function memoryScripts({ map, gpu }: MemoryRecord): string {
 
 // ---- Figures -------------------------------------------------------------------------------------------
 
-function figures({ gpu, host, disk, bytesPerStep, bound, map, recoveryBytes }: MemoryRecord): string {
+function figures({ gpu, host, disk, bytesPerStep, bound, map, recoveryBytesPerStep }: MemoryRecord): string {
   const moved = bytesPerStep.h2d + bytesPerStep.d2h;
   const tier = ({ budget, peak }: TierFigures) =>
     peak === 0 && budget === undefined ? 'not used' : budget === undefined ? 'no limit' : `of ${formatBytes(budget)}`;
@@ -65,7 +65,7 @@ function figures({ gpu, host, disk, bytesPerStep, bound, map, recoveryBytes }: M
   ];
   if (map) {
     const over = bound ? `${times(moved, bound.lp)} the least possible` : 'host and GPU, both ways';
-    const alone = bound && recoveryBytes > 0 ? `, ${bound.ratio.toFixed(2)} × but for recovery` : '';
+    const alone = bound && recoveryBytesPerStep > 0 ? `, ${bound.ratio.toFixed(2)} × but for recovery` : '';
     rows.push(['Moved in a step', formatBytes(moved), over + alone]);
   }
   const cells = rows.map(([term, value, note]) => `<div><dt>${term}</dt><dd>${value}</dd><dd>${note}</dd></div>`);
@@ -97,7 +97,7 @@ function bars(caption: string, rows: readonly Bar[], note: string): string {
   }</table>`;
 }
 
-function bytesTable({ bytesPerStep, bound, map, recoveryBytes, disk, total }: MemoryRecord): string {
+function bytesTable({ bytesPerStep, bound, map, recoveryBytesPerStep, disk, total }: MemoryRecord): string {
   // Where no step was recorded there is the whole run to show.
   const bytes = map ? bytesPerStep : total;
   const row = (name: string, value: number, rest: Partial<Bar> = {}): Bar => {
@@ -112,7 +112,7 @@ function bytesTable({ bytesPerStep, bound, map, recoveryBytes, disk, total }: Me
       rows.push(row('least in whole chunks', bound.milp, { style: 'bound' }));
     }
     notes.push(
-      recoveryBytes > 0
+      recoveryBytesPerStep > 0
         ? `The schedule itself moves ${bound.ratio.toFixed(2)} × the least; beyond it, every step’s state is copied down, so that a lost GPU costs one step at most.`
         : `The schedule moves ${bound.ratio.toFixed(2)} × the least.`,
     );

@@ -5,7 +5,6 @@
 // GPU, so a moment is when an operator was encoded, not when it ran. Transfers end when the CPU learns of it.
 
 import type { Backing } from '../memory/backing.ts';
-import { assert } from '../util/errors.ts';
 import type { Pass } from './pass.ts';
 
 export type Action = 'use' | 'load' | 'clear' | 'store' | 'drop' | 'free';

@@ -9,6 +9,7 @@ import { smallestBudget } from '../../src/engine/fit.ts';
 import { bytesMoved, type Recording } from '../../src/engine/recording.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/session.ts';
 import { type ChromeTrace, chromeTrace } from '../../src/engine/timeline.ts';
+import { WARM_UP_STEPS } from '../../src/engine/warm-up.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { TRANSITIONS } from '../../src/memory/states.ts';
 import { makeModel } from '../../src/nn/index.ts';
@@ -24,9 +25,9 @@ const tokens = Int32Array.from({ length: 300 }, (_, i) => (i * i + 3 * i) % 97);
 const schedule = { decay: 'constant', peak: 1e-3, min: 0, warmup: 0, steps: 10 } as const;
 /** Measured once. */
 let choices: ChoiceRecord = {};
-const STEPS = 5;
 /** Behind the first, in which moments are zeros and weights come from below, steps are all alike. */
-const WARM = 2;
+const WARM = WARM_UP_STEPS + 1;
+const STEPS = WARM + 3;
 
 interface Case {
   name: string;

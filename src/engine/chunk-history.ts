@@ -9,7 +9,7 @@ import { type ChunkList, chunkCount, chunkName } from '../memory/trace.ts';
 import { assert } from '../util/errors.ts';
 import type { Fit } from './fit.ts';
 import { type Phase, stateBefore } from './pass.ts';
-import { assertWhole, type Recording } from './recording.ts';
+import { isWhole, type Recording } from './recording.ts';
 
 /**
  * The fastest tier that holds the value of a chunk. `staging`: it left its slot and has not arrived below. `none`: it
@@ -82,7 +82,7 @@ export function chunkHistory(recording: Recording, { nonModel }: Pick<Fit, 'nonM
 
 /** Of each chunk: its codes over the moments. Errors: the recording is of a run that was cut short. */
 export function chunkRuns(recording: Recording): Runs[] {
-  assertWhole(recording);
+  assert(isWhole(recording), 'a run that was cut short has no picture');
   const { pass, residents, below, events, moved } = recording;
   const { trace, states } = pass;
   const count = chunkCount(trace);

@@ -41,8 +41,10 @@ export interface LinkLedger {
 interface Store {
   readonly chunks: readonly number[];
   readonly buffers: readonly GPUBuffer[];
-  /** Older values of the same chunks that have not arrived yet. */
+  /** What must have arrived before: older values of the same chunks, and what earlier phases keep below. */
   readonly behind: readonly Store[];
+  /** Of those that are kept below. */
+  readonly phase: number | undefined;
   /** For the recorder. */
   readonly ended: (() => void) | undefined;
   /** What to do when the value has arrived below. */
@@ -93,7 +95,7 @@ export class Executor {
   /** Chunks sent up that the GPU may not have taken: since the last fence, and behind each fence. */
   #unfenced = 0;
   readonly #fences: Fence[] = [];
-  #failure: unknown;
+  #failure: { readonly reason: unknown } | undefined;
 
   #schedule: Schedule | undefined;
   #round = 0;
@@ -131,6 +133,7 @@ export class Executor {
 
   /** Begins a pass: what the plan does not expect on the GPU leaves, as far as the plan needs the room. */
   async begin(schedule: Schedule): Promise<void> {
+    this.check();
     this.#schedule = schedule;
     this.#round = this.#nextRounds.get(schedule) ?? 0;
     this.#nextRounds.set(schedule, (this.#round + 1) % schedule.plan.steps);
@@ -161,6 +164,7 @@ export class Executor {
     const { moments } = pass.trace;
     const base = this.#round * moments.length;
     for (let m = from; m < to; m++) {
+      this.check();
       const moment = moments[m] as (typeof moments)[number];
       this.#recorder?.enter(m);
       for (const chunk of (plan.moments[base + m] as (typeof plan.moments)[number]).drop) {
@@ -192,10 +196,13 @@ export class Executor {
     }
   }
 
-  /** Copies the values of chunks down, together: they arrive below in one turn. They stay here, clean. */
-  async keepBelow(chunks: readonly number[], moment: number, arrived?: () => void): Promise<void> {
+  /**
+   * Copies the values of chunks down, together: they arrive below in one turn, and behind all that earlier
+   * phases keep. They stay here, clean.
+   */
+  async keepBelow(chunks: readonly number[], moment: number, phase: number, arrived?: () => void): Promise<void> {
     this.ledger.recoveryBytes += chunks.length * this.#map.chunkBytes;
-    await this.#store(chunks, moment, arrived);
+    await this.#store(chunks, moment, { phase, arrived });
   }
 
   /** Records a command outside of passes, behind what was encoded so far. */
@@ -232,6 +239,11 @@ export class Executor {
     await this.settle();
   }
 
+  /** Ends what runs here with this error, at its next moment or wait, and everything that is begun. */
+  stop(reason: unknown): void {
+    this.#failure ??= { reason };
+  }
+
   /** Waits until nothing on its way down is under way, arrived or lost. */
   async abandon(): Promise<void> {
     await Promise.all([...this.#stores].map(({ done }) => done));
@@ -239,6 +251,7 @@ export class Executor {
 
   /** Brings a chunk whose whole value is given; `bytes` are taken at once. */
   async upload(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
+    this.check();
     if (!this.#slots.holds(chunk)) this.#slots.take(chunk);
     await this.#send(chunk, bytes);
     this.#slots.setDirty(chunk, true);
@@ -246,6 +259,7 @@ export class Executor {
 
   /** Bytes of a chunk, from wherever its newest value is. */
   async read(chunk: number, offset: number, into: Uint8Array): Promise<void> {
+    this.check();
     const storing = this.#storing.get(chunk);
     if (storing) await this.#arrival(storing);
     if (this.#slots.holds(chunk) && this.#slots.isDirty(chunk)) {
@@ -273,14 +287,14 @@ export class Executor {
       this.flush();
       this.ledger.d2hBytes += size;
       await this.#staging.mapped(buffer, size, (piece) => use(piece, at));
-      this.#device.check();
+      this.check();
     }
   }
 
   /** Throws what went wrong with the device, or with a value on its way down. */
   check(): void {
     this.#device.check();
-    if (this.#failure) throw this.#failure;
+    if (this.#failure) throw this.#failure.reason;
   }
 
   // ---- Moving chunks ----------------------------------------------------------------------------------
@@ -306,7 +320,11 @@ export class Executor {
     await this.#evict(victim, moment);
   }
 
-  async #store(chunks: readonly number[], moment: number, arrived?: () => void): Promise<void> {
+  async #store(
+    chunks: readonly number[],
+    moment: number,
+    { phase, arrived }: { phase?: number; arrived?: (() => void) | undefined } = {},
+  ): Promise<void> {
     while (this.#staging.free < chunks.length) {
       this.flush();
       await this.#oldestStore();
@@ -321,15 +339,17 @@ export class Executor {
       return buffer;
     });
     this.ledger.d2hBytes += chunks.length * chunkBytes;
-    const behind = chunks.flatMap((chunk) => this.#storing.get(chunk) ?? []);
+    const behind = [...this.#stores].filter(
+      (older) =>
+        older.chunks.some((chunk) => chunks.includes(chunk)) ||
+        (phase !== undefined && older.phase !== undefined && older.phase !== phase),
+    );
     const ended = this.#recorder?.transfer('d2h', chunks);
-    const store: Store = { chunks, buffers, behind, arrived, ended, done: undefined };
+    const store: Store = { chunks, buffers, behind, phase, arrived, ended, done: undefined };
     this.#stores.add(store);
     for (const chunk of chunks) this.#storing.set(chunk, store);
     this.#unsent.push(() => {
-      store.done = this.#takeDown(store).catch((error: unknown) => {
-        this.#failure ??= error;
-      });
+      store.done = this.#takeDown(store).catch((error: unknown) => this.stop(error));
     });
   }
 
@@ -337,6 +357,8 @@ export class Executor {
     try {
       const views = await Promise.all(store.buffers.map((buffer) => this.#staging.map(buffer, this.#map.chunkBytes)));
       await Promise.all(store.behind.map(({ done }) => done));
+      // Nothing from a lost device, and nothing behind a value that did not arrive.
+      this.check();
       await this.#backing.putAll(
         store.chunks.map((chunk, i) => ({ chunk, bytes: views[i] as Uint8Array<ArrayBuffer> })),
       );
@@ -376,6 +398,8 @@ export class Executor {
     }
     const storing = this.#storing.get(chunk);
     if (storing) await this.#arrival(storing);
+    // Its newest value may be one that was lost on its way down.
+    this.check();
     this.#fetchAhead(moment);
     let bytes = this.#backing.peek(chunk);
     if (!bytes) bytes = await this.#waiting('below', this.#backing.fetch(chunk));
@@ -396,7 +420,9 @@ export class Executor {
     const window = this.#staging.up;
     if (this.#unfenced < Math.max(1, window >> 1)) return;
     this.flush();
-    this.#fences.push({ chunks: this.#unfenced, passed: this.#device.gpu.queue.onSubmittedWorkDone() });
+    // A lost device shows in check().
+    const passed = this.#device.gpu.queue.onSubmittedWorkDone().catch(() => {});
+    this.#fences.push({ chunks: this.#unfenced, passed });
     this.#unfenced = 0;
     while (this.#fences.reduce((sum, { chunks }) => sum + chunks, 0) + Math.max(1, window >> 1) > window) {
       await this.#waiting('up', (this.#fences.shift() as Fence).passed);

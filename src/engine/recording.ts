@@ -5,7 +5,6 @@
 // GPU, so a moment is when an operator was encoded, not when it ran. Transfers end when the CPU learns of it.
 
 import type { Backing } from '../memory/backing.ts';
-import { assert } from '../util/errors.ts';
 import type { Pass } from './pass.ts';
 
 export type Action = 'use' | 'load' | 'clear' | 'store' | 'drop' | 'free';
@@ -166,8 +165,7 @@ export function bytesMoved({ pass, transfers }: Recording): LinkBytes {
   return bytes;
 }
 
-/** Errors: a run that was cut short has no picture. */
-export function assertWhole({ pass, encoded }: Recording): void {
-  const { length } = pass.trace.moments;
-  for (let m = 0; m < length; m++) assert(encoded[m] !== undefined, `moment ${m} of ${length} was not recorded`);
+/** Whether every moment was encoded: a lost device cuts a run short. */
+export function isWhole({ pass, encoded }: Recording): boolean {
+  return pass.trace.moments.every((_, m) => encoded[m] !== undefined);
 }

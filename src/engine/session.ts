@@ -23,6 +23,7 @@ import { type Policy, type Schedule, schedule } from './schedule.ts';
 import { Slots } from './slots.ts';
 import { Staging } from './staging.ts';
 import { Storage } from './storage.ts';
+import { Replaced, Turns } from './turns.ts';
 import { WarmUp } from './warm-up.ts';
 
 export interface MemoryOptions {
@@ -79,7 +80,7 @@ export class Session {
   #schedules: ReadonlyMap<Pass, Schedule>;
   #warmUp: WarmUp | undefined;
   #on: OnDevice;
-  #turn: Promise<unknown> = Promise.resolve();
+  readonly turns = new Turns();
 
   /** Errors: HoldfastError for a budget that is too small, naming the smallest that works. */
   static async open(
@@ -117,14 +118,14 @@ export class Session {
     await choices.settle(found.passes.flatMap(({ dispatches }) => dispatches));
     const bytes = (map.count + LARGEST_PUT) * map.chunkBytes;
     const diskLimit = Math.min(memory.disk?.limit ?? Number.POSITIVE_INFINITY, bytes);
-    const disk = memory.disk && { disk: await memory.disk.open(diskLimit), diskLimit };
+    const file = await memory.disk?.open(diskLimit);
     let backing: Backing | undefined;
     try {
       backing = new Backing({
         chunks: map.count,
         chunkBytes: map.chunkBytes,
         hostLimit: memory.host ?? Number.POSITIVE_INFINITY,
-        ...disk,
+        ...(file && { disk: file, diskLimit }),
       });
       for (const kind of ['moment1', 'moment2'] as const) {
         const { first, chunks } = map.list(kind);
@@ -133,7 +134,7 @@ export class Session {
       const on = await build(device, found, choices, backing, durable, memory.prefetch ?? true);
       return new Session(found, memory, durable, choices, backing, on);
     } catch (error) {
-      await (backing ? backing.close() : disk?.disk.remove());
+      await (backing ? backing.close() : file?.remove());
       throw error;
     }
   }
@@ -213,29 +214,38 @@ export class Session {
 
   /** Runs `work` when everything before it has been encoded: passes never mix. */
   exclusive<T>(work: () => Promise<T>): Promise<T> {
-    const on = this.#on;
-    const result = this.#turn.then(() => {
-      // Its turn came when the device was another: it would mix with what goes on there.
-      if (on !== this.#on) throw new Error('internal: the device was replaced');
-      return work();
-    });
-    this.#turn = result.catch(() => {});
-    return result;
+    return this.turns.exclusive(work);
   }
 
-  /** The same for work that can be done again: after a lost device it is, once there is another. */
-  async steady<T>(work: () => Promise<T>): Promise<T> {
-    const { device } = this;
-    try {
-      return await this.exclusive(work);
-    } catch (error) {
-      await this.recover(error, device);
-      return this.exclusive(work);
-    }
+  /** The same for work that can be done again: after a lost device it is, in its turn, once there is another. */
+  steady<T>(work: () => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const attempt = async () => {
+        const { device } = this;
+        try {
+          resolve(await this.exclusive(work));
+        } catch (error) {
+          // It is attempted again.
+          if (error instanceof Replaced) return;
+          const reason = await this.recover(error, device).then(
+            () => undefined,
+            (reason: unknown) => ({ reason }),
+          );
+          if (!reason) return;
+          reject(reason.reason);
+        }
+        this.turns.done(attempt);
+      };
+      this.turns.keep(attempt);
+    });
   }
 
   /** Set by who can go on after a lost device: throws the error where it is another or where nobody can. */
-  recover: (error: unknown, device: Device) => Promise<void> = (error) => Promise.reject(error);
+  recover: (error: unknown, device: Device) => Promise<void> = async (error, device) => {
+    await device.showsLoss(error);
+    device.check();
+    throw error;
+  };
 
   /** Sets an input or a scalar, for what is encoded from now on. */
   write(tensor: Tensor, data: Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void {
@@ -262,7 +272,9 @@ export class Session {
 
   /** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
   setValues(kind: Kind, source: TensorSource): Promise<void> {
-    return this.exclusive(async () => {
+    return this.steady(async () => {
+      // What is on its way down lies neither here nor below.
+      await this.executor.settle();
       const given = new Set(source.names);
       const words = new Float32Array(this.map.chunkElements);
       let open = -1;
@@ -373,7 +385,6 @@ export class Session {
     await this.executor.abandon();
     if (device === this.device) this.#release();
     this.#on = await build(device, found, this.#choices, this.#backing, this.durable, this.memory.prefetch ?? true);
-    this.#turn = Promise.resolve();
     if (found === this.#fit) return;
     this.#fit = found;
     this.#warmUp = undefined;
@@ -390,6 +401,8 @@ export class Session {
   /** Frees every buffer and removes the file. The device stays open. */
   async close(): Promise<void> {
     await this.exclusive(() => this.executor.settle()).catch(() => {});
+    // A value on its way down is in staging until it has arrived.
+    await this.executor.abandon();
     this.#release();
     await this.#backing.close();
   }
@@ -418,16 +431,16 @@ async function build(
   prefetch: boolean,
 ): Promise<OnDevice> {
   const made: { destroy(): void }[] = [];
-  const keep = <T extends { destroy(): void }>(part: T): T => {
+  const own = <T extends { destroy(): void }>(part: T): T => {
     made.push(part);
     return part;
   };
   try {
     return await device.guarded('the training state', async () => {
-      const storage = keep(new Storage(device));
+      const storage = own(new Storage(device));
       storage.placeActivations(placements, arenaSizes(placements));
-      const slots = keep(new Slots(device, count, map.chunkBytes, map.count));
-      const staging = keep(new Staging(device, size, map.chunkBytes));
+      const slots = own(new Slots(device, count, map.chunkBytes, map.count));
+      const staging = own(new Staging(device, size, map.chunkBytes));
       const dispatches = new Set(passes.flatMap((pass) => pass.dispatches));
       const bindings = await Bindings.make(device, storage, slots, choices, dispatches);
       const ahead = prefetch ? READ_AHEAD : 0;

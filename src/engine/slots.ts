@@ -21,7 +21,7 @@ export class Slots {
   constructor(device: Device, slots: number, chunkBytes: number, chunks: number) {
     this.#device = device;
     const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
-    this.buffers = Array.from({ length: slots }, (_, i) => device.allocator.create(`slot ${i}`, chunkBytes, usage));
+    this.buffers = device.allocator.createAll('slot', slots, chunkBytes, usage);
     for (let slot = slots - 1; slot >= 0; slot--) this.#free.push(slot);
     this.#isFree = new Uint8Array(slots).fill(1);
     this.#slotOf = new Int32Array(chunks).fill(NONE);

@@ -20,7 +20,7 @@ export class Staging {
     this.bytes = chunkBytes;
     this.up = up;
     const usage = GPUBufferUsage.COPY_DST | GPUBufferUsage.MAP_READ;
-    this.#all = Array.from({ length: down }, (_, i) => device.allocator.create(`staging ${i}`, chunkBytes, usage));
+    this.#all = device.allocator.createAll('staging', down, chunkBytes, usage);
     this.#free = [...this.#all];
     this.#reserved = up * chunkBytes;
     device.allocator.reserve(this.#reserved);
@@ -48,8 +48,12 @@ export class Staging {
   }
 
   give(buffer: GPUBuffer): void {
-    if (buffer.mapState === 'mapped') buffer.unmap();
     this.#free.push(buffer);
+    try {
+      if (buffer.mapState === 'mapped') buffer.unmap();
+    } catch {
+      // Deno: of a lost device. Nobody will map it again.
+    }
   }
 
   /** Maps, passes the bytes on, and gives the buffer back. */

@@ -45,6 +45,18 @@ export class Allocator {
     return buffer;
   }
 
+  /** So many buffers alike, or none. Errors: as `create`. */
+  createAll(label: string, count: number, size: number, usage: GPUBufferUsageFlags): GPUBuffer[] {
+    const buffers: GPUBuffer[] = [];
+    try {
+      for (let i = 0; i < count; i++) buffers.push(this.create(`${label} ${i}`, size, usage));
+      return buffers;
+    } catch (error) {
+      for (const buffer of buffers) this.destroy(buffer);
+      throw error;
+    }
+  }
+
   /** Counts memory that the runtime holds for us and that is no buffer of ours. */
   reserve(bytes: number): void {
     this.#bytes += bytes;

@@ -19,6 +19,9 @@ const WANTED_LIMITS = [
   'maxComputeWorkgroupStorageSize',
 ] as const;
 
+/** What a lost device breaks fails before the loss itself is told, by less than this. */
+const LOSS_SHOWS_MS = 100;
+
 export interface AdapterSummary {
   /** The source's name, then what the adapter calls itself. */
   readonly source: string;
@@ -123,6 +126,7 @@ export class Device {
   #closed = false;
   #lost = false;
   #exhausted = false;
+  readonly #whenLost: Promise<void>;
 
   static async open(adapter: GPUAdapter, summary: AdapterSummary, reopen: () => Promise<Device>): Promise<Device> {
     const requiredLimits: Record<string, number> = { ...summary.limits };
@@ -148,7 +152,7 @@ export class Device {
       this.#exhausted ||= error instanceof GPUOutOfMemoryError;
       this.#fail(`the GPU reported: ${error.message}`);
     });
-    gpu.lost.then((info) => {
+    this.#whenLost = gpu.lost.then((info) => {
       if (this.#closed) return;
       this.#lost = true;
       this.#fail(`the GPU device was lost (${info.reason}): ${info.message}`);
@@ -159,7 +163,14 @@ export class Device {
     this.#failure ??= new HoldfastError(message);
   }
 
-  /** Whether the device is gone; it may take a turn of the event loop until this shows. */
+  /** Whether the device is gone or of no use any more; waits for it to show where `error` may have come of that. */
+  async showsLoss(error: unknown): Promise<boolean> {
+    const patience = error instanceof HoldfastError ? 0 : LOSS_SHOWS_MS;
+    await Promise.race([this.#whenLost, new Promise((resolve) => setTimeout(resolve, patience))]);
+    return this.#lost || this.#exhausted;
+  }
+
+  /** It may take a turn of the event loop until this shows. */
   get isLost(): boolean {
     return this.#lost;
   }

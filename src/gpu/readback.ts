@@ -4,8 +4,8 @@
 import type { Allocator } from './allocator.ts';
 
 export class ReadbackRing {
-  readonly #free: GPUBuffer[] = [];
-  readonly #all: GPUBuffer[] = [];
+  readonly #free: GPUBuffer[];
+  readonly #all: readonly GPUBuffer[];
   readonly #allocator: Allocator;
   readonly bytes: number;
 
@@ -13,15 +13,9 @@ export class ReadbackRing {
   constructor(allocator: Allocator, label: string, bytes: number, depth: number) {
     this.#allocator = allocator;
     this.bytes = bytes;
-    for (let i = 0; i < depth; i++) {
-      const buffer = allocator.create(
-        `${label} readback ${i}`,
-        bytes,
-        GPUBufferUsage.COPY_DST | GPUBufferUsage.MAP_READ,
-      );
-      this.#free.push(buffer);
-      this.#all.push(buffer);
-    }
+    const usage = GPUBufferUsage.COPY_DST | GPUBufferUsage.MAP_READ;
+    this.#all = allocator.createAll(`${label} readback`, depth, bytes, usage);
+    this.#free = [...this.#all];
   }
 
   /** Records the copy into `encoder`; call the returned function after submitting it to get the bytes. */

@@ -211,7 +211,7 @@ export class Backing {
   /**
    * New values for chunks, each named once. All become visible in the same turn: at once if there is room, else
    * before this resolves; `bytes` must stay as they are until then. Errors: HoldfastError when no room could be
-   * made; then every chunk still has its old value.
+   * made, Error when `bytes` were detached meanwhile; then every chunk still has its old value.
    */
   async putAll(entries: readonly Entry[]): Promise<void> {
     const values = this.#newValues(entries);
@@ -225,6 +225,11 @@ export class Backing {
     const work = (async () => {
       places ??= await this.#inLine(() => this.#place(values));
       await this.#fill(values, places);
+      // Mapped memory goes with a lost device, also while it is written.
+      if (values.some(({ bytes }) => bytes.length !== this.#chunkBytes)) {
+        for (const place of places) this.#room.giveBack(place);
+        throw new Error('the bytes of a put went away before it was done');
+      }
       this.#commit(values, places);
     })();
     this.#roomWatch.start();

@@ -46,13 +46,16 @@ export function traceGeneration(model: Model, capacity: number): Generation {
   return { inputs, programs, logits, capacity };
 }
 
+/** Tokens in the order in which they went through the model, together or one by one. */
+type Fed = (readonly number[])[];
+
 export class Generator {
   readonly #session: Session;
   readonly #model: Model;
   readonly #generation: Generation;
   readonly #passes: readonly Pass[];
-  /** Tokens whose keys and values are in the cache. */
-  #position = 0;
+  /** Whose keys and values are in the cache, and on which device. */
+  #cached: { readonly fed: Fed; readonly device: Device } | undefined;
 
   /** A generator of its own, with these weights and nothing else. */
   static async open(
@@ -87,7 +90,8 @@ export class Generator {
 
   /**
    * Yields `count` token ids that continue `prompt` (one token at least). Past the context's end it goes on
-   * from the last half of what there is.
+   * from the last half of what there is. The weights may change between tokens; a lost device, or another text
+   * begun meanwhile, costs time only: what was fed is fed again.
    */
   async *generate(
     prompt: Int32Array,
@@ -99,8 +103,8 @@ export class Generator {
     this.#check(prompt);
     const context = this.#generation.capacity;
     let text = [...prompt].slice(-context);
-    this.#position = 0;
-    let logits = await this.#feed(text);
+    let fed: Fed = [];
+    let logits = await this.#feed(fed, text);
     for (let i = 0; i < count; i++) {
       const id = sampleToken(logits, sampling, random);
       yield id;
@@ -108,17 +112,16 @@ export class Generator {
       text.push(id);
       if (text.length > context) {
         text = text.slice(-Math.max(1, Math.floor(context / 2)));
-        this.#position = 0;
-        logits = await this.#feed(text);
-      } else logits = await this.#feed([id]);
+        fed = [];
+        logits = await this.#feed(fed, text);
+      } else logits = await this.#feed(fed, [id]);
     }
   }
 
   /** The logits (V) of the token after `prompt`. */
   async next(prompt: Int32Array): Promise<Float32Array> {
     this.#check(prompt);
-    this.#position = 0;
-    return this.#feed([...prompt].slice(-this.#generation.capacity));
+    return this.#feed([], [...prompt].slice(-this.#generation.capacity));
   }
 
   #check(prompt: Int32Array): void {
@@ -130,29 +133,45 @@ export class Generator {
     }
   }
 
-  /** Runs tokens through the model behind those in the cache; returns the logits after the last. */
-  #feed(ids: readonly number[]): Promise<Float32Array> {
-    const { inputs, capacity, logits } = this.#generation;
-    const start = this.#position;
-    assert(start + ids.length <= capacity, 'the cache is full');
-    this.#position += ids.length;
-    const session = this.#session;
-    return session.exclusive(async () => {
-      let done = 0;
-      while (done < ids.length) {
-        const stage = inputs.findIndex(({ seq }) => seq <= ids.length - done);
-        const { seq, ids: input, position } = inputs[stage] as Tokens;
-        const schedule = session.scheduleOf(this.#passes[stage] as Pass);
-        await session.executor.begin(schedule);
-        session.executor.flush();
-        session.write(input, Int32Array.from(ids.slice(done, done + seq)));
-        session.write(position, Uint32Array.of(start + done));
-        await session.executor.run(0, schedule.pass.trace.moments.length);
-        session.executor.flush();
-        done += seq;
+  /** Runs tokens through the model behind those that were fed; returns the logits after the last. */
+  #feed(fed: Fed, ids: readonly number[]): Promise<Float32Array> {
+    fed.push([...ids]);
+    return this.#session.steady(async () => {
+      const { device } = this.#session;
+      const isThere = this.#cached?.fed === fed && this.#cached.device === device;
+      this.#cached = undefined;
+      const before = fed.slice(0, -1).flat().length;
+      if (isThere) await this.#run(ids, before);
+      else {
+        let position = 0;
+        for (const part of fed) {
+          await this.#run(part, position);
+          position += part.length;
+        }
       }
-      return session.read(logits);
+      const logits = await this.#session.read(this.#generation.logits);
+      this.#cached = { fed, device };
+      return logits;
     });
+  }
+
+  /** Runs tokens through the model from a position on. */
+  async #run(ids: readonly number[], position: number): Promise<void> {
+    const { inputs, capacity } = this.#generation;
+    assert(position + ids.length <= capacity, 'the cache is full');
+    const session = this.#session;
+    for (let done = 0; done < ids.length; ) {
+      const stage = inputs.findIndex(({ seq }) => seq <= ids.length - done);
+      const { seq, ids: input, position: start } = inputs[stage] as Tokens;
+      const schedule = session.scheduleOf(this.#passes[stage] as Pass);
+      await session.executor.begin(schedule);
+      session.executor.flush();
+      session.write(input, Int32Array.from(ids.slice(done, done + seq)));
+      session.write(start, Uint32Array.of(position + done));
+      await session.executor.run(0, schedule.pass.trace.moments.length);
+      session.executor.flush();
+      done += seq;
+    }
   }
 
   /** Frees every buffer of a generator that was opened by itself. */

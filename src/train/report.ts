@@ -6,6 +6,7 @@
 import uPlotScript from 'uplot/dist/uPlot.iife.min.js?raw';
 import uPlotStyle from 'uplot/dist/uPlot.min.css?raw';
 import type { MemoryRecord } from './report/memory-record.ts';
+import { MEMORY_STYLE, memoryScripts, memorySection } from './report/memory-section.ts';
 
 export interface RunRecord {
   title: string;
@@ -55,7 +56,7 @@ export function renderReport(run: RunRecord): string {
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
 <title>${escapeHTML(run.title)}</title>
-<style>${uPlotStyle}${STYLE}</style>
+<style>${uPlotStyle}${STYLE}${run.memory ? MEMORY_STYLE : ''}</style>
 </head>
 <body>
 <header>
@@ -64,11 +65,13 @@ export function renderReport(run: RunRecord): string {
 </header>
 ${definitions('summary', run.summary)}
 ${curves}
+${run.memory ? memorySection(run.memory) : ''}
 ${samples(run)}
 ${Object.keys(run.settings).length > 0 ? `<h2>Settings</h2>${definitions('settings', run.settings)}` : ''}
 <script type="application/json" id="data">${data}</script>
 <script>${uPlotScript}</script>
 <script>${SCRIPT}</script>
+${run.memory ? memoryScripts(run.memory) : ''}
 </body>
 </html>
 `;
@@ -178,6 +181,12 @@ const STYLE = `
     --first: #7cb8d6; --faint: #33505f; --second: #e8975a;
   }
 }
+@media print {
+  :root {
+    --paper: #ffffff; --ink: #1c2024; --muted: #5a6168; --rule: #e0e0dc;
+    --first: #23617f; --faint: #b9cdd8; --second: #c05a1c;
+  }
+}
 * { box-sizing: border-box; }
 body {
   max-width: 66rem; margin: 0 auto; padding: clamp(1.25rem, 4vw, 3.5rem) clamp(1rem, 4vw, 2.5rem);
@@ -201,7 +210,7 @@ dd { overflow-wrap: anywhere; }
 .charts { display: grid; gap: 2rem; margin-top: 2rem; }
 @media (min-width: 44rem) { .charts { grid-template-columns: repeat(3, 1fr); } }
 figure { min-width: 0; }
-figure:first-child { grid-column: 1 / -1; }
+.charts figure:first-child { grid-column: 1 / -1; }
 figcaption { display: flex; flex-wrap: wrap; gap: 0 1.1rem; align-items: baseline; margin-bottom: 0.5rem;
   color: var(--muted); font-size: 0.85rem; }
 figcaption b { color: var(--ink); font-size: 1rem; font-weight: 600; }
@@ -265,5 +274,7 @@ const plots = charts.map((chart, index) => {
   new ResizeObserver(() => plot.setSize({ width: target.clientWidth, height: chart.height })).observe(target);
   return plot;
 });
-matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => plots.forEach((plot) => plot.redraw()));
+for (const query of ['(prefers-color-scheme: dark)', 'print']) {
+  matchMedia(query).addEventListener('change', () => plots.forEach((plot) => plot.redraw()));
+}
 `;

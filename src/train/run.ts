@@ -7,7 +7,7 @@ import { type Corpus, defaultCorpus, loadCorpus, split } from '../data/corpus.ts
 import { ByteTokenizer } from '../data/tokenizer.ts';
 import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/choices.ts';
 import type { Pass } from '../engine/pass.ts';
-import type { Recorder } from '../engine/recording.ts';
+import { isWhole, type Recorder } from '../engine/recording.ts';
 import type { MemoryOptions } from '../engine/session.ts';
 import { chromeTrace } from '../engine/timeline.ts';
 import {
@@ -334,7 +334,8 @@ async function attempt(
       gpuPeak: trainer.device.allocator.peak,
       fit: session.fit,
       planned: session.scheduleOf(session.fit.passes[0] as Pass).moved,
-      recordings: recorder?.recordings ?? [],
+      // After a lost device the last of them may be cut short.
+      recordings: recorder?.recordings.filter(isWhole) ?? [],
       bound: await memoryBound(session),
     });
   };
@@ -376,7 +377,7 @@ async function attempt(
     if (!interrupted && history.samples.at(-1)?.step !== trainer.step) await sample();
     await save();
     if (timeline && recorder) {
-      await files.writeAtomic(timeline, JSON.stringify(chromeTrace(recorder.recordings)));
+      await files.writeAtomic(timeline, JSON.stringify(chromeTrace(recorder.recordings.filter(isWhole))));
     }
     const summary: RunSummary = {
       steps: trainer.step,
@@ -424,5 +425,6 @@ function reportOf(
     },
     summary: figures,
     ...history,
+    ...(memory && { memory }),
   };
 }

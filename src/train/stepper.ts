@@ -1,17 +1,20 @@
 // Steps under way: encodes them one after the other, hears when each is done, and does again what a lost device
 // took. In a durable session a step commits chunk by chunk: the parameter, and both moments, of one index arrive
-// below together. So at any instant what lies below is the state before the oldest step under way, but for the
-// indices that it committed, and for the others their gradients lie there too: the update can be finished.
+// below together, behind all gradients of the step, and before anything of the next one. So at any instant what lies
+// below is the state before the oldest step under way, but for the indices that it committed, and for the others
+// their gradients lie there too: the update can be finished.
 
 import type { Batch } from '../data/batches.ts';
+import type { Executor } from '../engine/executor.ts';
 import type { Pass } from '../engine/pass.ts';
 import type { Session } from '../engine/session.ts';
+import { Replaced } from '../engine/turns.ts';
 import type { Device } from '../gpu/device.ts';
 import { ReadbackRing } from '../gpu/readback.ts';
 import type { StepScalars } from '../graph/operators/optimizer.ts';
 import { STATE } from '../kernels/step-control.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
-import { assert } from '../util/errors.ts';
+import { assert, HoldfastError, messageOf } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 
 /** Steps whose numbers may be under way at once. */
@@ -32,7 +35,9 @@ export interface StepJob {
 }
 
 interface UnderWay {
+  readonly number: number;
   readonly job: StepJob;
+  readonly attempt: () => void;
   /** Indices whose new state lies below. */
   readonly committed: Set<number>;
   /** See STATE; known once the GPU has decided. */
@@ -55,7 +60,12 @@ export class Stepper {
   /** The step control's numbers before the oldest step under way. */
   #state = new Float32Array(STATE.size);
   readonly #underWay: UnderWay[] = [];
+  #started = 0;
+  /** Steps whose numbers are being read. */
+  readonly #reads = new Set<Promise<unknown>>();
   #recovery: Promise<void> | undefined;
+  /** Why there is no going on: what lies below may be between two steps. */
+  #fatal: { readonly reason: unknown } | undefined;
   /** Devices that were lost. */
   recoveries = 0;
 
@@ -81,9 +91,16 @@ export class Stepper {
 
   /** Starts a step; the promise brings the step control's numbers when the GPU has decided. */
   start(job: StepJob): Promise<Float32Array<ArrayBuffer>> {
-    const step: UnderWay = { job, committed: new Set(), state: undefined, done: deferred() };
+    const step: UnderWay = {
+      number: this.#started++,
+      job,
+      attempt: () => void this.#attempt(step),
+      committed: new Set(),
+      state: undefined,
+      done: deferred(),
+    };
     this.#underWay.push(step);
-    void this.#attempt(step);
+    this.#session.turns.keep(step.attempt);
     return step.done.promise;
   }
 
@@ -97,15 +114,17 @@ export class Stepper {
   async resize(budget: number): Promise<void> {
     await this.settle();
     const session = this.#session;
-    await session.exclusive(() => session.executor.empty());
-    this.#ring.destroy();
-    try {
-      await session.moveTo(session.device, budget);
-    } finally {
-      this.#ring = makeRing(session);
-    }
-    this.#inputs.writeConstants();
-    session.write(this.#inputs.scalars.state, this.#state);
+    await session.turns.move(async () => {
+      await session.executor.empty();
+      this.#ring.destroy();
+      try {
+        await session.moveTo(session.device, budget);
+      } finally {
+        this.#ring = makeRing(session);
+      }
+      this.#inputs.writeConstants();
+      session.write(this.#inputs.scalars.state, this.#state);
+    });
   }
 
   destroy(): void {
@@ -113,28 +132,47 @@ export class Stepper {
   }
 
   async #attempt(step: UnderWay): Promise<void> {
-    const { device } = this.#session;
+    const { device, executor } = this.#session;
     try {
-      const state = await this.#session.exclusive(() => this.#encode(step));
-      step.state = new Float32Array(await state());
-      this.#session.executor.check();
+      const state = await this.#session.exclusive(() => this.#encode(step, executor));
+      const numbers = await state();
+      executor.check();
+      step.state = numbers;
       this.#settleOldest();
-      step.done.resolve(step.state);
+      step.done.resolve(numbers);
     } catch (error) {
-      try {
-        await this.#recover(error, device);
-      } catch (reason) {
-        this.#underWay.splice(this.#underWay.indexOf(step), 1);
-        step.done.reject(reason);
-      }
+      // It is attempted again.
+      if (error instanceof Replaced) return;
+      await this.#recover(error, device).catch((reason: unknown) => this.#fail(step, reason));
     }
   }
 
+  /** Nothing that follows may run on a step that was done in part. */
+  #fail(step: UnderWay, reason: unknown): void {
+    this.#fatal ??= { reason };
+    this.#session.executor.stop(reason);
+    this.#session.turns.done(step.attempt);
+    step.done.reject(reason);
+  }
+
   /** Encodes and submits a step. Returns a function that brings its numbers. */
-  async #encode(step: UnderWay): Promise<() => Promise<ArrayBuffer>> {
-    const { executor } = this.#session;
+  async #encode(step: UnderWay, executor: Executor): Promise<() => Promise<Float32Array<ArrayBuffer>>> {
+    try {
+      return await this.#encodeOn(step, executor);
+    } catch (error) {
+      // At once: the next in turn is not to find it in part.
+      executor.stop(error);
+      throw error;
+    }
+  }
+
+  async #encodeOn(step: UnderWay, executor: Executor): Promise<() => Promise<Float32Array<ArrayBuffer>>> {
     const { update, starts } = this.#pass;
     assert(update, 'a step updates');
+    assert(step.committed.size === 0, 'a step that was committed in part is finished, not repeated');
+    step.state = undefined;
+    while (this.#reads.size >= READS_IN_FLIGHT) await Promise.race(this.#reads);
+    executor.check();
     this.#writeScalars(step.job);
     const { warmUp } = this.#session;
     warmUp?.begin(executor);
@@ -146,7 +184,7 @@ export class Stepper {
     }
     await step.job.inspect?.(this.#session.valuesNow('gradient'));
     let read: (() => Promise<ArrayBuffer>) | undefined;
-    let arrives: Promise<ArrayBuffer> | undefined;
+    let arrives: Promise<Float32Array<ArrayBuffer>> | undefined;
     const source = this.#session.bufferOf(this.#inputs.scalars.state);
     executor.command(
       (encoder) => {
@@ -154,19 +192,22 @@ export class Stepper {
       },
       () => {
         // Asked for before any of the update's values: so it is known before one of them is committed.
-        arrives = (read as () => Promise<ArrayBuffer>)();
-        arrives.then(
-          (bytes) => {
-            step.state ??= new Float32Array(bytes);
-          },
-          () => {},
+        arrives = (read as () => Promise<ArrayBuffer>)().then((bytes) => {
+          executor.check();
+          step.state = new Float32Array(bytes);
+          return step.state;
+        });
+        const ended: Promise<unknown> = arrives.then(
+          () => this.#reads.delete(ended),
+          () => this.#reads.delete(ended),
         );
+        this.#reads.add(ended);
       },
     );
     await this.#run(step, update.decided, this.#pass.trace.moments.length);
     executor.flush();
     if (warmUp) this.#session.endWarmUpStep();
-    return () => arrives as Promise<ArrayBuffer>;
+    return () => arrives as Promise<Float32Array<ArrayBuffer>>;
   }
 
   /** Moments `from` to `to`, and behind them, in a durable session, what they completed goes down. */
@@ -187,7 +228,7 @@ export class Stepper {
       await run(done, moment + 1);
       done = moment + 1;
       if (updated) await this.#commit(step, index, moment);
-      else await executor.keepBelow([gradients + index], moment);
+      else await executor.keepBelow([gradients + index], moment, 2 * step.number);
     }
     await run(done, to);
   }
@@ -195,7 +236,8 @@ export class Stepper {
   #commit(step: UnderWay, index: number, moment: number): Promise<void> {
     const { executor, map } = this.#session;
     const chunks = (['parameter', 'moment1', 'moment2'] as const).map((kind) => map.list(kind).first + index);
-    return executor.keepBelow(chunks, moment, () => {
+    return executor.keepBelow(chunks, moment, 2 * step.number + 1, () => {
+      assert(step.state && step === this.#underWay[0], 'a step is committed in its turn');
       step.committed.add(index);
       this.#session.forget(map.list('gradient').first + index);
       this.#settleOldest();
@@ -216,6 +258,8 @@ export class Stepper {
       if (durable && oldest.committed.size < map.trainable.chunks) return;
       this.#state = oldest.state;
       this.#underWay.shift();
+      this.#session.turns.done(oldest.attempt);
+      oldest.done.resolve(oldest.state);
     }
   }
 
@@ -223,39 +267,66 @@ export class Stepper {
 
   /** Goes on with a new device in place of `device`, once for all who met the loss; or throws the error. */
   async #recover(error: unknown, device: Device): Promise<void> {
-    // The loss of a device shows a turn later than what it broke.
-    await new Promise((resolve) => setTimeout(resolve, 0));
+    const isLost = await device.showsLoss(error);
+    if (this.#fatal) throw this.#fatal.reason;
     if (!this.#recovery && device === this.#session.device) {
-      if (!(device.isLost || device.isExhausted) || !this.#session.durable) {
+      if (!isLost) {
         device.check();
         throw error;
       }
-      this.#recovery = this.#goOn().finally(() => {
-        this.#recovery = undefined;
-      });
+      if (!this.#session.durable) throw new HoldfastError(`${lossOf(device)}; ${WITHOUT_RECOVERY}`);
+      this.#session.executor.stop(error);
+      this.#recovery = this.#session.turns
+        .move(() => this.#goOn())
+        .finally(() => {
+          this.#recovery = undefined;
+        });
     }
     await this.#recovery;
   }
 
+  /** On the device after this one, or after that, if it is lost as well. */
   async #goOn(): Promise<void> {
     const session = this.#session;
-    this.recoveries++;
-    const { device, fit } = session;
-    // A device that ran out of memory is there still; it must not keep its.
-    const budget = device.isExhausted ? Math.floor(fit.peak * SHRINK) : undefined;
-    if (!device.isLost) device.close();
-    await session.moveTo(await device.reopen(), budget);
+    try {
+      for (let done = false; !done; ) {
+        session.turns.countLoss();
+        this.recoveries++;
+        const device = await reopened(session.device);
+        done = await this.#moveTo(device).then(
+          () => true,
+          async (error) => {
+            if (await device.showsLoss(error)) return false;
+            throw error;
+          },
+        );
+      }
+    } catch (reason) {
+      this.#fatal = { reason };
+      session.executor.stop(reason);
+      throw reason;
+    }
+  }
+
+  /** The new device gets to know what it needs, and does the rest of an update that was committed in part. */
+  async #moveTo(device: Device): Promise<void> {
+    const session = this.#session;
+    const { device: before, fit } = session;
+    // A device that ran out of memory is there still; it must not keep its, and the next gets a smaller budget.
+    const budget = before.isExhausted ? Math.floor(fit.peak * SHRINK) : undefined;
+    if (!before.isLost) before.close();
+    await session.moveTo(device, budget);
     this.#ring = makeRing(session);
+    this.#reads.clear();
     this.#inputs.writeConstants();
     this.#settleOldest();
-    const steps = [...this.#underWay];
-    const [oldest] = steps;
+    const [oldest] = this.#underWay;
     if (oldest && oldest.committed.size > 0) {
+      session.turns.done(oldest.attempt);
       session.write(this.#inputs.scalars.state, oldest.state as Float32Array<ArrayBuffer>);
-      await session.exclusive(() => this.#finish(oldest));
-      steps.shift();
+      await this.#finish(oldest);
+      oldest.done.resolve(oldest.state as Float32Array<ArrayBuffer>);
     } else session.write(this.#inputs.scalars.state, this.#state);
-    for (const step of steps) void this.#attempt(step);
   }
 
   /** The rest of an update whose gradients lie below. */
@@ -270,6 +341,28 @@ export class Stepper {
     }
     executor.flush();
   }
+}
+
+const WITHOUT_RECOVERY =
+  "resume from the last checkpoint; with a GPU budget and recovery 'step' a lost device is replaced on the way";
+
+function lossOf(device: Device): string {
+  try {
+    device.check();
+    return 'the GPU device was lost';
+  } catch (error) {
+    return messageOf(error);
+  }
+}
+
+/** Another device on the same adapter: on another one the arithmetic might differ. */
+async function reopened(lost: Device): Promise<Device> {
+  const device = await lost.reopen();
+  if (device.adapter.name === lost.adapter.name) return device;
+  device.close();
+  throw new HoldfastError(
+    `${lossOf(lost)}, and its adapter ${lost.adapter.name} is not there any more; resume from the last checkpoint`,
+  );
 }
 
 function makeRing({ device }: Session): ReadbackRing {

@@ -125,7 +125,16 @@ export class Trainer {
     const workload = trainingWorkload(model, programs, full.accumulate, generation);
     const kernelChoices = new KernelChoices(device, choices);
     const session = await Session.open(device, workload, kernelChoices, memory);
-    return new Trainer(model, session, kernelChoices, full, programs, generation);
+    let trainer: Trainer | undefined;
+    try {
+      return await device.guarded('the training state', () => {
+        trainer = new Trainer(model, session, kernelChoices, full, programs, generation);
+        return trainer;
+      });
+    } catch (error) {
+      await (trainer ?? { destroy: () => session.close() }).destroy();
+      throw error;
+    }
   }
 
   private constructor(

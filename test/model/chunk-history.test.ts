@@ -3,11 +3,13 @@
 
 import { beforeAll, describe, expect, test } from 'vitest';
 import { RandomWindows } from '../../src/data/batches.ts';
+import type { ChoiceRecord } from '../../src/engine/choices.ts';
 import { type ChunkHistory, chunkHistory, decode, expand, slotsInUse } from '../../src/engine/chunk-history.ts';
 import { smallestBudget } from '../../src/engine/fit.ts';
 import { bytesMoved, type Recording } from '../../src/engine/recording.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/session.ts';
 import { type ChromeTrace, chromeTrace } from '../../src/engine/timeline.ts';
+import { WARM_UP_STEPS } from '../../src/engine/warm-up.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { TRANSITIONS } from '../../src/memory/states.ts';
 import { makeModel } from '../../src/nn/index.ts';
@@ -21,9 +23,11 @@ const config = { model_type: 'gpt2', vocab_size: 97, n_positions: 12, n_embd: 32
 const model = makeModel(parseConfig(config, 'test'));
 const tokens = Int32Array.from({ length: 300 }, (_, i) => (i * i + 3 * i) % 97);
 const schedule = { decay: 'constant', peak: 1e-3, min: 0, warmup: 0, steps: 10 } as const;
-const STEPS = 5;
+/** Measured once. */
+let choices: ChoiceRecord = {};
 /** Behind the first, in which moments are zeros and weights come from below, steps are all alike. */
-const WARM = 2;
+const WARM = WARM_UP_STEPS + 1;
+const STEPS = WARM + 3;
 
 interface Case {
   name: string;
@@ -58,7 +62,15 @@ describe.each(cases)('$name', ({ accumulate, memory }) => {
     const device = await testDevice();
     const workload = trainingWorkload(model, traceStep(model, 1, 12), accumulate);
     const options = memory(smallestBudget(workload, limitsOf(device), true));
-    trainer = await Trainer.create(device, model, { batch: 1, seq: 12, accumulate, schedule, memory: options });
+    trainer = await Trainer.create(device, model, {
+      batch: 1,
+      seq: 12,
+      accumulate,
+      schedule,
+      choices,
+      memory: options,
+    });
+    choices = trainer.choices.record();
     await trainer.setWeights(initialWeights(model, 3));
     const batches = new RandomWindows(tokens, 1, 12, 1);
     const step = () => trainer.start(Array.from({ length: accumulate }, () => batches.next()));

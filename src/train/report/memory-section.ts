@@ -1,0 +1,299 @@
+// The report's section on memory: what each tier held, what moved over each link beside the least that any schedule
+// moves, what was waited for, and the chunk map, with the same in a table for who cannot see it. Pure text from
+// plain data; page-map.ts draws.
+
+import { type ChunkHistory, decode, expand, slotsInUse, TIERS, type Tier } from '../../engine/chunk-history.ts';
+import { STATES } from '../../memory/states.ts';
+import { formatBytes } from '../../util/bytes.ts';
+import type { MemoryRecord, TierFigures } from './memory-record.ts';
+import { drawChunkMap, type PageMap } from './page-map.ts';
+
+/** How the page calls things. */
+const WORDS: Record<string, string> = {
+  gpu: 'on the GPU',
+  staging: 'on its way down',
+  host: 'in host memory',
+  disk: 'on disk',
+  none: 'nowhere',
+  FREE: 'free',
+  COMPUTE: 'in use',
+  HOLD: 'held',
+  HOLD_AFTER_FWD: 'held, forward has used it',
+  HOLD_AFTER_BWD: 'held, backward has used it',
+  parameter: 'parameters',
+  gradient: 'gradients',
+  moment1: '1st moment',
+  moment2: '2nd moment',
+  frozen: 'frozen',
+};
+
+export function memorySection(record: MemoryRecord): string {
+  const map = record.map ? chunkMap(record.map, record.gpu.budget) : '';
+  return `<section class="memory"><h2>Memory</h2>
+${figures(record)}
+<div class="ledgers">${bytesTable(record)}${waitsTable(record)}</div>
+${map}</section>`;
+}
+
+/** The script that brings the map to life; nothing where there is no map. */
+export function memoryScripts({ map, gpu }: MemoryRecord): string {
+  if (!map) return '';
+  const page: PageMap = {
+    history: map,
+    tiers: TIERS,
+    states: STATES,
+    words: WORDS,
+    used: slotsInUse(map.chunks),
+    budget: gpu.budget ?? null,
+  };
+  const data = JSON.stringify(page).replaceAll('<', '\\u003c');
+  return `<script type="application/json" id="memory">${data}</script>
+<script>(${drawChunkMap})(JSON.parse(document.getElementById('memory').textContent), ${formatBytes});</script>`;
+}
+
+// ---- Figures -------------------------------------------------------------------------------------------
+
+function figures({ gpu, host, disk, bytesPerStep, bound, map, recoveryBytesPerStep }: MemoryRecord): string {
+  const moved = bytesPerStep.h2d + bytesPerStep.d2h;
+  const tier = ({ budget, peak }: TierFigures) =>
+    peak === 0 && budget === undefined ? 'not used' : budget === undefined ? 'no limit' : `of ${formatBytes(budget)}`;
+  const predicted = gpu.predictedPeak === gpu.peak ? 'as predicted' : `${formatBytes(gpu.predictedPeak)} predicted`;
+  const rows: [string, string, string][] = [
+    ['GPU, peak', formatBytes(gpu.peak), gpu.budget === undefined ? predicted : `${tier(gpu)}, ${predicted}`],
+    ['Host memory, peak', formatBytes(host.peak), tier(host)],
+    ['Disk, peak', formatBytes(disk.peak), tier(disk)],
+  ];
+  if (map) {
+    const over = bound ? `${times(moved, bound.lp)} the least possible` : 'host and GPU, both ways';
+    const alone = bound && recoveryBytesPerStep > 0 ? `, ${bound.ratio.toFixed(2)} × but for recovery` : '';
+    rows.push(['Moved in a step', formatBytes(moved), over + alone]);
+  }
+  const cells = rows.map(([term, value, note]) => `<div><dt>${term}</dt><dd>${value}</dd><dd>${note}</dd></div>`);
+  return `<dl class="summary">${cells.join('')}</dl>`;
+}
+
+const times = (value: number, of: number): string =>
+  of === 0 ? (value === 0 ? '1.00 ×' : '∞ ×') : `${(value / of).toFixed(2)} ×`;
+
+// ---- Ledgers -------------------------------------------------------------------------------------------
+
+interface Bar {
+  readonly name: string;
+  readonly value: number;
+  readonly shown: string;
+  readonly style?: 'sum' | 'bound' | 'part';
+  readonly color?: string;
+}
+
+function bars(caption: string, rows: readonly Bar[], note: string): string {
+  const most = Math.max(...rows.map(({ value }) => value), Number.MIN_VALUE);
+  const cells = rows.map(({ name, value, shown, style, color }) => {
+    const width = ((100 * value) / most).toFixed(2);
+    const bar = `<i style="width:${width}%${color ? `;background:var(${color})` : ''}"></i>`;
+    return `<tr${style ? ` class="${style}"` : ''}><th scope="row">${name}</th><td>${shown}</td><td>${bar}</td></tr>`;
+  });
+  return `<table class="bars"><caption>${caption}</caption><tbody>${cells.join('')}</tbody>${
+    note ? `<tfoot><tr><td colspan="3">${note}</td></tr></tfoot>` : ''
+  }</table>`;
+}
+
+function bytesTable({ bytesPerStep, bound, map, recoveryBytesPerStep, disk, total }: MemoryRecord): string {
+  // Where no step was recorded there is the whole run to show.
+  const bytes = map ? bytesPerStep : total;
+  const row = (name: string, value: number, rest: Partial<Bar> = {}): Bar => {
+    return { name, value, shown: formatBytes(value), ...rest };
+  };
+  const link = bytes.h2d + bytes.d2h;
+  const rows = [row('host to GPU', bytes.h2d, { color: '--gpu' }), row('GPU to host', bytes.d2h, { color: '--host' })];
+  const notes: string[] = [];
+  if (map && bound) {
+    rows.push(row('both ways', link, { style: 'sum' }), row('least of any schedule', bound.lp, { style: 'bound' }));
+    if (bound.milp !== undefined && bound.milp !== bound.lp) {
+      rows.push(row('least in whole chunks', bound.milp, { style: 'bound' }));
+    }
+    notes.push(
+      recoveryBytesPerStep > 0
+        ? `The schedule itself moves ${bound.ratio.toFixed(2)} × the least; beyond it, every step’s state is copied down, so that a lost GPU costs one step at most.`
+        : `The schedule moves ${bound.ratio.toFixed(2)} × the least.`,
+    );
+  }
+  if (disk.peak > 0) {
+    rows.push(row('read from disk', bytes.diskRead, { color: '--disk' }));
+    rows.push(row('written to disk', bytes.diskWrite, { color: '--disk' }));
+  }
+  if (map) {
+    const { h2d, d2h, diskRead, diskWrite } = total;
+    const onDisk = disk.peak > 0 ? `, ${formatBytes(diskRead)} from disk, ${formatBytes(diskWrite)} to disk` : '';
+    notes.push(
+      `The whole run: ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${onDisk}, first step and saving included.`,
+    );
+  }
+  return bars(map ? 'Bytes moved in a step' : 'Bytes moved in the run', rows, notes.join(' '));
+}
+
+function waitsTable({ waits, disk }: MemoryRecord): string {
+  const row = (name: string, value: number, rest: Partial<Bar> = {}): Bar => {
+    return { name, value, shown: duration(value), ...rest };
+  };
+  const rows = [
+    row('values on their way down', waits.down, { color: '--host' }),
+    row('the GPU to take what came up', waits.up, { color: '--gpu' }),
+    row('host memory and disk', waits.below, { color: '--disk' }),
+  ];
+  if (disk.peak > 0) {
+    rows.push(row('reads from disk', waits.diskRead, { style: 'part' }));
+    rows.push(row('room, and writes to disk', waits.diskWrite, { style: 'part' }));
+  }
+  const behind = 'The first two include the work of the GPU ahead of them.';
+  const within = 'Time of reads and writes is that of the tiers, most of it while the GPU works.';
+  return bars('The run waited for', rows, disk.peak > 0 ? `${behind} ${within}` : behind);
+}
+
+/** "640 ms", "12.4 s", "3.2 min". */
+function duration(milliseconds: number): string {
+  if (milliseconds < 999.5) return `${Number(milliseconds.toPrecision(3))} ms`;
+  const seconds = milliseconds / 1000;
+  return seconds < 120 ? `${Number(seconds.toPrecision(3))} s` : `${(seconds / 60).toFixed(1)} min`;
+}
+
+// ---- The map -------------------------------------------------------------------------------------------
+
+function chunkMap(history: ChunkHistory, budget: number | undefined): string {
+  const { chunks, operators, chunkBytes, activationBytes, otherBytes, slots, staging } = history;
+  const used = slotsInUse(chunks);
+  const alternative =
+    `Map of ${chunks.length} chunks over the ${operators.length} moments of one step: in which tier each is and what it is doing. ` +
+    'Arrow keys move, plus and minus zoom; the table below has the shares.';
+  const swatch = (code: number, name: string, title = '') =>
+    `<span${title ? ` title="${title}"` : ''}><canvas class="swatch" data-code="${code}" aria-hidden="true"></canvas>${name}</span>`;
+  const of = (tier: Tier, state: (typeof STATES)[number]) =>
+    TIERS.indexOf(tier) * STATES.length + STATES.indexOf(state);
+  const present = presentTiers(history);
+  const tiers = present.map((tier) => swatch(of(tier, 'HOLD'), WORDS[tier] as string));
+  const states = STATES.filter((state) => state !== 'FREE').map((state) =>
+    swatch(of('gpu', state), WORDS[state] as string, state),
+  );
+  const area = (color: string, name: string, bytes: number) =>
+    `<span><i class="box" style="background:var(${color})"></i>${name} <output>${formatBytes(bytes)}</output></span>`;
+  const memory = [
+    area('--gpu', 'chunks, at most', Math.max(...used) * chunkBytes),
+    area('--staging', 'staging, at most', Math.max(...expand(history.staged)) * chunkBytes),
+    area('--activations', 'activations', activationBytes),
+    area('--other', 'inputs and uniforms', otherBytes),
+    area('--unused', 'slots and staging not in use', 0).replace(/ <output>.*<\/output>/, ''),
+  ];
+  return `<figure class="chunk-map">
+<figcaption><b>One step, chunk by chunk</b><span>${operators.length} moments, ${chunks.length} chunks of ${formatBytes(chunkBytes)}</span></figcaption>
+<p class="legend"><b>Where</b>${tiers.join('')}</p>
+<p class="legend"><b>State</b>${states.join('')}${swatch(of('none', 'FREE'), 'free', 'FREE')}</p>
+<div class="frame" tabindex="0" role="application" aria-roledescription="chunk map" aria-label="${alternative}">
+<canvas class="tiers"></canvas>
+<p class="legend below"><b>GPU memory</b>${memory.join('')}</p>
+<canvas class="areas"></canvas>
+<div class="cross" hidden></div><div class="marked" hidden></div><div class="selected" hidden></div>
+<div class="tip" role="status" hidden></div>
+</div>
+<p class="hint">A step’s operators from left to right.${
+    budget === undefined ? '' : ` The budget leaves ${slots} slots and ${staging} chunks of staging.`
+  } Point at a chunk to read it, drag to zoom, double-click to see all; or use the arrow keys, + and −.</p>
+${sharesTable(history)}
+</figure>`;
+}
+
+const presentTiers = ({ chunks }: ChunkHistory): Tier[] => {
+  const found = new Set(chunks.flatMap((runs) => runs.filter((_, i) => i % 2 === 0).map((code) => decode(code).tier)));
+  return TIERS.filter((tier) => tier !== 'none' && found.has(tier));
+};
+
+/** The same in numbers: how much of the step the chunks of each kind spent where. */
+function sharesTable(history: ChunkHistory): string {
+  const tiers: Tier[] = [...presentTiers(history), 'none'];
+  const percent = (part: number, whole: number) => {
+    const value = (100 * part) / whole;
+    return part === 0 ? '–' : value < 0.1 ? '&lt; 0.1 %' : `${value.toFixed(1)} %`;
+  };
+  const rows = history.lists.map(({ kind, first, chunks }) => {
+    const spent = new Map<Tier, number>();
+    let using = 0;
+    for (const runs of history.chunks.slice(first, first + chunks)) {
+      for (let i = 0; i < runs.length; i += 2) {
+        const { tier, state } = decode(runs[i] as number);
+        const length = runs[i + 1] as number;
+        spent.set(tier, (spent.get(tier) ?? 0) + length);
+        if (state === 'COMPUTE') using += length;
+      }
+    }
+    const whole = chunks * history.operators.length;
+    const cells = tiers.map((tier) => `<td>${percent(spent.get(tier) ?? 0, whole)}</td>`);
+    return `<tr><th scope="row">${WORDS[kind]}</th><td>${chunks}</td>${cells.join('')}<td>${percent(using, whole)}</td></tr>`;
+  });
+  const heads = ['', 'chunks', ...tiers.map((tier) => WORDS[tier]), 'in use'];
+  return `<details><summary>The same as a table: shares of the step’s moments</summary>
+<div class="wide"><table class="shares"><thead><tr>${heads.map((head) => `<th scope="col">${head}</th>`).join('')}</tr></thead>
+<tbody>${rows.join('')}</tbody></table></div></details>`;
+}
+
+export const MEMORY_STYLE = `
+:root { --gpu: #2f7ea6; --staging: #b5472a; --host: #e6b25c; --disk: #9a8fae; --activations: #b9bdb9; --other: #82878a;
+  --unused: #efefea; }
+@media (prefers-color-scheme: dark) {
+  :root { --gpu: #3f8fb5; --staging: #e0714c; --host: #a67c2e; --disk: #6c6285; --activations: #565c60; --other: #7b8287;
+    --unused: #202427; }
+}
+.memory .summary { margin-top: 0.5rem; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); }
+.memory .summary dd + dd { color: var(--muted); font-size: 0.85rem; font-weight: 400; }
+.ledgers { display: grid; gap: 1.5rem 3rem; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr));
+  margin: 1.5rem 0 2.5rem; align-items: start; }
+table { border-collapse: collapse; }
+.bars { width: 100%; font-size: 0.85rem; }
+caption { text-align: left; font-size: 1rem; font-weight: 600; padding-bottom: 0.4rem; }
+.bars th { width: 1%; padding: 0.17rem 0; color: var(--muted); font-weight: 400; text-align: left; white-space: nowrap; }
+.bars td { white-space: nowrap; }
+.bars tbody td:nth-child(2) { width: 1%; padding: 0 0.9rem 0 1.2rem; text-align: right; }
+.bars i { display: block; height: 0.7rem; border-radius: 1px; background: var(--muted);
+  print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+.bars .sum i { background: var(--ink); opacity: 0.75; }
+.bars .bound i { background: none; border: 1.5px solid var(--ink); }
+.bars tbody tr.sum > * { padding-block: 0.5rem 0.17rem; }
+.bars .sum th, .bars .bound th { color: var(--ink); }
+.bars .part th { padding-left: 1rem; }
+.bars .part i { background: none; border: 1px solid var(--disk); }
+.bars tfoot td { padding: 0.5rem 0 0; color: var(--muted); white-space: normal; }
+.chunk-map { break-inside: avoid; }
+.legend + .legend { margin-top: -0.4rem; }
+.legend { display: flex; flex-wrap: wrap; gap: 0.2rem 1.1rem; margin: 0 0 0.7rem; color: var(--muted);
+  font-size: 0.85rem; align-items: center; }
+.legend b { color: var(--ink); font-weight: 600; }
+figcaption + .legend b, .legend + .legend b { min-width: calc(88px - 1.1rem); font-weight: 400; }
+.legend output { color: var(--ink); }
+.legend.below { position: relative; z-index: 1; background: var(--paper); margin: 1.1rem 0 0.2rem 88px; }
+.swatch { width: 22px; height: 12px; margin-right: 0.45rem; vertical-align: -1px; border-radius: 1px; }
+.swatch[data-code="0"] { box-shadow: inset 0 0 0 1px var(--rule); }
+.box { display: inline-block; width: 12px; height: 12px; margin-right: 0.45rem; border-radius: 1px;
+  vertical-align: -1px; }
+.frame { position: relative; cursor: crosshair; touch-action: pan-y pinch-zoom; user-select: none;
+  border-radius: 2px; outline-offset: 6px; }
+.frame:focus-visible { outline: 2px solid var(--first); }
+.frame canvas { display: block; width: 100%; }
+.cross, .marked, .selected { position: absolute; pointer-events: none; }
+.cross { top: 22px; bottom: 26px; border-left: 1px solid var(--ink); opacity: 0.55; }
+.marked { right: 0; border-block: 1px solid var(--ink); opacity: 0.55; }
+.selected { top: 22px; bottom: 26px; background: color-mix(in srgb, var(--first) 16%, transparent); }
+.tip { position: absolute; z-index: 2; pointer-events: none; max-width: 22rem; padding: 0.5rem 0.7rem;
+  border: 1px solid var(--rule); border-radius: 4px; background: var(--paper); font-size: 0.85rem; line-height: 1.4;
+  box-shadow: 0 2px 10px rgb(0 0 0 / 14%); }
+.tip .name { font-weight: 600; }
+.tip .more { color: var(--muted); }
+.wide { overflow-x: auto; }
+.chunk-map details { margin-top: 1rem; border-block: 1px solid var(--rule); }
+.shares { margin-bottom: 0.8rem; font-size: 0.85rem; }
+.shares th { font-weight: 400; color: var(--muted); text-align: left; }
+.shares td, .shares thead th { padding: 0.15rem 1.6rem 0.15rem 0; text-align: right; white-space: nowrap; }
+.shares tbody th { padding-right: 1.6rem; }
+@media print {
+  :root { --gpu: #2f7ea6; --staging: #b5472a; --host: #e6b25c; --disk: #9a8fae; --activations: #b9bdb9;
+    --other: #82878a; --unused: #efefea; }
+  .box { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  .chunk-map .hint { display: none; }
+}
+`;

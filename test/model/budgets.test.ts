@@ -1,0 +1,153 @@
+// Placement never changes a bit: whatever the budget, the tiers below it, the policy, the reading ahead and the
+// recovery, a training yields the losses, gradient norms, evaluations, texts, weights and moments of the one that
+// had all memory. Compared as bits.
+
+import fc from 'fast-check';
+import { beforeAll, describe, expect, test } from 'vitest';
+import type { ChoiceRecord } from '../../src/engine/choices.ts';
+import type { MemoryOptions } from '../../src/engine/session.ts';
+import type { Device } from '../../src/gpu/device.ts';
+import { Backing } from '../../src/memory/backing.ts';
+import { ORDERS, type Order } from '../../src/memory/policies.ts';
+import { testDevice } from '../harness.ts';
+import {
+  budgetFor,
+  chooseVariants,
+  chunksUnder,
+  expectSame,
+  LARGEST,
+  leastBudget,
+  MODELS,
+  memoryDisk,
+  type Outcome,
+  run,
+  SMALLEST,
+  type Work,
+} from './runs.ts';
+
+const isDeno = 'Deno' in globalThis;
+
+let device: Device;
+beforeAll(async () => {
+  device = await testDevice();
+});
+
+/** The work with all memory: what every other run of it must bring. */
+async function undisturbed(work: Work): Promise<{ outcome: Outcome; choices: ChoiceRecord }> {
+  const { outcome, choices } = await run(device, work);
+  expect(outcome.steps.every(([loss, norm]) => Number.isFinite(loss) && norm > 0)).toBe(true);
+  return { outcome, choices };
+}
+
+/** Host memory for the fewest chunks that work above a disk. */
+function diskOnly(work: Work, memory: MemoryOptions): MemoryOptions {
+  const { chunks, bytes } = chunksUnder(device, work, memory);
+  return { ...memory, host: Backing.leastHostChunks(chunks, true) * bytes, disk: memoryDisk() };
+}
+
+function hostAndDisk(work: Work, memory: MemoryOptions): MemoryOptions {
+  const { chunks, bytes } = chunksUnder(device, work, memory);
+  return { ...memory, host: Math.ceil(chunks / 3) * bytes, disk: memoryDisk() };
+}
+
+describe.each(Object.entries(MODELS))('%s', (name, model) => {
+  test.each([1, 3])('with %d micro-batches a step, anything between steps, and any memory', async (accumulate) => {
+    chooseVariants(name.length, name === 'gpt2, tied');
+    const work: Work = { model, batch: 2, seq: 8, accumulate, steps: 3, between: true };
+    const { outcome, choices } = await undisturbed(work);
+    const other = accumulate === 1 ? 'checkpoint' : 'step';
+    const memories: Record<string, MemoryOptions> = {
+      'smallest budget': { gpu: leastBudget(device, work) },
+      'smallest budget, disk': diskOnly(work, {
+        gpu: leastBudget(device, work, 'checkpoint'),
+        recovery: 'checkpoint',
+      }),
+      'half, host and disk': hostAndDisk(work, { gpu: budgetFor(device, work, 0.5, other), recovery: other }),
+    };
+    for (const [kind, memory] of Object.entries(memories)) {
+      const { outcome: found, report } = await run(device, work, { memory, choices });
+      expectSame(found, outcome, kind);
+      expect(report.link.h2dBytes, kind).toBeGreaterThan(0);
+      if (memory.disk) expect(report.below.diskReadBytes, kind).toBeGreaterThan(0);
+      expect(report.host.peak, kind).toBeLessThanOrEqual(memory.host ?? Number.POSITIVE_INFINITY);
+    }
+  });
+});
+
+describe('a model of 84 chunks', () => {
+  const work: Work = { model: LARGEST, batch: 1, seq: 16, accumulate: 1, steps: 3 };
+  let wanted: Outcome;
+  let choices: ChoiceRecord;
+  beforeAll(async () => {
+    chooseVariants(2);
+    ({ outcome: wanted, choices } = await undisturbed(work));
+  });
+
+  test.each(['step', 'checkpoint'] as const)('on parts of its model data, recovery %s', async (recovery) => {
+    for (const part of [1 / 2, 1 / 4, 1 / 10, 0]) {
+      const gpu = budgetFor(device, work, part, recovery);
+      for (const memory of [{ gpu, recovery }, diskOnly(work, { gpu, recovery })]) {
+        const { outcome } = await run(device, work, { memory, choices });
+        expectSame(outcome, wanted, `${part} of the model data, ${memory.host ?? 'all'} bytes of host memory`);
+      }
+    }
+  });
+
+  const policies = ['planned', ...Object.keys(ORDERS)] as ('planned' | keyof typeof ORDERS)[];
+  test.each(policies)('under the policy %s, with and without reading ahead', async (policy) => {
+    for (const prefetch of [true, false]) {
+      const memory = diskOnly(work, { gpu: budgetFor(device, work, 1 / 4, 'checkpoint'), recovery: 'checkpoint' });
+      const { outcome } = await run(device, work, { memory: { ...memory, policy, prefetch }, choices });
+      expectSame(outcome, wanted, `${policy}, prefetch ${prefetch}`);
+    }
+  });
+});
+
+/** A victim for every moment, by the throw of a die that anybody can throw again. */
+const randomOrder =
+  (seed: number): Order =>
+  (a, b) => {
+    const die = ({ chunk, now }: typeof a) => Math.imul((seed ^ (chunk * 0x9e3779b1)) + now, 0x85ebca6b) >>> 8;
+    return die(a) - die(b) || a.chunk - b.chunk;
+  };
+
+// Each case is a training of its own. In Deno, where a read takes 10 ms at least, there are fewer of them.
+const CASES = isDeno ? 40 : 200;
+
+test(`${CASES} random budgets, tiers and orders of eviction`, async () => {
+  chooseVariants(4);
+  const work: Work = { model: SMALLEST, batch: 1, seq: 8, accumulate: 1, steps: 2 };
+  const { outcome: wanted, choices } = await undisturbed(work);
+  const least = { step: leastBudget(device, work), checkpoint: leastBudget(device, work, 'checkpoint') };
+  const all = budgetFor(device, work, 3);
+  const seen = new Set<string>();
+  await fc.assert(
+    fc.asyncProperty(
+      fc.record({
+        recovery: fc.constantFrom('step' as const, 'checkpoint' as const),
+        // Small ones more often.
+        above: fc.double({ min: 0, max: 1, noNaN: true }).map((x) => x ** 3),
+        seed: fc.option(fc.integer({ min: 0, max: 0x7fffffff })),
+        prefetch: fc.boolean(),
+        tiers: fc.constantFrom('host', 'disk', 'both'),
+      }),
+      async ({ recovery, above, seed, prefetch, tiers }) => {
+        const gpu = Math.floor(least[recovery] + above * (all - least[recovery]));
+        const memory: MemoryOptions = {
+          gpu,
+          recovery,
+          prefetch,
+          policy: seed === null ? 'planned' : randomOrder(seed),
+        };
+        const below = tiers === 'host' ? memory : tiers === 'disk' ? diskOnly(work, memory) : hostAndDisk(work, memory);
+        const { outcome, report } = await run(device, work, { memory: below, choices });
+        expectSame(outcome, wanted, JSON.stringify(below));
+        expect(report.gpu.predictedPeak).toBeLessThanOrEqual(gpu);
+        seen.add(`${report.link.h2dBytes} ${report.link.d2hBytes}`);
+      },
+    ),
+    { seed: 5, numRuns: CASES, endOnFailure: true },
+  );
+  // They were not all the same.
+  expect(seen.size).toBeGreaterThan(CASES / 20);
+});

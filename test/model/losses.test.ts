@@ -1,0 +1,332 @@
+// A lost device costs time, never a bit: whichever call meets the loss, whatever is under way, the run goes on from
+// the tiers below and brings what an undisturbed one brings. Where nothing is kept below, one clear error.
+
+import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import type { Batch } from '../../src/data/batches.ts';
+import type { ChoiceRecord } from '../../src/engine/choices.ts';
+import { Executor } from '../../src/engine/executor.ts';
+import type { Pass } from '../../src/engine/pass.ts';
+import type { MemoryOptions } from '../../src/engine/session.ts';
+import type { Device } from '../../src/gpu/device.ts';
+import type { Generator } from '../../src/train/generator.ts';
+import type { StepMetrics, Trainer } from '../../src/train/trainer.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
+import { Random } from '../../src/util/random.ts';
+import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { testDevice } from '../harness.ts';
+import { type Call, type Fragile, fragileDevice } from './fragile.ts';
+import {
+  batchesOf,
+  budgetFor,
+  chooseVariants,
+  chunksUnder,
+  expectSame,
+  leastBudget,
+  MODELS,
+  memoryDisk,
+  type Outcome,
+  openTrainer,
+  run,
+  train,
+  type Work,
+  write,
+} from './runs.ts';
+
+const isDeno = 'Deno' in globalThis;
+
+let real: Device;
+beforeAll(async () => {
+  real = await testDevice();
+});
+beforeEach(() => chooseVariants(1));
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+
+interface Case {
+  readonly work: Work;
+  readonly wanted: Outcome;
+  readonly choices: ChoiceRecord;
+  readonly memory: MemoryOptions;
+}
+
+async function prepare(work: Work, memory: MemoryOptions): Promise<Case> {
+  chooseVariants(1);
+  const { outcome, choices } = await run(real, work);
+  return { work, wanted: outcome, choices, memory };
+}
+
+/** Losses at the n-th call of a kind, of each device in turn. */
+interface Plan {
+  readonly call: Call;
+  readonly at: readonly number[];
+}
+
+/** Opens a trainer on a device that can be lost, hands it on, and looks at what is left. */
+async function onFragile<T>(given: Case, use: (trainer: Trainer, fragile: Fragile) => Promise<T>): Promise<T> {
+  const { work, choices, memory } = given;
+  const fragile = await fragileDevice(real);
+  const trainer = await openTrainer(fragile.device, work, { memory, choices });
+  try {
+    return await use(trainer, fragile);
+  } finally {
+    fragile.before = undefined;
+    await trainer.destroy();
+    expect(fragile.device.allocator.bytes, 'bytes left on the last device').toBe(0);
+  }
+}
+
+function arm(fragile: Fragile, { call, at }: Plan): void {
+  let calls = 0;
+  const before = fragile.losses;
+  fragile.before = (made) => {
+    if (made !== call || calls++ !== at[fragile.losses - before]) return;
+    calls = 0;
+    fragile.lose();
+  };
+}
+
+const disturbed = (given: Case, plan: Plan): Promise<number> =>
+  onFragile(given, async (trainer, fragile) => {
+    const begun = vi.spyOn(Executor.prototype, 'begin');
+    arm(fragile, plan);
+    expectSame(await train(trainer, given.work), given.wanted, `${plan.call} ${plan.at}`);
+    await trainer.settle();
+    expect(trainer.recoveries, `${JSON.stringify(plan)}`).toBe(fragile.losses);
+    // Two steps at a time are under way: no more than these were done again.
+    const step = trainer.session.scheduleOf(trainer.session.fit.passes[0] as Pass);
+    const steps = begun.mock.calls.filter(([schedule]) => schedule === step).length;
+    expect(steps).toBeLessThanOrEqual(given.work.steps + 2 * fragile.losses);
+    begun.mockRestore();
+    return fragile.losses;
+  });
+
+describe('a device lost at the n-th', () => {
+  let plain: Case;
+  let tiered: Case;
+  beforeAll(async () => {
+    const model = MODELS['gpt2, untied'];
+    const work: Work = { model, batch: 1, seq: 8, accumulate: 1, steps: 3 };
+    plain = await prepare(work, { gpu: leastBudget(real, work) });
+    const several: Work = { model, batch: 1, seq: 8, accumulate: 3, steps: 2 };
+    const memory = { gpu: budgetFor(real, several, 1 / 2) };
+    const { chunks, bytes } = chunksUnder(real, several, memory);
+    tiered = await prepare(several, { ...memory, host: Math.ceil(chunks / 4) * bytes, disk: memoryDisk() });
+  });
+
+  // All of them would take minutes. In Deno, where every read takes 10 ms at least, there are fewer cases still.
+  test.each([
+    ['submit', isDeno ? 40 : 5],
+    ['writeBuffer', isDeno ? 90 : 11],
+    ['mapAsync', isDeno ? 45 : 2],
+    ['onSubmittedWorkDone', isDeno ? 80 : 7],
+  ] as const)('%s, every %d-th of them in turn', async (call, stride) => {
+    let met = 0;
+    for (let n = 0; await disturbed(plain, { call, at: [n] }); n += stride) met++;
+    expect(met).toBeGreaterThan(1);
+  });
+
+  test.each([
+    ['mapAsync', isDeno ? 45 : 5],
+    ['submit', isDeno ? 37 : 11],
+  ] as const)('%s, every %d-th of them, with micro-batches and a disk', async (call, stride) => {
+    let met = 0;
+    for (let n = 1; await disturbed(tiered, { call, at: [n] }); n += stride) met++;
+    expect(met).toBeGreaterThan(1);
+  });
+
+  test('call, and the next device as well: in the recovery, or soon after', async () => {
+    const cases = [
+      ['submit', 12, 0],
+      ['submit', 12, 1],
+      ['submit', 9, 9],
+      ['mapAsync', 20, 0],
+      ['mapAsync', 20, 1],
+      ['mapAsync', 20, 20],
+      ['writeBuffer', 40, 0],
+      ['writeBuffer', 40, 3],
+    ] as const;
+    for (const [call, ...at] of isDeno ? cases.slice(1, 5) : cases) {
+      expect(await disturbed(plain, { call, at }), `${call} ${at}`).toBe(2);
+    }
+  });
+
+  test('call of every device ends in one clear error, and so does everything after', async () => {
+    await onFragile(plain, async (trainer, fragile) => {
+      fragile.before = (call) => {
+        if (call === 'submit') fragile.lose();
+      };
+      const [batches] = batchesOf(plain.work);
+      const failed = await Promise.all(
+        [trainer.start(batches), trainer.start(batches), trainer.evaluate(batches[0])].map((work) =>
+          work.then(
+            () => 'done',
+            (error) => error,
+          ),
+        ),
+      );
+      for (const error of failed) expect(error).toBeInstanceOf(HoldfastError);
+      expect(new Set(failed).size).toBe(1);
+      expect(failed[0].message).toMatch(/lost 6 times in a row .* resume from the last checkpoint/);
+      await expect(trainer.start(batches)).rejects.toBe(failed[0]);
+      await expect(trainer.evaluate(batches[0])).rejects.toBe(failed[0]);
+      await expect(collect(trainer.values('parameter'))).rejects.toBe(failed[0]);
+      await expect(trainer.settle()).rejects.toBe(failed[0]);
+    });
+  });
+});
+
+describe('a device lost during', () => {
+  let given: Case;
+  beforeAll(async () => {
+    const work: Work = { model: MODELS['gpt2, untied'], batch: 1, seq: 8, accumulate: 1, steps: 4, between: true };
+    given = await prepare(work, { gpu: leastBudget(real, work) });
+  });
+
+  test.each(isDeno ? [31] : [0, 2, 7, 31, 60, 95])('training, evaluation, text or reading: map %d', async (n) => {
+    expect(await disturbed(given, { call: 'mapAsync', at: [n] })).toBe(1);
+  });
+
+  /** Does `what` behind two steps, undisturbed and with a loss at its n-th call, for every n that there is. */
+  async function everywhere<T>(call: Call, stride: number, what: (trainer: Trainer) => Promise<T>): Promise<void> {
+    const [one, two] = batchesOf(given.work);
+    let wanted: T | undefined;
+    for (let n = -1, lost = 1; lost > 0; n = n < 0 ? 0 : n + stride) {
+      await onFragile(given, async (trainer, fragile) => {
+        await Promise.all([trainer.start(one), trainer.start(two)]);
+        await trainer.settle();
+        arm(fragile, { call, at: [n] });
+        const found = await what(trainer);
+        wanted ??= found;
+        expect(found, `${call} ${n}`).toEqual(wanted);
+        expect(trainer.recoveries).toBe(fragile.losses);
+        lost = n < 0 ? 1 : fragile.losses;
+      });
+    }
+  }
+
+  test('an evaluation', () => everywhere('submit', isDeno ? 20 : 3, (trainer) => trainer.evaluate(batch(0))));
+
+  test('a text', () =>
+    everywhere('mapAsync', isDeno ? 9 : 1, async (trainer) => {
+      const { generator } = trainer;
+      return write(generator as Generator);
+    }));
+
+  test('the reading of weights', () => everywhere('mapAsync', 1, (trainer) => collect(trainer.values('moment1'))));
+
+  test('the setting of weights', () =>
+    everywhere('submit', 1, async (trainer) => {
+      const wpe = await collect(trainer.values('parameter'));
+      await trainer.setValues('moment1', sourceOf(wpe));
+      return collect(trainer.values('moment1'));
+    }));
+
+  test('an evaluation that was asked for between two steps: it comes between them', () =>
+    everywhere('submit', isDeno ? 50 : 6, async (trainer) => {
+      const [, , three, four] = batchesOf(given.work);
+      const loss = ({ loss, gradNorm }: StepMetrics) => [loss, gradNorm];
+      return Promise.all([
+        trainer.start(three).then(loss),
+        trainer.evaluate(batch(0)),
+        trainer.start(four).then(loss),
+        trainer.evaluate(batch(0)),
+      ]);
+    }));
+
+  test('a recovery, work that is asked for comes in its turn', () =>
+    everywhere('submit', isDeno ? 40 : 5, async (trainer) => {
+      const [, , three, four] = batchesOf(given.work);
+      const found: Promise<unknown>[] = [trainer.start(three).then(({ loss }) => loss)];
+      // While whatever happens happens, until the step has begun, or has begun again.
+      while (trainer.recoveries === 0 && found.length < 4) {
+        await new Promise((resolve) => setTimeout(resolve, 2));
+        if (found.length === 1) found.push(trainer.start(four).then(({ loss }) => loss));
+        else found.push(trainer.evaluate(batch(0)));
+      }
+      while (found.length < 4) {
+        if (found.length === 1) found.push(trainer.start(four).then(({ loss }) => loss));
+        else found.push(trainer.evaluate(batch(0)));
+        await undefined;
+      }
+      return Promise.all(found);
+    }));
+
+  test('nothing at all, between two tokens of a text', async () => {
+    const texts: number[][] = [];
+    for (const at of isDeno ? [-1, 3] : [-1, 0, 3, 5]) {
+      await onFragile(given, async (trainer, fragile) => {
+        const text: number[] = [];
+        const { generator } = trainer as { generator: Generator };
+        for await (const id of generator.generate(Int32Array.of(3, 1, 2), 7, {}, new Random(11, 'text'))) {
+          if (text.length === at) {
+            fragile.lose();
+            // Somebody else meets the loss.
+            await trainer.evaluate(batch(0));
+          }
+          text.push(id);
+        }
+        texts.push(text);
+        expect(trainer.recoveries).toBe(at < 0 ? 0 : 1);
+      });
+    }
+    expect(new Set(texts.map(String)).size).toBe(1);
+  });
+
+  const batch = (step: number) => batchesOf(given.work)[step][0] as Batch;
+});
+
+test('two texts at once do not mix', async () => {
+  const work: Work = { model: MODELS['gpt2, untied'], batch: 1, seq: 8, accumulate: 1, steps: 1, between: true };
+  const { memory, choices } = await prepare(work, {});
+  await onFragile({ work, memory, choices } as Case, async ({ generator }) => {
+    const begin = () => (generator as Generator).generate(Int32Array.of(3, 1, 2), 7, {}, new Random(11, 'text'));
+    const alone = await write(generator as Generator);
+    const [one, two] = [begin(), begin()];
+    const texts: (number | undefined)[][] = [[], []];
+    for (let i = 0; i < alone.length; i++) {
+      texts[0].push((await one.next()).value);
+      texts[1].push((await two.next()).value);
+    }
+    expect(texts).toEqual([alone, alone]);
+  });
+});
+
+test.each([
+  ['without a budget', {}],
+  ["with recovery 'checkpoint'", { recovery: 'checkpoint' }],
+] as const)(
+  '%s a lost device ends the run with one error that says what to do',
+  async (_, { recovery }: MemoryOptions) => {
+    const work: Work = { model: MODELS['gpt2, untied'], batch: 1, seq: 8, accumulate: 1, steps: 2 };
+    const memory = recovery ? { recovery, gpu: leastBudget(real, work, recovery) } : {};
+    const given = await prepare(work, memory);
+    await onFragile(given, async (trainer, fragile) => {
+      const micros = batchesOf(work);
+      await trainer.start(micros[0]);
+      arm(fragile, { call: 'submit', at: [0] });
+      const errors = await Promise.all(micros.map((batches) => trainer.start(batches).catch((error) => error)));
+      for (const error of errors) {
+        expect(error).toBeInstanceOf(HoldfastError);
+        expect(error.message).toMatch(/the GPU device was lost .*; resume from the last checkpoint; with a GPU budget/);
+      }
+      await expect(trainer.start(micros[0])).rejects.toThrow('resume from the last checkpoint');
+      expect(trainer.recoveries).toBe(0);
+    });
+  },
+);
+
+// The real thing, which compiles everything again: once in every part of a step.
+test('a real device that is destroyed', async () => {
+  const work: Work = { model: MODELS['gpt2, untied'], batch: 1, seq: 8, accumulate: 1, steps: 3 };
+  const { wanted, choices } = await prepare(work, {});
+  const device = await real.reopen();
+  const trainer = await openTrainer(device, work, { memory: { gpu: leastBudget(real, work) }, choices });
+  const running = train(trainer, work);
+  await new Promise((resolve) => setTimeout(resolve, 10));
+  trainer.device.gpu.destroy();
+  expectSame(await running, wanted, 'destroyed');
+  expect(trainer.recoveries).toBe(1);
+  await trainer.destroy();
+  trainer.device.close();
+});

@@ -1,0 +1,215 @@
+// What the tests of budgets and faults share: tiny models of every family, and one small training of them, with
+// evaluations, text and weights read between its steps, whose every number is kept.
+
+import { expect, vi } from 'vitest';
+import type { Batch } from '../../src/data/batches.ts';
+import { type ChoiceRecord, Trial } from '../../src/engine/choices.ts';
+import { fitMemory, smallestBudget, type Workload } from '../../src/engine/fit.ts';
+import { limitsOf, type MemoryOptions } from '../../src/engine/session.ts';
+import { parseConfig } from '../../src/formats/config.ts';
+import type { Device } from '../../src/gpu/device.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { initialWeights } from '../../src/nn/initialise.ts';
+import type { Model } from '../../src/nn/model.ts';
+import type { BlockFile } from '../../src/runtime/host.ts';
+import { type Generator, traceGeneration } from '../../src/train/generator.ts';
+import { traceStep } from '../../src/train/step-programs.ts';
+import { Trainer, trainingWorkload } from '../../src/train/trainer.ts';
+import { Random } from '../../src/util/random.ts';
+import { collect, type Values } from '../../src/util/tensor-source.ts';
+import { MemoryBlockFile } from '../memory-files.ts';
+
+const gpt2 = (n_layer: number, n_embd: number, vocab_size: number, tie_word_embeddings = true) =>
+  parseConfig(
+    { model_type: 'gpt2', n_layer, n_embd, n_head: 4, n_positions: 16, vocab_size, tie_word_embeddings },
+    'gpt2',
+  );
+
+export const MODELS = {
+  'gpt2, tied': makeModel(gpt2(2, 32, 150)),
+  'gpt2, untied': makeModel(gpt2(1, 24, 300, false)),
+  'gpt2 with low-rank updates': makeModel(gpt2(1, 32, 90), { rank: 4, scale: 2 }),
+  'llama, grouped heads': makeModel(
+    parseConfig(
+      {
+        model_type: 'llama',
+        vocab_size: 120,
+        max_position_embeddings: 16,
+        hidden_size: 32,
+        intermediate_size: 80,
+        num_hidden_layers: 1,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: 8,
+      },
+      'llama',
+    ),
+  ),
+} as const satisfies Record<string, Model>;
+
+/** Model data of 21 chunks of the smallest size a kind: room for a tenth of it. */
+export const LARGEST = makeModel(gpt2(3, 48, 97));
+/** Nine chunks in all. */
+export const SMALLEST = makeModel(gpt2(1, 16, 40));
+
+/**
+ * Kernel variants are chosen by the throw of a die instead of by timing: trials take seconds, and so every variant
+ * has its turn; another `seed` is another choice. SwiftShader compiles the variants on quads for seconds: only with
+ * `quads` they take part.
+ */
+export function chooseVariants(seed: number, quads = false): void {
+  const die = (name: string) =>
+    [...name].reduce((hash, letter) => Math.imul(hash ^ letter.charCodeAt(0), 0x01000193) >>> 1, seed);
+  vi.spyOn(Trial.prototype, 'time').mockImplementation(async ({ name }) =>
+    name === 'quads' && !quads ? Number.POSITIVE_INFINITY : die(name),
+  );
+}
+
+export interface Work {
+  readonly model: Model;
+  readonly batch: number;
+  readonly seq: number;
+  readonly accumulate: number;
+  readonly steps: number;
+  /** What happens between steps: each changes what is on the GPU, and nothing else. */
+  readonly between?: boolean;
+}
+
+/** Everything that a run brings; two that did the same work are equal in all of it, to the bit. */
+export interface Outcome {
+  readonly steps: readonly (readonly [loss: number, gradNorm: number, skipped: boolean])[];
+  readonly evaluations: readonly number[];
+  readonly texts: readonly (readonly number[])[];
+  readonly between: readonly Values[];
+  readonly parameter: Values;
+  readonly moment1: Values;
+  readonly moment2: Values;
+}
+
+const workloads = new Map<Work, Workload>();
+
+export function workloadOf(work: Work): Workload {
+  const { model, batch, seq, accumulate, between = false } = work;
+  const generation = between ? traceGeneration(model, seq) : undefined;
+  const workload = workloads.get(work) ?? trainingWorkload(model, traceStep(model, batch, seq), accumulate, generation);
+  workloads.set(work, workload);
+  return workload;
+}
+
+export const leastBudget = (device: Device, work: Work, recovery: 'step' | 'checkpoint' = 'step'): number =>
+  smallestBudget(workloadOf(work), limitsOf(device), recovery === 'step');
+
+/** The budget that leaves this part of the model data room on the GPU, or the smallest where that is more. */
+export function budgetFor(device: Device, work: Work, part: number, recovery: 'step' | 'checkpoint' = 'step'): number {
+  const workload = workloadOf(work);
+  const all = fitMemory(workload, limitsOf(device), undefined, false);
+  const bytes =
+    4 *
+    all.map.lists.reduce((sum, { first, chunks }) => {
+      for (let i = 0; i < chunks; i++) sum += all.map.used(first + i);
+      return sum;
+    }, 0);
+  const { arenas, persistent } = all.nonModel;
+  return Math.max(leastBudget(device, work, recovery), Math.ceil(arenas + persistent + bytes * part));
+}
+
+/** Chunks and their size under a budget. */
+export function chunksUnder(device: Device, work: Work, memory: MemoryOptions): { chunks: number; bytes: number } {
+  const durable = memory.gpu !== undefined && memory.recovery !== 'checkpoint';
+  const { map } = fitMemory(workloadOf(work), limitsOf(device), memory.gpu as number | undefined, durable);
+  return { chunks: map.count, bytes: map.chunkBytes };
+}
+
+/** A disk tier in memory. */
+export const memoryDisk = (wrap: (file: BlockFile) => BlockFile = (file) => file) => ({
+  open: async (bytes: number) => wrap(new MemoryBlockFile('/tier/block-file', bytes)),
+});
+
+export function batchesOf({ model, batch, seq, accumulate, steps }: Work): Batch[][] {
+  const random = new Random(7, 'batches');
+  const { vocabulary } = model.shape;
+  const tokens = () => Int32Array.from({ length: batch * seq }, () => random.below(vocabulary));
+  const next = (): Batch => ({ ids: tokens(), targets: tokens(), batch, seq });
+  return Array.from({ length: steps }, () => Array.from({ length: accumulate }, next));
+}
+
+export async function openTrainer(
+  device: Device,
+  { model, batch, seq, accumulate, between = false }: Work,
+  options: { memory?: MemoryOptions; choices?: ChoiceRecord } = {},
+): Promise<Trainer> {
+  const schedule = { decay: 'cosine', peak: 1e-2, min: 1e-3, warmup: 1, steps: 10 } as const;
+  const trainer = await Trainer.create(device, model, {
+    batch,
+    seq,
+    accumulate,
+    schedule,
+    generates: between,
+    ...options,
+  });
+  await trainer.setWeights(initialWeights(model, 3));
+  return trainer;
+}
+
+/** Does the work: steps two at a time, and between them, if wanted, all that a run does beside training. */
+export async function train(trainer: Trainer, work: Work): Promise<Outcome> {
+  const steps: (readonly [number, number, boolean])[] = [];
+  const evaluations: number[] = [];
+  const texts: number[][] = [];
+  const between: Values[] = [];
+  const micros = batchesOf(work);
+  for (let at = 0; at < micros.length; at += 2) {
+    const pair = micros.slice(at, at + 2).map((batches) => trainer.start(batches));
+    for (const { loss, gradNorm, skipped } of await Promise.all(pair)) steps.push([loss, gradNorm, skipped]);
+    if (!work.between) continue;
+    evaluations.push(await trainer.evaluate(micros.at(-1)?.[0] as Batch));
+    texts.push(await write(trainer.generator as Generator));
+    between.push(await collect(trainer.values(at === 0 ? 'parameter' : 'moment1')));
+  }
+  const [parameter, moment1, moment2] = [
+    await collect(trainer.values('parameter')),
+    await collect(trainer.values('moment1')),
+    await collect(trainer.values('moment2')),
+  ];
+  return { steps, evaluations, texts, between, parameter, moment1, moment2 };
+}
+
+/** Seven tokens behind a prompt of three: past the end of a context of eight. */
+export async function write(generator: Generator): Promise<number[]> {
+  const text: number[] = [];
+  for await (const id of generator.generate(Int32Array.of(3, 1, 2), 7, {}, new Random(11, 'text'))) text.push(id);
+  return text;
+}
+
+/** A run from start to end: what it brought, and what its memory was. */
+export async function run(
+  device: Device,
+  work: Work,
+  options: { memory?: MemoryOptions; choices?: ChoiceRecord } = {},
+): Promise<{ outcome: Outcome; choices: ChoiceRecord; report: ReturnType<Trainer['session']['report']> }> {
+  const before = device.allocator.bytes;
+  const trainer = await openTrainer(device, work, options);
+  try {
+    const outcome = await train(trainer, work);
+    return { outcome, choices: trainer.choices.record(), report: trainer.session.report() };
+  } finally {
+    await trainer.destroy();
+    expect(device.allocator.bytes, 'bytes of GPU memory left behind').toBe(before);
+  }
+}
+
+/** The same work gave the same bits. */
+export function expectSame(found: Outcome, wanted: Outcome, name: string): void {
+  expect(found.steps, `${name}: losses and norms`).toEqual(wanted.steps);
+  expect(found.evaluations, `${name}: evaluations`).toEqual(wanted.evaluations);
+  expect(found.texts, `${name}: texts`).toEqual(wanted.texts);
+  const sets = (outcome: Outcome) => [...outcome.between, outcome.parameter, outcome.moment1, outcome.moment2];
+  sets(wanted).forEach((values, i) => {
+    for (const [tensor, expected] of values) {
+      const bits = (array: Float32Array | undefined) =>
+        array && Buffer.from(array.buffer, array.byteOffset, array.byteLength);
+      const actual = bits(sets(found)[i]?.get(tensor));
+      if (!actual?.equals(bits(expected) as Buffer)) expect.fail(`${name}: ${tensor} of set ${i} differs`);
+    }
+  });
+}

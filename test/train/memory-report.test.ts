@@ -1,0 +1,112 @@
+// The report's section on memory: figures beside the bound, and a map that holds what the history says.
+
+import { describe, expect, test } from 'vitest';
+import type { ChunkHistory } from '../../src/engine/chunk-history.ts';
+import type { MemoryRecord } from '../../src/train/report/memory-record.ts';
+import { type RunRecord, renderReport } from '../../src/train/report.ts';
+
+// Codes: tier * 5 + state; 6 is in use on the GPU, 7 held there, 12 held in staging, 17 held in host memory, 0 free.
+const map: ChunkHistory = {
+  chunkBytes: 1000,
+  lists: [
+    { kind: 'parameter', first: 0, chunks: 1 },
+    { kind: 'gradient', first: 1, chunks: 1 },
+  ],
+  phases: [
+    { name: 'forward', first: 0 },
+    { name: 'update', first: 3 },
+  ],
+  operators: [0, 0, 1, 0],
+  labels: ['</script><b>', 'matmul'],
+  chunks: [
+    [6, 1, 12, 1, 17, 1, 7, 1],
+    [0, 2, 6, 2],
+  ],
+  staged: [0, 1, 1, 1, 0, 2],
+  slots: 2,
+  staging: 1,
+  activationBytes: 5000,
+  otherBytes: 500,
+};
+const memory: MemoryRecord = {
+  gpu: { budget: 9000, peak: 8500, predictedPeak: 8500 },
+  host: { budget: undefined, peak: 2000 },
+  disk: { budget: undefined, peak: 0 },
+  bytesPerStep: { h2d: 3000, d2h: 1500, diskRead: 0, diskWrite: 0 },
+  total: { h2d: 40000, d2h: 20000, diskRead: 0, diskWrite: 0 },
+  recoveryBytesPerStep: 0,
+  fit: { slots: 2, chunks: 4, chunkBytes: 500 },
+  bound: { lp: 3000, milp: 4000, ratio: 1.5 },
+  waits: { down: 12400, up: 3.25, below: 0, diskRead: 0, diskWrite: 0 },
+  map,
+};
+const run: RunRecord = { title: 'run', settings: {}, summary: {}, steps: [], validations: [], samples: [] };
+const page = (record: MemoryRecord) => renderReport({ ...run, memory: record });
+const row = (html: string, name: string) => new RegExp(`>${name}</th><td>([^<]*)</td>`).exec(html)?.[1];
+
+describe('the section on memory', () => {
+  const html = page(memory);
+
+  test('shows peaks beside budgets, and bytes beside the bound', () => {
+    expect(html).toContain('<dd>8.50 KB</dd><dd>of 9.00 KB, as predicted</dd>');
+    expect(html).toContain('<dd>4.50 KB</dd><dd>1.50 × the least possible</dd>');
+    expect(row(html, 'host to GPU')).toBe('3.00 KB');
+    expect(row(html, 'both ways')).toBe('4.50 KB');
+    expect(row(html, 'least of any schedule')).toBe('3.00 KB');
+    expect(row(html, 'least in whole chunks')).toBe('4.00 KB');
+    expect(row(html, 'values on their way down')).toBe('12.4 s');
+    expect(row(html, 'the GPU to take what came up')).toBe('3.25 ms');
+    expect(row(html, 'read from disk')).toBe(undefined);
+  });
+
+  test('a peak that was not predicted says so; copies for recovery are told apart from the schedule', () => {
+    const other = page({ ...memory, gpu: { ...memory.gpu, predictedPeak: 8000 }, recoveryBytesPerStep: 1 });
+    expect(other).toContain('of 9.00 KB, 8.00 KB predicted');
+    expect(other).toContain('1.50 × the least possible, 1.50 × but for recovery');
+  });
+
+  test('with a disk it has the disk, too', () => {
+    const other = page({
+      ...memory,
+      disk: { budget: 5000, peak: 4000 },
+      bytesPerStep: { ...memory.bytesPerStep, diskRead: 700 },
+    });
+    expect(row(other, 'read from disk')).toBe('700 B');
+    expect(other).toContain('<dd>4.00 KB</dd><dd>of 5.00 KB</dd>');
+  });
+
+  test('has the map in its data, escaped, and scripts that parse', () => {
+    const json = /<script type="application\/json" id="memory">(.*?)<\/script>/s.exec(html)?.[1] ?? '';
+    expect(JSON.parse(json)).toMatchObject({ history: map, used: [1, 0, 1, 2], budget: 9000 });
+    expect(html.match(/<\/script/g)?.length).toBe(5);
+    for (const [, script] of html.matchAll(/<script>(.*?)<\/script>/gs)) {
+      expect(() => new Function(script)).not.toThrow();
+    }
+  });
+
+  test('what the map shows is there in numbers', () => {
+    const shares = [...html.matchAll(/<th scope="row">(parameters|gradients)<\/th>(.*?)<\/tr>/g)].map(([, , cells]) =>
+      [...cells.matchAll(/<td>(.*?)<\/td>/g)].map(([, text]) => text),
+    );
+    // Chunks, on the GPU, on its way down, in host memory, nowhere, in use.
+    expect(shares).toEqual([
+      ['1', '50.0 %', '25.0 %', '25.0 %', '–', '25.0 %'],
+      ['1', '50.0 %', '–', '–', '50.0 %', '50.0 %'],
+    ]);
+    expect(html).toMatch(/aria-label="Map of 2 chunks over the 4 moments of one step/);
+  });
+
+  test('loads nothing', () => {
+    expect(html).not.toMatch(/<[^>]+\s(src|srcset)\s*=/i);
+    expect(html).not.toMatch(/@import|url\(|fetch\(|XMLHttpRequest|import\(|import_/);
+  });
+
+  test('without a recorded step it has the bytes of the run, and no map; without memory no section', () => {
+    const { map: _, ...rest } = memory;
+    const other = page(rest);
+    expect(row(other, 'host to GPU')).toBe('40.0 KB');
+    expect(other).not.toContain('class="chunk-map"');
+    expect(other).not.toContain('id="memory"');
+    expect(renderReport(run)).not.toContain('<h2>Memory');
+  });
+});

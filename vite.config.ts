@@ -22,6 +22,8 @@ export default defineConfig({
   server: { host: '127.0.0.1' },
   test: {
     include: ['test/**/*.test.ts'],
+    // These run in Chromium: vitest.browser.config.ts.
+    exclude: ['test/browser/**'],
     testTimeout: 120_000,
     hookTimeout: 120_000,
     maxWorkers: 2,

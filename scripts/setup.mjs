@@ -9,8 +9,10 @@ import { fileURLToPath } from 'node:url';
 
 const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const stamp = path.join(root, 'node_modules', '.holdfast-install');
-const built = path.join(root, 'dist', 'holdfast.js');
-const inputs = ['src', 'shaders', 'vite.config.ts', 'package-lock.json'];
+/** Written last. */
+const built = path.join(root, 'dist', 'site', 'index.html');
+const configs = ['vite.config.ts', 'vite.browser.config.ts', 'vite.demo.config.ts', 'vite.browser-plugins.ts'];
+const inputs = ['src', 'shaders', 'workers', 'demo', ...configs, 'package-lock.json'];
 
 const lock = createHash('sha256')
   .update(readFileSync(path.join(root, 'package-lock.json')))
@@ -23,7 +25,7 @@ if (!existsSync(stamp) || readFileSync(stamp, 'utf8') !== lock) {
   writeFileSync(stamp, lock);
 }
 if (!existsSync(built) || statSync(built).mtimeMs < Math.max(...inputs.map((name) => newest(path.join(root, name))))) {
-  npm(['run', '--silent', 'build', '--', '--logLevel', 'warn']);
+  npm(['run', '--silent', 'build', '--', '--quiet']);
 }
 
 function npm(args) {

@@ -1,12 +1,13 @@
 // `npm test`: lint, types, then the test suites: all of them on the embedded software adapter in Node and in
-// Deno, the device suites once more on every other adapter that is there. Says what ran where and what was
-// skipped, and why; the last line counts.
+// Deno, the device suites once more on every other adapter that is there and in Chromium, with what only a browser
+// does. Says what ran where and what was skipped, and why; the last line counts.
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { findChromium } from './chromium.mjs';
 
 const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const bin = (name) => path.join(root, 'node_modules', '.bin', name);
@@ -32,6 +33,9 @@ else {
   if (!existsSync(deno)) record({ name: 'Deno', skipped: 1, note: 'npm brought no Deno for this platform' });
   else suites(`Deno, ${first.name}`, deno, ['run', '-A', '--unstable-webgpu'], [], first);
 }
+const chromium = await findChromium();
+if ('reason' in chromium) record({ name: 'Chromium', note: `skipped: ${chromium.reason}` });
+else suites('Chromium, WebGPU', process.execPath, [], ['--config', 'vitest.browser.config.ts']);
 if (!found.some(({ software }) => !software)) record({ name: 'GPU', note: 'skipped: this machine has none' });
 if (!found.some(({ name }) => /llvmpipe/i.test(name))) {
   record({ name: 'llvmpipe', note: 'skipped: not installed, or older than Dawn accepts (Mesa 25 works)' });
@@ -56,14 +60,15 @@ function check(name, command, args) {
 }
 
 /** The test suites under one runtime on one adapter. */
-function suites(name, runtime, runtimeArgs, filters, adapter) {
+function suites(name, runtime, runtimeArgs, filters, adapter = undefined) {
   console.log(`\n== ${name}`);
   const start = Date.now();
   const report = path.join(scratch, `${results.length}.json`);
   const vitest = path.join(root, 'node_modules', 'vitest', 'vitest.mjs');
   const reporters = ['--reporter=dot', '--reporter=json', `--outputFile.json=${report}`];
   const plain = process.stdout.isTTY ? {} : { NO_COLOR: '1' };
-  const env = { ...process.env, ...plain, HOLDFAST_ADAPTER: adapter.embedded ? 'software' : adapter.name };
+  const wanted = adapter && { HOLDFAST_ADAPTER: adapter.embedded ? 'software' : adapter.name };
+  const env = { ...process.env, ...plain, ...wanted };
   const run = spawnSync(runtime, [...runtimeArgs, vitest, 'run', ...reporters, ...filters], {
     cwd: root,
     stdio: 'inherit',

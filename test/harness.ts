@@ -3,15 +3,12 @@
 import { type Device, openDevice } from '../src/gpu/device.ts';
 import { bindDispatch, encode, packUniforms } from '../src/gpu/dispatch.ts';
 import type { Kernel, Variant } from '../src/kernels/kernel.ts';
-import { headlessHost } from '../src/runtime/headless.ts';
-
-/** The adapter under test: the test command runs the device tests once for each that it finds. */
-export const ADAPTER = process.env['HOLDFAST_ADAPTER'] ?? 'software';
+import { ADAPTER, testHost } from './host.ts';
 
 let opened: Promise<Device> | undefined;
 
 export function testDevice(): Promise<Device> {
-  opened ??= openDevice(headlessHost(), { adapter: ADAPTER });
+  opened ??= openDevice(testHost, { adapter: ADAPTER });
   return opened;
 }
 

@@ -1,5 +1,5 @@
 // What the library asks of the place it runs in: GPUs to choose from, files, a terminal. One interface,
-// implemented once per place (headless.ts here; the browser's worker later). Nothing above names a runtime.
+// implemented once per place: headless.ts for Node and Deno, browser.ts. Nothing above names a runtime.
 
 export interface Files {
   /** The whole file. Errors: HoldfastError naming the path when it is missing or unreadable. */
@@ -73,6 +73,8 @@ export interface Host {
   gpuSources(): Promise<GPUSource[]>;
   /** Where the package lies: the default corpus is looked up from here. */
   readonly packageFolder: string;
+  /** The default corpus itself, where the package lies in no folder. */
+  exampleText?(): Promise<Uint8Array<ArrayBuffer>>;
   /** A folder for what may be lost: kernel choices, unpacked libraries. */
   readonly cacheFolder: string;
   /**

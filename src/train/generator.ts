@@ -100,13 +100,8 @@ export class Generator {
     random: Random,
   ): AsyncGenerator<number> {
     checkSampling(sampling);
-    const { vocabulary } = this.#model.shape;
+    this.#check(prompt);
     const context = this.#generation.capacity;
-    if (prompt.length === 0) throw new HoldfastError('the prompt is empty; give at least one token');
-    const stranger = prompt.find((id) => id < 0 || id >= vocabulary);
-    if (stranger !== undefined) {
-      throw new HoldfastError(`the prompt has token ${stranger}, the model's vocabulary ends at ${vocabulary - 1}`);
-    }
     let text = [...prompt].slice(-context);
     let fed: Fed = [];
     let logits = await this.#feed(fed, text);
@@ -120,6 +115,21 @@ export class Generator {
         fed = [];
         logits = await this.#feed(fed, text);
       } else logits = await this.#feed(fed, [id]);
+    }
+  }
+
+  /** The logits (V) of the token after `prompt`. */
+  next(prompt: Int32Array): Promise<Float32Array> {
+    this.#check(prompt);
+    return this.#feed([], [...prompt].slice(-this.#generation.capacity));
+  }
+
+  #check(prompt: Int32Array): void {
+    const { vocabulary } = this.#model.shape;
+    if (prompt.length === 0) throw new HoldfastError('the prompt is empty; give at least one token');
+    const stranger = prompt.find((id) => id < 0 || id >= vocabulary);
+    if (stranger !== undefined) {
+      throw new HoldfastError(`the prompt has token ${stranger}, the model's vocabulary ends at ${vocabulary - 1}`);
     }
   }
 

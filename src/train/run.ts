@@ -63,13 +63,30 @@ export interface RunSettings {
 }
 
 export interface RunEvents {
-  ready?(run: { model: Model; corpus: Corpus; trainer: Trainer; firstStep: number }): void;
+  ready?(run: ReadyRun): void;
   step?(metrics: StepMetrics & { tokensPerSecond: number }): void;
   validation?(step: number, loss: number): void;
   sample?(step: number, text: string): void;
   saved?(path: string): void;
   /** The GPU device was lost, and the run goes on from its last checkpoint, or from its start. */
   lost?(why: string): void;
+}
+
+export interface ReadyRun {
+  readonly model: Model;
+  readonly corpus: Corpus;
+  readonly trainer: Trainer;
+  readonly firstStep: number;
+  /** Writes a checkpoint of the steps that are done; for intermissions. */
+  readonly save: () => Promise<void>;
+}
+
+/** Time between two steps for others, who must leave the run's state as it is. */
+export interface Intermission {
+  /** Asked before each step. */
+  readonly wanted: boolean;
+  /** Called when it is wanted, with no step under way. The next step starts when it resolves. */
+  run(): Promise<void>;
 }
 
 export interface RunSummary {
@@ -98,10 +115,12 @@ export interface RunOptions {
   timeline?: string;
   /** Budgets, tiers and policy: no part of the settings, since they change no result. */
   memory?: MemoryOptions;
+  /** Where a run is paused, saved on demand or sampled from. @default none */
+  intermission?: Intermission;
 }
 
 /** The parts of trainer_state.json. */
-interface SavedState {
+export interface SavedState {
   format: 'holdfast 1';
   settings: RunSettings;
   corpus: { bytes: number; sha256: string };
@@ -126,7 +145,12 @@ export async function savedSettings(host: Host, out: string): Promise<RunSetting
   if ((await checkpointsOf(host.files, out)).length === 0) {
     throw new HoldfastError(`${out}: there is no checkpoint to resume; start without --resume`);
   }
-  return stateOf(await loadCheckpoint(host.files, out), out).settings;
+  return (await savedState(host, out)).settings;
+}
+
+/** What the latest checkpoint says of its run. */
+export async function savedState(host: Host, out: string): Promise<SavedState> {
+  return stateOf(await loadCheckpoint(host.files, out), out);
 }
 
 function stateOf(checkpoint: Checkpoint, from: string): SavedState {
@@ -177,7 +201,7 @@ async function attempt(
   corpus: Corpus,
   options: RunOptions,
 ): Promise<RunSummary> {
-  const { resume = false, until = settings.steps, signal, events = {}, memory = {}, timeline } = options;
+  const { resume = false, until = settings.steps, signal, events = {}, memory = {}, timeline, intermission } = options;
   const end = Math.min(until, settings.steps);
   const { files } = host;
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
@@ -238,7 +262,6 @@ async function attempt(
   const shapes = new Map(model.parameters.map(({ name, shape }) => [name, shape]));
   await files.makeFolder(out);
   const firstStep = trainer.step;
-  events.ready?.({ model, corpus, trainer, firstStep });
 
   // The clock runs over training alone: validation, samples and saving are taken out.
   const clock = new StepClock(settings.batch * settings.seq * settings.accumulate);
@@ -302,6 +325,7 @@ async function attempt(
     events.saved?.(lastSaved);
   };
 
+  events.ready?.({ model, corpus, trainer, firstStep, save });
   let recorder: Recorder | undefined;
   const record = async (): Promise<MemoryRecord> => {
     const { session } = trainer;
@@ -321,6 +345,13 @@ async function attempt(
   try {
     clock.start();
     while (trainer.step < end && !signal?.aborted) {
+      if (intermission?.wanted) {
+        await Promise.all(underWay.splice(0));
+        clock.stop();
+        await intermission.run();
+        clock.start();
+        if (signal?.aborted) break;
+      }
       if ((memory.gpu !== undefined || timeline) && trainer.step === end - 1) {
         await Promise.all(underWay.splice(0));
         recorder = trainer.record();

@@ -2,7 +2,7 @@
 
 import { spawn } from 'node:child_process';
 import path from 'node:path';
-import { ADAPTER } from '../harness.ts';
+import { ADAPTER } from '../host.ts';
 
 const isDeno = 'Deno' in globalThis;
 export const root = path.resolve(import.meta.dirname, '../..');

@@ -9,7 +9,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import { openDevice } from '../../src/gpu/device.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { type RunSettings, trainRun } from '../../src/train/run.ts';
-import { ADAPTER } from '../harness.ts';
+import { ADAPTER } from '../host.ts';
 
 const config = parseConfig(
   { model_type: 'gpt2', vocab_size: 256, n_positions: 8, n_embd: 16, n_layer: 1, n_head: 2 },

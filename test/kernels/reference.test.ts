@@ -1,7 +1,6 @@
 // The kernels on the device against PyTorch's float64 results (test/fixtures/reference/ops), within the
 // tolerances that come with them: 4 x the worst of two float32 CPU implementations. Nothing is added to them.
 
-import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { parse } from '../../src/formats/safetensors.ts';
 import { adamw } from '../../src/kernels/adamw.ts';
@@ -25,9 +24,11 @@ import { STATE, stepControl } from '../../src/kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../src/kernels/sum-squares.ts';
 import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
 import { type HostArray, runKernel, runnable } from '../harness.ts';
+import { testHost, VERBOSE } from '../host.ts';
 import { hyperOf } from './cases.ts';
 
-const FOLDER = new URL('../fixtures/reference/ops/', import.meta.url);
+const FOLDER = 'test/fixtures/reference/ops';
+const read = (file: string) => testHost.files.read(`${FOLDER}/${file}`);
 
 interface Case {
   op: string;
@@ -37,7 +38,7 @@ interface Case {
   outputs: Record<string, { tol_abs: number }>;
 }
 
-const { cases } = JSON.parse(readFileSync(new URL('index.json', FOLDER), 'utf8')) as { cases: Case[] };
+const { cases } = JSON.parse(new TextDecoder().decode(await read('index.json'))) as { cases: Case[] };
 
 /** Runs a variant of a kernel: the one of that name, or the default. */
 async function run<P>(kernel: Kernel<P>, problem: P, data: Record<string, HostArray>, name?: string) {
@@ -52,10 +53,14 @@ class Reference {
   readonly #case: Case;
   readonly #tensors: ReturnType<typeof parse>;
 
-  constructor(description: Case) {
+  static async open(description: Case): Promise<Reference> {
+    return new Reference(description, parse(await read(description.file), description.file));
+  }
+
+  private constructor(description: Case, tensors: ReturnType<typeof parse>) {
     this.attrs = description.attrs;
     this.#case = description;
-    this.#tensors = parse(new Uint8Array(readFileSync(new URL(description.file, FOLDER))), description.file);
+    this.#tensors = tensors;
   }
 
   input(name: string): HostArray {
@@ -75,7 +80,7 @@ class Reference {
       expect(Number.isFinite(result[i]), `${name}[${i}] is ${result[i]}`).toBe(true);
       worst = Math.max(worst, Math.abs(result[i] - wanted[i]));
     }
-    if (process.env.HOLDFAST_ERRORS) {
+    if (VERBOSE) {
       console.log(`${this.#case.file} ${name}: ${(worst / tol_abs).toFixed(3)} of the tolerance`);
     }
     expect(worst, `${name} is off by ${worst}, allowed ${tol_abs}`).toBeLessThanOrEqual(tol_abs);
@@ -86,8 +91,8 @@ function describeOp(op: string, check: (reference: Reference) => Promise<void>):
   const own = cases.filter((candidate) => candidate.op === op);
   describe(op, () => {
     it('has cases', () => expect(own.length).toBeGreaterThan(0));
-    it.each(own.map((candidate) => [candidate.file, candidate]))('%s', (_, candidate) =>
-      check(new Reference(candidate)),
+    it.each(own.map((candidate) => [candidate.file, candidate]))('%s', async (_, candidate) =>
+      check(await Reference.open(candidate)),
     );
   });
 }

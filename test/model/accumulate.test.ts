@@ -4,12 +4,12 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
 import type { ChoiceRecord } from '../../src/engine/choices.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { headlessHost } from '../../src/runtime/headless.ts';
 import { loadCase, type ReferenceCase } from '../../src/train/reference-case.ts';
 import { type StepMetrics, Trainer } from '../../src/train/trainer.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../../src/util/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
+import { testHost } from '../host.ts';
 
 let device: Device;
 beforeAll(async () => {
@@ -64,7 +64,7 @@ const distance = (a: Float32Array, b: Float32Array) => Math.hypot(...a.map((valu
 describe.each(['gpt2-accum4', 'gpt2-accum4-ignore'])('%s', (name) => {
   let reference: ReferenceCase;
   beforeAll(async () => {
-    reference = await loadCase(headlessHost(), `test/fixtures/reference/${name}`);
+    reference = await loadCase(testHost, `test/fixtures/reference/${name}`);
   });
 
   // In float64 the two ways differ by 1e-15 (reference/README.md), so both runs approximate the same numbers,

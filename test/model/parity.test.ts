@@ -1,22 +1,21 @@
 // Every case of the reference, replayed on the adapter under test: within the tolerances themselves, without
 // the allowance for what WGSL would permit. And the replay notices: a wrong optimizer, a wrong gradient, NaN.
 
-import { readdirSync } from 'node:fs';
-import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { parityCommand } from '../../src/cli/parity.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { headlessHost } from '../../src/runtime/headless.ts';
+import { join } from '../../src/runtime/host.ts';
 import { ALLOWED_MULTIPLE, judge, replay, replayCase } from '../../src/train/parity.ts';
 import { loadCase, type ReferenceCase } from '../../src/train/reference-case.ts';
 import { entry } from '../entry.ts';
-import { ADAPTER, testDevice } from '../harness.ts';
+import { testDevice } from '../harness.ts';
+import { testHost, VERBOSE } from '../host.ts';
 
 const FOLDER = 'test/fixtures/reference';
-const cases = readdirSync(FOLDER, { withFileTypes: true }).filter(
-  (entry) => entry.isDirectory() && entry.name !== 'ops',
+const { files } = testHost;
+const found = await Promise.all(
+  (await files.list(FOLDER)).map(async (name) => ({ name, isCase: await files.stat(join(FOLDER, name, 'ref.json')) })),
 );
-const host = headlessHost();
+const cases = found.filter(({ isCase }) => isCase).map(({ name }) => name);
 let device: Device;
 
 beforeAll(async () => {
@@ -24,11 +23,11 @@ beforeAll(async () => {
 });
 
 describe('replayed cases', () => {
-  it.each(cases.map(({ name }) => name))('%s', async (name) => {
+  it.each(cases)('%s', async (name) => {
     const before = device.allocator.bytes;
-    const { metrics, worst, pass, unchecked } = await replayCase(host, device, join(FOLDER, name));
+    const { metrics, worst, pass, unchecked } = await replayCase(testHost, device, join(FOLDER, name));
     const table = [...metrics].map(([metric, { multiple, where }]) => `${metric} ${multiple.toFixed(3)} ${where}`);
-    if (process.env['HOLDFAST_VERBOSE']) console.log(`${name}\n  ${table.join('\n  ')}`);
+    if (VERBOSE) console.log(`${name}\n  ${table.join('\n  ')}`);
     expect(worst, table.join('\n')).toBeLessThanOrEqual(1);
     expect(pass).toBe(true);
     expect(unchecked).toEqual([]);
@@ -50,12 +49,12 @@ const perfect = (reference: ReferenceCase) =>
 
 describe('judging', () => {
   it('finds no error in the reference itself', async () => {
-    const reference = await loadCase(host, join(FOLDER, 'gpt2-tiny'));
+    const reference = await loadCase(testHost, join(FOLDER, 'gpt2-tiny'));
     expect(judge(reference, perfect(reference))).toMatchObject({ worst: 0, pass: true, unchecked: [] });
   });
 
   it('lets the key third of c_attn.bias drift within its own limits only', async () => {
-    const reference = await loadCase(host, join(FOLDER, 'gpt2-tiny'));
+    const reference = await loadCase(testHost, join(FOLDER, 'gpt2-tiny'));
     const { width } = reference.model.shape;
     const moved = (name: string, i: number, by: number) => {
       const outcome = perfect(reference);
@@ -71,7 +70,7 @@ describe('judging', () => {
   });
 
   it('wants exact zeros where the reference gradient is zero', async () => {
-    const reference = await loadCase(host, join(FOLDER, 'gpt2-tiny'));
+    const reference = await loadCase(testHost, join(FOLDER, 'gpt2-tiny'));
     const outcome = perfect(reference);
     const name = 'h.0.ln_1.weight';
     entry(entry(reference.gradients, 0), name).fill(0);
@@ -82,7 +81,7 @@ describe('judging', () => {
   });
 
   it('fails NaN wherever it is', async () => {
-    const reference = await loadCase(host, join(FOLDER, 'gpt2-accum4'));
+    const reference = await loadCase(testHost, join(FOLDER, 'gpt2-accum4'));
     const spoil: ((outcome: ReturnType<typeof perfect>) => void)[] = [
       (o) => ((o.loss as number[])[7] = NaN),
       (o) => ((o.gradNorm as number[])[19] = NaN),
@@ -101,7 +100,7 @@ describe('judging', () => {
   });
 
   it('takes the larger tolerance for logits after training', async () => {
-    const reference = await loadCase(host, join(FOLDER, 'gpt2-tiny'));
+    const reference = await loadCase(testHost, join(FOLDER, 'gpt2-tiny'));
     const tolerance = new Map([...reference.tolerance, ['final_logits_max_abs', 1]]);
     const activations = new Map(reference.activations).set('final_logits', new Float32Array([1, 2]));
     const changed = { ...reference, tolerance, activations };
@@ -120,45 +119,9 @@ describe('the replay notices', () => {
     'micro-batches in another step': ({ batches }) => ({ batches: batches.toReversed() }),
   };
   it.each(Object.keys(wrong))('%s', async (name) => {
-    const reference = await loadCase(host, join(FOLDER, 'gpt2-stdinit'));
+    const reference = await loadCase(testHost, join(FOLDER, 'gpt2-stdinit'));
     const { worst, pass } = await replay(device, { ...reference, ...wrong[name](reference) });
     expect(pass).toBe(false);
     expect(worst).toBeGreaterThan(ALLOWED_MULTIPLE);
-  });
-});
-
-describe('holdfast parity', () => {
-  async function run(...args: string[]) {
-    const out: string[] = [];
-    const statuses: number[] = [];
-    const terminal = { ...host.terminal, write: (text: string) => void out.push(text) };
-    // A cache that cannot be written, so that the choices of this run meet no other.
-    const quiet = { ...host, terminal, cacheFolder: '/dev/null/none' };
-    const command = parityCommand(quiet, (status) => void statuses.push(status));
-    await command.parseAsync([...args, '--adapter', ADAPTER], { from: 'user' });
-    expect(statuses).toHaveLength(1);
-    return { out: out.join(''), status: statuses[0] };
-  }
-
-  it('prints one JSON object a line', async () => {
-    const { out, status } = await run(join(FOLDER, 'gpt2-accum4-ignore'), '--json');
-    expect(status).toBe(0);
-    expect(out.endsWith('}\n')).toBe(true);
-    const result = JSON.parse(out);
-    expect(Object.keys(result)).toEqual(['case', 'metrics', 'worst', 'pass']);
-    expect(result).toMatchObject({ case: 'gpt2-accum4-ignore', pass: true });
-    expect(result.worst).toBe(
-      Math.max(...Object.values<{ multiple: number }>(result.metrics).map(({ multiple }) => multiple)),
-    );
-    expect(result.metrics.loss).toMatchObject({ tolerance: 2e-6, multiple: result.metrics.loss.value / 2e-6 });
-  });
-
-  it('prints tables, and refuses what is no case', async () => {
-    const { out, status } = await run(join(FOLDER, 'gpt2-stdinit'));
-    expect(status).toBe(0);
-    expect(out).toMatch(/gpt2-stdinit: pass, worst 0\.\d{3} tolerances/);
-    expect(out).toMatch(/^> \w+ .* 0\.\d+/m);
-    await expect(run('test/kernels')).rejects.toThrow(/test\/kernels has no ref\.json/);
-    await expect(run('nowhere')).rejects.toThrow(/nowhere is not there/);
   });
 });

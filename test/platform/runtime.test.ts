@@ -20,6 +20,24 @@ test('no file of src but the headless host and its entry imports node: modules o
   expect(named).toEqual(['runtime/headless.ts']);
 });
 
+test('no file of src but the hosts and the page’s side touches what only a browser has', () => {
+  const named = sources.filter((name) => {
+    const text = readFileSync(path.join(root, 'src', name), 'utf8')
+      .replace(/\/\/.*$/gm, '')
+      .replace(/\/\*[\s\S]*?\*\//g, '');
+    return /\bnavigator\.|\bdocument\.|new Worker\(|requestAnimationFrame|\blocation\./.test(text);
+  });
+  const expected = [
+    'browser/client.ts',
+    'browser/runs.ts',
+    'runtime/browser.ts',
+    'runtime/headless.ts',
+    'runtime/opfs.ts',
+    'train/report.ts', // the script of the page that it writes
+  ];
+  expect(named.sort()).toEqual(expected);
+});
+
 test('a shader declares what it binds, once, in order', () => {
   const { params, bindings } = reflect(`
     struct Params { rows: u32, eps: f32, first: i32 } // a comment with struct Params { no: u32 }

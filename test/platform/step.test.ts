@@ -8,10 +8,10 @@ import { parseConfig } from '../../src/formats/config.ts';
 import { openDevice } from '../../src/gpu/device.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
-import { headlessHost } from '../../src/runtime/headless.ts';
 import { Trainer } from '../../src/train/trainer.ts';
 import { collect, sourceOf } from '../../src/util/tensor-source.ts';
-import { ADAPTER, testDevice } from '../harness.ts';
+import { testDevice } from '../harness.ts';
+import { ADAPTER, testHost } from '../host.ts';
 
 const shape = { vocab_size: 67, n_positions: 24, n_embd: 24, n_layer: 2, n_head: 3 };
 const model = makeModel(parseConfig({ model_type: 'gpt2', ...shape }, 'test'));
@@ -96,7 +96,7 @@ test('evaluation changes nothing and does not depend on how its windows are batc
 
 describe('a device that fails', () => {
   test('lost: the next step says so', async () => {
-    const trainer = await makeTrainer(1, openDevice(headlessHost(), { adapter: ADAPTER }));
+    const trainer = await makeTrainer(1, openDevice(testHost, { adapter: ADAPTER }));
     trainer.device.gpu.destroy();
     await trainer.device.gpu.lost;
     await new Promise((resolve) => setTimeout(resolve, 0));
@@ -104,7 +104,7 @@ describe('a device that fails', () => {
   });
 
   test('an adapter that is not there: the error lists those that are', async () => {
-    await expect(openDevice(headlessHost(), { adapter: 'imaginary' })).rejects.toThrow(
+    await expect(openDevice(testHost, { adapter: 'imaginary' })).rejects.toThrow(
       /no adapter matches "imaginary"; tried: .+/,
     );
   });

@@ -1,0 +1,13 @@
+// `npm run build`: everything that is built, one after the other: the library and the command line for Node and Deno
+// (which empties dist first), the library for browsers, the demo page.
+
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { build } from 'vite';
+
+const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
+process.chdir(root);
+const logLevel = process.argv.includes('--quiet') ? 'warn' : 'info';
+for (const name of ['vite.config.ts', 'vite.browser.config.ts', 'vite.demo.config.ts']) {
+  await build({ configFile: path.join(root, name), logLevel });
+}

@@ -1,0 +1,108 @@
+// A Chromium with WebGPU for the tests: the one that npm brings along (@sparticuz/chromium, linux-x64; unpacked once
+// into the cache folder, with the libraries that a bare system lacks), or the system's Chrome. Knows how to start
+// one and whether it works; what is tested in it is not its business.
+
+import { spawnSync } from 'node:child_process';
+import { createReadStream, createWriteStream, existsSync, readFileSync } from 'node:fs';
+import { chmod, mkdir, rename, rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import { createRequire } from 'node:module';
+import os from 'node:os';
+import path from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import { createBrotliDecompress } from 'node:zlib';
+
+const require = createRequire(import.meta.url);
+
+/** WebGPU on any machine: the software adapter that Chromium brings along. */
+const SOFTWARE = ['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader', '--enable-features=Vulkan'];
+
+/**
+ * How Playwright starts a Chromium that has WebGPU, or why none can be started here. HOLDFAST_CHROMIUM names the
+ * program to use instead of the one that npm brought.
+ * @returns {Promise<{ launch: import('playwright').LaunchOptions } | { reason: string }>}
+ */
+export async function findChromium() {
+  const named = process.env['HOLDFAST_CHROMIUM'];
+  try {
+    const launch = named ? { executablePath: named, args: SOFTWARE } : await packagedOrSystem();
+    const problem = await tryOut(launch);
+    return problem ? { reason: problem } : { launch };
+  } catch (error) {
+    return { reason: String(error instanceof Error ? error.message : error).split('\n')[0] ?? '' };
+  }
+}
+
+/** @returns {Promise<import('playwright').LaunchOptions>} */
+async function packagedOrSystem() {
+  const root = packageFolder();
+  if (!root) return { channel: 'chrome', args: SOFTWARE };
+  const folder = await unpack(root);
+  const libraries = [path.join(folder, 'lib'), process.env['LD_LIBRARY_PATH']].filter(Boolean).join(':');
+  // A system without fonts has no configuration for them either, and Chromium does not start.
+  const fonts = existsSync('/etc/fonts/fonts.conf') ? {} : { FONTCONFIG_PATH: folder };
+  const env = { ...process.env, LD_LIBRARY_PATH: libraries, ...fonts };
+  return { executablePath: path.join(folder, 'chromium'), args: SOFTWARE, env };
+}
+
+/** Where @sparticuz/chromium lies; undefined where it is not installed or is for another platform. */
+function packageFolder() {
+  if (process.platform !== 'linux' || process.arch !== 'x64') return undefined;
+  try {
+    const entry = require.resolve('@sparticuz/chromium');
+    const name = path.join('@sparticuz', 'chromium');
+    return entry.slice(0, entry.lastIndexOf(name) + name.length);
+  } catch {
+    return undefined;
+  }
+}
+
+/** @param {string} root */
+async function unpack(root) {
+  const { version } = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8'));
+  const cache = path.join(process.env['XDG_CACHE_HOME'] || path.join(os.homedir(), '.cache'), 'holdfast');
+  const target = path.join(cache, `chromium-${version}`);
+  if (existsSync(path.join(target, 'chromium'))) return target;
+  const partial = `${target}.${process.pid}`;
+  await mkdir(partial, { recursive: true });
+  const archive = (/** @type {string} */ name) => createReadStream(path.join(root, 'bin', `${name}.br`));
+  await pipeline(archive('chromium'), createBrotliDecompress(), createWriteStream(path.join(partial, 'chromium')));
+  await chmod(path.join(partial, 'chromium'), 0o755);
+  const tar = (await import('tar-fs')).default;
+  for (const name of ['al2023.tar', 'swiftshader.tar', 'fonts.tar']) {
+    await pipeline(archive(name), createBrotliDecompress(), tar.extract(partial));
+  }
+  // Another process may have been first: its copy is as good.
+  await rename(partial, target).catch(() => rm(partial, { recursive: true, force: true }));
+  return target;
+}
+
+/**
+ * Starts it once and asks for an adapter. Returns what is wrong, if something is.
+ * @param {import('playwright').LaunchOptions} launch
+ */
+async function tryOut(launch) {
+  if (launch.executablePath) {
+    // A loader's complaint says more than the runner's time-out.
+    const { status, stderr, error } = spawnSync(launch.executablePath, ['--version'], {
+      env: /** @type {NodeJS.ProcessEnv} */ (launch.env ?? process.env),
+      encoding: 'utf8',
+    });
+    if (status !== 0) return `Chromium does not start: ${error?.message ?? stderr.trim().split('\n')[0]}`;
+  }
+  const { chromium } = await import('playwright');
+  const browser = await chromium.launch(launch);
+  // navigator.gpu exists on pages of a server only.
+  const server = createServer((_, response) => response.end('<!doctype html>'));
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(undefined)));
+  try {
+    const page = await browser.newPage();
+    const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+    await page.goto(`http://127.0.0.1:${port}/`);
+    const found = await page.evaluate(async () => Boolean(await navigator.gpu?.requestAdapter()));
+    return found ? undefined : `Chromium ${browser.version()} has no WebGPU adapter here`;
+  } finally {
+    await browser.close();
+    server.close();
+  }
+}

@@ -1,0 +1,74 @@
+// The page's side: starts the worker, brings its events once a frame, and asks for what only a page can ask for.
+// All else is the service's (service.ts), whose methods can be called here as they are.
+
+import { type ProxyMarked, proxy, type Remote, wrap } from 'comlink';
+import { HoldfastError } from '../util/errors.ts';
+import type { Environment, RunEvent } from './protocol.ts';
+import type { TrainerService } from './service.ts';
+
+export interface Holdfast {
+  /** The service in the worker: every method returns a promise. Functions are passed to it by `callback`. */
+  readonly trainer: Remote<TrainerService>;
+  readonly environment: Environment;
+  /** Asks the browser not to clear this site's files; some ask the person. Call it when training is wanted. */
+  persist(): Promise<boolean>;
+  /** Ends the worker at once; `trainer.close()` before it saves a run that is open. */
+  close(): void;
+}
+
+export interface HoldfastOptions {
+  /** Gets what happened since its last call, at most once a frame (once a second in a hidden tab). @default nobody */
+  onEvents?: (events: RunEvent[]) => void;
+  /** Makes the worker, where a bundler cannot find workers/trainer.js by itself. @default the package's */
+  worker?: () => Worker;
+}
+
+/** Errors: HoldfastError where the browser has no WebGPU, no adapter or no private files, or the worker cannot start. */
+export async function openHoldfast({ onEvents, worker: make = startWorker }: HoldfastOptions = {}): Promise<Holdfast> {
+  if (!navigator.gpu) {
+    const where = globalThis.isSecureContext ? '' : ', and pages get it on https and localhost only';
+    throw new HoldfastError(
+      `this browser shows no WebGPU (navigator.gpu); recent Chrome, Edge, Safari and Firefox have it${where}`,
+    );
+  }
+  const worker = make();
+  const broken = new Promise<never>((_, reject) => {
+    worker.addEventListener('error', (event) =>
+      reject(new HoldfastError(`the worker cannot start: ${event.message || 'its script was not found'}`)),
+    );
+  });
+  try {
+    const remote = wrap<{ open(): Promise<TrainerService & ProxyMarked> }>(worker);
+    const trainer = (await Promise.race([remote.open(), broken])) as unknown as Remote<TrainerService>;
+    if (onEvents) {
+      const listener = async (events: RunEvent[]) => {
+        onEvents(events);
+        await nextFrame();
+      };
+      await trainer.listen(proxy(listener));
+    }
+    const environment = await Promise.race([trainer.environment(), broken]);
+    return { trainer, environment, persist: () => navigator.storage.persist(), close: () => worker.terminate() };
+  } catch (error) {
+    worker.terminate();
+    throw error;
+  }
+}
+
+/** A function that the worker may call. */
+export const callback = proxy;
+
+function startWorker(): Worker {
+  return new Worker(new URL('../../workers/trainer.ts', import.meta.url), { type: 'module', name: 'holdfast trainer' });
+}
+
+/** A hidden tab has no frames. */
+function nextFrame(): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, 1000);
+    requestAnimationFrame(() => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
+}

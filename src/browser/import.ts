@@ -1,0 +1,47 @@
+// Files that a person chose, made into the folder of a run: checked whole before anything counts as there.
+
+import { type ImportedFile, storeFile } from '../formats/archive.ts';
+import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights } from '../formats/checkpoint.ts';
+import { makeModel } from '../nn/index.ts';
+import { type Host, join } from '../runtime/host.ts';
+import { savedState } from '../train/run.ts';
+import { HoldfastError } from '../util/errors.ts';
+import type { RunRecord } from './protocol.ts';
+
+const WEIGHTS = ['config.json', 'model.safetensors'];
+const STATE = ['optimizer.safetensors', 'trainer_state.json'];
+
+/** Stores the checkpoint below `folder`. What else was chosen with it is left out. */
+export async function importCheckpoint(
+  host: Host,
+  folder: string,
+  given: readonly ImportedFile[],
+): Promise<Pick<RunRecord, 'savedStep' | 'settings' | 'loss'>> {
+  const { files } = host;
+  const wanted = new Map(
+    given.filter(({ name }) => [...WEIGHTS, ...STATE].includes(name)).map((file) => [file.name, file]),
+  );
+  const missing = WEIGHTS.find((name) => !wanted.has(name));
+  if (missing) {
+    throw new HoldfastError(
+      `there is no ${missing} among the ${given.length} files; choose all files of a checkpoint's folder, or a zip of them`,
+    );
+  }
+  const resumable = STATE.every((name) => wanted.has(name));
+  // The step is known once the state is read.
+  const target = resumable ? join(folder, '.checkpoint-0.partial') : folder;
+  await files.makeFolder(target);
+  for (const [name, file] of wanted) {
+    if (resumable || WEIGHTS.includes(name)) await storeFile(files, join(target, name), file);
+  }
+  const { config, shapes } = await loadWeights(files, target);
+  checkWeights(shapes, makeModel(config).parameters, 'the files');
+  if (!resumable) return { savedStep: 0 };
+  await loadCheckpoint(files, target);
+  const { settings, trainer, history } = await savedState(host, target);
+  await files.rename(target, join(folder, `checkpoint-${trainer.step}`));
+  const loss = history.steps.at(-1)?.loss;
+  if ((await checkpointsOf(files, folder)).length !== 1)
+    throw new Error('internal: the checkpoint is not where it was put');
+  return { savedStep: trainer.step, settings, ...(loss === undefined ? {} : { loss }) };
+}

@@ -1,0 +1,110 @@
+// The runs of this site: their records in IndexedDB, their files in folders of their own, and who has one open. A run
+// is open in one tab at a time, by a Web Lock that ends with the tab.
+
+import { createStore, del, get, set, values } from 'idb-keyval';
+import { type Host, join } from '../runtime/host.ts';
+import { HoldfastError } from '../util/errors.ts';
+import type { RunInfo, RunRecord } from './protocol.ts';
+
+const FOLDER = 'runs';
+const lockName = (id: string) => `holdfast run ${id}`;
+
+/** Ends the hold on a run. */
+export type Release = () => void;
+
+export class Runs {
+  readonly #host: Host;
+  readonly #records = createStore('holdfast', 'runs');
+  readonly #held = new Set<string>();
+
+  constructor(host: Host) {
+    this.#host = host;
+  }
+
+  folder(id: string): string {
+    return join(FOLDER, id);
+  }
+
+  newId(): string {
+    return crypto.randomUUID().slice(0, 8);
+  }
+
+  /** Newest first. */
+  async list(): Promise<RunInfo[]> {
+    const locked = await heldLocks();
+    const records = await values<RunRecord>(this.#records);
+    return records
+      .sort((a, b) => b.created - a.created)
+      .map((record) => ({ ...record, open: this.#open(record.id, locked) }));
+  }
+
+  /** Errors: HoldfastError where there is none. */
+  async get(id: string): Promise<RunInfo> {
+    const record = await get<RunRecord>(id, this.#records);
+    if (!record) throw new HoldfastError(`run ${id}: there is none; it may have been removed in another tab`);
+    return { ...record, open: this.#open(id, await heldLocks()) };
+  }
+
+  async put({ open: _, ...record }: RunRecord & { open?: unknown }): Promise<void> {
+    await set(record.id, record, this.#records);
+  }
+
+  async change(id: string, changes: Partial<RunRecord>): Promise<void> {
+    await this.put({ ...(await this.get(id)), ...changes });
+  }
+
+  /** Removes its files, then its record. Nobody may have it open. */
+  async remove(id: string): Promise<void> {
+    const release = await this.hold(id);
+    try {
+      await this.#host.files.remove(this.folder(id));
+      await del(id, this.#records);
+    } finally {
+      release();
+    }
+  }
+
+  /** Keeps others out until it is released or this worker ends. Errors: HoldfastError where another has it. */
+  hold(id: string): Promise<Release> {
+    return new Promise((resolve, reject) => {
+      const held = (lock: Lock | null): Promise<void> | undefined => {
+        if (!lock) {
+          const where = this.#held.has(id) ? 'in this tab already' : 'in another tab; go on there, or close that tab';
+          reject(new HoldfastError(`run ${id} is open ${where}`));
+          return undefined;
+        }
+        this.#held.add(id);
+        return new Promise((release) => {
+          resolve(() => {
+            this.#held.delete(id);
+            release();
+          });
+        });
+      };
+      navigator.locks.request(lockName(id), { ifAvailable: true }, held).catch(reject);
+    });
+  }
+
+  /** Folders of runs that have no record: their start, import or removal was cut off. */
+  async sweep(): Promise<void> {
+    const { files } = this.#host;
+    if (!(await files.stat(FOLDER))) return;
+    for (const id of await files.list(FOLDER)) {
+      if (await get(id, this.#records)) continue;
+      // Its record comes last: whoever is making it holds it.
+      const release = await this.hold(id).catch(() => undefined);
+      if (release && !(await get(id, this.#records))) await files.remove(this.folder(id));
+      release?.();
+    }
+  }
+
+  #open(id: string, locked: ReadonlySet<string>): RunInfo['open'] {
+    if (this.#held.has(id)) return 'here';
+    return locked.has(lockName(id)) ? 'in another tab' : 'no';
+  }
+}
+
+async function heldLocks(): Promise<Set<string>> {
+  const { held = [] } = await navigator.locks.query();
+  return new Set(held.map(({ name }) => name ?? ''));
+}

@@ -1,0 +1,75 @@
+// Text from a generator, for a person to look at.
+
+import { ByteTokenizer } from '../data/tokenizer.ts';
+import type { ChoiceRecord } from '../engine/choices.ts';
+import type { ModelConfig } from '../formats/config.ts';
+import type { Device } from '../gpu/device.ts';
+import { makeModel } from '../nn/index.ts';
+import { Generator } from '../train/generator.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { Random } from '../util/random.ts';
+import type { TensorSource } from '../util/tensor-source.ts';
+import type { Candidate, SampleRequest } from './protocol.ts';
+
+export class Writer {
+  /** The folder of its weights; empty for a run's own. */
+  readonly source: string;
+  readonly #generator: Generator;
+  readonly #tokenizer = new ByteTokenizer();
+
+  /** A generator of its own. Errors: HoldfastError for a model that does not speak bytes. */
+  static async open(
+    device: Device,
+    config: ModelConfig,
+    weights: TensorSource,
+    source: string,
+    choices: ChoiceRecord,
+  ): Promise<Writer> {
+    if (config.vocab_size !== 256) {
+      throw new HoldfastError(`a vocabulary of ${config.vocab_size}: only models of 256 byte tokens write text here`);
+    }
+    return new Writer(await Generator.open(device, makeModel(config), weights, { choices }), source);
+  }
+
+  constructor(generator: Generator, source = '') {
+    this.#generator = generator;
+    this.source = source;
+  }
+
+  async sample(request: SampleRequest, onText?: (text: string) => void): Promise<string> {
+    const { prompt, tokens = 160, temperature = 0.7, topP = 0.95, seed = 1 } = request;
+    const random = new Random(seed, 'sample');
+    const decoder = this.#tokenizer.stream();
+    let text = '';
+    const add = (piece: string) => {
+      if (piece === '') return;
+      text += piece;
+      onText?.(piece);
+    };
+    const ids = this.#generator.generate(this.#tokenizer.encode(prompt), tokens, { temperature, topP }, random);
+    for await (const id of ids) add(decoder.push(id));
+    add(decoder.end());
+    return text;
+  }
+
+  async next(prompt: string, count: number): Promise<Candidate[]> {
+    const logits = await this.#generator.next(this.#tokenizer.encode(prompt));
+    const most = logits.reduce((a, b) => Math.max(a, b));
+    const weights = Float64Array.from(logits, (logit) => Math.exp(logit - most));
+    const sum = weights.reduce((a, b) => a + b, 0);
+    const order = [...weights.keys()].sort((a, b) => (weights[b] as number) - (weights[a] as number) || a - b);
+    return order
+      .slice(0, count)
+      .map((token) => ({ token, text: shown(token), probability: (weights[token] as number) / sum }));
+  }
+
+  close(): Promise<void> {
+    return this.#generator.close();
+  }
+}
+
+function shown(byte: number): string {
+  if (byte >= 0x20 && byte < 0x7f) return String.fromCharCode(byte);
+  if (byte === 0x0a) return '\\n';
+  return `0x${byte.toString(16).padStart(2, '0')}`;
+}

@@ -1,0 +1,82 @@
+// The owner of OPFS sync access handles: they exist in dedicated workers only, block the thread that uses them, and
+// lock their file. It lives in a worker of its own (workers/disk.ts), so that neither the page nor the trainer waits.
+//
+// Bytes travel in a SharedArrayBuffer where the page is cross-origin isolated, else in buffers that are transferred.
+// What the browser throws is passed on with its `name`: the caller knows what the bytes were for.
+
+import { transfer } from 'comlink';
+import { assert } from '../util/errors.ts';
+import { openFolder, splitPath } from './opfs.ts';
+
+/** FileSystemSyncAccessHandle: TypeScript declares it for workers only. */
+interface SyncHandle {
+  read(into: Uint8Array, options: { at: number }): number;
+  write(from: Uint8Array, options: { at: number }): number;
+  truncate(bytes: number): void;
+  flush(): void;
+  close(): void;
+}
+
+declare global {
+  interface FileSystemFileHandle {
+    createSyncAccessHandle(): Promise<SyncHandle>;
+    /** Renames within its folder, or moves; in OPFS it replaces what was there, in one step. */
+    move(name: string): Promise<void>;
+    move(folder: FileSystemDirectoryHandle, name: string): Promise<void>;
+  }
+}
+
+export class OpfsDisk {
+  readonly #handles = new Map<number, SyncHandle>();
+  #last = 0;
+
+  /** Opens a file, made anew and `bytes` long, for this worker alone. Returns its number. */
+  async create(path: string, bytes: number): Promise<number> {
+    const [folder, name] = splitPath(path);
+    const file = await (await openFolder(folder, true)).getFileHandle(name, { create: true });
+    const handle = await file.createSyncAccessHandle();
+    try {
+      handle.truncate(0);
+      handle.truncate(bytes);
+    } catch (error) {
+      handle.close();
+      throw error;
+    }
+    this.#handles.set(++this.#last, handle);
+    return this.#last;
+  }
+
+  /** Reads into `shared`, or into a buffer of its own where there is none. */
+  read(
+    file: number,
+    offset: number,
+    length: number,
+    shared?: SharedArrayBuffer,
+  ): { count: number; bytes: ArrayBufferLike } {
+    const bytes = shared ?? new ArrayBuffer(length);
+    const count = this.#handle(file).read(new Uint8Array(bytes, 0, length), { at: offset });
+    return bytes instanceof ArrayBuffer ? transfer({ count, bytes }, [bytes]) : { count, bytes };
+  }
+
+  /** Writes the first `length` bytes of `from`. */
+  write(file: number, offset: number, length: number, from: ArrayBufferLike): number {
+    return this.#handle(file).write(new Uint8Array(from, 0, length), { at: offset });
+  }
+
+  /** Closes; what was written is on disk before, where `flush` says so. */
+  close(file: number, flush: boolean): void {
+    const handle = this.#handle(file);
+    this.#handles.delete(file);
+    try {
+      if (flush) handle.flush();
+    } finally {
+      handle.close();
+    }
+  }
+
+  #handle(file: number): SyncHandle {
+    const handle = this.#handles.get(file);
+    assert(handle, `file ${file} is not open`);
+    return handle;
+  }
+}

@@ -1,0 +1,102 @@
+// A person at a page, for tests: opens it, has the library in `window.holdfast`, gathers the events of its runs.
+
+import { type Browser, type BrowserContext, chromium, type Page } from 'playwright';
+import { findChromium } from '../../scripts/chromium.mjs';
+import type { Holdfast, RunEvent, RunSettings } from '../../src/browser/index.ts';
+import { parseConfig } from '../../src/formats/config.ts';
+
+declare global {
+  interface Window {
+    library: typeof import('../../src/browser/index.ts');
+    holdfast: Holdfast;
+    events: RunEvent[];
+  }
+}
+
+/** A browser stops giving WebGPU to a site, and at all, when its GPU process crashes too often. */
+const ANY_NUMBER_OF_CRASHES = ['--disable-domain-blocking-for-3d-apis', '--disable-gpu-process-crash-limit'];
+
+/** With other arguments than those that give WebGPU, if some are given. */
+export async function launch(args?: string[]): Promise<Browser> {
+  const found = await findChromium();
+  if ('reason' in found) throw new Error(found.reason);
+  return chromium.launch({ ...found.launch, args: args ?? [...(found.launch.args ?? []), ...ANY_NUMBER_OF_CRASHES] });
+}
+
+/** Opens a page and the library in it. Errors: what `openHoldfast` says. */
+export async function open(context: BrowserContext, url: string): Promise<Page> {
+  const page = await context.newPage();
+  page.on('pageerror', (error) => console.error(`page: ${error.message}`));
+  await page.goto(url);
+  await start(page);
+  return page;
+}
+
+/** In a page that was loaded, or reloaded. */
+export async function start(page: Page): Promise<void> {
+  await page.evaluate(async () => {
+    window.events = [];
+    window.holdfast = await window.library.openHoldfast({ onEvents: (events) => window.events.push(...events) });
+  });
+}
+
+/** The first event of a kind since the page was loaded, waited for; a failed run is an error. */
+export async function event<T extends RunEvent['type']>(
+  page: Page,
+  type: T,
+  past = -1,
+): Promise<Extract<RunEvent, { type: T }>> {
+  const handle = await page.waitForFunction(
+    ([type, past]) =>
+      window.events.find(
+        (event) => (event.type === type || event.type === 'failed') && !('step' in event && event.step <= past),
+      ),
+    [type, past] as const,
+    { timeout: 60_000 },
+  );
+  const found = (await handle.jsonValue()) as RunEvent;
+  if (found.type === 'failed' && type !== 'failed') throw new Error(`the run failed: ${found.message}`);
+  return found as Extract<RunEvent, { type: T }>;
+}
+
+/** What was heard so far is another run's. */
+export async function forget(page: Page): Promise<void> {
+  await page.evaluate(() => {
+    window.events = [];
+  });
+}
+
+/** Loss by step, as the page heard it. */
+export async function losses(page: Page): Promise<Map<number, number>> {
+  const steps = await page.evaluate(() =>
+    window.events.flatMap((e) => (e.type === 'step' ? [[e.step, e.loss] as const] : [])),
+  );
+  return new Map(steps);
+}
+
+/** A small model that learns a small text. */
+export const SETTINGS: RunSettings = {
+  config: parseConfig(
+    { model_type: 'gpt2', vocab_size: 256, n_positions: 16, n_embd: 16, n_layer: 1, n_head: 2 },
+    'the test',
+  ),
+  data: [],
+  batch: 2,
+  seq: 16,
+  accumulate: 1,
+  steps: 40,
+  lr: 0.01,
+  minLr: 0.001,
+  schedule: 'cosine',
+  warmup: 2,
+  clip: 1,
+  weightDecay: 0.1,
+  seed: 1,
+  evalEvery: 0,
+  sampleEvery: 0,
+  sampleTokens: 20,
+  saveEvery: 10,
+  evalWindows: 4,
+};
+
+export const TEXT = 'the small model reads and writes again and again, and holds fast.\n'.repeat(150);

@@ -1,0 +1,255 @@
+// Runs on a page, as a person has them: started, watched, paused, reloaded, lost and found. The library is the built
+// one, below a base path of its own.
+
+import type { Browser, BrowserContext, Page } from 'playwright';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import type { MemorySettings } from '../../src/browser/index.ts';
+import { event, forget, launch, losses, open, SETTINGS, start, TEXT } from './driver.ts';
+import { type Site, serve } from './site.ts';
+
+let browser: Browser;
+let site: Site;
+/** One storage for all tests: kernels are measured once, so that all runs make the same choices. */
+let context: BrowserContext;
+/** Loss by step of a run that nobody disturbs. */
+let undisturbed: Map<number, number>;
+
+beforeAll(async () => {
+  [browser, site] = await Promise.all([launch(), serve()]);
+  context = await browser.newContext();
+  const page = await open(context, site.isolated);
+  await train(page);
+  await event(page, 'ended');
+  undisturbed = await losses(page);
+  await page.close();
+});
+afterAll(async () => {
+  await browser.close();
+  site.close();
+});
+afterEach(() => Promise.all(context.pages().map((page) => page.close())));
+
+interface Change {
+  steps?: number;
+  memory?: MemorySettings;
+}
+
+/** Starts a run; returns its id. */
+async function train(page: Page, { memory = {}, ...change }: Change = {}): Promise<string> {
+  const settings = { ...SETTINGS, ...change };
+  return page.evaluate(
+    async ({ settings, memory, text }) => (await window.holdfast.trainer.start({ settings, memory, text })).id,
+    { settings, memory, text: TEXT },
+  );
+}
+
+function expectSame(found: Map<number, number>, least: number): void {
+  expect(found.size).toBeGreaterThanOrEqual(least);
+  for (const [step, loss] of found) expect(loss, `step ${step}`).toBe(undisturbed.get(step));
+}
+
+test('a run learns; the page hears of every step, in order, and can ask for text', async () => {
+  const page = await open(context, site.isolated);
+  const environment = await page.evaluate(() => window.holdfast.environment);
+  expect(environment).toMatchObject({ isolated: true, adapter: { architecture: 'swiftshader' } });
+  expect(environment.notes.join()).toMatch(/software adapter/);
+  const id = await train(page, { steps: 120 });
+  const { summary } = await event(page, 'ended');
+  expect(summary).toMatchObject({ steps: 120, interrupted: false });
+  expect(summary.finalLoss).toBeLessThan(2.6);
+  expect([...(await losses(page)).keys()]).toEqual(Array.from({ length: 120 }, (_, step) => step));
+  const types = await page.evaluate(() => [...new Set(window.events.map(({ type }) => type))]);
+  for (const type of ['preparing', 'ready', 'step', 'memory', 'validation', 'sample', 'saved', 'ended']) {
+    expect(types).toContain(type);
+  }
+  const found = await page.evaluate(async (id) => {
+    const { trainer } = window.holdfast;
+    const request = { prompt: 'the small ', tokens: 30, temperature: 0 };
+    const text = await trainer.sample(id, request);
+    return {
+      text,
+      again: await trainer.sample(id, request),
+      next: await trainer.next(id, 'the smal', 3),
+      history: await trainer.history(id),
+      runs: await trainer.runs(),
+    };
+  }, id);
+  expect(found.text).toHaveLength(30);
+  expect(found.again).toBe(found.text);
+  expect(found.next).toHaveLength(3);
+  expect(found.next[0]?.probability).toBeGreaterThan(found.next[1]?.probability as number);
+  expect(found.history.steps).toHaveLength(120);
+  const own = { id, name: 'GPT-2 1 × 16', status: 'finished', savedStep: 120, open: 'no' };
+  expect(found.runs[0]).toMatchObject(own);
+});
+
+test('paused, stepped, sampled from, given another budget: the losses are those of a run left alone', async () => {
+  const page = await open(context, site.isolated);
+  const id = await train(page);
+  await event(page, 'step', 4);
+  const at = await page.evaluate(async (id) => {
+    const { trainer } = window.holdfast;
+    await trainer.pause();
+    const count = () => window.events.filter(({ type }) => type === 'step').length;
+    const paused = count();
+    await trainer.sample(id, { prompt: 'the ', tokens: 20 });
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    const still = count();
+    await trainer.step();
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    const stepped = count();
+    const { smallest } = await trainer.estimate(((await trainer.runs())[0] as never)['settings'], { gpu: 1 });
+    await trainer.setMemory({ gpu: smallest });
+    await trainer.goOn();
+    return { paused, still, stepped };
+  }, id);
+  expect(at.still).toBe(at.paused);
+  expect(at.stepped).toBe(at.paused + 1);
+  await event(page, 'step', 38);
+  expectSame(await losses(page), 40);
+});
+
+describe('what cuts a run off costs no bit', () => {
+  test('a reload', async () => {
+    const page = await open(context, site.isolated);
+    const id = await train(page);
+    await event(page, 'saved', 9);
+    await event(page, 'step', 12);
+    await page.reload();
+    await start(page);
+    const runs = await page.evaluate(() => window.holdfast.trainer.runs());
+    expect(runs[0]).toMatchObject({ id, status: 'running', open: 'no' });
+    await page.evaluate((id) => window.holdfast.trainer.resume(id), id);
+    const { firstStep } = await event(page, 'ready');
+    expect(firstStep).toBeGreaterThanOrEqual(10);
+    await event(page, 'ended');
+    expectSame(await losses(page), 40 - firstStep);
+  });
+
+  test('a GPU that is lost: without a budget the latest checkpoint, with one the last step', async () => {
+    const page = await open(context, site.isolated);
+    await train(page);
+    await crashAfter(page, 4);
+    expect(await event(page, 'recovered')).toMatchObject({ from: 'checkpoint' });
+    await event(page, 'ended');
+    expectSame(await losses(page), 40);
+
+    const { smallest } = await page.evaluate(
+      (settings) => window.holdfast.trainer.estimate(settings, { gpu: 1 }),
+      SETTINGS,
+    );
+    await forget(page);
+    await train(page, { memory: { gpu: smallest } });
+    await crashAfter(page, 4);
+    const lost = await event(page, 'recovered');
+    expect(lost.from, lost.reason).toBe('step');
+    await event(page, 'ended');
+    expectSame(await losses(page), 40);
+    expect((await page.evaluate(() => window.events.filter(({ type }) => type === 'ready'))).length).toBe(1);
+  });
+
+  /** Ends the GPU process, as a driver's crash does, when a step was done; paused, so that there are steps to come. */
+  async function crashAfter(page: Page, step: number): Promise<void> {
+    await event(page, 'step', step);
+    await page.evaluate(() => window.holdfast.trainer.pause());
+    const session = await browser.newBrowserCDPSession();
+    await session.send('Browser.crashGpuProcess');
+    await session.detach();
+    await page.evaluate(() => window.holdfast.trainer.goOn());
+  }
+});
+
+test('a second tab is told that a run is open, and gets it when the first is closed', async () => {
+  const [first, second] = [await open(context, site.isolated), await open(context, site.isolated)];
+  const id = await train(first, { steps: 100_000 });
+  await event(first, 'step');
+  const told = await second.evaluate(async (id) => {
+    const { trainer } = window.holdfast;
+    const message = (work: Promise<unknown>) =>
+      work.then(
+        () => 'let in',
+        (error: Error) => `${error.name}: ${error.message}`,
+      );
+    return [await message(trainer.resume(id)), await message(trainer.remove(id)), (await trainer.runs())[0]?.open];
+  }, id);
+  const message = `HoldfastError: run ${id} is open in another tab; go on there, or close that tab`;
+  expect(told).toEqual([message, message, 'in another tab']);
+  await first.close();
+  await second.waitForFunction(async () => (await window.holdfast.trainer.runs())[0]?.open === 'no');
+  await second.evaluate((id) => window.holdfast.trainer.resume(id, { steps: 20 }), id);
+  await event(second, 'ended');
+});
+
+describe('room', () => {
+  /** Lets the site keep so many bytes more than it has; without a number, what it may by itself. */
+  async function leave(page: Page, bytes?: number): Promise<void> {
+    const { room } = await page.evaluate((settings) => window.holdfast.trainer.estimate(settings), SETTINGS);
+    const session = await context.newCDPSession(page);
+    const origin = new URL(site.isolated).origin;
+    const quota = bytes === undefined ? {} : { quotaSize: room.used + bytes };
+    await session.send('Storage.overrideQuotaForOrigin', { origin, ...quota });
+  }
+
+  test('a disk tier that does not fit is refused with what would; a checkpoint that does not leaves the last one whole', async () => {
+    const page = await open(context, site.isolated);
+    await leave(page, 100_000);
+    await train(page, { memory: { gpu: 10_000_000, host: 0, disk: 10_000_000 } });
+    expect((await event(page, 'failed')).message).toMatch(
+      /^this site may keep .* \(\d+ bytes\) here and .* are in use: .* would fit, the disk tier needs .* set a lower disk limit/,
+    );
+    await leave(page);
+    await forget(page);
+    const id = await train(page);
+    await event(page, 'saved');
+    await page.evaluate(() => window.holdfast.trainer.pause());
+    await leave(page, 20_000);
+    await page.evaluate(() => window.holdfast.trainer.goOn());
+    const { message } = await event(page, 'failed');
+    expect(message).toMatch(/^cannot write runs.*: this site may keep .* would fit; remove runs/);
+    await leave(page);
+    const run = await page.evaluate(
+      async (id) => (await window.holdfast.trainer.runs()).find((run) => run.id === id),
+      id,
+    );
+    expect(run).toMatchObject({ status: 'failed', error: message });
+    await forget(page);
+    await page.evaluate((id) => window.holdfast.trainer.resume(id), id);
+    const { firstStep } = await event(page, 'ready');
+    expect(firstStep).toBe(run?.savedStep);
+    await event(page, 'ended');
+    expectSame(await losses(page), 40 - firstStep);
+  });
+
+  test('a page that is not isolated trains on its disk tier too, and says what it lacks', async () => {
+    const page = await open(context, site.plain);
+    const { isolated, notes } = await page.evaluate(() => window.holdfast.environment);
+    expect(isolated).toBe(false);
+    expect(notes.join()).toMatch(/not cross-origin isolated .* slower/);
+    const { smallest } = await page.evaluate((s) => window.holdfast.trainer.estimate(s, { gpu: 1 }), SETTINGS);
+    await train(page, { memory: { gpu: smallest, host: 100_000, disk: 10_000_000 } });
+    await event(page, 'ended');
+    const memory = await page.evaluate(() => window.events.findLast(({ type }) => type === 'memory'));
+    expect(memory).toMatchObject({ report: { below: { diskWriteBytes: expect.any(Number) } } });
+    expectSame(await losses(page), 40);
+  });
+});
+
+describe('without WebGPU', () => {
+  const refusal = (context: BrowserContext) =>
+    open(context, site.isolated).then(
+      () => 'opened',
+      (error: Error) => error.message.split('\n')[0],
+    );
+
+  test('a browser that has none is told so', async () => {
+    const own = await browser.newContext();
+    await own.addInitScript(() => Reflect.deleteProperty(Navigator.prototype, 'gpu'));
+    expect(await refusal(own)).toMatch(/this browser shows no WebGPU \(navigator.gpu\); recent Chrome/);
+  });
+
+  test('one that has no adapter, too', async () => {
+    const none = await launch(['--disable-gpu', '--disable-software-rasterizer']);
+    expect(await refusal(await none.newContext())).toMatch(/this browser gives no GPU: no WebGPU adapter works here/);
+    await none.close();
+  });
+});

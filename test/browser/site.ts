@@ -1,0 +1,36 @@
+// A static server for the tests in pages: one build, served below two base paths. Pages under /isolated/ are
+// cross-origin isolated, those under /plain/ are not. Every page has the library, which lies in browser/ beside it, as `window.library`, and shows nothing.
+
+import { existsSync, readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import path from 'node:path';
+
+const BUILD = path.resolve(import.meta.dirname, '../../dist/browser');
+const TYPES: Record<string, string> = { '.js': 'text/javascript', '.txt': 'text/plain' };
+
+const PAGE = `<!doctype html><link rel="icon" href="data:,">
+<script type="module">import * as library from './browser/index.js'; window.library = library;</script>`;
+
+export interface Site {
+  readonly isolated: string;
+  readonly plain: string;
+  close(): void;
+}
+
+export async function serve(): Promise<Site> {
+  const server = createServer((request, response) => {
+    const [, kind, rest] = /^\/(isolated|plain)\/(.*)$/.exec(request.url ?? '') ?? [];
+    const file = path.join(BUILD, (rest ?? '').replace(/^browser\//, ''));
+    if (kind === 'isolated') {
+      response.setHeader('Cross-Origin-Opener-Policy', 'same-origin');
+      response.setHeader('Cross-Origin-Embedder-Policy', 'require-corp');
+    }
+    if (rest === '') response.setHeader('Content-Type', 'text/html').end(PAGE);
+    else if (!kind || !existsSync(file)) response.writeHead(404).end();
+    else response.setHeader('Content-Type', TYPES[path.extname(file)] ?? '').end(readFileSync(file));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  return { isolated: `${origin}/isolated/`, plain: `${origin}/plain/`, close: () => server.close() };
+}

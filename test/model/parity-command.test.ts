@@ -1,0 +1,44 @@
+// `holdfast parity` itself: what it prints, and what it refuses.
+
+import { describe, expect, it } from 'vitest';
+import { parityCommand } from '../../src/cli/parity.ts';
+import { join } from '../../src/runtime/host.ts';
+import { ADAPTER, testHost as host } from '../host.ts';
+
+const FOLDER = 'test/fixtures/reference';
+
+describe('holdfast parity', () => {
+  async function run(...args: string[]) {
+    const out: string[] = [];
+    const statuses: number[] = [];
+    const terminal = { ...host.terminal, write: (text: string) => void out.push(text) };
+    // A cache that cannot be written, so that the choices of this run meet no other.
+    const quiet = { ...host, terminal, cacheFolder: '/dev/null/none' };
+    const command = parityCommand(quiet, (status) => void statuses.push(status));
+    await command.parseAsync([...args, '--adapter', ADAPTER], { from: 'user' });
+    expect(statuses).toHaveLength(1);
+    return { out: out.join(''), status: statuses[0] };
+  }
+
+  it('prints one JSON object a line', async () => {
+    const { out, status } = await run(join(FOLDER, 'gpt2-accum4-ignore'), '--json');
+    expect(status).toBe(0);
+    expect(out.endsWith('}\n')).toBe(true);
+    const result = JSON.parse(out);
+    expect(Object.keys(result)).toEqual(['case', 'metrics', 'worst', 'pass']);
+    expect(result).toMatchObject({ case: 'gpt2-accum4-ignore', pass: true });
+    expect(result.worst).toBe(
+      Math.max(...Object.values<{ multiple: number }>(result.metrics).map(({ multiple }) => multiple)),
+    );
+    expect(result.metrics.loss).toMatchObject({ tolerance: 2e-6, multiple: result.metrics.loss.value / 2e-6 });
+  });
+
+  it('prints tables, and refuses what is no case', async () => {
+    const { out, status } = await run(join(FOLDER, 'gpt2-stdinit'));
+    expect(status).toBe(0);
+    expect(out).toMatch(/gpt2-stdinit: pass, worst 0\.\d{3} tolerances/);
+    expect(out).toMatch(/^> \w+ .* 0\.\d+/m);
+    await expect(run('test/kernels')).rejects.toThrow(/test\/kernels has no ref\.json/);
+    await expect(run('nowhere')).rejects.toThrow(/nowhere is not there/);
+  });
+});

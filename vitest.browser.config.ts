@@ -1,0 +1,58 @@
+// The tests in Chromium. `sources`: the kernel suites and the reference cases, from the sources that Node runs, and
+// the browser's own files, in a page of Vitest's. `pages`: what a person does with the built library, through Playwright.
+
+import path from 'node:path';
+import { playwright } from '@vitest/browser-playwright';
+import type { Plugin } from 'vite';
+import { defineConfig } from 'vitest/config';
+import { findChromium } from './scripts/chromium.mjs';
+import { nodeFigures } from './test/browser/node-figures.ts';
+import { browserPlugins, ISOLATED } from './vite.browser-plugins.ts';
+
+const found = await findChromium();
+if ('reason' in found) throw new Error(found.reason);
+
+const root = import.meta.dirname;
+/** test/host.ts is Node's: here test/browser/host.ts stands in for it. */
+const browserHost: Plugin = {
+  name: 'holdfast-browser-host',
+  enforce: 'pre',
+  resolveId(source, importer) {
+    const isNodes = importer && path.resolve(path.dirname(importer), source) === path.join(root, 'test/host.ts');
+    return isNodes ? path.join(root, 'test/browser/host.ts') : undefined;
+  },
+};
+
+const timeouts = { testTimeout: 120_000, hookTimeout: 120_000 };
+
+export default defineConfig({
+  test: {
+    projects: [
+      {
+        plugins: [...browserPlugins(), browserHost],
+        worker: { format: 'es', plugins: browserPlugins },
+        server: { host: '127.0.0.1', headers: ISOLATED },
+        test: {
+          ...timeouts,
+          name: 'sources',
+          include: [
+            ...['kernels', 'reference', 'matmul'].map((name) => `test/kernels/${name}.test.ts`),
+            'test/browser/*.test.ts',
+          ],
+          fileParallelism: false,
+          browser: {
+            enabled: true,
+            headless: true,
+            screenshotFailures: false,
+            provider: playwright({ launchOptions: found.launch }),
+            commands: { nodeFigures },
+            instances: [{ browser: 'chromium' }],
+          },
+        },
+      },
+      {
+        test: { ...timeouts, name: 'pages', include: ['test/browser/*.pages.ts'], environment: 'node' },
+      },
+    ],
+  },
+});

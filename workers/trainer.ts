@@ -1,0 +1,7 @@
+// The worker that trains: the engine, the GPU device and the chunk manager live here.
+
+import { expose, proxy } from 'comlink';
+import { TrainerService } from '../src/browser/service.ts';
+import { openBrowserHost } from '../src/runtime/browser.ts';
+
+expose({ open: async () => proxy(await TrainerService.open(await openBrowserHost())) });

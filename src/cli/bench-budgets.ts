@@ -15,11 +15,11 @@ import { Trainer, trainingWorkload } from '../train/trainer.ts';
 import { Random } from '../util/random.ts';
 
 /** Large enough that a chunk is worth moving, small enough for a CPU that runs shaders. */
-const SHAPE = { layers: 4, width: 128, heads: 4, vocabulary: 256, batch: 8, seq: 64 };
+const SHAPE = { layers: 4, width: 128, heads: 4, vocabulary: 256, batch: 4, seq: 64 };
 /** Of the model data. */
 const SHARES = [1, 0.5, 0.25, 0.1] as const;
-const ROUNDS = 7;
-const STEPS = 2;
+const ROUNDS = 5;
+const STEPS = 1;
 
 export interface BudgetFigure {
   /** Of the model data that the budget has slots for; 1: the resident run. */

@@ -204,7 +204,7 @@ function budgetTable(figures: readonly BudgetFigure[]): string {
     'wait down',
     'wait below',
   ];
-  return `a GPU budget, GPT of 4 layers, width 128, batch 8 x 64; waits of the encoding CPU in ms a step\n${table(header, rows)}`;
+  return `a GPU budget, GPT of 4 layers, width 128, batch 4 x 64; waits of the encoding CPU in ms a step\n${table(header, rows)}`;
 }
 
 // ---- Kernels by shape ----------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ const LEAST_CHUNK = 16 * 1024;
 const MOST_CHUNKS = 1024;
 const MOST_STAGING = 8;
 /** One chunk of staging each way for so many slots. */
-const SLOTS_PER_STAGING = 16;
+const SLOTS_PER_STAGING = 5;
 
 /** What must go down at once: the three chunks of an update, where each step's state is kept below. */
 const leastStaging = (durable: boolean): StagingSize => ({ down: durable ? 3 : 1, up: 1 });

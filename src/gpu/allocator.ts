@@ -1,7 +1,7 @@
 // Every GPUBuffer of a device is made here, and counted: storage, uniforms, staging. The count is the
 // truth that budgets and predictions are held against. No pooling and no placement: those lie above.
 
-import { assert, HoldfastError } from '../util/errors.ts';
+import { assert, HoldfastError, messageOf } from '../util/errors.ts';
 
 export class Allocator {
   readonly #device: GPUDevice;
@@ -29,7 +29,7 @@ export class Allocator {
     return this.#created;
   }
 
-  /** A buffer of at least `size` bytes (rounded up to 4). Errors: HoldfastError past the adapter's limit. */
+  /** A buffer of at least `size` bytes (rounded up to 4). Errors: HoldfastError past the adapter's limit, or where the runtime refuses. */
   create(label: string, size: number, usage: GPUBufferUsageFlags): GPUBuffer {
     const bytes = Math.max(4, Math.ceil(size / 4) * 4);
     if (bytes > this.#limit) {
@@ -37,12 +37,22 @@ export class Allocator {
         `buffer ${label} needs ${bytes} bytes, this adapter allows ${this.#limit} a buffer; use a smaller batch, context or model`,
       );
     }
-    const buffer = this.#device.createBuffer({ label, size: bytes, usage });
+    const buffer = this.#make(label, bytes, usage);
     this.#live.set(buffer, bytes);
     this.#bytes += bytes;
     this.#created++;
     this.#peak = Math.max(this.#peak, this.#bytes);
     return buffer;
+  }
+
+  #make(label: string, size: number, usage: GPUBufferUsageFlags): GPUBuffer {
+    try {
+      return this.#device.createBuffer({ label, size, usage });
+    } catch (error) {
+      throw new HoldfastError(
+        `buffer ${label} of ${size} bytes cannot be made (${messageOf(error)}); use a smaller batch, context or model`,
+      );
+    }
   }
 
   /** So many buffers alike, or none. Errors: as `create`. */

@@ -119,7 +119,7 @@ export class Generator {
   }
 
   /** The logits (V) of the token after `prompt`. */
-  async next(prompt: Int32Array): Promise<Float32Array> {
+  next(prompt: Int32Array): Promise<Float32Array> {
     this.#check(prompt);
     return this.#feed([], [...prompt].slice(-this.#generation.capacity));
   }

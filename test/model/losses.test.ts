@@ -237,17 +237,12 @@ describe('a device lost during', () => {
   test('a recovery, work that is asked for comes in its turn', () =>
     everywhere('submit', isDeno ? 40 : 5, async (trainer) => {
       const [, , three, four] = batchesOf(given.work);
+      const turn = () => new Promise((resolve) => setTimeout(resolve, 1));
       const found: Promise<unknown>[] = [trainer.start(three).then(({ loss }) => loss)];
-      // While whatever happens happens, until the step has begun, or has begun again.
-      while (trainer.recoveries === 0 && found.length < 4) {
-        await new Promise((resolve) => setTimeout(resolve, 2));
-        if (found.length === 1) found.push(trainer.start(four).then(({ loss }) => loss));
-        else found.push(trainer.evaluate(batch(0)));
-      }
-      while (found.length < 4) {
-        if (found.length === 1) found.push(trainer.start(four).then(({ loss }) => loss));
-        else found.push(trainer.evaluate(batch(0)));
-        await undefined;
+      for (let i = 0; i < 10 && trainer.recoveries === 0; i++) await turn();
+      for (const work of [() => trainer.start(four).then(({ loss }) => loss), () => trainer.evaluate(batch(0))]) {
+        found.push(work());
+        await turn();
       }
       return Promise.all(found);
     }));

@@ -147,8 +147,13 @@ export async function openTrainer(
     generates: between,
     ...options,
   });
-  await trainer.setWeights(initialWeights(model, 3));
-  return trainer;
+  try {
+    await trainer.setWeights(initialWeights(model, 3));
+    return trainer;
+  } catch (error) {
+    await trainer.destroy();
+    throw error;
+  }
 }
 
 /** Does the work: steps two at a time, and between them, if wanted, all that a run does beside training. */

@@ -1,0 +1,242 @@
+// A small training whose n-th read or write of the slow tier goes wrong, for every n until it runs through, and one
+// whose n-th allocation fails. Each brings what an undisturbed one brings, or it ends in one error that says what to
+// do, nothing goes on behind it, everything that was made is given back, and the last checkpoint is whole.
+
+import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import type { ChoiceRecord } from '../../src/engine/choices.ts';
+import type { MemoryOptions } from '../../src/engine/session.ts';
+import { type Checkpoint, checkpointsOf, loadCheckpoint, saveCheckpoint } from '../../src/formats/checkpoint.ts';
+import type { Device } from '../../src/gpu/device.ts';
+import { Backing } from '../../src/memory/backing.ts';
+import type { BlockFile } from '../../src/runtime/host.ts';
+import type { StepMetrics, Trainer, TrainerState } from '../../src/train/trainer.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
+import { collect, type Values } from '../../src/util/tensor-source.ts';
+import { testDevice } from '../harness.ts';
+import { FAULTS, type Fault, FaultyFile } from '../memory/block-files.ts';
+import { MemoryBlockFile, MemoryFiles } from '../memory-files.ts';
+import { type Fragile, fragileDevice } from './fragile.ts';
+import { batchesOf, chooseVariants, chunksUnder, leastBudget, openTrainer, SMALLEST, type Work } from './runs.ts';
+
+const isDeno = 'Deno' in globalThis;
+const work: Work = { model: SMALLEST, batch: 1, seq: 8, accumulate: 1, steps: 3 };
+const recoveries = ['step', 'checkpoint'] as const;
+
+let device: Device;
+let choices: ChoiceRecord;
+beforeAll(async () => {
+  device = await testDevice();
+  chooseVariants(1);
+  const trainer = await openTrainer(device, work);
+  choices = trainer.choices.record();
+  await trainer.destroy();
+});
+beforeEach(() => chooseVariants(1));
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+
+/** The smallest budget, and the fewest chunks of host memory, above a file. */
+function memoryOver(file: (bytes: number) => BlockFile, recovery: 'step' | 'checkpoint'): MemoryOptions {
+  const gpu = leastBudget(device, work, recovery);
+  const { chunks, bytes } = chunksUnder(device, work, { gpu, recovery });
+  const host = Backing.leastHostChunks(chunks, true) * bytes;
+  return { gpu, recovery, host, disk: { open: async (size) => file(size) } };
+}
+
+const path = '/tier/block-file';
+const shapes = new Map(SMALLEST.parameters.map(({ name, shape }) => [name, shape]));
+
+async function save(files: MemoryFiles, trainer: Trainer): Promise<void> {
+  await saveCheckpoint(files, 'run', trainer.step, {
+    config: SMALLEST.config,
+    weights: trainer.values('parameter'),
+    shapes,
+    moment1: trainer.values('moment1'),
+    moment2: trainer.values('moment2'),
+    state: await trainer.state(),
+  });
+}
+
+const contentOf = async ({ weights, moment1, moment2, state }: Checkpoint) => ({
+  state: state as TrainerState,
+  values: await Promise.all([weights, moment1, moment2].map(collect)),
+});
+
+type Content = Awaited<ReturnType<typeof contentOf>>;
+
+interface Outcome {
+  readonly metrics: readonly StepMetrics[];
+  readonly weights: Values;
+}
+
+/** Three steps; a checkpoint behind each of the first two. Calls back with the trainer as soon as it is there. */
+async function scenario(files: MemoryFiles, memory: MemoryOptions, seen: (trainer: Trainer) => void): Promise<Outcome> {
+  const trainer = await openTrainer(device, work, { memory, choices });
+  seen(trainer);
+  const [one, two, three] = batchesOf(work);
+  const metrics = [await trainer.start(one)];
+  await save(files, trainer);
+  metrics.push(await trainer.start(two));
+  await save(files, trainer);
+  metrics.push(await trainer.start(three));
+  await trainer.settle();
+  return { metrics, weights: await collect(trainer.values('parameter')) };
+}
+
+/** What the checkpoints of an undisturbed run hold, by their steps, and what it brought. */
+async function undisturbed(): Promise<{ outcome: Outcome; saved: Map<number, Content> }> {
+  const saved = new Map<number, Content>();
+  const files = new MemoryFiles();
+  const rename = files.rename.bind(files);
+  files.rename = async (from, to) => {
+    await rename(from, to);
+    if (/checkpoint-\d$/.test(to)) saved.set(Number(to.at(-1)), await contentOf(await loadCheckpoint(files, 'run')));
+  };
+  let trainer: Trainer | undefined;
+  const outcome = await scenario(files, {}, (made) => {
+    trainer = made;
+  });
+  await trainer?.destroy();
+  expect([...saved.keys()]).toEqual([1, 2]);
+  return { outcome, saved };
+}
+
+const WHAT_TO_DO = /make space on (it|that disk)|check that disk|choose another folder|resume from the last checkpoint/;
+
+/** It names the file and says what to do. */
+function expectClear(error: unknown, run: string): void {
+  expect(error, run).toBeInstanceOf(HoldfastError);
+  expect((error as Error).message, run).toContain(path);
+  expect((error as Error).message, run).toMatch(WHAT_TO_DO);
+}
+
+/** Behind an error, a step brings an error of that kind, or, if nothing was lost, what it brings in any run. */
+async function expectNoWrongStep(trainer: Trainer, wanted: readonly StepMetrics[], run: string): Promise<void> {
+  const { step } = trainer;
+  if (step >= work.steps) return;
+  const found = await trainer.start(batchesOf(work)[step]).catch((error: Error) => error);
+  if (found instanceof Error) expectClear(found, `${run}: the step behind it`);
+  else expect(found, `${run}: the step behind it`).toEqual(wanted[step]);
+}
+
+describe.each(Object.entries(FAULTS) as [Fault, string][])('the slow tier: %s, %s', (fault) => {
+  let wanted: Awaited<ReturnType<typeof undisturbed>>;
+  beforeAll(async () => {
+    chooseVariants(1);
+    wanted = await undisturbed();
+  });
+
+  // The first three, then every fifth; in Deno, whose runs take longer, fewer.
+  const stride = isDeno ? 31 : 5;
+
+  test.each(recoveries)('at the n-th move, recovery %s', async (recovery) => {
+    let failures = 0;
+    let savedNone = 0;
+    let n = 0;
+    for (let fired = true; fired; n += n < 3 ? 1 : stride) {
+      let memory: MemoryBlockFile | undefined;
+      let faulty: FaultyFile | undefined;
+      const files = new MemoryFiles();
+      const options = memoryOver((bytes) => {
+        memory = new MemoryBlockFile(path, bytes);
+        faulty = new FaultyFile(memory, fault, n);
+        return faulty;
+      }, recovery);
+      const before = device.allocator.bytes;
+      let trainer: Trainer | undefined;
+      const seen = (found: Trainer) => {
+        trainer = found;
+      };
+      const run = `${fault} at ${n}`;
+      const found = await scenario(files, options, seen).then(
+        (outcome) => ({ outcome, error: undefined }),
+        (error: unknown) => ({ outcome: undefined, error }),
+      );
+      fired = faulty?.fired ?? false;
+      if (found.error === undefined) expect(found.outcome, run).toEqual(wanted.outcome);
+      else {
+        failures++;
+        expectClear(found.error, run);
+        if (trainer) await expectNoWrongStep(trainer, wanted.outcome.metrics, run);
+      }
+      if ((await checkpointsOf(files, 'run')).length > 0) {
+        const content = await contentOf(await loadCheckpoint(files, 'run'));
+        expect(content, run).toEqual(wanted.saved.get(content.state.step));
+      } else savedNone++;
+      await trainer?.destroy();
+      expect(memory?.removed, `${run}: the file is gone`).toBe(true);
+      expect(device.allocator.bytes, `${run}: bytes left`).toBe(before);
+    }
+    expect(n).toBeGreaterThan(20);
+    expect(failures > 0, `${failures} of ${n} runs failed`).toBe(fault !== 'short');
+    expect(savedNone).toBeLessThan(failures || 1);
+  });
+});
+
+describe('an allocation that fails', () => {
+  const kinds = {
+    'for lack of memory': (fragile: Fragile) => fragile.exhaust(),
+    'at once': () => {
+      throw new RangeError('not now');
+    },
+  };
+
+  test.each(Object.entries(kinds))('%s, at every buffer: one error, and nothing is left', async (_, fail) => {
+    const fragile = await fragileDevice(device);
+    let n = 0;
+    for (let failed = true; failed; n++) {
+      let file: MemoryBlockFile | undefined;
+      const memory = memoryOver((bytes) => {
+        file = new MemoryBlockFile(path, bytes);
+        return file;
+      }, 'step');
+      let buffers = 0;
+      fragile.before = (call) => {
+        if (call === 'createBuffer' && buffers++ === n) fail(fragile);
+      };
+      const found = await openTrainer(fragile.device, work, { memory, choices }).catch((error) => error);
+      fragile.before = undefined;
+      failed = found instanceof Error;
+      if (failed) {
+        expect(found, `buffer ${n}`).toBeInstanceOf(HoldfastError);
+        expect(found.message).toMatch(/does not fit into the GPU's memory|cannot be made \(not now\)/);
+        expect(found.message).toContain('use a smaller batch, context or model');
+      } else await found.destroy();
+      expect(fragile.device.allocator.bytes, `buffer ${n}`).toBe(0);
+      expect(file?.removed, `buffer ${n}`).toBe(true);
+    }
+    // Slots, staging, arenas, small tensors, uniforms, the readback ring.
+    expect(n).toBeGreaterThan(20);
+  });
+
+  test('in a recovery ends the run with one error', async () => {
+    const fragile = await fragileDevice(device);
+    const memory = memoryOver((bytes) => new MemoryBlockFile(path, bytes), 'step');
+    const trainer = await openTrainer(fragile.device, work, { memory, choices });
+    const [one, two] = batchesOf(work);
+    await trainer.start(one);
+    fragile.lose();
+    fragile.before = (call) => {
+      if (call === 'createBuffer') fragile.exhaust();
+    };
+    const errors = await Promise.all([one, two].map((batches) => trainer.start(batches).catch((error) => error)));
+    expect(errors[0]).toBeInstanceOf(HoldfastError);
+    expect(errors[0].message).toMatch(/does not fit into the GPU's memory/);
+    expect(errors[1]).toBe(errors[0]);
+    await trainer.destroy();
+    expect(fragile.device.allocator.bytes).toBe(0);
+  });
+});
+
+test('limits that cannot work leave no file behind', async () => {
+  let file: MemoryBlockFile | undefined;
+  const memory = memoryOver((bytes) => {
+    file = new MemoryBlockFile(path, bytes);
+    return file;
+  }, 'step');
+  await expect(openTrainer(device, work, { memory: { ...memory, host: 1000 }, choices })).rejects.toThrow(
+    /host memory limit 1000 bytes: .* need at least/,
+  );
+  expect(file?.removed).toBe(true);
+});

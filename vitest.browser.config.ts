@@ -23,7 +23,7 @@ const browserHost: Plugin = {
   },
 };
 
-const timeouts = { testTimeout: 120_000, hookTimeout: 120_000 };
+const timeouts = { testTimeout: 300_000, hookTimeout: 300_000 };
 
 export default defineConfig({
   test: {
@@ -40,6 +40,8 @@ export default defineConfig({
             'test/browser/*.test.ts',
           ],
           fileParallelism: false,
+          // One after the other: the software adapter takes all cores.
+          sequence: { groupOrder: 0 },
           browser: {
             enabled: true,
             headless: true,
@@ -51,7 +53,14 @@ export default defineConfig({
         },
       },
       {
-        test: { ...timeouts, name: 'pages', include: ['test/browser/*.pages.ts'], environment: 'node' },
+        test: {
+          ...timeouts,
+          name: 'pages',
+          fileParallelism: false,
+          sequence: { groupOrder: 1 },
+          include: ['test/browser/*.pages.ts'],
+          environment: 'node',
+        },
       },
     ],
   },

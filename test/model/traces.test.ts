@@ -3,10 +3,11 @@
 
 import fc from 'fast-check';
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { ChunkEvent } from '../../src/engine/executor.ts';
 import { DEFAULT_LIMITS, fitMemory, smallestBudget } from '../../src/engine/fit.ts';
+import type { ChunkEvent, Recorder } from '../../src/engine/recording.ts';
 import { type Schedule, schedule } from '../../src/engine/schedule.ts';
 import type { MemoryOptions } from '../../src/engine/session.ts';
+import { WARM_UP_STEPS } from '../../src/engine/warm-up.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { checkPlan } from '../../src/memory/plan.ts';
@@ -68,28 +69,29 @@ describe.each(FAMILIES)('%s', (_, model) => {
           await onFresh(work, { gpu, recovery: 'checkpoint', policy }, async (trainer) => {
             const { session } = trainer;
             const [step, evaluate] = session.fit.passes.map(session.scheduleOf) as [Schedule, Schedule];
-            const micros = batchesOf({ ...work, steps: 3 * step.plan.steps });
-            // The first rounds find another start than the plan's.
-            for (const batches of micros.slice(0, step.plan.steps * 2)) await trainer.start(batches);
+            // Warm-up has a plan of its own, and the first rounds behind it find another start than the plan's.
+            const before = (session.warmUp ? WARM_UP_STEPS : 0) + 2 * step.plan.steps;
+            const micros = batchesOf({ ...work, steps: before + step.plan.steps });
+            for (const batches of micros.slice(0, before)) await trainer.start(batches);
             await trainer.settle();
-            const before = { ...session.executor.ledger };
-            session.executor.startRecording();
-            for (const batches of micros.slice(step.plan.steps * 2)) await trainer.start(batches);
+            const old = { ...session.executor.ledger };
+            const recorder = session.executor.startRecording(step.pass, step.plan.steps);
+            for (const batches of micros.slice(before)) await trainer.start(batches);
             await trainer.settle();
             const { h2dBytes, d2hBytes } = session.executor.ledger;
             const name = `${policy}, ${part} of the model data`;
-            expect(h2dBytes - before.h2dBytes, `${name}: up`).toBe(step.moved.h2d * step.plan.steps);
+            expect(h2dBytes - old.h2dBytes, `${name}: up`).toBe(step.moved.h2d * step.plan.steps);
             // Eight numbers a step come down beside the chunks, but not through staging.
-            expect(d2hBytes - before.d2hBytes, `${name}: down`).toBe(step.moved.d2h * step.plan.steps);
-            expectAsPlanned(session.executor.events ?? [], step, name);
+            expect(d2hBytes - old.d2hBytes, `${name}: down`).toBe(step.moved.d2h * step.plan.steps);
+            expectAsPlanned(eventsOf(recorder), step, name);
 
             // A pass of another kind between steps: what it uses is still exactly its trace.
-            session.executor.startRecording();
+            const evaluated = session.executor.startRecording(evaluate.pass, 1);
             await trainer.evaluate(micros[0][0]);
-            expectUses(session.executor.events ?? [], evaluate, 1, `${name}: evaluation`);
-            session.executor.startRecording();
+            expectUses(eventsOf(evaluated), evaluate, 1, `${name}: evaluation`);
+            const stepped = session.executor.startRecording(step.pass, 1);
             await trainer.start(micros[0]);
-            expectUses(session.executor.events ?? [], step, 1, `${name}: the step behind it`);
+            expectUses(eventsOf(stepped), step, 1, `${name}: the step behind it`);
           });
         }
       }
@@ -115,6 +117,8 @@ describe.each(FAMILIES)('%s', (_, model) => {
     });
   });
 });
+
+const eventsOf = ({ recordings }: Recorder): ChunkEvent[] => recordings.flatMap(({ events }) => events);
 
 /** The chunks that each moment used, in order, and the frees: the trace, `rounds` times. */
 function expectUses(events: readonly ChunkEvent[], { pass }: Schedule, rounds: number, name: string): void {

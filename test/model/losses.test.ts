@@ -27,6 +27,7 @@ import {
   type Outcome,
   openTrainer,
   run,
+  SAMPLING,
   train,
   type Work,
   write,
@@ -253,7 +254,7 @@ describe('a device lost during', () => {
       await onFragile(given, async (trainer, fragile) => {
         const text: number[] = [];
         const { generator } = trainer as { generator: Generator };
-        for await (const id of generator.generate(Int32Array.of(3, 1, 2), 7, {}, new Random(11, 'text'))) {
+        for await (const id of generator.generate(Int32Array.of(3, 1, 2), 7, SAMPLING, new Random(11, 'text'))) {
           if (text.length === at) {
             fragile.lose();
             // Somebody else meets the loss.
@@ -275,7 +276,7 @@ test('two texts at once do not mix', async () => {
   const work: Work = { model: MODELS['gpt2, untied'], batch: 1, seq: 8, accumulate: 1, steps: 1, between: true };
   const { memory, choices } = await prepare(work, {});
   await onFragile({ work, memory, choices } as Case, async ({ generator }) => {
-    const begin = () => (generator as Generator).generate(Int32Array.of(3, 1, 2), 7, {}, new Random(11, 'text'));
+    const begin = () => (generator as Generator).generate(Int32Array.of(3, 1, 2), 7, SAMPLING, new Random(11, 'text'));
     const alone = await write(generator as Generator);
     const [one, two] = [begin(), begin()];
     const texts: (number | undefined)[][] = [[], []];

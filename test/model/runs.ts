@@ -179,10 +179,13 @@ export async function train(trainer: Trainer, work: Work): Promise<Outcome> {
   return { steps, evaluations, texts, between, parameter, moment1, moment2 };
 }
 
+/** Cold enough that an untrained model's logits decide. */
+export const SAMPLING = { temperature: 0.02 } as const;
+
 /** Seven tokens behind a prompt of three: past the end of a context of eight. */
 export async function write(generator: Generator): Promise<number[]> {
   const text: number[] = [];
-  for await (const id of generator.generate(Int32Array.of(3, 1, 2), 7, {}, new Random(11, 'text'))) text.push(id);
+  for await (const id of generator.generate(Int32Array.of(3, 1, 2), 7, SAMPLING, new Random(11, 'text'))) text.push(id);
   return text;
 }
 

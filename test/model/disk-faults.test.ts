@@ -127,8 +127,8 @@ describe.each(Object.entries(FAULTS) as [Fault, string][])('the slow tier: %s, %
     wanted = await undisturbed();
   });
 
-  // The first three, then every fifth; in Deno, whose runs take longer, fewer.
-  const stride = isDeno ? 31 : 5;
+  // The first three, then every eleventh; in Deno, whose runs take longer, fewer.
+  const stride = isDeno ? 41 : 11;
 
   test.each(recoveries)('at the n-th move, recovery %s', async (recovery) => {
     let failures = 0;

@@ -14,8 +14,9 @@ const bin = (name) => path.join(root, 'node_modules', '.bin', name);
 const scratch = mkdtempSync(path.join(os.tmpdir(), 'holdfast-test-'));
 const results = [];
 
-/** The suites that ask an adapter for answers. */
+/** The suites that ask an adapter for answers; faults and recovery are the same on every one. */
 const DEVICE_SUITES = ['test/kernels', 'test/model', 'test/platform'];
+const FAULT_SUITES = ['losses', 'disk-faults', 'traces'].flatMap((name) => ['--exclude', `test/model/${name}.test.ts`]);
 
 check('lint', bin('biome'), ['check', '--error-on-warnings']);
 check('types', bin('tsc'), []);
@@ -27,7 +28,8 @@ if (!first) record({ name: 'suites', failed: 1, note: 'no WebGPU adapter works h
 else {
   suites(`Node ${process.versions.node}, ${first.name}`, process.execPath, [], [], first);
   for (const adapter of found) {
-    if (adapter !== first) suites(`Node, ${adapter.name}`, process.execPath, [], DEVICE_SUITES, adapter);
+    if (adapter !== first)
+      suites(`Node, ${adapter.name}`, process.execPath, [], [...DEVICE_SUITES, ...FAULT_SUITES], adapter);
   }
   const deno = bin('deno');
   if (!existsSync(deno)) record({ name: 'Deno', skipped: 1, note: 'npm brought no Deno for this platform' });

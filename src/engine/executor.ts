@@ -100,8 +100,6 @@ export class Executor {
   #schedule: Schedule | undefined;
   #round = 0;
   #nextRounds = new WeakMap<Schedule, number>();
-  /** Chunks on the GPU that the plan does not count with. */
-  readonly #strangers = new Set<number>();
 
   constructor(
     device: Device,
@@ -138,7 +136,6 @@ export class Executor {
     this.#round = this.#nextRounds.get(schedule) ?? 0;
     this.#nextRounds.set(schedule, (this.#round + 1) % schedule.plan.steps);
     const expected = schedule.starts[this.#round] as ReadonlySet<number>;
-    this.#strangers.clear();
     const residents = this.#slots.residents();
     this.#recorder?.begin(
       schedule.pass,
@@ -149,11 +146,8 @@ export class Executor {
     );
     const strangers = residents.filter((chunk) => !expected.has(chunk));
     const room = this.#slots.buffers.length - schedule.peakSlots;
-    // Those that must be copied down first stay.
+    // The plan does not count with them. Those that must be copied down first stay.
     strangers.sort((a, b) => Number(this.#slots.isDirty(b)) - Number(this.#slots.isDirty(a)) || a - b);
-    strangers.slice(0, room).forEach((chunk) => {
-      this.#strangers.add(chunk);
-    });
     for (const chunk of strangers.slice(room)) await this.#evict(chunk, 0);
     this.#orderBelow(0);
   }
@@ -171,8 +165,7 @@ export class Executor {
         if (this.#slots.holds(chunk)) await this.#evict(chunk, m);
       }
       for (const { chunk, mode } of moment.accesses) {
-        if (this.#slots.holds(chunk)) this.#strangers.delete(chunk);
-        else {
+        if (!this.#slots.holds(chunk)) {
           if (this.#slots.free === 0) await this.#makeRoom(m);
           await this.#bring(chunk, mode === 'overwrite', m);
         }
@@ -302,7 +295,6 @@ export class Executor {
   async #evict(chunk: number, moment: number): Promise<void> {
     if (this.#slots.isDirty(chunk)) await this.#store([chunk], moment);
     this.#slots.release(chunk);
-    this.#strangers.delete(chunk);
     this.#recorder?.event(moment, chunk, 'drop');
   }
 

@@ -92,15 +92,17 @@ export class Session {
     const limits = limitsOf(device);
     const keepsSteps = (memory.recovery ?? 'step') === 'step' && workload.training;
     let budget = memory.gpu === 'auto' ? await autoBudget(device, workload) : memory.gpu;
+    let exhausted: OutOfMemory | undefined;
     for (;;) {
       const durable = budget !== undefined && keepsSteps;
-      const found = fitMemory(workload, limits, budget, durable);
+      const found = fitOr(exhausted, () => fitMemory(workload, limits, budget, durable));
       try {
         const { gpu: _, ...rest } = memory;
         const settled = budget === undefined ? rest : { ...rest, gpu: budget };
         return await Session.#make(device, found, choices, settled, durable);
       } catch (error) {
         if (!(error instanceof OutOfMemory)) throw error;
+        exhausted = error;
         budget = Math.floor(found.peak * SHRINK);
       }
     }
@@ -410,6 +412,15 @@ export class Session {
 
 export function limitsOf({ adapter }: Device): BufferLimits {
   return { binding: adapter.limits.maxStorageBufferBindingSize, buffer: adapter.limits.maxBufferSize };
+}
+
+/** After the GPU ran out of memory that is what went wrong, not that nothing fits into less. */
+function fitOr(exhausted: OutOfMemory | undefined, work: () => Fit): Fit {
+  try {
+    return work();
+  } catch (refused) {
+    throw exhausted ?? refused;
+  }
 }
 
 /** What all model data on the GPU needs, or as much of it as there is; undefined when there is enough. */

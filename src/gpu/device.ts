@@ -109,7 +109,7 @@ async function requestAdapter(source: GPUSource) {
 /** The GPU has not the memory for something. */
 export class OutOfMemory extends HoldfastError {
   constructor(what: string) {
-    super(`${what} does not fit into the GPU's memory; use a smaller budget, batch, context or model`);
+    super(`${what} does not fit into the GPU's memory; use a smaller batch, context or model`);
   }
 }
 

@@ -14,7 +14,10 @@ const bin = (name) => path.join(root, 'node_modules', '.bin', name);
 const scratch = mkdtempSync(path.join(os.tmpdir(), 'holdfast-test-'));
 const results = [];
 
-/** The suites that ask an adapter for answers; faults and recovery are the same on every one. */
+/**
+ * The suites that ask an adapter for answers. Faults at every n-th call take minutes and find the same code everywhere:
+ * Node runs them on the first adapter; elsewhere they are run by hand.
+ */
 const DEVICE_SUITES = ['test/kernels', 'test/model', 'test/platform'];
 const FAULT_SUITES = ['losses', 'disk-faults', 'traces'].flatMap((name) => ['--exclude', `test/model/${name}.test.ts`]);
 
@@ -33,7 +36,7 @@ else {
   }
   const deno = bin('deno');
   if (!existsSync(deno)) record({ name: 'Deno', skipped: 1, note: 'npm brought no Deno for this platform' });
-  else suites(`Deno, ${first.name}`, deno, ['run', '-A', '--unstable-webgpu'], [], first);
+  else suites(`Deno, ${first.name}`, deno, ['run', '-A', '--unstable-webgpu'], FAULT_SUITES, first);
 }
 const chromium = await findChromium();
 if ('reason' in chromium) record({ name: 'Chromium', note: `skipped: ${chromium.reason}` });

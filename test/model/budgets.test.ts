@@ -51,28 +51,31 @@ function hostAndDisk(work: Work, memory: MemoryOptions): MemoryOptions {
 }
 
 describe.each(Object.entries(MODELS))('%s', (name, model) => {
-  test.each([1, 3])('with %d micro-batches a step, anything between steps, and any memory', async (accumulate) => {
-    chooseVariants(name.length, name === 'gpt2, untied');
-    const work: Work = { model, batch: 2, seq: 8, accumulate, steps: 3, between: true };
-    const { outcome, choices } = await undisturbed(work);
-    const other = accumulate === 1 ? 'checkpoint' : 'step';
-    const memories: Record<string, MemoryOptions> = {
-      'smallest budget': { gpu: leastBudget(device, work) },
-      'smallest budget, disk': diskOnly(work, {
-        gpu: leastBudget(device, work, 'checkpoint'),
-        recovery: 'checkpoint',
-      }),
-      'half, host and disk': hostAndDisk(work, { gpu: budgetFor(device, work, 0.5, other), recovery: other }),
-    };
-    if (accumulate > 1) delete memories['smallest budget'];
-    for (const [kind, memory] of Object.entries(memories)) {
-      const { outcome: found, report } = await run(device, work, { memory, choices });
-      expectSame(found, outcome, kind);
-      expect(report.link.h2dBytes, kind).toBeGreaterThan(0);
-      if (memory.disk) expect(report.below.diskReadBytes, kind).toBeGreaterThan(0);
-      expect(report.host.peak, kind).toBeLessThanOrEqual(memory.host ?? Number.POSITIVE_INFINITY);
-    }
-  });
+  test.each(isDeno ? [3] : [1, 3])(
+    'with %d micro-batches a step, anything between steps, and any memory',
+    async (accumulate) => {
+      chooseVariants(name.length, name === 'gpt2, untied');
+      const work: Work = { model, batch: 2, seq: 8, accumulate, steps: 3, between: true };
+      const { outcome, choices } = await undisturbed(work);
+      const other = accumulate === 1 ? 'checkpoint' : 'step';
+      const memories: Record<string, MemoryOptions> = {
+        'smallest budget': { gpu: leastBudget(device, work) },
+        'smallest budget, disk': diskOnly(work, {
+          gpu: leastBudget(device, work, 'checkpoint'),
+          recovery: 'checkpoint',
+        }),
+        'half, host and disk': hostAndDisk(work, { gpu: budgetFor(device, work, 0.5, other), recovery: other }),
+      };
+      if (accumulate > 1) delete memories['smallest budget'];
+      for (const [kind, memory] of Object.entries(memories)) {
+        const { outcome: found, report } = await run(device, work, { memory, choices });
+        expectSame(found, outcome, kind);
+        expect(report.link.h2dBytes, kind).toBeGreaterThan(0);
+        if (memory.disk) expect(report.below.diskReadBytes, kind).toBeGreaterThan(0);
+        expect(report.host.peak, kind).toBeLessThanOrEqual(memory.host ?? Number.POSITIVE_INFINITY);
+      }
+    },
+  );
 });
 
 describe('a model of 84 chunks', () => {
@@ -112,7 +115,7 @@ const randomOrder =
   };
 
 // Each case is a training of its own. In Deno, where a read takes 10 ms at least, there are fewer of them.
-const CASES = isDeno ? 40 : 200;
+const CASES = isDeno ? 15 : 200;
 
 test(`${CASES} random budgets, tiers and orders of eviction`, async () => {
   chooseVariants(4);

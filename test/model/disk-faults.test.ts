@@ -170,7 +170,7 @@ describe.each(Object.entries(FAULTS) as [Fault, string][])('the slow tier: %s, %
     }
     expect(n).toBeGreaterThan(20);
     expect(failures > 0, `${failures} of ${n} runs failed`).toBe(fault !== 'short');
-    expect(savedNone).toBeLessThan(failures || 1);
+    if (!isDeno) expect(savedNone).toBeLessThan(failures || 1);
   });
 });
 

@@ -1,8 +1,12 @@
 // What passes between a page and the trainer's worker: plain data, all of it, so that it can be cloned.
 
+import type { ChunkHistory } from '../engine/chunk-history.ts';
+import type { LinkBytes } from '../engine/recording.ts';
+import type { PolicyName } from '../engine/schedule.ts';
 import type { MemoryReport } from '../engine/session.ts';
 import type { AdapterSummary } from '../gpu/device.ts';
 import type { DiskRoom } from '../runtime/browser.ts';
+import type { MemoryBound } from '../train/report/memory-record.ts';
 import type { RunSettings, RunSummary, SavedState } from '../train/run.ts';
 
 /** Budgets, in bytes. Absent: no limit, and no disk tier. */
@@ -13,6 +17,8 @@ export interface MemorySettings {
   disk?: number;
   /** See MemoryOptions. @default 'step' */
   recovery?: 'step' | 'checkpoint';
+  /** Who decides which chunk leaves the GPU; the losses are the same. @default 'planned' */
+  policy?: PolicyName;
 }
 
 /** What the place offers; `notes` are sentences for the person: what is missing and what it costs. */
@@ -53,6 +59,32 @@ export interface RunRecord {
   readonly loss?: number;
   /** Why it failed. */
   readonly error?: string;
+  /** The run whose checkpoint it began as. */
+  readonly forkedFrom?: { readonly id: string; readonly name: string; readonly step: number };
+}
+
+/** A run that goes on from another's latest checkpoint, with the same history until there. */
+export interface Fork {
+  /** @default the other's, with "fork" behind it */
+  name?: string;
+  /** What is other from here on; the model's shape and the text stay. */
+  changes?: Partial<
+    Pick<
+      RunSettings,
+      | 'steps'
+      | 'lr'
+      | 'minLr'
+      | 'schedule'
+      | 'warmup'
+      | 'clip'
+      | 'weightDecay'
+      | 'evalEvery'
+      | 'sampleEvery'
+      | 'saveEvery'
+    >
+  >;
+  /** @default the other's */
+  memory?: MemorySettings;
 }
 
 export interface RunInfo extends RunRecord {
@@ -77,7 +109,40 @@ export interface Estimate {
   };
   /** Why it does not fit, and what would. */
   readonly problem?: string;
+  /** Arithmetic of one training step: multiplications and additions, forward and backward. */
+  readonly flopsPerStep?: number;
+  /** What this device may reach without a budget: from its last run, or else from matmuls timed just now. */
+  readonly tokensPerSecond?: { readonly value: number; readonly from: 'run' | 'matmul' };
   readonly room: DiskRoom;
+}
+
+/** Where every chunk was at every moment of one step, from what the executor recorded while it ran. */
+export interface StepPicture {
+  readonly run: string;
+  /** From 0. */
+  readonly step: number;
+  /** From the first moment's encoding to the last byte's arrival. */
+  readonly milliseconds: number;
+  readonly history: ChunkHistory;
+  /** That this step set on their way, padding and copies for recovery included. */
+  readonly bytes: LinkBytes;
+  /** That the plan moves in a step. */
+  readonly planned: { readonly h2d: number; readonly d2h: number };
+  /** Absent without a budget, and where its linear program is too large to be solved on the way. */
+  readonly bound?: MemoryBound;
+  /** Bytes of GPU memory; absent: no limit. */
+  readonly budget?: number;
+  readonly policy: PolicyName;
+}
+
+/** What each policy would move in a step of a run, within its budget: worked out from the trace, not run. */
+export interface PolicyComparison {
+  readonly slots: number;
+  readonly chunks: number;
+  /** Bytes; the planner first. */
+  readonly policies: readonly { readonly name: PolicyName; readonly h2d: number; readonly d2h: number }[];
+  /** Bytes both ways: no schedule moves less. */
+  readonly lp: number;
 }
 
 export interface StepEvent {
@@ -102,7 +167,8 @@ export type RunEvent = { readonly run: string } & (
       readonly dispatches: number;
     }
   | StepEvent
-  | { readonly type: 'validation'; readonly step: number; readonly loss: number }
+  /** `accuracy`: of a run on a generated task, the share of its unseen problems that it solves. */
+  | { readonly type: 'validation'; readonly step: number; readonly loss: number; readonly accuracy?: number }
   | { readonly type: 'sample'; readonly step: number; readonly text: string }
   | { readonly type: 'saved'; readonly step: number }
   /** At most one a batch of events. */

@@ -173,7 +173,10 @@ export class ActiveRun {
   }
 }
 
-function memoryOptions(host: BrowserHost, { gpu, host: hostLimit, disk, recovery }: MemorySettings): MemoryOptions {
+function memoryOptions(
+  host: BrowserHost,
+  { gpu, host: hostLimit, disk, recovery, policy }: MemorySettings,
+): MemoryOptions {
   return {
     ...(gpu === undefined ? {} : { gpu }),
     ...(hostLimit === undefined ? {} : { host: hostLimit }),
@@ -181,5 +184,6 @@ function memoryOptions(host: BrowserHost, { gpu, host: hostLimit, disk, recovery
       ? {}
       : { disk: { limit: disk, open: (bytes: number) => host.openBlockFile('tiers', bytes) } }),
     ...(recovery === undefined ? {} : { recovery }),
+    ...(policy === undefined ? {} : { policy }),
   };
 }

@@ -110,7 +110,7 @@ export interface Estimate {
   /** Why it does not fit, and what would. */
   readonly problem?: string;
   /** Arithmetic of one training step: multiplications and additions, forward and backward. */
-  readonly flopsPerStep?: number;
+  readonly flopsPerStep: number;
   /** What this device may reach without a budget: from its last run, or else from matmuls timed just now. */
   readonly tokensPerSecond?: { readonly value: number; readonly from: 'run' | 'matmul' };
   readonly room: DiskRoom;

@@ -14,20 +14,23 @@ import { join } from '../runtime/host.ts';
 import { type RunSettings, savedState } from '../train/run.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { ActiveRun } from './active-run.ts';
-import { estimateRun } from './estimate.ts';
+import { comparePolicies, estimateRun } from './estimate.ts';
 import { importCheckpoint } from './import.ts';
 import { Outbox } from './outbox.ts';
 import type {
   Candidate,
   Environment,
   Estimate,
+  Fork,
   History,
   Listener,
   MemorySettings,
   NewRun,
+  PolicyComparison,
   RunInfo,
   RunRecord,
   SampleRequest,
+  StepPicture,
   TrainingText,
 } from './protocol.ts';
 import { Runs } from './runs.ts';
@@ -82,6 +85,11 @@ export class TrainerService {
   async estimate(settings: RunSettings, memory: MemorySettings = {}): Promise<Estimate> {
     const limits = this.#device && limitsOf(await this.#device);
     return { ...estimateRun(settings, memory, limits), room: await this.#host.room() };
+  }
+
+  /** Bytes that each policy would move in a step. Errors: HoldfastError where the budget is too small. */
+  async comparePolicies(settings: RunSettings, memory: MemorySettings = {}): Promise<PolicyComparison> {
+    return comparePolicies(settings, memory, this.#device && limitsOf(await this.#device));
   }
 
   // ---- Runs ---------------------------------------------------------------------------------------------------
@@ -192,6 +200,20 @@ export class TrainerService {
     await this.resume(active.id, { memory, paused });
   }
 
+  /**
+   * Where every chunk is in the next training step of the run that is open here. While that is paused, it waits for a
+   * step. Undefined when the run ends before one is whole.
+   */
+  async recordStep(): Promise<StepPicture | undefined> {
+    this.#need();
+    throw new HoldfastError('recordStep: not there yet');
+  }
+
+  /** Makes a run, not started, that goes on from the latest checkpoint of another. One that is open here is saved. */
+  async fork(id: string, fork: Fork = {}): Promise<RunInfo> {
+    throw new HoldfastError(`fork ${id} ${fork.name}: not there yet`);
+  }
+
   // ---- Text ----------------------------------------------------------------------------------------------------
 
   /**
@@ -220,6 +242,11 @@ export class TrainerService {
       const file = await this.#host.fileAt(path);
       return new File([file], `${name.replace(/[^\w.-]+/g, '-')}.zip`, { type: 'application/zip' });
     });
+  }
+
+  /** What is known of a run as one page: figures, curves, texts. Errors: HoldfastError where it has no checkpoint. */
+  async report(id: string): Promise<File> {
+    throw new HoldfastError(`report ${id}: not there yet`);
   }
 
   /** The same into a folder that the person chose (showDirectoryPicker): of any size. */

@@ -1,6 +1,6 @@
 // What passes between a page and the trainer's worker: plain data, all of it, so that it can be cloned.
 
-import type { ChunkHistory } from '../engine/chunk-history.ts';
+import type { ChunkHistory } from '../engine/chunk-codes.ts';
 import type { LinkBytes } from '../engine/recording.ts';
 import type { PolicyName } from '../engine/schedule.ts';
 import type { MemoryReport } from '../engine/session.ts';

@@ -4,52 +4,13 @@
 //
 // At a moment means while its operator is encoded: behind the loads and drops before it, ahead of what it frees.
 
-import { STATES, type State } from '../memory/states.ts';
-import { type ChunkList, chunkCount, chunkName } from '../memory/trace.ts';
+import type { State } from '../memory/states.ts';
+import { chunkCount, chunkName } from '../memory/trace.ts';
 import { assert } from '../util/errors.ts';
+import { type ChunkHistory, encode, type Runs } from './chunk-codes.ts';
 import type { Fit } from './fit.ts';
-import { type Phase, stateBefore } from './pass.ts';
+import { stateBefore } from './pass.ts';
 import { isWhole, type Recording } from './recording.ts';
-
-/**
- * The fastest tier that holds the value of a chunk. `staging`: it left its slot and has not arrived below. `none`: it
- * is FREE, or all zeros, which no tier stores. A FREE chunk may lie in a lower tier for a while: its last value is
- * kept there until the step that used it is safe.
- */
-export const TIERS = ['none', 'gpu', 'staging', 'host', 'disk'] as const;
-export type Tier = (typeof TIERS)[number];
-
-/** Values and how often they follow on themselves: value, length, value, length, ... */
-export type Runs = readonly number[];
-
-/** One step, as plain data that survives JSON. */
-export interface ChunkHistory {
-  readonly chunkBytes: number;
-  readonly lists: readonly ChunkList[];
-  readonly phases: readonly Phase[];
-  /** The operator of each moment, as an index of `labels`. */
-  readonly operators: readonly number[];
-  readonly labels: readonly string[];
-  /** Of each chunk: its codes over the moments; see `decode`. */
-  readonly chunks: readonly Runs[];
-  /** Chunks that staging held at each moment, both ways. */
-  readonly staged: Runs;
-  readonly slots: number;
-  readonly staging: number;
-  /** GPU memory that is no chunk and no staging, in bytes: it is placed once. */
-  readonly activationBytes: number;
-  readonly otherBytes: number;
-}
-
-const encode = (tier: Tier, state: State): number => TIERS.indexOf(tier) * STATES.length + STATES.indexOf(state);
-
-/** What a code of `chunks` stands for. */
-export function decode(code: number): { readonly tier: Tier; readonly state: State } {
-  const tier = TIERS[Math.floor(code / STATES.length)];
-  const state = STATES[code % STATES.length];
-  assert(tier && state, `no chunk has the code ${code}`);
-  return { tier, state };
-}
 
 /** Errors: the recording is of a run that was cut short. */
 export function chunkHistory(recording: Recording, { nonModel }: Pick<Fit, 'nonModel'>): ChunkHistory {
@@ -155,27 +116,4 @@ class RunWriter {
     if (this.#runs.length % 2 === 1) this.#runs.push(m - this.#since);
     return this.#runs;
   }
-}
-
-/** The value at each moment. */
-export function expand(runs: Runs): number[] {
-  const values: number[] = [];
-  for (let i = 0; i < runs.length; i += 2) {
-    values.push(...Array<number>(runs[i + 1] as number).fill(runs[i] as number));
-  }
-  return values;
-}
-
-/** Slots in use at each moment, by the codes of all chunks. */
-export function slotsInUse(chunks: readonly Runs[]): number[] {
-  const counts: number[] = [];
-  for (const runs of chunks) {
-    for (let i = 0, m = 0; i < runs.length; i += 2) {
-      const end = m + (runs[i + 1] as number);
-      const one = decode(runs[i] as number).tier === 'gpu' ? 1 : 0;
-      for (let at = m; at < end; at++) counts[at] = (counts[at] ?? 0) + one;
-      m = end;
-    }
-  }
-  return counts;
 }

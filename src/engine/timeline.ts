@@ -5,7 +5,8 @@
 // with the loads and waits before it, not the time it ran. Invariant: slices of one track never overlap.
 
 import { chunkName } from '../memory/trace.ts';
-import { chunkRuns, slotsInUse } from './chunk-history.ts';
+import { slotsInUse } from './chunk-codes.ts';
+import { chunkRuns } from './chunk-history.ts';
 import type { Cause, Link, Recording, Transfer } from './recording.ts';
 
 /** Of the Trace Event Format: X is a slice, C a counter, M a name, i a mark. Times in microseconds. */

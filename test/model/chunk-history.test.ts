@@ -4,7 +4,8 @@
 import { beforeAll, describe, expect, test } from 'vitest';
 import { RandomWindows } from '../../src/data/batches.ts';
 import type { ChoiceRecord } from '../../src/engine/choices.ts';
-import { type ChunkHistory, chunkHistory, decode, expand, slotsInUse } from '../../src/engine/chunk-history.ts';
+import { type ChunkHistory, decode, expand, slotsInUse } from '../../src/engine/chunk-codes.ts';
+import { chunkHistory } from '../../src/engine/chunk-history.ts';
 import { smallestBudget } from '../../src/engine/fit.ts';
 import { bytesMoved, type Recording } from '../../src/engine/recording.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/session.ts';

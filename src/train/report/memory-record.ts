@@ -2,7 +2,8 @@
 // schedule can beat, what was waited for, and the chunk map of one step. Plain data; see memory-section.ts for how
 // it looks.
 
-import { type ChunkHistory, chunkHistory } from '../../engine/chunk-history.ts';
+import type { ChunkHistory } from '../../engine/chunk-codes.ts';
+import { chunkHistory } from '../../engine/chunk-history.ts';
 import type { Fit } from '../../engine/fit.ts';
 import { bytesMoved, type LinkBytes, type Recording } from '../../engine/recording.ts';
 import type { MemoryReport } from '../../engine/session.ts';

@@ -2,30 +2,13 @@
 // moves, what was waited for, and the chunk map, with the same in a table for who cannot see it. Pure text from
 // plain data; page-map.ts draws.
 
-import { type ChunkHistory, decode, expand, slotsInUse, TIERS, type Tier } from '../../engine/chunk-history.ts';
+import { type ChunkHistory, decode, expand, slotsInUse, TIERS, type Tier } from '../../engine/chunk-codes.ts';
 import { STATES } from '../../memory/states.ts';
 import { formatBytes } from '../../util/bytes.ts';
+import MEMORY_COLORS from './memory-colors.css?raw';
 import type { MemoryRecord, TierFigures } from './memory-record.ts';
+import { WORDS } from './memory-words.ts';
 import { drawChunkMap, type PageMap } from './page-map.ts';
-
-/** How the page calls things. */
-const WORDS: Record<string, string> = {
-  gpu: 'on the GPU',
-  staging: 'on its way down',
-  host: 'in host memory',
-  disk: 'on disk',
-  none: 'nowhere',
-  FREE: 'free',
-  COMPUTE: 'in use',
-  HOLD: 'held',
-  HOLD_AFTER_FWD: 'held, forward has used it',
-  HOLD_AFTER_BWD: 'held, backward has used it',
-  parameter: 'parameters',
-  gradient: 'gradients',
-  moment1: '1st moment',
-  moment2: '2nd moment',
-  frozen: 'frozen',
-};
 
 export function memorySection(record: MemoryRecord): string {
   const map = record.map ? chunkMap(record.map, record.gpu.budget) : '';
@@ -233,13 +216,7 @@ function sharesTable(history: ChunkHistory): string {
 <tbody>${rows.join('')}</tbody></table></div></details>`;
 }
 
-export const MEMORY_STYLE = `
-:root { --gpu: #2f7ea6; --staging: #b5472a; --host: #e6b25c; --disk: #9a8fae; --activations: #b9bdb9; --other: #82878a;
-  --unused: #efefea; }
-@media (prefers-color-scheme: dark) {
-  :root { --gpu: #3f8fb5; --staging: #e0714c; --host: #a67c2e; --disk: #6c6285; --activations: #565c60; --other: #7b8287;
-    --unused: #202427; }
-}
+export const MEMORY_STYLE = `${MEMORY_COLORS}
 .memory .summary { margin-top: 0.5rem; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); }
 .memory .summary dd + dd { color: var(--muted); font-size: 0.85rem; font-weight: 400; }
 .ledgers { display: grid; gap: 1.5rem 3rem; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr));
@@ -291,8 +268,6 @@ figcaption + .legend b, .legend + .legend b { min-width: calc(88px - 1.1rem); fo
 .shares td, .shares thead th { padding: 0.15rem 1.6rem 0.15rem 0; text-align: right; white-space: nowrap; }
 .shares tbody th { padding-right: 1.6rem; }
 @media print {
-  :root { --gpu: #2f7ea6; --staging: #b5472a; --host: #e6b25c; --disk: #9a8fae; --activations: #b9bdb9;
-    --other: #82878a; --unused: #efefea; }
   .box { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
   .chunk-map .hint { display: none; }
 }

@@ -1,0 +1,293 @@
+// The memory at work: each recorded step plays as a film in which every chunk is a cell that moves between the GPU, host
+// memory and disk, over a timeline that can be scrubbed; beside it what moved, against the least that can be.
+//
+// This file is the conductor: it has the clock, the controls and what is shown next. demo/memory/ draws and works out.
+// It shows what the executor recorded and invents nothing.
+
+import './memory-view.css';
+import type { PolicyComparison, StepPicture } from '../src/browser/protocol.ts';
+import type { ChunkHistory } from '../src/engine/chunk-codes.ts';
+import type { PolicyName } from '../src/engine/schedule.ts';
+import { button, element, write } from './memory/dom.ts';
+import { Figures, type MemoryEvent } from './memory/figures.ts';
+import { Film } from './memory/film.ts';
+import { FrameMeter } from './memory/frame-meter.ts';
+import { Legend } from './memory/legend.ts';
+import { type Colors, readColors } from './memory/paint.ts';
+import { Playback, speedWords } from './memory/playback.ts';
+import { Stage } from './memory/stage.ts';
+import { Timeline } from './memory/timeline.ts';
+import { momentWords, summary } from './memory/words.ts';
+
+/** Milliseconds at the end of a film, for the last cells to arrive. */
+const CURTAIN = 700;
+/** Of the rings around what is in use. */
+const PULSE_PERIOD = 900;
+const FITS = 'Everything fits on the GPU: nothing moves. Drag the budget down.';
+const WAITING = 'Every square will be one chunk of the model’s memory. They move once a run trains within a budget.';
+
+/** Before the first picture: empty shelves. */
+const EMPTY: ChunkHistory = {
+  chunkBytes: 0,
+  lists: (['parameter', 'gradient', 'moment1', 'moment2'] as const).map((kind, i) => ({
+    kind,
+    first: 12 * i,
+    chunks: 12,
+  })),
+  phases: [],
+  operators: [0],
+  labels: [''],
+  chunks: Array.from({ length: 48 }, () => [0, 1]),
+  staged: [0, 1],
+  slots: 12,
+  staging: 4,
+  activationBytes: 0,
+  otherBytes: 0,
+};
+
+export class MemoryView {
+  readonly #host: HTMLElement;
+  readonly #stage = new Stage(() => this.#drawTimeline());
+  readonly #timeline = new Timeline((moment) => this.#scrub(moment));
+  readonly #legend = new Legend();
+  readonly #figures = new Figures();
+  readonly #playback = new Playback();
+  readonly #meter = new FrameMeter();
+  readonly #play = button('Pause', 'Pause or play the step', () => this.#toggle());
+  readonly #live = button('Live', 'Follow the newest step', () => this.#goLive());
+  readonly #step = element('span', 'step');
+  readonly #now = element('span', 'now');
+  readonly #summary = element('p', 'hidden-text');
+  readonly #still = matchMedia('(prefers-reduced-motion: reduce)');
+  #colors: Colors = {};
+  #width = 0;
+  #picture: StepPicture | undefined;
+  #pending: StepPicture | undefined;
+  #film = new Film(EMPTY);
+  #inView = true;
+  #frame = 0;
+  #last = 0;
+  /** When the film ended. */
+  #ended: number | undefined;
+  #wanted: (() => void)[] = [];
+
+  constructor(host: HTMLElement) {
+    this.#host = host;
+    host.classList.add('memory-view');
+    const controls = element('div', 'controls', this.#play, this.#live, this.#step, this.#now);
+    this.#summary.id = 'memory-view-summary';
+    this.#stage.element.setAttribute('aria-describedby', this.#summary.id);
+    this.#stage.element.ariaLabel = 'Chunks: left and right arrow keys mark one, Escape none';
+    host.append(
+      this.#stage.element,
+      controls,
+      this.#timeline.element,
+      this.#legend.element,
+      this.#figures.element,
+      this.#summary,
+    );
+    this.#timeline.element.addEventListener('keydown', (event) => {
+      if (event.key !== ' ') return;
+      event.preventDefault();
+      this.#toggle();
+    });
+    new ResizeObserver(() => this.#resize()).observe(this.#stage.element);
+    new IntersectionObserver((entries) => {
+      this.#inView = entries.at(-1)?.isIntersecting ?? true;
+      this.#wake();
+    }).observe(host);
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.#restyle());
+    this.#restyle();
+  }
+
+  /** Called with a policy whose name was pressed among those compared. */
+  set onPolicy(listener: ((name: PolicyName) => void) | undefined) {
+    this.#figures.onPolicy = listener;
+  }
+
+  /** Of the last two seconds in which something moved. */
+  get framesPerSecond(): number {
+    return this.#meter.framesPerSecond;
+  }
+
+  /** Resolves when another picture would be looked at soon: somebody sees the view, and it does not stand still. */
+  wanted(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#wanted.push(resolve);
+      this.#wake();
+    });
+  }
+
+  /** The newest recorded step. It plays when the one before has been seen to its end. */
+  show(picture: StepPicture): void {
+    const other = picture.run !== this.#picture?.run || picture.budget !== this.#picture.budget;
+    this.#pending = picture;
+    if (other) this.#next();
+    this.#buttons();
+    this.#wake();
+  }
+
+  live(event: MemoryEvent): void {
+    this.#figures.live(event);
+  }
+
+  compare(comparison: PolicyComparison | undefined): void {
+    this.#figures.compare(comparison);
+  }
+
+  /** Back to empty shelves. */
+  clear(): void {
+    this.#picture = undefined;
+    this.#pending = undefined;
+    this.#film = new Film(EMPTY);
+    this.#figures.clear();
+    write(this.#summary, '');
+    this.#playback.playing = true;
+    this.#lay(false);
+    this.#buttons();
+  }
+
+  // ---- What is shown --------------------------------------------------------------------------------------
+
+  /** The newest picture begins. */
+  #next(): void {
+    const picture = this.#pending;
+    if (!picture) return;
+    this.#pending = undefined;
+    this.#picture = picture;
+    this.#film = new Film(picture.history, this.#film);
+    this.#playback.load(this.#film.moments, picture.milliseconds);
+    this.#ended = undefined;
+    this.#figures.show(picture);
+    write(this.#summary, summary(picture, this.#film));
+    this.#lay(!this.#still.matches);
+  }
+
+  /** Lays the film out anew: another film, another width, other colours. */
+  #lay(glide: boolean): void {
+    if (this.#width === 0) return;
+    const moves = this.#film.risen.some((count) => count > 0);
+    const note = this.#picture ? (moves ? '' : FITS) : WAITING;
+    this.#stage.show(this.#film, this.#width, this.#colors, note, performance.now(), glide);
+    this.#drawTimeline();
+    this.#tell();
+    this.#wake();
+  }
+
+  #drawTimeline(): void {
+    const { gutter, marked } = this.#stage;
+    const film = this.#picture && this.#film;
+    this.#timeline.draw(film, this.#picture?.budget, this.#colors, this.#width, gutter, marked);
+    this.#timeline.show(this.#film.at);
+    this.#wake();
+  }
+
+  #resize(): void {
+    const width = Math.floor(this.#stage.element.clientWidth);
+    if (width === this.#width) return;
+    this.#width = width;
+    this.#lay(false);
+  }
+
+  #restyle(): void {
+    this.#colors = readColors(this.#host);
+    this.#legend.draw(this.#colors);
+    this.#lay(false);
+    this.#buttons();
+  }
+
+  #tell(): void {
+    const { at } = this.#film;
+    if (!this.#picture) {
+      write(this.#step, '');
+      write(this.#now, '');
+      return;
+    }
+    const { step, milliseconds } = this.#picture;
+    write(this.#step, `step ${step + 1}, ${speedWords(this.#film.moments, milliseconds)}`);
+    write(this.#now, momentWords(this.#film, at));
+    // A slider that speaks while it plays cannot be listened to.
+    this.#timeline.show(at, this.#playback.playing ? undefined : momentWords(this.#film, at));
+  }
+
+  // ---- Controls -------------------------------------------------------------------------------------------
+
+  #toggle(): void {
+    const { playing, atEnd } = this.#playback;
+    this.#playback.playing = !playing;
+    if (!playing && atEnd) {
+      if (this.#pending) this.#next();
+      else this.#go(0);
+    }
+    this.#buttons();
+    this.#tell();
+    this.#wake();
+  }
+
+  #goLive(): void {
+    this.#playback.playing = true;
+    this.#next();
+    this.#buttons();
+    this.#wake();
+  }
+
+  #scrub(moment: number): void {
+    if (!this.#picture) return;
+    this.#playback.playing = false;
+    this.#go(moment);
+    this.#buttons();
+    this.#tell();
+    this.#wake();
+  }
+
+  #go(moment: number): void {
+    this.#ended = undefined;
+    this.#playback.seek(moment);
+    this.#stage.seek(this.#playback.moment, performance.now(), !this.#still.matches);
+  }
+
+  #buttons(): void {
+    const { playing } = this.#playback;
+    write(this.#play, playing ? 'Pause' : 'Play');
+    this.#play.disabled = !this.#picture;
+    this.#live.disabled = !this.#picture;
+    this.#live.ariaPressed = String(playing);
+  }
+
+  // ---- Time -----------------------------------------------------------------------------------------------
+
+  /** Something is to be painted, or may have to be. */
+  #wake(): void {
+    if (this.#frame !== 0 || !this.#inView) return;
+    this.#meter.begin();
+    this.#last = performance.now();
+    this.#frame = requestAnimationFrame((time) => this.#tick(time));
+  }
+
+  #tick(time: number): void {
+    this.#meter.frame(time);
+    const playing = this.#picture !== undefined && this.#playback.playing;
+    // A tab that was away has not missed a part of the film.
+    this.#playback.advance(this.#picture ? Math.min(100, Math.max(0, time - this.#last)) : 0);
+    this.#last = time;
+    if (playing && this.#playback.moment !== this.#film.at) {
+      this.#stage.seek(this.#playback.moment, time, !this.#still.matches);
+      this.#tell();
+    }
+    const pulse = playing && !this.#still.matches ? 0.5 - 0.5 * Math.cos((2 * Math.PI * time) / PULSE_PERIOD) : 0.5;
+    const moving = this.#stage.frame(time, pulse);
+    const idle = playing && this.#playback.atEnd;
+    if (idle) this.#ended ??= time;
+    if (this.#ended !== undefined && time - this.#ended > CURTAIN && this.#pending) this.#next();
+    if (this.#wantsNext(playing)) for (const resolve of this.#wanted.splice(0)) resolve();
+    this.#host.dataset['fps'] = this.framesPerSecond.toFixed(0);
+    const goesOn = this.#inView && (moving || (playing && (!idle || this.#pending !== undefined)));
+    this.#frame = goesOn ? requestAnimationFrame((next) => this.#tick(next)) : 0;
+  }
+
+  /** A recording takes two steps at most: the one under way, and the next. */
+  #wantsNext(playing: boolean): boolean {
+    if (!this.#picture || this.#pending) return !this.#picture && !this.#pending;
+    return playing && this.#playback.remaining <= 2 * this.#picture.milliseconds;
+  }
+}

@@ -1,0 +1,178 @@
+// The figures beside the picture: bytes over each link against the least that any schedule moves, what each tier held
+// at most against its budget, and what other policies would move. Bars are decoration: every number stands beside its own.
+
+import type { PolicyComparison, RunEvent, StepPicture } from '../../src/browser/protocol.ts';
+import type { PolicyName } from '../../src/engine/schedule.ts';
+import { formatBytes } from '../../src/util/bytes.ts';
+import { element, write } from './dom.ts';
+
+export type MemoryEvent = Extract<RunEvent, { type: 'memory' }>;
+
+/** As people know them. */
+const POLICIES: Readonly<Record<PolicyName, string>> = {
+  planned: 'Holdfast’s planner',
+  OPT: 'OPT (Belady)',
+  LRU: 'LRU',
+  FIFO: 'FIFO',
+  'PatrickStar order': 'PatrickStar',
+  'Gemini order': 'Gemini',
+  'ZeRO-Offload split': 'ZeRO-Offload',
+};
+
+/** "1.000 ×": three digits behind the point where they tell something. */
+const times = (value: number, of: number): string => {
+  const ratio = of === 0 ? 1 : value / of;
+  return `${ratio.toFixed(ratio < 1.1 ? 3 : 2)}×`;
+};
+
+interface Bar {
+  readonly color: string;
+  readonly value: number;
+}
+
+/** A name, a number and a bar of one or two parts; `line` is where the bound stands. */
+class Row {
+  readonly element = element('div', 'row');
+  readonly name: HTMLElement;
+  readonly #value = element('span', 'value', '–');
+  readonly #track = element('span', 'track');
+  readonly #line = element('i', 'line');
+  readonly #parts: HTMLElement[] = [];
+
+  constructor(name: string, parts: number) {
+    this.name = element('span', 'name', name);
+    this.#track.ariaHidden = 'true';
+    for (let i = 0; i < parts; i++) this.#parts.push(element('i'));
+    this.#line.hidden = true;
+    this.#track.append(...this.#parts, this.#line);
+    this.element.append(this.name, this.#value, this.#track);
+  }
+
+  /** `of`: the value of a full bar. */
+  show(text: string, bars: readonly Bar[], of: number, line?: number): void {
+    write(this.#value, text);
+    const share = (value: number) => `${of > 0 ? Math.min(100, (100 * value) / of).toFixed(2) : 0}%`;
+    this.#parts.forEach((part, i) => {
+      part.style.width = share(bars[i]?.value ?? 0);
+      part.style.background = bars[i]?.color ?? '';
+    });
+    this.#line.hidden = line === undefined;
+    if (line !== undefined) this.#line.style.left = share(line);
+  }
+}
+
+const block = (title: string, note: HTMLElement, ...rows: Row[]): HTMLElement =>
+  element('section', 'block', element('h3', '', title), ...rows.map((row) => row.element), note);
+
+export class Figures {
+  readonly element = element('div', 'figures');
+  /** Called with the policy whose name was pressed. Set, names are buttons. */
+  onPolicy: ((name: PolicyName) => void) | undefined;
+  readonly #up = new Row('host to GPU', 1);
+  readonly #down = new Row('GPU to host', 2);
+  readonly #read = new Row('read from disk', 1);
+  readonly #written = new Row('written to disk', 1);
+  readonly #both = new Row('both ways, planned', 1);
+  readonly #movedNote = element('p', 'note');
+  readonly #gpu = new Row('GPU', 1);
+  readonly #host = new Row('host memory', 1);
+  readonly #disk = new Row('disk', 1);
+  readonly #peakNote = element('p', 'note');
+  readonly #policies = element('section', 'block policies');
+  #comparison: PolicyComparison | undefined;
+  #running: PolicyName = 'planned';
+
+  constructor() {
+    this.element.append(
+      block('Moved in this step', this.#movedNote, this.#up, this.#down, this.#both, this.#read, this.#written),
+      block('At most held so far', this.#peakNote, this.#gpu, this.#host, this.#disk),
+      this.#policies,
+    );
+    this.clear();
+  }
+
+  clear(): void {
+    for (const row of [this.#up, this.#down, this.#read, this.#written, this.#both]) row.show('–', [], 0);
+    for (const row of [this.#gpu, this.#host, this.#disk]) row.show('–', [], 0);
+    write(this.#movedNote, 'The line is the least that any schedule can move.');
+    write(this.#peakNote, 'Every GPU buffer is counted, and the budget is never exceeded.');
+    this.compare(undefined);
+  }
+
+  show({ bytes, planned, bound, policy }: StepPicture): void {
+    const both = planned.h2d + planned.d2h;
+    const most = Math.max(bytes.h2d, bytes.d2h, bytes.diskRead, bytes.diskWrite, both, bound?.lp ?? 0);
+    const copies = Math.max(0, bytes.d2h - planned.d2h);
+    const one = (row: Row, value: number, color: string) => row.show(formatBytes(value), [{ color, value }], most);
+    one(this.#up, bytes.h2d, 'var(--gpu)');
+    const down = { color: 'var(--host)', value: bytes.d2h - copies };
+    this.#down.show(formatBytes(bytes.d2h), [down, { color: 'var(--copies)', value: copies }], most);
+    one(this.#read, bytes.diskRead, 'var(--disk)');
+    one(this.#written, bytes.diskWrite, 'var(--disk)');
+    this.#both.show(formatBytes(both), [{ color: 'var(--muted)', value: both }], most, bound?.lp);
+    write(this.#movedNote, movedWords(both, copies, bound?.lp));
+    if (this.#running === policy) return;
+    this.#running = policy;
+    this.compare(this.#comparison);
+  }
+
+  live({ report, gpuPeak }: MemoryEvent): void {
+    const tier = (row: Row, peak: number, budget: number | undefined, color: string) => {
+      const text =
+        peak === 0 ? 'not used' : `${formatBytes(peak)}${budget === undefined ? '' : ` of ${formatBytes(budget)}`}`;
+      row.show(text, [{ color, value: peak }], budget ?? peak);
+    };
+    tier(this.#gpu, gpuPeak, report.gpu.budget, 'var(--gpu)');
+    tier(this.#host, report.host.peak, report.host.budget, 'var(--host)');
+    tier(this.#disk, report.disk.peak, report.disk.budget, 'var(--disk)');
+    const { predictedPeak } = report.gpu;
+    const predicted = `${formatBytes(predictedPeak)} were predicted before the first step`;
+    write(
+      this.#peakNote,
+      predictedPeak === gpuPeak ? `GPU: just as predicted before the first step.` : `GPU: ${predicted}.`,
+    );
+  }
+
+  compare(comparison: PolicyComparison | undefined): void {
+    this.#comparison = comparison;
+    this.#policies.hidden = !comparison;
+    if (!comparison) return;
+    const { policies, lp, slots, chunks } = comparison;
+    const sums = policies.map(({ h2d, d2h }) => h2d + d2h);
+    const most = Math.max(...sums, lp);
+    const rows = policies.map(({ name }, i) => {
+      const row = new Row(POLICIES[name], 1);
+      const value = sums[i] as number;
+      const running = name === this.#running;
+      row.element.classList.toggle('running', running);
+      if (running) row.name.append(element('small', '', 'running'));
+      else if (this.onPolicy) row.name.replaceChildren(this.#choice(name));
+      const color = name === 'planned' ? 'var(--gpu)' : 'var(--muted)';
+      row.show(`${formatBytes(value)}  ${times(value, lp)}`, [{ color, value }], most, lp);
+      return row.element;
+    });
+    const note =
+      sums[0] === 0
+        ? 'Everything fits: none of them moves anything.'
+        : `Worked out from the trace, for ${slots} slots and ${chunks} chunks. The line is the least that any schedule can move: ${formatBytes(lp)}. The losses are the same under all.`;
+    this.#policies.replaceChildren(
+      element('h3', '', 'Who leaves the GPU: bytes a step, by policy'),
+      ...rows,
+      element('p', 'note', note),
+    );
+  }
+
+  #choice(name: PolicyName): HTMLButtonElement {
+    const made = element('button', 'choice', POLICIES[name]);
+    made.type = 'button';
+    made.addEventListener('click', () => this.onPolicy?.(name));
+    return made;
+  }
+}
+
+function movedWords(both: number, copies: number, lp: number | undefined): string {
+  const kept = copies > 0 ? ` ${formatBytes(copies)} more went down, so that a lost GPU costs one step at most.` : '';
+  if (both === 0) return `Everything fits: no schedule has to move anything.${kept}`;
+  if (lp === undefined) return `The schedule moves ${formatBytes(both)} between host memory and GPU.${kept}`;
+  return `The schedule moves ${formatBytes(both)}; no schedule moves less than ${formatBytes(lp)}: ${times(both, lp)}.${kept}`;
+}

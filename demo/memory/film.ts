@@ -1,0 +1,199 @@
+// A recorded step as a film: what changes at each moment, so that going on by a moment, or back, costs no more than
+// the changes. Pure; it knows moments and places, not pixels and not seconds.
+//
+// The history says that a chunk is on the GPU, not in which slot. As the executor does, a chunk takes the slot that
+// it had last if that is free, or else the first free one: so it stays put, and no slot holds two.
+
+import { type ChunkHistory, decode, expand, slotsInUse, type Tier } from '../../src/engine/chunk-codes.ts';
+import { STATES } from '../../src/memory/states.ts';
+
+/** Of a chunk that is neither in a slot nor in staging: it is at its home in the tier. */
+export const HOME = -1;
+
+const DECODED = Array.from({ length: 5 * STATES.length }, (_, code) => decode(code));
+
+export const tierOf = (code: number): Tier => (DECODED[code] as (typeof DECODED)[number]).tier;
+export const stateOf = (code: number) => (DECODED[code] as (typeof DECODED)[number]).state;
+
+/** The tiers that have numbered places; the others have a home for each chunk. */
+type Placed = 'gpu' | 'staging';
+
+/** Changes of all moments, one behind the other; moment m's are those from `first[m]` up to `first[m + 1]`. */
+interface Changes {
+  readonly first: Int32Array;
+  readonly chunk: Int32Array;
+  readonly before: Uint8Array;
+  readonly after: Uint8Array;
+  readonly placeBefore: Int32Array;
+  readonly placeAfter: Int32Array;
+}
+
+export class Film {
+  readonly history: ChunkHistory;
+  /** How many there are. */
+  readonly moments: number;
+  /** By chunk, at the moment that is shown; see `decode`. */
+  readonly codes: Uint8Array;
+  /** By chunk: its slot, its place in staging, or HOME. */
+  readonly places: Int32Array;
+  /** Chunks in slots, and in staging both ways, by moment. */
+  readonly used: readonly number[];
+  readonly staged: readonly number[];
+  /** Chunks that come to the GPU with a value, and that leave it with one, by moment. */
+  readonly risen: Uint16Array;
+  readonly sunk: Uint16Array;
+  readonly #changes: Changes;
+  #at = 0;
+
+  /** `before`: the film that this one follows; what it left on the GPU keeps its slot. */
+  constructor(history: ChunkHistory, before?: Film) {
+    this.history = history;
+    this.moments = history.operators.length;
+    this.used = slotsInUse(history.chunks);
+    this.staged = expand(history.staged);
+    this.codes = Uint8Array.from(history.chunks, (runs) => runs[0] as number);
+    this.places = new Int32Array(history.chunks.length).fill(HOME);
+    this.risen = new Uint16Array(this.moments);
+    this.sunk = new Uint16Array(this.moments);
+    this.#changes = this.#work(before);
+  }
+
+  /** The moment that is shown. */
+  get at(): number {
+    return this.#at;
+  }
+
+  /** Shows a moment. `changed` is called for each chunk that changes on the way there, once or more. */
+  seek(moment: number, changed: (chunk: number) => void): void {
+    const { first, chunk, before, after, placeBefore, placeAfter } = this.#changes;
+    const target = Math.min(this.moments - 1, Math.max(0, moment));
+    const put = (i: number, code: number, place: number) => {
+      const which = chunk[i] as number;
+      this.codes[which] = code;
+      this.places[which] = place;
+      changed(which);
+    };
+    const end = first[target + 1] as number;
+    for (let i = first[this.#at + 1] as number; i < end; i++) put(i, after[i] as number, placeAfter[i] as number);
+    for (let i = (first[this.#at + 1] as number) - 1; i >= end; i--) {
+      put(i, before[i] as number, placeBefore[i] as number);
+    }
+    this.#at = target;
+  }
+
+  /** Goes through the step once, dealing out places, and back to its first moment. */
+  #work(previous: Film | undefined): Changes {
+    const { chunks, slots, staging } = this.history;
+    const first = new Int32Array(this.moments + 1);
+    for (const runs of chunks) {
+      for (let i = 0, m = 0; i + 2 < runs.length; i += 2) {
+        m += runs[i + 1] as number;
+        (first[m + 1] as number)++;
+      }
+    }
+    for (let m = 0; m < this.moments; m++) first[m + 1] = (first[m + 1] as number) + (first[m] as number);
+    const count = first[this.moments] as number;
+    const changes: Changes = {
+      first,
+      chunk: new Int32Array(count),
+      before: new Uint8Array(count),
+      after: new Uint8Array(count),
+      placeBefore: new Int32Array(count),
+      placeAfter: new Int32Array(count),
+    };
+    const next = first.slice();
+    chunks.forEach((runs, which) => {
+      for (let i = 0, m = 0; i + 2 < runs.length; i += 2) {
+        m += runs[i + 1] as number;
+        const at = (next[m] as number)++;
+        changes.chunk[at] = which;
+        changes.before[at] = runs[i] as number;
+        changes.after[at] = runs[i + 2] as number;
+      }
+    });
+    const rooms = { gpu: new Places(slots, chunks.length), staging: new Places(staging, chunks.length) };
+    const had = previous?.history.chunks.length === chunks.length ? previous.#last() : undefined;
+    if (had) rooms.gpu.had.set(had);
+    // Those who had a slot choose first.
+    for (const chosen of [true, false]) {
+      this.codes.forEach((code, which) => {
+        const tier = tierOf(code);
+        if (!isPlaced(tier) || (rooms[tier].had[which] !== HOME) !== chosen) return;
+        if (this.places[which] === HOME) this.places[which] = rooms[tier].take(which);
+      });
+    }
+    const start = this.places.slice();
+    for (let m = 1; m < this.moments; m++) this.#deal(changes, m, rooms);
+    this.places.set(start);
+    return changes;
+  }
+
+  /** The places of one moment: those who leave make room for those who come. */
+  #deal({ first, chunk, before, after, placeBefore, placeAfter }: Changes, m: number, rooms: Record<Placed, Places>) {
+    const end = first[m + 1] as number;
+    for (let i = first[m] as number; i < end; i++) {
+      const which = chunk[i] as number;
+      const place = this.places[which] as number;
+      const from = tierOf(before[i] as number);
+      const to = tierOf(after[i] as number);
+      placeBefore[i] = place;
+      placeAfter[i] = from === to ? place : HOME;
+      if (from === to) continue;
+      if (isPlaced(from)) rooms[from].give(place);
+      if (from === 'gpu' && to !== 'none') (this.sunk[m] as number)++;
+      if (to === 'gpu' && from !== 'none') (this.risen[m] as number)++;
+    }
+    for (let i = first[m] as number; i < end; i++) {
+      const which = chunk[i] as number;
+      const to = tierOf(after[i] as number);
+      if (to !== tierOf(before[i] as number) && isPlaced(to)) placeAfter[i] = rooms[to].take(which);
+      this.places[which] = placeAfter[i] as number;
+    }
+  }
+
+  /** The slots at the end of the step, HOME for chunks that have none. */
+  #last(): Int32Array {
+    const slots = new Int32Array(this.codes.length).fill(HOME);
+    const now = this.#at;
+    this.seek(this.moments - 1, () => {});
+    this.codes.forEach((code, which) => {
+      if (tierOf(code) === 'gpu') slots[which] = this.places[which] as number;
+    });
+    this.seek(now, () => {});
+    return slots;
+  }
+}
+
+const isPlaced = (tier: Tier): tier is Placed => tier === 'gpu' || tier === 'staging';
+
+/** Numbered places, each for one chunk at a time. */
+class Places {
+  /** By chunk: the place that it had last. */
+  readonly had: Int32Array;
+  readonly #taken: Uint8Array;
+  /** No place below this one is free. */
+  #lowest = 0;
+
+  constructor(count: number, chunks: number) {
+    this.#taken = new Uint8Array(count);
+    this.had = new Int32Array(chunks).fill(HOME);
+  }
+
+  take(chunk: number): number {
+    const last = this.had[chunk] as number;
+    const place = this.#taken[last] === 0 ? last : this.#firstFree();
+    this.#taken[place] = 1;
+    this.had[chunk] = place;
+    return place;
+  }
+
+  give(place: number): void {
+    this.#taken[place] = 0;
+    this.#lowest = Math.min(this.#lowest, place);
+  }
+
+  #firstFree(): number {
+    while (this.#taken[this.#lowest] === 1) this.#lowest++;
+    return this.#lowest;
+  }
+}

@@ -1,0 +1,177 @@
+// Where every cell lies: GPU slots on top, staging under them, then host memory and disk, in which each chunk has a home
+// under the name of its kind. Pure geometry, in CSS pixels. Invariant: places do not overlap and lie within the width.
+//
+// One size for all cells, the largest with which all shelves fit into the height that is wished for.
+
+import type { ChunkHistory, Tier } from '../../src/engine/chunk-codes.ts';
+
+export type ShelfName = Exclude<Tier, 'none'>;
+
+export interface Shelf {
+  readonly name: ShelfName;
+  /** Of its first row of cells; its name stands beside it, or above it where `gutter` is 0. */
+  readonly top: number;
+  readonly bottom: number;
+}
+
+/** The homes of one kind. */
+export interface Column {
+  readonly kind: string;
+  readonly x: number;
+  readonly width: number;
+}
+
+export interface Shape extends Pick<ChunkHistory, 'lists' | 'slots' | 'staging'> {
+  readonly disk: boolean;
+}
+
+/** What lies at a point: a place with a number, or the home of a chunk. */
+export interface Spot {
+  readonly shelf: ShelfName;
+  readonly index: number;
+}
+
+const LARGEST_PITCH = 30;
+const LEAST_PITCH = 4;
+/** A width below which names stand above their shelves. */
+const NARROW = 540;
+const GUTTER = 112;
+const NAME_HEIGHT = 20;
+const COLUMN_NAME_HEIGHT = 18;
+/** Between shelves: room to see what moves. */
+const LEAST_AIR = 14;
+const MOST_AIR = 64;
+const COLUMN_GAP = 14;
+
+export class Shelves {
+  readonly width: number;
+  readonly height: number;
+  readonly gutter: number;
+  readonly pitch: number;
+  /** Of a cell. */
+  readonly size: number;
+  readonly shelves: readonly Shelf[];
+  readonly columns: readonly Column[];
+  readonly #shape: Shape;
+  /** Cells in a row of slots or of staging. */
+  readonly #across: number;
+  /** By chunk: the left edge of its home, and its row. */
+  readonly #homeX: Float32Array;
+  readonly #homeRow: Int32Array;
+  readonly #perRow: readonly number[];
+  readonly #rows: number;
+
+  constructor(shape: Shape, width: number, wished: number) {
+    this.#shape = shape;
+    this.width = width;
+    this.gutter = width < NARROW ? 0 : GUTTER;
+    const inner = width - this.gutter;
+    const named = this.gutter === 0 ? NAME_HEIGHT : 0;
+    const names: ShelfName[] = [
+      'gpu',
+      ...(shape.staging > 0 ? ['staging' as const] : []),
+      'host',
+      ...(shape.disk ? ['disk' as const] : []),
+    ];
+    const attempt = (pitch: number) => {
+      const across = Math.max(1, Math.floor((inner + gapOf(pitch)) / pitch));
+      const rows = homeRows(shape, pitch, inner);
+      const lines = { gpu: shape.slots, staging: shape.staging };
+      const heights = names.map((name) =>
+        name === 'gpu' || name === 'staging' ? Math.max(1, Math.ceil(lines[name] / across)) * pitch : rows * pitch,
+      );
+      const cells = heights.reduce((sum, height) => sum + height, 0);
+      const texts = names.length * named + COLUMN_NAME_HEIGHT;
+      return { across, rows, heights, least: cells + texts + (names.length - 1) * LEAST_AIR };
+    };
+    let pitch = LARGEST_PITCH;
+    while (pitch > LEAST_PITCH && attempt(pitch).least > wished) pitch--;
+    const { across, rows, heights, least } = attempt(pitch);
+    this.pitch = pitch;
+    this.size = pitch - gapOf(pitch);
+    this.#across = across;
+    this.#rows = rows;
+    const air = Math.min(MOST_AIR, LEAST_AIR + Math.max(0, wished - least) / (names.length - 1));
+    let y = 0;
+    this.shelves = names.map((name, i) => {
+      const top = y + named + (name === 'host' ? COLUMN_NAME_HEIGHT : 0);
+      const bottom = top + (heights[i] as number);
+      y = bottom + air;
+      return { name, top: Math.round(top), bottom: Math.round(bottom) };
+    });
+    this.height = Math.ceil(Math.max(wished, y - air));
+    const chunks = shape.lists.reduce((sum, list) => sum + list.chunks, 0);
+    this.#homeX = new Float32Array(chunks);
+    this.#homeRow = new Int32Array(chunks);
+    this.#perRow = shape.lists.map((list) => Math.max(1, Math.ceil(list.chunks / rows)));
+    const widths = this.#perRow.map((count) => count * pitch - gapOf(pitch));
+    // What is left of the width goes between the columns.
+    const rest = inner - widths.reduce((sum, one) => sum + one, 0);
+    const between = Math.floor(rest / Math.max(1, widths.length));
+    let x = this.gutter;
+    this.columns = shape.lists.map(({ kind, first, chunks }, list) => {
+      const perRow = this.#perRow[list] as number;
+      for (let i = 0; i < chunks; i++) {
+        this.#homeX[first + i] = x + (i % perRow) * pitch;
+        this.#homeRow[first + i] = Math.floor(i / perRow);
+      }
+      const column = { kind, x, width: widths[list] as number };
+      x += column.width + between;
+      return column;
+    });
+  }
+
+  shelf(name: ShelfName): Shelf | undefined {
+    return this.shelves.find((shelf) => shelf.name === name);
+  }
+
+  /** The left upper corner of a slot or of a place in staging. */
+  place(name: 'gpu' | 'staging', index: number): readonly [x: number, y: number] {
+    const row = Math.floor(index / this.#across);
+    return [this.gutter + (index % this.#across) * this.pitch, this.#topOf(name) + row * this.pitch];
+  }
+
+  /** Of a chunk's home in a tier; what lies nowhere is at home in the first. */
+  home(tier: 'host' | 'disk' | 'none', chunk: number): readonly [x: number, y: number] {
+    const top = this.#topOf(tier === 'disk' && this.#shape.disk ? 'disk' : 'host');
+    return [this.#homeX[chunk] as number, top + (this.#homeRow[chunk] as number) * this.pitch];
+  }
+
+  /** What lies at a point; the gap behind a cell is the cell's. */
+  at(x: number, y: number): Spot | undefined {
+    const shelf = this.shelves.find(({ top, bottom }) => y >= top && y < bottom);
+    if (!shelf) return undefined;
+    const row = Math.floor((y - shelf.top) / this.pitch);
+    if (shelf.name === 'gpu' || shelf.name === 'staging') {
+      const column = Math.floor((x - this.gutter) / this.pitch);
+      const index = row * this.#across + column;
+      const count = shelf.name === 'gpu' ? this.#shape.slots : this.#shape.staging;
+      return column >= 0 && column < this.#across && index < count ? { shelf: shelf.name, index } : undefined;
+    }
+    const list = this.columns.findIndex((column) => x >= column.x && x < column.x + column.width + gapOf(this.pitch));
+    const chunks = this.#shape.lists[list];
+    const perRow = this.#perRow[list] as number;
+    if (!chunks || row >= this.#rows) return undefined;
+    const index = row * perRow + Math.floor((x - (this.columns[list] as Column).x) / this.pitch);
+    return index < chunks.chunks ? { shelf: shelf.name, index: chunks.first + index } : undefined;
+  }
+
+  #topOf(name: ShelfName): number {
+    return this.shelf(name)?.top ?? 0;
+  }
+}
+
+const gapOf = (pitch: number): number => (pitch >= 18 ? 4 : pitch >= 12 ? 3 : pitch >= 7 ? 2 : 1);
+
+/** The fewest rows of homes with which all columns stand side by side. */
+function homeRows({ lists }: Shape, pitch: number, inner: number): number {
+  const fits = (rows: number) => {
+    const across = lists.reduce((sum, { chunks }) => sum + Math.max(1, Math.ceil(chunks / rows)), 0);
+    return across * pitch + (lists.length - 1) * COLUMN_GAP <= inner;
+  };
+  const chunks = lists.reduce((sum, list) => sum + list.chunks, 0);
+  let rows = Math.max(1, Math.ceil((chunks * pitch) / inner));
+  const most = Math.max(1, ...lists.map((list) => list.chunks));
+  while (rows < most && !fits(rows)) rows++;
+  return rows;
+}

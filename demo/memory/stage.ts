@@ -1,0 +1,190 @@
+// The picture: shelves with their names, the cells on them, and what is said of the chunk that is pointed at. It paints
+// the film that it is given, at the moment where that stands; when, others say.
+
+import type { ChunkHistory } from '../../src/engine/chunk-codes.ts';
+import { WORDS } from '../../src/train/report/memory-words.ts';
+import { formatBytes } from '../../src/util/bytes.ts';
+import { Cells } from './cells.ts';
+import { element, write } from './dom.ts';
+import { type Film, tierOf } from './film.ts';
+import { type Colors, LETTERS, Paint } from './paint.ts';
+import { type ShelfName, Shelves } from './shelves.ts';
+import { chunkWords, nextUse, whereabouts } from './words.ts';
+
+const NAMES: Readonly<Record<ShelfName, string>> = {
+  gpu: 'GPU',
+  staging: 'staging',
+  host: 'host memory',
+  disk: 'disk',
+};
+
+/** The height that is wished for: narrow pages are taller than wide ones. */
+const heightFor = (width: number): number => (width < 540 ? 430 : 360);
+
+export class Stage {
+  readonly element = element('div', 'stage');
+  readonly #resting = element('canvas');
+  readonly #above = element('canvas', 'above');
+  readonly #names = element('div', 'names');
+  readonly #note = element('p', 'nothing-moves');
+  readonly #tip = element('div', 'tip');
+  readonly #marked: (chunk: number | undefined) => void;
+  /** By shelf: how much of it is taken. */
+  readonly #taken = new Map<ShelfName, HTMLElement>();
+  #film: Film | undefined;
+  #shelves: Shelves | undefined;
+  #cells: Cells | undefined;
+  /** Pressed, and not only pointed at. */
+  #pinned = false;
+
+  /** `marked`: another chunk is pointed at, or none. */
+  constructor(marked: (chunk: number | undefined) => void) {
+    this.#marked = marked;
+    this.#tip.setAttribute('role', 'status');
+    this.#tip.hidden = true;
+    this.#note.hidden = true;
+    this.#resting.ariaHidden = 'true';
+    this.#above.ariaHidden = 'true';
+    this.element.append(this.#resting, this.#above, this.#names, this.#note, this.#tip);
+    this.element.tabIndex = 0;
+    this.element.setAttribute('role', 'application');
+    this.element.setAttribute('aria-roledescription', 'chunks in their tiers');
+    this.element.addEventListener('pointermove', (event) => {
+      if (event.pointerType === 'mouse' && !this.#pinned) this.#point(event);
+    });
+    this.element.addEventListener('pointerleave', () => {
+      if (!this.#pinned) this.#mark(undefined);
+    });
+    this.element.addEventListener('click', (event) => {
+      this.#pinned = false;
+      this.#point(event);
+      this.#pinned = this.marked !== undefined;
+    });
+    this.element.addEventListener('keydown', (event) => this.#key(event));
+  }
+
+  get marked(): number | undefined {
+    return this.#cells?.marked;
+  }
+
+  get gutter(): number {
+    return this.#shelves?.gutter ?? 0;
+  }
+
+  /** Another film, another width or other colours. With `glide`, chunks of before set out from where they were. */
+  show(film: Film, width: number, colors: Colors, note: string, time: number, glide: boolean): void {
+    const { lists, slots, staging, chunks } = film.history;
+    const disk = chunks.some((runs) => runs.some((code, i) => i % 2 === 0 && tierOf(code) === 'disk'));
+    const before = glide ? this.#cells : undefined;
+    const marked = this.#cells?.marked;
+    this.#film = film;
+    this.#shelves = new Shelves({ lists, slots, staging, disk }, width, heightFor(width));
+    this.element.style.height = `${this.#shelves.height}px`;
+    const canvases = { resting: this.#resting, above: this.#above };
+    this.#cells = new Cells(canvases, film, this.#shelves, new Paint(colors, this.#shelves.size), time, before);
+    this.#cells.marked = marked !== undefined && marked < chunks.length ? marked : undefined;
+    this.#nameShelves(film.history, this.#shelves);
+    this.#note.hidden = note === '';
+    write(this.#note, note);
+    const host = this.#shelves.shelf('host');
+    if (host) this.#note.style.top = `${(host.top + host.bottom) / 2}px`;
+    this.tell();
+  }
+
+  /** Goes to a moment. */
+  seek(moment: number, time: number, glide: boolean): void {
+    if (!this.#film || !this.#cells) return;
+    this.#film.seek(moment, this.#cells.changed);
+    this.#cells.follow(time, glide);
+    this.tell();
+  }
+
+  /** Paints what moves; false when nothing does. */
+  frame(time: number, pulse: number): boolean {
+    return this.#cells?.frame(time, pulse) ?? false;
+  }
+
+  /** What is on each shelf, and what of the marked chunk. */
+  tell(): void {
+    const film = this.#film;
+    if (!film) return;
+    const { slots, staging, chunkBytes } = film.history;
+    const counts = { gpu: 0, staging: 0, host: 0, disk: 0, none: 0 };
+    for (const code of film.codes) counts[tierOf(code)]++;
+    const held = (count: number) => `${count} chunk${count === 1 ? '' : 's'}, ${formatBytes(count * chunkBytes)}`;
+    const texts: Record<ShelfName, string> = {
+      gpu: `${counts.gpu} of ${slots} slots`,
+      staging: `${film.staged[film.at] ?? 0} of ${staging}`,
+      host: held(counts.host),
+      disk: held(counts.disk),
+    };
+    for (const [name, taken] of this.#taken) write(taken, texts[name]);
+    this.#tellMarked(film);
+  }
+
+  #nameShelves({ lists }: ChunkHistory, shelves: Shelves): void {
+    this.#names.replaceChildren();
+    this.#taken.clear();
+    for (const { name, top } of shelves.shelves) {
+      const taken = element('span');
+      const label = element('p', '', element('b', '', NAMES[name]), ' ', taken);
+      const above = shelves.gutter === 0 ? (name === 'host' ? 38 : 20) : 2;
+      label.style.top = `${top - above}px`;
+      label.style.width = shelves.gutter === 0 ? '100%' : `${shelves.gutter}px`;
+      this.#taken.set(name, taken);
+      this.#names.append(label);
+    }
+    const top = shelves.shelf('host')?.top ?? 0;
+    shelves.columns.forEach(({ kind, x, width }, i) => {
+      const letter = shelves.size >= 13 ? `${LETTERS[kind]} ` : '';
+      const label = element('p', 'kind', lists.length > 1 ? `${letter}${WORDS[kind]}` : '');
+      label.style.left = `${x}px`;
+      label.style.top = `${top - 18}px`;
+      label.style.maxWidth = `${Math.max(width, (shelves.columns[i + 1]?.x ?? shelves.width) - x - 4)}px`;
+      this.#names.append(label);
+    });
+  }
+
+  #point({ clientX, clientY }: MouseEvent): void {
+    const box = this.element.getBoundingClientRect();
+    const spot = this.#shelves?.at(clientX - box.left, clientY - box.top);
+    this.#mark(spot && this.#cells?.chunkAt(spot));
+  }
+
+  #key(event: KeyboardEvent): void {
+    const count = this.#film?.history.chunks.length ?? 0;
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (event.key === 'Escape') {
+      this.#pinned = false;
+      this.#mark(undefined);
+    } else if (by !== undefined && count > 0) {
+      event.preventDefault();
+      this.#pinned = true;
+      this.#mark(this.marked === undefined ? 0 : (this.marked + by + count) % count);
+    }
+  }
+
+  #mark(chunk: number | undefined): void {
+    if (!this.#cells || this.#cells.marked === chunk) return;
+    this.#cells.marked = chunk;
+    if (this.#film) this.#tellMarked(this.#film);
+    this.#marked(chunk);
+  }
+
+  #tellMarked(film: Film): void {
+    const { marked } = this;
+    this.#tip.hidden = marked === undefined;
+    if (marked === undefined || !this.#cells || !this.#shelves) return;
+    const lines = [chunkWords(film, marked), whereabouts(film, marked), nextUse(film, marked)];
+    if (this.#tip.children.length !== lines.length) this.#tip.replaceChildren(...lines.map(() => element('div')));
+    lines.forEach((line, i) => {
+      write(this.#tip.children[i] as HTMLElement, line);
+    });
+    // Beside where the chunk belongs, on the side that has more room.
+    const [x, y] = this.#cells.cornerOf(marked);
+    const { width, size, height } = this.#shelves;
+    this.#tip.style.left = x < width / 2 ? `${x + size + 12}px` : 'auto';
+    this.#tip.style.right = x < width / 2 ? 'auto' : `${width - x + 12}px`;
+    this.#tip.style.top = `${Math.min(Math.max(0, y - 8), height - 76)}px`;
+  }
+}

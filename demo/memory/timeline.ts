@@ -1,0 +1,220 @@
+// The step from its first moment to its last: phases, what the GPU's memory held, what came up and went down, and the
+// life of the chunk that is marked. A slider: the playhead is drawn over it and can be dragged, or moved by keys.
+
+import { decode } from '../../src/engine/chunk-codes.ts';
+import { WORDS } from '../../src/train/report/memory-words.ts';
+import { formatBytes } from '../../src/util/bytes.ts';
+import { open } from './cells.ts';
+import type { Film } from './film.ts';
+import { type Colors, mix } from './paint.ts';
+
+const PHASES = 20;
+const AREAS = 92;
+const TRAFFIC = 30;
+const LIFE = 12;
+const GAP = 8;
+export const TIMELINE_HEIGHT = PHASES + AREAS + GAP + TRAFFIC + GAP + LIFE;
+
+/** Moments that a key goes on by, or back. */
+const KEYS: Readonly<Record<string, number>> = {
+  ArrowLeft: -1,
+  ArrowDown: -1,
+  ArrowRight: 1,
+  ArrowUp: 1,
+  PageDown: -10,
+  PageUp: 10,
+  Home: Number.NEGATIVE_INFINITY,
+  End: Number.POSITIVE_INFINITY,
+};
+
+export class Timeline {
+  readonly element: HTMLElement;
+  readonly #canvas = document.createElement('canvas');
+  readonly #head = document.createElement('div');
+  readonly #scrubbed: (moment: number) => void;
+  #film: Film | undefined;
+  #gutter = 0;
+  #width = 0;
+
+  /** `scrubbed`: the playhead was moved by hand. */
+  constructor(scrubbed: (moment: number) => void) {
+    this.#scrubbed = scrubbed;
+    this.element = document.createElement('div');
+    this.element.className = 'timeline';
+    this.element.style.height = `${TIMELINE_HEIGHT}px`;
+    this.#head.className = 'playhead';
+    this.element.append(this.#canvas, this.#head);
+    this.element.setAttribute('role', 'slider');
+    this.element.setAttribute('aria-label', 'Moment of the step');
+    this.element.tabIndex = 0;
+    this.element.addEventListener('keydown', (event) => this.#key(event));
+    this.element.addEventListener('pointerdown', (event) => {
+      this.element.setPointerCapture(event.pointerId);
+      this.#drag(event);
+    });
+    this.element.addEventListener('pointermove', (event) => {
+      if (this.element.hasPointerCapture(event.pointerId)) this.#drag(event);
+    });
+  }
+
+  /** Without a film: the empty stage. */
+  draw(
+    film: Film | undefined,
+    budget: number | undefined,
+    colors: Colors,
+    width: number,
+    gutter: number,
+    marked?: number,
+  ) {
+    this.#film = film;
+    this.#gutter = gutter;
+    this.#width = width;
+    const context = open(this.#canvas, width, TIMELINE_HEIGHT);
+    context.font = '12px system-ui, sans-serif';
+    context.textBaseline = 'middle';
+    this.#head.hidden = !film;
+    if (!film) return;
+    this.element.ariaValueMin = '1';
+    this.element.ariaValueMax = String(film.moments);
+    this.#drawPhases(context, film, colors);
+    this.#drawAreas(context, film, colors, budget);
+    this.#drawTraffic(context, film, colors);
+    this.#drawLife(context, film, colors, marked);
+  }
+
+  /** Where the film stands. `text`: what a screen reader says, where it is to say something. */
+  show(moment: number, text?: string): void {
+    this.#head.style.transform = `translateX(${this.#x(moment + 0.5)}px)`;
+    if (text === undefined) return;
+    this.element.ariaValueNow = String(moment + 1);
+    this.element.ariaValueText = text;
+  }
+
+  #x(moment: number): number {
+    return this.#gutter + (moment / (this.#film?.moments ?? 1)) * (this.#width - this.#gutter);
+  }
+
+  #drag(event: PointerEvent): void {
+    if (!this.#film) return;
+    const x = event.clientX - this.element.getBoundingClientRect().left - this.#gutter;
+    this.#scrubbed(Math.floor((x / (this.#width - this.#gutter)) * this.#film.moments));
+  }
+
+  #key(event: KeyboardEvent): void {
+    const by = KEYS[event.key];
+    if (by === undefined || !this.#film || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    this.#scrubbed(this.#film.at + by);
+  }
+
+  #drawPhases(context: CanvasRenderingContext2D, film: Film, colors: Colors): void {
+    const { phases } = film.history;
+    phases.forEach(({ name, first }, i) => {
+      const [from, to] = [this.#x(first), this.#x(phases[i + 1]?.first ?? film.moments)];
+      context.fillStyle = colors['rule'] ?? '';
+      if (i > 0) context.fillRect(Math.round(from) - 0.5, 0, 1, TIMELINE_HEIGHT);
+      context.fillStyle = colors['muted'] ?? '';
+      context.textAlign = 'left';
+      const wide = context.measureText(name).width;
+      if (to - from > wide + 8) context.fillText(name, from + (i > 0 ? 6 : 0), PHASES / 2 - 2);
+      else if (i === phases.length - 1) {
+        // The last phase is short: its name stands before it.
+        context.textAlign = 'right';
+        context.fillText(`${name} →`, from - 5, PHASES / 2 - 2);
+      }
+    });
+  }
+
+  #drawAreas(context: CanvasRenderingContext2D, film: Film, colors: Colors, budget: number | undefined): void {
+    const { chunkBytes, activationBytes, otherBytes, slots, staging } = film.history;
+    const fixed = activationBytes + otherBytes;
+    const reserved = fixed + (slots + staging) * chunkBytes;
+    const top = Math.max(reserved, budget ?? 0) * 1.06;
+    const bottom = PHASES + AREAS;
+    const y = (bytes: number) => bottom - (bytes / top) * AREAS;
+    const layer = (color: string, low: (m: number) => number, high: (m: number) => number) => {
+      context.fillStyle = colors[color] ?? '';
+      context.beginPath();
+      for (let m = 0; m < film.moments; m++) {
+        context.lineTo(this.#x(m), y(high(m)));
+        context.lineTo(this.#x(m + 1), y(high(m)));
+      }
+      for (let m = film.moments - 1; m >= 0; m--) {
+        context.lineTo(this.#x(m + 1), y(low(m)));
+        context.lineTo(this.#x(m), y(low(m)));
+      }
+      context.fill();
+    };
+    const chunksTo = (m: number) => fixed + (film.used[m] ?? 0) * chunkBytes;
+    const stagingTo = (m: number) => chunksTo(m) + (film.staged[m] ?? 0) * chunkBytes;
+    layer(
+      'other',
+      () => 0,
+      () => otherBytes,
+    );
+    layer(
+      'activations',
+      () => otherBytes,
+      () => fixed,
+    );
+    layer('gpu', () => fixed, chunksTo);
+    layer('staging', chunksTo, stagingTo);
+    layer('unused', stagingTo, () => reserved);
+    this.#name(context, colors, 'GPU memory', bottom - AREAS / 2);
+    if (budget === undefined) return;
+    context.fillStyle = colors['ink'] ?? '';
+    context.fillRect(this.#gutter, Math.round(y(budget)) - 0.5, this.#width - this.#gutter, 1);
+    const text = `budget ${formatBytes(budget)}`;
+    context.textAlign = 'right';
+    if (this.#gutter === 0) context.fillText(text, this.#width, y(budget) + 9);
+    else context.fillText(formatBytes(budget), this.#gutter - 8, y(budget) + 1);
+  }
+
+  #drawTraffic(context: CanvasRenderingContext2D, film: Film, colors: Colors): void {
+    const middle = PHASES + AREAS + GAP + TRAFFIC / 2;
+    const most = Math.max(1, ...film.risen, ...film.sunk);
+    const pixel = Math.max(1, (this.#width - this.#gutter) / film.moments);
+    for (const [color, counts, direction] of [
+      ['gpu', film.risen, -1],
+      ['host', film.sunk, 1],
+    ] as const) {
+      context.fillStyle = colors[color] ?? '';
+      counts.forEach((count, m) => {
+        const height = (count / most) * (TRAFFIC / 2 - 1);
+        if (count > 0)
+          context.fillRect(this.#x(m), direction < 0 ? middle - height - 0.5 : middle + 0.5, pixel, height);
+      });
+    }
+    context.fillStyle = colors['rule'] ?? '';
+    context.fillRect(this.#gutter, middle - 0.5, this.#width - this.#gutter, 1);
+    this.#name(context, colors, 'up, down', middle);
+  }
+
+  #drawLife(context: CanvasRenderingContext2D, film: Film, colors: Colors, marked: number | undefined): void {
+    const top = TIMELINE_HEIGHT - LIFE;
+    context.fillStyle = colors['unused'] ?? '';
+    if (marked === undefined) {
+      context.fillRect(this.#gutter, top + LIFE / 2 - 0.5, this.#width - this.#gutter, 1);
+      return;
+    }
+    const runs = film.history.chunks[marked] ?? [];
+    for (let i = 0, m = 0; i < runs.length; i += 2) {
+      const { tier, state } = decode(runs[i] as number);
+      const [from, to] = [this.#x(m), this.#x(m + (runs[i + 1] as number))];
+      m += runs[i + 1] as number;
+      const base = colors[tier === 'none' ? 'unused' : tier] ?? '';
+      context.fillStyle = state === 'COMPUTE' ? mix(base, colors['ink'] ?? '', 0.72) : base;
+      context.fillRect(from, top, Math.max(state === 'COMPUTE' ? 1 : 0, to - from), LIFE);
+    }
+    const list = film.history.lists.find(({ first, chunks }) => marked >= first && marked < first + chunks);
+    if (list) this.#name(context, colors, `${WORDS[list.kind]} ${marked - list.first + 1}`, top + LIFE / 2);
+  }
+
+  /** In the gutter, where there is one. */
+  #name(context: CanvasRenderingContext2D, colors: Colors, text: string, y: number): void {
+    if (this.#gutter === 0) return;
+    context.fillStyle = colors['muted'] ?? '';
+    context.textAlign = 'left';
+    context.fillText(text, 0, y + 1);
+  }
+}

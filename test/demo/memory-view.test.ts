@@ -1,0 +1,262 @@
+// The memory view's own arithmetic: films, places on shelves, time. On histories as the executor could have left them.
+
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { Film, HOME, tierOf } from '../../demo/memory/film.ts';
+import { FrameMeter } from '../../demo/memory/frame-meter.ts';
+import { Playback, readingTime, speedWords } from '../../demo/memory/playback.ts';
+import { type Shape, Shelves } from '../../demo/memory/shelves.ts';
+import { type ChunkHistory, expand } from '../../src/engine/chunk-codes.ts';
+
+/** Codes: tier * 5 + state; 6 is in use on the GPU, 7 held there, 12 in staging, 17 in host memory, 22 on disk. */
+const CODES = { gpu: [6, 7, 8], staging: [12], lower: [0, 17, 22] };
+
+/** Any walk of chunks through the tiers that never has more in slots or staging than there is room for. */
+const histories: fc.Arbitrary<ChunkHistory> = fc
+  .record({
+    chunks: fc.integer({ min: 1, max: 12 }),
+    slots: fc.integer({ min: 1, max: 6 }),
+    staging: fc.integer({ min: 0, max: 3 }),
+    moments: fc.array(fc.array(fc.tuple(fc.nat(), fc.nat(6)), { maxLength: 4 }), { minLength: 1, maxLength: 25 }),
+  })
+  .map(({ chunks, slots, staging, moments }) => {
+    const now = Array<number>(chunks).fill(17);
+    const runs = now.map((): number[] => []);
+    const count = (tier: string) => now.filter((code) => tierOf(code) === tier).length;
+    const choices = [...CODES.gpu, ...CODES.staging, ...CODES.lower];
+    for (const wishes of moments) {
+      for (const [which, wish] of wishes) {
+        const chunk = which % chunks;
+        const code = choices[wish];
+        const tier = tierOf(code);
+        const full = (tier === 'gpu' && count('gpu') >= slots) || (tier === 'staging' && count('staging') >= staging);
+        if (!full || tierOf(now[chunk]) === tier) now[chunk] = code;
+      }
+      now.forEach((code, chunk) => {
+        const own = runs[chunk];
+        if (own.at(-2) === code) own[own.length - 1]++;
+        else own.push(code, 1);
+      });
+    }
+    return {
+      chunkBytes: 1000,
+      lists: [{ kind: 'parameter', first: 0, chunks }],
+      phases: [{ name: 'forward', first: 0 }],
+      operators: moments.map(() => 0),
+      labels: ['linear'],
+      chunks: runs,
+      staged: [0, moments.length],
+      slots,
+      staging,
+      activationBytes: 0,
+      otherBytes: 0,
+    };
+  });
+
+describe('a film', () => {
+  test('shows at every moment what the history says, whichever way it gets there', () => {
+    fc.assert(
+      fc.property(histories, fc.array(fc.nat(30), { maxLength: 12 }), (history, seeks) => {
+        const film = new Film(history);
+        const codes = history.chunks.map(expand);
+        const seen = [...film.codes];
+        for (const moment of [0, ...seeks, 0, 24]) {
+          film.seek(moment, (chunk) => {
+            seen[chunk] = film.codes[chunk];
+          });
+          const at = Math.min(moment, film.moments - 1);
+          expect(film.at).toBe(at);
+          expect([...film.codes]).toEqual(codes.map((values) => values[at]));
+          // `changed` told of all that changed.
+          expect(seen).toEqual([...film.codes]);
+        }
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  test('has no two chunks in one place and none past the last; a chunk stays in its slot', () => {
+    fc.assert(
+      fc.property(histories, (history) => {
+        const film = new Film(history);
+        let before: number[] = [];
+        for (let m = 0; m < film.moments; m++) {
+          film.seek(m, () => {});
+          const taken = new Set<string>();
+          film.places.forEach((place, chunk) => {
+            const tier = tierOf(film.codes[chunk]);
+            const room = { gpu: history.slots, staging: history.staging }[tier as string] ?? 0;
+            if (room === 0) {
+              expect(place).toBe(HOME);
+              return;
+            }
+            expect(place).toBeGreaterThanOrEqual(0);
+            expect(place).toBeLessThan(room);
+            expect(taken.has(`${tier} ${place}`)).toBe(false);
+            taken.add(`${tier} ${place}`);
+            if (m > 0 && tierOf(expand(history.chunks[chunk])[m - 1]) === tier) expect(place).toBe(before[chunk]);
+          });
+          before = [...film.places];
+        }
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  test('goes back to the same places as it came from', () => {
+    fc.assert(
+      fc.property(histories, (history) => {
+        const film = new Film(history);
+        const places: number[][] = [];
+        for (let m = 0; m < film.moments; m++) {
+          film.seek(m, () => {});
+          places.push([...film.places]);
+        }
+        for (let m = film.moments - 1; m >= 0; m--) {
+          film.seek(m, () => {});
+          expect([...film.places]).toEqual(places[m]);
+        }
+      }),
+      { numRuns: 40 },
+    );
+  });
+
+  test('begins with chunks in the slots that the film before left them in', () => {
+    const history: ChunkHistory = {
+      chunkBytes: 1,
+      lists: [{ kind: 'parameter', first: 0, chunks: 3 }],
+      phases: [],
+      operators: [0, 0],
+      labels: [''],
+      // The first leaves the GPU, the third takes its slot.
+      chunks: [
+        [7, 1, 17, 1],
+        [7, 2],
+        [17, 1, 7, 1],
+      ],
+      staged: [0, 2],
+      slots: 2,
+      staging: 0,
+      activationBytes: 0,
+      otherBytes: 0,
+    };
+    const first = new Film(history);
+    const second = new Film(
+      {
+        ...history,
+        chunks: [
+          [17, 2],
+          [7, 2],
+          [7, 2],
+        ],
+      },
+      first,
+    );
+    expect([...second.places]).toEqual([HOME, 1, 0]);
+    expect(first.at).toBe(0);
+    expect([...first.risen]).toEqual([0, 1]);
+    expect([...first.sunk]).toEqual([0, 1]);
+  });
+});
+
+describe('shelves', () => {
+  const shapes = fc
+    .record({
+      chunks: fc.oneof(fc.integer({ min: 1, max: 40 }), fc.integer({ min: 1, max: 5000 })),
+      kinds: fc.integer({ min: 1, max: 5 }),
+      slots: fc.integer({ min: 1, max: 5000 }),
+      staging: fc.integer({ min: 0, max: 16 }),
+      disk: fc.boolean(),
+    })
+    .map(({ chunks, kinds, slots, staging, disk }): Shape => {
+      const each = Math.ceil(chunks / kinds);
+      const lists = (['parameter', 'gradient', 'moment1', 'moment2', 'frozen'] as const)
+        .slice(0, kinds)
+        .map((kind, i) => ({ kind, first: i * each, chunks: each }));
+      return { lists, slots: Math.min(slots, each * kinds), staging, disk };
+    });
+
+  test('places do not overlap, lie within the width, and are found again at their points', () => {
+    fc.assert(
+      fc.property(
+        shapes,
+        fc.integer({ min: 320, max: 1200 }),
+        fc.integer({ min: 200, max: 600 }),
+        (shape, width, wished) => {
+          const shelves = new Shelves(shape, width, wished);
+          const chunks = shape.lists.reduce((sum, list) => sum + list.chunks, 0);
+          const spots: [name: string, index: number, at: readonly [number, number]][] = [];
+          for (let i = 0; i < shape.slots; i++) spots.push(['gpu', i, shelves.place('gpu', i)]);
+          for (let i = 0; i < shape.staging; i++) spots.push(['staging', i, shelves.place('staging', i)]);
+          for (const tier of shape.disk ? (['host', 'disk'] as const) : (['host'] as const)) {
+            for (let i = 0; i < chunks; i++) spots.push([tier, i, shelves.home(tier, i)]);
+          }
+          // A place is found at its corners: then no other can lie there, since one point has one answer.
+          const { size } = shelves;
+          let wrong = 0;
+          for (const [shelf, index, [x, y]] of spots) {
+            if (x < shelves.gutter || x + size > width || y < 0 || y + size > shelves.height) wrong++;
+            for (const [px, py] of [
+              [x + 0.1, y + 0.1],
+              [x + size - 0.1, y + size - 0.1],
+            ]) {
+              const spot = shelves.at(px, py);
+              if (spot?.shelf !== shelf || spot.index !== index) wrong++;
+            }
+          }
+          expect(wrong).toBe(0);
+          expect(size).toBeGreaterThanOrEqual(3);
+        },
+      ),
+      { numRuns: 60 },
+    );
+  });
+
+  test('cells are as large as the height allows', () => {
+    const shape = (chunks: number): Shape => {
+      return { lists: [{ kind: 'parameter', first: 0, chunks }], slots: 8, staging: 2, disk: true };
+    };
+    const sizes = [20, 400, 3000].map((chunks) => new Shelves(shape(chunks), 720, 360));
+    expect(sizes[0].size).toBeGreaterThan(sizes[1].size);
+    expect(sizes[1].size).toBeGreaterThan(sizes[2].size);
+    for (const { height } of sizes) expect(height).toBe(360);
+  });
+});
+
+describe('time', () => {
+  test('a short step is slowed to reading speed, a long one is not', () => {
+    expect(readingTime(180, 60)).toBe(4000);
+    expect(speedWords(180, 60)).toBe('slowed 67×');
+    expect(speedWords(180, 5000)).toBe('in real time');
+    expect(readingTime(180, 5000)).toBe(5000);
+  });
+
+  test('a film goes on while it plays, to its end and no further', () => {
+    const playback = new Playback();
+    playback.load(100, 4000);
+    playback.advance(1000);
+    expect(playback.moment).toBe(25);
+    playback.playing = false;
+    playback.advance(1000);
+    expect(playback.moment).toBe(25);
+    playback.seek(Number.POSITIVE_INFINITY);
+    expect(playback.moment).toBe(99);
+    expect(playback.atEnd).toBe(false);
+    playback.playing = true;
+    playback.advance(9000);
+    expect([playback.moment, playback.atEnd]).toEqual([99, true]);
+    playback.seek(Number.NEGATIVE_INFINITY);
+    expect(playback.moment).toBe(0);
+  });
+
+  test('frames are counted over the last two seconds of animation', () => {
+    const meter = new FrameMeter();
+    expect(meter.framesPerSecond).toBe(0);
+    for (let time = 0; time < 3000; time += 50) meter.frame(time);
+    expect(meter.framesPerSecond).toBeCloseTo(20, 6);
+    for (let time = 3000; time < 6000; time += 20) meter.frame(time);
+    expect(meter.framesPerSecond).toBeCloseTo(50, 6);
+    meter.begin();
+    expect(meter.framesPerSecond).toBe(0);
+  });
+});

@@ -1,4 +1,5 @@
-// `holdfast generate DIR`: text from a checkpoint, a run, or a Hugging Face folder, as it is written.
+// `holdfast generate DIR`: text from a checkpoint, a run, a Hugging Face folder, or a zip of one, as it is
+// written.
 
 import { Command } from 'commander';
 import { ByteTokenizer } from '../data/tokenizer.ts';
@@ -26,7 +27,7 @@ interface Flags {
 export function generateCommand(host: Host): Command {
   return new Command('generate')
     .description('write text with a trained model')
-    .argument('<dir>', 'a run, a checkpoint, or a folder with config.json and model.safetensors')
+    .argument('<dir>', 'a run, a checkpoint, a folder with config.json and model.safetensors, or a zip of one')
     .option('--prompt <text>', 'what the text begins with', '\n')
     .option('--tokens <n>', 'tokens to write', whole(1), 256)
     .option('--temperature <t>', 'below 1 is safer, above 1 is wilder, 0 always takes the likeliest', number(0), 0.8)

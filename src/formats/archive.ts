@@ -4,9 +4,9 @@
 // Not a zip library: no folders inside folders, and no file past 4 GB (the classic format's limit).
 
 import { Zip, ZipPassThrough } from 'fflate';
-import { type Files, join, type WriteStream } from '../runtime/host.ts';
+import { type Files, type FolderReader, join, type WriteStream } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { HoldfastError, messageOf } from '../util/errors.ts';
 
 const PIECE_BYTES = 4 * 2 ** 20;
 const MOST_BYTES = 2 ** 32 - 2 ** 20;
@@ -55,12 +55,23 @@ export interface ImportedFile {
   /** Without its folders. */
   readonly name: string;
   readonly bytes: number;
+  /** Errors, while it is read: HoldfastError where a zip's file is not what was put into it. */
   open(): ReadableStream<Uint8Array>;
 }
 
+/** Bytes that lie somewhere: a Blob, or a file by `bytesAt`. */
+export interface ByteSource {
+  readonly size: number;
+  slice(from: number, to: number): { arrayBuffer(): Promise<ArrayBuffer>; stream(): ReadableStream<Uint8Array> };
+}
+
 /** The files in a zip. Errors: HoldfastError for what is none, and for kinds that nobody writes for checkpoints. */
-export async function readZip(zip: Blob, name: string): Promise<ImportedFile[]> {
-  const bytesOf = async (from: number, to: number) => new DataView(await zip.slice(from, to).arrayBuffer());
+export async function readZip(zip: ByteSource, name: string): Promise<ImportedFile[]> {
+  const damaged = () => new HoldfastError(`${name} is damaged: its table of contents makes no sense; get it again`);
+  const bytesOf = async (from: number, to: number) => {
+    if (from > to || to > zip.size) throw damaged();
+    return new DataView(await zip.slice(from, to).arrayBuffer());
+  };
   // The end record is 22 bytes and a comment of at most 65,535.
   const start = Math.max(0, zip.size - 22 - 65_535);
   const tail = await bytesOf(start, zip.size);
@@ -75,31 +86,140 @@ export async function readZip(zip: Blob, name: string): Promise<ImportedFile[]> 
   const table = await bytesOf(directory, start + end);
   const found: ImportedFile[] = [];
   for (let i = 0, at = 0; i < count; i++) {
-    const [method, packed, bytes] = [
-      table.getUint16(at + 10, true),
-      table.getUint32(at + 20, true),
-      table.getUint32(at + 24, true),
-    ];
-    const [nameLength, extra, comment] = [28, 30, 32].map((field) => table.getUint16(at + field, true)) as [
-      number,
-      number,
-      number,
-    ];
-    const header = table.getUint32(at + 42, true);
+    if (at + 46 > table.byteLength || table.getUint32(at, true) !== 0x02014b50) throw damaged();
+    const field16 = (field: number) => table.getUint16(at + field, true);
+    const field32 = (field: number) => table.getUint32(at + field, true);
+    const [method, crc, packed, bytes, header] = [field16(10), field32(16), field32(20), field32(24), field32(42)];
+    const [nameLength, rest] = [field16(28), field16(30) + field16(32)];
+    if (at + 46 + nameLength > table.byteLength) throw damaged();
     const path = new TextDecoder().decode(new Uint8Array(table.buffer, at + 46, nameLength));
-    at += 46 + nameLength + extra + comment;
+    at += 46 + nameLength + rest;
     if (path.endsWith('/')) continue;
     if (method !== 0 && method !== 8)
       throw new HoldfastError(`${name}: ${path} is compressed in a way that is not known here; zip it again`);
     // The local header's own name and extra field come before the data.
     const local = await bytesOf(header, header + 30);
     const from = header + 30 + local.getUint16(26, true) + local.getUint16(28, true);
-    const data = zip.slice(from, from + packed);
-    const open = () =>
-      method === 0 ? data.stream() : data.stream().pipeThrough(new DecompressionStream('deflate-raw'));
+    if (from + packed > zip.size) throw damaged();
+    const open = () => {
+      const stored = zip.slice(from, from + packed).stream();
+      return checked(method === 0 ? stored : unpacked(stored), bytes, crc, `${name}: ${path}`);
+    };
     found.push({ name: path.slice(path.lastIndexOf('/') + 1), bytes, open });
   }
   return found;
+}
+
+const unpacked = (packed: ReadableStream<Uint8Array>): ReadableStream<Uint8Array> =>
+  packed.pipeThrough(new DecompressionStream('deflate-raw') as ReadableWritablePair<Uint8Array, Uint8Array>);
+
+/** The same bytes, or an error at the first that cannot be had, or at the end where they are others. */
+function checked(
+  from: ReadableStream<Uint8Array>,
+  bytes: number,
+  crc: number,
+  what: string,
+): ReadableStream<Uint8Array> {
+  const reader = from.getReader();
+  let count = 0;
+  let sum = 0xffffffff;
+  return new ReadableStream({
+    async pull(controller) {
+      const { done, value } = await reader.read().catch((error) => {
+        throw new HoldfastError(`${what} is damaged (${messageOf(error)}); get the zip again`);
+      });
+      if (!done) {
+        count += value.length;
+        sum = crc32(value, sum);
+        controller.enqueue(value);
+        return;
+      }
+      if (count !== bytes || ~sum >>> 0 !== crc) {
+        throw new HoldfastError(`${what} is damaged: its checksum is another; get the zip again`);
+      }
+      controller.close();
+    },
+    cancel: (reason) => reader.cancel(reason),
+  });
+}
+
+const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
+  let word = byte;
+  for (let bit = 0; bit < 8; bit++) word = word & 1 ? (word >>> 1) ^ 0xedb88320 : word >>> 1;
+  return word;
+});
+
+function crc32(bytes: Uint8Array, before: number): number {
+  let sum = before;
+  for (let i = 0; i < bytes.length; i++) {
+    sum = (sum >>> 8) ^ (CRC_TABLE[(sum ^ (bytes[i] as number)) & 0xff] as number);
+  }
+  return sum;
+}
+
+// ---- A zip as a folder ---------------------------------------------------------------------------------------
+
+/** What weights are read through: `files`, or where the path is a zip, its files, each unpacked when it is asked for. */
+export async function readerOf(files: Files, path: string): Promise<FolderReader> {
+  if (!/\.zip$/i.test(path)) return files;
+  const stat = await files.stat(path);
+  if (stat?.kind !== 'file') return files;
+  const found = new Map((await readZip(bytesAt(files, path, stat.bytes), path)).map((file) => [file.name, file]));
+  const unpacked = new Map<string, Promise<Uint8Array<ArrayBuffer>>>();
+  const nameOf = (inside: string) => inside.slice(path.length + 1);
+  const read = (inside: string): Promise<Uint8Array<ArrayBuffer>> => {
+    const name = nameOf(inside);
+    const file = found.get(name);
+    if (!file)
+      throw new HoldfastError(`${path} has no ${name} in it; give the zip of a checkpoint, or of a model's files`);
+    const known = unpacked.get(name) ?? bytesOf(file);
+    unpacked.set(name, known);
+    return known;
+  };
+  return {
+    read,
+    async readRange(inside, offset, bytes) {
+      const all = await read(inside);
+      if (offset + bytes <= all.length) return all.slice(offset, offset + bytes);
+      throw new HoldfastError(`${inside} ends at byte ${all.length}, before ${offset + bytes}`);
+    },
+    async stat(inside) {
+      if (inside === path) return { kind: 'folder', bytes: 0 };
+      const file = found.get(nameOf(inside));
+      return file && { kind: 'file', bytes: file.bytes };
+    },
+    list: async () => [...found.keys()].sort(),
+  };
+}
+
+async function bytesOf(file: ImportedFile): Promise<Uint8Array<ArrayBuffer>> {
+  const all = new Uint8Array(file.bytes);
+  let at = 0;
+  for await (const piece of file.open()) {
+    if (at + piece.length <= all.length) all.set(piece, at);
+    at += piece.length;
+  }
+  return all;
+}
+
+function bytesAt(files: Files, path: string, size: number): ByteSource {
+  return {
+    size,
+    slice: (from, to) => ({
+      arrayBuffer: async () => (await files.readRange(path, from, to - from)).buffer,
+      stream() {
+        let at = from;
+        return new ReadableStream({
+          async pull(controller) {
+            const bytes = Math.min(PIECE_BYTES, to - at);
+            if (bytes > 0) controller.enqueue(await files.readRange(path, at, bytes));
+            at += bytes;
+            if (at === to) controller.close();
+          },
+        });
+      },
+    }),
+  };
 }
 
 /** Writes it to `path`; all of it, or an error and nothing. */

@@ -4,9 +4,10 @@
 //
 // Tensors come and go in pieces (tensor-source.ts): what is loaded is read from the files when it is asked for.
 
-import { type Files, join } from '../runtime/host.ts';
+import { type Files, type FolderReader, join } from '../runtime/host.ts';
 import { assert, HoldfastError, messageOf } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
+import { readerOf } from './archive.ts';
 import { type ModelConfig, parseConfig } from './config.ts';
 import { TensorFile, type TensorToWrite, writeTensors } from './safetensors.ts';
 
@@ -92,7 +93,7 @@ async function writeFolder(files: Files, folder: string, checkpoint: Checkpoint)
 }
 
 /** The complete checkpoints of a run, oldest first; of one that is being replaced, the new one last. */
-export async function checkpointsOf(files: Files, run: string): Promise<{ step: number; path: string }[]> {
+export async function checkpointsOf(files: FolderReader, run: string): Promise<{ step: number; path: string }[]> {
   if ((await files.stat(run))?.kind !== 'folder') return [];
   const found = (await files.list(run)).map((name) => ({ name, step: COMPLETE.exec(name)?.[1] }));
   return found
@@ -103,11 +104,12 @@ export async function checkpointsOf(files: Files, run: string): Promise<{ step: 
 
 /**
  * The weights in a folder: a checkpoint, a run (its latest checkpoint), or any Hugging Face folder with
- * config.json and model.safetensors. Errors: HoldfastError naming what is missing or does not fit.
+ * config.json and model.safetensors; or in a zip of these files. Errors: HoldfastError naming what is missing or does not fit.
  */
-export async function loadWeights(files: Files, folder: string): Promise<Weights> {
+export async function loadWeights(from: Files, folder: string): Promise<Weights> {
+  const files = await readerOf(from, folder);
   const at = await resolve(files, folder);
-  const config = await loadConfig(files, at);
+  const config = await configIn(files, at);
   const file = await TensorFile.open(files, join(at, 'model.safetensors'));
   const names = new Map([...file.entries.keys()].map((stored) => [canonicalName(stored), stored]));
   const shapes = new Map([...names].map(([name, stored]) => [name, shapeOf(file, stored)]));
@@ -160,7 +162,11 @@ function shapeOf(file: TensorFile, stored: string): readonly number[] {
   return file.entries.get(stored)?.shape ?? [];
 }
 
-export async function loadConfig(files: Files, folder: string): Promise<ModelConfig> {
+export async function loadConfig(from: Files, folder: string): Promise<ModelConfig> {
+  return configIn(await readerOf(from, folder), folder);
+}
+
+async function configIn(files: FolderReader, folder: string): Promise<ModelConfig> {
   const path = join(folder, 'config.json');
   return parseConfig(parseJSON(await files.read(path), path), path);
 }
@@ -185,10 +191,10 @@ export function checkWeights(
   if (stranger) throw new HoldfastError(`${from}: tensor ${stranger} is no parameter of the model in its config.json`);
 }
 
-async function resolve(files: Files, folder: string): Promise<string> {
+async function resolve(files: FolderReader, folder: string): Promise<string> {
   const kind = (await files.stat(folder))?.kind;
   if (kind !== 'folder')
-    throw new HoldfastError(`${folder}: no such folder; name a run, a checkpoint or a model folder`);
+    throw new HoldfastError(`${folder}: no such folder; name a run, a checkpoint, a model folder or a zip`);
   const latest = (await checkpointsOf(files, folder)).at(-1);
   if (latest) return latest.path;
   if (await files.stat(join(folder, 'config.json'))) return folder;

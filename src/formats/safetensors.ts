@@ -4,7 +4,7 @@
 //
 // Little-endian machines only, as every one with WebGPU is. F16 and BF16 widen to float32 when read.
 
-import type { Files } from '../runtime/host.ts';
+import type { Files, FolderReader } from '../runtime/host.ts';
 import { assert } from '../util/errors.ts';
 import { PIECE_ELEMENTS } from '../util/tensor-source.ts';
 import {
@@ -79,11 +79,11 @@ export class TensorFile {
   readonly path: string;
   /** In the order of their data. */
   readonly entries: ReadonlyMap<string, Entry>;
-  readonly #files: Files;
+  readonly #files: FolderReader;
   readonly #start: number;
 
   /** Reads and checks the header. Errors: HoldfastError as `parse` has them, and where the file cannot be read. */
-  static async open(files: Files, path: string): Promise<TensorFile> {
+  static async open(files: FolderReader, path: string): Promise<TensorFile> {
     const size = (await files.stat(path))?.bytes ?? 0;
     const first = await files.readRange(path, 0, Math.min(size, LENGTH_BYTES));
     const length = headerLength(first, size, path);
@@ -92,7 +92,7 @@ export class TensorFile {
     return new TensorFile(files, path, start, entriesOf(header, size - start, path));
   }
 
-  private constructor(files: Files, path: string, start: number, entries: ReadonlyMap<string, Entry>) {
+  private constructor(files: FolderReader, path: string, start: number, entries: ReadonlyMap<string, Entry>) {
     this.#files = files;
     this.path = path;
     this.#start = start;

@@ -21,6 +21,9 @@ export interface Files {
   remove(path: string): Promise<void>;
 }
 
+/** As much of it as reading a model takes. */
+export type FolderReader = Pick<Files, 'read' | 'readRange' | 'stat' | 'list'>;
+
 /** A file that is being written. It ends with one `commit` or one `abort`; after an error only `abort` is left. */
 export interface WriteStream {
   /** Appends. The bytes may be used again once the promise resolves. */

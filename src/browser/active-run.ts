@@ -1,23 +1,33 @@
 // A run that is open: training, paused, or on its way to the end. Turns what the training loop reports into events
 // and keeps its record.
 
+import { flopsOf, type Pass } from '../engine/pass.ts';
 import type { MemoryOptions } from '../engine/session.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
-import { type ReadyRun, type RunEvents, type RunSettings, trainRun } from '../train/run.ts';
+import { type ReadyRun, type RunEvents, type RunSettings, type RunSummary, trainRun } from '../train/run.ts';
+import type { SavedState } from '../train/saved-state.ts';
 import { deferred } from '../util/deferred.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { Gate } from './gate.ts';
-import type { MemorySettings, RunEvent, RunRecord } from './protocol.ts';
+import { Pictures } from './pictures.ts';
+import type { MemorySettings, RunEvent, RunRecord, StepPicture } from './protocol.ts';
 import type { Runs } from './runs.ts';
+import type { Speeds } from './speed.ts';
 import { Writer } from './writer.ts';
+
+/** Of a run whose speed is kept. */
+const LEAST_STEPS = 20;
+
+const KEYS = ['gpu', 'host', 'disk', 'recovery', 'policy'] as const satisfies (keyof MemorySettings)[];
 
 type EventBody = RunEvent extends infer E ? (E extends RunEvent ? Omit<E, 'run'> : never) : never;
 
 export interface Surroundings {
   readonly host: BrowserHost;
   readonly runs: Runs;
+  readonly speeds: Speeds;
   readonly device: () => Promise<Device>;
   readonly emit: (event: RunEvent) => void;
 }
@@ -25,11 +35,12 @@ export interface Surroundings {
 export class ActiveRun {
   readonly id: string;
   readonly gate = new Gate();
-  readonly #settings: RunSettings;
-  readonly #memory: MemoryOptions;
+  readonly settings: RunSettings;
+  #memory: MemorySettings;
   readonly #around: Surroundings;
   readonly #abort = new AbortController();
   readonly #ended = deferred<void>();
+  readonly #pictures: Pictures;
   #ready: ReadyRun | undefined;
   #recoveries = 0;
   #last: EventBody | undefined;
@@ -38,9 +49,10 @@ export class ActiveRun {
 
   constructor(record: RunRecord, around: Surroundings) {
     this.id = record.id;
-    this.#settings = record.settings as RunSettings;
+    this.settings = record.settings as RunSettings;
     this.#around = around;
-    this.#memory = memoryOptions(around.host, record.memory);
+    this.#memory = record.memory;
+    this.#pictures = new Pictures(this.id, () => (this.#ready as ReadyRun).trainer.session);
   }
 
   get paused(): boolean {
@@ -62,12 +74,15 @@ export class ActiveRun {
         loss: summary.finalLoss,
       });
       this.#last = { type: 'ended', summary };
+      // Only an estimate is poorer without.
+      await this.#keepSpeed(summary).catch(() => {});
     } catch (error) {
       const message = messageOf(error);
       this.#record({ status: 'failed', error: message });
       this.#last = { type: 'failed', message };
     }
     this.gate.end();
+    this.#pictures.end();
     await this.#recorded.catch(() => {});
   }
 
@@ -95,6 +110,35 @@ export class ActiveRun {
     return this.gate.step();
   }
 
+  /** Of the next step that is recorded whole; undefined when the run ends before. */
+  recordStep(): Promise<StepPicture | undefined> {
+    return this.#pictures.next();
+  }
+
+  /** What the run would save now, weights apart. */
+  state(): Promise<SavedState> {
+    return this.gate.do(() => (this.#ready as ReadyRun).state());
+  }
+
+  /**
+   * Takes other budgets between two steps, if only that of the GPU is another and its chunks fit into it. False: that
+   * takes another run of the same.
+   */
+  setMemory(memory: MemorySettings): Promise<boolean> {
+    return this.gate.do(async () => {
+      const { trainer } = this.#ready as ReadyRun;
+      const { gpu } = memory;
+      const others = { ...memory, gpu: this.#memory.gpu };
+      const only = KEYS.every((key) => others[key] === this.#memory[key]);
+      if (!only || gpu === undefined || !trainer.fits(gpu)) return false;
+      await trainer.setBudget(gpu);
+      this.#memory = memory;
+      this.#record({ memory });
+      this.#tellMemory();
+      return true;
+    });
+  }
+
   stop(): void {
     this.#abort.abort();
     this.gate.end();
@@ -118,15 +162,23 @@ export class ActiveRun {
   }
 
   async #train() {
-    const { host, runs, device } = this.#around;
+    const { host, runs } = this.#around;
     const folder = runs.folder(this.id);
     this.#emit({ type: 'preparing' });
-    return trainRun(host, await device(), this.#settings, folder, {
-      resume: (await checkpointsOf(host.files, folder)).length > 0,
+    const resume = (await checkpointsOf(host.files, folder)).length > 0;
+    const device = await this.#around.device();
+    device.allocator.restartPeak();
+    const budgets = () => memoryOptions(host, this.#memory);
+    return trainRun(host, device, this.settings, folder, {
+      resume,
       signal: this.#abort.signal,
       events: this.#events,
-      memory: this.#memory,
+      // As they are when a lost device makes the run begin anew.
+      get memory() {
+        return budgets();
+      },
       intermission: this.gate,
+      observer: this.#pictures,
     });
   }
 
@@ -137,7 +189,7 @@ export class ActiveRun {
       this.#emit({
         type: 'ready',
         firstStep: ready.firstStep,
-        steps: this.#settings.steps,
+        steps: this.settings.steps,
         parameters: ready.model.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0),
         corpusBytes: ready.corpus.bytes.length,
         dispatches: ready.trainer.dispatches,
@@ -150,10 +202,10 @@ export class ActiveRun {
         this.#emit({ type: 'recovered', from: 'step', reason: 'the GPU device was lost' });
       }
       this.#emit({ type: 'step', ...metrics });
-      const { bytes, peak } = trainer.device.allocator;
-      this.#emit({ type: 'memory', report: trainer.session.report(), gpuBytes: bytes, gpuPeak: peak });
+      this.#tellMemory();
     },
-    validation: (step, loss) => this.#emit({ type: 'validation', step, loss }),
+    validation: (step, loss, accuracy) =>
+      this.#emit({ type: 'validation', step, loss, ...(accuracy !== undefined && { accuracy }) }),
     lost: (reason) => this.#emit({ type: 'recovered', from: 'checkpoint', reason }),
     sample: (step, text) => this.#emit({ type: 'sample', step, text }),
     saved: (path) => {
@@ -162,6 +214,22 @@ export class ActiveRun {
       this.#emit({ type: 'saved', step });
     },
   };
+
+  /** For estimates of other runs. One that moves chunks, or has hardly begun, says little of what the device can do. */
+  async #keepSpeed({ steps, tokensPerSecond }: RunSummary): Promise<void> {
+    const { trainer, firstStep } = this.#ready as ReadyRun;
+    const { fit } = trainer.session;
+    if (fit.slots < fit.map.count || steps - firstStep < LEAST_STEPS) return;
+    const { batch, seq, accumulate } = this.settings;
+    const flops = flopsOf(fit.passes[0] as Pass);
+    await this.#around.speeds.keep(trainer.device, (flops * tokensPerSecond) / (batch * seq * accumulate));
+  }
+
+  #tellMemory(): void {
+    const { trainer } = this.#ready as ReadyRun;
+    const { bytes, peak } = trainer.device.allocator;
+    this.#emit({ type: 'memory', report: trainer.session.report(), gpuBytes: bytes, gpuPeak: peak });
+  }
 
   #emit(event: EventBody): void {
     this.#around.emit({ run: this.id, ...event } as RunEvent);

@@ -9,7 +9,7 @@ import {
   smallestBudget,
   type Workload,
 } from '../engine/fit.ts';
-import type { Pass } from '../engine/pass.ts';
+import { flopsOf, type Pass } from '../engine/pass.ts';
 import { type PolicyName, schedule } from '../engine/schedule.ts';
 import { linearBound, loadSolver } from '../memory/bound.ts';
 import { findGaps } from '../memory/gaps.ts';
@@ -17,11 +17,22 @@ import { ORDERS } from '../memory/policies.ts';
 import { makeModel } from '../nn/index.ts';
 import { parameterCount } from '../nn/model.ts';
 import { traceGeneration } from '../train/generator.ts';
-import type { RunSettings } from '../train/run.ts';
+import { generates, type RunSettings } from '../train/run.ts';
 import { traceStep } from '../train/step-programs.ts';
 import { trainingWorkload } from '../train/trainer.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { Estimate, MemorySettings, PolicyComparison } from './protocol.ts';
+
+/** What does not depend on the budget, by what it does depend on: a slider asks again and again. */
+const known = new Map<string, Known>();
+const MOST_KNOWN = 20;
+
+interface Known {
+  readonly workload: Workload;
+  readonly whole: Fit;
+  readonly parameters: number;
+  readonly smallest: number;
+}
 
 /** Errors: HoldfastError for settings that make no model. */
 export function estimateRun(
@@ -29,24 +40,22 @@ export function estimateRun(
   memory: MemorySettings,
   limits: BufferLimits = DEFAULT_LIMITS,
 ): Omit<Estimate, 'room' | 'tokensPerSecond'> {
-  const { parameters, workload } = workloadOf(settings);
-  const durable = keepsSteps(memory);
-  const whole = fitMemory(workload, limits, undefined, false);
-  const known = {
+  const { workload, whole, parameters, smallest } = knownOf(settings, keepsSteps(memory), limits);
+  const figures = {
     parameters,
     modelData: whole.map.count * whole.map.chunkBytes,
     unlimited: whole.peak,
-    smallest: smallestBudget(workload, limits, durable),
+    smallest,
     flopsPerStep: flopsOf(whole.passes[0] as Pass),
   };
   try {
-    const { peak, nonModel, map, slots } =
-      memory.gpu === undefined ? whole : fitMemory(workload, limits, memory.gpu, durable);
+    const found = memory.gpu === undefined ? whole : fitMemory(workload, limits, memory.gpu, keepsSteps(memory));
+    const { peak, nonModel, map, slots } = found;
     const fit = { peak, activations: nonModel.arenas, chunkBytes: map.chunkBytes, slots, chunks: map.count };
-    return { ...known, fit };
+    return { ...figures, fit };
   } catch (error) {
     if (!(error instanceof HoldfastError)) throw error;
-    return { ...known, problem: error.message };
+    return { ...figures, problem: error.message };
   }
 }
 
@@ -59,7 +68,10 @@ export async function comparePolicies(
   memory: MemorySettings,
   limits: BufferLimits = DEFAULT_LIMITS,
 ): Promise<PolicyComparison> {
-  const { passes, slots, map } = fitOf(workloadOf(settings).workload, memory, limits);
+  const durable = keepsSteps(memory);
+  const { workload } = knownOf(settings, durable, limits);
+  await aTurn();
+  const { passes, slots, map } = fitMemory(workload, limits, memory.gpu, durable);
   const step = passes[0] as Pass;
   const policies: PolicyComparison['policies'][number][] = [];
   for (const name of ['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])] satisfies PolicyName[]) {
@@ -78,28 +90,31 @@ export async function comparePolicies(
   return { slots, chunks: map.count, policies, lp: chunks * map.chunkBytes };
 }
 
-function workloadOf({ config, batch, seq, accumulate, sampleTokens }: RunSettings): {
-  parameters: number;
-  workload: Workload;
-} {
+function knownOf(settings: RunSettings, durable: boolean, limits: BufferLimits): Known {
+  const { config, batch, seq, accumulate } = settings;
+  const key = JSON.stringify([config, batch, seq, accumulate, generates(settings), durable, limits]);
+  const before = known.get(key);
+  if (before) return before;
   const model = makeModel(config);
   if (seq > model.shape.context) {
     throw new HoldfastError(
       `a sequence of ${seq} tokens is longer than the model's context of ${model.shape.context}; use at most that`,
     );
   }
-  const generation = sampleTokens > 0 ? traceGeneration(model, seq) : undefined;
+  const generation = generates(settings) ? traceGeneration(model, seq) : undefined;
   const workload = trainingWorkload(model, traceStep(model, batch, seq), accumulate, generation);
-  return { parameters: parameterCount(model), workload };
+  const found = {
+    workload,
+    whole: fitMemory(workload, limits, undefined, false),
+    parameters: parameterCount(model),
+    smallest: smallestBudget(workload, limits, durable),
+  };
+  if (known.size === MOST_KNOWN) known.clear();
+  known.set(key, found);
+  return found;
 }
 
 const keepsSteps = ({ gpu, recovery = 'step' }: MemorySettings): boolean => gpu !== undefined && recovery === 'step';
-
-const fitOf = (workload: Workload, memory: MemorySettings, limits: BufferLimits): Fit =>
-  fitMemory(workload, limits, memory.gpu, keepsSteps(memory));
-
-const flopsOf = ({ dispatches }: Pass): number =>
-  dispatches.reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
 
 /** Lets others use this thread. */
 const aTurn = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));

@@ -1,15 +1,24 @@
 // Files that a person chose, made into the folder of a run: checked whole before anything counts as there.
 
-import { type ImportedFile, storeFile } from '../formats/archive.ts';
+import { type ImportedFile, readZip, storeFile } from '../formats/archive.ts';
 import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights } from '../formats/checkpoint.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Host, join } from '../runtime/host.ts';
-import { savedState } from '../train/run.ts';
+import { savedState } from '../train/saved-state.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { RunRecord } from './protocol.ts';
 
 const WEIGHTS = ['config.json', 'model.safetensors'];
 const STATE = ['optimizer.safetensors', 'trainer_state.json'];
+
+export const isZip = (file: File | undefined): file is File => /\.zip$/i.test(file?.name ?? '');
+
+/** What was chosen: files by themselves, or those in one zip. */
+export async function filesIn(chosen: readonly File[]): Promise<ImportedFile[]> {
+  const [first] = chosen;
+  if (chosen.length === 1 && isZip(first)) return readZip(first, first.name);
+  return chosen.map((file) => ({ name: file.name, bytes: file.size, open: () => file.stream() }));
+}
 
 /** Stores the checkpoint below `folder`. What else was chosen with it is left out. */
 export async function importCheckpoint(

@@ -3,6 +3,7 @@
 
 import { createStore, del, get, set, values } from 'idb-keyval';
 import { type Host, join } from '../runtime/host.ts';
+import type { RunSettings } from '../train/run.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { RunInfo, RunRecord } from './protocol.ts';
 
@@ -102,6 +103,13 @@ export class Runs {
     if (this.#held.has(id)) return 'here';
     return locked.has(lockName(id)) ? 'in another tab' : 'no';
   }
+}
+
+/** What a run is called where nobody says: "GPT-2 2 × 64". */
+export function nameOf({ config }: RunSettings): string {
+  return config.model_type === 'gpt2'
+    ? `GPT-2 ${config.n_layer} × ${config.n_embd}`
+    : `Llama ${config.num_hidden_layers} × ${config.hidden_size}`;
 }
 
 async function heldLocks(): Promise<Set<string>> {

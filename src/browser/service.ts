@@ -6,16 +6,18 @@
 // (or, budgeted, from its last step) with the losses that it would have had, bit for bit.
 
 import { limitsOf } from '../engine/session.ts';
-import { readZip, storeFile, writeZip } from '../formats/archive.ts';
-import { checkpointsOf, loadWeights } from '../formats/checkpoint.ts';
+import { loadWeights } from '../formats/checkpoint.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
-import { type RunSettings, savedState } from '../train/run.ts';
+import type { RunSettings } from '../train/run.ts';
+import { runReport } from '../train/run-report.ts';
+import { savedState } from '../train/saved-state.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { ActiveRun } from './active-run.ts';
+import { notesOn } from './environment.ts';
 import { comparePolicies, estimateRun } from './estimate.ts';
-import { importCheckpoint } from './import.ts';
+import { filesIn, importCheckpoint, isZip } from './import.ts';
 import { Outbox } from './outbox.ts';
 import type {
   Candidate,
@@ -33,14 +35,15 @@ import type {
   StepPicture,
   TrainingText,
 } from './protocol.ts';
-import { Runs } from './runs.ts';
+import { copyOut, EXPORTS, fileName, forkInto, keepText, latestOf, zipOf } from './run-files.ts';
+import { nameOf, Runs } from './runs.ts';
+import { Speeds, tokensAt } from './speed.ts';
 import { Writer } from './writer.ts';
-
-const EXPORTS = 'exports';
 
 export class TrainerService {
   readonly #host: BrowserHost;
   readonly #runs: Runs;
+  readonly #speeds: Speeds;
   readonly #outbox = new Outbox();
   #device: Promise<Device> | undefined;
   #active: ActiveRun | undefined;
@@ -57,6 +60,7 @@ export class TrainerService {
   private constructor(host: BrowserHost) {
     this.#host = host;
     this.#runs = new Runs(host);
+    this.#speeds = new Speeds(host);
   }
 
   /** Where events go from now on. */
@@ -67,24 +71,20 @@ export class TrainerService {
   /** Opens the GPU device. Errors: HoldfastError where there is no WebGPU or no adapter. */
   async environment(): Promise<Environment> {
     const { adapter } = await this.#openDevice();
-    const { isolated } = this.#host;
-    const room = await this.#host.room();
-    const notes = [
-      ...(isolated
-        ? []
-        : ['This page is not cross-origin isolated (headers COOP and COEP): the disk tier works, slower.']),
-      ...(room.persisted
-        ? []
-        : ['The browser may clear the runs of this site when the disk is full: export what matters.']),
-      ...(adapter.software ? ['No GPU here: the software adapter computes on the CPU, slower.'] : []),
-    ];
-    return { adapter, isolated, room, notes };
+    const found = { adapter, isolated: this.#host.isolated, room: await this.#host.room() };
+    return { ...found, notes: notesOn(found) };
   }
 
-  /** Bytes that a run would need, and whether they fit. Errors: HoldfastError for settings that make no model. */
+  /**
+   * Bytes that a run would need, whether they fit, and how fast it may be. While a run trains nothing is measured.
+   * Errors: HoldfastError for settings that make no model.
+   */
   async estimate(settings: RunSettings, memory: MemorySettings = {}): Promise<Estimate> {
-    const limits = this.#device && limitsOf(await this.#device);
-    return { ...estimateRun(settings, memory, limits), room: await this.#host.room() };
+    const device = await this.#device;
+    const found = estimateRun(settings, memory, device && limitsOf(device));
+    const speed = device && (await this.#speeds.of(device, this.#active !== undefined));
+    const room = await this.#host.room();
+    return { ...found, ...(speed && { tokensPerSecond: tokensAt(speed, settings, found.flopsPerStep) }), room };
   }
 
   /** Bytes that each policy would move in a step. Errors: HoldfastError where the budget is too small. */
@@ -122,7 +122,7 @@ export class TrainerService {
     const id = this.#runs.newId();
     const release = await this.#runs.hold(id);
     try {
-      const data = text === undefined ? settings.data : [await this.#keepText(id, text)];
+      const data = text === undefined ? settings.data : [await keepText(this.#host, this.#runs.folder(id), text)];
       const record: RunRecord = {
         id,
         name: name ?? nameOf(settings),
@@ -157,7 +157,10 @@ export class TrainerService {
       if (!record.settings) {
         throw new HoldfastError(`run ${id} has weights alone; start a new run from them (settings.from)`);
       }
-      const data = options.text === undefined ? record.settings.data : [await this.#keepText(id, options.text)];
+      const data =
+        options.text === undefined
+          ? record.settings.data
+          : [await keepText(this.#host, this.#runs.folder(id), options.text)];
       const settings = { ...record.settings, data, steps: options.steps ?? record.settings.steps };
       const { error: _, ...rest } = record;
       const next: RunRecord = { ...rest, settings, memory: options.memory ?? record.memory, status: 'running' };
@@ -192,9 +195,16 @@ export class TrainerService {
     await active.ended;
   }
 
-  /** Other budgets for the run that is open here: the same losses, in another place. It is saved and goes on. */
+  /**
+   * Other budgets, or another policy, for the run that is open here: the same losses, in another place. Another GPU
+   * budget is taken between two steps; for all else the run is saved and opened anew. Errors: HoldfastError naming the
+   * smallest budget that works; the run goes on as it was.
+   */
   async setMemory(memory: MemorySettings): Promise<void> {
     const active = this.#need();
+    if (await active.setMemory(memory)) return;
+    const { problem } = estimateRun(active.settings, memory, limitsOf(await this.#openDevice()));
+    if (problem) throw new HoldfastError(problem);
     const { paused } = active;
     await this.stop();
     await this.resume(active.id, { memory, paused });
@@ -205,13 +215,40 @@ export class TrainerService {
    * step. Undefined when the run ends before one is whole.
    */
   async recordStep(): Promise<StepPicture | undefined> {
-    this.#need();
-    throw new HoldfastError('recordStep: not there yet');
+    return this.#need().recordStep();
   }
 
-  /** Makes a run, not started, that goes on from the latest checkpoint of another. One that is open here is saved. */
-  async fork(id: string, fork: Fork = {}): Promise<RunInfo> {
-    throw new HoldfastError(`fork ${id} ${fork.name}: not there yet`);
+  /**
+   * Makes a run that goes on from the latest checkpoint of another, and does not start it. One that trains here is saved
+   * and goes on. Errors: HoldfastError where there is no checkpoint, and for settings that make no schedule.
+   */
+  async fork(id: string, { name, changes, memory }: Fork = {}): Promise<RunInfo> {
+    const source = await this.#runs.get(id);
+    const from = this.#runs.folder(id);
+    const fork = this.#runs.newId();
+    const folder = this.#runs.folder(fork);
+    const release = await this.#runs.hold(fork);
+    try {
+      const made = await this.#withCheckpoint(id, (checkpoint) =>
+        forkInto(this.#host, folder, source, { folder: from, checkpoint }, changes),
+      );
+      await this.#runs.put({
+        id: fork,
+        name: name ?? `${source.name} fork`,
+        created: Date.now(),
+        memory: memory ?? source.memory,
+        status: 'stopped',
+        ...(source.loss !== undefined && { loss: source.loss }),
+        ...made,
+        forkedFrom: { id, name: source.name, step: made.savedStep },
+      });
+    } catch (error) {
+      await this.#host.files.remove(folder);
+      throw error;
+    } finally {
+      release();
+    }
+    return this.#runs.get(fork);
   }
 
   // ---- Text ----------------------------------------------------------------------------------------------------
@@ -233,31 +270,30 @@ export class TrainerService {
 
   /** The latest checkpoint as a zip, which stays on disk: a page offers it for download. A run that trains is saved. */
   async exportZip(id: string): Promise<File> {
-    const { files } = this.#host;
-    const { name } = await this.#runs.get(id);
-    return this.#withCheckpoint(id, async (folder) => {
-      await files.makeFolder(EXPORTS);
-      const path = join(EXPORTS, `${id}.zip`);
-      await writeZip(files, folder, path);
-      const file = await this.#host.fileAt(path);
-      return new File([file], `${name.replace(/[^\w.-]+/g, '-')}.zip`, { type: 'application/zip' });
-    });
-  }
-
-  /** What is known of a run as one page: figures, curves, texts. Errors: HoldfastError where it has no checkpoint. */
-  async report(id: string): Promise<File> {
-    throw new HoldfastError(`report ${id}: not there yet`);
+    const run = await this.#runs.get(id);
+    return this.#withCheckpoint(id, (folder) => zipOf(this.#host, folder, run));
   }
 
   /** The same into a folder that the person chose (showDirectoryPicker): of any size. */
   async exportFolder(id: string, target: FileSystemDirectoryHandle): Promise<void> {
-    const { files } = this.#host;
-    await this.#withCheckpoint(id, async (folder) => {
-      for (const name of await files.list(folder)) {
-        const writable = await (await target.getFileHandle(name, { create: true })).createWritable();
-        await (await this.#host.fileAt(join(folder, name))).stream().pipeTo(writable);
-      }
-    });
+    await this.#withCheckpoint(id, (folder) => copyOut(this.#host, folder, target));
+  }
+
+  /**
+   * A run as one page: figures, curves, texts. Of one that is over, with its memory; else of what it has done so far, or
+   * has saved where it is not open here. Errors: HoldfastError where it has no checkpoint.
+   */
+  async report(id: string): Promise<File> {
+    const { name, status } = await this.#runs.get(id);
+    const folder = this.#runs.folder(id);
+    const path = join(folder, 'report.html');
+    const page = async () => {
+      if (this.#active?.id === id) return runReport(this.#host, await this.#active.state());
+      const over = status === 'finished' || status === 'stopped';
+      if (over && (await this.#host.files.stat(path))) return this.#host.fileAt(path);
+      return runReport(this.#host, await savedState(this.#host, await latestOf(this.#host, id, folder)));
+    };
+    return new File([await page()], `${fileName(name)}.html`, { type: 'text/html' });
   }
 
   /**
@@ -268,14 +304,11 @@ export class TrainerService {
     const id = this.#runs.newId();
     const release = await this.#runs.hold(id);
     try {
-      const zip = chosen.length === 1 && /\.zip$/i.test(chosen[0]?.name ?? '') ? chosen[0] : undefined;
-      const given = zip
-        ? await readZip(zip, zip.name)
-        : chosen.map((file) => ({ name: file.name, bytes: file.size, open: () => file.stream() }));
-      const found = await importCheckpoint(this.#host, this.#runs.folder(id), given);
+      const found = await importCheckpoint(this.#host, this.#runs.folder(id), await filesIn(chosen));
+      const [first] = chosen;
       await this.#runs.put({
         id,
-        name: name ?? zip?.name.replace(/\.zip$/i, '') ?? 'imported',
+        name: name ?? (isZip(first) ? first.name.slice(0, -4) : 'imported'),
         created: Date.now(),
         memory: {},
         status: 'imported',
@@ -308,9 +341,11 @@ export class TrainerService {
   async #begin(record: RunRecord, release: () => void, paused: boolean): Promise<void> {
     await this.#closeWriter();
     await this.#openDevice();
+    await this.#speeds.idle();
     const active = new ActiveRun(record, {
       host: this.#host,
       runs: this.#runs,
+      speeds: this.#speeds,
       device: () => this.#openDevice(),
       emit: (event) => this.#outbox.push(event),
     });
@@ -342,19 +377,10 @@ export class TrainerService {
     return this.#device;
   }
 
-  async #keepText(id: string, text: TrainingText): Promise<string> {
-    const folder = this.#runs.folder(id);
-    const path = join(folder, 'text');
-    await this.#host.files.makeFolder(folder);
-    const blob = typeof text === 'string' ? new Blob([text]) : text;
-    await storeFile(this.#host.files, path, { name: 'the text', bytes: blob.size, open: () => blob.stream() });
-    return path;
-  }
-
   async #write<T>(id: string, work: (writer: Writer) => Promise<T>): Promise<T> {
     if (this.#active?.id === id) return this.#active.write(work);
     if (this.#active) throw new HoldfastError(`run ${this.#active.id} is open here; stop it before another one writes`);
-    const latest = (await checkpointsOf(this.#host.files, this.#runs.folder(id))).at(-1)?.path ?? this.#runs.folder(id);
+    const latest = await latestOf(this.#host, id, this.#runs.folder(id));
     if (this.#writer?.source !== latest) {
       await this.#closeWriter();
       const { weights, config } = await loadWeights(this.#host.files, latest);
@@ -373,13 +399,7 @@ export class TrainerService {
 
   /** Runs `work` on a folder that stays as it is meanwhile. */
   async #withCheckpoint<T>(id: string, work: (folder: string) => Promise<T>): Promise<T> {
-    const folder = this.#runs.folder(id);
-    const latest = async () => {
-      const found = (await checkpointsOf(this.#host.files, folder)).at(-1)?.path;
-      if (found) return found;
-      if (await this.#host.files.stat(join(folder, 'config.json'))) return folder;
-      throw new HoldfastError(`run ${id} has no checkpoint yet; train it first`);
-    };
+    const latest = () => latestOf(this.#host, id, this.#runs.folder(id));
     if (this.#active?.id === id) return this.#active.saved(async () => work(await latest()));
     const release = await this.#runs.hold(id);
     try {
@@ -388,11 +408,4 @@ export class TrainerService {
       release();
     }
   }
-}
-
-/** "GPT-2 2 × 64" */
-function nameOf({ config }: RunSettings): string {
-  return config.model_type === 'gpt2'
-    ? `GPT-2 ${config.n_layer} × ${config.n_embd}`
-    : `Llama ${config.num_hidden_layers} × ${config.hidden_size}`;
 }

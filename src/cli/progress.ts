@@ -49,6 +49,10 @@ export class Progress {
         const record = { step, loss, lr, gradNorm, tokensPerSecond, ...(skipped ? { skipped } : {}) };
         this.#host.terminal.write(`${JSON.stringify(record)}\n`);
       },
+      validation: (step, loss, accuracy) => {
+        if (accuracy !== undefined)
+          this.#host.terminal.write(`${JSON.stringify({ validation: { step, loss, accuracy } })}\n`);
+      },
     };
   }
 
@@ -84,7 +88,10 @@ export class Progress {
         else this.#line(text);
       },
       lost: (why) => this.#line(`${why}; going back to the last checkpoint`),
-      validation: (step, loss) => this.#line(`step ${step}: validation loss ${loss.toFixed(4)}`),
+      validation: (step, loss, accuracy) => {
+        const solved = accuracy === undefined ? '' : `, solves ${(100 * accuracy).toFixed(1)} % of unseen problems`;
+        this.#line(`step ${step}: validation loss ${loss.toFixed(4)}${solved}`);
+      },
       sample: (step, text) => {
         this.#line(`step ${step} writes:`);
         for (const line of printable(text).split('\n')) this.#line(`  | ${line}`);

@@ -3,11 +3,14 @@
 // real text within minutes on two CPU cores.
 
 import { Command, Option } from 'commander';
+import { TASKS, type TaskName } from '../data/tasks.ts';
+import { readerOf } from '../formats/archive.ts';
 import { checkpointsOf, loadConfig } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import { type Host, join } from '../runtime/host.ts';
 import type { MemoryRecord } from '../train/report/memory-record.ts';
-import { type RunSettings, type RunSummary, savedSettings, trainRun } from '../train/run.ts';
+import { type RunSettings, type RunSummary, trainRun } from '../train/run.ts';
+import { savedSettings } from '../train/saved-state.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
@@ -24,6 +27,7 @@ interface Flags extends MemoryFlags {
   context: number;
   vocab: string;
   data: string[];
+  task?: TaskName;
   batch: number;
   accumulate: number;
   steps: number;
@@ -53,7 +57,7 @@ const RUNS = 'runs';
 export function trainCommand(host: Host): Command {
   const command = new Command('train')
     .description('train a model, or go on training one')
-    .option('--model <family>', 'gpt2, llama, or a folder with config.json (and weights to start from)', 'gpt2')
+    .option('--model <family>', 'gpt2, llama, or a folder or zip with config.json (and weights to start from)', 'gpt2')
     .option('--layers <n>', 'blocks', whole(1), 2)
     .option('--width <n>', 'embedding width', whole(1), 64)
     .option('--heads <n>', 'attention heads', whole(1), 4)
@@ -61,6 +65,11 @@ export function trainCommand(host: Host): Command {
     .option('--context <n>', 'tokens in a sequence', whole(1), 64)
     .addOption(new Option('--vocab <kind>', 'tokens').choices(['byte']).default('byte'))
     .option('--data <path...>', 'files, folders, or - for standard input (default: TypeScript’s declarations)', [])
+    .addOption(
+      new Option('--task <name>', 'generated text instead: problems, some of them held back to be solved')
+        .choices(Object.keys(TASKS))
+        .conflicts('data'),
+    )
     .option('--batch <n>', 'sequences in a micro-batch', whole(1), 8)
     .option('--accumulate <n>', 'micro-batches in a step', whole(1), 1)
     .option('--steps <n>', 'training steps', whole(1), 1700)
@@ -117,6 +126,7 @@ function describe(summary: RunSummary, out: string): string[] {
   return [
     `${summary.interrupted ? 'stopped' : 'done'} after ${summary.steps} steps on ${summary.adapter}`,
     `loss ${summary.finalLoss.toFixed(4)}${validated} nats per token`,
+    ...(summary.accuracy === undefined ? [] : [`${(100 * summary.accuracy).toFixed(1)} % of unseen problems solved`]),
     `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory`,
     ...(summary.memory ? memoryLines(summary.memory) : []),
     ...(summary.skippedSteps > 0
@@ -179,11 +189,13 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
       );
     }
   }
-  const hasWeights = !family && (await host.files.stat(join(flags.model, 'model.safetensors'))) !== undefined;
+  const weights = join(flags.model, 'model.safetensors');
+  const hasWeights = !family && (await (await readerOf(host.files, flags.model)).stat(weights)) !== undefined;
   return {
     config,
     ...(hasWeights ? { from: flags.model } : {}),
     data: flags.data,
+    ...(flags.task === undefined ? {} : { task: flags.task }),
     batch: flags.batch,
     seq: family || given('context') ? flags.context : Math.min(context, 1024),
     accumulate: flags.accumulate,
@@ -224,7 +236,15 @@ async function resumeSettings(
           kvHeads: config.num_key_value_heads,
           model: 'llama',
         };
-  const known: Partial<Record<keyof Flags, unknown>> = { ...saved, ...shape, context: saved.seq };
+  const known: Partial<Record<keyof Flags, unknown>> = {
+    ...saved,
+    ...shape,
+    context: saved.seq,
+    task: saved.task ?? 'no task',
+  };
+  if (saved.task && given('data')) {
+    throw new HoldfastError(`--data: the checkpoint in ${out} was made with --task ${saved.task}; leave the flag out`);
+  }
   for (const name of Object.keys(flags) as (keyof Flags)[]) {
     if (!given(name) || !(name in known) || (CHANGEABLE as readonly string[]).includes(name)) continue;
     if (flags[name] !== known[name]) {

@@ -5,6 +5,7 @@
 
 import { type Host, join } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { type TaskName, taskOf } from './tasks.ts';
 
 export interface Corpus {
   readonly bytes: Uint8Array<ArrayBuffer>;
@@ -14,6 +15,15 @@ export interface Corpus {
   readonly names: readonly string[];
   /** Binary files (containing a NUL byte) found in folders and left out. */
   readonly skipped: number;
+}
+
+/** What a run learns from: a task's text, the sources, or the default corpus. */
+export async function corpusOf(
+  host: Host,
+  { task, data, seed }: { task?: TaskName; data: readonly string[]; seed: number },
+): Promise<Corpus> {
+  if (task === undefined) return data.length > 0 ? loadCorpus(host, data) : defaultCorpus(host);
+  return { bytes: new TextEncoder().encode(taskOf(task).text(seed)), files: 1, names: [task], skipped: 0 };
 }
 
 /**

@@ -102,10 +102,17 @@ export function fitMemory(workload: Workload, limits: BufferLimits, budget: numb
   );
 }
 
+const again = (found: Fit): Candidate => {
+  const { arenas, persistent } = found.nonModel;
+  return { ...found, other: arenas + persistent, atOnce: chunksAtOnce(found.passes) };
+};
+
+/** The smallest budget into which these chunks fit, in bytes. */
+export const leastBudget = (found: Fit, durable: boolean): number => leastPeak(again(found), durable);
+
 /** The same chunks under another budget. Errors: HoldfastError that names the smallest that these chunks need. */
 export function refitMemory(found: Fit, budget: number, durable: boolean): Fit {
-  const { nonModel } = found;
-  const candidate = { ...found, other: nonModel.arenas + nonModel.persistent, atOnce: chunksAtOnce(found.passes) };
+  const candidate = again(found);
   const least = leastPeak(candidate, durable);
   if (budget < least) {
     throw new HoldfastError(

@@ -63,6 +63,10 @@ export interface TracedStep {
   readonly decayMask: Tensor;
 }
 
+/** Multiplications and additions of a pass. */
+export const flopsOf = ({ dispatches }: Pass): number =>
+  dispatches.reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
+
 /** A pass that only reads parameters. */
 export function readingPass(program: Program, map: ChunkMap): Pass {
   const walk = new Walk(map);
@@ -277,3 +281,25 @@ class Walk {
 }
 
 const key = ({ kind }: ChunkList, { tensor, row }: Piece) => `${kind} ${tensor}${row > 0 ? ` from row ${row}` : ''}`;
+
+interface Completion {
+  readonly moment: number;
+  readonly index: number;
+  /** Its update, or its gradient. */
+  readonly updated: boolean;
+}
+
+const completionsOf = new WeakMap<Pass, readonly Completion[]>();
+
+/** The moments at which something is complete, in order. */
+export function completions(pass: Pass): readonly Completion[] {
+  const known = completionsOf.get(pass);
+  if (known) return known;
+  const { gradient = [], adamw = [] } = pass.update ?? {};
+  const found = [
+    ...gradient.map((moment, index) => ({ moment, index, updated: false })),
+    ...adamw.map((moment, index) => ({ moment, index, updated: true })),
+  ].sort((a, b) => a.moment - b.moment);
+  completionsOf.set(pass, found);
+  return found;
+}

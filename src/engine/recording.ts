@@ -5,6 +5,7 @@
 // GPU, so a moment is when an operator was encoded, not when it ran. Transfers end when the CPU learns of it.
 
 import type { Backing } from '../memory/backing.ts';
+import { type Deferred, deferred } from '../util/deferred.ts';
 import type { Pass } from './pass.ts';
 
 export type Action = 'use' | 'load' | 'clear' | 'store' | 'drop' | 'free';
@@ -78,6 +79,8 @@ export class Recorder {
   readonly #since = performance.now();
   #current: Recording | undefined;
   #moment = 0;
+  #underWay = 0;
+  #quiet: Deferred<void> | undefined;
   /** Where each chunk was last seen below the GPU. */
   #seen: Below[] = [];
 
@@ -142,9 +145,18 @@ export class Recorder {
     if (!this.#current) return undefined;
     const transfer: Transfer = { link, chunks, moment: this.#moment, from: this.#now() };
     this.#current.transfers.push(transfer);
+    this.#underWay++;
     return () => {
       transfer.to = this.#now();
+      if (--this.#underWay === 0) this.#quiet?.resolve();
     };
+  }
+
+  /** Resolves when all that was recorded so far has arrived; never, if the device was lost before. */
+  async arrived(): Promise<void> {
+    if (this.#underWay === 0) return;
+    this.#quiet ??= deferred();
+    await this.#quiet.promise;
   }
 
   submit(): void {

@@ -72,7 +72,8 @@ interface OnDevice {
 const SHRINK = 0.8;
 
 export class Session {
-  readonly memory: MemoryOptions;
+  /** As it is now: the budget may change on the way. */
+  memory: Readonly<MemoryOptions>;
   readonly durable: boolean;
   readonly #choices: KernelChoices;
   readonly #backing: Backing;
@@ -386,6 +387,11 @@ export class Session {
     const found = budget === undefined ? this.#fit : refitMemory(this.#fit, budget, this.durable);
     await this.executor.abandon();
     if (device === this.device) this.#release();
+    if (budget !== undefined) {
+      this.memory = { ...this.memory, gpu: budget };
+      // Of the memory under this budget.
+      device.allocator.restartPeak();
+    }
     this.#on = await build(device, found, this.#choices, this.#backing, this.durable, this.memory.prefetch ?? true);
     if (found === this.#fit) return;
     this.#fit = found;

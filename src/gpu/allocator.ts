@@ -20,7 +20,7 @@ export class Allocator {
   get bytes(): number {
     return this.#bytes;
   }
-  /** The most that `bytes` has been. */
+  /** The most that `bytes` has been, since the start or since `restartPeak`. */
   get peak(): number {
     return this.#peak;
   }
@@ -75,6 +75,11 @@ export class Allocator {
 
   release(bytes: number): void {
     this.#bytes -= bytes;
+  }
+
+  /** Forgets what was allocated before: another run begins, or another budget. */
+  restartPeak(): void {
+    this.#peak = this.#bytes;
   }
 
   /** Frees a buffer. WebGPU keeps the memory until the work submitted before this call is done. */

@@ -7,10 +7,11 @@ import { exactBound, linearBound, loadSolver } from '../memory/bound.ts';
 import { findGaps } from '../memory/gaps.ts';
 import type { MemoryBound } from './report/memory-record.ts';
 
-const EXACT_SECONDS = 10;
-
-/** Of the session's first pass, the step, in bytes between host and GPU. */
-export async function memoryBound(session: Session): Promise<MemoryBound> {
+/**
+ * Of the session's first pass, the step, in bytes between host and GPU. `seconds`: for the optimum over whole chunks; the
+ * linear program takes what it takes.
+ */
+export async function memoryBound(session: Session, seconds: number): Promise<MemoryBound> {
   const { fit } = session;
   const { pass, moved } = session.scheduleOf(fit.passes[0] as Pass);
   const planned = moved.h2d + moved.d2h;
@@ -22,7 +23,7 @@ export async function memoryBound(session: Session): Promise<MemoryBound> {
   const linear = linearBound(highs, gaps).chunks;
   // Schedules move whole chunks: the next whole number above the bound is the optimum if it is reached.
   const reached = planned / chunkBytes <= Math.ceil(linear - 1e-6);
-  const exact = reached ? planned / chunkBytes : exactBound(highs, gaps, EXACT_SECONDS)?.chunks;
+  const exact = reached ? planned / chunkBytes : seconds > 0 ? exactBound(highs, gaps, seconds)?.chunks : undefined;
   return {
     lp: linear * chunkBytes,
     ...(exact !== undefined && { milp: exact * chunkBytes }),

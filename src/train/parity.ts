@@ -107,7 +107,7 @@ export async function replay(
     const gradients = new Map<number, Values>();
     for (const [step, micros] of batches.entries()) {
       const keep = async (found: TensorSource) => void gradients.set(step, await collect(found));
-      const metrics = await trainer.start(micros, reference.gradients.has(step) ? keep : undefined);
+      const metrics = await trainer.start(micros, { inspect: reference.gradients.has(step) ? keep : undefined });
       lr.push(metrics.lr);
       loss.push(metrics.loss);
       gradNorm.push(metrics.gradNorm);

@@ -13,10 +13,17 @@ export interface RunRecord {
   settings: Record<string, string | number>;
   summary: Record<string, string | number>;
   steps: { step: number; loss: number; lr: number; gradNorm: number; tokensPerSecond: number }[];
-  validations: { step: number; loss: number }[];
+  validations: Validation[];
   samples: { step: number; text: string }[];
   /** Absent: nothing of it is known, and the page has no section on it. */
   memory?: MemoryRecord;
+}
+
+export interface Validation {
+  step: number;
+  loss: number;
+  /** Of a task: the share of unseen problems that were solved. */
+  accuracy?: number;
 }
 
 /** One value per step; null where there is none. */
@@ -96,11 +103,18 @@ function chartsOf({ steps, validations }: RunRecord, x: number[]): Chart[] {
   const small = (title: string, label: string, values: Column): Chart => {
     return { title, height: 160, fromZero: true, series: [line(label, '--first', values)] };
   };
+  const solved = validations.flatMap(({ step, accuracy }) =>
+    accuracy === undefined ? [] : [{ step, value: accuracy }],
+  );
+  const accuracy = line('of unseen problems', '--second', align(solved));
   return [
     { title: 'Loss', height: 320, fromZero: false, series: lossSeries },
     small('Speed', 'tokens/s', column('tokensPerSecond')),
     small('Learning rate', '', column('lr')),
     small('Gradient norm', '', column('gradNorm')),
+    ...(solved.length > 0
+      ? [{ title: 'Solved', height: 160, fromZero: true, series: [{ ...accuracy, points: true }] }]
+      : []),
   ];
 }
 

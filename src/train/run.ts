@@ -3,21 +3,15 @@
 // stopped and resumed yields the losses and weights of one that was not, bit for bit.
 
 import { evenWindows, RandomWindows } from '../data/batches.ts';
-import { type Corpus, defaultCorpus, loadCorpus, split } from '../data/corpus.ts';
+import { type Corpus, corpusOf, split } from '../data/corpus.ts';
+import { type TaskName, taskOf } from '../data/tasks.ts';
 import { ByteTokenizer } from '../data/tokenizer.ts';
-import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/choices.ts';
+import { loadChoices, saveChoices } from '../engine/choices.ts';
 import type { Pass } from '../engine/pass.ts';
-import { isWhole, type Recorder } from '../engine/recording.ts';
+import type { Recording } from '../engine/recording.ts';
 import type { MemoryOptions } from '../engine/session.ts';
 import { chromeTrace } from '../engine/timeline.ts';
-import {
-  type Checkpoint,
-  checkpointsOf,
-  checkWeights,
-  loadCheckpoint,
-  loadWeights,
-  saveCheckpoint,
-} from '../formats/checkpoint.ts';
+import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights, saveCheckpoint } from '../formats/checkpoint.ts';
 import type { ModelConfig } from '../formats/config.ts';
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';
@@ -28,11 +22,14 @@ import { HoldfastError, messageOf } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { memoryBound } from './memory-bound.ts';
 import { type MemoryRecord, memoryRecord } from './report/memory-record.ts';
-import { type RunRecord, renderReport } from './report.ts';
+import type { Validation } from './report.ts';
+import { runReport } from './run-report.ts';
 import type { SamplingOptions } from './sampling.ts';
+import { type SavedState, stateOf } from './saved-state.ts';
 import type { Decay } from './schedule.ts';
+import { accuracyOn } from './solving.ts';
 import { StepClock } from './step-clock.ts';
-import { type StepMetrics, Trainer, type TrainerState } from './trainer.ts';
+import { type StepMetrics, Trainer } from './trainer.ts';
 
 /** What a run is made of; saved with its checkpoints, and the same when it is resumed. */
 export interface RunSettings {
@@ -41,6 +38,8 @@ export interface RunSettings {
   from?: string;
   /** Files, folders or "-"; empty: the default corpus. */
   data: string[];
+  /** Text of this task instead, and at each validation problems that are not in it. */
+  task?: TaskName;
   batch: number;
   seq: number;
   accumulate: number;
@@ -65,7 +64,8 @@ export interface RunSettings {
 export interface RunEvents {
   ready?(run: ReadyRun): void;
   step?(metrics: StepMetrics & { tokensPerSecond: number }): void;
-  validation?(step: number, loss: number): void;
+  /** `accuracy`: of a task, the share of unseen problems that were solved. */
+  validation?(step: number, loss: number, accuracy?: number): void;
   sample?(step: number, text: string): void;
   saved?(path: string): void;
   /** The GPU device was lost, and the run goes on from its last checkpoint, or from its start. */
@@ -79,6 +79,8 @@ export interface ReadyRun {
   readonly firstStep: number;
   /** Writes a checkpoint of the steps that are done; for intermissions. */
   readonly save: () => Promise<void>;
+  /** What it would say of the run. */
+  readonly state: () => Promise<SavedState>;
 }
 
 /** Time between two steps for others, who must leave the run's state as it is. */
@@ -89,10 +91,20 @@ export interface Intermission {
   run(): Promise<void>;
 }
 
+/** Who looks at steps while they run. */
+export interface Observer {
+  /** Asked before each step. */
+  readonly wanted: boolean;
+  /** See StepHooks. */
+  recorded(step: number, recording: Recording, arrived: Promise<void>): void;
+}
+
 export interface RunSummary {
   steps: number;
   finalLoss: number;
   validationLoss: number;
+  /** There for a task. */
+  accuracy?: number;
   tokensPerSecond: number;
   parameters: number;
   peakGpuBytes: number;
@@ -117,49 +129,24 @@ export interface RunOptions {
   memory?: MemoryOptions;
   /** Where a run is paused, saved on demand or sampled from. @default none */
   intermission?: Intermission;
+  /** @default none */
+  observer?: Observer;
 }
 
-/** The parts of trainer_state.json. */
-export interface SavedState {
-  format: 'holdfast 1';
-  settings: RunSettings;
-  corpus: { bytes: number; sha256: string };
-  trainer: TrainerState;
-  batches: number[];
-  sampling: number[];
-  choices: ChoiceRecord;
-  adapter: string;
-  history: Pick<RunRecord, 'steps' | 'validations' | 'samples'>;
-}
+/** Whether text is written between steps: memory is set aside for it. */
+export const generates = ({ sampleTokens, task }: RunSettings): boolean => sampleTokens > 0 || task !== undefined;
 
+/** Of a task, solved at each validation. */
+const PROBLEMS = 64;
 const SAMPLE: SamplingOptions = { temperature: 0.7, topP: 0.95 };
 /** Steps started before the first of them is waited for. */
 const STEPS_AHEAD = 2;
 /** Skipped steps in a row that end a run. */
 const MOST_SKIPPED = 10;
+/** For the optimum over whole chunks, at the end of a run. */
+const EXACT_SECONDS = 10;
 /** Devices that a run may lose without a budget, when it has to go back. */
 const MOST_LOSSES = 3;
-
-/** The settings that a checkpoint was made with. */
-export async function savedSettings(host: Host, out: string): Promise<RunSettings> {
-  if ((await checkpointsOf(host.files, out)).length === 0) {
-    throw new HoldfastError(`${out}: there is no checkpoint to resume; start without --resume`);
-  }
-  return (await savedState(host, out)).settings;
-}
-
-/** What the latest checkpoint says of its run. */
-export async function savedState(host: Host, out: string): Promise<SavedState> {
-  return stateOf(await loadCheckpoint(host.files, out), out);
-}
-
-function stateOf(checkpoint: Checkpoint, from: string): SavedState {
-  const state = checkpoint.state as SavedState;
-  if (state?.format !== 'holdfast 1') {
-    throw new HoldfastError(`${from}: its trainer_state.json is not one of Holdfast's; start without --resume`);
-  }
-  return state;
-}
 
 /**
  * Trains into the folder `out`. With `resume`, goes on from its latest checkpoint. Stopped by `until` or `signal` it
@@ -172,7 +159,7 @@ export async function trainRun(
   out: string,
   options: RunOptions = {},
 ): Promise<RunSummary> {
-  const corpus = settings.data.length > 0 ? await loadCorpus(host, settings.data) : await defaultCorpus(host);
+  const corpus = await corpusOf(host, settings);
   let current = device;
   let resume = options.resume ?? false;
   try {
@@ -201,7 +188,8 @@ async function attempt(
   corpus: Corpus,
   options: RunOptions,
 ): Promise<RunSummary> {
-  const { resume = false, until = settings.steps, signal, events = {}, memory = {}, timeline, intermission } = options;
+  const { resume = false, until = settings.steps, signal, events = {}, memory = {} } = options;
+  const { timeline, intermission, observer } = options;
   const end = Math.min(until, settings.steps);
   const { files } = host;
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
@@ -239,7 +227,7 @@ async function attempt(
     optimizer: { clip: settings.clip, weightDecay: settings.weightDecay },
     choices,
     memory,
-    generates: settings.sampleTokens > 0,
+    generates: generates(settings),
   });
   const { generator } = trainer;
   if (checkpoint && saved) {
@@ -285,14 +273,17 @@ async function attempt(
       );
     }
   };
-  const validate = async (): Promise<number> => {
+  const problems = settings.task && taskOf(settings.task).unseen(settings.seed, PROBLEMS);
+  const validate = async (): Promise<Validation> => {
     const loss = await trainer.evaluate(validation);
-    history.validations.push({ step: trainer.step, loss });
-    events.validation?.(trainer.step, loss);
-    return loss;
+    const accuracy = problems && generator && (await accuracyOn(problems, generator));
+    const found = { step: trainer.step, loss, ...(accuracy !== undefined && { accuracy }) };
+    history.validations.push(found);
+    events.validation?.(trainer.step, loss, accuracy);
+    return found;
   };
   const sample = async (): Promise<void> => {
-    if (!generator) return;
+    if (!generator || settings.sampleTokens === 0) return;
     const prompt = tokenizer.encode('\n');
     const decoder = tokenizer.stream();
     let written = '';
@@ -302,31 +293,31 @@ async function attempt(
     history.samples.push({ step: trainer.step, text: written });
     events.sample?.(trainer.step, written);
   };
+  const state = async (): Promise<SavedState> => ({
+    format: 'holdfast 1',
+    settings,
+    corpus: { bytes: corpus.bytes.length, sha256 },
+    trainer: await trainer.state(),
+    batches: batches.state(),
+    sampling: sampling.state(),
+    choices: trainer.choices.record(),
+    adapter: device.adapter.name,
+    history,
+  });
   const save = async (): Promise<void> => {
-    const state: SavedState = {
-      format: 'holdfast 1',
-      settings,
-      corpus: { bytes: corpus.bytes.length, sha256 },
-      trainer: await trainer.state(),
-      batches: batches.state(),
-      sampling: sampling.state(),
-      choices: trainer.choices.record(),
-      adapter: device.adapter.name,
-      history,
-    };
     lastSaved = await saveCheckpoint(files, out, trainer.step, {
       config: settings.config,
       weights: trainer.values('parameter'),
       shapes,
       moment1: trainer.values('moment1'),
       moment2: trainer.values('moment2'),
-      state,
+      state: await state(),
     });
     events.saved?.(lastSaved);
   };
 
-  events.ready?.({ model, corpus, trainer, firstStep, save });
-  let recorder: Recorder | undefined;
+  events.ready?.({ model, corpus, trainer, firstStep, save, state });
+  let lastStep: Recording | undefined;
   const record = async (): Promise<MemoryRecord> => {
     const { session } = trainer;
     return memoryRecord({
@@ -334,9 +325,8 @@ async function attempt(
       gpuPeak: trainer.device.allocator.peak,
       fit: session.fit,
       planned: session.scheduleOf(session.fit.passes[0] as Pass).moved,
-      // After a lost device the last of them may be cut short.
-      recordings: recorder?.recordings.filter(isWhole) ?? [],
-      bound: await memoryBound(session),
+      recordings: lastStep ? [lastStep] : [],
+      bound: await memoryBound(session, EXACT_SECONDS),
     });
   };
 
@@ -352,12 +342,15 @@ async function attempt(
         clock.start();
         if (signal?.aborted) break;
       }
-      if ((memory.gpu !== undefined || timeline) && trainer.step === end - 1) {
-        await Promise.all(underWay.splice(0));
-        recorder = trainer.record();
-      }
+      const { step } = trainer;
+      const reported = step === end - 1 && (memory.gpu !== undefined || timeline !== undefined);
+      const observed = observer?.wanted ?? false;
+      const recorded = (recording: Recording, arrived: Promise<void>) => {
+        if (reported) lastStep = recording;
+        if (observed) observer?.recorded(step, recording, arrived);
+      };
       const micro = Array.from({ length: settings.accumulate }, () => batches.next());
-      underWay.push(finish(trainer.start(micro)));
+      underWay.push(finish(trainer.start(micro, reported || observed ? { recorded } : {})));
       // A rejected step must not go unheard while others are waited for.
       underWay.at(-1)?.catch(() => {});
       if (underWay.length > STEPS_AHEAD) await underWay.shift();
@@ -373,16 +366,15 @@ async function attempt(
     clock.stop();
     const interrupted = trainer.step < end;
     const last = history.validations.at(-1);
-    const validationLoss = last?.step === trainer.step || interrupted ? last?.loss : await validate();
+    const validated = last?.step === trainer.step || interrupted ? last : await validate();
     if (!interrupted && history.samples.at(-1)?.step !== trainer.step) await sample();
     await save();
-    if (timeline && recorder) {
-      await files.writeAtomic(timeline, JSON.stringify(chromeTrace(recorder.recordings.filter(isWhole))));
-    }
+    if (timeline && lastStep) await files.writeAtomic(timeline, JSON.stringify(chromeTrace([lastStep])));
     const summary: RunSummary = {
       steps: trainer.step,
       finalLoss: history.steps.at(-1)?.loss ?? Number.NaN,
-      validationLoss: validationLoss ?? Number.NaN,
+      validationLoss: validated?.loss ?? Number.NaN,
+      ...(validated?.accuracy !== undefined && { accuracy: validated.accuracy }),
       tokensPerSecond: clock.average,
       parameters: parameterCount(model),
       peakGpuBytes: trainer.device.allocator.peak,
@@ -392,7 +384,7 @@ async function attempt(
       interrupted,
       ...(memory.gpu === undefined ? {} : { memory: await record() }),
     };
-    await files.writeAtomic(join(out, 'report.html'), renderReport(reportOf(host, settings, summary, history, corpus)));
+    await files.writeAtomic(join(out, 'report.html'), runReport(host, await state(), summary));
     return summary;
   } finally {
     await Promise.allSettled(underWay);
@@ -404,27 +396,4 @@ async function attempt(
 async function digest(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
   const hash = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
   return [...hash].map((byte) => byte.toString(16).padStart(2, '0')).join('');
-}
-
-function reportOf(
-  host: Host,
-  settings: RunSettings,
-  summary: RunSummary,
-  history: SavedState['history'],
-  corpus: Corpus,
-): RunRecord {
-  const { config, from, data, ...numbers } = settings;
-  const { checkpoint, interrupted, memory, ...figures } = summary;
-  return {
-    title: `${config.model_type}, ${summary.parameters.toLocaleString('en')} parameters`,
-    settings: {
-      ...numbers,
-      corpus: `${data.length > 0 ? data.join(', ') : 'TypeScript declarations'} (${corpus.bytes.length} bytes)`,
-      ...(from ? { from } : {}),
-      runtime: host.name,
-    },
-    summary: figures,
-    ...history,
-    ...(memory && { memory }),
-  };
 }

@@ -6,7 +6,8 @@
 
 import type { Batch } from '../data/batches.ts';
 import type { Executor } from '../engine/executor.ts';
-import type { Pass } from '../engine/pass.ts';
+import { completions, type Pass } from '../engine/pass.ts';
+import type { Recording } from '../engine/recording.ts';
 import type { Session } from '../engine/session.ts';
 import { Replaced } from '../engine/turns.ts';
 import type { Device } from '../gpu/device.ts';
@@ -31,7 +32,19 @@ export interface StepJob {
   readonly hyper: Float32Array<ArrayBuffer>;
   readonly lossScale: number;
   /** Called with the complete gradients before they are used up. */
+  readonly inspect?: StepHooks['inspect'];
+  readonly recorded?: StepHooks['recorded'];
+}
+
+/** For who looks at a step while it runs. */
+export interface StepHooks {
+  /** Called with the complete gradients, before clipping and before they are used up; reading them waits for the GPU. */
   readonly inspect?: ((gradients: TensorSource) => Promise<void>) | undefined;
+  /**
+   * Called when the step is encoded, with what was recorded of it: from `arrived` on it is whole. A step of warm-up is
+   * not recorded; one that a lost device took is, again. `arrived` may then never resolve.
+   */
+  readonly recorded?: ((recording: Recording, arrived: Promise<void>) => void) | undefined;
 }
 
 interface UnderWay {
@@ -176,6 +189,7 @@ export class Stepper {
     this.#writeScalars(step.job);
     const { warmUp } = this.#session;
     warmUp?.begin(executor);
+    const recorder = step.job.recorded && !warmUp ? executor.startRecording(this.#pass, 1) : undefined;
     await executor.begin(warmUp?.schedule ?? this.#session.scheduleOf(this.#pass));
     for (const [i, batch] of step.job.batches.entries()) {
       executor.flush();
@@ -207,6 +221,7 @@ export class Stepper {
     await this.#run(step, update.decided, this.#pass.trace.moments.length);
     executor.flush();
     if (warmUp) this.#session.endWarmUpStep();
+    if (recorder) step.job.recorded?.(recorder.recordings[0] as Recording, recorder.arrived());
     return () => arrives as Promise<Float32Array<ArrayBuffer>>;
   }
 
@@ -367,26 +382,4 @@ async function reopened(lost: Device): Promise<Device> {
 
 function makeRing({ device }: Session): ReadbackRing {
   return new ReadbackRing(device.allocator, 'step', STATE.size * 4, READS_IN_FLIGHT);
-}
-
-interface Completion {
-  readonly moment: number;
-  readonly index: number;
-  /** Its update, or its gradient. */
-  readonly updated: boolean;
-}
-
-const completionsOf = new WeakMap<Pass, readonly Completion[]>();
-
-/** The moments at which something is complete, in order. */
-function completions(pass: Pass): readonly Completion[] {
-  const known = completionsOf.get(pass);
-  if (known) return known;
-  const { gradient = [], adamw = [] } = pass.update ?? {};
-  const found = [
-    ...gradient.map((moment, index) => ({ moment, index, updated: false })),
-    ...adamw.map((moment, index) => ({ moment, index, updated: true })),
-  ].sort((a, b) => a.moment - b.moment);
-  completionsOf.set(pass, found);
-  return found;
 }

@@ -4,9 +4,8 @@
 
 import type { Batch } from '../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../engine/choices.ts';
-import type { Workload } from '../engine/fit.ts';
-import { type Pass, readingPass, stepPass } from '../engine/pass.ts';
-import type { Recorder } from '../engine/recording.ts';
+import { leastBudget, type Workload } from '../engine/fit.ts';
+import { readingPass, stepPass } from '../engine/pass.ts';
 import { type MemoryOptions, Session } from '../engine/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
@@ -20,7 +19,7 @@ import type { TensorSource } from '../util/tensor-source.ts';
 import { type Generation, Generator, traceGeneration } from './generator.ts';
 import { checkSchedule, learningRate, type Schedule } from './schedule.ts';
 import { type StepPrograms, traceStep } from './step-programs.ts';
-import { READBACK_BYTES, Stepper } from './stepper.ts';
+import { READBACK_BYTES, type StepHooks, Stepper } from './stepper.ts';
 
 export interface AdamWOptions {
   beta1: number;
@@ -203,10 +202,9 @@ export class Trainer {
 
   /**
    * Starts one step on `accumulate` micro-batches; the promise resolves when the GPU has done it. Up to
-   * READS_IN_FLIGHT steps may be started before the first is awaited. `inspect` is called with the gradients of the
-   * step, before clipping, when they are complete; reading them waits for the GPU.
+   * READS_IN_FLIGHT steps may be started before the first is awaited.
    */
-  async start(batches: readonly Batch[], inspect?: (gradients: TensorSource) => Promise<void>): Promise<StepMetrics> {
+  async start(batches: readonly Batch[], hooks: StepHooks = {}): Promise<StepMetrics> {
     const { accumulate, schedule, batch, seq } = this.options;
     assert(batches.length === accumulate, `a step takes ${accumulate} micro-batches, got ${batches.length}`);
     for (const given of batches) {
@@ -219,7 +217,7 @@ export class Trainer {
     const lr = learningRate(schedule, step);
     const valid = batches.reduce((sum, { targets }) => sum + countValid(targets), 0);
     const lossScale = 1 / Math.max(1, valid);
-    const state = await this.#stepper.start({ batches, lossScale, hyper: this.#hyper(lr, lossScale), inspect });
+    const state = await this.#stepper.start({ batches, lossScale, hyper: this.#hyper(lr, lossScale), ...hooks });
     return {
       step,
       lr,
@@ -258,6 +256,12 @@ export class Trainer {
     return sum / Math.max(1, countValid(windows.targets));
   }
 
+  /** Whether `setBudget` would take it. */
+  fits(bytes: number): boolean {
+    const { memory, fit, durable } = this.session;
+    return memory.gpu !== undefined && bytes >= leastBudget(fit, durable);
+  }
+
   /**
    * Goes on within another GPU budget, in bytes: the same losses, more or less traffic. Only for a trainer that was
    * made with a budget. Errors: HoldfastError naming the smallest that this trainer's chunks need; nothing changes.
@@ -267,14 +271,6 @@ export class Trainer {
       throw new HoldfastError('this trainer has no GPU budget; give it one when it is made, if only the whole memory');
     }
     await this.#stepper.resize(bytes);
-  }
-
-  /**
-   * Records the next `steps` steps to be started, for the chunk map and the timeline. What the recorder has is whole
-   * once they are settled; after a lost device it may have less.
-   */
-  record(steps = 1): Recorder {
-    return this.session.executor.startRecording(this.session.fit.passes[0] as Pass, steps);
   }
 
   /** All steps so far are done; what they changed is final. */

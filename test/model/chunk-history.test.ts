@@ -7,6 +7,7 @@ import type { ChoiceRecord } from '../../src/engine/choices.ts';
 import { type ChunkHistory, decode, expand, slotsInUse } from '../../src/engine/chunk-codes.ts';
 import { chunkHistory } from '../../src/engine/chunk-history.ts';
 import { smallestBudget } from '../../src/engine/fit.ts';
+import type { Pass } from '../../src/engine/pass.ts';
 import { bytesMoved, type Recording } from '../../src/engine/recording.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/session.ts';
 import { type ChromeTrace, chromeTrace } from '../../src/engine/timeline.ts';
@@ -78,7 +79,7 @@ describe.each(cases)('$name', ({ accumulate, memory }) => {
     for (let i = 0; i < WARM; i++) await step();
     await trainer.settle();
     const before = trainer.session.report();
-    const recorder = trainer.record(STEPS - WARM);
+    const recorder = trainer.session.executor.startRecording(trainer.session.fit.passes[0] as Pass, STEPS - WARM);
     // Two under way at once, as in a run.
     await Promise.all([step(), step()]);
     await step();

@@ -1,0 +1,91 @@
+// A run's files on their way out of the site, and into the folder of another run.
+
+import { storeFile, writeZip } from '../formats/archive.ts';
+import { checkpointsOf } from '../formats/checkpoint.ts';
+import type { BrowserHost } from '../runtime/browser.ts';
+import { join } from '../runtime/host.ts';
+import { savedState } from '../train/saved-state.ts';
+import { checkSchedule } from '../train/schedule.ts';
+import { HoldfastError } from '../util/errors.ts';
+import type { Fork, RunRecord, TrainingText } from './protocol.ts';
+
+/** Zips wait here to be downloaded, until the next start. */
+export const EXPORTS = 'exports';
+const TEXT = 'text';
+
+/** The latest checkpoint of a run, or the weights that were imported. Errors: HoldfastError where there is neither. */
+export async function latestOf({ files }: BrowserHost, id: string, folder: string): Promise<string> {
+  const found = (await checkpointsOf(files, folder)).at(-1)?.path;
+  if (found) return found;
+  if (await files.stat(join(folder, 'config.json'))) return folder;
+  throw new HoldfastError(`run ${id} has no checkpoint yet; train it first`);
+}
+
+/** Keeps text with a run; returns its path. */
+export async function keepText({ files }: BrowserHost, folder: string, text: TrainingText): Promise<string> {
+  const path = join(folder, TEXT);
+  await files.makeFolder(folder);
+  const blob = typeof text === 'string' ? new Blob([text]) : text;
+  await storeFile(files, path, { name: 'the text', bytes: blob.size, open: () => blob.stream() });
+  return path;
+}
+
+/** A folder as one zip, which stays on disk. */
+export async function zipOf(host: BrowserHost, folder: string, { id, name }: RunRecord): Promise<File> {
+  await host.files.makeFolder(EXPORTS);
+  const path = join(EXPORTS, `${id}.zip`);
+  await writeZip(host.files, folder, path);
+  return new File([await host.fileAt(path)], `${fileName(name)}.zip`, { type: 'application/zip' });
+}
+
+/** What a person calls it, as the name of a file. */
+export const fileName = (name: string): string => name.replace(/[^\w.-]+/g, '-');
+
+export async function copyOut(host: BrowserHost, folder: string, target: FileSystemDirectoryHandle): Promise<void> {
+  for (const name of await host.files.list(folder)) {
+    const writable = await (await target.getFileHandle(name, { create: true })).createWritable();
+    await (await host.fileAt(join(folder, name))).stream().pipeTo(writable);
+  }
+}
+
+/**
+ * Makes the folder of a new run from the checkpoint of another: its files, its text, and other settings from here on.
+ * Errors: HoldfastError for weights alone, and for settings that make no schedule.
+ */
+export async function forkInto(
+  host: BrowserHost,
+  folder: string,
+  source: RunRecord,
+  from: { readonly folder: string; readonly checkpoint: string },
+  changes: Fork['changes'] = {},
+): Promise<Pick<RunRecord, 'settings' | 'savedStep'>> {
+  const { files } = host;
+  if (!source.settings) {
+    throw new HoldfastError(`run ${source.id} has weights alone; start a new run from them (settings.from)`);
+  }
+  const state = await savedState(host, from.checkpoint);
+  const { step } = state.trainer;
+  const { data } = source.settings;
+  const own = join(from.folder, TEXT);
+  const settings = {
+    ...source.settings,
+    ...changes,
+    data: data.map((path) => (path === own ? join(folder, TEXT) : path)),
+  };
+  if (settings.steps <= step) {
+    throw new HoldfastError(`the fork begins after ${step} steps and would end after ${settings.steps}; give it more`);
+  }
+  const { lr, minLr, schedule, warmup, steps } = settings;
+  checkSchedule({ decay: schedule, peak: lr, min: minLr, warmup, steps });
+  const partial = join(folder, '.checkpoint-0.partial');
+  await files.makeFolder(partial);
+  const copy = async (path: string, to: string) => {
+    const file = await host.fileAt(path);
+    await storeFile(files, to, { name: path, bytes: file.size, open: () => file.stream() });
+  };
+  for (const name of await files.list(from.checkpoint)) await copy(join(from.checkpoint, name), join(partial, name));
+  await files.writeAtomic(join(partial, 'trainer_state.json'), `${JSON.stringify({ ...state, settings })}\n`);
+  if (data.includes(own)) await copy(own, join(folder, TEXT));
+  await files.rename(partial, join(folder, `checkpoint-${step}`));
+  return { settings, savedStep: step };
+}

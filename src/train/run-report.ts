@@ -1,0 +1,52 @@
+// The report of a run: of one that is over, with all that it measured, or of what a run has saved so far.
+
+import { STATE } from '../kernels/step-control.ts';
+import { makeModel } from '../nn/index.ts';
+import { parameterCount } from '../nn/model.ts';
+import type { Host } from '../runtime/host.ts';
+import { renderReport } from './report.ts';
+import type { RunSettings, RunSummary } from './run.ts';
+import type { SavedState } from './saved-state.ts';
+
+/** The page. Without `summary`, figures are those that the state has. */
+export function runReport(host: Host, state: SavedState, summary?: RunSummary): string {
+  const { config, from, data, task, ...numbers } = state.settings;
+  const { memory, figures } = summary ? shown(summary) : { figures: figuresOf(state) };
+  return renderReport({
+    title: `${config.model_type}, ${figures.parameters.toLocaleString('en')} parameters`,
+    settings: {
+      ...numbers,
+      corpus: `${corpusName(state.settings)} (${state.corpus.bytes} bytes)`,
+      ...(from ? { from } : {}),
+      runtime: host.name,
+    },
+    summary: figures,
+    ...state.history,
+    ...(memory && { memory }),
+  });
+}
+
+function corpusName({ task, data }: RunSettings): string {
+  if (task !== undefined) return `generated: ${task}`;
+  return data.length > 0 ? data.join(', ') : 'TypeScript declarations';
+}
+
+function shown({ checkpoint: _, interrupted: __, memory, ...figures }: RunSummary) {
+  return { memory, figures };
+}
+
+function figuresOf({ settings, trainer, adapter, history: { steps, validations } }: SavedState) {
+  const accuracy = validations.at(-1)?.accuracy;
+  const seconds = steps.reduce((sum, { tokensPerSecond }) => sum + 1 / tokensPerSecond, 0);
+  return {
+    steps: trainer.step,
+    // What is not finite is null in JSON.
+    finalLoss: steps.at(-1)?.loss ?? Number.NaN,
+    validationLoss: validations.at(-1)?.loss ?? Number.NaN,
+    ...(accuracy !== undefined && { accuracy }),
+    ...(steps.length > 0 && { tokensPerSecond: steps.length / seconds }),
+    parameters: parameterCount(makeModel(settings.config)),
+    skippedSteps: trainer.control[STATE.skipped] as number,
+    adapter,
+  };
+}

@@ -1,0 +1,161 @@
+// What a page sees of the memory, and does to it, while a run trains: pictures of steps, other budgets, other policies,
+// forks. None of it changes a bit.
+
+import type { Browser, BrowserContext, Page } from 'playwright';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import type { MemorySettings, RunEvent, RunSettings, StepPicture } from '../../src/browser/index.ts';
+import { expand } from '../../src/engine/chunk-codes.ts';
+import { event, launch, losses, open, SETTINGS, TEXT } from './driver.ts';
+import { type Site, serve } from './site.ts';
+
+let browser: Browser;
+let site: Site;
+let context: BrowserContext;
+/** A run that nobody disturbs, its losses by step, and the budgets that it could have. */
+let first: string;
+let undisturbed: Map<number, number>;
+let budgets: { least: number; most: number; chunkBytes: number };
+
+beforeAll(async () => {
+  [browser, site] = await Promise.all([launch(), serve()]);
+  context = await browser.newContext();
+  const page = await open(context, site.isolated);
+  first = await train(page, {});
+  await event(page, 'ended');
+  undisturbed = await losses(page);
+  budgets = await page.evaluate(async (settings) => {
+    const { trainer } = window.holdfast;
+    const { unlimited } = await trainer.estimate(settings);
+    const { smallest, fit } = await trainer.estimate(settings, { gpu: unlimited });
+    return { least: smallest, most: unlimited, chunkBytes: fit?.chunkBytes ?? 0 };
+  }, SETTINGS);
+  await page.close();
+});
+afterAll(async () => {
+  await browser.close();
+  site.close();
+});
+afterEach(() => Promise.all(context.pages().map((page) => page.close())));
+
+async function train(page: Page, memory: MemorySettings, change: Partial<RunSettings> = {}): Promise<string> {
+  return page.evaluate(
+    async ({ settings, memory, text }) => (await window.holdfast.trainer.start({ settings, memory, text })).id,
+    { settings: { ...SETTINGS, ...change }, memory, text: TEXT },
+  );
+}
+
+function expectSame(found: Map<number, number>, least: number): void {
+  expect(found.size).toBeGreaterThanOrEqual(least);
+  for (const [step, loss] of found) expect(loss, `step ${step}`).toBe(undisturbed.get(step));
+}
+
+type Report = Extract<RunEvent, { type: 'memory' }>['report'];
+
+test('a picture of a step has every moment of every chunk, and the bytes that the ledger counted', async () => {
+  const page = await open(context, site.isolated);
+  // Checkpoints on the way would be read over the same link.
+  await train(page, { gpu: budgets.least, recovery: 'checkpoint' }, { saveEvery: 0 });
+  await event(page, 'step', 4);
+  const [before, after, picture] = await page.evaluate(async () => {
+    const { trainer } = window.holdfast;
+    await trainer.pause();
+    const stepped = async () => {
+      await trainer.step();
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      return window.events.findLast(({ type }) => type === 'memory');
+    };
+    const before = await stepped();
+    const picture = trainer.recordStep();
+    return [before, await stepped(), await picture] as unknown as [{ report: Report }, { report: Report }, StepPicture];
+  });
+  const { history, bytes, planned, step, milliseconds, bound } = picture;
+  expect(history.operators.length).toBeGreaterThan(20);
+  for (const runs of [...history.chunks, history.staged]) expect(expand(runs)).toHaveLength(history.operators.length);
+  expect(bytes.h2d).toBe(after.report.link.h2dBytes - before.report.link.h2dBytes);
+  expect(bytes.d2h).toBe(after.report.link.d2hBytes - before.report.link.d2hBytes);
+  // Nothing is kept for recovery: the step moves what was planned.
+  expect(bytes).toEqual({ ...planned, diskRead: 0, diskWrite: 0 });
+  expect(bound?.lp).toBeLessThanOrEqual(planned.h2d + planned.d2h);
+  expect(picture).toMatchObject({ budget: budgets.least, policy: 'planned' });
+  expect(milliseconds).toBeGreaterThan(0);
+  expect((await losses(page)).has(step)).toBe(true);
+  await page.evaluate(() => window.holdfast.trainer.goOn());
+  await event(page, 'ended');
+  expect(await page.evaluate(() => window.holdfast.trainer.recordStep().catch((error) => error.message))).toMatch(
+    /no run is open/,
+  );
+  expectSame(await losses(page), 40);
+});
+
+test('another budget on the way, and another policy: no bit changes; one that is too small is refused', async () => {
+  const page = await open(context, site.isolated);
+  const id = await train(page, { gpu: budgets.most });
+  await event(page, 'step', 4);
+  const found = await page.evaluate(
+    async ({ id, least, most, chunkBytes }) => {
+      const { trainer } = window.holdfast;
+      const readied = () => window.events.filter(({ type }) => type === 'ready').length;
+      const run = async () => (await trainer.runs()).find((run) => run.id === id);
+      /** The first steps within another budget are warm-up. */
+      const picture = async () => {
+        const found = trainer.recordStep();
+        for (let i = 0; i < 3; i++) await trainer.step();
+        return found;
+      };
+      const budget = most - 3 * chunkBytes;
+      await trainer.setMemory({ gpu: budget });
+      await trainer.pause();
+      const smaller = await picture();
+      const live = readied();
+      const refused = await trainer.setMemory({ gpu: 1000 }).catch((error: Error) => error.message);
+      const kept = (await run())?.memory;
+      await trainer.setMemory({ gpu: budget, policy: 'LRU' });
+      const lru = await picture();
+      await trainer.setMemory({ gpu: least, policy: 'LRU' });
+      const policies = await trainer.comparePolicies((await run())?.settings as never, { gpu: least });
+      const last = (await run())?.memory;
+      await trainer.goOn();
+      return { smaller, live, refused, kept, budget, lru, last, policies };
+    },
+    { id, ...budgets },
+  );
+  expect(found.live).toBe(1);
+  expect(found.smaller).toMatchObject({ budget: found.budget, policy: 'planned' });
+  expect(found.smaller?.history.slots).toBeLessThan(found.smaller?.history.chunks.length as number);
+  expect(found.refused).toMatch(new RegExp(`1.00 KB of GPU memory are too little: ${budgets.least} bytes`));
+  expect(found.kept).toEqual({ gpu: found.budget });
+  expect(found.lru).toMatchObject({ budget: found.budget, policy: 'LRU' });
+  expect(found.last).toEqual({ gpu: budgets.least, policy: 'LRU' });
+  const moved = found.policies.policies.map(({ h2d, d2h }) => h2d + d2h);
+  for (const bytes of moved) expect(bytes).toBeGreaterThanOrEqual(Math.max(found.policies.lp, moved[0] ?? 0));
+  await event(page, 'step', 38);
+  expectSame(await losses(page), 40);
+});
+
+test('a fork has the history of its run until there, and its own settings from there on', async () => {
+  const page = await open(context, site.isolated);
+  const message = await page.evaluate(
+    (first) => window.holdfast.trainer.fork(first, { changes: { steps: 40 } }).catch((error: Error) => error.message),
+    first,
+  );
+  expect(message).toBe('the fork begins after 40 steps and would end after 40; give it more');
+  const fork = await page.evaluate(
+    (first) => window.holdfast.trainer.fork(first, { name: 'slower', changes: { steps: 45, lr: 0.002 } }),
+    first,
+  );
+  expect(fork).toMatchObject({ name: 'slower', status: 'stopped', savedStep: 40, open: 'no' });
+  expect(fork.forkedFrom).toMatchObject({ id: first, step: 40 });
+  await page.evaluate((first) => window.holdfast.trainer.remove(first), first);
+  await page.evaluate((id) => window.holdfast.trainer.resume(id), fork.id);
+  await event(page, 'ended');
+  const { history, report } = await page.evaluate(async (id) => {
+    const { trainer } = window.holdfast;
+    const file = await trainer.report(id);
+    return { history: await trainer.history(id), report: { name: file.name, text: await file.text() } };
+  }, fork.id);
+  expect(history.steps).toHaveLength(45);
+  expectSame(new Map(history.steps.slice(0, 40).map(({ step, loss }) => [step, loss])), 40);
+  expect(history.steps[40]?.lr).toBeLessThan(0.002);
+  expect(report.name).toBe('slower.html');
+  expect(report.text).toMatch(/<title>gpt2, [\d,]+ parameters</);
+});

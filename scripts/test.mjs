@@ -2,7 +2,8 @@
 // Deno, the device suites once more on every other adapter that is there and in Chromium, with what only a browser
 // does. Says what ran where and what was skipped, and why; the last line counts.
 
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -13,6 +14,7 @@ const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const bin = (name) => path.join(root, 'node_modules', '.bin', name);
 const scratch = mkdtempSync(path.join(os.tmpdir(), 'holdfast-test-'));
 const results = [];
+let started = 0;
 
 /**
  * The suites that ask an adapter for answers. Faults at every n-th call take minutes and find the same code everywhere:
@@ -29,18 +31,14 @@ const found = adapters.filter(({ name }) => name !== undefined);
 const first = found.find(({ embedded }) => embedded) ?? found[0];
 if (!first) record({ name: 'suites', failed: 1, note: 'no WebGPU adapter works here, not even the embedded one' });
 else {
-  suites(`Node ${process.versions.node}, ${first.name}`, process.execPath, [], [], first);
+  await suites(`Node ${process.versions.node}, ${first.name}`, process.execPath, [], [], { adapter: first });
   for (const adapter of found) {
     if (adapter !== first)
-      suites(`Node, ${adapter.name}`, process.execPath, [], [...DEVICE_SUITES, ...FAULT_SUITES], adapter);
+      await suites(`Node, ${adapter.name}`, process.execPath, [], [...DEVICE_SUITES, ...FAULT_SUITES], { adapter });
   }
-  const deno = bin('deno');
-  if (!existsSync(deno)) record({ name: 'Deno', skipped: 1, note: 'npm brought no Deno for this platform' });
-  else suites(`Deno, ${first.name}`, deno, ['run', '-A', '--unstable-webgpu'], FAULT_SUITES, first);
 }
-const chromium = await findChromium();
-if ('reason' in chromium) record({ name: 'Chromium', note: `skipped: ${chromium.reason}` });
-else suites('Chromium, WebGPU', process.execPath, [], ['--config', 'vitest.browser.config.ts']);
+// Deno waits for its polls and Chromium runs one file at a time: side by side they fill two cores.
+await Promise.all([inDeno(), inChromium()]);
 if (!found.some(({ software }) => !software)) record({ name: 'GPU', note: 'skipped: this machine has none' });
 if (!found.some(({ name }) => /llvmpipe/i.test(name))) {
   record({ name: 'llvmpipe', note: 'skipped: not installed, or older than Dawn accepts (Mesa 25 works)' });
@@ -64,31 +62,47 @@ function check(name, command, args) {
   record({ name, passed: status === 0 ? 1 : 0, failed: status === 0 ? 0 : 1, seconds: since(start) });
 }
 
-/** The test suites under one runtime on one adapter. */
-function suites(name, runtime, runtimeArgs, filters, adapter = undefined) {
-  console.log(`\n== ${name}`);
+async function inDeno() {
+  const deno = bin('deno');
+  if (!first) return;
+  if (!existsSync(deno)) record({ name: 'Deno', skipped: 1, note: 'npm brought no Deno for this platform' });
+  else await suites(`Deno, ${first.name}`, deno, ['run', '-A', '--unstable-webgpu'], FAULT_SUITES, { adapter: first });
+}
+
+async function inChromium() {
+  const chromium = await findChromium();
+  if ('reason' in chromium) record({ name: 'Chromium', note: `skipped: ${chromium.reason}` });
+  else {
+    await suites('Chromium, WebGPU', process.execPath, [], ['--config', 'vitest.browser.config.ts'], { aside: true });
+  }
+}
+
+/** The test suites under one runtime on one adapter. `aside`: what they print is shown when they are done. */
+async function suites(name, runtime, runtimeArgs, filters, { adapter, aside = false } = {}) {
+  console.log(`\n== ${name}${aside ? ', shown when it is done' : ''}`);
   const start = Date.now();
-  const report = path.join(scratch, `${results.length}.json`);
+  const report = path.join(scratch, `${started++}.json`);
   const vitest = path.join(root, 'node_modules', 'vitest', 'vitest.mjs');
   const reporters = ['--reporter=dot', '--reporter=json', `--outputFile.json=${report}`];
   const plain = process.stdout.isTTY ? {} : { NO_COLOR: '1' };
   const wanted = adapter && { HOLDFAST_ADAPTER: adapter.embedded ? 'software' : adapter.name };
   const env = { ...process.env, ...plain, ...wanted };
-  const run = spawnSync(runtime, [...runtimeArgs, vitest, 'run', ...reporters, ...filters], {
-    cwd: root,
-    stdio: 'inherit',
-    env,
-  });
+  const stdio = aside ? 'pipe' : 'inherit';
+  const child = spawn(runtime, [...runtimeArgs, vitest, 'run', ...reporters, ...filters], { cwd: root, env, stdio });
+  const printed = [];
+  for (const stream of [child.stdout, child.stderr]) stream?.on('data', (bytes) => printed.push(bytes));
+  const [status] = await once(child, 'close');
   const seconds = since(start);
+  if (aside) process.stdout.write(Buffer.concat([Buffer.from(`\n== ${name}\n`), ...printed]));
   if (!existsSync(report)) {
-    record({ name, failed: 1, seconds, note: `the runner ended with status ${run.status} and no report` });
+    record({ name, failed: 1, seconds, note: `the runner ended with status ${status} and no report` });
     return;
   }
   const { numPassedTests, numFailedTests, numPendingTests, numTodoTests, success } = JSON.parse(
     readFileSync(report, 'utf8'),
   );
   // A file that cannot be loaded fails no test: the run as a whole did.
-  const failed = numFailedTests || (success && run.status === 0 ? 0 : 1);
+  const failed = numFailedTests || (success && status === 0 ? 0 : 1);
   record({ name, passed: numPassedTests, failed, skipped: numPendingTests + numTodoTests, seconds });
 }
 

@@ -16,12 +16,15 @@ const scratch = mkdtempSync(path.join(os.tmpdir(), 'holdfast-test-'));
 const results = [];
 let started = 0;
 
-/**
- * The suites that ask an adapter for answers. Faults at every n-th call take minutes and find the same code everywhere:
- * Node runs them on the first adapter; elsewhere they are run by hand.
- */
+/** `npm run test:all`: faults at every single call, all random cases, everywhere. Takes hours. */
+const all = process.argv.includes('--all');
+if (all) process.env.HOLDFAST_TESTS = 'all';
+/** The suites that ask an adapter for answers. */
 const DEVICE_SUITES = ['test/kernels', 'test/model', 'test/platform'];
-const FAULT_SUITES = ['losses', 'disk-faults', 'traces'].flatMap((name) => ['--exclude', `test/model/${name}.test.ts`]);
+/** They take minutes, and find the same code everywhere: Node runs them on the first adapter. */
+const FAULT_SUITES = ['losses', 'disk-faults', 'traces'].flatMap((name) =>
+  all ? [] : ['--exclude', `test/model/${name}.test.ts`],
+);
 
 check('lint', bin('biome'), ['check', '--error-on-warnings']);
 check('types', bin('tsc'), []);

@@ -3,7 +3,7 @@
 import { type Device, openDevice } from '../src/gpu/device.ts';
 import { bindDispatch, encode, packUniforms } from '../src/gpu/dispatch.ts';
 import type { Kernel, Variant } from '../src/kernels/kernel.ts';
-import { ADAPTER, testHost } from './host.ts';
+import { ADAPTER, EVERY_CASE, testHost } from './host.ts';
 
 let opened: Promise<Device> | undefined;
 
@@ -16,6 +16,15 @@ export function testDevice(): Promise<Device> {
 export async function runnable<P>(kernel: Kernel<P>): Promise<Variant<P>[]> {
   const { traits } = await testDevice();
   return kernel.variants.filter(({ name }) => name !== 'quads' || traits.subgroupSize >= 4);
+}
+
+/**
+ * Whether the n-th problem is worth a variant's compilation. One for GPUs takes seconds to compile on a software
+ * adapter, which never chooses it: there it runs on every `stride`-th problem.
+ */
+export async function isWorthwhile({ name }: { name: string }, n: number, stride: number): Promise<boolean> {
+  const { software } = (await testDevice()).traits;
+  return EVERY_CASE || !software || name !== 'tiled' || n % stride === 0;
 }
 
 /** A bit pattern that no kernel writes: a NaN with a payload. */

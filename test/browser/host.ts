@@ -32,4 +32,5 @@ const files: Files = Object.assign(Object.create(host.files) as Files, {
 export const testHost = { ...host, files };
 export const ADAPTER = 'auto';
 export const VERBOSE = false;
+export const EVERY_CASE = false;
 export const THOROUGH = false;

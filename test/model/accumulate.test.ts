@@ -64,7 +64,9 @@ const distance = (a: Float32Array, b: Float32Array) => Math.hypot(...a.map((valu
 describe.each(['gpt2-accum4', 'gpt2-accum4-ignore'])('%s', (name) => {
   let reference: ReferenceCase;
   beforeAll(async () => {
-    reference = await loadCase(testHost, `test/fixtures/reference/${name}`);
+    const whole = await loadCase(testHost, `test/fixtures/reference/${name}`);
+    // Three steps have seen all there is: clipping, moments, decay.
+    reference = { ...whole, batches: whole.batches.slice(0, 3) };
   });
 
   // In float64 the two ways differ by 1e-15 (reference/README.md), so both runs approximate the same numbers,

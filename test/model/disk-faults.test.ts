@@ -13,6 +13,7 @@ import type { StepMetrics, Trainer, TrainerState } from '../../src/train/trainer
 import { HoldfastError } from '../../src/util/errors.ts';
 import { collect, type Values } from '../../src/util/tensor-source.ts';
 import { testDevice } from '../harness.ts';
+import { EVERY_CASE } from '../host.ts';
 import { FAULTS, type Fault, FaultyFile } from '../memory/block-files.ts';
 import { MemoryBlockFile, MemoryFiles } from '../memory-files.ts';
 import { type Fragile, fragileDevice } from './fragile.ts';
@@ -127,8 +128,8 @@ describe.each(Object.entries(FAULTS) as [Fault, string][])('the slow tier: %s, %
     wanted = await undisturbed();
   });
 
-  // The first three, then every eleventh; in Deno, whose runs take longer, fewer.
-  const stride = isDeno ? 41 : 11;
+  // The first three, then every 23rd; in Deno, whose runs take longer, fewer.
+  const stride = EVERY_CASE ? 1 : isDeno ? 41 : 23;
 
   test.each(recoveries)('at the n-th move, recovery %s', async (recovery) => {
     let failures = 0;

@@ -14,6 +14,7 @@ import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, sourceOf } from '../../src/util/tensor-source.ts';
 import { testDevice } from '../harness.ts';
+import { EVERY_CASE } from '../host.ts';
 import { type Call, type Fragile, fragileDevice } from './fragile.ts';
 import {
   batchesOf,
@@ -35,6 +36,8 @@ import {
 } from './runs.ts';
 
 const isDeno = 'Deno' in globalThis;
+/** How many calls lie between two losses: all of them would take minutes. */
+const every = (stride: number) => (EVERY_CASE ? 1 : stride);
 // In Deno every read takes 10 ms at least: there, fewer cases, of a model with less to read.
 const MODEL = isDeno ? SMALLEST : MODELS['gpt2, untied'];
 
@@ -118,12 +121,11 @@ describe('a device lost at the n-th', () => {
     tiered = await prepare(several, { ...memory, host: Math.ceil(chunks / 4) * bytes, disk: memoryDisk() });
   });
 
-  // All of them would take minutes.
   test.each([
-    ['submit', isDeno ? 5 : 7],
-    ['writeBuffer', isDeno ? 17 : 17],
-    ['mapAsync', isDeno ? 13 : 3],
-    ['onSubmittedWorkDone', isDeno ? 3 : 13],
+    ['submit', every(isDeno ? 5 : 13)],
+    ['writeBuffer', every(31)],
+    ['mapAsync', every(13)],
+    ['onSubmittedWorkDone', every(isDeno ? 3 : 29)],
   ] as const)('%s, every %d-th of them in turn', async (call, stride) => {
     let met = 0;
     for (let n = 0; await disturbed(plain, { call, at: [n] }); n += stride) met++;
@@ -131,8 +133,8 @@ describe('a device lost at the n-th', () => {
   });
 
   test.each([
-    ['mapAsync', isDeno ? 9 : 11],
-    ['submit', isDeno ? 7 : 17],
+    ['mapAsync', every(isDeno ? 9 : 29)],
+    ['submit', every(isDeno ? 7 : 41)],
   ] as const)('%s, every %d-th of them, with micro-batches and a disk', async (call, stride) => {
     let met = 0;
     for (let n = 1; await disturbed(tiered, { call, at: [n] }); n += stride) met++;
@@ -209,10 +211,10 @@ describe('a device lost during', () => {
     }
   }
 
-  test('an evaluation', () => everywhere('submit', isDeno ? 20 : 4, (trainer) => trainer.evaluate(batch(0))));
+  test('an evaluation', () => everywhere('submit', every(isDeno ? 20 : 7), (trainer) => trainer.evaluate(batch(0))));
 
   test('a text', () =>
-    everywhere('mapAsync', isDeno ? 9 : 2, async (trainer) => {
+    everywhere('mapAsync', every(isDeno ? 9 : 5), async (trainer) => {
       const { generator } = trainer;
       return write(generator as Generator);
     }));
@@ -227,7 +229,7 @@ describe('a device lost during', () => {
     }));
 
   test('an evaluation that was asked for between two steps: it comes between them', () =>
-    everywhere('submit', isDeno ? 50 : 11, async (trainer) => {
+    everywhere('submit', every(isDeno ? 50 : 23), async (trainer) => {
       const [, , three, four] = batchesOf(given.work);
       const loss = ({ loss, gradNorm }: StepMetrics) => [loss, gradNorm];
       return Promise.all([
@@ -239,7 +241,7 @@ describe('a device lost during', () => {
     }));
 
   test('a recovery, work that is asked for comes in its turn', () =>
-    everywhere('submit', isDeno ? 40 : 11, async (trainer) => {
+    everywhere('submit', every(isDeno ? 40 : 23), async (trainer) => {
       const [, , three, four] = batchesOf(given.work);
       const turn = () => new Promise((resolve) => setTimeout(resolve, 1));
       const found: Promise<unknown>[] = [trainer.start(three).then(({ loss }) => loss)];

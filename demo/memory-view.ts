@@ -8,6 +8,7 @@ import './memory-view.css';
 import type { PolicyComparison, StepPicture } from '../src/browser/protocol.ts';
 import type { ChunkHistory } from '../src/engine/chunk-codes.ts';
 import type { PolicyName } from '../src/engine/schedule.ts';
+import type { Motion } from './memory/cells.ts';
 import { button, element, write } from './memory/dom.ts';
 import { Figures, type MemoryEvent } from './memory/figures.ts';
 import { Film } from './memory/film.ts';
@@ -17,14 +18,18 @@ import { type Colors, readColors } from './memory/paint.ts';
 import { Playback, speedWords } from './memory/playback.ts';
 import { Stage } from './memory/stage.ts';
 import { Timeline } from './memory/timeline.ts';
-import { momentWords, summary } from './memory/words.ts';
+import { momentWords, nextUse, summary } from './memory/words.ts';
 
 /** Milliseconds at the end of a film, for the last cells to arrive. */
 const CURTAIN = 700;
 /** Of the rings around what is in use. */
 const PULSE_PERIOD = 900;
 const FITS = 'Everything fits on the GPU: nothing moves. Drag the budget down.';
+const HINT = 'Point at a cell, or tap it: what becomes of its chunk in the step shows here.';
 const WAITING = 'Every square will be one chunk of the model’s memory. They move once a run trains within a budget.';
+
+/** At once. */
+const NOW: Motion = { time: 0, milliseconds: 0 };
 
 /** Before the first picture: empty shelves. */
 const EMPTY: ChunkHistory = {
@@ -47,7 +52,7 @@ const EMPTY: ChunkHistory = {
 
 export class MemoryView {
   readonly #host: HTMLElement;
-  readonly #stage = new Stage(() => this.#drawTimeline());
+  readonly #stage = new Stage(() => this.#mark());
   readonly #timeline = new Timeline((moment) => this.#scrub(moment));
   readonly #legend = new Legend();
   readonly #figures = new Figures();
@@ -57,6 +62,7 @@ export class MemoryView {
   readonly #live = button('Live', 'Follow the newest step', () => this.#goLive());
   readonly #step = element('span', 'step');
   readonly #now = element('span', 'now');
+  readonly #reading = element('p', 'reading');
   readonly #summary = element('p', 'hidden-text');
   readonly #still = matchMedia('(prefers-reduced-motion: reduce)');
   #colors: Colors = {};
@@ -82,6 +88,7 @@ export class MemoryView {
       this.#stage.element,
       controls,
       this.#timeline.element,
+      this.#reading,
       this.#legend.element,
       this.#figures.element,
       this.#summary,
@@ -160,7 +167,7 @@ export class MemoryView {
     this.#ended = undefined;
     this.#figures.show(picture);
     write(this.#summary, summary(picture, this.#film));
-    this.#lay(!this.#still.matches);
+    this.#lay(true);
   }
 
   /** Lays the film out anew: another film, another width, other colours. */
@@ -168,10 +175,15 @@ export class MemoryView {
     if (this.#width === 0) return;
     const moves = this.#film.risen.some((count) => count > 0);
     const note = this.#picture ? (moves ? '' : FITS) : WAITING;
-    this.#stage.show(this.#film, this.#width, this.#colors, note, performance.now(), glide);
+    this.#stage.show(this.#film, this.#width, this.#colors, note, glide ? this.#motion() : NOW);
     this.#drawTimeline();
     this.#tell();
     this.#wake();
+  }
+
+  #mark(): void {
+    this.#drawTimeline();
+    this.#tell();
   }
 
   #drawTimeline(): void {
@@ -198,6 +210,8 @@ export class MemoryView {
 
   #tell(): void {
     const { at } = this.#film;
+    const { marked } = this.#stage;
+    write(this.#reading, this.#picture && marked !== undefined ? nextUse(this.#film, marked) : HINT);
     if (!this.#picture) {
       write(this.#step, '');
       write(this.#now, '');
@@ -215,6 +229,7 @@ export class MemoryView {
   #toggle(): void {
     const { playing, atEnd } = this.#playback;
     this.#playback.playing = !playing;
+    if (playing) this.#stage.recall(this.#motion());
     if (!playing && atEnd) {
       if (this.#pending) this.#next();
       else this.#go(0);
@@ -234,6 +249,7 @@ export class MemoryView {
   #scrub(moment: number): void {
     if (!this.#picture) return;
     this.#playback.playing = false;
+    this.#stage.recall(this.#motion());
     this.#go(moment);
     this.#buttons();
     this.#tell();
@@ -243,7 +259,7 @@ export class MemoryView {
   #go(moment: number): void {
     this.#ended = undefined;
     this.#playback.seek(moment);
-    this.#stage.seek(this.#playback.moment, performance.now(), !this.#still.matches);
+    this.#stage.seek(this.#playback.moment, this.#motion());
   }
 
   #buttons(): void {
@@ -255,6 +271,11 @@ export class MemoryView {
   }
 
   // ---- Time -----------------------------------------------------------------------------------------------
+
+  /** Who asks for less motion gets none. */
+  #motion(time = performance.now()): Motion {
+    return { time, milliseconds: this.#still.matches ? 0 : this.#playback.glide };
+  }
 
   /** Something is to be painted, or may have to be. */
   #wake(): void {
@@ -271,9 +292,10 @@ export class MemoryView {
     this.#playback.advance(this.#picture ? Math.min(100, Math.max(0, time - this.#last)) : 0);
     this.#last = time;
     if (playing && this.#playback.moment !== this.#film.at) {
-      this.#stage.seek(this.#playback.moment, time, !this.#still.matches);
+      this.#stage.seek(this.#playback.moment, this.#motion(time));
       this.#tell();
     }
+    if (playing && !this.#still.matches) this.#stage.expect(this.#playback, time);
     const pulse = playing && !this.#still.matches ? 0.5 - 0.5 * Math.cos((2 * Math.PI * time) / PULSE_PERIOD) : 0.5;
     const moving = this.#stage.frame(time, pulse);
     const idle = playing && this.#playback.atEnd;

@@ -1,18 +1,22 @@
 // The cells on their two canvases: below what rests, painted once; above what glides, with rings around what is in use
 // and what is marked, and only that is painted again from frame to frame. It follows a film; it keeps no time.
+//
+// Who glides carries bytes: up, so as to arrive with the moment that needs it, and down from the moment on in which it
+// leaves. Who is dropped, a copy lying below, sinks hollow. Who is made or freed on the GPU moves nothing.
 
 import { type Film, stateOf, tierOf } from './film.ts';
-import type { Paint } from './paint.ts';
+import type { Paint, Place } from './paint.ts';
 import type { Shelves, Spot } from './shelves.ts';
 
-/** Milliseconds from one shelf to another. */
-const GLIDE = 450;
+/** Rings reach beyond the cells: so far the canvases reach beyond the stage. */
+const MARGIN = 8;
 
 /** What paints on a canvas of so many CSS pixels. */
 export function open(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
   const ratio = window.devicePixelRatio;
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
+  canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
   const context = canvas.getContext('2d') as CanvasRenderingContext2D;
   context.scale(ratio, ratio);
@@ -24,6 +28,19 @@ export interface Canvases {
   readonly above: HTMLCanvasElement;
 }
 
+/** When it begins, and how long it takes from one shelf to another. */
+export interface Motion {
+  readonly time: number;
+  readonly milliseconds: number;
+}
+
+interface Glide {
+  readonly from: Place;
+  readonly began: number;
+  readonly milliseconds: number;
+  readonly hollow: boolean;
+}
+
 export class Cells {
   /** The chunk that is pointed at. */
   marked: number | undefined;
@@ -33,37 +50,50 @@ export class Cells {
   readonly #resting: CanvasRenderingContext2D;
   readonly #above: CanvasRenderingContext2D;
   readonly #kinds: readonly string[];
-  /** By chunk, x and y: where it is, where it set out, where it belongs; and when it set out. */
-  readonly #here: Float32Array;
-  readonly #from: Float32Array;
-  readonly #to: Float32Array;
-  readonly #began: Float64Array;
-  readonly #gliding = new Set<number>();
+  /** By chunk: where it is, where it belongs, and its code, as the film told last. */
+  readonly #here: Place[];
+  readonly #to: Place[];
+  readonly #codes: Uint8Array;
+  readonly #gliding = new Map<number, Glide>();
+  /** On their way to a slot that they have from a coming moment on. */
+  readonly #expected = new Set<number>();
   readonly #computing = new Set<number>();
   readonly #changed = new Set<number>();
+  /** Places of staging, from the last one on, that are painted as copies. */
+  #copies = 0;
 
   /** `before`: cells of the same chunks, which glide from where they were. */
-  constructor(canvases: Canvases, film: Film, shelves: Shelves, paint: Paint, time: number, before?: Cells) {
+  constructor(
+    canvases: Canvases,
+    film: Film,
+    shelves: Shelves,
+    paint: Paint,
+    { time, milliseconds }: Motion,
+    before?: Cells,
+  ) {
     this.#film = film;
     this.#shelves = shelves;
     this.#paint = paint;
-    this.#resting = open(canvases.resting, shelves.width, shelves.height);
-    this.#above = open(canvases.above, shelves.width, shelves.height);
+    const wide = ({ width, height }: Shelves, canvas: HTMLCanvasElement) => {
+      const context = open(canvas, width + 2 * MARGIN, height + 2 * MARGIN);
+      context.translate(MARGIN, MARGIN);
+      return context;
+    };
+    this.#resting = wide(shelves, canvases.resting);
+    this.#above = wide(shelves, canvases.above);
     const { lists, chunks } = film.history;
     this.#kinds = lists.flatMap((list) => Array<string>(list.chunks).fill(list.kind));
-    const count = chunks.length;
-    this.#to = new Float32Array(2 * count);
-    for (let chunk = 0; chunk < count; chunk++) this.#to.set(this.#spotOf(chunk), 2 * chunk);
-    this.#here = before && before.#here.length === 2 * count ? before.#here.slice() : this.#to.slice();
-    this.#from = this.#here.slice();
-    this.#began = new Float64Array(count).fill(time);
-    this.marked = before?.marked !== undefined && before.marked < count ? before.marked : undefined;
+    this.#codes = film.codes.slice();
+    this.#to = chunks.map((_, chunk) => this.#spotOf(chunk));
+    const known = before !== undefined && before.#here.length === chunks.length;
+    this.#here = known ? [...before.#here] : [...this.#to];
     this.#paintPlaces();
-    for (let chunk = 0; chunk < count; chunk++) {
+    for (let chunk = 0; chunk < chunks.length; chunk++) {
       if (stateOf(film.codes[chunk] as number) === 'COMPUTE') this.#computing.add(chunk);
-      if (this.#isAtHome(chunk)) this.#rest(chunk);
-      else this.#gliding.add(chunk);
+      if (same(this.#here[chunk] as Place, this.#to[chunk] as Place)) this.#rest(chunk);
+      else this.#setOut(chunk, time, milliseconds, false);
     }
+    this.#paintCopies();
   }
 
   /** The film says that something is other with a chunk. */
@@ -71,132 +101,180 @@ export class Cells {
     this.#changed.add(chunk);
   };
 
-  /** Sets in motion what has changed; without `glide` it is there at once. */
-  follow(time: number, glide: boolean): void {
+  /** Sets in motion what has changed; in no time it is there at once. */
+  follow({ time, milliseconds }: Motion): void {
     // All leave before any arrives: a place may change hands.
+    const arrived: number[] = [];
     for (const chunk of this.#changed) {
-      const [x, y] = this.#spotOf(chunk);
-      if (stateOf(this.#film.codes[chunk] as number) === 'COMPUTE') this.#computing.add(chunk);
+      const code = this.#film.codes[chunk] as number;
+      const [from, to] = [tierOf(this.#codes[chunk] as number), tierOf(code)];
+      this.#codes[chunk] = code;
+      if (stateOf(code) === 'COMPUTE') this.#computing.add(chunk);
       else this.#computing.delete(chunk);
-      const moves = x !== this.#to[2 * chunk] || y !== this.#to[2 * chunk + 1];
-      if (!moves) continue;
+      const spot = this.#spotOf(chunk);
+      const expected = this.#expected.delete(chunk);
+      if (same(spot, this.#to[chunk] as Place)) {
+        if (expected || !this.#gliding.has(chunk)) arrived.push(chunk);
+        continue;
+      }
       if (!this.#gliding.has(chunk)) this.#leave(chunk);
-      this.#from.set(this.#here.subarray(2 * chunk, 2 * chunk + 2), 2 * chunk);
-      this.#to.set([x, y], 2 * chunk);
-      this.#began[chunk] = time;
-      this.#gliding.add(chunk);
+      this.#to[chunk] = spot;
+      const carries = from !== 'none' && to !== 'none';
+      const hollow = from === 'gpu' && (to === 'host' || to === 'disk');
+      if (milliseconds > 0 && carries) this.#setOut(chunk, time, milliseconds, hollow);
+      else arrived.push(chunk);
     }
-    for (const chunk of this.#changed) {
-      if (!this.#gliding.has(chunk)) this.#rest(chunk);
-      else if (!glide) this.#land(chunk);
-    }
+    for (const chunk of arrived) this.#land(chunk);
     this.#changed.clear();
+    this.#paintCopies();
+  }
+
+  /** A chunk will have a slot at a coming time: it sets out now. */
+  expect(chunk: number, slot: number, time: number, arrival: number): void {
+    if (this.#expected.has(chunk)) return;
+    this.#expected.add(chunk);
+    if (!this.#gliding.has(chunk)) this.#leave(chunk);
+    this.#to[chunk] = [...this.#shelves.place('gpu', slot), this.#shelves.sizeOn('gpu')];
+    this.#setOut(chunk, time, Math.max(1, arrival - time), false);
+  }
+
+  /** Time does not go on as expected: who has set out goes back. */
+  recall(): void {
+    for (const chunk of this.#expected) this.#changed.add(chunk);
   }
 
   /** Paints what moves; false when nothing does. `pulse`: 0 to 1, of the rings. */
   frame(time: number, pulse: number): boolean {
     const context = this.#above;
     const { colors } = this.#paint;
-    context.clearRect(0, 0, this.#shelves.width, this.#shelves.height);
-    for (const chunk of this.#gliding) {
-      const passed = (time - (this.#began[chunk] as number)) / GLIDE;
-      if (passed >= 1) this.#land(chunk);
-      else this.#glide(chunk, 1 - (1 - Math.max(0, passed)) ** 3);
+    context.clearRect(-MARGIN, -MARGIN, this.#shelves.width + 2 * MARGIN, this.#shelves.height + 2 * MARGIN);
+    for (const [chunk, glide] of this.#gliding) {
+      const passed = (time - glide.began) / glide.milliseconds;
+      // Who is expected waits in front of its slot for the film.
+      if (passed >= 1 && !this.#expected.has(chunk)) this.#land(chunk);
+      else this.#glide(chunk, glide, Math.min(1, Math.max(0, passed)));
     }
     for (const chunk of this.#computing) {
-      const [x, y] = [this.#here[2 * chunk] as number, this.#here[2 * chunk + 1] as number];
-      const wide = this.#shelves.size >= 10;
-      this.#paint.ring(context, colors['ink'] ?? '', x, y, wide ? 1 + 1.6 * pulse : 1, wide ? 1.6 : 1);
+      const at = this.#here[chunk] as Place;
+      const wide = at[2] >= 10;
+      this.#paint.ring(context, colors['ink'] ?? '', at, wide ? 1 + 1.6 * pulse : 1, wide ? 1.6 : 1);
     }
     if (this.marked !== undefined) {
-      const [x, y] = [this.#here[2 * this.marked] as number, this.#here[2 * this.marked + 1] as number];
-      this.#paint.ring(context, colors['paper'] ?? '', x, y, 2, 4);
-      this.#paint.ring(context, colors['staging'] ?? '', x, y, 3, 2);
+      const at = this.#here[this.marked] as Place;
+      this.#paint.ring(context, colors['paper'] ?? '', at, 2, 4);
+      this.#paint.ring(context, colors['staging'] ?? '', at, 3, 2);
     }
     return this.#gliding.size > 0;
   }
 
   /** The chunk in a place; of an empty home, whose it is. */
   chunkAt(spot: Spot): number | undefined {
-    const { codes, places } = this.#film;
     if (spot.shelf === 'host' || spot.shelf === 'disk') return spot.index;
+    const { codes, places } = this.#film;
     const chunk = places.findIndex((place, i) => place === spot.index && tierOf(codes[i] as number) === spot.shelf);
     return chunk < 0 ? undefined : chunk;
   }
 
-  /** Where a chunk is painted now: its left upper corner. */
-  cornerOf(chunk: number): readonly [x: number, y: number] {
-    return [this.#here[2 * chunk] as number, this.#here[2 * chunk + 1] as number];
+  /** Where a chunk is painted now. */
+  placeOf(chunk: number): Place {
+    return this.#here[chunk] as Place;
   }
 
-  #spotOf(chunk: number): readonly [number, number] {
+  #spotOf(chunk: number): Place {
     const tier = tierOf(this.#film.codes[chunk] as number);
-    if (tier === 'gpu' || tier === 'staging') return this.#shelves.place(tier, this.#film.places[chunk] as number);
-    return this.#shelves.home(tier, chunk);
-  }
-
-  #isAtHome(chunk: number): boolean {
-    return this.#here[2 * chunk] === this.#to[2 * chunk] && this.#here[2 * chunk + 1] === this.#to[2 * chunk + 1];
+    const placed = tier === 'gpu' || tier === 'staging';
+    const corner = placed
+      ? this.#shelves.place(tier, this.#film.places[chunk] as number)
+      : this.#shelves.home(tier, chunk);
+    return [...corner, this.#shelves.sizeOn(tier)];
   }
 
   #paintPlaces(): void {
     const { slots, staging, chunks } = this.#film.history;
-    const empty = ([x, y]: readonly [number, number]) => this.#paint.empty(this.#resting, x, y);
-    for (let slot = 0; slot < slots; slot++) empty(this.#shelves.place('gpu', slot));
-    for (let place = 0; place < staging; place++) empty(this.#shelves.place('staging', place));
-    const tiers = (['host', 'disk'] as const).filter((name) => this.#shelves.shelf(name));
-    for (const tier of tiers) {
-      for (let chunk = 0; chunk < chunks.length; chunk++) empty(this.#shelves.home(tier, chunk));
+    const empty = ([x, y]: readonly [number, number], size: number) => this.#paint.empty(this.#resting, x, y, size);
+    const larger = this.#shelves.sizeOn('gpu');
+    for (let slot = 0; slot < slots; slot++) empty(this.#shelves.place('gpu', slot), larger);
+    for (let place = 0; place < staging; place++) empty(this.#shelves.place('staging', place), larger);
+    for (const tier of ['host', 'disk'] as const) {
+      if (!this.#shelves.shelf(tier)) continue;
+      for (let chunk = 0; chunk < chunks.length; chunk++) {
+        empty(this.#shelves.home(tier, chunk), this.#shelves.sizeOn(tier));
+      }
     }
   }
 
-  #clear(x: number, y: number): void {
-    const { size } = this.#shelves;
-    const edge = (this.#shelves.pitch - size) / 2;
-    this.#resting.clearRect(x - edge, y - edge, size + 2 * edge, size + 2 * edge);
+  /**
+   * Staging also holds copies of chunks that are on the GPU: on their way up until the GPU has taken them, or on their
+   * way down while the chunk stays. The history counts them and does not name them; they stand at the far end.
+   */
+  #paintCopies(): void {
+    const { at, staged, history } = this.#film;
+    let own = 0;
+    for (const code of this.#film.codes) if (tierOf(code) === 'staging') own++;
+    const copies = Math.max(0, (staged[at] ?? 0) - own);
+    const size = this.#shelves.sizeOn('staging');
+    for (let i = Math.min(copies, this.#copies); i < Math.max(copies, this.#copies); i++) {
+      const [x, y] = this.#shelves.place('staging', history.staging - 1 - i);
+      this.#clear([x, y, size]);
+      if (i < copies) this.#paint.hollow(this.#resting, 'staging', x, y, size);
+      else this.#paint.empty(this.#resting, x, y, size);
+    }
+    this.#copies = copies;
+  }
+
+  #clear([x, y, size]: Place): void {
+    // Less than the gap between cells.
+    this.#resting.clearRect(x - 0.5, y - 0.5, size + 1, size + 1);
   }
 
   #leave(chunk: number): void {
-    const [x, y] = this.cornerOf(chunk);
-    this.#clear(x, y);
-    this.#paint.empty(this.#resting, x, y);
+    const at = this.#here[chunk] as Place;
+    this.#clear(at);
+    this.#paint.empty(this.#resting, ...at);
+  }
+
+  #setOut(chunk: number, time: number, milliseconds: number, hollow: boolean): void {
+    this.#gliding.set(chunk, { from: this.#here[chunk] as Place, began: time, milliseconds, hollow });
   }
 
   #rest(chunk: number): void {
-    const [x, y] = this.cornerOf(chunk);
-    this.#clear(x, y);
-    this.#paint.chunk(this.#resting, this.#film.codes[chunk] as number, this.#kinds[chunk] ?? '', x, y);
+    const at = this.#here[chunk] as Place;
+    this.#clear(at);
+    this.#paint.chunk(this.#resting, this.#codes[chunk] as number, this.#kinds[chunk] ?? '', ...at);
   }
 
   #land(chunk: number): void {
-    this.#here.set(this.#to.subarray(2 * chunk, 2 * chunk + 2), 2 * chunk);
+    this.#here[chunk] = this.#to[chunk] as Place;
     this.#gliding.delete(chunk);
     this.#rest(chunk);
   }
 
-  #glide(chunk: number, share: number): void {
-    const [fromX, fromY] = [this.#from[2 * chunk] as number, this.#from[2 * chunk + 1] as number];
-    const x = fromX + ((this.#to[2 * chunk] as number) - fromX) * share;
-    const y = fromY + ((this.#to[2 * chunk + 1] as number) - fromY) * share;
-    this.#here.set([x, y], 2 * chunk);
-    this.#trail(chunk, fromX, fromY, x, y, 1 - share);
-    const grown = 1 + 0.25 * Math.sin(Math.PI * share);
-    this.#paint.chunk(this.#above, this.#film.codes[chunk] as number, this.#kinds[chunk] ?? '', x, y, grown);
+  #glide(chunk: number, { from, hollow }: Glide, passed: number): void {
+    const to = this.#to[chunk] as Place;
+    // Slow at both ends.
+    const share = passed * passed * (3 - 2 * passed);
+    const between = (i: 0 | 1 | 2) => from[i] + (to[i] - from[i]) * share;
+    const at: Place = [between(0), between(1), between(2)];
+    this.#here[chunk] = at;
+    const code = this.#codes[chunk] as number;
+    this.#trail(this.#paint.colors[tierOf(code)] ?? '', from, at, 1 - share);
+    if (hollow) this.#paint.hollow(this.#above, tierOf(code), ...at);
+    else this.#paint.chunk(this.#above, code, this.#kinds[chunk] ?? '', ...at);
   }
 
   /** What a cell leaves behind it for a moment: stills and quick eyes see where it came from. */
-  #trail(chunk: number, fromX: number, fromY: number, x: number, y: number, strength: number): void {
-    const half = this.#shelves.size / 2;
+  #trail(color: string, from: Place, at: Place, strength: number): void {
     const context = this.#above;
-    const tier = tierOf(this.#film.codes[chunk] as number);
-    context.globalAlpha = 0.4 * strength;
-    context.strokeStyle = this.#paint.colors[tier === 'none' ? 'muted' : tier] ?? '';
-    context.lineWidth = Math.max(1, half * 0.6);
+    context.globalAlpha = 0.35 * strength;
+    context.strokeStyle = color;
+    context.lineWidth = Math.max(1, Math.min(from[2], at[2]) * 0.3);
     context.lineCap = 'round';
     context.beginPath();
-    context.moveTo(fromX + half, fromY + half);
-    context.lineTo(x + half, y + half);
+    context.moveTo(from[0] + from[2] / 2, from[1] + from[2] / 2);
+    context.lineTo(at[0] + at[2] / 2, at[1] + at[2] / 2);
     context.stroke();
     context.globalAlpha = 1;
   }
 }
+
+const same = (a: Place, b: Place): boolean => a[0] === b[0] && a[1] === b[1];

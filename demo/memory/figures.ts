@@ -78,14 +78,16 @@ export class Figures {
   readonly #host = new Row('host memory', 1);
   readonly #disk = new Row('disk', 1);
   readonly #peakNote = element('p', 'note');
+  readonly #peaks = block('At most held so far', this.#peakNote, this.#gpu, this.#host, this.#disk);
   readonly #policies = element('section', 'block policies');
   #comparison: PolicyComparison | undefined;
   #running: PolicyName = 'planned';
 
   constructor() {
+    this.#peaks.classList.add('peaks');
     this.element.append(
       block('Moved in this step', this.#movedNote, this.#up, this.#down, this.#both, this.#read, this.#written),
-      block('At most held so far', this.#peakNote, this.#gpu, this.#host, this.#disk),
+      this.#peaks,
       this.#policies,
     );
     this.clear();
@@ -145,10 +147,10 @@ export class Figures {
       const value = sums[i] as number;
       const running = name === this.#running;
       row.element.classList.toggle('running', running);
-      if (running) row.name.append(element('small', '', 'running'));
+      if (running) row.name.append(element('span', 'hidden-text', ' (running)'));
       else if (this.onPolicy) row.name.replaceChildren(this.#choice(name));
       const color = name === 'planned' ? 'var(--gpu)' : 'var(--muted)';
-      row.show(`${formatBytes(value)}  ${times(value, lp)}`, [{ color, value }], most, lp);
+      row.show(`${formatBytes(value)} ${times(value, lp).padStart(7, '\u2007')}`, [{ color, value }], most, lp);
       return row.element;
     });
     const note =

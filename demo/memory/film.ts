@@ -39,9 +39,13 @@ export class Film {
   /** Chunks in slots, and in staging both ways, by moment. */
   readonly used: readonly number[];
   readonly staged: readonly number[];
-  /** Chunks that come to the GPU with a value, and that leave it with one, by moment. */
+  /**
+   * By moment: chunks that come up with their value, that leave with it on their way down, and that leave because a
+   * copy lies below: those move no bytes.
+   */
   readonly risen: Uint16Array;
   readonly sunk: Uint16Array;
+  readonly dropped: Uint16Array;
   readonly #changes: Changes;
   #at = 0;
 
@@ -55,6 +59,7 @@ export class Film {
     this.places = new Int32Array(history.chunks.length).fill(HOME);
     this.risen = new Uint16Array(this.moments);
     this.sunk = new Uint16Array(this.moments);
+    this.dropped = new Uint16Array(this.moments);
     this.#changes = this.#work(before);
   }
 
@@ -79,6 +84,23 @@ export class Film {
       put(i, before[i] as number, placeBefore[i] as number);
     }
     this.#at = target;
+  }
+
+  /** Chunks that come up from below within so many moments from here: `arrives` hears the slot and the moment. */
+  ahead(moments: number, arrives: (chunk: number, slot: number, moment: number) => void): void {
+    const { first, chunk, before, after, placeAfter } = this.#changes;
+    const seen = new Set<number>();
+    for (let m = this.#at + 1; m <= Math.min(this.#at + moments, this.moments - 1); m++) {
+      for (let i = first[m] as number; i < (first[m + 1] as number); i++) {
+        const from = tierOf(before[i] as number);
+        const comes = tierOf(after[i] as number) === 'gpu' && from !== 'gpu' && from !== 'none';
+        // Who changes otherwise before it comes is not on its way yet.
+        const other = seen.has(chunk[i] as number);
+        seen.add(chunk[i] as number);
+        if (!comes || other) continue;
+        arrives(chunk[i] as number, placeAfter[i] as number, m);
+      }
+    }
   }
 
   /** Goes through the step once, dealing out places, and back to its first moment. */
@@ -140,7 +162,8 @@ export class Film {
       placeAfter[i] = from === to ? place : HOME;
       if (from === to) continue;
       if (isPlaced(from)) rooms[from].give(place);
-      if (from === 'gpu' && to !== 'none') (this.sunk[m] as number)++;
+      if (from === 'gpu' && to === 'staging') (this.sunk[m] as number)++;
+      else if (from === 'gpu' && to !== 'none') (this.dropped[m] as number)++;
       if (to === 'gpu' && from !== 'none') (this.risen[m] as number)++;
     }
     for (let i = first[m] as number; i < end; i++) {

@@ -1,11 +1,14 @@
 // How a cell looks: colour says in which tier the chunk is, fill and outline what it is doing, so that either reads
 // without the other. Colours are the page's variables, read once per scheme.
 
-import { TIERS } from '../../src/engine/chunk-codes.ts';
+import { TIERS, type Tier } from '../../src/engine/chunk-codes.ts';
 import { STATES } from '../../src/memory/states.ts';
 import { stateOf, tierOf } from './film.ts';
 
 const NAMES = ['paper', 'ink', 'muted', 'rule', 'gpu', 'staging', 'host', 'disk', 'activations', 'other', 'unused'];
+
+/** A left upper corner and a size. */
+export type Place = readonly [x: number, y: number, size: number];
 
 export type Colors = Readonly<Record<string, string>>;
 
@@ -44,64 +47,68 @@ interface Look {
 
 export class Paint {
   readonly colors: Colors;
-  readonly #size: number;
   readonly #looks: readonly Look[];
 
-  constructor(colors: Colors, size: number) {
+  constructor(colors: Colors) {
     this.colors = colors;
-    this.#size = size;
     this.#looks = Array.from({ length: TIERS.length * STATES.length }, (_, code) => lookOf(colors, code));
   }
 
-  /** A chunk, its left upper corner at x, y; `grown` times its size. */
-  chunk(context: CanvasRenderingContext2D, code: number, kind: string, x: number, y: number, grown = 1): void {
+  /** A chunk, its left upper corner at x, y. */
+  chunk(context: CanvasRenderingContext2D, code: number, kind: string, x: number, y: number, size: number): void {
     const { fill, line, letter } = this.#looks[code] as Look;
-    const size = this.#size * grown;
-    const [left, top] = [x - (size - this.#size) / 2, y - (size - this.#size) / 2];
     if (size < LEAST_OUTLINED) {
-      context.fillStyle = fill ?? line ?? this.colors['rule'] ?? '';
-      if (fill) context.fillRect(left, top, size, size);
+      if (fill) {
+        context.fillStyle = fill;
+        context.fillRect(x, y, size, size);
+      } else this.#outline(context, line ?? '', x, y, size, 0.75);
       return;
     }
-    const radius = this.#radius(size);
-    context.beginPath();
-    context.roundRect(left, top, size, size, radius);
     if (fill) {
       context.fillStyle = fill;
+      context.beginPath();
+      context.roundRect(x, y, size, size, this.#radius(size));
       context.fill();
     }
-    if (line) {
-      const width = size < 10 ? 1 : 1.5;
-      context.strokeStyle = line;
-      context.lineWidth = width;
-      context.beginPath();
-      context.roundRect(left + width / 2, top + width / 2, size - width, size - width, radius - width / 2);
-      context.stroke();
-    }
-    if (this.#size < LEAST_LETTERED || !fill) return;
-    context.font = `600 ${Math.round(this.#size * 0.46)}px system-ui, sans-serif`;
+    if (line) this.#outline(context, line, x, y, size, size < 10 ? 1 : 1.5);
+    if (size < LEAST_LETTERED || !fill) return;
+    context.font = `600 ${Math.round(size * 0.46)}px system-ui, sans-serif`;
     context.textAlign = 'center';
     context.textBaseline = 'middle';
     context.fillStyle = letter;
-    context.fillText(LETTERS[kind] ?? '', x + this.#size / 2, y + this.#size / 2 + 0.5);
+    context.fillText(LETTERS[kind] ?? '', x + size / 2, y + size / 2 + 0.5);
+  }
+
+  /** No bytes: what staging holds of a chunk that is elsewhere, or a chunk that leaves because its copy lies below. */
+  hollow(context: CanvasRenderingContext2D, tier: Tier, x: number, y: number, size: number): void {
+    this.#outline(context, this.colors[tier] ?? '', x, y, size, size < LEAST_OUTLINED ? 1 : 1.5);
   }
 
   /** A place that nobody is in. */
-  empty(context: CanvasRenderingContext2D, x: number, y: number): void {
+  empty(context: CanvasRenderingContext2D, x: number, y: number, size: number): void {
     context.fillStyle = this.colors['unused'] ?? '';
     context.beginPath();
-    if (this.#size < LEAST_OUTLINED) context.rect(x, y, this.#size, this.#size);
-    else context.roundRect(x, y, this.#size, this.#size, this.#radius(this.#size));
+    if (size < LEAST_OUTLINED) context.rect(x, y, size, size);
+    else context.roundRect(x, y, size, size, this.#radius(size));
     context.fill();
   }
 
-  /** Around a chunk: in use, or pointed at. */
-  ring(context: CanvasRenderingContext2D, color: string, x: number, y: number, away: number, width: number): void {
-    const size = this.#size + 2 * away;
+  /** Around a cell: in use, or pointed at. */
+  ring(context: CanvasRenderingContext2D, color: string, at: Place, away: number, width: number): void {
+    const [x, y, size] = at;
     context.strokeStyle = color;
     context.lineWidth = width;
     context.beginPath();
-    context.roundRect(x - away, y - away, size, size, this.#radius(this.#size) + away);
+    context.roundRect(x - away, y - away, size + 2 * away, size + 2 * away, this.#radius(size) + away);
+    context.stroke();
+  }
+
+  #outline(context: CanvasRenderingContext2D, color: string, x: number, y: number, size: number, width: number): void {
+    context.strokeStyle = color;
+    context.lineWidth = width;
+    context.beginPath();
+    const radius = size < LEAST_OUTLINED ? 0 : this.#radius(size) - width / 2;
+    context.roundRect(x + width / 2, y + width / 2, size - width, size - width, radius);
     context.stroke();
   }
 

@@ -5,6 +5,9 @@
 const PER_MOMENT = 22;
 const SHORTEST = 4000;
 const LONGEST = 14000;
+const GLIDE_MOMENTS = 15;
+const SHORTEST_GLIDE = 180;
+const LONGEST_GLIDE = 450;
 
 export const readingTime = (moments: number, milliseconds: number): number =>
   Math.max(milliseconds, Math.min(LONGEST, Math.max(SHORTEST, moments * PER_MOMENT)));
@@ -39,6 +42,21 @@ export class Playback {
   /** Milliseconds to the end. */
   get remaining(): number {
     return (1 - this.#position / this.#moments) * this.#duration;
+  }
+
+  /** Milliseconds of a moment. */
+  get pace(): number {
+    return this.#duration / this.#moments;
+  }
+
+  /** Milliseconds until a moment is shown. */
+  until(moment: number): number {
+    return (moment - this.#position) * this.pace;
+  }
+
+  /** Milliseconds that a chunk may take from one shelf to another: fewer where much moves at once. */
+  get glide(): number {
+    return Math.min(LONGEST_GLIDE, Math.max(SHORTEST_GLIDE, this.pace * GLIDE_MOMENTS));
   }
 
   advance(milliseconds: number): void {

@@ -1,7 +1,8 @@
 // Where every cell lies: GPU slots on top, staging under them, then host memory and disk, in which each chunk has a home
 // under the name of its kind. Pure geometry, in CSS pixels. Invariant: places do not overlap and lie within the width.
 //
-// One size for all cells, the largest with which all shelves fit into the height that is wished for.
+// One size for all homes, the largest with which all shelves fit into the height that is wished for. Where that is small,
+// slots and staging, which are few, are drawn larger: one can read there what is on the GPU.
 
 import type { ChunkHistory, Tier } from '../../src/engine/chunk-codes.ts';
 
@@ -31,12 +32,17 @@ export interface Spot {
   readonly index: number;
 }
 
-const LARGEST_PITCH = 30;
+const LARGEST_PITCH = 34;
+/** Of slots, where homes are smaller, and the share of the height that they may take for it. */
+const LARGER_PITCH = 24;
+const LARGER_SHARE = 0.18;
 const LEAST_PITCH = 4;
 /** A width below which names stand above their shelves. */
 const NARROW = 540;
 const GUTTER = 112;
 const NAME_HEIGHT = 20;
+/** Two lines in the gutter. */
+const LEAST_SHELF = 32;
 const COLUMN_NAME_HEIGHT = 18;
 /** Between shelves: room to see what moves. */
 const LEAST_AIR = 14;
@@ -47,9 +53,9 @@ export class Shelves {
   readonly width: number;
   readonly height: number;
   readonly gutter: number;
+  /** Of a home, with the gap behind it; and of slots and staging. */
   readonly pitch: number;
-  /** Of a cell. */
-  readonly size: number;
+  readonly placePitch: number;
   readonly shelves: readonly Shelf[];
   readonly columns: readonly Column[];
   readonly #shape: Shape;
@@ -67,6 +73,7 @@ export class Shelves {
     this.gutter = width < NARROW ? 0 : GUTTER;
     const inner = width - this.gutter;
     const named = this.gutter === 0 ? NAME_HEIGHT : 0;
+    const reserved = (height: number) => (this.gutter === 0 ? height : Math.max(LEAST_SHELF, height));
     const names: ShelfName[] = [
       'gpu',
       ...(shape.staging > 0 ? ['staging' as const] : []),
@@ -74,21 +81,22 @@ export class Shelves {
       ...(shape.disk ? ['disk' as const] : []),
     ];
     const attempt = (pitch: number) => {
-      const across = Math.max(1, Math.floor((inner + gapOf(pitch)) / pitch));
+      const larger = placePitch(shape.slots, pitch, inner, wished);
+      const across = acrossOf(larger, inner);
       const rows = homeRows(shape, pitch, inner);
       const lines = { gpu: shape.slots, staging: shape.staging };
       const heights = names.map((name) =>
-        name === 'gpu' || name === 'staging' ? Math.max(1, Math.ceil(lines[name] / across)) * pitch : rows * pitch,
+        name === 'gpu' || name === 'staging' ? Math.max(1, Math.ceil(lines[name] / across)) * larger : rows * pitch,
       );
-      const cells = heights.reduce((sum, height) => sum + height, 0);
+      const cells = heights.reduce((sum, height) => sum + reserved(height), 0);
       const texts = names.length * named + COLUMN_NAME_HEIGHT;
-      return { across, rows, heights, least: cells + texts + (names.length - 1) * LEAST_AIR };
+      return { larger, across, rows, heights, least: cells + texts + (names.length - 1) * LEAST_AIR };
     };
     let pitch = LARGEST_PITCH;
     while (pitch > LEAST_PITCH && attempt(pitch).least > wished) pitch--;
-    const { across, rows, heights, least } = attempt(pitch);
+    const { larger, across, rows, heights, least } = attempt(pitch);
     this.pitch = pitch;
-    this.size = pitch - gapOf(pitch);
+    this.placePitch = larger;
     this.#across = across;
     this.#rows = rows;
     const air = Math.min(MOST_AIR, LEAST_AIR + Math.max(0, wished - least) / (names.length - 1));
@@ -96,7 +104,7 @@ export class Shelves {
     this.shelves = names.map((name, i) => {
       const top = y + named + (name === 'host' ? COLUMN_NAME_HEIGHT : 0);
       const bottom = top + (heights[i] as number);
-      y = bottom + air;
+      y = top + reserved(heights[i] as number) + air;
       return { name, top: Math.round(top), bottom: Math.round(bottom) };
     });
     this.height = Math.ceil(Math.max(wished, y - air));
@@ -125,10 +133,16 @@ export class Shelves {
     return this.shelves.find((shelf) => shelf.name === name);
   }
 
+  /** Of a cell on a shelf. */
+  sizeOn(name: ShelfName | 'none'): number {
+    const pitch = this.#pitchOf(name);
+    return pitch - gapOf(pitch);
+  }
+
   /** The left upper corner of a slot or of a place in staging. */
   place(name: 'gpu' | 'staging', index: number): readonly [x: number, y: number] {
     const row = Math.floor(index / this.#across);
-    return [this.gutter + (index % this.#across) * this.pitch, this.#topOf(name) + row * this.pitch];
+    return [this.gutter + (index % this.#across) * this.placePitch, this.#topOf(name) + row * this.placePitch];
   }
 
   /** Of a chunk's home in a tier; what lies nowhere is at home in the first. */
@@ -141,19 +155,24 @@ export class Shelves {
   at(x: number, y: number): Spot | undefined {
     const shelf = this.shelves.find(({ top, bottom }) => y >= top && y < bottom);
     if (!shelf) return undefined;
-    const row = Math.floor((y - shelf.top) / this.pitch);
+    const pitch = this.#pitchOf(shelf.name);
+    const row = Math.floor((y - shelf.top) / pitch);
     if (shelf.name === 'gpu' || shelf.name === 'staging') {
-      const column = Math.floor((x - this.gutter) / this.pitch);
+      const column = Math.floor((x - this.gutter) / pitch);
       const index = row * this.#across + column;
       const count = shelf.name === 'gpu' ? this.#shape.slots : this.#shape.staging;
       return column >= 0 && column < this.#across && index < count ? { shelf: shelf.name, index } : undefined;
     }
-    const list = this.columns.findIndex((column) => x >= column.x && x < column.x + column.width + gapOf(this.pitch));
+    const list = this.columns.findIndex((column) => x >= column.x && x < column.x + column.width + gapOf(pitch));
     const chunks = this.#shape.lists[list];
     const perRow = this.#perRow[list] as number;
     if (!chunks || row >= this.#rows) return undefined;
-    const index = row * perRow + Math.floor((x - (this.columns[list] as Column).x) / this.pitch);
+    const index = row * perRow + Math.floor((x - (this.columns[list] as Column).x) / pitch);
     return index < chunks.chunks ? { shelf: shelf.name, index: chunks.first + index } : undefined;
+  }
+
+  #pitchOf(name: ShelfName | 'none'): number {
+    return name === 'gpu' || name === 'staging' ? this.placePitch : this.pitch;
   }
 
   #topOf(name: ShelfName): number {
@@ -162,6 +181,15 @@ export class Shelves {
 }
 
 const gapOf = (pitch: number): number => (pitch >= 18 ? 4 : pitch >= 12 ? 3 : pitch >= 7 ? 2 : 1);
+
+const acrossOf = (pitch: number, inner: number): number => Math.max(1, Math.floor((inner + gapOf(pitch)) / pitch));
+
+function placePitch(slots: number, pitch: number, inner: number, wished: number): number {
+  for (let larger = LARGER_PITCH; larger > pitch; larger--) {
+    if (Math.ceil(slots / acrossOf(larger, inner)) * larger <= LARGER_SHARE * wished) return larger;
+  }
+  return pitch;
+}
 
 /** The fewest rows of homes with which all columns stand side by side. */
 function homeRows({ lists }: Shape, pitch: number, inner: number): number {

@@ -4,12 +4,13 @@
 import type { ChunkHistory } from '../../src/engine/chunk-codes.ts';
 import { WORDS } from '../../src/train/report/memory-words.ts';
 import { formatBytes } from '../../src/util/bytes.ts';
-import { Cells } from './cells.ts';
+import { Cells, type Motion } from './cells.ts';
 import { element, write } from './dom.ts';
 import { type Film, tierOf } from './film.ts';
 import { type Colors, LETTERS, Paint } from './paint.ts';
+import type { Playback } from './playback.ts';
 import { type ShelfName, Shelves } from './shelves.ts';
-import { chunkWords, nextUse, whereabouts } from './words.ts';
+import { chunkWords, whereabouts } from './words.ts';
 
 const NAMES: Readonly<Record<ShelfName, string>> = {
   gpu: 'GPU',
@@ -71,32 +72,48 @@ export class Stage {
     return this.#shelves?.gutter ?? 0;
   }
 
-  /** Another film, another width or other colours. With `glide`, chunks of before set out from where they were. */
-  show(film: Film, width: number, colors: Colors, note: string, time: number, glide: boolean): void {
+  /** Another film, another width or other colours. Chunks of before set out from where they were, if it takes time. */
+  show(film: Film, width: number, colors: Colors, note: string, motion: Motion): void {
     const { lists, slots, staging, chunks } = film.history;
     const disk = chunks.some((runs) => runs.some((code, i) => i % 2 === 0 && tierOf(code) === 'disk'));
-    const before = glide ? this.#cells : undefined;
+    const before = motion.milliseconds > 0 ? this.#cells : undefined;
     const marked = this.#cells?.marked;
     this.#film = film;
     this.#shelves = new Shelves({ lists, slots, staging, disk }, width, heightFor(width));
     this.element.style.height = `${this.#shelves.height}px`;
     const canvases = { resting: this.#resting, above: this.#above };
-    this.#cells = new Cells(canvases, film, this.#shelves, new Paint(colors, this.#shelves.size), time, before);
+    this.#cells = new Cells(canvases, film, this.#shelves, new Paint(colors), motion, before);
     this.#cells.marked = marked !== undefined && marked < chunks.length ? marked : undefined;
     this.#nameShelves(film.history, this.#shelves);
     this.#note.hidden = note === '';
     write(this.#note, note);
-    const host = this.#shelves.shelf('host');
-    if (host) this.#note.style.top = `${(host.top + host.bottom) / 2}px`;
+    // Below the shelves, where there is room, or else upon them.
+    const { bottom } = this.#shelves.shelves.at(-1) ?? { bottom: 0 };
+    const { height } = this.#shelves;
+    this.#note.style.top = `${height - bottom > 70 ? (bottom + height) / 2 : bottom - 50}px`;
     this.tell();
   }
 
   /** Goes to a moment. */
-  seek(moment: number, time: number, glide: boolean): void {
+  seek(moment: number, motion: Motion): void {
     if (!this.#film || !this.#cells) return;
     this.#film.seek(moment, this.#cells.changed);
-    this.#cells.follow(time, glide);
+    this.#cells.follow(motion);
     this.tell();
+  }
+
+  /** Chunks that are needed soon set out, so as to be there in time. */
+  expect(playback: Playback, time: number): void {
+    const cells = this.#cells;
+    this.#film?.ahead(Math.ceil(playback.glide / playback.pace), (chunk, slot, moment) => {
+      cells?.expect(chunk, slot, time, time + playback.until(moment));
+    });
+  }
+
+  /** The film does not go on: who has set out goes back. */
+  recall(motion: Motion): void {
+    this.#cells?.recall();
+    this.#cells?.follow(motion);
   }
 
   /** Paints what moves; false when nothing does. */
@@ -111,7 +128,7 @@ export class Stage {
     const { slots, staging, chunkBytes } = film.history;
     const counts = { gpu: 0, staging: 0, host: 0, disk: 0, none: 0 };
     for (const code of film.codes) counts[tierOf(code)]++;
-    const held = (count: number) => `${count} chunk${count === 1 ? '' : 's'}, ${formatBytes(count * chunkBytes)}`;
+    const held = (count: number) => `${count}, ${formatBytes(count * chunkBytes)}`;
     const texts: Record<ShelfName, string> = {
       gpu: `${counts.gpu} of ${slots} slots`,
       staging: `${film.staged[film.at] ?? 0} of ${staging}`,
@@ -127,16 +144,22 @@ export class Stage {
     this.#taken.clear();
     for (const { name, top } of shelves.shelves) {
       const taken = element('span');
-      const label = element('p', '', element('b', '', NAMES[name]), ' ', taken);
-      const above = shelves.gutter === 0 ? (name === 'host' ? 38 : 20) : 2;
+      const label = element('p', shelves.gutter === 0 ? 'above' : '', element('b', '', NAMES[name]), taken);
+      const above = shelves.gutter === 0 ? (name === 'host' ? 38 : 20) : 1;
       label.style.top = `${top - above}px`;
       label.style.width = shelves.gutter === 0 ? '100%' : `${shelves.gutter}px`;
       this.#taken.set(name, taken);
       this.#names.append(label);
     }
+    const larger = shelves.sizeOn('staging') / shelves.sizeOn('host');
+    if (larger > 1) {
+      const scale = element('p', 'scale', `drawn ${Number(larger.toFixed(1))}× as large as below`);
+      scale.style.top = `${(shelves.shelf('staging')?.bottom ?? 0) - 18}px`;
+      this.#names.append(scale);
+    }
     const top = shelves.shelf('host')?.top ?? 0;
     shelves.columns.forEach(({ kind, x, width }, i) => {
-      const letter = shelves.size >= 13 ? `${LETTERS[kind]} ` : '';
+      const letter = shelves.gutter > 0 && shelves.sizeOn('gpu') >= 13 ? `${LETTERS[kind]} ` : '';
       const label = element('p', 'kind', lists.length > 1 ? `${letter}${WORDS[kind]}` : '');
       label.style.left = `${x}px`;
       label.style.top = `${top - 18}px`;
@@ -175,16 +198,16 @@ export class Stage {
     const { marked } = this;
     this.#tip.hidden = marked === undefined;
     if (marked === undefined || !this.#cells || !this.#shelves) return;
-    const lines = [chunkWords(film, marked), whereabouts(film, marked), nextUse(film, marked)];
+    const lines = [chunkWords(film, marked), whereabouts(film, marked)];
     if (this.#tip.children.length !== lines.length) this.#tip.replaceChildren(...lines.map(() => element('div')));
     lines.forEach((line, i) => {
       write(this.#tip.children[i] as HTMLElement, line);
     });
     // Beside where the chunk belongs, on the side that has more room.
-    const [x, y] = this.#cells.cornerOf(marked);
-    const { width, size, height } = this.#shelves;
+    const [x, y, size] = this.#cells.placeOf(marked);
+    const { width, height } = this.#shelves;
     this.#tip.style.left = x < width / 2 ? `${x + size + 12}px` : 'auto';
     this.#tip.style.right = x < width / 2 ? 'auto' : `${width - x + 12}px`;
-    this.#tip.style.top = `${Math.min(Math.max(0, y - 8), height - 76)}px`;
+    this.#tip.style.top = `${Math.min(Math.max(0, y - 8), height - 52)}px`;
   }
 }

@@ -164,37 +164,53 @@ export class Timeline {
     if (budget === undefined) return;
     context.fillStyle = colors['ink'] ?? '';
     context.fillRect(this.#gutter, Math.round(y(budget)) - 0.5, this.#width - this.#gutter, 1);
-    const text = `budget ${formatBytes(budget)}`;
+    const [text, x] =
+      this.#gutter === 0 ? [`budget ${formatBytes(budget)}`, this.#width] : [formatBytes(budget), this.#gutter - 8];
     context.textAlign = 'right';
-    if (this.#gutter === 0) context.fillText(text, this.#width, y(budget) + 9);
-    else context.fillText(formatBytes(budget), this.#gutter - 8, y(budget) + 1);
+    // With a halo: it may stand on the areas.
+    context.strokeStyle = colors['paper'] ?? '';
+    context.lineWidth = 3;
+    const line = y(budget) + (this.#gutter === 0 ? 11 : 1);
+    if (this.#gutter === 0) context.strokeText(text, x, line);
+    context.fillText(text, x, line);
   }
 
   #drawTraffic(context: CanvasRenderingContext2D, film: Film, colors: Colors): void {
     const middle = PHASES + AREAS + GAP + TRAFFIC / 2;
-    const most = Math.max(1, ...film.risen, ...film.sunk);
+    const leave = (m: number) => (film.sunk[m] as number) + (film.dropped[m] as number);
+    const most = film.risen.reduce((high, up, m) => Math.max(high, up, leave(m)), 1);
     const pixel = Math.max(1, (this.#width - this.#gutter) / film.moments);
-    for (const [color, counts, direction] of [
-      ['gpu', film.risen, -1],
-      ['host', film.sunk, 1],
-    ] as const) {
-      context.fillStyle = colors[color] ?? '';
-      counts.forEach((count, m) => {
-        const height = (count / most) * (TRAFFIC / 2 - 1);
-        if (count > 0)
-          context.fillRect(this.#x(m), direction < 0 ? middle - height - 0.5 : middle + 0.5, pixel, height);
-      });
-    }
+    const unit = (TRAFFIC / 2 - 1) / most;
+    const bars = (color: string, from: (m: number) => number, to: (m: number) => number) => {
+      context.fillStyle = color;
+      for (let m = 0; m < film.moments; m++) {
+        const [top, bottom] = [middle + from(m) * unit, middle + to(m) * unit];
+        if (bottom > top) context.fillRect(this.#x(m), top, pixel, bottom - top);
+      }
+    };
+    const host = colors['host'] ?? '';
+    bars(
+      colors['gpu'] ?? '',
+      (m) => -(film.risen[m] as number),
+      () => 0,
+    );
+    bars(
+      host,
+      () => 0,
+      (m) => film.sunk[m] as number,
+    );
+    bars(mix(host, colors['paper'] ?? '', 0.5), (m) => film.sunk[m] as number, leave);
     context.fillStyle = colors['rule'] ?? '';
     context.fillRect(this.#gutter, middle - 0.5, this.#width - this.#gutter, 1);
-    this.#name(context, colors, 'up, down', middle);
+    this.#name(context, colors, 'come, leave', middle);
   }
 
   #drawLife(context: CanvasRenderingContext2D, film: Film, colors: Colors, marked: number | undefined): void {
     const top = TIMELINE_HEIGHT - LIFE;
-    context.fillStyle = colors['unused'] ?? '';
     if (marked === undefined) {
-      context.fillRect(this.#gutter, top + LIFE / 2 - 0.5, this.#width - this.#gutter, 1);
+      context.fillStyle = colors['unused'] ?? '';
+      context.fillRect(this.#gutter, top, this.#width - this.#gutter, LIFE);
+      this.#name(context, colors, 'one chunk', top + LIFE / 2);
       return;
     }
     const runs = film.history.chunks[marked] ?? [];

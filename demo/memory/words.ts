@@ -1,15 +1,18 @@
 // What the view says of a moment, of a chunk and of a step. Pure text from a film.
 
 import type { StepPicture } from '../../src/browser/protocol.ts';
-import { STATES } from '../../src/memory/states.ts';
 import { WORDS } from '../../src/train/report/memory-words.ts';
 import { formatBytes } from '../../src/util/bytes.ts';
 import { type Film, stateOf, tierOf } from './film.ts';
 
-/** "moment 41 of 186: backward, linear h.1.mlp". */
+/** An operator by its label, with layers counted as people count them: "layer 2 mlp.c_fc.weight, rows 0 to 43". */
+export const operatorWords = (label: string): string =>
+  label.replace(/\b(?:h|model\.layers)\.(\d+)\./, (_, index) => `layer ${Number(index) + 1} `);
+
+/** "moment 41 of 186: backward, layer 2 attn.c_proj.bias". */
 export function momentWords({ history, moments }: Film, moment: number): string {
   const phase = history.phases.findLast(({ first }) => first <= moment)?.name;
-  const label = history.labels[history.operators[moment] as number] ?? '';
+  const label = operatorWords(history.labels[history.operators[moment] as number] ?? '');
   return `moment ${moment + 1} of ${moments}: ${phase ? `${phase}, ` : ''}${label}`;
 }
 
@@ -37,22 +40,22 @@ export function nextUse({ history, at }: Film, chunk: number): string {
   const runs = history.chunks[chunk] ?? [];
   for (let i = 0, m = 0; i < runs.length; i += 2) {
     const length = runs[i + 1] as number;
-    if (STATES[(runs[i] as number) % STATES.length] === 'COMPUTE') {
+    if (stateOf(runs[i] as number) === 'COMPUTE') {
       for (let n = 0; n < length; n++) uses.push(m + n);
     }
     m += length;
   }
-  if (uses.length === 0) return 'not used in this step';
+  if (uses.length === 0) return 'Not used in this step.';
   const next = uses.find((moment) => moment > at);
-  const often = `used in ${uses.length} of ${history.operators.length} moments`;
-  if (next === undefined) return `${often}, again in the next step`;
-  return `${often}, next at ${next + 1}: ${history.labels[history.operators[next] as number]}`;
+  const often = `Used in ${uses.length} of ${history.operators.length} moments`;
+  if (next === undefined) return `${often}, again in the next step.`;
+  return `${often}, next at ${next + 1}: ${operatorWords(history.labels[history.operators[next] as number] ?? '')}.`;
 }
 
 /** The picture for who does not see it. */
 export function summary({ step, milliseconds, budget, history, bytes, policy }: StepPicture, film: Film): string {
   const up = film.risen.reduce((sum, count) => sum + count, 0);
-  const kinds = history.lists.map(({ kind, chunks }) => `${chunks} of ${WORDS[kind]}`).join(', ');
+  const kinds = history.lists.map(({ kind, chunks }) => `${WORDS[kind]} ${chunks}`).join(', ');
   const within = budget === undefined ? 'without a budget' : `within ${formatBytes(budget)}`;
   const moved =
     up === 0

@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { Film, HOME, tierOf } from '../../demo/memory/film.ts';
 import { FrameMeter } from '../../demo/memory/frame-meter.ts';
 import { Playback, readingTime, speedWords } from '../../demo/memory/playback.ts';
-import { type Shape, Shelves } from '../../demo/memory/shelves.ts';
+import { type Shape, type ShelfName, Shelves } from '../../demo/memory/shelves.ts';
 import { type ChunkHistory, expand } from '../../src/engine/chunk-codes.ts';
 
 /** Codes: tier * 5 + state; 6 is in use on the GPU, 7 held there, 12 in staging, 17 in host memory, 22 on disk. */
@@ -121,6 +121,27 @@ describe('a film', () => {
     );
   });
 
+  test('tells ahead who comes up, to which slot and when', () => {
+    fc.assert(
+      fc.property(histories, fc.integer({ min: 1, max: 8 }), (history, moments) => {
+        const film = new Film(history);
+        const told: [chunk: number, slot: number, moment: number][] = [];
+        film.ahead(moments, (...arrival) => told.push(arrival));
+        const expected = history.chunks.map(expand).flatMap((values, chunk) => {
+          const moment = values.findIndex((code) => code !== values[0]);
+          const comes = moment > 0 && moment <= moments && tierOf(values[moment]) === 'gpu';
+          return comes && !['gpu', 'none'].includes(tierOf(values[0])) ? [[chunk, moment]] : [];
+        });
+        expect(told.map(([chunk, , moment]) => [chunk, moment]).sort((a, b) => a[0] - b[0])).toEqual(expected);
+        for (const [chunk, slot, moment] of told) {
+          film.seek(moment, () => {});
+          expect(film.places[chunk]).toBe(slot);
+        }
+      }),
+      { numRuns: 60 },
+    );
+  });
+
   test('begins with chunks in the slots that the film before left them in', () => {
     const history: ChunkHistory = {
       chunkBytes: 1,
@@ -155,7 +176,9 @@ describe('a film', () => {
     expect([...second.places]).toEqual([HOME, 1, 0]);
     expect(first.at).toBe(0);
     expect([...first.risen]).toEqual([0, 1]);
-    expect([...first.sunk]).toEqual([0, 1]);
+    // Its copy lay below: nothing was copied down.
+    expect([...first.sunk]).toEqual([0, 0]);
+    expect([...first.dropped]).toEqual([0, 1]);
   });
 });
 
@@ -185,16 +208,16 @@ describe('shelves', () => {
         (shape, width, wished) => {
           const shelves = new Shelves(shape, width, wished);
           const chunks = shape.lists.reduce((sum, list) => sum + list.chunks, 0);
-          const spots: [name: string, index: number, at: readonly [number, number]][] = [];
+          const spots: [name: ShelfName, index: number, at: readonly [number, number]][] = [];
           for (let i = 0; i < shape.slots; i++) spots.push(['gpu', i, shelves.place('gpu', i)]);
           for (let i = 0; i < shape.staging; i++) spots.push(['staging', i, shelves.place('staging', i)]);
           for (const tier of shape.disk ? (['host', 'disk'] as const) : (['host'] as const)) {
             for (let i = 0; i < chunks; i++) spots.push([tier, i, shelves.home(tier, i)]);
           }
           // A place is found at its corners: then no other can lie there, since one point has one answer.
-          const { size } = shelves;
           let wrong = 0;
           for (const [shelf, index, [x, y]] of spots) {
+            const size = shelves.sizeOn(shelf);
             if (x < shelves.gutter || x + size > width || y < 0 || y + size > shelves.height) wrong++;
             for (const [px, py] of [
               [x + 0.1, y + 0.1],
@@ -205,7 +228,8 @@ describe('shelves', () => {
             }
           }
           expect(wrong).toBe(0);
-          expect(size).toBeGreaterThanOrEqual(3);
+          expect(shelves.sizeOn('host')).toBeGreaterThanOrEqual(3);
+          expect(shelves.sizeOn('gpu')).toBeGreaterThanOrEqual(shelves.sizeOn('host'));
         },
       ),
       { numRuns: 60 },
@@ -217,8 +241,8 @@ describe('shelves', () => {
       return { lists: [{ kind: 'parameter', first: 0, chunks }], slots: 8, staging: 2, disk: true };
     };
     const sizes = [20, 400, 3000].map((chunks) => new Shelves(shape(chunks), 720, 360));
-    expect(sizes[0].size).toBeGreaterThan(sizes[1].size);
-    expect(sizes[1].size).toBeGreaterThan(sizes[2].size);
+    expect(sizes[0].sizeOn('disk')).toBeGreaterThan(sizes[1].sizeOn('disk'));
+    expect(sizes[1].sizeOn('disk')).toBeGreaterThan(sizes[2].sizeOn('disk'));
     for (const { height } of sizes) expect(height).toBe(360);
   });
 });

@@ -3,7 +3,7 @@
 // real text within minutes on two CPU cores.
 
 import { Command, Option } from 'commander';
-import { TASKS, type TaskName } from '../data/tasks.ts';
+import { TASKS, type TaskName, taskOf } from '../data/tasks.ts';
 import { readerOf } from '../formats/archive.ts';
 import { checkpointsOf, loadConfig } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
@@ -115,12 +115,13 @@ export function trainCommand(host: Host): Command {
       memory,
       ...(flags.timeline === undefined ? {} : { timeline: flags.timeline }),
     });
-    progress.finish(summary, describe(summary, out));
+    progress.finish(summary, describe(summary, out, settings));
     device.close();
   });
 }
 
-function describe(summary: RunSummary, out: string): string[] {
+function describe(summary: RunSummary, out: string, { task, seed }: RunSettings): string[] {
+  const prompt = task ? taskOf(task).unseen(seed, 1)[0]?.prompt : 'interface ';
   // A run stopped before its first validation has none.
   const validated = Number.isNaN(summary.validationLoss) ? '' : `, validation ${summary.validationLoss.toFixed(4)}`;
   return [
@@ -135,7 +136,7 @@ function describe(summary: RunSummary, out: string): string[] {
     `checkpoint ${summary.checkpoint}, curves ${join(out, 'report.html')}`,
     summary.interrupted
       ? `go on:   holdfast train --resume --out ${out}`
-      : `write:   holdfast generate ${out} --prompt "interface "`,
+      : `write:   holdfast generate ${out} --prompt "${prompt}"`,
   ];
 }
 

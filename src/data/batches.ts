@@ -18,22 +18,24 @@ export interface Batch {
 export class RandomWindows {
   readonly #tokens: Int32Array;
   readonly #random: Random;
+  readonly #stride: number;
   readonly batch: number;
   readonly context: number;
 
-  /** Errors: HoldfastError when `tokens` is shorter than context + 1. */
-  constructor(tokens: Int32Array, batch: number, context: number, seed: number) {
+  /** Windows begin at multiples of `stride`. Errors: HoldfastError when `tokens` is shorter than context + 1. */
+  constructor(tokens: Int32Array, batch: number, context: number, seed: number, stride = 1) {
     checkLength(tokens, context, 'training');
     this.#tokens = tokens;
     this.#random = new Random(seed, 'batches');
+    this.#stride = stride;
     this.batch = batch;
     this.context = context;
   }
 
   /** `batch` windows, each at a uniformly random offset, independently. */
   next(): Batch {
-    const offsets = this.#tokens.length - this.context;
-    return cut(this.#tokens, this.context, this.batch, () => this.#random.below(offsets));
+    const offsets = Math.ceil((this.#tokens.length - this.context) / this.#stride);
+    return cut(this.#tokens, this.context, this.batch, () => this.#random.below(offsets) * this.#stride);
   }
 
   /** Plain JSON. */
@@ -46,11 +48,17 @@ export class RandomWindows {
   }
 }
 
-/** `count` windows from the first token to the last, spread evenly; they overlap where tokens are few. */
-export function evenWindows(tokens: Int32Array, context: number, count: number): Batch {
+/**
+ * `count` windows from the first token to the last, spread evenly, each at a multiple of `stride`; they overlap where
+ * tokens are few.
+ */
+export function evenWindows(tokens: Int32Array, context: number, count: number, stride = 1): Batch {
   checkLength(tokens, context, 'validation');
   const last = tokens.length - context - 1;
-  return cut(tokens, context, count, (row) => Math.floor((row * last) / Math.max(1, count - 1)));
+  return cut(tokens, context, count, (row) => {
+    const offset = Math.floor((row * last) / Math.max(1, count - 1));
+    return offset - (offset % stride);
+  });
 }
 
 function cut(tokens: Int32Array, seq: number, batch: number, offset: (row: number) => number): Batch {

@@ -13,6 +13,8 @@ export interface Corpus {
   readonly files: number;
   /** Their paths in the order of the bytes; standard input is "-". */
   readonly names: readonly string[];
+  /** Of text whose lines are all of one length: that length. Windows of it begin with a line. */
+  readonly lineBytes?: number;
   /** Binary files (containing a NUL byte) found in folders and left out. */
   readonly skipped: number;
 }
@@ -23,7 +25,8 @@ export async function corpusOf(
   { task, data, seed }: { task?: TaskName; data: readonly string[]; seed: number },
 ): Promise<Corpus> {
   if (task === undefined) return data.length > 0 ? loadCorpus(host, data) : defaultCorpus(host);
-  return { bytes: new TextEncoder().encode(taskOf(task).text(seed)), files: 1, names: [task], skipped: 0 };
+  const { text, lineBytes } = taskOf(task);
+  return { bytes: new TextEncoder().encode(text(seed)), files: 1, names: [task], lineBytes, skipped: 0 };
 }
 
 /**
@@ -89,9 +92,13 @@ export async function defaultCorpus(host: Host): Promise<Corpus> {
   );
 }
 
-/** The first 90 % of the bytes (rounded down) train, the rest validate. Both share memory with `bytes`. */
-export function split(bytes: Uint8Array): { train: Uint8Array; validation: Uint8Array } {
-  const border = Math.floor((bytes.length * 9) / 10);
+/** The first 90 % of the bytes (rounded down, to a whole line) train, the rest validate. Both share memory with `bytes`. */
+export function split({ bytes, lineBytes = 1 }: Pick<Corpus, 'bytes' | 'lineBytes'>): {
+  train: Uint8Array;
+  validation: Uint8Array;
+} {
+  const share = Math.floor((bytes.length * 9) / 10);
+  const border = share - (share % lineBytes);
   return { train: bytes.subarray(0, border), validation: bytes.subarray(border) };
 }
 

@@ -15,6 +15,8 @@ export interface Problem {
 export interface Task {
   /** One sentence for a person. */
   readonly description: string;
+  /** Of every line, its end included. */
+  readonly lineBytes: number;
   /** Solved problems, one a line. */
   text(seed: number): string;
   /** So many, all different. */
@@ -35,8 +37,10 @@ const some = (random: Random, count: number, from: string): string[] =>
   Array.from({ length: count }, () => from[random.below(from.length)] as string);
 
 function task(description: string, draw: Draw): Task {
+  const example = draw(new Random(0, 'example'));
   return {
     description,
+    lineBytes: `${example.prompt}${example.answer}\n`.length,
     text(seed) {
       const random = new Random(seed, 'text');
       const lines: string[] = [];

@@ -207,9 +207,10 @@ async function attempt(
       `the model's vocabulary of ${settings.config.vocab_size} is smaller than the ${tokenizer.vocabulary} byte tokens; use a model with at least that`,
     );
   }
-  const text = split(corpus.bytes);
-  const batches = new RandomWindows(tokenizer.encode(text.train), settings.batch, settings.seq, settings.seed);
-  const validation = evenWindows(tokenizer.encode(text.validation), settings.seq, settings.evalWindows);
+  const text = split(corpus);
+  const { batch, seq, seed, evalWindows } = settings;
+  const batches = new RandomWindows(tokenizer.encode(text.train), batch, seq, seed, corpus.lineBytes);
+  const validation = evenWindows(tokenizer.encode(text.validation), seq, evalWindows, corpus.lineBytes);
 
   const model = makeModel(settings.config);
   const choices = saved?.choices ?? (await loadChoices(host, device));
@@ -256,20 +257,14 @@ async function attempt(
   let skippedInARow = 0;
   let lastSaved = '';
   const finish = async (pending: Promise<StepMetrics>): Promise<void> => {
-    const metrics = await pending;
+    const { skipped, ...figures } = await pending;
     const tokensPerSecond = clock.tick();
-    history.steps.push({
-      step: metrics.step,
-      loss: metrics.loss,
-      lr: metrics.lr,
-      gradNorm: metrics.gradNorm,
-      tokensPerSecond,
-    });
-    events.step?.({ ...metrics, tokensPerSecond });
-    skippedInARow = metrics.skipped ? skippedInARow + 1 : 0;
+    history.steps.push({ ...figures, tokensPerSecond });
+    events.step?.({ ...figures, skipped, tokensPerSecond });
+    skippedInARow = skipped ? skippedInARow + 1 : 0;
     if (skippedInARow >= MOST_SKIPPED) {
       throw new HoldfastError(
-        `${skippedInARow} steps in a row gave a loss or gradient that is not finite (step ${metrics.step}); lower --lr or --clip`,
+        `${skippedInARow} steps in a row gave a loss or gradient that is not finite (step ${figures.step}); lower --lr or --clip`,
       );
     }
   };
@@ -284,9 +279,11 @@ async function attempt(
   };
   const sample = async (): Promise<void> => {
     if (!generator || settings.sampleTokens === 0) return;
-    const prompt = tokenizer.encode('\n');
+    // A task's lines begin its windows: there, what comes before the first one is not known.
+    const [problem] = problems ?? [];
+    const prompt = tokenizer.encode(problem?.prompt ?? '\n');
     const decoder = tokenizer.stream();
-    let written = '';
+    let written = problem?.prompt ?? '';
     for await (const id of generator.generate(prompt, settings.sampleTokens, SAMPLE, sampling))
       written += decoder.push(id % 256);
     written += decoder.end();

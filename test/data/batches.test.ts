@@ -26,6 +26,18 @@ describe('RandomWindows', () => {
     for (const count of counts) expect(Math.abs(count - 140)).toBeLessThan(57);
   });
 
+  test('with a stride, draws every multiple of it that fits, and no other', () => {
+    for (const [length, fitting] of [
+      [13, [0, 4, 8]],
+      [12, [0, 4, 8]],
+      [11, [0, 4]],
+    ] as const) {
+      const windows = new RandomWindows(counting(length), 50, 3, 1, 4);
+      expect([...new Set(offsets(windows.next()))].sort((a, b) => a - b)).toEqual(fitting);
+    }
+    expect(offsets(evenWindows(counting(101), 10, 4, 4))).toEqual([0, 28, 60, 88]);
+  });
+
   test('continues from its state through JSON', () => {
     const original = new RandomWindows(counting(1000), 4, 9, 5);
     original.next();

@@ -76,10 +76,13 @@ describe('defaultCorpus', () => {
   });
 });
 
-test('split gives nine tenths, rounded down, to training and the rest to validation', () => {
+test('split gives nine tenths, rounded down to a whole line, to training and the rest to validation', () => {
   for (const length of [0, 1, 9, 10, 19, 101]) {
-    const { train, validation } = split(new Uint8Array(length).map((_, i) => i));
-    expect(train.length).toBe(Math.floor(0.9 * length));
-    expect([...train, ...validation]).toEqual(Array.from({ length }, (_, i) => i));
+    const bytes = new Uint8Array(length).map((_, i) => i);
+    for (const lineBytes of [1, 4]) {
+      const { train, validation } = split({ bytes, lineBytes });
+      expect(train.length).toBe(Math.floor(Math.floor(0.9 * length) / lineBytes) * lineBytes);
+      expect([...train, ...validation]).toEqual([...bytes]);
+    }
   }
 });

@@ -3,6 +3,7 @@
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import { zipSync } from 'fflate';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { holdfast, records } from './cli.ts';
 
@@ -117,6 +118,36 @@ describe('train', () => {
     expect(tuned.status, tuned.stderr).toBe(0);
   });
 
+  test('a task: validations tell what it solves; it is resumed as it is; a zip of it writes what its folder writes', async () => {
+    const args = [...SMALL, ...QUIET, '--task', 'sorting', '--steps', '4', '--eval-every', '2', '--out', at('sorts')];
+    const run = await holdfast(['train', ...args, '--json']);
+    expect(run.status, run.stderr).toBe(0);
+    const lines = records(run.stdout);
+    const solved = lines.flatMap(({ validation }) => (validation ? [validation as Record<string, number>] : []));
+    expect(solved.map(({ step }) => step)).toEqual([2, 4]);
+    for (const { loss, accuracy } of solved) {
+      expect(loss).toBeLessThan(6);
+      // Nothing is learned in four steps.
+      expect(accuracy).toBe(0);
+    }
+    expect(lines.at(-1)).toMatchObject({ summary: { steps: 4, accuracy: 0 } });
+    const refused = async (...flags: string[]) =>
+      (await holdfast(['train', '--resume', '--out', at('sorts'), ...flags])).stderr;
+    expect(await refused('--task', 'addition')).toMatch(/--task addition: the checkpoint in .* was made with sorting/);
+    expect(await refused('--data', corpus)).toMatch(/--data: the checkpoint in .* was made with --task sorting/);
+
+    const checkpoint = at('sorts', 'checkpoint-4');
+    const files = readdirSync(checkpoint).map((name) => [
+      name,
+      new Uint8Array(readFileSync(path.join(checkpoint, name))),
+    ]);
+    writeFileSync(at('sorts.zip'), zipSync(Object.fromEntries(files)));
+    const write = (from: string) => holdfast(['generate', at(from), '--prompt', 'sort 10', '--tokens', '20']);
+    const [folder, zip] = [await write('sorts'), await write('sorts.zip')];
+    expect(zip.status, zip.stderr).toBe(0);
+    expect(zip.stdout).toBe(folder.stdout);
+  });
+
   test('piped, it prints plain lines without control sequences', async () => {
     const run = await holdfast(train('plain', '--steps', '5', '--sample-every', '3'));
     expect(run.status, run.stderr).toBe(0);
@@ -140,6 +171,12 @@ describe('train', () => {
 describe('bad input gets one line that names the thing and the fix, and status 2', () => {
   const cases: [string, () => string[], RegExp][] = [
     ['unknown flag', () => train('x', '--stpes', '3'), /unknown option '--stpes'/],
+    [
+      'two texts',
+      () => train('x', '--task', 'addition'),
+      /option '--task <name>' cannot be used with option '--data <path...>'/,
+    ],
+    ['unknown task', () => ['train', '--task', 'juggling'], /Allowed choices are addition, sorting, reversing/],
     ['unknown command', () => ['trian'], /unknown command 'trian'/],
     [
       'missing corpus',

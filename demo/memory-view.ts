@@ -20,8 +20,6 @@ import { Stage } from './memory/stage.ts';
 import { Timeline } from './memory/timeline.ts';
 import { momentWords, nextUse, summary } from './memory/words.ts';
 
-/** Milliseconds at the end of a film, for the last cells to arrive. */
-const CURTAIN = 700;
 /** Of the rings around what is in use. */
 const PULSE_PERIOD = 900;
 const FITS = 'Everything fits on the GPU: nothing moves. Drag the budget down.';
@@ -56,7 +54,7 @@ export class MemoryView {
   readonly #timeline = new Timeline((moment) => this.#scrub(moment));
   readonly #legend = new Legend();
   readonly #figures = new Figures();
-  readonly #playback = new Playback();
+  readonly #playback = new Playback<StepPicture>();
   readonly #meter = new FrameMeter();
   readonly #play = button('Pause', 'Pause or play the step', () => this.#toggle());
   readonly #live = button('Live', 'Follow the newest step', () => this.#goLive());
@@ -67,14 +65,10 @@ export class MemoryView {
   readonly #still = matchMedia('(prefers-reduced-motion: reduce)');
   #colors: Colors = {};
   #width = 0;
-  #picture: StepPicture | undefined;
-  #pending: StepPicture | undefined;
   #film = new Film(EMPTY);
   #inView = true;
   #frame = 0;
   #last = 0;
-  /** When the film ended. */
-  #ended: number | undefined;
   #wanted: (() => void)[] = [];
 
   constructor(host: HTMLElement) {
@@ -127,9 +121,7 @@ export class MemoryView {
 
   /** The newest recorded step. It plays when the one before has been seen to its end. */
   show(picture: StepPicture): void {
-    const other = picture.run !== this.#picture?.run || picture.budget !== this.#picture.budget;
-    this.#pending = picture;
-    if (other) this.#next();
+    if (this.#playback.offer(picture) === 'at once') this.#next();
     this.#buttons();
     this.#wake();
   }
@@ -144,12 +136,10 @@ export class MemoryView {
 
   /** Back to empty shelves. */
   clear(): void {
-    this.#picture = undefined;
-    this.#pending = undefined;
+    this.#playback.clear();
     this.#film = new Film(EMPTY);
     this.#figures.clear();
     write(this.#summary, '');
-    this.#playback.playing = true;
     this.#lay(false);
     this.#buttons();
   }
@@ -158,13 +148,9 @@ export class MemoryView {
 
   /** The newest picture begins. */
   #next(): void {
-    const picture = this.#pending;
+    const { picture } = this.#playback.begin() ? this.#playback : {};
     if (!picture) return;
-    this.#pending = undefined;
-    this.#picture = picture;
     this.#film = new Film(picture.history, this.#film);
-    this.#playback.load(this.#film.moments, picture.milliseconds);
-    this.#ended = undefined;
     this.#figures.show(picture);
     write(this.#summary, summary(picture, this.#film));
     this.#lay(true);
@@ -174,7 +160,7 @@ export class MemoryView {
   #lay(glide: boolean): void {
     if (this.#width === 0) return;
     const moves = this.#film.risen.some((count) => count > 0);
-    const note = this.#picture ? (moves ? '' : FITS) : WAITING;
+    const note = this.#playback.picture ? (moves ? '' : FITS) : WAITING;
     this.#stage.show(this.#film, this.#width, this.#colors, note, glide ? this.#motion() : NOW);
     this.#drawTimeline();
     this.#tell();
@@ -188,8 +174,8 @@ export class MemoryView {
 
   #drawTimeline(): void {
     const { gutter, marked } = this.#stage;
-    const film = this.#picture && this.#film;
-    this.#timeline.draw(film, this.#picture?.budget, this.#colors, this.#width, gutter, marked);
+    const film = this.#playback.picture && this.#film;
+    this.#timeline.draw(film, this.#playback.picture?.budget, this.#colors, this.#width, gutter, marked);
     this.#timeline.show(this.#film.at);
     this.#wake();
   }
@@ -211,13 +197,13 @@ export class MemoryView {
   #tell(): void {
     const { at } = this.#film;
     const { marked } = this.#stage;
-    write(this.#reading, this.#picture && marked !== undefined ? nextUse(this.#film, marked) : HINT);
-    if (!this.#picture) {
+    write(this.#reading, this.#playback.picture && marked !== undefined ? nextUse(this.#film, marked) : HINT);
+    if (!this.#playback.picture) {
       write(this.#step, '');
       write(this.#now, '');
       return;
     }
-    const { step, milliseconds } = this.#picture;
+    const { step, milliseconds } = this.#playback.picture;
     write(this.#step, `step ${step + 1}, ${speedWords(this.#film.moments, milliseconds)}`);
     write(this.#now, momentWords(this.#film, at));
     // A slider that speaks while it plays cannot be listened to.
@@ -231,8 +217,8 @@ export class MemoryView {
     this.#playback.playing = !playing;
     if (playing) this.#stage.recall(this.#motion());
     if (!playing && atEnd) {
-      if (this.#pending) this.#next();
-      else this.#go(0);
+      this.#go(0);
+      this.#next();
     }
     this.#buttons();
     this.#tell();
@@ -247,7 +233,7 @@ export class MemoryView {
   }
 
   #scrub(moment: number): void {
-    if (!this.#picture) return;
+    if (!this.#playback.picture) return;
     this.#playback.playing = false;
     this.#stage.recall(this.#motion());
     this.#go(moment);
@@ -257,7 +243,6 @@ export class MemoryView {
   }
 
   #go(moment: number): void {
-    this.#ended = undefined;
     this.#playback.seek(moment);
     this.#stage.seek(this.#playback.moment, this.#motion());
   }
@@ -265,8 +250,8 @@ export class MemoryView {
   #buttons(): void {
     const { playing } = this.#playback;
     write(this.#play, playing ? 'Pause' : 'Play');
-    this.#play.disabled = !this.#picture;
-    this.#live.disabled = !this.#picture;
+    this.#play.disabled = !this.#playback.picture;
+    this.#live.disabled = !this.#playback.picture;
     this.#live.ariaPressed = String(playing);
   }
 
@@ -286,30 +271,22 @@ export class MemoryView {
   }
 
   #tick(time: number): void {
+    const playback = this.#playback;
     this.#meter.frame(time);
-    const playing = this.#picture !== undefined && this.#playback.playing;
     // A tab that was away has not missed a part of the film.
-    this.#playback.advance(this.#picture ? Math.min(100, Math.max(0, time - this.#last)) : 0);
+    playback.advance(Math.min(100, Math.max(0, time - this.#last)));
     this.#last = time;
-    if (playing && this.#playback.moment !== this.#film.at) {
-      this.#stage.seek(this.#playback.moment, this.#motion(time));
+    if (playback.isOver) this.#next();
+    if (playback.picture && playback.moment !== this.#film.at) {
+      this.#stage.seek(playback.moment, this.#motion(time));
       this.#tell();
     }
-    if (playing && !this.#still.matches) this.#stage.expect(this.#playback, time);
-    const pulse = playing && !this.#still.matches ? 0.5 - 0.5 * Math.cos((2 * Math.PI * time) / PULSE_PERIOD) : 0.5;
-    const moving = this.#stage.frame(time, pulse);
-    const idle = playing && this.#playback.atEnd;
-    if (idle) this.#ended ??= time;
-    if (this.#ended !== undefined && time - this.#ended > CURTAIN && this.#pending) this.#next();
-    if (this.#wantsNext(playing)) for (const resolve of this.#wanted.splice(0)) resolve();
+    const still = this.#still.matches || !playback.goesOn;
+    if (!still) this.#stage.expect(playback, time);
+    const moving = this.#stage.frame(time, still ? 0.5 : 0.5 - 0.5 * Math.cos((2 * Math.PI * time) / PULSE_PERIOD));
+    if (playback.wantsNext) for (const resolve of this.#wanted.splice(0)) resolve();
     this.#host.dataset['fps'] = this.framesPerSecond.toFixed(0);
-    const goesOn = this.#inView && (moving || (playing && (!idle || this.#pending !== undefined)));
+    const goesOn = this.#inView && (moving || playback.goesOn);
     this.#frame = goesOn ? requestAnimationFrame((next) => this.#tick(next)) : 0;
-  }
-
-  /** A recording takes two steps at most: the one under way, and the next. */
-  #wantsNext(playing: boolean): boolean {
-    if (!this.#picture || this.#pending) return !this.#picture && !this.#pending;
-    return playing && this.#playback.remaining <= 2 * this.#picture.milliseconds;
   }
 }

@@ -4,7 +4,7 @@
 // The history says that a chunk is on the GPU, not in which slot. As the executor does, a chunk takes the slot that
 // it had last if that is free, or else the first free one: so it stays put, and no slot holds two.
 
-import { type ChunkHistory, decode, expand, slotsInUse, type Tier } from '../../src/engine/chunk-codes.ts';
+import { type ChunkHistory, decode, expand, type Tier } from '../../src/engine/chunk-codes.ts';
 import { STATES } from '../../src/memory/states.ts';
 
 /** Of a chunk that is neither in a slot nor in staging: it is at its home in the tier. */
@@ -37,7 +37,7 @@ export class Film {
   /** By chunk: its slot, its place in staging, or HOME. */
   readonly places: Int32Array;
   /** Chunks in slots, and in staging both ways, by moment. */
-  readonly used: readonly number[];
+  readonly used: Uint16Array;
   readonly staged: readonly number[];
   /**
    * By moment: chunks that come up with their value, that leave with it on their way down, and that leave because a
@@ -53,13 +53,14 @@ export class Film {
   constructor(history: ChunkHistory, before?: Film) {
     this.history = history;
     this.moments = history.operators.length;
-    this.used = slotsInUse(history.chunks);
     this.staged = expand(history.staged);
     this.codes = Uint8Array.from(history.chunks, (runs) => runs[0] as number);
     this.places = new Int32Array(history.chunks.length).fill(HOME);
     this.risen = new Uint16Array(this.moments);
     this.sunk = new Uint16Array(this.moments);
     this.dropped = new Uint16Array(this.moments);
+    this.used = new Uint16Array(this.moments);
+    this.used[0] = this.codes.reduce((sum, code) => sum + (tierOf(code) === 'gpu' ? 1 : 0), 0);
     this.#changes = this.#work(before);
   }
 
@@ -153,6 +154,7 @@ export class Film {
   /** The places of one moment: those who leave make room for those who come. */
   #deal({ first, chunk, before, after, placeBefore, placeAfter }: Changes, m: number, rooms: Record<Placed, Places>) {
     const end = first[m + 1] as number;
+    let used = this.used[m - 1] as number;
     for (let i = first[m] as number; i < end; i++) {
       const which = chunk[i] as number;
       const place = this.places[which] as number;
@@ -162,10 +164,13 @@ export class Film {
       placeAfter[i] = from === to ? place : HOME;
       if (from === to) continue;
       if (isPlaced(from)) rooms[from].give(place);
+      if (from === 'gpu') used--;
+      if (to === 'gpu') used++;
       if (from === 'gpu' && to === 'staging') (this.sunk[m] as number)++;
       else if (from === 'gpu' && to !== 'none') (this.dropped[m] as number)++;
       if (to === 'gpu' && from !== 'none') (this.risen[m] as number)++;
     }
+    this.used[m] = used;
     for (let i = first[m] as number; i < end; i++) {
       const which = chunk[i] as number;
       const to = tierOf(after[i] as number);

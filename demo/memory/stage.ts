@@ -103,7 +103,7 @@ export class Stage {
   }
 
   /** Chunks that are needed soon set out, so as to be there in time. */
-  expect(playback: Playback, time: number): void {
+  expect(playback: Pick<Playback<never>, 'glide' | 'pace' | 'until'>, time: number): void {
     const cells = this.#cells;
     this.#film?.ahead(Math.ceil(playback.glide / playback.pace), (chunk, slot, moment) => {
       cells?.expect(chunk, slot, time, time + playback.until(moment));

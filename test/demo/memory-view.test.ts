@@ -6,7 +6,7 @@ import { Film, HOME, tierOf } from '../../demo/memory/film.ts';
 import { FrameMeter } from '../../demo/memory/frame-meter.ts';
 import { Playback, readingTime, speedWords } from '../../demo/memory/playback.ts';
 import { type Shape, type ShelfName, Shelves } from '../../demo/memory/shelves.ts';
-import { type ChunkHistory, expand } from '../../src/engine/chunk-codes.ts';
+import { type ChunkHistory, expand, slotsInUse } from '../../src/engine/chunk-codes.ts';
 
 /** Codes: tier * 5 + state; 6 is in use on the GPU, 7 held there, 12 in staging, 17 in host memory, 22 on disk. */
 const CODES = { gpu: [6, 7, 8], staging: [12], lower: [0, 17, 22] };
@@ -58,6 +58,7 @@ describe('a film', () => {
     fc.assert(
       fc.property(histories, fc.array(fc.nat(30), { maxLength: 12 }), (history, seeks) => {
         const film = new Film(history);
+        expect([...film.used]).toEqual(slotsInUse(history.chunks));
         const codes = history.chunks.map(expand);
         const seen = [...film.codes];
         for (const moment of [0, ...seeks, 0, 24]) {
@@ -255,22 +256,48 @@ describe('time', () => {
     expect(readingTime(180, 5000)).toBe(5000);
   });
 
+  const reel = (name: string, budget = 1) => {
+    return { name, run: 'run', budget, milliseconds: 60, history: { operators: { length: 100 } } };
+  };
+
   test('a film goes on while it plays, to its end and no further', () => {
-    const playback = new Playback();
-    playback.load(100, 4000);
+    const playback = new Playback<ReturnType<typeof reel>>();
+    expect([playback.goesOn, playback.wantsNext]).toEqual([false, true]);
+    expect(playback.offer(reel('first'))).toBe('at once');
+    playback.begin();
     playback.advance(1000);
     expect(playback.moment).toBe(25);
     playback.playing = false;
     playback.advance(1000);
-    expect(playback.moment).toBe(25);
+    expect([playback.moment, playback.goesOn, playback.wantsNext]).toEqual([25, false, false]);
     playback.seek(Number.POSITIVE_INFINITY);
-    expect(playback.moment).toBe(99);
-    expect(playback.atEnd).toBe(false);
+    expect([playback.moment, playback.atEnd]).toEqual([99, false]);
     playback.playing = true;
     playback.advance(9000);
-    expect([playback.moment, playback.atEnd]).toEqual([99, true]);
+    expect([playback.moment, playback.atEnd, playback.goesOn]).toEqual([99, true, false]);
     playback.seek(Number.NEGATIVE_INFINITY);
     expect(playback.moment).toBe(0);
+  });
+
+  test('the newest picture follows when the one before was seen; another budget begins at once', () => {
+    const playback = new Playback<ReturnType<typeof reel>>();
+    playback.offer(reel('first'));
+    playback.begin();
+    playback.advance(3000);
+    // Recording takes two steps at most: sooner, it would be of a step too early.
+    expect(playback.wantsNext).toBe(false);
+    playback.advance(900);
+    expect(playback.wantsNext).toBe(true);
+    for (const name of ['second', 'third']) expect(playback.offer(reel(name))).toBe('later');
+    expect([playback.wantsNext, playback.isOver]).toEqual([false, false]);
+    playback.advance(100);
+    expect([playback.atEnd, playback.isOver, playback.goesOn]).toEqual([true, false, true]);
+    playback.advance(700);
+    expect(playback.isOver).toBe(true);
+    expect(playback.begin()).toBe(true);
+    expect([playback.picture?.name, playback.moment, playback.goesOn]).toEqual(['third', 0, true]);
+    expect(playback.begin()).toBe(false);
+    expect(playback.offer(reel('fourth', 2))).toBe('at once');
   });
 
   test('frames are counted over the last two seconds of animation', () => {

@@ -35,6 +35,8 @@ export class Stage {
   #film: Film | undefined;
   #shelves: Shelves | undefined;
   #cells: Cells | undefined;
+  /** There is a shelf for the disk. */
+  #disk = false;
   /** Pressed, and not only pointed at. */
   #pinned = false;
 
@@ -75,7 +77,10 @@ export class Stage {
   /** Another film, another width or other colours. Chunks of before set out from where they were, if it takes time. */
   show(film: Film, width: number, colors: Colors, note: string, motion: Motion): void {
     const { lists, slots, staging, chunks } = film.history;
-    const disk = chunks.some((runs) => runs.some((code, i) => i % 2 === 0 && tierOf(code) === 'disk'));
+    const onDisk = chunks.some((runs) => runs.some((code, i) => i % 2 === 0 && tierOf(code) === 'disk'));
+    // A step that leaves the disk alone, between others, does not take the shelf away.
+    const disk = onDisk || (this.#film?.history.chunks.length === chunks.length && this.#disk);
+    this.#disk = disk;
     const before = motion.milliseconds > 0 ? this.#cells : undefined;
     const marked = this.#cells?.marked;
     this.#film = film;

@@ -3,7 +3,7 @@
 
 import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import type { MemorySettings, RunEvent, RunSettings, StepPicture } from '../../src/browser/index.ts';
+import type { Estimate, MemorySettings, RunEvent, RunSettings, StepPicture } from '../../src/browser/index.ts';
 import { expand } from '../../src/engine/chunk-codes.ts';
 import { event, launch, losses, open, SETTINGS, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
@@ -11,18 +11,22 @@ import { type Site, serve } from './site.ts';
 let browser: Browser;
 let site: Site;
 let context: BrowserContext;
-/** A run that nobody disturbs, its losses by step, and the budgets that it could have. */
+/** A run that nobody disturbs, its losses by step, what was estimated of it, and the budgets that it could have. */
 let first: string;
 let undisturbed: Map<number, number>;
+let speeds: { before: Estimate; after: Estimate; reached: number };
 let budgets: { least: number; most: number; chunkBytes: number };
 
 beforeAll(async () => {
   [browser, site] = await Promise.all([launch(), serve()]);
   context = await browser.newContext();
   const page = await open(context, site.isolated);
+  const speed = () => page.evaluate((s) => window.holdfast.trainer.estimate(s), SETTINGS);
+  const before = await speed();
   first = await train(page, {});
-  await event(page, 'ended');
+  const { summary } = await event(page, 'ended');
   undisturbed = await losses(page);
+  speeds = { before, after: await speed(), reached: summary.tokensPerSecond };
   budgets = await page.evaluate(async (settings) => {
     const { trainer } = window.holdfast;
     const { unlimited } = await trainer.estimate(settings);
@@ -48,6 +52,16 @@ function expectSame(found: Map<number, number>, least: number): void {
   expect(found.size).toBeGreaterThanOrEqual(least);
   for (const [step, loss] of found) expect(loss, `step ${step}`).toBe(undisturbed.get(step));
 }
+
+test('an estimate knows the speed: of matmuls before any run, of the last run after it', () => {
+  const { before, after, reached } = speeds;
+  expect(before.tokensPerSecond).toMatchObject({ from: 'matmul', value: expect.any(Number) });
+  expect(before.tokensPerSecond?.value).toBeGreaterThan(0);
+  expect(after.tokensPerSecond?.from).toBe('run');
+  expect(after.tokensPerSecond?.value).toBeCloseTo(reached, 3);
+  // Six for each parameter of a matrix and token, at least.
+  expect(after.flopsPerStep).toBeGreaterThan(6 * 12 * 16 * 16 * SETTINGS.batch * SETTINGS.seq);
+});
 
 type Report = Extract<RunEvent, { type: 'memory' }>['report'];
 
@@ -109,13 +123,14 @@ test('another budget on the way, and another policy: no bit changes; one that is
       const live = readied();
       const refused = await trainer.setMemory({ gpu: 1000 }).catch((error: Error) => error.message);
       const kept = (await run())?.memory;
+      const report = await (await trainer.report(id)).text();
       await trainer.setMemory({ gpu: budget, policy: 'LRU' });
       const lru = await picture();
       await trainer.setMemory({ gpu: least, policy: 'LRU' });
       const policies = await trainer.comparePolicies((await run())?.settings as never, { gpu: least });
       const last = (await run())?.memory;
       await trainer.goOn();
-      return { smaller, live, refused, kept, budget, lru, last, policies };
+      return { smaller, live, refused, kept, budget, lru, last, policies, report };
     },
     { id, ...budgets },
   );
@@ -123,6 +138,7 @@ test('another budget on the way, and another policy: no bit changes; one that is
   expect(found.smaller).toMatchObject({ budget: found.budget, policy: 'planned' });
   expect(found.smaller?.history.slots).toBeLessThan(found.smaller?.history.chunks.length as number);
   expect(found.refused).toMatch(new RegExp(`1.00 KB of GPU memory are too little: ${budgets.least} bytes`));
+  expect(found.report).toMatch(/<title>gpt2, [\d,]+ parameters<[\s\S]*"Loss"/);
   expect(found.kept).toEqual({ gpu: found.budget });
   expect(found.lru).toMatchObject({ budget: found.budget, policy: 'LRU' });
   expect(found.last).toEqual({ gpu: budgets.least, policy: 'LRU' });

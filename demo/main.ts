@@ -1,50 +1,243 @@
-// Trains the default model and prints its losses: the least that a page can do with holdfast/browser.
+// The page: opens the trainer's worker and ties the parts together. What a part shows and asks is its own file's.
 
-import { openHoldfast, parseConfig, type RunEvent, type RunSettings } from '../src/browser/index.ts';
+import {
+  type Holdfast,
+  type MemorySettings,
+  openHoldfast,
+  type RunEvent,
+  type RunInfo,
+  type RunSettings,
+} from '../src/browser/index.ts';
+import { type Compared, Curves } from './curves.ts';
+import { DataPanel } from './data.ts';
+import { takeDrops } from './drop.ts';
+import { isolate } from './isolation.ts';
+import { Live } from './live.ts';
+import { MemoryPanel } from './memory-panel.ts';
+import { ModelForm } from './model.ts';
+import { messageOf, Notes } from './notes.ts';
+import { showObstacle } from './obstacles.ts';
+import { byId, setText } from './page.ts';
+import { RunList } from './runs.ts';
+import { type Phase, Training } from './training.ts';
+import { Writing } from './writing.ts';
 
-const settings: RunSettings = {
-  config: parseConfig(
-    { model_type: 'gpt2', vocab_size: 256, n_positions: 64, n_embd: 64, n_layer: 2, n_head: 4 },
-    'the model',
-  ),
-  data: [],
-  batch: 8,
-  seq: 64,
-  accumulate: 1,
-  steps: 1700,
-  lr: 0.006,
-  minLr: 0.0006,
-  schedule: 'cosine',
-  warmup: 100,
-  clip: 1,
-  weightDecay: 0.1,
-  seed: 1,
-  evalEvery: 250,
-  evalWindows: 64,
-  sampleEvery: 250,
-  sampleTokens: 160,
-  saveEvery: 250,
+const ESTIMATE_MS = 200;
+
+const notes = new Notes();
+const live = new Live();
+const curves = new Curves();
+const data = new DataPanel(() => changed());
+const model = new ModelForm(() => changed());
+const memory = new MemoryPanel({
+  wanted: (asked) => changeMemory(asked),
+  picture: async () => training?.picture(),
+});
+const writing = new Writing(() => holdfast?.trainer);
+const runs = new RunList(() => (holdfast as Holdfast).trainer, {
+  look: (run) => look(run),
+  goOn: (run) => goOn(run),
+  compared: (others) => {
+    compared = others;
+    phaseChanged();
+  },
+  attempt: (work) => attempt(work),
+  say: (text) => notes.say(text),
+});
+let compared: readonly Compared[] = [];
+let holdfast: Holdfast | undefined;
+let training: Training | undefined;
+
+const buttons = {
+  train: byId('train', HTMLButtonElement),
+  pause: byId('pause', HTMLButtonElement),
+  step: byId('step', HTMLButtonElement),
+  stop: byId('stop', HTMLButtonElement),
 };
 
-const state = document.querySelector('#state') as HTMLElement;
-const log = document.querySelector('#log') as HTMLElement;
+// ---- What a person does ----------------------------------------------------------------------------------------
 
-function show(events: RunEvent[]): void {
-  for (const event of events) {
-    if (event.type === 'step') state.textContent = `step ${event.step}, loss ${event.loss.toFixed(4)}`;
-    if (event.type === 'validation') log.append(`step ${event.step}: validation ${event.loss.toFixed(4)}\n`);
-    if (event.type === 'sample') log.append(`${event.text}\n`);
-    if (event.type === 'failed') state.textContent = event.message;
+buttons.train.addEventListener('click', () => attempt(train));
+buttons.pause.addEventListener('click', () =>
+  attempt(async () => (training?.phase === 'paused' ? training.goOn() : training?.pause())),
+);
+buttons.step.addEventListener('click', () => attempt(async () => training?.step()));
+buttons.stop.addEventListener('click', () => attempt(async () => training?.stop()));
+takeDrops((files, what) =>
+  attempt(async () => {
+    if (what === 'text') await data.take(files);
+    else if (holdfast) await runs.import(files);
+  }),
+);
+
+async function train(): Promise<void> {
+  if (!holdfast || !training || training.open) return;
+  const { task } = data;
+  const settings: RunSettings = { ...model.settings(), ...(task && { task }) };
+  const text = data.text(settings.seq);
+  void holdfast.persist();
+  memory.clear();
+  await training.start({ settings, memory: memory.memory, ...(text !== undefined && { text }) });
+}
+
+async function goOn(run: RunInfo): Promise<void> {
+  if (!training || training.open) return;
+  memory.clear();
+  memory.show(run.memory);
+  await training.resume(run.id);
+}
+
+async function look(run: RunInfo): Promise<void> {
+  if (training?.open)
+    throw new Error('A run is training: stop it before you look at another. Compare shows its curve.');
+  memory.clear();
+  await training?.show(run);
+}
+
+/** Before a run, it is noted for it; a run that is open takes it at once. */
+async function changeMemory(asked: MemorySettings): Promise<void> {
+  if (training?.open) {
+    await training.setMemory(asked);
+    memory.show(asked);
+    notes.say(`GPU memory: ${byId('budget-value', HTMLElement).textContent}. The losses stay the same.`);
+  }
+  await estimate();
+}
+
+/** What goes wrong is said. */
+async function attempt(work: () => Promise<unknown>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    notes.problem(error);
   }
 }
 
-try {
-  const holdfast = await openHoldfast({ onEvents: show });
-  log.append(holdfast.environment.adapter.name, '\n', ...holdfast.environment.notes.map((note) => `${note}\n`));
-  await holdfast.persist();
-  const [last] = await holdfast.trainer.runs();
-  if (last?.status === 'running' && last.open === 'no') await holdfast.trainer.resume(last.id);
-  else await holdfast.trainer.start({ settings });
-} catch (error) {
-  state.textContent = error instanceof Error ? error.message : String(error);
+// ---- What would be ---------------------------------------------------------------------------------------------
+
+let estimateTimer: ReturnType<typeof setTimeout> | undefined;
+
+function changed(): void {
+  clearTimeout(estimateTimer);
+  estimateTimer = setTimeout(() => void estimate(), ESTIMATE_MS);
 }
+
+/** Of the form; the memory of a run that is open is its own. */
+async function estimate(): Promise<void> {
+  if (!holdfast) return;
+  const { trainer } = holdfast;
+  const open = training?.open ? training.run?.settings : undefined;
+  try {
+    const { task } = data;
+    const settings: RunSettings = { ...model.settings(), ...(task && { task }) };
+    const found = await trainer.estimate(settings, open ? {} : memory.memory);
+    model.showEstimate(found, settings);
+    model.showProblem('');
+    if (!open) memory.showEstimate(found);
+  } catch (error) {
+    model.showProblem(messageOf(error));
+  }
+  if (!open) return;
+  memory.showEstimate(await trainer.estimate(open, memory.memory));
+  await memory.compare(trainer, open);
+}
+
+// ---- What happens ----------------------------------------------------------------------------------------------
+
+function hear(events: readonly RunEvent[]): void {
+  if (!training) return;
+  for (const event of events) {
+    training.take(event);
+    if (event.type === 'memory') memory.live(event);
+    if (event.type === 'ready') void attempt(begun);
+    if (event.type === 'ended' || event.type === 'failed' || event.type === 'saved') void attempt(() => runs.refresh());
+    sayOf(event);
+  }
+  live.show(training);
+  curves.changed();
+  writing.show(training.run?.id, training.curves);
+}
+
+/** A run is on its way, or on its way again. */
+async function begun(): Promise<void> {
+  void memory.watch();
+  await training?.refresh();
+  if (training?.run) memory.show(training.run.memory);
+  await runs.refresh();
+  await estimate();
+}
+
+function sayOf(event: RunEvent): void {
+  if (event.type === 'preparing') notes.say('Preparing: compiling kernels, reading the text …');
+  if (event.type === 'ready') notes.say(event.firstStep > 0 ? `Going on from step ${event.firstStep}` : 'Training');
+  if (event.type === 'paused') notes.say(`Paused after ${event.step} steps; it is saved`);
+  if (event.type === 'going on') notes.say('Training');
+  if (event.type === 'recovered') {
+    notes.say(`The GPU was lost (${event.reason}); training goes on from the last ${event.from}`);
+  }
+  if (event.type === 'failed') notes.problem(event.message);
+  if (event.type === 'ended') {
+    const { steps, finalLoss, interrupted } = event.summary;
+    notes.say(`${interrupted ? 'Stopped' : 'Done'} after ${steps} steps, loss ${finalLoss.toFixed(3)}; it is saved`);
+  }
+}
+
+const STATUS: Partial<Record<Phase, string>> = {
+  pausing: 'Pausing: saving …',
+  moving: 'Changing the memory …',
+  stopping: 'Stopping: saving …',
+};
+
+function phaseChanged(): void {
+  if (!training) return;
+  const { phase, open, run } = training;
+  byId('buttons-idle', HTMLElement).hidden = open;
+  byId('buttons-open', HTMLElement).hidden = !open;
+  buttons.pause.textContent = phase === 'paused' ? 'Go on' : 'Pause';
+  buttons.pause.disabled = phase !== 'training' && phase !== 'paused';
+  buttons.step.disabled = phase !== 'paused';
+  buttons.stop.disabled = phase !== 'training' && phase !== 'paused';
+  const status = STATUS[phase];
+  if (status) notes.say(status);
+  curves.show(training.curves, compared);
+  live.show(training);
+  runs.show(run?.id, open);
+  writing.show(run?.id, training.curves);
+}
+
+// ---- The beginning ---------------------------------------------------------------------------------------------
+
+async function begin(): Promise<void> {
+  if (await isolate()) return;
+  try {
+    holdfast = await openHoldfast({ onEvents: hear });
+  } catch (error) {
+    setText(byId('status', HTMLElement), 'Training is not possible here; see above');
+    showObstacle(messageOf(error));
+    return;
+  }
+  const { trainer, environment } = holdfast;
+  training = new Training(trainer, phaseChanged);
+  buttons.train.disabled = false;
+  notes.say('Ready');
+  for (const note of environment.notes) notes.add(note);
+  setText(byId('place', HTMLElement), [environment.adapter.name, ...environment.notes].join(' · '));
+  await attempt(async () => {
+    await runs.refresh();
+    await estimate();
+    await takeUp();
+  });
+}
+
+/** A run that a reload, a crash or a closed tab cut off goes on. */
+async function takeUp(): Promise<void> {
+  const [last] = runs.runs;
+  if (!last) return;
+  if (last.open === 'in another tab') notes.say(`“${last.name}” is training in another tab; go on there, or close it`);
+  else if (last.status === 'running' && last.settings) {
+    notes.say(`“${last.name}” was cut off: it goes on`);
+    await goOn(last);
+  } else await look(last);
+}
+
+void begin();

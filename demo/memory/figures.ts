@@ -5,19 +5,9 @@ import type { PolicyComparison, RunEvent, StepPicture } from '../../src/browser/
 import type { PolicyName } from '../../src/engine/schedule.ts';
 import { formatBytes } from '../../src/util/bytes.ts';
 import { element, write } from './dom.ts';
+import { POLICY_WORDS } from './words.ts';
 
 export type MemoryEvent = Extract<RunEvent, { type: 'memory' }>;
-
-/** As people know them. */
-const POLICIES: Readonly<Record<PolicyName, string>> = {
-  planned: 'Holdfast’s planner',
-  OPT: 'OPT (Belady)',
-  LRU: 'LRU',
-  FIFO: 'FIFO',
-  'PatrickStar order': 'PatrickStar',
-  'Gemini order': 'Gemini',
-  'ZeRO-Offload split': 'ZeRO-Offload',
-};
 
 /** "1.000 ×": three digits behind the point where they tell something. */
 const times = (value: number, of: number): string => {
@@ -143,7 +133,7 @@ export class Figures {
     const sums = policies.map(({ h2d, d2h }) => h2d + d2h);
     const most = Math.max(...sums, lp);
     const rows = policies.map(({ name }, i) => {
-      const row = new Row(POLICIES[name], 1);
+      const row = new Row(POLICY_WORDS[name], 1);
       const value = sums[i] as number;
       const running = name === this.#running;
       row.element.classList.toggle('running', running);
@@ -165,7 +155,7 @@ export class Figures {
   }
 
   #choice(name: PolicyName): HTMLButtonElement {
-    const made = element('button', 'choice', POLICIES[name]);
+    const made = element('button', 'choice', POLICY_WORDS[name]);
     made.type = 'button';
     made.addEventListener('click', () => this.onPolicy?.(name));
     return made;

@@ -1,9 +1,21 @@
 // What the view says of a moment, of a chunk and of a step. Pure text from a film.
 
 import type { StepPicture } from '../../src/browser/protocol.ts';
+import type { PolicyName } from '../../src/engine/schedule.ts';
 import { WORDS } from '../../src/train/report/memory-words.ts';
 import { formatBytes } from '../../src/util/bytes.ts';
 import { type Film, stateOf, tierOf } from './film.ts';
+
+/** Policies as people know them. */
+export const POLICY_WORDS: Readonly<Record<PolicyName, string>> = {
+  planned: 'Holdfast’s planner',
+  OPT: 'OPT (Belady)',
+  LRU: 'LRU',
+  FIFO: 'FIFO',
+  'PatrickStar order': 'PatrickStar',
+  'Gemini order': 'Gemini',
+  'ZeRO-Offload split': 'ZeRO-Offload',
+};
 
 /** An operator by its label, with layers counted as people count them: "layer 2 mlp.c_fc.weight, rows 0 to 43". */
 export const operatorWords = (label: string): string =>

@@ -4,7 +4,6 @@ import { storeFile, writeZip } from '../formats/archive.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
-import { runReport } from '../train/run-report.ts';
 import { savedState } from '../train/saved-state.ts';
 import { checkSchedule } from '../train/schedule.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -29,18 +28,6 @@ export async function keepText({ files }: BrowserHost, folder: string, text: Tra
   const blob = typeof text === 'string' ? new Blob([text]) : text;
   await storeFile(files, path, { name: 'the text', bytes: blob.size, open: () => blob.stream() });
   return path;
-}
-
-/** The report of a run that is not open here: as it was written at its end, or of what it saved. */
-export async function savedReport(
-  host: BrowserHost,
-  { id, status }: RunRecord,
-  folder: string,
-): Promise<File | string> {
-  const path = join(folder, 'report.html');
-  const over = status === 'finished' || status === 'stopped';
-  if (over && (await host.files.stat(path))) return host.fileAt(path);
-  return runReport(host, await savedState(host, await latestOf(host, id, folder)));
 }
 
 /** A folder as one zip, which stays on disk. */
@@ -71,7 +58,7 @@ export async function forkInto(
   source: RunRecord,
   from: { readonly folder: string; readonly checkpoint: string },
   changes: Fork['changes'] = {},
-): Promise<Pick<RunRecord, 'settings' | 'savedStep' | 'loss'>> {
+): Promise<Pick<RunRecord, 'settings' | 'savedStep'>> {
   const { files } = host;
   if (!source.settings) {
     throw new HoldfastError(`run ${source.id} has weights alone; start a new run from them (settings.from)`);
@@ -100,6 +87,5 @@ export async function forkInto(
   await files.writeAtomic(join(partial, 'trainer_state.json'), `${JSON.stringify({ ...state, settings })}\n`);
   if (data.includes(own)) await copy(own, join(folder, TEXT));
   await files.rename(partial, join(folder, `checkpoint-${step}`));
-  const loss = state.history.steps.at(-1)?.loss;
-  return { settings, savedStep: step, ...(loss !== undefined && { loss }) };
+  return { settings, savedStep: step };
 }

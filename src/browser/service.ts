@@ -9,6 +9,7 @@ import { limitsOf } from '../engine/session.ts';
 import { loadWeights } from '../formats/checkpoint.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
+import { join } from '../runtime/host.ts';
 import type { RunSettings } from '../train/run.ts';
 import { runReport } from '../train/run-report.ts';
 import { savedState } from '../train/saved-state.ts';
@@ -34,7 +35,7 @@ import type {
   StepPicture,
   TrainingText,
 } from './protocol.ts';
-import { copyOut, EXPORTS, fileName, forkInto, keepText, latestOf, savedReport, zipOf } from './run-files.ts';
+import { copyOut, EXPORTS, fileName, forkInto, keepText, latestOf, zipOf } from './run-files.ts';
 import { nameOf, Runs } from './runs.ts';
 import { Speeds, tokensAt } from './speed.ts';
 import { Writer } from './writer.ts';
@@ -224,19 +225,30 @@ export class TrainerService {
   async fork(id: string, { name, changes, memory }: Fork = {}): Promise<RunInfo> {
     const source = await this.#runs.get(id);
     const from = this.#runs.folder(id);
-    return this.#make(async (folder) => {
+    const fork = this.#runs.newId();
+    const folder = this.#runs.folder(fork);
+    const release = await this.#runs.hold(fork);
+    try {
       const made = await this.#withCheckpoint(id, (checkpoint) =>
         forkInto(this.#host, folder, source, { folder: from, checkpoint }, changes),
       );
-      const forkedFrom = { id, name: source.name, step: made.savedStep };
-      return {
-        ...made,
+      await this.#runs.put({
+        id: fork,
         name: name ?? `${source.name} fork`,
+        created: Date.now(),
         memory: memory ?? source.memory,
         status: 'stopped',
-        forkedFrom,
-      };
-    });
+        ...(source.loss !== undefined && { loss: source.loss }),
+        ...made,
+        forkedFrom: { id, name: source.name, step: made.savedStep },
+      });
+    } catch (error) {
+      await this.#host.files.remove(folder);
+      throw error;
+    } finally {
+      release();
+    }
+    return this.#runs.get(fork);
   }
 
   // ---- Text ----------------------------------------------------------------------------------------------------
@@ -272,25 +284,43 @@ export class TrainerService {
    * has saved where it is not open here. Errors: HoldfastError where it has no checkpoint.
    */
   async report(id: string): Promise<File> {
-    const run = await this.#runs.get(id);
-    const page =
-      this.#active?.id === id
-        ? runReport(this.#host, await this.#active.state())
-        : await savedReport(this.#host, run, this.#runs.folder(id));
-    return new File([page], `${fileName(run.name)}.html`, { type: 'text/html' });
+    const { name, status } = await this.#runs.get(id);
+    const folder = this.#runs.folder(id);
+    const path = join(folder, 'report.html');
+    const page = async () => {
+      if (this.#active?.id === id) return runReport(this.#host, await this.#active.state());
+      const over = status === 'finished' || status === 'stopped';
+      if (over && (await this.#host.files.stat(path))) return this.#host.fileAt(path);
+      return runReport(this.#host, await savedState(this.#host, await latestOf(this.#host, id, folder)));
+    };
+    return new File([await page()], `${fileName(name)}.html`, { type: 'text/html' });
   }
 
   /**
    * Makes a run of a checkpoint: the files of its folder, or one zip of them. With a training state it can be resumed,
    * without it, it can be sampled from, and started from. Errors: HoldfastError naming what is missing or damaged.
    */
-  importRun(chosen: readonly File[], name?: string): Promise<RunInfo> {
-    return this.#make(async (folder) => {
-      const found = await importCheckpoint(this.#host, folder, await filesIn(chosen));
+  async importRun(chosen: readonly File[], name?: string): Promise<RunInfo> {
+    const id = this.#runs.newId();
+    const release = await this.#runs.hold(id);
+    try {
+      const found = await importCheckpoint(this.#host, this.#runs.folder(id), await filesIn(chosen));
       const [first] = chosen;
-      const own = isZip(first) ? first.name.slice(0, -4) : 'imported';
-      return { ...found, name: name ?? own, memory: {}, status: 'imported' };
-    });
+      await this.#runs.put({
+        id,
+        name: name ?? (isZip(first) ? first.name.slice(0, -4) : 'imported'),
+        created: Date.now(),
+        memory: {},
+        status: 'imported',
+        ...found,
+      });
+    } catch (error) {
+      await this.#host.files.remove(this.#runs.folder(id));
+      throw error;
+    } finally {
+      release();
+    }
+    return this.#runs.get(id);
   }
 
   /** Where a run's weights lie, as `settings.from` of a new one. */
@@ -307,22 +337,6 @@ export class TrainerService {
   }
 
   // ---- Inside ---------------------------------------------------------------------------------------------------
-
-  /** A run that comes of files alone: all of it, or an error and nothing. */
-  async #make(work: (folder: string) => Promise<Omit<RunRecord, 'id' | 'created'>>): Promise<RunInfo> {
-    const id = this.#runs.newId();
-    const folder = this.#runs.folder(id);
-    const release = await this.#runs.hold(id);
-    try {
-      await this.#runs.put({ ...(await work(folder)), id, created: Date.now() });
-    } catch (error) {
-      await this.#host.files.remove(folder);
-      throw error;
-    } finally {
-      release();
-    }
-    return this.#runs.get(id);
-  }
 
   async #begin(record: RunRecord, release: () => void, paused: boolean): Promise<void> {
     await this.#closeWriter();

@@ -7,6 +7,7 @@ import uPlotScript from 'uplot/dist/uPlot.iife.min.js?raw';
 import uPlotStyle from 'uplot/dist/uPlot.min.css?raw';
 import type { MemoryRecord } from './report/memory-record.ts';
 import { MEMORY_STYLE, memoryScripts, memorySection } from './report/memory-section.ts';
+import { type Column, short, smooth } from './report/smooth.ts';
 
 export interface RunRecord {
   title: string;
@@ -25,9 +26,6 @@ export interface Validation {
   /** Of a task: the share of unseen problems that were solved. */
   accuracy?: number;
 }
-
-/** One value per step; null where there is none. */
-type Column = (number | null)[];
 
 interface Series {
   label: string;
@@ -116,31 +114,6 @@ function chartsOf({ steps, validations }: RunRecord, x: number[]): Chart[] {
       ? [{ title: 'Solved', height: 160, fromZero: true, series: [{ ...accuracy, points: true }] }]
       : []),
   ];
-}
-
-/** Six digits are more than a screen shows; what is not a finite number is a gap. */
-function short(value: number | undefined): number | null {
-  return value !== undefined && Number.isFinite(value) ? Number(value.toPrecision(6)) : null;
-}
-
-/**
- * Moving average over about a fortieth of the run, centred so that it does not lag behind a falling curve.
- * The window narrows on both sides towards the first step, where curves are steep, and on one at the last.
- */
-function smooth(values: Column): Column {
-  const reach = Math.floor(values.length / 80);
-  const sums = [0];
-  const counts = [0];
-  values.forEach((value, i) => {
-    sums.push(sums[i] + (value ?? 0));
-    counts.push(counts[i] + (value === null ? 0 : 1));
-  });
-  return values.map((value, i) => {
-    if (value === null) return null;
-    const from = i - Math.min(reach, i);
-    const to = Math.min(values.length, i + Math.min(reach, i) + 1);
-    return short((sums[to] - sums[from]) / (counts[to] - counts[from]));
-  });
 }
 
 /** The readings at rest are the last values; the script moves them with the cursor. */

@@ -1,0 +1,146 @@
+// One chart: a caption with readings that follow the cursor, and the curves below it, drawn by uPlot, which is loaded
+// when there is something to draw. Colours are variables of the page, read while drawing.
+
+import type uPlot from 'uplot';
+import type { Column } from '../src/train/report/smooth.ts';
+import { plain, short } from './figures.ts';
+import { make, setText } from './page.ts';
+
+export interface Line {
+  readonly label: string;
+  /** A CSS variable. */
+  readonly color: string;
+  readonly width: number;
+  readonly values: Column;
+  readonly points?: boolean;
+}
+
+interface ChartOptions {
+  readonly title: string;
+  readonly height: number;
+  readonly range?: (least: number, most: number) => [number, number];
+}
+
+let library: Promise<typeof uPlot> | undefined;
+const WHOLE_STEPS = Array.from({ length: 30 }, (_, i) => ([1, 2, 5][i % 3] as number) * 10 ** Math.floor(i / 3));
+
+export class Chart {
+  readonly #host: HTMLElement;
+  readonly #options: ChartOptions;
+  readonly #caption = make('figcaption');
+  readonly #target = make('div');
+  #plot: uPlot | undefined;
+  #x: readonly number[] = [];
+  #lines: readonly Line[] = [];
+  #outputs: HTMLOutputElement[] = [];
+  #stepOutput: HTMLOutputElement | undefined;
+  /** What the plot was made for. */
+  #made = '';
+
+  constructor(host: HTMLElement, options: ChartOptions) {
+    this.#host = host;
+    this.#options = options;
+    this.#target.style.height = `${options.height}px`;
+    host.append(make('figure', {}, this.#caption, this.#target));
+    setCaption(this.#caption, options.title, []);
+    new ResizeObserver(() => this.#resize()).observe(this.#target);
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.#plot?.redraw());
+  }
+
+  /** x ascending; every line has one value for each. */
+  async draw(x: readonly number[], lines: readonly Line[]): Promise<void> {
+    this.#x = x;
+    this.#lines = lines;
+    library ??= Promise.all([import('uplot'), import('uplot/dist/uPlot.min.css')]).then(([module]) => module.default);
+    const uPlot = await library;
+    const made = lines.map(({ label, color }) => `${label} ${color}`).join();
+    if (made !== this.#made || !this.#plot) {
+      this.#made = made;
+      this.#plot?.destroy();
+      this.#rebuildCaption();
+      this.#plot = new uPlot(this.#plotOptions(uPlot), this.#data(), this.#target);
+    } else this.#plot.setData(this.#data());
+    this.#read();
+    const [last] = this.#lines.map(({ values }) => lastUntil(values, values.length - 1));
+    this.#host.setAttribute('aria-label', `${this.#options.title}: ${last == null ? 'nothing yet' : plain(last)}`);
+  }
+
+  #data(): uPlot.AlignedData {
+    return [this.#x as number[], ...this.#lines.map(({ values }) => values)];
+  }
+
+  #resize(): void {
+    const { clientWidth: width } = this.#target;
+    if (width > 0) this.#plot?.setSize({ width, height: this.#options.height });
+  }
+
+  #rebuildCaption(): void {
+    const several = this.#lines.length > 1;
+    this.#outputs = this.#lines.map(() => make('output'));
+    const readings = this.#lines.map(({ label, color }, i) => {
+      const swatch = make('i');
+      swatch.style.background = `var(${color})`;
+      return make('span', {}, ...(several ? [swatch] : []), `${label} `, this.#outputs[i] as HTMLElement);
+    });
+    this.#stepOutput = several ? make('output') : undefined;
+    if (this.#stepOutput) readings.push(make('span', { className: 'step' }, 'step ', this.#stepOutput));
+    setCaption(this.#caption, this.#options.title, readings);
+  }
+
+  /** At the cursor, or else the last ones. */
+  #read(): void {
+    const at = this.#plot?.cursor.idx ?? this.#x.length - 1;
+    if (this.#stepOutput) setText(this.#stepOutput, String(this.#x[at] ?? ''));
+    this.#lines.forEach(({ values }, i) => {
+      const value = lastUntil(values, at);
+      setText(this.#outputs[i] as HTMLElement, value === null ? '' : plain(value));
+    });
+  }
+
+  #plotOptions(library: typeof uPlot): uPlot.Options {
+    const { height, range } = this.#options;
+    const axis = (rest: uPlot.Axis): uPlot.Axis => ({
+      stroke: () => color('--muted'),
+      font: '12px system-ui, sans-serif',
+      values: (_, splits) => splits.map(short),
+      ticks: { show: false },
+      ...rest,
+    });
+    return {
+      width: Math.max(100, this.#target.clientWidth),
+      height,
+      padding: [8, 8, 0, 0],
+      legend: { show: false },
+      cursor: { y: false, sync: { key: library.sync('run').key }, points: { size: 7 } },
+      scales: { x: { time: false }, y: range ? { range: (_, least, most) => range(least, most) } : {} },
+      axes: [
+        axis({ size: 28, gap: 6, space: 48, incrs: WHOLE_STEPS, grid: { show: false } }),
+        axis({ size: 48, gap: 8, space: 34, grid: { stroke: () => color('--rule'), width: 1 } }),
+      ],
+      series: [
+        {},
+        ...this.#lines.map(({ color: name, width, points = false }) => ({
+          stroke: () => color(name),
+          width,
+          spanGaps: true,
+          points: { show: points, size: 6, fill: () => color(name) },
+        })),
+      ],
+      hooks: { setCursor: [() => this.#read()] },
+    };
+  }
+}
+
+function setCaption(caption: HTMLElement, title: string, readings: Node[]): void {
+  caption.replaceChildren(make('b', {}, title), ...readings);
+}
+
+function lastUntil(values: Column, at: number): number | null {
+  let i = Math.min(at, values.length - 1);
+  while (i > 0 && values[i] == null) i--;
+  return values[i] ?? null;
+}
+
+function color(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}

@@ -1,0 +1,44 @@
+// Questions to the person: a title, some fields, yes or no. The browser's own dialog keeps the keyboard inside and gives
+// the focus back.
+
+import { byId, make } from './page.ts';
+
+export interface Field {
+  readonly label: string;
+  readonly value: string;
+  readonly type?: 'text' | 'number';
+}
+
+/** The values of the fields, in order; undefined when the person thinks better of it. */
+export function ask(title: string, text: string, fields: readonly Field[], yes: string): Promise<string[] | undefined> {
+  const dialog = byId('dialog', HTMLDialogElement);
+  const inputs = fields.map(({ value, type = 'text' }) =>
+    make('input', {
+      type,
+      value,
+      required: true,
+      autocomplete: 'off',
+      ...(type === 'number' && { step: 'any', min: '0' }),
+    }),
+  );
+  const no = make('button', { type: 'button' }, 'Cancel');
+  const form = make(
+    'form',
+    { method: 'dialog' },
+    make('h2', { id: 'dialog-title' }, title),
+    ...(text ? [make('p', { className: 'hint' }, text)] : []),
+    ...fields.map(({ label }, i) => make('label', {}, label, inputs[i] as HTMLInputElement)),
+    make('div', { className: 'row' }, make('button', { className: 'primary', value: 'yes' }, yes), no),
+  );
+  dialog.replaceChildren(form);
+  no.addEventListener('click', () => dialog.close());
+  dialog.returnValue = '';
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener(
+      'close',
+      () => resolve(dialog.returnValue === 'yes' ? inputs.map(({ value }) => value) : undefined),
+      { once: true },
+    );
+  });
+}

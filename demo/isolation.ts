@@ -1,0 +1,19 @@
+// Where the host sends no headers that isolate the page (COOP, COEP), a service worker adds them; the page has to be
+// loaded once more for that. Without it all works, with a slower disk tier.
+
+const TRIED = 'holdfast isolation tried';
+
+/** Whether the page is about to be loaded anew: nothing should be started then. */
+export async function isolate(): Promise<boolean> {
+  if (globalThis.crossOriginIsolated || !globalThis.isSecureContext || !('serviceWorker' in navigator)) return false;
+  try {
+    if (sessionStorage.getItem(TRIED)) return false;
+    sessionStorage.setItem(TRIED, 'yes');
+    await navigator.serviceWorker.register(new URL('isolation-sw.js', document.baseURI));
+    await navigator.serviceWorker.ready;
+    location.reload();
+    return true;
+  } catch {
+    return false;
+  }
+}

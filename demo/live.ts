@@ -1,0 +1,56 @@
+// The figures of the moment: step, losses, speed, memory, how far and how long. Written once a frame at most.
+
+import { formatBytes } from '../src/util/bytes.ts';
+import { duration, plain, short, whole } from './figures.ts';
+import { byId, setText } from './page.ts';
+import type { Training } from './training.ts';
+
+/** Steps whose speed is averaged. */
+const RECENT = 20;
+
+export class Live {
+  readonly #progress = byId('progress', HTMLProgressElement);
+  #frame = 0;
+  #training: Training | undefined;
+
+  show(training: Training): void {
+    this.#training = training;
+    this.#frame ||= requestAnimationFrame(() => {
+      this.#frame = 0;
+      if (this.#training) this.#write(this.#training);
+    });
+  }
+
+  #write(training: Training): void {
+    const { curves, steps, memory, run } = training;
+    const done = curves.lastStep === undefined ? (run?.savedStep ?? 0) : curves.lastStep + 1;
+    this.#progress.value = steps > 0 ? done / steps : 0;
+    const loss = curves.last('loss');
+    const validation = curves.validations.at(-1);
+    const recent = curves.recent('tokensPerSecond', RECENT);
+    figure('step', run ? whole(done) : '–', steps > 0 ? `of ${whole(steps)}` : '');
+    figure('loss', fixed(loss), loss === undefined ? '' : `${(loss / Math.LN2).toFixed(2)} bits a token`);
+    figure('validation', fixed(validation?.loss), validation ? noteOn(validation) : '');
+    const left =
+      recent && training.phase === 'training' ? ((steps - done) * training.tokensPerStep) / recent : undefined;
+    figure('speed', recent === undefined ? '–' : short(Math.round(recent)), left ? `${duration(left)} left` : '');
+    const budget = memory?.report.gpu.budget;
+    figure(
+      'gpu',
+      memory ? formatBytes(memory.gpuBytes) : '–',
+      memory ? (budget === undefined ? 'no limit' : `of ${formatBytes(budget)}`) : '',
+    );
+  }
+}
+
+function figure(name: string, value: string, note: string): void {
+  const dd = byId(`now-${name}`, HTMLElement);
+  setText(dd, value);
+  if (dd.nextElementSibling) setText(dd.nextElementSibling, note);
+}
+
+const fixed = (value: number | undefined): string =>
+  value === undefined ? '–' : Number.isFinite(value) ? value.toFixed(3) : plain(value);
+
+const noteOn = ({ step, accuracy }: { step: number; accuracy?: number }): string =>
+  accuracy === undefined ? `at step ${whole(step)}` : `${Math.round(100 * accuracy)} % of unseen solved`;

@@ -1,0 +1,170 @@
+// The memory of a run: its budgets, which can be changed before and while it trains, and the view of the chunks that
+// move within them. Before a run the controls say what it will get; while one is open they say what it has.
+
+import type { Estimate, Holdfast, MemorySettings, RunEvent, RunSettings } from '../src/browser/index.ts';
+import type { PolicyComparison, StepPicture } from '../src/browser/protocol.ts';
+import type { PolicyName } from '../src/engine/schedule.ts';
+import { formatBytes, parseBytes } from '../src/util/bytes.ts';
+import { POLICY_WORDS } from './memory/words.ts';
+import { MemoryView } from './memory-view.ts';
+import { messageOf } from './notes.ts';
+import { byId, make, setText } from './page.ts';
+
+/** The last position of the slider: no limit. */
+const NO_LIMIT = 100;
+const HINT =
+  'Drag it down, now or while it trains: what does not fit moves to host memory and back. The loss stays the same to the last bit.';
+
+export interface MemoryEvents {
+  /** The person wants other budgets than those that are in force. Errors are shown, and the controls go back. */
+  wanted(memory: MemorySettings): Promise<void>;
+  /** The next step, recorded; undefined when there is none. */
+  picture(): Promise<StepPicture | undefined>;
+}
+
+export class MemoryPanel {
+  readonly view = new MemoryView(byId('view', HTMLElement));
+  readonly #events: MemoryEvents;
+  readonly #slider = byId('budget', HTMLInputElement);
+  readonly #value = byId('budget-value', HTMLOutputElement);
+  readonly #note = byId('budget-note', HTMLElement);
+  readonly #limitsNote = byId('limits-note', HTMLElement);
+  readonly #host = byId('host-limit', HTMLInputElement);
+  readonly #disk = byId('disk', HTMLInputElement);
+  readonly #diskLimit = byId('disk-limit', HTMLInputElement);
+  readonly #policy = byId('policy', HTMLSelectElement);
+  /** What the slider goes from and to, in bytes. */
+  #range = { smallest: 1, unlimited: 1 };
+  /** In force, or asked for. */
+  #memory: MemorySettings = {};
+  #watching = 0;
+
+  constructor(events: MemoryEvents) {
+    this.#events = events;
+    for (const [value, text] of Object.entries(POLICY_WORDS)) this.#policy.append(make('option', { value }, text));
+    this.#slider.addEventListener('input', () => this.#showValue());
+    for (const control of [this.#slider, this.#host, this.#disk, this.#diskLimit, this.#policy]) {
+      control.addEventListener('change', () => void this.#take());
+    }
+    this.view.onPolicy = (name) => {
+      this.#policy.value = name;
+      void this.#take();
+    };
+  }
+
+  /** What was asked for. */
+  get memory(): MemorySettings {
+    return this.#memory;
+  }
+
+  /** What the model needs at least, and at most. The slider keeps its budget, not its place. */
+  showEstimate({ smallest, unlimited, fit, problem }: Estimate): void {
+    this.#range = { smallest, unlimited };
+    this.#place();
+    const { gpu } = this.#memory;
+    if (problem) this.#say(problem, true);
+    else if (gpu === undefined || !fit) this.#say(HINT);
+    else this.#say(`${fit.slots} of ${fit.chunks} chunks of ${formatBytes(fit.chunkBytes)} fit on the GPU at once.`);
+  }
+
+  /** The budgets that are in force. */
+  show(memory: MemorySettings): void {
+    this.#memory = memory;
+    this.#place();
+    this.#host.value = memory.host === undefined ? '' : formatBytes(memory.host);
+    this.#disk.checked = memory.disk !== undefined;
+    if (memory.disk !== undefined) this.#diskLimit.value = formatBytes(memory.disk);
+    this.#diskLimit.disabled = memory.disk === undefined;
+    this.#policy.value = memory.policy ?? 'planned';
+  }
+
+  live(event: Extract<RunEvent, { type: 'memory' }>): void {
+    this.view.live(event);
+  }
+
+  /** Shows a run's steps, as fast as they are looked at, until it ends. */
+  async watch(): Promise<void> {
+    const watching = ++this.#watching;
+    for (;;) {
+      await this.view.wanted();
+      if (watching !== this.#watching) return;
+      // A run that has just ended has no next step.
+      const picture = await this.#events.picture().catch(() => undefined);
+      if (!picture || watching !== this.#watching) return;
+      this.view.show(picture);
+    }
+  }
+
+  /** What each policy would move within the budget that is in force. */
+  async compare(trainer: Holdfast['trainer'], settings: RunSettings): Promise<void> {
+    const memory = this.#memory;
+    let found: PolicyComparison | undefined;
+    if (memory.gpu !== undefined) found = await trainer.comparePolicies(settings, memory).catch(() => undefined);
+    if (memory === this.#memory) this.view.compare(found);
+  }
+
+  /** Empties the view, for another run. */
+  clear(): void {
+    this.#watching++;
+    this.view.clear();
+  }
+
+  async #take(): Promise<void> {
+    const before = this.#memory;
+    this.#diskLimit.disabled = !this.#disk.checked;
+    try {
+      const memory = this.#asked();
+      if (JSON.stringify(memory) === JSON.stringify(before)) return;
+      setText(this.#limitsNote, '');
+      this.#memory = memory;
+      await this.#events.wanted(memory);
+    } catch (error) {
+      this.show(before);
+      this.#say(`${messageOf(error)} The budget stays as it was.`, true);
+    }
+  }
+
+  #asked(): MemorySettings {
+    const gpu = this.#budget;
+    const host = this.#host.value.trim() === '' ? undefined : parseBytes(this.#host.value);
+    const disk = this.#disk.checked ? parseBytes(this.#diskLimit.value) : undefined;
+    const policy = this.#policy.value as PolicyName;
+    if (gpu === undefined && (host !== undefined || disk !== undefined || policy !== 'planned')) {
+      setText(this.#limitsNote, 'These count once the GPU has a budget.');
+    }
+    return {
+      ...(gpu !== undefined && { gpu }),
+      ...(host !== undefined && { host }),
+      ...(disk !== undefined && { disk }),
+      ...(policy !== 'planned' && { policy }),
+    };
+  }
+
+  /** By the slider: from the smallest that works, each place a little more than the one before. */
+  get #budget(): number | undefined {
+    const at = this.#slider.valueAsNumber;
+    if (at >= NO_LIMIT) return undefined;
+    const { smallest, unlimited } = this.#range;
+    return Math.ceil(smallest * (unlimited / smallest) ** (at / NO_LIMIT));
+  }
+
+  #place(): void {
+    const { gpu } = this.#memory;
+    const { smallest, unlimited } = this.#range;
+    const share = gpu === undefined ? 1 : Math.log(gpu / smallest) / Math.log(unlimited / smallest);
+    const at = Number.isFinite(share) ? Math.floor(share * NO_LIMIT + 1e-6) : NO_LIMIT;
+    this.#slider.value = String(gpu === undefined ? NO_LIMIT : Math.min(NO_LIMIT - 1, Math.max(0, at)));
+    this.#showValue(gpu);
+  }
+
+  #showValue(budget = this.#budget): void {
+    const text = budget === undefined ? 'no limit' : formatBytes(budget);
+    setText(this.#value, text);
+    this.#slider.setAttribute('aria-valuetext', text);
+  }
+
+  #say(text: string, problem = false): void {
+    setText(this.#note, text);
+    this.#note.classList.toggle('problem', problem);
+  }
+}

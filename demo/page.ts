@@ -1,0 +1,24 @@
+// The page's elements, found once and by their ids. An id that is missing, or on another kind of element, is our own
+// mistake and says so at once.
+
+export function byId<T extends HTMLElement>(id: string, kind: abstract new (...args: never[]) => T): T {
+  const found = document.getElementById(id);
+  if (found instanceof kind) return found;
+  throw new Error(`internal: the page has no ${kind.name} #${id}`);
+}
+
+/** A new element, with its text and what else it is given. */
+export function make<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  properties: Partial<HTMLElementTagNameMap[K]> = {},
+  ...children: (Node | string)[]
+): HTMLElementTagNameMap[K] {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children);
+  return element;
+}
+
+/** Writes only what is other, so that nothing is laid out anew for a text that stays. */
+export function setText(element: Element, text: string): void {
+  if (element.textContent !== text) element.textContent = text;
+}

@@ -1,0 +1,257 @@
+// The runs of this browser: each can be looked at, gone on with, compared, forked, renamed, exported and removed. The list
+// is the worker's; this file shows it and asks.
+
+import type { Holdfast, RunInfo, RunSettings } from '../src/browser/index.ts';
+import { RunCurves } from './curve-data.ts';
+import type { Compared } from './curves.ts';
+import { ask } from './dialogs.ts';
+import { ago, whole } from './figures.ts';
+import { byId, make } from './page.ts';
+
+const COLORS = ['--run-1', '--run-2', '--run-3', '--run-4'] as const;
+
+/** What a person wants of a run; the page does it. */
+export interface RunEvents {
+  look(run: RunInfo): Promise<void>;
+  goOn(run: RunInfo): Promise<void>;
+  compared(others: readonly Compared[]): void;
+  /** Runs something and says what goes wrong. */
+  attempt(work: () => Promise<unknown>): Promise<void>;
+  say(text: string): void;
+}
+
+type Trainer = Holdfast['trainer'];
+
+export class RunList {
+  readonly #list = byId('runs', HTMLElement);
+  readonly #empty = byId('runs-empty', HTMLElement);
+  readonly #trainer: () => Trainer;
+  readonly #events: RunEvents;
+  readonly #compared = new Map<string, Compared>();
+  #runs: readonly RunInfo[] = [];
+  /** The run that the page shows, and whether it is open here. */
+  #shown: { id: string | undefined; open: boolean } = { id: undefined, open: false };
+  #drawn = '';
+
+  constructor(trainer: () => Trainer, events: RunEvents) {
+    this.#trainer = trainer;
+    this.#events = events;
+    const input = byId('import', HTMLInputElement);
+    input.addEventListener('change', () => {
+      const files = [...(input.files ?? [])];
+      input.value = '';
+      if (files.length > 0) void events.attempt(() => this.import(files));
+    });
+  }
+
+  get runs(): readonly RunInfo[] {
+    return this.#runs;
+  }
+
+  /** Reads the list again. */
+  async refresh(): Promise<void> {
+    this.#runs = await this.#trainer().runs();
+    for (const id of this.#compared.keys()) {
+      if (!this.#runs.some((run) => run.id === id)) this.#compared.delete(id);
+    }
+    this.#draw();
+  }
+
+  show(id: string | undefined, open: boolean): void {
+    this.#shown = { id, open };
+    if (id !== undefined && this.#compared.delete(id)) this.#tellCompared();
+    this.#draw();
+  }
+
+  async import(files: readonly File[]): Promise<void> {
+    const run = await this.#trainer().importRun([...files]);
+    this.#events.say(`Imported “${run.name}”`);
+    await this.refresh();
+    if (!this.#shown.open) await this.#events.look(run);
+  }
+
+  #draw(): void {
+    const drawn = JSON.stringify([this.#runs, this.#shown, [...this.#compared.keys()]]);
+    if (drawn === this.#drawn) return;
+    this.#drawn = drawn;
+    this.#empty.hidden = this.#runs.length > 0;
+    // Who was on a button is on the same one again.
+    const focused = document.activeElement?.closest<HTMLElement>('[data-key]')?.dataset['key'];
+    const opened = new Set(
+      [...this.#list.querySelectorAll('details[open]')].map((d) => (d as HTMLElement).dataset['run']),
+    );
+    this.#list.replaceChildren(...this.#runs.map((run) => this.#row(run, opened.has(run.id))));
+    if (focused) this.#list.querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus();
+  }
+
+  #row(run: RunInfo, opened: boolean): HTMLElement {
+    const { id, name, savedStep, settings, open } = run;
+    const isShown = id === this.#shown.id;
+    const openHere = isShown && this.#shown.open;
+    const free = open === 'no' && !this.#shown.open;
+    const key = (what: string) => ({ 'data-key': `${id} ${what}` });
+    const action = (text: string, work: () => Promise<unknown>, enabled = true) =>
+      this.#button(text, key(text), enabled, work);
+    const color = this.#compared.get(id)?.color;
+    const compare = make('input', {
+      type: 'checkbox',
+      checked: color !== undefined,
+      disabled: isShown || savedStep === 0,
+    });
+    compare.dataset['key'] = `${id} compare`;
+    compare.addEventListener('change', () => void this.#events.attempt(() => this.#compare(run, compare.checked)));
+    const swatch = make('i');
+    if (color) swatch.style.background = `var(${color})`;
+    const goOn = settings !== undefined && savedStep < settings.steps;
+    const more = make(
+      'details',
+      { open: opened },
+      make('summary', {}, 'More'),
+      make(
+        'div',
+        { className: 'row' },
+        action('Fork', () => this.#fork(run), savedStep > 0 && settings !== undefined),
+        action('Rename', () => this.#rename(run)),
+        action('Export zip', () => this.#export(run), savedStep > 0 || run.status === 'imported'),
+        ...('showDirectoryPicker' in globalThis
+          ? [action('Export to folder', () => this.#exportFolder(run), savedStep > 0)]
+          : []),
+        action('Report', () => this.#report(run), savedStep > 0),
+        action('Remove', () => this.#remove(run), open === 'no'),
+      ),
+    );
+    more.dataset['run'] = id;
+    return make(
+      'li',
+      { className: isShown ? 'shown' : '' },
+      this.#button(name, { ...key('look'), class: 'name' }, true, () => this.#events.look(run)),
+      make('p', { className: 'hint' }, describe(run, openHere)),
+      make(
+        'div',
+        { className: 'row' },
+        action(savedStep > 0 ? 'Go on' : 'Start again', () => this.#events.goOn(run), free && goOn),
+        make('label', { className: 'compare' }, compare, ' Compare', swatch),
+      ),
+      more,
+    );
+  }
+
+  #button(text: string, attributes: Record<string, string>, enabled: boolean, work: () => Promise<unknown>) {
+    const button = make('button', { type: 'button', disabled: !enabled }, text);
+    for (const [name, value] of Object.entries(attributes)) button.setAttribute(name, value);
+    button.addEventListener('click', () => void this.#events.attempt(work));
+    return button;
+  }
+
+  // ---- What can be done with a run ------------------------------------------------------------------------------
+
+  async #compare(run: RunInfo, wanted: boolean): Promise<void> {
+    if (!wanted) this.#compared.delete(run.id);
+    else {
+      const taken = new Set([...this.#compared.values()].map(({ color }) => color));
+      const color = COLORS.find((candidate) => !taken.has(candidate));
+      if (!color) throw new Error(`${COLORS.length} runs are compared already: leave one of them out first`);
+      const curves = RunCurves.of(await this.#trainer().history(run.id));
+      this.#compared.set(run.id, { name: run.name, color, curves });
+    }
+    this.#tellCompared();
+    this.#draw();
+  }
+
+  #tellCompared(): void {
+    this.#events.compared([...this.#compared.values()]);
+  }
+
+  async #fork(run: RunInfo): Promise<void> {
+    const { steps, lr } = run.settings as RunSettings;
+    const values = await ask(
+      `Fork “${run.name}”`,
+      'Another run from where this one is, with the same past. Both can be compared.',
+      [
+        { label: 'Name', value: `${run.name}, forked` },
+        { label: 'Learning rate', value: String(lr), type: 'number' },
+        { label: 'Steps in all', value: String(steps), type: 'number' },
+      ],
+      'Fork',
+    );
+    if (!values) return;
+    const [name, newLr, newSteps] = values as [string, string, string];
+    const changes = { lr: Number(newLr), minLr: Number(newLr) / 10, steps: Math.round(Number(newSteps)) };
+    const fork = await this.#trainer().fork(run.id, { name, changes });
+    this.#events.say(`“${name}” goes on from step ${whole(fork.savedStep)} of “${run.name}”`);
+    await this.refresh();
+  }
+
+  async #rename(run: RunInfo): Promise<void> {
+    const values = await ask('Rename', '', [{ label: 'Name', value: run.name }], 'Rename');
+    if (!values) return;
+    await this.#trainer().rename(run.id, values[0] as string);
+    await this.refresh();
+  }
+
+  async #export(run: RunInfo): Promise<void> {
+    save(await this.#trainer().exportZip(run.id));
+  }
+
+  async #exportFolder(run: RunInfo): Promise<void> {
+    type Picker = { showDirectoryPicker(options: { mode: 'readwrite' }): Promise<FileSystemDirectoryHandle> };
+    const target = await (globalThis as unknown as Picker)
+      .showDirectoryPicker({ mode: 'readwrite' })
+      .catch((error: Error) => {
+        if (error.name === 'AbortError') return undefined;
+        throw error;
+      });
+    if (!target) return;
+    await this.#trainer().exportFolder(run.id, target);
+    this.#events.say(`“${run.name}” is in the folder ${target.name}`);
+  }
+
+  async #report(run: RunInfo): Promise<void> {
+    const url = URL.createObjectURL(await this.#trainer().report(run.id));
+    if (!window.open(url)) save(await this.#trainer().report(run.id));
+    setTimeout(() => URL.revokeObjectURL(url), 60_000);
+  }
+
+  async #remove(run: RunInfo): Promise<void> {
+    const sure = await ask(
+      `Remove “${run.name}”?`,
+      'Its checkpoints go with it. Export it first to keep them.',
+      [],
+      'Remove',
+    );
+    if (!sure) return;
+    await this.#trainer().remove(run.id);
+    await this.refresh();
+    this.#tellCompared();
+  }
+}
+
+function describe(
+  { savedStep, settings, status, open, created, loss, error, forkedFrom }: RunInfo,
+  openHere: boolean,
+): string {
+  const steps = settings ? `${whole(savedStep)} of ${whole(settings.steps)} steps` : 'weights alone';
+  const parts = [openHere ? 'open here' : open === 'in another tab' ? 'open in another tab' : WORDS[status], steps];
+  if (!openHere && loss !== undefined) parts.push(`loss ${loss.toFixed(3)}`);
+  if (forkedFrom) parts.push(`from “${forkedFrom.name}” at ${whole(forkedFrom.step)}`);
+  parts.push(ago(created));
+  return `${parts.join(' · ')}${error && !openHere ? `. ${error}` : ''}`;
+}
+
+const WORDS: Readonly<Record<RunInfo['status'], string>> = {
+  running: 'cut off',
+  paused: 'paused',
+  stopped: 'stopped',
+  finished: 'finished',
+  failed: 'failed',
+  imported: 'imported',
+};
+
+function save(file: File): void {
+  const url = URL.createObjectURL(file);
+  const link = make('a', { href: url, download: file.name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}

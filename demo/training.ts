@@ -1,0 +1,161 @@
+// The run that is open in this tab: what it is doing, and what a person can tell it. Turns the worker's events into a
+// phase and into curves; shows nothing.
+//
+// Invariant: the phase is the worker's, as it was last heard; what is under way has a phase of its own.
+
+import type {
+  Holdfast,
+  MemorySettings,
+  NewRun,
+  RunEvent,
+  RunInfo,
+  StepPicture,
+  TrainingText,
+} from '../src/browser/index.ts';
+import { RunCurves } from './curve-data.ts';
+
+export type Phase = 'none' | 'preparing' | 'training' | 'pausing' | 'paused' | 'moving' | 'stopping';
+
+export class Training {
+  readonly #trainer: Holdfast['trainer'];
+  readonly #changed: () => void;
+  phase: Phase = 'none';
+  /** The one that is open, or was last. */
+  run: RunInfo | undefined;
+  curves = new RunCurves();
+  /** Tokens of a step. */
+  tokensPerStep = 0;
+  memory: Extract<RunEvent, { type: 'memory' }> | undefined;
+  #pausedBefore = false;
+
+  constructor(trainer: Holdfast['trainer'], changed: () => void) {
+    this.#trainer = trainer;
+    this.#changed = changed;
+  }
+
+  get open(): boolean {
+    return this.phase !== 'none';
+  }
+
+  get steps(): number {
+    return this.run?.settings?.steps ?? 0;
+  }
+
+  async start(run: NewRun): Promise<void> {
+    await this.#begin(new RunCurves(), () => this.#trainer.start(run));
+  }
+
+  /** Goes on with a run, from its latest checkpoint. */
+  async resume(id: string, text?: TrainingText): Promise<void> {
+    const curves = RunCurves.of(await this.#trainer.history(id));
+    await this.#begin(curves, () => this.#trainer.resume(id, text === undefined ? {} : { text }));
+  }
+
+  /** The next step, recorded; undefined when the run ends before. */
+  picture(): Promise<StepPicture | undefined> {
+    return this.#trainer.recordStep();
+  }
+
+  /** Looks at a run without training it. */
+  async show(run: RunInfo): Promise<void> {
+    const curves = RunCurves.of(await this.#trainer.history(run.id));
+    if (this.open) return;
+    this.run = run;
+    this.curves = curves;
+    this.memory = undefined;
+    this.#changed();
+  }
+
+  async pause(): Promise<void> {
+    this.#enter('pausing');
+    await this.#trainer.pause();
+  }
+
+  async goOn(): Promise<void> {
+    await this.#trainer.goOn();
+  }
+
+  async step(): Promise<void> {
+    await this.#trainer.step();
+  }
+
+  async stop(): Promise<void> {
+    this.#enter('stopping');
+    await this.#trainer.stop();
+  }
+
+  /** Errors: HoldfastError where it does not fit; the run goes on as it was. */
+  async setMemory(memory: MemorySettings): Promise<void> {
+    this.#pausedBefore = this.phase === 'paused';
+    this.#enter('moving');
+    try {
+      await this.#trainer.setMemory(memory);
+      await this.refresh();
+    } finally {
+      if (this.phase === 'moving') this.#enter(this.#pausedBefore ? 'paused' : 'training');
+    }
+  }
+
+  /** Reads the run's record again. */
+  async refresh(): Promise<void> {
+    const { run } = this;
+    const found = (await this.#trainer.runs()).find(({ id }) => id === run?.id);
+    if (found) this.run = found;
+  }
+
+  take(event: RunEvent): void {
+    switch (event.type) {
+      case 'ready':
+        this.#enter(this.#pausedBefore ? 'paused' : 'training');
+        break;
+      case 'step':
+        this.curves.addStep(event);
+        break;
+      case 'validation':
+        this.curves.addValidation(event);
+        break;
+      case 'sample':
+        this.curves.addSample(event);
+        break;
+      case 'memory':
+        this.memory = event;
+        break;
+      case 'paused':
+        this.#enter('paused');
+        break;
+      case 'going on':
+        this.#enter('training');
+        break;
+      case 'ended':
+        // To be opened again with other budgets.
+        if (this.phase !== 'moving') this.#enter('none');
+        break;
+      case 'failed':
+        this.#enter('none');
+        break;
+    }
+  }
+
+  async #begin(curves: RunCurves, start: () => Promise<RunInfo>): Promise<void> {
+    const before = { phase: this.phase, run: this.run, curves: this.curves };
+    this.curves = curves;
+    this.memory = undefined;
+    this.#pausedBefore = false;
+    this.#enter('preparing');
+    try {
+      this.run = await start();
+    } catch (error) {
+      Object.assign(this, before);
+      this.#changed();
+      throw error;
+    }
+    const { batch, seq, accumulate } = this.run.settings ?? { batch: 0, seq: 0, accumulate: 0 };
+    this.tokensPerStep = batch * seq * accumulate;
+    this.#changed();
+  }
+
+  #enter(phase: Phase): void {
+    this.phase = phase;
+    this.#changed();
+  }
+}

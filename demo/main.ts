@@ -99,7 +99,7 @@ async function changeMemory(asked: MemorySettings): Promise<void> {
   if (training?.open) {
     await training.setMemory(asked);
     memory.show(asked);
-    notes.say(`GPU memory: ${byId('budget-value', HTMLElement).textContent}. The losses stay the same.`);
+    notes.add(`GPU memory: ${byId('budget-value', HTMLElement).textContent}`);
   }
   await estimate();
 }

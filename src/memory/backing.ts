@@ -12,30 +12,14 @@
 // the same turn in which all values of its put do, and the old one stays whole until then: an error loses
 // nothing. Slots and blocks never exceed their limits. check() lists what must hold.
 
-import type { BlockFile } from '../runtime/host.ts';
-import { assert, HoldfastError } from '../util/errors.ts';
+import { assert } from '../util/errors.ts';
 import { DiskTier, type DiskWay } from './disk-tier.ts';
 import { HostTier, NOBODY, type Slot } from './host-tier.ts';
-import { type Claim, isClean, type Located, NOWHERE, type Place, Room } from './room.ts';
+import { Line } from './line.ts';
+import { type Loadable, Loads } from './loads.ts';
+import { isClean, type Located, NOWHERE, type Place, Room } from './room.ts';
 import { StopWatch } from './stop-watch.ts';
-
-export interface BackingOptions {
-  /** Chunks are numbered from 0. */
-  readonly chunks: number;
-  /** A multiple of 1024. */
-  readonly chunkBytes: number;
-  /** Bytes of host memory for chunks, never exceeded; Infinity for none. */
-  readonly hostLimit: number;
-  /** The slow tier, if there is one. */
-  readonly disk?: BlockFile | undefined;
-  /** Bytes of the file that may be used. @default all */
-  readonly diskLimit?: number | undefined;
-  /** The most chunks that one putAll brings: until it is done they lie beside the values they replace. @default 4 */
-  readonly largestPut?: number | undefined;
-}
-
-/** One list's chunk each of parameters, gradients and both moments. */
-export const LARGEST_PUT = 4;
+import { type BackingOptions, checkLimits, LARGEST_PUT } from './tier-limits.ts';
 
 export interface Entry {
   readonly chunk: number;
@@ -62,44 +46,17 @@ export interface Ledger {
 /** Where a valid copy lies below the GPU. */
 export type Below = 'nothing' | 'zero' | 'host' | 'disk' | 'both';
 
-interface Chunk extends Located {
-  /** On its way into a slot. */
-  load: Load | undefined;
+interface Chunk extends Loadable {
   /** Counts the calls that give it a value or take it, ... */
   calls: number;
   /** ... and says which of them the value is from: a put that a later call overtook has no effect any more. */
   applied: number;
 }
 
-/** A value on its way into a slot; a chunk forgets it when the value changes meanwhile. */
-interface Load {
-  readonly done: Promise<void>;
-  settle(error?: unknown): void;
-  /** A fetch waits for it. */
-  awaited: boolean;
-  reading: boolean;
-  watch: StopWatch | undefined;
-}
-
 interface NewValue {
   readonly chunk: Chunk;
   readonly bytes: Uint8Array<ArrayBuffer>;
   readonly call: number;
-}
-
-function newLoad(): Load {
-  let settle: Load['settle'] = () => {};
-  const done = new Promise<void>((resolve, reject) => {
-    settle = (error) => (error === undefined ? resolve() : reject(error));
-  });
-  done.catch(() => {}); // of a prefetch that nobody waits for
-  return { done, settle, awaited: false, reading: false, watch: undefined };
-}
-
-interface InLine {
-  /** Takes what it needs in one turn; false if that is not there. */
-  start(): boolean;
-  fail(error: unknown): void;
 }
 
 export class Backing {
@@ -109,21 +66,10 @@ export class Backing {
   readonly #host: HostTier;
   readonly #disk: DiskTier | undefined;
   readonly #room: Room;
-  readonly #line: InLine[] = [];
-  readonly #underWay = new Set<Promise<unknown>>();
-  readonly #readWatch = new StopWatch();
+  readonly #line = new Line();
+  readonly #loads: Loads;
   readonly #roomWatch = new StopWatch();
   #closing: Promise<void> | undefined;
-
-  /** Slots without which it cannot run: with a disk one to read into while another is written; without, all. */
-  static leastHostChunks(chunks: number, hasDisk: boolean): number {
-    return hasDisk ? Math.min(chunks, 2) : chunks;
-  }
-
-  /** Blocks without which it cannot run, with so many slots. Never uses more than chunks + largestPut for long. */
-  static leastDiskChunks(chunks: number, hostChunks: number, largestPut = LARGEST_PUT): number {
-    return hostChunks >= chunks ? 0 : chunks + largestPut - hostChunks;
-  }
 
   /** Errors: HoldfastError when the limits are too small, with those that would do. */
   constructor(options: BackingOptions) {
@@ -134,12 +80,13 @@ export class Backing {
     checkLimits(options, slots, blocks, largestPut);
     this.#chunkBytes = chunkBytes;
     this.#largestPut = slots < chunks ? largestPut : Number.POSITIVE_INFINITY;
-    this.#host = new HostTier(slots, chunkBytes, () => this.#advance());
+    this.#host = new HostTier(slots, chunkBytes, () => this.#line.advance());
     this.#disk = disk && new DiskTier(disk, chunkBytes, blocks);
     this.#chunks = Array.from({ length: chunks }, (_, id) => {
       return { id, slot: undefined, block: NOWHERE, zero: false, load: undefined, calls: 0, applied: 0 };
     });
     this.#room = new Room(this.#chunks, this.#host, this.#disk);
+    this.#loads = new Loads(this.#room, this.#host, this.#disk, this.#line, this.#roomWatch);
   }
 
   /** Where a valid copy lies now. Zeros are 'zero' whether or not a slot holds them, too. */
@@ -171,7 +118,7 @@ export class Backing {
     const record = this.#chunk(chunk);
     record.applied = ++record.calls;
     this.#forget(record);
-    this.#advance();
+    this.#line.advance();
   }
 
   /** The bytes if they lie in host memory now: valid until the next await. */
@@ -188,11 +135,7 @@ export class Backing {
     const record = this.#chunk(chunk);
     while (!record.slot) {
       assert(record.zero || record.block !== NOWHERE, `chunk ${chunk} is fetched and holds no value`);
-      const load = record.load ?? this.#load(record, true);
-      assert(load, 'a fetch stands in line');
-      load.awaited = true;
-      this.#charge(load);
-      await load.done;
+      await this.#loads.come(record);
     }
     return this.#host.lend(record.slot);
   }
@@ -200,9 +143,9 @@ export class Backing {
   /** Starts a read ahead, if a slot is free or its owner is needed later. Errors are left to the fetch. */
   prefetch(chunk: number): void {
     const record = this.#chunk(chunk);
-    if (record.slot || record.load || record.block === NOWHERE || this.#line.length > 0) return;
+    if (record.slot || record.load || record.block === NOWHERE || !this.#line.isEmpty) return;
     try {
-      this.#load(record, false);
+      this.#loads.comeAhead(record);
     } catch {
       // No memory for a slot that the limit allows: the fetch will say so.
     }
@@ -216,14 +159,13 @@ export class Backing {
   async putAll(entries: readonly Entry[]): Promise<void> {
     const values = this.#newValues(entries);
     // In line only behind others, or when there is not enough for all of them.
-    let places =
-      this.#line.length === 0 || values.every((value) => this.#ownSlot(value)) ? this.#place(values) : undefined;
+    let places = this.#line.isEmpty || values.every((value) => this.#ownSlot(value)) ? this.#place(values) : undefined;
     if (places?.every((place) => 'slot' in place && !place.leaving)) {
       this.#commit(values, places);
       return;
     }
     const work = (async () => {
-      places ??= await this.#inLine(() => this.#place(values));
+      places ??= await this.#line.wait(() => this.#place(values));
       await this.#fill(values, places);
       // Mapped memory goes with a lost device, also while it is written.
       if (values.some(({ bytes }) => bytes.length !== this.#chunkBytes)) {
@@ -234,10 +176,10 @@ export class Backing {
     })();
     this.#roomWatch.start();
     try {
-      await this.#track(work);
+      await this.#line.track(work);
     } finally {
       this.#roomWatch.stop();
-      this.#advance();
+      this.#line.advance();
     }
   }
 
@@ -250,15 +192,14 @@ export class Backing {
       hostPeak: hostBytes,
       diskBytes: (this.#disk?.used ?? 0) * this.#chunkBytes,
       diskPeak: (this.#disk?.peak ?? 0) * this.#chunkBytes,
-      waits: { diskReadMs: this.#readWatch.milliseconds, diskWriteMs: this.#roomWatch.milliseconds },
+      waits: { diskReadMs: this.#loads.readMs, diskWriteMs: this.#roomWatch.milliseconds },
     };
   }
 
   /** Waits for what is under way, fails what stands in line, removes the file. Nothing may be asked after. */
   close(): Promise<void> {
     this.#closing ??= (async () => {
-      for (const waiting of this.#line.splice(0)) waiting.fail(new Error('the tiers below the GPU were closed'));
-      while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay);
+      await this.#line.end(new Error('the tiers below the GPU were closed'));
       await this.#disk?.remove();
     })();
     return this.#closing;
@@ -283,7 +224,7 @@ export class Backing {
     for (const slot of this.#host.slots) assert(slot.owner === NOBODY || slots.has(slot), 'a slot has a stale owner');
     const used = this.#disk?.used ?? 0;
     assert(blocks.size <= used, `${used} blocks in use, ${blocks.size} with owners`);
-    if (this.#underWay.size > 0) return;
+    if (!this.#line.isIdle) return;
     assert(blocks.size === used, `${used} blocks in use, ${blocks.size} with owners, nothing under way`);
     assert(
       this.#host.slots.every(({ holds }) => holds === 0),
@@ -294,93 +235,7 @@ export class Backing {
   /** The old value goes, wherever it is. What is under way for it ends without effect. */
   #forget(chunk: Chunk): void {
     this.#room.vacate(chunk);
-    chunk.load?.settle();
-    chunk.load = undefined;
-  }
-
-  // ---- The line --------------------------------------------------------------------------------------------
-
-  /** What `take` gives, as soon as it gives something and all who came before have theirs. */
-  #inLine<T>(take: () => T | undefined): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const start = () => {
-        const taken = take();
-        if (taken !== undefined) resolve(taken);
-        return taken !== undefined;
-      };
-      this.#line.push({ start, fail: reject });
-    });
-  }
-
-  /** Starts those in line who can: to be called whenever something was given back. */
-  #advance(): void {
-    for (let first = this.#line[0]; first; first = this.#line[0]) {
-      try {
-        if (!first.start()) return;
-      } catch (error) {
-        first.fail(error);
-      }
-      this.#line.shift();
-    }
-  }
-
-  #track<T>(work: Promise<T>): Promise<T> {
-    const tracked = work.finally(() => this.#underWay.delete(tracked));
-    this.#underWay.add(tracked);
-    return tracked;
-  }
-
-  // ---- Loads -----------------------------------------------------------------------------------------------
-
-  /** Starts to bring a chunk into a slot. If there is none now: `mustCome` stands in line, else undefined. */
-  #load(chunk: Chunk, mustCome: boolean): Load | undefined {
-    const later = (victim: Located) => this.#room.rank(victim) > this.#room.rank(chunk);
-    const claim = mustCome ? (this.#line.length === 0 ? this.#room.claimAny() : undefined) : this.#room.claim(later);
-    if (!claim && !mustCome) return undefined;
-    const load = newLoad();
-    chunk.load = load;
-    void this.#track(this.#bring(chunk, load, claim));
-    return load;
-  }
-
-  async #bring(chunk: Chunk, load: Load, ready: Claim | undefined): Promise<void> {
-    let claim: Claim | null | undefined = ready;
-    try {
-      claim ??= await this.#inLine(() => (chunk.load === load ? this.#room.claimAny() : null));
-      if (!claim) return; // forgotten while in line
-      await this.#room.empty(claim);
-      if (chunk.load === load) await this.#read(chunk, load, claim.slot);
-      if (chunk.load === load) {
-        chunk.load = undefined;
-        chunk.slot = claim.slot;
-        claim.slot.owner = chunk.id;
-        if (load.awaited) this.#host.lend(claim.slot);
-      }
-      load.settle();
-    } catch (error) {
-      if (chunk.load === load) chunk.load = undefined;
-      load.settle(error);
-    } finally {
-      load.watch?.stop();
-      load.watch = undefined;
-      if (claim) this.#host.release(claim.slot);
-      this.#advance();
-    }
-  }
-
-  async #read(chunk: Chunk, load: Load, { bytes }: Slot): Promise<void> {
-    load.reading = true;
-    this.#charge(load);
-    if (chunk.zero) bytes.fill(0);
-    else await this.#disk?.read(chunk.block, chunk.id, bytes);
-  }
-
-  /** Counts the time of the fetches that wait for a load: for room at first, then for the read. */
-  #charge(load: Load): void {
-    if (!load.awaited) return;
-    load.watch?.stop();
-    load.watch = load.reading ? this.#readWatch : this.#roomWatch;
-    load.watch.start();
+    this.#loads.forget(chunk);
   }
 
   // ---- Puts ------------------------------------------------------------------------------------------------
@@ -485,29 +340,5 @@ export class Backing {
     const chunk = this.#chunks[id];
     assert(chunk, `chunk ${id} of ${this.#chunks.length}`);
     return chunk;
-  }
-}
-
-function checkLimits(
-  { chunks, chunkBytes, disk, hostLimit }: BackingOptions,
-  slots: number,
-  blocks: number,
-  largestPut: number,
-): void {
-  const all = `${chunks} chunks of ${chunkBytes} bytes`;
-  const least = Backing.leastHostChunks(chunks, disk !== undefined);
-  if (slots < least) {
-    const advice = disk ? '' : ', or use a disk tier';
-    throw new HoldfastError(
-      `host memory limit ${hostLimit} bytes: ${all} need at least ${least * chunkBytes}; raise it to that${advice}`,
-    );
-  }
-  const leastDisk = Backing.leastDiskChunks(chunks, slots, largestPut);
-  if (disk && blocks < leastDisk) {
-    const host = Math.min(chunks, chunks + largestPut - blocks) * chunkBytes;
-    throw new HoldfastError(
-      `disk limit ${blocks * chunkBytes} bytes: ${all} need at least ${leastDisk * chunkBytes} beside ${slots * chunkBytes} ` +
-        `of host memory; raise it to that, or the host memory limit to ${host}`,
-    );
   }
 }

@@ -7,6 +7,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { Backing } from '../../src/memory/backing.ts';
+import { leastDiskChunks } from '../../src/memory/tier-limits.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
@@ -16,7 +17,7 @@ import { FAULTS, type Fault, FaultyFile } from './block-files.ts';
 const BYTES = 4096;
 const CHUNKS = 7;
 const SLOTS = 3;
-const BLOCKS = Backing.leastDiskChunks(CHUNKS, SLOTS) + 1;
+const BLOCKS = leastDiskChunks(CHUNKS, SLOTS) + 1;
 const ROUNDS = 3;
 
 const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-'));

@@ -3,7 +3,8 @@
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { Backing, type BackingOptions } from '../../src/memory/backing.ts';
+import { Backing } from '../../src/memory/backing.ts';
+import { type BackingOptions, leastDiskChunks, leastHostChunks } from '../../src/memory/tier-limits.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
 import { CountingFile, turns } from './block-files.ts';
 
@@ -246,7 +247,7 @@ const scenarios = fc.integer({ min: 1, max: 9 }).chain((chunks) => {
   );
   return fc.record({
     chunks: fc.constant(chunks),
-    slots: fc.integer({ min: Backing.leastHostChunks(chunks, true), max: chunks }),
+    slots: fc.integer({ min: leastHostChunks(chunks, true), max: chunks }),
     spareBlocks: fc.option(fc.nat({ max: 3 })),
     nextUse: fc.array(fc.oneof(fc.nat({ max: 5 }), fc.constant(Number.POSITIVE_INFINITY)), {
       minLength: chunks,
@@ -291,7 +292,7 @@ describe('random calls, many at once', () => {
     const run = async ({ chunks, slots, spareBlocks, nextUse, delays, steps }: Scenario) => {
       const hasDisk = spareBlocks !== null;
       const hostChunks = hasDisk ? slots : chunks;
-      const blocks = hasDisk ? Backing.leastDiskChunks(chunks, slots) + spareBlocks : undefined;
+      const blocks = hasDisk ? leastDiskChunks(chunks, slots) + spareBlocks : undefined;
       let moves = 0;
       const { backing, file } = setup({ chunks, slots: hostChunks, blocks, nextUse }, () => {
         checkLimits();

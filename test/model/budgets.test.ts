@@ -7,8 +7,8 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import type { ChoiceRecord } from '../../src/engine/choices.ts';
 import type { MemoryOptions } from '../../src/engine/session.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { Backing } from '../../src/memory/backing.ts';
 import { ORDERS, type Order } from '../../src/memory/policies.ts';
+import { leastHostChunks } from '../../src/memory/tier-limits.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import {
@@ -43,7 +43,7 @@ async function undisturbed(work: Work): Promise<{ outcome: Outcome; choices: Cho
 /** Host memory for the fewest chunks that work above a disk. */
 function diskOnly(work: Work, memory: MemoryOptions): MemoryOptions {
   const { chunks, bytes } = chunksUnder(device, work, memory);
-  return { ...memory, host: Backing.leastHostChunks(chunks, true) * bytes, disk: memoryDisk() };
+  return { ...memory, host: leastHostChunks(chunks, true) * bytes, disk: memoryDisk() };
 }
 
 function hostAndDisk(work: Work, memory: MemoryOptions): MemoryOptions {

@@ -7,7 +7,7 @@ import type { ChoiceRecord } from '../../src/engine/choices.ts';
 import type { MemoryOptions } from '../../src/engine/session.ts';
 import { type Checkpoint, checkpointsOf, loadCheckpoint, saveCheckpoint } from '../../src/formats/checkpoint.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { Backing } from '../../src/memory/backing.ts';
+import { leastHostChunks } from '../../src/memory/tier-limits.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import type { StepMetrics, Trainer, TrainerState } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
@@ -41,7 +41,7 @@ afterEach(() => {
 function memoryOver(file: (bytes: number) => BlockFile, recovery: 'step' | 'checkpoint'): MemoryOptions {
   const gpu = leastBudget(device, work, recovery);
   const { chunks, bytes } = chunksUnder(device, work, { gpu, recovery });
-  const host = Backing.leastHostChunks(chunks, true) * bytes;
+  const host = leastHostChunks(chunks, true) * bytes;
   return { gpu, recovery, host, disk: { open: async (size) => file(size) } };
 }
 

@@ -1,10 +1,9 @@
 // Follows schedules: encodes the dispatches of a pass, and between them brings chunks into slots, takes them down
 // and clears them. It runs ahead of the GPU: one queue, in order, makes it safe to give an evicted chunk's slot away
-// at once. It waits only for staging, for values still on their way down, and for what the tiers below wait for;
-// each wait is accounted by its cause.
+// at once. How values move, and what is waited for, is the link's affair (link.ts).
 //
 // Invariants: never more chunks than slots (a plan's residents and the strangers beside them are counted); a value
-// that exists only on the GPU is copied down before its slot is given away; every byte moved is in the ledger.
+// that exists only on the GPU is copied down before its slot is given away.
 
 import type { Device } from '../gpu/device.ts';
 import { encode } from '../gpu/dispatch.ts';
@@ -12,90 +11,26 @@ import type { Backing } from '../memory/backing.ts';
 import type { ChunkMap } from '../memory/chunk-map.ts';
 import { assert } from '../util/errors.ts';
 import type { Bindings } from './binding.ts';
+import { Link, type LinkLedger, type Placed, type StoreOptions } from './link.ts';
 import type { Pass } from './pass.ts';
 import { type Below, Recorder } from './recording.ts';
 import type { Schedule } from './schedule.ts';
 import type { Slots } from './slots.ts';
 import type { Staging } from './staging.ts';
 
-/** Bytes over the link between host and GPU since the start, and what was waited for, in milliseconds. */
-export interface LinkLedger {
-  h2dBytes: number;
-  d2hBytes: number;
-  /** Of d2hBytes: what went down only so that a lost device costs no more than a step. */
-  recoveryBytes: number;
-  /** Slots filled with zeros on the GPU: nothing moves. */
-  clearedBytes: number;
-  submits: number;
-  waits: {
-    /** For room in staging, and for values on their way down. */
-    down: number;
-    /** For the GPU to take what was sent up. */
-    up: number;
-    /** For host memory and disk. */
-    below: number;
-  };
-}
-
-/** A value on its way down. */
-interface Store {
-  readonly chunks: readonly number[];
-  readonly buffers: readonly GPUBuffer[];
-  /** What must have arrived before: older values of the same chunks, and what earlier phases keep below. */
-  readonly behind: readonly Store[];
-  /** Of those that are kept below. */
-  readonly phase: number | undefined;
-  /** For the recorder. */
-  readonly ended: (() => void) | undefined;
-  /** What to do when the value has arrived below. */
-  readonly arrived: (() => void) | undefined;
-  done: Promise<void> | undefined;
-}
-
-/** So many chunks have been taken by the GPU when it is passed. */
-interface Fence {
-  readonly chunks: number;
-  readonly passed: Promise<unknown>;
-}
-
 export class Executor {
-  readonly ledger: LinkLedger = {
-    h2dBytes: 0,
-    d2hBytes: 0,
-    recoveryBytes: 0,
-    clearedBytes: 0,
-    submits: 0,
-    waits: { down: 0, up: 0, below: 0 },
-  };
   /** Chunks whose reading from disk begins before they are needed. */
   readAhead: number;
-  #recorder: Recorder | undefined;
-  /** Of what is recorded on its way up: to be called when the GPU has taken it. */
-  #taken: (() => void)[] = [];
   /** Set to time each moment in a compute pass of its own. */
   timestamps: ((moment: number) => GPUComputePassTimestampWrites) | undefined;
-  readonly #device: Device;
   readonly #map: ChunkMap;
   readonly #slots: Slots;
   readonly #bindings: Bindings;
-  readonly #staging: Staging;
   readonly #backing: Backing;
+  readonly #link: Link;
   /** Whether a value that changes on the GPU leaves its old copy below in place. */
   readonly #durable: boolean;
-
-  #encoder: GPUCommandEncoder | undefined;
-  #pass: GPUComputePassEncoder | undefined;
-  /** Counts command buffers; of each slot, the one that used it last. */
-  #serial = 1;
-  readonly #touched: Int32Array;
-  /** Recorded, but not yet submitted. */
-  readonly #unsent: (() => void)[] = [];
-  readonly #stores = new Set<Store>();
-  readonly #storing = new Map<number, Store>();
-  /** Chunks sent up that the GPU may not have taken: since the last fence, and behind each fence. */
-  #unfenced = 0;
-  readonly #fences: Fence[] = [];
-  #failure: { readonly reason: unknown } | undefined;
+  #recorder: Recorder | undefined;
 
   #schedule: Schedule | undefined;
   #round = 0;
@@ -110,21 +45,24 @@ export class Executor {
     backing: Backing,
     options: { durable: boolean; readAhead: number },
   ) {
-    this.#device = device;
     this.#map = map;
     this.#slots = slots;
     this.#bindings = bindings;
-    this.#staging = staging;
     this.#backing = backing;
+    this.#link = new Link(device, staging, backing);
     this.#durable = options.durable;
     this.readAhead = options.readAhead;
-    this.#touched = new Int32Array(slots.buffers.length);
+  }
+
+  get ledger(): LinkLedger {
+    return this.#link.ledger;
   }
 
   /** Records the next runs of a pass, each up to the beginning of another. A recorder of before hears no more. */
   startRecording(pass: Pass, runs: number): Recorder {
     const recorder = new Recorder(pass, runs);
     this.#recorder = recorder;
+    this.#link.recorder = recorder;
     this.#backing.onDisk = (link, chunk) => recorder.transfer(link, [chunk]);
     return recorder;
   }
@@ -137,13 +75,7 @@ export class Executor {
     this.#nextRounds.set(schedule, (this.#round + 1) % schedule.plan.steps);
     const expected = schedule.starts[this.#round] as ReadonlySet<number>;
     const residents = this.#slots.residents();
-    this.#recorder?.begin(
-      schedule.pass,
-      this.#slots.buffers.length,
-      this.#staging.down + this.#staging.up,
-      residents,
-      this.#below,
-    );
+    this.#recorder?.begin(schedule.pass, this.#slots.buffers.length, this.#link.capacity, residents, this.#below);
     const strangers = residents.filter((chunk) => !expected.has(chunk));
     const room = this.#slots.buffers.length - schedule.peakSlots;
     // The plan does not count with them. Those that must be copied down first stay.
@@ -171,14 +103,11 @@ export class Executor {
         }
         this.#recorder?.event(m, chunk, 'use');
       }
-      this.#recorder?.encode(this.#staged, this.#below);
+      this.#link.flushIfDue();
+      this.#recorder?.encode(this.#link.staged, this.#below);
       const bound = this.#bindings.bind(pass.dispatches[m] as (typeof pass.dispatches)[number]);
-      const timestampWrites = this.timestamps?.(m);
-      if (timestampWrites) this.#endPass();
-      this.#pass ??= this.#open().beginComputePass({ label: pass.name, ...(timestampWrites && { timestampWrites }) });
-      encode(this.#pass, bound);
+      encode(this.#link.pass(pass.name, this.timestamps?.(m)), bound);
       for (const { chunk, mode } of moment.accesses) {
-        this.#touched[this.#slots.of(chunk)] = this.#serial;
         if (mode !== 'read') this.#change(chunk);
       }
       for (const chunk of moment.frees) {
@@ -195,35 +124,22 @@ export class Executor {
    */
   async keepBelow(chunks: readonly number[], moment: number, phase: number, arrived?: () => void): Promise<void> {
     this.ledger.recoveryBytes += chunks.length * this.#map.chunkBytes;
-    await this.#store(chunks, moment, { phase, arrived });
+    await this.#store(chunks, moment, { phase, ...(arrived && { arrived }) });
   }
 
   /** Records a command outside of passes, behind what was encoded so far. */
   command(encode: (encoder: GPUCommandEncoder) => void, submitted?: () => void): void {
-    this.#endPass();
-    encode(this.#open());
-    if (submitted) this.#unsent.push(submitted);
+    this.#link.command(encode, submitted);
   }
 
   /** Submits what is encoded. */
   flush(): void {
-    this.#endPass();
-    if (this.#encoder) {
-      this.#device.submit(this.#encoder);
-      this.ledger.submits++;
-      this.#recorder?.submit();
-      this.#hearTaken();
-      this.#encoder = undefined;
-      this.#serial++;
-    }
-    for (const submitted of this.#unsent.splice(0)) submitted();
+    this.#link.flush();
   }
 
   /** Waits until every value on its way down has arrived. Errors: what went wrong with one of them. */
-  async settle(): Promise<void> {
-    this.flush();
-    while (this.#stores.size > 0) await this.#oldestStore();
-    this.check();
+  settle(): Promise<void> {
+    return this.#link.settle();
   }
 
   /** Takes down everything: nothing lives on the GPU alone. */
@@ -234,27 +150,33 @@ export class Executor {
 
   /** Ends what runs here with this error, at its next moment or wait, and everything that is begun. */
   stop(reason: unknown): void {
-    this.#failure ??= { reason };
+    this.#link.stop(reason);
+  }
+
+  /** Throws what went wrong with the device, or with a value on its way down. */
+  check(): void {
+    this.#link.check();
   }
 
   /** Waits until nothing on its way down is under way, arrived or lost. */
-  async abandon(): Promise<void> {
-    await Promise.all([...this.#stores].map(({ done }) => done));
+  abandon(): Promise<void> {
+    return this.#link.abandon();
   }
 
-  /** Brings a chunk whose whole value is given; `bytes` are taken at once. */
+  /** Brings a chunk whose whole value is given. */
   async upload(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     this.check();
+    await this.#link.roomUp();
     if (!this.#slots.holds(chunk)) this.#slots.take(chunk);
-    await this.#send(chunk, bytes);
+    this.#link.send(this.#placed(chunk), bytes);
+    this.#link.flush();
     this.#slots.setDirty(chunk, true);
   }
 
   /** Bytes of a chunk, from wherever its newest value is. */
   async read(chunk: number, offset: number, into: Uint8Array): Promise<void> {
     this.check();
-    const storing = this.#storing.get(chunk);
-    if (storing) await this.#arrival(storing);
+    await this.#link.arrival(chunk);
     if (this.#slots.holds(chunk) && this.#slots.isDirty(chunk)) {
       const buffer = this.#slots.buffer(chunk);
       await this.readBuffer(buffer, offset, into.length, (piece, at) => into.set(piece, at));
@@ -265,29 +187,14 @@ export class Executor {
     }
   }
 
-  /** Reads from any buffer through staging, a piece at a time. Waits for the queue. */
-  async readBuffer(
+  /** Reads from any buffer. Waits for the queue. */
+  readBuffer(
     source: GPUBuffer,
     offset: number,
     bytes: number,
     use: (piece: Uint8Array, at: number) => void,
   ): Promise<void> {
-    for (let at = 0; at < bytes; at += this.#staging.bytes) {
-      const size = Math.min(this.#staging.bytes, bytes - at);
-      while (this.#staging.free === 0) await this.#oldestStore();
-      const buffer = this.#staging.take();
-      this.command((encoder) => encoder.copyBufferToBuffer(source, offset + at, buffer, 0, size));
-      this.flush();
-      this.ledger.d2hBytes += size;
-      await this.#staging.mapped(buffer, size, (piece) => use(piece, at));
-      this.check();
-    }
-  }
-
-  /** Throws what went wrong with the device, or with a value on its way down. */
-  check(): void {
-    this.#device.check();
-    if (this.#failure) throw this.#failure.reason;
+    return this.#link.read(source, offset, bytes, use);
   }
 
   // ---- Moving chunks ----------------------------------------------------------------------------------
@@ -312,67 +219,20 @@ export class Executor {
     await this.#evict(victim, moment);
   }
 
-  async #store(
-    chunks: readonly number[],
-    moment: number,
-    { phase, arrived }: { phase?: number; arrived?: (() => void) | undefined } = {},
-  ): Promise<void> {
-    while (this.#staging.free < chunks.length) {
-      this.flush();
-      await this.#oldestStore();
-    }
-    const { chunkBytes } = this.#map;
-    const buffers = chunks.map((chunk) => {
-      const buffer = this.#staging.take();
-      this.command((encoder) => encoder.copyBufferToBuffer(this.#slots.buffer(chunk), 0, buffer, 0, chunkBytes));
-      this.#touched[this.#slots.of(chunk)] = this.#serial;
+  /** Copies the values of chunks down. They stay here, clean. */
+  async #store(chunks: readonly number[], moment: number, options?: StoreOptions): Promise<void> {
+    await this.#link.store(
+      chunks.map((chunk) => this.#placed(chunk)),
+      options,
+    );
+    for (const chunk of chunks) {
       this.#slots.setDirty(chunk, false);
       this.#recorder?.event(moment, chunk, 'store');
-      return buffer;
-    });
-    this.ledger.d2hBytes += chunks.length * chunkBytes;
-    const behind = [...this.#stores].filter(
-      (older) =>
-        older.chunks.some((chunk) => chunks.includes(chunk)) ||
-        (phase !== undefined && older.phase !== undefined && older.phase !== phase),
-    );
-    const ended = this.#recorder?.transfer('d2h', chunks);
-    const store: Store = { chunks, buffers, behind, phase, arrived, ended, done: undefined };
-    this.#stores.add(store);
-    for (const chunk of chunks) this.#storing.set(chunk, store);
-    this.#unsent.push(() => {
-      store.done = this.#takeDown(store).catch((error: unknown) => this.stop(error));
-    });
-  }
-
-  async #takeDown(store: Store): Promise<void> {
-    try {
-      const views = await Promise.all(store.buffers.map((buffer) => this.#staging.map(buffer, this.#map.chunkBytes)));
-      await Promise.all(store.behind.map(({ done }) => done));
-      // Nothing from a lost device, and nothing behind a value that did not arrive.
-      this.check();
-      await this.#backing.putAll(
-        store.chunks.map((chunk, i) => ({ chunk, bytes: views[i] as Uint8Array<ArrayBuffer> })),
-      );
-      store.ended?.();
-      store.arrived?.();
-    } finally {
-      for (const buffer of store.buffers) this.#staging.give(buffer);
-      this.#stores.delete(store);
-      for (const chunk of store.chunks) if (this.#storing.get(chunk) === store) this.#storing.delete(chunk);
     }
   }
 
-  async #oldestStore(): Promise<void> {
-    const [store] = this.#stores;
-    assert(store, 'staging is in use, but nothing is on its way down');
-    await this.#arrival(store);
-  }
-
-  async #arrival(store: Store): Promise<void> {
-    if (!store.done) this.flush();
-    await this.#waiting('down', store.done as Promise<void>);
-    this.check();
+  #placed(chunk: number): Placed {
+    return { chunk, buffer: this.#slots.buffer(chunk) };
   }
 
   async #bring(chunk: number, overwrite: boolean, moment: number): Promise<void> {
@@ -383,67 +243,28 @@ export class Executor {
       if (same && !zero) return;
       const buffer = this.#slots.buffer(chunk);
       this.command((encoder) => encoder.clearBuffer(buffer));
-      this.#touched[this.#slots.of(chunk)] = this.#serial;
       this.ledger.clearedBytes += this.#map.chunkBytes;
       this.#recorder?.event(moment, chunk, 'clear');
       return;
     }
-    const storing = this.#storing.get(chunk);
-    if (storing) await this.#arrival(storing);
+    await this.#link.arrival(chunk);
     // Its newest value may be one that was lost on its way down.
     this.check();
     this.#fetchAhead(moment);
-    let bytes = this.#backing.peek(chunk);
-    if (!bytes) bytes = await this.#waiting('below', this.#backing.fetch(chunk));
+    await this.#link.roomUp();
+    const bytes = this.#backing.peek(chunk) ?? (await this.#link.waiting('below', this.#backing.fetch(chunk)));
     this.#slots.take(chunk);
-    await this.#send(chunk, bytes);
+    this.#link.send(this.#placed(chunk), bytes);
     this.#recorder?.event(moment, chunk, 'load');
   }
 
-  /** `bytes` are taken before the first wait. */
-  async #send(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
-    if (this.#touched[this.#slots.of(chunk)] === this.#serial) this.flush();
-    this.#device.gpu.queue.writeBuffer(this.#slots.buffer(chunk), 0, bytes);
-    this.ledger.h2dBytes += this.#map.chunkBytes;
-    const taken = this.#recorder?.transfer('h2d', [chunk]);
-    if (taken) this.#taken.push(taken);
-    this.#unfenced++;
-    // Half of what may be under way waits behind a fence, so that the other half can be sent meanwhile.
-    const window = this.#staging.up;
-    if (this.#unfenced < Math.max(1, window >> 1)) return;
-    this.flush();
-    // A lost device shows in check().
-    const passed = this.#device.gpu.queue.onSubmittedWorkDone().catch(() => {});
-    this.#fences.push({ chunks: this.#unfenced, passed });
-    this.#unfenced = 0;
-    while (this.#fences.reduce((sum, { chunks }) => sum + chunks, 0) + Math.max(1, window >> 1) > window) {
-      await this.#waiting('up', (this.#fences.shift() as Fence).passed);
-      this.check();
-    }
-  }
-
-  #hearTaken(): void {
-    if (this.#taken.length === 0) return;
-    const all = this.#taken.splice(0);
-    const hear = () => {
-      for (const taken of all) taken();
-    };
-    this.#device.gpu.queue.onSubmittedWorkDone().then(hear, () => {});
-  }
-
-  readonly #below = (chunk: number): Below => (this.#storing.has(chunk) ? 'staging' : this.#backing.where(chunk));
-
-  /** Chunks that staging holds, both ways: what is not known to have arrived counts. */
-  get #staged(): number {
-    const fenced = this.#fences.reduce((sum, { chunks }) => sum + chunks, 0);
-    return this.#staging.down - this.#staging.free + this.#unfenced + fenced;
-  }
+  readonly #below = (chunk: number): Below => (this.#link.isStoring(chunk) ? 'staging' : this.#backing.where(chunk));
 
   /** The value on the GPU is newer than those below. */
   #change(chunk: number): void {
     if (this.#slots.isDirty(chunk)) return;
     this.#slots.setDirty(chunk, true);
-    if (!this.#durable && !this.#storing.has(chunk)) this.#backing.discard(chunk);
+    if (!this.#durable && !this.#link.isStoring(chunk)) this.#backing.discard(chunk);
   }
 
   // ---- The tiers below --------------------------------------------------------------------------------
@@ -469,30 +290,10 @@ export class Executor {
     let ahead = this.readAhead;
     for (let i = 1; i < length && ahead > 0; i++) {
       for (const chunk of (plan.moments[(base + moment + i) % length] as (typeof plan.moments)[number]).load) {
-        if (this.#slots.holds(chunk) || this.#storing.has(chunk)) continue;
+        if (this.#slots.holds(chunk) || this.#link.isStoring(chunk)) continue;
         this.#backing.prefetch(chunk);
         if (--ahead === 0) return;
       }
     }
-  }
-
-  // ---- Encoding ---------------------------------------------------------------------------------------
-
-  #open(): GPUCommandEncoder {
-    this.#encoder ??= this.#device.gpu.createCommandEncoder();
-    return this.#encoder;
-  }
-
-  #endPass(): void {
-    this.#pass?.end();
-    this.#pass = undefined;
-  }
-
-  async #waiting<T>(cause: keyof LinkLedger['waits'], what: Promise<T>): Promise<T> {
-    const start = performance.now();
-    const result = await what;
-    this.ledger.waits[cause] += performance.now() - start;
-    this.#recorder?.waited(cause, start);
-    return result;
   }
 }

@@ -7,23 +7,22 @@
 
 import { type Device, OutOfMemory } from '../gpu/device.ts';
 import type { Tensor } from '../graph/graph.ts';
-import { Backing, LARGEST_PUT } from '../memory/backing.ts';
+import { Backing } from '../memory/backing.ts';
 import type { ChunkMap } from '../memory/chunk-map.ts';
+import { LARGEST_PUT } from '../memory/tier-limits.ts';
 import type { Kind, Trace } from '../memory/trace.ts';
 import type { BlockFile } from '../runtime/host.ts';
-import { assert } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
-import { Bindings } from './binding.ts';
 import type { ChoiceRecord, KernelChoices } from './choices.ts';
-import { Executor, type LinkLedger } from './executor.ts';
-import { arenaSizes, type BufferLimits, type Fit, fitMemory, refitMemory, type Workload } from './fit.ts';
+import type { Executor } from './executor.ts';
+import { type BufferLimits, type Fit, fitMemory, refitMemory, type Workload } from './fit.ts';
+import type { LinkLedger } from './link.ts';
+import { makeOnDevice, type OnDevice } from './on-device.ts';
 import type { Pass } from './pass.ts';
 import { probeMemory } from './probe.ts';
 import { type Policy, type Schedule, schedule } from './schedule.ts';
-import { Slots } from './slots.ts';
-import { Staging } from './staging.ts';
-import { Storage } from './storage.ts';
 import { Replaced, Turns } from './turns.ts';
+import { setTensors, tensorsOf } from './values.ts';
 import { WarmUp } from './warm-up.ts';
 
 export interface MemoryOptions {
@@ -54,18 +53,6 @@ export interface MemoryReport {
   readonly disk: { readonly budget: number | undefined; readonly peak: number };
   readonly link: LinkLedger;
   readonly below: Backing['ledger'];
-}
-
-/** Chunks of disk reads begun before they are needed. */
-const READ_AHEAD = 4;
-
-/** What belongs to one device. */
-interface OnDevice {
-  readonly device: Device;
-  readonly storage: Storage;
-  readonly slots: Slots;
-  readonly staging: Staging;
-  readonly executor: Executor;
 }
 
 /** What is tried next where the GPU has less memory than was asked of it. */
@@ -134,7 +121,7 @@ export class Session {
         const { first, chunks } = map.list(kind);
         for (let chunk = first; chunk < first + chunks; chunk++) backing.setZero(chunk);
       }
-      const on = await build(device, found, choices, backing, durable, memory.prefetch ?? true);
+      const on = await makeOnDevice(device, found, choices, backing, durable, memory.prefetch ?? true);
       return new Session(found, memory, durable, choices, backing, on);
     } catch (error) {
       await (backing ? backing.close() : file?.remove());
@@ -278,42 +265,10 @@ export class Session {
     return this.steady(async () => {
       // What is on its way down lies neither here nor below.
       await this.executor.settle();
-      const given = new Set(source.names);
-      const words = new Float32Array(this.map.chunkElements);
-      let open = -1;
-      let complete = false;
-      const finish = async () => {
-        if (open >= 0) await this.#setChunk(open, words);
-      };
-      for (const name of this.#namesOf(kind)) {
-        if (!given.has(name)) continue;
-        const list = this.map.listOf(kind, name);
-        let at = 0;
-        const pieces = this.map.pieces(name);
-        let next = 0;
-        for await (const values of source.read(name)) {
-          for (let taken = 0; taken < values.length; ) {
-            while (at === (pieces[next]?.first ?? 0) + (pieces[next]?.size ?? 0)) next++;
-            const piece = pieces[next];
-            assert(piece, `${name} has fewer elements than were given`);
-            const chunk = list.first + piece.chunk;
-            if (chunk !== open) {
-              await finish();
-              open = chunk;
-              complete = this.#namesIn(kind, chunk).every((other) => given.has(other));
-              words.fill(0);
-              if (!complete) await this.#getChunk(chunk, words);
-            }
-            const count = Math.min(values.length - taken, piece.first + piece.size - at);
-            words.set(values.subarray(taken, taken + count), piece.offset + at - piece.first);
-            taken += count;
-            at += count;
-          }
-        }
-        const last = pieces.at(-1);
-        assert(last && at === last.first + last.size, `${name} has more elements than the ${at} that were given`);
-      }
-      await finish();
+      await setTensors(this.map, kind, source, {
+        get: (chunk, words) => this.#getChunk(chunk, words),
+        set: (chunk, words) => this.#setChunk(chunk, words),
+      });
     });
   }
 
@@ -328,21 +283,7 @@ export class Session {
   }
 
   #source(kind: Kind, turn: (work: () => Promise<void>) => Promise<void>): TensorSource {
-    return { names: this.#namesOf(kind), read: (name) => this.#readTensor(kind, name, turn) };
-  }
-
-  async *#readTensor(
-    kind: Kind,
-    name: string,
-    turn: (work: () => Promise<void>) => Promise<void>,
-  ): AsyncGenerator<Float32Array<ArrayBuffer>, void> {
-    const list = this.map.listOf(kind, name);
-    for (const piece of this.map.pieces(name)) {
-      const values = new Float32Array(piece.size);
-      const bytes = new Uint8Array(values.buffer);
-      await turn(() => this.executor.read(list.first + piece.chunk, piece.offset * 4, bytes));
-      yield values;
-    }
+    return tensorsOf(this.map, kind, (chunk, offset, into) => turn(() => this.executor.read(chunk, offset, into)));
   }
 
   async #setChunk(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void> {
@@ -363,21 +304,6 @@ export class Session {
     await this.executor.read(chunk, 0, new Uint8Array(words.buffer));
   }
 
-  #namesOf(kind: Kind): string[] {
-    const { trainable, frozen } = this.map;
-    return [...trainable.pieces.keys(), ...(kind === 'parameter' ? frozen.pieces.keys() : [])];
-  }
-
-  #namesIn(kind: Kind, chunk: number): string[] {
-    const { trainable, frozen, lists } = this.map;
-    const list = lists.find(({ first, chunks }) => chunk >= first && chunk < first + chunks);
-    assert(list, `there is no ${kind} chunk ${chunk}`);
-    const { pieces } = list.kind === 'frozen' ? frozen : trainable;
-    return [...pieces]
-      .filter(([, all]) => all.some((piece) => list.first + piece.chunk === chunk))
-      .map(([name]) => name);
-  }
-
   /**
    * Goes on with another device, or with another budget on this one: everything is made anew, model data comes from
    * the tiers below, and the small persistent tensors hold zeros until they are written. Call it with nothing under
@@ -386,24 +312,24 @@ export class Session {
   async moveTo(device: Device, budget?: number): Promise<void> {
     const found = budget === undefined ? this.#fit : refitMemory(this.#fit, budget, this.durable);
     await this.executor.abandon();
-    if (device === this.device) this.#release();
+    if (device === this.device) this.#on.release();
     if (budget !== undefined) {
       this.memory = { ...this.memory, gpu: budget };
       // Of the memory under this budget.
       device.allocator.restartPeak();
     }
-    this.#on = await build(device, found, this.#choices, this.#backing, this.durable, this.memory.prefetch ?? true);
+    this.#on = await makeOnDevice(
+      device,
+      found,
+      this.#choices,
+      this.#backing,
+      this.durable,
+      this.memory.prefetch ?? true,
+    );
     if (found === this.#fit) return;
     this.#fit = found;
     this.#warmUp = undefined;
     this.#schedules = schedulesFor(found, this.memory.policy ?? 'planned');
-  }
-
-  #release(): void {
-    const { storage, slots, staging } = this.#on;
-    staging.destroy();
-    slots.destroy();
-    storage.destroy();
   }
 
   /** Frees every buffer and removes the file. The device stays open. */
@@ -411,7 +337,7 @@ export class Session {
     await this.exclusive(() => this.executor.settle()).catch(() => {});
     // A value on its way down is in staging until it has arrived.
     await this.executor.abandon();
-    this.#release();
+    this.#on.release();
     await this.#backing.close();
   }
 }
@@ -438,34 +364,3 @@ async function autoBudget(device: Device, workload: Workload): Promise<number | 
 
 const schedulesFor = ({ passes, slots }: Fit, policy: Policy): ReadonlyMap<Pass, Schedule> =>
   new Map(passes.map((pass) => [pass, schedule(pass, slots, policy)]));
-
-async function build(
-  device: Device,
-  { map, passes, placements, slots: count, staging: size }: Fit,
-  choices: KernelChoices,
-  backing: Backing,
-  durable: boolean,
-  prefetch: boolean,
-): Promise<OnDevice> {
-  const made: { destroy(): void }[] = [];
-  const own = <T extends { destroy(): void }>(part: T): T => {
-    made.push(part);
-    return part;
-  };
-  try {
-    return await device.guarded('the training state', async () => {
-      const storage = own(new Storage(device));
-      storage.placeActivations(placements, arenaSizes(placements));
-      const slots = own(new Slots(device, count, map.chunkBytes, map.count));
-      const staging = own(new Staging(device, size, map.chunkBytes));
-      const dispatches = new Set(passes.flatMap((pass) => pass.dispatches));
-      const bindings = await Bindings.make(device, storage, slots, choices, dispatches);
-      const ahead = prefetch ? READ_AHEAD : 0;
-      const executor = new Executor(device, map, slots, bindings, staging, backing, { durable, readAhead: ahead });
-      return { device, storage, slots, staging, executor };
-    });
-  } catch (error) {
-    for (const part of made) part.destroy();
-    throw error;
-  }
-}

@@ -67,16 +67,6 @@ export class Allocator {
     }
   }
 
-  /** Counts memory that the runtime holds for us and that is no buffer of ours. */
-  reserve(bytes: number): void {
-    this.#bytes += bytes;
-    this.#peak = Math.max(this.#peak, this.#bytes);
-  }
-
-  release(bytes: number): void {
-    this.#bytes -= bytes;
-  }
-
   /** Forgets what was allocated before: another run begins, or another budget. */
   restartPeak(): void {
     this.#peak = this.#bytes;

@@ -1,0 +1,59 @@
+// What a session has on one device: buffers for everything in it, and the executor over them. Made as worked out, all
+// or nothing; made anew for another device or another budget.
+
+import type { Device } from '../gpu/device.ts';
+import type { Backing } from '../memory/backing.ts';
+import { Bindings } from './binding.ts';
+import type { KernelChoices } from './choices.ts';
+import { Executor } from './executor.ts';
+import { arenaSizes, type Fit } from './fit.ts';
+import { Slots } from './slots.ts';
+import { Staging } from './staging.ts';
+import { Storage } from './storage.ts';
+
+export interface OnDevice {
+  readonly device: Device;
+  readonly storage: Storage;
+  readonly slots: Slots;
+  readonly executor: Executor;
+  /** Frees every buffer. */
+  release(): void;
+}
+
+/** Chunks of disk reads begun before they are needed. */
+const READ_AHEAD = 4;
+
+/** Errors: OutOfMemory where the device has not the memory; nothing is left of it then. */
+export async function makeOnDevice(
+  device: Device,
+  { map, passes, placements, slots: count, staging: size }: Fit,
+  choices: KernelChoices,
+  backing: Backing,
+  durable: boolean,
+  prefetch: boolean,
+): Promise<OnDevice> {
+  const made: { destroy(): void }[] = [];
+  const own = <T extends { destroy(): void }>(part: T): T => {
+    made.push(part);
+    return part;
+  };
+  const release = () => {
+    for (const part of made) part.destroy();
+  };
+  try {
+    return await device.guarded('the training state', async () => {
+      const storage = own(new Storage(device));
+      storage.placeActivations(placements, arenaSizes(placements));
+      const slots = own(new Slots(device, count, map.chunkBytes, map.count));
+      const staging = own(new Staging(device, size, map.chunkBytes));
+      const dispatches = new Set(passes.flatMap((pass) => pass.dispatches));
+      const bindings = await Bindings.make(device, storage, slots, choices, dispatches);
+      const ahead = prefetch ? READ_AHEAD : 0;
+      const executor = new Executor(device, map, slots, bindings, staging, backing, { durable, readAhead: ahead });
+      return { device, storage, slots, executor, release };
+    });
+  } catch (error) {
+    release();
+    throw error;
+  }
+}

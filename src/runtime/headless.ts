@@ -15,6 +15,7 @@ import { fileURLToPath } from 'node:url';
 import { createBrotliDecompress } from 'node:zlib';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
+import { napBetweenPolls } from './dawn-polls.ts';
 import type { BlockFile, Files, GPUSource, Host, Terminal } from './host.ts';
 
 const isDeno = 'Deno' in globalThis;
@@ -71,7 +72,11 @@ async function nodeSources(): Promise<GPUSource[]> {
   const system: GPUSource[] = [];
   if (await systemHasLoader()) {
     for (const name of await dawnAdapterNames(create)) {
-      system.push({ name, embedded: false, open: async () => create([`adapter=${name}`]) });
+      const open = async () => {
+        if (isSoftware(name)) napBetweenPolls();
+        return create([`adapter=${name}`]);
+      };
+      system.push({ name, embedded: false, open });
     }
     if (system.length === 0) system.push({ name: 'system', embedded: false, open: async () => create([]) });
   }
@@ -80,13 +85,19 @@ async function nodeSources(): Promise<GPUSource[]> {
     embedded: true,
     open: async () => {
       await useEmbeddedDriver();
+      napBetweenPolls();
       return create(['adapter=SwiftShader']);
     },
   };
   // Dawn's own order within a backend prefers discrete GPUs; software adapters go last.
-  const isSoftware = (source: GPUSource) => /llvmpipe|swiftshader|software|basic render/i.test(source.name);
-  return [...system.filter((s) => !isSoftware(s)), ...system.filter(isSoftware), embedded];
+  return [
+    ...system.filter(({ name }) => !isSoftware(name)),
+    ...system.filter(({ name }) => isSoftware(name)),
+    embedded,
+  ];
 }
+
+const isSoftware = (name: string): boolean => /llvmpipe|swiftshader|software|basic render/i.test(name);
 
 /** Whether Dawn would find a Vulkan loader; where it does not, it complains on standard error and finds no GPU. */
 async function systemHasLoader(): Promise<boolean> {

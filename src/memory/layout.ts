@@ -64,13 +64,29 @@ interface Extent {
   unit: number;
 }
 
+/**
+ * Kernels work on blocks of 16 rows of a matrix, with loads of four elements at a time. A tile that is cut elsewhere
+ * costs part of a block more, and off the fours all its loads one by one. 1: cut wherever a chunk ends.
+ */
+const GRAINS = [16, 4, 1] as const;
+type Grain = (typeof GRAINS)[number];
+/** What such tiles cost a step, and a tile more, as shares of the data: padding up to as much is better than they are. */
+export const OFF_FOURS_COST = 0.05;
+const OFF_BLOCKS_COST = 0.01;
+export const PIECE_COST = 0.0001;
+
 /** Packs tensors in the given order. Errors: HoldfastError when one row of one tensor is larger than a chunk. */
-export function packTensors(tensors: readonly ShapedTensor[], chunkElements: number, tiling: Tiling): TiledLayout {
+export function packTensors(
+  tensors: readonly ShapedTensor[],
+  chunkElements: number,
+  tiling: Tiling,
+  grain: Grain = 1,
+): TiledLayout {
   const extents = tensors.map(extentOf);
   const pieces = new Map<string, Piece[]>();
   const used: number[] = [];
   const limit = Math.floor(chunkElements / BLOCK_ELEMENTS) * BLOCK_ELEMENTS;
-  const tooLarge = pack(extents, limit, tiling, ({ name, size, rows }, chunk, offset, row, count) => {
+  const tooLarge = pack(extents, limit, tiling, grain, ({ name, size, rows }, chunk, offset, row, count) => {
     const width = size / rows;
     const piece = { tensor: name, chunk, offset, row, rows: count, first: row * width, size: count * width };
     const list = pieces.get(name);
@@ -122,9 +138,9 @@ export function chunkRange(
 }
 
 /**
- * The layout that wastes least with chunks of at most `maxBytes` (the adapter's binding and buffer limits, a
- * share of the budget) and, where the tensors allow it, at least `minBytes`; among those that waste no more
- * than WASTE_TOLERANCE, the one with the fewest tiles. Errors: HoldfastError when no such chunk can hold them.
+ * The layout that costs least, in padding and in tiles, with chunks of at most `maxBytes` (the adapter's binding and
+ * buffer limits, a share of the budget) and, where the tensors allow it, at least `minBytes`; one that wastes no more
+ * than WASTE_TOLERANCE if there is any. Errors: HoldfastError when no such chunk can hold them.
  */
 export function searchLayout(
   tensors: readonly ShapedTensor[],
@@ -134,33 +150,38 @@ export function searchLayout(
   const held = extents.reduce((sum, { size }) => sum + size, 0);
   const most = Math.floor(limits.maxBytes / ELEMENT_BYTES / BLOCK_ELEMENTS) * BLOCK_ELEMENTS;
   const least = Math.min(most, Math.max(leastChunkElements(tensors), roundUp(limits.minBytes / ELEMENT_BYTES)));
-  let best = {
-    elements: most,
-    tiling: 'any' as Tiling,
-    padding: Number.POSITIVE_INFINITY,
-    pieces: Number.POSITIVE_INFINITY,
-  };
+  let best = { elements: most, tiling: 'any' as Tiling, grain: 1 as Grain, isGood: false, cost: Infinity };
+  const sizes = candidates(extents, least, most);
   for (const tiling of ['large', 'any'] as const) {
-    for (const elements of candidates(extents, least, most)) {
-      let count = 0;
-      let chunks = 0;
-      let largest = 0;
-      const tooLarge = pack(extents, elements, tiling, ({ size, rows }, chunk, offset, _, rowCount) => {
-        count++;
-        chunks = chunk + 1;
-        largest = Math.max(largest, offset + roundUp((rowCount * size) / rows));
-      });
-      if (tooLarge) continue;
-      const found = { elements: largest, tiling, padding: chunks * largest - held, pieces: count };
-      const good = ({ padding }: typeof found) => padding <= held * WASTE_TOLERANCE;
-      const better =
-        good(found) && good(best)
-          ? found.pieces < best.pieces || (found.pieces === best.pieces && found.padding < best.padding)
-          : found.padding < best.padding;
-      if (better) best = found;
+    for (const grain of GRAINS) {
+      for (const elements of sizes) {
+        let chunks = 0;
+        let largest = 0;
+        let tiles = 0;
+        const tooLarge = pack(extents, elements, tiling, grain, ({ size, rows }, chunk, offset, row, rowCount) => {
+          const inPiece = (rowCount * size) / rows;
+          chunks = chunk + 1;
+          largest = Math.max(largest, offset + roundUp(inPiece));
+          tiles += PIECE_COST * held;
+          if (rowCount < rows) tiles += inPiece * cutCost(row, rowCount, rows);
+        });
+        if (tooLarge) continue;
+        const padding = chunks * largest - held;
+        const isGood = padding <= held * WASTE_TOLERANCE;
+        const cost = padding + tiles;
+        if (isGood === best.isGood ? cost < best.cost : isGood) {
+          best = { elements, tiling, grain, isGood, cost };
+        }
+      }
     }
   }
-  return packTensors(tensors, best.elements, best.tiling);
+  return packTensors(tensors, best.elements, best.tiling, best.grain);
+}
+
+/** Where a tile begins and ends, if that is not where its tensor does. */
+function cutCost(row: number, count: number, rows: number): number {
+  const isCutAt = (multiple: number) => row % multiple === 0 && (row + count === rows || count % multiple === 0);
+  return isCutAt(16) ? 0 : isCutAt(4) ? OFF_BLOCKS_COST : OFF_FOURS_COST;
 }
 
 /** Sizes worth trying: at which a chunk ends with a tensor, and which divide the whole evenly. Ascending. */
@@ -200,6 +221,7 @@ function pack(
   extents: readonly Extent[],
   limit: number,
   tiling: Tiling,
+  grain: Grain,
   emit: (tensor: Extent, chunk: number, offset: number, row: number, rows: number) => void,
 ): Extent | undefined {
   let chunk = 0;
@@ -213,8 +235,7 @@ function pack(
       end = 0;
     }
     for (let row = 0; row < tensor.rows; ) {
-      const fits = tensor.unitRows * Math.floor((limit - end) / tensor.unit);
-      const rows = tile ? Math.min(fits, tensor.rows - row) : tensor.rows;
+      const rows = tile ? rowsThatFit(tensor, row, limit - end, limit, grain) : tensor.rows;
       if (rows === 0) {
         chunk++;
         end = 0;
@@ -226,6 +247,17 @@ function pack(
     }
   }
   return undefined;
+}
+
+/** How many rows from `row` on a tile in `room` elements takes; 0 where the next chunk, of `limit`, is better. */
+function rowsThatFit({ rows, unitRows, unit }: Extent, row: number, room: number, limit: number, grain: Grain): number {
+  const fit = unitRows * Math.floor(room / unit);
+  if (row + fit >= rows) return rows - row;
+  const step = Math.max(unitRows, grain);
+  const even = fit - ((row + fit) % step);
+  if (even > 0) return even;
+  // Not even a whole chunk may hold so many.
+  return unitRows * Math.floor(limit / unit) >= step ? 0 : fit;
 }
 
 function extentOf({ name, shape }: ShapedTensor): Extent {

@@ -8,6 +8,8 @@ import {
   chunkRange,
   ELEMENT_BYTES,
   leastChunkElements,
+  OFF_FOURS_COST,
+  PIECE_COST,
   packTensors,
   printLayout,
   type ShapedTensor,
@@ -123,14 +125,27 @@ describe('searchLayout', () => {
     expect(Math.floor(budget / (layout.chunkElements * ELEMENT_BYTES))).toBeGreaterThanOrEqual(8);
   });
 
-  it('never wastes more than the plain packing at the same limit', () => {
+  it('cuts tiles where kernels want them, if that costs little', () => {
+    for (const width of [128, 256]) {
+      const config = { model_type: 'gpt2', vocab_size: 256, n_positions: 64, n_embd: width, n_layer: 4, n_head: 4 };
+      const { parameters } = makeModel(parseConfig(config, 'small'));
+      const layout = searchLayout(parameters, chunkRange(parameters, width === 128 ? 3.4e6 : 13e6, binding));
+      expect(layout.tiled).toBeGreaterThan(0);
+      for (const pieces of layout.pieces.values()) for (const { row } of pieces) expect(row % 4).toBe(0);
+      expect(layout.padding / layout.held).toBeLessThan(0.02);
+    }
+  });
+
+  it('never wastes more than the plain packing at the same limit, but for what that saves in tiles', () => {
     fc.assert(
       fc.property(tensorLists, fc.nat(100), (tensors, extra) => {
         const limit = leastChunkElements(tensors) + extra * BLOCK_ELEMENTS;
         const found = searchLayout(tensors, { minBytes: 0, maxBytes: limit * ELEMENT_BYTES });
         checkLayout(tensors, found);
-        const plain = packTensors(tensors, limit, 'large').padding;
-        expect(found.padding).toBeLessThanOrEqual(Math.max(plain, found.held * WASTE_TOLERANCE));
+        const { padding, pieces } = packTensors(tensors, limit, 'large');
+        const count = [...pieces.values()].reduce((sum, { length }) => sum + length, 0);
+        const saved = found.held * (OFF_FOURS_COST + PIECE_COST * count);
+        expect(found.padding).toBeLessThanOrEqual(Math.max(padding + saved, found.held * WASTE_TOLERANCE));
       }),
       { seed: 3, numRuns: 100 },
     );

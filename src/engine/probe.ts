@@ -3,7 +3,9 @@
 
 import type { Device } from '../gpu/device.ts';
 
+/** The first block; where one is refused, the next is half as large, down to the least. */
 const BLOCK = 64 * 2 ** 20;
+const LEAST_BLOCK = 64 * 1024;
 
 /** Bytes that buffers could be made of, at most `wanted`. Nothing stays allocated. */
 export async function probeMemory(device: Device, wanted: number): Promise<number> {
@@ -11,13 +13,17 @@ export async function probeMemory(device: Device, wanted: number): Promise<numbe
   const blocks: GPUBuffer[] = [];
   let found = 0;
   try {
-    while (found < wanted) {
-      const bytes = Math.ceil(Math.min(BLOCK, wanted - found) / 4) * 4;
+    for (let most = BLOCK; found < wanted && most >= LEAST_BLOCK; ) {
+      const bytes = Math.ceil(Math.min(most, wanted - found) / 4) * 4;
       gpu.pushErrorScope('out-of-memory');
       const block = allocator.create('probe', bytes, GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST);
-      blocks.push(block);
-      if (await gpu.popErrorScope()) break;
-      found += bytes;
+      if (await gpu.popErrorScope()) {
+        allocator.destroy(block);
+        most = bytes / 2;
+      } else {
+        blocks.push(block);
+        found += bytes;
+      }
     }
   } finally {
     for (const block of blocks) allocator.destroy(block);

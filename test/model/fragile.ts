@@ -15,18 +15,25 @@ export interface Fragile {
   lose(): void;
   /** What the next out-of-memory scope that is popped found: the allocation failed. */
   exhaust(): void;
+  /** Bytes of buffers beyond which an allocation fails in that way. */
+  memory: number;
+  /** The GPU finds while running that it has not the memory: nobody waits for it in a scope. */
+  runOut(): void;
   losses: number;
 }
 
 /** `real` stays as it is. */
 export async function fragileDevice(real: Device): Promise<Fragile> {
   let lose = () => {};
+  let runOut = () => {};
   let exhausted = false;
   const fragile: Fragile = {
     device: real,
     before: undefined,
     losses: 0,
+    memory: Number.POSITIVE_INFINITY,
     lose: () => lose(),
+    runOut: () => runOut(),
     exhaust: () => {
       exhausted = true;
     },
@@ -36,8 +43,11 @@ export async function fragileDevice(real: Device): Promise<Fragile> {
     exhausted = false;
     return was;
   };
+  const allocated = (bytes: number) => {
+    if (bytes > fragile.memory) exhausted = true;
+  };
   const open = async (): Promise<Device> => {
-    const made = fragileGPU(real.gpu, (call) => fragile.before?.(call), wasExhausted);
+    const made = fragileGPU(real.gpu, (call) => fragile.before?.(call), allocated, wasExhausted);
     const adapter = { features: real.gpu.features, requestDevice: async () => made.gpu } as unknown as GPUAdapter;
     fragile.device = await Device.open(adapter, real.adapter, open);
     Object.assign(fragile.device, { pipelines: real.pipelines });
@@ -45,6 +55,7 @@ export async function fragileDevice(real: Device): Promise<Fragile> {
       fragile.losses++;
       made.lose();
     };
+    runOut = made.runOut;
     return fragile.device;
   };
   await open();
@@ -54,8 +65,10 @@ export async function fragileDevice(real: Device): Promise<Fragile> {
 function fragileGPU(
   gpu: GPUDevice,
   onCall: (call: Call) => void,
+  /** Hears of the bytes of all buffers whenever there is one more. */
+  onAllocated: (bytes: number) => void,
   wasExhausted: () => boolean,
-): { gpu: GPUDevice; lose: () => void } {
+): { gpu: GPUDevice; lose: () => void; runOut: () => void } {
   const buffers = new Set<GPUBuffer>();
   const maps = new Set<(reason: unknown) => void>();
   const scopes: GPUErrorFilter[] = [];
@@ -67,6 +80,11 @@ function fragileGPU(
   const lost = new Promise<GPUDeviceLostInfo>((resolve) => {
     tell = resolve;
   });
+  let hear: (event: GPUUncapturedErrorEvent) => void = () => {};
+  const runOut = () => {
+    const error = Object.create(GPUOutOfMemoryError.prototype, { message: { value: 'on purpose' } });
+    hear({ error } as GPUUncapturedErrorEvent);
+  };
   const aborted = () => new DOMException('the device was lost', 'AbortError');
   const lose = () => {
     if (dead) return;
@@ -80,6 +98,7 @@ function fragileGPU(
     before('createBuffer');
     const buffer = gpu.createBuffer(given);
     buffers.add(buffer);
+    onAllocated([...buffers].reduce((sum, { size }) => sum + size, 0));
     const map = buffer.mapAsync.bind(buffer);
     const destroy = buffer.destroy.bind(buffer);
     buffer.mapAsync = (...range) => {
@@ -123,7 +142,9 @@ function fragileGPU(
     createBuffer,
     createBindGroup: (given) => gpu.createBindGroup(given),
     createCommandEncoder: (given) => gpu.createCommandEncoder(given),
-    addEventListener: () => {},
+    addEventListener: ((_: 'uncapturederror', listener: typeof hear) => {
+      hear = listener;
+    }) as GPUDevice['addEventListener'],
     // Made of buffers that are gone, commands of a lost device are wrong: nobody hears of it.
     pushErrorScope: (filter) => {
       scopes.push(filter);
@@ -137,5 +158,5 @@ function fragileGPU(
     },
     destroy: lose as GPUDevice['destroy'],
   };
-  return { gpu: fake as GPUDevice, lose };
+  return { gpu: fake as GPUDevice, lose, runOut };
 }

@@ -156,8 +156,15 @@ export async function openTrainer(
   }
 }
 
-/** Does the work: steps two at a time, and between them, if wanted, all that a run does beside training. */
-export async function train(trainer: Trainer, work: Work): Promise<Outcome> {
+/**
+ * Does the work: steps two at a time, and between them, if wanted, all that a run does beside training. `meanwhile`
+ * happens while the pair of steps is under way.
+ */
+export async function train(
+  trainer: Trainer,
+  work: Work,
+  meanwhile?: (pair: number) => Promise<void>,
+): Promise<Outcome> {
   const steps: (readonly [number, number, boolean])[] = [];
   const evaluations: number[] = [];
   const texts: number[][] = [];
@@ -165,6 +172,7 @@ export async function train(trainer: Trainer, work: Work): Promise<Outcome> {
   const micros = batchesOf(work);
   for (let at = 0; at < micros.length; at += 2) {
     const pair = micros.slice(at, at + 2).map((batches) => trainer.start(batches));
+    await meanwhile?.(at / 2);
     for (const { loss, gradNorm, skipped } of await Promise.all(pair)) steps.push([loss, gradNorm, skipped]);
     if (!work.between) continue;
     evaluations.push(await trainer.evaluate(micros.at(-1)?.[0] as Batch));

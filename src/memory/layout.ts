@@ -113,7 +113,7 @@ export function leastChunkElements(tensors: readonly ShapedTensor[]): number {
 }
 
 /** Slots that a budget should be good for: what an operator pins is then a small part of it. */
-const SLOTS_WANTED = 16;
+const SLOTS_WANTED = 12;
 /** More chunks of a kind than this cost planning and transfers; a small budget has to do with fewer slots. */
 const CHUNKS_WANTED = 128;
 const LEAST_SLOTS = 8;

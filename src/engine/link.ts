@@ -257,9 +257,10 @@ export class Link {
     this.check();
   }
 
-  /** Waits until nothing on its way down is under way, arrived or lost. */
+  /** Waits until nothing is under way in staging, arrived or lost. */
   async abandon(): Promise<void> {
     await Promise.all([...this.#stores].map(({ done }) => done));
+    await this.#staging.idle;
   }
 
   /** Ends what runs here with this error, at its next wait, and everything that is begun. */

@@ -125,6 +125,15 @@ export class Staging {
     this.#emptying.push({ buffer, mapped });
   }
 
+  /**
+   * Resolves when no buffer on the way up waits to be mapped. Dawn's binding for Node answers a map to a buffer that it
+   * does not keep alive: one that is destroyed and forgotten before that answer is memory of somebody else by then.
+   */
+  get idle(): Promise<unknown> {
+    return Promise.allSettled(this.#emptying.map(({ mapped }) => mapped));
+  }
+
+  /** Only once it is idle. */
   destroy(): void {
     for (const buffer of [...this.#down, ...this.#up]) this.#device.allocator.destroy(buffer);
   }

@@ -2,8 +2,8 @@
 // whole core for as long as anything is awaited. A software adapter needs that core to compute: there the loop is made
 // to sleep a little in each round. Not for real GPUs, where the core is idle and the sleep would only come on top.
 
-/** Linux adds about as much again. A dispatch on a software adapter takes longer than both. */
-const NAP_MS = 0.05;
+/** Linux adds half as much again. A dispatch on a software adapter takes longer than both. */
+const NAP_MS = 0.1;
 
 let napping = false;
 

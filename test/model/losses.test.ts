@@ -123,7 +123,7 @@ describe('a device lost at the n-th', () => {
 
   test.each([
     ['submit', every(isDeno ? 5 : 13)],
-    ['writeBuffer', every(31)],
+    ['writeBuffer', every(7)],
     ['mapAsync', every(13)],
     ['onSubmittedWorkDone', every(isDeno ? 3 : 29)],
   ] as const)('%s, every %d-th of them in turn', async (call, stride) => {

@@ -3,6 +3,7 @@
 // not decided here. A buffer on the way up is mapped again as soon as the GPU has taken what was in it.
 
 import type { Device } from '../gpu/device.ts';
+import { mapBuffer } from '../gpu/mapping.ts';
 import { assert } from '../util/errors.ts';
 import type { StagingSize } from './fit.ts';
 
@@ -66,7 +67,7 @@ export class Staging {
 
   /** The bytes that a submitted copy brings; valid until `give`. */
   async map(buffer: GPUBuffer, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
-    await buffer.mapAsync(GPUMapMode.READ, 0, bytes);
+    await mapBuffer(buffer, GPUMapMode.READ, bytes);
     return new Uint8Array(buffer.getMappedRange(0, bytes));
   }
 
@@ -120,15 +121,12 @@ export class Staging {
   }
 
   #empty(buffer: GPUBuffer, taken: (() => void) | undefined): void {
-    const mapped = buffer.mapAsync(GPUMapMode.WRITE).then(() => taken?.());
+    const mapped = mapBuffer(buffer, GPUMapMode.WRITE).then(() => taken?.());
     mapped.catch(() => {}); // Of a lost device: whoever waits for it hears.
     this.#emptying.push({ buffer, mapped });
   }
 
-  /**
-   * Resolves when no buffer on the way up waits to be mapped. Dawn's binding for Node answers a map to a buffer that it
-   * does not keep alive: one that is destroyed and forgotten before that answer is memory of somebody else by then.
-   */
+  /** Resolves when no buffer on the way up waits to be mapped. */
   get idle(): Promise<unknown> {
     return Promise.allSettled(this.#emptying.map(({ mapped }) => mapped));
   }

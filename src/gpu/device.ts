@@ -5,6 +5,7 @@ import type { Traits } from '../kernels/kernel.ts';
 import type { GPUSource, Host } from '../runtime/host.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { Allocator } from './allocator.ts';
+import { mapBuffer } from './mapping.ts';
 import { Pipelines } from './pipelines.ts';
 
 const WANTED_FEATURES = ['timestamp-query', 'subgroups', 'shader-f16'] as const satisfies GPUFeatureName[];
@@ -221,7 +222,7 @@ export class Device {
       const encoder = this.gpu.createCommandEncoder();
       encoder.copyBufferToBuffer(source, offset, staging, 0, bytes);
       this.submit(encoder);
-      await staging.mapAsync(GPUMapMode.READ, 0, bytes);
+      await mapBuffer(staging, GPUMapMode.READ, bytes);
       this.check();
       return staging.getMappedRange(0, bytes).slice(0);
     } finally {

@@ -2,6 +2,7 @@
 // the work that makes the value; the promise resolves when the GPU gets there, steps later.
 
 import type { Allocator } from './allocator.ts';
+import { mapBuffer } from './mapping.ts';
 
 export class ReadbackRing {
   readonly #free: GPUBuffer[];
@@ -24,7 +25,7 @@ export class ReadbackRing {
     if (!staging) throw new Error('internal: more reads under way than the readback ring is deep');
     encoder.copyBufferToBuffer(source, offset, staging, 0, bytes);
     return async () => {
-      await staging.mapAsync(GPUMapMode.READ, 0, bytes);
+      await mapBuffer(staging, GPUMapMode.READ, bytes);
       const result = staging.getMappedRange(0, bytes).slice(0);
       staging.unmap();
       this.#free.push(staging);

@@ -158,7 +158,7 @@ export class Executor {
     this.#link.check();
   }
 
-  /** Waits until nothing is on its way, arrived or lost. */
+  /** Waits until nothing on its way down is under way, arrived or lost. */
   abandon(): Promise<void> {
     return this.#link.abandon();
   }

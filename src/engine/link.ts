@@ -257,10 +257,9 @@ export class Link {
     this.check();
   }
 
-  /** Waits until nothing is under way in staging, arrived or lost. */
+  /** Waits until nothing on its way down is under way, arrived or lost. */
   async abandon(): Promise<void> {
     await Promise.all([...this.#stores].map(({ done }) => done));
-    await this.#staging.idle;
   }
 
   /** Ends what runs here with this error, at its next wait, and everything that is begun. */

@@ -16,7 +16,7 @@ export interface OnDevice {
   readonly storage: Storage;
   readonly slots: Slots;
   readonly executor: Executor;
-  /** Frees every buffer, once nothing is on its way. */
+  /** Frees every buffer. */
   release(): void;
 }
 
@@ -32,8 +32,8 @@ export async function makeOnDevice(
   durable: boolean,
   prefetch: boolean,
 ): Promise<OnDevice> {
-  const made: { destroy(): void; readonly idle?: Promise<unknown> }[] = [];
-  const own = <T extends (typeof made)[number]>(part: T): T => {
+  const made: { destroy(): void }[] = [];
+  const own = <T extends { destroy(): void }>(part: T): T => {
     made.push(part);
     return part;
   };
@@ -53,7 +53,6 @@ export async function makeOnDevice(
       return { device, storage, slots, executor, release };
     });
   } catch (error) {
-    for (const { idle } of made) await idle;
     release();
     throw error;
   }

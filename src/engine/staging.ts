@@ -126,12 +126,6 @@ export class Staging {
     this.#emptying.push({ buffer, mapped });
   }
 
-  /** Resolves when no buffer on the way up waits to be mapped. */
-  get idle(): Promise<unknown> {
-    return Promise.allSettled(this.#emptying.map(({ mapped }) => mapped));
-  }
-
-  /** Only once it is idle. */
   destroy(): void {
     for (const buffer of [...this.#down, ...this.#up]) this.#device.allocator.destroy(buffer);
   }

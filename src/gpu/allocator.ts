@@ -2,6 +2,7 @@
 // truth that budgets and predictions are held against. No pooling and no placement: those lie above.
 
 import { assert, HoldfastError, messageOf } from '../util/errors.ts';
+import { destroyBuffer } from './mapping.ts';
 
 export class Allocator {
   readonly #device: GPUDevice;
@@ -78,6 +79,6 @@ export class Allocator {
     assert(bytes !== undefined, `buffer ${buffer.label} is not live`);
     this.#live.delete(buffer);
     this.#bytes -= bytes;
-    buffer.destroy();
+    destroyBuffer(buffer);
   }
 }

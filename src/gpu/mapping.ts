@@ -1,20 +1,24 @@
-// Mapping a buffer so that it stays in memory until it is answered. Dawn's binding for Node writes the answer into the
-// object of the buffer and does not keep it: one that is destroyed or forgotten and then collected before the answer
-// comes is somebody else's memory by then, and somebody else's promise gets the answer.
+// Mapping and destroying buffers so that a buffer outlives whatever waits for it to be mapped. Dawn's binding for Node
+// writes the answer into the object of the buffer: one that was destroyed or collected before the answer came is
+// somebody else's memory by then, and somebody else's promise gets the answer.
 
-const awaited = new Set<GPUBuffer>();
+const awaited = new Map<GPUBuffer, Promise<unknown>>();
 
-/** Behind the early error for a buffer that was destroyed, the answer proper may still come. */
-const LATE_ANSWER_MS = 500;
-
-/** As `buffer.mapAsync`. */
-export async function mapBuffer(buffer: GPUBuffer, mode: GPUMapModeFlags, size?: number): Promise<void> {
-  awaited.add(buffer);
+/** As `buffer.mapAsync`, from its first byte on. */
+export async function mapBuffer(buffer: GPUBuffer, mode: GPUMapModeFlags, bytes?: number): Promise<void> {
+  const answer = buffer.mapAsync(mode, 0, bytes);
+  awaited.set(buffer, answer);
   try {
-    await buffer.mapAsync(mode, 0, size);
+    await answer;
+  } finally {
     awaited.delete(buffer);
-  } catch (error) {
-    setTimeout(() => awaited.delete(buffer), LATE_ANSWER_MS);
-    throw error;
   }
+}
+
+/** Destroys a buffer, as soon as nothing waits for it to be mapped. */
+export function destroyBuffer(buffer: GPUBuffer): void {
+  const answer = awaited.get(buffer);
+  const destroy = () => buffer.destroy();
+  if (answer) answer.then(destroy, destroy);
+  else destroy();
 }

@@ -129,7 +129,7 @@ describe('searchLayout', () => {
     for (const width of [128, 256]) {
       const config = { model_type: 'gpt2', vocab_size: 256, n_positions: 64, n_embd: width, n_layer: 4, n_head: 4 };
       const { parameters } = makeModel(parseConfig(config, 'small'));
-      const layout = searchLayout(parameters, chunkRange(parameters, width === 128 ? 3.4e6 : 13e6, binding));
+      const layout = searchLayout(parameters, { minBytes: 1000 * width, maxBytes: 1600 * width });
       expect(layout.tiled).toBeGreaterThan(0);
       for (const pieces of layout.pieces.values()) for (const { row } of pieces) expect(row % 4).toBe(0);
       expect(layout.padding / layout.held).toBeLessThan(0.02);

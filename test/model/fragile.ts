@@ -62,6 +62,9 @@ export async function fragileDevice(real: Device): Promise<Fragile> {
   return fragile;
 }
 
+/** Kept until the real device answers, which may be after the pretended loss: see src/gpu/mapping.ts. */
+const unanswered = new Set<GPUBuffer>();
+
 function fragileGPU(
   gpu: GPUDevice,
   onCall: (call: Call) => void,
@@ -111,7 +114,10 @@ function fragileGPU(
           if (dead) reject(aborted());
           else resolve(undefined);
         };
-        map(...range).then(done, reject);
+        unanswered.add(buffer);
+        map(...range)
+          .then(done, reject)
+          .finally(() => unanswered.delete(buffer));
       });
     };
     buffer.destroy = () => {

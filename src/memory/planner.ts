@@ -5,6 +5,7 @@
 // Invariant: no row is ever overfull, and every exchange that stays lowers what the step moves or, at equal
 // traffic, the room that is taken. So it ends.
 
+import { Random } from '../util/random.ts';
 import { findGaps, freeRoom, type Gaps } from './gaps.ts';
 import type { Decision } from './policies.ts';
 import { chunkCount, type Trace } from './trace.ts';
@@ -15,12 +16,16 @@ export function planStep(trace: Trace, slots: readonly number[]): Decision {
   const exchange = new Exchange(gaps, belady(gaps));
   exchange.fill();
   exchange.improve();
+  exchange.shake();
   return { steps: 1, gaps, keep: exchange.keep };
 }
 
 const MOST_LAPS = 6;
 const MOST_SWEEPS = 50;
 const NEXT_TO_NOTHING = 0.0005;
+const MOST_SHAKES = 60;
+/** Rows and chunks looked at by all shakes together: tens of milliseconds. */
+const SHAKE_WORK = 1_000_000;
 
 /** Belady over rows: where more gaps are kept than fit, the one that ends last leaves. */
 function belady(gaps: Gaps): Uint8Array {
@@ -87,6 +92,8 @@ class Exchange {
   readonly #reached: Float64Array;
   readonly #via: Int32Array;
   #log: number[] | undefined;
+  /** Rows and chunks looked at, for who has to end. */
+  #work = 0;
   /** Chunks moved in a step, and a little for the room taken. */
   #cost = 0;
 
@@ -133,6 +140,37 @@ class Exchange {
       }
       this.fill();
       if (before - this.#cost < enough) return;
+    }
+  }
+
+  /**
+   * Out of where no single exchange helps: drops what lies on a row, all of it, lets others have the room, and keeps
+   * what comes of it if that moves no more. The rows are drawn with a seed: the same trace has the same plan.
+   */
+  shake(): void {
+    const { firstRow, rowCount, count } = this.#gaps;
+    const random = new Random(1, 'shakes');
+    const most = this.#work + SHAKE_WORK;
+    for (let n = 0; n < MOST_SHAKES && this.#rows > 0 && this.#work < most; n++) {
+      const before = this.#cost;
+      const log: number[] = [];
+      this.#log = log;
+      const row = random.below(this.#rows);
+      const left = new Set<number>();
+      for (let gap = 0; gap < count; gap++) {
+        const covers = (row - firstRow[gap] + this.#rows) % this.#rows < rowCount[gap];
+        if (this.keep[gap] && covers && random.below(2) === 0) left.add(gap);
+      }
+      for (const gap of left) this.#set(gap, 0);
+      // Those that were here come last.
+      for (const gap of this.#dropped()) if (!this.keep[gap] && !left.has(gap)) this.#bringIn(gap);
+      for (let epoch = 0; epoch < this.#missing.length; epoch++) {
+        if (this.#missing[epoch] > 1) this.#bringInEpoch(epoch);
+      }
+      this.improve();
+      this.#log = undefined;
+      if (this.#cost <= before) continue;
+      for (const gap of log.reverse()) this.#set(gap, this.keep[gap] ? 0 : 1);
     }
   }
 
@@ -192,6 +230,7 @@ class Exchange {
     const rows = this.#rows;
     const start = firstRow[gap];
     const length = rowCount[gap];
+    this.#work += length + this.#chunks;
     const cost = this.#reached.fill(worth, 0, length);
     const via = this.#via;
     let furthest = length;
@@ -235,6 +274,7 @@ class Exchange {
   /** Brings in all dropped gaps of an epoch, one by one at any price, if together they save more. */
   #bringInEpoch(epoch: number): void {
     const before = this.#cost;
+    const outer = this.#log;
     const log: number[] = [];
     this.#log = log;
     const own = new Set(this.#gaps.epochs[epoch]);
@@ -245,7 +285,8 @@ class Exchange {
       this.#exchange(gap, room);
     }
     this.#log = undefined;
-    if (this.#missing[epoch] === 0 && this.#cost < before - this.#tie / 2) return;
-    for (const gap of log.reverse()) this.#set(gap, this.keep[gap] ? 0 : 1);
+    if (this.#missing[epoch] === 0 && this.#cost < before - this.#tie / 2) outer?.push(...log);
+    else for (const gap of log.reverse()) this.#set(gap, this.keep[gap] ? 0 : 1);
+    this.#log = outer;
   }
 }

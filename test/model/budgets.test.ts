@@ -116,7 +116,7 @@ const randomOrder =
   };
 
 // Each case is a training of its own. In Deno, where a read takes 10 ms at least, there are fewer of them.
-const CASES = EVERY_CASE ? 400 : isDeno ? 10 : 50;
+const CASES = EVERY_CASE ? 400 : isDeno ? 10 : 200;
 
 test(`${CASES} random budgets, tiers and orders of eviction`, async () => {
   chooseVariants(4);

@@ -40,7 +40,9 @@ export function estimateRun(
   memory: MemorySettings,
   limits: BufferLimits = DEFAULT_LIMITS,
 ): Omit<Estimate, 'room' | 'tokensPerSecond'> {
-  const { workload, whole, parameters, smallest } = knownOf(settings, keepsSteps(memory), limits);
+  // Without a budget too, the smallest is that of one: what it would take to set it.
+  const durable = keepsSteps({ ...memory, gpu: memory.gpu ?? 0 });
+  const { workload, whole, parameters, smallest } = knownOf(settings, durable, limits);
   const figures = {
     parameters,
     modelData: whole.map.count * whole.map.chunkBytes,
@@ -49,7 +51,7 @@ export function estimateRun(
     flopsPerStep: flopsOf(whole.passes[0] as Pass),
   };
   try {
-    const found = memory.gpu === undefined ? whole : fitMemory(workload, limits, memory.gpu, keepsSteps(memory));
+    const found = memory.gpu === undefined ? whole : fitMemory(workload, limits, memory.gpu, durable);
     const { peak, nonModel, map, slots } = found;
     const fit = { peak, activations: nonModel.arenas, chunkBytes: map.chunkBytes, slots, chunks: map.count };
     return { ...figures, fit };

@@ -2,6 +2,8 @@
 // loaded once more for that. Without it all works, with a slower disk tier.
 
 const TRIED = 'holdfast isolation tried';
+/** A service worker that is not there by then (it failed, or a browser's setting keeps it out) is not waited for. */
+const PATIENCE_MS = 3000;
 
 /** Whether the page is about to be loaded anew: nothing should be started then. */
 export async function isolate(): Promise<boolean> {
@@ -10,7 +12,8 @@ export async function isolate(): Promise<boolean> {
     if (sessionStorage.getItem(TRIED)) return false;
     sessionStorage.setItem(TRIED, 'yes');
     await navigator.serviceWorker.register(new URL('isolation-sw.js', document.baseURI));
-    await navigator.serviceWorker.ready;
+    const patience = new Promise<undefined>((resolve) => setTimeout(resolve, PATIENCE_MS));
+    if (!(await Promise.race([navigator.serviceWorker.ready, patience]))) return false;
     location.reload();
     return true;
   } catch {

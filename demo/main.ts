@@ -97,7 +97,12 @@ async function look(run: RunInfo): Promise<void> {
 /** Before a run, it is noted for it; a run that is open takes it at once. */
 async function changeMemory(asked: MemorySettings): Promise<void> {
   if (training?.open) {
-    await training.setMemory(asked);
+    try {
+      await training.setMemory(asked);
+    } catch (error) {
+      notes.problem(error);
+      throw error;
+    }
     memory.show(asked);
     notes.add(`GPU memory: ${byId('budget-value', HTMLElement).textContent}`);
   }

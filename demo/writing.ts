@@ -9,6 +9,8 @@ import { byId, make, setText } from './page.ts';
 const CANDIDATES = 8;
 /** Between two looks at what comes next, while a run trains: each costs it a moment. */
 const LOOK_MS = 2000;
+/** A look that cannot be yet is tried again, so often at most. */
+const AGAIN_MS = 100;
 
 export class Writing {
   readonly #trainer: () => Holdfast['trainer'] | undefined;
@@ -31,8 +33,9 @@ export class Writing {
   #own = false;
   #writing = false;
   #inView = false;
-  #looked = 0;
+  #looked = Number.NEGATIVE_INFINITY;
   #looking = false;
+  #again: ReturnType<typeof setTimeout> | undefined;
 
   constructor(trainer: () => Holdfast['trainer'] | undefined) {
     this.#trainer = trainer;
@@ -42,10 +45,7 @@ export class Writing {
     });
     this.#earlier.addEventListener('click', () => this.#turn(-1));
     this.#later.addEventListener('click', () => this.#turn(1));
-    this.#prompt.addEventListener('input', () => {
-      this.#looked = 0;
-      this.look();
-    });
+    this.#prompt.addEventListener('input', () => this.#lookAnew());
     for (let i = 0; i < CANDIDATES; i++) {
       const bar = make('span', { className: 'bar' });
       this.#next.append(
@@ -64,8 +64,8 @@ export class Writing {
       this.#run = run;
       this.#own = false;
       this.#at = 'newest';
-      this.#looked = 0;
       this.#showNext([]);
+      this.#lookAnew();
     }
     this.#curves = curves;
     this.#write.disabled = run === undefined || this.#writing;
@@ -73,11 +73,21 @@ export class Writing {
     this.look();
   }
 
-  /** Looks at what comes next, if somebody sees it and the last look is a while ago. */
+  /** Looks at what comes next, if somebody sees it: now, or once the last look is a while ago and nothing is written. */
   look(): void {
     const [trainer, run, prompt] = [this.#trainer(), this.#run, this.#prompt.value];
-    const due = performance.now() - this.#looked > LOOK_MS;
-    if (!trainer || !run || !this.#inView || this.#looking || this.#writing || !due) return;
+    if (!trainer || !run || !this.#inView) return;
+    const wait = this.#looked + LOOK_MS - performance.now();
+    if (this.#looking || this.#writing || wait > 0) {
+      this.#again ??= setTimeout(
+        () => {
+          this.#again = undefined;
+          this.look();
+        },
+        Math.max(AGAIN_MS, wait),
+      );
+      return;
+    }
     this.#looking = true;
     this.#looked = performance.now();
     const asked = prompt === '' ? '\n' : prompt;
@@ -92,8 +102,15 @@ export class Writing {
       .catch(() => {})
       .finally(() => {
         this.#looking = false;
-        if (this.#prompt.value !== prompt) this.#looked = 0;
       });
+  }
+
+  /** As soon as can be: what was looked at is another prompt's, or another run's. */
+  #lookAnew(): void {
+    clearTimeout(this.#again);
+    this.#again = undefined;
+    this.#looked = Number.NEGATIVE_INFINITY;
+    this.look();
   }
 
   async #writeText(): Promise<void> {

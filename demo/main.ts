@@ -105,6 +105,7 @@ async function changeMemory(asked: MemorySettings): Promise<void> {
     }
     memory.show(asked);
     notes.add(`GPU memory: ${byId('budget-value', HTMLElement).textContent}`);
+    notes.say(training.phase === 'paused' ? 'Paused' : 'Training');
   }
   await estimate();
 }
@@ -174,7 +175,11 @@ async function begun(): Promise<void> {
 
 function sayOf(event: RunEvent): void {
   if (event.type === 'preparing') notes.say('Preparing: compiling kernels, reading the text …');
-  if (event.type === 'ready') notes.say(event.firstStep > 0 ? `Going on from step ${event.firstStep}` : 'Training');
+  if (event.type === 'ready') {
+    const { firstStep } = event;
+    if (training?.phase === 'paused') notes.say(`Paused after ${firstStep} steps`);
+    else notes.say(firstStep > 0 ? `Going on from step ${firstStep}` : 'Training');
+  }
   if (event.type === 'paused') notes.say(`Paused after ${event.step} steps; it is saved`);
   if (event.type === 'going on') notes.say('Training');
   if (event.type === 'recovered') {

@@ -124,6 +124,7 @@ export class Training {
         this.#enter('paused');
         break;
       case 'going on':
+        this.#pausedBefore = false;
         this.#enter('training');
         break;
       case 'ended':

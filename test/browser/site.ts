@@ -1,13 +1,20 @@
-// A static server for the tests in pages: one build, served below two base paths. Pages under /isolated/ are
-// cross-origin isolated, those under /plain/ are not. Every page has the library, which lies in browser/ beside it, as `window.library`, and shows nothing.
+// A static server for the tests in pages, with two base paths: pages under /isolated/ are cross-origin isolated, those
+// under /plain/ are not. Below each lie the built library in browser/, a page that has it as `window.library` and shows
+// nothing, and the built demo page in demo/.
 
 import { existsSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 
-const BUILD = path.resolve(import.meta.dirname, '../../dist/browser');
-const TYPES: Record<string, string> = { '.js': 'text/javascript', '.txt': 'text/plain' };
+const DIST = path.resolve(import.meta.dirname, '../../dist');
+const TYPES: Record<string, string> = {
+  '.html': 'text/html',
+  '.css': 'text/css',
+  '.js': 'text/javascript',
+  '.txt': 'text/plain',
+  '.wasm': 'application/wasm',
+};
 
 const PAGE = `<!doctype html><link rel="icon" href="data:,">
 <script type="module">import * as library from './browser/index.js'; window.library = library;</script>`;
@@ -21,7 +28,7 @@ export interface Site {
 export async function serve(): Promise<Site> {
   const server = createServer((request, response) => {
     const [, kind, rest] = /^\/(isolated|plain)\/(.*)$/.exec(request.url ?? '') ?? [];
-    const file = path.join(BUILD, (rest ?? '').replace(/^browser\//, ''));
+    const file = fileAt(rest ?? '');
     if (kind === 'isolated') {
       response.setHeader('Cross-Origin-Opener-Policy', 'same-origin');
       response.setHeader('Cross-Origin-Embedder-Policy', 'require-corp');
@@ -33,4 +40,9 @@ export async function serve(): Promise<Site> {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   return { isolated: `${origin}/isolated/`, plain: `${origin}/plain/`, close: () => server.close() };
+}
+
+function fileAt(rest: string): string {
+  if (rest.startsWith('demo/')) return path.join(DIST, 'site', rest.slice('demo/'.length) || 'index.html');
+  return path.join(DIST, 'browser', rest.replace(/^browser\//, ''));
 }

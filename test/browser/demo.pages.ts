@@ -1,0 +1,297 @@
+// The demo page as a person has it: with the keyboard, with the mouse, in a narrow window, below any base path. What
+// the library does is tested beside this; here is what the page shows of it, asks of it and says.
+
+import type { Browser, BrowserContext, Page } from 'playwright';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { launch, TEXT } from './driver.ts';
+import { type Site, serve } from './site.ts';
+import {
+  download,
+  drop,
+  fillSettings,
+  losses,
+  misdeeds,
+  overflow,
+  PERSON,
+  prepare,
+  ready,
+  row,
+  SMALL,
+  says,
+  shownStep,
+  steps,
+  tabTo,
+  visit,
+} from './visitor.ts';
+
+let browser: Browser;
+let site: Site;
+let url: string;
+/** One storage for all tests: kernels are measured once, so that all runs make the same choices. */
+let context: BrowserContext;
+/** Loss by step of a run that nobody disturbs. */
+let undisturbed: Map<number, number>;
+
+beforeAll(async () => {
+  [browser, site] = await Promise.all([launch(), serve()]);
+  url = `${site.isolated}demo/`;
+  context = await browser.newContext(PERSON);
+  const page = await ready(context, url);
+  await prepare(page, TEXT);
+  await page.click('#train');
+  await says(page, /^Done after 120 steps/);
+  undisturbed = await losses(page);
+  await page.close();
+});
+afterAll(async () => {
+  await browser.close();
+  site.close();
+});
+afterEach(async () => {
+  await Promise.all(context.pages().map((page) => page.close()));
+  expect(misdeeds.splice(0)).toEqual([]);
+});
+
+async function expectFits(page: Page): Promise<void> {
+  for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
+}
+
+test('by keyboard alone: a text is pasted, a model set, trained and asked to write', async () => {
+  const page = await ready(context, url);
+  await expectFits(page);
+  await tabTo(page, 'input[name=text-kind]');
+  await page.keyboard.press('ArrowRight');
+  await tabTo(page, '#paste');
+  await page.keyboard.insertText(TEXT);
+  await tabTo(page, '#settings summary');
+  await page.keyboard.press('Enter');
+  for (const [name, value] of Object.entries(SMALL)) {
+    await tabTo(page, `#field-${name}`);
+    await page.keyboard.press('ControlOrMeta+a');
+    await page.keyboard.insertText(String(value));
+  }
+  await tabTo(page, '#train', 'Shift+Tab');
+  await page.keyboard.press('Enter');
+  await says(page, /^Done after 120 steps/);
+  expect(Number(await page.textContent('#now-loss'))).toBeLessThan(2.6);
+  expect(await page.textContent('#sample-title')).toBe('after 120 steps');
+  expect((await page.textContent('#sample'))?.length).toBeGreaterThan(50);
+  expect(await losses(page)).toEqual(undisturbed);
+
+  await tabTo(page, '#prompt');
+  await page.locator('#next').scrollIntoViewIfNeeded();
+  await page.keyboard.press('ControlOrMeta+a');
+  await page.keyboard.type('the small ');
+  await page.locator('#next-prompt', { hasText: /^the small $/ }).waitFor();
+  await tabTo(page, '#length');
+  await page.keyboard.press('ControlOrMeta+a');
+  await page.keyboard.insertText('30');
+  await page.keyboard.press('Enter');
+  await page.locator('#sample-title', { hasText: 'asked for, at temperature 0.7' }).waitFor();
+  expect(await page.textContent('#sample')).toMatch(/^the small [\s\S]{30}$/);
+  const shares = (await page.locator('#next output').allTextContents()).map((text) => Number.parseFloat(text));
+  expect(shares).toHaveLength(8);
+  expect(shares).toEqual(shares.toSorted((a, b) => b - a));
+  expect(shares[0]).toBeGreaterThan(100 / 256);
+});
+
+test('reloaded, paused, stepped, squeezed, stopped: the losses are those of a run left alone', async () => {
+  const page = await ready(context, url);
+  await prepare(page, TEXT);
+  await page.click('#train');
+  await says(page, /^Training/);
+  await steps(page, 25);
+  await page.reload();
+  await says(page, /^Going on from step [2-9]0/);
+  await page.click('#pause:enabled');
+  const [, paused] = /^Paused after (\d+) steps/.exec(await says(page, /^Paused after/)) ?? [];
+  expect(await shownStep(page)).toBe(Number(paused));
+  await page.click('#step');
+  await steps(page, Number(paused) + 1);
+  expect(await shownStep(page)).toBe(Number(paused) + 1);
+
+  const second = await visit(context, url);
+  await says(second, /is training in another tab/);
+  expect(await second.locator('#runs > li').first().textContent()).toContain('open in another tab');
+  await second.close();
+
+  const fits = await nextPicture(page);
+  expect(fits.summary).toContain('Everything fits on the GPU');
+  await opened(page, () => page.press('#budget', 'Home'));
+  const least = await page.textContent('#budget-value');
+  const squeezed = await nextPicture(page, fits.step);
+  expect(squeezed.summary).toContain(`within ${least}`);
+  expect(squeezed.summary).toMatch(/Chunks came to the GPU \d+ times; [\d.]+ [KM]?B went up and [\d.]+ [KM]?B down/);
+  expect(squeezed.figures).toMatch(/The schedule moves [\d.]+ [KM]?B; no schedule moves less than/);
+  await expectFits(page);
+
+  await page.locator('.limits summary').click();
+  await opened(page, () => page.selectOption('#policy', 'LRU'));
+  expect((await nextPicture(page, squeezed.step)).summary).toContain('policy LRU');
+
+  await page.click('#pause');
+  await steps(page, (await shownStep(page)) + 1);
+  await page.fill('#budget', '50');
+  const more = await page.textContent('#budget-value');
+  expect(more).not.toBe(least);
+  await page.locator('#log li', { hasText: `GPU memory: ${more}` }).waitFor({ state: 'attached' });
+  await says(page, /^Training$/);
+  await page.click('#stop:enabled');
+  await says(page, /^Stopped after \d+ steps/);
+  await (await row(page)).getByRole('button', { name: 'Go on' }).click();
+  await says(page, /^Done after 120 steps/);
+  expect(await losses(page)).toEqual(undisturbed);
+});
+
+/** Waits until a paused run was opened anew for what is done. */
+async function opened(page: Page, work: () => Promise<unknown>): Promise<void> {
+  const times = page.locator('#log li', { hasText: /Paused after \d+ steps$/ });
+  const before = await times.count();
+  await work();
+  await times.nth(before).waitFor({ state: 'attached' });
+}
+
+/** Of a paused run: steps on until the view shows a step after `past`. */
+async function nextPicture(page: Page, past = 0): Promise<{ step: number; summary: string; figures: string }> {
+  const live = page.locator('.memory-view .controls button', { hasText: 'Live' });
+  for (let taken = 0; taken < 12; taken++) {
+    // What plays is seen to its end at once.
+    await page.press('.memory-view .timeline', 'End');
+    if (await live.isEnabled()) await live.click();
+    await page.click('#step');
+    await page.waitForTimeout(300);
+    const step = Number(/^step (\d+)/.exec((await page.textContent('.memory-view .step')) ?? '')?.[1]);
+    if (!(step > past)) continue;
+    const [summary, figures] = await Promise.all(
+      ['#memory-view-summary', '.memory-view .figures'].map((part) => page.textContent(part)),
+    );
+    return { step, summary: summary ?? '', figures: figures ?? '' };
+  }
+  throw new Error(`no picture of a step after ${past}`);
+}
+
+test('runs: forked, compared, renamed, removed, exported and dropped back in', async () => {
+  const page = await ready(context, url);
+  await prepare(page, TEXT, { ...SMALL, steps: 40 });
+  await page.click('#train');
+  await says(page, /^Done after 40 steps/);
+  const list = page.locator('#runs > li');
+  const count = await list.count();
+  await (await row(page)).getByRole('button', { name: 'Rename' }).click();
+  await page.getByRole('textbox', { name: 'Name' }).fill('the first');
+  await page.keyboard.press('Enter');
+  await list.filter({ hasText: 'the first' }).waitFor();
+  const zip = await download(page, await row(page));
+
+  await (await row(page)).getByRole('button', { name: 'Fork' }).click();
+  await page.getByRole('textbox', { name: 'Name' }).fill('the fork');
+  await page.getByLabel('Steps in all').fill('60');
+  await page.keyboard.press('Enter');
+  await says(page, /^“the fork” goes on from step 40 of “the first”/);
+  await (await row(page)).getByRole('button', { name: 'Go on' }).click();
+  await says(page, /^Done after 60 steps/);
+  await (await row(page, 1)).getByLabel('Compare').check();
+  const caption = page.locator('#chart-loss figcaption');
+  await caption.filter({ hasText: 'the first' }).waitFor();
+  expect(await caption.textContent()).toMatch(/^Losseach step .*smoothed .*validation .*the first \d/);
+
+  await (await row(page)).getByRole('button', { name: 'Remove' }).click();
+  await page.keyboard.press('Escape');
+  expect(await list.count()).toBe(count + 1);
+  await (await row(page)).getByRole('button', { name: 'Remove' }).click();
+  await page.locator('dialog').getByRole('button', { name: 'Remove' }).click();
+  await list.filter({ hasText: 'the fork' }).waitFor({ state: 'detached' });
+
+  await drop(page, 'broken.zip', zip.subarray(0, zip.length / 2));
+  await says(page, /broken.zip is no zip file, or it is cut short/);
+  expect(await list.count()).toBe(count);
+  await drop(page, 'dropped.zip', zip);
+  await says(page, /^Imported “dropped”/);
+  expect(await list.first().textContent()).toMatch(/^droppedimported · 40 of 40 steps/);
+});
+
+test('a text that is none, or too short, is refused in words', async () => {
+  const page = await ready(context, url);
+  await drop(page, 'photo.txt', Uint8Array.of(80, 0, 1, 2));
+  await page.locator('#text-note', { hasText: 'photo.txt is no text' }).waitFor();
+  await prepare(page, 'too short');
+  await page.click('#train');
+  await says(page, /^The text has 9 bytes; a context of 16 needs 170/);
+  await drop(page, 'b.txt', new TextEncoder().encode(TEXT));
+  await page.locator('#text-note', { hasText: 'b.txt: ' }).waitFor();
+});
+
+test('every control has a name, and headings are in order', async () => {
+  const page = await ready(context, url);
+  for (const summary of await page.locator('details > summary').all()) {
+    if (await summary.isVisible()) await summary.click();
+  }
+  const { nameless, levels } = await page.evaluate(() => {
+    const referred = (element: Element) =>
+      (element.getAttribute('aria-labelledby') ?? '')
+        .split(' ')
+        .map((id) => (id ? document.getElementById(id)?.textContent : ''))
+        .join('');
+    const named = (element: Element) =>
+      [
+        element.getAttribute('aria-label'),
+        referred(element),
+        ...[...((element as HTMLInputElement).labels ?? [])].map(({ textContent }) => textContent),
+        ...(element.matches('button, summary') ? [element.textContent] : []),
+      ].some((name) => name?.trim());
+    const controls = [
+      ...document.querySelectorAll('input, select, textarea, button, summary, [role=slider], [tabindex="0"]'),
+    ];
+    const headings = [...document.querySelectorAll('h1, h2, h3, h4')].filter((heading) => heading.checkVisibility());
+    return {
+      nameless: controls.filter((control) => !named(control)).map(({ outerHTML }) => outerHTML),
+      levels: headings.map(({ tagName }) => Number(tagName[1])),
+    };
+  });
+  expect(nameless).toEqual([]);
+  expect(levels[0]).toBe(1);
+  for (const [i, level] of levels.entries()) expect(level).toBeLessThanOrEqual((levels[i - 1] ?? 0) + 1);
+});
+
+test('a plain file server: the page isolates itself with one reload', async () => {
+  const own = await browser.newContext(PERSON);
+  const page = await own.newPage();
+  let loads = 0;
+  page.on('load', () => loads++);
+  await page.goto(`${site.plain}demo/`);
+  await page.waitForFunction(() => globalThis.crossOriginIsolated && !document.querySelector('#train:disabled'));
+  expect(loads).toBe(2);
+  await own.close();
+});
+
+test('where nothing isolates the page it trains all the same; of a task it says what is solved', async () => {
+  const own = await browser.newContext({ ...PERSON, serviceWorkers: 'block' });
+  const page = await ready(own, `${site.plain}demo/`);
+  expect(await page.evaluate(() => globalThis.crossOriginIsolated)).toBe(false);
+  await page.getByRole('radio', { name: 'A task' }).check();
+  await page.selectOption('#task', 'sorting');
+  await fillSettings(page, { ...SMALL, context: 32, steps: 20 });
+  await page.click('#train');
+  await says(page, /^Done after 20 steps/);
+  expect(await page.textContent('#now-validated')).toMatch(/^\d+ % of unseen solved$/);
+  expect(await page.locator('#chart-accuracy').isVisible()).toBe(true);
+  await own.close();
+});
+
+test('without WebGPU, or without an adapter, the page says what is missing', async () => {
+  const blind = await browser.newContext(PERSON);
+  await blind.addInitScript(() => Reflect.deleteProperty(Navigator.prototype, 'gpu'));
+  expect(await obstacle(blind)).toMatch(/This browser shows no WebGPU.*Recent Chrome.*npm start/);
+  await blind.close();
+  const none = await launch(['--disable-gpu', '--disable-software-rasterizer']);
+  expect(await obstacle(await none.newContext(PERSON))).toMatch(/Training cannot start here.*gives no GPU.*about:gpu/);
+  await none.close();
+});
+
+/** What keeps the page from training there. */
+async function obstacle(context: BrowserContext): Promise<string> {
+  const page = await visit(context, url);
+  await page.locator('#obstacle').waitFor();
+  expect(await page.isDisabled('#train')).toBe(true);
+  return ((await page.textContent('#obstacle')) ?? '').replaceAll(/\s+/g, ' ');
+}

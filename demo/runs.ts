@@ -51,8 +51,12 @@ export class RunList {
   /** Reads the list again. */
   async refresh(): Promise<void> {
     this.#runs = await this.#trainer().runs();
-    for (const id of this.#compared.keys()) {
-      if (!this.#runs.some((run) => run.id === id)) this.#compared.delete(id);
+    for (const [id, compared] of this.#compared) {
+      const name = this.#runs.find((run) => run.id === id)?.name;
+      if (name === compared.name) continue;
+      if (name === undefined) this.#compared.delete(id);
+      else this.#compared.set(id, { ...compared, name });
+      this.#tellCompared();
     }
     this.#draw();
   }
@@ -222,7 +226,6 @@ export class RunList {
     if (!sure) return;
     await this.#trainer().remove(run.id);
     await this.refresh();
-    this.#tellCompared();
   }
 }
 

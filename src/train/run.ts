@@ -143,8 +143,8 @@ const SAMPLE: SamplingOptions = { temperature: 0.7, topP: 0.95 };
 const STEPS_AHEAD = 2;
 /** Skipped steps in a row that end a run. */
 const MOST_SKIPPED = 10;
-/** For the optimum over whole chunks, at the end of a run. */
-const EXACT_SECONDS = 10;
+/** For the optimum over whole chunks, where the plan is not at the bound: a tenth of the run, a minute at most. */
+const exactSeconds = (spentMs: number): number => Math.min(60, Math.max(10, spentMs / 10_000));
 /** Devices that a run may lose without a budget, when it has to go back. */
 const MOST_LOSSES = 3;
 
@@ -252,6 +252,7 @@ async function attempt(
   await files.makeFolder(out);
   const firstStep = trainer.step;
 
+  const began = performance.now();
   // The clock runs over training alone: validation, samples and saving are taken out.
   const clock = new StepClock(settings.batch * settings.seq * settings.accumulate);
   let skippedInARow = 0;
@@ -323,7 +324,7 @@ async function attempt(
       fit: session.fit,
       planned: session.scheduleOf(session.fit.passes[0] as Pass).moved,
       recordings: lastStep ? [lastStep] : [],
-      bound: await memoryBound(session, EXACT_SECONDS),
+      bound: await memoryBound(session, exactSeconds(performance.now() - began)),
     });
   };
 

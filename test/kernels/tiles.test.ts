@@ -16,7 +16,7 @@ import { kernels } from '../../src/kernels/index.ts';
 import { ceilDiv, type Kernel, type Tile, type Variant } from '../../src/kernels/kernel.ts';
 import { type Epilogue, type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
 import { type HostArray, runKernel, runnable, SENTINEL } from '../harness.ts';
-import { EVERY_CASE } from '../host.ts';
+import { EVERY_CASE, THOROUGH } from '../host.ts';
 import { Random, toArrays } from './cases.ts';
 
 type Data = Record<string, HostArray>;
@@ -142,7 +142,7 @@ function products({ operand, epilogues }: Products): fc.Arbitrary<Tiled<MatmulPr
 
 describe.each(await runnable(matmul))('matmul $name', (variant) => {
   // A tiled kernel takes a second to compile on a CPU: one for each layout, epilogue and way to load.
-  const numRuns = EVERY_CASE ? 100 : variant.name === 'tiled' ? 8 : 40;
+  const numRuns = EVERY_CASE ? 100 : variant.name === 'tiled' ? 8 : THOROUGH ? 40 : 15;
 
   it.each<Products>([
     { operand: 'b', epilogues: ['none', 'scale', 'bias', 'residual', 'biasResidual', 'biasGelu', 'geluGradient'] },
@@ -234,7 +234,7 @@ describe.each(tables)('$kernel.name', async ({ kernel, problems }) => {
   it.each(await runnable(kernel))('$name', async (variant) => {
     await fc.assert(
       fc.asyncProperty(problems, cuts, (tiled, at) => expectSameBits(kernel, variant, tiled, at)),
-      { numRuns: EVERY_CASE ? 200 : 50, seed: 1 },
+      { numRuns: EVERY_CASE ? 200 : THOROUGH ? 50 : 15, seed: 1 },
     );
   });
 });

@@ -24,8 +24,8 @@ const MOST_LAPS = 6;
 const MOST_SWEEPS = 50;
 const NEXT_TO_NOTHING = 0.0005;
 const MOST_SHAKES = 60;
-/** Rows and chunks looked at by all shakes together: tens of milliseconds. */
-const SHAKE_WORK = 1_000_000;
+/** Rows and chunks looked at, behind which no shake begins: a plan takes tens of milliseconds. */
+const MOST_WORK = 500_000;
 
 /** Belady over rows: where more gaps are kept than fit, the one that ends last leaves. */
 function belady(gaps: Gaps): Uint8Array {
@@ -150,8 +150,7 @@ class Exchange {
   shake(): void {
     const { firstRow, rowCount, count } = this.#gaps;
     const random = new Random(1, 'shakes');
-    const most = this.#work + SHAKE_WORK;
-    for (let n = 0; n < MOST_SHAKES && this.#rows > 0 && this.#work < most; n++) {
+    for (let n = 0; n < MOST_SHAKES && this.#rows > 0 && this.#work < MOST_WORK; n++) {
       const before = this.#cost;
       const log: number[] = [];
       this.#log = log;

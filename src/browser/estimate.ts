@@ -17,7 +17,7 @@ import { ORDERS } from '../memory/policies.ts';
 import { makeModel } from '../nn/index.ts';
 import { parameterCount } from '../nn/model.ts';
 import { traceGeneration } from '../train/generator.ts';
-import { generates, type RunSettings } from '../train/run.ts';
+import { generates, type RunSettings } from '../train/run-settings.ts';
 import { traceStep } from '../train/step-programs.ts';
 import { trainingWorkload } from '../train/trainer.ts';
 import { HoldfastError } from '../util/errors.ts';

@@ -2,7 +2,8 @@
 
 export { type ModelConfig, parseConfig } from '../formats/config.ts';
 export type { DiskRoom } from '../runtime/browser.ts';
-export type { RunSettings, RunSummary } from '../train/run.ts';
+export type { RunSummary } from '../train/run.ts';
+export type { RunSettings } from '../train/run-settings.ts';
 export { callback, type Holdfast, type HoldfastOptions, openHoldfast } from './client.ts';
 export type * from './protocol.ts';
 export type { TrainerService } from './service.ts';

@@ -7,7 +7,8 @@ import type { MemoryReport } from '../engine/session.ts';
 import type { AdapterSummary } from '../gpu/device.ts';
 import type { DiskRoom } from '../runtime/browser.ts';
 import type { MemoryBound } from '../train/report/memory-record.ts';
-import type { RunSettings, RunSummary } from '../train/run.ts';
+import type { RunSummary } from '../train/run.ts';
+import type { RunSettings } from '../train/run-settings.ts';
 import type { SavedState } from '../train/saved-state.ts';
 
 /** Budgets, in bytes. Absent: no limit, and no disk tier. */

@@ -4,7 +4,7 @@ import { storeFile, writeZip } from '../formats/archive.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
-import { savedState } from '../train/saved-state.ts';
+import { savedState, withSettings } from '../train/saved-state.ts';
 import { checkSchedule } from '../train/schedule.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { Fork, RunRecord, TrainingText } from './protocol.ts';
@@ -84,7 +84,7 @@ export async function forkInto(
     await storeFile(files, to, { name: path, bytes: file.size, open: () => file.stream() });
   };
   for (const name of await files.list(from.checkpoint)) await copy(join(from.checkpoint, name), join(partial, name));
-  await files.writeAtomic(join(partial, 'trainer_state.json'), `${JSON.stringify({ ...state, settings })}\n`);
+  await files.writeAtomic(join(partial, 'trainer_state.json'), `${JSON.stringify(withSettings(state, settings))}\n`);
   if (data.includes(own)) await copy(own, join(folder, TEXT));
   await files.rename(partial, join(folder, `checkpoint-${step}`));
   return { settings, savedStep: step };

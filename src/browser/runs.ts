@@ -3,7 +3,7 @@
 
 import { createStore, del, get, set, values } from 'idb-keyval';
 import { type Host, join } from '../runtime/host.ts';
-import type { RunSettings } from '../train/run.ts';
+import type { RunSettings } from '../train/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { RunInfo, RunRecord } from './protocol.ts';
 

@@ -8,7 +8,7 @@ import { KernelChoices, loadChoices, Trial } from '../engine/choices.ts';
 import type { Device } from '../gpu/device.ts';
 import { type MatmulProblem, matmul } from '../kernels/matmul.ts';
 import type { Host } from '../runtime/host.ts';
-import type { RunSettings } from '../train/run.ts';
+import type { RunSettings } from '../train/run-settings.ts';
 import type { Estimate } from './protocol.ts';
 
 /** Floating-point operations in a second. */

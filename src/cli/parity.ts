@@ -1,106 +1,158 @@
-// holdfast parity DIR...: replays cases of the numeric reference and says how far off this adapter is.
+// holdfast parity PATH...: replays cases of the numeric reference, or runs that were trained elsewhere, and says how far
+// off this adapter is.
 
 import { Command } from 'commander';
 import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/choices.ts';
+import { checkpointsOf } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import { type Host, join } from '../runtime/host.ts';
-import { ALLOWED_MULTIPLE, type CaseResult, replay } from '../train/parity.ts';
-import { loadCase } from '../train/reference-case.ts';
+import { ALLOWED_MULTIPLE, type Verdict } from '../train/parity/judge.ts';
+import { loadCase, type ReferenceCase } from '../train/parity/reference-case.ts';
+import { replay } from '../train/parity/replay-case.ts';
+import { loadRun, type RecordedRun, type RunSources, type RunVerdict, replayRun } from '../train/parity/replay-run.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
+import { adapterOption, whole } from './options.ts';
 
 const AFTER_HELP = `
-Exit status: 0 if all cases pass, 1 if one fails, 2 for a case that cannot be read or replayed.
---json prints, a line a case: {"case", "metrics": {name: {"value", "tolerance", "multiple"}}, "worst", "pass"}.
-"multiple" is value / tolerance and "worst" the largest of them; a case passes up to ${ALLOWED_MULTIPLE}.
-What is infinite or not a number is printed as ${Number.MAX_VALUE}.`;
+Exit status: 0 if all pass, 1 if one fails, 2 for what cannot be read or replayed.
+--json prints, a line a case or run: {"case", "metrics": {name: {"value", "tolerance", "multiple"}}, "worst", "pass"},
+of a run also "sameBits".
+"multiple" is value / tolerance and "worst" the largest of them; up to ${ALLOWED_MULTIPLE} it passes.
+What is infinite or not a number is printed as ${Number.MAX_VALUE}.
+A run is trained again, from its seed to its checkpoint, and compared with what was recorded of it. On the same adapter
+the bits are the same. Elsewhere it is trained once more from start weights that differ in the last bit, and a tolerance
+is 4 times what that alone changes.`;
+
+interface Flags extends MemoryFlags {
+  json?: boolean;
+  adapter: string;
+  data?: string[];
+  model?: string;
+  steps?: number;
+}
 
 export function parityCommand(host: Host, setStatus: (status: number) => void): Command {
   const command = new Command('parity')
-    .description('replay cases of the numeric reference: losses, gradients, activations, final weights')
-    .argument('<folder...>', 'a case (with its ref.json), or a folder of cases')
-    .option('--json', 'one JSON object a line per case instead of tables')
-    .option('--adapter <name>', 'auto, software, or a part of an adapter name', 'auto')
+    .description('replay cases of the numeric reference, or a run: losses, gradients, activations, final weights')
+    .argument('<path...>', 'a case (with its ref.json), a run, its checkpoint or a zip of it, or a folder of such')
+    .option('--json', 'one JSON object a line instead of tables')
+    .option('--data <path...>', 'the text of a run, where it is not what its settings name')
+    .option('--model <path>', 'the weights that a run began from, likewise')
+    .option('--steps <n>', 'of a run, only so many (default: all that were recorded)', whole(1))
+    .addOption(adapterOption())
     .addHelpText('after', AFTER_HELP);
-  return addMemoryOptions(command).action(
-    async (
-      folders: string[],
-      { json = false, adapter, ...flags }: MemoryFlags & { json?: boolean; adapter: string },
-    ) => {
-      const memory = memoryFromFlags(host, flags);
-      // All cases are read before the first runs: bad input is refused at once.
-      const cases = [];
-      for (const folder of await caseFolders(host, folders)) cases.push(await loadCase(host, folder));
-      const device = await openDevice(host, { adapter });
-      try {
-        let choices: ChoiceRecord = await loadChoices(host, device);
-        if (!json) host.terminal.write(`${device.adapter.name}: a case passes up to ${ALLOWED_MULTIPLE} tolerances\n`);
-        let failed = 0;
-        for (const reference of cases) {
-          const result = await replay(device, reference, { choices, memory });
-          choices = { ...choices, ...result.choices };
-          if (!result.pass) failed++;
-          host.terminal.write(json ? `${toJSON(result)}\n` : table(result));
+  return addMemoryOptions(command).action(async (paths: string[], flags: Flags) => {
+    const { json = false, adapter, data, model, steps } = flags;
+    const memory = memoryFromFlags(host, flags);
+    // All is read before the first runs: bad input is refused at once.
+    const subjects: Subject[] = [];
+    for (const path of paths) subjects.push(...(await subjectsAt(host, path, { data, from: model })));
+    if (!subjects.some(({ run }) => run)) {
+      const flag = ['data', 'model', 'steps'].find((name) => name in flags);
+      if (flag) throw new HoldfastError(`--${flag}: is for runs, and these are reference cases; leave the flag out`);
+    }
+    const device = await openDevice(host, { adapter });
+    try {
+      let choices: ChoiceRecord = await loadChoices(host, device);
+      if (!json) host.terminal.write(`${device.adapter.name}: up to ${ALLOWED_MULTIPLE} tolerances pass\n`);
+      let failed = 0;
+      for (const { reference, run } of subjects) {
+        let result: Verdict | RunVerdict;
+        if (run)
+          result = await withProgress(host, run.name, (onStep) => replayRun(device, run, { memory, steps, onStep }));
+        else {
+          const replayed = await replay(device, reference, { choices, memory });
+          choices = { ...choices, ...replayed.choices };
+          result = replayed;
         }
-        if (!json) host.terminal.write(`\n${cases.length - failed} of ${cases.length} cases pass\n`);
-        await saveChoices(host, device, choices);
-        setStatus(failed > 0 ? 1 : 0);
-      } finally {
-        device.close();
+        if (!result.pass) failed++;
+        host.terminal.write(json ? `${toJSON(result)}\n` : table(result));
       }
-    },
+      const what = subjects.every(({ run }) => run)
+        ? 'runs'
+        : subjects.some(({ run }) => run)
+          ? 'cases and runs'
+          : 'cases';
+      if (!json) host.terminal.write(`\n${subjects.length - failed} of ${subjects.length} ${what} pass\n`);
+      await saveChoices(host, device, choices);
+      setStatus(failed > 0 ? 1 : 0);
+    } finally {
+      device.close();
+    }
+  });
+}
+
+/** What is replayed: a case or a run. */
+type Subject = { reference: ReferenceCase; run?: undefined } | { reference?: undefined; run: RecordedRun };
+
+/** What a path names; a folder of cases and runs stands for all of them. */
+async function subjectsAt(host: Host, path: string, sources: RunSources): Promise<Subject[]> {
+  const stat = (at: string) => host.files.stat(at);
+  const read = async (at: string): Promise<Subject | undefined> => {
+    if (await stat(join(at, 'ref.json'))) return { reference: await loadCase(host, at) };
+    const isRun = (await stat(join(at, 'trainer_state.json'))) || (await checkpointsOf(host.files, at)).length > 0;
+    if (isRun) return { run: await loadRun(host, at, sources) };
+    // A configuration with neither is a damaged case, to be refused, not one to pass over.
+    return (await stat(join(at, 'config.json'))) && { reference: await loadCase(host, at) };
+  };
+  const kind = (await stat(path))?.kind;
+  if (kind === 'file' && /\.zip$/i.test(path)) return [{ run: await loadRun(host, path, sources) }];
+  if (kind !== 'folder') {
+    throw new HoldfastError(
+      `${path} is ${kind ? 'a file' : 'not there'}; name the folder of a case or run, or its zip`,
+    );
+  }
+  const itself = await read(path);
+  if (itself) return [itself];
+  const inside: Subject[] = [];
+  for (const name of await host.files.list(path)) {
+    const found = (await stat(join(path, name)))?.kind === 'folder' ? await read(join(path, name)) : undefined;
+    if (found) inside.push(found);
+  }
+  if (inside.length > 0) return inside;
+  throw new HoldfastError(
+    `${path} has no ref.json and no checkpoint, nor has a folder in it; name the folder of a case or run, or one of such`,
   );
 }
 
-/** The cases that the arguments name; a folder of cases stands for all of them. */
-async function caseFolders(host: Host, folders: readonly string[]): Promise<string[]> {
-  const has = async (folder: string, file: string) => (await host.files.stat(join(folder, file))) !== undefined;
-  const found: string[] = [];
-  for (const folder of folders) {
-    const kind = (await host.files.stat(folder))?.kind;
-    if (kind !== 'folder')
-      throw new HoldfastError(`${folder} is ${kind ? 'a file' : 'not there'}; name the folder of a case`);
-    // A configuration without ref.json is a damaged case, for loadCase to refuse, not one to pass over.
-    const isCase = async (path: string) => (await has(path, 'ref.json')) || (await has(path, 'config.json'));
-    if (await isCase(folder)) {
-      found.push(folder);
-      continue;
-    }
-    const inside = [];
-    for (const name of await host.files.list(folder)) {
-      if (await isCase(join(folder, name))) inside.push(join(folder, name));
-    }
-    if (inside.length === 0) {
-      throw new HoldfastError(
-        `${folder} has no ref.json, nor has a folder in it; name the folder of a case, or one of cases`,
-      );
-    }
-    found.push(...inside);
+/** On a terminal, a line that says how far a replay is. */
+async function withProgress<T>(
+  { terminal }: Host,
+  name: string,
+  work: (onStep: (done: number, total: number) => void) => Promise<T>,
+): Promise<T> {
+  if (!terminal.interactive) return work(() => {});
+  try {
+    return await work((done, total) => terminal.warn(`\r${name}: step ${done} of ${total}\x1b[K`));
+  } finally {
+    terminal.warn('\r\x1b[K');
   }
-  return found;
 }
 
 /** JSON has no infinity: the largest double stands for it, and for NaN, so that every comparison fails. */
 const finite = (value: number): number => (Number.isFinite(value) ? value : Number.MAX_VALUE);
 
-function toJSON({ name, metrics, worst, pass }: CaseResult): string {
+function toJSON({ name, metrics, worst, pass, ...rest }: Verdict | RunVerdict): string {
   const plain = Object.fromEntries(
     [...metrics].map(([metric, { value, tolerance, multiple }]) => [
       metric,
       { value: finite(value), tolerance, multiple: finite(multiple) },
     ]),
   );
-  return JSON.stringify({ case: name, metrics: plain, worst: finite(worst), pass });
+  const bits = 'sameBits' in rest ? { sameBits: rest.sameBits } : {};
+  return JSON.stringify({ case: name, metrics: plain, worst: finite(worst), pass, ...bits });
 }
 
 /** The worst metric is marked with an arrow. */
-function table({ name, metrics, worst, pass, unchecked }: CaseResult): string {
+function table({ name, metrics, worst, pass, unchecked, ...rest }: Verdict | RunVerdict): string {
+  const run = 'steps' in rest ? `, ${rest.steps} steps${rest.sameBits ? ', the same bits' : ''}` : '';
   const lines = [
-    `\n${name}: ${pass ? 'pass' : 'FAIL'}, worst ${times(worst)} tolerances`,
+    `\n${name}: ${pass ? 'pass' : 'FAIL'}, worst ${times(worst)} tolerances${run}`,
     row(' ', 'metric', 'value', 'tolerance', 'multiple'),
   ];
   for (const [metric, { value, tolerance, multiple, where }] of metrics) {
-    const mark = multiple === worst ? '>' : ' ';
+    const mark = multiple === worst && worst > 0 ? '>' : ' ';
     lines.push(row(mark, metric, value.toExponential(1), tolerance.toExponential(0), times(multiple), where));
   }
   if (unchecked.length > 0) lines.push(`  not checked: ${unchecked.join(', ')}`);

@@ -3,7 +3,8 @@
 
 import { parameterCount } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
-import type { RunEvents, RunSettings, RunSummary } from '../train/run.ts';
+import type { RunEvents, RunSummary } from '../train/run.ts';
+import type { RunSettings } from '../train/run-settings.ts';
 
 /** Milliseconds between plain lines when the output is piped. */
 const PLAIN_EVERY = 5000;

@@ -108,18 +108,25 @@ export async function checkpointsOf(files: FolderReader, run: string): Promise<{
  */
 export async function loadWeights(from: Files, folder: string): Promise<Weights> {
   const files = await readerOf(from, folder);
-  const at = await resolve(files, folder);
-  const config = await configIn(files, at);
-  const file = await TensorFile.open(files, join(at, 'model.safetensors'));
+  return weightsIn(files, await resolve(files, folder));
+}
+
+async function weightsIn(files: FolderReader, folder: string): Promise<Weights> {
+  const config = await configIn(files, folder);
+  const file = await TensorFile.open(files, join(folder, 'model.safetensors'));
   const names = new Map([...file.entries.keys()].map((stored) => [canonicalName(stored), stored]));
   const shapes = new Map([...names].map(([name, stored]) => [name, shapeOf(file, stored)]));
   return { config, weights: floatsOf(file, names), shapes };
 }
 
-/** A whole checkpoint, to resume from. Errors: as `loadWeights`, and where the moments are not those of the weights. */
-export async function loadCheckpoint(files: Files, folder: string): Promise<Checkpoint> {
+/**
+ * A whole checkpoint, to resume from: a run's latest, one by itself, or a zip of its files. Errors: as `loadWeights`, and
+ * where the moments are not those of the weights.
+ */
+export async function loadCheckpoint(from: Files, folder: string): Promise<Checkpoint> {
+  const files = await readerOf(from, folder);
   const at = await resolve(files, folder);
-  const loaded = await loadWeights(files, at);
+  const loaded = await weightsIn(files, at);
   const statePath = join(at, 'trainer_state.json');
   const state = parseJSON(await files.read(statePath), statePath);
   const file = await TensorFile.open(files, join(at, 'optimizer.safetensors'));

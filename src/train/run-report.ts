@@ -5,7 +5,8 @@ import { makeModel } from '../nn/index.ts';
 import { parameterCount } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
 import { renderReport } from './report.ts';
-import type { RunSettings, RunSummary } from './run.ts';
+import type { RunSummary } from './run.ts';
+import type { RunSettings } from './run-settings.ts';
 import type { SavedState } from './saved-state.ts';
 
 /** The page. Without `summary`, figures are those that the state has. */

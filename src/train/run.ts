@@ -2,20 +2,17 @@
 // a checkpoint left off. It shows nothing; it tells what happens through events. Invariant: a run that was
 // stopped and resumed yields the losses and weights of one that was not, bit for bit.
 
-import { evenWindows, RandomWindows } from '../data/batches.ts';
-import { type Corpus, corpusOf, split } from '../data/corpus.ts';
-import { type TaskName, taskOf } from '../data/tasks.ts';
+import type { Corpus } from '../data/corpus.ts';
+import { taskOf } from '../data/tasks.ts';
 import { ByteTokenizer } from '../data/tokenizer.ts';
 import { loadChoices, saveChoices } from '../engine/choices.ts';
 import type { Pass } from '../engine/pass.ts';
 import type { Recording } from '../engine/recording.ts';
 import type { MemoryOptions } from '../engine/session.ts';
 import { chromeTrace } from '../engine/timeline.ts';
-import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights, saveCheckpoint } from '../formats/checkpoint.ts';
-import type { ModelConfig } from '../formats/config.ts';
+import { checkpointsOf, checkWeights, loadCheckpoint, saveCheckpoint } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';
-import { initialWeights } from '../nn/initialise.ts';
 import { type Model, parameterCount } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
@@ -24,42 +21,21 @@ import { memoryBound } from './memory-bound.ts';
 import { type MemoryRecord, memoryRecord } from './report/memory-record.ts';
 import type { Validation } from './report.ts';
 import { runReport } from './run-report.ts';
+import {
+  checkText,
+  cutText,
+  generates,
+  type RunSettings,
+  type RunText,
+  readText,
+  startWeights,
+  trainerOptions,
+} from './run-settings.ts';
 import type { SamplingOptions } from './sampling.ts';
-import { type SavedState, stateOf } from './saved-state.ts';
-import type { Decay } from './schedule.ts';
+import { type SavedState, stateOf, withSettings } from './saved-state.ts';
 import { accuracyOn } from './solving.ts';
 import { StepClock } from './step-clock.ts';
 import { type StepMetrics, Trainer } from './trainer.ts';
-
-/** What a run is made of; saved with its checkpoints, and the same when it is resumed. */
-export interface RunSettings {
-  config: ModelConfig;
-  /** A folder whose weights to start from; absent: drawn anew from the seed. */
-  from?: string;
-  /** Files, folders or "-"; empty: the default corpus. */
-  data: string[];
-  /** Text of this task instead, and at each validation problems that are not in it. */
-  task?: TaskName;
-  batch: number;
-  seq: number;
-  accumulate: number;
-  steps: number;
-  lr: number;
-  minLr: number;
-  schedule: Decay;
-  warmup: number;
-  clip: number;
-  weightDecay: number;
-  seed: number;
-  /** Steps between validations, samples and checkpoints; 0: only at the end. */
-  evalEvery: number;
-  sampleEvery: number;
-  saveEvery: number;
-  /** Windows of the validation. */
-  evalWindows: number;
-  /** Tokens of a sample; 0: none is written, and no memory set aside for it. */
-  sampleTokens: number;
-}
 
 export interface RunEvents {
   ready?(run: ReadyRun): void;
@@ -133,9 +109,6 @@ export interface RunOptions {
   observer?: Observer;
 }
 
-/** Whether text is written between steps: memory is set aside for it. */
-export const generates = ({ sampleTokens, task }: RunSettings): boolean => sampleTokens > 0 || task !== undefined;
-
 /** Of a task, solved at each validation. */
 const PROBLEMS = 64;
 const SAMPLE: SamplingOptions = { temperature: 0.7, topP: 0.95 };
@@ -159,13 +132,13 @@ export async function trainRun(
   out: string,
   options: RunOptions = {},
 ): Promise<RunSummary> {
-  const corpus = await corpusOf(host, settings);
+  const text = await readText(host, settings);
   let current = device;
   let resume = options.resume ?? false;
   try {
     for (let losses = 0; ; losses++) {
       try {
-        return await attempt(host, current, settings, out, corpus, { ...options, resume });
+        return await attempt(host, current, settings, out, text, { ...options, resume });
       } catch (error) {
         if (!current.isLost || losses === MOST_LOSSES) throw error;
         // Nothing but the last checkpoint is left of the run.
@@ -185,7 +158,7 @@ async function attempt(
   device: Device,
   settings: RunSettings,
   out: string,
-  corpus: Corpus,
+  { corpus, identity }: RunText,
   options: RunOptions,
 ): Promise<RunSummary> {
   const { resume = false, until = settings.steps, signal, events = {}, memory = {} } = options;
@@ -195,37 +168,14 @@ async function attempt(
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
   const saved = checkpoint && stateOf(checkpoint, out);
 
-  const sha256 = await digest(corpus.bytes);
-  if (saved && saved.corpus.sha256 !== sha256) {
-    throw new HoldfastError(
-      `${out}: trained on a corpus of ${saved.corpus.bytes} bytes, this one has ${corpus.bytes.length} or other text; give the same --data`,
-    );
-  }
+  if (saved) checkText(identity, saved.corpus, out);
   const tokenizer = new ByteTokenizer();
-  if (settings.config.vocab_size < tokenizer.vocabulary) {
-    throw new HoldfastError(
-      `the model's vocabulary of ${settings.config.vocab_size} is smaller than the ${tokenizer.vocabulary} byte tokens; use a model with at least that`,
-    );
-  }
-  const text = split(corpus);
-  const { batch, seq, seed, evalWindows } = settings;
-  const batches = new RandomWindows(tokenizer.encode(text.train), batch, seq, seed, corpus.lineBytes);
-  const validation = evenWindows(tokenizer.encode(text.validation), seq, evalWindows, corpus.lineBytes);
+  const { batches, validation } = cutText(settings, corpus);
 
   const model = makeModel(settings.config);
   const choices = saved?.choices ?? (await loadChoices(host, device));
   const trainer = await Trainer.create(device, model, {
-    batch: settings.batch,
-    seq: settings.seq,
-    accumulate: settings.accumulate,
-    schedule: {
-      decay: settings.schedule,
-      peak: settings.lr,
-      min: settings.minLr,
-      warmup: settings.warmup,
-      steps: settings.steps,
-    },
-    optimizer: { clip: settings.clip, weightDecay: settings.weightDecay },
+    ...trainerOptions(settings),
     choices,
     memory,
     generates: generates(settings),
@@ -238,15 +188,12 @@ async function attempt(
     await trainer.setValues('moment2', checkpoint.moment2);
     trainer.restore(saved.trainer);
     batches.restore(saved.batches);
-  } else if (settings.from) {
-    const { weights, shapes } = await loadWeights(files, settings.from);
-    checkWeights(shapes, model.parameters, settings.from);
-    await trainer.setWeights(weights);
-  } else await trainer.setWeights(initialWeights(model, settings.seed));
+  } else await trainer.setWeights(await startWeights(host, settings, model));
   if (trainer.choices.measured > 0) await saveChoices(host, device, trainer.choices.record());
   const sampling = new Random(settings.seed, 'samples');
   if (saved) sampling.restore(saved.sampling);
 
+  const earlier = saved ? withSettings(saved, settings).earlier : undefined;
   const history = saved?.history ?? { steps: [], validations: [], samples: [] };
   const shapes = new Map(model.parameters.map(({ name, shape }) => [name, shape]));
   await files.makeFolder(out);
@@ -294,7 +241,8 @@ async function attempt(
   const state = async (): Promise<SavedState> => ({
     format: 'holdfast 1',
     settings,
-    corpus: { bytes: corpus.bytes.length, sha256 },
+    ...(earlier && { earlier }),
+    corpus: identity,
     trainer: await trainer.state(),
     batches: batches.state(),
     sampling: sampling.state(),
@@ -389,9 +337,4 @@ async function attempt(
     await trainer.destroy();
     if (trainer.device !== device) trainer.device.close();
   }
-}
-
-async function digest(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
-  const hash = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
-  return [...hash].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 }

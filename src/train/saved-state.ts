@@ -6,13 +6,15 @@ import { type Checkpoint, checkpointsOf, loadCheckpoint } from '../formats/check
 import type { Host } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { RunRecord } from './report.ts';
-import type { RunSettings } from './run.ts';
+import { type RunSettings, type TextIdentity, trainAlike } from './run-settings.ts';
 import type { TrainerState } from './trainer.ts';
 
 export interface SavedState {
   format: 'holdfast 1';
   settings: RunSettings;
-  corpus: { bytes: number; sha256: string };
+  /** Where the run was forked or given more steps: what it was trained with before, and up to which step. */
+  earlier?: { settings: RunSettings; until: number }[];
+  corpus: TextIdentity;
   trainer: TrainerState;
   batches: number[];
   sampling: number[];
@@ -34,10 +36,19 @@ export async function savedState(host: Host, out: string): Promise<SavedState> {
   return stateOf(await loadCheckpoint(host.files, out), out);
 }
 
-export function stateOf(checkpoint: Checkpoint, from: string): SavedState {
-  const state = checkpoint.state as SavedState;
+export function stateOf({ state: json }: Pick<Checkpoint, 'state'>, from: string): SavedState {
+  const state = json as SavedState;
   if (state?.format !== 'holdfast 1') {
-    throw new HoldfastError(`${from}: its trainer_state.json is not one of Holdfast's; start without --resume`);
+    throw new HoldfastError(
+      `${from}: its trainer_state.json is not one of Holdfast's; use a checkpoint that Holdfast wrote`,
+    );
   }
   return state;
+}
+
+/** The state of a run that goes on with other settings. */
+export function withSettings(state: SavedState, settings: RunSettings): SavedState {
+  const { earlier = [], trainer } = state;
+  if (trainAlike(state.settings, settings)) return { ...state, settings };
+  return { ...state, settings, earlier: [...earlier, { settings: state.settings, until: trainer.step }] };
 }

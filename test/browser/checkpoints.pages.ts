@@ -35,7 +35,7 @@ const holdfast = (...args: string[]) =>
 /** Node's embedded adapter, which is also Chromium's here. */
 const isEmbedded = process.platform === 'linux' && process.arch === 'x64';
 
-test.runIf(isEmbedded)('begun in the browser, sampled and finished in Node', async () => {
+test.runIf(isEmbedded)('begun in the browser, sampled, finished and replayed in Node', async () => {
   const id = await page.evaluate(
     async ({ settings, text }) => (await window.holdfast.trainer.start({ settings, text, name: 'my run' })).id,
     { settings: SETTINGS, text: TEXT },
@@ -73,9 +73,14 @@ test.runIf(isEmbedded)('begun in the browser, sampled and finished in Node', asy
 
   // The finished run of the browser and that of Node end in the same weights.
   const [name] = readdirSync(run).filter((name) => name.startsWith('checkpoint-'));
-  const ours = (await download(id))['model.safetensors'] as Uint8Array;
+  const finished = await download(id);
+  const ours = finished['model.safetensors'] as Uint8Array;
   expect(Buffer.compare(ours, readFileSync(path.join(run, name as string, 'model.safetensors')))).toBe(0);
   expect(holdfast('generate', run, '--prompt', 'the ', '--tokens', '10')).toContain('the ');
+  // Node trains the browser's run again from its seed, and computes the same.
+  writeFileSync(path.join(folder, 'my-run.zip'), zipSync(finished));
+  const verdict = holdfast('parity', 'my-run.zip', '--data', 'text', '--json');
+  expect(JSON.parse(verdict)).toMatchObject({ case: 'my-run.zip', pass: true, worst: 0, sameBits: true });
 });
 
 test.runIf(isEmbedded)(

@@ -4,8 +4,9 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/gpu/device.ts';
 import { join } from '../../src/runtime/host.ts';
-import { ALLOWED_MULTIPLE, judge, replay, replayCase } from '../../src/train/parity.ts';
-import { loadCase, type ReferenceCase } from '../../src/train/reference-case.ts';
+import { ALLOWED_MULTIPLE, judge } from '../../src/train/parity/judge.ts';
+import { loadCase, type ReferenceCase } from '../../src/train/parity/reference-case.ts';
+import { replay, replayCase } from '../../src/train/parity/replay-case.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { testHost, VERBOSE } from '../host.ts';

@@ -1,19 +1,11 @@
-// Parity: replays a case of the numeric reference on a device and measures, in multiples of the case's own
-// tolerances, how far losses, gradients, activations and final weights are from float64.
+// Verdicts: how far what was computed is from what was expected, in multiples of tolerances. Pure arithmetic.
 //
 // The rules are those of the reference's check_run.py; where they differ, these are stricter: a gradient
 // whose reference is zero must be exactly zero, and NaN fails everywhere.
 
-import type { Batch } from '../data/batches.ts';
-import type { ChoiceRecord } from '../engine/choices.ts';
-import type { MemoryOptions } from '../engine/session.ts';
-import type { Device } from '../gpu/device.ts';
-import type { Host } from '../runtime/host.ts';
-import { assert, HoldfastError } from '../util/errors.ts';
-import { collect, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
-import { forwardActivations } from './inspect.ts';
-import { loadCase, type ReferenceCase } from './reference-case.ts';
-import { Trainer } from './trainer.ts';
+import { assert, HoldfastError } from '../../util/errors.ts';
+import type { Values } from '../../util/tensor-source.ts';
+import type { ReferenceCase } from './reference-case.ts';
 
 /**
  * A metric passes up to this many tolerances. A tolerance is 4 times the worst error that float32 arithmetic
@@ -45,24 +37,15 @@ export interface Metric {
   readonly where: string;
 }
 
-export interface CaseResult {
+export interface Verdict {
   readonly name: string;
   readonly metrics: ReadonlyMap<string, Metric>;
   /** The largest multiple. */
   readonly worst: number;
   /** worst <= ALLOWED_MULTIPLE. */
   readonly pass: boolean;
-  /** Tolerances in ref.json that nothing was held against: their file is absent, or they are unknown. */
+  /** What nothing was held against, though there is a tolerance for it: its file is absent, or its kind unknown. */
   readonly unchecked: readonly string[];
-  /** The kernel choices of the run. */
-  readonly choices: ChoiceRecord;
-}
-
-export interface ReplayOptions {
-  /** Kernel choices to start from. @default none */
-  choices?: ChoiceRecord;
-  /** Budgets and tiers of the training. @default all model data stays on the GPU */
-  memory?: MemoryOptions;
 }
 
 /** What a replay computed, in the shape of the reference. */
@@ -76,65 +59,8 @@ export interface Outcome {
   readonly activations: Values;
 }
 
-/** Replays the case in `folder`. Errors: HoldfastError for a case that cannot be read or replayed. */
-export async function replayCase(
-  host: Host,
-  device: Device,
-  folder: string,
-  options: ReplayOptions = {},
-): Promise<CaseResult> {
-  return replay(device, await loadCase(host, folder), options);
-}
-
-export async function replay(
-  device: Device,
-  reference: ReferenceCase,
-  options: ReplayOptions = {},
-): Promise<CaseResult> {
-  const { model, batch, seq, accumulate, schedule, optimizer, batches } = reference;
-  const { choices = {}, memory = {} } = options;
-  const settings = { batch, seq, accumulate, schedule, optimizer, choices, memory };
-  const trainer = await Trainer.create(device, model, settings);
-  try {
-    await trainer.setWeights(sourceOf(reference.weights));
-    const inspect = (weights: Values) => {
-      const first = batches[0]?.[0];
-      assert(first, 'a case has a step');
-      return forwardActivations(device, model, weights, first, trainer.choices);
-    };
-    const activations = await inspect(reference.weights);
-    const [lr, loss, gradNorm]: number[][] = [[], [], []];
-    const gradients = new Map<number, Values>();
-    for (const [step, micros] of batches.entries()) {
-      const keep = async (found: TensorSource) => void gradients.set(step, await collect(found));
-      const metrics = await trainer.start(micros, { inspect: reference.gradients.has(step) ? keep : undefined });
-      lr.push(metrics.lr);
-      loss.push(metrics.loss);
-      gradNorm.push(metrics.gradNorm);
-    }
-    const finalLoss = await trainer.evaluate(joined(batches[0] as Batch[]));
-    const weights = await collect(trainer.values('parameter'));
-    if (reference.activations.has('final_logits')) {
-      activations.set('final_logits', (await inspect(weights)).get('logits') as Float32Array<ArrayBuffer>);
-    }
-    const final = new Map([...weights].filter(([name]) => trainer.session.map.trains(name)));
-    const outcome = { lr, loss, gradNorm, finalLoss, gradients, final, activations };
-    return { ...judge(reference, outcome), choices: trainer.choices.record() };
-  } finally {
-    await trainer.destroy();
-  }
-}
-
-/** The micro-batches of a step as one batch. */
-function joined(micros: readonly Batch[]): Batch {
-  const { seq } = micros[0] as Batch;
-  const ids = Int32Array.from(micros.flatMap((micro) => [...micro.ids]));
-  const targets = Int32Array.from(micros.flatMap((micro) => [...micro.targets]));
-  return { ids, targets, batch: ids.length / seq, seq };
-}
-
 /** Compares an outcome with the reference: pure arithmetic. */
-export function judge(reference: ReferenceCase, outcome: Outcome): Omit<CaseResult, 'choices'> {
+export function judge(reference: ReferenceCase, outcome: Outcome): Verdict {
   const { tolerance, activations } = reference;
   const metrics = new Map<string, Metric>();
   const used = new Set<string>();
@@ -144,7 +70,7 @@ export function judge(reference: ReferenceCase, outcome: Outcome): Omit<CaseResu
     const allowed = tolerance.get(limit);
     if (allowed === undefined)
       throw new HoldfastError(`${reference.name}: ref.json has no tolerance ${limit}; copy the case again`);
-    metrics.set(name, metric(worst, allowed));
+    metrics.set(name, metricOf(worst, allowed));
   };
   const reportIfLimited = (name: string, worst: Found) => {
     if (tolerance.has(name)) report(name, worst);
@@ -152,7 +78,7 @@ export function judge(reference: ReferenceCase, outcome: Outcome): Omit<CaseResu
 
   metrics.set(
     'lr',
-    metric(worstOf(outcome.lr.map((lr, s) => [relative(lr, reference.lr[s]), `step ${s}`])), LR_TOLERANCE),
+    metricOf(worstOf(outcome.lr.map((lr, s) => [relative(lr, reference.lr[s]), `step ${s}`])), LR_TOLERANCE),
   );
   const losses: Found[] = outcome.loss.map((loss, s) => [Math.abs(loss - reference.loss[s]), `step ${s}`]);
   const finalLoss: Found = [Math.abs(outcome.finalLoss - reference.finalLoss), 'after the last step'];
@@ -200,15 +126,93 @@ export function judge(reference: ReferenceCase, outcome: Outcome): Omit<CaseResu
     report('final_logits_max_abs', worstOf(compare(outcome.activations, wanted).differences.map(abs)), limit);
   }
 
-  const worst = Math.max(...[...metrics.values()].map(({ multiple }) => multiple));
   const unchecked = [...tolerance.keys()].filter((name) => !used.has(name));
-  return { name: reference.name, metrics, worst, pass: worst <= ALLOWED_MULTIPLE, unchecked };
+  return verdict(reference.name, metrics, unchecked);
 }
+
+function verdict(name: string, metrics: ReadonlyMap<string, Metric>, unchecked: readonly string[]): Verdict {
+  const worst = Math.max(...[...metrics.values()].map(({ multiple }) => multiple));
+  return { name, metrics, worst, pass: worst <= ALLOWED_MULTIPLE, unchecked };
+}
+
+// ---- Runs ----------------------------------------------------------------------------------------------------
+
+/** A run, as it was recorded or as it was trained again. */
+export interface Course {
+  readonly lr: readonly number[];
+  readonly loss: readonly number[];
+  readonly gradNorm: readonly number[];
+  /** After the last of these steps; undefined where they are not known. */
+  readonly weights: Values | undefined;
+}
+
+/** Below these no tolerance goes: the reference's own floors. */
+const LEAST = 2e-6;
+const LEAST_OF_UPDATE = 5e-5;
+/** A tolerance is as many times the error that was measured: as in the reference. */
+const MARGIN = 4;
+
+/** Whether every figure and every weight that both have is the same, NaN for NaN. */
+export function sameCourse(a: Course, b: Course): boolean {
+  const equal = (x: ArrayLike<number>, y: ArrayLike<number> | undefined) =>
+    x.length === y?.length && Array.prototype.every.call(x, (value, i) => Object.is(value, y[i]));
+  if (![equal(a.lr, b.lr), equal(a.loss, b.loss), equal(a.gradNorm, b.gradNorm)].every(Boolean)) return false;
+  return !a.weights || !b.weights || [...a.weights].every(([name, values]) => equal(values, b.weights?.get(name)));
+}
+
+/**
+ * Compares a run that was trained again with what was recorded of it. No float64 reference is there to say what
+ * rounding may do to it, so a `twin` does: the same run from start weights that differ in the last bit. What the twin is
+ * off by, up to each step, is what rounding alone makes of this run; a tolerance is 4 times that, or the least.
+ * `twin` may be `found` itself, where nothing is off.
+ */
+export function judgeRun(name: string, start: Values, recorded: Course, found: Course, twin: Course): Verdict {
+  const metrics = new Map<string, Metric>();
+  type Error = (value: number, wanted: number) => number;
+  const absolute: Error = (value, wanted) => Math.abs(value - wanted);
+  const alongside = (metric: string, which: 'loss' | 'gradNorm', error: Error, steps: number) => {
+    let tolerance = LEAST;
+    let worst: Metric | undefined;
+    for (let step = 0; step < steps; step++) {
+      const [is, was, other] = [found, recorded, twin].map((course) => course[which][step] as number) as [
+        number,
+        number,
+        number,
+      ];
+      // A loss that is not a number is one that was skipped, there and here.
+      if (Number.isNaN(is) && Number.isNaN(was)) continue;
+      const off = error(other, is);
+      if (off > 0) tolerance = Math.max(tolerance, MARGIN * off);
+      const next = metricOf([error(is, was), `step ${step}`], tolerance);
+      if (!worst || next.multiple > worst.multiple) worst = next;
+    }
+    if (worst) metrics.set(metric, worst);
+  };
+  const lr = worstOf(found.lr.map((lr, s) => [relative(lr, recorded.lr[s]), `step ${s}`]));
+  metrics.set('lr', metricOf(lr, LR_TOLERANCE));
+  alongside('loss_step0', 'loss', absolute, 1);
+  alongside('loss', 'loss', absolute, found.loss.length);
+  alongside('grad_norm_rel', 'gradNorm', relative, found.gradNorm.length);
+  if (!recorded.weights || !found.weights || !twin.weights)
+    return verdict(name, metrics, ['final_update_rel_fro', 'final_max_abs']);
+
+  const ours = compare(found.weights, recorded.weights, start).differences;
+  const twins = compare(twin.weights, found.weights, start).differences;
+  const final = (metric: string, error: (difference: Difference) => number, least: number) => {
+    const worst = (of: readonly Difference[]) => worstOf(of.map((difference) => [error(difference), difference.name]));
+    metrics.set(metric, metricOf(worst(ours), Math.max(least, MARGIN * worst(twins)[0])));
+  };
+  final('final_update_rel_fro', ({ error, size }) => ratio(norm(error), norm(size), 1), LEAST_OF_UPDATE);
+  final('final_max_abs', ({ error }) => largest(error), LEAST);
+  return verdict(name, metrics, []);
+}
+
+// ---- Metrics -------------------------------------------------------------------------------------------------
 
 /** A value and where it was found. */
 type Found = readonly [value: number, where: string];
 
-function metric([value, where]: Found, tolerance: number): Metric {
+function metricOf([value, where]: Found, tolerance: number): Metric {
   return { value, tolerance, multiple: Number.isNaN(value) ? Infinity : value / tolerance, where };
 }
 

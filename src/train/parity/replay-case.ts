@@ -1,0 +1,82 @@
+// Replays a case of the numeric reference on a device: its weights, its batches, what comes of them.
+
+import type { Batch } from '../../data/batches.ts';
+import type { ChoiceRecord } from '../../engine/choices.ts';
+import type { MemoryOptions } from '../../engine/session.ts';
+import type { Device } from '../../gpu/device.ts';
+import type { Host } from '../../runtime/host.ts';
+import { assert } from '../../util/errors.ts';
+import { collect, sourceOf, type TensorSource, type Values } from '../../util/tensor-source.ts';
+import { forwardActivations } from '../inspect.ts';
+import { Trainer } from '../trainer.ts';
+import { judge, type Verdict } from './judge.ts';
+import { loadCase, type ReferenceCase } from './reference-case.ts';
+
+export interface ReplayResult extends Verdict {
+  /** The kernel choices of the replay. */
+  readonly choices: ChoiceRecord;
+}
+
+export interface ReplayOptions {
+  /** Kernel choices to start from. @default none */
+  choices?: ChoiceRecord;
+  /** Budgets and tiers of the training. @default all model data stays on the GPU */
+  memory?: MemoryOptions;
+}
+
+/** Replays the case in `folder`. Errors: HoldfastError for a case that cannot be read or replayed. */
+export async function replayCase(
+  host: Host,
+  device: Device,
+  folder: string,
+  options: ReplayOptions = {},
+): Promise<ReplayResult> {
+  return replay(device, await loadCase(host, folder), options);
+}
+
+export async function replay(
+  device: Device,
+  reference: ReferenceCase,
+  options: ReplayOptions = {},
+): Promise<ReplayResult> {
+  const { model, batch, seq, accumulate, schedule, optimizer, batches } = reference;
+  const { choices = {}, memory = {} } = options;
+  const settings = { batch, seq, accumulate, schedule, optimizer, choices, memory };
+  const trainer = await Trainer.create(device, model, settings);
+  try {
+    await trainer.setWeights(sourceOf(reference.weights));
+    const inspect = (weights: Values) => {
+      const first = batches[0]?.[0];
+      assert(first, 'a case has a step');
+      return forwardActivations(device, model, weights, first, trainer.choices);
+    };
+    const activations = await inspect(reference.weights);
+    const [lr, loss, gradNorm]: number[][] = [[], [], []];
+    const gradients = new Map<number, Values>();
+    for (const [step, micros] of batches.entries()) {
+      const keep = async (found: TensorSource) => void gradients.set(step, await collect(found));
+      const metrics = await trainer.start(micros, { inspect: reference.gradients.has(step) ? keep : undefined });
+      lr.push(metrics.lr);
+      loss.push(metrics.loss);
+      gradNorm.push(metrics.gradNorm);
+    }
+    const finalLoss = await trainer.evaluate(joined(batches[0] as Batch[]));
+    const weights = await collect(trainer.values('parameter'));
+    if (reference.activations.has('final_logits')) {
+      activations.set('final_logits', (await inspect(weights)).get('logits') as Float32Array<ArrayBuffer>);
+    }
+    const final = new Map([...weights].filter(([name]) => trainer.session.map.trains(name)));
+    const outcome = { lr, loss, gradNorm, finalLoss, gradients, final, activations };
+    return { ...judge(reference, outcome), choices: trainer.choices.record() };
+  } finally {
+    await trainer.destroy();
+  }
+}
+
+/** The micro-batches of a step as one batch. */
+function joined(micros: readonly Batch[]): Batch {
+  const { seq } = micros[0] as Batch;
+  const ids = Int32Array.from(micros.flatMap((micro) => [...micro.ids]));
+  const targets = Int32Array.from(micros.flatMap((micro) => [...micro.targets]));
+  return { ids, targets, batch: ids.length / seq, seq };
+}

@@ -1,0 +1,217 @@
+// Trains a run again, from its seed to its latest checkpoint, and compares: what another runtime, another adapter or
+// another machine made of the same settings and the same text. With the run's own kernels on the same adapter, the bits
+// are the same; elsewhere rounding differs, and a twin of the run says by how much it may (judge.ts).
+//
+// Not for models that fill the host's memory: weights are held there up to four times.
+
+import type { MemoryOptions } from '../../engine/session.ts';
+import { checkWeights, loadCheckpoint } from '../../formats/checkpoint.ts';
+import type { Device } from '../../gpu/device.ts';
+import { makeModel } from '../../nn/index.ts';
+import type { Model } from '../../nn/model.ts';
+import type { Host } from '../../runtime/host.ts';
+import { assert, HoldfastError } from '../../util/errors.ts';
+import { Random } from '../../util/random.ts';
+import { collect, sourceOf, type TensorSource, type Values } from '../../util/tensor-source.ts';
+import {
+  checkText,
+  cutText,
+  type RunSettings,
+  type RunText,
+  readText,
+  startWeights,
+  trainerOptions,
+} from '../run-settings.ts';
+import { type SavedState, stateOf } from '../saved-state.ts';
+import { type StepMetrics, Trainer } from '../trainer.ts';
+import { type Course, judgeRun, sameCourse, type Verdict } from './judge.ts';
+
+export interface RecordedRun {
+  readonly name: string;
+  readonly model: Model;
+  readonly state: SavedState;
+  readonly text: RunText;
+  /** Before the first step, and in the checkpoint. */
+  readonly start: TensorSource;
+  readonly final: TensorSource;
+}
+
+/** Where the run's text and start weights lie here, if not where they lay there. */
+export interface RunSources {
+  readonly data?: readonly string[] | undefined;
+  readonly from?: string | undefined;
+}
+
+/** Steps started before the first of them is waited for. */
+const STEPS_AHEAD = 2;
+
+/**
+ * The run in a folder, a checkpoint, or a zip of one. Errors: HoldfastError for what has no record of its first steps,
+ * and where the text or the weights that it began with are not there.
+ */
+export async function loadRun(host: Host, path: string, { data, from }: RunSources = {}): Promise<RecordedRun> {
+  const { weights: final, shapes, state: json } = await loadCheckpoint(host.files, path);
+  const state = stateOf({ state: json }, path);
+  const { history, trainer } = state;
+  const { settings } = partsOf(state)[0] as Part;
+  if (history.steps.length !== trainer.step || history.steps.some(({ step }, i) => step !== i)) {
+    throw new HoldfastError(
+      `${path}: its record has ${history.steps.length} of ${trainer.step} steps; only a run that is recorded from its first step can be replayed`,
+    );
+  }
+  if (data && settings.task) {
+    throw new HoldfastError(`--data: ${path} was trained with --task ${settings.task}; leave the flag out`);
+  }
+  for (const source of data ? [] : settings.data) {
+    if (source !== '-' && (await host.files.stat(source))) continue;
+    throw new HoldfastError(`${path}: was trained on ${source}, which is not here; give its text with --data`);
+  }
+  if (settings.from !== undefined && from === undefined && !(await host.files.stat(settings.from))) {
+    throw new HoldfastError(
+      `${path}: began from the weights in ${settings.from}, which are not here; name them with --model`,
+    );
+  }
+  const sources = {
+    ...settings,
+    ...(data && { data: [...data] }),
+    ...(settings.from && { from: from ?? settings.from }),
+  };
+  const text = await readText(host, sources);
+  checkText(text.identity, state.corpus, path);
+  const model = makeModel(settings.config);
+  checkWeights(shapes, model.parameters, path);
+  const name = path.replace(/\/+$/, '').split('/').at(-1) ?? path;
+  return { name, model, state, text, start: await startWeights(host, sources, model), final };
+}
+
+/** Settings of a run, and the step up to which they held. */
+interface Part {
+  readonly settings: RunSettings;
+  readonly until: number;
+}
+
+const partsOf = ({ earlier = [], settings, trainer }: SavedState): Part[] => [
+  ...earlier,
+  { settings, until: trainer.step },
+];
+
+export interface RunReplayOptions {
+  /** Budgets and tiers. @default all model data stays on the GPU */
+  memory?: MemoryOptions;
+  /** Only so many, and then no weights are compared. @default all that were recorded */
+  steps?: number | undefined;
+  /** Called after each step of either replay, out of `total`. */
+  onStep?(done: number, total: number): void;
+}
+
+export interface RunVerdict extends Verdict {
+  /** Every loss, norm and weight is the same to the last bit. */
+  readonly sameBits: boolean;
+  readonly steps: number;
+}
+
+/** Trains the run again and compares. Errors: HoldfastError where the model does not fit into the budget. */
+export async function replayRun(device: Device, run: RecordedRun, options: RunReplayOptions = {}): Promise<RunVerdict> {
+  const { history, trainer } = run.state;
+  const steps = Math.min(options.steps ?? trainer.step, trainer.step);
+  const whole = steps === trainer.step;
+  const figure = (which: 'lr' | 'loss' | 'gradNorm') =>
+    // JSON has no NaN: what was not a number is null there.
+    history.steps.slice(0, steps).map((step) => step[which] ?? Number.NaN);
+  const recorded: Course = {
+    lr: figure('lr'),
+    loss: figure('loss'),
+    gradNorm: figure('gradNorm'),
+    weights: whole ? await collect(run.final) : undefined,
+  };
+  let done = 0;
+  const train = (start: TensorSource, replays: number) =>
+    trainAgain(device, run, start, steps, options.memory ?? {}, () => options.onStep?.(++done, replays * steps));
+  const found = await train(run.start, 1);
+  const sameBits = sameCourse(recorded, found);
+  const twin = sameBits ? found : await train(inTheLastBit(run.start, run.state.settings.seed), 2);
+  return { ...judgeRun(run.name, await collect(run.start), recorded, found, twin), sameBits, steps };
+}
+
+async function trainAgain(
+  device: Device,
+  { model, state, text }: RecordedRun,
+  start: TensorSource,
+  steps: number,
+  memory: MemoryOptions,
+  onStep: () => void,
+): Promise<Course> {
+  const parts = partsOf(state);
+  const { batches } = cutText((parts[0] as Part).settings, text.corpus);
+  const found: StepMetrics[] = [];
+  let weights: Values | undefined;
+  let moments: { moment1: Values; moment2: Values; state: SavedState['trainer'] } | undefined;
+  for (const { settings, until } of parts) {
+    const end = Math.min(steps, until);
+    const trainer = await Trainer.create(device, model, {
+      ...trainerOptions(settings),
+      choices: state.choices,
+      memory,
+    });
+    try {
+      await trainer.setWeights(weights ? sourceOf(weights) : start);
+      if (moments) {
+        await trainer.setValues('moment1', sourceOf(moments.moment1));
+        await trainer.setValues('moment2', sourceOf(moments.moment2));
+        trainer.restore(moments.state);
+      }
+      const underWay: Promise<StepMetrics>[] = [];
+      const finish = async () => {
+        const metrics = await underWay.shift();
+        assert(metrics, 'a step is under way');
+        found.push(metrics);
+        onStep();
+      };
+      try {
+        while (trainer.step < end) {
+          underWay.push(trainer.start(Array.from({ length: settings.accumulate }, () => batches.next())));
+          // A rejected step must not go unheard while others are waited for.
+          underWay.at(-1)?.catch(() => {});
+          if (underWay.length > STEPS_AHEAD) await finish();
+        }
+        while (underWay.length > 0) await finish();
+      } finally {
+        await Promise.allSettled(underWay);
+      }
+      weights = await collect(trainer.values('parameter'));
+      if (end < until) break;
+      moments = {
+        moment1: await collect(trainer.values('moment1')),
+        moment2: await collect(trainer.values('moment2')),
+        state: await trainer.state(),
+      };
+    } finally {
+      await trainer.destroy();
+    }
+  }
+  return {
+    lr: found.map(({ lr }) => lr),
+    loss: found.map(({ loss }) => loss),
+    gradNorm: found.map(({ gradNorm }) => gradNorm),
+    weights,
+  };
+}
+
+/** The same values, each moved at random by one unit in its last place, or not. Zeros stay: they are exact. */
+function inTheLastBit(source: TensorSource, seed: number): TensorSource {
+  return {
+    names: source.names,
+    async *read(name) {
+      const random = new Random(seed, `rounding ${name}`);
+      for await (const piece of source.read(name)) {
+        const moved = piece.slice();
+        const bits = new Int32Array(moved.buffer);
+        for (let i = 0; i < bits.length; i++) {
+          const step = random.below(3) - 1;
+          if (moved[i] !== 0) bits[i] = (bits[i] as number) + step;
+        }
+        yield moved;
+      }
+    },
+  };
+}

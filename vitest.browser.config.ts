@@ -40,6 +40,7 @@ export default defineConfig({
             'test/browser/*.test.ts',
           ],
           fileParallelism: false,
+          isolate: false,
           // One after the other: the software adapter takes all cores.
           sequence: { groupOrder: 0 },
           browser: {
@@ -56,7 +57,7 @@ export default defineConfig({
         test: {
           ...timeouts,
           name: 'pages',
-          fileParallelism: false,
+          fileParallelism: true,
           sequence: { groupOrder: 1 },
           include: ['test/browser/*.pages.ts'],
           environment: 'node',

@@ -19,6 +19,7 @@ import { initialWeights } from '../../src/nn/initialise.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer, trainingWorkload } from '../../src/train/trainer.ts';
 import { testDevice } from '../harness.ts';
+import { THOROUGH } from '../host.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
 
 const config = { model_type: 'gpt2', vocab_size: 97, n_positions: 12, n_embd: 32, n_layer: 3, n_head: 4 };
@@ -54,7 +55,8 @@ const cases: Case[] = [
   },
 ];
 
-describe.each(cases)('$name', ({ accumulate, memory }) => {
+// Deno waits 10 ms for each read: the case with all of it.
+describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, memory }) => {
   let trainer: Trainer;
   let recordings: readonly Recording[];
   let histories: ChunkHistory[];

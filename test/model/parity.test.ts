@@ -9,7 +9,7 @@ import { loadCase, type ReferenceCase } from '../../src/train/parity/reference-c
 import { replay, replayCase } from '../../src/train/parity/replay-case.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
-import { testHost, VERBOSE } from '../host.ts';
+import { THOROUGH, testHost, VERBOSE } from '../host.ts';
 
 const FOLDER = 'test/fixtures/reference';
 const { files } = testHost;
@@ -111,7 +111,7 @@ describe('judging', () => {
   });
 });
 
-describe('the replay notices', () => {
+describe.runIf(THOROUGH)('the replay notices', () => {
   const wrong: Record<string, (reference: ReferenceCase) => Partial<ReferenceCase>> = {
     'another beta2': ({ optimizer }) => ({ optimizer: { ...optimizer, beta2: 0.999 } }),
     'no weight decay': ({ optimizer }) => ({ optimizer: { ...optimizer, weightDecay: 0 } }),

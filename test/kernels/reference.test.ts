@@ -331,7 +331,7 @@ describeOp('causal_attention', async (reference) => {
   const position = new Uint32Array([offset]);
   const index = cases.filter(({ op }) => op === 'causal_attention').indexOf(reference.description);
   for (const { name } of [...attentionVariants, { name: 'rows' }]) {
-    if (!(await isWorthwhile({ name }, index, 4))) continue;
+    if (!(await isWorthwhile({ name }, index, 8))) continue;
     const problem: AttentionProblem = {
       ...{ batch, seq, heads, kvHeads, headSize, kvRows, qStride: width, qOffset: 0 },
       ...{ kStride: kvWidth, kOffset: 0, vStride: kvWidth, vOffset: 0 },

@@ -57,7 +57,8 @@ export default defineConfig({
         test: {
           ...timeouts,
           name: 'pages',
-          fileParallelism: true,
+          // A page waits more than it computes.
+          maxWorkers: 2,
           sequence: { groupOrder: 1 },
           include: ['test/browser/*.pages.ts'],
           environment: 'node',

@@ -3,7 +3,7 @@
 // one and whether it works; what is tested in it is not its business.
 
 import { spawnSync } from 'node:child_process';
-import { createReadStream, createWriteStream, existsSync, readFileSync } from 'node:fs';
+import { createReadStream, createWriteStream, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { chmod, mkdir, rename, rm } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
@@ -39,8 +39,8 @@ async function packagedOrSystem() {
   if (!root) return { channel: 'chrome', args: SOFTWARE };
   const folder = await unpack(root);
   const libraries = [path.join(folder, 'lib'), process.env['LD_LIBRARY_PATH']].filter(Boolean).join(':');
-  // A system without fonts has no configuration for them either, and Chromium does not start.
-  const fonts = existsSync('/etc/fonts/fonts.conf') ? {} : { FONTCONFIG_PATH: folder };
+  // A system without fonts has no configuration for them either, and Chromium dies of the first text field.
+  const fonts = existsSync('/etc/fonts/fonts.conf') ? {} : { FONTCONFIG_FILE: packagedFonts(folder) };
   const env = { ...process.env, LD_LIBRARY_PATH: libraries, ...fonts };
   return { executablePath: path.join(folder, 'chromium'), args: SOFTWARE, env };
 }
@@ -75,6 +75,21 @@ async function unpack(root) {
   // Another process may have been first: its copy is as good.
   await rename(partial, target).catch(() => rm(partial, { recursive: true, force: true }));
   return target;
+}
+
+/**
+ * A configuration that names the fonts which npm brought; the one that came with them looks in other places.
+ * @param {string} folder
+ */
+function packagedFonts(folder) {
+  const file = path.join(folder, 'packaged-fonts.conf');
+  const places = `<dir>${folder}/fonts</dir><cachedir>${folder}/fonts-cache</cachedir>`;
+  if (existsSync(file)) return file;
+  writeFileSync(
+    file,
+    `<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>${places}</fontconfig>`,
+  );
+  return file;
 }
 
 /**

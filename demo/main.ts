@@ -186,7 +186,8 @@ function sayOf(event: RunEvent): void {
     notes.say(`The GPU was lost (${event.reason}); training goes on from the last ${event.from}`);
   }
   if (event.type === 'failed') notes.problem(event.message);
-  if (event.type === 'ended') {
+  // Of a run that is opened again with other budgets, its going on is said.
+  if (event.type === 'ended' && training?.phase !== 'moving') {
     const { steps, finalLoss, interrupted } = event.summary;
     notes.say(`${interrupted ? 'Stopped' : 'Done'} after ${steps} steps, loss ${finalLoss.toFixed(3)}; it is saved`);
   }

@@ -18,7 +18,7 @@ import { type Colors, readColors } from './memory/paint.ts';
 import { Playback, speedWords } from './memory/playback.ts';
 import { Stage } from './memory/stage.ts';
 import { Timeline } from './memory/timeline.ts';
-import { momentWords, nextUse, summary } from './memory/words.ts';
+import { contentWords, momentWords, nextUse, summary } from './memory/words.ts';
 
 /** Of the rings around what is in use. */
 const PULSE_PERIOD = 900;
@@ -32,6 +32,7 @@ const NOW: Motion = { time: 0, milliseconds: 0 };
 /** Before the first picture: empty shelves. */
 const EMPTY: ChunkHistory = {
   chunkBytes: 0,
+  tensors: [],
   lists: (['parameter', 'gradient', 'moment1', 'moment2'] as const).map((kind, i) => ({
     kind,
     first: 12 * i,
@@ -197,7 +198,8 @@ export class MemoryView {
   #tell(): void {
     const { at } = this.#film;
     const { marked } = this.#stage;
-    write(this.#reading, this.#playback.picture && marked !== undefined ? nextUse(this.#film, marked) : HINT);
+    const about = this.#playback.picture && marked !== undefined;
+    write(this.#reading, about ? `${nextUse(this.#film, marked)} ${contentWords(this.#film, marked)}` : HINT);
     if (!this.#playback.picture) {
       write(this.#step, '');
       write(this.#now, '');

@@ -17,7 +17,7 @@ export const POLICY_WORDS: Readonly<Record<PolicyName, string>> = {
   'ZeRO-Offload split': 'ZeRO-Offload',
 };
 
-/** An operator by its label, with layers counted as people count them: "layer 2 mlp.c_fc.weight, rows 0 to 43". */
+/** An operator or a tensor by its label, with layers counted as people count them: "layer 2 mlp.c_fc.weight, rows 0 to 43". */
 export const operatorWords = (label: string): string =>
   label.replace(/\b(?:h|model\.layers)\.(\d+)\./, (_, index) => `layer ${Number(index) + 1} `);
 
@@ -44,6 +44,17 @@ export function whereabouts(film: Film, chunk: number): string {
   // Zeros are stored nowhere, and yet they are a value.
   const what = tier === 'none' && state !== 'FREE' ? 'all zeros' : WORDS[state];
   return `${where}; ${what}`;
+}
+
+/** Tensors that are named; the others are counted. */
+const MOST_NAMES = 3;
+
+/** "Holds layer 1 attn.c_attn.weight, rows 0 to 31; layer 1 ln_2.weight." */
+export function contentWords({ history }: Film, chunk: number): string {
+  const tensors = history.tensors[chunk] ?? [];
+  const named = tensors.slice(0, MOST_NAMES).map(operatorWords);
+  const more = tensors.length - named.length;
+  return `Holds ${named.join('; ')}${more > 0 ? `; ${more} more` : ''}.`;
 }
 
 /** The next moment that uses a chunk, in this step or else the first in the next one. */

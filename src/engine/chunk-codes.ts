@@ -21,6 +21,8 @@ export type Runs = readonly number[];
 export interface ChunkHistory {
   readonly chunkBytes: number;
   readonly lists: readonly ChunkList[];
+  /** What lies in each chunk, from its start on: parameters by name, "wte.weight, rows 0 to 43" where it is a part. */
+  readonly tensors: readonly (readonly string[])[];
   readonly phases: readonly Phase[];
   /** The operator of each moment, as an index of `labels`. */
   readonly operators: readonly number[];

@@ -4,6 +4,7 @@
 //
 // At a moment means while its operator is encoded: behind the loads and drops before it, ahead of what it frees.
 
+import type { Piece } from '../memory/layout.ts';
 import type { State } from '../memory/states.ts';
 import { chunkCount, chunkName } from '../memory/trace.ts';
 import { assert } from '../util/errors.ts';
@@ -13,7 +14,7 @@ import { stateBefore } from './pass.ts';
 import { isWhole, type Recording } from './recording.ts';
 
 /** Errors: the recording is of a run that was cut short. */
-export function chunkHistory(recording: Recording, { nonModel }: Pick<Fit, 'nonModel'>): ChunkHistory {
+export function chunkHistory(recording: Recording, { map, nonModel }: Pick<Fit, 'map' | 'nonModel'>): ChunkHistory {
   const { trace, phases } = recording.pass;
   const { chunkBytes, lists, moments } = trace;
   const indexOf = new Map<string, number>();
@@ -29,6 +30,7 @@ export function chunkHistory(recording: Recording, { nonModel }: Pick<Fit, 'nonM
   return {
     chunkBytes,
     lists,
+    tensors: map.contents().map((pieces) => pieces.map((piece) => partName(piece, map.pieces(piece.tensor).length))),
     phases,
     operators,
     labels: [...indexOf.keys()],
@@ -40,6 +42,9 @@ export function chunkHistory(recording: Recording, { nonModel }: Pick<Fit, 'nonM
     otherBytes: nonModel.persistent,
   };
 }
+
+const partName = ({ tensor, row, rows }: Piece, parts: number): string =>
+  parts > 1 ? `${tensor}, rows ${row} to ${row + rows - 1}` : tensor;
 
 /** Of each chunk: its codes over the moments. Errors: the recording is of a run that was cut short. */
 export function chunkRuns(recording: Recording): Runs[] {

@@ -82,6 +82,17 @@ export class ChunkMap {
     return pieces;
   }
 
+  /** What lies in each chunk of all kinds, from its start on. */
+  contents(): Piece[][] {
+    return this.lists.flatMap(({ kind, chunks }) => {
+      const found = Array.from({ length: chunks }, (): Piece[] => []);
+      for (const pieces of (kind === 'frozen' ? this.frozen : this.trainable).pieces.values()) {
+        for (const piece of pieces) found[piece.chunk]?.push(piece);
+      }
+      return found.map((pieces) => pieces.sort((a, b) => a.offset - b.offset));
+    });
+  }
+
   /** Elements of a chunk up to the end of its last piece. */
   used(chunk: number): number {
     const list = this.lists.find(({ first, chunks }) => chunk >= first && chunk < first + chunks);

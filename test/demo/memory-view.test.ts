@@ -40,6 +40,7 @@ const histories: fc.Arbitrary<ChunkHistory> = fc
     }
     return {
       chunkBytes: 1000,
+      tensors: [],
       lists: [{ kind: 'parameter', first: 0, chunks }],
       phases: [{ name: 'forward', first: 0 }],
       operators: moments.map(() => 0),
@@ -146,6 +147,7 @@ describe('a film', () => {
   test('begins with chunks in the slots that the film before left them in', () => {
     const history: ChunkHistory = {
       chunkBytes: 1,
+      tensors: [],
       lists: [{ kind: 'parameter', first: 0, chunks: 3 }],
       phases: [],
       operators: [0, 0],

@@ -108,6 +108,25 @@ describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, memory
     }
   });
 
+  test('every row of every parameter lies in one chunk of each kind', () => {
+    const { map } = trainer.session;
+    for (const { lists, tensors } of histories) {
+      for (const { first, chunks } of lists) {
+        const rows = new Map<string, number[]>();
+        for (const part of tensors.slice(first, first + chunks).flat()) {
+          const [, name = '', from, to] = /^([\w.]+)(?:, rows (\d+) to (\d+))?$/.exec(part) ?? [];
+          const { row, rows: count } =
+            map.pieces(name).length > 1
+              ? { row: Number(from), rows: Number(to) - Number(from) + 1 }
+              : map.pieces(name)[0];
+          rows.set(name, [...(rows.get(name) ?? []), ...Array.from({ length: count }, (_, i) => row + i)]);
+        }
+        expect([...rows.keys()].sort()).toEqual(model.parameters.map(({ name }) => name).sort());
+        for (const found of rows.values()) expect(found.sort((a, b) => a - b)).toEqual([...found.keys()]);
+      }
+    }
+  });
+
   test('an operator finds its chunks on the GPU, in COMPUTE, and nothing else is', () => {
     for (const [i, history] of histories.entries()) {
       const chunks = history.chunks.map((runs) => expand(runs).map(decode));

@@ -8,6 +8,7 @@ import { type RunRecord, renderReport } from '../../src/train/report.ts';
 // Codes: tier * 5 + state; 6 is in use on the GPU, 7 held there, 12 held in staging, 17 held in host memory, 0 free.
 const map: ChunkHistory = {
   chunkBytes: 1000,
+  tensors: [],
   lists: [
     { kind: 'parameter', first: 0, chunks: 1 },
     { kind: 'gradient', first: 1, chunks: 1 },

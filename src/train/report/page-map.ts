@@ -23,7 +23,7 @@ export function drawChunkMap(
   { history, tiers, states, words, used, budget }: PageMap,
   formatBytes: (bytes: number) => string,
 ): void {
-  const { lists, chunks, phases, operators, labels, chunkBytes, slots, staging } = history;
+  const { lists, tensors, chunks, phases, operators, labels, chunkBytes, slots, staging } = history;
   const find = <E extends Element>(selector: string) => document.querySelector(`.chunk-map ${selector}`) as E;
   const frame = find<HTMLElement>('.frame');
   const map = find<HTMLCanvasElement>('.tiers');
@@ -321,7 +321,13 @@ export function drawChunkMap(
     const tier = tiers[Math.floor(code / states.length)] ?? '';
     const state = states[code % states.length] ?? '';
     const where = tier === 'none' ? (state === 'FREE' ? 'nowhere' : 'all zeros, kept nowhere') : words[tier];
-    return [line('name', `${list?.kind} ${chunk - (list?.first ?? 0)}`), line('', `${where}: ${words[state]}`)];
+    const held = tensors[chunk] ?? [];
+    const names = held.slice(0, 3).join('; ') + (held.length > 3 ? `; ${held.length - 3} more` : '');
+    return [
+      line('name', `${list?.kind} ${chunk - (list?.first ?? 0)}`),
+      line('more', names),
+      line('', `${where}: ${words[state]}`),
+    ];
   };
 
   const ofMemory = (m: number): HTMLElement[] => {

@@ -27,6 +27,8 @@ export class Training {
   tokensPerStep = 0;
   memory: Extract<RunEvent, { type: 'memory' }> | undefined;
   #pausedBefore = false;
+  /** Resolves when the worker knows the run: before, there is none to tell anything. */
+  #known: Promise<unknown> = Promise.resolve();
 
   constructor(trainer: Holdfast['trainer'], changed: () => void) {
     this.#trainer = trainer;
@@ -86,6 +88,7 @@ export class Training {
 
   /** Errors: HoldfastError where it does not fit; the run goes on as it was. */
   async setMemory(memory: MemorySettings): Promise<void> {
+    await this.#known;
     this.#pausedBefore = this.phase === 'paused';
     this.#enter('moving');
     try {
@@ -144,7 +147,9 @@ export class Training {
     this.#pausedBefore = false;
     this.#enter('preparing');
     try {
-      this.run = await start();
+      const started = start();
+      this.#known = started.catch(() => {});
+      this.run = await started;
     } catch (error) {
       Object.assign(this, before);
       this.#changed();

@@ -143,6 +143,18 @@ test('reloaded, paused, stepped, squeezed, stopped: the losses are those of a ru
   expect(await losses(page)).toEqual(undisturbed);
 });
 
+test('a budget that is dragged down as soon as Train was pressed holds', async () => {
+  const page = await ready(context, url);
+  await prepare(page, TEXT);
+  await page.click('#train');
+  await page.press('#budget', 'Home');
+  const least = await page.textContent('#budget-value');
+  await says(page, /^Done after 120 steps/);
+  expect(await page.textContent('#budget-value')).toBe(least);
+  await page.locator('#log li', { hasText: `GPU memory: ${least}` }).waitFor({ state: 'attached' });
+  expect(await losses(page)).toEqual(undisturbed);
+});
+
 /** Waits until a paused run was opened anew for what is done. */
 async function opened(page: Page, work: () => Promise<unknown>): Promise<void> {
   const times = page.locator('#log li', { hasText: /Paused after \d+ steps$/ });

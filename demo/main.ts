@@ -99,13 +99,16 @@ async function changeMemory(asked: MemorySettings): Promise<void> {
   if (training?.open) {
     try {
       await training.setMemory(asked);
+      memory.show(asked);
+      notes.add(`GPU memory: ${byId('budget-value', HTMLElement).textContent}`);
     } catch (error) {
-      notes.problem(error);
-      throw error;
+      // One that reached its end meanwhile leaves what was asked for to the next.
+      if (training.open || training.run?.status !== 'finished') {
+        notes.problem(error);
+        throw error;
+      }
     }
-    memory.show(asked);
-    notes.add(`GPU memory: ${byId('budget-value', HTMLElement).textContent}`);
-    notes.say(training.phase === 'paused' ? 'Paused' : 'Training');
+    if (training.open) notes.say(training.phase === 'paused' ? 'Paused' : 'Training');
   }
   await estimate();
 }
@@ -186,7 +189,7 @@ function sayOf(event: RunEvent): void {
     notes.say(`The GPU was lost (${event.reason}); training goes on from the last ${event.from}`);
   }
   if (event.type === 'failed') notes.problem(event.message);
-  // Of a run that is opened again with other budgets, its going on is said.
+  // Of one that is opened again, its going on is said.
   if (event.type === 'ended' && training?.phase !== 'moving') {
     const { steps, finalLoss, interrupted } = event.summary;
     notes.say(`${interrupted ? 'Stopped' : 'Done'} after ${steps} steps, loss ${finalLoss.toFixed(3)}; it is saved`);

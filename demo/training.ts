@@ -86,17 +86,21 @@ export class Training {
     await this.#trainer.stop();
   }
 
-  /** Errors: HoldfastError where it does not fit; the run goes on as it was. */
+  /** Errors: HoldfastError where it does not fit, and the run goes on as it was; or where the run has ended meanwhile. */
   async setMemory(memory: MemorySettings): Promise<void> {
     await this.#known;
     this.#pausedBefore = this.phase === 'paused';
     this.#enter('moving');
     try {
       await this.#trainer.setMemory(memory);
-      await this.refresh();
     } finally {
-      if (this.phase === 'moving') this.#enter(this.#pausedBefore ? 'paused' : 'training');
+      await this.refresh();
+      if (this.phase === 'moving') this.#enter(this.run?.open === 'here' ? this.#underWay : 'none');
     }
+  }
+
+  get #underWay(): Phase {
+    return this.#pausedBefore ? 'paused' : 'training';
   }
 
   /** Reads the run's record again. */
@@ -109,7 +113,7 @@ export class Training {
   take(event: RunEvent): void {
     switch (event.type) {
       case 'ready':
-        this.#enter(this.#pausedBefore ? 'paused' : 'training');
+        this.#enter(this.#underWay);
         break;
       case 'step':
         this.curves.addStep(event);
@@ -131,8 +135,8 @@ export class Training {
         this.#enter('training');
         break;
       case 'ended':
-        // To be opened again with other budgets.
-        if (this.phase !== 'moving') this.#enter('none');
+        // To be opened again with other budgets, unless it came to its end.
+        if (this.phase !== 'moving' || !event.summary.interrupted) this.#enter('none');
         break;
       case 'failed':
         this.#enter('none');

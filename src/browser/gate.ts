@@ -13,6 +13,10 @@ export class Gate implements Intermission {
   #wake: Deferred<void> | undefined;
   #ended = false;
 
+  get ended(): boolean {
+    return this.#ended;
+  }
+
   get paused(): boolean {
     return this.#paused;
   }

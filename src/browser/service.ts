@@ -47,8 +47,8 @@ export class TrainerService {
   readonly #outbox = new Outbox();
   #device: Promise<Device> | undefined;
   #active: ActiveRun | undefined;
-  /** Whoever samples from a run that is not training. */
-  #writer: Writer | undefined;
+  /** Whoever samples from a run that is not training, and the folder of its weights. */
+  #writer: { readonly source: string; readonly opened: Promise<Writer> } | undefined;
 
   static async open(host: BrowserHost): Promise<TrainerService> {
     const service = new TrainerService(host);
@@ -202,7 +202,13 @@ export class TrainerService {
    */
   async setMemory(memory: MemorySettings): Promise<void> {
     const active = this.#need();
-    if (await active.setMemory(memory)) return;
+    try {
+      if (await active.setMemory(memory)) return;
+    } catch (error) {
+      // Whoever hears of it finds the run as it is: over.
+      if (active.gate.ended) await active.ended;
+      throw error;
+    }
     const { problem } = estimateRun(active.settings, memory, limitsOf(await this.#openDevice()));
     if (problem) throw new HoldfastError(problem);
     const { paused } = active;
@@ -339,9 +345,7 @@ export class TrainerService {
   // ---- Inside ---------------------------------------------------------------------------------------------------
 
   async #begin(record: RunRecord, release: () => void, paused: boolean): Promise<void> {
-    await this.#closeWriter();
-    await this.#openDevice();
-    await this.#speeds.idle();
+    this.#refuseSecond();
     const active = new ActiveRun(record, {
       host: this.#host,
       runs: this.#runs,
@@ -350,6 +354,15 @@ export class TrainerService {
       emit: (event) => this.#outbox.push(event),
     });
     this.#active = active;
+    try {
+      // From here on, nobody else begins to compute.
+      await this.#closeWriter();
+      await this.#openDevice();
+      await this.#speeds.idle();
+    } catch (error) {
+      this.#active = undefined;
+      throw error;
+    }
     if (paused) active.gate.pause();
     void active.run().finally(() => {
       this.#active = undefined;
@@ -367,10 +380,14 @@ export class TrainerService {
     throw new HoldfastError('no run is open here; start one, or resume one');
   }
 
-  /** The device in use; another one when that was lost. */
+  /** The device in use; another one when that was lost, or something went wrong on it. */
   async #openDevice(): Promise<Device> {
-    const device = await this.#device?.catch(() => undefined);
-    if (device && !device.isLost) return device;
+    const before = this.#device;
+    const device = await before?.catch(() => undefined);
+    if (device?.works) return device;
+    // Somebody else was first.
+    if (this.#device && this.#device !== before) return this.#device;
+    device?.close();
     this.#device = openDevice(this.#host).catch((error) => {
       throw new HoldfastError(`this browser gives no GPU: ${messageOf(error).replace(/; see holdfast devices$/, '')}`);
     });
@@ -380,21 +397,37 @@ export class TrainerService {
   async #write<T>(id: string, work: (writer: Writer) => Promise<T>): Promise<T> {
     if (this.#active?.id === id) return this.#active.write(work);
     if (this.#active) throw new HoldfastError(`run ${this.#active.id} is open here; stop it before another one writes`);
-    const latest = await latestOf(this.#host, id, this.#runs.folder(id));
-    if (this.#writer?.source !== latest) {
-      await this.#closeWriter();
-      const { weights, config } = await loadWeights(this.#host.files, latest);
-      const record = await this.#runs.get(id);
-      const choices = record.savedStep > 0 ? (await savedState(this.#host, latest)).choices : {};
-      this.#writer = await Writer.open(await this.#openDevice(), config, weights, latest, choices);
+    const source = await latestOf(this.#host, id, this.#runs.folder(id));
+    const { savedStep } = await this.#runs.get(id);
+    // Since then a run may have begun.
+    if (this.#active) return this.#write(id, work);
+    if (this.#writer?.source !== source) {
+      const closed = this.#closeWriter();
+      const writer = { source, opened: closed.then(() => this.#openWriter(source, savedStep > 0)) };
+      this.#writer = writer;
+      writer.opened.catch(() => {
+        if (this.#writer === writer) this.#writer = undefined;
+      });
     }
-    return work(this.#writer as Writer);
+    return work(await this.#writer.opened);
   }
 
+  async #openWriter(source: string, trained: boolean): Promise<Writer> {
+    const { weights, config } = await loadWeights(this.#host.files, source);
+    const choices = trained ? (await savedState(this.#host, source)).choices : {};
+    return Writer.open(await this.#openDevice(), config, weights, choices);
+  }
+
+  /** One that is still being opened is closed when it is. */
   async #closeWriter(): Promise<void> {
+    const writer = await this.#takeWriter()?.opened.catch(() => undefined);
+    await writer?.close();
+  }
+
+  #takeWriter() {
     const writer = this.#writer;
     this.#writer = undefined;
-    await writer?.close();
+    return writer;
   }
 
   /** Runs `work` on a folder that stays as it is meanwhile. */

@@ -12,31 +12,54 @@ import type { TensorSource } from '../util/tensor-source.ts';
 import type { Candidate, SampleRequest } from './protocol.ts';
 
 export class Writer {
-  /** The folder of its weights; empty for a run's own. */
-  readonly source: string;
   readonly #generator: Generator;
   readonly #tokenizer = new ByteTokenizer();
+  readonly #underWay = new Set<Promise<unknown>>();
+  #closing = false;
 
   /** A generator of its own. Errors: HoldfastError for a model that does not speak bytes. */
   static async open(
     device: Device,
     config: ModelConfig,
     weights: TensorSource,
-    source: string,
     choices: ChoiceRecord,
   ): Promise<Writer> {
     if (config.vocab_size !== 256) {
       throw new HoldfastError(`a vocabulary of ${config.vocab_size}: only models of 256 byte tokens write text here`);
     }
-    return new Writer(await Generator.open(device, makeModel(config), weights, { choices }), source);
+    return new Writer(await Generator.open(device, makeModel(config), weights, { choices }));
   }
 
-  constructor(generator: Generator, source = '') {
+  constructor(generator: Generator) {
     this.#generator = generator;
-    this.source = source;
   }
 
-  async sample(request: SampleRequest, onText?: (text: string) => void): Promise<string> {
+  /** Once it is closed, the text that there is. */
+  sample(request: SampleRequest, onText?: (text: string) => void): Promise<string> {
+    return this.#do(() => this.#sample(request, onText));
+  }
+
+  /** The likeliest next tokens after the prompt, most likely first. */
+  next(prompt: string, count: number): Promise<Candidate[]> {
+    return this.#do(() => this.#next(prompt, count));
+  }
+
+  /** Frees a generator of its own, once what is being written has come to an end: at the next token. */
+  async close(): Promise<void> {
+    this.#closing = true;
+    await Promise.allSettled(this.#underWay);
+    await this.#generator.close();
+  }
+
+  async #do<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#closing) throw new HoldfastError('the weights are about to change; ask again');
+    const result = work();
+    const ended: Promise<unknown> = result.catch(() => {}).then(() => this.#underWay.delete(ended));
+    this.#underWay.add(ended);
+    return result;
+  }
+
+  async #sample(request: SampleRequest, onText?: (text: string) => void): Promise<string> {
     const { prompt, tokens = 160, temperature = 0.7, topP = 0.95, seed = 1 } = request;
     const random = new Random(seed, 'sample');
     const decoder = this.#tokenizer.stream();
@@ -47,12 +70,15 @@ export class Writer {
       onText?.(piece);
     };
     const ids = this.#generator.generate(this.#tokenizer.encode(prompt), tokens, { temperature, topP }, random);
-    for await (const id of ids) add(decoder.push(id));
+    for await (const id of ids) {
+      add(decoder.push(id));
+      if (this.#closing) break;
+    }
     add(decoder.end());
     return text;
   }
 
-  async next(prompt: string, count: number): Promise<Candidate[]> {
+  async #next(prompt: string, count: number): Promise<Candidate[]> {
     const logits = await this.#generator.next(this.#tokenizer.encode(prompt));
     const most = logits.reduce((a, b) => Math.max(a, b));
     const weights = Float64Array.from(logits, (logit) => Math.exp(logit - most));
@@ -61,10 +87,6 @@ export class Writer {
     return order
       .slice(0, count)
       .map((token) => ({ token, text: shown(token), probability: (weights[token] as number) / sum }));
-  }
-
-  close(): Promise<void> {
-    return this.#generator.close();
   }
 }
 

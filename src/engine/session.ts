@@ -12,6 +12,7 @@ import type { ChunkMap } from '../memory/chunk-map.ts';
 import { LARGEST_PUT } from '../memory/tier-limits.ts';
 import type { Kind, Trace } from '../memory/trace.ts';
 import type { BlockFile } from '../runtime/host.ts';
+import { HoldfastError } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import type { ChoiceRecord, KernelChoices } from './choices.ts';
 import type { Executor } from './executor.ts';
@@ -68,6 +69,7 @@ export class Session {
   #schedules: ReadonlyMap<Pass, Schedule>;
   #warmUp: WarmUp | undefined;
   #on: OnDevice;
+  #closed = false;
   readonly turns = new Turns();
 
   /** Errors: HoldfastError for a budget that is too small, naming the smallest that works. */
@@ -202,9 +204,12 @@ export class Session {
     };
   }
 
-  /** Runs `work` when everything before it has been encoded: passes never mix. */
+  /** Runs `work` when everything before it has been encoded: passes never mix. Errors: the session is closed. */
   exclusive<T>(work: () => Promise<T>): Promise<T> {
-    return this.turns.exclusive(work);
+    return this.turns.exclusive(() => {
+      if (this.#closed) throw new HoldfastError('internal: this session is closed, and its buffers are gone');
+      return work();
+    });
   }
 
   /** The same for work that can be done again: after a lost device it is, in its turn, once there is another. */
@@ -332,9 +337,12 @@ export class Session {
     this.#schedules = schedulesFor(found, this.memory.policy ?? 'planned');
   }
 
-  /** Frees every buffer and removes the file. The device stays open. */
+  /** Frees every buffer and removes the file, behind what is under way; what comes later fails. The device stays open. */
   async close(): Promise<void> {
-    await this.exclusive(() => this.executor.settle()).catch(() => {});
+    await this.exclusive(async () => {
+      this.#closed = true;
+      await this.executor.settle();
+    }).catch(() => {});
     // A value on its way down is in staging until it has arrived.
     await this.executor.abandon();
     this.#on.release();

@@ -181,6 +181,11 @@ export class Device {
     return this.#exhausted;
   }
 
+  /** Whether nothing went wrong on it since it was opened: what `check` would throw stays. */
+  get works(): boolean {
+    return !this.#failure && !this.#closed;
+  }
+
   /** Throws what went wrong on the device since it was opened: called wherever the engine waits. */
   check(): void {
     if (this.#failure) throw this.#failure;

@@ -109,6 +109,39 @@ test('paused, stepped, sampled from, given another budget: the losses are those 
   expectSame(await losses(page), 40);
 });
 
+test('a text that is being written, or about to be, gives way to the run that goes on', async () => {
+  const page = await open(context, site.isolated);
+  const id = await train(page);
+  await event(page, 'saved', 9);
+  await page.evaluate(() => window.holdfast.trainer.stop());
+  const texts = await page.evaluate(async (id) => {
+    const { trainer } = window.holdfast;
+    const found: string[] = [];
+    const long = { prompt: 'the ', tokens: 400 };
+    for (const wait of [0, 0, 150, 400]) {
+      // Two at once: there is one writer for both.
+      const asked = [trainer.sample(id, long), trainer.next(id, 'the ')];
+      await new Promise((resolve) => setTimeout(resolve, wait));
+      await trainer.resume(id, { paused: true });
+      const ended = await Promise.allSettled(asked);
+      found.push(...ended.map((end) => (end.status === 'fulfilled' ? 'written' : String(end.reason.message))));
+      await trainer.stop();
+    }
+    const second = await Promise.allSettled([trainer.resume(id, { paused: true }), trainer.resume(id)]);
+    found.push(second.map(({ status }) => status).join());
+    return found;
+  }, id);
+  // Either it was written as far as it came, or it is said why not.
+  for (const text of texts.slice(0, -1)) expect(text).toMatch(/^written$|ask again|stop it before another one writes/);
+  expect(texts.slice(0, -1)).toContain('written');
+  expect(texts.at(-1)).toBe('fulfilled,rejected');
+  expectSame(await losses(page), 10);
+  await forget(page);
+  await page.evaluate(() => window.holdfast.trainer.goOn());
+  await event(page, 'ended');
+  expectSame(await losses(page), 1);
+});
+
 describe('what cuts a run off costs no bit', () => {
   test('a reload', async () => {
     const page = await open(context, site.isolated);

@@ -102,8 +102,8 @@ async function changeMemory(asked: MemorySettings): Promise<void> {
       memory.show(asked);
       notes.add(`GPU memory: ${byId('budget-value', HTMLElement).textContent}`);
     } catch (error) {
-      // One that reached its end meanwhile leaves what was asked for to the next.
-      if (training.open || training.run?.status !== 'finished') {
+      // One that has ended meanwhile, or was stopped, leaves what was asked for to the next.
+      if (training.open || !['finished', 'stopped'].includes(training.run?.status ?? '')) {
         notes.problem(error);
         throw error;
       }

@@ -208,7 +208,9 @@ test('a second tab is told that a run is open, and gets it when the first is clo
   const message = `HoldfastError: run ${id} is open in another tab; go on there, or close that tab`;
   expect(told).toEqual([message, message, 'in another tab']);
   await first.close();
-  await second.waitForFunction(async () => (await window.holdfast.trainer.runs())[0]?.open === 'no');
+  // waitForFunction takes a promise itself for an answer.
+  const isOpen = () => second.evaluate(async () => (await window.holdfast.trainer.runs())[0]?.open);
+  await expect.poll(isOpen, { timeout: 20_000 }).toBe('no');
   await second.evaluate((id) => window.holdfast.trainer.resume(id, { steps: 20 }), id);
   await event(second, 'ended');
 });

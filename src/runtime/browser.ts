@@ -33,7 +33,9 @@ export interface BrowserHost extends Host {
 
 /** The host of a page or a worker. It may be made more than once; first, what a closed tab left half-done is done. */
 export async function openBrowserHost(): Promise<BrowserHost> {
-  if (!globalThis.isSecureContext || !navigator.storage?.getDirectory) {
+  // Private windows refuse when they are asked.
+  const mayKeepFiles = async () => Boolean(await navigator.storage?.getDirectory?.().catch(() => undefined));
+  if (!globalThis.isSecureContext || !(await mayKeepFiles())) {
     throw new HoldfastError(
       'this page may keep no files: browsers allow it on https and on localhost, and not in every private window; open it there',
     );

@@ -290,7 +290,7 @@ test('where nothing isolates the page it trains all the same; of a task it says 
   await own.close();
 });
 
-test('without WebGPU, or without an adapter, the page says what is missing', async () => {
+test('without WebGPU, an adapter, or files, the page says what is missing', async () => {
   const blind = await browser.newContext(PERSON);
   await blind.addInitScript(() => Reflect.deleteProperty(Navigator.prototype, 'gpu'));
   expect(await obstacle(blind)).toMatch(/This browser shows no WebGPU.*Recent Chrome.*npm start/);
@@ -298,6 +298,15 @@ test('without WebGPU, or without an adapter, the page says what is missing', asy
   const none = await launch(['--disable-gpu', '--disable-software-rasterizer']);
   expect(await obstacle(await none.newContext(PERSON))).toMatch(/Training cannot start here.*gives no GPU.*about:gpu/);
   await none.close();
+  // As a private window of Firefox does.
+  const secret = await browser.newContext(PERSON);
+  await secret.route('**/trainer*.js', async (route) => {
+    const refuse = "navigator.storage.getDirectory = () => Promise.reject(new DOMException('no', 'SecurityError'));";
+    const response = await route.fetch();
+    await route.fulfill({ response, body: `${refuse}\n${await response.text()}` });
+  });
+  expect(await obstacle(secret)).toMatch(/Training cannot start here.*may keep no files.*Private windows.*npm start/);
+  await secret.close();
 });
 
 /** What keeps the page from training there. */

@@ -10,7 +10,7 @@ import { launch, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 import { misdeeds, PERSON, prepare, ready, says } from './visitor.ts';
 
-const SECONDS = EVERY_CASE ? 300 : 15;
+const SECONDS = EVERY_CASE ? 300 : 10;
 /** What cannot be pressed now is not waited for. */
 const AT_ONCE = { timeout: 200 };
 

@@ -112,7 +112,7 @@ describe.each(cases)('$kernel.name', async (kernelCase) => {
       },
     );
 
-    const stride = THOROUGH ? 1 : 6;
+    const stride = THOROUGH ? 2 : 6;
     const worthwhile = await Promise.all(problems.map((_, n) => isWorthwhile(variant, n, stride)));
     it.each(problems.filter((_, n) => worthwhile[n]).map((problem) => [describeProblem(problem), problem]))(
       `${variant.name}: %s`,

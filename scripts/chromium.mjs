@@ -14,8 +14,13 @@ import { createBrotliDecompress } from 'node:zlib';
 
 const require = createRequire(import.meta.url);
 
-/** WebGPU on any machine: the software adapter that Chromium brings along. */
-const SOFTWARE = ['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader', '--enable-features=Vulkan'];
+/** WebGPU on any machine: the software adapter that Chromium brings along. On a busy one it is slow, not hung. */
+const SOFTWARE = [
+  '--enable-unsafe-webgpu',
+  '--use-webgpu-adapter=swiftshader',
+  '--enable-features=Vulkan',
+  '--disable-gpu-watchdog',
+];
 
 /**
  * How Playwright starts a Chromium that has WebGPU, or why none can be started here. HOLDFAST_CHROMIUM names the

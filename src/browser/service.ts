@@ -80,7 +80,7 @@ export class TrainerService {
    * Errors: HoldfastError for settings that make no model.
    */
   async estimate(settings: RunSettings, memory: MemorySettings = {}): Promise<Estimate> {
-    const device = await this.#device;
+    const device = this.#device && (await this.#openDevice());
     const found = estimateRun(settings, memory, device && limitsOf(device));
     const speed = device && (await this.#speeds.of(device, this.#active !== undefined));
     const room = await this.#host.room();

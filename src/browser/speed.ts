@@ -37,8 +37,13 @@ export class Speeds {
   async of(device: Device, quiet: boolean): Promise<Speed | undefined> {
     const kept = await get<number>(device.adapter.name, this.#runs);
     if (kept) return { flops: kept, from: 'run' };
-    // A device that fails tells whoever needs it.
-    if (!quiet) this.#matmul ??= time(this.#host, device).catch(() => undefined);
+    // A device that fails tells whoever needs it; the next one is timed again.
+    if (!quiet) {
+      this.#matmul ??= time(this.#host, device).catch(() => {
+        this.#matmul = undefined;
+        return undefined;
+      });
+    }
     const flops = await this.#matmul;
     return flops === undefined ? undefined : { flops, from: 'matmul' };
   }

@@ -59,7 +59,13 @@ export async function openDevice(host: Host, options: DeviceOptions = {}): Promi
       }
       const matches = `${found.summary.name} ${source.name}`.toLowerCase().includes(wanted.toLowerCase());
       if (wanted === 'auto' || wanted === 'software' || matches) {
-        return await Device.open(found.adapter, found.summary, () => openDevice(host, options));
+        const reopen = () => openDevice(host, options);
+        return await Device.open(found.adapter, found.summary, reopen).catch(async (error) => {
+          // An adapter does not outlive a GPU process that dies, or is just being replaced; there is another then.
+          const again = await requestAdapter(source);
+          if (again?.summary.name !== found.summary.name) throw error;
+          return Device.open(again.adapter, again.summary, reopen);
+        });
       }
       tried.push(found.summary.name);
     } catch (error) {

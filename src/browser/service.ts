@@ -420,14 +420,9 @@ export class TrainerService {
 
   /** One that is still being opened is closed when it is. */
   async #closeWriter(): Promise<void> {
-    const writer = await this.#takeWriter()?.opened.catch(() => undefined);
-    await writer?.close();
-  }
-
-  #takeWriter() {
     const writer = this.#writer;
     this.#writer = undefined;
-    return writer;
+    await (await writer?.opened.catch(() => undefined))?.close();
   }
 
   /** Runs `work` on a folder that stays as it is meanwhile. */

@@ -5,7 +5,7 @@
 
 import { assert, HoldfastError } from '../../util/errors.ts';
 import type { Values } from '../../util/tensor-source.ts';
-import type { ReferenceCase } from './reference-case.ts';
+import type { Curves, Outcome, ReferenceCase } from './reference-case.ts';
 
 /**
  * A metric passes up to this many tolerances. A tolerance is 4 times the worst error that float32 arithmetic
@@ -46,17 +46,6 @@ export interface Verdict {
   readonly pass: boolean;
   /** What nothing was held against, though there is a tolerance for it: its file is absent, or its kind unknown. */
   readonly unchecked: readonly string[];
-}
-
-/** What a replay computed, in the shape of the reference. */
-export interface Outcome {
-  readonly lr: readonly number[];
-  readonly loss: readonly number[];
-  readonly gradNorm: readonly number[];
-  readonly finalLoss: number;
-  readonly gradients: ReadonlyMap<number, Values>;
-  readonly final: Values;
-  readonly activations: Values;
 }
 
 /** Compares an outcome with the reference: pure arithmetic. */
@@ -138,10 +127,7 @@ function verdict(name: string, metrics: ReadonlyMap<string, Metric>, unchecked: 
 // ---- Runs ----------------------------------------------------------------------------------------------------
 
 /** A run, as it was recorded or as it was trained again. */
-export interface Course {
-  readonly lr: readonly number[];
-  readonly loss: readonly number[];
-  readonly gradNorm: readonly number[];
+export interface Course extends Curves {
   /** After the last of these steps; undefined where they are not known. */
   readonly weights: Values | undefined;
 }

@@ -18,7 +18,26 @@ import type { Values } from '../../util/tensor-source.ts';
 import type { Schedule } from '../schedule.ts';
 import type { AdamWOptions } from '../trainer.ts';
 
-export interface ReferenceCase {
+/** Of each step. */
+export interface Curves {
+  readonly lr: readonly number[];
+  readonly loss: readonly number[];
+  readonly gradNorm: readonly number[];
+}
+
+/** What comes of a case: in float64, or of a replay. */
+export interface Outcome extends Curves {
+  /** Loss on the data of step 0 with the final weights. */
+  readonly finalLoss: number;
+  /** Gradients before clipping, by 0-based step: step 0 always, others where the case has them. */
+  readonly gradients: ReadonlyMap<number, Values>;
+  /** The trained parameters after the last step. */
+  readonly final: Values;
+  /** Of step 0's first micro-batch: see forwardActivations; perhaps `final_logits`, with the final weights. */
+  readonly activations: Values;
+}
+
+export interface ReferenceCase extends Outcome {
   readonly name: string;
   readonly model: Model;
   readonly batch: number;
@@ -31,17 +50,6 @@ export interface ReferenceCase {
   /** batches[step][micro-batch] */
   readonly batches: readonly (readonly Batch[])[];
   readonly tolerance: ReadonlyMap<string, number>;
-  readonly lr: readonly number[];
-  readonly loss: readonly number[];
-  readonly gradNorm: readonly number[];
-  /** Loss on the data of step 0 with the final weights. */
-  readonly finalLoss: number;
-  /** Gradients before clipping, by 0-based step: step 0 always, others where the case has them. */
-  readonly gradients: ReadonlyMap<number, Values>;
-  /** The trained parameters after the last step. */
-  readonly final: Values;
-  /** Of step 0's first micro-batch: see forwardActivations; perhaps `final_logits`, with the final weights. */
-  readonly activations: Values;
 }
 
 const FILES = [

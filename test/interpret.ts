@@ -3,7 +3,7 @@
 // Invariant: what an instruction did not write is NaN, so that reading it shows in the result.
 
 import type { Batch } from '../src/data/batches.ts';
-import type { Program, Tensor } from '../src/graph/graph.ts';
+import { onTensors, type Program, type Tensor } from '../src/graph/graph.ts';
 import { tokenIndex } from '../src/kernels/embedding.ts';
 import type { Arrays } from '../src/kernels/kernel.ts';
 import type { Model } from '../src/nn/model.ts';
@@ -36,10 +36,10 @@ export class Memory {
     for (const { tensor, values } of model.constants) this.set(tensor, values);
   }
 
-  /** Executes a program. Activations of earlier programs are forgotten, as arenas are used again. */
-  run({ instructions }: Program): void {
+  /** Executes a program, what goes chunk by chunk apart. Activations of earlier programs are forgotten, as arenas are used again. */
+  run(program: Program): void {
     for (const tensor of [...this.#values.keys()]) if (tensor.role === 'activation') this.#values.delete(tensor);
-    for (const { kernel, problem, operands } of instructions) {
+    for (const { kernel, problem, operands } of onTensors(program)) {
       const arrays: Arrays = {};
       for (const [name, { access, size }] of Object.entries(kernel.operands(problem))) {
         // Views of exactly the operand's size: a reference that touches more changes nothing beyond it.

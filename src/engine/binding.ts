@@ -7,7 +7,7 @@ import type { Pipeline } from '../gpu/pipelines.ts';
 import type { Tensor } from '../graph/graph.ts';
 import type { Dispatch } from '../kernels/kernel.ts';
 import type { KernelChoices } from './choices.ts';
-import { type ChunkRange, isChunkRange, type Lowered, uniformBlocks } from './lower.ts';
+import { type ChunkRange, isChunkRange, type Operation, uniformBlocks } from './lower.ts';
 import type { Slots } from './slots.ts';
 import type { Storage } from './storage.ts';
 
@@ -29,7 +29,7 @@ export class Bindings {
   readonly #device: Device;
   readonly #slots: Slots;
   readonly #uniforms: GPUBuffer;
-  readonly #ready: ReadonlyMap<Lowered, Ready>;
+  readonly #ready: ReadonlyMap<Operation, Ready>;
   #groups = 0;
 
   /** Compiles what the dispatches need and writes their uniform blocks. */
@@ -38,7 +38,7 @@ export class Bindings {
     storage: Storage,
     slots: Slots,
     choices: KernelChoices,
-    dispatches: ReadonlySet<Lowered>,
+    dispatches: ReadonlySet<Operation>,
   ): Promise<Bindings> {
     const compiled = await Promise.all(
       [...dispatches].map(async ({ kernel, whole, problem }) => {
@@ -56,7 +56,7 @@ export class Bindings {
     const data = packUniforms(blocks);
     const uniforms = storage.buffer('uniforms', data.byteLength, GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);
     device.gpu.queue.writeBuffer(uniforms, 0, data);
-    const ready = new Map<Lowered, Ready>();
+    const ready = new Map<Operation, Ready>();
     [...dispatches].forEach((lowered, i) => {
       const { label, dispatch, pipeline } = compiled[i] as (typeof compiled)[number];
       const operands = Object.entries(lowered.operands);
@@ -77,7 +77,7 @@ export class Bindings {
     return new Bindings(device, slots, uniforms, ready);
   }
 
-  private constructor(device: Device, slots: Slots, uniforms: GPUBuffer, ready: ReadonlyMap<Lowered, Ready>) {
+  private constructor(device: Device, slots: Slots, uniforms: GPUBuffer, ready: ReadonlyMap<Operation, Ready>) {
     this.#device = device;
     this.#slots = slots;
     this.#uniforms = uniforms;
@@ -85,7 +85,7 @@ export class Bindings {
   }
 
   /** What to encode for a dispatch whose chunks are all on the GPU. */
-  bind(lowered: Lowered): BoundDispatch {
+  bind(lowered: Operation): BoundDispatch {
     const ready = this.#ready.get(lowered) as Ready;
     let key = 0;
     for (const [, { chunk }] of ready.chunks) key = key * this.#slots.buffers.length + this.#slots.of(chunk);

@@ -4,7 +4,7 @@
 import { STATES, type State } from '../memory/states.ts';
 import type { ChunkList } from '../memory/trace.ts';
 import { assert } from '../util/errors.ts';
-import type { Phase } from './pass.ts';
+import type { PhaseStart } from './pass.ts';
 
 /**
  * The fastest tier that holds the value of a chunk. `staging`: it left its slot and has not arrived below. `none`: it
@@ -23,7 +23,7 @@ export interface ChunkHistory {
   readonly lists: readonly ChunkList[];
   /** What lies in each chunk, from its start on: parameters by name, "wte.weight, rows 0 to 43" where it is a part. */
   readonly tensors: readonly (readonly string[])[];
-  readonly phases: readonly Phase[];
+  readonly phases: readonly PhaseStart[];
   /** The operator of each moment, as an index of `labels`. */
   readonly operators: readonly number[];
   readonly labels: readonly string[];

@@ -4,13 +4,13 @@
 //
 // At a moment means while its operator is encoded: behind the loads and drops before it, ahead of what it frees.
 
+import { KINDS } from '../memory/kinds.ts';
 import type { Piece } from '../memory/layout.ts';
 import type { State } from '../memory/states.ts';
 import { chunkCount, chunkName } from '../memory/trace.ts';
 import { assert } from '../util/errors.ts';
 import { type ChunkHistory, encode, type Runs } from './chunk-codes.ts';
 import type { Fit } from './fit.ts';
-import { stateBefore } from './pass.ts';
 import { isWhole, type Recording } from './recording.ts';
 
 /** Errors: the recording is of a run that was cut short. */
@@ -52,7 +52,7 @@ export function chunkRuns(recording: Recording): Runs[] {
   const { pass, residents, below, events, moved } = recording;
   const { trace, states } = pass;
   const count = chunkCount(trace);
-  const state = trace.lists.flatMap(({ kind, chunks }) => Array<State>(chunks).fill(stateBefore(kind)));
+  const state = trace.lists.flatMap(({ kind, chunks }) => Array<State>(chunks).fill(KINDS[kind].between));
   const here = new Set(residents);
   const lower = [...below];
   const writers = Array.from({ length: count }, () => new RunWriter());

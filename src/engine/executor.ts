@@ -1,4 +1,4 @@
-// Follows schedules: encodes the dispatches of a pass, and between them brings chunks into slots, takes them down
+// Follows schedules: encodes the operations of a pass, and between them brings chunks into slots, takes them down
 // and clears them. It runs ahead of the GPU: one queue, in order, makes it safe to give an evicted chunk's slot away
 // at once. How values move, and what is waited for, is the link's affair (link.ts).
 //
@@ -12,6 +12,7 @@ import type { ChunkMap } from '../memory/chunk-map.ts';
 import { assert } from '../util/errors.ts';
 import type { Bindings } from './binding.ts';
 import { Link, type LinkLedger, type Placed, type StoreOptions } from './link.ts';
+import type { Operation } from './lower.ts';
 import type { Pass } from './pass.ts';
 import { type Below, Recorder } from './recording.ts';
 import type { Schedule } from './schedule.ts';
@@ -105,8 +106,14 @@ export class Executor {
       }
       this.#link.flushIfDue();
       this.#recorder?.encode(this.#link.staged, this.#below);
-      const bound = this.#bindings.bind(pass.dispatches[m] as (typeof pass.dispatches)[number]);
-      encode(this.#link.pass(pass.name, this.timestamps?.(m)), bound);
+      const operation = pass.operations[m] as Operation;
+      switch (operation.op) {
+        case 'dispatch':
+          encode(this.#link.pass(pass.name, this.timestamps?.(m)), this.#bindings.bind(operation));
+          break;
+        default:
+          operation.op satisfies never;
+      }
       for (const { chunk, mode } of moment.accesses) {
         if (mode !== 'read') this.#change(chunk);
       }

@@ -12,7 +12,7 @@ import { type ChunkMap, mapChunks, type StoredParameter } from '../memory/chunk-
 import { chunkRange, ELEMENT_BYTES, leastChunkElements } from '../memory/layout.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
-import { isChunkRange, type Lowered, uniformBlocks } from './lower.ts';
+import { isChunkRange, type Operation, uniformBlocks } from './lower.ts';
 import type { Pass } from './pass.ts';
 
 /** What is to run: everything that shares one device's memory. */
@@ -202,7 +202,7 @@ function nonModelMemory(
   placements: readonly Placement[],
   passes: readonly Pass[],
 ): NonModelMemory {
-  const dispatches = new Set<Lowered>(passes.flatMap((pass) => pass.dispatches));
+  const dispatches = new Set<Operation>(passes.flatMap((pass) => pass.operations));
   const uniforms = uniformBlocks(dispatches).count * UNIFORM_STRIDE;
   const tensors = new Set<Tensor>();
   for (const { operands } of dispatches) {

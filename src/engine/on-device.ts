@@ -46,8 +46,8 @@ export async function makeOnDevice(
       storage.placeActivations(placements, arenaSizes(placements));
       const slots = own(new Slots(device, count, map.chunkBytes, map.count));
       const staging = own(new Staging(device, size, map.chunkBytes));
-      const dispatches = new Set(passes.flatMap((pass) => pass.dispatches));
-      const bindings = await Bindings.make(device, storage, slots, choices, dispatches);
+      const operations = new Set(passes.flatMap((pass) => pass.operations));
+      const bindings = await Bindings.make(device, storage, slots, choices, operations);
       const ahead = prefetch ? READ_AHEAD : 0;
       const executor = new Executor(device, map, slots, bindings, staging, backing, { durable, readAhead: ahead });
       return { device, storage, slots, executor, release };

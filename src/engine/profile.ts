@@ -5,7 +5,7 @@
 // Not for use on a run's own state: the programs are really run, so parameters and moments change.
 
 import { bytesMoved } from '../kernels/kernel.ts';
-import type { Lowered } from './lower.ts';
+import type { Operation } from './lower.ts';
 import type { Pass } from './pass.ts';
 import type { Session } from './session.ts';
 
@@ -49,8 +49,8 @@ export function profile(session: Session, pass: Pass, repeats = 7): Promise<Prof
     }
     return {
       timestamps: session.device.hasTimestamps,
-      kernels: byKernel(pass.dispatches, rounds),
-      milliseconds: medianOfSums(rounds, [...pass.dispatches.keys()]),
+      kernels: byKernel(pass.operations, rounds),
+      milliseconds: medianOfSums(rounds, [...pass.operations.keys()]),
       wall,
     };
   });
@@ -66,7 +66,7 @@ async function wallTime({ device, executor, scheduleOf }: Session, pass: Pass, r
     const start = performance.now();
     for (let i = 0; i < passes; i++) {
       await executor.begin(schedule);
-      await executor.run(0, pass.dispatches.length);
+      await executor.run(0, pass.operations.length);
       executor.flush();
     }
     await device.idle();
@@ -82,7 +82,7 @@ async function wallTime({ device, executor, scheduleOf }: Session, pass: Pass, r
 /** Milliseconds of each dispatch, in order. */
 async function timeEach({ device, executor, scheduleOf }: Session, pass: Pass): Promise<Float64Array> {
   const { gpu, allocator } = device;
-  const count = pass.dispatches.length;
+  const count = pass.operations.length;
   const times = new Float64Array(count);
   await executor.begin(scheduleOf(pass));
   for (let first = 0; first < count; first += MAX_QUERIES / 2) {
@@ -113,7 +113,7 @@ async function timeEach({ device, executor, scheduleOf }: Session, pass: Pass): 
   return times;
 }
 
-function byKernel(dispatches: readonly Lowered[], rounds: readonly Float64Array[]): KernelTime[] {
+function byKernel(dispatches: readonly Operation[], rounds: readonly Float64Array[]): KernelTime[] {
   const groups = new Map<string, number[]>();
   dispatches.forEach(({ kernel: { name } }, i) => {
     groups.set(name, [...(groups.get(name) ?? []), i]);
@@ -124,7 +124,7 @@ function byKernel(dispatches: readonly Lowered[], rounds: readonly Float64Array[
       let flops = 0;
       let bytes = 0;
       for (const i of members) {
-        const { kernel, problem } = dispatches[i] as Lowered;
+        const { kernel, problem } = dispatches[i] as Operation;
         flops += kernel.flops(problem);
         bytes += bytesMoved(kernel, problem);
       }

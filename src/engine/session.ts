@@ -9,8 +9,9 @@ import { type Device, OutOfMemory } from '../gpu/device.ts';
 import type { Tensor } from '../graph/graph.ts';
 import { Backing } from '../memory/backing.ts';
 import type { ChunkMap } from '../memory/chunk-map.ts';
+import { ALL_KINDS, KINDS, type Kind } from '../memory/kinds.ts';
 import { LARGEST_PUT } from '../memory/tier-limits.ts';
-import type { Kind, Trace } from '../memory/trace.ts';
+import type { Trace } from '../memory/trace.ts';
 import type { BlockFile } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
@@ -107,7 +108,7 @@ export class Session {
   ): Promise<Session> {
     const { map } = found;
     // Trials need operands of their own: before anything else is there, they fit.
-    await choices.settle(found.passes.flatMap(({ dispatches }) => dispatches));
+    await choices.settle(found.passes.flatMap(({ operations }) => operations));
     const bytes = (map.count + LARGEST_PUT) * map.chunkBytes;
     const diskLimit = Math.min(memory.disk?.limit ?? Number.POSITIVE_INFINITY, bytes);
     const file = await memory.disk?.open(diskLimit);
@@ -119,7 +120,7 @@ export class Session {
         hostLimit: memory.host ?? Number.POSITIVE_INFINITY,
         ...(file && { disk: file, diskLimit }),
       });
-      for (const kind of ['moment1', 'moment2'] as const) {
+      for (const kind of ALL_KINDS.filter((kind) => KINDS[kind].zero)) {
         const { first, chunks } = map.list(kind);
         for (let chunk = first; chunk < first + chunks; chunk++) backing.setZero(chunk);
       }

@@ -2,7 +2,7 @@
 // tensors again, one at a time. Knows the layout alone; where the bytes of a chunk lie is its caller's affair.
 
 import type { ChunkMap } from '../memory/chunk-map.ts';
-import type { Kind } from '../memory/trace.ts';
+import { KINDS, type Kind } from '../memory/kinds.ts';
 import { assert } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 
@@ -36,7 +36,7 @@ export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource
           await finish();
           open = chunk;
           words.fill(0);
-          if (!namesIn(map, kind, chunk).every((other) => given.has(other))) await values.get(chunk, words);
+          if (!namesIn(map, chunk).every((other) => given.has(other))) await values.get(chunk, words);
         }
         const count = Math.min(elements.length - taken, piece.first + piece.size - at);
         words.set(elements.subarray(taken, taken + count), piece.offset + at - piece.first);
@@ -62,7 +62,7 @@ export function tensorsOf(
       const list = map.listOf(kind, name);
       for (const piece of map.pieces(name)) {
         const elements = new Float32Array(piece.size);
-        await read(list.first + piece.chunk, piece.offset * 4, new Uint8Array(elements.buffer));
+        await read(list.first + piece.chunk, piece.offset * KINDS[kind].elementBytes, new Uint8Array(elements.buffer));
         yield elements;
       }
     },
@@ -73,9 +73,8 @@ function namesOf({ trainable, frozen }: ChunkMap, kind: Kind): string[] {
   return [...trainable.pieces.keys(), ...(kind === 'parameter' ? frozen.pieces.keys() : [])];
 }
 
-function namesIn({ trainable, frozen, lists }: ChunkMap, kind: Kind, chunk: number): string[] {
-  const list = lists.find(({ first, chunks }) => chunk >= first && chunk < first + chunks);
-  assert(list, `there is no ${kind} chunk ${chunk}`);
-  const { pieces } = list.kind === 'frozen' ? frozen : trainable;
-  return [...pieces].filter(([, all]) => all.some((piece) => list.first + piece.chunk === chunk)).map(([name]) => name);
+function namesIn(map: ChunkMap, chunk: number): string[] {
+  const { kind, first } = map.holding(chunk);
+  const { pieces } = map.layoutOf(kind);
+  return [...pieces].filter(([, all]) => all.some((piece) => first + piece.chunk === chunk)).map(([name]) => name);
 }

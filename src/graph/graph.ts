@@ -1,13 +1,14 @@
-// The tracer: model code runs once on symbolic tensors and leaves a Program, a flat list of instructions.
+// The tracer: model code runs once on symbolic tensors and leaves a Program, a flat list of tagged instructions.
 // Each operator records a gradient rule as it is traced; `backward` walks the rules in reverse and appends
 // what they emit. A Program is plain data: it holds no buffer, no device and no values.
 
 import { fill } from '../kernels/add.ts';
 import type { ElementType, Kernel } from '../kernels/kernel.ts';
+import type { Kind } from '../memory/kinds.ts';
 import { assert } from '../util/errors.ts';
 
 /**
- * parameter, gradient, moment: model data, in chunks. persistent: lives as long as the program's owner
+ * parameter, gradient: model data, in chunks. persistent: lives as long as the program's owner
  * (inputs, optimizer scalars, tables, caches). activation: lives between two instructions, placed by liveness.
  */
 export type Role = 'parameter' | 'gradient' | 'persistent' | 'activation';
@@ -24,15 +25,50 @@ export interface Tensor {
   readonly geluOf?: Tensor;
 }
 
-/** One dispatch: a kernel, its problem, and a tensor for each operand. */
-export interface Instruction {
+/** The part of a step that an instruction belongs to. */
+export type Phase = 'forward' | 'backward' | 'update';
+
+/** What every instruction has, whatever its tag says of how it runs. */
+interface Common {
+  /** The parameter or operator that it serves: for timings, traces and errors. */
+  readonly label: string;
+  readonly phase: Phase;
+}
+
+/** A kernel on whole tensors: its problem, and a tensor for each operand. */
+export interface TensorInstruction extends Common {
+  readonly op: 'dispatch';
   // biome-ignore lint/suspicious/noExplicitAny: a list of kernels of different problems
   readonly kernel: Kernel<any>;
   readonly problem: object;
   readonly operands: Readonly<Record<string, Tensor>>;
-  /** The parameter or operator that it serves: for timings, traces and errors. */
-  readonly label: string;
 }
+
+/** The part of a chunk that holds data. */
+export interface ChunkExtent {
+  /** Elements. */
+  readonly size: number;
+  /** Blocks of BLOCK_ELEMENTS in the chunks before it, over all that train. */
+  readonly firstBlock: number;
+}
+
+/** A kernel on model data as it lies, once a chunk index of what trains: the chunks of its kinds side by side. */
+export interface ChunkInstruction extends Common {
+  readonly op: 'dispatch each chunk';
+  // biome-ignore lint/suspicious/noExplicitAny: a list of kernels of different problems
+  readonly kernel: Kernel<any>;
+  problemOf(extent: ChunkExtent): object;
+  /** A kind stands for its chunk of the index. */
+  readonly operands: Readonly<Record<string, Tensor | { readonly kind: Kind }>>;
+  /** Whether it runs right behind the last write of the chunk before it, instead of in its place in the list. */
+  readonly eager: boolean;
+  /** Kinds whose chunk of the index has its value of this step behind it. */
+  readonly completes: readonly Kind[];
+  /** Kinds whose chunk of the index holds no value any more behind it. */
+  readonly frees: readonly Kind[];
+}
+
+export type Instruction = TensorInstruction | ChunkInstruction;
 
 export interface Program {
   readonly name: string;
@@ -40,6 +76,10 @@ export interface Program {
   /** Activations that must still hold their values when the program has run. */
   readonly outputs: readonly Tensor[];
 }
+
+/** The instructions of a program that work on whole tensors. */
+export const onTensors = ({ instructions }: Program): TensorInstruction[] =>
+  instructions.filter((instruction) => instruction.op === 'dispatch');
 
 export function makeTensor(
   name: string,
@@ -61,13 +101,18 @@ export class Graph {
   readonly #uses = new Map<Tensor, number>();
   readonly #accumulate: boolean;
   readonly #gradientOf: (parameter: Tensor) => Tensor;
+  #phase: Phase;
 
   /**
    * `gradientOf` maps a parameter to its gradient tensor. With `accumulate`, gradients of parameters add to
-   * what is there (every micro-batch after a step's first).
+   * what is there (every micro-batch after a step's first). `phase`: of what is emitted, until `backward`.
    */
-  constructor(name: string, options: { gradientOf?: (parameter: Tensor) => Tensor; accumulate?: boolean } = {}) {
+  constructor(
+    name: string,
+    options: { gradientOf?: (parameter: Tensor) => Tensor; accumulate?: boolean; phase?: Phase } = {},
+  ) {
     this.name = name;
+    this.#phase = options.phase ?? 'forward';
     this.#accumulate = options.accumulate ?? false;
     this.#gradientOf =
       options.gradientOf ??
@@ -112,7 +157,20 @@ export class Graph {
         `${label}: ${kernel.name}.${name} touches ${operand.size} elements, ${tensor.name} has ${tensor.size}`,
       );
     }
-    this.#instructions.push({ kernel, problem, operands, label });
+    this.#instructions.push({ op: 'dispatch', kernel, problem, operands, label, phase: this.#phase });
+  }
+
+  /** Appends one dispatch a chunk index. See `ChunkInstruction`. */
+  emitEachChunk<P extends object>(
+    kernel: Kernel<P>,
+    problemOf: (extent: ChunkExtent) => P,
+    operands: ChunkInstruction['operands'],
+    label: string,
+    { eager = false, completes = [], frees = [] }: Partial<Pick<ChunkInstruction, 'eager' | 'completes' | 'frees'>>,
+  ): void {
+    const op = 'dispatch each chunk';
+    const phase = this.#phase;
+    this.#instructions.push({ op, kernel, problemOf, operands, label, phase, eager, completes, frees });
   }
 
   /** Records how the gradient of `output` flows on; kept only if it wants one. */
@@ -150,6 +208,7 @@ export class Graph {
 
   /** Appends the backward pass. Parameters that nothing reached get a zero gradient. */
   backward(parameters: readonly Tensor[]): void {
+    this.#phase = 'backward';
     for (const { output, rule } of this.#tape.toReversed()) {
       if (output === undefined) (rule as () => void)();
       else {
@@ -167,9 +226,11 @@ export class Graph {
 /** The program, one instruction a line: `12 matmul h.0.attn.c_attn a=ln_1 (8,64,128) ...`. */
 export function printProgram(program: Program): string {
   return program.instructions
-    .map(({ kernel, operands, label }, i) => {
-      const list = Object.entries(operands).map(([name, t]) => `${name}=${t.name}(${t.shape.join(',')})`);
-      return `${String(i).padStart(4)} ${kernel.name} ${label}: ${list.join(' ')}`;
+    .map(({ op, kernel, operands, label }, i) => {
+      const shown = (operand: Tensor | { kind: Kind }) =>
+        'kind' in operand ? `each ${operand.kind} chunk` : `${operand.name}(${operand.shape.join(',')})`;
+      const list = Object.entries(operands).map(([name, operand]) => `${name}=${shown(operand)}`);
+      return `${String(i).padStart(4)} ${op === 'dispatch' ? '' : `${op} `}${kernel.name} ${label}: ${list.join(' ')}`;
     })
     .join('\n');
 }

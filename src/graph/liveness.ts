@@ -5,7 +5,7 @@
 // are several arenas, and what an instruction reads never shares an arena with what it writes.
 
 import { assert, HoldfastError } from '../util/errors.ts';
-import type { Program, Tensor } from './graph.ts';
+import { onTensors, type Program, type Tensor } from './graph.ts';
 
 /** WebGPU's alignment of storage binding offsets. */
 const ALIGNMENT = 256;
@@ -67,7 +67,9 @@ export function place(program: Program, maxArenaBytes: number): Placement {
 
 function livesOf(program: Program): Map<Tensor, Life> {
   const lives = new Map<Tensor, Life>();
-  program.instructions.forEach(({ kernel, problem, operands, label }, i) => {
+  // Those on chunks have no activations.
+  const instructions = onTensors(program);
+  instructions.forEach(({ kernel, problem, operands, label }, i) => {
     const reads: Tensor[] = [];
     const writes: Tensor[] = [];
     for (const [name, { access }] of Object.entries(kernel.operands(problem))) {
@@ -92,7 +94,7 @@ function livesOf(program: Program): Map<Tensor, Life> {
   });
   for (const output of program.outputs) {
     const life = lives.get(output);
-    if (life) life.last = program.instructions.length;
+    if (life) life.last = instructions.length;
   }
   return lives;
 }
@@ -115,7 +117,7 @@ export function liveBytes(program: Program): number {
   const lives = [...livesOf(program).values()];
   return Math.max(
     0,
-    ...program.instructions.map((_, i) =>
+    ...onTensors(program).map((_, i) =>
       lives.filter(({ first, last }) => first <= i && i <= last).reduce((sum, { bytes }) => sum + bytes, 0),
     ),
   );

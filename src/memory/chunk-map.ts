@@ -3,6 +3,7 @@
 // have chunks of their own, of the same size. Pure arithmetic.
 
 import { assert } from '../util/errors.ts';
+import { ALL_KINDS, KINDS, type Kind } from './kinds.ts';
 import {
   BLOCK_ELEMENTS,
   ELEMENT_BYTES,
@@ -13,16 +14,13 @@ import {
   searchLayout,
   type TiledLayout,
 } from './layout.ts';
-import type { ChunkList, Kind } from './trace.ts';
+import type { ChunkList } from './trace.ts';
 
 /** What of a model's parameters decides where they lie. */
 export interface StoredParameter extends ShapedTensor {
   /** @default true */
   readonly trainable?: boolean;
 }
-
-/** The kinds that lie side by side, chunk by chunk. */
-export const TRAINED_KINDS = ['parameter', 'gradient', 'moment1', 'moment2'] as const satisfies readonly Kind[];
 
 export class ChunkMap {
   readonly chunkElements: number;
@@ -36,6 +34,7 @@ export class ChunkMap {
   readonly firstBlock: readonly number[];
   /** Blocks of all trainable parameters. */
   readonly blocks: number;
+  readonly #inChunks: readonly Piece[][];
 
   constructor(trainable: TiledLayout, frozen: TiledLayout) {
     this.trainable = trainable;
@@ -44,12 +43,11 @@ export class ChunkMap {
     this.chunkBytes = this.chunkElements * ELEMENT_BYTES;
     const lists: ChunkList[] = [];
     let first = 0;
-    const add = (kind: Kind, chunks: number) => {
+    for (const kind of ALL_KINDS) {
+      const { chunks } = this[KINDS[kind].layout];
       if (chunks > 0) lists.push({ kind, first, chunks });
       first += chunks;
-    };
-    for (const kind of TRAINED_KINDS) add(kind, trainable.chunks);
-    add('frozen', frozen.chunks);
+    }
     this.lists = lists;
     this.count = first;
     const firstBlock: number[] = [];
@@ -60,6 +58,8 @@ export class ChunkMap {
     }
     this.firstBlock = firstBlock;
     this.blocks = blocks;
+    this.#inChunks = trainable.used.map((): Piece[] => []);
+    for (const piece of [...trainable.pieces.values()].flat()) this.#inChunks[piece.chunk]?.push(piece);
   }
 
   trains(name: string): boolean {
@@ -68,6 +68,18 @@ export class ChunkMap {
 
   list(kind: Kind): ChunkList {
     return this.lists.find((list) => list.kind === kind) ?? { kind, first: 0, chunks: 0 };
+  }
+
+  /** Where the tensors of a kind lie in the chunks of its list. */
+  layoutOf(kind: Kind): TiledLayout {
+    return this[KINDS[kind].layout];
+  }
+
+  /** The list that a chunk belongs to. */
+  holding(chunk: number): ChunkList {
+    const list = this.lists.find(({ first, chunks }) => chunk >= first && chunk < first + chunks);
+    assert(list, `there is no chunk ${chunk}`);
+    return list;
   }
 
   /** The list in which a kind of a tensor lies: parameters that do not train have their own. */
@@ -82,11 +94,16 @@ export class ChunkMap {
     return pieces;
   }
 
+  /** The pieces in the trainable chunks of an index, in the order of the tensors. */
+  piecesIn(index: number): readonly Piece[] {
+    return this.#inChunks[index] as readonly Piece[];
+  }
+
   /** What lies in each chunk of all kinds, from its start on. */
   contents(): Piece[][] {
     return this.lists.flatMap(({ kind, chunks }) => {
       const found = Array.from({ length: chunks }, (): Piece[] => []);
-      for (const pieces of (kind === 'frozen' ? this.frozen : this.trainable).pieces.values()) {
+      for (const pieces of this.layoutOf(kind).pieces.values()) {
         for (const piece of pieces) found[piece.chunk]?.push(piece);
       }
       return found.map((pieces) => pieces.sort((a, b) => a.offset - b.offset));
@@ -95,9 +112,8 @@ export class ChunkMap {
 
   /** Elements of a chunk up to the end of its last piece. */
   used(chunk: number): number {
-    const list = this.lists.find(({ first, chunks }) => chunk >= first && chunk < first + chunks);
-    assert(list, `there is no chunk ${chunk}`);
-    return (list.kind === 'frozen' ? this.frozen : this.trainable).used[chunk - list.first] as number;
+    const { kind, first } = this.holding(chunk);
+    return this.layoutOf(kind).used[chunk - first] as number;
   }
 }
 

@@ -7,7 +7,8 @@
 // every policy alike, where those systems copy a chunk down whenever it leaves.
 
 import { findGaps, type Gaps } from './gaps.ts';
-import { chunkCount, type Kind, type Trace } from './trace.ts';
+import type { Kind } from './kinds.ts';
+import { chunkCount, type Trace } from './trace.ts';
 
 /** Which gaps are kept, over one step or, when a policy only repeats after several, over that many. */
 export interface Decision {

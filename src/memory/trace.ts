@@ -5,9 +5,7 @@
 // chunk is overwritten when it was freed before, and only then.
 
 import { assert } from '../util/errors.ts';
-
-/** `frozen`: parameters that nothing trains; they have chunks of their own and nothing beside them. */
-export type Kind = 'parameter' | 'gradient' | 'moment1' | 'moment2' | 'frozen';
+import type { Kind } from './kinds.ts';
 
 /**
  * `read`: the chunk stays as it is. `write`: parts of it change, so its old value must be there.
@@ -15,10 +13,14 @@ export type Kind = 'parameter' | 'gradient' | 'moment1' | 'moment2' | 'frozen';
  */
 export type AccessMode = 'read' | 'write' | 'overwrite';
 
+/** Where an operation needs the value: all that runs today runs on the GPU. */
+export type AccessTier = 'gpu';
+
 export interface ChunkAccess {
   /** Counted over all lists, in their order. */
   readonly chunk: number;
   readonly mode: AccessMode;
+  readonly tier: AccessTier;
 }
 
 /** The boundary before an operator, and what the operator needs. */

@@ -1,5 +1,5 @@
 // The programs of a training step, traced from a model without a device: a step's first micro-batch, the ones
-// that follow, the decision before the update, and the evaluation. Pure: the trainer runs them, tests interpret them, and a dry
+// that follow, the update, and the evaluation. Pure: the trainer runs them, tests interpret them, and a dry
 // run predicts from them.
 
 import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
@@ -9,7 +9,7 @@ import {
   type BlockTensors,
   makeBlockTensors,
   makeStepScalars,
-  normAndControl,
+  optimizerStep,
   type StepScalars,
 } from '../graph/operators/optimizer.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
@@ -20,8 +20,8 @@ export interface StepPrograms extends BlockTensors {
   readonly first: Program;
   /** The same for the micro-batches that follow: gradients and loss add up. */
   readonly next: Program;
-  /** From the sums of squares of all gradients to the decision to clip or to skip. */
-  readonly control: Program;
+  /** From the complete gradients to the decision to clip or to skip, and on to the new parameters. */
+  readonly update: Program;
   /** Forward only: the loss adds up. */
   readonly evaluate: Program;
   readonly parameters: ReadonlyMap<string, Tensor>;
@@ -55,11 +55,11 @@ export function traceStep(model: Model, batch: number, seq: number): StepProgram
     return g.program();
   };
   const blocks = makeBlockTensors([...gradients.values()]);
-  const control = new Graph('control');
-  normAndControl(control, blocks.squares, scalars);
+  const update = new Graph('update', { phase: 'update' });
+  optimizerStep(update, blocks, scalars);
   return {
     ...blocks,
-    control: control.program(),
+    update: update.program(),
     first: trace('first micro-batch', false, true),
     next: trace('next micro-batch', true, true),
     evaluate: trace('evaluate', true, false),

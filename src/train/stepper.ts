@@ -6,7 +6,7 @@
 
 import type { Batch } from '../data/batches.ts';
 import type { Executor } from '../engine/executor.ts';
-import { completions, type Pass } from '../engine/pass.ts';
+import type { Completion, Pass } from '../engine/pass.ts';
 import type { Recording } from '../engine/recording.ts';
 import type { Session } from '../engine/session.ts';
 import { Replaced } from '../engine/turns.ts';
@@ -14,6 +14,7 @@ import type { Device } from '../gpu/device.ts';
 import { ReadbackRing } from '../gpu/readback.ts';
 import type { StepScalars } from '../graph/operators/optimizer.ts';
 import { STATE } from '../kernels/step-control.ts';
+import type { ChunkMap } from '../memory/chunk-map.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
 import { assert, HoldfastError, messageOf } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
@@ -236,22 +237,22 @@ export class Stepper {
       await run(from, to);
       return;
     }
-    const gradients = map.list('gradient').first;
     let done = from;
-    for (const { moment, index, updated } of completions(this.#pass)) {
+    for (const completion of update.completions) {
+      const { moment } = completion;
       if (moment < from || moment >= to) continue;
       await run(done, moment + 1);
       done = moment + 1;
-      if (updated) await this.#commit(step, index, moment);
-      else await executor.keepBelow([gradients + index], moment, 2 * step.number);
+      if (moment >= update.decided) await this.#commit(step, completion);
+      else await executor.keepBelow(chunksOf(map, completion), moment, 2 * step.number);
     }
     await run(done, to);
   }
 
-  #commit(step: UnderWay, index: number, moment: number): Promise<void> {
+  #commit(step: UnderWay, completion: Completion): Promise<void> {
     const { executor, map } = this.#session;
-    const chunks = (['parameter', 'moment1', 'moment2'] as const).map((kind) => map.list(kind).first + index);
-    return executor.keepBelow(chunks, moment, 2 * step.number + 1, () => {
+    const { index, moment } = completion;
+    return executor.keepBelow(chunksOf(map, completion), moment, 2 * step.number + 1, () => {
       assert(step.state && step === this.#underWay[0], 'a step is committed in its turn');
       step.committed.add(index);
       this.#session.forget(map.list('gradient').first + index);
@@ -349,14 +350,20 @@ export class Stepper {
     const { executor } = this.#session;
     this.#writeScalars(step.job);
     await executor.begin(this.#session.scheduleOf(this.#pass));
-    for (const [index, moment] of (this.#pass.update?.adamw ?? []).entries()) {
-      if (step.committed.has(index)) continue;
+    const { update } = this.#pass;
+    assert(update, 'a step updates');
+    for (const completion of update.completions) {
+      const { moment, index } = completion;
+      if (moment < update.decided || step.committed.has(index)) continue;
       await executor.run(moment, moment + 1);
-      await this.#commit(step, index, moment);
+      await this.#commit(step, completion);
     }
     executor.flush();
   }
 }
+
+const chunksOf = (map: ChunkMap, { kinds, index }: Completion): number[] =>
+  kinds.map((kind) => map.list(kind).first + index);
 
 const WITHOUT_RECOVERY =
   "resume from the last checkpoint; with a GPU budget and recovery 'step' a lost device is replaced on the way";

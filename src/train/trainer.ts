@@ -12,7 +12,7 @@ import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
 import { decayBits } from '../graph/operators/optimizer.ts';
 import { tokenIndex } from '../kernels/embedding.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
-import type { Kind } from '../memory/trace.ts';
+import type { Kind } from '../memory/kinds.ts';
 import type { Model } from '../nn/model.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
@@ -85,12 +85,12 @@ export function trainingWorkload(
   accumulate: number,
   generation?: Generation,
 ): Workload {
-  const { first, next, control, evaluate } = programs;
+  const { first, next, update, evaluate } = programs;
   const micro = accumulate > 1 ? [first, next] : [first];
   return {
     parameters: model.parameters,
     training: true,
-    programs: [...micro, control, evaluate, ...(generation?.programs ?? [])],
+    programs: [...micro, update, evaluate, ...(generation?.programs ?? [])],
     passes: (map) => [
       stepPass(programs, map, accumulate),
       ...[evaluate, ...(generation?.programs ?? [])].map((program) => readingPass(program, map)),
@@ -179,7 +179,7 @@ export class Trainer {
 
   /** Dispatches of one step. */
   get dispatches(): number {
-    return this.session.fit.passes[0]?.dispatches.length ?? 0;
+    return this.session.fit.passes[0]?.operations.length ?? 0;
   }
 
   /** Sets every parameter. Errors: HoldfastError naming one that `source` lacks. */

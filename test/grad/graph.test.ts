@@ -5,6 +5,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
 import { parseConfig } from '../../src/formats/config.ts';
+import { onTensors } from '../../src/graph/graph.ts';
 import type { LoraOptions } from '../../src/nn/gpt2.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import type { Model } from '../../src/nn/model.ts';
@@ -122,7 +123,7 @@ describe.each(Object.entries(models))('%s', (_, [config, lora]) => {
     const trainable = model.parameters.filter(({ trainable = true }) => trainable).map(({ name }) => name);
     for (const program of [first, next]) {
       const written = new Set<string>();
-      for (const { kernel, problem, operands } of program.instructions) {
+      for (const { kernel, problem, operands } of onTensors(program)) {
         for (const [name, { access }] of Object.entries(kernel.operands(problem))) {
           const { role, name: tensor } = operands[name];
           if (role === 'gradient') written.add(tensor);

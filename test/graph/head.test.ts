@@ -3,7 +3,7 @@
 
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
-import type { Program, Tensor } from '../../src/graph/graph.ts';
+import { onTensors, type Program, type Tensor } from '../../src/graph/graph.ts';
 import { place } from '../../src/graph/liveness.ts';
 import { vocabularyTile } from '../../src/graph/operators/cross-entropy.ts';
 import { makeModel } from '../../src/nn/index.ts';
@@ -29,8 +29,7 @@ const llama = (vocab_size: number) =>
     ),
   );
 
-const tensorsOf = ({ instructions }: Program) =>
-  new Set(instructions.flatMap(({ operands }) => Object.values(operands)));
+const tensorsOf = (program: Program) => new Set(onTensors(program).flatMap(({ operands }) => Object.values(operands)));
 const activations = (program: Program): Tensor[] => [...tensorsOf(program)].filter(({ role }) => role === 'activation');
 
 describe.each([

@@ -4,7 +4,13 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
-import { type Instruction, makeTensor, type Program, type Tensor } from '../../src/graph/graph.ts';
+import {
+  type TensorInstruction as Instruction,
+  makeTensor,
+  onTensors,
+  type Program,
+  type Tensor,
+} from '../../src/graph/graph.ts';
 import { liveBytes, type Placement, place } from '../../src/graph/liveness.ts';
 import { type Access, type Kernel, type Operand, read, update, write } from '../../src/kernels/kernel.ts';
 import { makeModel } from '../../src/nn/index.ts';
@@ -27,7 +33,7 @@ function instruction(accesses: readonly (readonly [Tensor, Access])[]): Instruct
   const make = { read, write, update };
   const operands = Object.fromEntries(accesses.map(([{ size }, access], i) => [`o${i}`, make[access](size)]));
   const tensors = Object.fromEntries(accesses.map(([tensor], i) => [`o${i}`, tensor]));
-  return { kernel: fake, problem: { operands }, operands: tensors, label: 'fake' };
+  return { op: 'dispatch', phase: 'forward', kernel: fake, problem: { operands }, operands: tensors, label: 'fake' };
 }
 
 /** Programs in which every instruction reads and updates what is there and writes something new. */
@@ -66,14 +72,14 @@ const roundUp = (bytes: number) => Math.ceil(bytes / 256) * 256;
 const total = ({ arenas }: Placement) => arenas.reduce((a, b) => a + b, 0);
 
 /** First and last instruction of every activation. */
-function lives({ instructions, outputs }: Program): Map<Tensor, { first: number; last: number }> {
+function lives(program: Program): Map<Tensor, { first: number; last: number }> {
   const found = new Map<Tensor, { first: number; last: number }>();
-  instructions.forEach(({ operands }, i) => {
+  onTensors(program).forEach(({ operands }, i) => {
     for (const tensor of Object.values(operands)) {
       if (tensor.role === 'activation') found.set(tensor, { first: found.get(tensor)?.first ?? i, last: i });
     }
   });
-  for (const output of outputs) {
+  for (const output of program.outputs) {
     const life = found.get(output);
     if (life) life.last = Infinity;
   }
@@ -104,7 +110,7 @@ function check(program: Program, placement: Placement): void {
     }
   });
 
-  for (const { kernel, problem, operands, label } of program.instructions) {
+  for (const { kernel, problem, operands, label } of onTensors(program)) {
     const inArenas = Object.entries(kernel.operands(problem))
       .map(([name, { access }]) => ({ access, arena: places.get(operands[name])?.arena }))
       .filter(({ arena }) => arena !== undefined);
@@ -188,7 +194,7 @@ describe('small programs', () => {
 
   it('so is reading and writing one tensor through two operands', () => {
     const operands = { x: read(64), y: update(64) };
-    const both = { kernel: fake, problem: { operands }, operands: { x: a, y: a }, label: 'both' };
+    const both = { ...chain[0], problem: { operands }, operands: { x: a, y: a }, label: 'both' };
     expect(() => place({ name: 'wrong', instructions: [chain[0], both], outputs: [] }, LIMIT)).toThrow(
       /internal: both reads and writes a/,
     );

@@ -14,7 +14,7 @@ export function traceOf(text: string): Trace {
       return { chunk: letter.toLowerCase().charCodeAt(0) - 97, mode, freed: freed !== '' };
     });
     const frees = found.filter(({ freed }) => freed).map(({ chunk }) => chunk);
-    return { label, accesses: found.map(({ chunk, mode }) => ({ chunk, mode })), frees, nonModelBytes: 0 };
+    return { label, accesses: found.map(({ chunk, mode }) => ({ chunk, mode, tier: 'gpu' })), frees, nonModelBytes: 0 };
   });
   const chunks = 1 + Math.max(...moments.flatMap(({ accesses }) => accesses.map(({ chunk }) => chunk)));
   const trace: Trace = { chunkBytes: 10, lists: [{ kind: 'parameter', first: 0, chunks }], moments };
@@ -65,7 +65,7 @@ export const problems: fc.Arbitrary<{ trace: Trace; slots: number[] }> = fc
       lists: [{ kind: 'parameter', first: 0, chunks }],
       moments: drafts.map((accesses, m) => ({
         label: `m${m}`,
-        accesses: accesses.map(({ chunk, mode }) => ({ chunk, mode })),
+        accesses: accesses.map(({ chunk, mode }) => ({ chunk, mode, tier: 'gpu' as const })),
         frees: accesses.filter(({ frees }) => frees).map(({ chunk }) => chunk),
         nonModelBytes: 0,
       })),

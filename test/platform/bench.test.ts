@@ -29,7 +29,7 @@ describe('profile', () => {
   afterAll(() => trainer.destroy());
 
   test('counts every dispatch of the step once, under its kernel', () => {
-    const names = stepOf(trainer).dispatches.map(({ kernel }) => kernel.name);
+    const names = stepOf(trainer).operations.map(({ kernel }) => kernel.name);
     for (const { kernel, dispatches } of found.kernels) {
       expect(dispatches, kernel).toBe(names.filter((name) => name === kernel).length);
     }

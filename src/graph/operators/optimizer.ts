@@ -1,10 +1,12 @@
-// The end of a step as far as it is a program: the global gradient norm, the decision to clip or to skip. The sums
-// of squares before it and AdamW behind it go chunk by chunk: engine/pass.ts adds them. What changes from step to
-// step lies in `hyper` and `state`. The norm sums fixed blocks in the order of the parameters, wherever chunks end.
+// The end of a step: the global gradient norm, the decision to clip or to skip, and AdamW. The sums of squares and
+// AdamW go chunk by chunk over model data as it lies. What changes from step to step lies in `hyper` and `state`.
+// The norm sums fixed blocks in the order of the parameters, wherever chunks end.
 
+import { adamw } from '../../kernels/adamw.ts';
 import { ceilDiv } from '../../kernels/kernel.ts';
 import { HYPER, STATE, stepControl } from '../../kernels/step-control.ts';
-import { BLOCK } from '../../kernels/sum-squares.ts';
+import { BLOCK, sumSquares } from '../../kernels/sum-squares.ts';
+import { LASTING_KINDS } from '../../memory/kinds.ts';
 import { type Graph, makeTensor, type Tensor } from '../graph.ts';
 import { sumRows } from './sum-rows.ts';
 
@@ -58,9 +60,38 @@ export function decayBits(parameters: readonly { shape: readonly number[]; size:
   return bits;
 }
 
-/** squares (blocks), lossSum (1), hyper -> state: the norm, and whether and how far to go. */
-export function normAndControl(g: Graph, squares: Tensor, { hyper, state, lossSum }: StepScalars): void {
+/**
+ * gradients, lossSum (1), hyper -> state (the norm, and whether and how far to go), then parameters and both moments.
+ * A chunk's squares are summed as soon as its gradient is complete, while it is on the GPU.
+ */
+export function optimizerStep(
+  g: Graph,
+  { squares, decayMask }: BlockTensors,
+  { hyper, state, lossSum }: StepScalars,
+): void {
+  g.emitEachChunk(
+    sumSquares,
+    ({ size, firstBlock }) => ({ size, first: firstBlock }),
+    { x: { kind: 'gradient' }, partials: squares },
+    'gradient norm',
+    { eager: true, completes: ['gradient'] },
+  );
   const normSquared = g.activation('norm squared', [1]);
   sumRows(g, squares, normSquared, { rows: squares.size, width: 1 }, 'gradient norm');
   g.emit(stepControl, {}, { normSquared, lossSum, hyper, state }, 'step control');
+  g.emitEachChunk(
+    adamw,
+    ({ size, firstBlock }) => ({ size, maskOffset: firstBlock }),
+    {
+      gradient: { kind: 'gradient' },
+      hyper,
+      state,
+      decayMask,
+      parameter: { kind: 'parameter' },
+      m: { kind: 'moment1' },
+      v: { kind: 'moment2' },
+    },
+    'adamw',
+    { completes: LASTING_KINDS, frees: ['gradient'] },
+  );
 }

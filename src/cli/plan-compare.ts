@@ -6,7 +6,8 @@ import { DEFAULT_LIMITS } from '../engine/fit.ts';
 import { stepPass } from '../engine/pass.ts';
 import { mapChunks } from '../memory/chunk-map.ts';
 import { type Compared, compare, median, movedChunks, PLANNER, ratioTo } from '../memory/compare.ts';
-import { chunkRange, ELEMENT_BYTES } from '../memory/layout.ts';
+import { TRAINED_ELEMENT_BYTES } from '../memory/kinds.ts';
+import { chunkRange } from '../memory/layout.ts';
 import { ORDERS } from '../memory/policies.ts';
 import { chunkCount, slotsUnder, type Trace } from '../memory/trace.ts';
 import { makeModel } from '../nn/index.ts';
@@ -48,7 +49,7 @@ export function cellTrace({ model: family, size, accumulate, share }: Cell): { t
   const heads = family === 'llama' ? { kvHeads: size.heads % 4 === 0 ? size.heads / 4 : size.heads / 5 } : {};
   const vocabSize = family === 'llama' ? 32000 : 50257;
   const model = makeModel(configFromFlags({ model: family, ...size, ...heads, context: 128, vocabSize, tied: false }));
-  const bytes = 4 * ELEMENT_BYTES * parameterCount(model);
+  const bytes = TRAINED_ELEMENT_BYTES * parameterCount(model);
   const map = mapChunks(model.parameters, true, chunkRange(model.parameters, share * bytes, DEFAULT_LIMITS.binding));
   const { trace } = stepPass(traceStep(model, 1, 128), map, accumulate);
   return { trace, slots: slotsUnder(trace, share * bytes) };

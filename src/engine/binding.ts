@@ -96,8 +96,8 @@ export class Bindings {
       this.#groups = 0;
     }
     const ranges = { ...ready.fixed };
-    for (const [name, { chunk, first, size }] of ready.chunks) {
-      ranges[name] = { buffer: this.#slots.buffer(chunk), offset: first * 4, bytes: size * 4 };
+    for (const [name, { chunk, offset, bytes }] of ready.chunks) {
+      ranges[name] = { buffer: this.#slots.buffer(chunk), offset, bytes };
     }
     const { label, pipeline, dispatch, uniform } = ready;
     const bound = bindDispatch(this.#device, label, pipeline, dispatch.workgroups, ranges, this.#uniforms, uniform);

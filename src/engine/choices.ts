@@ -3,7 +3,7 @@
 
 import type { Device } from '../gpu/device.ts';
 import { bindDispatch, encode, packUniforms } from '../gpu/dispatch.ts';
-import type { Kernel, Variant } from '../kernels/kernel.ts';
+import { ELEMENT_TYPES, type Kernel, type Variant } from '../kernels/kernel.ts';
 import type { Host } from '../runtime/host.ts';
 import { join } from '../runtime/host.ts';
 import { assert } from '../util/errors.ts';
@@ -101,8 +101,8 @@ export class Trial {
 
   static async open(device: Device, kernel: AnyKernel, problem: object): Promise<Trial> {
     const buffers: Record<string, GPUBuffer> = {};
-    for (const [name, { size }] of Object.entries(kernel.operands(problem))) {
-      buffers[name] = device.allocator.create(`trial ${name}`, size * 4, GPUBufferUsage.STORAGE);
+    for (const [name, { size, type }] of Object.entries(kernel.operands(problem))) {
+      buffers[name] = device.allocator.create(`trial ${name}`, size * ELEMENT_TYPES[type], GPUBufferUsage.STORAGE);
     }
     return new Trial(device, kernel, problem, buffers);
   }

@@ -6,10 +6,11 @@
 // smallest budget that works is a fact that a refusal can name.
 
 import { UNIFORM_STRIDE } from '../gpu/dispatch.ts';
-import type { Program, Tensor } from '../graph/graph.ts';
+import { bytesOf, type Program, type Tensor } from '../graph/graph.ts';
 import { liveBytes, type Placement, place } from '../graph/liveness.ts';
 import { type ChunkMap, mapChunks, type StoredParameter } from '../memory/chunk-map.ts';
-import { chunkRange, ELEMENT_BYTES, leastChunkElements } from '../memory/layout.ts';
+import { ELEMENT_BYTES } from '../memory/kinds.ts';
+import { chunkRange, leastChunkElements } from '../memory/layout.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { isChunkRange, type Operation, uniformBlocks } from './lower.ts';
@@ -210,7 +211,7 @@ function nonModelMemory(
       if (!isChunkRange(operand) && operand.role === 'persistent') tensors.add(operand);
     }
   }
-  const persistent = [...tensors].reduce((sum, { size }) => sum + size * 4, uniforms + readbackBytes);
+  const persistent = [...tensors].reduce((sum, tensor) => sum + bytesOf(tensor), uniforms + readbackBytes);
   return {
     arenas: arenaSizes(placements).reduce((a, b) => a + b, 0),
     alive: programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0),

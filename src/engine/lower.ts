@@ -8,16 +8,16 @@ import type { ChunkInstruction, Phase, Program, Tensor, TensorInstruction } from
 import type { Access, Kernel } from '../kernels/kernel.ts';
 import type { MatmulProblem } from '../kernels/matmul.ts';
 import type { ChunkMap } from '../memory/chunk-map.ts';
-import { type Kind, TRAINED_KINDS } from '../memory/kinds.ts';
+import { KINDS, type Kind, TRAINED_KINDS } from '../memory/kinds.ts';
 import type { Piece } from '../memory/layout.ts';
 import type { ChunkList } from '../memory/trace.ts';
 import { assert } from '../util/errors.ts';
 
-/** An operand that is model data: elements of one chunk. */
+/** An operand that is model data: a part of one chunk, in bytes. */
 export interface ChunkRange {
   readonly chunk: number;
-  readonly first: number;
-  readonly size: number;
+  readonly offset: number;
+  readonly bytes: number;
 }
 
 /** A piece of model data that a dispatch uses, and how. */
@@ -95,7 +95,7 @@ function onTensors(instruction: TensorInstruction, map: ChunkMap): Operation[] {
     const how = { name, list, access: replaces(instruction, name) ? 'write' : access } as const;
     if (all.length === 1) {
       const [piece] = all as [Piece];
-      fixed[name] = { chunk: list.first + piece.chunk, first: piece.offset, size: piece.size };
+      fixed[name] = rangeOf(list, piece.chunk, piece);
       fixedUses.push({ ...how, piece });
       continue;
     }
@@ -107,7 +107,7 @@ function onTensors(instruction: TensorInstruction, map: ChunkMap): Operation[] {
   const { name, access, list, pieces } = tiled;
   return pieces.map((piece) => {
     assert(kernel.tile, `${label}: ${kernel.name} cannot run on tiles of ${name}`);
-    const range: ChunkRange = { chunk: list.first + piece.chunk, first: piece.offset, size: piece.size };
+    const range = rangeOf(list, piece.chunk, piece);
     const part = kernel.tile(problem, name, piece);
     assert(part, `${label}: ${kernel.name} uses nothing of rows ${piece.row} to ${piece.row + piece.rows - 1}`);
     return {
@@ -133,7 +133,7 @@ function onEachChunk(instruction: ChunkInstruction, map: ChunkMap): Operation[] 
       const operand = instruction.operands[name];
       assert(operand, `${label}: ${kernel.name} got no ${name}`);
       if ('kind' in operand) {
-        operands[name] = { chunk: map.list(operand.kind).first + index, first: 0, size };
+        operands[name] = rangeOf(map.list(operand.kind), index, { offset: 0, size });
         accessOf.set(operand.kind, access);
       } else operands[name] = operand;
     }
@@ -145,6 +145,16 @@ function onEachChunk(instruction: ChunkInstruction, map: ChunkMap): Operation[] 
     const where = `${label}, chunk ${index}`;
     return { op: 'dispatch', kernel, problem, whole: problem, operands, uses, label: where, phase, each };
   });
+}
+
+/** `offset` and `size` count elements. */
+function rangeOf(
+  { kind, first }: ChunkList,
+  index: number,
+  { offset, size }: { offset: number; size: number },
+): ChunkRange {
+  const { elementBytes } = KINDS[kind];
+  return { chunk: first + index, offset: offset * elementBytes, bytes: size * elementBytes };
 }
 
 /** Operands say where they end; only products also start somewhere else than at 0. */

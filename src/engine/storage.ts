@@ -3,7 +3,7 @@
 
 import type { Device } from '../gpu/device.ts';
 import type { BufferRange } from '../gpu/dispatch.ts';
-import type { Tensor } from '../graph/graph.ts';
+import { bytesOf, type Tensor } from '../graph/graph.ts';
 import type { Placement } from '../graph/liveness.ts';
 import { assert } from '../util/errors.ts';
 
@@ -30,7 +30,7 @@ export class Storage {
     const known = this.#ranges.get(tensor);
     if (known) return known;
     assert(tensor.role === 'persistent', `${tensor.name} (${tensor.role}) has no place`);
-    const bytes = tensor.size * 4;
+    const bytes = bytesOf(tensor);
     const range = { buffer: this.buffer(tensor.name, bytes), offset: 0, bytes };
     this.#ranges.set(tensor, range);
     return range;
@@ -41,7 +41,7 @@ export class Storage {
     const buffers = arenas.map((bytes, i) => this.buffer(`activations ${i}`, bytes));
     for (const { places } of placements) {
       for (const [tensor, { arena, offset }] of places) {
-        this.#ranges.set(tensor, { buffer: buffers[arena] as GPUBuffer, offset, bytes: tensor.size * 4 });
+        this.#ranges.set(tensor, { buffer: buffers[arena] as GPUBuffer, offset, bytes: bytesOf(tensor) });
       }
     }
   }

@@ -3,7 +3,7 @@
 // what they emit. A Program is plain data: it holds no buffer, no device and no values.
 
 import { fill } from '../kernels/add.ts';
-import type { ElementType, Kernel } from '../kernels/kernel.ts';
+import { ELEMENT_TYPES, type ElementType, type Kernel } from '../kernels/kernel.ts';
 import type { Kind } from '../memory/kinds.ts';
 import { assert } from '../util/errors.ts';
 
@@ -90,6 +90,8 @@ export function makeTensor(
 ): Tensor {
   return { name, shape, size: shape.reduce((a, b) => a * b, 1), type, role, wantsGradient };
 }
+
+export const bytesOf = ({ size, type }: Tensor): number => size * ELEMENT_TYPES[type];
 
 type GradientRule = (dy: Tensor) => void;
 

@@ -5,7 +5,7 @@
 // are several arenas, and what an instruction reads never shares an arena with what it writes.
 
 import { assert, HoldfastError } from '../util/errors.ts';
-import { onTensors, type Program, type Tensor } from './graph.ts';
+import { bytesOf, onTensors, type Program, type Tensor } from './graph.ts';
 
 /** WebGPU's alignment of storage binding offsets. */
 const ALIGNMENT = 256;
@@ -80,7 +80,7 @@ function livesOf(program: Program): Map<Tensor, Life> {
       if (life) life.last = i;
       else {
         assert(access !== 'read', `${label} reads ${tensor.name} before anything wrote it`);
-        const bytes = Math.ceil((tensor.size * 4) / ALIGNMENT) * ALIGNMENT;
+        const bytes = Math.ceil(bytesOf(tensor) / ALIGNMENT) * ALIGNMENT;
         lives.set(tensor, { tensor, bytes, first: i, last: i, conflicts: new Set() });
       }
     }

@@ -4,7 +4,9 @@
 // no buffer and no tensor: the graph binds tensors to operand names, the engine turns dispatches into
 // pipelines. Invariant: every variant and the reference compute the same function of the same operands.
 
-export type ElementType = 'f32' | 'i32' | 'u32';
+/** Bytes of an element, by its WGSL type. */
+export const ELEMENT_TYPES = { f32: 4, i32: 4, u32: 4 } as const;
+export type ElementType = keyof typeof ELEMENT_TYPES;
 
 /** `write` replaces every element (the old value is dead), `update` reads it first. */
 export type Access = 'read' | 'write' | 'update';
@@ -86,7 +88,7 @@ export interface Kernel<P> {
 export function bytesMoved<P>(kernel: Kernel<P>, problem: P): number {
   let bytes = 0;
   for (const operand of Object.values(kernel.operands(problem))) {
-    bytes += operand.size * 4 * (operand.access === 'update' ? 2 : 1);
+    bytes += operand.size * ELEMENT_TYPES[operand.type] * (operand.access === 'update' ? 2 : 1);
   }
   return bytes;
 }

@@ -3,10 +3,9 @@
 // have chunks of their own, of the same size. Pure arithmetic.
 
 import { assert } from '../util/errors.ts';
-import { ALL_KINDS, KINDS, type Kind } from './kinds.ts';
+import { ALL_KINDS, ELEMENT_BYTES, KINDS, type Kind } from './kinds.ts';
 import {
   BLOCK_ELEMENTS,
-  ELEMENT_BYTES,
   leastChunkElements,
   type Piece,
   packTensors,

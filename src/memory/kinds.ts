@@ -1,4 +1,4 @@
-// The table of the kinds of model data: how wide an element of each is, what its chunks hold before a step, and whose
+// The table of the kinds of model data: how wide an element of each is, what its chunks hold before a step, and which
 // layout they follow. Everything that handles chunks asks this table; a further kind is a further row.
 //
 // Invariant: chunks of all kinds have equal bytes, so that any of them fits into any slot.
@@ -32,6 +32,12 @@ export const ALL_KINDS = Object.keys(KINDS) as readonly Kind[];
 
 /** The kinds that lie side by side, chunk by chunk. */
 export const TRAINED_KINDS = ALL_KINDS.filter((kind) => KINDS[kind].layout === 'trainable');
+
+/** Of the widest kind: layouts count in elements of it, so that a chunk has room for as many of any kind. */
+export const ELEMENT_BYTES = Math.max(...ALL_KINDS.map((kind) => KINDS[kind].elementBytes));
+
+/** What an element that trains takes in all. */
+export const TRAINED_ELEMENT_BYTES = TRAINED_KINDS.reduce((sum, kind) => sum + KINDS[kind].elementBytes, 0);
 
 /** The kinds that live on from step to step beside each other: what a step of training commits. */
 export const LASTING_KINDS = TRAINED_KINDS.filter((kind) => KINDS[kind].between === 'HOLD');

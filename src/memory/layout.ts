@@ -6,15 +6,13 @@
 // block (gradient norm, decay bits) are the same numbers whatever the chunk size.
 
 import { HoldfastError } from '../util/errors.ts';
+import { ELEMENT_BYTES } from './kinds.ts';
 
 /**
  * Tensors start at multiples of this many elements (1 KiB). It covers WebGPU's offset alignment, and makes
  * each block of 256 elements belong to one tensor, so sums of squares and decay bits go by block.
  */
 export const BLOCK_ELEMENTS = 256;
-
-/** Everything that is trained is stored in 32 bits. */
-export const ELEMENT_BYTES = 4;
 
 /** Padding that is as good as none, as a share of the data: the search prefers fewer tiles below it. */
 export const WASTE_TOLERANCE = 0.001;

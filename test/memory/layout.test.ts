@@ -3,10 +3,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
+import { ELEMENT_BYTES } from '../../src/memory/kinds.ts';
 import {
   BLOCK_ELEMENTS,
   chunkRange,
-  ELEMENT_BYTES,
   leastChunkElements,
   OFF_FOURS_COST,
   PIECE_COST,

@@ -33,6 +33,8 @@ interface Common {
   /** The parameter or operator that it serves: for timings, traces and errors. */
   readonly label: string;
   readonly phase: Phase;
+  /** The model's block whose forward pass it is a part of; absent outside of blocks, and for everything else. */
+  readonly block?: string;
 }
 
 /** A kernel on whole tensors: its problem, and a tensor for each operand. */
@@ -104,6 +106,7 @@ export class Graph {
   readonly #accumulate: boolean;
   readonly #gradientOf: (parameter: Tensor) => Tensor;
   #phase: Phase;
+  #block: string | undefined;
 
   /**
    * `gradientOf` maps a parameter to its gradient tensor. With `accumulate`, gradients of parameters add to
@@ -159,7 +162,20 @@ export class Graph {
         `${label}: ${kernel.name}.${name} touches ${operand.size} elements, ${tensor.name} has ${tensor.size}`,
       );
     }
-    this.#instructions.push({ op: 'dispatch', kernel, problem, operands, label, phase: this.#phase });
+    const phase = this.#phase;
+    const block = this.#block === undefined ? {} : { block: this.#block };
+    this.#instructions.push({ op: 'dispatch', kernel, problem, operands, label, phase, ...block });
+  }
+
+  /** What `trace` emits is the forward pass of a block: what it keeps for the backward pass can be made again from its input. */
+  block<T>(name: string, trace: () => T): T {
+    assert(this.#block === undefined, `block ${name} begins inside ${this.#block}`);
+    this.#block = name;
+    try {
+      return trace();
+    } finally {
+      this.#block = undefined;
+    }
   }
 
   /** Appends one dispatch a chunk index. See `ChunkInstruction`. */

@@ -73,17 +73,19 @@ export function gpt2(config: GPT2Config, lora?: LoraOptions): Model {
       observe?.('embed', x);
       for (let i = 0; i < layers; i++) {
         const h = `h.${i}`;
-        const attended = layernorm(g, x, w(`${h}.ln_1.weight`), w(`${h}.ln_1.bias`), eps);
-        const qkv = linear(g, attended, w(`${h}.attn.c_attn.weight`), {
-          bias: w(`${h}.attn.c_attn.bias`),
-          ...(lora && { lora: loraOf(w, h, lora) }),
-        }); // (B, T, 3C)
-        const y = attention(g, qkv, tokens, shape, `${h}.attn`, caches?.[i]); // (B, T, C)
-        x = linear(g, y, w(`${h}.attn.c_proj.weight`), { bias: w(`${h}.attn.c_proj.bias`), residual: x });
+        g.block(h, () => {
+          const attended = layernorm(g, x, w(`${h}.ln_1.weight`), w(`${h}.ln_1.bias`), eps);
+          const qkv = linear(g, attended, w(`${h}.attn.c_attn.weight`), {
+            bias: w(`${h}.attn.c_attn.bias`),
+            ...(lora && { lora: loraOf(w, h, lora) }),
+          }); // (B, T, 3C)
+          const y = attention(g, qkv, tokens, shape, `${h}.attn`, caches?.[i]); // (B, T, C)
+          x = linear(g, y, w(`${h}.attn.c_proj.weight`), { bias: w(`${h}.attn.c_proj.bias`), residual: x });
 
-        const normed = layernorm(g, x, w(`${h}.ln_2.weight`), w(`${h}.ln_2.bias`), eps);
-        const wide = linear(g, normed, w(`${h}.mlp.c_fc.weight`), { bias: w(`${h}.mlp.c_fc.bias`), gelu: true }); // (B, T, 4C)
-        x = linear(g, wide, w(`${h}.mlp.c_proj.weight`), { bias: w(`${h}.mlp.c_proj.bias`), residual: x });
+          const normed = layernorm(g, x, w(`${h}.ln_2.weight`), w(`${h}.ln_2.bias`), eps);
+          const wide = linear(g, normed, w(`${h}.mlp.c_fc.weight`), { bias: w(`${h}.mlp.c_fc.bias`), gelu: true }); // (B, T, 4C)
+          x = linear(g, wide, w(`${h}.mlp.c_proj.weight`), { bias: w(`${h}.mlp.c_proj.bias`), residual: x });
+        });
         observe?.(h, x);
       }
       const hidden = layernorm(g, x, w('ln_f.weight'), w('ln_f.bias'), eps); // (B, T, C)

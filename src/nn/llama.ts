@@ -52,22 +52,24 @@ export function llama(config: LlamaConfig): Model {
       observe?.('embed', x);
       for (let i = 0; i < layers; i++) {
         const l = `model.layers.${i}`;
-        const attended = rmsnorm(g, x, w(`${l}.input_layernorm.weight`), eps);
-        const qkv = packedLinear(
-          g,
-          attended,
-          ['q', 'k', 'v'].map((name) => w(`${l}.self_attn.${name}_proj.weight`)),
-          stored,
-          `${l}.self_attn.qkv`,
-        ); // (B, T, (NH + 2 NKV) HS)
-        rope(g, qkv, tokens, table, shape);
-        const y = attention(g, qkv, tokens, shape, `${l}.self_attn`, caches?.[i]); // (B, T, NH HS)
-        x = linear(g, y, w(`${l}.self_attn.o_proj.weight`), { stored, residual: x });
+        g.block(l, () => {
+          const attended = rmsnorm(g, x, w(`${l}.input_layernorm.weight`), eps);
+          const qkv = packedLinear(
+            g,
+            attended,
+            ['q', 'k', 'v'].map((name) => w(`${l}.self_attn.${name}_proj.weight`)),
+            stored,
+            `${l}.self_attn.qkv`,
+          ); // (B, T, (NH + 2 NKV) HS)
+          rope(g, qkv, tokens, table, shape);
+          const y = attention(g, qkv, tokens, shape, `${l}.self_attn`, caches?.[i]); // (B, T, NH HS)
+          x = linear(g, y, w(`${l}.self_attn.o_proj.weight`), { stored, residual: x });
 
-        const normed = rmsnorm(g, x, w(`${l}.post_attention_layernorm.weight`), eps);
-        const gate = linear(g, normed, w(`${l}.mlp.gate_proj.weight`), { stored }); // (B, T, inner)
-        const up = linear(g, normed, w(`${l}.mlp.up_proj.weight`), { stored });
-        x = linear(g, swiglu(g, gate, up, `${l}.mlp`), w(`${l}.mlp.down_proj.weight`), { stored, residual: x });
+          const normed = rmsnorm(g, x, w(`${l}.post_attention_layernorm.weight`), eps);
+          const gate = linear(g, normed, w(`${l}.mlp.gate_proj.weight`), { stored }); // (B, T, inner)
+          const up = linear(g, normed, w(`${l}.mlp.up_proj.weight`), { stored });
+          x = linear(g, swiglu(g, gate, up, `${l}.mlp`), w(`${l}.mlp.down_proj.weight`), { stored, residual: x });
+        });
         observe?.(`layers.${i}`, x);
       }
       const hidden = rmsnorm(g, x, w('model.norm.weight'), eps); // (B, T, C)

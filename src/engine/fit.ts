@@ -27,6 +27,8 @@ export interface Workload {
   passes(map: ChunkMap): readonly Pass[];
   /** Small buffers for results under way. */
   readonly readbackBytes: number;
+  /** The same results in less memory, for more work: what is tried where this does not fit. @default none */
+  readonly smaller?: Workload | undefined;
 }
 
 /** Where memory goes that is not chunks, in bytes. */
@@ -55,6 +57,8 @@ export interface StagingSize {
 }
 
 export interface Fit {
+  /** The one that was asked for, or the first after it that fits. */
+  readonly workload: Workload;
   readonly map: ChunkMap;
   readonly passes: readonly Pass[];
   readonly placements: readonly Placement[];
@@ -83,6 +87,25 @@ const leastStaging = (durable: boolean): StagingSize => ({ down: durable ? 3 : 1
  * also kept below. Errors: HoldfastError that names the smallest budget that works.
  */
 export function fitMemory(workload: Workload, limits: BufferLimits, budget: number | undefined, durable: boolean): Fit {
+  let least = { bytes: Number.POSITIVE_INFINITY, activations: 0 };
+  for (let tried: Workload | undefined = workload; tried; tried = tried.smaller) {
+    const found = fitOne(tried, limits, budget, durable);
+    if ('peak' in found) return found;
+    if (found.bytes < least.bytes) least = found;
+  }
+  throw new HoldfastError(
+    `${formatBytes(budget ?? 0)} of GPU memory are too little: ${least.bytes} bytes (${formatBytes(least.bytes)}) is the smallest ` +
+      `budget that works, ${formatBytes(least.activations)} of it for activations; give that much, or use a smaller batch or context`,
+  );
+}
+
+/** The best fit of one workload, or the least that it would need and what of it is activations, in bytes. */
+function fitOne(
+  workload: Workload,
+  limits: BufferLimits,
+  budget: number | undefined,
+  durable: boolean,
+): Fit | { bytes: number; activations: number } {
   const placements = placeAll(workload, limits);
   const candidates = chunkSizes(workload, limits);
   const at = (bytes: number) => candidate(workload, placements, bytes);
@@ -95,12 +118,9 @@ export function fitMemory(workload: Workload, limits: BufferLimits, budget: numb
     const found = at(bytes);
     if (leastPeak(found, durable) <= budget) return sized(found, budget, durable);
   }
-  const least = smallestBudget(workload, limits, durable);
-  const activations = at(candidates[0] as number).nonModel.arenas;
-  throw new HoldfastError(
-    `${formatBytes(budget)} of GPU memory are too little: ${least} bytes (${formatBytes(least)}) is the smallest budget that ` +
-      `works, ${formatBytes(activations)} of it for activations; give that much, or use a smaller batch or context`,
-  );
+  const tried = candidates.map(at);
+  const bytes = tried.map((found) => leastPeak(found, durable)).reduce((a, b) => Math.min(a, b));
+  return { bytes, activations: (tried[0] as Candidate).nonModel.arenas };
 }
 
 const again = (found: Fit): Candidate => {
@@ -129,10 +149,12 @@ export function refitMemory(found: Fit, budget: number, durable: boolean): Fit {
 export function smallestBudget(workload: Workload, limits: BufferLimits, durable: boolean): number {
   const placements = placeAll(workload, limits);
   const least = chunkSizes(workload, limits).map((bytes) => leastPeak(candidate(workload, placements, bytes), durable));
+  if (workload.smaller) least.push(smallestBudget(workload.smaller, limits, durable));
   return least.reduce((a, b) => Math.min(a, b));
 }
 
 interface Candidate {
+  readonly workload: Workload;
   readonly map: ChunkMap;
   readonly passes: readonly Pass[];
   readonly placements: readonly Placement[];
@@ -162,7 +184,7 @@ function candidate(workload: Workload, placements: readonly Placement[], chunkBy
   const passes = workload.passes(map);
   const nonModel = nonModelMemory(workload, placements, passes);
   const atOnce = chunksAtOnce(passes);
-  return { map, passes, placements, nonModel, other: nonModel.arenas + nonModel.persistent, atOnce };
+  return { workload, map, passes, placements, nonModel, other: nonModel.arenas + nonModel.persistent, atOnce };
 }
 
 const chunksAtOnce = (passes: readonly Pass[]): number =>
@@ -175,7 +197,7 @@ function leastPeak({ map, other, atOnce }: Candidate, durable: boolean): number 
 
 /** Deals the room that a budget leaves for chunks to slots and staging. */
 function sized(found: Candidate, budget: number | undefined, durable: boolean): Fit {
-  const { map, passes, placements, nonModel, other, atOnce } = found;
+  const { workload, map, passes, placements, nonModel, other, atOnce } = found;
   const least = leastStaging(durable);
   let slots = map.count;
   let staging = least;
@@ -195,7 +217,7 @@ function sized(found: Candidate, budget: number | undefined, durable: boolean): 
     ...pass,
     trace: { ...pass.trace, moments: pass.trace.moments.map((moment) => ({ ...moment, nonModelBytes })) },
   }));
-  return { map, passes: withBytes, placements, nonModel, slots, staging, peak };
+  return { workload, map, passes: withBytes, placements, nonModel, slots, staging, peak };
 }
 
 function nonModelMemory(

@@ -7,6 +7,7 @@
 
 import { type Device, OutOfMemory } from '../gpu/device.ts';
 import type { Tensor } from '../graph/graph.ts';
+import type { ActivationMode } from '../graph/recompute.ts';
 import { Backing } from '../memory/backing.ts';
 import type { ChunkMap } from '../memory/chunk-map.ts';
 import { ALL_KINDS, KINDS, type Kind } from '../memory/kinds.ts';
@@ -33,6 +34,11 @@ export interface MemoryOptions {
    * long as there is memory for it.
    */
   readonly gpu?: number | 'auto';
+  /**
+   * What of a block's activations is kept for the backward pass; `auto`: all where the budget has room for it, else
+   * only the block's input. Changes no bit. @default 'auto'
+   */
+  readonly activations?: ActivationMode | 'auto';
   /** Bytes of host memory for chunks. @default no limit */
   readonly host?: number;
   /** The slow tier. @default none */

@@ -10,6 +10,7 @@ import { type MemoryOptions, Session } from '../engine/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
 import { decayBits } from '../graph/operators/optimizer.ts';
+import { type ActivationMode, withActivations } from '../graph/recompute.ts';
 import { tokenIndex } from '../kernels/embedding.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/kinds.ts';
@@ -78,24 +79,37 @@ type FullOptions = Readonly<
   Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates'>> & { optimizer: AdamWOptions }
 >;
 
-/** The programs of training, as one workload: what `holdfast plan` works out and what a trainer runs. */
+/**
+ * The programs of training, as one workload: what `holdfast plan` works out and what a trainer runs. With `auto`,
+ * activations are kept where there is room for them, and made again where there is not.
+ */
 export function trainingWorkload(
   model: Model,
   programs: StepPrograms,
   accumulate: number,
   generation?: Generation,
+  activations: ActivationMode | 'auto' = 'auto',
 ): Workload {
-  const { first, next, update, evaluate } = programs;
+  let smaller: Workload | undefined;
+  const mode = activations === 'auto' ? 'keep' : activations;
+  const { update, evaluate } = programs;
+  const first = withActivations(programs.first, mode);
+  const next = accumulate > 1 ? withActivations(programs.next, mode) : first;
   const micro = accumulate > 1 ? [first, next] : [first];
+  const step = { first, next, update };
   return {
     parameters: model.parameters,
     training: true,
     programs: [...micro, update, evaluate, ...(generation?.programs ?? [])],
     passes: (map) => [
-      stepPass(programs, map, accumulate),
+      stepPass(step, map, accumulate),
       ...[evaluate, ...(generation?.programs ?? [])].map((program) => readingPass(program, map)),
     ],
     readbackBytes: READBACK_BYTES,
+    get smaller() {
+      if (activations === 'auto') smaller ??= trainingWorkload(model, programs, accumulate, generation, 'recompute');
+      return smaller;
+    },
   };
 }
 
@@ -121,7 +135,7 @@ export class Trainer {
     const full = { accumulate: 1, ...rest, optimizer: { ...ADAMW_DEFAULTS, ...options.optimizer } };
     const programs = traceStep(model, full.batch, full.seq);
     const generation = generates ? traceGeneration(model, full.seq) : undefined;
-    const workload = trainingWorkload(model, programs, full.accumulate, generation);
+    const workload = trainingWorkload(model, programs, full.accumulate, generation, memory.activations);
     const kernelChoices = new KernelChoices(device, choices);
     const session = await Session.open(device, workload, kernelChoices, memory);
     let trainer: Trainer | undefined;

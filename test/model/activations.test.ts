@@ -1,0 +1,49 @@
+// Does it matter to a run what is kept of its activations? Not to a bit of its losses, norms and weights, whatever is
+// kept and whatever the budget; and budgets work that are too small for all of them.
+
+import { beforeAll, describe, expect, it } from 'vitest';
+import { fitMemory, smallestBudget } from '../../src/engine/fit.ts';
+import { limitsOf } from '../../src/engine/session.ts';
+import type { Device } from '../../src/gpu/device.ts';
+import { ACTIVATION_MODES } from '../../src/graph/recompute.ts';
+import { traceStep } from '../../src/train/step-programs.ts';
+import { trainingWorkload } from '../../src/train/trainer.ts';
+import { testDevice } from '../harness.ts';
+import { chooseVariants, expectSame, MODELS, memoryDisk, type Outcome, run, type Work } from './runs.ts';
+
+describe.each(Object.entries(MODELS))('%s', (_, model) => {
+  const work: Work = { model, batch: 3, seq: 7, accumulate: 2, steps: 3 };
+  let device: Device;
+  let wanted: Outcome;
+  const workload = (activations: (typeof ACTIVATION_MODES)[number]) =>
+    trainingWorkload(model, traceStep(model, work.batch, work.seq), work.accumulate, undefined, activations);
+
+  beforeAll(async () => {
+    chooseVariants(3);
+    device = await testDevice();
+    wanted = (await run(device, work, { memory: { activations: 'keep' } })).outcome;
+  });
+
+  it.each(ACTIVATION_MODES)(
+    'has the same bits with --activations %s, resident and in its smallest budget',
+    async (mode) => {
+      expectSame((await run(device, work, { memory: { activations: mode } })).outcome, wanted, `${mode}, resident`);
+      const gpu = smallestBudget(workload(mode), limitsOf(device), true);
+      const memory = { gpu, activations: mode, host: 40_000, disk: memoryDisk() };
+      device.allocator.restartPeak();
+      expectSame((await run(device, work, { memory })).outcome, wanted, `${mode}, in ${gpu} bytes`);
+      expect(device.allocator.peak).toBe(fitMemory(workload(mode), limitsOf(device), gpu, true).peak);
+    },
+  );
+
+  it('makes activations again, by itself, where the budget has no room for them', async () => {
+    const [all, least] = (['keep', 'recompute'] as const).map((mode) =>
+      smallestBudget(workload(mode), limitsOf(device), true),
+    ) as [number, number];
+    expect(least).toBeLessThan(all);
+    for (const gpu of [all - 1, least])
+      expectSame((await run(device, work, { memory: { gpu } })).outcome, wanted, `${gpu} bytes`);
+    expect(() => fitMemory(workload('keep'), limitsOf(device), all - 1, true)).toThrow(`${all} bytes`);
+    await expect(run(device, work, { memory: { gpu: least - 1 } })).rejects.toThrow(`${least} bytes`);
+  });
+});

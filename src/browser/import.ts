@@ -1,15 +1,13 @@
 // Files that a person chose, made into the folder of a run: checked whole before anything counts as there.
 
 import { type ImportedFile, readZip, storeFile } from '../formats/archive.ts';
+import { CHECKPOINT_FILES, MODEL_FILES, SUMS } from '../formats/checkpoint/folder.ts';
 import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights } from '../formats/checkpoint.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { savedState } from '../train/saved-state.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { RunRecord } from './protocol.ts';
-
-const WEIGHTS = ['config.json', 'model.safetensors'];
-const STATE = ['optimizer.safetensors', 'trainer_state.json'];
 
 export const isZip = (file: File | undefined): file is File => /\.zip$/i.test(file?.name ?? '');
 
@@ -28,20 +26,20 @@ export async function importCheckpoint(
 ): Promise<Pick<RunRecord, 'savedStep' | 'settings' | 'loss'>> {
   const { files } = host;
   const wanted = new Map(
-    given.filter(({ name }) => [...WEIGHTS, ...STATE].includes(name)).map((file) => [file.name, file]),
+    given.filter(({ name }) => [...CHECKPOINT_FILES, SUMS].includes(name)).map((file) => [file.name, file]),
   );
-  const missing = WEIGHTS.find((name) => !wanted.has(name));
+  const missing = MODEL_FILES.find((name) => !wanted.has(name));
   if (missing) {
     throw new HoldfastError(
       `there is no ${missing} among the ${given.length} files; choose all files of a checkpoint's folder, or a zip of them`,
     );
   }
-  const resumable = STATE.every((name) => wanted.has(name));
+  const resumable = CHECKPOINT_FILES.every((name) => wanted.has(name));
   // The step is known once the state is read.
   const target = resumable ? join(folder, '.checkpoint-0.partial') : folder;
   await files.makeFolder(target);
   for (const [name, file] of wanted) {
-    if (resumable || WEIGHTS.includes(name)) await storeFile(files, join(target, name), file);
+    if (resumable || MODEL_FILES.some((wanted) => wanted === name)) await storeFile(files, join(target, name), file);
   }
   const { config, shapes } = await loadWeights(files, target);
   checkWeights(shapes, makeModel(config).parameters, 'the files');

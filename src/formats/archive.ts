@@ -189,6 +189,7 @@ export async function readerOf(files: Files, path: string): Promise<FolderReader
       return file && { kind: 'file', bytes: file.bytes };
     },
     list: async () => [...found.keys()].sort(),
+    sha256: () => files.sha256(),
   };
 }
 

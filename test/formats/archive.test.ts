@@ -19,7 +19,7 @@ const weights = initialWeights(model, 1);
 const shapes = new Map(model.parameters.map(({ name, shape }) => [name, shape]));
 const files = new MemoryFiles();
 await saveCheckpoint(files, 'run', 2, { config, weights, shapes, moment1: weights, moment2: weights, state: {} });
-const names = (await files.list('run/checkpoint-2')).filter((name) => !/optimizer/.test(name));
+const names = (await files.list('run/checkpoint-2')).filter((name) => !/optimizer|SHA256SUMS/.test(name));
 const folder = Object.fromEntries(
   await Promise.all(names.map(async (name) => [name, await files.read(`run/checkpoint-2/${name}`)] as const)),
 );

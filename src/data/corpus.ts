@@ -1,7 +1,7 @@
 // Text to learn from, as one run of bytes: files, folders, standard input, or what the package brings along.
 //
 // Not tokens, and no decoding: bytes as they lie on disk, joined with nothing between them. Invariant: the
-// same sources give the same bytes in the same order on every system.
+// same sources give the same bytes in the same order on every system, and nothing in a folder makes reading it endless.
 
 import { type Host, join } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -15,7 +15,7 @@ export interface Corpus {
   readonly names: readonly string[];
   /** Of text whose lines are all of one length: that length. Windows of it begin with a line. */
   readonly lineBytes?: number;
-  /** Binary files (containing a NUL byte) found in folders and left out. */
+  /** Found in folders and left out: binary files (containing a NUL byte), and what is neither file nor folder. */
   readonly skipped: number;
 }
 
@@ -31,7 +31,8 @@ export async function corpusOf(
 
 /**
  * Each source is a file, a folder (all its files, sub-folders included, by name) or "-" for standard input.
- * A file named itself is read whatever it holds; in a folder, binary files are skipped and counted.
+ * A file named itself is read whatever it holds, and so is a pipe, which a shell makes of `<(command)`. In a folder,
+ * binary files, pipes, devices, sockets and links to nothing or to a folder above themselves are skipped and counted.
  */
 export async function loadCorpus(host: Host, sources: readonly string[]): Promise<Corpus> {
   const names: string[] = [];
@@ -41,15 +42,19 @@ export async function loadCorpus(host: Host, sources: readonly string[]): Promis
     names.push(name);
     parts.push(bytes);
   };
-  const addFolder = async (folder: string): Promise<void> => {
+  /** `above`: the ids of the folder itself and of those that it lies in. */
+  const addFolder = async (folder: string, above: readonly (string | undefined)[]): Promise<void> => {
     for (const name of await host.files.list(folder)) {
       const path = join(folder, name);
-      const kind = (await host.files.stat(path))?.kind;
-      if (kind === 'folder') await addFolder(path);
-      if (kind !== 'file') continue;
-      const bytes = await host.files.read(path);
-      if (bytes.includes(0)) skipped++;
-      else add(path, bytes);
+      const { kind, id } = (await host.files.stat(path)) ?? {};
+      const leadsUp = id !== undefined && above.includes(id);
+      if (kind === 'folder' && !leadsUp) {
+        await addFolder(path, [...above, id]);
+        continue;
+      }
+      const bytes = kind === 'file' ? await host.files.read(path) : undefined;
+      if (bytes && !bytes.includes(0)) add(path, bytes);
+      else skipped++;
     }
   };
   for (const source of sources) {
@@ -57,17 +62,17 @@ export async function loadCorpus(host: Host, sources: readonly string[]): Promis
       add(source, await host.readStandardInput());
       continue;
     }
-    const kind = (await host.files.stat(source))?.kind;
-    if (kind === 'folder') await addFolder(source);
-    else if (kind === 'file') add(source, await host.files.read(source));
-    else
-      throw new HoldfastError(
-        `corpus ${source}: nothing is there; name a text file, a folder, or - for standard input`,
-      );
+    const { kind, id } = (await host.files.stat(source)) ?? {};
+    if (kind === 'folder') await addFolder(source, [id]);
+    else if (kind === 'file' || kind === 'pipe') add(source, await host.files.read(source));
+    else {
+      const what = kind ? 'a device, a socket or a link to itself is' : 'nothing is';
+      throw new HoldfastError(`corpus ${source}: ${what} there; name a text file, a folder, or - for standard input`);
+    }
   }
   const bytes = concatenate(parts);
   if (bytes.length === 0) {
-    const why = skipped > 0 ? ` (${skipped} binary files skipped)` : '';
+    const why = skipped > 0 ? ` (${skipped} skipped: binary, or no files)` : '';
     throw new HoldfastError(`corpus ${sources.join(', ')}: no text in it${why}; name a file or folder with text`);
   }
   return { bytes, files: names.length, names, skipped };

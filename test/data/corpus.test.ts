@@ -1,6 +1,20 @@
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { defaultCorpus, loadCorpus, split } from '../../src/data/corpus.ts';
+import { headlessHost } from '../../src/runtime/headless.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 
@@ -38,8 +52,54 @@ describe('loadCorpus', () => {
     await expect(loadCorpus(host, ['/t', '/nowhere'])).rejects.toThrow('corpus /nowhere: nothing is there');
     await expect(loadCorpus(host, ['/nowhere'])).rejects.toThrow(HoldfastError);
     const empty = memoryHost(new MemoryFiles({ '/e/x': '', '/e/y': Uint8Array.of(0) }));
-    await expect(loadCorpus(empty, ['/e'])).rejects.toThrow('corpus /e: no text in it (1 binary files skipped)');
+    await expect(loadCorpus(empty, ['/e'])).rejects.toThrow(
+      'corpus /e: no text in it (1 skipped: binary, or no files)',
+    );
   });
+});
+
+test('in a real folder, pipes, devices, and links to nothing or upwards are skipped, all else is read', async () => {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-corpus-'));
+  const at = (...names: string[]) => path.join(folder, ...names);
+  try {
+    mkdirSync(at('deep', 'er'), { recursive: true });
+    mkdirSync(at('other'));
+    for (const name of ['a', 'deep/b', 'deep/er/c', 'other/d']) writeFileSync(at(name), name.at(-1) as string);
+    expect(spawnSync('mkfifo', [at('pipe')]).status).toBe(0);
+    symlinkSync('/dev/zero', at('device'));
+    symlinkSync('nothing', at('dangling'));
+    symlinkSync('itself', at('itself'));
+    symlinkSync('..', at('deep', 'up'));
+    symlinkSync('../..', at('deep', 'er', 'top'));
+    // Two links to folders that lead into each other, and one to a folder beside: that one is read.
+    symlinkSync('../deep', at('other', 'e'));
+    symlinkSync('../other', at('deep', 'x'));
+    const corpus = await loadCorpus(headlessHost(), [folder]);
+    expect(corpus.names.map((name) => path.relative(folder, name))).toEqual([
+      ...['a', 'deep/b', 'deep/er/c', 'deep/x/d', 'other/d', 'other/e/b', 'other/e/er/c'],
+    ]);
+    expect(text(corpus.bytes)).toBe('abcddbc');
+    // pipe, device, dangling, itself; up and top, twice each; and e and x below each other.
+    expect(corpus.skipped).toBe(10);
+    await expect(loadCorpus(headlessHost(), [at('device')])).rejects.toThrow(
+      /corpus .*device: a device, a socket or a link to itself is there; name a text file/,
+    );
+    await expect(loadCorpus(headlessHost(), [at('itself')])).rejects.toThrow(/a link to itself is there/);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test('a pipe that is named is read to its end, as a shell makes one of <(command)', async () => {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-corpus-'));
+  try {
+    const pipe = path.join(folder, 'pipe');
+    expect(spawnSync('mkfifo', [pipe]).status).toBe(0);
+    const [corpus] = await Promise.all([loadCorpus(headlessHost(), [pipe]), writeFile(pipe, 'through a pipe')]);
+    expect(text(corpus.bytes)).toBe('through a pipe');
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });
 
 describe('defaultCorpus', () => {

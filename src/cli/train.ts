@@ -6,13 +6,13 @@ import { Command, Option } from 'commander';
 import { TASKS, type TaskName, taskOf } from '../data/tasks.ts';
 import { checkpointsOf, type FoundModel, findModel } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
-import { type Host, join } from '../runtime/host.ts';
+import { type FolderClaim, type Host, join } from '../runtime/host.ts';
 import type { MemoryRecord } from '../train/report/memory-record.ts';
 import { type RunSummary, trainRun } from '../train/run.ts';
 import type { RunSettings } from '../train/run-settings.ts';
 import { savedSettings } from '../train/saved-state.ts';
 import { formatBytes } from '../util/bytes.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { assert, HoldfastError } from '../util/errors.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { configFromFlags } from './model-flags.ts';
 import { adapterOption, number, whole } from './options.ts';
@@ -95,28 +95,37 @@ export function trainCommand(host: Host): Command {
   return command.action(async (flags: Flags) => {
     const given = (name: keyof Flags) => command.getOptionValueSource(name) === 'cli';
     const memory = memoryFromFlags(host, flags);
-    const out = await chooseOut(host, flags);
-    const settings = flags.resume
-      ? await resumeSettings(host, out, flags, given)
-      : await newSettings(host, flags, given);
-    const device = await openDevice(host, { adapter: flags.adapter });
-    const progress = new Progress(host, settings, flags.json ?? false);
-    if (device.adapter.embedded) progress.note('no GPU here: training on the embedded software adapter (SwiftShader)');
-    const abort = new AbortController();
-    host.onInterrupt(() => {
-      progress.note('stopping after this step and saving; press Ctrl-C again to leave at once');
-      abort.abort();
-    });
-    const summary = await trainRun(host, device, settings, out, {
-      resume: flags.resume ?? false,
-      ...(flags.until === undefined ? {} : { until: flags.until }),
-      signal: abort.signal,
-      events: progress.events,
-      memory,
-      ...(flags.timeline === undefined ? {} : { timeline: flags.timeline }),
-    });
-    progress.finish(summary, describe(summary, out, settings));
-    device.close();
+    // Before anything is read or a device opened: from here on the folder is this process's, and can be written to.
+    const claim = await claimOut(host, flags);
+    const out = claim.folder;
+    try {
+      await checkOut(host, out, flags);
+      const settings = flags.resume
+        ? await resumeSettings(host, out, flags, given)
+        : await newSettings(host, flags, given);
+      const device = await openDevice(host, { adapter: flags.adapter });
+      const progress = new Progress(host, settings, flags.json ?? false);
+      if (device.adapter.embedded)
+        progress.note('no GPU here: training on the embedded software adapter (SwiftShader)');
+      const abort = new AbortController();
+      host.onInterrupt(() => {
+        progress.note('stopping after this step and saving; press Ctrl-C again to leave at once');
+        abort.abort();
+      });
+      const summary = await trainRun(host, device, settings, out, {
+        resume: flags.resume ?? false,
+        ...(flags.until === undefined ? {} : { until: flags.until }),
+        signal: abort.signal,
+        events: progress.events,
+        memory,
+        ...(flags.timeline === undefined ? {} : { timeline: flags.timeline }),
+        claim,
+      });
+      progress.finish(summary, describe(summary, out, settings));
+      device.close();
+    } finally {
+      await claim.release();
+    }
   });
 }
 
@@ -152,26 +161,34 @@ function memoryLines({ gpu, host, disk, bytesPerStep, recoveryBytesPerStep, boun
   ];
 }
 
-/** The folder of the run: the one named, the latest one to resume, or a new one. */
-async function chooseOut(host: Host, flags: Flags): Promise<string> {
-  const { files } = host;
-  if (flags.out !== undefined) {
-    if (!flags.resume && (await checkpointsOf(files, flags.out)).length > 0) {
-      throw new HoldfastError(
-        `${flags.out}: holds a checkpoint already; add --resume to go on, or choose another --out`,
-      );
-    }
-    return flags.out;
-  }
+/** Takes the folder of the run: the one named, the latest one to resume, or a new one. */
+async function claimOut(host: Host, flags: Flags): Promise<FolderClaim> {
+  const { claimFolder, claimNextFolder } = host;
+  assert(claimFolder && claimNextFolder, 'the command line shares folders with other processes');
+  if (flags.out !== undefined) return claimFolder(flags.out);
+  return flags.resume ? claimFolder(await latestRun(host)) : claimNextFolder(RUNS, 'run-');
+}
+
+async function latestRun({ files }: Host): Promise<string> {
   const names = (await files.stat(RUNS))?.kind === 'folder' ? await files.list(RUNS) : [];
   const numbers = names.map((name) => /^run-(\d+)$/.exec(name)?.[1]).filter((digits) => digits !== undefined);
-  const taken = numbers.map(Number).sort((a, b) => a - b);
-  if (!flags.resume) return join(RUNS, `run-${(taken.at(-1) ?? 0) + 1}`);
-  for (const n of taken.reverse()) {
+  for (const n of numbers.map(Number).sort((a, b) => b - a)) {
     const run = join(RUNS, `run-${n}`);
     if ((await checkpointsOf(files, run)).length > 0) return run;
   }
   throw new HoldfastError(`${RUNS}/: there is no run to resume; start without --resume, or name one with --out`);
+}
+
+/** What would otherwise be noticed when the steps are done. */
+async function checkOut({ files }: Host, out: string, { resume, timeline }: Flags): Promise<void> {
+  if (!resume && (await checkpointsOf(files, out)).length > 0) {
+    throw new HoldfastError(`${out}: holds a checkpoint already; add --resume to go on, or choose another --out`);
+  }
+  if (timeline === undefined) return;
+  if ((await files.stat(timeline))?.kind === 'folder') {
+    throw new HoldfastError(`--timeline ${timeline}: is a folder; name a file to write`);
+  }
+  await (await files.writeStream(timeline)).abort();
 }
 
 async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) => boolean): Promise<RunSettings> {

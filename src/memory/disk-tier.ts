@@ -125,6 +125,6 @@ const FULL = ['ENOSPC', 'EDQUOT', 'QuotaExceededError'];
 function reason(error: unknown): string {
   const { code, name } = error as { code?: unknown; name?: unknown };
   return FULL.includes(String(code)) || FULL.includes(String(name))
-    ? 'the disk is full; make space on it or choose another folder'
+    ? 'the disk is full; make space on it or choose another folder, and resume from the last checkpoint'
     : `${messageOf(error)}; check that disk or choose another folder`;
 }

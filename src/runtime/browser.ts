@@ -10,7 +10,7 @@ import { type Remote, releaseProxy, transfer, wrap } from 'comlink';
 import { createSHA256 } from 'hash-wasm';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
-import type { BlockFile, Files, GPUSource, Host, OpenFile, Sha256, WriteStream } from './host.ts';
+import type { BlockFile, FileStat, Files, GPUSource, Host, OpenFile, Sha256, WriteStream } from './host.ts';
 import { find, finishRenames, nameOf, openFolder, renameFolder, splitPath } from './opfs.ts';
 import type { OpfsDisk } from './opfs-disk.ts';
 
@@ -280,7 +280,7 @@ class OpfsFiles implements Files {
     };
   }
 
-  stat(path: string): Promise<{ kind: 'file' | 'folder'; bytes: number } | undefined> {
+  stat(path: string): Promise<FileStat | undefined> {
     return this.#attempt(`cannot look at ${path}`, async () => {
       const found = await find(path);
       if (found?.kind !== 'file') return found && { kind: 'folder', bytes: 0 };

@@ -1,5 +1,5 @@
-// The headless host: the one file that names Node and Deno. Both read files and the terminal through the
-// node: modules; they differ in where WebGPU comes from (npm `webgpu`, or the runtime's own).
+// The headless host: with its folder, the one place that names Node and Deno. Both read files and
+// the terminal through the node: modules; they differ in where WebGPU comes from (npm `webgpu`, or the runtime's own).
 //
 // Without a GPU the embedded software adapter is used: SwiftShader and a Vulkan loader, out of the npm
 // package @sparticuz/chromium, unpacked once into the cache folder. The Vulkan loader reads its manifest
@@ -14,10 +14,13 @@ import path from 'node:path';
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
 import { createBrotliDecompress } from 'node:zlib';
-import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { napBetweenPolls } from './dawn-polls.ts';
-import type { BlockFile, Files, GPUSource, Host, Terminal } from './host.ts';
+import { codeOf, fileError } from './headless/file-errors.ts';
+import { claimFolder, claimNextFolder } from './headless/folder-lock.ts';
+import { makeFolders, syncFolder } from './headless/folders.ts';
+import { openBlockFile } from './headless/tier-file.ts';
+import type { Files, GPUSource, Host, Terminal } from './host.ts';
 
 const isDeno = 'Deno' in globalThis;
 const require = createRequire(import.meta.url);
@@ -33,6 +36,8 @@ export function headlessHost(): Host {
     packageFolder: packageFolder(),
     cacheFolder: path.join(process.env['XDG_CACHE_HOME'] || path.join(os.homedir(), '.cache'), 'holdfast'),
     openBlockFile,
+    claimFolder,
+    claimNextFolder,
     readStandardInput,
     onInterrupt,
     exit: (status) => process.exit(status),
@@ -264,7 +269,7 @@ const files: Files = {
       try {
         return await work();
       } catch (error) {
-        throw fileError(`cannot write ${file}`, error);
+        throw fileError(`cannot write ${file}`, error, 'there is no such folder');
       }
     };
     const handle = await attempt(() => fs.open(partial, 'w'));
@@ -284,10 +289,12 @@ const files: Files = {
   },
   async stat(file) {
     try {
-      const stat = await fs.stat(file);
-      return { kind: stat.isDirectory() ? 'folder' : 'file', bytes: stat.size };
+      const stat = await fs.stat(file, { bigint: true });
+      const kind = stat.isDirectory() ? 'folder' : stat.isFile() ? 'file' : stat.isFIFO() ? 'pipe' : 'other';
+      return { kind, bytes: Number(stat.size), id: `${stat.dev}:${stat.ino}` };
     } catch (error) {
       if (/ENOENT|ENOTDIR/.test(codeOf(error))) return undefined;
+      if (codeOf(error) === 'ELOOP') return { kind: 'other', bytes: 0 };
       throw fileError(`cannot look at ${file}`, error);
     }
   },
@@ -299,30 +306,16 @@ const files: Files = {
     }
   },
   async makeFolder(folder) {
-    let made: string | undefined;
     try {
-      made = await fs.mkdir(folder, { recursive: true });
+      await makeFolders(folder);
     } catch (error) {
       throw fileError(`cannot make the folder ${folder}`, error);
-    }
-    // The names of all that were made, and of one that another has just made.
-    const first = path.resolve(made ?? folder);
-    for (let at = path.resolve(folder); ; at = path.dirname(at)) {
-      await files.syncFolder(path.dirname(at));
-      if (at === first || path.dirname(at) === at) break;
     }
   },
   async syncFolder(folder) {
     try {
-      const handle = await fs.open(folder);
-      try {
-        await handle.sync();
-      } finally {
-        await handle.close();
-      }
+      await syncFolder(folder);
     } catch (error) {
-      // Windows opens no folders, some file systems sync none, and one above ours may be closed to us.
-      if (/^(EISDIR|EINVAL|EPERM|EACCES|EBADF|ENOTSUP|ENOSYS)$/.test(codeOf(error))) return;
       throw fileError(`cannot sync the folder ${folder}`, error);
     }
   },
@@ -346,93 +339,6 @@ const files: Files = {
   },
 };
 
-function codeOf(error: unknown): string {
-  return error instanceof Error && 'code' in error ? String(error.code) : '';
-}
-
-function fileError(what: string, error: unknown): HoldfastError {
-  const reasons: Record<string, string> = {
-    ENOENT: 'it does not exist',
-    EACCES: 'permission denied',
-    EISDIR: 'it is a folder',
-    ENOTDIR: 'a part of its path is not a folder',
-    ENOSPC: 'the disk is full',
-    EROFS: 'the file system is read-only',
-  };
-  return new HoldfastError(`${what}: ${reasons[codeOf(error)] ?? messageOf(error)}`);
-}
-
-// ---- Block files -----------------------------------------------------------------------------------------
-
-async function openBlockFile(folder: string, bytes: number): Promise<BlockFile> {
-  await files.makeFolder(folder);
-  await removeStaleBlockFiles(folder);
-  const free = await freeBytes(folder);
-  if (free < bytes) {
-    throw new HoldfastError(
-      `${folder} has ${formatBytes(free)} free (${free} bytes), the disk tier needs ${formatBytes(bytes)} ` +
-        `(${bytes} bytes); make space there, choose another folder or set a lower disk limit`,
-    );
-  }
-  const { file, handle } = await createBlockFile(folder);
-  const remove = async () => {
-    await handle.close();
-    await files.remove(file);
-  };
-  try {
-    await handle.truncate(bytes);
-  } catch (error) {
-    await remove();
-    throw fileError(`cannot make ${file} ${bytes} bytes long`, error);
-  }
-  return {
-    path: file,
-    bytes,
-    read: async (offset, into) => (await handle.read(into, 0, into.length, offset)).bytesRead,
-    write: async (offset, from) => (await handle.write(from, 0, from.length, offset)).bytesWritten,
-    remove,
-  };
-}
-
-/** Numbers are counted up until one is free: threads of one process, and an earlier one of the same id, use some. */
-async function createBlockFile(folder: string): Promise<{ file: string; handle: fs.FileHandle }> {
-  for (let number = 0; ; number++) {
-    const file = path.join(folder, `holdfast-tier-${process.pid}-${number}.bin`);
-    try {
-      return { file, handle: await fs.open(file, 'wx+', 0o600) };
-    } catch (error) {
-      if (codeOf(error) !== 'EEXIST') throw fileError(`cannot create ${file}`, error);
-    }
-  }
-}
-
-async function removeStaleBlockFiles(folder: string): Promise<void> {
-  for (const name of await files.list(folder)) {
-    const id = /^holdfast-tier-(\d+)-\d+\.bin$/.exec(name)?.[1];
-    if (id !== undefined && !isAlive(Number(id))) await files.remove(path.join(folder, name));
-  }
-}
-
-/** Signal 0 is sent to nobody; only for a process that does not exist is it an error of that name. */
-function isAlive(id: number): boolean {
-  try {
-    process.kill(id, 0);
-    return true;
-  } catch (error) {
-    return codeOf(error) !== 'ESRCH';
-  }
-}
-
-/** Infinity where the runtime or the file system does not say. */
-async function freeBytes(folder: string): Promise<number> {
-  try {
-    const { bavail, bsize } = await fs.statfs(folder);
-    return bavail * bsize;
-  } catch {
-    return Number.POSITIVE_INFINITY;
-  }
-}
-
 // ---- Terminal ------------------------------------------------------------------------------------------
 
 const terminal: Terminal = {
@@ -442,9 +348,20 @@ const terminal: Terminal = {
   get columns() {
     return process.stdout.columns ?? 80;
   },
-  write: (text) => void process.stdout.write(text),
-  warn: (text) => void process.stderr.write(text),
+  write: (text) => write(process.stdout, text),
+  warn: (text) => write(process.stderr, text),
 };
+
+/** Called when the terminal is closed or the reader of a pipe has gone. */
+let onClosed = (): void => process.exit(141);
+const watched = new Set<NodeJS.WriteStream>();
+
+function write(stream: NodeJS.WriteStream, text: string): void {
+  // Without a listener, output that has nowhere to go ends the process, and what it has not saved is lost.
+  if (!watched.has(stream)) stream.on('error', () => onClosed());
+  watched.add(stream);
+  stream.write(text);
+}
 
 async function readStandardInput(): Promise<Uint8Array<ArrayBuffer>> {
   const parts: Uint8Array[] = [];
@@ -454,11 +371,14 @@ async function readStandardInput(): Promise<Uint8Array<ArrayBuffer>> {
 
 function onInterrupt(callback: () => void): void {
   let interrupted = false;
+  const interrupt = () => {
+    if (!interrupted) callback();
+    interrupted = true;
+  };
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-    process.on(signal, () => {
-      if (interrupted) process.exit(130);
-      interrupted = true;
-      callback();
-    });
+    process.on(signal, () => (interrupted ? process.exit(130) : interrupt()));
   }
+  // A closed terminal sends one, its shell another, and what is written fails from then on: that is one request.
+  process.on('SIGHUP', interrupt);
+  onClosed = interrupt;
 }

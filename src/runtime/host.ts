@@ -13,8 +13,8 @@ export interface Files {
   writeAtomic(path: string, bytes: Uint8Array | string): Promise<void>;
   /** The same for what comes in pieces: nothing is at the path, or what was, until `commit`. */
   writeStream(path: string): Promise<WriteStream>;
-  /** Undefined when nothing is there. */
-  stat(path: string): Promise<{ kind: 'file' | 'folder'; bytes: number } | undefined>;
+  /** Undefined when nothing is there. Links are followed. */
+  stat(path: string): Promise<FileStat | undefined>;
   /** Names in a folder, sorted. */
   list(folder: string): Promise<string[]>;
   /** With those above it that are missing. Their names survive a loss of power. */
@@ -32,6 +32,21 @@ export interface Files {
   open(path: string): Promise<OpenFile>;
   /** The checksum of bytes that come in pieces, by the fastest way of the place. */
   sha256(): Promise<Sha256>;
+}
+
+export interface FileStat {
+  /** 'other': a device, a socket, a link that leads back to itself. */
+  readonly kind: 'file' | 'folder' | 'pipe' | 'other';
+  readonly bytes: number;
+  /** The same for two paths that lead to one file or folder; absent where there are no links. */
+  readonly id?: string;
+}
+
+/** A folder that is this process's alone. */
+export interface FolderClaim {
+  readonly folder: string;
+  /** Gives it back, and removes what was made to take it: the folder, too, if nothing was put in it. */
+  release(): Promise<void>;
 }
 
 /** As much of it as reading a model takes. */
@@ -114,8 +129,15 @@ export interface Host {
    * the disk has less free space.
    */
   openBlockFile(folder: string, bytes: number): Promise<BlockFile>;
+  /**
+   * Keeps other processes from a folder that is to be written to; it is made if it is missing. Absent where the host has
+   * locks of its own (a page). Errors: HoldfastError naming the process that has it, and where it cannot be written to.
+   */
+  claimFolder?(folder: string): Promise<FolderClaim>;
+  /** The same with a new folder in `parent`: `prefix` and the number after the highest there. */
+  claimNextFolder?(parent: string, prefix: string): Promise<FolderClaim>;
   readStandardInput(): Promise<Uint8Array<ArrayBuffer>>;
-  /** Calls back on the first interrupt; the second ends the process at once. */
+  /** Calls back on the first interrupt or when the terminal is closed; a second interrupt ends the process at once. */
   onInterrupt(callback: () => void): void;
   exit(status: number): void;
 }

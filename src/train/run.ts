@@ -14,7 +14,7 @@ import { checkpointsOf, checkWeights, loadCheckpoint, saveCheckpoint } from '../
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Model, parameterCount } from '../nn/model.ts';
-import { type Host, join } from '../runtime/host.ts';
+import { type FolderClaim, type Host, join } from '../runtime/host.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { memoryBound } from './memory-bound.ts';
@@ -107,6 +107,8 @@ export interface RunOptions {
   intermission?: Intermission;
   /** @default none */
   observer?: Observer;
+  /** On `out`, where the caller has one already. @default the run takes one, and gives it back */
+  claim?: FolderClaim | undefined;
 }
 
 /** Of a task, solved at each validation. */
@@ -122,8 +124,9 @@ const exactSeconds = (spentMs: number): number => Math.min(60, Math.max(10, spen
 const MOST_LOSSES = 3;
 
 /**
- * Trains into the folder `out`. With `resume`, goes on from its latest checkpoint. Stopped by `until` or `signal` it
- * is saved, to be resumed. Errors: HoldfastError; whatever was saved stays whole.
+ * Trains into the folder `out`, which no other process may write to meanwhile. With `resume`, goes on from its latest
+ * checkpoint. Stopped by `until` or `signal` it is saved, to be resumed. Errors: HoldfastError; whatever was saved
+ * stays whole.
  */
 export async function trainRun(
   host: Host,
@@ -132,10 +135,11 @@ export async function trainRun(
   out: string,
   options: RunOptions = {},
 ): Promise<RunSummary> {
-  const text = await readText(host, settings);
+  const claim = options.claim ?? (await host.claimFolder?.(out));
   let current = device;
   let resume = options.resume ?? false;
   try {
+    const text = await readText(host, settings);
     for (let losses = 0; ; losses++) {
       try {
         return await attempt(host, current, settings, out, text, { ...options, resume });
@@ -149,6 +153,7 @@ export async function trainRun(
     }
   } finally {
     if (current !== device) current.close();
+    if (!options.claim) await claim?.release();
   }
 }
 
@@ -210,6 +215,7 @@ async function attempt(
   let lastSaved = '';
   /** The checkpoint of a step that was not skipped: later ones do not take its place until one more is there. */
   let lastGood = resume ? (await checkpointsOf(files, out)).at(skippedInARow === 0 ? -1 : -2)?.path : undefined;
+  let savedStep: number | undefined;
   const finish = async (pending: Promise<StepMetrics>): Promise<void> => {
     const { skipped, ...figures } = await pending;
     const tokensPerSecond = clock.tick();
@@ -267,6 +273,7 @@ async function attempt(
     };
     lastSaved = await saveCheckpoint(files, out, trainer.step, now, lastGood);
     if (skippedInARow === 0) lastGood = lastSaved;
+    savedStep = trainer.step;
     events.saved?.(lastSaved);
   };
 
@@ -284,7 +291,8 @@ async function attempt(
     });
   };
 
-  const due = (every: number): boolean => every > 0 && trainer.step % every === 0 && trainer.step < end;
+  // Of the whole run's course, wherever this part of it ends: what is due at an early end belongs to the run.
+  const due = (every: number): boolean => every > 0 && trainer.step % every === 0 && trainer.step < settings.steps;
   const underWay: Promise<void>[] = [];
   let saveOwed = false;
   try {
@@ -325,12 +333,15 @@ async function attempt(
     await Promise.all(underWay.splice(0));
     clock.stop();
     const interrupted = trainer.step < end;
+    // What an early end shows besides is no part of the run: it is saved without, as it would go on by itself.
+    const early = trainer.step < settings.steps;
+    if (early && savedStep !== trainer.step) await save();
     const last = history.validations.at(-1);
     const validated = last?.step === trainer.step || interrupted ? last : await validate();
     // A model that has diverged may fail to write: it is saved before.
-    if (skippedInARow > 0) await save();
+    if (!early && skippedInARow > 0) await save();
     if (!interrupted && history.samples.at(-1)?.step !== trainer.step) await sample();
-    await save();
+    if (!early) await save();
     if (timeline && lastStep) await files.writeAtomic(timeline, JSON.stringify(chromeTrace([lastStep])));
     const summary: RunSummary = {
       steps: trainer.step,

@@ -1,6 +1,6 @@
 // Runs the built command line in a process of its own, under the runtime that runs the tests.
 
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import path from 'node:path';
 import { ADAPTER } from '../host.ts';
 
@@ -17,17 +17,27 @@ export interface Finished {
 export interface Options {
   input?: string | Uint8Array;
   /** Called with all of standard output so far, as it grows. */
-  watch?: (stdout: string, child: { kill(signal: NodeJS.Signals): void }) => void;
+  watch?: (stdout: string, child: ChildProcess) => void;
   cwd?: string;
+  env?: Record<string, string>;
 }
 
 /** `holdfast ARGS`; commands that use a device get the adapter under test. */
 export function holdfast(args: readonly string[], options: Options = {}): Promise<Finished> {
+  return start(args, options).finished;
+}
+
+/** The same, for tests that do something to the process while it runs. */
+export function start(
+  args: readonly string[],
+  options: Options = {},
+): { child: ChildProcess; finished: Promise<Finished> } {
   const usesDevice = ['train', 'generate', 'parity', 'bench'].includes(args[0] ?? '');
   const adapter = usesDevice && !args.includes('--adapter') && !args.includes('--help') ? ['--adapter', ADAPTER] : [];
   const runtime = isDeno ? ['run', '-A', '--unstable-webgpu'] : [];
   const child = spawn(process.execPath, [...runtime, path.join(root, 'dist/holdfast.js'), ...args, ...adapter], {
     cwd: options.cwd ?? root,
+    env: { ...process.env, ...options.env },
     stdio: ['pipe', 'pipe', 'pipe'],
   });
   let stdout = '';
@@ -41,13 +51,14 @@ export function holdfast(args: readonly string[], options: Options = {}): Promis
   });
   child.stdin.on('error', () => {}); // a command that ends early does not read its input
   child.stdin.end(options.input ?? '');
-  return new Promise((resolve, reject) => {
+  const finished = new Promise<Finished>((resolve, reject) => {
     child.on('error', reject);
     child.on('close', (status) => {
       const lines = stderr.split('\n').filter((line) => !line.startsWith('Warning: max'));
       resolve({ status, stdout, stderr: lines.join('\n').trim() });
     });
   });
+  return { child, finished };
 }
 
 /** The JSON objects of a `--json` run. */

@@ -98,6 +98,58 @@ describe('train', () => {
     expect(weights('cut').equals(weights('whole'))).toBe(true);
   });
 
+  test('ended early and resumed, it has the validations, samples and random numbers of a run that was not', async () => {
+    const shown = ['--eval-every', '4', '--sample-every', '6', '--sample-tokens', '9', '--steps', '14'];
+    const parts = async (out: string, ...ends: string[]) => {
+      for (const [i, end] of ends.entries()) {
+        const args = i === 0 ? train(out, ...shown) : ['train', '--resume', '--out', at(out)];
+        const { status, stdout, stderr } = await holdfast([...args, '--until', end]);
+        expect(status, stderr).toBe(0);
+        // Each end shows what has become of the run.
+        expect(stdout).toContain(`step ${end}: validation loss`);
+        expect(stdout).toContain(`step ${end} writes:`);
+      }
+      const state = JSON.parse(readFileSync(at(out, 'checkpoint-14', 'trainer_state.json'), 'utf8'));
+      for (const step of state.history.steps) delete step.tokensPerSecond;
+      return state;
+    };
+    const undisturbed = await parts('undisturbed', '14');
+    expect(undisturbed.history.validations.map(({ step }: { step: number }) => step)).toEqual([4, 8, 12, 14]);
+    expect(undisturbed.history.samples.map(({ step }: { step: number }) => step)).toEqual([6, 12, 14]);
+    // Before anything is due, when a validation is, and one step before the end.
+    expect(await parts('ended early', '3', '8', '13', '14')).toEqual(undisturbed);
+    expect(weights('ended early').equals(weights('undisturbed'))).toBe(true);
+  });
+
+  test('when its terminal is closed, it saves and leaves nothing else behind', async () => {
+    let closed = false;
+    const args = train('hung up', '--steps', '5000', '--json', '--gpu-memory', '900KB', '--host-memory', '110KB');
+    const run = await holdfast([...args, '--disk', at('hung up tiers')], {
+      watch: (stdout, child) => {
+        if (closed || !stdout.includes('"step":7,')) return;
+        closed = true;
+        // What is written from now on fails.
+        child.stdout?.destroy();
+        child.stderr?.destroy();
+        child.kill('SIGHUP');
+        child.kill('SIGHUP');
+      },
+    });
+    expect(run.status ?? 0).toBe(0);
+    expect(readdirSync(at('hung up')).sort()).toEqual([expect.stringMatching(/^checkpoint-\d+$/), 'report.html']);
+    expect(readdirSync(at('hung up tiers'))).toEqual([]);
+  });
+
+  test('when its output has no reader any more, it saves', async () => {
+    const run = await holdfast(train('unread', '--steps', '5000', '--json'), {
+      watch: (stdout, child) => {
+        if (stdout.includes('"step":7,')) child.stdout?.destroy();
+      },
+    });
+    expect(run.status ?? 0, run.stderr).toBe(0);
+    expect(readdirSync(at('unread')).sort()).toEqual([expect.stringMatching(/^checkpoint-\d+$/), 'report.html']);
+  });
+
   test('killed at once, it has a whole checkpoint, and goes on from there', async () => {
     const killed = await holdfast(train('killed', '--steps', '5000', '--save-every', '3', '--json'), {
       watch: (stdout, child) => {
@@ -244,6 +296,17 @@ describe('bad input gets one line that names the thing and the fix, and status 2
       () => ['train', '--resume', '--out', at('nothing')],
       /nothing to resume|no checkpoint to resume/,
     ],
+    [
+      'a folder that cannot be made',
+      () => ['train', ...SMALL, '--out', path.join(corpus, 'x')],
+      /cannot write to .*corpus\.txt\/x: a part of its path is not a folder/,
+    ],
+    [
+      'no folder for the trace',
+      () => train('x', '--timeline', at('none', 'trace.json')),
+      /cannot write .*trace\.json: there is no such folder/,
+    ],
+    ['a folder for the trace', () => train('x', '--timeline', at('broken')), /--timeline .*broken: is a folder/],
     ['no adapter', () => train('x', '--adapter', 'imaginary'), /no adapter matches "imaginary".*holdfast devices/],
     [
       'no such model',

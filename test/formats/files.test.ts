@@ -1,6 +1,16 @@
 // The headless host's files: what is read in ranges, and what is written in pieces, on a real disk.
 
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
@@ -91,7 +101,9 @@ describe('writeStream', () => {
   });
 
   test('what cannot be written is named, and abort still cleans up', async () => {
-    await expect(files.writeStream(path.join(folder, 'none', 'file'))).rejects.toThrow(/cannot write .*none.file: it/);
+    await expect(files.writeStream(path.join(folder, 'none', 'file'))).rejects.toThrow(
+      /cannot write .*none.file: there is no such folder/,
+    );
     const target = path.join(folder, 'target');
     await files.makeFolder(path.join(target, 'inside'));
     const stream = await files.writeStream(target);
@@ -101,4 +113,74 @@ describe('writeStream', () => {
     expect(readdirSync(folder).sort()).toEqual(['file', 'target']);
     rmSync(target, { recursive: true });
   });
+});
+
+describe('makeFolder', () => {
+  test('makes what is missing above it, and takes what is there', async () => {
+    const deep = path.join(folder, 'made', 'with', 'all');
+    await Promise.all([files.makeFolder(deep), files.makeFolder(path.join(deep, 'in', 'it')), files.makeFolder(deep)]);
+    expect(readdirSync(path.join(deep, 'in'))).toEqual(['it']);
+    rmSync(path.join(folder, 'made'), { recursive: true });
+  });
+
+  test('what stands in its way is the reason', async () => {
+    await expect(files.makeFolder(file)).rejects.toThrow(
+      `cannot make the folder ${file}: something else has that name`,
+    );
+    await expect(files.makeFolder(path.join(file, 'a', 'b'))).rejects.toThrow('a part of its path is not a folder');
+    symlinkSync('loop', path.join(folder, 'loop'));
+    await expect(files.makeFolder(path.join(folder, 'loop', 'a'))).rejects.toThrow('a link that leads back to itself');
+    rmSync(path.join(folder, 'loop'));
+  });
+
+  test.runIf(process.platform === 'linux')('a folder of the system that takes none is refused, too', async () => {
+    await expect(files.makeFolder('/proc/holdfast/a')).rejects.toThrow(/cannot make the folder .*: \/proc takes none/);
+  });
+
+  // Deno cannot become another user.
+  test.runIf(process.seteuid && process.geteuid && !('Deno' in globalThis))(
+    'permission denied is called so',
+    async () => {
+      const closed = path.join(folder, 'closed');
+      mkdirSync(closed);
+      chmodSync(folder, 0o755);
+      chmodSync(closed, 0o555);
+      // No folder is closed to the administrator.
+      const isAdministrator = process.geteuid?.() === 0;
+      if (isAdministrator) process.seteuid?.(65534);
+      try {
+        await expect(files.makeFolder(path.join(closed, 'a', 'b'))).rejects.toThrow(
+          `cannot make the folder ${path.join(closed, 'a', 'b')}: permission denied`,
+        );
+        const { claimFolder } = headlessHost();
+        await expect(claimFolder?.(path.join(closed, 'a', 'b'))).rejects.toThrow(
+          /^cannot write to .*: permission denied/,
+        );
+        await expect(claimFolder?.(closed)).rejects.toThrow(`cannot write to ${closed}: permission denied`);
+      } finally {
+        if (isAdministrator) process.seteuid?.(0);
+        rmSync(closed, { recursive: true });
+      }
+    },
+  );
+});
+
+test('stat tells files, folders, pipes and all else apart, and what two paths lead to', async () => {
+  const link = path.join(folder, 'link');
+  symlinkSync(folder, link);
+  const [direct, through] = [await files.stat(folder), await files.stat(link)];
+  expect(direct).toMatchObject({ kind: 'folder' });
+  expect(through).toEqual(direct);
+  expect((await files.stat(file))?.id).not.toBe(direct?.id);
+  expect(await files.stat(file)).toMatchObject({ kind: 'file', bytes: 9 });
+  symlinkSync('itself', path.join(folder, 'itself'));
+  expect(await files.stat(path.join(folder, 'itself'))).toMatchObject({ kind: 'other' });
+  symlinkSync('nothing', path.join(folder, 'dangling'));
+  expect(await files.stat(path.join(folder, 'dangling'))).toBeUndefined();
+  if (process.platform !== 'win32') {
+    expect(spawnSync('mkfifo', [path.join(folder, 'pipe')]).status).toBe(0);
+    expect(await files.stat(path.join(folder, 'pipe'))).toMatchObject({ kind: 'pipe' });
+    expect(await files.stat('/dev/zero')).toMatchObject({ kind: 'other' });
+  }
+  for (const name of ['link', 'itself', 'dangling', 'pipe']) rmSync(path.join(folder, name), { force: true });
 });

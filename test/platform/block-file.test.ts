@@ -5,6 +5,7 @@ import { existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync }
 import os from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { SELF } from '../../src/runtime/headless/processes.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
@@ -60,22 +61,36 @@ test('two files of one process are two files', async () => {
   await b.remove();
 });
 
-test('what dead processes left is removed; files of living ones and all else stay', async () => {
+test('what dead processes left is removed; files of living ones, of other machines and all else stay', async () => {
   const { pid: dead } = spawnSync(process.execPath, ['--version']);
-  const living = process.ppid;
-  const names = [`holdfast-tier-${dead}-0.bin`, `holdfast-tier-${dead}-12.bin`];
+  const { place, pid, started } = SELF;
+  const name = (id: number, number: number, since = started, where = place) =>
+    `holdfast-tier-${where}-${id}-${since}-${number}.bin`;
+  // The last one is of an earlier process with the number of a living one.
+  const names = [name(dead, 0), name(dead, 12), ...(started === '' ? [] : [name(process.ppid, 0, '01234567.1')])];
   const kept = [
-    `holdfast-tier-${living}-0.bin`,
-    `holdfast-tier-${process.pid}-0.bin`,
+    name(process.ppid, 1, ''),
+    name(pid, 0),
+    name(dead, 0, started, '0123456789ab'),
     `tier-${dead}-0.bin`,
     'notes.txt',
-  ];
+  ].sort();
   for (const name of [...names, ...kept]) writeFileSync(path.join(folder, name), 'x');
   const file = await open(16);
-  expect(path.basename(file.path)).toBe(`holdfast-tier-${process.pid}-1.bin`);
+  expect(path.basename(file.path)).toBe(name(pid, 1));
   expect(readdirSync(folder).sort()).toEqual([...kept, path.basename(file.path)].sort());
   await file.remove();
-  expect(readdirSync(folder).sort()).toEqual(kept.sort());
+  expect(readdirSync(folder).sort()).toEqual(kept);
+});
+
+test('the space of a block file is taken when it is made, however little of it is written', async () => {
+  for (const bytes of [1, 100_000, 3_000_001]) {
+    const file = await open(bytes);
+    const { size, blocks } = statSync(file.path);
+    expect(size).toBe(bytes);
+    expect(blocks * 512).toBeGreaterThanOrEqual(bytes);
+    await file.remove();
+  }
 });
 
 test('a disk with too little space is refused with both figures, and nothing is left behind', async () => {

@@ -1,4 +1,4 @@
-// The rules of the house that no linter knows: one file names the runtimes, shaders say what they bind.
+// The rules of the house that no linter knows: one file and its folder name the runtimes, shaders say what they bind.
 
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -17,7 +17,14 @@ test('no file of src but the headless host and its entry imports node: modules o
       .replace(/\/\*[\s\S]*?\*\//g, '');
     return /from 'node:|import\('node:|\bDeno\.|\bprocess\.|\bBuffer\.|require\(|koffi|'webgpu'/.test(text);
   });
-  expect(named).toEqual(['runtime/headless.ts']);
+  expect(named.filter((name) => path.dirname(name) !== path.join('runtime', 'headless'))).toEqual([
+    'runtime/headless.ts',
+  ]);
+});
+
+test('the headless host’s folder is imported by it alone', () => {
+  const users = sources.filter((name) => /from '.*headless\//.test(readFileSync(path.join(root, 'src', name), 'utf8')));
+  expect(users).toEqual(['runtime/headless.ts']);
 });
 
 test('no file of src but the hosts and the page’s side touches what only a browser has', () => {

@@ -1,0 +1,233 @@
+// A lock on a folder: a file in it that names the process whose folder it is. Not advice to the operating system,
+// which network file systems handle in their own ways: all it takes is that of many links to one name, one is made.
+//
+// Invariant: of any number of processes, living or killed at any moment, at most one has a folder. A lock is stale
+// when its process is gone. It may be removed only under a second lock, whose name holds the stale one's id, and only
+// if the folder's lock still has that id: ids are never used again, so what is removed is never another's new lock.
+// The second lock may become stale as well, and is removed in the same way.
+
+import { unlinkSync } from 'node:fs';
+import * as fs from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import process from 'node:process';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { HoldfastError } from '../../util/errors.ts';
+import { type FolderClaim, join } from '../host.ts';
+import { codeOf, fileError } from './file-errors.ts';
+import { makeFolders, type NewFolders } from './folders.ts';
+import { isGone, type ProcessIdentity, SELF } from './processes.ts';
+
+const LOCK = 'run.lock';
+/** A lock that another process is about to remove, or that is being written where files cannot be linked. */
+const PAUSE_MS = 10;
+/** After a second of them a lock that cannot be read is not one that is being written. */
+const MOST_PAUSES = 100;
+
+interface Owner extends ProcessIdentity {
+  /** Of this one lock, never used again. */
+  readonly id: string;
+  readonly host: string;
+  /** When the lock was taken. */
+  readonly since: string;
+}
+
+/** Locks of this process, for its end. */
+const held = new Set<string>();
+let isWatched = false;
+
+/**
+ * Takes the folder for this process, and makes it if it is missing. Errors: HoldfastError where another process has
+ * it, or it cannot be written to.
+ */
+export async function claimFolder(folder: string): Promise<FolderClaim> {
+  const lock = path.join(folder, LOCK);
+  const made: NewFolders = [];
+  for (let tries = 0; ; tries++) {
+    try {
+      made.push(...(await makeFolders(folder)));
+      const other = await take(lock);
+      if (other) {
+        await removeEmpty(made);
+        throw isHeld(folder, lock, other);
+      }
+      break;
+    } catch (error) {
+      // Another process that made the folder removes it when it ends with nothing in it.
+      if (codeOf(error) !== 'ENOENT' || tries === MOST_PAUSES) {
+        throw fileError(`cannot write to ${folder}`, error);
+      }
+    }
+  }
+  holdUntilEnd(lock);
+  await removeLeftovers(folder);
+  return {
+    folder,
+    async release() {
+      held.delete(lock);
+      await fs.rm(lock, { force: true });
+      await removeEmpty(made);
+    },
+  };
+}
+
+/** Takes a new folder in `parent`, named `prefix` and the number after the highest there is. */
+export async function claimNextFolder(parent: string, prefix: string): Promise<FolderClaim> {
+  const made: NewFolders = [];
+  for (let number = 1, tries = 0; ; tries++) {
+    try {
+      made.push(...(await makeFolders(parent)));
+      number = Math.max(number, (await highestNumber(parent, prefix)) + 1);
+      const folder = join(parent, `${prefix}${number}`);
+      await fs.mkdir(folder);
+      made.push(folder);
+      const claim = await claimFolder(folder);
+      const release = async () => {
+        await claim.release();
+        await removeEmpty(made);
+      };
+      return { folder, release };
+    } catch (error) {
+      // Another process was faster, or ended and removed the parent that it had made.
+      if (codeOf(error) === 'EEXIST') number++;
+      else if (codeOf(error) !== 'ENOENT' || tries > MOST_PAUSES) {
+        throw fileError(`cannot make a folder in ${parent}`, error);
+      }
+    }
+  }
+}
+
+async function highestNumber(parent: string, prefix: string): Promise<number> {
+  const names = (await fs.readdir(parent)).filter((name) => name.startsWith(prefix));
+  return Math.max(0, ...names.map((name) => Number(name.slice(prefix.length))).filter(Number.isSafeInteger));
+}
+
+/** Undefined: the lock is this process's now. Otherwise its owner, or 'unknown' for a file that names none. */
+async function take(lock: string): Promise<Owner | 'unknown' | undefined> {
+  const self: Owner = { ...SELF, id: crypto.randomUUID(), host: os.hostname(), since: new Date().toISOString() };
+  for (let pauses = 0; ; ) {
+    if (await createWhole(lock, `${JSON.stringify(self)}\n`, self.id)) return undefined;
+    const owner = await ownerOf(lock);
+    if (owner === 'unknown') {
+      if (++pauses > MOST_PAUSES) return owner;
+      await sleep(PAUSE_MS);
+    } else if (owner) {
+      if (!isGone(owner) || ++pauses > MOST_PAUSES) return owner;
+      await removeStale(lock, owner);
+    }
+  }
+}
+
+async function removeStale(lock: string, stale: Owner): Promise<void> {
+  const second = `${lock}.${stale.id}`;
+  if (await take(second)) {
+    await sleep(PAUSE_MS);
+    return;
+  }
+  try {
+    const now = await ownerOf(lock);
+    if (now !== 'unknown' && now?.id === stale.id) await fs.rm(lock, { force: true });
+  } finally {
+    await fs.rm(second, { force: true });
+  }
+}
+
+/**
+ * Makes a file that has all its text from the first moment on, or none: false where there is one. Errors: as the
+ * system throws them.
+ */
+async function createWhole(file: string, text: string, id: string): Promise<boolean> {
+  const partial = `${file}.${id}.new`;
+  try {
+    const handle = await fs.open(partial, 'wx');
+    try {
+      await handle.writeFile(text);
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    await fs.link(partial, file);
+    return true;
+  } catch (error) {
+    const code = codeOf(error);
+    if (code === 'EEXIST') return false;
+    if (!/^(EPERM|ENOSYS|ENOTSUP|EOPNOTSUPP|EMLINK)$/.test(code)) throw error;
+    // A file system without hard links.
+    return createInPlace(file, text);
+  } finally {
+    await fs.rm(partial, { force: true });
+  }
+}
+
+async function createInPlace(file: string, text: string): Promise<boolean> {
+  try {
+    await fs.writeFile(file, text, { flag: 'wx', flush: true });
+    return true;
+  } catch (error) {
+    if (codeOf(error) === 'EEXIST') return false;
+    throw error;
+  }
+}
+
+async function ownerOf(lock: string): Promise<Owner | 'unknown' | undefined> {
+  let text: string;
+  try {
+    text = await fs.readFile(lock, 'utf8');
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+  try {
+    const owner = JSON.parse(text) as Owner;
+    const isOne = /^[0-9a-f-]{36}$/.test(owner.id) && Number.isSafeInteger(owner.pid) && owner.pid > 0;
+    const strings = [owner.place, owner.started, owner.host, owner.since];
+    return isOne && strings.every((value) => typeof value === 'string') ? owner : 'unknown';
+  } catch {
+    return 'unknown';
+  }
+}
+
+function isHeld(folder: string, lock: string, other: Owner | 'unknown'): HoldfastError {
+  if (other === 'unknown') {
+    return new HoldfastError(
+      `${folder}: ${lock} names no process; remove that file if no process trains there, or choose another folder`,
+    );
+  }
+  const { pid, host, since, place, started } = other;
+  const seen = place === SELF.place && started !== '';
+  const unseen = seen ? '' : `; if that process is gone, which cannot be seen from here, remove ${lock}`;
+  return new HoldfastError(
+    `${folder}: process ${pid} on ${host} has it since ${since}; wait for its end or choose another folder${unseen}`,
+  );
+}
+
+/** What processes left that were killed while they took or removed a lock. Only for the folder's owner. */
+async function removeLeftovers(folder: string): Promise<void> {
+  for (const name of await fs.readdir(folder)) {
+    if (!name.startsWith(`${LOCK}.`)) continue;
+    const owner = await ownerOf(path.join(folder, name));
+    if (owner === 'unknown' || (owner && isGone(owner))) await fs.rm(path.join(folder, name), { force: true });
+  }
+}
+
+/** Innermost first; those that something lies in stay. */
+async function removeEmpty(folders: readonly string[]): Promise<void> {
+  for (const folder of folders.toReversed()) await fs.rmdir(folder).catch(() => {});
+}
+
+/** A process that ends in the middle, by an error or a second interrupt, leaves no lock behind. */
+function holdUntilEnd(lock: string): void {
+  if (!isWatched) process.once('exit', removeHeld);
+  isWatched = true;
+  held.add(lock);
+}
+
+function removeHeld(): void {
+  for (const lock of held) {
+    try {
+      unlinkSync(lock);
+    } catch {
+      // It is stale in a moment.
+    }
+  }
+}

@@ -1,0 +1,58 @@
+// Folders, made with the folders above them. Not Node's own `recursive`: that calls whatever goes wrong on the way
+// "does not exist", and does not return in folders of the system's like /proc.
+
+import * as fs from 'node:fs/promises';
+import path from 'node:path';
+import { HoldfastError } from '../../util/errors.ts';
+import { codeOf } from './file-errors.ts';
+
+/** Those that were made, outermost first. */
+export type NewFolders = string[];
+
+/** Times that another process may remove what is made here, empty as it is. */
+const MOST_TRIES = 20;
+
+/** Their names survive a loss of power. Errors: as the system throws them, of the folder that could not be made. */
+export async function makeFolders(folder: string): Promise<NewFolders> {
+  const made: NewFolders = [];
+  for (let tries = 0; ; tries++) {
+    try {
+      await fs.mkdir(folder);
+      made.push(folder);
+    } catch (error) {
+      if (!(await isFolder(folder))) {
+        const parent = path.dirname(folder);
+        if (codeOf(error) !== 'ENOENT' || parent === folder) throw error;
+        if (tries === MOST_TRIES) throw new HoldfastError(`cannot make the folder ${folder}: ${parent} takes none`);
+        made.push(...(await makeFolders(parent)));
+        continue;
+      }
+    }
+    // Also of one that another process has just made.
+    await syncFolder(path.dirname(folder));
+    return made;
+  }
+}
+
+/** Errors: as the system throws them. */
+export async function syncFolder(folder: string): Promise<void> {
+  try {
+    const handle = await fs.open(folder);
+    try {
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+  } catch (error) {
+    // Windows opens no folders, some file systems sync none, and one above ours may be closed to us.
+    if (/^(EISDIR|EINVAL|EPERM|EACCES|EBADF|ENOTSUP|ENOSYS)$/.test(codeOf(error))) return;
+    throw error;
+  }
+}
+
+async function isFolder(folder: string): Promise<boolean> {
+  return fs.stat(folder).then(
+    (stat) => stat.isDirectory(),
+    () => false,
+  );
+}

@@ -1,0 +1,123 @@
+// The file of the disk tier, for Node and Deno: one for each that is opened, of a fixed size, named after its process.
+// Its space is taken as it is made: a disk that others fill later does not end a run.
+
+import * as fs from 'node:fs/promises';
+import path from 'node:path';
+import process from 'node:process';
+import { formatBytes } from '../../util/bytes.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import type { BlockFile } from '../host.ts';
+import { codeOf, fileError } from './file-errors.ts';
+import { makeFolders } from './folders.ts';
+import { isGone, SELF } from './processes.ts';
+
+/** See Host. */
+export async function openBlockFile(folder: string, bytes: number): Promise<BlockFile> {
+  try {
+    await makeFolders(folder);
+  } catch (error) {
+    throw fileError(`cannot make the folder ${folder}`, error);
+  }
+  await removeStaleFiles(folder);
+  const free = await freeBytes(folder);
+  if (free < bytes) throw tooSmall(folder, free, bytes);
+  const { file, handle } = await createFile(folder);
+  const remove = async () => {
+    await handle.close();
+    await fs.rm(file, { force: true });
+  };
+  try {
+    await handle.truncate(bytes);
+    await reserve(handle, bytes);
+  } catch (error) {
+    await remove();
+    if (codeOf(error) === 'ENOSPC') throw tooSmall(folder, Math.min(await freeBytes(folder), bytes), bytes);
+    throw fileError(`cannot make ${file} ${bytes} bytes long`, error);
+  }
+  return {
+    path: file,
+    bytes,
+    read: async (offset, into) => (await handle.read(into, 0, into.length, offset)).bytesRead,
+    write: async (offset, from) => (await handle.write(from, 0, from.length, offset)).bytesWritten,
+    remove,
+  };
+}
+
+function tooSmall(folder: string, free: number, bytes: number): HoldfastError {
+  return new HoldfastError(
+    `${folder} has ${formatBytes(free)} free (${free} bytes), the disk tier needs ${formatBytes(bytes)} ` +
+      `(${bytes} bytes); make space there, choose another folder or set a lower disk limit`,
+  );
+}
+
+// ---- Names -----------------------------------------------------------------------------------------------
+
+const NAME = /^holdfast-tier-([0-9a-f]{12})-(\d+)-([0-9a-f.]*)-\d+\.bin$/;
+
+/** Numbers are counted up until one is free: threads of one process use some. */
+async function createFile(folder: string): Promise<{ file: string; handle: fs.FileHandle }> {
+  for (let number = 0; ; number++) {
+    const { place, pid, started } = SELF;
+    const file = path.join(folder, `holdfast-tier-${place}-${pid}-${started}-${number}.bin`);
+    try {
+      return { file, handle: await fs.open(file, 'wx+', 0o600) };
+    } catch (error) {
+      if (codeOf(error) !== 'EEXIST') throw fileError(`cannot create ${file}`, error);
+    }
+  }
+}
+
+async function removeStaleFiles(folder: string): Promise<void> {
+  try {
+    for (const name of await fs.readdir(folder)) {
+      const [, place, pid, started] = NAME.exec(name) ?? [];
+      if (place === undefined || started === undefined) continue;
+      if (isGone({ place, pid: Number(pid), started })) await fs.rm(path.join(folder, name), { force: true });
+    }
+  } catch (error) {
+    throw fileError(`cannot remove what ended processes left in ${folder}`, error);
+  }
+}
+
+// ---- Space -----------------------------------------------------------------------------------------------
+
+const ZEROS = 1 << 20;
+
+/** File systems that write everything to a new place (btrfs, ZFS) may run out of space nevertheless. */
+async function reserve(handle: fs.FileHandle, bytes: number): Promise<void> {
+  // Windows gives a file its space with its length.
+  if (bytes === 0 || process.platform === 'win32') return;
+  const status = await allocate(handle.fd, bytes);
+  if (status === 0) return;
+  if (status === NO_SPACE) throw Object.assign(new Error('no space'), { code: 'ENOSPC' });
+  const zeros = new Uint8Array(Math.min(ZEROS, bytes));
+  for (let at = 0; at < bytes; ) {
+    at += (await handle.write(zeros, 0, Math.min(zeros.length, bytes - at), at)).bytesWritten;
+  }
+}
+
+/** ENOSPC has this number on every system that has posix_fallocate. */
+const NO_SPACE = 28;
+
+/** What posix_fallocate says: 0 when the file has its space; undefined where the system has no such call. */
+async function allocate(descriptor: number, bytes: number): Promise<number | undefined> {
+  try {
+    const koffi = (await import('koffi')).default;
+    const call = koffi.load(null).func('int posix_fallocate(int descriptor, int64_t offset, int64_t bytes)');
+    return await new Promise((resolve, reject) => {
+      call.async(descriptor, 0, bytes, (error: unknown, status: number) => (error ? reject(error) : resolve(status)));
+    });
+  } catch {
+    return undefined;
+  }
+}
+
+/** Infinity where the runtime or the file system does not say. */
+async function freeBytes(folder: string): Promise<number> {
+  try {
+    const { bavail, bsize } = await fs.statfs(folder);
+    return bavail * bsize;
+  } catch {
+    return Number.POSITIVE_INFINITY;
+  }
+}

@@ -1,0 +1,153 @@
+// Runs that are killed at random moments, and resumed: they end in the weights, moments and history of the run that
+// nothing disturbed. And runs that two processes want: one has it, the other is told so.
+
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { Random } from '../../src/util/random.ts';
+import { EVERY_CASE, THOROUGH } from '../host.ts';
+import { start } from './cli.ts';
+
+let folder: string;
+const at = (...names: string[]) => path.join(folder, ...names);
+
+const STEPS = 24;
+const SHAPE = ['--layers', '2', '--width', '32', '--heads', '2', '--context', '16', '--batch', '2', '--warmup', '2'];
+const SHOWN = ['--eval-every', '9', '--eval-windows', '4', '--sample-every', '7', '--sample-tokens', '6'];
+const BUDGET = ['--gpu-memory', '750KB', '--host-memory', '700KB'];
+const KILLS = EVERY_CASE ? 100 : 2;
+
+beforeAll(async () => {
+  folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-kills-'));
+  const words = ['cut ', 'off ', 'and ', 'taken ', 'up ', 'again ', 'later.\n'];
+  writeFileSync(at('text'), Array.from({ length: 900 }, (_, i) => words[(i * i + i) % words.length]).join(''));
+  const { status, stderr } = await train('undisturbed', []).finished;
+  expect(status, stderr).toBe(0);
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+/** Begins the run or goes on with it. Kernels are measured once, by the first of all. */
+function train(run: string, memory: readonly string[], isFirst = true, watch?: () => void) {
+  const model = [...SHAPE, '--steps', String(STEPS), '--data', at('text'), ...SHOWN, '--save-every', '1'];
+  return start(['train', '--out', at(run), '--json', ...(isFirst ? model : ['--resume']), ...memory], {
+    env: { XDG_CACHE_HOME: at('cache') },
+    ...(watch && { watch }),
+  });
+}
+
+/** Without what a clock says. */
+function outcome(run: string) {
+  const file = (name: string) => readFileSync(at(run, `checkpoint-${STEPS}`, name));
+  const { history, trainer, batches, sampling } = JSON.parse(file('trainer_state.json').toString());
+  const steps = history.steps.map(({ tokensPerSecond: _, ...figures }: Record<string, number>) => figures);
+  return {
+    state: { steps, validations: history.validations, samples: history.samples, trainer, batches, sampling },
+    weights: file('model.safetensors').toString('base64'),
+    moments: file('optimizer.safetensors').toString('base64'),
+  };
+}
+
+const isSaved = (run: string) => {
+  try {
+    return readdirSync(at(run)).some((name) => /^checkpoint-\d+$/.test(name));
+  } catch {
+    return false;
+  }
+};
+
+/** Kills the process after a number of its steps, or some time after its start, and lets the last one end. */
+async function killAndResume(run: string, memory: readonly string[], random: Random, kills: number): Promise<number> {
+  for (let killed = 0; ; ) {
+    let lines = 0;
+    let reached = () => {};
+    const wanted = 1 + random.below(4);
+    const steps = new Promise<void>((resolve) => {
+      reached = resolve;
+    });
+    const { child, finished } = train(run, memory, !isSaved(run), () => {
+      if (++lines >= wanted) reached();
+    });
+    if (killed === kills) {
+      const { status, stderr } = await finished;
+      expect(status, stderr).toBe(0);
+      return killed;
+    }
+    await Promise.race([finished, random.below(4) === 0 ? sleep(random.below(1500)) : steps]);
+    await sleep(random.below(60));
+    child.kill('SIGKILL');
+    const { status, stderr } = await finished;
+    if (status === 0) return killed;
+    expect(stderr).not.toContain('holdfast: ');
+    killed++;
+  }
+}
+
+const kinds: [string, () => string[]][] = [
+  ['all on the GPU', () => []],
+  ['within a GPU budget', () => BUDGET],
+  ['within budgets and a disk tier', () => [...BUDGET.with(-1, '110KB'), '--disk', at('tiers')]],
+];
+
+test.runIf(THOROUGH).each(kinds)(
+  'killed and resumed, %s: the same bits',
+  { timeout: 3_600_000 },
+  async (kind, memory) => {
+    for (let seed = 1, kills = 0; kills < KILLS; seed++) {
+      const run = `${kind} ${seed}`;
+      const killed = await killAndResume(run, memory(), new Random(seed, kind), Math.min(KILLS - kills, 12));
+      kills += killed;
+      expect(outcome(run)).toEqual(outcome('undisturbed'));
+      expect(readdirSync(at(run)).filter((name) => name.startsWith('run.lock'))).toEqual([]);
+    }
+    // The last process found what those before it had left.
+    if (memory().includes('--disk')) expect(readdirSync(at('tiers'))).toEqual([]);
+  },
+);
+
+test('two processes in one folder: one trains, the other is told which; killed and resumed, the same bits', {
+  timeout: 3_600_000,
+}, async () => {
+  const random = new Random(7, 'two');
+  const run = 'two at once';
+  for (let round = 0; round < (EVERY_CASE ? 25 : 2); round++) {
+    // The one that trains is held at its first step until the other has ended.
+    const isFirst = !isSaved(run);
+    let isHeld = false;
+    const pair = [0, 1].map(() => {
+      const process = train(run, [], isFirst, () => {
+        if (!isHeld) process.child.kill('SIGSTOP');
+        isHeld = true;
+      });
+      return process;
+    });
+    const [first, second] = pair as [(typeof pair)[0], (typeof pair)[0]];
+    const refused = await Promise.race([first.finished, second.finished]);
+    expect(refused.status, refused.stdout + refused.stderr).toBe(2);
+    expect(refused.stdout).toBe('');
+    const winner = first.child.exitCode === null ? first : second;
+    expect(refused.stderr).toMatch(
+      new RegExp(
+        `^holdfast: .*two at once: process ${winner.child.pid} on \\S+ has it since \\d{4}-\\d\\d-\\d\\dT\\S+; .*$`,
+      ),
+    );
+    winner.child.kill('SIGCONT');
+    await sleep(random.below(300));
+    winner.child.kill('SIGKILL');
+    await winner.finished;
+  }
+  const { status, stderr } = await train(run, [], !isSaved(run)).finished;
+  expect(status, stderr).toBe(0);
+  expect(outcome(run)).toEqual(outcome('undisturbed'));
+});
+
+test('two that take the next free folder at the same time take two', async () => {
+  const model = [...SHAPE, '--steps', '3', '--data', at('text'), '--sample-tokens', '0'];
+  const options = { cwd: folder, env: { XDG_CACHE_HOME: at('cache') } };
+  const both = [start(['train', ...model], options), start(['train', ...model], options)];
+  for (const { status, stderr } of await Promise.all(both.map(({ finished }) => finished)))
+    expect(status, stderr).toBe(0);
+  expect(readdirSync(at('runs'))).toEqual(['run-1', 'run-2']);
+  for (const run of ['run-1', 'run-2']) expect(readdirSync(at('runs', run))).toEqual(['checkpoint-3', 'report.html']);
+});

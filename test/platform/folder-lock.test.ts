@@ -1,0 +1,247 @@
+// The lock on a run's folder: one process has it, a dead one loses it, and many that find the same stale lock at once
+// leave it to one of them. Real files and real processes, in whichever runtime the tests run.
+
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import type { Device } from '../../src/gpu/device.ts';
+import { claimFolder, claimNextFolder } from '../../src/runtime/headless/folder-lock.ts';
+import { isGone, SELF } from '../../src/runtime/headless/processes.ts';
+import { headlessHost } from '../../src/runtime/headless.ts';
+import { trainRun } from '../../src/train/run.ts';
+import type { RunSettings } from '../../src/train/run-settings.ts';
+import { Random } from '../../src/util/random.ts';
+import { EVERY_CASE } from '../host.ts';
+
+const isDeno = 'Deno' in globalThis;
+let folder: string;
+let script: string;
+const at = (...names: string[]) => path.join(folder, ...names);
+beforeEach(() => {
+  folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-lock-'));
+  script = at('process.mjs');
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+/** Runs a module in a process of its own, with `claimFolder` in scope. */
+function processOf(source: string, ...args: string[]): ChildProcess {
+  const headless = path.resolve(import.meta.dirname, '../../dist/headless.js');
+  const head = `import { headlessHost } from ${JSON.stringify(headless)};
+    import * as fs from 'node:fs';
+    import process from 'node:process';
+    const { claimFolder } = headlessHost();
+    const args = process.argv.slice(2);`;
+  writeFileSync(script, `${head}\n${source}`);
+  const runtime = isDeno ? ['run', '-A', '--unstable-webgpu'] : [];
+  return spawn(process.execPath, [...runtime, script, ...args], { stdio: ['pipe', 'pipe', 'inherit'] });
+}
+
+async function outputOf(child: ChildProcess): Promise<string> {
+  let text = '';
+  child.stdout?.setEncoding('utf8').on('data', (part: string) => {
+    text += part;
+  });
+  await once(child, 'close');
+  return text;
+}
+
+const dead = () => spawnSync(process.execPath, ['--version']).pid;
+const lockText = (changes: object) =>
+  JSON.stringify({
+    ...{ ...SELF, id: crypto.randomUUID(), host: os.hostname(), since: '2026-01-02T03:04:05.678Z' },
+    ...changes,
+  });
+
+test('a folder is taken once; what was made for it goes with the lock, what was put in it stays', async () => {
+  const run = at('a', 'b', 'run');
+  const claim = await claimFolder(run);
+  expect(readdirSync(run)).toEqual(['run.lock']);
+  expect(JSON.parse(readFileSync(path.join(run, 'run.lock'), 'utf8'))).toMatchObject({
+    pid: process.pid,
+    host: os.hostname(),
+    started: SELF.started,
+  });
+  await expect(claimFolder(run)).rejects.toThrow(
+    new RegExp(`run: process ${process.pid} on ${os.hostname()} has it since \\d{4}-.*; wait for its end or choose`),
+  );
+  await claim.release();
+  expect(existsSync(at('a'))).toBe(false);
+
+  const again = await claimFolder(run);
+  writeFileSync(path.join(run, 'kept'), 'x');
+  await again.release();
+  expect(readdirSync(run)).toEqual(['kept']);
+  await (await claimFolder(run)).release();
+  expect(readdirSync(run)).toEqual(['kept']);
+});
+
+test('a run takes its folder by itself, before anything else', async () => {
+  const claim = await claimFolder(at('run'));
+  const settings = { data: [at('no text')] } as unknown as RunSettings;
+  const run = () => trainRun(headlessHost(), undefined as unknown as Device, settings, at('run'));
+  await expect(run()).rejects.toThrow(`run: process ${process.pid} on`);
+  await claim.release();
+  await expect(run()).rejects.toThrow('no text: nothing is there');
+  expect(existsSync(at('run'))).toBe(false);
+});
+
+test('the next free number is taken by making the folder', async () => {
+  for (const name of ['run-2', 'run-10', 'run-x', 'other-50']) mkdirSync(at('runs', name), { recursive: true });
+  const claims = await Promise.all(Array.from({ length: 7 }, () => claimNextFolder(at('runs'), 'run-')));
+  expect(claims.map((claim) => path.basename(claim.folder)).sort()).toEqual(
+    [11, 12, 13, 14, 15, 16, 17].map((n) => `run-${n}`),
+  );
+  for (const claim of claims) await claim.release();
+  expect(readdirSync(at('runs')).sort()).toEqual(['other-50', 'run-10', 'run-2', 'run-x']);
+});
+
+test('a lock is stale when its process is dead, or another one has its number by now', async () => {
+  const reused = { pid: process.ppid, started: '01234567.1' };
+  const stale = SELF.started === '' ? [{ pid: dead() }] : [{ pid: dead() }, reused];
+  for (const owner of stale) {
+    expect(isGone({ ...SELF, ...owner })).toBe(true);
+    writeFileSync(at('run.lock'), lockText(owner));
+    // What a process left that was killed while it took the lock over.
+    const id = crypto.randomUUID();
+    writeFileSync(at(`run.lock.${id}`), lockText({ pid: dead() }));
+    writeFileSync(at(`run.lock.${id}.new`), '{"pid":');
+    await (await claimFolder(folder)).release();
+    expect(readdirSync(folder)).toEqual([]);
+  }
+});
+
+test('a lock of another machine, or that names no process, is not: the message says which file to remove', async () => {
+  const refused = async (text: string) => {
+    writeFileSync(at('run.lock'), text);
+    const error = await claimFolder(folder).catch((error: Error) => error.message);
+    expect(readFileSync(at('run.lock'), 'utf8')).toBe(text);
+    return error;
+  };
+  const elsewhere = lockText({ pid: dead(), place: '0123456789ab', host: 'another' });
+  expect(await refused(elsewhere)).toMatch(
+    /process \d+ on another has it since 2026-01-02T.*; if that process is gone, .* remove .*run\.lock$/,
+  );
+  for (const text of ['', '{}', lockText({ id: '../../x' })]) {
+    expect(await refused(text)).toMatch(/run\.lock names no process; remove that file if no process trains there/);
+  }
+});
+
+test('a process that ends in the middle leaves no lock', async () => {
+  const child = processOf('await claimFolder(args[0]); process.exit(3);', at('run'));
+  await outputOf(child);
+  expect(child.exitCode).toBe(3);
+  expect(readdirSync(at('run'))).toEqual([]);
+});
+
+test('of many processes that find the same stale locks at once, each folder goes to one', async () => {
+  const count = isDeno ? 4 : 8;
+  const folders = Array.from({ length: EVERY_CASE ? 2000 : 120 }, (_, i) => at(`run ${i}`));
+  const pid = dead();
+  for (const [i, run] of folders.entries()) {
+    mkdirSync(run);
+    const id = crypto.randomUUID();
+    writeFileSync(path.join(run, 'run.lock'), lockText({ pid, id }));
+    // Some were about to be taken over when that process was killed, too.
+    if (i % 3 > 0) writeFileSync(path.join(run, `run.lock.${id}`), lockText({ pid, id: id.replace(/^./, 'f') }));
+    if (i % 3 > 1) writeFileSync(path.join(run, `run.lock.${id}.${id.replace(/^./, 'f')}`), lockText({ pid }));
+  }
+  writeFileSync(at('folders.json'), JSON.stringify(folders));
+  const children = Array.from({ length: count }, () =>
+    processOf(
+      `const won = [];
+       process.stdout.write('ready\\n');
+       await new Promise((resolve) => process.stdin.once('data', resolve));
+       for (const folder of JSON.parse(fs.readFileSync(args[0], 'utf8'))) {
+         await claimFolder(folder).then(() => won.push(folder), (error) => {
+           if (!error.message.includes('has it since')) console.log(error.message);
+         });
+       }
+       console.log(JSON.stringify(won));
+       // Living until all are done.
+       await new Promise((resolve) => process.stdin.once('end', resolve).resume());`,
+      at('folders.json'),
+    ),
+  );
+  const answers = children.map(async (child) => {
+    const lines: string[] = [];
+    let rest = '';
+    child.stdout?.setEncoding('utf8');
+    for await (const part of child.stdout as AsyncIterable<string>) {
+      rest += part;
+      const parts = rest.split('\n');
+      rest = parts.pop() as string;
+      lines.push(...parts);
+      if (lines.length > 1) break;
+      if (parts.includes('ready')) ready();
+    }
+    return lines;
+  });
+  let left = count;
+  let allReady = () => {};
+  const barrier = new Promise<void>((resolve) => {
+    allReady = resolve;
+  });
+  function ready() {
+    if (--left === 0) allReady();
+  }
+  await barrier;
+  for (const child of children) child.stdin?.write('go\n');
+  const won = (await Promise.all(answers)).flatMap(([, line]) => JSON.parse(line as string) as string[]);
+  expect(won.sort()).toEqual([...folders].sort());
+  for (const run of folders) expect(readdirSync(run)).toEqual(['run.lock']);
+  for (const child of children) child.stdin?.end();
+  await Promise.all(children.map((child) => once(child, 'close')));
+});
+
+test('processes that take and give back one folder, and are killed at random: never two have it', async () => {
+  const random = new Random(3, 'locks');
+  // What the owner makes must not be there already, unless its maker is dead.
+  const source = `
+    const [folder, witness] = args;
+    const lives = (pid) => { try { process.kill(pid, 0); return true; } catch { return false; } };
+    for (;;) {
+      let claim;
+      try { claim = await claimFolder(folder); } catch (error) {
+        if (!error.message.includes('has it since')) console.log(error.message);
+        continue;
+      }
+      if (fs.existsSync(witness)) {
+        const other = Number(fs.readFileSync(witness, 'utf8'));
+        if (lives(other)) console.log('two have it: ' + other + ' and ' + process.pid);
+        fs.rmSync(witness, { force: true });
+      }
+      fs.writeFileSync(witness, String(process.pid), { flag: 'wx' });
+      for (let end = performance.now() + Math.random() * 3; performance.now() < end;);
+      fs.rmSync(witness);
+      fs.appendFileSync(args[2], '.');
+      await claim.release();
+    }`;
+  const alive: { child: ChildProcess; output: Promise<string> }[] = [];
+  const begin = () => {
+    const child = processOf(source, at('run'), at('witness'), at('times'));
+    alive.push({ child, output: outputOf(child) });
+  };
+  for (let i = 0; i < 5; i++) begin();
+  const said: string[] = [];
+  const times = () => (existsSync(at('times')) ? readFileSync(at('times')).length : 0);
+  for (let kills = 0; kills < (EVERY_CASE ? 400 : 25); kills++) {
+    // Between two kills the folder went from hand to hand.
+    for (const before = times(); times() < before + 3; ) await sleep(5);
+    await sleep(random.below(20));
+    const [victim] = alive.splice(random.below(alive.length), 1) as [(typeof alive)[0]];
+    victim.child.kill('SIGKILL');
+    said.push(await victim.output);
+    begin();
+  }
+  for (const { child, output } of alive) {
+    child.kill('SIGKILL');
+    said.push(await output);
+  }
+  expect(said.join('')).toBe('');
+  await (await claimFolder(at('run'))).release();
+  expect(existsSync(at('run')) ? readdirSync(at('run')) : []).toEqual([]);
+});

@@ -1,7 +1,8 @@
 // Files that a person chose, made into the folder of a run: checked whole before anything counts as there.
 
-import { type ImportedFile, readZip, storeFile } from '../formats/archive.ts';
-import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights } from '../formats/checkpoint.ts';
+import { type ImportedFile, isZip, storeFile, ZipFolder } from '../formats/archive.ts';
+import { sourceOf } from '../formats/byte-source.ts';
+import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights, modelIn } from '../formats/checkpoint.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { savedState } from '../train/saved-state.ts';
@@ -11,12 +12,13 @@ import type { RunRecord } from './protocol.ts';
 const WEIGHTS = ['config.json', 'model.safetensors'];
 const STATE = ['optimizer.safetensors', 'trainer_state.json'];
 
-export const isZip = (file: File | undefined): file is File => /\.zip$/i.test(file?.name ?? '');
-
-/** What was chosen: files by themselves, or those in one zip. */
+/** What was chosen: files by themselves, or in one zip those that its checkpoint or model has. */
 export async function filesIn(chosen: readonly File[]): Promise<ImportedFile[]> {
   const [first] = chosen;
-  if (chosen.length === 1 && isZip(first)) return readZip(first, first.name);
+  if (chosen.length === 1 && first && isZip(first.name)) {
+    const zip = await ZipFolder.open(sourceOf(first, first.name), first.name);
+    return zip.files(await modelIn(zip));
+  }
   return chosen.map((file) => ({ name: file.name, bytes: file.size, open: () => file.stream() }));
 }
 
@@ -27,9 +29,14 @@ export async function importCheckpoint(
   given: readonly ImportedFile[],
 ): Promise<Pick<RunRecord, 'savedStep' | 'settings' | 'loss'>> {
   const { files } = host;
-  const wanted = new Map(
-    given.filter(({ name }) => [...WEIGHTS, ...STATE].includes(name)).map((file) => [file.name, file]),
-  );
+  const wanted = new Map<string, ImportedFile>();
+  for (const file of given) {
+    if (![...WEIGHTS, ...STATE].includes(file.name)) continue;
+    if (wanted.has(file.name)) {
+      throw new HoldfastError(`there are two files ${file.name}; choose those of one checkpoint's folder`);
+    }
+    wanted.set(file.name, file);
+  }
   const missing = WEIGHTS.find((name) => !wanted.has(name));
   if (missing) {
     throw new HoldfastError(

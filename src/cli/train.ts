@@ -4,7 +4,6 @@
 
 import { Command, Option } from 'commander';
 import { TASKS, type TaskName, taskOf } from '../data/tasks.ts';
-import { readerOf } from '../formats/archive.ts';
 import { checkpointsOf, loadConfig } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import { type Host, join } from '../runtime/host.ts';
@@ -177,8 +176,8 @@ async function chooseOut(host: Host, flags: Flags): Promise<string> {
 
 async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) => boolean): Promise<RunSettings> {
   const family = flags.model === 'gpt2' || flags.model === 'llama' ? flags.model : undefined;
-  const config = family
-    ? configFromFlags({ ...flags, model: family, vocabSize: 256, tied: true })
+  const { config, hasWeights } = family
+    ? { config: configFromFlags({ ...flags, model: family, vocabSize: 256, tied: true }), hasWeights: false }
     : await loadConfig(host.files, flags.model);
   const context = config.model_type === 'gpt2' ? config.n_positions : config.max_position_embeddings;
   if (!family) {
@@ -191,8 +190,6 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
       );
     }
   }
-  const weights = join(flags.model, 'model.safetensors');
-  const hasWeights = !family && (await (await readerOf(host.files, flags.model)).stat(weights)) !== undefined;
   return {
     config,
     ...(hasWeights ? { from: flags.model } : {}),

@@ -7,7 +7,7 @@
 import { type Files, type FolderReader, join } from '../runtime/host.ts';
 import { assert, HoldfastError, messageOf } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
-import { readerOf } from './archive.ts';
+import { readerOf, ZipFolder } from './archive.ts';
 import { type ModelConfig, parseConfig } from './config.ts';
 import { TensorFile, type TensorToWrite, writeTensors } from './safetensors.ts';
 
@@ -107,8 +107,8 @@ export async function checkpointsOf(files: FolderReader, run: string): Promise<{
  * config.json and model.safetensors; or in a zip of these files. Errors: HoldfastError naming what is missing or does not fit.
  */
 export async function loadWeights(from: Files, folder: string): Promise<Weights> {
-  const files = await readerOf(from, folder);
-  return weightsIn(files, await resolve(files, folder));
+  const { files, at } = await locate(from, folder);
+  return weightsIn(files, at);
 }
 
 async function weightsIn(files: FolderReader, folder: string): Promise<Weights> {
@@ -124,8 +124,7 @@ async function weightsIn(files: FolderReader, folder: string): Promise<Weights> 
  * where the moments are not those of the weights.
  */
 export async function loadCheckpoint(from: Files, folder: string): Promise<Checkpoint> {
-  const files = await readerOf(from, folder);
-  const at = await resolve(files, folder);
+  const { files, at } = await locate(from, folder);
   const loaded = await weightsIn(files, at);
   const statePath = join(at, 'trainer_state.json');
   const state = parseJSON(await files.read(statePath), statePath);
@@ -169,8 +168,11 @@ function shapeOf(file: TensorFile, stored: string): readonly number[] {
   return file.entries.get(stored)?.shape ?? [];
 }
 
-export async function loadConfig(from: Files, folder: string): Promise<ModelConfig> {
-  return configIn(await readerOf(from, folder), folder);
+/** The configuration in a model's folder or zip, and whether weights to start from are beside it. */
+export async function loadConfig(from: Files, folder: string): Promise<{ config: ModelConfig; hasWeights: boolean }> {
+  const { files, at } = await locate(from, folder);
+  const config = await configIn(files, at);
+  return { config, hasWeights: (await files.stat(join(at, 'model.safetensors'))) !== undefined };
 }
 
 async function configIn(files: FolderReader, folder: string): Promise<ModelConfig> {
@@ -196,6 +198,21 @@ export function checkWeights(
   const known = new Set(parameters.map(({ name }) => name));
   const stranger = [...shapes.keys()].find((name) => !known.has(name));
   if (stranger) throw new HoldfastError(`${from}: tensor ${stranger} is no parameter of the model in its config.json`);
+}
+
+/** A folder or a zip, and where in it the files of a checkpoint or a model lie. */
+async function locate(from: Files, path: string): Promise<{ files: FolderReader; at: string }> {
+  const files = await readerOf(from, path);
+  return { files, at: await (files instanceof ZipFolder ? modelIn(files) : resolve(files, path)) };
+}
+
+/** The same in a zip: of a model's folder, of a run, or of a folder with only one of these in it. */
+export async function modelIn(zip: ZipFolder): Promise<string> {
+  const isModel = (name: string) => name === 'config.json' || name === 'model.safetensors' || COMPLETE.test(name);
+  return resolve(
+    zip,
+    zip.only((names) => names.some(isModel)),
+  );
 }
 
 async function resolve(files: FolderReader, folder: string): Promise<string> {

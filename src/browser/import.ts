@@ -2,7 +2,7 @@
 
 import { type ImportedFile, isZip, storeFile, ZipFolder } from '../formats/archive.ts';
 import { sourceOf } from '../formats/byte-source.ts';
-import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights, modelIn } from '../formats/checkpoint.ts';
+import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights, modelFolder } from '../formats/checkpoint.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { savedState } from '../train/saved-state.ts';
@@ -17,7 +17,7 @@ export async function filesIn(chosen: readonly File[]): Promise<ImportedFile[]> 
   const [first] = chosen;
   if (chosen.length === 1 && first && isZip(first.name)) {
     const zip = await ZipFolder.open(sourceOf(first, first.name), first.name);
-    return zip.files(await modelIn(zip));
+    return zip.files(await modelFolder(zip, zip.path));
   }
   return chosen.map((file) => ({ name: file.name, bytes: file.size, open: () => file.stream() }));
 }

@@ -104,11 +104,11 @@ export async function checkpointsOf(files: FolderReader, run: string): Promise<{
 
 /**
  * The weights in a folder: a checkpoint, a run (its latest checkpoint), or any Hugging Face folder with
- * config.json and model.safetensors; or in a zip of these files. Errors: HoldfastError naming what is missing or does not fit.
+ * config.json and model.safetensors; or in a zip of one of these. Errors: HoldfastError naming what is missing or does not fit.
  */
 export async function loadWeights(from: Files, folder: string): Promise<Weights> {
-  const { files, at } = await locate(from, folder);
-  return weightsIn(files, at);
+  const files = await readerOf(from, folder);
+  return weightsIn(files, await modelFolder(files, folder));
 }
 
 async function weightsIn(files: FolderReader, folder: string): Promise<Weights> {
@@ -120,11 +120,12 @@ async function weightsIn(files: FolderReader, folder: string): Promise<Weights> 
 }
 
 /**
- * A whole checkpoint, to resume from: a run's latest, one by itself, or a zip of its files. Errors: as `loadWeights`, and
+ * A whole checkpoint, to resume from: a run's latest, one by itself, or a zip of one of these. Errors: as `loadWeights`, and
  * where the moments are not those of the weights.
  */
 export async function loadCheckpoint(from: Files, folder: string): Promise<Checkpoint> {
-  const { files, at } = await locate(from, folder);
+  const files = await readerOf(from, folder);
+  const at = await modelFolder(files, folder);
   const loaded = await weightsIn(files, at);
   const statePath = join(at, 'trainer_state.json');
   const state = parseJSON(await files.read(statePath), statePath);
@@ -170,7 +171,8 @@ function shapeOf(file: TensorFile, stored: string): readonly number[] {
 
 /** The configuration in a model's folder or zip, and whether weights to start from are beside it. */
 export async function loadConfig(from: Files, folder: string): Promise<{ config: ModelConfig; hasWeights: boolean }> {
-  const { files, at } = await locate(from, folder);
+  const files = await readerOf(from, folder);
+  const at = await modelFolder(files, folder);
   const config = await configIn(files, at);
   return { config, hasWeights: (await files.stat(join(at, 'model.safetensors'))) !== undefined };
 }
@@ -200,22 +202,12 @@ export function checkWeights(
   if (stranger) throw new HoldfastError(`${from}: tensor ${stranger} is no parameter of the model in its config.json`);
 }
 
-/** A folder or a zip, and where in it the files of a checkpoint or a model lie. */
-async function locate(from: Files, path: string): Promise<{ files: FolderReader; at: string }> {
-  const files = await readerOf(from, path);
-  return { files, at: await (files instanceof ZipFolder ? modelIn(files) : resolve(files, path)) };
-}
+/** Names of which one is in every run, checkpoint and model. */
+const isOfModel = (name: string) => name === 'config.json' || name === 'model.safetensors' || COMPLETE.test(name);
 
-/** The same in a zip: of a model's folder, of a run, or of a folder with only one of these in it. */
-export async function modelIn(zip: ZipFolder): Promise<string> {
-  const isModel = (name: string) => name === 'config.json' || name === 'model.safetensors' || COMPLETE.test(name);
-  return resolve(
-    zip,
-    zip.only((names) => names.some(isModel)),
-  );
-}
-
-async function resolve(files: FolderReader, folder: string): Promise<string> {
+/** Where the files of a checkpoint or a model lie: in a run, in a folder, or in the only one of these in a zip. */
+export async function modelFolder(files: FolderReader, path: string): Promise<string> {
+  const folder = files instanceof ZipFolder ? files.only((names) => names.some(isOfModel)) : path;
   const kind = (await files.stat(folder))?.kind;
   if (kind !== 'folder')
     throw new HoldfastError(`${folder}: no such folder; name a run, a checkpoint, a model folder or a zip`);

@@ -21,6 +21,7 @@ export interface ImportedFile {
 /** What systems and Holdfast leave beside the files that count: of a checkpoint that was cut off, for one. */
 const LEFT_OUT = /^(__MACOSX|\.DS_Store|\._.*|.*\.partial(-.*)?)$/;
 const MOST_FOLDERS = 32;
+const MOST_LETTERS = 500;
 /** The longest text: a file that is read as a whole is JSON. */
 const MOST_WHOLE_BYTES = 2 ** 29;
 
@@ -57,10 +58,9 @@ export class ZipFolder implements FolderReader {
     for (const entry of entries) {
       const parts = partsOf(entry.path);
       if (parts.some((part) => LEFT_OUT.test(part))) continue;
-      if (parts.length === 0 || parts.includes('..') || parts.length > MOST_FOLDERS) {
-        throw new HoldfastError(
-          `${path}: ${JSON.stringify(entry.path)} is no name for a file in it; zip the folder again`,
-        );
+      if (parts.length === 0 || parts.includes('..') || parts.length > MOST_FOLDERS || !isLine(entry.path)) {
+        const shown = JSON.stringify(entry.path.slice(0, MOST_LETTERS));
+        throw new HoldfastError(`${path}: ${shown} is no name for a file in it; zip the folder again`);
       }
       const inside = parts.join('/');
       // Where names differ in case only, systems disagree whether there are two files.
@@ -163,6 +163,9 @@ export class ZipFolder implements FolderReader {
 }
 
 const below = (folder: string, name: string): string => (folder === '' ? name : `${folder}/${name}`);
+
+/** Names are shown in messages of one line. */
+const isLine = (name: string): boolean => name.length <= MOST_LETTERS && !/[\p{Cc}\p{Zl}\p{Zp}]/u.test(name);
 
 /** Backslashes too: some programs write them into zips. */
 const partsOf = (path: string): string[] => path.split(/[\\/]/).filter((part) => part !== '' && part !== '.');

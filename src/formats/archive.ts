@@ -21,7 +21,7 @@ export interface ImportedFile {
 /** What systems and Holdfast leave beside the files that count: of a checkpoint that was cut off, for one. */
 const LEFT_OUT = /^(__MACOSX|\.DS_Store|\._.*|.*\.partial(-.*)?)$/;
 const MOST_FOLDERS = 32;
-const MOST_LETTERS = 500;
+const MOST_LETTERS = 400;
 /** The longest text: a file that is read as a whole is JSON. */
 const MOST_WHOLE_BYTES = 2 ** 29;
 
@@ -59,7 +59,7 @@ export class ZipFolder implements FolderReader {
       const parts = partsOf(entry.path);
       if (parts.some((part) => LEFT_OUT.test(part))) continue;
       if (parts.length === 0 || parts.includes('..') || parts.length > MOST_FOLDERS || !isLine(entry.path)) {
-        const shown = JSON.stringify(entry.path.slice(0, MOST_LETTERS));
+        const shown = JSON.stringify(entry.path).slice(0, MOST_LETTERS);
         throw new HoldfastError(`${path}: ${shown} is no name for a file in it; zip the folder again`);
       }
       const inside = parts.join('/');

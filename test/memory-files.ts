@@ -1,7 +1,8 @@
 // Files in memory, and a host around them, for tests of what reads and writes through src/runtime/host.ts.
 // Folders exist where something lies in them, or once made. Not a simulation of failures.
 
-import type { BlockFile, Files, Host, WriteStream } from '../src/runtime/host.ts';
+import { createSHA256 } from 'hash-wasm';
+import type { BlockFile, Files, Host, OpenFile, Sha256, WriteStream } from '../src/runtime/host.ts';
 import { HoldfastError } from '../src/util/errors.ts';
 
 export class MemoryFiles implements Files {
@@ -47,6 +48,27 @@ export class MemoryFiles implements Files {
       abort: () => this.remove(partial),
     };
   }
+
+  /** The bytes that it has now stay readable. */
+  async open(path: string): Promise<OpenFile> {
+    const whole = await this.read(path);
+    return {
+      bytes: whole.length,
+      readRange: async (offset, bytes) => {
+        if (offset + bytes > whole.length) throw new HoldfastError(`${path}: ends at byte ${whole.length}`);
+        return whole.slice(offset, offset + bytes);
+      },
+      close: async () => {},
+    };
+  }
+
+  /** In Node and in browsers. */
+  async sha256(): Promise<Sha256> {
+    const hash = await createSHA256();
+    return { update: (bytes) => void hash.update(bytes), hex: () => hash.digest('hex') };
+  }
+
+  async syncFolder(_path: string) {}
 
   async stat(path: string) {
     const bytes = this.contents.get(path);

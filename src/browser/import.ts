@@ -2,21 +2,19 @@
 
 import { type ImportedFile, isZip, storeFile, ZipFolder } from '../formats/archive.ts';
 import { sourceOf } from '../formats/byte-source.ts';
-import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights, modelFolder } from '../formats/checkpoint.ts';
+import { CHECKPOINT_FILES, MODEL_FILES, modelFolder, SUMS } from '../formats/checkpoint/folder.ts';
+import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights } from '../formats/checkpoint.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { savedState } from '../train/saved-state.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { RunRecord } from './protocol.ts';
 
-const WEIGHTS = ['config.json', 'model.safetensors'];
-const STATE = ['optimizer.safetensors', 'trainer_state.json'];
-
 /** What was chosen: files by themselves, or in one zip those that its checkpoint or model has. */
-export async function filesIn(chosen: readonly File[]): Promise<ImportedFile[]> {
+export async function filesIn({ files }: Host, chosen: readonly File[]): Promise<ImportedFile[]> {
   const [first] = chosen;
   if (chosen.length === 1 && first && isZip(first.name)) {
-    const zip = await ZipFolder.open(sourceOf(first, first.name), first.name);
+    const zip = await ZipFolder.open(sourceOf(first, first.name), first.name, () => files.sha256());
     return zip.files(await modelFolder(zip, zip.path));
   }
   return chosen.map((file) => ({ name: file.name, bytes: file.size, open: () => file.stream() }));
@@ -31,24 +29,24 @@ export async function importCheckpoint(
   const { files } = host;
   const wanted = new Map<string, ImportedFile>();
   for (const file of given) {
-    if (![...WEIGHTS, ...STATE].includes(file.name)) continue;
+    if (![...CHECKPOINT_FILES, SUMS].includes(file.name)) continue;
     if (wanted.has(file.name)) {
       throw new HoldfastError(`there are two files ${file.name}; choose those of one checkpoint's folder`);
     }
     wanted.set(file.name, file);
   }
-  const missing = WEIGHTS.find((name) => !wanted.has(name));
+  const missing = MODEL_FILES.find((name) => !wanted.has(name));
   if (missing) {
     throw new HoldfastError(
       `there is no ${missing} among the ${given.length} files; choose all files of a checkpoint's folder, or a zip of them`,
     );
   }
-  const resumable = STATE.every((name) => wanted.has(name));
+  const resumable = CHECKPOINT_FILES.every((name) => wanted.has(name));
   // The step is known once the state is read.
   const target = resumable ? join(folder, '.checkpoint-0.partial') : folder;
   await files.makeFolder(target);
   for (const [name, file] of wanted) {
-    if (resumable || WEIGHTS.includes(name)) await storeFile(files, join(target, name), file);
+    if (resumable || MODEL_FILES.some((wanted) => wanted === name)) await storeFile(files, join(target, name), file);
   }
   const { config, shapes } = await loadWeights(files, target);
   checkWeights(shapes, makeModel(config).parameters, 'the files');

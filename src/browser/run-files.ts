@@ -1,7 +1,7 @@
 // A run's files on their way out of the site, and into the folder of another run.
 
 import { storeFile } from '../formats/archive.ts';
-import { checkpointsOf } from '../formats/checkpoint.ts';
+import { checkpointsOf, replaceState } from '../formats/checkpoint.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
 import { savedState, withSettings } from '../train/saved-state.ts';
@@ -85,7 +85,7 @@ export async function forkInto(
     await storeFile(files, to, { name: path, bytes: file.size, open: () => file.stream() });
   };
   for (const name of await files.list(from.checkpoint)) await copy(join(from.checkpoint, name), join(partial, name));
-  await files.writeAtomic(join(partial, 'trainer_state.json'), `${JSON.stringify(withSettings(state, settings))}\n`);
+  await replaceState(files, partial, withSettings(state, settings));
   if (data.includes(own)) await copy(own, join(folder, TEXT));
   await files.rename(partial, join(folder, `checkpoint-${step}`));
   return { settings, savedStep: step };

@@ -311,7 +311,7 @@ export class TrainerService {
     const id = this.#runs.newId();
     const release = await this.#runs.hold(id);
     try {
-      const found = await importCheckpoint(this.#host, this.#runs.folder(id), await filesIn(chosen));
+      const found = await importCheckpoint(this.#host, this.#runs.folder(id), await filesIn(this.#host, chosen));
       const [first] = chosen;
       await this.#runs.put({
         id,

@@ -4,7 +4,7 @@
 import { Command } from 'commander';
 import { ByteTokenizer } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/choices.ts';
-import { checkWeights, loadWeights } from '../formats/checkpoint.ts';
+import { checkWeights, withWeights } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';
 import type { Host } from '../runtime/host.ts';
@@ -43,18 +43,19 @@ export function generateCommand(host: Host): Command {
       };
       checkSampling(sampling);
       if (flags.prompt === '') throw new HoldfastError('--prompt is empty; give at least one character');
-      const loaded = await loadWeights(host.files, dir);
-      const model = makeModel(loaded.config);
-      checkWeights(loaded.shapes, model.parameters, dir);
       const tokenizer = new ByteTokenizer();
-      if (model.shape.vocabulary < tokenizer.vocabulary) {
-        throw new HoldfastError(
-          `${dir}: its vocabulary of ${model.shape.vocabulary} is smaller than the ${tokenizer.vocabulary} byte tokens`,
-        );
-      }
-      const device = await openDevice(host, { adapter: flags.adapter });
-      const generator = await Generator.open(device, model, loaded.weights, {
-        choices: await loadChoices(host, device),
+      // The run may go on meanwhile: its checkpoint stays readable until the weights are on the device.
+      const { device, generator } = await withWeights(host.files, dir, async ({ config, weights, shapes }) => {
+        const model = makeModel(config);
+        checkWeights(shapes, model.parameters, dir);
+        if (model.shape.vocabulary < tokenizer.vocabulary) {
+          throw new HoldfastError(
+            `${dir}: its vocabulary of ${model.shape.vocabulary} is smaller than the ${tokenizer.vocabulary} byte tokens`,
+          );
+        }
+        const device = await openDevice(host, { adapter: flags.adapter });
+        const choices = await loadChoices(host, device);
+        return { device, generator: await Generator.open(device, model, weights, { choices }) };
       });
       const decoder = tokenizer.stream();
       const random = new Random(flags.seed, 'samples');

@@ -4,7 +4,7 @@
 
 import { Command, Option } from 'commander';
 import { TASKS, type TaskName, taskOf } from '../data/tasks.ts';
-import { checkpointsOf, loadConfig } from '../formats/checkpoint.ts';
+import { checkpointsOf, type FoundModel, findModel } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import { type Host, join } from '../runtime/host.ts';
 import type { MemoryRecord } from '../train/report/memory-record.ts';
@@ -85,7 +85,7 @@ export function trainCommand(host: Host): Command {
     .option('--eval-windows <n>', 'sequences of a validation', whole(1), 64)
     .option('--sample-every <n>', 'steps between samples, 0 for the end only', whole(0), 250)
     .option('--sample-tokens <n>', 'tokens of a sample, 0 for none', whole(0), 160)
-    .option('--save-every <n>', 'steps between checkpoints, 0 for the end only', whole(0), 250)
+    .option('--save-every <n>', 'steps between checkpoints, 0 for the end only; the newest two are kept', whole(0), 250)
     .option('--out <dir>', `folder of the run (default: the next free one in ${RUNS}/)`)
     .option('--resume', 'go on from the latest checkpoint')
     .option('--timeline <file>', 'write a trace of the last step, for chrome://tracing and ui.perfetto.dev')
@@ -176,9 +176,9 @@ async function chooseOut(host: Host, flags: Flags): Promise<string> {
 
 async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) => boolean): Promise<RunSettings> {
   const family = flags.model === 'gpt2' || flags.model === 'llama' ? flags.model : undefined;
-  const { config, hasWeights } = family
-    ? { config: configFromFlags({ ...flags, model: family, vocabSize: 256, tied: true }), hasWeights: false }
-    : await loadConfig(host.files, flags.model);
+  const { config, from }: FoundModel = family
+    ? { config: configFromFlags({ ...flags, model: family, vocabSize: 256, tied: true }) }
+    : await findModel(host.files, flags.model);
   const context = config.model_type === 'gpt2' ? config.n_positions : config.max_position_embeddings;
   if (!family) {
     const shape = (['layers', 'width', 'heads', 'kvHeads'] as const).find(given);
@@ -192,7 +192,7 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
   }
   return {
     config,
-    ...(hasWeights ? { from: flags.model } : {}),
+    ...(from === undefined ? {} : { from }),
     data: flags.data,
     ...(flags.task === undefined ? {} : { task: flags.task }),
     batch: flags.batch,

@@ -32,12 +32,13 @@ export async function readerOf(files: Files, path: string): Promise<FolderReader
   if (!isZip(path)) return files;
   const stat = await files.stat(path);
   if (stat?.kind !== 'file') return files;
-  return ZipFolder.open(sourceAt(files, path, stat.bytes), path);
+  return ZipFolder.open(sourceAt(files, path, stat.bytes), path, () => files.sha256());
 }
 
 /** The zip at `path` as a folder of that path. */
 export class ZipFolder implements FolderReader {
   readonly path: string;
+  readonly sha256: Files['sha256'];
   readonly #source: ByteSource;
   readonly #files = new Map<string, ZipEntry>();
   /** Names in every folder, by its path inside; the top is ''. */
@@ -46,14 +47,15 @@ export class ZipFolder implements FolderReader {
   readonly #unpacked = new Map<string, Promise<Uint8Array<ArrayBuffer>>>();
 
   /** Errors: HoldfastError for what is no zip, and where a name in it is there twice or leads out of it. */
-  static async open(source: ByteSource, path: string): Promise<ZipFolder> {
+  static async open(source: ByteSource, path: string, sha256: Files['sha256']): Promise<ZipFolder> {
     const { readZip } = await import('./zip.ts');
-    return new ZipFolder(source, path, await readZip(source, path));
+    return new ZipFolder(source, path, sha256, await readZip(source, path));
   }
 
-  private constructor(source: ByteSource, path: string, entries: readonly ZipEntry[]) {
+  private constructor(source: ByteSource, path: string, sha256: Files['sha256'], entries: readonly ZipEntry[]) {
     this.#source = source;
     this.path = path;
+    this.sha256 = sha256;
     const known = new Map<string, string>();
     for (const entry of entries) {
       const parts = partsOf(entry.path);

@@ -12,7 +12,8 @@ export type Dtype = keyof typeof BYTES_PER_ELEMENT;
 
 /** Where a tensor lies: bytes from the start of the data section. */
 export interface Entry {
-  readonly dtype: Dtype;
+  /** Any that the file says: one that is not known here may lie beside what is read. */
+  readonly dtype: string;
   /** [] is a scalar. */
   readonly shape: readonly number[];
   readonly begin: number;
@@ -127,12 +128,18 @@ export const elements = (shape: readonly number[]): number => shape.reduce((a, b
 
 export const elementBytes = (dtype: Dtype): number => BYTES_PER_ELEMENT[dtype];
 
+const isKnown = (dtype: string): dtype is Dtype => Object.hasOwn(BYTES_PER_ELEMENT, dtype);
+
+/** The element type of a tensor to be read. Errors: HoldfastError for one that cannot be. */
+export function dtypeToRead({ dtype }: Entry, name: string, tensor: string): Dtype {
+  if (isKnown(dtype)) return dtype;
+  const known = Object.keys(BYTES_PER_ELEMENT).join(', ');
+  throw new HoldfastError(`${label(name, tensor)} has dtype ${shorten(JSON.stringify(dtype))}; supported: ${known}`);
+}
+
 function readEntry(fields: Fields | undefined, where: string, dataBytes: number): Entry {
   const [dtype, shape, offsets] = ['dtype', 'shape', 'data_offsets'].map((field) => fields?.get(field));
-  if (typeof dtype !== 'string' || !Object.hasOwn(BYTES_PER_ELEMENT, dtype)) {
-    const found = typeof dtype === 'string' ? `dtype ${shorten(JSON.stringify(dtype))}` : 'no dtype';
-    throw new HoldfastError(`${where} has ${found}; supported: ${Object.keys(BYTES_PER_ELEMENT).join(', ')}`);
-  }
+  if (typeof dtype !== 'string') throw new HoldfastError(`${where} has no dtype; ${DAMAGED}`);
   if (!isListOfCounts(shape)) {
     throw new HoldfastError(`${where} has no shape that is a list of whole numbers; ${DAMAGED}`);
   }
@@ -143,13 +150,13 @@ function readEntry(fields: Fields | undefined, where: string, dataBytes: number)
   if (begin > end || end > dataBytes) {
     throw new HoldfastError(`${where} lies at bytes ${begin} to ${end} of ${dataBytes} bytes of data; ${DAMAGED}`);
   }
-  const needed = elements(shape) * BYTES_PER_ELEMENT[dtype as Dtype];
+  const needed = isKnown(dtype) ? elements(shape) * BYTES_PER_ELEMENT[dtype] : end - begin;
   if (end - begin !== needed) {
     throw new HoldfastError(
       `${where} has ${end - begin} bytes, ${dtype} of shape [${shorten(shape.slice(0, 50).join(', '))}] needs ${needed}; ${DAMAGED}`,
     );
   }
-  return { dtype: dtype as Dtype, shape, begin, end };
+  return { dtype, shape, begin, end };
 }
 
 /**

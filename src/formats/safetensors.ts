@@ -9,6 +9,7 @@ import { assert } from '../util/errors.ts';
 import { PIECE_ELEMENTS } from '../util/tensor-source.ts';
 import {
   type Dtype,
+  dtypeToRead,
   type Entry,
   elementBytes,
   elements,
@@ -37,10 +38,11 @@ export interface Tensor {
 export function parse(bytes: Uint8Array, name: string): Map<string, Tensor> {
   const { header, data } = split(bytes, name);
   return new Map(
-    [...entriesOf(header, data.length, name)].map(([tensor, { dtype, shape, begin, end }]) => [
-      tensor,
-      { dtype, shape, data: decode(dtype, data.slice(begin, end).buffer) },
-    ]),
+    [...entriesOf(header, data.length, name)].map(([tensor, entry]) => {
+      const { shape, begin, end } = entry;
+      const dtype = dtypeToRead(entry, name, tensor);
+      return [tensor, { dtype, shape, data: decode(dtype, data.slice(begin, end).buffer) }];
+    }),
   );
 }
 
@@ -101,7 +103,9 @@ export class TensorFile {
 
   /** Elements `first` to `first + count - 1` of a tensor. */
   async readRange(name: string, first: number, count: number): Promise<TensorData> {
-    const { dtype, shape, begin } = this.#entry(name);
+    const entry = this.#entry(name);
+    const { shape, begin } = entry;
+    const dtype = dtypeToRead(entry, this.path, name);
     assert(first >= 0 && first + count <= elements(shape), `${name} has no elements ${first} to ${first + count - 1}`);
     const size = elementBytes(dtype);
     const bytes = await this.#files.readRange(this.path, this.#start + begin + first * size, count * size);
@@ -141,7 +145,7 @@ export interface TensorToWrite {
  * an error, of the disk or of a tensor's pieces, is passed on and leaves nothing behind.
  */
 export async function writeTensors(
-  files: Files,
+  files: Pick<Files, 'writeStream'>,
   path: string,
   tensors: readonly TensorToWrite[],
   metadata: Readonly<Record<string, string>> = {},

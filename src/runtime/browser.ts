@@ -7,9 +7,10 @@
 
 import exampleText from 'holdfast-example-text?url';
 import { type Remote, releaseProxy, transfer, wrap } from 'comlink';
+import { createSHA256 } from 'hash-wasm';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
-import type { BlockFile, Files, GPUSource, Host, WriteStream } from './host.ts';
+import type { BlockFile, Files, GPUSource, Host, OpenFile, Sha256, WriteStream } from './host.ts';
 import { find, finishRenames, nameOf, openFolder, renameFolder, splitPath } from './opfs.ts';
 import type { OpfsDisk } from './opfs-disk.ts';
 
@@ -217,12 +218,22 @@ class OpfsFiles implements Files {
     );
   }
 
-  readRange(path: string, offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
-    return this.#attempt(`cannot read ${path}`, async () => {
-      const file = await (await fileAt(path)).getFile();
+  async readRange(path: string, offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
+    return (await this.open(path)).readRange(offset, bytes);
+  }
+
+  async open(path: string): Promise<OpenFile> {
+    const what = `cannot read ${path}`;
+    const file = await this.#attempt(what, async () => (await fileAt(path)).getFile());
+    const readRange = async (offset: number, bytes: number) => {
       if (file.size < offset + bytes) throw new Error(`it ends at byte ${file.size}, before ${offset + bytes}`);
       return new Uint8Array(await file.slice(offset, offset + bytes).arrayBuffer());
-    });
+    };
+    return {
+      bytes: file.size,
+      readRange: (offset, bytes) => this.#attempt(what, () => readRange(offset, bytes)),
+      close: async () => {},
+    };
   }
 
   async writeAtomic(path: string, bytes: Uint8Array | string): Promise<void> {
@@ -287,6 +298,14 @@ class OpfsFiles implements Files {
 
   async makeFolder(folder: string): Promise<void> {
     await this.#attempt(`cannot make the folder ${folder}`, () => openFolder(folder, true));
+  }
+
+  /** The browser's own table holds the names: nothing here can sync it. */
+  async syncFolder(): Promise<void> {}
+
+  async sha256(): Promise<Sha256> {
+    const hash = await createSHA256();
+    return { update: (bytes) => void hash.update(bytes), hex: () => hash.digest('hex') };
   }
 
   rename(from: string, to: string): Promise<void> {

@@ -5,6 +5,7 @@
 // package @sparticuz/chromium, unpacked once into the cache folder. The Vulkan loader reads its manifest
 // from the environment when an adapter is requested, so a source sets the environment as it opens.
 
+import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import * as fs from 'node:fs/promises';
 import { createRequire } from 'node:module';
@@ -210,22 +211,42 @@ const files: Files = {
     }
   },
   async readRange(file, offset, bytes) {
-    const result = new Uint8Array(bytes);
+    const open = await files.open(file);
     try {
-      const handle = await fs.open(file);
+      return await open.readRange(offset, bytes);
+    } finally {
+      await open.close();
+    }
+  },
+  async open(file) {
+    const attempt = async <T>(work: () => Promise<T>): Promise<T> => {
       try {
-        for (let done = 0; done < bytes; ) {
-          const { bytesRead } = await handle.read(result, done, bytes - done, offset + done);
-          if (bytesRead === 0) throw new Error(`it ends at byte ${offset + done}, before ${offset + bytes}`);
-          done += bytesRead;
-        }
-      } finally {
-        await handle.close();
+        return await work();
+      } catch (error) {
+        throw fileError(`cannot read ${file}`, error);
       }
+    };
+    const handle = await attempt(() => fs.open(file));
+    const readRange = async (offset: number, bytes: number) => {
+      const result = new Uint8Array(bytes);
+      for (let done = 0; done < bytes; ) {
+        const { bytesRead } = await handle.read(result, done, bytes - done, offset + done);
+        if (bytesRead === 0) throw new Error(`it ends at byte ${offset + done}, before ${offset + bytes}`);
+        done += bytesRead;
+      }
+      return result;
+    };
+    try {
+      const { size } = await handle.stat();
+      return {
+        bytes: size,
+        readRange: (offset, bytes) => attempt(() => readRange(offset, bytes)),
+        close: () => handle.close(),
+      };
     } catch (error) {
+      await handle.close();
       throw fileError(`cannot read ${file}`, error);
     }
-    return result;
   },
   async writeAtomic(file, bytes) {
     const stream = await files.writeStream(file);
@@ -278,11 +299,36 @@ const files: Files = {
     }
   },
   async makeFolder(folder) {
+    let made: string | undefined;
     try {
-      await fs.mkdir(folder, { recursive: true });
+      made = await fs.mkdir(folder, { recursive: true });
     } catch (error) {
       throw fileError(`cannot make the folder ${folder}`, error);
     }
+    // The names of all that were made, and of one that another has just made.
+    const first = path.resolve(made ?? folder);
+    for (let at = path.resolve(folder); ; at = path.dirname(at)) {
+      await files.syncFolder(path.dirname(at));
+      if (at === first || path.dirname(at) === at) break;
+    }
+  },
+  async syncFolder(folder) {
+    try {
+      const handle = await fs.open(folder);
+      try {
+        await handle.sync();
+      } finally {
+        await handle.close();
+      }
+    } catch (error) {
+      // Windows opens no folders, some file systems sync none, and one above ours may be closed to us.
+      if (/^(EISDIR|EINVAL|EPERM|EACCES|EBADF|ENOTSUP|ENOSYS)$/.test(codeOf(error))) return;
+      throw fileError(`cannot sync the folder ${folder}`, error);
+    }
+  },
+  async sha256() {
+    const hash = createHash('sha256');
+    return { update: (bytes) => void hash.update(bytes), hex: () => hash.digest('hex') };
   },
   async rename(from, to) {
     try {

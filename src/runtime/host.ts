@@ -6,7 +6,10 @@ export interface Files {
   read(path: string): Promise<Uint8Array<ArrayBuffer>>;
   /** These bytes of the file, in a buffer of their own. Errors: as `read`, and when the file ends before them. */
   readRange(path: string, offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>>;
-  /** Writes beside the target, flushes, then renames: the path holds the old bytes or the new, never a mix. */
+  /**
+   * Writes beside the target, flushes, then renames: the path holds the old bytes or the new, never a mix. Which of them
+   * after a loss of power, `syncFolder` decides.
+   */
   writeAtomic(path: string, bytes: Uint8Array | string): Promise<void>;
   /** The same for what comes in pieces: nothing is at the path, or what was, until `commit`. */
   writeStream(path: string): Promise<WriteStream>;
@@ -14,15 +17,40 @@ export interface Files {
   stat(path: string): Promise<{ kind: 'file' | 'folder'; bytes: number } | undefined>;
   /** Names in a folder, sorted. */
   list(folder: string): Promise<string[]>;
+  /** With those above it that are missing. Their names survive a loss of power. */
   makeFolder(path: string): Promise<void>;
+  /**
+   * The names in a folder, as they are now, survive a loss of power; without, each that was made, moved or removed
+   * since may or may not. Does nothing where the place has no such thing.
+   */
+  syncFolder(path: string): Promise<void>;
   /** Moves a folder or file; on one file system this is atomic. */
   rename(from: string, to: string): Promise<void>;
   /** Removes a file or a folder with all in it; silent when nothing is there. */
   remove(path: string): Promise<void>;
+  /** Opens a file for reading. Errors: as `read`. */
+  open(path: string): Promise<OpenFile>;
+  /** The checksum of bytes that come in pieces, by the fastest way of the place. */
+  sha256(): Promise<Sha256>;
 }
 
 /** As much of it as reading a model takes. */
-export type FolderReader = Pick<Files, 'read' | 'readRange' | 'stat' | 'list'>;
+export type FolderReader = Pick<Files, 'read' | 'readRange' | 'stat' | 'list' | 'sha256'>;
+
+/** A file that stays readable until it is closed, also where it is moved or removed; in a browser, until it is removed. */
+export interface OpenFile {
+  readonly bytes: number;
+  /** As `Files.readRange`. */
+  readRange(offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>>;
+  close(): Promise<void>;
+}
+
+export interface Sha256 {
+  /** The bytes may be used again at once. */
+  update(bytes: Uint8Array): void;
+  /** Ends it: 64 digits in lower case. */
+  hex(): string;
+}
 
 /** A file that is being written. It ends with one `commit` or one `abort`; after an error only `abort` is left. */
 export interface WriteStream {

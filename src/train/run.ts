@@ -203,7 +203,13 @@ async function attempt(
   // The clock runs over training alone: validation, samples and saving are taken out.
   const clock = new StepClock(settings.batch * settings.seq * settings.accumulate);
   let skippedInARow = 0;
+  for (const { loss, gradNorm } of history.steps) {
+    // In JSON they are null.
+    skippedInARow = Number.isFinite(loss) && Number.isFinite(gradNorm) ? 0 : skippedInARow + 1;
+  }
   let lastSaved = '';
+  /** The checkpoint of a step that was not skipped: later ones do not take its place until one more is there. */
+  let lastGood = resume ? (await checkpointsOf(files, out)).at(skippedInARow === 0 ? -1 : -2)?.path : undefined;
   const finish = async (pending: Promise<StepMetrics>): Promise<void> => {
     const { skipped, ...figures } = await pending;
     const tokensPerSecond = clock.tick();
@@ -251,14 +257,16 @@ async function attempt(
     history,
   });
   const save = async (): Promise<void> => {
-    lastSaved = await saveCheckpoint(files, out, trainer.step, {
+    const now = {
       config: settings.config,
       weights: trainer.values('parameter'),
       shapes,
       moment1: trainer.values('moment1'),
       moment2: trainer.values('moment2'),
       state: await state(),
-    });
+    };
+    lastSaved = await saveCheckpoint(files, out, trainer.step, now, lastGood);
+    if (skippedInARow === 0) lastGood = lastSaved;
     events.saved?.(lastSaved);
   };
 
@@ -278,6 +286,7 @@ async function attempt(
 
   const due = (every: number): boolean => every > 0 && trainer.step % every === 0 && trainer.step < end;
   const underWay: Promise<void>[] = [];
+  let saveOwed = false;
   try {
     clock.start();
     while (trainer.step < end && !signal?.aborted) {
@@ -300,12 +309,17 @@ async function attempt(
       // A rejected step must not go unheard while others are waited for.
       underWay.at(-1)?.catch(() => {});
       if (underWay.length > STEPS_AHEAD) await underWay.shift();
-      if (!due(settings.evalEvery) && !due(settings.sampleEvery) && !due(settings.saveEvery)) continue;
+      saveOwed ||= due(settings.saveEvery);
+      if (!due(settings.evalEvery) && !due(settings.sampleEvery) && !saveOwed) continue;
       await Promise.all(underWay.splice(0));
       clock.stop();
       if (due(settings.evalEvery)) await validate();
       if (due(settings.sampleEvery)) await sample();
-      if (due(settings.saveEvery)) await save();
+      // A run that diverges leaves the checkpoints from before. What ends or pauses it saves all the same.
+      if (saveOwed && skippedInARow === 0) {
+        await save();
+        saveOwed = false;
+      }
       clock.start();
     }
     await Promise.all(underWay.splice(0));
@@ -313,6 +327,8 @@ async function attempt(
     const interrupted = trainer.step < end;
     const last = history.validations.at(-1);
     const validated = last?.step === trainer.step || interrupted ? last : await validate();
+    // A model that has diverged may fail to write: it is saved before.
+    if (skippedInARow > 0) await save();
     if (!interrupted && history.samples.at(-1)?.step !== trainer.step) await sample();
     await save();
     if (timeline && lastStep) await files.writeAtomic(timeline, JSON.stringify(chromeTrace([lastStep])));

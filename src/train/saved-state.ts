@@ -2,7 +2,7 @@
 // all that it has to show for itself.
 
 import type { ChoiceRecord } from '../engine/choices.ts';
-import { type Checkpoint, checkpointsOf, loadCheckpoint } from '../formats/checkpoint.ts';
+import { type Checkpoint, checkpointsOf, loadState } from '../formats/checkpoint.ts';
 import type { Host } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { RunRecord } from './report.ts';
@@ -33,7 +33,7 @@ export async function savedSettings(host: Host, out: string): Promise<RunSetting
 
 /** What the latest checkpoint says of its run. */
 export async function savedState(host: Host, out: string): Promise<SavedState> {
-  return stateOf(await loadCheckpoint(host.files, out), out);
+  return stateOf({ state: await loadState(host.files, out) }, out);
 }
 
 export function stateOf({ state: json }: Pick<Checkpoint, 'state'>, from: string): SavedState {

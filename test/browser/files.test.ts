@@ -45,6 +45,22 @@ test('a file is written, read whole and in part, replaced, listed, moved and rem
   expect(await files.list('test')).toEqual([]);
 });
 
+test('an open file is read in part, and its checksum is that of its bytes', async () => {
+  const bytes = Uint8Array.from({ length: 200_000 }, (_, i) => i % 253);
+  await files.writeAtomic('test/bytes', bytes);
+  await files.syncFolder('test');
+  const open = await files.open('test/bytes');
+  expect(open.bytes).toBe(bytes.length);
+  expect(await open.readRange(100_000, 77)).toEqual(bytes.slice(100_000, 100_077));
+  await expect(open.readRange(bytes.length, 1)).rejects.toThrow('cannot read test/bytes: it ends at byte 200000');
+  await open.close();
+  const sum = await files.sha256();
+  for (let at = 0; at < bytes.length; at += 70_001) sum.update(bytes.subarray(at, at + 70_001));
+  const whole = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
+  expect(sum.hex()).toBe([...whole].map((byte) => byte.toString(16).padStart(2, '0')).join(''));
+  await expect(files.open('test/none')).rejects.toThrow('cannot read test/none: it does not exist');
+});
+
 test('what comes in pieces is there when committed, and not at all when aborted', async () => {
   const piece = Uint8Array.from({ length: 100_000 }, (_, i) => i % 251);
   const whole = await files.writeStream('test/whole');

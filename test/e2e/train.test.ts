@@ -6,7 +6,7 @@ import path from 'node:path';
 import { zipSync } from 'fflate';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { THOROUGH } from '../host.ts';
-import { holdfast, records } from './cli.ts';
+import { type Finished, holdfast, records } from './cli.ts';
 
 let folder: string;
 let corpus: string;
@@ -36,11 +36,14 @@ const train = (out: string, ...more: string[]) => [
   ...more,
 ];
 
-const weights = (run: string): Buffer => {
-  const names = readdirSync(at(run)).filter((name) => name.startsWith('checkpoint-'));
-  expect(names).toHaveLength(1);
-  return readFileSync(at(run, names[0] as string, 'model.safetensors'));
-};
+/** The steps of a run's checkpoints. */
+const saved = (run: string): number[] =>
+  readdirSync(at(run))
+    .flatMap((name) => /^checkpoint-(\d+)$/.exec(name)?.[1] ?? [])
+    .map(Number)
+    .sort((a, b) => a - b);
+
+const weights = (run: string): Buffer => readFileSync(at(run, `checkpoint-${saved(run).at(-1)}`, 'model.safetensors'));
 
 describe('train', () => {
   test('learns, reports each step as JSON, leaves a checkpoint and a report; generate writes from it', async () => {
@@ -167,6 +170,46 @@ describe('train', () => {
     expect(records(run.stdout).filter((line) => line['skipped']).length).toBeGreaterThanOrEqual(10);
     expect(existsSync(at('diverged', 'report.html'))).toBe(false);
   });
+
+  test('a run that diverges leaves the checkpoint from before; one that is stopped meanwhile is saved beside it', async () => {
+    const diverging = ['--steps', '60', '--lr', '1e30', '--clip', '0', '--warmup', '0', '--save-every', '1', '--json'];
+    const skipped = ({ stdout }: Finished) =>
+      records(stdout).flatMap((line) => ('loss' in line ? [line['skipped'] === true] : []));
+    const until = (step: number, ...flags: string[]) =>
+      holdfast([...train('stopped', ...diverging, '--until', String(step)), ...flags]);
+    // Its sample fails, after it is saved.
+    const first = await until(4);
+    expect(first.status).toBe(2);
+    expect(first.stderr).toMatch(/logit 0 is NaN: the model has diverged/);
+    expect(skipped(first)).toEqual([false, true, true, true]);
+    expect(saved('stopped')).toEqual([1, 4]);
+    const second = await until(6, '--resume', '--sample-tokens', '0');
+    expect(second.status, second.stderr).toBe(0);
+    expect(skipped(second)).toEqual([true, true]);
+    expect(saved('stopped')).toEqual([1, 6]);
+    // The skipped steps of both count together.
+    const end = await holdfast([...train('stopped', ...diverging), '--resume']);
+    expect(end.stderr).toMatch(/10 steps in a row .* \(step 10\)/);
+    expect(skipped(end)).toEqual([true, true, true, true, true]);
+    expect(saved('stopped')).toEqual([1, 6]);
+  });
+
+  test('a model that a run is training writes, however often that saves', async () => {
+    let written: Promise<Finished[]> | undefined;
+    const write = () => holdfast(['generate', at('living'), '--prompt', 'the ', '--tokens', '4']);
+    await holdfast(train('living', '--steps', '20000', '--save-every', '1', '--json'), {
+      watch: (stdout, child) => {
+        if (written || !stdout.includes('"step":5,')) return;
+        written = Promise.all([write(), write()]);
+        written.finally(() => child.kill('SIGKILL'));
+      },
+    });
+    for (const { status, stdout, stderr } of (await written) ?? []) {
+      expect(status, stderr).toBe(0);
+      expect(stdout).toMatch(/^the /);
+    }
+    expect(await written).toHaveLength(2);
+  });
 });
 
 describe('bad input gets one line that names the thing and the fix, and status 2', () => {
@@ -202,7 +245,11 @@ describe('bad input gets one line that names the thing and the fix, and status 2
       /nothing to resume|no checkpoint to resume/,
     ],
     ['no adapter', () => train('x', '--adapter', 'imaginary'), /no adapter matches "imaginary".*holdfast devices/],
-    ['no such model', () => train('x', '--model', at('no-model')), /no-model\/config\.json: it does not exist/],
+    [
+      'no such model',
+      () => train('x', '--model', at('no-model')),
+      /no-model: no such folder; name a run, a checkpoint/,
+    ],
     ['broken config', () => train('x', '--model', at('broken')), /broken\/config\.json: not JSON/],
     ['nothing to generate from', () => ['generate', at('nowhere')], /nowhere: no such folder/],
     ['top-p', () => ['generate', at('learns'), '--top-p', '2'], /top-p 2: must be a probability/],

@@ -9,7 +9,7 @@ import { describe, expect, test } from 'vitest';
 import { filesIn, importCheckpoint } from '../../src/browser/import.ts';
 import { ZipFolder } from '../../src/formats/archive.ts';
 import { sourceAt } from '../../src/formats/byte-source.ts';
-import { loadCheckpoint, loadConfig, loadWeights, saveCheckpoint } from '../../src/formats/checkpoint.ts';
+import { findModel, loadCheckpoint, loadWeights, saveCheckpoint } from '../../src/formats/checkpoint.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
@@ -28,7 +28,7 @@ const weights = initialWeights(model, 1);
 const shapes = new Map(model.parameters.map(({ name, shape }) => [name, shape]));
 const files = new MemoryFiles();
 await saveCheckpoint(files, 'run', 2, { config, weights, shapes, moment1: weights, moment2: weights, state: {} });
-const names = (await files.list('run/checkpoint-2')).filter((name) => !/optimizer/.test(name));
+const names = (await files.list('run/checkpoint-2')).filter((name) => !/optimizer|SHA256SUMS/.test(name));
 const folder = Object.fromEntries(
   await Promise.all(names.map(async (name) => [name, await files.read(`run/checkpoint-2/${name}`)] as const)),
 );
@@ -100,8 +100,9 @@ await saveCheckpoint(files, 'other', 3, {
 const whole = await filesOf('run/checkpoint-2');
 const other = await filesOf('other/checkpoint-3');
 
+/** Without its sums, which are of all its files: parts of it are zipped here. */
 async function filesOf(folder: string): Promise<Record<string, Uint8Array<ArrayBuffer>>> {
-  const names = await files.list(folder);
+  const names = (await files.list(folder)).filter((name) => name !== 'SHA256SUMS');
   return Object.fromEntries(
     await Promise.all(names.map(async (name) => [name, await files.read(`${folder}/${name}`)] as const)),
   );
@@ -117,7 +118,8 @@ const zipOf = (...parts: Record<string, Uint8Array>[]) =>
 async function imported(bytes: Uint8Array): Promise<unknown> {
   const stored = new MemoryFiles();
   try {
-    await importCheckpoint(memoryHost(stored), 'new', await filesIn([new File([Uint8Array.from(bytes)], 'my.zip')]));
+    const host = memoryHost(stored);
+    await importCheckpoint(host, 'new', await filesIn(host, [new File([Uint8Array.from(bytes)], 'my.zip')]));
     return await collect((await loadWeights(stored, 'new')).weights);
   } catch (error) {
     if (error instanceof HoldfastError) return error.message.replace(/^my/, 'a/my');
@@ -153,7 +155,7 @@ describe.each([
   });
 
   test('the newest checkpoint of a run', async () => {
-    const run = [under('checkpoint-10/', model2), under('checkpoint-9/', other), under('checkpoint-1/', other)];
+    const run = [under('checkpoint-10/', whole), under('checkpoint-9/', other), under('checkpoint-1/', other)];
     expect(await take(zipOf(...run))).toEqual(expected);
   });
 
@@ -207,18 +209,19 @@ test('moments and state are those beside the weights', async () => {
   expect(loaded.state).toEqual({ mine: true });
 });
 
-test('a configuration and whether weights are beside it, from wherever in the zip they lie', async () => {
-  const at = (zip: Uint8Array) => loadConfig(new MemoryFiles({ 'm.zip': zip }), 'm.zip');
-  expect(await at(zipOf(under('hub/m/', model2)))).toEqual({ config, hasWeights: true });
+test('a configuration and the weights beside it, from wherever in the zip they lie', async () => {
+  const at = (zip: Uint8Array) => findModel(new MemoryFiles({ 'm.zip': zip }), 'm.zip');
+  expect(await at(zipOf(under('hub/m/', model2)))).toEqual({ config, from: 'm.zip' });
   const { 'model.safetensors': _, ...without } = model2;
-  expect(await at(zipOf(under('hub/m/', without)))).toEqual({ config, hasWeights: false });
+  expect(await at(zipOf(under('hub/m/', without)))).toEqual({ config });
 });
 
 test('two files of one name, chosen by themselves, are refused', async () => {
   const chosen = [whole, other].flatMap((content) =>
     Object.entries(content).map(([name, bytes]) => new File([bytes], name)),
   );
-  await expect(importCheckpoint(memoryHost(new MemoryFiles()), 'new', await filesIn(chosen))).rejects.toThrow(
+  const host = memoryHost(new MemoryFiles());
+  await expect(importCheckpoint(host, 'new', await filesIn(host, chosen))).rejects.toThrow(
     'there are two files config.json',
   );
 });
@@ -251,7 +254,9 @@ test('the zip of any folder reads as the folder does', async () => {
     fc.asyncProperty(given, fc.constantFrom(0 as const, 6 as const), async (content, level) => {
       const folder = new MemoryFiles(under('z/', content));
       const bytes = zipSync(content, { level });
-      const zip = await ZipFolder.open(sourceAt(new MemoryFiles({ z: bytes }), 'z', bytes.length), 'z');
+      const zip = await ZipFolder.open(sourceAt(new MemoryFiles({ z: bytes }), 'z', bytes.length), 'z', () =>
+        new MemoryFiles().sha256(),
+      );
       const compare = async (path: string): Promise<void> => {
         const stat = await folder.stat(path);
         expect(await zip.stat(path)).toEqual(stat);

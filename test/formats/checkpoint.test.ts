@@ -3,58 +3,19 @@
 
 import { describe, expect, test } from 'vitest';
 import {
-  type Checkpoint,
   checkpointsOf,
   checkWeights,
   loadCheckpoint,
   loadWeights,
   saveCheckpoint,
 } from '../../src/formats/checkpoint.ts';
-import { parseConfig } from '../../src/formats/config.ts';
 import { serialize } from '../../src/formats/safetensors.ts';
-import { makeModel } from '../../src/nn/index.ts';
 import type { WriteStream } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { collect, PIECE_ELEMENTS, sourceOf, type TensorSource } from '../../src/util/tensor-source.ts';
+import { collect, PIECE_ELEMENTS, type TensorSource } from '../../src/util/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { MemoryFiles } from '../memory-files.ts';
-
-const config = parseConfig(
-  { model_type: 'gpt2', vocab_size: 13, n_positions: 7, n_embd: 6, n_layer: 1, n_head: 3 },
-  'test',
-);
-const { parameters } = makeModel(config);
-const shapes = new Map(parameters.map(({ name, shape }) => [name, shape]));
-
-/** Values of every parameter, unlike those of any other kind or step. */
-const valuesOf = (kind: number, step: number) =>
-  new Map(
-    parameters.map(({ name, shape }, i) => [
-      name,
-      Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, j) => kind + 10 * step + i / 64 + j / 4096),
-    ]),
-  );
-
-/** The checkpoint of a step, in pieces of up to `pieceElements`. */
-const checkpoint = (step: number, pieceElements?: number): Checkpoint => ({
-  config,
-  weights: sourceOf(valuesOf(0, step), pieceElements),
-  shapes,
-  moment1: sourceOf(valuesOf(1, step), pieceElements),
-  moment2: sourceOf(valuesOf(2, step), pieceElements),
-  state: { step },
-});
-
-/** That what a run resumes from, or that a folder, is this step's checkpoint, whole. */
-async function expectWhole(files: MemoryFiles, step: number, folder = 'run'): Promise<void> {
-  const loaded = await loadCheckpoint(files, folder);
-  expect(loaded.state).toEqual({ step });
-  expect(loaded.config).toEqual(config);
-  expect(loaded.shapes).toEqual(shapes);
-  expect(await collect(loaded.weights)).toEqual(valuesOf(0, step));
-  expect(await collect(loaded.moment1)).toEqual(valuesOf(1, step));
-  expect(await collect(loaded.moment2)).toEqual(valuesOf(2, step));
-}
+import { checkpoint, config, expectWhole, parameters, shapes, stepOf, valuesOf } from './checkpoints.ts';
 
 describe('in pieces', () => {
   test.each([1, 5, 64, undefined])('of %s elements: the files of serialize, and the values come back', async (size) => {
@@ -67,7 +28,7 @@ describe('in pieces', () => {
     const moments = [...tensors(1, 'exp_avg.'), ...tensors(2, 'exp_avg_sq.')];
     expect(written('optimizer.safetensors')).toEqual(serialize(moments));
     await expectWhole(files, 3);
-    expect(files.contents.size).toBe(4);
+    expect(files.contents.size).toBe(5);
   });
 
   test('loaded pieces are no larger than a piece', async () => {
@@ -121,13 +82,14 @@ describe('in pieces', () => {
     await expectWhole(files, 1);
   });
 
-  test('loading reads no tensor before it is asked for, and never a whole file', async () => {
+  test('without sums, loading reads no tensor before it is asked for, and never a whole file', async () => {
     const files = new MemoryFiles();
     await saveCheckpoint(files, 'run', 1, checkpoint(1));
+    await files.remove('run/checkpoint-1/SHA256SUMS');
     const data: string[] = [];
     const { read, readRange } = files;
     files.read = (path) => {
-      expect(path).toMatch(/\.json$/);
+      expect(path).toMatch(/\.json$|SHA256SUMS$/);
       return read.call(files, path);
     };
     files.readRange = (path, offset, bytes) => {
@@ -204,24 +166,24 @@ describe('a save that fails', () => {
       const files = new FaultyFiles();
       await saveCheckpoint(files, 'run', 3, checkpoint(3));
       Object.assign(files, { changes: 0, failAt, gone });
-      const values = { ...checkpoint(5, 16), state: { step: 5 } };
-      const failed = await saveCheckpoint(files, 'run', step, values).then(
+      const failed = await saveCheckpoint(files, 'run', step, checkpoint(5, 16)).then(
         () => false,
         () => true,
       );
       const survived = files.changes < failAt;
       files.failAt = Number.POSITIVE_INFINITY;
       for (const { path } of await checkpointsOf(files, 'run')) {
-        const { state } = await loadCheckpoint(files, path);
-        await expectWhole(files, (state as { step: number }).step, path);
+        await expectWhole(files, stepOf(await loadCheckpoint(files, path)), path);
       }
-      const { state } = await loadCheckpoint(files, 'run');
-      if (!failed) expect(state).toEqual({ step: 5 });
-      // The next save succeeds and leaves itself alone.
+      const newest = stepOf(await loadCheckpoint(files, 'run'));
+      if (!failed) expect(newest).toBe(5);
+      // The next save succeeds and leaves itself and the one before.
+      const before = (await checkpointsOf(files, 'run')).at(-1)?.path ?? '';
       await saveCheckpoint(files, 'run', 6, checkpoint(6));
       await expectWhole(files, 6);
-      expect([...files.contents.keys()].filter((path) => !path.startsWith('run/checkpoint-6/'))).toEqual([]);
-      expect(await files.list('run')).toEqual(['checkpoint-6']);
+      await expectWhole(files, newest, before);
+      expect((await files.list('run')).map((name) => `run/${name}`)).toEqual([before, 'run/checkpoint-6']);
+      expect([...files.contents.keys()]).toHaveLength(10);
       if (survived) {
         expect(failed).toBe(false);
         expect(failAt).toBeGreaterThan(50);
@@ -252,7 +214,7 @@ describe('a save that fails', () => {
     await files.writeAtomic('run/.checkpoint-9.partial/config.json', '{}');
     expect(await checkpointsOf(files, 'run')).toEqual([{ step: 3, path: 'run/checkpoint-3' }]);
     await saveCheckpoint(files, 'run', 4, checkpoint(4));
-    expect(await files.list('run')).toEqual(['checkpoint-4']);
+    expect(await files.list('run')).toEqual(['checkpoint-3', 'checkpoint-4']);
   });
 });
 
@@ -261,6 +223,7 @@ describe('what does not fit is named', () => {
     const files = new MemoryFiles();
     await saveCheckpoint(files, 'run', 1, checkpoint(1));
     files.contents.set('run/checkpoint-1/optimizer.safetensors', serialize(optimizer));
+    await files.remove('run/checkpoint-1/SHA256SUMS');
     return loadCheckpoint(files, 'run');
   };
   const bias = { shape: [6], data: new Float32Array(6) };

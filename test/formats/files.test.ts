@@ -30,6 +30,42 @@ describe('readRange', () => {
   });
 });
 
+describe('open', () => {
+  test('reads what was there, also when the file has been replaced and removed', async () => {
+    const open = await files.open(file);
+    await files.writeAtomic(file, 'newer');
+    await files.remove(file);
+    expect(open.bytes).toBe(9);
+    expect(new TextDecoder().decode(await open.readRange(4, 5))).toBe('bytes');
+    await expect(open.readRange(5, 5)).rejects.toThrow(`cannot read ${file}: it ends at byte 9, before 10`);
+    await open.close();
+    await expect(files.open(file)).rejects.toThrow(`cannot read ${file}: it does not exist`);
+  });
+});
+
+describe('what survives a loss of power', () => {
+  test('folders are synced, those that are made with all above them; a missing one is named', async () => {
+    const deep = path.join(folder, 'a', 'b', 'c');
+    await files.makeFolder(deep);
+    await files.makeFolder(deep);
+    await files.syncFolder(deep);
+    await files.makeFolder('/');
+    expect((await files.stat(deep))?.kind).toBe('folder');
+    rmSync(path.join(folder, 'a'), { recursive: true });
+    await expect(files.syncFolder(deep)).rejects.toThrow(`cannot sync the folder ${deep}: it does not exist`);
+  });
+});
+
+test('sha256 is that of all pieces, whose memory may be used again', async () => {
+  const sum = await files.sha256();
+  const piece = Uint8Array.of(97, 98);
+  sum.update(piece);
+  piece.set([99, 0]);
+  sum.update(piece.subarray(0, 1));
+  // NIST's example for "abc".
+  expect(sum.hex()).toBe('ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad');
+});
+
 describe('writeStream', () => {
   const encode = (text: string) => new TextEncoder().encode(text);
 

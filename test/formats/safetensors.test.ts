@@ -60,6 +60,12 @@ function inPieces(list: readonly [string, { shape: number[]; data: TensorData }]
 
 const opened = (bytes: Uint8Array) => TensorFile.open(new MemoryFiles({ 'w.safetensors': bytes }), 'w.safetensors');
 
+/** As `parse`: each tensor in the order of their data. */
+async function readAll(bytes: Uint8Array): Promise<void> {
+  const tensors = await opened(bytes);
+  for (const name of tensors.entries.keys()) await tensors.read(name);
+}
+
 describe('safetensors', () => {
   test('parse returns what serialize was given', () => {
     fc.assert(
@@ -255,8 +261,14 @@ describe('a damaged file is named', () => {
   test.each(cases)('%s', async (_, bytes, message) => {
     expect(() => parse(bytes, 'w.safetensors')).toThrow(HoldfastError);
     expect(() => parse(bytes, 'w.safetensors')).toThrow(message);
-    await expect(opened(bytes)).rejects.toThrow(HoldfastError);
-    await expect(opened(bytes)).rejects.toThrow(message);
+    await expect(readAll(bytes)).rejects.toThrow(HoldfastError);
+    await expect(readAll(bytes)).rejects.toThrow(message);
+  });
+
+  test('a tensor of a type that is not known hinders none beside it', async () => {
+    const mixed = await opened(file({ a: f32([2], 0, 8), b: f32([3], 8, 11, 'BOOL') }, 11));
+    expect(await mixed.read('a')).toEqual(new Float32Array(2));
+    await expect(mixed.read('b')).rejects.toThrow('w.safetensors: tensor "b" has dtype "BOOL"; supported: F32');
   });
 
   test('a header larger than the format allows is not read', async () => {
@@ -328,7 +340,7 @@ describe('a damaged file is named', () => {
         } catch (error) {
           if (!(error instanceof HoldfastError)) throw error;
           expect(error.message).toMatch(/^w\.safetensors: .+$/);
-          await expect(opened(bytes)).rejects.toThrow(error);
+          await expect(readAll(bytes)).rejects.toThrow(error);
         }
       }),
       { numRuns: 500 },

@@ -1,0 +1,102 @@
+// The folders of a run and of models: which of them are checkpoints, and which one a name stands for. Nothing here reads
+// a tensor.
+//
+// Invariant: only a folder with all files of a checkpoint counts as one. Hugging Face's Trainer names its folders
+// "checkpoint-N", too: none of them is ever taken for one of Holdfast's, nor put before the model beside it.
+
+import { type FolderReader, join } from '../../runtime/host.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import { ZipFolder } from '../archive.ts';
+
+export const CONFIG = 'config.json';
+export const WEIGHTS = 'model.safetensors';
+export const MOMENTS = 'optimizer.safetensors';
+export const STATE = 'trainer_state.json';
+export const SUMS = 'SHA256SUMS';
+
+/** What a model takes. */
+export const MODEL_FILES = [CONFIG, WEIGHTS] as const;
+/** What a checkpoint takes. Those of earlier versions have no SHA256SUMS. */
+export const CHECKPOINT_FILES = [CONFIG, WEIGHTS, MOMENTS, STATE] as const;
+
+export const OTHER_CHECKPOINT = 'the file is damaged, use another checkpoint';
+
+const PREFIX = 'checkpoint-';
+/** The older of two of one step, while it is being replaced. */
+export const REPLACED = '.replaced';
+const CHECKPOINT = /^checkpoint-(\d+)(\.replaced)?$/;
+const PARTIAL = /^\.checkpoint-\d+\.partial$/;
+
+export const checkpointPath = (run: string, step: number): string => join(run, `${PREFIX}${step}`);
+
+/** Where a checkpoint lies before it counts, and after. */
+export const partialPath = (run: string, step: number): string => join(run, `.${PREFIX}${step}.partial`);
+
+export const isPartial = (name: string): boolean => PARTIAL.test(name);
+
+export interface Found {
+  readonly step: number;
+  readonly path: string;
+}
+
+/** The complete checkpoints of a run, oldest first; of one that is being replaced, the new one last. */
+export async function checkpointsOf(files: FolderReader, run: string): Promise<Found[]> {
+  if ((await files.stat(run))?.kind !== 'folder') return [];
+  for (let names = await files.list(run); ; ) {
+    const named = byStep(run, names);
+    const complete: Found[] = [];
+    for (const found of named) if (await hasFiles(files, found.path, CHECKPOINT_FILES)) complete.push(found);
+    if (complete.length === named.length) return complete;
+    // One may have gone between two looks, because a newer one is there.
+    const now = await files.list(run);
+    if (now.join('/') === names.join('/')) return complete;
+    names = now;
+  }
+}
+
+function byStep(run: string, names: readonly string[]): Found[] {
+  return names
+    .map((name) => ({ name, step: CHECKPOINT.exec(name)?.[1] }))
+    .filter(({ step }) => step !== undefined)
+    .sort((a, b) => Number(a.step) - Number(b.step) || b.name.length - a.name.length)
+    .map(({ name, step }) => ({ step: Number(step), path: join(run, name) }));
+}
+
+async function hasFiles(files: FolderReader, folder: string, names: readonly string[]): Promise<boolean> {
+  for (const name of names) if ((await files.stat(join(folder, name)))?.kind !== 'file') return false;
+  return true;
+}
+
+const isOfModel = (name: string): boolean => name === CONFIG || name === WEIGHTS || CHECKPOINT.test(name);
+
+/**
+ * The folder with the files of a model that a name stands for: a run's latest checkpoint, or the folder itself; in a zip,
+ * of the only one in it. Errors: HoldfastError where there is neither.
+ */
+export async function modelFolder(files: FolderReader, path: string): Promise<string> {
+  const folder = files instanceof ZipFolder ? files.only((names) => names.some(isOfModel)) : path;
+  const kind = (await files.stat(folder))?.kind;
+  if (kind !== 'folder')
+    throw new HoldfastError(`${folder}: no such folder; name a run, a checkpoint, a model folder or a zip`);
+  const latest = (await checkpointsOf(files, folder)).at(-1)?.path;
+  // A run may lie in the folder of the model that it began with.
+  const isModel = await hasFiles(files, folder, MODEL_FILES);
+  if (latest !== undefined && (!isModel || (await isOfRun(files, latest)))) return latest;
+  if (await files.stat(join(folder, CONFIG))) return folder;
+  const foreign = byStep(folder, await files.list(folder)).reverse();
+  for (const { path } of foreign) if (await hasFiles(files, path, MODEL_FILES)) return path;
+  throw new HoldfastError(
+    `${folder}: holds neither a checkpoint nor a config.json; name a run, a checkpoint or a model folder`,
+  );
+}
+
+/** Whether its state is Holdfast's. One that is damaged counts: what loads it says so. */
+async function isOfRun(files: FolderReader, checkpoint: string): Promise<boolean> {
+  const bytes = await files.read(join(checkpoint, STATE));
+  try {
+    const state = JSON.parse(new TextDecoder().decode(bytes)) as { format?: unknown } | null;
+    return typeof state?.format === 'string' && state.format.startsWith('holdfast ');
+  } catch {
+    return true;
+  }
+}

@@ -1,0 +1,247 @@
+// Loading: the weights of a model, or a whole checkpoint to go on from, out of a run, a folder or a zip. Every file that
+// is used is checked against the folder's sums first; tensors are read from the files when they are asked for.
+//
+// A run that goes on replaces its checkpoints while they are read: the opening is begun again with what is there then.
+// `withWeights` keeps the files open, so that what it opened stays; other sources say that their folder has gone.
+
+import { type Files, type FolderReader, join } from '../../runtime/host.ts';
+import { assert, HoldfastError, messageOf } from '../../util/errors.ts';
+import type { TensorSource } from '../../util/tensor-source.ts';
+import { readerOf } from '../archive.ts';
+import type { Checkpoint, Weights } from '../checkpoint.ts';
+import { type ModelConfig, parseConfig } from '../config.ts';
+import { TensorFile } from '../safetensors.ts';
+import { checkSums } from './checksums.ts';
+import {
+  CHECKPOINT_FILES,
+  CONFIG,
+  MODEL_FILES,
+  MOMENTS,
+  modelFolder,
+  OTHER_CHECKPOINT,
+  STATE,
+  SUMS,
+  WEIGHTS,
+} from './folder.ts';
+import { MOMENT1, MOMENT2, weightNames } from './tensor-names.ts';
+
+/** Checkpoints that may be replaced while they are opened, one after the other. */
+const MOST_REPLACED = 20;
+
+/**
+ * The weights in a folder: a checkpoint, a run (its latest checkpoint), or any Hugging Face folder with
+ * config.json and model.safetensors; or in a zip of these files. Errors: HoldfastError naming what is missing, damaged or
+ * does not fit.
+ */
+export async function loadWeights(from: Files, folder: string): Promise<Weights> {
+  const files = await readerOf(from, folder);
+  return opening(files, folder, (at) => weightsIn(files, at));
+}
+
+/** Lends the weights to `use`: they stay readable until it is over, also where their run removes the checkpoint. */
+export async function withWeights<T>(from: Files, folder: string, use: (weights: Weights) => Promise<T>): Promise<T> {
+  const files = await readerOf(from, folder);
+  if (files !== from) return use(await loadWeights(from, folder));
+  const { found, release } = await opening(files, folder, async (at) => {
+    const { held, release } = await hold(from, at);
+    try {
+      return { found: await weightsIn(held, at), release };
+    } catch (error) {
+      await release();
+      throw error;
+    }
+  });
+  try {
+    return await use(found);
+  } finally {
+    await release();
+  }
+}
+
+/**
+ * A whole checkpoint, to resume from: a run's latest, one by itself, or a zip of its files. Errors: as `loadWeights`, and
+ * where the moments are not those of the weights.
+ */
+export async function loadCheckpoint(from: Files, folder: string): Promise<Checkpoint> {
+  const files = await readerOf(from, folder);
+  return opening(files, folder, async (at) => {
+    await checkSums(
+      files,
+      at,
+      CHECKPOINT_FILES.filter((name) => !isOf(MODEL_FILES, name)),
+    );
+    const loaded = await weightsIn(files, at);
+    const state = await jsonIn(files, at, STATE);
+    return { ...loaded, ...(await momentsIn(files, at, loaded)), state };
+  });
+}
+
+/** The state of a checkpoint alone: nothing else of it is read. Errors: HoldfastError where it is missing or damaged. */
+export async function loadState(from: Files, folder: string): Promise<unknown> {
+  const files = await readerOf(from, folder);
+  return opening(files, folder, async (at) => {
+    await checkSums(files, at, [STATE]);
+    return jsonIn(files, at, STATE);
+  });
+}
+
+export interface FoundModel {
+  readonly config: ModelConfig;
+  /** The folder or zip with the weights that belong to it, if there are any. */
+  readonly from?: string;
+}
+
+/** A model to start from: a configuration, and the weights in the same place. Errors: as `loadWeights`. */
+export async function findModel(from: Files, folder: string): Promise<FoundModel> {
+  const files = await readerOf(from, folder);
+  return opening(files, folder, async (at) => {
+    await checkSums(files, at, [CONFIG]);
+    const config = await configIn(files, at);
+    if (!(await files.stat(join(at, WEIGHTS)))) return { config };
+    return { config, from: files === from ? at : folder };
+  });
+}
+
+// ---- One folder ------------------------------------------------------------------------------------------------
+
+async function weightsIn(files: FolderReader, folder: string): Promise<Weights> {
+  await checkSums(files, folder, MODEL_FILES);
+  const config = await configIn(files, folder);
+  const file = await TensorFile.open(files, join(folder, WEIGHTS));
+  const names = await weightNames(file, config);
+  const shapes = new Map([...names].map(([name, stored]) => [name, shapeOf(file, stored)]));
+  return { config, weights: floatsOf(files, folder, file, names), shapes };
+}
+
+async function momentsIn(
+  files: FolderReader,
+  folder: string,
+  { shapes }: Weights,
+): Promise<Pick<Checkpoint, 'moment1' | 'moment2'>> {
+  const file = await TensorFile.open(files, join(folder, MOMENTS));
+  const moments = [MOMENT1, MOMENT2].map((prefix) => {
+    const stored = [...file.entries.keys()].filter((name) => name.startsWith(prefix));
+    const names = new Map(stored.map((name) => [name.slice(prefix.length), name]));
+    for (const [name, stored] of names) {
+      if (shapes.get(name)?.join() === shapeOf(file, stored).join()) continue;
+      throw new HoldfastError(`${file.path}: ${stored} has no weight of its shape; ${OTHER_CHECKPOINT}`);
+    }
+    return floatsOf(files, folder, file, names);
+  });
+  const [moment1, moment2] = moments as [TensorSource, TensorSource];
+  if (
+    moment1.names.length + moment2.names.length !== file.entries.size ||
+    moment1.names.join() !== moment2.names.join()
+  )
+    throw new HoldfastError(`${file.path}: the two moments are not of the same tensors; ${OTHER_CHECKPOINT}`);
+  return { moment1, moment2 };
+}
+
+async function configIn(files: FolderReader, folder: string): Promise<ModelConfig> {
+  return parseConfig(await jsonIn(files, folder, CONFIG), join(folder, CONFIG));
+}
+
+async function jsonIn(files: FolderReader, folder: string, name: string): Promise<unknown> {
+  const path = join(folder, name);
+  const bytes = await files.read(path);
+  try {
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
+  } catch (error) {
+    throw new HoldfastError(`${path}: not JSON (${messageOf(error)}); ${OTHER_CHECKPOINT}`);
+  }
+}
+
+const FLOATS = ['F32', 'F16', 'BF16'] as const;
+
+/** Tensors of a file by other names. Errors: HoldfastError naming one that holds something else than floats. */
+function floatsOf(
+  files: FolderReader,
+  folder: string,
+  file: TensorFile,
+  names: ReadonlyMap<string, string>,
+): TensorSource {
+  for (const stored of names.values()) {
+    const dtype = file.entries.get(stored)?.dtype ?? '';
+    if (!isOf(FLOATS, dtype))
+      throw new HoldfastError(`${file.path}: ${stored} is ${dtype}; weights and moments are F32, F16 or BF16`);
+  }
+  return {
+    names: [...names.keys()],
+    async *read(name) {
+      const stored = names.get(name);
+      assert(stored, `${file.path} has no tensor ${name}`);
+      try {
+        for await (const piece of file.pieces(stored)) yield piece as Float32Array<ArrayBuffer>;
+      } catch (error) {
+        if (await files.stat(file.path)) throw error;
+        throw new HoldfastError(
+          `${folder}: was removed while it was read, as a run that goes on removes its older checkpoints; load again`,
+        );
+      }
+    },
+  };
+}
+
+function shapeOf(file: TensorFile, stored: string): readonly number[] {
+  return file.entries.get(stored)?.shape ?? [];
+}
+
+const isOf = (list: readonly string[], item: string): boolean => list.includes(item);
+
+// ---- A run that goes on ----------------------------------------------------------------------------------------
+
+/** Opens the folder that a name stands for; where it is replaced or removed meanwhile, the one it stands for then. */
+async function opening<T>(files: FolderReader, folder: string, open: (at: string) => Promise<T>): Promise<T> {
+  for (let attempt = 0; ; attempt++) {
+    const at = await modelFolder(files, folder);
+    const before = await identity(files, at);
+    try {
+      return await open(at);
+    } catch (error) {
+      const same = before !== undefined && before === (await identity(files, at));
+      if (same || attempt === MOST_REPLACED) throw error;
+    }
+  }
+}
+
+/** Tells two checkpoints of one name apart; undefined where there is none any more. */
+async function identity(files: FolderReader, folder: string): Promise<string | undefined> {
+  try {
+    return new TextDecoder().decode(await files.read(join(folder, SUMS)));
+  } catch {
+    return (await files.stat(folder)) ? '' : undefined;
+  }
+}
+
+/** The files of a model, kept open: a reader of that folder alone, until it is released. */
+async function hold(files: Files, folder: string): Promise<{ held: FolderReader; release: () => Promise<void> }> {
+  const open = new Map<string, Awaited<ReturnType<Files['open']>>>();
+  const release = async () => {
+    for (const file of open.values()) await file.close();
+  };
+  try {
+    for (const name of [...MODEL_FILES, SUMS]) {
+      const path = join(folder, name);
+      if (name !== SUMS || (await files.stat(path))) open.set(path, await files.open(path));
+    }
+  } catch (error) {
+    await release();
+    throw error;
+  }
+  const at = (path: string) => {
+    const file = open.get(path);
+    if (!file) throw new HoldfastError(`cannot read ${path}: it does not exist`);
+    return file;
+  };
+  const held: FolderReader = {
+    read: (path) => at(path).readRange(0, at(path).bytes),
+    readRange: (path, offset, bytes) => at(path).readRange(offset, bytes),
+    async stat(path) {
+      const file = open.get(path);
+      return file ? { kind: 'file', bytes: file.bytes } : files.stat(path);
+    },
+    list: (path) => files.list(path),
+    sha256: () => files.sha256(),
+  };
+  return { held, release };
+}

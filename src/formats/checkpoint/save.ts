@@ -1,0 +1,121 @@
+// Saving: a checkpoint is written under another name and renamed when whole. At every moment the newest one that was
+// saved, or a later one, is found, wherever the process ends or the power goes: files are synced, then the folder that
+// names them, then it is renamed, then the run's folder synced, and only then does an older one go.
+//
+// Two are kept, a third lies beside them while it is written: what reads the newest keeps it for one save more, and a
+// run that diverges has one from before. What is not a whole checkpoint of Holdfast's is never removed.
+
+import { type Files, join } from '../../runtime/host.ts';
+import { assert } from '../../util/errors.ts';
+import type { TensorSource } from '../../util/tensor-source.ts';
+import type { Checkpoint } from '../checkpoint.ts';
+import { type TensorToWrite, writeTensors } from '../safetensors.ts';
+import { readSums, SummedFolder, writeSums } from './checksums.ts';
+import {
+  CONFIG,
+  checkpointPath,
+  checkpointsOf,
+  type Found,
+  isPartial,
+  MOMENTS,
+  partialPath,
+  REPLACED,
+  STATE,
+  WEIGHTS,
+} from './folder.ts';
+import { MOMENT1, MOMENT2 } from './tensor-names.ts';
+
+const ARCHITECTURES = { gpt2: 'GPT2LMHeadModel', llama: 'LlamaForCausalLM' } as const;
+
+/**
+ * Writes `run`/checkpoint-`step`, then removes all others but one. Returns its path. An error, of the disk or of a
+ * source, is passed on; what was whole before still is.
+ * @param beside the one that stays. @default the newest of an earlier step
+ */
+export async function saveCheckpoint(
+  files: Files,
+  run: string,
+  step: number,
+  checkpoint: Checkpoint,
+  beside?: string,
+): Promise<string> {
+  const target = checkpointPath(run, step);
+  const partial = partialPath(run, step);
+  await files.makeFolder(run);
+  const before = await checkpointsOf(files, run);
+  await keepOnly(files, run, [...newestSteps(before, 2), ...(beside === undefined ? [] : [beside])]);
+  try {
+    await writeFolder(files, partial, checkpoint);
+    await files.syncFolder(partial);
+  } catch (error) {
+    // The disk may be full: what nobody will read goes. The error above is the one that matters.
+    await files.remove(partial).catch(() => {});
+    throw error;
+  }
+  // A folder cannot be renamed onto another: the old one steps aside and still counts until the new one is there.
+  if (await files.stat(target)) await files.rename(target, await aside(files, target, before));
+  await files.rename(partial, target);
+  const earlier = before.filter((found) => found.step < step);
+  const other = earlier.find(({ path }) => path === beside)?.path ?? newestSteps(earlier, 1)[0];
+  await keepOnly(files, run, [target, ...(other === undefined ? [] : [other])]);
+  return target;
+}
+
+/** The newest checkpoint of each of the last `count` steps. */
+function newestSteps(found: readonly Found[], count: number): string[] {
+  return [...new Map(found.map(({ step, path }) => [step, path])).values()].slice(-count);
+}
+
+/** A free name for what lies where a checkpoint goes: of one that still counts, or of another's folder. */
+async function aside(files: Files, target: string, found: readonly Found[]): Promise<string> {
+  if (found.some(({ path }) => path === target)) return `${target}${REPLACED}`;
+  for (let number = 1; ; number++) {
+    const name = `${target}.incomplete-${number}`;
+    if (!(await files.stat(name))) return name;
+  }
+}
+
+/** Removes every other checkpoint of a run, and what was cut off while it was written or removed. */
+async function keepOnly(files: Files, run: string, kept: readonly string[]): Promise<void> {
+  // What stays is on the disk before anything goes.
+  await files.syncFolder(run);
+  for (const name of await files.list(run)) if (isPartial(name)) await files.remove(join(run, name));
+  for (const { step, path } of await checkpointsOf(files, run)) {
+    if (kept.includes(path)) continue;
+    // Half removed it must not pass for a checkpoint.
+    await files.rename(path, partialPath(run, step));
+    await files.syncFolder(run);
+    await files.remove(partialPath(run, step));
+  }
+}
+
+async function writeFolder(files: Files, folder: string, checkpoint: Checkpoint): Promise<void> {
+  const { config, weights, shapes, moment1, moment2, state } = checkpoint;
+  const tensorsOf = (source: TensorSource, prefix: string): TensorToWrite[] =>
+    source.names.map((name) => {
+      const shape = shapes.get(name);
+      assert(shape, `the checkpoint has no shape for ${name}`);
+      return { name: prefix + name, dtype: 'F32', shape, read: () => source.read(name) };
+    });
+  await files.makeFolder(folder);
+  const summed = new SummedFolder(files, folder);
+  const hub = { ...config, architectures: [ARCHITECTURES[config.model_type]], torch_dtype: 'float32' };
+  await summed.writeText(CONFIG, `${JSON.stringify(hub, undefined, 2)}\n`);
+  await writeTensors(summed, WEIGHTS, tensorsOf(weights, ''), { format: 'pt' });
+  await writeTensors(summed, MOMENTS, [...tensorsOf(moment1, MOMENT1), ...tensorsOf(moment2, MOMENT2)]);
+  await summed.writeText(STATE, stateText(state));
+  await summed.finish();
+}
+
+const stateText = (state: unknown): string => `${JSON.stringify(state)}\n`;
+
+/** Gives a checkpoint that does not count yet another state. Its other files keep their sums. */
+export async function replaceState(files: Files, folder: string, state: unknown): Promise<void> {
+  const sums = await readSums(files, folder);
+  const text = stateText(state);
+  await files.writeAtomic(join(folder, STATE), text);
+  if (!sums) return;
+  const sum = await files.sha256();
+  sum.update(new TextEncoder().encode(text));
+  await writeSums(files, folder, new Map([...sums, [STATE, sum.hex()]]));
+}

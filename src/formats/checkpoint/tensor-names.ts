@@ -1,0 +1,75 @@
+// The names of tensors in files: Hugging Face's, as its libraries have written them over the years, for those that the
+// models here use. Buffers that are computed anew are left out, a tied head is compared with the embedding and left
+// out, prefixes go; everything else stays, to be known or refused by name.
+
+import { HoldfastError } from '../../util/errors.ts';
+import type { Shapes } from '../checkpoint.ts';
+import type { ModelConfig } from '../config.ts';
+import type { TensorFile } from '../safetensors.ts';
+
+export const MOMENT1 = 'exp_avg.';
+export const MOMENT2 = 'exp_avg_sq.';
+
+const HEAD = 'lm_head.weight';
+const EMBEDDING = { gpt2: 'wte.weight', llama: 'model.embed_tokens.weight' } as const;
+
+/** What models compute by themselves, and some writers store: GPT-2's causal masks, Llama's frequencies. */
+const BUFFERS = {
+  gpt2: /^h\.\d+\.attn\.(?:masked_)?bias$/,
+  llama: /^(?:model\.)?(?:layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq$/,
+} as const;
+
+/**
+ * The stored names of a model's weights by the names used here. Errors: HoldfastError for one name twice, and for a
+ * head that is another than the embedding to which the configuration ties it.
+ */
+export async function weightNames(file: TensorFile, config: ModelConfig): Promise<Map<string, string>> {
+  const family = config.model_type;
+  const names = new Map<string, string>();
+  for (const stored of file.entries.keys()) {
+    const name = family === 'gpt2' ? stored.replace(/^transformer\./, '') : stored;
+    if (BUFFERS[family].test(name)) continue;
+    const other = names.get(name);
+    if (other !== undefined)
+      throw new HoldfastError(`${file.path}: ${other} and ${stored} are one weight; write the file with one of them`);
+    names.set(name, stored);
+  }
+  const [head, embedding] = [names.get(HEAD), names.get(EMBEDDING[family])];
+  if (!config.tie_word_embeddings || head === undefined || embedding === undefined) return names;
+  if (!(await sameValues(file, head, embedding)))
+    throw new HoldfastError(
+      `${file.path}: ${head} is not ${embedding}, to which its config.json ties it; set tie_word_embeddings to false there`,
+    );
+  names.delete(HEAD);
+  return names;
+}
+
+async function sameValues(file: TensorFile, a: string, b: string): Promise<boolean> {
+  if (file.entries.get(a)?.shape.join() !== file.entries.get(b)?.shape.join()) return false;
+  const others = file.pieces(b);
+  for await (const piece of file.pieces(a)) {
+    const other = (await others.next()).value;
+    if (!other || !piece.every((value, i) => Object.is(value, other[i]))) return false;
+  }
+  return true;
+}
+
+/** Checks that weights of these shapes are those of a model with these parameters. */
+export function checkWeights(
+  shapes: Shapes,
+  parameters: readonly { name: string; shape: readonly number[] }[],
+  from: string,
+): void {
+  for (const { name, shape } of parameters) {
+    const found = shapes.get(name);
+    if (!found) throw new HoldfastError(`${from}: there is no tensor ${name}; its config.json describes another model`);
+    if (found.join() !== shape.join()) {
+      throw new HoldfastError(
+        `${from}: ${name} has shape [${found.join(', ')}], its config.json asks for [${shape.join(', ')}]`,
+      );
+    }
+  }
+  const known = new Set(parameters.map(({ name }) => name));
+  const stranger = [...shapes.keys()].find((name) => !known.has(name));
+  if (stranger) throw new HoldfastError(`${from}: tensor ${stranger} is no parameter of the model in its config.json`);
+}

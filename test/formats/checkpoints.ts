@@ -1,0 +1,64 @@
+// A very small model's checkpoints, for tests: the values of each kind and step are unlike all others.
+
+import { expect } from 'vitest';
+import { type Checkpoint, loadCheckpoint } from '../../src/formats/checkpoint.ts';
+import { parseConfig } from '../../src/formats/config.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import type { Files } from '../../src/runtime/host.ts';
+import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+
+export const config = parseConfig(
+  { model_type: 'gpt2', vocab_size: 13, n_positions: 7, n_embd: 6, n_layer: 1, n_head: 3 },
+  'test',
+);
+export const { parameters } = makeModel(config);
+export const shapes = new Map(parameters.map(({ name, shape }) => [name, shape]));
+
+/** Values of every parameter, unlike those of any other kind or step. */
+export const valuesOf = (kind: number, step: number) =>
+  new Map(
+    parameters.map(({ name, shape }, i) => [
+      name,
+      Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, j) => kind + 10 * step + i / 64 + j / 4096),
+    ]),
+  );
+
+/** The checkpoint of a step, in pieces of up to `pieceElements`. */
+export const checkpoint = (step: number, pieceElements?: number): Checkpoint => ({
+  config,
+  weights: sourceOf(valuesOf(0, step), pieceElements),
+  shapes,
+  moment1: sourceOf(valuesOf(1, step), pieceElements),
+  moment2: sourceOf(valuesOf(2, step), pieceElements),
+  state: { format: 'holdfast 1', step },
+});
+
+/** One of a single tensor, with files of a few hundred bytes. */
+export function tinyCheckpoint(step: number): Checkpoint {
+  const one = (kind: number) => sourceOf(new Map([['ln_f.bias', new Float32Array(6).fill(10 * step + kind)]]));
+  const tiny = { weights: one(0), moment1: one(1), moment2: one(2), shapes: new Map([['ln_f.bias', [6]]]) };
+  return { config, ...tiny, state: { format: 'holdfast 1', step } };
+}
+
+/** That a folder is the tiny checkpoint of a step, whole. */
+export async function expectTiny(files: Files, step: number, folder: string): Promise<void> {
+  const loaded = await loadCheckpoint(files, folder);
+  const kinds = [loaded.weights, loaded.moment1, loaded.moment2];
+  const first = await Promise.all(kinds.map(async (source) => (await collect(source)).get('ln_f.bias')?.join()));
+  const wanted = [0, 1, 2].map((kind) => new Float32Array(6).fill(10 * step + kind).join());
+  if (stepOf(loaded) !== step || first.join() !== wanted.join())
+    expect.fail(`${folder} is not of step ${step}: ${first}`);
+}
+
+export const stepOf = ({ state }: Pick<Checkpoint, 'state'>): number => (state as { step: number }).step;
+
+/** That what a run resumes from, or that a folder, is this step's checkpoint, whole. */
+export async function expectWhole(files: Files, step: number, folder = 'run'): Promise<void> {
+  const loaded = await loadCheckpoint(files, folder);
+  expect(stepOf(loaded)).toBe(step);
+  expect(loaded.config).toEqual(config);
+  expect(loaded.shapes).toEqual(shapes);
+  expect(await collect(loaded.weights)).toEqual(valuesOf(0, step));
+  expect(await collect(loaded.moment1)).toEqual(valuesOf(1, step));
+  expect(await collect(loaded.moment2)).toEqual(valuesOf(2, step));
+}

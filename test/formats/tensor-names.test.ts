@@ -1,0 +1,139 @@
+// Weights as Hugging Face's libraries have stored them: what models compute by themselves is left out, whatever its
+// type; what says a thing twice is compared, or refused by both names.
+
+import { describe, expect, test } from 'vitest';
+import { checkWeights, loadWeights } from '../../src/formats/checkpoint.ts';
+import { type ModelConfig, parseConfig } from '../../src/formats/config.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { initialWeights } from '../../src/nn/initialise.ts';
+import { collect } from '../../src/util/tensor-source.ts';
+import { MemoryFiles } from '../memory-files.ts';
+
+const gpt2 = parseConfig({ model_type: 'gpt2', vocab_size: 5, n_positions: 3, n_embd: 4, n_layer: 2, n_head: 2 }, 'g');
+const llama = parseConfig(
+  {
+    model_type: 'llama',
+    vocab_size: 5,
+    hidden_size: 4,
+    intermediate_size: 6,
+    num_hidden_layers: 2,
+    num_attention_heads: 2,
+    num_key_value_heads: 1,
+    max_position_embeddings: 3,
+    tie_word_embeddings: true,
+  },
+  'l',
+);
+
+interface Stored {
+  readonly dtype: string;
+  readonly shape: readonly number[];
+  readonly bytes: Uint8Array;
+}
+
+const floats = (shape: readonly number[], values: Float32Array): Stored => ({
+  dtype: 'F32',
+  shape,
+  bytes: new Uint8Array(values.slice().buffer),
+});
+
+/** A safetensors file with any types, as others write it. */
+function fileOf(tensors: ReadonlyMap<string, Stored>): Uint8Array {
+  let at = 0;
+  const header: Record<string, unknown> = { __metadata__: { format: 'pt' } };
+  for (const [name, { dtype, shape, bytes }] of tensors) {
+    header[name] = { dtype, shape, data_offsets: [at, at + bytes.length] };
+    at += bytes.length;
+  }
+  const json = new TextEncoder().encode(JSON.stringify(header));
+  const file = new Uint8Array(8 + json.length + at);
+  new DataView(file.buffer).setBigUint64(0, BigInt(json.length), true);
+  file.set(json, 8);
+  at = 8 + json.length;
+  for (const { bytes } of tensors.values()) {
+    file.set(bytes, at);
+    at += bytes.length;
+  }
+  return file;
+}
+
+/** The weights of a model in a file with these tensors besides, and its own under `prefix`. */
+async function load(config: ModelConfig, more: Record<string, Stored>, prefix = '') {
+  const model = makeModel(config);
+  const values = await collect(initialWeights(model, 1));
+  const stored = new Map<string, Stored>();
+  for (const { name, shape } of model.parameters)
+    stored.set(prefix + name, floats(shape, values.get(name) as Float32Array));
+  for (const [name, tensor] of Object.entries(more)) stored.set(name, tensor);
+  const files = new MemoryFiles({ 'm/config.json': JSON.stringify(config), 'm/model.safetensors': fileOf(stored) });
+  const loaded = await loadWeights(files, 'm');
+  checkWeights(loaded.shapes, model.parameters, 'm');
+  expect(await collect(loaded.weights)).toEqual(values);
+  return values;
+}
+
+const bytes = (count: number) => new Uint8Array(count).fill(1);
+
+describe('buffers are left out', () => {
+  test.each(['', 'transformer.'])('of GPT-2, under the prefix "%s"', async (prefix) => {
+    const buffers = [0, 1].flatMap((i) => [
+      [`${prefix}h.${i}.attn.bias`, { dtype: ['U8', 'BOOL'][i] as string, shape: [1, 1, 3, 3], bytes: bytes(9) }],
+      [`${prefix}h.${i}.attn.masked_bias`, floats([], Float32Array.of(-1e4))],
+    ]);
+    await load(gpt2, Object.fromEntries(buffers), prefix);
+    await load(gpt2, { [`${prefix}h.1.attn.bias`]: floats([1, 1, 3, 3], new Float32Array(9)) }, prefix);
+  });
+
+  test.each(['model.layers.0.self_attn.rotary_emb.inv_freq', 'model.rotary_emb.inv_freq', 'rotary_emb.inv_freq'])(
+    'of Llama: %s',
+    async (name) => {
+      await load(llama, { [name]: floats([1], Float32Array.of(1)) });
+      await load(llama, { [name]: { dtype: 'BF16', shape: [1], bytes: bytes(2) } });
+    },
+  );
+
+  test.each([
+    [gpt2, 'h.0.attn.biases', 'F32', 'tensor h.0.attn.biases is no parameter'],
+    [gpt2, 'h.0.mlp.bias', 'F32', 'tensor h.0.mlp.bias is no parameter'],
+    [gpt2, 'model.rotary_emb.inv_freq', 'F32', 'tensor model.rotary_emb.inv_freq is no parameter'],
+    [llama, 'h.0.attn.bias', 'F32', 'tensor h.0.attn.bias is no parameter'],
+    [gpt2, 'h.0.mlp.bias', 'I64', 'm/model.safetensors: h.0.mlp.bias is I64'],
+    [gpt2, 'wte.weight', 'U8', 'm/model.safetensors: wte.weight is U8'],
+  ])('and nothing else: %#', async (config, name, dtype, message) => {
+    await expect(load(config, { [name]: { dtype, shape: [1], bytes: bytes(4) } })).rejects.toThrow(message);
+  });
+});
+
+describe.each([
+  ['GPT-2', gpt2, 'wte.weight'],
+  ['Llama', llama, 'model.embed_tokens.weight'],
+] as const)('the tied head of %s', (_, config, embedding) => {
+  test('is left out where it is the embedding, and an error where it is not', async () => {
+    const values = (await load(config, {})).get(embedding) as Float32Array;
+    await load(config, { 'lm_head.weight': floats([5, 4], values) });
+    for (const at of [0, 7, 19]) {
+      const other = values.slice();
+      other[at] = (other[at] ?? 0) + 1e-6;
+      await expect(load(config, { 'lm_head.weight': floats([5, 4], other) })).rejects.toThrow(
+        `m/model.safetensors: lm_head.weight is not ${embedding}, to which its config.json ties it`,
+      );
+    }
+    await expect(load(config, { 'lm_head.weight': floats([4, 5], values) })).rejects.toThrow('lm_head.weight is not');
+    await expect(
+      load(config, { 'lm_head.weight': { dtype: 'I64', shape: [5, 4], bytes: bytes(160) } }),
+    ).rejects.toThrow('"lm_head.weight" has dtype "I64"');
+  });
+
+  test('stays where it is not tied', async () => {
+    const untied = { ...config, tie_word_embeddings: false };
+    const values = await load(untied, {});
+    expect(values.get('lm_head.weight')).not.toEqual(values.get(embedding));
+  });
+});
+
+test('one weight under two names is an error that names both', async () => {
+  const wte = floats([5, 4], new Float32Array(20));
+  await expect(load(gpt2, { 'transformer.wte.weight': wte })).rejects.toThrow(
+    'm/model.safetensors: wte.weight and transformer.wte.weight are one weight',
+  );
+});

@@ -1,7 +1,8 @@
 // Files that a person chose, made into the folder of a run: checked whole before anything counts as there.
 
-import { type ImportedFile, readZip, storeFile } from '../formats/archive.ts';
-import { CHECKPOINT_FILES, MODEL_FILES, SUMS } from '../formats/checkpoint/folder.ts';
+import { type ImportedFile, isZip, storeFile, ZipFolder } from '../formats/archive.ts';
+import { sourceOf } from '../formats/byte-source.ts';
+import { CHECKPOINT_FILES, MODEL_FILES, modelFolder, SUMS } from '../formats/checkpoint/folder.ts';
 import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights } from '../formats/checkpoint.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Host, join } from '../runtime/host.ts';
@@ -9,12 +10,13 @@ import { savedState } from '../train/saved-state.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { RunRecord } from './protocol.ts';
 
-export const isZip = (file: File | undefined): file is File => /\.zip$/i.test(file?.name ?? '');
-
-/** What was chosen: files by themselves, or those in one zip. */
-export async function filesIn(chosen: readonly File[]): Promise<ImportedFile[]> {
+/** What was chosen: files by themselves, or in one zip those that its checkpoint or model has. */
+export async function filesIn({ files }: Host, chosen: readonly File[]): Promise<ImportedFile[]> {
   const [first] = chosen;
-  if (chosen.length === 1 && isZip(first)) return readZip(first, first.name);
+  if (chosen.length === 1 && first && isZip(first.name)) {
+    const zip = await ZipFolder.open(sourceOf(first, first.name), first.name, () => files.sha256());
+    return zip.files(await modelFolder(zip, zip.path));
+  }
   return chosen.map((file) => ({ name: file.name, bytes: file.size, open: () => file.stream() }));
 }
 
@@ -25,9 +27,14 @@ export async function importCheckpoint(
   given: readonly ImportedFile[],
 ): Promise<Pick<RunRecord, 'savedStep' | 'settings' | 'loss'>> {
   const { files } = host;
-  const wanted = new Map(
-    given.filter(({ name }) => [...CHECKPOINT_FILES, SUMS].includes(name)).map((file) => [file.name, file]),
-  );
+  const wanted = new Map<string, ImportedFile>();
+  for (const file of given) {
+    if (![...CHECKPOINT_FILES, SUMS].includes(file.name)) continue;
+    if (wanted.has(file.name)) {
+      throw new HoldfastError(`there are two files ${file.name}; choose those of one checkpoint's folder`);
+    }
+    wanted.set(file.name, file);
+  }
   const missing = MODEL_FILES.find((name) => !wanted.has(name));
   if (missing) {
     throw new HoldfastError(

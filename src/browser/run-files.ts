@@ -1,6 +1,6 @@
 // A run's files on their way out of the site, and into the folder of another run.
 
-import { storeFile, writeZip } from '../formats/archive.ts';
+import { storeFile } from '../formats/archive.ts';
 import { checkpointsOf, replaceState } from '../formats/checkpoint.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
@@ -34,6 +34,7 @@ export async function keepText({ files }: BrowserHost, folder: string, text: Tra
 export async function zipOf(host: BrowserHost, folder: string, { id, name }: RunRecord): Promise<File> {
   await host.files.makeFolder(EXPORTS);
   const path = join(EXPORTS, `${id}.zip`);
+  const { writeZip } = await import('../formats/zip.ts');
   await writeZip(host.files, folder, path);
   return new File([await host.fileAt(path)], `${fileName(name)}.zip`, { type: 'application/zip' });
 }

@@ -6,6 +6,7 @@
 // (or, budgeted, from its last step) with the losses that it would have had, bit for bit.
 
 import { limitsOf } from '../engine/session.ts';
+import { isZip } from '../formats/archive.ts';
 import { loadWeights } from '../formats/checkpoint.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
@@ -17,7 +18,7 @@ import { HoldfastError, messageOf } from '../util/errors.ts';
 import { ActiveRun } from './active-run.ts';
 import { notesOn } from './environment.ts';
 import { comparePolicies, estimateRun } from './estimate.ts';
-import { filesIn, importCheckpoint, isZip } from './import.ts';
+import { filesIn, importCheckpoint } from './import.ts';
 import { Outbox } from './outbox.ts';
 import type {
   Candidate,
@@ -310,11 +311,11 @@ export class TrainerService {
     const id = this.#runs.newId();
     const release = await this.#runs.hold(id);
     try {
-      const found = await importCheckpoint(this.#host, this.#runs.folder(id), await filesIn(chosen));
+      const found = await importCheckpoint(this.#host, this.#runs.folder(id), await filesIn(this.#host, chosen));
       const [first] = chosen;
       await this.#runs.put({
         id,
-        name: name ?? (isZip(first) ? first.name.slice(0, -4) : 'imported'),
+        name: name ?? (first && isZip(first.name) ? first.name.slice(0, -4) : 'imported'),
         created: Date.now(),
         memory: {},
         status: 'imported',

@@ -20,16 +20,25 @@ const TRIAL_ROUNDS = 3;
 type AnyKernel = Kernel<any>;
 
 /**
- * Problems with equal keys share a choice: the kernel, its non-numeric settings, each dimension rounded up to
- * a power of two, and the variants that serve it.
+ * Problems with equal keys share a choice: the kernel, the fields that its speed may depend on, each dimension rounded
+ * up to a power of two, and the variants that serve it.
  */
-function keyOf(kernel: AnyKernel, problem: object, candidates: readonly Variant<object>[]): string {
+export function keyOf(kernel: AnyKernel, problem: object, candidates: readonly { readonly name: string }[]): string {
   const parts = Object.entries(problem)
-    .filter(([name]) => !/offset|stride|first|accumulate|partial|begin|scale|eps|epilogue/i.test(name))
-    .map(
-      ([name, value]) => `${name}=${typeof value === 'number' ? 2 ** Math.ceil(Math.log2(Math.max(1, value))) : value}`,
-    );
+    .filter(([name]) => {
+      assert(name in kernel.affectsSpeed, `${kernel.name} does not say whether its speed depends on ${name}`);
+      return kernel.affectsSpeed[name];
+    })
+    .map(([name, value]) => `${name}=${sizeClass(value)}`);
   return `${kernel.name} ${parts.join(' ')} ${candidates.map(({ name }) => name).join('|')}`;
+}
+
+function sizeClass(value: unknown): string {
+  if (typeof value === 'number') return `${2 ** Math.ceil(Math.log2(Math.max(1, value)))}`;
+  if (typeof value !== 'object' || value === null) return `${value}`;
+  return Object.entries(value)
+    .map(([name, part]) => `${name}:${sizeClass(part)}`)
+    .join(',');
 }
 
 export class KernelChoices {

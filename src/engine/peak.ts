@@ -1,8 +1,8 @@
 // An adapter's own measured peaks, in f32: what the figures of kernels are set against. Measured with the
 // code that times kernel variants (Trial), so both sides of every fraction come from one clock.
 
-import copyShader from '../../shaders/peak_copy.wgsl?raw';
-import flopsShader from '../../shaders/peak_flops.wgsl?raw';
+import copyShader from '../../shaders/peak/copy.wgsl?raw';
+import flopsShader from '../../shaders/peak/flops.wgsl?raw';
 import type { Device } from '../gpu/device.ts';
 import {
   bytesMoved,
@@ -40,6 +40,7 @@ const TERM = 0.25;
 export const multiplyAdds: Kernel<ChainProblem> = {
   name: 'multiplyAdds',
   operands: ({ invocations }) => ({ y: write(invocations * 4) }),
+  affectsSpeed: { invocations: true, rounds: true },
   variants: [
     {
       name: 'chains',
@@ -66,6 +67,7 @@ export const multiplyAdds: Kernel<ChainProblem> = {
 export const copy: Kernel<{ size: number }> = {
   name: 'copy',
   operands: ({ size }) => ({ x: read(size), y: write(size) }),
+  affectsSpeed: { size: true },
   variants: [
     {
       name: 'items',

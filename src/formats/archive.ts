@@ -1,241 +1,217 @@
-// A checkpoint as one file: a zip of its folder, without compression, as weights have nothing to compress. Written a
-// piece at a time; read by its table of contents, so that any program's zip will do, compressed or not.
+// A zip as a folder: its files by their paths, so that what is taken from a zip is chosen as it is in a real folder. And
+// files that come one by one, from a zip or chosen by themselves, on their way into a folder.
 //
-// Not a zip library: no folders inside folders, and no file past 4 GB (the classic format's limit).
+// Not the zip format (zip.ts). Invariant: a path names one file of the zip or none, and leads nowhere outside it.
 
-import { Zip, ZipPassThrough } from 'fflate';
-import { type Files, type FolderReader, join, type WriteStream } from '../runtime/host.ts';
+import type { Files, FolderReader, WriteStream } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
-
-const PIECE_BYTES = 4 * 2 ** 20;
-const MOST_BYTES = 2 ** 32 - 2 ** 20;
-
-/** Zips the files of `folder` into `path`. Errors: HoldfastError where they are too much for one zip. */
-export async function writeZip(files: Files, folder: string, path: string): Promise<void> {
-  const entries = await Promise.all(
-    (await files.list(folder)).map(async (name) => ({ name, stat: await files.stat(join(folder, name)) })),
-  );
-  const total = entries.reduce((sum, { stat }) => sum + (stat?.bytes ?? 0), 0);
-  if (total > MOST_BYTES) {
-    throw new HoldfastError(`${folder} has ${formatBytes(total)}, a zip holds at most 4 GB; export it as a folder`);
-  }
-  const stream = await files.writeStream(path);
-  try {
-    let made: Uint8Array[] = [];
-    const zip = new Zip((error, bytes) => {
-      if (error) throw error;
-      made.push(bytes);
-    });
-    const flush = async () => {
-      for (const bytes of made) await stream.write(bytes);
-      made = [];
-    };
-    for (const { name, stat } of entries) {
-      const entry = new ZipPassThrough(name);
-      zip.add(entry);
-      for (let at = 0; at < (stat?.bytes ?? 0); at += PIECE_BYTES) {
-        const bytes = Math.min(PIECE_BYTES, (stat?.bytes ?? 0) - at);
-        entry.push(await files.readRange(join(folder, name), at, bytes));
-        await flush();
-      }
-      entry.push(new Uint8Array(), true);
-    }
-    zip.end();
-    await flush();
-    await stream.commit();
-  } catch (error) {
-    await stream.abort();
-    throw error;
-  }
-}
+import { type ByteSource, sourceAt } from './byte-source.ts';
+import type { ZipEntry } from './zip.ts';
 
 /** A file out of a zip, or one that was chosen by itself. */
 export interface ImportedFile {
   /** Without its folders. */
   readonly name: string;
   readonly bytes: number;
-  /** Errors, while it is read: HoldfastError where a zip's file is not what was put into it. */
+  /** Errors, at once or while it is read: HoldfastError where a zip's file is not what was put into it. */
   open(): ReadableStream<Uint8Array>;
 }
 
-/** Bytes that lie somewhere: a Blob, or a file by `bytesAt`. */
-export interface ByteSource {
-  readonly size: number;
-  slice(from: number, to: number): { arrayBuffer(): Promise<ArrayBuffer>; stream(): ReadableStream<Uint8Array> };
-}
+/** What systems and Holdfast leave beside the files that count: of a checkpoint that was cut off, for one. */
+const LEFT_OUT = /^(__MACOSX|\.DS_Store|\._.*|.*\.partial(-.*)?)$/;
+const MOST_FOLDERS = 32;
+const MOST_LETTERS = 400;
+/** The longest text: a file that is read as a whole is JSON. */
+const MOST_WHOLE_BYTES = 2 ** 29;
 
-/** The files in a zip. Errors: HoldfastError for what is none, and for kinds that nobody writes for checkpoints. */
-export async function readZip(zip: ByteSource, name: string): Promise<ImportedFile[]> {
-  const damaged = () => new HoldfastError(`${name} is damaged: its table of contents makes no sense; get it again`);
-  const bytesOf = async (from: number, to: number) => {
-    if (from > to || to > zip.size) throw damaged();
-    return new DataView(await zip.slice(from, to).arrayBuffer());
-  };
-  // The end record is 22 bytes and a comment of at most 65,535.
-  const start = Math.max(0, zip.size - 22 - 65_535);
-  const tail = await bytesOf(start, zip.size);
-  let end = tail.byteLength - 22;
-  while (end >= 0 && tail.getUint32(end, true) !== 0x06054b50) end--;
-  if (end < 0) throw new HoldfastError(`${name} is no zip file, or it is cut short; choose another`);
-  const count = tail.getUint16(end + 10, true);
-  const directory = tail.getUint32(end + 16, true);
-  if (count === 0xffff || directory === 0xffffffff) {
-    throw new HoldfastError(`${name} is a zip of the 64-bit kind; unpack it and choose its files`);
-  }
-  const table = await bytesOf(directory, start + end);
-  const found: ImportedFile[] = [];
-  for (let i = 0, at = 0; i < count; i++) {
-    if (at + 46 > table.byteLength || table.getUint32(at, true) !== 0x02014b50) throw damaged();
-    const field16 = (field: number) => table.getUint16(at + field, true);
-    const field32 = (field: number) => table.getUint32(at + field, true);
-    const [method, crc, packed, bytes, header] = [field16(10), field32(16), field32(20), field32(24), field32(42)];
-    const [nameLength, rest] = [field16(28), field16(30) + field16(32)];
-    if (at + 46 + nameLength > table.byteLength) throw damaged();
-    const path = new TextDecoder().decode(new Uint8Array(table.buffer, at + 46, nameLength));
-    at += 46 + nameLength + rest;
-    if (path.endsWith('/')) continue;
-    if (method !== 0 && method !== 8)
-      throw new HoldfastError(`${name}: ${path} is compressed in a way that is not known here; zip it again`);
-    // The local header's own name and extra field come before the data.
-    const local = await bytesOf(header, header + 30);
-    const from = header + 30 + local.getUint16(26, true) + local.getUint16(28, true);
-    if (from + packed > zip.size) throw damaged();
-    const open = () => {
-      const stored = zip.slice(from, from + packed).stream();
-      return checked(method === 0 ? stored : unpacked(stored), bytes, crc, `${name}: ${path}`);
-    };
-    found.push({ name: path.slice(path.lastIndexOf('/') + 1), bytes, open });
-  }
-  return found;
-}
+export const isZip = (path: string): boolean => /\.zip$/i.test(path);
 
-const unpacked = (packed: ReadableStream<Uint8Array>): ReadableStream<Uint8Array> =>
-  packed.pipeThrough(new DecompressionStream('deflate-raw') as ReadableWritablePair<Uint8Array, Uint8Array>);
-
-/** The same bytes, or an error at the first that cannot be had, or at the end where they are others. */
-function checked(
-  from: ReadableStream<Uint8Array>,
-  bytes: number,
-  crc: number,
-  what: string,
-): ReadableStream<Uint8Array> {
-  const reader = from.getReader();
-  let count = 0;
-  let sum = 0xffffffff;
-  return new ReadableStream({
-    async pull(controller) {
-      const { done, value } = await reader.read().catch((error) => {
-        throw new HoldfastError(`${what} is damaged (${messageOf(error)}); get the zip again`);
-      });
-      if (!done) {
-        count += value.length;
-        sum = crc32(value, sum);
-        controller.enqueue(value);
-        return;
-      }
-      if (count !== bytes || ~sum >>> 0 !== crc) {
-        throw new HoldfastError(`${what} is damaged: its checksum is another; get the zip again`);
-      }
-      controller.close();
-    },
-    cancel: (reason) => reader.cancel(reason),
-  });
-}
-
-const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
-  let word = byte;
-  for (let bit = 0; bit < 8; bit++) word = word & 1 ? (word >>> 1) ^ 0xedb88320 : word >>> 1;
-  return word;
-});
-
-function crc32(bytes: Uint8Array, before: number): number {
-  let sum = before;
-  for (let i = 0; i < bytes.length; i++) {
-    sum = (sum >>> 8) ^ (CRC_TABLE[(sum ^ (bytes[i] as number)) & 0xff] as number);
-  }
-  return sum;
-}
-
-// ---- A zip as a folder ---------------------------------------------------------------------------------------
-
-/** What weights are read through: `files`, or where the path is a zip, its files, each unpacked when it is asked for. */
+/** What weights are read through: `files`, or where the path is a zip, the files in it, each read when it is asked for. */
 export async function readerOf(files: Files, path: string): Promise<FolderReader> {
-  if (!/\.zip$/i.test(path)) return files;
+  if (!isZip(path)) return files;
   const stat = await files.stat(path);
   if (stat?.kind !== 'file') return files;
-  const found = new Map((await readZip(bytesAt(files, path, stat.bytes), path)).map((file) => [file.name, file]));
-  const unpacked = new Map<string, Promise<Uint8Array<ArrayBuffer>>>();
-  const nameOf = (inside: string) => inside.slice(path.length + 1);
-  const read = (inside: string): Promise<Uint8Array<ArrayBuffer>> => {
-    const name = nameOf(inside);
-    const file = found.get(name);
-    if (!file)
-      throw new HoldfastError(`${path} has no ${name} in it; give the zip of a checkpoint, or of a model's files`);
-    const known = unpacked.get(name) ?? bytesOf(file);
-    unpacked.set(name, known);
-    return known;
-  };
-  return {
-    read,
-    async readRange(inside, offset, bytes) {
-      const all = await read(inside);
-      if (offset + bytes <= all.length) return all.slice(offset, offset + bytes);
-      throw new HoldfastError(`${inside} ends at byte ${all.length}, before ${offset + bytes}`);
-    },
-    async stat(inside) {
-      if (inside === path) return { kind: 'folder', bytes: 0 };
-      const file = found.get(nameOf(inside));
-      return file && { kind: 'file', bytes: file.bytes };
-    },
-    list: async () => [...found.keys()].sort(),
-    sha256: () => files.sha256(),
-  };
+  return ZipFolder.open(sourceAt(files, path, stat.bytes), path, () => files.sha256());
 }
 
-async function bytesOf(file: ImportedFile): Promise<Uint8Array<ArrayBuffer>> {
-  const all = new Uint8Array(file.bytes);
+/** The zip at `path` as a folder of that path. */
+export class ZipFolder implements FolderReader {
+  readonly path: string;
+  readonly sha256: Files['sha256'];
+  readonly #source: ByteSource;
+  readonly #files = new Map<string, ZipEntry>();
+  /** Names in every folder, by its path inside; the top is ''. */
+  readonly #folders = new Map<string, Set<string>>([['', new Set()]]);
+  readonly #places = new Map<string, Promise<number | undefined>>();
+  readonly #unpacked = new Map<string, Promise<Uint8Array<ArrayBuffer>>>();
+
+  /** Errors: HoldfastError for what is no zip, and where a name in it is there twice or leads out of it. */
+  static async open(source: ByteSource, path: string, sha256: Files['sha256']): Promise<ZipFolder> {
+    const { readZip } = await import('./zip.ts');
+    return new ZipFolder(source, path, sha256, await readZip(source, path));
+  }
+
+  private constructor(source: ByteSource, path: string, sha256: Files['sha256'], entries: readonly ZipEntry[]) {
+    this.#source = source;
+    this.path = path;
+    this.sha256 = sha256;
+    const known = new Map<string, string>();
+    for (const entry of entries) {
+      const parts = partsOf(entry.path);
+      if (parts.some((part) => LEFT_OUT.test(part))) continue;
+      if (parts.length === 0 || parts.includes('..') || parts.length > MOST_FOLDERS || !isLine(entry.path)) {
+        const shown = JSON.stringify(entry.path).slice(0, MOST_LETTERS);
+        throw new HoldfastError(`${path}: ${shown} is no name for a file in it; zip the folder again`);
+      }
+      const inside = parts.join('/');
+      // Where names differ in case only, systems disagree whether there are two files.
+      const folded = inside.normalize('NFC').toLowerCase();
+      const other = known.get(folded);
+      if (other !== undefined) {
+        throw new HoldfastError(
+          `${path} has ${other === entry.path ? `${other} twice` : `both ${other} and ${entry.path}`}; zip the folder again`,
+        );
+      }
+      known.set(folded, entry.path);
+      this.#files.set(inside, entry);
+      parts.forEach((part, depth) => {
+        const folder = parts.slice(0, depth).join('/');
+        const names = this.#folders.get(folder) ?? new Set();
+        this.#folders.set(folder, names.add(part));
+      });
+    }
+  }
+
+  /**
+   * The only folder in it whose names are such, seen from the top: in the folders of a found one nothing is searched.
+   * The zip itself where there is none. Errors: HoldfastError that lists them where there are more.
+   */
+  only(isSuch: (names: readonly string[]) => boolean): string {
+    const found: string[] = [];
+    const search = (folder: string) => {
+      const names = this.#names(folder);
+      if (isSuch(names)) found.push(folder);
+      else for (const name of names) search(below(folder, name));
+    };
+    search('');
+    if (found.length > 1) {
+      const shown = found.slice(0, 5).join(', ') + (found.length > 5 ? ', ...' : '');
+      throw new HoldfastError(`${this.path} holds ${found.length} models or runs (${shown}); zip one of them alone`);
+    }
+    return found[0] ? `${this.path}/${found[0]}` : this.path;
+  }
+
+  /** Those in a folder of it, without what is in the folders there. */
+  files(folder: string): ImportedFile[] {
+    const inside = this.#inside(folder) ?? '';
+    return this.#names(inside).flatMap((name) => {
+      const entry = this.#files.get(below(inside, name));
+      return entry ? [{ name, bytes: entry.bytes, open: entry.open }] : [];
+    });
+  }
+
+  async read(path: string): Promise<Uint8Array<ArrayBuffer>> {
+    const entry = this.#entry(path);
+    if (entry.bytes <= MOST_WHOLE_BYTES) return wholeOf(entry, path);
+    throw new HoldfastError(
+      `${path} has ${formatBytes(entry.bytes)}, such a file has at most ${formatBytes(MOST_WHOLE_BYTES)}; get the zip again`,
+    );
+  }
+
+  /** Of a file that is not compressed, no more than these bytes are in memory. */
+  async readRange(path: string, offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
+    const entry = this.#entry(path);
+    if (offset + bytes > entry.bytes) {
+      throw new HoldfastError(`${path} ends at byte ${entry.bytes}, before ${offset + bytes}`);
+    }
+    const at = await remembered(this.#places, entry.path, () => entry.place());
+    if (at !== undefined) return this.#source.read(at + offset, bytes);
+    const unpacked = await remembered(this.#unpacked, entry.path, () => wholeOf(entry, path));
+    return unpacked.slice(offset, offset + bytes);
+  }
+
+  async stat(path: string): Promise<{ kind: 'file' | 'folder'; bytes: number } | undefined> {
+    const inside = this.#inside(path);
+    if (inside === undefined) return undefined;
+    const file = this.#files.get(inside);
+    if (file) return { kind: 'file', bytes: file.bytes };
+    return this.#folders.has(inside) ? { kind: 'folder', bytes: 0 } : undefined;
+  }
+
+  async list(folder: string): Promise<string[]> {
+    const inside = this.#inside(folder);
+    return inside === undefined ? [] : this.#names(inside);
+  }
+
+  #names(inside: string): string[] {
+    return [...(this.#folders.get(inside) ?? [])].sort();
+  }
+
+  #entry(path: string): ZipEntry {
+    const inside = this.#inside(path);
+    const entry = inside === undefined ? undefined : this.#files.get(inside);
+    if (entry) return entry;
+    throw new HoldfastError(
+      `${this.path} has no ${inside ?? path} in it; give the zip of a run, a checkpoint, or a model's files`,
+    );
+  }
+
+  /** Of the path of a file in it: join() writes a path in another way than it was given. */
+  #inside(path: string): string | undefined {
+    const [own, parts] = [partsOf(this.path), partsOf(path)];
+    return own.every((part, i) => part === parts[i]) ? parts.slice(own.length).join('/') : undefined;
+  }
+}
+
+const below = (folder: string, name: string): string => (folder === '' ? name : `${folder}/${name}`);
+
+/** Names are shown in messages of one line. */
+const isLine = (name: string): boolean => name.length <= MOST_LETTERS && !/[\p{Cc}\p{Zl}\p{Zp}]/u.test(name);
+
+/** Backslashes too: some programs write them into zips. */
+const partsOf = (path: string): string[] => path.split(/[\\/]/).filter((part) => part !== '' && part !== '.');
+
+function remembered<V>(known: Map<string, Promise<V>>, key: string, make: () => Promise<V>): Promise<V> {
+  const made = known.get(key) ?? make();
+  known.set(key, made);
+  return made;
+}
+
+async function wholeOf({ bytes, open }: ZipEntry, path: string): Promise<Uint8Array<ArrayBuffer>> {
+  // What it cannot have is refused before room is made for it.
+  const pieces = open();
+  let all: Uint8Array<ArrayBuffer>;
+  try {
+    all = new Uint8Array(bytes);
+  } catch (error) {
+    throw new HoldfastError(
+      `${path} has ${formatBytes(bytes)} and is compressed: too much for memory (${messageOf(error)}); unpack the zip`,
+    );
+  }
   let at = 0;
-  for await (const piece of file.open()) {
-    if (at + piece.length <= all.length) all.set(piece, at);
+  for await (const piece of pieces) {
+    all.set(piece, at);
     at += piece.length;
   }
   return all;
 }
 
-function bytesAt(files: Files, path: string, size: number): ByteSource {
-  return {
-    size,
-    slice: (from, to) => ({
-      arrayBuffer: async () => (await files.readRange(path, from, to - from)).buffer,
-      stream() {
-        let at = from;
-        return new ReadableStream({
-          async pull(controller) {
-            const bytes = Math.min(PIECE_BYTES, to - at);
-            if (bytes > 0) controller.enqueue(await files.readRange(path, at, bytes));
-            at += bytes;
-            if (at === to) controller.close();
-          },
-        });
-      },
-    }),
-  };
-}
-
-/** Writes it to `path`; all of it, or an error and nothing. */
+/** Writes it to `path`; all of it, or an error and nothing. No more is written than the bytes that it says it has. */
 export async function storeFile(files: Files, path: string, file: ImportedFile): Promise<void> {
   const stream: WriteStream = await files.writeStream(path);
   try {
     let written = 0;
     for await (const bytes of file.open()) {
-      await stream.write(bytes);
       written += bytes.length;
+      if (written > file.bytes) break;
+      await stream.write(bytes);
     }
-    if (written !== file.bytes)
+    if (written !== file.bytes) {
       throw new HoldfastError(
-        `${file.name} has ${written} bytes, not ${file.bytes}; it is damaged, choose another file`,
+        `${file.name} has ${written > file.bytes ? 'more than' : `${written} bytes, not`} the ${file.bytes} bytes that it says it has; it is damaged, choose another file`,
       );
+    }
     await stream.commit();
   } catch (error) {
     await stream.abort();

@@ -2,7 +2,8 @@
 //
 // Not a model: shapes only. Fields that change nothing here are dropped (architectures, torch_dtype, token
 // ids, and the dropout rates: Holdfast trains without dropout, whatever a file says).
-// Invariant: a config that parseConfig() returns is complete, consistent, and one that we can compute.
+// Invariant: a config that parseConfig() returns is complete, consistent, and one that we can compute. A field that would
+// make the model compute something else is never dropped: it is refused by name (NEUTRAL, and where it is read).
 
 import { HoldfastError } from '../util/errors.ts';
 
@@ -71,10 +72,12 @@ function parseGPT2(fields: Fields): GPT2Config {
   const n_embd = fields.count('n_embd', 768);
   const n_head = fields.count('n_head', 12);
   fields.divides('n_head', n_head, 'n_embd', n_embd);
+  const n_positions = fields.count('n_positions', 1024);
+  refuseOthers(fields, n_positions, n_embd / n_head);
   return {
     model_type: 'gpt2',
     vocab_size: fields.count('vocab_size', 50257),
-    n_positions: fields.count('n_positions', 1024),
+    n_positions,
     n_embd,
     n_layer: fields.count('n_layer', 12),
     n_head,
@@ -87,7 +90,6 @@ function parseGPT2(fields: Fields): GPT2Config {
 }
 
 function parseLlama(fields: Fields): LlamaConfig {
-  fields.only('rope_scaling', [null], null);
   fields.only('attention_bias', [false], false);
   fields.only('mlp_bias', [false], false);
   const hidden_size = fields.count('hidden_size', 4096);
@@ -100,10 +102,12 @@ function parseLlama(fields: Fields): LlamaConfig {
     const origin = fields.has('head_dim') ? '' : ' (hidden_size / num_attention_heads)';
     fields.refuse(`head_dim is ${head_dim}${origin}; rotary embeddings need an even one, for example ${head_dim + 1}`);
   }
+  const max_position_embeddings = fields.count('max_position_embeddings', 2048);
+  refuseOthers(fields, max_position_embeddings, head_dim);
   return {
     model_type: 'llama',
     vocab_size: fields.count('vocab_size', 32000),
-    max_position_embeddings: fields.count('max_position_embeddings', 2048),
+    max_position_embeddings,
     hidden_size,
     intermediate_size: fields.count('intermediate_size', 11008),
     num_hidden_layers: fields.count('num_hidden_layers', 32),
@@ -118,12 +122,70 @@ function parseLlama(fields: Fields): LlamaConfig {
   };
 }
 
-/** Transformers 5 writes `rope_parameters: {rope_type, rope_theta}` where earlier ones wrote `rope_theta`. */
+/**
+ * Fields of other architectures that files of these two are seen with, and the values at which they change nothing.
+ * Transformers ignores them in these two; but where one is active, the weights were most likely trained with it.
+ */
+const NEUTRAL: Readonly<Record<string, readonly unknown[]>> = {
+  is_causal: [true],
+  use_bidirectional_attention: [false],
+  // Granite, Cohere, MiniCPM.
+  embedding_multiplier: [1],
+  residual_multiplier: [1],
+  logits_scaling: [1],
+  logit_scale: [1],
+  scale_emb: [1],
+  scale_depth: [],
+  // Gemma, Grok.
+  attn_logit_softcapping: [],
+  final_logit_softcapping: [],
+  // OLMo, Phi, GPT-NeoX.
+  clip_qkv: [],
+  qk_layernorm: [false],
+  use_qk_norm: [false],
+  partial_rotary_factor: [1],
+  rotary_pct: [1],
+  rope_interleaved: [false],
+  // SmolLM3, Llama 4.
+  no_rope_layer_interval: [0],
+  // Mixtral, Qwen.
+  num_local_experts: [0, 1],
+  num_experts: [0, 1],
+  // Weights of other types, or packed.
+  quantization_config: [],
+};
+
+/** Errors: HoldfastError for a field that would make attention or anything else compute what it does not here. */
+function refuseOthers(fields: Fields, positions: number, headSize: number): void {
+  for (const [field, values] of Object.entries(NEUTRAL)) fields.neutral(field, values);
+  // A window as long as the context, or one that is switched off, hides nothing.
+  const window = fields.count('sliding_window', positions);
+  if (window < positions && fields.only('use_sliding_window', [true, false], true)) {
+    fields.refuse(
+      `sliding_window is ${window}, shorter than the context of ${positions}; supported: none, or with use_sliding_window false`,
+    );
+  }
+  fields.every('layer_types', ['full_attention']);
+  fields.every('no_rope_layers', [1]);
+  fields.neutral('attention_multiplier', [headSize ** -0.5]);
+  fields.neutral('query_pre_attn_scalar', [headSize]);
+}
+
+/**
+ * Where RoPE is described: Transformers 5 writes `rope_parameters: {rope_type, rope_theta}`, earlier ones `rope_theta` and,
+ * for other kinds, `rope_scaling: {type}` or `{rope_type}`; it reads them all, and so do we.
+ */
 function parseTheta(fields: Fields): number {
-  if (!fields.has('rope_parameters')) return fields.positive('rope_theta', 10000);
-  const rope = fields.inside('rope_parameters');
-  rope.only('rope_type', ['default'], 'default');
-  return rope.positive('rope_theta', 10000);
+  const theta = fields.positive('rope_theta', 10000);
+  const described = (['rope_parameters', 'rope_scaling'] as const).filter((name) => fields.has(name));
+  return described.reduceRight((outer, name) => {
+    const rope = fields.inside(name);
+    for (const key of ['rope_type', 'type']) rope.only(key, ['default'], 'default');
+    for (const key of ['factor', 'attention_factor', 'partial_rotary_factor']) rope.neutral(key, [1]);
+    // One for each kind of layer.
+    for (const key of ['full_attention', 'sliding_attention']) rope.neutral(key, []);
+    return rope.positive('rope_theta', outer);
+  }, theta);
 }
 
 /** Typed access to one JSON object. A field that is absent or null has its default, as in Transformers. */
@@ -162,6 +224,24 @@ class Fields {
     const found = supported.find((item) => item === value);
     if (found !== undefined) return found;
     return this.refuse(`${this.#prefix}${field} is ${show(value)}; supported: ${supported.map(show).join(', ')}`);
+  }
+
+  /** Checks that a field which is not supported is absent, null, or has a value that changes nothing. */
+  neutral(field: string, values: readonly unknown[]): void {
+    const value = this.#json[field] ?? undefined;
+    const isNear = (item: unknown) =>
+      item === value || (typeof item === 'number' && typeof value === 'number' && Math.abs(value / item - 1) < 1e-6);
+    if (value === undefined || values.some(isNear)) return;
+    this.refuse(`${this.#prefix}${field} is ${show(value)}; supported: ${[...values, null].map(show).join(', ')}`);
+  }
+
+  /** Checks that such a field, a list with an item for each layer, has none but these. */
+  every(field: string, supported: readonly unknown[]): void {
+    const value = this.#json[field] ?? [];
+    if (!Array.isArray(value)) this.refuse(`${this.#prefix}${field} is ${show(value)}; it must be a list`);
+    const other = (value as unknown[]).find((item) => !supported.includes(item));
+    if (other === undefined) return;
+    this.refuse(`${this.#prefix}${field} has ${show(other)} in it; supported: ${supported.map(show).join(', ')}`);
   }
 
   /** Checks that one field's value divides another's. */

@@ -20,7 +20,10 @@ export interface Entry {
   readonly end: number;
 }
 
-export type Header = Readonly<Record<string, unknown>>;
+type Fields = ReadonlyMap<string, unknown>;
+
+/** What it says of each tensor, and `__metadata__`, in its order; undefined where that is no object. */
+export type Header = ReadonlyMap<string, Fields | undefined>;
 
 /** Bytes of the length before the header. */
 export const LENGTH_BYTES = 8;
@@ -49,23 +52,28 @@ export function headerLength(first: Uint8Array, fileBytes: number, name: string)
 
 /** The header from its N bytes of JSON. */
 export function parseHeader(json: Uint8Array, name: string): Header {
-  const text = decodeUTF8(json);
-  const header = text === undefined ? undefined : parseJSON(text);
-  if (text === undefined || !isObject(header)) {
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(json);
+    const header = new Map<string, Fields | undefined>();
+    for (const [member, value] of membersOf(text, name)) {
+      if (value.startsWith('{')) header.set(member, fieldsOf(membersOf(value, name)));
+      else header.set(member, JSON.parse(value) && undefined);
+    }
+    return header;
+  } catch (error) {
+    if (error instanceof HoldfastError) throw error;
     throw new HoldfastError(`${name}: the header is not a JSON object; ${DAMAGED}`);
   }
-  const twice = duplicateKey(text);
-  if (twice !== undefined) {
-    throw new HoldfastError(`${name}: the header has ${JSON.stringify(twice)} twice; write the file again`);
-  }
-  return header;
 }
+
+const fieldsOf = (members: ReadonlyMap<string, string>): Fields =>
+  new Map([...members].map(([field, value]) => [field, JSON.parse(value)]));
 
 /** The tensors of a file with `dataBytes` of data, in the order of their data. */
 export function entriesOf(header: Header, dataBytes: number, name: string): Map<string, Entry> {
-  const entries = Object.entries(header)
+  const entries = [...header]
     .filter(([tensor]) => tensor !== '__metadata__')
-    .map(([tensor, value]) => [tensor, readEntry(value, label(name, tensor), dataBytes)] as const)
+    .map(([tensor, fields]) => [tensor, readEntry(fields, label(name, tensor), dataBytes)] as const)
     .sort(([, a], [, b]) => a.begin - b.begin || a.end - b.end);
   let covered = 0;
   for (const [tensor, { begin, end }] of entries) {
@@ -85,11 +93,11 @@ export function entriesOf(header: Header, dataBytes: number, name: string): Map<
 
 /** `__metadata__`: strings by name, empty where the header has none. */
 export function metadataOf(header: Header, name: string): Map<string, string> {
-  const metadata = header['__metadata__'] ?? {};
-  if (!isObject(metadata) || !Object.values(metadata).every((value) => typeof value === 'string')) {
+  const metadata = header.has('__metadata__') ? header.get('__metadata__') : new Map<string, unknown>();
+  if (![...(metadata?.values() ?? [undefined])].every((value) => typeof value === 'string')) {
     throw new HoldfastError(`${name}: __metadata__ must map names to strings; ${DAMAGED}`);
   }
-  return new Map(Object.entries(metadata as Record<string, string>));
+  return new Map(metadata as ReadonlyMap<string, string>);
 }
 
 /** The bytes before the data of these tensors in this order: length, header, spaces up to a multiple of 8. */
@@ -126,11 +134,11 @@ const isKnown = (dtype: string): dtype is Dtype => Object.hasOwn(BYTES_PER_ELEME
 export function dtypeToRead({ dtype }: Entry, name: string, tensor: string): Dtype {
   if (isKnown(dtype)) return dtype;
   const known = Object.keys(BYTES_PER_ELEMENT).join(', ');
-  throw new HoldfastError(`${label(name, tensor)} has dtype ${JSON.stringify(dtype)}; supported: ${known}`);
+  throw new HoldfastError(`${label(name, tensor)} has dtype ${shorten(JSON.stringify(dtype))}; supported: ${known}`);
 }
 
-function readEntry(value: unknown, where: string, dataBytes: number): Entry {
-  const { dtype, shape, data_offsets: offsets } = isObject(value) ? value : {};
+function readEntry(fields: Fields | undefined, where: string, dataBytes: number): Entry {
+  const [dtype, shape, offsets] = ['dtype', 'shape', 'data_offsets'].map((field) => fields?.get(field));
   if (typeof dtype !== 'string') throw new HoldfastError(`${where} has no dtype; ${DAMAGED}`);
   if (!isListOfCounts(shape)) {
     throw new HoldfastError(`${where} has no shape that is a list of whole numbers; ${DAMAGED}`);
@@ -145,48 +153,79 @@ function readEntry(value: unknown, where: string, dataBytes: number): Entry {
   const needed = isKnown(dtype) ? elements(shape) * BYTES_PER_ELEMENT[dtype] : end - begin;
   if (end - begin !== needed) {
     throw new HoldfastError(
-      `${where} has ${end - begin} bytes, ${dtype} of shape [${shape.join(', ')}] needs ${needed}; ${DAMAGED}`,
+      `${where} has ${end - begin} bytes, ${dtype} of shape [${shorten(shape.slice(0, 50).join(', '))}] needs ${needed}; ${DAMAGED}`,
     );
   }
   return { dtype, shape, begin, end };
 }
 
-/** JSON.parse keeps the last of two equal keys silently. `text` is valid JSON. */
-function duplicateKey(text: string): string | undefined {
-  const open: Set<string>[] = [];
-  for (const [token] of text.matchAll(/"(?:[^"\\]+|\\.)*"(?:\s*:)?|[{}]/g)) {
-    if (token === '{') open.push(new Set());
-    else if (token === '}') open.pop();
-    else if (token.endsWith(':')) {
-      const key = JSON.parse(token.slice(0, -1)) as string;
-      if (open.at(-1)?.has(key)) return key;
-      open.at(-1)?.add(key);
+/**
+ * The members of the JSON object in `text`, in their order, each with the text of its value, of which only brackets and
+ * strings were looked at. One pass: an object of V8's takes ever longer for each of very many keys, and keeps the last
+ * of two equal ones silently. Errors: SyntaxError where it is no object; HoldfastError for a key that is there twice.
+ */
+function membersOf(text: string, name: string): Map<string, string> {
+  const members = new Map<string, string>();
+  let at = afterSpace(text, 0);
+  const take = (character: number) => {
+    if (text.charCodeAt(at) !== character) throw new SyntaxError(`there is no ${String.fromCharCode(character)}`);
+    at = afterSpace(text, at + 1);
+  };
+  take(OPEN);
+  while (text.charCodeAt(at) !== CLOSE) {
+    if (members.size > 0) take(COMMA);
+    if (text.charCodeAt(at) !== QUOTE) throw new SyntaxError('a key is no string');
+    const written = text.slice(at, afterString(text, at));
+    const key = JSON.parse(written) as string;
+    if (members.has(key)) {
+      throw new HoldfastError(`${name}: the header has ${shorten(JSON.stringify(key))} twice; write the file again`);
     }
+    at = afterSpace(text, at + written.length);
+    take(COLON);
+    const end = afterValue(text, at);
+    members.set(key, text.slice(at, end));
+    at = end;
   }
-  return undefined;
+  take(CLOSE);
+  if (at !== text.length) throw new SyntaxError('something follows');
+  return members;
 }
 
-function decodeUTF8(bytes: Uint8Array): string | undefined {
-  try {
-    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
-  } catch {
-    return undefined;
+const [OPEN, CLOSE, OPEN_LIST, CLOSE_LIST] = [0x7b, 0x7d, 0x5b, 0x5d];
+const [QUOTE, BACKSLASH, COLON, COMMA] = [0x22, 0x5c, 0x3a, 0x2c];
+
+function afterSpace(text: string, from: number): number {
+  let at = from;
+  while (' \t\n\r'.includes(text.charAt(at)) && at < text.length) at++;
+  return at;
+}
+
+/** Of the string that begins at `from`. */
+function afterString(text: string, from: number): number {
+  let at = from + 1;
+  while (at < text.length && text.charCodeAt(at) !== QUOTE) at += text.charCodeAt(at) === BACKSLASH ? 2 : 1;
+  return at + 1;
+}
+
+/** Up to the comma or bracket that ends it. */
+function afterValue(text: string, from: number): number {
+  let depth = 0;
+  let at = from;
+  while (at < text.length) {
+    const character = text.charCodeAt(at);
+    const closes = character === CLOSE || character === CLOSE_LIST;
+    if (depth === 0 && (closes || character === COMMA)) return at;
+    if (closes) depth--;
+    else if (character === OPEN || character === OPEN_LIST) depth++;
+    at = character === QUOTE ? afterString(text, at) : at + 1;
   }
+  return at;
 }
 
-function parseJSON(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
+const label = (name: string, tensor: string): string => `${name}: tensor ${shorten(JSON.stringify(tensor))}`;
 
-const label = (name: string, tensor: string): string => `${name}: tensor ${JSON.stringify(tensor)}`;
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
+/** A message is a line that can be read, whatever is in the file. */
+const shorten = (text: string): string => (text.length <= 200 ? text : `${text.slice(0, 200)}...`);
 
 function isListOfCounts(value: unknown): value is number[] {
   return Array.isArray(value) && value.every((item) => Number.isSafeInteger(item) && item >= 0);

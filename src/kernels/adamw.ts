@@ -1,7 +1,7 @@
 // AdamW with decoupled decay, on a flat range of parameters that lies alike in all its operands. Learning rate,
 // corrections, clipping and skipping come from `hyper` and `state` (see step-control.ts).
 
-import shader from '../../shaders/adamw.wgsl?raw';
+import shader from '../../shaders/adamw/adamw.wgsl?raw';
 import { ceilDiv, type Kernel, read, update } from './kernel.ts';
 import { controlConstants, HYPER, STATE } from './step-control.ts';
 import { BLOCK } from './sum-squares.ts';
@@ -31,6 +31,7 @@ export const adamw: Kernel<AdamWProblem> = {
     m: update(size),
     v: update(size),
   }),
+  affectsSpeed: { size: true, maskOffset: false },
   variants: perElem(
     shader,
     ({ size }) => lanesOf(size),

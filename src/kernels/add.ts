@@ -1,7 +1,7 @@
 // The sum of two tensors of one shape, and the tensor of one value. No broadcasting.
 
-import addShader from '../../shaders/add.wgsl?raw';
-import fillShader from '../../shaders/fill.wgsl?raw';
+import addShader from '../../shaders/add/add.wgsl?raw';
+import fillShader from '../../shaders/add/fill.wgsl?raw';
 import type { ElementwiseProblem } from './gelu.ts';
 import { type Kernel, read, write } from './kernel.ts';
 import { perItem } from './variants.ts';
@@ -10,6 +10,7 @@ import { perItem } from './variants.ts';
 export const add: Kernel<ElementwiseProblem> = {
   name: 'add',
   operands: ({ size }) => ({ a: read(size), b: read(size), y: write(size) }),
+  affectsSpeed: { size: true },
   variants: perItem(
     addShader,
     ({ size }) => size,
@@ -30,6 +31,7 @@ export interface FillProblem {
 export const fill: Kernel<FillProblem> = {
   name: 'fill',
   operands: ({ size }) => ({ y: write(size) }),
+  affectsSpeed: { size: true, value: false },
   variants: perItem(
     fillShader,
     ({ size }) => size,

@@ -1,30 +1,33 @@
-// Causal attention with grouped heads, flash style: forward keeps the logsumexp of each (row, head), backward
+// Attention with grouped heads, flash style: forward keeps the logsumexp of each (row, head), backward
 // computes the weights anew from it, so nothing of size seq x seq exists. Rows are (batch, position); heads are
 // column blocks of a packed row. Every variant serves every head size; four floats a load where all is aligned.
 
-import backwardKvSpan from '../../shaders/attention_backward_kv_span.wgsl?raw';
-import backwardKvTiled from '../../shaders/attention_backward_kv_tiled.wgsl?raw';
-import backwardLoad1 from '../../shaders/attention_backward_load1.wgsl?raw';
-import backwardLoad4 from '../../shaders/attention_backward_load4.wgsl?raw';
-import backwardQSpan from '../../shaders/attention_backward_q_span.wgsl?raw';
-import backwardQTiled from '../../shaders/attention_backward_q_tiled.wgsl?raw';
-import deltaLoad1 from '../../shaders/attention_delta_load1.wgsl?raw';
-import deltaLoad4 from '../../shaders/attention_delta_load4.wgsl?raw';
-import load1 from '../../shaders/attention_load1.wgsl?raw';
-import load4 from '../../shaders/attention_load4.wgsl?raw';
-import panels from '../../shaders/attention_panels.wgsl?raw';
-import forwardRows from '../../shaders/attention_rows.wgsl?raw';
-import forwardSpan from '../../shaders/attention_span.wgsl?raw';
-import spanOne from '../../shaders/attention_span_one.wgsl?raw';
-import spanQuad from '../../shaders/attention_span_quad.wgsl?raw';
-import spanTile from '../../shaders/attention_span_tile.wgsl?raw';
-import forwardTiled from '../../shaders/attention_tiled.wgsl?raw';
+import backwardKvSpan from '../../shaders/attention/backward_kv_span.wgsl?raw';
+import backwardKvTiled from '../../shaders/attention/backward_kv_tiled.wgsl?raw';
+import backwardLoad1 from '../../shaders/attention/backward_load_1.wgsl?raw';
+import backwardLoad4 from '../../shaders/attention/backward_load_4.wgsl?raw';
+import backwardQSpan from '../../shaders/attention/backward_q_span.wgsl?raw';
+import backwardQTiled from '../../shaders/attention/backward_q_tiled.wgsl?raw';
+import deltaLoad1 from '../../shaders/attention/delta_1.wgsl?raw';
+import deltaLoad4 from '../../shaders/attention/delta_4.wgsl?raw';
+import load1 from '../../shaders/attention/forward_load_1.wgsl?raw';
+import load4 from '../../shaders/attention/forward_load_4.wgsl?raw';
+import forwardRows from '../../shaders/attention/forward_rows.wgsl?raw';
+import forwardSpan from '../../shaders/attention/forward_span.wgsl?raw';
+import forwardTiled from '../../shaders/attention/forward_tiled.wgsl?raw';
+import panels from '../../shaders/attention/panels.wgsl?raw';
+import spanLane from '../../shaders/attention/span_lane.wgsl?raw';
+import spanQuad from '../../shaders/attention/span_quad.wgsl?raw';
+import spanTile from '../../shaders/attention/span_tile.wgsl?raw';
+import { keysSeen, type Masked, maskOperands, maskShader, pairsSeen } from './attention-mask.ts';
 import {
+  type Arrays,
   ceilDiv,
   type Dispatch,
   hasQuads,
   type Kernel,
   linearGrid,
+  type Operands,
   perInvocation,
   read,
   update,
@@ -34,11 +37,12 @@ import {
 } from './kernel.ts';
 
 /**
- * Query i of a batch (at position `position[0] + i`) sees keys 0..position[0] + i of its `kvRows` rows.
+ * Query i of a batch (at position `position[0] + i`) sees those keys of its `kvRows` rows, up to that position or, with
+ * the mask 'none', up to the last query's, that the mask lets it see.
  * Strides and offsets are in elements: head h of a row of q is at `row * qStride + qOffset + h * headSize`,
  * and reads kv head floor(h / (heads / kvHeads)). Scores are scaled by 1 / sqrt(headSize).
  */
-export interface AttentionProblem {
+export interface AttentionProblem extends Masked {
   batch: number;
   seq: number;
   heads: number;
@@ -54,7 +58,7 @@ export interface AttentionProblem {
   vOffset: number;
 }
 
-interface Tileable {
+interface Tileable extends Masked {
   batch: number;
   seq: number;
   headSize: number;
@@ -73,27 +77,30 @@ const LANES = 8;
 /** Rows of a workgroup's tile in the tiled kernels. */
 const TILE = 32;
 
-/**
- * A dispatch over tiles of `rows` queries or keys, of each of `heads` per batch. The parameters named stride
- * and offset count elements, those of the shader count what it loads at once.
- */
+/** What a shader is given. `strides` and offsets count elements here, and in the shader what it loads at once. */
+interface Given {
+  counts: Record<string, number>;
+  strides: Record<string, number>;
+}
+
+/** A dispatch over (tile of rows, head) pairs, of which there are `pairs` for each tile. */
 function tileDispatch<P extends Tileable>(
   problem: P,
   texts: Pick<Texts, 'load1' | 'load4'>,
   main: string,
-  given: Record<string, number>,
+  { counts, strides }: Given,
+  pairs: number,
   constants: Dispatch['constants'],
   workgroups: [number, number, number],
 ): Dispatch {
   const { headSize } = problem;
-  const strided = Object.keys(given).filter((name) => /stride|offset/.test(name));
-  const unit = [headSize, ...strided.map((name) => given[name] as number)].every((n) => n % 4 === 0) ? 4 : 1;
-  const params: Record<string, number> = { ...given, dims: ceilDiv(headSize, 4) };
-  for (const name of strided) params[name] = (given[name] as number) / unit;
+  const mask = maskShader(problem);
+  const unit = [headSize, ...Object.values(strides)].every((count) => count % 4 === 0) ? 4 : 1;
+  const inUnits = Object.entries(strides).map(([name, count]) => [name, count / unit]);
   return {
-    shader: (unit === 4 ? texts.load4 : texts.load1) + main,
-    constants: { ...constants, DIMS: ceilDiv(headSize, 4), HEAD: headSize / unit },
-    params,
+    shader: (unit === 4 ? texts.load4 : texts.load1) + main + mask.shader,
+    constants: { ...constants, ...mask.constants, DIMS: ceilDiv(headSize, 4), HEAD: headSize / unit },
+    params: { ...counts, ...Object.fromEntries(inUnits), pairs, dims: ceilDiv(headSize, 4) },
     workgroups,
   };
 }
@@ -105,14 +112,14 @@ function tileDispatch<P extends Tileable>(
 function tileVariants<P extends Tileable>(
   texts: Texts,
   heads: (problem: P) => number,
-  params: (problem: P) => Record<string, number>,
+  given: (problem: P) => Given,
 ): Variant<P>[] {
   const span = (name: string, text: string, lanes: number): Pick<Variant<P>, 'name' | 'dispatch'> => ({
     name,
     dispatch(p) {
       const pairs = p.batch * heads(p);
       const grid = linearGrid(ceilDiv(p.seq, 4 * lanes) * ceilDiv(pairs, LANES / lanes));
-      return tileDispatch(p, texts, texts.span + spanTile + text, { ...params(p), pairs }, { LANES }, grid);
+      return tileDispatch(p, texts, texts.span + spanTile + text, given(p), pairs, { LANES }, grid);
     },
   });
   return [
@@ -124,33 +131,37 @@ function tileVariants<P extends Tileable>(
       dispatch(p) {
         const pairs = p.batch * heads(p);
         const grid = linearGrid(ceilDiv(p.seq, TILE) * pairs);
-        return tileDispatch(p, texts, texts.tiled + panels, { ...params(p), pairs }, {}, grid);
+        return tileDispatch(p, texts, texts.tiled + panels, given(p), pairs, {}, grid);
       },
     },
-    span('lanes', spanOne, 1),
+    span('lanes', spanLane, 1),
   ];
 }
 
 const forwardTexts: Texts = { load1, load4, span: forwardSpan, tiled: forwardTiled };
 
-const forwardParams = (p: AttentionProblem) => ({
-  seq: p.seq,
-  heads: p.heads,
-  group: p.heads / p.kvHeads,
-  kv_rows: p.kvRows,
-  q_stride: p.qStride,
-  q_offset: p.qOffset,
-  k_stride: p.kStride,
-  k_offset: p.kOffset,
-  v_stride: p.vStride,
-  v_offset: p.vOffset,
-  scale: 1 / Math.sqrt(p.headSize),
+const forwardGiven = (p: AttentionProblem): Given => ({
+  counts: {
+    seq: p.seq,
+    heads: p.heads,
+    group: p.heads / p.kvHeads,
+    kv_rows: p.kvRows,
+    scale: 1 / Math.sqrt(p.headSize),
+  },
+  strides: {
+    q_stride: p.qStride,
+    q_offset: p.qOffset,
+    k_stride: p.kStride,
+    k_offset: p.kOffset,
+    v_stride: p.vStride,
+    v_offset: p.vOffset,
+  },
 });
 
 /** Up to so many queries the kernel without tiles is tried too: generation has one. */
 const FEW = 8;
 
-/** q, k, v, position (1) -> y (batch * seq, heads * headSize), lse (batch * seq, heads, 2). */
+/** q, k, v, position (1), documentStarts if the mask is so -> y (batch * seq, heads * headSize), lse (batch * seq, heads, 2). */
 export const attention: Kernel<AttentionProblem> = {
   name: 'attention',
   operands: (p) => ({
@@ -160,34 +171,49 @@ export const attention: Kernel<AttentionProblem> = {
     position: read(1, 'u32'),
     y: write(p.batch * p.seq * p.heads * p.headSize),
     lse: write(2 * p.batch * p.seq * p.heads),
+    ...maskOperands(p, p.batch * p.seq),
   }),
+  affectsSpeed: {
+    batch: true,
+    seq: true,
+    heads: true,
+    kvHeads: true,
+    headSize: true,
+    kvRows: true,
+    qStride: false,
+    qOffset: false,
+    kStride: false,
+    kOffset: false,
+    vStride: false,
+    vOffset: false,
+    mask: true,
+  },
   variants: [
-    ...tileVariants(forwardTexts, (p: AttentionProblem) => p.heads, forwardParams),
+    ...tileVariants(forwardTexts, (p: AttentionProblem) => p.heads, forwardGiven),
     {
       name: 'rows',
       supports: ({ seq }) => seq <= FEW,
       dispatch(p) {
-        const params = { ...forwardParams(p), pairs: p.batch * p.heads };
-        const grid = perInvocation(p.batch * p.seq * p.heads);
-        return tileDispatch(p, forwardTexts, forwardRows, params, { LANES: WORKGROUP }, grid);
+        const pairs = p.batch * p.heads;
+        const grid = perInvocation(pairs * p.seq);
+        return tileDispatch(p, forwardTexts, forwardRows, forwardGiven(p), pairs, { LANES: WORKGROUP }, grid);
       },
     },
   ],
-  // Half of the (seq x seq) scores, two products of headSize each.
-  flops: (p) => p.batch * p.heads * p.seq * (p.seq + 1) * p.headSize * 2,
-  reference(p, { q, k, v, position, y, lse }) {
+  // Two products of headSize for each score.
+  flops: (p) => p.batch * p.heads * pairsSeen(p.mask, p.seq) * p.headSize * 4,
+  reference(p, { q, k, v, position, y, lse, documentStarts }) {
     const { heads, headSize: size } = p;
     for (let row = 0; row < p.batch * p.seq; row++) {
       const kvRow = Math.floor(row / p.seq) * p.kvRows;
-      const keys = Math.min(position[0] + (row % p.seq) + 1, p.kvRows);
+      const placed = { seq: p.seq, kvRows: p.kvRows, position: position[0] };
+      const [first, last] = keysSeen(p.mask, placed, row % p.seq, documentStarts?.[row]);
       for (let h = 0; h < heads; h++) {
         const column = Math.floor(h / (heads / p.kvHeads)) * size;
-        const scores = new Float64Array(keys);
-        for (let j = 0; j < keys; j++) {
-          for (let d = 0; d < size; d++) {
-            scores[j] +=
-              q[row * p.qStride + p.qOffset + h * size + d] * k[(kvRow + j) * p.kStride + p.kOffset + column + d];
-          }
+        const scores = new Float64Array(last + 1 - first);
+        for (let j = 0; j < scores.length; j++) {
+          const key = (kvRow + first + j) * p.kStride + p.kOffset + column;
+          for (let d = 0; d < size; d++) scores[j] += q[row * p.qStride + p.qOffset + h * size + d] * k[key + d];
           scores[j] /= Math.sqrt(size);
         }
         const top = Math.max(...scores);
@@ -196,8 +222,8 @@ export const attention: Kernel<AttentionProblem> = {
         lse[2 * (row * heads + h) + 1] = Math.log(sum);
         for (let d = 0; d < size; d++) {
           let value = 0;
-          for (let j = 0; j < keys; j++) {
-            value += Math.exp(scores[j] - top) * v[(kvRow + j) * p.vStride + p.vOffset + column + d];
+          for (let j = 0; j < scores.length; j++) {
+            value += Math.exp(scores[j] - top) * v[(kvRow + first + j) * p.vStride + p.vOffset + column + d];
           }
           y[(row * heads + h) * size + d] = value / sum;
         }
@@ -220,6 +246,7 @@ export const attentionDelta: Kernel<AttentionDeltaProblem> = {
     y: read(rows * heads * headSize),
     delta: write(rows * heads),
   }),
+  affectsSpeed: { rows: true, heads: true, headSize: true },
   variants: [
     {
       name: 'items',
@@ -244,7 +271,7 @@ export const attentionDelta: Kernel<AttentionDeltaProblem> = {
 };
 
 /** Training: q, k and v are column blocks of one packed tensor, and every sequence starts at position 0. */
-export interface AttentionBackwardProblem {
+export interface AttentionBackwardProblem extends Masked {
   batch: number;
   seq: number;
   heads: number;
@@ -254,40 +281,44 @@ export interface AttentionBackwardProblem {
 
 const packedStride = (p: AttentionBackwardProblem) => (p.heads + 2 * p.kvHeads) * p.headSize;
 
-const backwardParams = (p: AttentionBackwardProblem) => ({
-  seq: p.seq,
-  heads: p.heads,
-  group: p.heads / p.kvHeads,
-  stride: packedStride(p),
-  k_offset: p.heads * p.headSize,
-  v_offset: (p.heads + p.kvHeads) * p.headSize,
-  scale: 1 / Math.sqrt(p.headSize),
+const backwardGiven = (p: AttentionBackwardProblem): Given => ({
+  counts: { seq: p.seq, heads: p.heads, group: p.heads / p.kvHeads, scale: 1 / Math.sqrt(p.headSize) },
+  strides: {
+    stride: packedStride(p),
+    k_offset: p.heads * p.headSize,
+    v_offset: (p.heads + p.kvHeads) * p.headSize,
+  },
 });
 
-function backwardInputs(p: AttentionBackwardProblem) {
+function backwardOperands(p: AttentionBackwardProblem): Operands {
   const rows = p.batch * p.seq;
   return {
     qkv: read(rows * packedStride(p)),
     dy: read(rows * p.heads * p.headSize),
     lse: read(2 * rows * p.heads),
     delta: read(rows * p.heads),
+    dqkv: update(rows * packedStride(p)),
+    ...maskOperands(p, rows),
   };
 }
 
-/** Calls back with each (query row, key row, head), its weight w and its score gradient ds. */
+/** Calls back with each pair of a query and a key that it sees in a head, its weight w and its score gradient ds. */
 function eachPair(
   p: AttentionBackwardProblem,
-  { qkv, dy, lse, delta }: Record<string, Float64Array>,
+  { qkv, dy, lse, delta, documentStarts }: Arrays,
   visit: (q: number, k: number, v: number, dyBase: number, w: number, ds: number) => void,
 ): void {
   const size = p.headSize;
   const stride = packedStride(p);
   for (let row = 0; row < p.batch * p.seq; row++) {
+    const base = row - (row % p.seq);
+    const placed = { seq: p.seq, kvRows: p.seq, position: 0 };
+    const [first, last] = keysSeen(p.mask, placed, row - base, documentStarts?.[row]);
     for (let h = 0; h < p.heads; h++) {
       const kvHead = Math.floor(h / (p.heads / p.kvHeads));
       const q = row * stride + h * size;
       const i = row * p.heads + h;
-      for (let key = Math.floor(row / p.seq) * p.seq; key <= row; key++) {
+      for (let key = base + first; key <= base + last; key++) {
         const k = key * stride + (p.heads + kvHead) * size;
         const v = k + p.kvHeads * size;
         let score = 0;
@@ -303,16 +334,17 @@ function eachPair(
   }
 }
 
-/** qkv, dy, lse, delta -> the q columns of dqkv. */
+/** qkv, dy, lse, delta, documentStarts if the mask is so -> the q columns of dqkv. */
 export const attentionBackwardQ: Kernel<AttentionBackwardProblem> = {
   name: 'attentionBackwardQ',
-  operands: (p) => ({ ...backwardInputs(p), dqkv: update(p.batch * p.seq * packedStride(p)) }),
+  operands: backwardOperands,
+  affectsSpeed: { batch: true, seq: true, heads: true, kvHeads: true, headSize: true, mask: true },
   variants: tileVariants(
     { load1: backwardLoad1, load4: backwardLoad4, span: backwardQSpan, tiled: backwardQTiled },
     (p) => p.heads,
-    backwardParams,
+    backwardGiven,
   ),
-  flops: (p) => p.batch * p.heads * p.seq * (p.seq + 1) * p.headSize * 3,
+  flops: (p) => p.batch * p.heads * pairsSeen(p.mask, p.seq) * p.headSize * 6,
   reference(p, data) {
     const { qkv, dqkv } = data;
     const stride = packedStride(p);
@@ -323,16 +355,17 @@ export const attentionBackwardQ: Kernel<AttentionBackwardProblem> = {
   },
 };
 
-/** qkv, dy, lse, delta -> the k and v columns of dqkv. */
+/** The same -> the k and v columns of dqkv. */
 export const attentionBackwardKV: Kernel<AttentionBackwardProblem> = {
   name: 'attentionBackwardKV',
-  operands: (p) => ({ ...backwardInputs(p), dqkv: update(p.batch * p.seq * packedStride(p)) }),
+  operands: backwardOperands,
+  affectsSpeed: { batch: true, seq: true, heads: true, kvHeads: true, headSize: true, mask: true },
   variants: tileVariants(
     { load1: backwardLoad1, load4: backwardLoad4, span: backwardKvSpan, tiled: backwardKvTiled },
     (p) => p.kvHeads,
-    backwardParams,
+    backwardGiven,
   ),
-  flops: (p) => p.batch * p.heads * p.seq * (p.seq + 1) * p.headSize * 4,
+  flops: (p) => p.batch * p.heads * pairsSeen(p.mask, p.seq) * p.headSize * 8,
   reference(p, data) {
     const { qkv, dy, dqkv } = data;
     const stride = packedStride(p);

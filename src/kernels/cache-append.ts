@@ -1,6 +1,6 @@
 // New keys or values into a cache, for generation: a contiguous copy of some columns of x.
 
-import shader from '../../shaders/cache_append.wgsl?raw';
+import shader from '../../shaders/cache-append/cache_append.wgsl?raw';
 import { type Kernel, read, update } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
@@ -24,6 +24,7 @@ export const cacheAppend: Kernel<CacheAppendProblem> = {
     position: read(1, 'u32'),
     cache: update(batch * capacity * width),
   }),
+  affectsSpeed: { batch: true, seq: true, width: true, stride: false, offset: false, capacity: true },
   variants: perElem(
     shader,
     ({ width, stride, offset }) => lanesOf(width, stride, offset),

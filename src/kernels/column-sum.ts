@@ -1,7 +1,7 @@
 // Sums of columns over blocks of rows. Two passes make a bias gradient, one combines the partials of a
 // parameter gradient, and width 1 sums a list of scalars. The blocks are given, never derived from the grid.
 
-import shader from '../../shaders/column_sum.wgsl?raw';
+import shader from '../../shaders/column-sum/column_sum.wgsl?raw';
 import { ceilDiv, type Kernel, read, update, write } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
@@ -26,6 +26,7 @@ export const columnSum: Kernel<ColumnSumProblem> = {
       y: accumulate ? update(size) : write(size),
     };
   },
+  affectsSpeed: { rows: true, width: true, stride: false, offset: false, rowsPerBlock: true, accumulate: false },
   variants: perElem(
     shader,
     ({ width, stride, offset }) => lanesOf(width, stride, offset),

@@ -2,10 +2,9 @@
 // Forward: crossEntropyTile on each tile in turn (the online softmax: running maximum and sum), then
 // crossEntropyLoss. Backward: crossEntropyBackward turns each tile of logits, computed again, into gradients.
 
-import backwardShader from '../../shaders/cross_entropy_backward.wgsl?raw';
-import lossShader from '../../shaders/cross_entropy_loss.wgsl?raw';
-import tileRows from '../../shaders/cross_entropy_tile_rows.wgsl?raw';
-import tileWorkgroup from '../../shaders/cross_entropy_tile_workgroup.wgsl?raw';
+import backwardShader from '../../shaders/cross-entropy/backward.wgsl?raw';
+import lossShader from '../../shaders/cross-entropy/loss.wgsl?raw';
+import tileShader from '../../shaders/cross-entropy/tile.wgsl?raw';
 import { type Kernel, read, update, write } from './kernel.ts';
 import { lanesOf, perElem, perItem, perRow } from './variants.ts';
 
@@ -31,9 +30,9 @@ export const crossEntropyTile: Kernel<CrossEntropyTileProblem> = {
       picked: statistic,
     };
   },
+  affectsSpeed: { rows: true, tile: true, first: false, begin: false },
   variants: perRow(
-    tileRows,
-    tileWorkgroup,
+    tileShader,
     ({ rows, tile }) => lanesOf(rows * tile),
     (problem) => ({ ...problem, begin: Number(problem.begin) }),
   ),
@@ -69,6 +68,7 @@ export const crossEntropyLoss: Kernel<CrossEntropyLossProblem> = {
     loss: write(rows),
     lse: write(rows * 2),
   }),
+  affectsSpeed: { rows: true, ignoreIndex: false },
   variants: perItem(
     lossShader,
     ({ rows }) => rows,
@@ -100,6 +100,7 @@ export const crossEntropyBackward: Kernel<CrossEntropyBackwardProblem> = {
     scale: read(1),
     logits: update(rows * tile),
   }),
+  affectsSpeed: { rows: true, tile: true, first: false, ignoreIndex: false },
   variants: perElem(
     backwardShader,
     ({ rows, tile }) => lanesOf(rows * tile),

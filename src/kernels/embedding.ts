@@ -3,10 +3,10 @@
 // and touches only the rows of the vocabulary that occur. A table may be stored in tiles of rows; each kernel has
 // one table, and a problem on a tile touches only what belongs to the tile's rows.
 
-import tokenShader from '../../shaders/embedding.wgsl?raw';
-import backwardShader from '../../shaders/embedding_backward.wgsl?raw';
-import positionBackwardShader from '../../shaders/position_backward.wgsl?raw';
-import positionShader from '../../shaders/position_embedding.wgsl?raw';
+import positionShader from '../../shaders/embedding/position.wgsl?raw';
+import positionBackwardShader from '../../shaders/embedding/position_backward.wgsl?raw';
+import tokenShader from '../../shaders/embedding/token.wgsl?raw';
+import backwardShader from '../../shaders/embedding/token_backward.wgsl?raw';
 import { assert } from '../util/errors.ts';
 import { type Kernel, read, type Tile, update, write } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
@@ -45,6 +45,7 @@ export const embedding: Kernel<EmbeddingProblem> = {
     weight: read(rowCount * width),
     y: rowCount < vocabulary ? update(rows * width) : write(rows * width),
   }),
+  affectsSpeed: { rows: true, width: true, vocabulary: true, firstRow: false, rowCount: true },
   variants: perElem(
     tokenShader,
     ({ width }) => lanesOf(width),
@@ -88,6 +89,7 @@ export const positionEmbedding: Kernel<PositionEmbeddingProblem> = {
     positionWeight: read(rowCount * width),
     y: update(rows * width),
   }),
+  affectsSpeed: { rows: true, seq: true, width: true, positions: true, firstRow: false, rowCount: true },
   variants: perElem(
     positionShader,
     ({ width }) => lanesOf(width),
@@ -160,6 +162,7 @@ export const embeddingBackward: Kernel<EmbeddingBackwardProblem> = {
     dy: read(rows * width),
     dweight: update(rowCount * width),
   }),
+  affectsSpeed: { rows: true, width: true, vocabulary: true, firstRow: false, rowCount: true },
   variants: perElem(
     backwardShader,
     ({ width }) => lanesOf(width),
@@ -206,6 +209,15 @@ export const positionBackward: Kernel<PositionBackwardProblem> = {
     dy: read(batch * seq * width),
     dweight: accumulate ? update(rowCount * width) : write(rowCount * width),
   }),
+  affectsSpeed: {
+    batch: true,
+    seq: true,
+    width: true,
+    positions: true,
+    accumulate: false,
+    firstRow: false,
+    rowCount: true,
+  },
   variants: perElem(
     positionBackwardShader,
     ({ width }) => lanesOf(width),

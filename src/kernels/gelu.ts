@@ -1,8 +1,8 @@
-// The tanh GELU ("gelu_new"), forward and backward. gelu_math.wgsl also enters the epilogues of matmul.
+// The tanh GELU ("gelu_new"), forward and backward. shared/gelu_math.wgsl also enters the epilogues of matmul.
 
-import forwardShader from '../../shaders/gelu.wgsl?raw';
-import backwardShader from '../../shaders/gelu_backward.wgsl?raw';
-import geluMath from '../../shaders/gelu_math.wgsl?raw';
+import backwardShader from '../../shaders/gelu/backward.wgsl?raw';
+import forwardShader from '../../shaders/gelu/forward.wgsl?raw';
+import geluMath from '../../shaders/shared/gelu_math.wgsl?raw';
 import { type Kernel, read, write } from './kernel.ts';
 import { perItem } from './variants.ts';
 
@@ -28,6 +28,7 @@ export function geluDerivativeOf(x: number): number {
 export const gelu: Kernel<ElementwiseProblem> = {
   name: 'gelu',
   operands: ({ size }) => ({ x: read(size), y: write(size) }),
+  affectsSpeed: { size: true },
   variants: perItem(
     forwardShader + geluMath,
     ({ size }) => size,
@@ -43,6 +44,7 @@ export const gelu: Kernel<ElementwiseProblem> = {
 export const geluBackward: Kernel<ElementwiseProblem> = {
   name: 'geluBackward',
   operands: ({ size }) => ({ dy: read(size), x: read(size), dx: write(size) }),
+  affectsSpeed: { size: true },
   variants: perItem(
     backwardShader + geluMath,
     ({ size }) => size,

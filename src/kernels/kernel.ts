@@ -34,8 +34,6 @@ export interface Dispatch {
 
 /** The facts of an adapter that a variant may depend on. */
 export interface Traits {
-  readonly maxInvocations: number;
-  readonly maxWorkgroupBytes: number;
   /** A CPU that runs shaders. */
   readonly software: boolean;
   /** The subgroup size where it is one fixed number and the feature is on; else 0. */
@@ -69,6 +67,11 @@ export type Arrays = Record<string, Float64Array>;
 export interface Kernel<P> {
   readonly name: string;
   operands(problem: P): Operands;
+  /**
+   * Of each field of a problem, whether the fastest variant may depend on it: problems that differ in others alone
+   * share a measured choice. Recorded choices are found by it, so that a field's answer never changes.
+   */
+  readonly affectsSpeed: { readonly [Field in keyof P]-?: boolean };
   /** The first supported one is the default; more than one means that the choice is measured. */
   readonly variants: readonly Variant<P>[];
   /**

@@ -1,11 +1,9 @@
 // LayerNorm over the last axis, forward and backward. Rows are independent; dweight and dbias sum over
 // rows in blocks of ROW_BLOCK, whatever the grid, so that their order of addition never changes.
 
-import backwardRows from '../../shaders/layernorm_backward_rows.wgsl?raw';
-import backwardWorkgroup from '../../shaders/layernorm_backward_workgroup.wgsl?raw';
-import parameterGrad from '../../shaders/layernorm_parameter_grad.wgsl?raw';
-import forwardRows from '../../shaders/layernorm_rows.wgsl?raw';
-import forwardWorkgroup from '../../shaders/layernorm_workgroup.wgsl?raw';
+import backwardShader from '../../shaders/layernorm/backward.wgsl?raw';
+import forwardShader from '../../shaders/layernorm/forward.wgsl?raw';
+import parameterGrad from '../../shaders/layernorm/parameter_grad.wgsl?raw';
 import { ceilDiv, type Kernel, read, update, write } from './kernel.ts';
 import { lanesOf, perElem, perRow } from './variants.ts';
 
@@ -29,9 +27,9 @@ export const layernorm: Kernel<LayerNormProblem> = {
     mean: write(rows),
     rstd: write(rows),
   }),
+  affectsSpeed: { rows: true, width: true, eps: false },
   variants: perRow(
-    forwardRows,
-    forwardWorkgroup,
+    forwardShader,
     ({ width }) => lanesOf(width),
     ({ rows, width, eps }, lanes) => ({ rows, width: width / lanes, eps }),
   ),
@@ -66,9 +64,9 @@ export const layernormBackward: Kernel<NormBackwardProblem> = {
     rstd: read(rows),
     dx: accumulate ? update(rows * width) : write(rows * width),
   }),
+  affectsSpeed: { rows: true, width: true, accumulate: false },
   variants: perRow(
-    backwardRows,
-    backwardWorkgroup,
+    backwardShader,
     ({ width }) => lanesOf(width),
     ({ rows, width, accumulate }, lanes) => ({ rows, width: width / lanes, accumulate: Number(accumulate) }),
   ),
@@ -107,6 +105,7 @@ export const layernormParameterGrad: Kernel<NormParameterGradProblem> = {
     rstd: read(rows),
     partials: write(ceilDiv(rows, ROW_BLOCK) * 2 * width),
   }),
+  affectsSpeed: { rows: true, width: true },
   variants: perElem(
     parameterGrad,
     ({ width }) => lanesOf(width),

@@ -2,21 +2,21 @@
 // TN, column slices of packed tensors and row tiles of large weights. The sum over k is in increasing order
 // with one accumulator per element in every variant: splitting k over calls changes no bit, nor does splitting M or N.
 
-import epilogueBias from '../../shaders/epilogue_bias.wgsl?raw';
-import epilogueBiasGelu from '../../shaders/epilogue_bias_gelu.wgsl?raw';
-import epilogueBiasResidual from '../../shaders/epilogue_bias_residual.wgsl?raw';
-import epilogueGeluGradient from '../../shaders/epilogue_gelu_gradient.wgsl?raw';
-import epilogueNone from '../../shaders/epilogue_none.wgsl?raw';
-import epilogueResidual from '../../shaders/epilogue_residual.wgsl?raw';
-import epilogueScale from '../../shaders/epilogue_scale.wgsl?raw';
-import geluMath from '../../shaders/gelu_math.wgsl?raw';
-import blockShader from '../../shaders/matmul_block.wgsl?raw';
-import load1 from '../../shaders/matmul_load1.wgsl?raw';
-import load4 from '../../shaders/matmul_load4.wgsl?raw';
-import problemShader from '../../shaders/matmul_problem.wgsl?raw';
-import quadsShader from '../../shaders/matmul_quads.wgsl?raw';
-import rowsShader from '../../shaders/matmul_rows.wgsl?raw';
-import tiledShader from '../../shaders/matmul_tiled.wgsl?raw';
+import blockShader from '../../shaders/matmul/block.wgsl?raw';
+import epilogueBias from '../../shaders/matmul/epilogue_bias.wgsl?raw';
+import epilogueBiasGelu from '../../shaders/matmul/epilogue_bias_gelu.wgsl?raw';
+import epilogueBiasResidual from '../../shaders/matmul/epilogue_bias_residual.wgsl?raw';
+import epilogueGeluGradient from '../../shaders/matmul/epilogue_gelu_gradient.wgsl?raw';
+import epilogueNone from '../../shaders/matmul/epilogue_none.wgsl?raw';
+import epilogueResidual from '../../shaders/matmul/epilogue_residual.wgsl?raw';
+import epilogueScale from '../../shaders/matmul/epilogue_scale.wgsl?raw';
+import load1 from '../../shaders/matmul/load_1.wgsl?raw';
+import load4 from '../../shaders/matmul/load_4.wgsl?raw';
+import problemShader from '../../shaders/matmul/problem.wgsl?raw';
+import quadsShader from '../../shaders/matmul/quads.wgsl?raw';
+import rowsShader from '../../shaders/matmul/rows.wgsl?raw';
+import tiledShader from '../../shaders/matmul/tiled.wgsl?raw';
+import geluMath from '../../shaders/shared/gelu_math.wgsl?raw';
 import { assert } from '../util/errors.ts';
 import { geluDerivativeOf, geluOf } from './gelu.ts';
 import {
@@ -119,7 +119,7 @@ function params(p: MatmulProblem): Record<string, number> {
   };
 }
 
-/** Loads of four floats at a time where A and B allow it (see matmul_load4.wgsl), else of one: the same bits. */
+/** Loads of four floats at a time where A and B allow it (see matmul/load_4.wgsl), else of one: the same bits. */
 function loadsFor(p: MatmulProblem): string {
   const { a, b } = geometry(p);
   const counts = [p.K, p.aOffset ?? 0, p.bOffset ?? 0, a.stride, b.stride, a.size, b.size];
@@ -220,6 +220,23 @@ export const matmul: Kernel<MatmulProblem> = {
     if (epilogue === 'biasGelu') operands['preactivation'] = p.partial ? update(c.size) : write(c.size);
     if (epilogue === 'geluGradient') operands['preactivation'] = read(c.size);
     return operands;
+  },
+  affectsSpeed: {
+    layout: true,
+    M: true,
+    N: true,
+    K: true,
+    aStride: false,
+    bStride: false,
+    cStride: false,
+    aOffset: false,
+    bOffset: false,
+    cOffset: false,
+    biasOffset: false,
+    accumulate: false,
+    partial: false,
+    epilogue: false,
+    scale: false,
   },
   variants: [
     {

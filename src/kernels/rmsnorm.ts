@@ -1,10 +1,8 @@
 // RMSNorm over the last axis, forward and backward. As LayerNorm, without mean and bias.
 
-import backwardRows from '../../shaders/rmsnorm_backward_rows.wgsl?raw';
-import backwardWorkgroup from '../../shaders/rmsnorm_backward_workgroup.wgsl?raw';
-import parameterGrad from '../../shaders/rmsnorm_parameter_grad.wgsl?raw';
-import forwardRows from '../../shaders/rmsnorm_rows.wgsl?raw';
-import forwardWorkgroup from '../../shaders/rmsnorm_workgroup.wgsl?raw';
+import backwardShader from '../../shaders/rmsnorm/backward.wgsl?raw';
+import forwardShader from '../../shaders/rmsnorm/forward.wgsl?raw';
+import parameterGrad from '../../shaders/rmsnorm/parameter_grad.wgsl?raw';
 import { ceilDiv, type Kernel, read, update, write } from './kernel.ts';
 import { type NormBackwardProblem, type NormParameterGradProblem, ROW_BLOCK } from './layernorm.ts';
 import { lanesOf, perElem, perRow } from './variants.ts';
@@ -24,9 +22,9 @@ export const rmsnorm: Kernel<RMSNormProblem> = {
     y: write(rows * width),
     rstd: write(rows),
   }),
+  affectsSpeed: { rows: true, width: true, eps: false },
   variants: perRow(
-    forwardRows,
-    forwardWorkgroup,
+    forwardShader,
     ({ width }) => lanesOf(width),
     ({ rows, width, eps }, lanes) => ({ rows, width: width / lanes, eps }),
   ),
@@ -51,9 +49,9 @@ export const rmsnormBackward: Kernel<NormBackwardProblem> = {
     rstd: read(rows),
     dx: accumulate ? update(rows * width) : write(rows * width),
   }),
+  affectsSpeed: { rows: true, width: true, accumulate: false },
   variants: perRow(
-    backwardRows,
-    backwardWorkgroup,
+    backwardShader,
     ({ width }) => lanesOf(width),
     ({ rows, width, accumulate }, lanes) => ({ rows, width: width / lanes, accumulate: Number(accumulate) }),
   ),
@@ -80,6 +78,7 @@ export const rmsnormParameterGrad: Kernel<NormParameterGradProblem> = {
     rstd: read(rows),
     partials: write(ceilDiv(rows, ROW_BLOCK) * width),
   }),
+  affectsSpeed: { rows: true, width: true },
   variants: perElem(
     parameterGrad,
     ({ width }) => lanesOf(width),

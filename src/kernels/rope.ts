@@ -1,7 +1,7 @@
 // Rotary position embedding (RoPE), in place. Half rotation, as in Hugging Face's Llama: pair i of a head is
 // its elements i and i + headSize / 2. The inverse rotation is the backward pass.
 
-import shader from '../../shaders/rope.wgsl?raw';
+import shader from '../../shaders/rope/rope.wgsl?raw';
 import { type Kernel, read, update } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
@@ -43,6 +43,16 @@ export const rope: Kernel<RopeProblem> = {
     position: read(1, 'u32'),
     x: update(offset + (rows - 1) * stride + heads * headSize),
   }),
+  affectsSpeed: {
+    rows: true,
+    seq: true,
+    heads: true,
+    headSize: true,
+    stride: false,
+    offset: false,
+    positions: true,
+    inverse: true,
+  },
   variants: perElem(
     shader,
     ({ headSize, stride, offset }) => lanesOf(headSize / 2, stride, offset),

@@ -2,7 +2,7 @@
 // Adam's bias corrections. `hyper` is written by the CPU before each step, `state` lives from step to step
 // (all zeros before the first) and is saved with the optimizer.
 
-import shader from '../../shaders/step_control.wgsl?raw';
+import shader from '../../shaders/step-control/step_control.wgsl?raw';
 import { type Kernel, read, update } from './kernel.ts';
 
 /** Where each number lies in `hyper`. Compute 1 - beta in float64: from a rounded beta it is 2e-7 off. */
@@ -56,6 +56,7 @@ export const stepControl: Kernel<StepControlProblem> = {
     hyper: read(HYPER.size),
     state: update(STATE.size),
   }),
+  affectsSpeed: {},
   variants: [
     {
       name: 'single',

@@ -1,7 +1,7 @@
 // Sums of squares over blocks of a flat range: the first half of a gradient norm. columnSum with width 1 adds
 // the partials up. The block is fixed, so that the norm does not depend on how gradients lie in memory.
 
-import shader from '../../shaders/sum_squares.wgsl?raw';
+import shader from '../../shaders/sum-squares/sum_squares.wgsl?raw';
 import { ceilDiv, type Kernel, read, update, write } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
@@ -21,6 +21,7 @@ export const sumSquares: Kernel<SumSquaresProblem> = {
     const end = first + ceilDiv(size, BLOCK);
     return { x: read(size), partials: first > 0 ? update(end) : write(end) };
   },
+  affectsSpeed: { size: true, first: false },
   variants: perElem(
     shader,
     ({ size }) => lanesOf(size),

@@ -1,7 +1,7 @@
 // SwiGLU, forward and backward: y = silu(gate) * up, silu(g) = g / (1 + exp(-g)).
 
-import forwardShader from '../../shaders/swiglu.wgsl?raw';
-import backwardShader from '../../shaders/swiglu_backward.wgsl?raw';
+import backwardShader from '../../shaders/swiglu/backward.wgsl?raw';
+import forwardShader from '../../shaders/swiglu/forward.wgsl?raw';
 import type { ElementwiseProblem } from './gelu.ts';
 import { type Kernel, read, write } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
@@ -10,6 +10,7 @@ import { lanesOf, perElem } from './variants.ts';
 export const swiglu: Kernel<ElementwiseProblem> = {
   name: 'swiglu',
   operands: ({ size }) => ({ gate: read(size), up: read(size), y: write(size) }),
+  affectsSpeed: { size: true },
   variants: perElem(
     forwardShader,
     ({ size }) => lanesOf(size),
@@ -32,6 +33,7 @@ export const swigluBackward: Kernel<ElementwiseProblem> = {
     dgate: write(size),
     dup: write(size),
   }),
+  affectsSpeed: { size: true },
   variants: perElem(
     backwardShader,
     ({ size }) => lanesOf(size),

@@ -1,9 +1,10 @@
 // The two shapes nearly every kernel here takes: one invocation per item, and, where a row must be reduced,
 // the choice between one invocation and one workgroup per row. Matmul and attention have shapes of their own.
 
-import elem1 from '../../shaders/elem_1.wgsl?raw';
-import elem4 from '../../shaders/elem_4.wgsl?raw';
-import groupReduce from '../../shaders/group_reduce.wgsl?raw';
+import elem1 from '../../shaders/shared/elem_1.wgsl?raw';
+import elem4 from '../../shaders/shared/elem_4.wgsl?raw';
+import rowPerInvocation from '../../shaders/shared/row_per_invocation.wgsl?raw';
+import rowPerWorkgroup from '../../shaders/shared/row_per_workgroup.wgsl?raw';
 import { type Dispatch, linearGrid, perInvocation, type Variant, WORKGROUP } from './kernel.ts';
 
 type Params<P> = (problem: P) => Dispatch['params'];
@@ -65,20 +66,16 @@ export function perElem<P>(
  * reduced as a tree.
  */
 export function perRow<P extends { rows: number }>(
-  rowsShader: string,
-  workgroupShader: string,
+  shader: string,
   lanes: (problem: P) => Lanes,
   params: (problem: P, lanes: Lanes) => Dispatch['params'],
 ): Variant<P>[] {
-  const dispatch = (shader: string, problem: P, workgroups: Dispatch['workgroups']): Dispatch => {
+  const dispatch = (rows: string, problem: P, workgroups: Dispatch['workgroups']): Dispatch => {
     const many = lanes(problem);
-    return { shader: shader + elem[many], constants: { WORKGROUP }, params: params(problem, many), workgroups };
+    return { shader: shader + rows + elem[many], constants: { WORKGROUP }, params: params(problem, many), workgroups };
   };
   return [
-    { name: 'rows', dispatch: (problem) => dispatch(rowsShader, problem, perInvocation(problem.rows)) },
-    {
-      name: 'workgroup',
-      dispatch: (problem) => dispatch(workgroupShader + groupReduce, problem, linearGrid(problem.rows)),
-    },
+    { name: 'rows', dispatch: (problem) => dispatch(rowPerInvocation, problem, perInvocation(problem.rows)) },
+    { name: 'workgroup', dispatch: (problem) => dispatch(rowPerWorkgroup, problem, linearGrid(problem.rows)) },
   ];
 }

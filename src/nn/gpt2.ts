@@ -79,7 +79,7 @@ export function gpt2(config: GPT2Config, lora?: LoraOptions): Model {
             bias: w(`${h}.attn.c_attn.bias`),
             ...(lora && { lora: loraOf(w, h, lora) }),
           }); // (B, T, 3C)
-          const y = attention(g, qkv, tokens, shape, `${h}.attn`, caches?.[i]); // (B, T, C)
+          const y = attention(g, qkv, tokens, shape, `${h}.attn`, { cache: caches?.[i] }); // (B, T, C)
           x = linear(g, y, w(`${h}.attn.c_proj.weight`), { bias: w(`${h}.attn.c_proj.bias`), residual: x });
 
           const normed = layernorm(g, x, w(`${h}.ln_2.weight`), w(`${h}.ln_2.bias`), eps);

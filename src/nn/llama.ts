@@ -62,7 +62,7 @@ export function llama(config: LlamaConfig): Model {
             `${l}.self_attn.qkv`,
           ); // (B, T, (NH + 2 NKV) HS)
           rope(g, qkv, tokens, table, shape);
-          const y = attention(g, qkv, tokens, shape, `${l}.self_attn`, caches?.[i]); // (B, T, NH HS)
+          const y = attention(g, qkv, tokens, shape, `${l}.self_attn`, { cache: caches?.[i] }); // (B, T, NH HS)
           x = linear(g, y, w(`${l}.self_attn.o_proj.weight`), { stored, residual: x });
 
           const normed = rmsnorm(g, x, w(`${l}.post_attention_layernorm.weight`), eps);

@@ -69,9 +69,99 @@ describe('parseConfig', () => {
     expect(llama({ hidden_size: 100, num_attention_heads: 3, head_dim: 16 })).toMatchObject({ head_dim: 16 });
   });
 
-  test('reads the rope_parameters of Transformers 5', () => {
-    expect(llama({ rope_parameters: { rope_type: 'default', rope_theta: 5e5 } })).toMatchObject({ rope_theta: 5e5 });
-    expect(() => llama({ rope_parameters: { rope_type: 'yarn' } })).toThrow('rope_parameters.rope_type is "yarn"');
+  describe('RoPE as Transformers 5 and earlier ones describe it', () => {
+    test.each([
+      ['in rope_parameters', { rope_parameters: { rope_type: 'default', rope_theta: 5e5 } }, 5e5],
+      ['by the older name of its type', { rope_parameters: { type: 'default', rope_theta: 5e5 } }, 5e5],
+      ['with theta at the top alone', { rope_theta: 5e5, rope_parameters: { rope_type: 'default' } }, 5e5],
+      ['with theta in both: the inner one', { rope_theta: 5e5, rope_parameters: { rope_theta: 2e4 } }, 2e4],
+      ['null inside', { rope_theta: 5e5, rope_parameters: { rope_type: null, rope_theta: null, factor: null } }, 5e5],
+      ['in rope_scaling', { rope_scaling: { rope_type: 'default', factor: 1 }, rope_theta: 3e4 }, 3e4],
+      ['theta in rope_scaling', { rope_scaling: { type: 'default', rope_theta: 3e4 } }, 3e4],
+      ['in both', { rope_parameters: {}, rope_scaling: { rope_theta: 3e4 } }, 3e4],
+      ['nowhere', {}, 1e4],
+    ])('%s', (_, given, rope_theta) => {
+      expect(llama(given)).toMatchObject({ rope_theta });
+    });
+
+    test.each([
+      [{ rope_parameters: { rope_type: 'yarn' } }, 'rope_parameters.rope_type is "yarn"; supported: "default"'],
+      [{ rope_parameters: { type: 'linear', factor: 8 } }, 'rope_parameters.type is "linear"; supported: "default"'],
+      [{ rope_parameters: { rope_type: 'default', type: 'linear' } }, 'rope_parameters.type is "linear"'],
+      [{ rope_parameters: { factor: 8 } }, 'rope_parameters.factor is 8; supported: 1, null'],
+      [{ rope_parameters: { partial_rotary_factor: 0.5 } }, 'rope_parameters.partial_rotary_factor is 0.5'],
+      [{ rope_parameters: { full_attention: { rope_theta: 1 } } }, 'rope_parameters.full_attention is an object'],
+      [{ rope_parameters: [] }, 'rope_parameters is a list; it must be an object'],
+      [{ rope_scaling: { type: 'linear', factor: 2 } }, 'rope_scaling.type is "linear"; supported: "default"'],
+      [{ rope_scaling: { rope_type: 'llama3' } }, 'rope_scaling.rope_type is "llama3"; supported: "default"'],
+      [{ rope_parameters: {}, rope_scaling: { type: 'dynamic' } }, 'rope_scaling.type is "dynamic"'],
+      [{ rope_theta: 0 }, 'rope_theta is 0'],
+      [{ rope_parameters: { rope_theta: '5e5' } }, 'rope_parameters.rope_theta is "5e5"'],
+    ])('refuses %j', (given, message) => {
+      expect(() => llama(given)).toThrow(HoldfastError);
+      expect(() => llama(given)).toThrow(`config.json: ${message}`);
+    });
+  });
+
+  describe('a field of other architectures', () => {
+    const harmless = {
+      sliding_window: 4096,
+      use_sliding_window: false,
+      layer_types: ['full_attention', 'full_attention'],
+      no_rope_layers: [1, 1],
+      logits_scaling: 1,
+      embedding_multiplier: 1.0,
+      residual_multiplier: null,
+      attention_multiplier: 0.125,
+      query_pre_attn_scalar: 64,
+      final_logit_softcapping: null,
+      quantization_config: null,
+      is_causal: true,
+    };
+
+    test('changes nothing where it is neutral', () => {
+      expect(llama({ ...harmless, head_dim: 64 })).toEqual(llama({ head_dim: 64 }));
+      expect(gpt2(harmless)).toEqual(gpt2());
+      expect(llama({ sliding_window: 2048 })).toEqual(llama());
+    });
+
+    test.each([
+      [{ sliding_window: 2047 }, 'sliding_window is 2047, shorter than the context of 2048'],
+      [{ sliding_window: 512, use_sliding_window: true }, 'sliding_window is 512'],
+      [{ layer_types: ['full_attention', 'sliding_attention'] }, 'layer_types has "sliding_attention" in it'],
+      [{ no_rope_layers: [1, 1, 1, 0] }, 'no_rope_layers has 0 in it; supported: 1'],
+      [{ no_rope_layers: 'all' }, 'no_rope_layers is "all"; it must be a list'],
+      [{ no_rope_layer_interval: 4 }, 'no_rope_layer_interval is 4'],
+      [{ logits_scaling: 8 }, 'logits_scaling is 8; supported: 1, null'],
+      [{ logit_scale: 0.0625 }, 'logit_scale is 0.0625'],
+      [{ embedding_multiplier: 12 }, 'embedding_multiplier is 12'],
+      [{ residual_multiplier: 0.22 }, 'residual_multiplier is 0.22'],
+      [{ attention_multiplier: 0.015625 }, 'attention_multiplier is 0.015625; supported: 0.088'],
+      [{ query_pre_attn_scalar: 256 }, 'query_pre_attn_scalar is 256; supported: 128, null'],
+      [{ scale_emb: 12 }, 'scale_emb is 12'],
+      [{ scale_depth: 1.4 }, 'scale_depth is 1.4; supported: null'],
+      [{ attn_logit_softcapping: 50 }, 'attn_logit_softcapping is 50; supported: null'],
+      [{ final_logit_softcapping: 30 }, 'final_logit_softcapping is 30; supported: null'],
+      [{ clip_qkv: 8 }, 'clip_qkv is 8'],
+      [{ use_qk_norm: true }, 'use_qk_norm is true; supported: false, null'],
+      [{ qk_layernorm: true }, 'qk_layernorm is true'],
+      [{ partial_rotary_factor: 0.5 }, 'partial_rotary_factor is 0.5; supported: 1, null'],
+      [{ rotary_pct: 0.25 }, 'rotary_pct is 0.25'],
+      [{ rope_interleaved: true }, 'rope_interleaved is true'],
+      [{ num_local_experts: 8 }, 'num_local_experts is 8'],
+      [{ num_experts: 8 }, 'num_experts is 8'],
+      [{ use_bidirectional_attention: true }, 'use_bidirectional_attention is true'],
+      [{ is_causal: false }, 'is_causal is false; supported: true, null'],
+      [{ quantization_config: { bits: 4 } }, 'quantization_config is an object; supported: null'],
+    ])('is refused where it is not: %j', (given, message) => {
+      expect(() => llama(given)).toThrow(HoldfastError);
+      expect(() => llama(given)).toThrow(`config.json: ${message}`);
+    });
+
+    test('GPT-2 refuses them too', () => {
+      expect(() => gpt2({ sliding_window: 100 })).toThrow('sliding_window is 100, shorter than the context of 1024');
+      expect(() => gpt2({ attention_multiplier: 1 })).toThrow('attention_multiplier is 1; supported: 0.125, null');
+    });
   });
 
   test.each([
@@ -89,7 +179,6 @@ describe('parseConfig', () => {
     [{ model_type: 'gpt2', vocab_size: '256' }, 'vocab_size is "256"'],
     [{ model_type: 'gpt2', layer_norm_epsilon: 0 }, 'layer_norm_epsilon is 0; it must be a number above 0'],
     [{ model_type: 'llama', hidden_act: 'gelu' }, 'hidden_act is "gelu"; supported: "silu"'],
-    [{ model_type: 'llama', rope_scaling: { type: 'linear' } }, 'rope_scaling is an object; supported: null'],
     [{ model_type: 'llama', attention_bias: true }, 'attention_bias is true; supported: false'],
     [{ model_type: 'llama', mlp_bias: true }, 'mlp_bias is true; supported: false'],
     [

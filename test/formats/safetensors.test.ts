@@ -245,6 +245,18 @@ describe('a damaged file is named', () => {
     ['stray bytes', file({ a: f32([1], 0, 4) }, 5), '5 bytes of data, but the tensors cover 4'],
     ['a name twice', file('{"a":{"x":"{\\"a\\":"},"\\u0061":{}}'), 'the header has "a" twice'],
     ['a field twice', file('{"a":{"dtype":"F32","dtype":"F64"}}'), 'the header has "dtype" twice'],
+    ['metadata twice in itself', file('{"__metadata__":{"a":"1","b":"2","a":"3"}}'), 'the header has "a" twice'],
+    ['two commas', file('{"a":{},,"b":{}}'), 'not a JSON object'],
+    ['a comma at the end', file('{"a":{},}'), 'not a JSON object'],
+    ['no comma', file('{"a":{} "b":{}}'), 'not a JSON object'],
+    ['no colon', file('{"a" {}}'), 'not a JSON object'],
+    ['something behind it', file('{} {}'), 'not a JSON object'],
+    ['a key that is no string', file('{1:{}}'), 'not a JSON object'],
+    ['a value that is none', file('{"a":}'), 'not a JSON object'],
+    ['brackets of two kinds', file('{"a":[}]}'), 'not a JSON object'],
+    ['a string without end', file('{"a'), 'not a JSON object'],
+    ['a string that ends in an escape', file('{"a\\'), 'not a JSON object'],
+    ['a name without end in the message', file(`{"${'a'.repeat(1e6)}":{}}`), `${'a'.repeat(190)}`],
   ];
   test.each(cases)('%s', async (_, bytes, message) => {
     expect(() => parse(bytes, 'w.safetensors')).toThrow(HoldfastError);
@@ -265,6 +277,42 @@ describe('a damaged file is named', () => {
     const disk = new MemoryFiles({ w: bytes });
     disk.stat = async () => ({ kind: 'file', bytes: 2 ** 40 });
     await expect(TensorFile.open(disk, 'w')).rejects.toThrow('claims 100000001 bytes, at most 100000000 are allowed');
+  });
+
+  test('a header is read to its end whatever it is made of: 20 MB of escapes, 100,000 tensors, deep lists', () => {
+    const escapes = file(`{"__metadata__":{"${'\\nx'.repeat(7e6)}":"","y":"\\\\"}}`);
+    expect([...parseMetadata(escapes, 'w').keys()].map((key) => key.length)).toEqual([14e6, 1]);
+    const count = 100_000;
+    const many = Array.from({ length: count }, (_, i) => `"${i}":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}`);
+    const tensors = parse(file(`{${many.join()}}`), 'w');
+    // Numbers, too, stay in their order.
+    expect([tensors.size, [...tensors.keys()].at(-1)]).toEqual([count, `${count - 1}`]);
+    expect(() => parse(file(`{${[...many, many[7]].join()}}`), 'w')).toThrow('the header has "7" twice');
+    expect(() => parse(file(`{"a":${'['.repeat(1e7)}`), 'w')).toThrow(HoldfastError);
+    expect(() => parse(file(`{"a":${'{"a":'.repeat(1e6)}1${'}'.repeat(1e6)}}`), 'w')).toThrow(HoldfastError);
+  });
+
+  test('a message is a line that can be read', () => {
+    const shape = JSON.stringify(new Array(1e5).fill(1));
+    const long = file(`{"${'n'.repeat(1e6)}":{"dtype":"F32","shape":${shape},"data_offsets":[0,0]}}`);
+    expect(() => parse(long, 'w')).toThrow(/^w: tensor "n{199}\.\.\. has 0 bytes, .{100,300}$/);
+  });
+
+  test('the header is what JSON.parse reads, whatever its spaces and escapes', () => {
+    const space = fc.stringMatching(/^[ \t\n\r]{0,2}$/);
+    const member = fc.tuple(fc.string({ unit: 'binary', maxLength: 5 }), fc.string({ unit: 'binary', maxLength: 5 }));
+    const unique = fc.uniqueArray(member, { selector: ([key]) => key, maxLength: 5 });
+    fc.assert(
+      fc.property(unique, space, (members, s) => {
+        const inside = members
+          .map(([k, v]) => [JSON.stringify(k), JSON.stringify(v)].join(`${s}:${s}`))
+          .join(`${s},${s}`);
+        const text = `${s}{${s}"__metadata__"${s}:${s}{${s}${inside}${s}}${s}}${s}`;
+        expect([...parseMetadata(file(text), 'w')]).toEqual(members);
+        expect(Object.fromEntries(members)).toEqual(JSON.parse(text)['__metadata__']);
+      }),
+      { seed: 1, numRuns: 500 },
+    );
   });
 
   test('metadata that is no map of strings', () => {

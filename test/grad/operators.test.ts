@@ -1,41 +1,48 @@
 // Gradient rules of the operators that GPT-2 and Llama fuse away, used where a tensor has several readers: the
-// standalone GELU and the sum. Central differences in float64 on the interpreted program.
+// standalone GELU and the sum; and attention under every mask. Central differences in float64 on the interpreted
+// program.
 
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { Graph, makeTensor, type Program, type Tensor } from '../../src/graph/graph.ts';
 import { gelu } from '../../src/graph/operators/activation.ts';
 import { add } from '../../src/graph/operators/add.ts';
+import { attention, type Cache, type Mask } from '../../src/graph/operators/attention.ts';
 import { crossEntropyHead } from '../../src/graph/operators/cross-entropy.ts';
-import { makeTokens } from '../../src/graph/operators/embedding.ts';
+import { makeTokens, type Tokens } from '../../src/graph/operators/embedding.ts';
 import { makeStepScalars } from '../../src/graph/operators/optimizer.ts';
+import { documentStarts } from '../../src/kernels/attention-mask.ts';
 import { Memory } from '../interpret.ts';
 
 const [BATCH, SEQ, WIDTH, VOCABULARY] = [2, 3, 4, 5];
+const TARGETS = [0, 3, -100, 4, 1, 2];
 const values = (size: number, seed: number) => Float64Array.from({ length: size }, (_, i) => Math.sin(seed + 1.7 * i));
 
-test('gelu and add, with an input that three operators read', () => {
-  const x = makeTensor('x', [BATCH, SEQ, WIDTH], 'parameter', 'f32', true);
-  const head = makeTensor('head', [VOCABULARY, WIDTH], 'parameter', 'f32', true);
-  const gradients = new Map<Tensor, Tensor>([x, head].map((p) => [p, makeTensor(`d ${p.name}`, p.shape, 'gradient')]));
+/** Every element of the gradients of these parameters, against differences of the loss that a head puts on `make`. */
+function expectGradients(
+  parameters: readonly Tensor[],
+  make: (g: Graph, tokens: Tokens) => Tensor,
+  inputs: readonly (readonly [Tensor, ArrayLike<number>])[] = [],
+): void {
+  const gradients = new Map<Tensor, Tensor>(
+    parameters.map((p) => [p, makeTensor(`d ${p.name}`, p.shape, 'gradient')] as const),
+  );
   const tokens = makeTokens(BATCH, SEQ);
   const scalars = makeStepScalars();
+  const head = parameters.at(-1) as Tensor;
   const trace = (backward: boolean): Program => {
     const g = new Graph('test', { gradientOf: (p) => gradients.get(p) as Tensor });
-    const once = add(g, gelu(g, x), x);
-    const twice = add(g, once, add(g, once, x));
+    const y = make(g, tokens);
     const scale = backward ? { scale: scalars.lossScale } : {};
-    crossEntropyHead(g, twice, head, tokens, { sum: scalars.lossSum, accumulate: false, ...scale });
-    if (backward) g.backward([x, head]);
+    crossEntropyHead(g, y, head, tokens, { sum: scalars.lossSum, accumulate: false, ...scale });
+    if (backward) g.backward(parameters);
     return g.program();
   };
-  const at = new Map([
-    [x, values(x.size, 1)],
-    [head, values(head.size, 2)],
-  ]);
+  const at = new Map(parameters.map((p, i) => [p, values(p.size, i + 1)]));
   const run = (program: Program): Memory => {
     const memory = new Memory();
-    for (const [tensor, data] of at) memory.set(tensor, data);
-    memory.set(tokens.targets, [0, 3, -100, 4, 1, 2]);
+    for (const [tensor, data] of [...at, ...inputs]) memory.set(tensor, data);
+    memory.set(tokens.position, [0]);
+    memory.set(tokens.targets, TARGETS);
     memory.set(scalars.lossScale, [1]);
     memory.run(program);
     return memory;
@@ -57,4 +64,72 @@ test('gelu and add, with an input that three operators read', () => {
       expect(Math.abs((above - below) / (2 * STEP) - gradient[i]), `${tensor.name}[${i}]`).toBeLessThan(1e-8);
     }
   }
+}
+
+const parameter = (name: string, shape: number[]) => makeTensor(name, shape, 'parameter', 'f32', true);
+
+test('gelu and add, with an input that three operators read', () => {
+  const x = parameter('x', [BATCH, SEQ, WIDTH]);
+  expectGradients([x, parameter('head', [VOCABULARY, WIDTH])], (g) => {
+    const once = add(g, gelu(g, x), x);
+    return add(g, once, add(g, once, x));
+  });
+});
+
+const shape = { heads: 2, kvHeads: 1, headSize: 2 };
+
+/** A mask for rows of `seq` tokens, and the operand that it comes with. */
+const masks: Record<string, (batch: number, seq: number) => { mask: Mask; starts?: [Tensor, Uint32Array] }> = {
+  causal: () => ({ mask: 'causal' }),
+  none: () => ({ mask: 'none' }),
+  window: () => ({ mask: { window: 2 } }),
+  documents: (batch, seq) => {
+    const starts = makeTensor('document starts', [batch, seq], 'persistent', 'u32');
+    return {
+      mask: { documentStarts: starts },
+      starts: [starts, documentStarts([1, 1, 1, 1, 0, 2, 2, 2].slice(0, batch * seq), seq)],
+    };
+  },
+};
+
+describe('attention', () => {
+  test.each(Object.entries(masks))('%s: has the gradients of its forward pass', (_, maskOf) => {
+    const { mask, starts } = maskOf(BATCH, SEQ);
+    const qkv = parameter('qkv', [BATCH, SEQ, 8]);
+    const head = parameter('head', [VOCABULARY, 4]);
+    expectGradients(
+      [qkv, head],
+      (g, tokens) => attention(g, qkv, tokens, shape, 'y', { mask }),
+      starts ? [starts] : [],
+    );
+  });
+
+  // Not without a mask, where the first token would have to see the last.
+  const causal = Object.entries(masks).filter(([name]) => name !== 'none');
+  test.each(causal)('%s: over a cache, a token at a time, is that of the whole row', (_, maskOf) => {
+    const seq = 8;
+    const rows = values(seq * 8, 3);
+    const whole = maskOf(1, seq);
+    const run = (memory: Memory, length: number, position: number, given: ReturnType<typeof maskOf>, cache?: Cache) => {
+      const tokens = makeTokens(1, length);
+      const qkv = makeTensor('qkv', [1, length, 8], 'persistent');
+      const g = new Graph('test');
+      const y = attention(g, qkv, tokens, shape, 'y', { mask: given.mask, cache });
+      memory.set(qkv, rows.subarray(position * 8, (position + length) * 8));
+      memory.set(tokens.position, [position]);
+      if (given.starts) memory.set(given.starts[0], given.starts[1].subarray(0, length));
+      memory.run(g.program());
+      return [...memory.of(y)];
+    };
+    const wanted = run(new Memory(), seq, 0, whole);
+    const memory = new Memory();
+    const part = (name: string) => makeTensor(name, [1, 9, 2], 'persistent');
+    const cache = { capacity: 9, keys: part('keys'), values: part('values') };
+    const got = Array.from({ length: seq }, (_, t) => {
+      const one = maskOf(1, 1);
+      one.starts?.[1].fill(whole.starts?.[1][t] as number);
+      return run(memory, 1, t, one, cache);
+    }).flat();
+    for (const [i, value] of got.entries()) expect(value, `y[${i}]`).toBeCloseTo(wanted[i] as number, 14);
+  });
 });

@@ -24,6 +24,7 @@ const LIMIT = 2 ** 31;
 const fake: Kernel<{ operands: Record<string, Operand> }> = {
   name: 'fake',
   operands: ({ operands }) => operands,
+  affectsSpeed: { operands: true },
   variants: [],
   flops: () => 0,
   reference() {},

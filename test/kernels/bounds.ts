@@ -6,6 +6,7 @@
 // sum of their absolute values. Second-order terms are left out, small change is rounded up.
 
 import type { AttentionBackwardProblem, AttentionProblem } from '../../src/kernels/attention.ts';
+import { keysSeen } from '../../src/kernels/attention-mask.ts';
 import type { Arrays } from '../../src/kernels/kernel.ts';
 import { ROW_BLOCK } from '../../src/kernels/layernorm.ts';
 import { type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
@@ -324,14 +325,16 @@ export const bounds: Record<string, Bounds<any>> = {
   cacheAppend: () => ({ cache: exact }),
   // y = sum w v / sum w with w = exp(score - top), whose top cancels. Each time the top rises, on at most every
   // fourth key, what was summed is multiplied by exp(old - new): the exponents of one key add up to its own.
-  attention(p: AttentionProblem, { q, k, v, position }, { lse }) {
+  attention(p: AttentionProblem, { q, k, v, position, documentStarts }, { lse }) {
     const { heads, headSize: size } = p;
     const group = heads / p.kvHeads;
     const rowErrors = (i: number) => {
       const row = Math.floor(i / heads);
       const column = Math.floor((i % heads) / group) * size;
-      const kvRow = Math.floor(row / p.seq) * p.kvRows;
-      const keys = min(position[0] + (row % p.seq) + 1, p.kvRows);
+      const placed = { seq: p.seq, kvRows: p.kvRows, position: position[0] };
+      const [first, last] = keysSeen(p.mask, placed, row % p.seq, documentStarts?.[row]);
+      const kvRow = Math.floor(row / p.seq) * p.kvRows + first;
+      const keys = last + 1 - first;
       const pairs = Array.from({ length: keys }, (_, j) => {
         const at = (kvRow + j) * p.kStride + p.kOffset + column;
         return dotError(size, q, row * p.qStride + p.qOffset + (i % heads) * size, k, at);
@@ -388,16 +391,18 @@ const gradientErrors = new WeakMap<Arrays, { q: Float64Array; kv: Float64Array }
 function attentionGradientErrors(p: AttentionBackwardProblem, before: Arrays) {
   const known = gradientErrors.get(before);
   if (known) return known;
-  const { qkv, dy, lse, delta } = before;
+  const { qkv, dy, lse, delta, documentStarts } = before;
   const { heads, kvHeads, headSize: size, seq } = p;
   const group = heads / kvHeads;
   const stride = (heads + 2 * kvHeads) * size;
   const errors = { q: new Float64Array(qkv.length), kv: new Float64Array(qkv.length) };
   for (let row = 0; row < p.batch * seq; row++) {
+    const base = row - (row % seq);
+    const [first, last] = keysSeen(p.mask, { seq, kvRows: seq, position: 0 }, row - base, documentStarts?.[row]);
     for (let head = 0; head < heads; head++) {
       const i = row * heads + head;
       const q = row * stride + head * size;
-      for (let key = row - (row % seq); key <= row; key++) {
+      for (let key = base + first; key <= base + last; key++) {
         const k = key * stride + (heads + Math.floor(head / group)) * size;
         const v = k + kvHeads * size;
         const score = dotError(size, qkv, q, qkv, k);

@@ -1,5 +1,5 @@
-// The one table of problems: kernel tests, gradient checks and benchmarks read it. Sizes are odd on purpose
-// (1, 37, 65, 129, ...). Inputs come from a seeded generator; what a row does not say is standard normal.
+// The one table of problems: kernel tests, gradient checks and the check of shader fragments read it. Sizes are odd on
+// purpose (1, 37, 65, 129, ...). Inputs come from a seeded generator; what a row does not say is standard normal.
 
 import { adamw } from '../../src/kernels/adamw.ts';
 import { add, fill } from '../../src/kernels/add.ts';
@@ -11,6 +11,7 @@ import {
   attentionBackwardQ,
   attentionDelta,
 } from '../../src/kernels/attention.ts';
+import { documentStarts, keysSeen } from '../../src/kernels/attention-mask.ts';
 import { cacheAppend } from '../../src/kernels/cache-append.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
@@ -30,6 +31,7 @@ import { rope, ropeTable } from '../../src/kernels/rope.ts';
 import { HYPER, STATE, stepControl } from '../../src/kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../src/kernels/sum-squares.ts';
 import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
+import { Random } from '../../src/util/random.ts';
 import type { HostArray } from '../harness.ts';
 
 export type Inputs = Record<string, HostArray>;
@@ -38,34 +40,18 @@ export interface KernelCase<P> {
   readonly kernel: Kernel<P>;
   readonly problems: readonly P[];
   /** The operands whose contents are not standard normal. */
-  inputs?(problem: P, random: Random): Inputs;
+  inputs?(problem: P, random: Draws): Inputs;
 }
 
-/** Uniform and normal numbers from one seed (mulberry32). */
-export class Random {
-  #state: number;
-
+/** Lists of random numbers from one seed. */
+export class Draws extends Random {
   constructor(seed: number) {
-    this.#state = seed >>> 0;
-  }
-
-  /** In [0, 1). */
-  uniform(): number {
-    this.#state = (this.#state + 0x6d2b79f5) >>> 0;
-    let t = this.#state;
-    t = Math.imul(t ^ (t >>> 15), t | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  }
-
-  /** Standard normal (Box-Muller). */
-  normal(): number {
-    return Math.sqrt(-2 * Math.log(1 - this.uniform())) * Math.cos(2 * Math.PI * this.uniform());
+    super(seed, 'kernel test');
   }
 
   /** An integer in [from, to). */
   integer(from: number, to: number): number {
-    return from + Math.floor(this.uniform() * (to - from));
+    return from + this.below(to - from);
   }
 
   normals(size: number, scale = 1, mean = 0): Float32Array {
@@ -88,7 +74,7 @@ export class Random {
 
 /** The contents of every operand that a kernel reads or updates. */
 export function inputsOf<P>(kernelCase: KernelCase<P>, problem: P, seed = 1): Inputs {
-  const random = new Random(seed);
+  const random = new Draws(seed);
   const data = kernelCase.inputs?.(problem, random) ?? {};
   for (const [name, operand] of Object.entries(kernelCase.kernel.operands(problem))) {
     if (operand.access !== 'write') data[name] ??= random.normals(operand.size);
@@ -109,7 +95,7 @@ export function toArrays<P>(kernel: Kernel<P>, problem: P, data: Inputs): Arrays
 export const IGNORE = -100;
 
 /** Targets with about one in four ignored. */
-const targets = (random: Random, rows: number, vocabulary: number) =>
+const targets = (random: Draws, rows: number, vocabulary: number) =>
   Int32Array.from({ length: rows }, () => (random.uniform() < 0.25 ? IGNORE : random.integer(0, vocabulary)));
 
 /**
@@ -229,14 +215,39 @@ const attentions: AttentionBackwardProblem[] = [
   { batch: 1, seq: 37, heads: 5, kvHeads: 1, headSize: 24 },
   { batch: 1, seq: 33, heads: 3, kvHeads: 3, headSize: 32 },
   { batch: 1, seq: 65, heads: 1, kvHeads: 1, headSize: 64 },
+  // Tiles are of 4, 16 or 32 rows: windows of one token, up to a tile's border, past it, past the row.
+  { batch: 1, seq: 37, heads: 2, kvHeads: 2, headSize: 8, mask: { window: 1 } },
+  { batch: 2, seq: 67, heads: 3, kvHeads: 1, headSize: 5, mask: { window: 32 } },
+  { batch: 1, seq: 37, heads: 3, kvHeads: 3, headSize: 12, mask: { window: 100 } },
+  { batch: 1, seq: 70, heads: 2, kvHeads: 1, headSize: 32, mask: { window: 33 } },
+  { batch: 2, seq: 101, heads: 4, kvHeads: 2, headSize: 16, mask: { window: 7 } },
+  { batch: 1, seq: 1, heads: 2, kvHeads: 1, headSize: 8, mask: 'none' },
+  { batch: 3, seq: 37, heads: 4, kvHeads: 2, headSize: 5, mask: 'none' },
+  { batch: 1, seq: 65, heads: 3, kvHeads: 3, headSize: 16, mask: 'none' },
+  // In the first row one document, in the second those of one token, in the others of any length. With one head, the
+  // lanes of a workgroup work on different rows.
+  { batch: 1, seq: 37, heads: 2, kvHeads: 2, headSize: 8, mask: 'documents' },
+  { batch: 5, seq: 37, heads: 1, kvHeads: 1, headSize: 12, mask: 'documents' },
+  { batch: 3, seq: 101, heads: 4, kvHeads: 2, headSize: 16, mask: 'documents' },
+  { batch: 4, seq: 67, heads: 3, kvHeads: 1, headSize: 5, mask: 'documents' },
 ];
 
 /** Over a cache of 70 rows a batch: unpacked keys and values, queries at an odd stride or a wide one. */
-const cached: AttentionProblem[] = [
+const overCache: AttentionBackwardProblem[] = [
   { batch: 2, seq: 1, heads: 4, kvHeads: 2, headSize: 16 },
   { batch: 1, seq: 37, heads: 2, kvHeads: 1, headSize: 12 },
   { batch: 2, seq: 3, heads: 3, kvHeads: 3, headSize: 5 },
-].map((p) => {
+  { batch: 2, seq: 1, heads: 4, kvHeads: 2, headSize: 16, mask: { window: 5 } },
+  { batch: 1, seq: 37, heads: 2, kvHeads: 1, headSize: 12, mask: { window: 9 } },
+  { batch: 2, seq: 3, heads: 3, kvHeads: 3, headSize: 5, mask: { window: 2 } },
+  { batch: 2, seq: 3, heads: 4, kvHeads: 2, headSize: 16, mask: 'none' },
+  { batch: 2, seq: 3, heads: 3, kvHeads: 3, headSize: 5, mask: 'none' },
+  { batch: 3, seq: 1, heads: 4, kvHeads: 2, headSize: 16, mask: 'documents' },
+  { batch: 3, seq: 37, heads: 1, kvHeads: 1, headSize: 12, mask: 'documents' },
+  { batch: 2, seq: 3, heads: 3, kvHeads: 3, headSize: 5, mask: 'documents' },
+];
+
+const cached: AttentionProblem[] = overCache.map((p) => {
   const width = p.kvHeads * p.headSize;
   const q = { qStride: p.heads * p.headSize + 4, qOffset: 4 };
   return { ...p, ...q, kvRows: 70, kStride: width, kOffset: 0, vStride: width, vOffset: 0 };
@@ -245,18 +256,36 @@ const cached: AttentionProblem[] = [
 /** Where the queries of a problem over a cache begin; the last problem's rows end with the cache. */
 const positionOf = (p: AttentionProblem) => (p.kvRows === p.seq ? 0 : p.headSize === 5 ? 68 : 31);
 
+/** For each query the first key of its document, if the mask asks for it: over a cache, one begun before the queries. */
+function documentsOf(p: AttentionProblem, random: Draws): Inputs {
+  if (p.mask !== 'documents') return {};
+  const position = positionOf(p);
+  if (position > 0) {
+    const begins = Array.from({ length: p.batch }, () => random.integer(0, position + 1));
+    return { documentStarts: Uint32Array.from({ length: p.batch * p.seq }, (_, i) => begins[Math.floor(i / p.seq)]) };
+  }
+  let document = 0;
+  const documents = Int32Array.from({ length: p.batch * p.seq }, (_, i) => {
+    const row = Math.floor(i / p.seq);
+    if (row === 1 || (row > 1 && random.uniform() < 0.1)) document++;
+    return document;
+  });
+  return { documentStarts: documentStarts(documents, p.seq) };
+}
+
 /** The packed rows, a gradient, and what the forward pass leaves for the backward one. */
-function attentionGradients(p: AttentionBackwardProblem, random: Random): Inputs {
+function attentionGradients(p: AttentionBackwardProblem, random: Draws): Inputs {
   const forward = packed(p);
   const qkv = random.normals(p.batch * p.seq * forward.qStride);
   const dy = random.normals(p.batch * p.seq * p.heads * p.headSize);
-  const given = { q: qkv, k: qkv, v: qkv, position: new Uint32Array(1) };
+  const documents = documentsOf(forward, random);
+  const given = { q: qkv, k: qkv, v: qkv, position: new Uint32Array(1), ...documents };
   const after = toArrays(attention, forward, given);
   attention.reference(forward, after);
   const rows = { rows: p.batch * p.seq, heads: p.heads, headSize: p.headSize };
   const deltas = { dy: Float64Array.from(dy), y: after.y, delta: new Float64Array(after.lse.length / 2) };
   attentionDelta.reference(rows, deltas);
-  return { qkv, dy, lse: Float32Array.from(after.lse), delta: Float32Array.from(deltas.delta) };
+  return { qkv, dy, lse: Float32Array.from(after.lse), delta: Float32Array.from(deltas.delta), ...documents };
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: a table of kernels of different problems
@@ -461,18 +490,23 @@ export const cases = [
   row({
     kernel: attention,
     problems: [...attentions.map(packed), ...cached],
-    // Rows of the cache that no query sees hold NaN.
+    // Rows of the cache that no query of any batch sees hold NaN.
     inputs(p, random) {
       const position = positionOf(p);
       const { k, v } = attention.operands(p);
       const keys = random.normals(k.size);
       const values = random.normals(v.size);
-      for (let b = 0; b < p.batch; b++) {
-        const unseen = b * p.kvRows + Math.min(position + p.seq, p.kvRows);
-        keys.fill(Number.NaN, unseen * p.kStride, (b + 1) * p.kvRows * p.kStride);
-        values.fill(Number.NaN, unseen * p.vStride, (b + 1) * p.kvRows * p.vStride);
+      const documents = documentsOf(p, random);
+      const seen = Array.from({ length: p.batch * p.seq }, (_, i) =>
+        keysSeen(p.mask, { ...p, position }, i % p.seq, documents.documentStarts?.[i]),
+      );
+      for (let row = 0; row < p.batch * p.kvRows; row++) {
+        const key = row % p.kvRows;
+        if (seen.some(([first, last]) => first <= key && key <= last)) continue;
+        keys.fill(Number.NaN, row * p.kStride, (row + 1) * p.kStride);
+        values.fill(Number.NaN, row * p.vStride, (row + 1) * p.vStride);
       }
-      return { k: keys, v: values, position: new Uint32Array([position]) };
+      return { k: keys, v: values, position: new Uint32Array([position]), ...documents };
     },
   }),
   row({

@@ -18,7 +18,7 @@ import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from 
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
 import { rope } from '../../src/kernels/rope.ts';
 import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
-import { cases, IGNORE, inputsOf, packed, Random, toArrays } from './cases.ts';
+import { cases, Draws, IGNORE, inputsOf, packed, toArrays } from './cases.ts';
 
 /** The operands of a kernel after its reference ran; `data` is left as it is. */
 function run<P>(kernel: Kernel<P>, problem: P, data: Arrays): Arrays {
@@ -33,7 +33,7 @@ function run<P>(kernel: Kernel<P>, problem: P, data: Arrays): Arrays {
 
 const dot = (a: Float64Array, b: Float64Array) => a.reduce((sum, value, i) => sum + value * b[i], 0);
 
-const random = new Random(7);
+const random = new Draws(7);
 const normals = (size: number) => Float64Array.from(random.normals(size));
 
 const STEP = 1e-5;
@@ -144,12 +144,13 @@ forEachProblem(positionEmbedding, (problem, table) => {
   });
 });
 
-forEachProblem(attentionBackwardQ, (problem, { qkv, dy }) => {
+forEachProblem(attentionBackwardQ, (problem, { qkv, dy, ...rest }) => {
+  const documents: Arrays = problem.mask === 'documents' ? { documentStarts: rest.documentStarts } : {};
   const forward = (x: Float64Array) =>
-    run(attention, packed(problem), { q: x, k: x, v: x, position: new Float64Array(1) });
+    run(attention, packed(problem), { q: x, k: x, v: x, position: new Float64Array(1), ...documents });
   const { y, lse } = forward(qkv);
   const rows = { rows: problem.batch * problem.seq, heads: problem.heads, headSize: problem.headSize };
-  const given = { qkv, dy, lse, delta: run(attentionDelta, rows, { dy, y }).delta };
+  const given = { qkv, dy, lse, delta: run(attentionDelta, rows, { dy, y }).delta, ...documents };
   const { dqkv } = run(attentionBackwardQ, problem, { ...given, dqkv: new Float64Array(qkv.length) });
   expectGradients({ qkv }, (moved) => dot(forward(moved.qkv).y, dy), {
     qkv: run(attentionBackwardKV, problem, { ...given, dqkv }).dqkv,

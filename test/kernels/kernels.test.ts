@@ -2,8 +2,10 @@
 // then the error against the bound of bounds.ts, then the guard zones (in the harness).
 
 import { describe, expect, it } from 'vitest';
+import { keyOf } from '../../src/engine/choices.ts';
 import { reflect } from '../../src/gpu/shader.ts';
 import { adamw } from '../../src/kernels/adamw.ts';
+import { attention } from '../../src/kernels/attention.ts';
 import { crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import { tokenIndex } from '../../src/kernels/embedding.ts';
 import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
@@ -14,10 +16,10 @@ import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable, testDevice } from '../harness.ts';
 import { THOROUGH, VERBOSE } from '../host.ts';
 import { bounds, ULP } from './bounds.ts';
-import { cases, inputsOf, type KernelCase, toArrays } from './cases.ts';
+import { cases, inputsOf, type KernelCase, packed, toArrays } from './cases.ts';
 
 /** The guaranteed limits of WebGPU. */
-const DEFAULTS: Traits = { maxInvocations: 256, maxWorkgroupBytes: 16_384, software: false, subgroupSize: 0 };
+const DEFAULTS: Traits = { software: false, subgroupSize: 0 };
 
 /** Runs one variant; the largest error as a fraction of its bound, over all written operands. */
 async function worstError<P>(kernelCase: KernelCase<P>, variant: Variant<P>, problem: P): Promise<number> {
@@ -60,7 +62,7 @@ function folded<P>(variant: Variant<P>): Variant<P> {
 
 const describeProblem = (problem: object) =>
   Object.entries(problem)
-    .map(([name, value]) => `${name} ${value}`)
+    .map(([name, value]) => `${name} ${typeof value === 'object' ? JSON.stringify(value) : value}`)
     .join(', ') || 'one size';
 
 describe('the grid', () => {
@@ -74,6 +76,33 @@ describe('the grid', () => {
 describe('the table', () => {
   it('has a row for every kernel', () => {
     expect(cases.map(({ kernel }) => kernel.name).sort()).toEqual(kernels.map(({ name }) => name).sort());
+  });
+});
+
+describe('a choice of variant', () => {
+  it.each(cases)('$kernel.name says of every field of a problem whether it matters', ({ kernel, problems }) => {
+    const fields = new Set(problems.flatMap((problem) => Object.keys(problem)));
+    for (const field of fields) expect(kernel.affectsSpeed, field).toHaveProperty(field);
+  });
+
+  it('depends on the fields that matter, on sizes by powers of two, and on no other', () => {
+    const problem = packed({ batch: 1, seq: 37, heads: 8, kvHeads: 2, headSize: 8, mask: { window: 33 } });
+    const key = keyOf(attention, problem, attention.variants);
+    const other = (change: object) => keyOf(attention, { ...problem, ...change }, attention.variants);
+    expect(other({ qStride: 4, vOffset: 8 })).toBe(key);
+    expect(other({ seq: 64, kvRows: 33, mask: { window: 64 } })).toBe(key);
+    for (const change of [{ seq: 65 }, { mask: { window: 65 } }, { mask: 'none' }, { mask: 'documents' }]) {
+      expect(other(change)).not.toBe(key);
+    }
+    // What runs have recorded is still found.
+    const { mask: _, ...causal } = problem;
+    expect(keyOf(attention, causal, [{ name: 'quads' }, { name: 'lanes' }])).toBe(
+      'attention batch=1 seq=64 heads=8 kvHeads=2 headSize=8 kvRows=64 quads|lanes',
+    );
+  });
+
+  it('is refused for a field that is not declared', () => {
+    expect(() => keyOf(gelu, { size: 4, firstRow: 1 }, [])).toThrow('gelu does not say');
   });
 });
 

@@ -3,7 +3,7 @@
 import { describe, expect, it } from 'vitest';
 import { type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
 import { type HostArray, runKernel, runnable, testDevice } from '../harness.ts';
-import { Random } from './cases.ts';
+import { Draws } from './cases.ts';
 
 const device = await testDevice();
 const variants = await runnable(matmul);
@@ -36,7 +36,7 @@ async function bitsOf(variant: (typeof variants)[number], problem: MatmulProblem
 }
 
 describe.each<Layout>(['NN', 'NT', 'TN'])('%s', (layout) => {
-  const random = new Random(11);
+  const random = new Draws(11);
   const problem: MatmulProblem = { layout, M: 36, N: 52, K: 64 };
   const { M, N, K } = problem;
   const data: Data = { a: random.normals(M * K), b: random.normals(K * N), c: random.normals(M * N) };

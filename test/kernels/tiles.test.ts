@@ -17,7 +17,7 @@ import { ceilDiv, type Kernel, type Tile, type Variant } from '../../src/kernels
 import { type Epilogue, type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
 import { type HostArray, runKernel, runnable, SENTINEL } from '../harness.ts';
 import { EVERY_CASE, THOROUGH } from '../host.ts';
-import { Random, toArrays } from './cases.ts';
+import { Draws, toArrays } from './cases.ts';
 
 type Data = Record<string, HostArray>;
 
@@ -44,7 +44,7 @@ function tilesOf(rows: number, rowLength: number, cuts: readonly number[]): Tile
 
 /** The operands before the run, the tiled one with its whole tensor. What is only written holds the sentinel. */
 function tensorsOf<P>(kernel: Kernel<P>, { problem, operand, rows, rowLength, given = {} }: Tiled<P>): Data {
-  const random = new Random(5);
+  const random = new Draws(5);
   const tensors: Data = {};
   for (const [name, { access, size }] of Object.entries(kernel.operands(problem))) {
     const length = name === operand ? rows * rowLength : size;
@@ -187,7 +187,7 @@ const tables = [
       operand: 'weight',
       rows: problem.vocabulary,
       rowLength: problem.width,
-      given: { ids: new Random(seed).integers(problem.rows, -1, problem.vocabulary + 1) },
+      given: { ids: new Draws(seed).integers(problem.rows, -1, problem.vocabulary + 1) },
     })),
   }),
   table({
@@ -197,7 +197,7 @@ const tables = [
       operand: 'dweight',
       rows: problem.vocabulary,
       rowLength: problem.width,
-      given: { ...tokenIndex(new Random(seed).integers(problem.rows, -1, problem.vocabulary + 1)) },
+      given: { ...tokenIndex(new Draws(seed).integers(problem.rows, -1, problem.vocabulary + 1)) },
     })),
   }),
   table({

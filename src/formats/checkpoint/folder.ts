@@ -6,6 +6,7 @@
 
 import { type FolderReader, join } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';
+import { ZipFolder } from '../archive.ts';
 
 export const CONFIG = 'config.json';
 export const WEIGHTS = 'model.safetensors';
@@ -66,11 +67,14 @@ async function hasFiles(files: FolderReader, folder: string, names: readonly str
   return true;
 }
 
+const isOfModel = (name: string): boolean => name === CONFIG || name === WEIGHTS || CHECKPOINT.test(name);
+
 /**
- * The folder with the files of a model that a name stands for: a run's latest checkpoint, or the folder itself. Errors:
- * HoldfastError where there is neither.
+ * The folder with the files of a model that a name stands for: a run's latest checkpoint, or the folder itself; in a zip,
+ * of the only one in it. Errors: HoldfastError where there is neither.
  */
-export async function modelFolder(files: FolderReader, folder: string): Promise<string> {
+export async function modelFolder(files: FolderReader, path: string): Promise<string> {
+  const folder = files instanceof ZipFolder ? files.only((names) => names.some(isOfModel)) : path;
   const kind = (await files.stat(folder))?.kind;
   if (kind !== 'folder')
     throw new HoldfastError(`${folder}: no such folder; name a run, a checkpoint, a model folder or a zip`);

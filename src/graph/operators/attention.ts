@@ -1,4 +1,4 @@
-// Causal attention over a packed projection: each row of qkv holds q (heads), k (kvHeads), v (kvHeads).
+// Attention over a packed projection: each row of qkv holds q (heads), k (kvHeads), v (kvHeads).
 // Rope turns q and k in place. In generation, keys and values are appended to a cache and read from there.
 
 import {
@@ -7,6 +7,7 @@ import {
   attentionDelta,
   attention as attentionKernel,
 } from '../../kernels/attention.ts';
+import type { AttentionMask } from '../../kernels/attention-mask.ts';
 import { cacheAppend } from '../../kernels/cache-append.ts';
 import { rope as ropeKernel } from '../../kernels/rope.ts';
 import { assert } from '../../util/errors.ts';
@@ -26,7 +27,27 @@ export interface Cache {
   values: Tensor;
 }
 
+/**
+ * Which tokens a query sees. 'causal': its own and every one before; 'none': every token of its row (BERT, ViT);
+ * `window`: its own and the `window - 1` before (Mistral); `documentStarts`: its own and those before in the same
+ * document, where (B, T) u32 holds for each token the position at which its document begins.
+ */
+export type Mask = 'causal' | 'none' | { readonly window: number } | { readonly documentStarts: Tensor };
+
+export interface AttentionOptions {
+  /** Keys and values of earlier positions: what is new is appended, and queries see the whole. No backward pass. */
+  cache?: Cache | undefined;
+  /** @default 'causal' */
+  mask?: Mask;
+}
+
 const packedWidth = ({ heads, kvHeads, headSize }: Heads) => (heads + 2 * kvHeads) * headSize;
+
+/** The field of a kernel's problem; none for the causal rule, so that its recorded choices of variants are found. */
+function ruleOf(mask: Mask): { mask?: AttentionMask } {
+  if (mask === 'causal') return {};
+  return { mask: typeof mask === 'object' && 'documentStarts' in mask ? 'documents' : mask };
+}
 
 /** Rotates q and k of qkv (B, T, packed) in place, by the table (positions, headSize) of cosines and sines. */
 export function rope(g: Graph, qkv: Tensor, tokens: Tokens, table: Tensor, shape: Heads): void {
@@ -47,15 +68,24 @@ export function rope(g: Graph, qkv: Tensor, tokens: Tokens, table: Tensor, shape
   g.onBackward(qkv, (dqkv) => turn(dqkv, true));
 }
 
-/** qkv (B, T, packed) -> (B, T, heads * headSize). */
-export function attention(g: Graph, qkv: Tensor, tokens: Tokens, shape: Heads, label: string, cache?: Cache): Tensor {
+/** qkv (B, T, packed) -> (B, T, heads * headSize): softmax(q k' / sqrt(headSize)) v, over the keys the mask allows. */
+export function attention(
+  g: Graph,
+  qkv: Tensor,
+  tokens: Tokens,
+  shape: Heads,
+  label: string,
+  { cache, mask = 'causal' }: AttentionOptions = {},
+): Tensor {
   const { batch, seq, position } = tokens;
   const { heads, kvHeads, headSize } = shape;
   const stride = packedWidth(shape);
   const rows = batch * seq;
   const y = g.activation(label, [batch, seq, heads * headSize], [qkv]);
   const lse = g.activation(`${label} lse`, [rows, heads, 2]);
-  const q = { batch, seq, heads, kvHeads, headSize, qStride: stride, qOffset: 0 };
+  const rule = ruleOf(mask);
+  const documents = typeof mask === 'object' && 'documentStarts' in mask ? mask : {};
+  const q = { batch, seq, heads, kvHeads, headSize, qStride: stride, qOffset: 0, ...rule };
   const kOffset = heads * headSize;
   const vOffset = (heads + kvHeads) * headSize;
 
@@ -66,20 +96,22 @@ export function attention(g: Graph, qkv: Tensor, tokens: Tokens, shape: Heads, l
     g.emit(cacheAppend, { ...append, offset: kOffset }, { x: qkv, position, cache: cache.keys }, label);
     g.emit(cacheAppend, { ...append, offset: vOffset }, { x: qkv, position, cache: cache.values }, label);
     const kv = { kvRows: cache.capacity, kStride: width, kOffset: 0, vStride: width, vOffset: 0 };
-    g.emit(attentionKernel, { ...q, ...kv }, { q: qkv, k: cache.keys, v: cache.values, position, y, lse }, label);
+    const from = { q: qkv, k: cache.keys, v: cache.values, position, ...documents };
+    g.emit(attentionKernel, { ...q, ...kv }, { ...from, y, lse }, label);
     return y;
   }
 
   const kv = { kvRows: seq, kStride: stride, kOffset, vStride: stride, vOffset };
-  g.emit(attentionKernel, { ...q, ...kv }, { q: qkv, k: qkv, v: qkv, position, y, lse }, label);
+  g.emit(attentionKernel, { ...q, ...kv }, { q: qkv, k: qkv, v: qkv, position, ...documents, y, lse }, label);
   g.onBackward(y, (dy) => {
     const delta = g.activation(`${label} delta`, [rows, heads]);
     g.emit(attentionDelta, { rows, heads, headSize }, { dy, y, delta }, label);
     const { gradient: dqkv, accumulate } = g.gradientTarget(qkv);
     assert(!accumulate, 'attention must be the only reader of its projection');
-    const problem = { batch, seq, heads, kvHeads, headSize };
-    g.emit(attentionBackwardQ, problem, { qkv, dy, lse, delta, dqkv }, label);
-    g.emit(attentionBackwardKV, problem, { qkv, dy, lse, delta, dqkv }, label);
+    const problem = { batch, seq, heads, kvHeads, headSize, ...rule };
+    const from = { qkv, dy, lse, delta, ...documents };
+    g.emit(attentionBackwardQ, problem, { ...from, dqkv }, label);
+    g.emit(attentionBackwardKV, problem, { ...from, dqkv }, label);
   });
   return y;
 }

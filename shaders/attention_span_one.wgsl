@@ -1,7 +1,0 @@
-// A span of one lane, which has nobody to swap with.
-
-const SPAN = 1u;
-
-fn swap_x(v: vec4f) -> vec4f { return v; }
-fn swap_y(v: vec4f) -> vec4f { return v; }
-fn swap_xy(v: vec4f) -> vec4f { return v; }

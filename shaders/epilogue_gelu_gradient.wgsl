@@ -1,6 +1,0 @@
-// The chain rule through GELU: the product is the gradient of its output.
-@group(0) @binding(4) var<storage, read> preactivation: array<f32>;  // as C
-
-fn store(row: u32, column: u32, sum: f32) {
-  c[c_index(row, column)] = sum * gelu_derivative(preactivation[c_index(row, column)]);
-}

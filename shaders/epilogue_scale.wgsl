@@ -1,1 +1,0 @@
-fn store(row: u32, column: u32, sum: f32) { c[c_index(row, column)] = p.scale * sum; }

@@ -1,0 +1,18 @@
+// needs: WORKGROUP
+// needs: gelu_derivative
+// GELU backward, one invocation per element: dx = dy * gelu'(x).
+
+struct Params { size: u32 }
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> dy: array<f32>;       // (size)
+@group(0) @binding(2) var<storage, read> x: array<f32>;        // (size)
+@group(0) @binding(3) var<storage, read_write> dx: array<f32>; // (size)
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
+        @builtin(local_invocation_index) lane: u32) {
+  let i = (group.y * groups.x + group.x) * WORKGROUP + lane;
+  if (i >= p.size) { return; }
+  dx[i] = dy[i] * gelu_derivative(x[i]);
+}

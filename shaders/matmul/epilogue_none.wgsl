@@ -1,0 +1,3 @@
+// needs: c, c_index
+// gives: store
+fn store(row: u32, column: u32, sum: f32) { c[c_index(row, column)] = sum; }

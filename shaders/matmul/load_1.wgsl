@@ -1,0 +1,38 @@
+// needs: p
+// gives: a, b, place_a, place_b, load_row, load_a, load_b, steps
+// Loads of A and B, one float at a time: any shape, layout, stride and offset. Steps of k past K become
+// zeros on both sides, rows and columns past the end repeat the last one (they are never stored).
+
+@group(0) @binding(1) var<storage, read> a: array<f32>;
+@group(0) @binding(2) var<storage, read> b: array<f32>;
+
+// Where four rows of A from `row` on begin, and four columns of B.
+fn place_a(row: u32) -> vec4u { return p.a0 + min(row + vec4u(0u, 1u, 2u, 3u), vec4u(p.M - 1u)) * p.a_m; }
+fn place_b(column: u32) -> vec4u { return p.b0 + min(column + vec4u(0u, 1u, 2u, 3u), vec4u(p.N - 1u)) * p.b_n; }
+
+// One row of A over k, k + 1, k + 2, k + 3.
+fn load_row(place: u32, k: u32) -> vec4f {
+  let i = place + k * p.a_k;
+  let s = p.a_k;
+  let terms = vec4f(a[i], a[i + s], a[i + 2u * s], a[i + 3u * s]);
+  return select(vec4f(), terms, vec4u(p.K - k) > vec4u(0u, 1u, 2u, 3u));
+}
+
+fn load_column(place: u32, k: u32) -> vec4f {
+  let i = place + k * p.b_k;
+  let s = p.b_k;
+  let terms = vec4f(b[i], b[i + s], b[i + 2u * s], b[i + 3u * s]);
+  return select(vec4f(), terms, vec4u(p.K - k) > vec4u(0u, 1u, 2u, 3u));
+}
+
+// Four rows of A, one in each column of the result; then four columns of B.
+fn load_a(place: vec4u, k: u32) -> mat4x4f {
+  return mat4x4f(load_row(place.x, k), load_row(place.y, k), load_row(place.z, k), load_row(place.w, k));
+}
+fn load_b(place: vec4u, k: u32) -> mat4x4f {
+  return mat4x4f(load_column(place.x, k), load_column(place.y, k), load_column(place.z, k), load_column(place.w, k));
+}
+
+// Never shorter than K. Asking for the lengths once, before the loop over k, spares SwiftShader from working
+// them out (four scalar divisions) at every index clamp that the WGSL compiler adds inside it.
+fn steps() -> u32 { return min(p.K, min(arrayLength(&a), arrayLength(&b))); }

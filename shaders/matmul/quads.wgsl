@@ -1,0 +1,67 @@
+// needs: QUADS
+// needs: place_a, place_b, steps, load_b, load_a
+// needs: p, initial, add_columns, c
+// needs: store
+// C in tiles of 16 x 16, one to a quad of lanes, for adapters on which a load costs far more than a
+// multiply-add (CPUs that run shaders: a lane is a SIMD lane there). Each lane holds 4 rows of A and 4 columns
+// of B and meets the other lanes' rows by quad swaps, one register shuffle each: 32 values loaded serve 256
+// multiply-adds. A quad is four lanes with consecutive subgroup_invocation_id, from a multiple of 4 on. How
+// these lie in local_invocation_index is not promised, so a workgroup is one whole subgroup of 4 * QUADS lanes,
+// numbered by subgroup_invocation_id alone. Accumulators are named (an array indexed by a variable lives in
+// memory), four steps of k are one update (writing a loop variable is masked), and no `/` or `%` is in the loop
+// (a scalar division per lane).
+enable subgroups;
+
+@compute @workgroup_size(4 * QUADS)
+fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
+        @builtin(subgroup_invocation_id) index: u32) {
+  let across = (p.N + 16u * QUADS - 1u) / (16u * QUADS);
+  let tile = group.y * groups.x + group.x;
+  let lane = index & 3u;
+  let row = 16u * (tile / across);
+  let column = 16u * ((tile % across) * QUADS + (index >> 2u)) + 4u * lane;
+  if (row >= p.M) { return; }
+  // Lane l holds rows row + 4 l .. + 3 of A and columns column .. + 3 of B. Its accumulator 4 i + x is row
+  // row + 4 (l ^ x) + i of C.
+  let at_a = place_a(row + 4u * lane);
+  let at_b = place_b(column);
+
+  var sums: array<vec4f, 16>;
+  for (var i = select(0u, 16u, p.accumulate != 0u); i > 0u; i--) {
+    let r = min(row + 4u * (lane ^ ((i - 1u) & 3u)) + ((i - 1u) >> 2u), p.M - 1u);
+    for (var j = 0u; j < 4u; j++) { sums[i - 1u][j] = initial(r, min(column + j, p.N - 1u)); }
+  }
+  var c0 = sums[0]; var c1 = sums[1]; var c2 = sums[2]; var c3 = sums[3];
+  var c4 = sums[4]; var c5 = sums[5]; var c6 = sums[6]; var c7 = sums[7];
+  var c8 = sums[8]; var c9 = sums[9]; var c10 = sums[10]; var c11 = sums[11];
+  var c12 = sums[12]; var c13 = sums[13]; var c14 = sums[14]; var c15 = sums[15];
+  let end = steps();
+  for (var k = 0u; k < end; k += 4u) {
+    let b = load_b(at_b, k);
+    let a = load_a(at_a, k);
+    c0 = add_columns(c0, a[0], b);
+    c1 = add_columns(c1, quadSwapX(a[0]), b);
+    c2 = add_columns(c2, quadSwapY(a[0]), b);
+    c3 = add_columns(c3, quadSwapDiagonal(a[0]), b);
+    c4 = add_columns(c4, a[1], b);
+    c5 = add_columns(c5, quadSwapX(a[1]), b);
+    c6 = add_columns(c6, quadSwapY(a[1]), b);
+    c7 = add_columns(c7, quadSwapDiagonal(a[1]), b);
+    c8 = add_columns(c8, a[2], b);
+    c9 = add_columns(c9, quadSwapX(a[2]), b);
+    c10 = add_columns(c10, quadSwapY(a[2]), b);
+    c11 = add_columns(c11, quadSwapDiagonal(a[2]), b);
+    c12 = add_columns(c12, a[3], b);
+    c13 = add_columns(c13, quadSwapX(a[3]), b);
+    c14 = add_columns(c14, quadSwapY(a[3]), b);
+    c15 = add_columns(c15, quadSwapDiagonal(a[3]), b);
+  }
+  // Stored by a loop: 64 stores in a row would take longer to compile than all the rest.
+  sums = array<vec4f, 16>(c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15);
+  let width = min(max(column, p.N) - column, min(4u, arrayLength(&c)));
+  for (var i = 0u; i < 16u; i++) {
+    let r = row + 4u * (lane ^ (i & 3u)) + (i >> 2u);
+    let values = sums[i];
+    for (var j = 0u; j < select(0u, width, r < p.M); j++) { store(r, column + j, values[j]); }
+  }
+}

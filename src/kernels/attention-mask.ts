@@ -1,0 +1,72 @@
+// The mask rules of attention: which keys a query sees, as data, as WGSL and in float64. Every rule gives a query one
+// range of keys that holds its own, and neither end of it falls from a query to the next, so that kernels can skip
+// whole tiles on both sides. A rule is a part of the shader: the causal one costs nothing for the others' sake.
+
+import causalText from '../../shaders/attention/mask_causal.wgsl?raw';
+import documentsText from '../../shaders/attention/mask_documents.wgsl?raw';
+import noneText from '../../shaders/attention/mask_none.wgsl?raw';
+import windowText from '../../shaders/attention/mask_window.wgsl?raw';
+import { assert } from '../util/errors.ts';
+import { type Dispatch, type Operands, read } from './kernel.ts';
+
+/**
+ * - causal: a query sees its own token and every one before.
+ * - none: every token of its row (and, over a cache, every one before the row).
+ * - documents: its own token and those before in the same document. The operand `documentStarts` (batch * seq) holds
+ *   for each query the first key of its document; along a row it never falls.
+ * - window: its own token and the `window - 1` before.
+ */
+export type AttentionMask = 'causal' | 'none' | 'documents' | { readonly window: number };
+
+/** A problem's mask. */
+export interface Masked {
+  /** @default 'causal' */
+  mask?: AttentionMask;
+}
+
+/** The text that every attention shader is completed with, and its constants. */
+export function maskShader({ mask = 'causal' }: Masked): Pick<Dispatch, 'shader' | 'constants'> {
+  if (typeof mask === 'string') {
+    return { shader: { causal: causalText, none: noneText, documents: documentsText }[mask], constants: {} };
+  }
+  assert(Number.isInteger(mask.window) && mask.window >= 1, `attention over a window of ${mask.window} tokens`);
+  return { shader: windowText, constants: { WINDOW: mask.window } };
+}
+
+export function maskOperands({ mask }: Masked, rows: number): Operands {
+  return mask === 'documents' ? { documentStarts: read(rows, 'u32') } : {};
+}
+
+/** Where a row of queries lies among the keys of its batch. */
+interface Row {
+  seq: number;
+  kvRows: number;
+  /** The key that belongs to the row's first query. */
+  position: number;
+}
+
+/** The first and the last key that the row's query i sees; `start` is the first key of its document. */
+export function keysSeen(mask: AttentionMask = 'causal', row: Row, i: number, start = 0): [number, number] {
+  const own = Math.min(row.position + i, row.kvRows - 1);
+  if (mask === 'none') return [0, Math.min(row.position + row.seq, row.kvRows) - 1];
+  if (mask === 'causal') return [0, own];
+  if (mask === 'documents') return [Math.min(start, own), own];
+  return [Math.max(0, own - mask.window + 1), own];
+}
+
+/** Pairs of a query and a key that it sees, in a row of `seq` tokens: for documents, those of one as long as the row. */
+export function pairsSeen(mask: AttentionMask = 'causal', seq: number): number {
+  if (mask === 'none') return seq * seq;
+  const window = typeof mask === 'string' ? seq : Math.min(mask.window, seq);
+  return (window * (window + 1)) / 2 + (seq - window) * window;
+}
+
+/** For each token of rows of `seq` tokens, where its document begins: the operand of the rule 'documents'. */
+export function documentStarts(documents: ArrayLike<number>, seq: number): Uint32Array<ArrayBuffer> {
+  const starts = new Uint32Array(documents.length);
+  for (let i = 0; i < documents.length; i++) {
+    const t = i % seq;
+    starts[i] = t > 0 && documents[i] === documents[i - 1] ? (starts[i - 1] as number) : t;
+  }
+  return starts;
+}

@@ -14,7 +14,17 @@ export default defineConfig({
       entry: { index: 'src/index.ts', headless: 'src/runtime/headless.ts', holdfast: 'src/cli/main.ts' },
     },
     rolldownOptions: {
-      external: [...builtinModules, /^node:/, 'webgpu', 'koffi', 'tar-fs', 'commander', 'highs', /^@sparticuz\//],
+      external: [
+        ...builtinModules,
+        /^node:/,
+        'webgpu',
+        'koffi',
+        'tar-fs',
+        'commander',
+        'highs',
+        'valibot',
+        /^@sparticuz\//,
+      ],
       output: { chunkFileNames: '[name].js' },
     },
   },

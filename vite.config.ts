@@ -22,6 +22,7 @@ export default defineConfig({
         'tar-fs',
         'commander',
         'highs',
+        'valibot',
         /^@(sparticuz|zip\.js)\//,
       ],
       output: { chunkFileNames: '[name].js' },

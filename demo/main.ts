@@ -192,7 +192,9 @@ function sayOf(event: RunEvent): void {
   // Of one that is opened again, its going on is said.
   if (event.type === 'ended' && training?.phase !== 'moving') {
     const { steps, finalLoss, interrupted } = event.summary;
-    notes.say(`${interrupted ? 'Stopped' : 'Done'} after ${steps} steps, loss ${finalLoss.toFixed(3)}; it is saved`);
+    notes.say(
+      `${interrupted ? 'Stopped' : 'Done'} after ${steps} steps, ${Number.isFinite(finalLoss) ? `loss ${finalLoss.toFixed(3)}` : 'the last one skipped'}; it is saved`,
+    );
   }
 }
 
@@ -245,7 +247,7 @@ async function begin(): Promise<void> {
 
 /** A run that a reload, a crash or a closed tab cut off goes on. */
 async function takeUp(): Promise<void> {
-  const [last] = runs.runs;
+  const last = runs.runs.find(({ status }) => status !== 'damaged');
   if (!last) return;
   if (last.open === 'in another tab') notes.say(`“${last.name}” is training in another tab; go on there, or close it`);
   else if (last.status === 'running' && last.settings) {

@@ -115,7 +115,7 @@ export class RunList {
         'div',
         { className: 'row' },
         action('Fork', () => this.#fork(run), savedStep > 0 && settings !== undefined),
-        action('Rename', () => this.#rename(run)),
+        action('Rename', () => this.#rename(run), run.status !== 'damaged'),
         action('Export zip', () => this.#export(run), savedStep > 0 || run.status === 'imported'),
         ...('showDirectoryPicker' in globalThis
           ? [action('Export to folder', () => this.#exportFolder(run), savedStep > 0)]
@@ -233,11 +233,16 @@ function describe(
   { savedStep, settings, status, open, created, loss, error, forkedFrom }: RunInfo,
   openHere: boolean,
 ): string {
-  const steps = settings ? `${whole(savedStep)} of ${whole(settings.steps)} steps` : 'weights alone';
+  const steps = settings
+    ? `${whole(savedStep)} of ${whole(settings.steps)} steps`
+    : status === 'damaged'
+      ? `${whole(savedStep)} steps saved`
+      : 'weights alone';
   const parts = [openHere ? 'open here' : open === 'in another tab' ? 'open in another tab' : WORDS[status], steps];
-  if (!openHere && loss !== undefined) parts.push(`loss ${loss.toFixed(3)}`);
+  if (!openHere && loss !== undefined)
+    parts.push(Number.isFinite(loss) ? `loss ${loss.toFixed(3)}` : 'last step skipped');
   if (forkedFrom) parts.push(`from “${forkedFrom.name}” at ${whole(forkedFrom.step)}`);
-  parts.push(ago(created));
+  if (created > 0) parts.push(ago(created));
   return `${parts.join(' · ')}${error && !openHere ? `. ${error}` : ''}`;
 }
 
@@ -248,6 +253,7 @@ const WORDS: Readonly<Record<RunInfo['status'], string>> = {
   finished: 'finished',
   failed: 'failed',
   imported: 'imported',
+  damaged: 'damaged',
 };
 
 function save(file: File): void {

@@ -33,7 +33,7 @@ export class Memory {
     this.set(tokens.index.starts, index.starts);
     this.set(tokens.index.order, index.order);
     this.set(scalars.lossScale, [lossScale]);
-    for (const { tensor, values } of model.constants) this.set(tensor, values);
+    for (const { tensor, values } of model.constants) this.set(tensor, values());
   }
 
   /** Executes a program, what goes chunk by chunk apart. Activations of earlier programs are forgotten, as arenas are used again. */

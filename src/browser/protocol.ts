@@ -43,9 +43,10 @@ export interface NewRun {
   text?: TrainingText;
 }
 
-export type RunStatus = 'running' | 'paused' | 'stopped' | 'finished' | 'failed' | 'imported';
+/** 'damaged': its record is not what a page writes; `error` says why. It can be exported and removed. */
+export type RunStatus = 'running' | 'paused' | 'stopped' | 'finished' | 'failed' | 'imported' | 'damaged';
 
-/** A run as the list knows it. */
+/** A run as the list knows it: see record.ts for how it is read. */
 export interface RunRecord {
   readonly id: string;
   readonly name: string;
@@ -58,8 +59,9 @@ export interface RunRecord {
   readonly status: RunStatus;
   /** Steps that the latest checkpoint has seen; 0: there is none. */
   readonly savedStep: number;
+  /** NaN: the last step was skipped. */
   readonly loss?: number;
-  /** Why it failed. */
+  /** Why it failed, or what is damaged. */
   readonly error?: string;
   /** The run whose checkpoint it began as. */
   readonly forkedFrom?: { readonly id: string; readonly name: string; readonly step: number };

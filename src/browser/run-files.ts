@@ -4,8 +4,8 @@ import { storeFile } from '../formats/archive.ts';
 import { checkpointsOf, replaceState } from '../formats/checkpoint.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
+import { checkSettings, readSettings } from '../train/run-settings.ts';
 import { savedState, withSettings } from '../train/saved-state.ts';
-import { checkSchedule } from '../train/schedule.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { Fork, RunRecord, TrainingText } from './protocol.ts';
 
@@ -68,16 +68,15 @@ export async function forkInto(
   const { step } = state.trainer;
   const { data } = source.settings;
   const own = join(from.folder, TEXT);
-  const settings = {
+  const settings = readSettings({
     ...source.settings,
     ...changes,
     data: data.map((path) => (path === own ? join(folder, TEXT) : path)),
-  };
+  });
   if (settings.steps <= step) {
     throw new HoldfastError(`the fork begins after ${step} steps and would end after ${settings.steps}; give it more`);
   }
-  const { lr, minLr, schedule, warmup, steps } = settings;
-  checkSchedule({ decay: schedule, peak: lr, min: minLr, warmup, steps });
+  checkSettings(settings);
   const partial = join(folder, '.checkpoint-0.partial');
   await files.makeFolder(partial);
   const copy = async (path: string, to: string) => {

@@ -1,11 +1,13 @@
 // The runs of this site: their records in IndexedDB, their files in folders of their own, and who has one open. A run
 // is open in one tab at a time, by a Web Lock that ends with the tab.
 
-import { createStore, del, get, set, values } from 'idb-keyval';
+import { createStore, del, entries, get, set } from 'idb-keyval';
+import { checkpointsOf } from '../formats/checkpoint.ts';
 import { type Host, join } from '../runtime/host.ts';
 import type { RunSettings } from '../train/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { RunInfo, RunRecord } from './protocol.ts';
+import { isRunId, readRecord } from './record.ts';
 
 const FOLDER = 'runs';
 const lockName = (id: string) => `holdfast run ${id}`;
@@ -30,20 +32,31 @@ export class Runs {
     return crypto.randomUUID().slice(0, 8);
   }
 
-  /** Newest first. */
+  /** Newest first. One that is damaged says so, and hides no other. */
   async list(): Promise<RunInfo[]> {
     const locked = await heldLocks();
-    const records = await values<RunRecord>(this.#records);
-    return records
-      .sort((a, b) => b.created - a.created)
-      .map((record) => ({ ...record, open: this.#open(record.id, locked) }));
+    const stored = await entries<IDBValidKey, unknown>(this.#records);
+    // Other keys are not ours: no page wrote them.
+    const ours = stored.filter((entry): entry is [string, unknown] => typeof entry[0] === 'string');
+    const found = await Promise.all(ours.map(([id, value]) => this.#read(id, value, locked)));
+    return found.sort((a, b) => b.created - a.created);
   }
 
   /** Errors: HoldfastError where there is none. */
   async get(id: string): Promise<RunInfo> {
-    const record = await get<RunRecord>(id, this.#records);
-    if (!record) throw new HoldfastError(`run ${id}: there is none; it may have been removed in another tab`);
-    return { ...record, open: this.#open(id, await heldLocks()) };
+    const value = await get<unknown>(id, this.#records);
+    if (value === undefined)
+      throw new HoldfastError(`run ${id}: there is none; it may have been removed in another tab`);
+    return this.#read(id, value, await heldLocks());
+  }
+
+  /** The same, to go on with or to change. Errors: HoldfastError also for one that is damaged. */
+  async whole(id: string): Promise<RunInfo> {
+    const found = await this.get(id);
+    if (found.status !== 'damaged') return found;
+    throw new HoldfastError(
+      `run ${id} is damaged (${found.error}); ${found.savedStep > 0 ? 'export it and import that, or remove it' : 'remove it'}`,
+    );
   }
 
   async put({ open: _, ...record }: RunRecord & { open?: unknown }): Promise<void> {
@@ -51,14 +64,14 @@ export class Runs {
   }
 
   async change(id: string, changes: Partial<RunRecord>): Promise<void> {
-    await this.put({ ...(await this.get(id)), ...changes });
+    await this.put({ ...(await this.whole(id)), ...changes });
   }
 
   /** Removes its files, then its record. Nobody may have it open. */
   async remove(id: string): Promise<void> {
     const release = await this.hold(id);
     try {
-      await this.#host.files.remove(this.folder(id));
+      if (isRunId(id)) await this.#host.files.remove(this.folder(id));
       await del(id, this.#records);
     } finally {
       release();
@@ -91,12 +104,25 @@ export class Runs {
     const { files } = this.#host;
     if (!(await files.stat(FOLDER))) return;
     for (const id of await files.list(FOLDER)) {
-      if (await get(id, this.#records)) continue;
+      if (await this.#has(id)) continue;
       // Its record comes last: whoever is making it holds it.
       const release = await this.hold(id).catch(() => undefined);
-      if (release && !(await get(id, this.#records))) await files.remove(this.folder(id));
+      if (release && !(await this.#has(id))) await files.remove(this.folder(id));
       release?.();
     }
+  }
+
+  /** A damaged one too: its files stay until it is removed. */
+  async #has(id: string): Promise<boolean> {
+    return (await get<unknown>(id, this.#records)) !== undefined;
+  }
+
+  async #read(id: string, value: unknown, locked: ReadonlySet<string>): Promise<RunInfo> {
+    const record = { ...readRecord(id, value), open: this.#open(id, locked) };
+    if (record.status !== 'damaged' || !isRunId(id)) return record;
+    // What its files still say.
+    const checkpoints = await checkpointsOf(this.#host.files, this.folder(id)).catch(() => []);
+    return { ...record, savedStep: checkpoints.at(-1)?.step ?? 0 };
   }
 
   #open(id: string, locked: ReadonlySet<string>): RunInfo['open'] {

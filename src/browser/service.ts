@@ -12,7 +12,7 @@ import { type Device, openDevice } from '../gpu/device.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
 import { runReport } from '../train/run-report.ts';
-import type { RunSettings } from '../train/run-settings.ts';
+import { checkSettings, type RunSettings, readSettings } from '../train/run-settings.ts';
 import { savedState } from '../train/saved-state.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { ActiveRun } from './active-run.ts';
@@ -36,6 +36,7 @@ import type {
   StepPicture,
   TrainingText,
 } from './protocol.ts';
+import { readMemory } from './record.ts';
 import { copyOut, EXPORTS, fileName, forkInto, keepText, latestOf, zipOf } from './run-files.ts';
 import { nameOf, Runs } from './runs.ts';
 import { Speeds, tokensAt } from './speed.ts';
@@ -82,7 +83,7 @@ export class TrainerService {
    */
   async estimate(settings: RunSettings, memory: MemorySettings = {}): Promise<Estimate> {
     const device = this.#device && (await this.#openDevice());
-    const found = estimateRun(settings, memory, device && limitsOf(device));
+    const found = estimateRun(readSettings(settings), readMemory(memory), device && limitsOf(device));
     const speed = device && (await this.#speeds.of(device, this.#active !== undefined));
     const room = await this.#host.room();
     return { ...found, ...(speed && { tokensPerSecond: tokensAt(speed, settings, found.flopsPerStep) }), room };
@@ -90,7 +91,7 @@ export class TrainerService {
 
   /** Bytes that each policy would move in a step. Errors: HoldfastError where the budget is too small. */
   async comparePolicies(settings: RunSettings, memory: MemorySettings = {}): Promise<PolicyComparison> {
-    return comparePolicies(settings, memory, this.#device && limitsOf(await this.#device));
+    return comparePolicies(readSettings(settings), readMemory(memory), this.#device && limitsOf(await this.#device));
   }
 
   // ---- Runs ---------------------------------------------------------------------------------------------------
@@ -118,8 +119,10 @@ export class TrainerService {
   }
 
   /** Starts a new run; resolves when it is on its way. Errors: HoldfastError where one is open here. */
-  async start({ settings, name, memory = {}, text }: NewRun): Promise<RunInfo> {
+  async start({ settings: given, name, memory: limits = {}, text }: NewRun): Promise<RunInfo> {
     this.#refuseSecond();
+    const [settings, memory] = [readSettings(given), readMemory(limits)];
+    checkSettings(settings);
     const id = this.#runs.newId();
     const release = await this.#runs.hold(id);
     try {
@@ -154,7 +157,7 @@ export class TrainerService {
     this.#refuseSecond();
     const release = await this.#runs.hold(id);
     try {
-      const record = await this.#runs.get(id);
+      const record = await this.#runs.whole(id);
       if (!record.settings) {
         throw new HoldfastError(`run ${id} has weights alone; start a new run from them (settings.from)`);
       }
@@ -162,9 +165,14 @@ export class TrainerService {
         options.text === undefined
           ? record.settings.data
           : [await keepText(this.#host, this.#runs.folder(id), options.text)];
-      const settings = { ...record.settings, data, steps: options.steps ?? record.settings.steps };
+      const settings = readSettings({ ...record.settings, data, steps: options.steps ?? record.settings.steps });
       const { error: _, ...rest } = record;
-      const next: RunRecord = { ...rest, settings, memory: options.memory ?? record.memory, status: 'running' };
+      const next: RunRecord = {
+        ...rest,
+        settings,
+        memory: readMemory(options.memory ?? record.memory),
+        status: 'running',
+      };
       await this.#runs.put(next);
       await this.#begin(next, release, options.paused ?? false);
     } catch (error) {
@@ -201,7 +209,8 @@ export class TrainerService {
    * budget is taken between two steps; for all else the run is saved and opened anew. Errors: HoldfastError naming the
    * smallest budget that works; the run goes on as it was.
    */
-  async setMemory(memory: MemorySettings): Promise<void> {
+  async setMemory(given: MemorySettings): Promise<void> {
+    const memory = readMemory(given);
     const active = this.#need();
     try {
       if (await active.setMemory(memory)) return;
@@ -230,7 +239,7 @@ export class TrainerService {
    * and goes on. Errors: HoldfastError where there is no checkpoint, and for settings that make no schedule.
    */
   async fork(id: string, { name, changes, memory }: Fork = {}): Promise<RunInfo> {
-    const source = await this.#runs.get(id);
+    const source = await this.#runs.whole(id);
     const from = this.#runs.folder(id);
     const fork = this.#runs.newId();
     const folder = this.#runs.folder(fork);
@@ -243,7 +252,7 @@ export class TrainerService {
         id: fork,
         name: name ?? `${source.name} fork`,
         created: Date.now(),
-        memory: memory ?? source.memory,
+        memory: readMemory(memory ?? source.memory),
         status: 'stopped',
         ...(source.loss !== undefined && { loss: source.loss }),
         ...made,

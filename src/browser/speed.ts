@@ -9,6 +9,8 @@ import type { Device } from '../gpu/device.ts';
 import { type MatmulProblem, matmul } from '../kernels/matmul.ts';
 import type { Host } from '../runtime/host.ts';
 import type { RunSettings } from '../train/run-settings.ts';
+import { accept, number } from '../util/json.ts';
+import { realNumber } from '../util/range.ts';
 import type { Estimate } from './protocol.ts';
 
 /** Floating-point operations in a second. */
@@ -16,6 +18,9 @@ export interface Speed {
   readonly flops: number;
   readonly from: 'run' | 'matmul';
 }
+
+/** What is kept and no such number counts as not there. */
+const FLOPS = number(realNumber(1, Number.MAX_VALUE));
 
 const PROBLEM: MatmulProblem = { layout: 'NT', M: 256, N: 256, K: 256 };
 
@@ -35,8 +40,8 @@ export class Speeds {
 
   /** Undefined where nothing is known, and `quiet` says that nothing may be measured now. */
   async of(device: Device, quiet: boolean): Promise<Speed | undefined> {
-    const kept = await get<number>(device.adapter.name, this.#runs);
-    if (kept) return { flops: kept, from: 'run' };
+    const kept = accept(FLOPS, await get(device.adapter.name, this.#runs));
+    if (kept !== undefined) return { flops: kept, from: 'run' };
     // A device that fails tells whoever needs it; the next one is timed again.
     if (!quiet) {
       this.#matmul ??= time(this.#host, device).catch(() => {

@@ -1,6 +1,6 @@
 // Text from a generator, for a person to look at.
 
-import { ByteTokenizer } from '../data/tokenizer.ts';
+import { ByteTokenizer, checkVocabulary } from '../data/tokenizer.ts';
 import type { ChoiceRecord } from '../engine/choices.ts';
 import type { ModelConfig } from '../formats/config.ts';
 import type { Device } from '../gpu/device.ts';
@@ -24,9 +24,7 @@ export class Writer {
     weights: TensorSource,
     choices: ChoiceRecord,
   ): Promise<Writer> {
-    if (config.vocab_size !== 256) {
-      throw new HoldfastError(`a vocabulary of ${config.vocab_size}: only models of 256 byte tokens write text here`);
-    }
+    checkVocabulary(config.vocab_size, 'this run');
     return new Writer(await Generator.open(device, makeModel(config), weights, { choices }));
   }
 

@@ -2,7 +2,7 @@
 // written.
 
 import { Command } from 'commander';
-import { ByteTokenizer } from '../data/tokenizer.ts';
+import { ByteTokenizer, checkVocabulary } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/choices.ts';
 import { checkWeights, withWeights } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
@@ -46,13 +46,9 @@ export function generateCommand(host: Host): Command {
       const tokenizer = new ByteTokenizer();
       // The run may go on meanwhile: its checkpoint stays readable until the weights are on the device.
       const { device, generator } = await withWeights(host.files, dir, async ({ config, weights, shapes }) => {
+        checkVocabulary(config.vocab_size, dir);
         const model = makeModel(config);
         checkWeights(shapes, model.parameters, dir);
-        if (model.shape.vocabulary < tokenizer.vocabulary) {
-          throw new HoldfastError(
-            `${dir}: its vocabulary of ${model.shape.vocabulary} is smaller than the ${tokenizer.vocabulary} byte tokens`,
-          );
-        }
         const device = await openDevice(host, { adapter: flags.adapter });
         const choices = await loadChoices(host, device);
         return { device, generator: await Generator.open(device, model, weights, { choices }) };
@@ -61,7 +57,7 @@ export function generateCommand(host: Host): Command {
       const random = new Random(flags.seed, 'samples');
       host.terminal.write(flags.prompt);
       for await (const id of generator.generate(tokenizer.encode(flags.prompt), flags.tokens, sampling, random)) {
-        if (id < tokenizer.vocabulary) host.terminal.write(decoder.push(id));
+        host.terminal.write(decoder.push(id));
       }
       host.terminal.write(`${decoder.end()}\n`);
       device.close();

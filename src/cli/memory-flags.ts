@@ -44,7 +44,8 @@ export function addMemoryOptions(command: Command): Command {
 }
 
 function policy(name: string): string {
-  if (!(name in POLICIES)) throw new InvalidArgumentError(`It must be one of ${Object.keys(POLICIES).join(', ')}.`);
+  if (!Object.hasOwn(POLICIES, name))
+    throw new InvalidArgumentError(`It must be one of ${Object.keys(POLICIES).join(', ')}.`);
   return name;
 }
 

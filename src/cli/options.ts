@@ -2,28 +2,23 @@
 
 import { InvalidArgumentError, Option } from 'commander';
 import { messageOf } from '../util/errors.ts';
+import { describeRange, inRange, type Range, realNumber, wholeNumber } from '../util/range.ts';
+
+/** A parser for numbers of a range. */
+export function within(range: Range): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    const written = range.whole ? /^\d+$/.test(text) : text.trim() !== '';
+    if (!written || !inRange(range, value)) throw new InvalidArgumentError(`It must be ${describeRange(range)}.`);
+    return value;
+  };
+}
 
 /** A parser for whole numbers from `least` on. */
-export function whole(least: number): (text: string) => number {
-  return (text) => {
-    const value = Number(text);
-    if (!/^\d+$/.test(text) || !Number.isSafeInteger(value) || value < least) {
-      throw new InvalidArgumentError(`It must be a whole number, ${least} or more.`);
-    }
-    return value;
-  };
-}
+export const whole = (least: number): ((text: string) => number) => within(wholeNumber(least));
 
 /** A parser for finite numbers from `least` on. */
-export function number(least: number): (text: string) => number {
-  return (text) => {
-    const value = Number(text);
-    if (text.trim() === '' || !Number.isFinite(value) || value < least) {
-      throw new InvalidArgumentError(`It must be a number, ${least} or more.`);
-    }
-    return value;
-  };
-}
+export const number = (least: number): ((text: string) => number) => within(realNumber(least));
 
 /** Turns an error of a library parser into one of the option's. */
 export function checked<T>(parse: (text: string) => T): (text: string) => T {

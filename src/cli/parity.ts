@@ -49,7 +49,7 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
     const subjects: Subject[] = [];
     for (const path of paths) subjects.push(...(await subjectsAt(host, path, { data, from: model })));
     if (!subjects.some(({ run }) => run)) {
-      const flag = ['data', 'model', 'steps'].find((name) => name in flags);
+      const flag = ['data', 'model', 'steps'].find((name) => Object.hasOwn(flags, name));
       if (flag) throw new HoldfastError(`--${flag}: is for runs, and these are reference cases; leave the flag out`);
     }
     const device = await openDevice(host, { adapter });

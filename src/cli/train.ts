@@ -4,18 +4,19 @@
 
 import { Command, Option } from 'commander';
 import { TASKS, type TaskName, taskOf } from '../data/tasks.ts';
+import { checkVocabulary } from '../data/tokenizer.ts';
 import { checkpointsOf, type FoundModel, findModel } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import { type FolderClaim, type Host, join } from '../runtime/host.ts';
 import type { MemoryRecord } from '../train/report/memory-record.ts';
 import { type RunSummary, trainRun } from '../train/run.ts';
-import type { RunSettings } from '../train/run-settings.ts';
+import { checkSettings, RANGES, type RunSettings } from '../train/run-settings.ts';
 import { savedSettings } from '../train/saved-state.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { configFromFlags } from './model-flags.ts';
-import { adapterOption, number, whole } from './options.ts';
+import { adapterOption, whole, within } from './options.ts';
 import { Progress } from './progress.ts';
 
 interface Flags extends MemoryFlags {
@@ -62,7 +63,7 @@ export function trainCommand(host: Host): Command {
     .option('--width <n>', 'embedding width', whole(1), 64)
     .option('--heads <n>', 'attention heads', whole(1), 4)
     .option('--kv-heads <n>', 'key and value heads, llama only (default: as many as heads)', whole(1))
-    .option('--context <n>', 'tokens in a sequence', whole(1), 64)
+    .option('--context <n>', 'tokens in a sequence', within(RANGES.seq), 64)
     .addOption(new Option('--vocab <kind>', 'tokens').choices(['byte']).default('byte'))
     .option('--data <path...>', 'files, folders, or - for standard input (default: TypeScript’s declarations)', [])
     .addOption(
@@ -70,22 +71,27 @@ export function trainCommand(host: Host): Command {
         .choices(Object.keys(TASKS))
         .conflicts('data'),
     )
-    .option('--batch <n>', 'sequences in a micro-batch', whole(1), 8)
-    .option('--accumulate <n>', 'micro-batches in a step', whole(1), 1)
-    .option('--steps <n>', 'training steps', whole(1), 1700)
+    .option('--batch <n>', 'sequences in a micro-batch', within(RANGES.batch), 8)
+    .option('--accumulate <n>', 'micro-batches in a step', within(RANGES.accumulate), 1)
+    .option('--steps <n>', 'training steps', within(RANGES.steps), 1700)
     .option('--until <n>', 'stop after this many of them, saved, to be resumed', whole(1))
-    .option('--lr <rate>', 'highest learning rate', number(0), 0.006)
-    .option('--min-lr <rate>', 'learning rate at the end (default: a tenth of --lr)', number(0))
+    .option('--lr <rate>', 'highest learning rate', within(RANGES.lr), 0.006)
+    .option('--min-lr <rate>', 'learning rate at the end (default: a tenth of --lr)', within(RANGES.minLr))
     .addOption(new Option('--schedule <kind>').choices(['constant', 'linear', 'cosine']).default('cosine'))
-    .option('--warmup <n>', 'steps of warm-up', whole(0), 100)
-    .option('--clip <norm>', 'largest gradient norm, 0 for none', number(0), 1)
-    .option('--weight-decay <rate>', 'of matrices', number(0), 0.1)
-    .option('--seed <n>', 'for weights, batches and samples', whole(0), 1)
-    .option('--eval-every <n>', 'steps between validations, 0 for the end only', whole(0), 250)
-    .option('--eval-windows <n>', 'sequences of a validation', whole(1), 64)
-    .option('--sample-every <n>', 'steps between samples, 0 for the end only', whole(0), 250)
-    .option('--sample-tokens <n>', 'tokens of a sample, 0 for none', whole(0), 160)
-    .option('--save-every <n>', 'steps between checkpoints, 0 for the end only; the newest two are kept', whole(0), 250)
+    .option('--warmup <n>', 'steps of warm-up', within(RANGES.warmup), 100)
+    .option('--clip <norm>', 'largest gradient norm, 0 for none', within(RANGES.clip), 1)
+    .option('--weight-decay <rate>', 'of matrices', within(RANGES.weightDecay), 0.1)
+    .option('--seed <n>', 'for weights, batches and samples', within(RANGES.seed), 1)
+    .option('--eval-every <n>', 'steps between validations, 0 for the end only', within(RANGES.evalEvery), 250)
+    .option('--eval-windows <n>', 'sequences of a validation', within(RANGES.evalWindows), 64)
+    .option('--sample-every <n>', 'steps between samples, 0 for the end only', within(RANGES.sampleEvery), 250)
+    .option('--sample-tokens <n>', 'tokens of a sample, 0 for none', within(RANGES.sampleTokens), 160)
+    .option(
+      '--save-every <n>',
+      'steps between checkpoints, 0 for the end only; the newest two are kept',
+      within(RANGES.saveEvery),
+      250,
+    )
     .option('--out <dir>', `folder of the run (default: the next free one in ${RUNS}/)`)
     .option('--resume', 'go on from the latest checkpoint')
     .option('--timeline <file>', 'write a trace of the last step, for chrome://tracing and ui.perfetto.dev')
@@ -103,6 +109,9 @@ export function trainCommand(host: Host): Command {
       const settings = flags.resume
         ? await resumeSettings(host, out, flags, given)
         : await newSettings(host, flags, given);
+      // Before anything is opened or made.
+      checkVocabulary(settings.config.vocab_size, flags.resume ? out : flags.model);
+      checkSettings(settings);
       const device = await openDevice(host, { adapter: flags.adapter });
       const progress = new Progress(host, settings, flags.json ?? false);
       if (device.adapter.embedded)
@@ -135,7 +144,9 @@ function describe(summary: RunSummary, out: string, { task, seed }: RunSettings)
   const validated = Number.isNaN(summary.validationLoss) ? '' : `, validation ${summary.validationLoss.toFixed(4)}`;
   return [
     `${summary.interrupted ? 'stopped' : 'done'} after ${summary.steps} steps on ${summary.adapter}`,
-    `loss ${summary.finalLoss.toFixed(4)}${validated} nats per token`,
+    Number.isFinite(summary.finalLoss)
+      ? `loss ${summary.finalLoss.toFixed(4)}${validated} nats per token`
+      : `the last step was skipped: its loss is not finite${validated}`,
     ...(summary.accuracy === undefined ? [] : [`${(100 * summary.accuracy).toFixed(1)} % of unseen problems solved`]),
     `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory`,
     ...(summary.memory ? memoryLines(summary.memory) : []),
@@ -262,7 +273,7 @@ async function resumeSettings(
     throw new HoldfastError(`--data: the checkpoint in ${out} was made with --task ${saved.task}; leave the flag out`);
   }
   for (const name of Object.keys(flags) as (keyof Flags)[]) {
-    if (!given(name) || !(name in known) || (CHANGEABLE as readonly string[]).includes(name)) continue;
+    if (!given(name) || !Object.hasOwn(known, name) || (CHANGEABLE as readonly string[]).includes(name)) continue;
     if (flags[name] !== known[name]) {
       throw new HoldfastError(
         `--${dashed(name)} ${flags[name]}: the checkpoint in ${out} was made with ${known[name]}; leave the flag out, or start another run`,

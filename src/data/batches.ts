@@ -15,6 +15,19 @@ export interface Batch {
   readonly seq: number;
 }
 
+/** Of one batch: what every adapter binds at once (128 MiB). The host holds their ids and their targets. */
+const MOST_TOKENS = 2 ** 25;
+
+/** Checks that a batch is none that no memory holds. Errors: HoldfastError with the largest that may. */
+export function checkTokens(what: string, windows: number, tokens: number): void {
+  if (windows * tokens <= MOST_TOKENS) return;
+  const most = Math.floor(MOST_TOKENS / tokens);
+  throw new HoldfastError(
+    `a ${what} of ${windows} sequences of ${tokens} tokens: ${MOST_TOKENS} tokens at most are held at once; ` +
+      (most > 0 ? `use at most ${most} sequences` : 'use shorter ones'),
+  );
+}
+
 export class RandomWindows {
   readonly #tokens: Int32Array;
   readonly #random: Random;
@@ -24,6 +37,7 @@ export class RandomWindows {
 
   /** Windows begin at multiples of `stride`. Errors: HoldfastError when `tokens` is shorter than context + 1. */
   constructor(tokens: Int32Array, batch: number, context: number, seed: number, stride = 1) {
+    checkTokens('batch', batch, context);
     checkLength(tokens, context, 'training');
     this.#tokens = tokens;
     this.#random = new Random(seed, 'batches');
@@ -53,6 +67,7 @@ export class RandomWindows {
  * tokens are few.
  */
 export function evenWindows(tokens: Int32Array, context: number, count: number, stride = 1): Batch {
+  checkTokens('validation', count, context);
   checkLength(tokens, context, 'validation');
   const last = tokens.length - context - 1;
   return cut(tokens, context, count, (row) => {

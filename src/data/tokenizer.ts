@@ -22,8 +22,10 @@ export interface StreamDecoder {
   end(): string;
 }
 
+const BYTES = 256;
+
 export class ByteTokenizer implements Tokenizer {
-  readonly vocabulary = 256;
+  readonly vocabulary = BYTES;
 
   encode(text: string | Uint8Array): Int32Array<ArrayBuffer> {
     return Int32Array.from(typeof text === 'string' ? new TextEncoder().encode(text) : text);
@@ -40,6 +42,18 @@ export class ByteTokenizer implements Tokenizer {
       end: () => decoder.decode(),
     };
   }
+}
+
+/**
+ * Checks that a model speaks bytes, the one tokenizer that there is. Errors: HoldfastError: with another, a byte would
+ * be taken for the id of some other token.
+ */
+export function checkVocabulary(vocabulary: number, model: string): void {
+  if (vocabulary === BYTES) return;
+  throw new HoldfastError(
+    `${model}: its vocabulary has ${vocabulary} tokens, of a tokenizer that is not there; only models of the ${BYTES} bytes ` +
+      `read and write text: use one with vocab_size ${BYTES}`,
+  );
 }
 
 /** A byte order mark is text like any other: without `ignoreBOM` it would vanish. */

@@ -7,6 +7,7 @@ import { ELEMENT_TYPES, type Kernel, type Variant } from '../kernels/kernel.ts';
 import type { Host } from '../runtime/host.ts';
 import { join } from '../runtime/host.ts';
 import { assert } from '../util/errors.ts';
+import { accept, namesTo, parseJSON, text } from '../util/json.ts';
 import type { Operation } from './lower.ts';
 
 /** Problem key -> variant name, as saved with a run. */
@@ -187,11 +188,14 @@ export async function saveChoices(host: Host, device: Device, record: ChoiceReco
 
 const adapterKey = (host: Host, { adapter }: Device) => `${host.name.split('.')[0]} | ${adapter.name}`;
 
+/** Adapter -> its choices. What is not that, or of another format, counts as not there, and is written anew. */
 async function readCache(host: Host): Promise<Record<string, ChoiceRecord>> {
+  const path = join(host.cacheFolder, CACHE_FILE);
   try {
-    const bytes = await host.files.read(join(host.cacheFolder, CACHE_FILE));
-    return JSON.parse(new TextDecoder().decode(bytes));
+    return accept(CACHE, parseJSON(await host.files.read(path), path, '')) ?? {};
   } catch {
     return {};
   }
 }
+
+const CACHE = namesTo(namesTo(text));

@@ -28,3 +28,11 @@ export interface Checkpoint extends Weights {
   /** Plain JSON: the trainer's, the data's and the report's state. */
   readonly state: unknown;
 }
+
+/** A checkpoint, and the folder that it lies in. */
+export interface LoadedCheckpoint extends Checkpoint {
+  readonly path: string;
+}
+
+/** Of a checkpoint, what says how it is to be read. */
+export type LoadedState = Pick<LoadedCheckpoint, 'state' | 'config' | 'path'>;

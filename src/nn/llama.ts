@@ -45,7 +45,7 @@ export function llama(config: LlamaConfig): Model {
   return {
     config,
     parameters,
-    constants: [{ tensor: table, values: ropeTable(S, headSize, config.rope_theta) }],
+    constants: [{ tensor: table, values: () => ropeTable(S, headSize, config.rope_theta) }],
     shape,
     forward(g, tokens, w, { caches, observe } = {}) {
       let x = embedding(g, tokens, w('model.embed_tokens.weight')); // (B, T, C)

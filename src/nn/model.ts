@@ -22,7 +22,8 @@ export interface Parameter {
 /** Values that the forward pass reads and nothing trains, such as rope's table. */
 export interface Constant {
   readonly tensor: Tensor;
-  readonly values: Float32Array<ArrayBuffer>;
+  /** Made when it is asked for: a table may be larger than what a GPU takes. */
+  readonly values: () => Float32Array<ArrayBuffer>;
 }
 
 export interface ForwardOptions {

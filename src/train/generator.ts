@@ -75,7 +75,7 @@ export class Generator {
     };
     const choices = new KernelChoices(device, options.choices);
     const session = await Session.open(device, workload, choices, options.memory);
-    for (const { tensor, values } of model.constants) session.write(tensor, values);
+    for (const { tensor, values } of model.constants) session.write(tensor, values());
     await session.setValues('parameter', weights);
     return new Generator(session, model, generation, session.fit.passes);
   }

@@ -51,7 +51,7 @@ export async function forwardActivations(
   };
   const session = await Session.open(device, workload, choices);
   try {
-    for (const { tensor, values } of model.constants) session.write(tensor, values);
+    for (const { tensor, values } of model.constants) session.write(tensor, values());
     await session.setValues('parameter', sourceOf(weights));
     session.write(tokens.ids, ids);
     const schedule = session.scheduleOf(session.fit.passes[0] as Pass);

@@ -21,10 +21,20 @@ export function runReport(host: Host, state: SavedState, summary?: RunSummary): 
       ...(from ? { from } : {}),
       runtime: host.name,
     },
-    summary: figures,
+    summary: worded(figures, state.history.validations.length > 0),
     ...state.history,
     ...(memory && { memory }),
   });
+}
+
+/** What is no number is said in words: the last step was skipped, or nothing was validated yet. */
+function worded<T extends { finalLoss: number; validationLoss: number }>(figures: T, validated: boolean) {
+  const { finalLoss, validationLoss, ...rest } = figures;
+  return {
+    ...(Number.isFinite(finalLoss) ? { finalLoss } : { finalLoss: 'not finite: the last step was skipped' }),
+    ...(Number.isFinite(validationLoss) ? { validationLoss } : validated ? { validationLoss: 'not finite' } : {}),
+    ...rest,
+  };
 }
 
 function corpusName({ task, data }: RunSettings): string {
@@ -41,7 +51,6 @@ function figuresOf({ settings, trainer, adapter, history: { steps, validations }
   const seconds = steps.reduce((sum, { tokensPerSecond }) => sum + 1 / tokensPerSecond, 0);
   return {
     steps: trainer.step,
-    // What is not finite is null in JSON.
     finalLoss: steps.at(-1)?.loss ?? Number.NaN,
     validationLoss: validations.at(-1)?.loss ?? Number.NaN,
     ...(accuracy !== undefined && { accuracy }),

@@ -1,18 +1,22 @@
-// What a run is made of: its settings, and the text, batches and trainer that they stand for. Invariant: the same
-// settings and the same text are the same run, step for step, wherever it is trained.
+// What a run is made of: its settings and what they may be, and the text, batches and trainer that they stand for.
+// Flags, saved files, the page's form and its messages all go by RANGES and `checkSettings`. Invariant: the same settings
+// and the same text are the same run, step for step, wherever it is trained.
 
-import { type Batch, evenWindows, RandomWindows } from '../data/batches.ts';
+import { type Batch, checkTokens, evenWindows, RandomWindows } from '../data/batches.ts';
 import { type Corpus, corpusOf, split } from '../data/corpus.ts';
-import type { TaskName } from '../data/tasks.ts';
-import { ByteTokenizer } from '../data/tokenizer.ts';
+import { TASKS, type TaskName } from '../data/tasks.ts';
+import { ByteTokenizer, checkVocabulary } from '../data/tokenizer.ts';
 import { checkWeights, loadWeights } from '../formats/checkpoint.ts';
-import type { ModelConfig } from '../formats/config.ts';
+import { type ModelConfig, parseConfig } from '../formats/config.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import type { Model } from '../nn/model.ts';
+import { checkSize } from '../nn/size.ts';
 import type { Host } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { check, list, number, object, oneOf, optional, parsed, type Schema, text } from '../util/json.ts';
+import { type Range, realNumber, wholeNumber } from '../util/range.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
-import type { Decay } from './schedule.ts';
+import { checkSchedule, DECAYS, type Decay } from './schedule.ts';
 import type { TrainerOptions } from './trainer.ts';
 
 /** Saved with a run's checkpoints, and the same when it is resumed. */
@@ -43,6 +47,77 @@ export interface RunSettings {
   evalWindows: number;
   /** Tokens of a sample; 0: none is written, and no memory set aside for it. */
   sampleTokens: number;
+}
+
+/** What each number may be. */
+export const RANGES = {
+  batch: wholeNumber(1),
+  seq: wholeNumber(1),
+  accumulate: wholeNumber(1),
+  steps: wholeNumber(1),
+  lr: realNumber(0),
+  minLr: realNumber(0),
+  warmup: wholeNumber(0),
+  clip: realNumber(0),
+  weightDecay: realNumber(0),
+  seed: wholeNumber(0),
+  evalEvery: wholeNumber(0),
+  evalWindows: wholeNumber(1),
+  sampleEvery: wholeNumber(0),
+  sampleTokens: wholeNumber(0),
+  saveEvery: wholeNumber(0),
+} as const satisfies Partial<Record<keyof RunSettings, Range>>;
+
+type Numbers = { -readonly [K in keyof typeof RANGES]: Schema<number> };
+const numbers = Object.fromEntries(Object.entries(RANGES).map(([name, range]) => [name, number(range)])) as Numbers;
+
+/** What settings are as JSON; `config` says what the model's are. */
+export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
+  object({
+    config,
+    from: optional(text),
+    data: list(text),
+    task: optional(oneOf(Object.keys(TASKS) as TaskName[])),
+    schedule: oneOf(DECAYS),
+    ...numbers,
+  });
+
+/** Settings that somebody gave: a page, a program. Errors: HoldfastError naming the first that is none. */
+export const readSettings = (json: unknown): RunSettings =>
+  check(settingsBy(configIn('the settings')), json, 'the settings');
+
+/** Of the field `config`, in a file or what is called `name`. */
+const configIn = (name: string): Schema<ModelConfig> => parsed((json) => parseConfig(json, `${name}: config`));
+
+/**
+ * The characters of a run's longest record, trainer_state.json: V8 makes no longer text than 2^29 - 24, so that a longer
+ * one could not be saved.
+ */
+const MOST_RECORD = 2 ** 29 - 2 ** 20;
+const STEP_CHARACTERS = 160;
+/** A byte that is no printable character is six of them in JSON. */
+const TOKEN_CHARACTERS = 6;
+
+/**
+ * Checks what settings ask for together, before anything of that size is made. Errors: HoldfastError naming the setting
+ * and the largest that works.
+ */
+export function checkSettings(settings: RunSettings): void {
+  const { config, batch, seq, evalWindows, steps, schedule, lr, minLr, warmup } = settings;
+  checkSize(config);
+  checkTokens('batch', batch, seq);
+  checkTokens('validation', evalWindows, seq);
+  checkSchedule({ decay: schedule, peak: lr, min: minLr, warmup, steps });
+  const times = (every: number) => (every > 0 ? Math.ceil(steps / every) : 1);
+  const perStep = STEP_CHARACTERS + (times(settings.evalEvery) / steps) * STEP_CHARACTERS;
+  const samples = settings.sampleTokens > 0 ? times(settings.sampleEvery) : 0;
+  const texts = samples * (settings.sampleTokens * TOKEN_CHARACTERS + STEP_CHARACTERS);
+  if (steps * perStep + texts <= MOST_RECORD) return;
+  const most = Math.floor((MOST_RECORD - texts) / perStep);
+  throw new HoldfastError(
+    `${steps} steps with ${samples} samples of ${settings.sampleTokens} tokens: more than the record of ` +
+      `a run holds; ${most > 0 ? `at most ${most} steps, or fewer samples` : 'use fewer or shorter samples'}`,
+  );
 }
 
 /** Whether text is written between steps: memory is set aside for it. */
@@ -81,19 +156,15 @@ export async function readText(host: Host, settings: RunSettings): Promise<RunTe
   return { corpus, identity: { bytes: corpus.bytes.length, sha256 } };
 }
 
-/** Batches from the first on. Errors: HoldfastError for text too short, or a vocabulary too small. */
+/** Batches from the first on. Errors: HoldfastError for text too short, or a vocabulary that is not the tokenizer's. */
 export function cutText(settings: RunSettings, corpus: Corpus): { batches: RandomWindows; validation: Batch } {
   const { config, batch, seq, seed, evalWindows } = settings;
   const tokenizer = new ByteTokenizer();
-  if (config.vocab_size < tokenizer.vocabulary) {
-    throw new HoldfastError(
-      `the model's vocabulary of ${config.vocab_size} is smaller than the ${tokenizer.vocabulary} byte tokens; use a model with at least that`,
-    );
-  }
-  const text = split(corpus);
+  checkVocabulary(config.vocab_size, 'the model');
+  const { train, validation } = split(corpus);
   return {
-    batches: new RandomWindows(tokenizer.encode(text.train), batch, seq, seed, corpus.lineBytes),
-    validation: evenWindows(tokenizer.encode(text.validation), seq, evalWindows, corpus.lineBytes),
+    batches: new RandomWindows(tokenizer.encode(train), batch, seq, seed, corpus.lineBytes),
+    validation: evenWindows(tokenizer.encode(validation), seq, evalWindows, corpus.lineBytes),
   };
 }
 

@@ -22,6 +22,7 @@ import { type MemoryRecord, memoryRecord } from './report/memory-record.ts';
 import type { Validation } from './report.ts';
 import { runReport } from './run-report.ts';
 import {
+  checkSettings,
   checkText,
   cutText,
   generates,
@@ -135,6 +136,7 @@ export async function trainRun(
   out: string,
   options: RunOptions = {},
 ): Promise<RunSummary> {
+  checkSettings(settings);
   const claim = options.claim ?? (await host.claimFolder?.(out));
   let current = device;
   let resume = options.resume ?? false;
@@ -171,7 +173,7 @@ async function attempt(
   const end = Math.min(until, settings.steps);
   const { files } = host;
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
-  const saved = checkpoint && stateOf(checkpoint, out);
+  const saved = checkpoint && stateOf(checkpoint);
 
   if (saved) checkText(identity, saved.corpus, out);
   const tokenizer = new ByteTokenizer();
@@ -245,7 +247,7 @@ async function attempt(
     const decoder = tokenizer.stream();
     let written = problem?.prompt ?? '';
     for await (const id of generator.generate(prompt, settings.sampleTokens, SAMPLE, sampling))
-      written += decoder.push(id % 256);
+      written += decoder.push(id);
     written += decoder.end();
     history.samples.push({ step: trainer.step, text: written });
     events.sample?.(trainer.step, written);

@@ -1,16 +1,39 @@
 // What a checkpoint says of its run besides weights and moments: trainer_state.json. All that a run needs to go on, and
-// all that it has to show for itself.
+// all that it has to show for itself; and the one place that reads it, for resume, import, parity, fork, report and page.
+//
+// Invariant: a SavedState is whole and agrees with the checkpoint that it lies in. Fields that are not known are left
+// out: a format of another meaning has another name.
 
 import type { ChoiceRecord } from '../engine/choices.ts';
-import { type Checkpoint, checkpointsOf, loadState } from '../formats/checkpoint.ts';
-import type { Host } from '../runtime/host.ts';
+import { checkpointsOf, type LoadedState, loadState } from '../formats/checkpoint.ts';
+import { type ModelConfig, parseConfig } from '../formats/config.ts';
+import { STATE } from '../kernels/step-control.ts';
+import { type Host, join } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
+import {
+  check,
+  figure,
+  list,
+  namesTo,
+  number,
+  object,
+  oneOf,
+  optional,
+  parsed,
+  type Schema,
+  show,
+  text,
+} from '../util/json.ts';
+import { realNumber, wholeNumber } from '../util/range.ts';
 import type { RunRecord } from './report.ts';
-import { type RunSettings, type TextIdentity, trainAlike } from './run-settings.ts';
+import { type RunSettings, settingsBy, type TextIdentity, trainAlike } from './run-settings.ts';
+import { checkSchedule } from './schedule.ts';
 import type { TrainerState } from './trainer.ts';
 
+const FORMAT = 'holdfast 1';
+
 export interface SavedState {
-  format: 'holdfast 1';
+  format: typeof FORMAT;
   settings: RunSettings;
   /** Where the run was forked or given more steps: what it was trained with before, and up to which step. */
   earlier?: { settings: RunSettings; until: number }[];
@@ -20,6 +43,7 @@ export interface SavedState {
   sampling: number[];
   choices: ChoiceRecord;
   adapter: string;
+  /** A figure that is not finite (the loss of a step that was skipped) is NaN, and null in the file. */
   history: Pick<RunRecord, 'steps' | 'validations' | 'samples'>;
 }
 
@@ -33,17 +57,153 @@ export async function savedSettings(host: Host, out: string): Promise<RunSetting
 
 /** What the latest checkpoint says of its run. */
 export async function savedState(host: Host, out: string): Promise<SavedState> {
-  return stateOf({ state: await loadState(host.files, out) }, out);
+  return stateOf(await loadState(host.files, out));
 }
 
-export function stateOf({ state: json }: Pick<Checkpoint, 'state'>, from: string): SavedState {
-  const state = json as SavedState;
-  if (state?.format !== 'holdfast 1') {
+/**
+ * What a checkpoint says of its run. `path`: its folder. Errors: HoldfastError naming the file, the first field that is
+ * not what a run writes, what was found and what is allowed.
+ */
+export function stateOf({ state: json, config, path }: LoadedState): SavedState {
+  const file = join(path, 'trainer_state.json');
+  if ((json as Partial<SavedState> | null)?.format !== FORMAT) {
+    const found = (json as Partial<SavedState> | null)?.format;
     throw new HoldfastError(
-      `${from}: its trainer_state.json is not one of Holdfast's; use a checkpoint that Holdfast wrote`,
+      `${file}: format is ${show(found)}; this version reads ${show(FORMAT)}, use a checkpoint that it wrote`,
     );
   }
+  const state = check(schemaFor(file, config), json, file);
+  checkTogether(state, path, (problem) => {
+    throw new HoldfastError(`${file}: ${problem}`);
+  });
   return state;
+}
+
+// ---- Field by field -------------------------------------------------------------------------------------------
+
+const count = wholeNumber(0);
+const words = list(number(wholeNumber(0, 2 ** 32 - 1)), 4);
+const step = number(count);
+const positive = number(realNumber(0, Number.MAX_VALUE));
+
+/** Floats of the GPU, exactly; those that a skipped step leaves may be infinite. */
+const control = list(figure, STATE.size);
+
+const corpus: Schema<TextIdentity> = object({ bytes: number(count), sha256: text });
+
+const history: Schema<SavedState['history']> = object({
+  steps: list(object({ step, loss: figure, lr: positive, gradNorm: figure, tokensPerSecond: positive })),
+  validations: list(object({ step, loss: figure, accuracy: optional(number(realNumber(0, 1))) })),
+  samples: list(object({ step, text })),
+});
+
+/** Of a file beside this config.json: all settings are of that model. */
+function schemaFor(file: string, config: ModelConfig): Schema<SavedState> {
+  const configAt = (at: string) =>
+    parsed((json) => {
+      const found = parseConfig(json, `${file}: ${at}.config`);
+      for (const [name, value] of Object.entries(config)) {
+        const other = (found as unknown as Record<string, unknown>)[name];
+        if (other === value) continue;
+        throw new HoldfastError(
+          `${file}: ${at}.config.${name} is ${show(other)}; config.json beside it says ${show(value)}, and they must be one model`,
+        );
+      }
+      return found;
+    });
+  return object({
+    format: oneOf<typeof FORMAT>([FORMAT]),
+    settings: settingsBy(configAt('settings')),
+    earlier: optional(list(object({ settings: settingsBy(configAt('earlier.settings')), until: step }))),
+    corpus,
+    trainer: object({ step, control }),
+    batches: words,
+    sampling: words,
+    choices: namesTo(text),
+    adapter: text,
+    history,
+  });
+}
+
+// ---- Field with field -----------------------------------------------------------------------------------------
+
+/** Up to here float32 counts every step. */
+const EXACT_COUNT = 2 ** 24;
+
+function checkTogether(state: SavedState, path: string, refuse: (problem: string) => never): void {
+  const { trainer, settings, earlier = [], history, corpus } = state;
+  const { step: done } = trainer;
+  const named = /(?:^|\/)checkpoint-(\d+)(?:\.replaced)?$/.exec(path)?.[1];
+  if (named !== undefined && Number(named) !== done)
+    refuse(`trainer.step is ${done}; the folder's name says ${Number(named)}`);
+  checkControl(trainer, refuse);
+  if (!/^[0-9a-f]{64}$/.test(corpus.sha256))
+    refuse(`corpus.sha256 is ${show(corpus.sha256)}; it must be 64 hexadecimal digits`);
+  for (const name of ['batches', 'sampling'] as const) {
+    if (state[name].every((word) => word === 0)) refuse(`${name} is all 0; no random state is`);
+  }
+  for (const { lr, minLr, schedule: decay, warmup, steps } of [...earlier.map(({ settings }) => settings), settings]) {
+    try {
+      checkSchedule({ decay, peak: lr, min: minLr, warmup, steps });
+    } catch (error) {
+      if (error instanceof HoldfastError) refuse(`settings: ${error.message}`);
+      throw error;
+    }
+  }
+  const inOrder = (name: string, steps: readonly number[], most: number, gap: number) => {
+    const at = steps.findIndex((value, i) => value > most || (i > 0 && value < (steps[i - 1] as number) + gap));
+    if (at < 0) return;
+    const least = at === 0 ? 0 : (steps[at - 1] as number) + gap;
+    refuse(
+      `${name.replace('[]', `[${at}]`)} is ${steps[at]}; in order, after ${done} steps, it must be from ${least} to ${most}`,
+    );
+  };
+  const stepsOf = (records: readonly { step: number }[]) => records.map((record) => record.step);
+  inOrder(
+    'earlier[].until',
+    earlier.map(({ until }) => until),
+    done,
+    0,
+  );
+  inOrder('history.steps[].step', stepsOf(history.steps), done - 1, 1);
+  inOrder('history.validations[].step', stepsOf(history.validations), done, 0);
+  inOrder('history.samples[].step', stepsOf(history.samples), done, 0);
+}
+
+/** What the optimizer's kernel leaves (step-control.ts). */
+function checkControl({ control, step }: TrainerState, refuse: (problem: string) => never): void {
+  const [skipped, updates] = [control[STATE.skipped] as number, control[STATE.updates] as number];
+  const whole = (value: number) => Number.isSafeInteger(value) && value >= 0;
+  for (const [name, fits, allowed] of [
+    ['skip', (value) => value === 0 || value === 1, '0 or 1'],
+    ['skipped', whole, 'a whole number, 0 or more'],
+    ['updates', whole, 'a whole number, 0 or more'],
+    ['coefficient', (value) => value >= 0 && value <= 1, 'a number from 0 to 1'],
+    // Rounding may carry 1 - beta^n past 1 by its last bit.
+    [
+      'correction1',
+      (value) => (updates === 0 ? value === 0 : value > 0 && value < 1.0001),
+      'above 0 and at most 1, 0 before the first update',
+    ],
+    [
+      'correction2',
+      (value) => (updates === 0 ? value === 0 : value > 0 && value < 1.0001),
+      'above 0 and at most 1, 0 before the first update',
+    ],
+  ] as [keyof typeof STATE, (value: number) => boolean, string][]) {
+    const value = control[STATE[name]] as number;
+    if (!fits(value)) refuse(`trainer.control[${STATE[name]}] (${name}) is ${value}; it must be ${allowed}`);
+  }
+  for (const name of ['loss', 'gradNorm'] as const) {
+    const value = control[STATE[name]] as number;
+    // Of a step that was skipped.
+    if (Number.isNaN(value) && control[STATE.skip] !== 1)
+      refuse(`trainer.control[${STATE[name]}] (${name}) is null; only a step that was skipped has none`);
+  }
+  const rounded = control.findIndex((value) => !Number.isNaN(value) && Math.fround(value) !== value);
+  if (rounded >= 0) refuse(`trainer.control[${rounded}] is ${control[rounded]}; it must be a float32`);
+  if (step < EXACT_COUNT && skipped + updates !== step)
+    refuse(`trainer.step is ${step}; trainer.control counts ${updates} updates and ${skipped} skipped steps`);
 }
 
 /** The state of a run that goes on with other settings. */

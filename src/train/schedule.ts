@@ -7,7 +7,7 @@ import { HoldfastError } from '../util/errors.ts';
 
 export type Decay = 'constant' | 'linear' | 'cosine';
 
-const DECAYS: readonly Decay[] = ['constant', 'linear', 'cosine'];
+export const DECAYS: readonly Decay[] = ['constant', 'linear', 'cosine'];
 
 export interface Schedule {
   readonly decay: Decay;

@@ -79,9 +79,13 @@ type FullOptions = Readonly<
   Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates'>> & { optimizer: AdamWOptions }
 >;
 
+/** Each is a moment of the plan, or several: some kilobytes. */
+const MOST_OPERATORS = 2 ** 18;
+
 /**
  * The programs of training, as one workload: what `holdfast plan` works out and what a trainer runs. With `auto`,
- * activations are kept where there is room for them, and made again where there is not.
+ * activations are kept where there is room for them, and made again where there is not. Errors: HoldfastError for a step
+ * of more operators than can be planned.
  */
 export function trainingWorkload(
   model: Model,
@@ -90,6 +94,7 @@ export function trainingWorkload(
   generation?: Generation,
   activations: ActivationMode | 'auto' = 'auto',
 ): Workload {
+  checkOperators(programs, accumulate);
   let smaller: Workload | undefined;
   const mode = activations === 'auto' ? 'keep' : activations;
   const { update, evaluate } = programs;
@@ -111,6 +116,16 @@ export function trainingWorkload(
       return smaller;
     },
   };
+}
+
+function checkOperators({ first, next }: StepPrograms, accumulate: number): void {
+  const operators = first.instructions.length + (accumulate - 1) * next.instructions.length;
+  if (operators <= MOST_OPERATORS) return;
+  const most = 1 + Math.floor((MOST_OPERATORS - first.instructions.length) / next.instructions.length);
+  throw new HoldfastError(
+    `a step of ${accumulate} micro-batches of this model has ${operators} operators, ${MOST_OPERATORS} at most are planned; ` +
+      (most > 0 ? `accumulate at most ${most}` : 'use fewer layers'),
+  );
 }
 
 export class Trainer {
@@ -169,7 +184,7 @@ export class Trainer {
       scalars: programs.scalars,
       writeTokens: (batch) => this.#writeTokens(batch),
       writeConstants: () => {
-        for (const { tensor, values } of model.constants) session.write(tensor, values);
+        for (const { tensor, values } of model.constants) session.write(tensor, values());
         session.write(programs.decayMask, decayBits([...programs.gradients.values()]));
       },
     });

@@ -109,6 +109,58 @@ test('paused, stepped, sampled from, given another budget: the losses are those 
   expectSame(await losses(page), 40);
 });
 
+test('a record that is damaged hides no other run; it says so, can be exported and removed', async () => {
+  const page = await open(context, site.isolated);
+  const id = await train(page, { steps: 12 });
+  await event(page, 'ended');
+  const found = await page.evaluate(async (id) => {
+    const { trainer } = window.holdfast;
+    const database = await new Promise<IDBDatabase>((resolve, reject) => {
+      const request = indexedDB.open('holdfast');
+      request.onsuccess = () => resolve(request.result);
+      request.onerror = () => reject(request.error);
+    });
+    const change = (work: (store: IDBObjectStore) => void) =>
+      new Promise<void>((resolve) => {
+        const transaction = database.transaction('runs', 'readwrite');
+        transaction.oncomplete = () => resolve();
+        work(transaction.objectStore('runs'));
+      });
+    const whole = (await trainer.runs()).find((run) => run.id === id);
+    const bad = { ...whole, name: 'mine', savedStep: '12', settings: { ...whole?.settings, batch: null } };
+    // What older pages kept of a run whose last step was skipped.
+    const older = { ...whole, id: 'older', loss: null };
+    await change((store) => {
+      store.put(bad, id);
+      store.put(null, 'nothing');
+      store.put({ id: 'other' }, '../up');
+      store.put(older, 'older');
+    });
+    const runs = await trainer.runs();
+    const shown = (of: string) => runs.find((run) => run.id === of);
+    const refused = await trainer.resume(id).catch((error: Error) => error.message);
+    const zip = await trainer.exportZip(id);
+    const again = await trainer.importRun([zip]);
+    for (const gone of [id, 'nothing', '../up', 'older', again.id]) await trainer.remove(gone);
+    database.close();
+    const left = (await trainer.runs()).map((run) => run.id);
+    return { shown: [id, 'nothing', '../up', 'older'].map(shown), refused, again, left };
+  }, id);
+  const [bad, nothing, up, older] = found.shown;
+  expect(bad).toMatchObject({
+    name: 'mine',
+    status: 'damaged',
+    savedStep: 12,
+    error: expect.stringContaining('batch is null'),
+  });
+  expect(nothing).toMatchObject({ name: 'run nothing', status: 'damaged', savedStep: 0 });
+  expect(up).toMatchObject({ status: 'damaged', savedStep: 0 });
+  expect(older).toMatchObject({ status: 'finished', loss: NaN });
+  expect(found.refused).toMatch(/is damaged \(the settings: batch is null.*export it and import that, or remove it/);
+  expect(found.again).toMatchObject({ status: 'imported', savedStep: 12 });
+  for (const gone of [id, 'nothing', '../up', 'older', found.again.id]) expect(found.left).not.toContain(gone);
+});
+
 test('a text that is being written, or about to be, gives way to the run that goes on', async () => {
   const page = await open(context, site.isolated);
   const id = await train(page);

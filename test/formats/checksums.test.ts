@@ -105,7 +105,7 @@ describe('what is opened is checked', () => {
   test.each([
     ['loadWeights', ['config.json', 'model.safetensors', 'SHA256SUMS']],
     ['withWeights', ['config.json', 'model.safetensors', 'SHA256SUMS']],
-    ['loadState', ['trainer_state.json', 'SHA256SUMS']],
+    ['loadState', ['config.json', 'trainer_state.json', 'SHA256SUMS']],
   ] as const)('%s: %s', async (opener, checked) => {
     const open = openers[opener];
     for (const name of [...FILES, 'SHA256SUMS']) {

@@ -59,7 +59,8 @@ const checkpoint = async (run: string) => (await checkpointsOf(files, run)).at(-
 /** The run's checkpoint under another name, after `change`. */
 async function altered(run: string, to: string, change: (state: SavedState) => void): Promise<string> {
   const from = await checkpoint(run);
-  for (const name of await files.list(from))
+  // Without its checksums: what is altered is to be read.
+  for (const name of (await files.list(from)).filter((name) => name !== 'SHA256SUMS'))
     await files.writeAtomic(join(to, name), await files.read(join(from, name)));
   const path = join(to, 'trainer_state.json');
   const state = JSON.parse(new TextDecoder().decode(await files.read(path)));

@@ -5,10 +5,11 @@
 // `withWeights` keeps the files open, so that what it opened stays; other sources say that their folder has gone.
 
 import { type Files, type FolderReader, join } from '../../runtime/host.ts';
-import { assert, HoldfastError, messageOf } from '../../util/errors.ts';
+import { assert, HoldfastError } from '../../util/errors.ts';
+import { parseJSON } from '../../util/json.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import { readerOf } from '../archive.ts';
-import type { Checkpoint, Weights } from '../checkpoint.ts';
+import type { Checkpoint, LoadedCheckpoint, LoadedState, Weights } from '../checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../config.ts';
 import { TensorFile } from '../safetensors.ts';
 import { checkSums } from './checksums.ts';
@@ -62,7 +63,7 @@ export async function withWeights<T>(from: Files, folder: string, use: (weights:
  * A whole checkpoint, to resume from: a run's latest, one by itself, or a zip of its files. Errors: as `loadWeights`, and
  * where the moments are not those of the weights.
  */
-export async function loadCheckpoint(from: Files, folder: string): Promise<Checkpoint> {
+export async function loadCheckpoint(from: Files, folder: string): Promise<LoadedCheckpoint> {
   const files = await readerOf(from, folder);
   return opening(files, folder, async (at) => {
     await checkSums(
@@ -72,16 +73,19 @@ export async function loadCheckpoint(from: Files, folder: string): Promise<Check
     );
     const loaded = await weightsIn(files, at);
     const state = await jsonIn(files, at, STATE);
-    return { ...loaded, ...(await momentsIn(files, at, loaded)), state };
+    return { ...loaded, ...(await momentsIn(files, at, loaded)), state, path: at };
   });
 }
 
-/** The state of a checkpoint alone: nothing else of it is read. Errors: HoldfastError where it is missing or damaged. */
-export async function loadState(from: Files, folder: string): Promise<unknown> {
+/**
+ * The state of a checkpoint, and its configuration: no tensor of it is read. Errors: HoldfastError where they are missing
+ * or damaged.
+ */
+export async function loadState(from: Files, folder: string): Promise<LoadedState> {
   const files = await readerOf(from, folder);
   return opening(files, folder, async (at) => {
-    await checkSums(files, at, [STATE]);
-    return jsonIn(files, at, STATE);
+    await checkSums(files, at, [CONFIG, STATE]);
+    return { config: await configIn(files, at), state: await jsonIn(files, at, STATE), path: at };
   });
 }
 
@@ -143,12 +147,7 @@ async function configIn(files: FolderReader, folder: string): Promise<ModelConfi
 
 async function jsonIn(files: FolderReader, folder: string, name: string): Promise<unknown> {
   const path = join(folder, name);
-  const bytes = await files.read(path);
-  try {
-    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
-  } catch (error) {
-    throw new HoldfastError(`${path}: not JSON (${messageOf(error)}); ${OTHER_CHECKPOINT}`);
-  }
+  return parseJSON(await files.read(path), path, OTHER_CHECKPOINT);
 }
 
 const FLOATS = ['F32', 'F16', 'BF16'] as const;

@@ -4,6 +4,7 @@
 //
 // Not for models that fill the host's memory: weights are held there up to four times.
 
+import { checkVocabulary } from '../../data/tokenizer.ts';
 import type { MemoryOptions } from '../../engine/session.ts';
 import { checkWeights, loadCheckpoint } from '../../formats/checkpoint.ts';
 import type { Device } from '../../gpu/device.ts';
@@ -50,8 +51,9 @@ const STEPS_AHEAD = 2;
  * and where the text or the weights that it began with are not there.
  */
 export async function loadRun(host: Host, path: string, { data, from }: RunSources = {}): Promise<RecordedRun> {
-  const { weights: final, shapes, state: json } = await loadCheckpoint(host.files, path);
-  const state = stateOf({ state: json }, path);
+  const checkpoint = await loadCheckpoint(host.files, path);
+  const { weights: final, shapes } = checkpoint;
+  const state = stateOf(checkpoint);
   const { history, trainer } = state;
   const { settings } = partsOf(state)[0] as Part;
   if (history.steps.length !== trainer.step || history.steps.some(({ step }, i) => step !== i)) {
@@ -59,6 +61,7 @@ export async function loadRun(host: Host, path: string, { data, from }: RunSourc
       `${path}: its record has ${history.steps.length} of ${trainer.step} steps; only a run that is recorded from its first step can be replayed`,
     );
   }
+  checkVocabulary(settings.config.vocab_size, path);
   if (data && settings.task) {
     throw new HoldfastError(`--data: ${path} was trained with --task ${settings.task}; leave the flag out`);
   }
@@ -115,9 +118,7 @@ export async function replayRun(device: Device, run: RecordedRun, options: RunRe
   const { history, trainer } = run.state;
   const steps = Math.min(options.steps ?? trainer.step, trainer.step);
   const whole = steps === trainer.step;
-  const figure = (which: 'lr' | 'loss' | 'gradNorm') =>
-    // JSON has no NaN: what was not a number is null there.
-    history.steps.slice(0, steps).map((step) => step[which] ?? Number.NaN);
+  const figure = (which: 'lr' | 'loss' | 'gradNorm') => history.steps.slice(0, steps).map((step) => step[which]);
   const recorded: Course = {
     lr: figure('lr'),
     loss: figure('loss'),

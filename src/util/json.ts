@@ -1,0 +1,110 @@
+// Our own JSON on its way in: parsed, held against a schema, and refused in one line that names the file, the field,
+// what was found and what is allowed. Of records in IndexedDB and of messages too: plain data of which nobody vouches.
+//
+// Not for Hugging Face's config.json, whose defaults and supported values are its own (formats/config.ts). Fields that a
+// schema does not know are left out: what changes the meaning of a format changes its name ("holdfast 1").
+
+import * as v from 'valibot';
+import { HoldfastError, messageOf } from './errors.ts';
+import { describeRange, inRange, type Range } from './range.ts';
+
+export type Schema<T> = v.GenericSchema<unknown, T>;
+
+// ---- Schemas -------------------------------------------------------------------------------------------------
+// The message of each says what it allows, as it follows "it must be".
+
+export const number = (range: Range): Schema<number> =>
+  v.custom<number>((value) => inRange(range, value), describeRange(range));
+
+export const text = v.string('a text');
+
+export const oneOf = <const T extends string | number>(allowed: readonly T[]): Schema<T> =>
+  v.picklist(allowed, allowed.length === 1 ? show(allowed[0]) : `one of ${allowed.map(show).join(', ')}`);
+
+/** Where `length` is given, of so many. */
+export const list = <T>(item: Schema<T>, length?: number): Schema<T[]> => {
+  if (length === undefined) return v.array(item, 'a list');
+  return v.pipe(v.array(item, `a list of ${length}`), v.length(length, `a list of ${length}`));
+};
+
+/** What can have fields: for this library, a list could too. */
+const fields = v.custom<Record<string, unknown>>(
+  (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
+  'an object',
+);
+
+/** An object as a map: any names, one kind of value. */
+export const namesTo = <T>(item: Schema<T>): Schema<Record<string, T>> =>
+  v.pipe(fields, v.record(v.string(), item, 'an object'));
+
+/** A figure that was measured: what is not finite is null in JSON, and NaN here. */
+export const figure: Schema<number> = v.pipe(
+  v.custom<number | null>(
+    (value) => value === null || typeof value === 'number',
+    'a number, or null where it is not finite',
+  ),
+  v.transform((value) => (value !== null && Number.isFinite(value) ? value : Number.NaN)),
+);
+
+/** A field that may be absent; in memory, absent and undefined are the same. */
+export const optional = <T>(schema: Schema<T>) =>
+  v.optional(schema) as unknown as v.ExactOptionalSchema<Schema<T>, undefined>;
+
+/** What another parser makes of it, which says itself what it refuses. */
+export const parsed = <T>(parse: (value: unknown) => T): Schema<T> => v.pipe(v.unknown(), v.transform(parse));
+
+/** An object with these fields. */
+export const object = <const E extends v.ObjectEntries>(entries: E) =>
+  v.pipe(
+    fields,
+    // Of a field that is missing, the issue is the object's.
+    v.object(entries, ({ path }) => allowedBy(entries[path?.at(-1)?.key as string])),
+  );
+
+function allowedBy(schema: object | undefined): string {
+  if (!schema) return 'there';
+  if ('pipe' in schema) return allowedBy((schema.pipe as object[])[0]);
+  return 'message' in schema && typeof schema.message === 'string' ? schema.message : 'an object';
+}
+
+// ---- Reading -------------------------------------------------------------------------------------------------
+
+/** `fix` is what to do about a file that is no JSON. Errors: HoldfastError. */
+export function parseJSON(bytes: Uint8Array, name: string, fix: string): unknown {
+  try {
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
+  } catch (error) {
+    throw new HoldfastError(`${name}: not JSON (${messageOf(error).split('\n')[0]}); ${fix}`);
+  }
+}
+
+/** `value`, if it is what the schema says. Errors: HoldfastError naming the first field that is not. */
+export function check<T>(schema: Schema<T>, value: unknown, name: string): T {
+  const found = v.safeParse(schema, value, { abortEarly: true });
+  if (found.success) return found.output;
+  const [{ path, input, message }] = found.issues;
+  const field = (path ?? []).reduce(
+    (all, { key }) => (typeof key === 'number' ? `${all}[${key}]` : all === '' ? String(key) : `${all}.${String(key)}`),
+    '',
+  );
+  throw new HoldfastError(
+    `${name}${field === '' ? '' : `: ${field.slice(0, 100).replace(/\s+/g, ' ')}`} is ${show(input)}; it must be ${message}`,
+  );
+}
+
+/** `value` if it fits, undefined where it does not: for caches, which can be made again. */
+export function accept<T>(schema: Schema<T>, value: unknown): T | undefined {
+  const found = v.safeParse(schema, value, { abortEarly: true });
+  return found.success ? found.output : undefined;
+}
+
+/** A value in a message: short, on one line. */
+export function show(value: unknown): string {
+  if (value === undefined) return 'missing';
+  if (Array.isArray(value)) return `a list of ${value.length}`;
+  if (typeof value === 'object' && value !== null) return 'an object';
+  // JSON has no word for these.
+  const shown =
+    typeof value === 'number' || typeof value === 'bigint' ? String(value) : (JSON.stringify(value) ?? typeof value);
+  return shown.length <= 60 ? shown : `${shown.slice(0, 60)}...`;
+}

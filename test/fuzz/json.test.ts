@@ -1,0 +1,203 @@
+// Files, caches and records of ours, changed at random: each is accepted and means what it says, or is refused by a
+// HoldfastError in one line; a cache is ignored. No other error, no endless work, no memory to speak of. No device.
+
+import { describe, expect, test } from 'vitest';
+import { importCheckpoint } from '../../src/browser/import.ts';
+import { readRecord } from '../../src/browser/record.ts';
+import { corpusOf } from '../../src/data/corpus.ts';
+import { loadChoices, saveChoices } from '../../src/engine/choices.ts';
+import { checkWeights, loadCheckpoint, loadWeights } from '../../src/formats/checkpoint.ts';
+import type { Device } from '../../src/gpu/device.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { loadRun } from '../../src/train/parity/replay-run.ts';
+import { runReport } from '../../src/train/run-report.ts';
+import { checkSettings, checkText, cutText, trainerOptions } from '../../src/train/run-settings.ts';
+import { savedSettings, stateOf, withSettings } from '../../src/train/saved-state.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
+import { Random } from '../../src/util/random.ts';
+import { EVERY_CASE } from '../host.ts';
+import { MemoryFiles, memoryHost } from '../memory-files.ts';
+import { CHECKPOINT, RUN, SETTINGS, savedRun } from '../saved-run.ts';
+import { mutate } from './json.ts';
+
+const COUNT = EVERY_CASE ? 100_000 : 1500;
+/** Of the heap, in use at any time: the tests' own files, and garbage. */
+const MOST_BYTES = 600e6;
+
+/** Tries each mutant; returns how many were accepted. What fails is named by its number. */
+async function tryAll(
+  what: string,
+  value: unknown,
+  use: (bytes: Uint8Array<ArrayBuffer>) => Promise<void>,
+): Promise<number> {
+  let accepted = 0;
+  for (let seed = 0; seed < COUNT; seed++) {
+    const mutant = mutate(value, seed);
+    try {
+      await use(mutant);
+      accepted++;
+    } catch (error) {
+      const shown = `${what} ${seed}: ${new TextDecoder().decode(mutant).slice(0, 3000)}`;
+      if (!(error instanceof HoldfastError))
+        throw new Error(`${error instanceof Error ? error.stack : error}\n${shown}`);
+      expect(error.message, shown).not.toContain('\n');
+      expect(error.message.length, shown).toBeLessThan(600);
+    }
+    if (seed % 100 === 0) expect(process.memoryUsage().heapUsed).toBeLessThan(MOST_BYTES);
+  }
+  return accepted;
+}
+
+/** Whether all of `found` is in `given`, as JSON says it: fields that are not known are left out. */
+function says(given: unknown, found: unknown): boolean {
+  if (typeof found === 'number')
+    return (
+      Object.is(given, found) ||
+      (given === 0 && found === 0) ||
+      (!Number.isFinite(given ?? Number.NaN) && Number.isNaN(found))
+    );
+  if (typeof found !== 'object' || found === null) return given === found;
+  if (typeof given !== 'object' || given === null || Array.isArray(given) !== Array.isArray(found)) return false;
+  if (Array.isArray(found) && (given as unknown[]).length !== found.length) return false;
+  return Object.entries(found).every(
+    ([key, value]) => Object.hasOwn(given, key) && says((given as Record<string, unknown>)[key], value),
+  );
+}
+
+const json = (bytes: Uint8Array): unknown => JSON.parse(new TextDecoder().decode(bytes));
+
+test('trainer_state.json: resumed, reported, forked, imported, replayed, short of training', async () => {
+  const { files, state } = await savedRun();
+  const host = memoryHost(files);
+  const path = `${CHECKPOINT}/trainer_state.json`;
+  let tries = 0;
+  const accepted = await tryAll('state', state, async (bytes) => {
+    files.contents.set(path, bytes);
+    const checkpoint = await loadCheckpoint(files, RUN);
+    const found = stateOf(checkpoint);
+    // It means what it says; the configuration has its defaults filled in, and is the file's beside it.
+    const { settings, earlier, ...rest } = found;
+    const given = json(bytes) as typeof state;
+    expect(says(given, rest)).toBe(true);
+    for (const [i, one] of [...(earlier ?? []).map(({ settings }) => settings), settings].entries()) {
+      const { config, ...others } = one;
+      expect(config).toEqual(checkpoint.config);
+      expect(says((given.earlier ?? [])[i]?.settings ?? given.settings, others)).toBe(true);
+    }
+    // Resumed.
+    expect(await savedSettings(host, RUN)).toEqual(settings);
+    checkSettings(settings);
+    const corpus = await corpusOf(host, { data: ['text.txt'], seed: settings.seed });
+    checkText(found.corpus, found.corpus, RUN);
+    const { batches } = cutText(settings, corpus);
+    checkWeights(checkpoint.shapes, makeModel(settings.config).parameters, RUN);
+    batches.restore(found.batches);
+    new Random(settings.seed, 'samples').restore(found.sampling);
+    trainerOptions(settings);
+    // Reported, and forked.
+    const page = runReport(host, found);
+    expect(page).not.toContain('<img src=x');
+    const fork = withSettings(found, { ...settings, lr: settings.lr / 2 });
+    expect(stateOf({ ...checkpoint, state: JSON.parse(JSON.stringify(fork)) })).toEqual(fork);
+    // Imported.
+    if (tries++ % 8 > 0) return;
+    const chosen = await Promise.all(
+      (await files.list(CHECKPOINT)).map(async (name) => {
+        const content = await files.read(`${CHECKPOINT}/${name}`);
+        return { name, bytes: content.length, open: () => new Blob([content]).stream() };
+      }),
+    );
+    const into = new MemoryFiles();
+    expect(await importCheckpoint(memoryHost(into), 'imported', chosen)).toMatchObject({
+      savedStep: found.trainer.step,
+      settings,
+    });
+    // Replayed: the text may be another's now.
+    await loadRun(host, RUN);
+  });
+  expect(accepted).toBeGreaterThan(COUNT / 50);
+  expect(accepted).toBeLessThan(COUNT / 2);
+});
+
+describe('config.json', () => {
+  const LLAMA = {
+    model_type: 'llama',
+    vocab_size: 256,
+    hidden_size: 8,
+    intermediate_size: 16,
+    num_hidden_layers: 2,
+    num_attention_heads: 2,
+    num_key_value_heads: 1,
+    max_position_embeddings: 16,
+    rope_theta: 10000,
+    rms_norm_eps: 1e-5,
+    tie_word_embeddings: true,
+    head_dim: 4,
+  };
+  test.each([
+    ['gpt2', SETTINGS.config],
+    ['llama', LLAMA],
+  ])('%s', async (name, config) => {
+    const { files } = await savedRun();
+    await tryAll(name, config, async (bytes) => {
+      files.contents.set(`${CHECKPOINT}/config.json`, bytes);
+      const loaded = await loadWeights(files, RUN);
+      const { parameters } = makeModel(loaded.config);
+      checkWeights(loaded.shapes, parameters, RUN);
+    });
+  });
+});
+
+test('the cache of kernel choices: taken or ignored, never an error, and whole again once written', async () => {
+  const { files, state } = await savedRun();
+  const host = memoryHost(files, { cacheFolder: 'cache' });
+  const device = { adapter: { name: 'an adapter' } } as Device;
+  const cache = { 'memory | an adapter': state.choices, 'memory | another': { 'matmul a|b': 'b' } };
+  const accepted = await tryAll('choices', cache, async (bytes) => {
+    files.contents.set('cache/kernel-choices.json', bytes);
+    const found = await loadChoices(host, device);
+    expect(Object.values(found).every((name) => typeof name === 'string')).toBe(true);
+    await saveChoices(host, device, { 'add a|b': 'a' });
+    expect(await loadChoices(host, device)).toEqual({ ...found, 'add a|b': 'a' });
+  });
+  expect(accepted).toBe(COUNT);
+});
+
+test('a record of the list of runs: whole or damaged, and always there to be shown and removed', async () => {
+  const record = {
+    ...{
+      id: 'a1b2c3d4',
+      name: 'GPT-2 1 × 4',
+      created: 1.7e12,
+      settings: SETTINGS,
+      memory: { gpu: 1e6, policy: 'LRU' },
+    },
+    ...{ status: 'finished', savedStep: 12, loss: 4.2, forkedFrom: { id: 'b', name: 'another', step: 3 } },
+  };
+  let damaged = 0;
+  const accepted = await tryAll('record', record, async (bytes) => {
+    let value: unknown;
+    try {
+      value = json(bytes);
+    } catch {
+      return;
+    }
+    const found = readRecord('a1b2c3d4', value);
+    expect(found).toMatchObject({
+      id: 'a1b2c3d4',
+      name: expect.any(String),
+      created: expect.any(Number),
+      savedStep: expect.any(Number),
+    });
+    if (found.status === 'damaged') {
+      damaged++;
+      expect(found.error).toBeTypeOf('string');
+      return;
+    }
+    const { settings, ...rest } = found;
+    expect(says(value, rest)).toBe(true);
+    if (settings) checkSettings(settings);
+  });
+  expect(damaged).toBeGreaterThan(COUNT / 10);
+  expect(accepted).toBeGreaterThan(COUNT * 0.9);
+});

@@ -1,0 +1,150 @@
+// trainer_state.json on its way in: what a run writes is read as it was, and anything else is refused in one line that
+// names the file, the field, what was found and what is allowed.
+
+import { describe, expect, test } from 'vitest';
+import { runReport } from '../../src/train/run-report.ts';
+import { savedSettings, savedState } from '../../src/train/saved-state.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
+import { memoryHost } from '../memory-files.ts';
+import { CHECKPOINT, changedRun, RUN, SETTINGS, STEPS, savedRun } from '../saved-run.ts';
+
+// biome-ignore lint/suspicious/noExplicitAny: JSON to break
+type Change = (state: any) => unknown;
+
+async function refusal(change: Change): Promise<string> {
+  const files = await changedRun(change);
+  const error = await savedState(memoryHost(files), RUN).then(
+    () => expect.fail('the state was accepted'),
+    (thrown) => thrown,
+  );
+  expect(error).toBeInstanceOf(HoldfastError);
+  expect(error.message).not.toContain('\n');
+  return error.message;
+}
+
+test('what a run writes is read as it was; a figure that is not finite is NaN', async () => {
+  const { files, state } = await savedRun();
+  expect(await savedState(memoryHost(files), RUN)).toEqual(state);
+  expect(await savedSettings(memoryHost(files), RUN)).toEqual(SETTINGS);
+});
+
+test('a last step that was skipped is a legal record, and the report says so', async () => {
+  const files = await changedRun(({ history, trainer }) => {
+    Object.assign(history.steps.at(-1), { loss: null, gradNorm: null });
+    // loss, norm, skip, skipped, updates
+    trainer.control.splice(3, 5, null, null, 1, 2, STEPS - 2);
+  });
+  const state = await savedState(memoryHost(files), RUN);
+  expect(state.history.steps.at(-1)).toMatchObject({ loss: NaN, gradNorm: NaN });
+  const page = runReport(memoryHost(files), state);
+  expect(page).toMatch(/finalLoss<\/dt><dd>not finite: the last step was skipped</);
+  expect(page).not.toContain('NaN</dd>');
+});
+
+test('fields of a newer version are left out', async () => {
+  const files = await changedRun((state) =>
+    Object.assign(state, { later: { a: 1 } }, { settings: { ...state.settings, b: 2 } }),
+  );
+  const state = await savedState(memoryHost(files), RUN);
+  expect(Object.keys(state)).not.toContain('later');
+  expect(state.settings).toEqual(SETTINGS);
+});
+
+describe('refused, by name', () => {
+  const cases: [string, Change, string][] = [
+    ['another format', (s) => (s.format = 'holdfast 2'), 'format is "holdfast 2"; this version reads "holdfast 1"'],
+    ['no format', (s) => delete s.format, 'format is missing; this version reads'],
+    ['other heads', (s) => (s.settings.config.n_head = 4), 'settings.config.n_head is 4; config.json beside it says 2'],
+    [
+      'an activation',
+      (s) => (s.settings.config.activation_function = 'relu'),
+      'settings.config: activation_function is "relu"; supported',
+    ],
+    [
+      'an epsilon',
+      (s) => (s.settings.config.layer_norm_epsilon = 0.5),
+      'settings.config.layer_norm_epsilon is 0.5; config.json',
+    ],
+    [
+      'an earlier model',
+      (s) => (s.earlier[0].settings.config.n_layer = 2),
+      'earlier.settings.config.n_layer is 2; config.json',
+    ],
+    ['clip', (s) => (s.settings.clip = 'abc'), 'settings.clip is "abc"; it must be a number, 0 or more'],
+    ['no clip', (s) => delete s.settings.clip, 'settings.clip is missing; it must be a number, 0 or more'],
+    ['lr past float32', (s) => (s.settings.lr = 1e39), 'settings.lr is 1e+39; it must be a number'],
+    ['lr of nothing', (s) => (s.settings.lr = 0), 'settings: learning rate 0: must be above 0'],
+    ['half a sequence', (s) => (s.settings.batch = 1.5), 'settings.batch is 1.5; it must be a whole number, 1 or more'],
+    ['no batch', (s) => (s.settings.batch = 0), 'settings.batch is 0; it must be a whole number, 1 or more'],
+    ['no micro-batch', (s) => (s.settings.accumulate = 0), 'settings.accumulate is 0; it must be'],
+    ['fewer windows than none', (s) => (s.settings.evalWindows = -1), 'settings.evalWindows is -1; it must be'],
+    [
+      'a schedule',
+      (s) => (s.settings.schedule = 'constructor'),
+      'settings.schedule is "constructor"; it must be one of "constant"',
+    ],
+    ['a task', (s) => (s.settings.task = '__proto__'), 'settings.task is "__proto__"; it must be one of "addition"'],
+    ['data', (s) => (s.settings.data = ['a', 1]), 'settings.data[1] is 1; it must be a text'],
+    ['from', (s) => (s.settings.from = null), 'settings.from is null; it must be a text'],
+    ['step as text', (s) => (s.trainer.step = '12'), 'trainer.step is "12"; it must be a whole number, 0 or more'],
+    ['another step', (s) => (s.trainer.step = 13), "trainer.step is 13; the folder's name says 12"],
+    ['one control number', (s) => (s.trainer.control = [0]), 'trainer.control is a list of 1; it must be a list of 8'],
+    ['nine', (s) => s.trainer.control.push(0), 'trainer.control is a list of 9; it must be a list of 8'],
+    [
+      'control of nothing',
+      (s) => s.trainer.control.fill(0),
+      'trainer.step is 12; trainer.control counts 0 updates and 0',
+    ],
+    ['no float32', (s) => (s.trainer.control[3] = 1e300), 'trainer.control[3] is 1e+300; it must be a float32'],
+    [
+      'a loss that is none',
+      (s) => (s.trainer.control[4] = null),
+      'trainer.control[4] (loss) is null; only a step that was skipped',
+    ],
+    ['a correction', (s) => (s.trainer.control[0] = 0), 'trainer.control[0] (correction1) is 0; it must be above 0'],
+    ['random words', (s) => s.batches.pop(), 'batches is a list of 3; it must be a list of 4'],
+    [
+      'a word',
+      (s) => (s.sampling[2] = 2 ** 32),
+      'sampling[2] is 4294967296; it must be a whole number from 0 to 4294967295',
+    ],
+    ['no random state', (s) => s.sampling.fill(0), 'sampling is all 0'],
+    ['a choice', (s) => (s.choices['matmul x'] = 5), 'choices.matmul x is 5; it must be a text'],
+    ['a corpus', (s) => (s.corpus.bytes = '<b>'), 'corpus.bytes is "<b>"; it must be a whole number'],
+    ['a hash', (s) => (s.corpus.sha256 = 'x'), 'corpus.sha256 is "x"; it must be 64 hexadecimal digits'],
+    ['no history', (s) => delete s.history, 'history is missing; it must be an object'],
+    [
+      "a sample's step",
+      (s) => (s.history.samples[0].step = '<img src=x>'),
+      'history.samples[0].step is "<img src=x>"; it must be a whole',
+    ],
+    ["a sample's text", (s) => (s.history.samples[0].text = 1), 'history.samples[0].text is 1; it must be a text'],
+    ["a step's step", (s) => (s.history.steps[11].step = '<svg onload=alert(2)>'), 'history.steps[11].step is "<svg'],
+    ['steps out of order', (s) => s.history.steps.reverse(), 'history.steps[1].step is 10; in order'],
+    [
+      'a step twice',
+      (s) => (s.history.steps[3].step = 2),
+      'history.steps[3].step is 2; in order, after 12 steps, it must be from 3 to 11',
+    ],
+    ['a step to come', (s) => (s.history.steps[11].step = 12), 'history.steps[11].step is 12; in order'],
+    ['a validation to come', (s) => (s.history.validations[1].step = 13), 'history.validations[1].step is 13'],
+    [
+      'a loss as text',
+      (s) => (s.history.steps[2].loss = '5'),
+      'history.steps[2].loss is "5"; it must be a number, or null',
+    ],
+    ['no speed', (s) => (s.history.steps[2].tokensPerSecond = null), 'history.steps[2].tokensPerSecond is null'],
+    [
+      'an accuracy',
+      (s) => (s.history.validations[0].accuracy = 2),
+      'history.validations[0].accuracy is 2; it must be a number from 0 to 1',
+    ],
+    ['earlier, but later', (s) => (s.earlier[0].until = 13), 'earlier[0].until is 13; in order'],
+    ['no object', (s) => (s.trainer = [1]), 'trainer is a list of 1; it must be an object'],
+  ];
+  test.each(cases)('%s', async (_, change, message) => {
+    const found = await refusal(change);
+    expect(found.startsWith(`${CHECKPOINT}/trainer_state.json: `), found).toBe(true);
+    expect(found).toContain(message);
+  });
+});

@@ -150,9 +150,7 @@ export class Device {
     this.hasTimestamps = gpu.features.has('timestamp-query');
     const [least, most] = adapter.subgroups;
     this.traits = {
-      maxInvocations: gpu.limits.maxComputeInvocationsPerWorkgroup,
       software: adapter.software,
-      maxWorkgroupBytes: gpu.limits.maxComputeWorkgroupStorageSize,
       subgroupSize: gpu.features.has('subgroups') && least === most ? least : 0,
     };
     gpu.addEventListener('uncapturederror', ({ error }) => {

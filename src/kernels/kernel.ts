@@ -34,8 +34,6 @@ export interface Dispatch {
 
 /** The facts of an adapter that a variant may depend on. */
 export interface Traits {
-  readonly maxInvocations: number;
-  readonly maxWorkgroupBytes: number;
   /** A CPU that runs shaders. */
   readonly software: boolean;
   /** The subgroup size where it is one fixed number and the feature is on; else 0. */

@@ -17,7 +17,7 @@ import { bounds, ULP } from './bounds.ts';
 import { cases, inputsOf, type KernelCase, toArrays } from './cases.ts';
 
 /** The guaranteed limits of WebGPU. */
-const DEFAULTS: Traits = { maxInvocations: 256, maxWorkgroupBytes: 16_384, software: false, subgroupSize: 0 };
+const DEFAULTS: Traits = { software: false, subgroupSize: 0 };
 
 /** Runs one variant; the largest error as a fraction of its bound, over all written operands. */
 async function worstError<P>(kernelCase: KernelCase<P>, variant: Variant<P>, problem: P): Promise<number> {

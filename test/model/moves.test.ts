@@ -30,6 +30,8 @@ import {
   type Work,
 } from './runs.ts';
 
+// Every case is many more than the time of one test allows for.
+if (EVERY_CASE) vi.setConfig({ testTimeout: 1_800_000 });
 const isDeno = 'Deno' in globalThis;
 const recoveries = ['step', 'checkpoint'] as const;
 type Recovery = (typeof recoveries)[number];

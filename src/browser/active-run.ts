@@ -132,10 +132,15 @@ export class ActiveRun {
       const others = { ...memory, gpu: this.#memory.gpu };
       const only = KEYS.every((key) => others[key] === this.#memory[key]);
       if (!only || gpu === undefined || !trainer.fits(gpu)) return false;
-      await trainer.setBudget(gpu);
-      this.#memory = memory;
-      this.#record({ memory });
-      this.#tellMemory();
+      try {
+        await trainer.setBudget(gpu);
+      } finally {
+        // Where the GPU has not the memory it may be another one, also than before.
+        const { gpu: taken } = trainer.session.memory;
+        if (typeof taken === 'number') this.#memory = { ...memory, gpu: taken };
+        this.#record({ memory: this.#memory });
+        this.#tellMemory();
+      }
       return true;
     });
   }

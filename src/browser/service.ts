@@ -409,9 +409,11 @@ export class TrainerService {
     if (this.#active) throw new HoldfastError(`run ${this.#active.id} is open here; stop it before another one writes`);
     const source = await latestOf(this.#host, id, this.#runs.folder(id));
     const { savedStep } = await this.#runs.get(id);
+    const before = this.#writer;
+    const works = (await before?.opened.catch(() => undefined))?.works ?? true;
     // Since then a run may have begun.
     if (this.#active) return this.#write(id, work);
-    if (this.#writer?.source !== source) {
+    if (this.#writer?.source !== source || (this.#writer === before && !works)) {
       const closed = this.#closeWriter();
       const writer = { source, opened: closed.then(() => this.#openWriter(source, savedStep > 0)) };
       this.#writer = writer;

@@ -32,6 +32,11 @@ export class Writer {
     this.#generator = generator;
   }
 
+  /** False once its device was lost: then only another writer writes. */
+  get works(): boolean {
+    return this.#generator.device.works;
+  }
+
   /** Once it is closed, the text that there is. */
   sample(request: SampleRequest, onText?: (text: string) => void): Promise<string> {
     return this.#do(() => this.#sample(request, onText));

@@ -19,6 +19,15 @@ import type { Schedule } from './schedule.ts';
 import type { Slots } from './slots.ts';
 import type { Staging } from './staging.ts';
 
+export interface ExecutorOptions {
+  /** Whether a value that changes on the GPU leaves its old copy below in place. */
+  readonly durable: boolean;
+  /** Chunks whose reading from disk begins before they are needed. */
+  readonly readAhead: number;
+  /** Counts on where the executor before this one ended. */
+  readonly ledger: LinkLedger;
+}
+
 export class Executor {
   /** Chunks whose reading from disk begins before they are needed. */
   readAhead: number;
@@ -29,7 +38,6 @@ export class Executor {
   readonly #bindings: Bindings;
   readonly #backing: Backing;
   readonly #link: Link;
-  /** Whether a value that changes on the GPU leaves its old copy below in place. */
   readonly #durable: boolean;
   #recorder: Recorder | undefined;
 
@@ -44,13 +52,13 @@ export class Executor {
     bindings: Bindings,
     staging: Staging,
     backing: Backing,
-    options: { durable: boolean; readAhead: number },
+    options: ExecutorOptions,
   ) {
     this.#map = map;
     this.#slots = slots;
     this.#bindings = bindings;
     this.#backing = backing;
-    this.#link = new Link(device, staging, backing);
+    this.#link = new Link(device, staging, backing, options.ledger);
     this.#durable = options.durable;
     this.readAhead = options.readAhead;
   }
@@ -178,6 +186,11 @@ export class Executor {
     this.#link.send(this.#placed(chunk), bytes);
     this.#link.flush();
     this.#slots.setDirty(chunk, true);
+  }
+
+  /** Whether a chunk has a value anywhere. */
+  hasValue(chunk: number): boolean {
+    return this.#slots.holds(chunk) || this.#link.isStoring(chunk) || this.#backing.where(chunk) !== 'nothing';
   }
 
   /** Bytes of a chunk, from wherever its newest value is. */

@@ -25,8 +25,8 @@ export interface Workload {
   readonly programs: readonly Program[];
   /** The passes over chunks of a layout, made of these programs. */
   passes(map: ChunkMap): readonly Pass[];
-  /** Small buffers for results under way. */
-  readonly readbackBytes: number;
+  /** Small results that come back while the GPU works on: bytes of each, and how many may be under way at once. */
+  readonly readback: ReadbackSize;
   /** The same results in less memory, for more work: what is tried where this does not fit. @default none */
   readonly smaller?: Workload | undefined;
 }
@@ -55,6 +55,14 @@ export interface StagingSize {
   readonly down: number;
   readonly up: number;
 }
+
+export interface ReadbackSize {
+  readonly bytes: number;
+  readonly reads: number;
+}
+
+/** Of a workload whose results are waited for. */
+export const NO_READBACK: ReadbackSize = { bytes: 0, reads: 0 };
 
 export interface Fit {
   /** The one that was asked for, or the first after it that fits. */
@@ -221,7 +229,7 @@ function sized(found: Candidate, budget: number | undefined, durable: boolean): 
 }
 
 function nonModelMemory(
-  { programs, readbackBytes }: Workload,
+  { programs, readback }: Workload,
   placements: readonly Placement[],
   passes: readonly Pass[],
 ): NonModelMemory {
@@ -233,7 +241,8 @@ function nonModelMemory(
       if (!isChunkRange(operand) && operand.role === 'persistent') tensors.add(operand);
     }
   }
-  const persistent = [...tensors].reduce((sum, tensor) => sum + bytesOf(tensor), uniforms + readbackBytes);
+  const others = uniforms + readback.reads * readback.bytes;
+  const persistent = [...tensors].reduce((sum, tensor) => sum + bytesOf(tensor), others);
   return {
     arenas: arenaSizes(placements).reduce((a, b) => a + b, 0),
     alive: programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0),

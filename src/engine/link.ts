@@ -30,6 +30,15 @@ export interface LinkLedger {
   };
 }
 
+export const emptyLedger = (): LinkLedger => ({
+  h2dBytes: 0,
+  d2hBytes: 0,
+  recoveryBytes: 0,
+  clearedBytes: 0,
+  submits: 0,
+  waits: { down: 0, up: 0, below: 0 },
+});
+
 /** A chunk's value, and where on the GPU it lies or will lie. */
 export interface Placed {
   readonly chunk: number;
@@ -57,14 +66,7 @@ export interface StoreOptions {
 }
 
 export class Link {
-  readonly ledger: LinkLedger = {
-    h2dBytes: 0,
-    d2hBytes: 0,
-    recoveryBytes: 0,
-    clearedBytes: 0,
-    submits: 0,
-    waits: { down: 0, up: 0, below: 0 },
-  };
+  readonly ledger: LinkLedger;
   recorder: Recorder | undefined;
   readonly #device: Device;
   readonly #staging: Staging;
@@ -79,7 +81,8 @@ export class Link {
   readonly #storing = new Map<number, Store>();
   #failure: { readonly reason: unknown } | undefined;
 
-  constructor(device: Device, staging: Staging, backing: Backing) {
+  constructor(device: Device, staging: Staging, backing: Backing, ledger: LinkLedger) {
+    this.ledger = ledger;
     this.#device = device;
     this.#staging = staging;
     this.#backing = backing;

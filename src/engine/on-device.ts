@@ -2,10 +2,11 @@
 // or nothing; made anew for another device or another budget.
 
 import type { Device } from '../gpu/device.ts';
+import { ReadbackRing } from '../gpu/readback.ts';
 import type { Backing } from '../memory/backing.ts';
 import { Bindings } from './binding.ts';
 import type { KernelChoices } from './choices.ts';
-import { Executor } from './executor.ts';
+import { Executor, type ExecutorOptions } from './executor.ts';
 import { arenaSizes, type Fit } from './fit.ts';
 import { Slots } from './slots.ts';
 import { Staging } from './staging.ts';
@@ -16,21 +17,18 @@ export interface OnDevice {
   readonly storage: Storage;
   readonly slots: Slots;
   readonly executor: Executor;
-  /** Frees every buffer. */
+  readonly ring: ReadbackRing;
+  /** Frees every buffer; called again, it does nothing. */
   release(): void;
 }
-
-/** Chunks of disk reads begun before they are needed. */
-const READ_AHEAD = 4;
 
 /** Errors: OutOfMemory where the device has not the memory; nothing is left of it then. */
 export async function makeOnDevice(
   device: Device,
-  { map, passes, placements, slots: count, staging: size }: Fit,
+  { map, passes, placements, slots: count, staging: size, workload }: Fit,
   choices: KernelChoices,
   backing: Backing,
-  durable: boolean,
-  prefetch: boolean,
+  options: ExecutorOptions,
 ): Promise<OnDevice> {
   const made: { destroy(): void }[] = [];
   const own = <T extends { destroy(): void }>(part: T): T => {
@@ -38,7 +36,7 @@ export async function makeOnDevice(
     return part;
   };
   const release = () => {
-    for (const part of made) part.destroy();
+    for (const part of made.splice(0)) part.destroy();
   };
   try {
     return await device.guarded('the training state', async () => {
@@ -46,11 +44,11 @@ export async function makeOnDevice(
       storage.placeActivations(placements, arenaSizes(placements));
       const slots = own(new Slots(device, count, map.chunkBytes, map.count));
       const staging = own(new Staging(device, size, map.chunkBytes));
+      const ring = own(new ReadbackRing(device.allocator, 'step', workload.readback.bytes, workload.readback.reads));
       const operations = new Set(passes.flatMap((pass) => pass.operations));
       const bindings = await Bindings.make(device, storage, slots, choices, operations);
-      const ahead = prefetch ? READ_AHEAD : 0;
-      const executor = new Executor(device, map, slots, bindings, staging, backing, { durable, readAhead: ahead });
-      return { device, storage, slots, executor, release };
+      const executor = new Executor(device, map, slots, bindings, staging, backing, options);
+      return { device, storage, slots, executor, ring, release };
     });
   } catch (error) {
     release();

@@ -6,26 +6,27 @@
 // well, so that a new device goes on from there.
 
 import { type Device, OutOfMemory } from '../gpu/device.ts';
+import type { ReadbackRing } from '../gpu/readback.ts';
 import type { Tensor } from '../graph/graph.ts';
 import type { ActivationMode } from '../graph/recompute.ts';
 import { Backing } from '../memory/backing.ts';
 import type { ChunkMap } from '../memory/chunk-map.ts';
 import { ALL_KINDS, KINDS, type Kind } from '../memory/kinds.ts';
 import { LARGEST_PUT } from '../memory/tier-limits.ts';
-import type { Trace } from '../memory/trace.ts';
 import type { BlockFile } from '../runtime/host.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { formatBytes } from '../util/bytes.ts';
+import { finishing, HoldfastError, messageOf } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import type { ChoiceRecord, KernelChoices } from './choices.ts';
 import type { Executor } from './executor.ts';
-import { type BufferLimits, type Fit, fitMemory, refitMemory, type Workload } from './fit.ts';
-import type { LinkLedger } from './link.ts';
+import { type BufferLimits, type Fit, fitMemory, leastBudget, refitMemory, type Workload } from './fit.ts';
+import { emptyLedger, type LinkLedger } from './link.ts';
 import { makeOnDevice, type OnDevice } from './on-device.ts';
 import type { Pass } from './pass.ts';
 import { probeMemory } from './probe.ts';
 import { type Policy, type Schedule, schedule } from './schedule.ts';
-import { Replaced, Turns } from './turns.ts';
-import { setTensors, tensorsOf } from './values.ts';
+import { type Kept, Replaced, Turns } from './turns.ts';
+import { setTensors, tensorNames, tensorsOf } from './values.ts';
 import { WarmUp } from './warm-up.ts';
 
 export interface MemoryOptions {
@@ -65,19 +66,39 @@ export interface MemoryReport {
 
 /** What is tried next where the GPU has less memory than was asked of it. */
 const SHRINK = 0.8;
+/** Chunks of disk reads begun before they are needed, as long as nothing better is known. */
+const READ_AHEAD = 4;
+
+type Data = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
+
+/** What a budget comes to. */
+interface Arrangement {
+  readonly memory: Readonly<MemoryOptions>;
+  readonly fit: Fit;
+  readonly schedules: ReadonlyMap<Pass, Schedule>;
+  readonly readAhead: number;
+}
+
+/** Everything that a move replaces: as a whole, or not at all. */
+interface State extends Arrangement {
+  readonly on: OnDevice;
+}
 
 export class Session {
-  /** As it is now: the budget may change on the way. */
-  memory: Readonly<MemoryOptions>;
   readonly durable: boolean;
+  readonly turns = new Turns();
   readonly #choices: KernelChoices;
   readonly #backing: Backing;
-  #fit: Fit;
-  #schedules: ReadonlyMap<Pass, Schedule>;
+  readonly #ledger: LinkLedger;
+  /** Of persistent tensors that keep their contents wherever the session moves. */
+  readonly #contents = new Map<Tensor, () => Data>();
+  /** Parameters that were never set. */
+  readonly #unset: Set<string>;
+  #state: State;
+  #epoch = 0;
   #warmUp: WarmUp | undefined;
-  #on: OnDevice;
-  #closed = false;
-  readonly turns = new Turns();
+  #over: { readonly reason: unknown } | undefined;
+  #closing: Promise<void> | undefined;
 
   /** Errors: HoldfastError for a budget that is too small, naming the smallest that works. */
   static async open(
@@ -92,7 +113,7 @@ export class Session {
     let exhausted: OutOfMemory | undefined;
     for (;;) {
       const durable = budget !== undefined && keepsSteps;
-      const found = fitOr(exhausted, () => fitMemory(workload, limits, budget, durable));
+      const found = insteadOf(exhausted, () => fitMemory(workload, limits, budget, durable));
       try {
         const { gpu: _, ...rest } = memory;
         const settled = budget === undefined ? rest : { ...rest, gpu: budget };
@@ -130,51 +151,64 @@ export class Session {
         const { first, chunks } = map.list(kind);
         for (let chunk = first; chunk < first + chunks; chunk++) backing.setZero(chunk);
       }
-      const on = await makeOnDevice(device, found, choices, backing, durable, memory.prefetch ?? true);
-      return new Session(found, memory, durable, choices, backing, on);
+      const arranged = arrange(found, memory);
+      const ledger = emptyLedger();
+      const options = { durable, readAhead: arranged.readAhead, ledger };
+      const on = await makeOnDevice(device, found, choices, backing, options);
+      return new Session({ ...arranged, on }, durable, choices, backing, ledger);
     } catch (error) {
-      await (backing ? backing.close() : file?.remove());
-      throw error;
+      return finishing(
+        () => Promise.reject(error),
+        () => (backing ? backing.close() : file?.remove()),
+      );
     }
   }
 
-  private constructor(
-    found: Fit,
-    memory: MemoryOptions,
-    durable: boolean,
-    choices: KernelChoices,
-    backing: Backing,
-    on: OnDevice,
-  ) {
-    this.#fit = found;
-    this.memory = memory;
+  private constructor(state: State, durable: boolean, choices: KernelChoices, backing: Backing, ledger: LinkLedger) {
+    this.#state = state;
     this.durable = durable;
     this.#choices = choices;
     this.#backing = backing;
-    this.#on = on;
-    const policy = memory.policy ?? 'planned';
-    this.#schedules = schedulesFor(found, policy);
-    const [step] = found.passes;
-    if (step?.update && found.slots < found.map.count) this.#warmUp = new WarmUp(step, found, policy);
+    this.#ledger = ledger;
+    const { fit, memory } = state;
+    const [step] = fit.passes;
+    this.#unset = new Set(tensorNames(fit.map, 'parameter'));
+    if (step?.update && fit.slots < fit.map.count) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
   }
 
+  /** As it is now: the budget may change on the way. */
+  get memory(): Readonly<MemoryOptions> {
+    return this.#state.memory;
+  }
   get fit(): Fit {
-    return this.#fit;
+    return this.#state.fit;
   }
   get map(): ChunkMap {
     return this.fit.map;
   }
   get device(): Device {
-    return this.#on.device;
+    return this.#state.on.device;
   }
   get executor(): Executor {
-    return this.#on.executor;
+    return this.#state.on.executor;
+  }
+  /** For small results that come back while the GPU works on. */
+  get ring(): ReadbackRing {
+    return this.#state.on.ring;
   }
   get choices(): ChoiceRecord {
     return this.#choices.record();
   }
 
-  readonly scheduleOf = (pass: Pass): Schedule => this.#schedules.get(pass) as Schedule;
+  /**
+   * Counts moves, to another device or another budget. What was written into persistent tensors in an earlier one is
+   * gone, save what `hold` was told of.
+   */
+  get epoch(): number {
+    return this.#epoch;
+  }
+
+  readonly scheduleOf = (pass: Pass): Schedule => this.#state.schedules.get(pass) as Schedule;
 
   /** The first steps are watched; undefined when they are over, or where everything fits. */
   get warmUp(): WarmUp | undefined {
@@ -188,16 +222,14 @@ export class Session {
     warmUp.end();
     if (!warmUp.isOver) return;
     this.#warmUp = undefined;
-    this.measured = warmUp.trace;
     const { diskReadBytes, waits } = this.#backing.ledger;
     const loads = warmUp.schedule.plan.moments.reduce((sum, { load }) => sum + load.length, 0);
     if (this.memory.prefetch ?? true) {
-      this.executor.readAhead = warmUp.readAhead(diskReadBytes / waits.diskReadMs, loads / warmUp.schedule.plan.steps);
+      const readAhead = warmUp.readAhead(diskReadBytes / waits.diskReadMs, loads / warmUp.schedule.plan.steps);
+      this.#state = { ...this.#state, readAhead };
+      this.executor.readAhead = readAhead;
     }
   }
-
-  /** The step's trace with the times of warm-up, once that is over. */
-  measured: Trace | undefined;
 
   report(): MemoryReport {
     const { gpu, host, disk } = this.memory;
@@ -206,21 +238,35 @@ export class Session {
       gpu: { budget: gpu === 'auto' ? undefined : gpu, predictedPeak: this.fit.peak },
       host: { budget: host, peak: ledger.hostPeak },
       disk: { budget: disk?.limit, peak: ledger.diskPeak },
-      link: structuredClone(this.executor.ledger),
+      link: structuredClone(this.#ledger),
       below: ledger,
     };
   }
 
-  /** Runs `work` when everything before it has been encoded: passes never mix. Errors: the session is closed. */
+  /** Why nothing can be asked of this session any more. */
+  get over(): { readonly reason: unknown } | undefined {
+    return this.#over;
+  }
+
+  /** From now on everything fails for this reason, or for an earlier one. */
+  end(reason: unknown): void {
+    this.#over ??= { reason };
+    this.executor.stop(this.#over.reason);
+  }
+
+  /** Runs `work` when everything before it has been encoded: passes never mix. Errors: the session is over. */
   exclusive<T>(work: () => Promise<T>): Promise<T> {
     return this.turns.exclusive(() => {
-      if (this.#closed) throw new HoldfastError('internal: this session is closed, and its buffers are gone');
+      if (this.#over) throw this.#over.reason;
       return work();
     });
   }
 
-  /** The same for work that can be done again: after a lost device it is, in its turn, once there is another. */
-  steady<T>(work: () => Promise<T>): Promise<T> {
+  /**
+   * The same for work that can be done again: after a lost device it is, in its turn, once there is another. `what`
+   * it is, for messages: "the GPU device was lost during ...".
+   */
+  steady<T>(what: string, work: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       const attempt = async () => {
         const { device } = this;
@@ -236,9 +282,10 @@ export class Session {
           if (!reason) return;
           reject(reason.reason);
         }
-        this.turns.done(attempt);
+        this.turns.done(kept);
       };
-      this.turns.keep(attempt);
+      const kept: Kept = { what, attempt: () => void attempt() };
+      this.turns.keep(kept);
     });
   }
 
@@ -249,18 +296,24 @@ export class Session {
     throw error;
   };
 
-  /** Sets an input or a scalar, for what is encoded from now on. */
-  write(tensor: Tensor, data: Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void {
-    this.#on.storage.write(tensor, data);
+  /** Sets an input or a scalar, for what is encoded from now on, up to the next move. */
+  write(tensor: Tensor, data: Data): void {
+    this.#state.on.storage.write(tensor, data);
+  }
+
+  /** Sets a tensor now, and to what `contents` then says whenever a move has made its buffer anew. */
+  hold(tensor: Tensor, contents: () => Data): void {
+    this.#contents.set(tensor, contents);
+    this.write(tensor, contents());
   }
 
   bufferOf(tensor: Tensor): GPUBuffer {
-    return this.#on.storage.range(tensor).buffer;
+    return this.#state.on.storage.range(tensor).buffer;
   }
 
   /** An output or a persistent tensor. Waits for the queue; call it within `exclusive`. */
   async read(tensor: Tensor): Promise<Float32Array<ArrayBuffer>> {
-    const { buffer, offset } = this.#on.storage.range(tensor);
+    const { buffer, offset } = this.#state.on.storage.range(tensor);
     const values = new Float32Array(tensor.size);
     const bytes = new Uint8Array(values.buffer);
     await this.executor.readBuffer(buffer, offset, bytes.length, (piece, at) => bytes.set(piece, at));
@@ -274,33 +327,48 @@ export class Session {
 
   /** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
   setValues(kind: Kind, source: TensorSource): Promise<void> {
-    return this.steady(async () => {
+    return this.steady(`the setting of ${kind} values`, async () => {
       // What is on its way down lies neither here nor below.
       await this.executor.settle();
       await setTensors(this.map, kind, source, {
         get: (chunk, words) => this.#getChunk(chunk, words),
         set: (chunk, words) => this.#setChunk(chunk, words),
       });
+      if (kind === 'parameter') for (const name of source.names) this.#unset.delete(name);
     });
+  }
+
+  /** Errors: HoldfastError naming a parameter that was never set. */
+  checkWeights(): void {
+    const [name] = this.#unset;
+    if (name === undefined) return;
+    throw new HoldfastError(`the model has no weights yet (${name} was never set); set all of them first: setWeights`);
   }
 
   /** The tensors of a kind, as they are when they are read. */
   values(kind: Kind): TensorSource {
-    return this.#source(kind, (work) => this.steady(work));
+    return this.#source(kind, (work) => this.steady(`the reading of ${kind} values`, work));
   }
 
-  /** The same for who has the turn already. */
+  /** The same within a turn of the caller's. */
   valuesNow(kind: Kind): TensorSource {
     return this.#source(kind, (work) => work());
   }
 
   #source(kind: Kind, turn: (work: () => Promise<void>) => Promise<void>): TensorSource {
-    return tensorsOf(this.map, kind, (chunk, offset, into) => turn(() => this.executor.read(chunk, offset, into)));
+    const read = async (chunk: number, offset: number, into: Uint8Array) => {
+      if (kind === 'parameter') this.checkWeights();
+      if (!this.executor.hasValue(chunk)) {
+        throw new HoldfastError(`there are no ${kind} values now: gradients last until the end of their step`);
+      }
+      await this.executor.read(chunk, offset, into);
+    };
+    return tensorsOf(this.map, kind, (...piece) => turn(() => read(...piece)));
   }
 
   async #setChunk(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void> {
     const bytes = new Uint8Array(words.buffer);
-    const { slots, executor } = this.#on;
+    const { slots, executor } = this.#state.on;
     // Without a tier below in use, values live on the GPU alone.
     if (this.memory.gpu === undefined) {
       await executor.upload(chunk, bytes);
@@ -312,48 +380,140 @@ export class Session {
   }
 
   async #getChunk(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void> {
-    if (this.#backing.where(chunk) === 'nothing' && !this.#on.slots.holds(chunk)) return;
-    await this.executor.read(chunk, 0, new Uint8Array(words.buffer));
+    if (this.executor.hasValue(chunk)) await this.executor.read(chunk, 0, new Uint8Array(words.buffer));
+  }
+
+  // ---- Moves ------------------------------------------------------------------------------------------
+
+  /**
+   * Goes on within another GPU budget, when everything before it is done. Errors: HoldfastError for a budget that these
+   * chunks do not fit into; nothing changed then. The same for one that the GPU has not the memory for: then it goes
+   * on as before, or within as much as can be had, and the error says so. Where that is too little, the session is over.
+   */
+  setBudget(budget: number): Promise<void> {
+    let tried: Device | undefined;
+    return this.steady(`a change of the GPU budget to ${formatBytes(budget)}`, async () => {
+      // The GPU found only while it ran that it has not the memory, and the recovery from that made the budget smaller.
+      if (tried?.isExhausted) throw this.#refusal(budget, 'it ran out of memory');
+      const arranged = arrange(refitMemory(this.fit, budget, this.durable), { ...this.memory, gpu: budget });
+      tried = this.device;
+      // From here on nothing lives on the GPU alone, and nothing there is waited for.
+      await this.executor.empty();
+      await this.ring.idle();
+      await this.#rearrange(arranged, budget);
+    });
+  }
+
+  /** Two arrangements do not fit at once: the old buffers go first. */
+  async #rearrange(arranged: Arrangement, budget: number): Promise<void> {
+    const before = this.#state;
+    const { device } = this;
+    before.on.release();
+    try {
+      this.#commit(await this.#build(device, arranged));
+    } catch (error) {
+      // The recovery makes everything as it was.
+      if (await device.showsLoss(error)) throw error;
+      try {
+        this.#commit(await this.#buildWhatFits(device, before));
+      } catch (second) {
+        if (!(await device.showsLoss(second))) this.end(error);
+        throw second;
+      }
+      throw this.#refusal(budget, messageOf(error));
+    }
+  }
+
+  #refusal(budget: number, why: string): HoldfastError {
+    const { peak } = this.fit;
+    return new HoldfastError(
+      `the GPU has not the memory for a budget of ${formatBytes(budget)} (${why}); ` +
+        `the run goes on within ${formatBytes(peak)}, ask for less than was refused`,
+    );
   }
 
   /**
-   * Goes on with another device, or with another budget on this one: everything is made anew, model data comes from
-   * the tiers below, and the small persistent tensors hold zeros until they are written. Call it with nothing under
-   * way, or after a loss. Errors: HoldfastError for a budget that these chunks do not fit into; nothing changed then.
+   * Goes on with another device after the loss of this one: everything is made anew, and model data comes from the tiers
+   * below. Where that has less memory, or where the one before ran out of it, within a smaller budget. Errors:
+   * HoldfastError where nothing fits.
    */
-  async moveTo(device: Device, budget?: number): Promise<void> {
-    const found = budget === undefined ? this.#fit : refitMemory(this.#fit, budget, this.durable);
+  async moveTo(device: Device): Promise<void> {
+    const { device: before, fit, memory } = this;
+    // A device that ran out of memory is there still; it must not keep its.
+    if (!before.isLost) before.close();
     await this.executor.abandon();
-    if (device === this.device) this.#on.release();
-    if (budget !== undefined) {
-      this.memory = { ...this.memory, gpu: budget };
-      // Of the memory under this budget.
-      device.allocator.restartPeak();
-    }
-    this.#on = await makeOnDevice(
-      device,
-      found,
-      this.#choices,
-      this.#backing,
-      this.durable,
-      this.memory.prefetch ?? true,
-    );
-    if (found === this.#fit) return;
-    this.#fit = found;
-    this.#warmUp = undefined;
-    this.#schedules = schedulesFor(found, this.memory.policy ?? 'planned');
+    const arranged = before.isExhausted ? this.#smaller(fit, memory) : this.#state;
+    this.#commit(await this.#buildWhatFits(device, arranged));
   }
 
+  /** What is tried next. Errors: HoldfastError when that was the smallest. */
+  #smaller(fit: Fit, memory: MemoryOptions): Arrangement {
+    const least = leastBudget(fit, this.durable);
+    const shrunk = Math.floor(fit.peak * SHRINK);
+    const gpu = fit.peak > least ? Math.max(least, shrunk) : shrunk;
+    return arrange(refitMemory(fit, gpu, this.durable), { ...memory, gpu });
+  }
+
+  /** As arranged, or, where the device has not the memory, within as much of it as there is. */
+  async #buildWhatFits(device: Device, arranged: Arrangement): Promise<State> {
+    let exhausted: unknown;
+    for (let next = arranged; ; ) {
+      try {
+        return await this.#build(device, next);
+      } catch (error) {
+        if (!(error instanceof HoldfastError) || (await device.showsLoss(error))) throw error;
+        exhausted ??= error;
+        const { fit, memory } = next;
+        next = insteadOf(exhausted, () => this.#smaller(fit, memory));
+      }
+    }
+  }
+
+  /** Makes what is arranged, and changes nothing else. Errors: whatever went wrong; nothing is left of it then. */
+  async #build(device: Device, arranged: Arrangement): Promise<State> {
+    const { fit, schedules, memory, readAhead } = arranged;
+    const options = { durable: this.durable, readAhead, ledger: this.#ledger };
+    // Of the memory under this budget.
+    device.allocator.restartPeak();
+    const on = await makeOnDevice(device, fit, this.#choices, this.#backing, options);
+    try {
+      for (const [tensor, contents] of this.#contents) on.storage.write(tensor, contents());
+    } catch (error) {
+      on.release();
+      throw error;
+    }
+    return { memory, fit, schedules, readAhead, on };
+  }
+
+  #commit(state: State): void {
+    if (state.fit !== this.fit) this.#warmUp = undefined;
+    this.#state = state;
+    this.#epoch++;
+  }
+
+  // ---- The end ----------------------------------------------------------------------------------------
+
   /** Frees every buffer and removes the file, behind what is under way; what comes later fails. The device stays open. */
-  async close(): Promise<void> {
-    await this.exclusive(async () => {
-      this.#closed = true;
+  close(): Promise<void> {
+    this.#closing ??= finishing(
+      () => this.#finish(),
+      // A value on its way down is in staging until it has arrived.
+      () => this.executor.abandon(),
+      () => this.#state.on.release(),
+      () => this.#backing.close(),
+    );
+    return this.#closing;
+  }
+
+  /** Has its turn, behind recoveries that came between. What goes wrong before it was told to those who waited for it. */
+  async #finish(): Promise<void> {
+    const last = async () => {
+      this.#over ??= { reason: new HoldfastError('internal: this session is closed, and its buffers are gone') };
       await this.executor.settle();
-    }).catch(() => {});
-    // A value on its way down is in staging until it has arrived.
-    await this.executor.abandon();
-    this.#on.release();
-    await this.#backing.close();
+      await this.ring.idle();
+    };
+    const isReplaced = (error: unknown) => error instanceof Replaced;
+    while (await this.turns.exclusive(last).then(() => false, isReplaced));
   }
 }
 
@@ -362,7 +522,7 @@ export function limitsOf({ adapter }: Device): BufferLimits {
 }
 
 /** After the GPU ran out of memory that is what went wrong, not that nothing fits into less. */
-function fitOr(exhausted: OutOfMemory | undefined, work: () => Fit): Fit {
+function insteadOf<T>(exhausted: unknown, work: () => T): T {
   try {
     return work();
   } catch (refused) {
@@ -377,5 +537,8 @@ async function autoBudget(device: Device, workload: Workload): Promise<number | 
   return found < peak ? Math.floor(found * SHRINK) : undefined;
 }
 
-const schedulesFor = ({ passes, slots }: Fit, policy: Policy): ReadonlyMap<Pass, Schedule> =>
-  new Map(passes.map((pass) => [pass, schedule(pass, slots, policy)]));
+function arrange(fit: Fit, memory: MemoryOptions): Arrangement {
+  const { policy = 'planned', prefetch = true } = memory;
+  const schedules = new Map(fit.passes.map((pass) => [pass, schedule(pass, fit.slots, policy)]));
+  return { memory, fit, schedules, readAhead: prefetch ? READ_AHEAD : 0 };
+}

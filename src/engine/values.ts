@@ -20,7 +20,7 @@ export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource
   const finish = async () => {
     if (open >= 0) await values.set(open, words);
   };
-  for (const name of namesOf(map, kind)) {
+  for (const name of tensorNames(map, kind)) {
     if (!given.has(name)) continue;
     const list = map.listOf(kind, name);
     let at = 0;
@@ -57,7 +57,7 @@ export function tensorsOf(
   read: (chunk: number, offset: number, into: Uint8Array) => Promise<void>,
 ): TensorSource {
   return {
-    names: namesOf(map, kind),
+    names: tensorNames(map, kind),
     async *read(name) {
       const list = map.listOf(kind, name);
       for (const piece of map.pieces(name)) {
@@ -69,7 +69,8 @@ export function tensorsOf(
   };
 }
 
-function namesOf({ trainable, frozen }: ChunkMap, kind: Kind): string[] {
+/** The tensors of a kind. */
+export function tensorNames({ trainable, frozen }: ChunkMap, kind: Kind): string[] {
   return [...trainable.pieces.keys(), ...(kind === 'parameter' ? frozen.pieces.keys() : [])];
 }
 

@@ -4,7 +4,6 @@
 // A GPU works behind the CPU's back: to time moments, the queue is waited for after every group of them, and each
 // moment of a group gets an equal share. That slows warm-up steps and no others; it changes no bit.
 
-import type { Trace } from '../memory/trace.ts';
 import { assert } from '../util/errors.ts';
 import type { Executor } from './executor.ts';
 import type { Fit } from './fit.ts';
@@ -71,13 +70,6 @@ export class WarmUp {
     });
     assert(at === uses.length, `warm-up used ${uses.length} chunks, the dry run ${at}`);
     this.#left--;
-  }
-
-  /** The dry run's trace with the times of the last warm-up step. */
-  get trace(): Trace {
-    const { trace } = this.#pass;
-    const moments = trace.moments.map((moment, i) => ({ ...moment, milliseconds: this.#milliseconds[i] as number }));
-    return { ...trace, moments };
   }
 
   /** Chunks to read ahead, where the disk gave `bytesPerMs`: as many as are needed while one is read, and one more. */

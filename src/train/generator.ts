@@ -2,6 +2,7 @@
 // programs serve any prompt: one takes BLOCK tokens at a time, one takes a single token.
 
 import { type ChoiceRecord, KernelChoices } from '../engine/choices.ts';
+import { NO_READBACK } from '../engine/fit.ts';
 import { type Pass, readingPass } from '../engine/pass.ts';
 import { type MemoryOptions, Session } from '../engine/session.ts';
 import type { Device } from '../gpu/device.ts';
@@ -9,7 +10,7 @@ import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts'
 import { logits as logitsOf } from '../graph/operators/cross-entropy.ts';
 import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
-import { assert, HoldfastError } from '../util/errors.ts';
+import { assert, finishing, HoldfastError } from '../util/errors.ts';
 import type { Random } from '../util/random.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import { checkSampling, type SamplingOptions, sampleToken } from './sampling.ts';
@@ -54,8 +55,8 @@ export class Generator {
   readonly #model: Model;
   readonly #generation: Generation;
   readonly #passes: readonly Pass[];
-  /** Whose keys and values are in the cache, and on which device. */
-  #cached: { readonly fed: Fed; readonly device: Device } | undefined;
+  /** Whose keys and values are in the cache, and since which move of the session. */
+  #cached: { readonly fed: Fed; readonly epoch: number } | undefined;
 
   /** A generator of its own, with these weights and nothing else. */
   static async open(
@@ -71,13 +72,20 @@ export class Generator {
       programs: generation.programs,
       passes: (map: Parameters<typeof readingPass>[1]) =>
         generation.programs.map((program) => readingPass(program, map)),
-      readbackBytes: 0,
+      readback: NO_READBACK,
     };
     const choices = new KernelChoices(device, options.choices);
     const session = await Session.open(device, workload, choices, options.memory);
-    for (const { tensor, values } of model.constants) session.write(tensor, values());
-    await session.setValues('parameter', weights);
-    return new Generator(session, model, generation, session.fit.passes);
+    try {
+      for (const { tensor, values } of model.constants) session.hold(tensor, values);
+      await session.setValues('parameter', weights);
+      return new Generator(session, model, generation, session.fit.passes);
+    } catch (error) {
+      return finishing(
+        () => Promise.reject(error),
+        () => session.close(),
+      );
+    }
   }
 
   /** `session` runs `passes`, made of the generation's programs, and holds the weights. */
@@ -86,6 +94,10 @@ export class Generator {
     this.#model = model;
     this.#generation = generation;
     this.#passes = passes;
+  }
+
+  get device(): Device {
+    return this.#session.device;
   }
 
   /**
@@ -136,9 +148,10 @@ export class Generator {
   /** Runs tokens through the model behind those that were fed; returns the logits after the last. */
   #feed(fed: Fed, ids: readonly number[]): Promise<Float32Array> {
     fed.push([...ids]);
-    return this.#session.steady(async () => {
-      const { device } = this.#session;
-      const isThere = this.#cached?.fed === fed && this.#cached.device === device;
+    this.#session.checkWeights();
+    return this.#session.steady('the writing of text', async () => {
+      const { epoch } = this.#session;
+      const isThere = this.#cached?.fed === fed && this.#cached.epoch === epoch;
       this.#cached = undefined;
       const before = fed.slice(0, -1).flat().length;
       if (isThere) await this.#run(ids, before);
@@ -150,7 +163,7 @@ export class Generator {
         }
       }
       const logits = await this.#session.read(this.#generation.logits);
-      this.#cached = { fed, device };
+      this.#cached = { fed, epoch };
       return logits;
     });
   }

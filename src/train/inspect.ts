@@ -4,6 +4,7 @@
 
 import type { Batch } from '../data/batches.ts';
 import { KernelChoices } from '../engine/choices.ts';
+import { NO_READBACK } from '../engine/fit.ts';
 import { type Pass, readingPass } from '../engine/pass.ts';
 import { Session } from '../engine/session.ts';
 import type { Device } from '../gpu/device.ts';
@@ -47,11 +48,11 @@ export async function forwardActivations(
     training: false,
     programs: [program],
     passes: (map: ChunkMap) => [readingPass(program, map)],
-    readbackBytes: 0,
+    readback: NO_READBACK,
   };
   const session = await Session.open(device, workload, choices);
   try {
-    for (const { tensor, values } of model.constants) session.write(tensor, values());
+    for (const { tensor, values } of model.constants) session.hold(tensor, values);
     await session.setValues('parameter', sourceOf(weights));
     session.write(tokens.ids, ids);
     const schedule = session.scheduleOf(session.fit.passes[0] as Pass);

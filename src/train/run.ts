@@ -10,12 +10,13 @@ import type { Pass } from '../engine/pass.ts';
 import type { Recording } from '../engine/recording.ts';
 import type { MemoryOptions } from '../engine/session.ts';
 import { chromeTrace } from '../engine/timeline.ts';
+import { LostForGood } from '../engine/turns.ts';
 import { checkpointsOf, checkWeights, loadCheckpoint, saveCheckpoint } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Model, parameterCount } from '../nn/model.ts';
 import { type FolderClaim, type Host, join } from '../runtime/host.ts';
-import { HoldfastError, messageOf } from '../util/errors.ts';
+import { finishing, HoldfastError, messageOf } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { memoryBound } from './memory-bound.ts';
 import { type MemoryRecord, memoryRecord } from './report/memory-record.ts';
@@ -121,7 +122,7 @@ const STEPS_AHEAD = 2;
 const MOST_SKIPPED = 10;
 /** For the optimum over whole chunks, where the plan is not at the bound: a tenth of the run, a minute at most. */
 const exactSeconds = (spentMs: number): number => Math.min(60, Math.max(10, spentMs / 10_000));
-/** Devices that a run may lose without a budget, when it has to go back. */
+/** Devices that a run may lose, when it has to go back, before it has saved one step more than it had. */
 const MOST_LOSSES = 3;
 
 /**
@@ -140,17 +141,37 @@ export async function trainRun(
   const claim = options.claim ?? (await host.claimFolder?.(out));
   let current = device;
   let resume = options.resume ?? false;
+  let saved: number | undefined;
+  let losses = 0;
   try {
+    if (resume) saved = await lastSaved(host, out);
     const text = await readText(host, settings);
-    for (let losses = 0; ; losses++) {
+    for (;;) {
+      let trainer: Trainer | undefined;
+      const made = (found: Trainer) => {
+        trainer = found;
+      };
+      const inUse = () => trainer?.device ?? current;
       try {
-        return await attempt(host, current, settings, out, text, { ...options, resume });
+        return await finishing(
+          () => attempt(host, current, settings, out, text, { ...options, resume }, made),
+          () => trainer?.destroy(),
+          () => inUse() !== current && inUse().close(),
+        );
       } catch (error) {
-        if (!current.isLost || losses === MOST_LOSSES) throw error;
+        if (!inUse().isLost || error instanceof LostForGood) throw error;
+        const before = saved;
+        saved = await lastSaved(host, out);
+        losses = saved === before ? losses + 1 : 1;
+        if (losses > MOST_LOSSES) {
+          const where = trainer ? '' : ', while the run was made ready';
+          const since = saved === undefined ? 'the start' : `the checkpoint of step ${saved}`;
+          throw new LostForGood(`${messageOf(error)}${where} (${losses} times in a row since ${since})`);
+        }
         // Nothing but the last checkpoint is left of the run.
         options.events?.lost?.(messageOf(error));
         current = await current.reopen();
-        resume = (await checkpointsOf(host.files, out)).length > 0;
+        resume = saved !== undefined;
       }
     }
   } finally {
@@ -159,7 +180,11 @@ export async function trainRun(
   }
 }
 
-/** The run on one device; a trainer that can go on after a loss goes on with another. */
+/** The step of the latest checkpoint. */
+const lastSaved = async ({ files }: Host, out: string): Promise<number | undefined> =>
+  (await checkpointsOf(files, out)).at(-1)?.step;
+
+/** The run on one device; a trainer that can go on after a loss goes on with another. `made` gets it, to end it. */
 async function attempt(
   host: Host,
   device: Device,
@@ -167,6 +192,7 @@ async function attempt(
   out: string,
   { corpus, identity }: RunText,
   options: RunOptions,
+  made: (trainer: Trainer) => void,
 ): Promise<RunSummary> {
   const { resume = false, until = settings.steps, signal, events = {}, memory = {} } = options;
   const { timeline, intermission, observer } = options;
@@ -187,6 +213,7 @@ async function attempt(
     memory,
     generates: generates(settings),
   });
+  made(trainer);
   const { generator } = trainer;
   if (checkpoint && saved) {
     checkWeights(checkpoint.shapes, model.parameters, out);
@@ -363,7 +390,5 @@ async function attempt(
     return summary;
   } finally {
     await Promise.allSettled(underWay);
-    await trainer.destroy();
-    if (trainer.device !== device) trainer.device.close();
   }
 }

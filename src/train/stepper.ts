@@ -5,13 +5,12 @@
 // their gradients lie there too: the update can be finished.
 
 import type { Batch } from '../data/batches.ts';
-import type { Executor } from '../engine/executor.ts';
+import type { ReadbackSize } from '../engine/fit.ts';
 import type { Completion, Pass } from '../engine/pass.ts';
 import type { Recording } from '../engine/recording.ts';
 import type { Session } from '../engine/session.ts';
-import { Replaced } from '../engine/turns.ts';
+import { type Kept, Replaced } from '../engine/turns.ts';
 import type { Device } from '../gpu/device.ts';
-import { ReadbackRing } from '../gpu/readback.ts';
 import type { StepScalars } from '../graph/operators/optimizer.ts';
 import { STATE } from '../kernels/step-control.ts';
 import type { ChunkMap } from '../memory/chunk-map.ts';
@@ -19,15 +18,13 @@ import { type Deferred, deferred } from '../util/deferred.ts';
 import { assert, HoldfastError, messageOf } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 
-/** Steps whose numbers may be under way at once. */
-export const READS_IN_FLIGHT = 4;
-export const READBACK_BYTES = READS_IN_FLIGHT * STATE.size * 4;
-
-/** Of the memory in use: what is tried after the GPU ran out of it. */
-const SHRINK = 0.8;
+/** The numbers of steps: so many may be under way at once. */
+export const STEP_READBACK: ReadbackSize = { bytes: STATE.size * 4, reads: 4 };
 
 /** One step, as data: whatever is needed to do it again. */
 export interface StepJob {
+  /** Its number in the training. */
+  readonly step: number;
   readonly batches: readonly Batch[];
   /** See HYPER. */
   readonly hyper: Float32Array<ArrayBuffer>;
@@ -51,7 +48,7 @@ export interface StepHooks {
 interface UnderWay {
   readonly number: number;
   readonly job: StepJob;
-  readonly attempt: () => void;
+  readonly kept: Kept;
   /** Indices whose new state lies below. */
   readonly committed: Set<number>;
   /** See STATE; known once the GPU has decided. */
@@ -62,24 +59,19 @@ interface UnderWay {
 export interface StepperInputs {
   readonly scalars: StepScalars;
   writeTokens(batch: Batch): void;
-  /** Writes what lives as long as the device: tables, masks. */
-  writeConstants(): void;
 }
 
 export class Stepper {
   readonly #session: Session;
   readonly #pass: Pass;
   readonly #inputs: StepperInputs;
-  #ring: ReadbackRing;
   /** The step control's numbers before the oldest step under way. */
   #state = new Float32Array(STATE.size);
   readonly #underWay: UnderWay[] = [];
   #started = 0;
-  /** Steps whose numbers are being read. */
-  readonly #reads = new Set<Promise<unknown>>();
+  /** The step that was started last. */
+  #last: number | undefined;
   #recovery: Promise<void> | undefined;
-  /** Why there is no going on: what lies below may be between two steps. */
-  #fatal: { readonly reason: unknown } | undefined;
   /** Devices that were lost. */
   recoveries = 0;
 
@@ -87,9 +79,8 @@ export class Stepper {
     this.#session = session;
     this.#pass = pass;
     this.#inputs = inputs;
-    this.#ring = makeRing(session);
     session.recover = (error, device) => this.#recover(error, device);
-    inputs.writeConstants();
+    session.hold(inputs.scalars.state, () => this.#finishing?.state ?? this.#state);
   }
 
   /** The step control's numbers after the last step that is done. */
@@ -108,52 +99,30 @@ export class Stepper {
     const step: UnderWay = {
       number: this.#started++,
       job,
-      attempt: () => void this.#attempt(step),
+      kept: { what: `step ${job.step}`, attempt: () => void this.#attempt(step) },
       committed: new Set(),
       state: undefined,
       done: deferred(),
     };
     this.#underWay.push(step);
-    this.#session.turns.keep(step.attempt);
+    this.#last = job.step;
+    this.#session.turns.keep(step.kept);
     return step.done.promise;
   }
 
   /** Waits until the state of every step so far is final, and below where the session is durable. */
   async settle(): Promise<void> {
     await Promise.all(this.#underWay.map(({ done }) => done.promise));
-    await this.#session.steady(() => this.#session.executor.settle());
-  }
-
-  /** Goes on with another budget, between steps. Errors: HoldfastError for one that the chunks do not fit into. */
-  async resize(budget: number): Promise<void> {
-    await this.settle();
-    const session = this.#session;
-    await session.turns.move(async () => {
-      await session.executor.empty();
-      this.#ring.destroy();
-      try {
-        await session.moveTo(session.device, budget);
-      } finally {
-        this.#ring = makeRing(session);
-      }
-      this.#inputs.writeConstants();
-      session.write(this.#inputs.scalars.state, this.#state);
-    });
-  }
-
-  destroy(): void {
-    this.#ring.destroy();
+    await this.#session.steady('the end of steps', () => this.#session.executor.settle());
   }
 
   async #attempt(step: UnderWay): Promise<void> {
-    const { device, executor } = this.#session;
+    // The recovery finishes it.
+    if (step === this.#finishing) return;
+    const { device } = this.#session;
     try {
-      const state = await this.#session.exclusive(() => this.#encode(step, executor));
-      const numbers = await state();
-      executor.check();
-      step.state = numbers;
-      this.#settleOldest();
-      step.done.resolve(numbers);
+      const numbers = await this.#session.exclusive(() => this.#encode(step));
+      step.done.resolve(await numbers());
     } catch (error) {
       // It is attempted again.
       if (error instanceof Replaced) return;
@@ -161,18 +130,24 @@ export class Stepper {
     }
   }
 
+  /** The oldest step, where it was committed in part. */
+  get #finishing(): UnderWay | undefined {
+    const [oldest] = this.#underWay;
+    return oldest && oldest.committed.size > 0 ? oldest : undefined;
+  }
+
   /** Nothing that follows may run on a step that was done in part. */
   #fail(step: UnderWay, reason: unknown): void {
-    this.#fatal ??= { reason };
-    this.#session.executor.stop(reason);
-    this.#session.turns.done(step.attempt);
+    this.#session.end(reason);
+    this.#session.turns.done(step.kept);
     step.done.reject(reason);
   }
 
   /** Encodes and submits a step. Returns a function that brings its numbers. */
-  async #encode(step: UnderWay, executor: Executor): Promise<() => Promise<Float32Array<ArrayBuffer>>> {
+  async #encode(step: UnderWay): Promise<() => Promise<Float32Array<ArrayBuffer>>> {
+    const { executor } = this.#session;
     try {
-      return await this.#encodeOn(step, executor);
+      return await this.#encodeOn(step);
     } catch (error) {
       // At once: the next in turn is not to find it in part.
       executor.stop(error);
@@ -180,12 +155,13 @@ export class Stepper {
     }
   }
 
-  async #encodeOn(step: UnderWay, executor: Executor): Promise<() => Promise<Float32Array<ArrayBuffer>>> {
+  async #encodeOn(step: UnderWay): Promise<() => Promise<Float32Array<ArrayBuffer>>> {
+    const { executor, ring } = this.#session;
     const { update, starts } = this.#pass;
     assert(update, 'a step updates');
     assert(step.committed.size === 0, 'a step that was committed in part is finished, not repeated');
     step.state = undefined;
-    while (this.#reads.size >= READS_IN_FLIGHT) await Promise.race(this.#reads);
+    await ring.room();
     executor.check();
     this.#writeScalars(step.job);
     const { warmUp } = this.#session;
@@ -203,20 +179,18 @@ export class Stepper {
     const source = this.#session.bufferOf(this.#inputs.scalars.state);
     executor.command(
       (encoder) => {
-        read = this.#ring.copy(encoder, source);
+        read = ring.copy(encoder, source);
       },
       () => {
         // Asked for before any of the update's values: so it is known before one of them is committed.
         arrives = (read as () => Promise<ArrayBuffer>)().then((bytes) => {
           executor.check();
           step.state = new Float32Array(bytes);
+          this.#settleOldest();
           return step.state;
         });
-        const ended: Promise<unknown> = arrives.then(
-          () => this.#reads.delete(ended),
-          () => this.#reads.delete(ended),
-        );
-        this.#reads.add(ended);
+        // Of a lost device: `numbers` says so.
+        arrives.catch(() => {});
       },
     );
     await this.#run(step, update.decided, this.#pass.trace.moments.length);
@@ -274,7 +248,7 @@ export class Stepper {
       if (durable && oldest.committed.size < map.trainable.chunks) return;
       this.#state = oldest.state;
       this.#underWay.shift();
-      this.#session.turns.done(oldest.attempt);
+      this.#session.turns.done(oldest.kept);
       oldest.done.resolve(oldest.state);
     }
   }
@@ -283,16 +257,17 @@ export class Stepper {
 
   /** Goes on with a new device in place of `device`, once for all who met the loss; or throws the error. */
   async #recover(error: unknown, device: Device): Promise<void> {
+    const session = this.#session;
     const isLost = await device.showsLoss(error);
-    if (this.#fatal) throw this.#fatal.reason;
-    if (!this.#recovery && device === this.#session.device) {
+    if (session.over) throw session.over.reason;
+    if (!this.#recovery && device === session.device) {
       if (!isLost) {
         device.check();
         throw error;
       }
-      if (!this.#session.durable) throw new HoldfastError(`${lossOf(device)}; ${WITHOUT_RECOVERY}`);
-      this.#session.executor.stop(error);
-      this.#recovery = this.#session.turns
+      if (!session.durable) throw new HoldfastError(`${lossOf(device)}, during ${this.#place}; ${WITHOUT_RECOVERY}`);
+      session.executor.stop(error);
+      this.#recovery = session.turns
         .move(() => this.#goOn())
         .finally(() => {
           this.#recovery = undefined;
@@ -301,25 +276,34 @@ export class Stepper {
     await this.#recovery;
   }
 
+  /** What the loss of a device is blamed on. */
+  get #place(): string {
+    const { oldest } = this.#session.turns;
+    const step = this.#underWay.find(({ kept }) => kept === oldest);
+    if (step || !oldest) return oldest?.what ?? 'no work';
+    return this.#last === undefined ? oldest.what : `${oldest.what} after step ${this.#last}`;
+  }
+
   /** On the device after this one, or after that, if it is lost as well. */
   async #goOn(): Promise<void> {
     const session = this.#session;
     try {
       for (let done = false; !done; ) {
-        session.turns.countLoss();
+        session.turns.countLoss(this.#place);
         this.recoveries++;
         const device = await reopened(session.device);
         done = await this.#moveTo(device).then(
           () => true,
           async (error) => {
-            if (await device.showsLoss(error)) return false;
-            throw error;
+            const isLost = await device.showsLoss(error);
+            if (session.device !== device) device.close();
+            if (!isLost) throw error;
+            return false;
           },
         );
       }
     } catch (reason) {
-      this.#fatal = { reason };
-      session.executor.stop(reason);
+      session.end(reason);
       throw reason;
     }
   }
@@ -327,22 +311,14 @@ export class Stepper {
   /** The new device gets to know what it needs, and does the rest of an update that was committed in part. */
   async #moveTo(device: Device): Promise<void> {
     const session = this.#session;
-    const { device: before, fit } = session;
-    // A device that ran out of memory is there still; it must not keep its, and the next gets a smaller budget.
-    const budget = before.isExhausted ? Math.floor(fit.peak * SHRINK) : undefined;
-    if (!before.isLost) before.close();
-    await session.moveTo(device, budget);
-    this.#ring = makeRing(session);
-    this.#reads.clear();
-    this.#inputs.writeConstants();
+    // What was on its way may have arrived, and a step with it.
+    await session.executor.abandon();
     this.#settleOldest();
-    const [oldest] = this.#underWay;
-    if (oldest && oldest.committed.size > 0) {
-      session.turns.done(oldest.attempt);
-      session.write(this.#inputs.scalars.state, oldest.state as Float32Array<ArrayBuffer>);
-      await this.#finish(oldest);
-      oldest.done.resolve(oldest.state as Float32Array<ArrayBuffer>);
-    } else session.write(this.#inputs.scalars.state, this.#state);
+    await session.moveTo(device);
+    const oldest = this.#finishing;
+    if (!oldest) return;
+    await this.#finish(oldest);
+    oldest.done.resolve(oldest.state as Float32Array<ArrayBuffer>);
   }
 
   /** The rest of an update whose gradients lie below. */
@@ -385,8 +361,4 @@ async function reopened(lost: Device): Promise<Device> {
   throw new HoldfastError(
     `${lossOf(lost)}, and its adapter ${lost.adapter.name} is not there any more; resume from the last checkpoint`,
   );
-}
-
-function makeRing({ device }: Session): ReadbackRing {
-  return new ReadbackRing(device.allocator, 'step', STATE.size * 4, READS_IN_FLIGHT);
 }

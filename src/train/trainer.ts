@@ -15,12 +15,12 @@ import { tokenIndex } from '../kernels/embedding.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/kinds.ts';
 import type { Model } from '../nn/model.ts';
-import { assert, HoldfastError } from '../util/errors.ts';
+import { assert, finishing, HoldfastError } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import { type Generation, Generator, traceGeneration } from './generator.ts';
 import { checkSchedule, learningRate, type Schedule } from './schedule.ts';
 import { type StepPrograms, traceStep } from './step-programs.ts';
-import { READBACK_BYTES, type StepHooks, Stepper } from './stepper.ts';
+import { STEP_READBACK, type StepHooks, Stepper } from './stepper.ts';
 
 export interface AdamWOptions {
   beta1: number;
@@ -110,7 +110,7 @@ export function trainingWorkload(
       stepPass(step, map, accumulate),
       ...[evaluate, ...(generation?.programs ?? [])].map((program) => readingPass(program, map)),
     ],
-    readbackBytes: READBACK_BYTES,
+    readback: STEP_READBACK,
     get smaller() {
       if (activations === 'auto') smaller ??= trainingWorkload(model, programs, accumulate, generation, 'recompute');
       return smaller;
@@ -153,15 +153,13 @@ export class Trainer {
     const workload = trainingWorkload(model, programs, full.accumulate, generation, memory.activations);
     const kernelChoices = new KernelChoices(device, choices);
     const session = await Session.open(device, workload, kernelChoices, memory);
-    let trainer: Trainer | undefined;
     try {
-      return await device.guarded('the training state', () => {
-        trainer = new Trainer(model, session, kernelChoices, full, programs, generation);
-        return trainer;
-      });
+      return new Trainer(model, session, kernelChoices, full, programs, generation);
     } catch (error) {
-      await (trainer ?? { destroy: () => session.close() }).destroy();
-      throw error;
+      return finishing(
+        () => Promise.reject(error),
+        () => session.close(),
+      );
     }
   }
 
@@ -183,11 +181,10 @@ export class Trainer {
     this.#stepper = new Stepper(session, step, {
       scalars: programs.scalars,
       writeTokens: (batch) => this.#writeTokens(batch),
-      writeConstants: () => {
-        for (const { tensor, values } of model.constants) session.write(tensor, values());
-        session.write(programs.decayMask, decayBits([...programs.gradients.values()]));
-      },
     });
+    for (const { tensor, values } of model.constants) session.hold(tensor, values);
+    const decay = decayBits([...programs.gradients.values()]);
+    session.hold(programs.decayMask, () => decay);
     this.generator = generation && new Generator(session, model, generation, generate);
   }
 
@@ -234,19 +231,19 @@ export class Trainer {
    * READS_IN_FLIGHT steps may be started before the first is awaited.
    */
   async start(batches: readonly Batch[], hooks: StepHooks = {}): Promise<StepMetrics> {
-    const { accumulate, schedule, batch, seq } = this.options;
-    assert(batches.length === accumulate, `a step takes ${accumulate} micro-batches, got ${batches.length}`);
-    for (const given of batches) {
-      assert(
-        given.batch === batch && given.seq === seq,
-        `a batch of ${given.batch} x ${given.seq}, not ${batch} x ${seq}`,
+    const { accumulate, schedule, batch } = this.options;
+    if (batches.length !== accumulate) {
+      throw new HoldfastError(
+        `a step of this trainer takes ${accumulate} micro-batches (accumulate), not ${batches.length}`,
       );
     }
+    for (const given of batches) this.#checkBatch(given, batch);
+    this.session.checkWeights();
     const step = this.#step++;
     const lr = learningRate(schedule, step);
     const valid = batches.reduce((sum, { targets }) => sum + countValid(targets), 0);
     const lossScale = 1 / Math.max(1, valid);
-    const state = await this.#stepper.start({ batches, lossScale, hyper: this.#hyper(lr, lossScale), ...hooks });
+    const state = await this.#stepper.start({ step, batches, lossScale, hyper: this.#hyper(lr, lossScale), ...hooks });
     return {
       step,
       lr,
@@ -262,11 +259,12 @@ export class Trainer {
    */
   async evaluate(windows: Batch): Promise<number> {
     const { batch, seq } = this.options;
-    assert(windows.seq === seq, `evaluation windows have ${windows.seq} tokens, the programs ${seq}`);
+    this.#checkBatch(windows);
     const { session } = this;
+    session.checkWeights();
     const { lossSum } = this.#programs.scalars;
-    const schedule = session.scheduleOf(session.fit.passes[1] as never);
-    const sum = await session.steady(async () => {
+    const sum = await session.steady('an evaluation', async () => {
+      const schedule = session.scheduleOf(session.fit.passes[1] as never);
       session.write(lossSum, new Float32Array(1));
       for (let row = 0; row < windows.batch; row += batch) {
         const ids = new Int32Array(batch * seq);
@@ -293,13 +291,13 @@ export class Trainer {
 
   /**
    * Goes on within another GPU budget, in bytes: the same losses, more or less traffic. Only for a trainer that was
-   * made with a budget. Errors: HoldfastError naming the smallest that this trainer's chunks need; nothing changes.
+   * made with a budget. Errors: see `Session.setBudget`.
    */
   async setBudget(bytes: number): Promise<void> {
     if (this.session.memory.gpu === undefined) {
       throw new HoldfastError('this trainer has no GPU budget; give it one when it is made, if only the whole memory');
     }
-    await this.#stepper.resize(bytes);
+    await this.session.setBudget(bytes);
   }
 
   /** All steps so far are done; what they changed is final. */
@@ -324,9 +322,29 @@ export class Trainer {
   }
 
   /** Frees every buffer and removes the slow tier's file. The device stays open. */
-  async destroy(): Promise<void> {
-    await this.session.close();
-    this.#stepper.destroy();
+  destroy(): Promise<void> {
+    return this.session.close();
+  }
+
+  /** Errors: HoldfastError for a batch of another shape than the programs', or with tokens that the model does not have. */
+  #checkBatch({ ids, targets, batch, seq }: Batch, rows = batch): void {
+    const { batch: wanted, seq: tokens } = this.options;
+    if (batch !== rows || seq !== tokens) {
+      throw new HoldfastError(
+        `a batch of ${batch} x ${seq} tokens: this trainer was made for ${wanted} x ${tokens} (batch, seq)`,
+      );
+    }
+    if (ids.length !== batch * seq || targets.length !== batch * seq) {
+      throw new HoldfastError(
+        `a batch of ${batch} x ${seq} with ${ids.length} ids and ${targets.length} targets: give ${batch * seq} of each`,
+      );
+    }
+    const { vocabulary } = this.model.shape;
+    const stranger =
+      ids.find((id) => !(id >= 0 && id < vocabulary)) ??
+      targets.find((id) => id !== IGNORE_INDEX && !(id >= 0 && id < vocabulary));
+    if (stranger === undefined) return;
+    throw new HoldfastError(`a batch has token ${stranger}; the model's vocabulary ends at ${vocabulary - 1}`);
   }
 
   #hyper(lr: number, lossScale: number): Float32Array<ArrayBuffer> {

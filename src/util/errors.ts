@@ -14,3 +14,20 @@ export function assert(condition: unknown, message: string): asserts condition {
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
+
+/** Runs `work` and then every one of `ends`, whatever fails. Errors: the first of them, the one that matters. */
+export async function finishing<T>(work: () => Promise<T>, ...ends: (() => unknown)[]): Promise<T> {
+  let failed: { readonly reason: unknown } | undefined;
+  const run = async <R>(step: () => R): Promise<Awaited<R> | undefined> => {
+    try {
+      return await step();
+    } catch (reason) {
+      failed ??= { reason };
+      return undefined;
+    }
+  };
+  const result = await run(work);
+  for (const end of ends) await run(end);
+  if (failed) throw failed.reason;
+  return result as T;
+}

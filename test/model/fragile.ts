@@ -62,8 +62,8 @@ export async function fragileDevice(real: Device): Promise<Fragile> {
   return fragile;
 }
 
-/** Kept until the real device answers, which may be after the pretended loss: see src/gpu/mapping.ts. */
-const unanswered = new Set<GPUBuffer>();
+/** Neither collected nor destroyed until the real device answers, also after the pretended loss: see src/gpu/mapping.ts. */
+const unanswered = new Map<GPUBuffer, Promise<unknown>>();
 
 function fragileGPU(
   gpu: GPUDevice,
@@ -114,15 +114,17 @@ function fragileGPU(
           if (dead) reject(aborted());
           else resolve(undefined);
         };
-        unanswered.add(buffer);
-        map(...range)
+        const answer = map(...range)
           .then(done, reject)
           .finally(() => unanswered.delete(buffer));
+        unanswered.set(buffer, answer);
       });
     };
     buffer.destroy = () => {
       buffers.delete(buffer);
-      destroy();
+      const answer = unanswered.get(buffer);
+      if (answer) answer.finally(destroy);
+      else destroy();
     };
     return buffer;
   };
@@ -159,8 +161,9 @@ function fragileGPU(
     popErrorScope: async () => {
       const filter = scopes.pop();
       const found = await gpu.popErrorScope();
+      const exhausted = filter === 'out-of-memory' && wasExhausted();
       if (dead) return null;
-      return filter === 'out-of-memory' && wasExhausted() ? ({ message: 'on purpose' } as GPUOutOfMemoryError) : found;
+      return exhausted ? ({ message: 'on purpose' } as GPUOutOfMemoryError) : found;
     },
     destroy: lose as GPUDevice['destroy'],
   };

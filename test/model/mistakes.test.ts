@@ -1,0 +1,78 @@
+// What a library's user may forget or mix up, without a budget and within one: each is one line that says what to do,
+// and the trainer is as it was.
+
+import { beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import type { Batch } from '../../src/data/batches.ts';
+import type { Device } from '../../src/gpu/device.ts';
+import { initialWeights } from '../../src/nn/initialise.ts';
+import type { Generator } from '../../src/train/generator.ts';
+import { Trainer } from '../../src/train/trainer.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
+import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { testDevice } from '../harness.ts';
+import { batchesOf, chooseVariants, leastBudget, SMALLEST, type Work, write } from './runs.ts';
+
+const work: Work = { model: SMALLEST, batch: 2, seq: 8, accumulate: 2, steps: 1, between: true };
+
+let device: Device;
+beforeAll(async () => {
+  device = await testDevice();
+});
+beforeEach(() => chooseVariants(1));
+
+async function expectMistake(mistake: () => unknown, says: RegExp): Promise<void> {
+  const error = await (async () => mistake())().then(
+    () => undefined,
+    (reason) => reason,
+  );
+  expect(error).toBeInstanceOf(HoldfastError);
+  expect(error.message).toMatch(says);
+  expect(error.message).not.toMatch(/internal|\n/);
+}
+
+describe.each(['without a budget', 'within a budget'])('%s', (kind) => {
+  test('weights that were never set, batches of another shape, values that are not there', async () => {
+    const { batch, seq, accumulate, model } = work;
+    const schedule = { decay: 'constant', peak: 1e-3, min: 0, warmup: 0, steps: 9 } as const;
+    const memory = kind === 'within a budget' ? { gpu: leastBudget(device, work) } : {};
+    const trainer = await Trainer.create(device, model, { batch, seq, accumulate, schedule, memory, generates: true });
+    try {
+      const [right] = batchesOf(work);
+      const [one] = right as [Batch];
+      const evaluate = () => trainer.evaluate(one);
+      const noWeights = /^the model has no weights yet \(wte.weight was never set\); .* setWeights$/;
+      for (const early of [
+        () => trainer.start(right),
+        evaluate,
+        () => write(trainer.generator as Generator),
+        () => (trainer.generator as Generator).next(Int32Array.of(1)),
+        () => collect(trainer.values('parameter')),
+      ]) {
+        await expectMistake(early, noWeights);
+      }
+      // Some of them are not all.
+      const all = await collect(initialWeights(model, 3));
+      await trainer.setValues('parameter', sourceOf(new Map([...all].filter(([name]) => name === 'wte.weight'))));
+      await expectMistake(() => trainer.start(right), /no weights yet \(wpe.weight was never set\)/);
+
+      await trainer.setWeights(initialWeights(model, 3));
+      const before = await evaluate();
+      const other = (changes: Partial<Batch>) => () => trainer.start([{ ...one, ...changes }, one]);
+      await expectMistake(() => trainer.start([one]), /takes 2 micro-batches \(accumulate\), not 1$/);
+      await expectMistake(other({ batch: 1 }), /a batch of 1 x 8 tokens: .* for 2 x 8 \(batch, seq\)$/);
+      await expectMistake(other({ seq: 4, batch: 4 }), /a batch of 4 x 4 tokens: .* for 2 x 8/);
+      await expectMistake(other({ ids: one.ids.subarray(1) }), /with 15 ids and 16 targets: give 16 of each$/);
+      await expectMistake(other({ targets: new Int32Array(17) }), /with 16 ids and 17 targets/);
+      await expectMistake(other({ ids: one.ids.map(() => 40) }), /has token 40; the model's vocabulary ends at 39$/);
+      await expectMistake(other({ targets: one.targets.map(() => -1) }), /has token -1/);
+      await expectMistake(() => trainer.evaluate({ ...one, seq: 4, batch: 4 }), /a batch of 4 x 4 tokens/);
+      await expectMistake(() => collect(trainer.values('gradient')), /no gradient values now/);
+      expect(trainer.step).toBe(0);
+      expect(await evaluate()).toBe(before);
+      expect((await trainer.start(right)).step).toBe(0);
+    } finally {
+      await trainer.destroy();
+      vi.restoreAllMocks();
+    }
+  });
+});

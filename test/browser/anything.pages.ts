@@ -8,7 +8,7 @@ import { Random } from '../../src/util/random.ts';
 import { EVERY_CASE } from '../host.ts';
 import { launch, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
-import { misdeeds, PERSON, prepare, ready, says } from './visitor.ts';
+import { misdeeds, prepare, ready, says } from './visitor.ts';
 
 const SECONDS = EVERY_CASE ? 300 : 10;
 /** What cannot be pressed now is not waited for. */
@@ -70,7 +70,7 @@ async function prepareAll(page: Page): Promise<void> {
 }
 
 test('whatever is pressed whenever, no loss changes', async () => {
-  const context = await browser.newContext(PERSON);
+  const context = await browser.newContext();
   const page = await ready(context, `${site.isolated}demo/`);
   await prepareAll(page);
   const random = new Random(3, 'a person');

@@ -12,7 +12,6 @@ import {
   losses,
   misdeeds,
   overflow,
-  PERSON,
   prepare,
   ready,
   row,
@@ -35,7 +34,7 @@ let undisturbed: Map<number, number>;
 beforeAll(async () => {
   [browser, site] = await Promise.all([launch(), serve()]);
   url = `${site.isolated}demo/`;
-  context = await browser.newContext(PERSON);
+  context = await browser.newContext();
   const page = await ready(context, url);
   await prepare(page, TEXT);
   await page.click('#train');
@@ -266,7 +265,7 @@ test('every control has a name, and headings are in order', async () => {
 });
 
 test('a plain file server: the page isolates itself with one reload', async () => {
-  const own = await browser.newContext(PERSON);
+  const own = await browser.newContext();
   const page = await own.newPage();
   let loads = 0;
   page.on('load', () => loads++);
@@ -277,7 +276,7 @@ test('a plain file server: the page isolates itself with one reload', async () =
 });
 
 test('where nothing isolates the page it trains all the same; of a task it says what is solved', async () => {
-  const own = await browser.newContext({ ...PERSON, serviceWorkers: 'block' });
+  const own = await browser.newContext({ serviceWorkers: 'block' });
   const page = await ready(own, `${site.plain}demo/`);
   expect(await page.evaluate(() => globalThis.crossOriginIsolated)).toBe(false);
   await page.getByRole('radio', { name: 'A task' }).check();
@@ -291,15 +290,15 @@ test('where nothing isolates the page it trains all the same; of a task it says 
 });
 
 test('without WebGPU, an adapter, or files, the page says what is missing', async () => {
-  const blind = await browser.newContext(PERSON);
+  const blind = await browser.newContext();
   await blind.addInitScript(() => Reflect.deleteProperty(Navigator.prototype, 'gpu'));
   expect(await obstacle(blind)).toMatch(/This browser shows no WebGPU.*Recent Chrome.*npm start/);
   await blind.close();
   const none = await launch(['--disable-gpu', '--disable-software-rasterizer']);
-  expect(await obstacle(await none.newContext(PERSON))).toMatch(/Training cannot start here.*gives no GPU.*about:gpu/);
+  expect(await obstacle(await none.newContext())).toMatch(/Training cannot start here.*gives no GPU.*about:gpu/);
   await none.close();
   // As a private window of Firefox does.
-  const secret = await browser.newContext(PERSON);
+  const secret = await browser.newContext();
   await secret.route('**/trainer*.js', async (route) => {
     const refuse = "navigator.storage.getDirectory = () => Promise.reject(new DOMException('no', 'SecurityError'));";
     const response = await route.fetch();

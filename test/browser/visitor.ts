@@ -6,9 +6,6 @@ import { strFromU8, unzipSync } from 'fflate';
 import type { BrowserContext, Locator, Page } from 'playwright';
 import type { SavedState } from '../../src/train/saved-state.ts';
 
-/** The packaged Chromium's own locale is none that the page's charts can read. */
-export const PERSON = { locale: 'en-US' };
-
 /** Fields of "All settings": a model that learns in seconds. */
 export const SMALL: Readonly<Record<string, number>> = {
   layers: 1,

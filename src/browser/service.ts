@@ -38,7 +38,7 @@ import type {
 } from './protocol.ts';
 import { copyOut, EXPORTS, fileName, forkInto, keepText, latestOf, zipOf } from './run-files.ts';
 import { nameOf, Runs } from './runs.ts';
-import { Speeds, tokensAt } from './speed.ts';
+import { Speeds } from './speed.ts';
 import { Writer } from './writer.ts';
 
 export class TrainerService {
@@ -83,9 +83,10 @@ export class TrainerService {
   async estimate(settings: RunSettings, memory: MemorySettings = {}): Promise<Estimate> {
     const device = this.#device && (await this.#openDevice());
     const found = estimateRun(settings, memory, device && limitsOf(device));
-    const speed = device && (await this.#speeds.of(device, this.#active !== undefined));
+    const size = { dispatches: found.dispatchesPerStep, flops: found.flopsPerStep };
+    const speed = device && (await this.#speeds.of(device, settings, size, this.#active !== undefined));
     const room = await this.#host.room();
-    return { ...found, ...(speed && { tokensPerSecond: tokensAt(speed, settings, found.flopsPerStep) }), room };
+    return { ...found, ...(speed && { tokensPerSecond: speed }), room };
   }
 
   /** Bytes that each policy would move in a step. Errors: HoldfastError where the budget is too small. */

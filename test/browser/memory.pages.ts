@@ -53,9 +53,9 @@ function expectSame(found: Map<number, number>, least: number): void {
   for (const [step, loss] of found) expect(loss, `step ${step}`).toBe(undisturbed.get(step));
 }
 
-test('an estimate knows the speed: of matmuls before any run, of the last run after it', () => {
+test('an estimate knows the speed: by small steps before any run, of a run of its shape after it', () => {
   const { before, after, reached } = speeds;
-  expect(before.tokensPerSecond).toMatchObject({ from: 'matmul', value: expect.any(Number) });
+  expect(before.tokensPerSecond).toMatchObject({ from: 'probe', value: expect.any(Number) });
   expect(before.tokensPerSecond?.value).toBeGreaterThan(0);
   expect(after.tokensPerSecond?.from).toBe('run');
   expect(after.tokensPerSecond?.value).toBeCloseTo(reached, 3);

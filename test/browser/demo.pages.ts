@@ -237,7 +237,10 @@ test('runs: forked, compared, renamed, removed, exported and dropped back in', a
   expect(await list.count()).toBe(count);
   await drop(page, 'dropped.zip', zip);
   await says(page, /^Imported “dropped”/);
-  expect(await list.first().textContent()).toMatch(/^droppedimported · 40 of 40 steps/);
+  await list
+    .first()
+    .filter({ hasText: /^droppedimported · 40 of 40 steps/ })
+    .waitFor();
 });
 
 test('a text that is none, or too short, is refused in words', async () => {

@@ -102,8 +102,10 @@ export async function tabTo(page: Page, selector: string, key: 'Tab' | 'Shift+Ta
 /** A run in the list; the newest is the first. Its actions are open. */
 export async function row(page: Page, index = 0): Promise<Locator> {
   const found = page.locator('#runs > li').nth(index);
-  const more = found.locator('details');
-  if ((await more.getAttribute('open')) === null) await more.locator('summary').click();
+  // Not a press, which would close one that the list has opened meanwhile.
+  await found.locator('details').evaluate((more: HTMLDetailsElement) => {
+    more.open = true;
+  });
   return found;
 }
 

@@ -224,7 +224,7 @@ export class ActiveRun {
     const { batch, seq, accumulate } = this.settings;
     const pass = fit.passes[0] as Pass;
     await this.#around.speeds.keep(trainer.device, this.settings, {
-      dispatches: pass.dispatches.length,
+      dispatches: pass.operations.length,
       flops: flopsOf(pass),
       seconds: (batch * seq * accumulate) / tokensPerSecond,
     });

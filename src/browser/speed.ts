@@ -187,7 +187,7 @@ async function timeSteps(
       const [steps, elapsed] = [done - WARM_STEPS, performance.now() - begun];
       if (steps < LEAST_STEPS || elapsed < LEAST_MS) continue;
       const pass = trainer.session.fit.passes[0] as Pass;
-      return { dispatches: pass.dispatches.length, flops: flopsOf(pass), seconds: elapsed / 1000 / steps };
+      return { dispatches: pass.operations.length, flops: flopsOf(pass), seconds: elapsed / 1000 / steps };
     }
     return undefined;
   } finally {

@@ -47,8 +47,10 @@ function planted(value: Json, pick: (path: string, value: Json) => boolean, path
 function hostile(pick: (path: string, value: Json) => boolean, more: Record<string, Json> = {}): Uint8Array {
   const read = (name: string) => JSON.parse(strFromU8(honest[name] as Uint8Array)) as Record<string, Json>;
   const state = { ...(planted(read('trainer_state.json'), pick) as object), ...more };
+  // Files of a stranger have the right checksums, or none.
+  const { SHA256SUMS: _, ...files } = honest;
   return zipSync({
-    ...honest,
+    ...files,
     'config.json': strToU8(
       JSON.stringify(planted(read('config.json'), (path, value) => pick(`config.${path}`, value))),
     ),
@@ -60,10 +62,7 @@ function hostile(pick: (path: string, value: Json) => boolean, more: Record<stri
 const KINDS = ['format', 'config.model_type', 'settings.config.model_type'];
 
 const CASES: readonly [string, () => Uint8Array][] = [
-  [
-    'texts',
-    () => hostile((path) => /^(adapter|settings\.data\[\]|history\.samples\[\]\.text|corpus\.sha256)$/.test(path)),
-  ],
+  ['texts', () => hostile((path) => /^(adapter|settings\.data\[\]|history\.samples\[\]\.text)$/.test(path))],
   ['steps of samples', () => hostile((path) => path === 'history.samples[].step')],
   ['steps', () => hostile((path) => /^history\.\w+\[\]\.step$/.test(path))],
   ['figures', () => hostile((path) => /^history\.\w+\[\]\.\w+$/.test(path))],

@@ -2,6 +2,7 @@
 // when there is something to draw. Colours are variables of the page, read while drawing.
 
 import type uPlot from 'uplot';
+import { mendLanguage } from '../src/train/report/language.ts';
 import type { Column } from '../src/train/report/smooth.ts';
 import { plain, short } from './figures.ts';
 import { make, setText } from './page.ts';
@@ -23,6 +24,12 @@ interface ChartOptions {
 
 let library: Promise<typeof uPlot> | undefined;
 const WHOLE_STEPS = Array.from({ length: 30 }, (_, i) => ([1, 2, 5][i % 3] as number) * 10 ** Math.floor(i / 3));
+
+async function load(): Promise<typeof uPlot> {
+  mendLanguage();
+  const [module] = await Promise.all([import('uplot'), import('uplot/dist/uPlot.min.css')]);
+  return module.default;
+}
 
 export class Chart {
   readonly #host: HTMLElement;
@@ -51,7 +58,7 @@ export class Chart {
   async draw(x: readonly number[], lines: readonly Line[]): Promise<void> {
     this.#x = x;
     this.#lines = lines;
-    library ??= Promise.all([import('uplot'), import('uplot/dist/uPlot.min.css')]).then(([module]) => module.default);
+    library ??= load();
     const uPlot = await library;
     const made = lines.map(({ label, color }) => `${label} ${color}`).join();
     if (made !== this.#made || !this.#plot) {

@@ -24,7 +24,7 @@ export class Live {
   #write(training: Training): void {
     const { curves, steps, memory, run } = training;
     const done = curves.lastStep === undefined ? (run?.savedStep ?? 0) : curves.lastStep + 1;
-    this.#progress.value = steps > 0 ? done / steps : 0;
+    this.#progress.value = steps > 0 ? done / steps || 0 : 0;
     const loss = curves.last('loss');
     const validation = curves.validations.at(-1);
     const recent = curves.recent('tokensPerSecond', RECENT);

@@ -90,7 +90,7 @@ export class ModelForm {
     fact('smallest', estimate ? formatBytes(estimate.smallest) : '–');
     const speed = estimate?.tokensPerSecond;
     const { batch, seq, accumulate, steps } = settings;
-    fact('speed', speed ? `${speed.from === 'run' ? '' : 'up to '}${short(speed.value)} tokens/s` : '–');
+    fact('speed', speed ? `${speed.from === 'run' ? '' : 'about '}${short(speed.value)} tokens/s` : '–');
     fact('time', speed ? `about ${duration((steps * batch * seq * accumulate) / speed.value)}` : '–');
   }
 

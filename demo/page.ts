@@ -22,3 +22,13 @@ export function make<K extends keyof HTMLElementTagNameMap>(
 export function setText(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }
+
+/** Offers a file for download. */
+export function save(file: File): void {
+  const url = URL.createObjectURL(file);
+  const link = make('a', { href: url, download: file.name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}

@@ -6,7 +6,8 @@ import { RunCurves } from './curve-data.ts';
 import type { Compared } from './curves.ts';
 import { ask } from './dialogs.ts';
 import { ago, whole } from './figures.ts';
-import { byId, make } from './page.ts';
+import { byId, make, save } from './page.ts';
+import { showReport } from './report.ts';
 
 const COLORS = ['--run-1', '--run-2', '--run-3', '--run-4'] as const;
 
@@ -211,9 +212,7 @@ export class RunList {
   }
 
   async #report(run: RunInfo): Promise<void> {
-    const url = URL.createObjectURL(await this.#trainer().report(run.id));
-    if (!window.open(url)) save(await this.#trainer().report(run.id));
-    setTimeout(() => URL.revokeObjectURL(url), 60_000);
+    await showReport(run.name, this.#trainer().report(run.id));
   }
 
   async #remove(run: RunInfo): Promise<void> {
@@ -255,12 +254,3 @@ const WORDS: Readonly<Record<RunInfo['status'], string>> = {
   imported: 'imported',
   damaged: 'damaged',
 };
-
-function save(file: File): void {
-  const url = URL.createObjectURL(file);
-  const link = make('a', { href: url, download: file.name });
-  document.body.append(link);
-  link.click();
-  link.remove();
-  setTimeout(() => URL.revokeObjectURL(url), 60_000);
-}

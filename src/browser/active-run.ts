@@ -227,8 +227,12 @@ export class ActiveRun {
     const { fit } = trainer.session;
     if (fit.slots < fit.map.count || steps - firstStep < LEAST_STEPS) return;
     const { batch, seq, accumulate } = this.settings;
-    const flops = flopsOf(fit.passes[0] as Pass);
-    await this.#around.speeds.keep(trainer.device, (flops * tokensPerSecond) / (batch * seq * accumulate));
+    const pass = fit.passes[0] as Pass;
+    await this.#around.speeds.keep(trainer.device, this.settings, {
+      dispatches: pass.operations.length,
+      flops: flopsOf(pass),
+      seconds: (batch * seq * accumulate) / tokensPerSecond,
+    });
   }
 
   #tellMemory(): void {

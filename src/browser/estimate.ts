@@ -49,6 +49,7 @@ export function estimateRun(
     unlimited: whole.peak,
     smallest,
     flopsPerStep: flopsOf(whole.passes[0] as Pass),
+    dispatchesPerStep: (whole.passes[0] as Pass).operations.length,
   };
   try {
     const found = memory.gpu === undefined ? whole : fitMemory(workload, limits, memory.gpu, durable);

@@ -115,8 +115,9 @@ export interface Estimate {
   readonly problem?: string;
   /** Arithmetic of one training step: multiplications and additions, forward and backward. */
   readonly flopsPerStep: number;
-  /** What this device may reach without a budget: from its last run, or else from matmuls timed just now. */
-  readonly tokensPerSecond?: { readonly value: number; readonly from: 'run' | 'matmul' };
+  readonly dispatchesPerStep: number;
+  /** What this device reaches without a budget: in a run of this shape, or by what it took for steps of other models. */
+  readonly tokensPerSecond?: { readonly value: number; readonly from: 'run' | 'probe' };
   readonly room: DiskRoom;
 }
 

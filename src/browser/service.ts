@@ -39,7 +39,7 @@ import type {
 import { readMemory } from './record.ts';
 import { copyOut, EXPORTS, fileName, forkInto, keepText, latestOf, zipOf } from './run-files.ts';
 import { nameOf, Runs } from './runs.ts';
-import { Speeds, tokensAt } from './speed.ts';
+import { Speeds } from './speed.ts';
 import { Writer } from './writer.ts';
 
 export class TrainerService {
@@ -83,10 +83,12 @@ export class TrainerService {
    */
   async estimate(settings: RunSettings, memory: MemorySettings = {}): Promise<Estimate> {
     const device = this.#device && (await this.#openDevice());
-    const found = estimateRun(readSettings(settings), readMemory(memory), device && limitsOf(device));
-    const speed = device && (await this.#speeds.of(device, this.#active !== undefined));
+    const wanted = readSettings(settings);
+    const found = estimateRun(wanted, readMemory(memory), device && limitsOf(device));
+    const size = { dispatches: found.dispatchesPerStep, flops: found.flopsPerStep };
+    const speed = device && (await this.#speeds.of(device, wanted, size, this.#active !== undefined));
     const room = await this.#host.room();
-    return { ...found, ...(speed && { tokensPerSecond: tokensAt(speed, settings, found.flopsPerStep) }), room };
+    return { ...found, ...(speed && { tokensPerSecond: speed }), room };
   }
 
   /** Bytes that each policy would move in a step. Errors: HoldfastError where the budget is too small. */

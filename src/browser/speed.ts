@@ -1,81 +1,206 @@
-// How much arithmetic this device does in a second, for estimates: what its last run reached, kept beside the runs'
-// records, or else what a matmul of middle size reaches, timed once.
+// How fast a run would be on this device, for estimates: as fast as one of the same shape was here, or else by the time
+// of two small real steps, run once: what a dispatch costs and what arithmetic does, held against runs that were. Both
+// are kept beside the runs' records.
 //
-// A matmul is the best part of a step: what it promises is more than a run of a small model reaches.
+// Times are those between steps of which several are under way, as in a run: a browser that tells late that the GPU is
+// done (Firefox looks every 100 ms) is not taken for a slow device.
 
 import { createStore, get, set } from 'idb-keyval';
-import { KernelChoices, loadChoices, Trial } from '../engine/choices.ts';
+import { RandomWindows } from '../data/batches.ts';
+import { loadChoices } from '../engine/choices.ts';
+import { flopsOf, type Pass } from '../engine/pass.ts';
+import { parseConfig } from '../formats/config.ts';
 import type { Device } from '../gpu/device.ts';
-import { type MatmulProblem, matmul } from '../kernels/matmul.ts';
+import { makeModel } from '../nn/index.ts';
+import { initialWeights } from '../nn/initialise.ts';
 import type { Host } from '../runtime/host.ts';
 import type { RunSettings } from '../train/run-settings.ts';
-import { accept, number } from '../util/json.ts';
+import { STEP_READBACK } from '../train/stepper.ts';
+import { Trainer } from '../train/trainer.ts';
+import { accept, namesTo, number, object, optional } from '../util/json.ts';
 import { realNumber } from '../util/range.ts';
 import type { Estimate } from './protocol.ts';
 
-/** Floating-point operations in a second. */
-export interface Speed {
+/** What of a step its time depends on. */
+export interface StepSize {
+  readonly dispatches: number;
   readonly flops: number;
-  readonly from: 'run' | 'matmul';
 }
 
-/** What is kept and no such number counts as not there. */
-const FLOPS = number(realNumber(1, Number.MAX_VALUE));
+/** Seconds. */
+interface Timed extends StepSize {
+  readonly seconds: number;
+}
 
-const PROBLEM: MatmulProblem = { layout: 'NT', M: 256, N: 256, K: 256 };
+/** What a dispatch takes by itself, and a floating-point operation. */
+interface Costs {
+  readonly dispatch: number;
+  readonly flop: number;
+}
+
+/** What is known of an adapter. */
+interface Known {
+  readonly costs?: Costs;
+  /** By the shape of the run, the latest last. */
+  readonly runs: Readonly<Record<string, Timed>>;
+}
+
+const POSITIVE = number(realNumber(Number.MIN_VALUE, Number.MAX_VALUE));
+const COST = number(realNumber(0, Number.MAX_VALUE));
+/** What is kept and no such record counts as not there. */
+const KNOWN = object({
+  costs: optional(object({ dispatch: COST, flop: POSITIVE })),
+  runs: namesTo(object({ dispatches: POSITIVE, flops: POSITIVE, seconds: POSITIVE })),
+});
+
+/** One whose time is mostly that of dispatches, and one that computes. */
+const PROBES = [
+  { n_layer: 1, n_embd: 32, n_head: 2, seq: 32, batch: 2 },
+  { n_layer: 1, n_embd: 128, n_head: 4, seq: 128, batch: 4 },
+] as const;
+/** Steps before these compile. */
+const WARM_STEPS = 2;
+const LEAST_STEPS = 4;
+const LEAST_MS = 300;
+const MOST_RUNS = 20;
 
 export class Speeds {
   readonly #host: Host;
   /** By the adapter's name. */
-  readonly #runs = createStore('holdfast-speeds', 'runs');
-  #matmul: Promise<number | undefined> | undefined;
+  readonly #store = createStore('holdfast-speeds', 'runs');
+  #probe: Promise<Costs | undefined> | undefined;
+  #wanted = false;
 
   constructor(host: Host) {
     this.#host = host;
   }
 
-  async keep({ adapter }: Device, flops: number): Promise<void> {
-    await set(adapter.name, flops, this.#runs);
+  /** Of a run of these settings whose steps took so long. */
+  async keep({ adapter }: Device, settings: RunSettings, timed: Timed): Promise<void> {
+    const { runs, ...rest } = await this.#known(adapter.name);
+    const { [shapeOf(settings)]: _, ...others } = runs;
+    const latest = [...Object.entries(others), [shapeOf(settings), timed] as const].slice(-MOST_RUNS);
+    await set(adapter.name, { ...rest, runs: Object.fromEntries(latest) } satisfies Known, this.#store);
   }
 
   /** Undefined where nothing is known, and `quiet` says that nothing may be measured now. */
-  async of(device: Device, quiet: boolean): Promise<Speed | undefined> {
-    const kept = accept(FLOPS, await get(device.adapter.name, this.#runs));
-    if (kept !== undefined) return { flops: kept, from: 'run' };
-    // A device that fails tells whoever needs it; the next one is timed again.
-    if (!quiet) {
-      this.#matmul ??= time(this.#host, device).catch(() => {
-        this.#matmul = undefined;
-        return undefined;
-      });
-    }
-    const flops = await this.#matmul;
-    return flops === undefined ? undefined : { flops, from: 'matmul' };
+  async of(
+    device: Device,
+    settings: RunSettings,
+    size: StepSize,
+    quiet: boolean,
+  ): Promise<NonNullable<Estimate['tokensPerSecond']> | undefined> {
+    const tokens = settings.batch * settings.seq * settings.accumulate;
+    const { runs, costs = await this.#measured(device, quiet) } = await this.#known(device.adapter.name);
+    const same = runs[shapeOf(settings)];
+    if (same) return { value: tokens / same.seconds, from: 'run' };
+    const seconds = secondsOf(size, Object.values(runs), costs);
+    return seconds === undefined ? undefined : { value: tokens / seconds, from: 'probe' };
   }
 
-  /** Resolves when nothing is being measured. */
+  /** Resolves when nothing is being measured; what is under way is left early. */
   async idle(): Promise<void> {
-    await this.#matmul;
+    this.#wanted = false;
+    await this.#probe;
+  }
+
+  async #known(adapter: string): Promise<Known> {
+    // Earlier versions kept a number.
+    return accept(KNOWN, await get(adapter, this.#store)) ?? { runs: {} };
+  }
+
+  /** A device that fails tells whatever needs it; the next one is timed again. */
+  #measured(device: Device, quiet: boolean): Promise<Costs | undefined> | undefined {
+    if (!quiet) {
+      this.#wanted = true;
+      this.#probe ??= this.#measure(device)
+        .catch(() => undefined)
+        .then((costs) => {
+          if (!costs) this.#probe = undefined;
+          return costs;
+        });
+    }
+    return this.#probe;
+  }
+
+  async #measure(device: Device): Promise<Costs | undefined> {
+    const timed: Timed[] = [];
+    for (const probe of PROBES) {
+      const found = this.#wanted && (await timeSteps(this.#host, device, probe, () => this.#wanted));
+      if (!found) return undefined;
+      timed.push(found);
+    }
+    const costs = costsOf(timed as [Timed, Timed]);
+    await set(device.adapter.name, { ...(await this.#known(device.adapter.name)), costs } satisfies Known, this.#store);
+    return costs;
   }
 }
 
-/** Tokens that a run would see in a second, if its arithmetic were as fast. */
-export function tokensAt(
-  { flops, from }: Speed,
-  { batch, seq, accumulate }: RunSettings,
-  flopsPerStep: number,
-): NonNullable<Estimate['tokensPerSecond']> {
-  return { value: (flops / flopsPerStep) * batch * seq * accumulate, from };
+/** Runs of one shape take the same time, however long they are and whatever they learn from. */
+const shapeOf = ({ config, batch, seq, accumulate }: RunSettings): string =>
+  JSON.stringify([config, batch, seq, accumulate]);
+
+/** The costs that explain both times; neither is negative. */
+export function costsOf([small, large]: readonly [Timed, Timed]): Costs {
+  const flop =
+    (large.seconds * small.dispatches - small.seconds * large.dispatches) /
+    (large.flops * small.dispatches - small.flops * large.dispatches);
+  const dispatch = (small.seconds - flop * small.flops) / small.dispatches;
+  if (flop > 0 && dispatch >= 0) return { dispatch, flop };
+  return flop > 0
+    ? { dispatch: 0, flop: large.seconds / large.flops }
+    : { dispatch: 0, flop: small.seconds / small.flops };
 }
 
-async function time(host: Host, device: Device): Promise<number> {
-  const choices = new KernelChoices(device, await loadChoices(host, device));
-  await choices.settle([{ kernel: matmul, whole: PROBLEM, problem: PROBLEM }]);
-  const trial = await Trial.open(device, matmul, PROBLEM);
+/** By the costs, set right by the run that is nearest in arithmetic; by that alone where there are none. */
+export function secondsOf(size: StepSize, runs: readonly Timed[], costs: Costs | undefined): number | undefined {
+  const byCosts = ({ dispatches, flops }: StepSize) =>
+    costs ? costs.dispatch * dispatches + costs.flop * flops : flops;
+  const distance = ({ flops }: Timed) => Math.abs(Math.log(flops / size.flops));
+  const nearest = runs.toSorted((a, b) => distance(a) - distance(b))[0];
+  if (nearest) return (byCosts(size) * nearest.seconds) / byCosts(nearest);
+  return costs && byCosts(size);
+}
+
+/** Undefined when it is not wanted any more. */
+async function timeSteps(
+  host: Host,
+  device: Device,
+  { seq, batch, ...shape }: (typeof PROBES)[number],
+  wanted: () => boolean,
+): Promise<Timed | undefined> {
+  const model = makeModel(
+    parseConfig({ model_type: 'gpt2', vocab_size: 256, n_positions: seq, ...shape }, 'the probe'),
+  );
+  const schedule = { decay: 'constant', peak: 1e-3, min: 1e-3, warmup: 0, steps: 1e6 } as const;
+  const trainer = await Trainer.create(device, model, {
+    batch,
+    seq,
+    schedule,
+    choices: await loadChoices(host, device),
+  });
+  const underWay: Promise<unknown>[] = [];
   try {
-    const milliseconds = await trial.time(choices.variant(matmul, PROBLEM));
-    return (matmul.flops(PROBLEM) * 1000) / milliseconds;
+    await trainer.setWeights(initialWeights(model, 1));
+    const batches = new RandomWindows(
+      Int32Array.from({ length: 4096 }, (_, i) => (i * 31) % 256),
+      batch,
+      seq,
+      1,
+    );
+    let begun = 0;
+    for (let done = 0; wanted(); done++) {
+      while (underWay.length < STEP_READBACK.reads) underWay.push(trainer.start([batches.next()]));
+      await underWay.shift();
+      if (done === WARM_STEPS) begun = performance.now();
+      const [steps, elapsed] = [done - WARM_STEPS, performance.now() - begun];
+      if (steps < LEAST_STEPS || elapsed < LEAST_MS) continue;
+      const pass = trainer.session.fit.passes[0] as Pass;
+      return { dispatches: pass.operations.length, flops: flopsOf(pass), seconds: elapsed / 1000 / steps };
+    }
+    return undefined;
   } finally {
-    trial.close();
+    await Promise.allSettled(underWay);
+    await trainer.destroy();
   }
 }

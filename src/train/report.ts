@@ -1,12 +1,15 @@
 // A run as one HTML page that needs nothing else: figures, curves, generated text, light and dark.
 //
-// Pure text from plain data; no clock, no file. The curves are drawn by uPlot, inlined. Invariant: nothing
-// from the run reaches the page unescaped, and the page loads nothing.
+// Pure text from plain data; no clock, no file. The curves are drawn by uPlot, inlined. Invariant: what comes from the
+// run reaches the page through html.ts alone, which escapes it, and the page loads nothing and runs nothing else.
 
 import uPlotScript from 'uplot/dist/uPlot.iife.min.js?raw';
 import uPlotStyle from 'uplot/dist/uPlot.min.css?raw';
+import { dataOf, type Html, html, pageOf } from './report/html.ts';
+import { mendLanguage } from './report/language.ts';
 import type { MemoryRecord } from './report/memory-record.ts';
-import { MEMORY_STYLE, memoryScripts, memorySection } from './report/memory-section.ts';
+import { MEMORY_SCRIPT, MEMORY_STYLE, memoryData, memorySection } from './report/memory-section.ts';
+import { PAINT_STYLE, type Paint } from './report/paint.ts';
 import { type Column, short, smooth } from './report/smooth.ts';
 
 export interface RunRecord {
@@ -29,8 +32,7 @@ export interface Validation {
 
 interface Series {
   label: string;
-  /** A CSS variable of the page. */
-  color: string;
+  color: Paint;
   width: number;
   points: boolean;
   values: Column;
@@ -45,42 +47,31 @@ interface Chart {
 }
 
 /** The page, as text. */
-export function renderReport(run: RunRecord): string {
+export async function renderReport(run: RunRecord): Promise<string> {
   const x = [...new Set([...run.steps, ...run.validations].map(({ step }) => step))].sort((a, b) => a - b);
   const charts = x.length > 0 ? chartsOf(run, x) : [];
-  // In a script element only "<" can end the data: escaped, "</script" and "<!--" are plain text.
-  const data = JSON.stringify({ x, charts }).replaceAll('<', '\\u003c');
-  const figures = charts.map((chart, index) => figure(chart, index, x[x.length - 1]));
-  const hint = '<p class="hint">Drag across a curve to zoom, double-click to see all of it.</p>';
-  const curves = charts.length > 0 ? `<section class="charts">${figures.join('')}</section>${hint}` : '';
-  return `<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<link rel="icon" href="data:,">
-<title>${escapeHTML(run.title)}</title>
-<style>${uPlotStyle}${STYLE}${run.memory ? MEMORY_STYLE : ''}</style>
-</head>
-<body>
-<header>
+  const { memory } = run;
+  const data = { x, charts: charts.map(({ series, ...chart }) => ({ ...chart, series: series.map(drawn) })) };
+  return pageOf({
+    title: run.title,
+    styles: [uPlotStyle, STYLE, PAINT_STYLE, ...(memory ? [MEMORY_STYLE] : [])],
+    scripts: [`(${mendLanguage})();`, uPlotScript, SCRIPT, ...(memory?.map ? [MEMORY_SCRIPT] : [])],
+    body: html`<header>
 <p class="kicker">Holdfast training run</p>
-<h1>${escapeHTML(run.title)}</h1>
+<h1>${run.title}</h1>
 </header>
 ${definitions('summary', run.summary)}
-${curves}
-${run.memory ? memorySection(run.memory) : ''}
+${curves(charts, x)}
+${memory ? memorySection(memory) : ''}
 ${samples(run)}
-${Object.keys(run.settings).length > 0 ? `<h2>Settings</h2>${definitions('settings', run.settings)}` : ''}
-<script type="application/json" id="data">${data}</script>
-<script>${uPlotScript}</script>
-<script>${SCRIPT}</script>
-${run.memory ? memoryScripts(run.memory) : ''}
-</body>
-</html>
-`;
+${Object.keys(run.settings).length > 0 ? html`<h2>Settings</h2>${definitions('settings', run.settings)}` : ''}
+${dataOf('data', data)}
+${memory ? memoryData(memory) : ''}`,
+  });
 }
+
+/** As the script has it: a CSS variable of the page. */
+const drawn = ({ color, ...rest }: Series) => ({ ...rest, color: `--${color}` });
 
 function chartsOf({ steps, validations }: RunRecord, x: number[]): Chart[] {
   const align = (points: { step: number; value: number }[]): Column => {
@@ -89,22 +80,22 @@ function chartsOf({ steps, validations }: RunRecord, x: number[]): Chart[] {
   };
   const column = (field: 'loss' | 'lr' | 'gradNorm' | 'tokensPerSecond') =>
     align(steps.map((record) => ({ step: record.step, value: record[field] })));
-  const line = (label: string, color: string, values: Column, width = 1.5): Series => {
+  const line = (label: string, color: Paint, values: Column, width = 1.5): Series => {
     return { label, color, width, points: steps.length < 3, values };
   };
   const loss = column('loss');
-  const lossSeries = [line('each step', '--faint', loss, 1), line('smoothed', '--first', smooth(loss), 2)];
+  const lossSeries = [line('each step', 'faint', loss, 1), line('smoothed', 'first', smooth(loss), 2)];
   if (validations.length > 0) {
     const values = align(validations.map(({ step, loss: value }) => ({ step, value })));
-    lossSeries.push({ label: 'validation', color: '--second', width: 1.5, points: true, values });
+    lossSeries.push({ label: 'validation', color: 'second', width: 1.5, points: true, values });
   }
   const small = (title: string, label: string, values: Column): Chart => {
-    return { title, height: 160, fromZero: true, series: [line(label, '--first', values)] };
+    return { title, height: 160, fromZero: true, series: [line(label, 'first', values)] };
   };
   const solved = validations.flatMap(({ step, accuracy }) =>
     accuracy === undefined ? [] : [{ step, value: accuracy }],
   );
-  const accuracy = line('of unseen problems', '--second', align(solved));
+  const accuracy = line('of unseen problems', 'second', align(solved));
   return [
     { title: 'Loss', height: 320, fromZero: false, series: lossSeries },
     small('Speed', 'tokens/s', column('tokensPerSecond')),
@@ -116,33 +107,40 @@ function chartsOf({ steps, validations }: RunRecord, x: number[]): Chart[] {
   ];
 }
 
-/** The readings at rest are the last values; the script moves them with the cursor. */
-function figure({ title, series }: Chart, index: number, lastStep: number): string {
-  const readings = series.map(({ label, color, values }) => {
-    const last = values.findLast((value) => value !== null) ?? null;
-    const swatch = series.length > 1 ? `<i style="background:var(${color})"></i>` : '';
-    return `<span>${swatch}${label} <output>${last === null ? '' : plain(last)}</output></span>`;
-  });
-  if (index === 0) readings.push(`<span class="step">step <output>${lastStep}</output></span>`);
-  const caption = `<figcaption><b>${title}</b>${readings.join('')}</figcaption>`;
-  return `<figure id="chart${index}">${caption}<div></div></figure>`;
+function curves(charts: readonly Chart[], x: readonly number[]): Html | '' {
+  if (charts.length === 0) return '';
+  const figures = charts.map((chart, index) => figure(chart, index, x[x.length - 1] as number));
+  return html`<section class="charts">${figures}</section>
+<p class="hint">Drag across a curve to zoom, double-click to see all of it.</p>`;
 }
 
-function definitions(name: string, values: Record<string, string | number>): string {
-  const rows = Object.entries(values).map(([term, value]) => {
-    const text = typeof value === 'number' && name === 'summary' ? plain(value) : String(value);
-    return `<div><dt>${escapeHTML(term)}</dt><dd>${escapeHTML(text)}</dd></div>`;
+/** The readings at rest are the last values; the script moves them with the cursor. */
+function figure({ title, series }: Chart, index: number, lastStep: number): Html {
+  const readings = series.map(({ label, color, values }) => {
+    const last = values.findLast((value) => value !== null) ?? null;
+    const swatch = series.length > 1 ? html`<i class="paint-${color}"></i>` : '';
+    return html`<span>${swatch}${label} <output>${last === null ? '' : plain(last)}</output></span>`;
   });
-  return rows.length > 0 ? `<dl class="${name}">${rows.join('')}</dl>` : '';
+  if (index === 0) readings.push(html`<span class="step">step <output>${lastStep}</output></span>`);
+  const caption = html`<figcaption><b>${title}</b>${readings}</figcaption>`;
+  return html`<figure id="chart${index}">${caption}<div></div></figure>`;
+}
+
+function definitions(name: 'summary' | 'settings', values: Record<string, string | number>): Html | '' {
+  const rows = Object.entries(values).map(([term, value]) => {
+    const text = typeof value === 'number' && name === 'summary' ? plain(value) : value;
+    return html`<div><dt>${term}</dt><dd>${text}</dd></div>`;
+  });
+  return rows.length > 0 ? html`<dl class="${name}">${rows}</dl>` : '';
 }
 
 /** The last sample in full, earlier ones folded. */
-function samples(run: RunRecord): string {
+function samples(run: RunRecord): Html | '' {
   const shown = run.samples.toReversed().map(({ step, text }, index) => {
-    const open = index === 0 ? ' open' : '';
-    return `<details${open}><summary>Step ${step}</summary><pre>${escapeHTML(text)}</pre></details>`;
+    const inside = html`<summary>Step ${step}</summary><pre>${text}</pre>`;
+    return index === 0 ? html`<details open>${inside}</details>` : html`<details>${inside}</details>`;
   });
-  return shown.length > 0 ? `<h2>Generated text</h2>${shown.join('')}` : '';
+  return shown.length > 0 ? html`<h2>Generated text</h2>${shown}` : '';
 }
 
 /** Four significant digits, or a whole number with its thousands in groups. The page uses it too. */
@@ -150,11 +148,6 @@ function plain(value: number): string {
   if (value !== 0 && Math.abs(value) < 0.001) return value.toExponential(2);
   if (Math.abs(value) < 1000) return String(Number(value.toPrecision(4)));
   return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, '\u202f');
-}
-
-function escapeHTML(text: string): string {
-  const entities: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
-  return text.replace(/[&<>"']/g, (character) => entities[character]);
 }
 
 const STYLE = `
@@ -203,7 +196,7 @@ figcaption { display: flex; flex-wrap: wrap; gap: 0 1.1rem; align-items: baselin
 figcaption b { color: var(--ink); font-size: 1rem; font-weight: 600; }
 figcaption output { color: var(--ink); }
 figcaption i { display: inline-block; width: 0.85rem; height: 3px; margin-right: 0.45rem; border-radius: 2px;
-  vertical-align: middle; }
+  background: var(--paint); vertical-align: middle; }
 figcaption .step { margin-left: auto; }
 .u-hz .u-cursor-x { border-right: 1px solid var(--muted); }
 .u-select { background: color-mix(in srgb, var(--first) 14%, transparent); }

@@ -10,7 +10,7 @@ import type { RunSettings } from './run-settings.ts';
 import type { SavedState } from './saved-state.ts';
 
 /** The page. Without `summary`, figures are those that the state has. */
-export function runReport(host: Host, state: SavedState, summary?: RunSummary): string {
+export async function runReport(host: Host, state: SavedState, summary?: RunSummary): Promise<string> {
   const { config, from, data, task, ...numbers } = state.settings;
   const { memory, figures } = summary ? shown(summary) : { figures: figuresOf(state) };
   return renderReport({

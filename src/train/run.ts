@@ -386,7 +386,7 @@ async function attempt(
       interrupted,
       ...(memory.gpu === undefined ? {} : { memory: await record() }),
     };
-    await files.writeAtomic(join(out, 'report.html'), runReport(host, await state(), summary));
+    await files.writeAtomic(join(out, 'report.html'), await runReport(host, await state(), summary));
     return summary;
   } finally {
     await Promise.allSettled(underWay);

@@ -8,7 +8,7 @@ import path from 'node:path';
 import { unzipSync, zipSync } from 'fflate';
 import type { Browser, Page } from 'playwright';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { event, forget, launch, losses, open, SETTINGS, TEXT } from './driver.ts';
+import { event, forget, halted, launch, losses, open, SETTINGS, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 
 let browser: Browser;
@@ -44,13 +44,14 @@ test.runIf(isEmbedded)('begun in the browser, sampled, finished and replayed in 
   const whole = await losses(page);
   // The first half anew, as a run of its own.
   await forget(page);
-  const half = await page.evaluate(
-    async ({ settings, text }) => (await window.holdfast.trainer.start({ settings, text })).id,
-    { settings: SETTINGS, text: TEXT },
-  );
-  await event(page, 'step', 12);
-  await page.evaluate(() => window.holdfast.trainer.stop());
-  const { step } = await event(page, 'saved', 12);
+  const half = await halted(page, 13);
+  const step = await page.evaluate(async () => {
+    const { trainer } = window.holdfast;
+    await trainer.stop();
+    return (await trainer.runs())[0]?.savedStep ?? 0;
+  });
+  expect(step).toBeGreaterThanOrEqual(13);
+  expect(step).toBeLessThan(40);
 
   const files = await download(half);
   expect(Object.keys(files).sort()).toEqual([

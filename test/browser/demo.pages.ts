@@ -12,7 +12,6 @@ import {
   losses,
   misdeeds,
   overflow,
-  PERSON,
   prepare,
   ready,
   row,
@@ -35,7 +34,7 @@ let undisturbed: Map<number, number>;
 beforeAll(async () => {
   [browser, site] = await Promise.all([launch(), serve()]);
   url = `${site.isolated}demo/`;
-  context = await browser.newContext(PERSON);
+  context = await browser.newContext();
   const page = await ready(context, url);
   await prepare(page, TEXT);
   await page.click('#train');
@@ -51,6 +50,9 @@ afterEach(async () => {
   await Promise.all(context.pages().map((page) => page.close()));
   expect(misdeeds.splice(0)).toEqual([]);
 });
+
+/** No machine is so busy that it ends before a person has done what a test does. */
+const ENDLESS = { ...SMALL, steps: 100_000 };
 
 async function expectFits(page: Page): Promise<void> {
   for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
@@ -70,6 +72,9 @@ test('by keyboard alone: a text is pasted, a model set, trained and asked to wri
     await page.keyboard.press('ControlOrMeta+a');
     await page.keyboard.insertText(String(value));
   }
+  await tabTo(page, '#field-schedule');
+  await page.keyboard.type('con');
+  expect(await page.inputValue('#field-schedule')).toBe('constant');
   await tabTo(page, '#train', 'Shift+Tab');
   await page.keyboard.press('Enter');
   await says(page, /^Done after 120 steps/);
@@ -97,12 +102,12 @@ test('by keyboard alone: a text is pasted, a model set, trained and asked to wri
 
 test('reloaded, paused, stepped, squeezed, stopped: the losses are those of a run left alone', async () => {
   const page = await ready(context, url);
-  await prepare(page, TEXT);
+  await prepare(page, TEXT, ENDLESS);
   await page.click('#train');
   await says(page, /^Training/);
   await steps(page, 25);
   await page.reload();
-  await says(page, /^Going on from step [2-9]0/);
+  await says(page, /^Going on from step [1-9]\d*0/);
   await page.click('#pause:enabled');
   const [, paused] = /^Paused after (\d+) steps/.exec(await says(page, /^Paused after/)) ?? [];
   expect(await shownStep(page)).toBe(Number(paused));
@@ -139,21 +144,34 @@ test('reloaded, paused, stepped, squeezed, stopped: the losses are those of a ru
   await page.click('#stop:enabled');
   await says(page, /^Stopped after \d+ steps/);
   await (await row(page)).getByRole('button', { name: 'Go on' }).click();
-  await says(page, /^Done after 120 steps/);
-  expect(await losses(page)).toEqual(undisturbed);
+  await says(page, /^Going on from step/);
+  await stopAfter(page, 120);
+  await expectUndisturbed(page);
 });
 
 test('a budget that is dragged down as soon as Train was pressed holds', async () => {
   const page = await ready(context, url);
-  await prepare(page, TEXT);
+  await prepare(page, TEXT, ENDLESS);
   await page.click('#train');
   await page.press('#budget', 'Home');
   const least = await page.textContent('#budget-value');
-  await says(page, /^Done after 120 steps/);
-  expect(await page.textContent('#budget-value')).toBe(least);
   await page.locator('#log li', { hasText: `GPU memory: ${least}` }).waitFor({ state: 'attached' });
-  expect(await losses(page)).toEqual(undisturbed);
+  await stopAfter(page, 120);
+  expect(await page.textContent('#budget-value')).toBe(least);
+  await expectUndisturbed(page);
 });
+
+/** Of a run without an end. */
+async function stopAfter(page: Page, least: number): Promise<void> {
+  await steps(page, least);
+  await page.click('#stop:enabled');
+  await says(page, /^Stopped after \d+ steps/);
+}
+
+async function expectUndisturbed(page: Page): Promise<void> {
+  const found = [...(await losses(page))].filter(([step]) => undisturbed.has(step));
+  expect(new Map(found)).toEqual(undisturbed);
+}
 
 /** Waits until a paused run was opened anew for what is done. */
 async function opened(page: Page, work: () => Promise<unknown>): Promise<void> {
@@ -166,7 +184,7 @@ async function opened(page: Page, work: () => Promise<unknown>): Promise<void> {
 /** Of a paused run: steps on until the view shows a step after `past`. */
 async function nextPicture(page: Page, past = 0): Promise<{ step: number; summary: string; figures: string }> {
   const live = page.locator('.memory-view .controls button', { hasText: 'Live' });
-  for (let taken = 0; taken < 12; taken++) {
+  for (let taken = 0; taken < 100; taken++) {
     // What plays is seen to its end at once.
     await page.press('.memory-view .timeline', 'End');
     if (await live.isEnabled()) await live.click();
@@ -219,7 +237,10 @@ test('runs: forked, compared, renamed, removed, exported and dropped back in', a
   expect(await list.count()).toBe(count);
   await drop(page, 'dropped.zip', zip);
   await says(page, /^Imported “dropped”/);
-  expect(await list.first().textContent()).toMatch(/^droppedimported · 40 of 40 steps/);
+  await list
+    .first()
+    .filter({ hasText: /^droppedimported · 40 of 40 steps/ })
+    .waitFor();
 });
 
 test('a text that is none, or too short, is refused in words', async () => {
@@ -266,7 +287,7 @@ test('every control has a name, and headings are in order', async () => {
 });
 
 test('a plain file server: the page isolates itself with one reload', async () => {
-  const own = await browser.newContext(PERSON);
+  const own = await browser.newContext();
   const page = await own.newPage();
   let loads = 0;
   page.on('load', () => loads++);
@@ -277,7 +298,7 @@ test('a plain file server: the page isolates itself with one reload', async () =
 });
 
 test('where nothing isolates the page it trains all the same; of a task it says what is solved', async () => {
-  const own = await browser.newContext({ ...PERSON, serviceWorkers: 'block' });
+  const own = await browser.newContext({ serviceWorkers: 'block' });
   const page = await ready(own, `${site.plain}demo/`);
   expect(await page.evaluate(() => globalThis.crossOriginIsolated)).toBe(false);
   await page.getByRole('radio', { name: 'A task' }).check();
@@ -291,15 +312,15 @@ test('where nothing isolates the page it trains all the same; of a task it says 
 });
 
 test('without WebGPU, an adapter, or files, the page says what is missing', async () => {
-  const blind = await browser.newContext(PERSON);
+  const blind = await browser.newContext();
   await blind.addInitScript(() => Reflect.deleteProperty(Navigator.prototype, 'gpu'));
   expect(await obstacle(blind)).toMatch(/This browser shows no WebGPU.*Recent Chrome.*npm start/);
   await blind.close();
   const none = await launch(['--disable-gpu', '--disable-software-rasterizer']);
-  expect(await obstacle(await none.newContext(PERSON))).toMatch(/Training cannot start here.*gives no GPU.*about:gpu/);
+  expect(await obstacle(await none.newContext())).toMatch(/Training cannot start here.*gives no GPU.*about:gpu/);
   await none.close();
   // As a private window of Firefox does.
-  const secret = await browser.newContext(PERSON);
+  const secret = await browser.newContext();
   await secret.route('**/trainer*.js', async (route) => {
     const refuse = "navigator.storage.getDirectory = () => Promise.reject(new DOMException('no', 'SecurityError'));";
     const response = await route.fetch();

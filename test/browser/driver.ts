@@ -2,7 +2,7 @@
 
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright';
 import { findChromium } from '../../scripts/chromium.mjs';
-import type { Holdfast, RunEvent, RunSettings } from '../../src/browser/index.ts';
+import type { Holdfast, MemorySettings, RunEvent, RunSettings } from '../../src/browser/index.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 
 declare global {
@@ -10,6 +10,8 @@ declare global {
     library: typeof import('../../src/browser/index.ts');
     holdfast: Holdfast;
     events: RunEvent[];
+    /** Waits for as long as it takes. */
+    until(holds: () => unknown): Promise<void>;
   }
 }
 
@@ -36,6 +38,9 @@ export async function open(context: BrowserContext, url: string): Promise<Page> 
 export async function start(page: Page): Promise<void> {
   await page.evaluate(async () => {
     window.events = [];
+    window.until = async (holds) => {
+      while (!holds()) await new Promise((resolve) => setTimeout(resolve, 5));
+    };
     window.holdfast = await window.library.openHoldfast({ onEvents: (events) => window.events.push(...events) });
   });
 }
@@ -57,6 +62,34 @@ export async function event<T extends RunEvent['type']>(
   const found = (await handle.jsonValue()) as RunEvent;
   if (found.type === 'failed' && type !== 'failed') throw new Error(`the run failed: ${found.message}`);
   return found as Extract<RunEvent, { type: T }>;
+}
+
+/**
+ * Starts a run and has it stand still after so many steps, or a few more: what is done next is done before its end,
+ * however busy the machine is. Returns its id.
+ */
+export async function halted(
+  page: Page,
+  steps: number,
+  settings: RunSettings = SETTINGS,
+  memory: MemorySettings = {},
+): Promise<string> {
+  return page.evaluate(
+    async ({ steps, settings, memory, text }) => {
+      const { trainer } = window.holdfast;
+      const { id } = await trainer.start({ settings, memory, text });
+      await trainer.pause();
+      const found = () => window.events.findLast((event) => event.type === 'paused' && event.run === id);
+      await window.until(found);
+      const paused = found();
+      const done = paused?.type === 'paused' ? paused.step : 0;
+      for (let n = done; n < steps; n++) await trainer.step();
+      const last = Math.max(done, steps) - 1;
+      await window.until(() => window.events.some((e) => e.type === 'step' && e.run === id && e.step >= last));
+      return id;
+    },
+    { steps, settings, memory, text: TEXT },
+  );
 }
 
 /** What was heard so far is another run's. */

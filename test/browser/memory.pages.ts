@@ -5,7 +5,7 @@ import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { Estimate, MemorySettings, RunEvent, RunSettings, StepPicture } from '../../src/browser/index.ts';
 import { expand } from '../../src/engine/chunk-codes.ts';
-import { event, launch, losses, open, SETTINGS, TEXT } from './driver.ts';
+import { event, halted, launch, losses, open, SETTINGS, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 
 let browser: Browser;
@@ -53,9 +53,9 @@ function expectSame(found: Map<number, number>, least: number): void {
   for (const [step, loss] of found) expect(loss, `step ${step}`).toBe(undisturbed.get(step));
 }
 
-test('an estimate knows the speed: of matmuls before any run, of the last run after it', () => {
+test('an estimate knows the speed: by small steps before any run, of a run of its shape after it', () => {
   const { before, after, reached } = speeds;
-  expect(before.tokensPerSecond).toMatchObject({ from: 'matmul', value: expect.any(Number) });
+  expect(before.tokensPerSecond).toMatchObject({ from: 'probe', value: expect.any(Number) });
   expect(before.tokensPerSecond?.value).toBeGreaterThan(0);
   expect(after.tokensPerSecond?.from).toBe('run');
   expect(after.tokensPerSecond?.value).toBeCloseTo(reached, 3);
@@ -68,14 +68,14 @@ type Report = Extract<RunEvent, { type: 'memory' }>['report'];
 test('a picture of a step has every moment of every chunk, and the bytes that the ledger counted', async () => {
   const page = await open(context, site.isolated);
   // Checkpoints on the way would be read over the same link.
-  await train(page, { gpu: budgets.least, recovery: 'checkpoint' }, { saveEvery: 0 });
-  await event(page, 'step', 4);
+  const memory = { gpu: budgets.least, recovery: 'checkpoint' } as const;
+  await halted(page, 5, { ...SETTINGS, saveEvery: 0 }, memory);
   const [before, after, picture] = await page.evaluate(async () => {
     const { trainer } = window.holdfast;
-    await trainer.pause();
     const stepped = async () => {
+      const heard = window.events.length;
       await trainer.step();
-      await new Promise((resolve) => setTimeout(resolve, 100));
+      await window.until(() => window.events.slice(heard).some(({ type }) => type === 'memory'));
       return window.events.findLast(({ type }) => type === 'memory');
     };
     const before = await stepped();
@@ -103,8 +103,7 @@ test('a picture of a step has every moment of every chunk, and the bytes that th
 
 test('another budget on the way, and another policy: no bit changes; one that is too small is refused', async () => {
   const page = await open(context, site.isolated);
-  const id = await train(page, { gpu: budgets.most });
-  await event(page, 'step', 4);
+  const id = await halted(page, 5, SETTINGS, { gpu: budgets.most });
   const found = await page.evaluate(
     async ({ id, least, most, chunkBytes }) => {
       const { trainer } = window.holdfast;
@@ -117,6 +116,7 @@ test('another budget on the way, and another policy: no bit changes; one that is
         return found;
       };
       const budget = most - 3 * chunkBytes;
+      await trainer.goOn();
       await trainer.setMemory({ gpu: budget });
       await trainer.pause();
       const smaller = await picture();

@@ -4,7 +4,7 @@
 import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { MemorySettings } from '../../src/browser/index.ts';
-import { event, forget, launch, losses, open, SETTINGS, start, TEXT } from './driver.ts';
+import { event, forget, halted, launch, losses, open, SETTINGS, start, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 
 let browser: Browser;
@@ -85,18 +85,19 @@ test('a run learns; the page hears of every step, in order, and can ask for text
 
 test('paused, stepped, sampled from, given another budget: the losses are those of a run left alone', async () => {
   const page = await open(context, site.isolated);
-  const id = await train(page);
-  await event(page, 'step', 4);
+  const id = await halted(page, 5);
   const at = await page.evaluate(async (id) => {
     const { trainer } = window.holdfast;
-    await trainer.pause();
     const count = () => window.events.filter(({ type }) => type === 'step').length;
     const paused = count();
     await trainer.sample(id, { prompt: 'the ', tokens: 20 });
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    // Steps that should not come have time to.
+    const aWhile = () => new Promise((resolve) => setTimeout(resolve, 100));
+    await aWhile();
     const still = count();
     await trainer.step();
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await window.until(() => count() > still);
+    await aWhile();
     const stepped = count();
     const { smallest } = await trainer.estimate(((await trainer.runs())[0] as never)['settings'], { gpu: 1 });
     await trainer.setMemory({ gpu: smallest });
@@ -163,17 +164,25 @@ test('a record that is damaged hides no other run; it says so, can be exported a
 
 test('a text that is being written, or about to be, gives way to the run that goes on', async () => {
   const page = await open(context, site.isolated);
-  const id = await train(page);
-  await event(page, 'saved', 9);
+  const id = await halted(page, 10);
   await page.evaluate(() => window.holdfast.trainer.stop());
   const texts = await page.evaluate(async (id) => {
     const { trainer } = window.holdfast;
     const found: string[] = [];
     const long = { prompt: 'the ', tokens: 400 };
-    for (const wait of [0, 0, 150, 400]) {
+    for (const wait of [0, 0, 150, 'until it is written']) {
+      let pieces = 0;
       // Two at once: there is one writer for both.
-      const asked = [trainer.sample(id, long), trainer.next(id, 'the ')];
-      await new Promise((resolve) => setTimeout(resolve, wait));
+      const asked = [
+        trainer.sample(
+          id,
+          long,
+          window.library.callback(() => pieces++),
+        ),
+        trainer.next(id, 'the '),
+      ];
+      if (typeof wait === 'number') await new Promise((resolve) => setTimeout(resolve, wait));
+      else await window.until(() => pieces > 0);
       await trainer.resume(id, { paused: true });
       const ended = await Promise.allSettled(asked);
       found.push(...ended.map((end) => (end.status === 'fulfilled' ? 'written' : String(end.reason.message))));
@@ -198,9 +207,17 @@ describe('what cuts a run off costs no bit', () => {
   test('a reload', async () => {
     const page = await open(context, site.isolated);
     const id = await train(page);
-    await event(page, 'saved', 9);
-    await event(page, 'step', 12);
-    await page.reload();
+    // At once when it is heard: the run is not to end before.
+    const reloaded = page.waitForEvent('load');
+    await page
+      .evaluate(async () => {
+        await window.until(() => window.events.some((event) => event.type === 'step' && event.step >= 12));
+        location.reload();
+      })
+      // The page that would answer may be gone.
+      .catch(() => {});
+    await reloaded;
+    await page.waitForFunction(() => window.events === undefined && window.library);
     await start(page);
     const runs = await page.evaluate(() => window.holdfast.trainer.runs());
     expect(runs[0]).toMatchObject({ id, status: 'running', open: 'no' });
@@ -213,8 +230,7 @@ describe('what cuts a run off costs no bit', () => {
 
   test('a GPU that is lost: without a budget the latest checkpoint, with one the last step', async () => {
     const page = await open(context, site.isolated);
-    await train(page);
-    await crashAfter(page, 4);
+    await crashAfter(page, 5);
     expect(await event(page, 'recovered')).toMatchObject({ from: 'checkpoint' });
     await event(page, 'ended');
     expectSame(await losses(page), 40);
@@ -224,8 +240,7 @@ describe('what cuts a run off costs no bit', () => {
       SETTINGS,
     );
     await forget(page);
-    await train(page, { memory: { gpu: smallest } });
-    await crashAfter(page, 4);
+    await crashAfter(page, 5, { gpu: smallest });
     const lost = await event(page, 'recovered');
     expect(lost.from, lost.reason).toBe('step');
     await event(page, 'ended');
@@ -233,10 +248,9 @@ describe('what cuts a run off costs no bit', () => {
     expect((await page.evaluate(() => window.events.filter(({ type }) => type === 'ready'))).length).toBe(1);
   });
 
-  /** Ends the GPU process, as a driver's crash does, when a step was done; paused, so that there are steps to come. */
-  async function crashAfter(page: Page, step: number): Promise<void> {
-    await event(page, 'step', step);
-    await page.evaluate(() => window.holdfast.trainer.pause());
+  /** Starts a run and ends the GPU process, as a driver's crash does, after some steps. */
+  async function crashAfter(page: Page, steps: number, memory: MemorySettings = {}): Promise<void> {
+    await halted(page, steps, SETTINGS, memory);
     const session = await browser.newBrowserCDPSession();
     await session.send('Browser.crashGpuProcess');
     await session.detach();
@@ -262,7 +276,7 @@ test('a second tab is told that a run is open, and gets it when the first is clo
   await first.close();
   // waitForFunction takes a promise itself for an answer.
   const isOpen = () => second.evaluate(async () => (await window.holdfast.trainer.runs())[0]?.open);
-  await expect.poll(isOpen, { timeout: 20_000 }).toBe('no');
+  await expect.poll(isOpen, { timeout: 100_000 }).toBe('no');
   await second.evaluate((id) => window.holdfast.trainer.resume(id, { steps: 20 }), id);
   await event(second, 'ended');
 });
@@ -286,9 +300,7 @@ describe('room', () => {
     );
     await leave(page);
     await forget(page);
-    const id = await train(page);
-    await event(page, 'saved');
-    await page.evaluate(() => window.holdfast.trainer.pause());
+    const id = await halted(page, 10);
     await leave(page, 20_000);
     await page.evaluate(() => window.holdfast.trainer.goOn());
     const { message } = await event(page, 'failed');

@@ -1,11 +1,12 @@
-// A static server for the tests in pages, with two base paths: pages under /isolated/ are cross-origin isolated, those
-// under /plain/ are not. Below each lie the built library in browser/, a page that has it as `window.library` and shows
+// A static server for the tests in pages, with two base paths: under /isolated/ it sends the headers of `npm run demo`,
+// which isolate pages and say what they may run, under /plain/ none. Below each lie the built library in browser/, a page that has it as `window.library` and shows
 // nothing, and the built demo page in demo/.
 
 import { existsSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
+import { policyOf } from '../../demo/policy.ts';
 
 const DIST = path.resolve(import.meta.dirname, '../../dist');
 const TYPES: Record<string, string> = {
@@ -22,16 +23,21 @@ const PAGE = `<!doctype html><link rel="icon" href="data:,">
 export interface Site {
   readonly isolated: string;
   readonly plain: string;
+  /** Every path that was asked for. */
+  readonly asked: readonly string[];
   close(): void;
 }
 
 export async function serve(): Promise<Site> {
+  const asked: string[] = [];
   const server = createServer((request, response) => {
+    asked.push(request.url ?? '');
     const [, kind, rest] = /^\/(isolated|plain)\/(.*)$/.exec(request.url ?? '') ?? [];
     const file = fileAt(rest ?? '');
     if (kind === 'isolated') {
       response.setHeader('Cross-Origin-Opener-Policy', 'same-origin');
       response.setHeader('Cross-Origin-Embedder-Policy', 'require-corp');
+      if (rest?.startsWith('demo/')) response.setHeader('Content-Security-Policy', policyOf(`/${rest}`));
     }
     if (rest === '') response.setHeader('Content-Type', 'text/html').end(PAGE);
     else if (!kind || !existsSync(file)) response.writeHead(404).end();
@@ -39,7 +45,7 @@ export async function serve(): Promise<Site> {
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  return { isolated: `${origin}/isolated/`, plain: `${origin}/plain/`, close: () => server.close() };
+  return { isolated: `${origin}/isolated/`, plain: `${origin}/plain/`, asked, close: () => server.close() };
 }
 
 function fileAt(rest: string): string {

@@ -6,9 +6,6 @@ import { strFromU8, unzipSync } from 'fflate';
 import type { BrowserContext, Locator, Page } from 'playwright';
 import type { SavedState } from '../../src/train/saved-state.ts';
 
-/** The packaged Chromium's own locale is none that the page's charts can read. */
-export const PERSON = { locale: 'en-US' };
-
 /** Fields of "All settings": a model that learns in seconds. */
 export const SMALL: Readonly<Record<string, number>> = {
   layers: 1,
@@ -25,11 +22,15 @@ export const SMALL: Readonly<Record<string, number>> = {
   saveEvery: 20,
 };
 
+/** What comes is waited for on a busy machine too. */
+const PATIENCE_MS = 120_000;
+
 /** What no page may do, of all that were visited: errors, and requests to anywhere else. */
 export const misdeeds: string[] = [];
 
 export async function visit(context: BrowserContext, url: string): Promise<Page> {
   const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
   const { origin } = new URL(url);
   page.on('pageerror', ({ message }) => misdeeds.push(message));
   page.on('console', (message) => {
@@ -68,7 +69,6 @@ export async function steps(page: Page, least: number): Promise<void> {
   await page.waitForFunction(
     (least) => Number(document.querySelector('#now-step')?.textContent?.replaceAll(',', '')) >= least,
     least,
-    { timeout: 60_000 },
   );
 }
 
@@ -76,11 +76,12 @@ export async function shownStep(page: Page): Promise<number> {
   return Number((await page.textContent('#now-step'))?.replaceAll(',', ''));
 }
 
-/** Pastes a text and fills the form. */
+/** Pastes a text and fills the form. The learning rate is the same whatever the number of steps: so are the losses. */
 export async function prepare(page: Page, text: string, settings = SMALL): Promise<void> {
   await page.getByRole('radio', { name: 'Your own' }).check();
   await page.fill('#paste', text);
   await fillSettings(page, settings);
+  await page.selectOption('#field-schedule', 'constant');
 }
 
 export async function fillSettings(page: Page, settings: Readonly<Record<string, number>>): Promise<void> {
@@ -101,8 +102,10 @@ export async function tabTo(page: Page, selector: string, key: 'Tab' | 'Shift+Ta
 /** A run in the list; the newest is the first. Its actions are open. */
 export async function row(page: Page, index = 0): Promise<Locator> {
   const found = page.locator('#runs > li').nth(index);
-  const more = found.locator('details');
-  if ((await more.getAttribute('open')) === null) await more.locator('summary').click();
+  // Not a press, which would close one that the list has opened meanwhile.
+  await found.locator('details').evaluate((more: HTMLDetailsElement) => {
+    more.open = true;
+  });
   return found;
 }
 

@@ -323,10 +323,11 @@ test('a real device that is destroyed', async () => {
   const { wanted, choices } = await prepare(work, {});
   const device = await real.reopen();
   const trainer = await openTrainer(device, work, { memory: { gpu: leastBudget(real, work) }, choices });
-  const running = train(trainer, work);
-  await new Promise((resolve) => setTimeout(resolve, 10));
-  trainer.device.gpu.destroy();
-  expectSame(await running, wanted, 'destroyed');
+  // While the first steps are under way, however fast they are.
+  const found = await train(trainer, work, async (pair) => {
+    if (pair === 0) trainer.device.gpu.destroy();
+  });
+  expectSame(found, wanted, 'destroyed');
   expect(trainer.recoveries).toBe(1);
   await trainer.destroy();
   trainer.device.close();

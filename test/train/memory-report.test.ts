@@ -45,8 +45,8 @@ const run: RunRecord = { title: 'run', settings: {}, summary: {}, steps: [], val
 const page = (record: MemoryRecord) => renderReport({ ...run, memory: record });
 const row = (html: string, name: string) => new RegExp(`>${name}</th><td>([^<]*)</td>`).exec(html)?.[1];
 
-describe('the section on memory', () => {
-  const html = page(memory);
+describe('the section on memory', async () => {
+  const html = await page(memory);
 
   test('shows peaks beside budgets, and bytes beside the bound', () => {
     expect(html).toContain('<dd>8.50 KB</dd><dd>of 9.00 KB, as predicted</dd>');
@@ -60,14 +60,14 @@ describe('the section on memory', () => {
     expect(row(html, 'read from disk')).toBe(undefined);
   });
 
-  test('a peak that was not predicted says so; copies for recovery are told apart from the schedule', () => {
-    const other = page({ ...memory, gpu: { ...memory.gpu, predictedPeak: 8000 }, recoveryBytesPerStep: 1 });
+  test('a peak that was not predicted says so; copies for recovery are told apart from the schedule', async () => {
+    const other = await page({ ...memory, gpu: { ...memory.gpu, predictedPeak: 8000 }, recoveryBytesPerStep: 1 });
     expect(other).toContain('of 9.00 KB, 8.00 KB predicted');
     expect(other).toContain('1.50 × the least possible, 1.50 × but for recovery');
   });
 
-  test('with a disk it has the disk, too', () => {
-    const other = page({
+  test('with a disk it has the disk, too', async () => {
+    const other = await page({
       ...memory,
       disk: { budget: 5000, peak: 4000 },
       bytesPerStep: { ...memory.bytesPerStep, diskRead: 700 },
@@ -79,7 +79,7 @@ describe('the section on memory', () => {
   test('has the map in its data, escaped, and scripts that parse', () => {
     const json = /<script type="application\/json" id="memory">(.*?)<\/script>/s.exec(html)?.[1] ?? '';
     expect(JSON.parse(json)).toMatchObject({ history: map, used: [1, 0, 1, 2], budget: 9000 });
-    expect(html.match(/<\/script/g)?.length).toBe(5);
+    expect(html.match(/<\/script/g)?.length).toBe(6);
     for (const [, script] of html.matchAll(/<script>(.*?)<\/script>/gs)) {
       expect(() => new Function(script)).not.toThrow();
     }
@@ -102,12 +102,12 @@ describe('the section on memory', () => {
     expect(html).not.toMatch(/@import|url\(|fetch\(|XMLHttpRequest|import\(|import_/);
   });
 
-  test('without a recorded step it has the bytes of the run, and no map; without memory no section', () => {
+  test('without a recorded step it has the bytes of the run, and no map; without memory no section', async () => {
     const { map: _, ...rest } = memory;
-    const other = page(rest);
+    const other = await page(rest);
     expect(row(other, 'host to GPU')).toBe('40.0 KB');
     expect(other).not.toContain('class="chunk-map"');
     expect(other).not.toContain('id="memory"');
-    expect(renderReport(run)).not.toContain('<h2>Memory');
+    expect(await renderReport(run)).not.toContain('<h2>Memory');
   });
 });

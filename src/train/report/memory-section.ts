@@ -1,25 +1,27 @@
 // The report's section on memory: what each tier held, what moved over each link beside the least that any schedule
 // moves, what was waited for, and the chunk map, with the same in a table for who cannot see it. Pure text from
-// plain data; page-map.ts draws.
+// plain data, through html.ts; page-map.ts draws.
 
 import { type ChunkHistory, decode, expand, slotsInUse, TIERS, type Tier } from '../../engine/chunk-codes.ts';
 import { STATES } from '../../memory/states.ts';
 import { formatBytes } from '../../util/bytes.ts';
+import { dataOf, type Html, html } from './html.ts';
 import MEMORY_COLORS from './memory-colors.css?raw';
 import type { MemoryRecord, TierFigures } from './memory-record.ts';
 import { WORDS } from './memory-words.ts';
 import { drawChunkMap, type PageMap } from './page-map.ts';
+import type { Paint } from './paint.ts';
 
-export function memorySection(record: MemoryRecord): string {
+export function memorySection(record: MemoryRecord): Html {
   const map = record.map ? chunkMap(record.map, record.gpu.budget) : '';
-  return `<section class="memory"><h2>Memory</h2>
+  return html`<section class="memory"><h2>Memory</h2>
 ${figures(record)}
 <div class="ledgers">${bytesTable(record)}${waitsTable(record)}</div>
 ${map}</section>`;
 }
 
-/** The script that brings the map to life; nothing where there is no map. */
-export function memoryScripts({ map, gpu }: MemoryRecord): string {
+/** What the map's script reads; nothing where there is no map. */
+export function memoryData({ map, gpu }: MemoryRecord): Html | '' {
   if (!map) return '';
   const page: PageMap = {
     history: map,
@@ -29,14 +31,15 @@ export function memoryScripts({ map, gpu }: MemoryRecord): string {
     used: slotsInUse(map.chunks),
     budget: gpu.budget ?? null,
   };
-  const data = JSON.stringify(page).replaceAll('<', '\\u003c');
-  return `<script type="application/json" id="memory">${data}</script>
-<script>(${drawChunkMap})(JSON.parse(document.getElementById('memory').textContent), ${formatBytes});</script>`;
+  return dataOf('memory', page);
 }
+
+/** Brings the map to life. */
+export const MEMORY_SCRIPT = `(${drawChunkMap})(JSON.parse(document.getElementById('memory').textContent), ${formatBytes});`;
 
 // ---- Figures -------------------------------------------------------------------------------------------
 
-function figures({ gpu, host, disk, bytesPerStep, bound, map, recoveryBytesPerStep }: MemoryRecord): string {
+function figures({ gpu, host, disk, bytesPerStep, bound, map, recoveryBytesPerStep }: MemoryRecord): Html {
   const moved = bytesPerStep.h2d + bytesPerStep.d2h;
   const tier = ({ budget, peak }: TierFigures) =>
     peak === 0 && budget === undefined ? 'not used' : budget === undefined ? 'no limit' : `of ${formatBytes(budget)}`;
@@ -51,8 +54,8 @@ function figures({ gpu, host, disk, bytesPerStep, bound, map, recoveryBytesPerSt
     const alone = bound && recoveryBytesPerStep > 0 ? `, ${bound.ratio.toFixed(2)} × but for recovery` : '';
     rows.push(['Moved in a step', formatBytes(moved), over + alone]);
   }
-  const cells = rows.map(([term, value, note]) => `<div><dt>${term}</dt><dd>${value}</dd><dd>${note}</dd></div>`);
-  return `<dl class="summary">${cells.join('')}</dl>`;
+  const cells = rows.map(([term, value, note]) => html`<div><dt>${term}</dt><dd>${value}</dd><dd>${note}</dd></div>`);
+  return html`<dl class="summary">${cells}</dl>`;
 }
 
 const times = (value: number, of: number): string =>
@@ -65,29 +68,29 @@ interface Bar {
   readonly value: number;
   readonly shown: string;
   readonly style?: 'sum' | 'bound' | 'part';
-  readonly color?: string;
+  readonly color?: Paint;
 }
 
-function bars(caption: string, rows: readonly Bar[], note: string): string {
+function bars(caption: string, rows: readonly Bar[], note: string): Html {
   const most = Math.max(...rows.map(({ value }) => value), Number.MIN_VALUE);
-  const cells = rows.map(({ name, value, shown, style, color }) => {
+  const cells = rows.map(({ name, value, shown, style = '', color }) => {
     const width = ((100 * value) / most).toFixed(2);
-    const bar = `<i style="width:${width}%${color ? `;background:var(${color})` : ''}"></i>`;
-    return `<tr${style ? ` class="${style}"` : ''}><th scope="row">${name}</th><td>${shown}</td><td>${bar}</td></tr>`;
+    // A width that is an attribute of its own: the page's policy lets no element bring styles along.
+    const bar = html`<svg class="${color ? `paint-${color}` : ''}" width="${width}%" aria-hidden="true"></svg>`;
+    return html`<tr class="${style}"><th scope="row">${name}</th><td>${shown}</td><td>${bar}</td></tr>`;
   });
-  return `<table class="bars"><caption>${caption}</caption><tbody>${cells.join('')}</tbody>${
-    note ? `<tfoot><tr><td colspan="3">${note}</td></tr></tfoot>` : ''
-  }</table>`;
+  const foot = note ? html`<tfoot><tr><td colspan="3">${note}</td></tr></tfoot>` : '';
+  return html`<table class="bars"><caption>${caption}</caption><tbody>${cells}</tbody>${foot}</table>`;
 }
 
-function bytesTable({ bytesPerStep, bound, map, recoveryBytesPerStep, disk, total }: MemoryRecord): string {
+function bytesTable({ bytesPerStep, bound, map, recoveryBytesPerStep, disk, total }: MemoryRecord): Html {
   // Where no step was recorded there is the whole run to show.
   const bytes = map ? bytesPerStep : total;
   const row = (name: string, value: number, rest: Partial<Bar> = {}): Bar => {
     return { name, value, shown: formatBytes(value), ...rest };
   };
   const link = bytes.h2d + bytes.d2h;
-  const rows = [row('host to GPU', bytes.h2d, { color: '--gpu' }), row('GPU to host', bytes.d2h, { color: '--host' })];
+  const rows = [row('host to GPU', bytes.h2d, { color: 'gpu' }), row('GPU to host', bytes.d2h, { color: 'host' })];
   const notes: string[] = [];
   if (map && bound) {
     rows.push(row('both ways', link, { style: 'sum' }), row('least of any schedule', bound.lp, { style: 'bound' }));
@@ -101,8 +104,8 @@ function bytesTable({ bytesPerStep, bound, map, recoveryBytesPerStep, disk, tota
     );
   }
   if (disk.peak > 0) {
-    rows.push(row('read from disk', bytes.diskRead, { color: '--disk' }));
-    rows.push(row('written to disk', bytes.diskWrite, { color: '--disk' }));
+    rows.push(row('read from disk', bytes.diskRead, { color: 'disk' }));
+    rows.push(row('written to disk', bytes.diskWrite, { color: 'disk' }));
   }
   if (map) {
     const { h2d, d2h, diskRead, diskWrite } = total;
@@ -114,14 +117,14 @@ function bytesTable({ bytesPerStep, bound, map, recoveryBytesPerStep, disk, tota
   return bars(map ? 'Bytes moved in a step' : 'Bytes moved in the run', rows, notes.join(' '));
 }
 
-function waitsTable({ waits, disk }: MemoryRecord): string {
+function waitsTable({ waits, disk }: MemoryRecord): Html {
   const row = (name: string, value: number, rest: Partial<Bar> = {}): Bar => {
     return { name, value, shown: duration(value), ...rest };
   };
   const rows = [
-    row('values on their way down', waits.down, { color: '--host' }),
-    row('the GPU to take what came up', waits.up, { color: '--gpu' }),
-    row('host memory and disk', waits.below, { color: '--disk' }),
+    row('values on their way down', waits.down, { color: 'host' }),
+    row('the GPU to take what came up', waits.up, { color: 'gpu' }),
+    row('host memory and disk', waits.below, { color: 'disk' }),
   ];
   if (disk.peak > 0) {
     rows.push(row('reads from disk', waits.diskRead, { style: 'part' }));
@@ -141,14 +144,14 @@ function duration(milliseconds: number): string {
 
 // ---- The map -------------------------------------------------------------------------------------------
 
-function chunkMap(history: ChunkHistory, budget: number | undefined): string {
+function chunkMap(history: ChunkHistory, budget: number | undefined): Html {
   const { chunks, operators, chunkBytes, activationBytes, otherBytes, slots, staging } = history;
   const used = slotsInUse(chunks);
   const alternative =
     `Map of ${chunks.length} chunks over the ${operators.length} moments of one step: in which tier each is and what it is doing. ` +
     'Arrow keys move, plus and minus zoom; the table below has the shares.';
   const swatch = (code: number, name: string, title = '') =>
-    `<span${title ? ` title="${title}"` : ''}><canvas class="swatch" data-code="${code}" aria-hidden="true"></canvas>${name}</span>`;
+    html`<span title="${title}"><canvas class="swatch" data-code="${code}" aria-hidden="true"></canvas>${name}</span>`;
   const of = (tier: Tier, state: (typeof STATES)[number]) =>
     TIERS.indexOf(tier) * STATES.length + STATES.indexOf(state);
   const present = presentTiers(history);
@@ -156,22 +159,24 @@ function chunkMap(history: ChunkHistory, budget: number | undefined): string {
   const states = STATES.filter((state) => state !== 'FREE').map((state) =>
     swatch(of('gpu', state), WORDS[state] as string, state),
   );
-  const area = (color: string, name: string, bytes: number) =>
-    `<span><i class="box" style="background:var(${color})"></i>${name} <output>${formatBytes(bytes)}</output></span>`;
+  const area = (color: Paint, name: string, bytes?: number) => {
+    const size = bytes === undefined ? '' : html` <output>${formatBytes(bytes)}</output>`;
+    return html`<span><i class="box paint-${color}"></i>${name}${size}</span>`;
+  };
   const memory = [
-    area('--gpu', 'chunks, at most', Math.max(...used) * chunkBytes),
-    area('--staging', 'staging, at most', Math.max(...expand(history.staged)) * chunkBytes),
-    area('--activations', 'activations', activationBytes),
-    area('--other', 'inputs and uniforms', otherBytes),
-    area('--unused', 'slots and staging not in use', 0).replace(/ <output>.*<\/output>/, ''),
+    area('gpu', 'chunks, at most', Math.max(...used) * chunkBytes),
+    area('staging', 'staging, at most', Math.max(...expand(history.staged)) * chunkBytes),
+    area('activations', 'activations', activationBytes),
+    area('other', 'inputs and uniforms', otherBytes),
+    area('unused', 'slots and staging not in use'),
   ];
-  return `<figure class="chunk-map">
+  return html`<figure class="chunk-map">
 <figcaption><b>One step, chunk by chunk</b><span>${operators.length} moments, ${chunks.length} chunks of ${formatBytes(chunkBytes)}</span></figcaption>
-<p class="legend"><b>Where</b>${tiers.join('')}</p>
-<p class="legend"><b>State</b>${states.join('')}${swatch(of('none', 'FREE'), 'free', 'FREE')}</p>
+<p class="legend"><b>Where</b>${tiers}</p>
+<p class="legend"><b>State</b>${states}${swatch(of('none', 'FREE'), 'free', 'FREE')}</p>
 <div class="frame" tabindex="0" role="application" aria-roledescription="chunk map" aria-label="${alternative}">
 <canvas class="tiers"></canvas>
-<p class="legend below"><b>GPU memory</b>${memory.join('')}</p>
+<p class="legend below"><b>GPU memory</b>${memory}</p>
 <canvas class="areas"></canvas>
 <div class="cross" hidden></div><div class="marked" hidden></div><div class="selected" hidden></div>
 <div class="tip" role="status" hidden></div>
@@ -189,11 +194,11 @@ const presentTiers = ({ chunks }: ChunkHistory): Tier[] => {
 };
 
 /** The same in numbers: how much of the step the chunks of each kind spent where. */
-function sharesTable(history: ChunkHistory): string {
+function sharesTable(history: ChunkHistory): Html {
   const tiers: Tier[] = [...presentTiers(history), 'none'];
   const percent = (part: number, whole: number) => {
     const value = (100 * part) / whole;
-    return part === 0 ? '–' : value < 0.1 ? '&lt; 0.1 %' : `${value.toFixed(1)} %`;
+    return part === 0 ? '–' : value < 0.1 ? '< 0.1 %' : `${value.toFixed(1)} %`;
   };
   const rows = history.lists.map(({ kind, first, chunks }) => {
     const spent = new Map<Tier, number>();
@@ -207,13 +212,13 @@ function sharesTable(history: ChunkHistory): string {
       }
     }
     const whole = chunks * history.operators.length;
-    const cells = tiers.map((tier) => `<td>${percent(spent.get(tier) ?? 0, whole)}</td>`);
-    return `<tr><th scope="row">${WORDS[kind]}</th><td>${chunks}</td>${cells.join('')}<td>${percent(using, whole)}</td></tr>`;
+    const cells = tiers.map((tier) => html`<td>${percent(spent.get(tier) ?? 0, whole)}</td>`);
+    return html`<tr><th scope="row">${WORDS[kind] ?? kind}</th><td>${chunks}</td>${cells}<td>${percent(using, whole)}</td></tr>`;
   });
-  const heads = ['', 'chunks', ...tiers.map((tier) => WORDS[tier]), 'in use'];
-  return `<details><summary>The same as a table: shares of the step’s moments</summary>
-<div class="wide"><table class="shares"><thead><tr>${heads.map((head) => `<th scope="col">${head}</th>`).join('')}</tr></thead>
-<tbody>${rows.join('')}</tbody></table></div></details>`;
+  const heads = ['', 'chunks', ...tiers.map((tier) => WORDS[tier] ?? tier), 'in use'];
+  return html`<details><summary>The same as a table: shares of the step’s moments</summary>
+<div class="wide"><table class="shares"><thead><tr>${heads.map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
+<tbody>${rows}</tbody></table></div></details>`;
 }
 
 export const MEMORY_STYLE = `${MEMORY_COLORS}
@@ -227,14 +232,14 @@ caption { text-align: left; font-size: 1rem; font-weight: 600; padding-bottom: 0
 .bars th { width: 1%; padding: 0.17rem 0; color: var(--muted); font-weight: 400; text-align: left; white-space: nowrap; }
 .bars td { white-space: nowrap; }
 .bars tbody td:nth-child(2) { width: 1%; padding: 0 0.9rem 0 1.2rem; text-align: right; }
-.bars i { display: block; height: 0.7rem; border-radius: 1px; background: var(--muted);
+.bars svg { display: block; height: 0.7rem; border-radius: 1px; background: var(--paint, var(--muted));
   print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-.bars .sum i { background: var(--ink); opacity: 0.75; }
-.bars .bound i { background: none; border: 1.5px solid var(--ink); }
+.bars .sum svg { background: var(--ink); opacity: 0.75; }
+.bars .bound svg { background: none; border: 1.5px solid var(--ink); }
 .bars tbody tr.sum > * { padding-block: 0.5rem 0.17rem; }
 .bars .sum th, .bars .bound th { color: var(--ink); }
 .bars .part th { padding-left: 1rem; }
-.bars .part i { background: none; border: 1px solid var(--disk); }
+.bars .part svg { background: none; border: 1px solid var(--disk); }
 .bars tfoot td { padding: 0.5rem 0 0; color: var(--muted); white-space: normal; }
 .chunk-map { break-inside: avoid; }
 .legend + .legend { margin-top: -0.4rem; }
@@ -246,7 +251,7 @@ figcaption + .legend b, .legend + .legend b { min-width: calc(88px - 1.1rem); fo
 .legend.below { position: relative; z-index: 1; background: var(--paper); margin: 1.1rem 0 0.2rem 88px; }
 .swatch { width: 22px; height: 12px; margin-right: 0.45rem; vertical-align: -1px; border-radius: 1px; }
 .swatch[data-code="0"] { box-shadow: inset 0 0 0 1px var(--rule); }
-.box { display: inline-block; width: 12px; height: 12px; margin-right: 0.45rem; border-radius: 1px;
+.box { display: inline-block; background: var(--paint); width: 12px; height: 12px; margin-right: 0.45rem; border-radius: 1px;
   vertical-align: -1px; }
 .frame { position: relative; cursor: crosshair; touch-action: pan-y pinch-zoom; user-select: none;
   border-radius: 2px; outline-offset: 6px; }

@@ -1,5 +1,7 @@
-// Adds the headers that isolate a page to what its own site answers, for hosts that cannot send them. It keeps
-// nothing and changes nothing else.
+// Adds the headers that isolate a page, and its policies, to what its own site answers, for hosts that cannot send
+// them. It keeps nothing and changes nothing else.
+
+import { policyOf } from './policy.ts';
 
 self.addEventListener('install', () => self.skipWaiting());
 self.addEventListener('activate', (event) => event.waitUntil(self.clients.claim()));
@@ -18,6 +20,7 @@ async function isolated(request) {
   headers.set('Cross-Origin-Opener-Policy', 'same-origin');
   headers.set('Cross-Origin-Embedder-Policy', 'require-corp');
   headers.set('Cross-Origin-Resource-Policy', 'same-origin');
+  headers.set('Content-Security-Policy', policyOf(new URL(request.url).pathname));
   const { status, statusText } = response;
   return new Response(status === 204 || status === 304 ? null : response.body, { status, statusText, headers });
 }

@@ -1,0 +1,59 @@
+// What the estimates make of times: costs of dispatches and of arithmetic from two steps, and what runs set right. How
+// long anything takes is measured in a browser.
+
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { costsOf, secondsOf } from '../../src/browser/speed.ts';
+
+const sized = (dispatches: number, flops: number, cost: { dispatch: number; flop: number }) => {
+  return { dispatches, flops, seconds: cost.dispatch * dispatches + cost.flop * flops };
+};
+const cost = fc.record({
+  dispatch: fc.double({ min: 1e-6, max: 1e-2, noNaN: true }),
+  flop: fc.double({ min: 1e-13, max: 1e-8, noNaN: true }),
+});
+
+test('costs are those that took so long, and tell the time of any other step', () => {
+  fc.assert(
+    fc.property(
+      cost,
+      fc.integer({ min: 20, max: 900 }),
+      fc.double({ min: 1e6, max: 1e12, noNaN: true }),
+      (costs, d, f) => {
+        const found = costsOf([sized(57, 4e6, costs), sized(60, 7e8, costs)]);
+        const { seconds, ...size } = sized(d, f, costs);
+        expect(secondsOf(size, [], found)).toBeGreaterThan(seconds * 0.999);
+        expect(secondsOf(size, [], found)).toBeLessThan(seconds * 1.001);
+      },
+    ),
+    { seed: 1 },
+  );
+});
+
+test('times that no costs explain still give costs that are not negative', () => {
+  const time = fc.double({ min: 1e-4, max: 10, noNaN: true });
+  fc.assert(
+    fc.property(time, time, (small, large) => {
+      const { dispatch, flop } = costsOf([
+        { dispatches: 57, flops: 4e6, seconds: small },
+        { dispatches: 60, flops: 7e8, seconds: large },
+      ]);
+      expect(dispatch).toBeGreaterThanOrEqual(0);
+      expect(flop).toBeGreaterThan(0);
+    }),
+    { seed: 1 },
+  );
+});
+
+test('the run that is nearest in arithmetic sets an estimate right; without costs its arithmetic alone counts', () => {
+  const costs = { dispatch: 1e-4, flop: 1e-10 };
+  const [twice, thrice] = [sized(100, 1e8, costs), sized(200, 1e10, costs)];
+  const runs = [
+    { ...twice, seconds: 2 * twice.seconds },
+    { ...thrice, seconds: 3 * thrice.seconds },
+  ];
+  const { seconds, ...size } = sized(300, 2e10, costs);
+  expect(secondsOf(size, runs, costs)).toBeCloseTo(3 * seconds, 9);
+  expect(secondsOf(size, runs, undefined)).toBeCloseTo(6 * thrice.seconds, 9);
+  expect(secondsOf(size, [], undefined)).toBe(undefined);
+});

@@ -31,7 +31,7 @@ export default defineConfig({
   server: { host: '127.0.0.1' },
   test: {
     include: ['test/**/*.test.ts'],
-    // These run in Chromium: vitest.browser.config.ts.
+    // These run in Chromium: config/vitest.chromium.ts.
     exclude: ['test/browser/**'],
     testTimeout: 120_000,
     hookTimeout: 120_000,

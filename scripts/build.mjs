@@ -8,6 +8,6 @@ import { build } from 'vite';
 const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 process.chdir(root);
 const logLevel = process.argv.includes('--quiet') ? 'warn' : 'info';
-for (const name of ['vite.config.ts', 'vite.browser.config.ts', 'vite.demo.config.ts']) {
+for (const name of ['vite.config.ts', 'config/vite.browser.ts', 'config/vite.demo.ts']) {
   await build({ configFile: path.join(root, name), logLevel });
 }

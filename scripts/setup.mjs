@@ -11,8 +11,7 @@ const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const stamp = path.join(root, 'node_modules', '.holdfast-install');
 /** Written last. */
 const built = path.join(root, 'dist', 'site', 'index.html');
-const configs = ['vite.config.ts', 'vite.browser.config.ts', 'vite.demo.config.ts', 'vite.browser-plugins.ts'];
-const inputs = ['src', 'shaders', 'workers', 'demo', ...configs, 'package-lock.json'];
+const inputs = ['src', 'shaders', 'workers', 'demo', 'config', 'vite.config.ts', 'package-lock.json'];
 
 const lock = createHash('sha256')
   .update(readFileSync(path.join(root, 'package-lock.json')))

@@ -76,7 +76,7 @@ async function inChromium() {
   const chromium = await findChromium();
   if ('reason' in chromium) record({ name: 'Chromium', note: `skipped: ${chromium.reason}` });
   else {
-    await suites('Chromium, WebGPU', process.execPath, [], ['--config', 'vitest.browser.config.ts'], { aside: true });
+    await suites('Chromium, WebGPU', process.execPath, [], ['--config', 'config/vitest.chromium.ts'], { aside: true });
   }
 }
 

@@ -1,7 +1,7 @@
 // The demo page: built into dist/site, for any base path; `npm run demo` serves it with the headers that isolate it.
 
 import { defineConfig } from 'vite';
-import { browserPlugins, ISOLATED } from './vite.browser-plugins.ts';
+import { browserPlugins, ISOLATED } from './browser-plugins.ts';
 
 export default defineConfig({
   root: 'demo',

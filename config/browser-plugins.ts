@@ -3,8 +3,8 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Plugin } from 'vite';
-import { defaultCorpus } from './src/data/corpus.ts';
-import { headlessHost } from './src/runtime/headless.ts';
+import { defaultCorpus } from '../src/data/corpus.ts';
+import { headlessHost } from '../src/runtime/headless.ts';
 
 /** Pages get SharedArrayBuffer with these headers. */
 export const ISOLATED = {
@@ -16,7 +16,8 @@ export function browserPlugins(): Plugin[] {
   return [exampleText(), noNode];
 }
 
-const FILE = path.join(import.meta.dirname, 'node_modules', '.holdfast', 'example.txt');
+const root = path.dirname(import.meta.dirname);
+const FILE = path.join(root, 'node_modules', '.holdfast', 'example.txt');
 
 /**
  * `import url from 'holdfast-example-text?url'`. It is the default corpus of Node, byte for byte, so that a run goes on
@@ -27,7 +28,7 @@ function exampleText(): Plugin {
     name: 'holdfast-example-text',
     enforce: 'pre',
     async configResolved() {
-      const { bytes } = await defaultCorpus({ ...headlessHost(), packageFolder: import.meta.dirname });
+      const { bytes } = await defaultCorpus({ ...headlessHost(), packageFolder: root });
       mkdirSync(path.dirname(FILE), { recursive: true });
       writeFileSync(FILE, bytes);
     },

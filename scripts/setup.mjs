@@ -11,7 +11,17 @@ const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const stamp = path.join(root, 'node_modules', '.holdfast-install');
 /** Written last. */
 const built = path.join(root, 'dist', 'site', 'index.html');
-const inputs = ['src', 'shaders', 'workers', 'demo', 'config', 'vite.config.ts', 'package-lock.json'];
+const inputs = [
+  'src',
+  'shaders',
+  'workers',
+  'demo',
+  'config',
+  'scripts',
+  'vite.config.ts',
+  'tsconfig.json',
+  'package-lock.json',
+];
 
 const lock = createHash('sha256')
   .update(readFileSync(path.join(root, 'package-lock.json')))

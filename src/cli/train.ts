@@ -1,15 +1,15 @@
 // `holdfast train`: the flags of a run, and what it shows. On a terminal a live progress line, piped plain
-// lines, with --json one object a step. The defaults are the main job of `npm start`: a small GPT that learns
-// real text within minutes on two CPU cores.
+// lines, with --json one object a step. The defaults are the library's (defaultSettings).
 
 import { Command, Option } from 'commander';
 import { TASKS, type TaskName, taskOf } from '../data/tasks.ts';
 import { checkpointsOf, type FoundModel, findModel } from '../formats/checkpoint.ts';
+import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { openDevice } from '../gpu/device.ts';
 import { type Host, join } from '../runtime/host.ts';
 import type { MemoryRecord } from '../train/report/memory-record.ts';
 import { type RunSummary, trainRun } from '../train/run.ts';
-import type { RunSettings } from '../train/run-settings.ts';
+import { defaultSettings, type RunSettings } from '../train/run-settings.ts';
 import { savedSettings } from '../train/saved-state.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -51,18 +51,23 @@ interface Flags extends MemoryFlags {
   json?: boolean;
 }
 
+const DEFAULTS = defaultSettings();
 /** Where runs go when --out names no folder. */
 const RUNS = 'runs';
 
 export function trainCommand(host: Host): Command {
   const command = new Command('train')
     .description('train a model, or go on training one')
-    .option('--model <family>', 'gpt2, llama, or a folder or zip with config.json (and weights to start from)', 'gpt2')
-    .option('--layers <n>', 'blocks', whole(1), 2)
-    .option('--width <n>', 'embedding width', whole(1), 64)
-    .option('--heads <n>', 'attention heads', whole(1), 4)
+    .option(
+      '--model <family>',
+      'gpt2, llama, or a folder or zip with config.json (and weights to start from)',
+      DEFAULT_SHAPE.family,
+    )
+    .option('--layers <n>', 'blocks', whole(1), DEFAULT_SHAPE.layers)
+    .option('--width <n>', 'embedding width', whole(1), DEFAULT_SHAPE.width)
+    .option('--heads <n>', 'attention heads', whole(1), DEFAULT_SHAPE.heads)
     .option('--kv-heads <n>', 'key and value heads, llama only (default: as many as heads)', whole(1))
-    .option('--context <n>', 'tokens in a sequence', whole(1), 64)
+    .option('--context <n>', 'tokens in a sequence', whole(1), DEFAULT_SHAPE.context)
     .addOption(new Option('--vocab <kind>', 'tokens').choices(['byte']).default('byte'))
     .option('--data <path...>', 'files, folders, or - for standard input (default: TypeScript’s declarations)', [])
     .addOption(
@@ -70,22 +75,22 @@ export function trainCommand(host: Host): Command {
         .choices(Object.keys(TASKS))
         .conflicts('data'),
     )
-    .option('--batch <n>', 'sequences in a micro-batch', whole(1), 8)
-    .option('--accumulate <n>', 'micro-batches in a step', whole(1), 1)
-    .option('--steps <n>', 'training steps', whole(1), 1700)
+    .option('--batch <n>', 'sequences in a micro-batch', whole(1), DEFAULTS.batch)
+    .option('--accumulate <n>', 'micro-batches in a step', whole(1), DEFAULTS.accumulate)
+    .option('--steps <n>', 'training steps', whole(1), DEFAULTS.steps)
     .option('--until <n>', 'stop after this many of them, saved, to be resumed', whole(1))
-    .option('--lr <rate>', 'highest learning rate', number(0), 0.006)
+    .option('--lr <rate>', 'highest learning rate', number(0), DEFAULTS.lr)
     .option('--min-lr <rate>', 'learning rate at the end (default: a tenth of --lr)', number(0))
-    .addOption(new Option('--schedule <kind>').choices(['constant', 'linear', 'cosine']).default('cosine'))
-    .option('--warmup <n>', 'steps of warm-up', whole(0), 100)
-    .option('--clip <norm>', 'largest gradient norm, 0 for none', number(0), 1)
-    .option('--weight-decay <rate>', 'of matrices', number(0), 0.1)
-    .option('--seed <n>', 'for weights, batches and samples', whole(0), 1)
-    .option('--eval-every <n>', 'steps between validations, 0 for the end only', whole(0), 250)
-    .option('--eval-windows <n>', 'sequences of a validation', whole(1), 64)
-    .option('--sample-every <n>', 'steps between samples, 0 for the end only', whole(0), 250)
-    .option('--sample-tokens <n>', 'tokens of a sample, 0 for none', whole(0), 160)
-    .option('--save-every <n>', 'steps between checkpoints, 0 for the end only; the newest two are kept', whole(0), 250)
+    .addOption(new Option('--schedule <kind>').choices(['constant', 'linear', 'cosine']).default(DEFAULTS.schedule))
+    .option('--warmup <n>', 'steps of warm-up', whole(0), DEFAULTS.warmup)
+    .option('--clip <norm>', 'largest gradient norm, 0 for none', number(0), DEFAULTS.clip)
+    .option('--weight-decay <rate>', 'of matrices', number(0), DEFAULTS.weightDecay)
+    .option('--seed <n>', 'for weights, batches and samples', whole(0), DEFAULTS.seed)
+    .option('--eval-every <n>', 'steps between validations, 0 for the end only', whole(0), DEFAULTS.evalEvery)
+    .option('--eval-windows <n>', 'sequences of a validation', whole(1), DEFAULTS.evalWindows)
+    .option('--sample-every <n>', 'steps between samples, 0 for the end only', whole(0), DEFAULTS.sampleEvery)
+    .option('--sample-tokens <n>', 'tokens of a sample, 0 for none', whole(0), DEFAULTS.sampleTokens)
+    .option('--save-every <n>', 'steps between checkpoints, 0 for the end only; the newest two are kept', whole(0), DEFAULTS.saveEvery)
     .option('--out <dir>', `folder of the run (default: the next free one in ${RUNS}/)`)
     .option('--resume', 'go on from the latest checkpoint')
     .option('--timeline <file>', 'write a trace of the last step, for chrome://tracing and ui.perfetto.dev')
@@ -176,8 +181,9 @@ async function chooseOut(host: Host, flags: Flags): Promise<string> {
 
 async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) => boolean): Promise<RunSettings> {
   const family = flags.model === 'gpt2' || flags.model === 'llama' ? flags.model : undefined;
+  const { vocabulary: vocabSize, tied } = DEFAULT_SHAPE;
   const { config, from }: FoundModel = family
-    ? { config: configFromFlags({ ...flags, model: family, vocabSize: 256, tied: true }) }
+    ? { config: configFromFlags({ ...flags, model: family, vocabSize, tied }) }
     : await findModel(host.files, flags.model);
   const context = config.model_type === 'gpt2' ? config.n_positions : config.max_position_embeddings;
   if (!family) {
@@ -190,28 +196,17 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
       );
     }
   }
-  return {
+  const { data, batch, accumulate, steps, lr, schedule, warmup, clip, weightDecay, seed } = flags;
+  const { evalEvery, evalWindows, sampleEvery, sampleTokens, saveEvery } = flags;
+  return defaultSettings({
     config,
     ...(from === undefined ? {} : { from }),
-    data: flags.data,
     ...(flags.task === undefined ? {} : { task: flags.task }),
-    batch: flags.batch,
-    seq: family || given('context') ? flags.context : Math.min(context, 1024),
-    accumulate: flags.accumulate,
-    steps: flags.steps,
-    lr: flags.lr,
-    minLr: flags.minLr ?? flags.lr / 10,
-    schedule: flags.schedule,
-    warmup: flags.warmup,
-    clip: flags.clip,
-    weightDecay: flags.weightDecay,
-    seed: flags.seed,
-    evalEvery: flags.evalEvery,
-    evalWindows: flags.evalWindows,
-    sampleEvery: flags.sampleEvery,
-    sampleTokens: flags.sampleTokens,
-    saveEvery: flags.saveEvery,
-  };
+    ...(family || given('context') ? { seq: flags.context } : {}),
+    ...(flags.minLr === undefined ? {} : { minLr: flags.minLr }),
+    ...{ data, batch, accumulate, steps, lr, schedule, warmup, clip, weightDecay, seed },
+    ...{ evalEvery, evalWindows, sampleEvery, sampleTokens, saveEvery },
+  });
 }
 
 /** What may change when a run goes on; everything else is the checkpoint's. */

@@ -7,7 +7,9 @@ import { type Host, join } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { type TaskName, taskOf } from './tasks.ts';
 
+/** Text to learn from, as bytes. */
 export interface Corpus {
+  /** All sources, joined with nothing between them. */
   readonly bytes: Uint8Array<ArrayBuffer>;
   /** How many sources were joined; standard input counts as one. */
   readonly files: number;

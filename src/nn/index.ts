@@ -6,6 +6,10 @@ import { gpt2, type LoraOptions } from './gpt2.ts';
 import { llama } from './llama.ts';
 import type { Model } from './model.ts';
 
+/**
+ * A model of the family that the configuration names. With `lora` only low-rank updates of its attention train. Errors:
+ * HoldfastError for `lora` where the family has none.
+ */
 export function makeModel(config: ModelConfig, lora?: LoraOptions): Model {
   if (config.model_type === 'gpt2') return gpt2(config, lora);
   if (lora) throw new HoldfastError(`low-rank updates are there for gpt2, not for ${config.model_type}`);

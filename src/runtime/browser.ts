@@ -16,7 +16,9 @@ import type { OpfsDisk } from './opfs-disk.ts';
 
 /** The site's share of the disk, in bytes. */
 export interface DiskRoom {
+  /** Bytes that the site may keep. */
   readonly quota: number;
+  /** Bytes in use. */
   readonly used: number;
   /** Whether the browser promised not to clear it when space is short. Only a page can ask it to. */
   readonly persisted: boolean;

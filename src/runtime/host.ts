@@ -1,6 +1,7 @@
 // What the library asks of the place it runs in: GPUs to choose from, files, a terminal. One interface,
 // implemented once per place: headless.ts for Node and Deno, browser.ts. Nothing above names a runtime.
 
+/** Files and folders of the place. Errors of all: HoldfastError naming the path. */
 export interface Files {
   /** The whole file. Errors: HoldfastError naming the path when it is missing or unreadable. */
   read(path: string): Promise<Uint8Array<ArrayBuffer>>;
@@ -69,9 +70,13 @@ export interface WriteStream {
  * (with its `code` or `name`). Until they resolve, bytes to write must not change, and bytes to read into not be used.
  */
 export interface BlockFile {
+  /** For messages. */
   readonly path: string;
+  /** Its size, which is fixed. */
   readonly bytes: number;
+  /** Fills `into` from the offset on; resolves to the bytes that were read. */
   read(offset: number, into: Uint8Array<ArrayBuffer>): Promise<number>;
+  /** Writes `from` at the offset; resolves to the bytes that were written. */
   write(offset: number, from: Uint8Array<ArrayBuffer>): Promise<number>;
   /** Closes and removes the file. */
   remove(): Promise<void>;
@@ -81,12 +86,17 @@ export interface BlockFile {
 export interface GPUSource {
   /** For messages: "system", "embedded SwiftShader", "llvmpipe (lvp_icd.json)". */
   readonly name: string;
+  /** Whether it is the software adapter that arrives with the package. */
   readonly embedded: boolean;
+  /** Its entry to WebGPU. Errors: HoldfastError saying what is missing. */
   open(): Promise<GPU>;
 }
 
+/** Where lines are shown. */
 export interface Terminal {
+  /** Whether a person looks at it: else lines stay plain. */
   readonly interactive: boolean;
+  /** Its width in characters. */
   readonly columns: number;
   /** To standard output, as it is. */
   write(text: string): void;
@@ -94,11 +104,15 @@ export interface Terminal {
   warn(text: string): void;
 }
 
+/** All that the library asks of the place it runs in. */
 export interface Host {
   /** For reports: the runtime's name and version. */
   readonly name: string;
+  /** Of the command line, without the program. */
   readonly args: readonly string[];
+  /** Its files. */
   readonly files: Files;
+  /** Its standard output and standard error. */
   readonly terminal: Terminal;
   /** Sources in the order of preference; opening one may hide the others (see headless.ts). */
   gpuSources(): Promise<GPUSource[]>;
@@ -114,9 +128,11 @@ export interface Host {
    * the disk has less free space.
    */
   openBlockFile(folder: string, bytes: number): Promise<BlockFile>;
+  /** All bytes of standard input, until its end. */
   readStandardInput(): Promise<Uint8Array<ArrayBuffer>>;
   /** Calls back on the first interrupt; the second ends the process at once. */
   onInterrupt(callback: () => void): void;
+  /** Ends the process. */
   exit(status: number): void;
 }
 

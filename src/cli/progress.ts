@@ -64,7 +64,9 @@ export class Progress {
         const { batch, seq, accumulate, steps } = this.#settings;
         const size = `${shape.layers} layers, width ${shape.width}, ${shape.heads} heads, context ${seq}`;
         this.#line(`${config.model_type}: ${parameterCount(model).toLocaleString('en')} parameters (${size})`);
-        this.#line(`corpus: ${corpus.bytes.length.toLocaleString('en')} bytes in ${corpus.files} files`);
+        this.#line(
+          `corpus: ${corpus.bytes.length.toLocaleString('en')} bytes in ${corpus.files} ${corpus.files === 1 ? 'file' : 'files'}`,
+        );
         this.#line(`adapter: ${trainer.device.adapter.name}, ${trainer.dispatches} dispatches a step`);
         const from = firstStep > 0 ? `from step ${firstStep} ` : '';
         this.#line(`training ${from}to step ${steps}, ${batch * seq * accumulate} tokens a step\n`);

@@ -30,7 +30,7 @@ export function headlessHost(): Host {
     files,
     terminal,
     gpuSources: isDeno ? denoSources : nodeSources,
-    packageFolder: packageFolder(),
+    exampleText: () => files.read(path.join(packageFolder(), 'assets', 'example.txt.gz')),
     cacheFolder: path.join(process.env['XDG_CACHE_HOME'] || path.join(os.homedir(), '.cache'), 'holdfast'),
     openBlockFile,
     readStandardInput,

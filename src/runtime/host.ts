@@ -116,10 +116,8 @@ export interface Host {
   readonly terminal: Terminal;
   /** Sources in the order of preference; opening one may hide the others (see headless.ts). */
   gpuSources(): Promise<GPUSource[]>;
-  /** Where the package lies: the default corpus is looked up from here. */
-  readonly packageFolder: string;
-  /** The default corpus itself, where the package lies in no folder. */
-  exampleText?(): Promise<Uint8Array<ArrayBuffer>>;
+  /** The default corpus as it came with the package: gzip, or as it is. Errors: HoldfastError where it is missing. */
+  exampleText(): Promise<Uint8Array<ArrayBuffer>>;
   /** A folder for what may be lost: kernel choices, unpacked libraries. */
   readonly cacheFolder: string;
   /**

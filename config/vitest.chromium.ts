@@ -60,7 +60,7 @@ export default defineConfig({
           // A page waits more than it computes.
           maxWorkers: 2,
           sequence: { groupOrder: 1 },
-          include: ['test/browser/*.pages.ts'],
+          include: ['test/{browser,package}/*.pages.ts'],
           environment: 'node',
         },
       },

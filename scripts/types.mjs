@@ -21,9 +21,6 @@ const DOORS = [
   { name: 'browser', entry: 'browser/index.d.ts', rollup: 'browser/index.d.ts' },
 ];
 
-/** Users' TypeScript may be older than WebGPU in its own libraries. */
-const REFERENCE = '/// <reference types="@webgpu/types" />\n';
-
 /**
  * Writes the rolled-up declarations below `out`. Returns what is wrong with them: an export without a docstring, a
  * report in `reports` that says otherwise; with `write` the reports are written instead.
@@ -104,7 +101,8 @@ function extract({ name, entry, rollup }, { tree, work, out, reports, write }) {
     },
   });
   mkdirSync(path.dirname(path.join(out, rollup)), { recursive: true });
-  writeFileSync(path.join(out, rollup), REFERENCE + readFileSync(declarations, 'utf8'));
+  // WebGPU's names are TypeScript's own since 6.0: a reference to @webgpu/types would declare them twice.
+  cpSync(declarations, path.join(out, rollup));
   const made = path.join(work, 'new', report);
   const kept = path.join(reports, report);
   if (write) {

@@ -28,9 +28,8 @@ const lock = createHash('sha256')
   .digest('hex');
 if (!existsSync(stamp) || readFileSync(stamp, 'utf8') !== lock) {
   console.log('installing packages (once) ...');
-  // Not `npm ci`: it insists on lock entries for the optional binaries of every platform, and a lock made where a
-  // registry carries only some of them lacks the rest.
-  npm(['install', '--no-audit', '--no-fund', '--loglevel=error']);
+  // It insists on lock entries for the optional binaries of every platform: test/package/lock.test.ts looks for them.
+  npm(['ci', '--no-audit', '--no-fund', '--loglevel=error']);
   writeFileSync(stamp, lock);
 }
 if (!existsSync(built) || statSync(built).mtimeMs < Math.max(...inputs.map((name) => newest(path.join(root, name))))) {

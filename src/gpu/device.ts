@@ -5,6 +5,7 @@ import type { Traits } from '../kernels/kernel.ts';
 import type { GPUSource, Host } from '../runtime/host.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { Allocator } from './allocator.ts';
+import { GPUBufferUsage, GPUMapMode, isOutOfMemory } from './constants.ts';
 import { mapBuffer } from './mapping.ts';
 import { Pipelines } from './pipelines.ts';
 
@@ -172,7 +173,7 @@ export class Device {
       subgroupSize: gpu.features.has('subgroups') && least === most ? least : 0,
     };
     gpu.addEventListener('uncapturederror', ({ error }) => {
-      this.#exhausted ||= error instanceof GPUOutOfMemoryError;
+      this.#exhausted ||= isOutOfMemory(error);
       this.#fail(`the GPU reported: ${error.message}`);
     });
     this.#whenLost = gpu.lost.then((info) => {

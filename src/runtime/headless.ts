@@ -16,7 +16,7 @@ import { fileURLToPath } from 'node:url';
 import { createBrotliDecompress } from 'node:zlib';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
-import { napBetweenPolls } from './dawn-polls.ts';
+import { withNaps } from './dawn-polls.ts';
 import type { BlockFile, Files, GPUSource, Host, Terminal } from './host.ts';
 
 const isDeno = 'Deno' in globalThis;
@@ -64,7 +64,6 @@ async function nodeSources(): Promise<GPUSource[]> {
   const dawn = await import('webgpu').catch((error) => {
     throw new HoldfastError(`npm package "webgpu" cannot be loaded (${messageOf(error)}); run npm install`);
   });
-  Object.assign(globalThis, dawn.globals);
   const create = (options: string[]) => {
     const gpu = dawn.create([...DAWN_OPTIONS, ...options]) as unknown as GPU;
     instances.push(gpu);
@@ -74,8 +73,8 @@ async function nodeSources(): Promise<GPUSource[]> {
   if (await systemHasLoader()) {
     for (const name of await dawnAdapterNames(create)) {
       const open = async () => {
-        if (isSoftware(name)) napBetweenPolls();
-        return create([`adapter=${name}`]);
+        const gpu = create([`adapter=${name}`]);
+        return isSoftware(name) ? withNaps(gpu) : gpu;
       };
       system.push({ name, embedded: false, open });
     }
@@ -86,8 +85,7 @@ async function nodeSources(): Promise<GPUSource[]> {
     embedded: true,
     open: async () => {
       await useEmbeddedDriver();
-      napBetweenPolls();
-      return create(['adapter=SwiftShader']);
+      return withNaps(create(['adapter=SwiftShader']));
     },
   };
   // Dawn's own order within a backend prefers discrete GPUs; software adapters go last.

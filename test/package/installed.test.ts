@@ -35,6 +35,22 @@ test('the README’s library example runs', () => {
   expect(stdout).toMatch(/^0 [\d.]+\nvalidation [\d.]+\n$/);
 });
 
+test('the process is left as it was found: no globals, and the same setImmediate when the device is closed', () => {
+  project.write(
+    'globals.mjs',
+    `const names = () => Object.getOwnPropertyNames(globalThis).sort().join();
+const before = { names: names(), setImmediate };
+const { openDevice } = await import('holdfast');
+const { headlessHost } = await import('holdfast/headless');
+const device = await openDevice(headlessHost(), { adapter: 'software' });
+console.log(names() === before.names);
+device.close();
+await device.gpu.lost;
+console.log(setImmediate === before.setImmediate);`,
+  );
+  expect(project.run(process.execPath, 'globals.mjs').stdout).toBe('true\ntrue\n');
+});
+
 describe('types', () => {
   const USE = `
 import { type Batch, configOfShape, defaultSettings, HoldfastError, type LoraOptions, makeModel, openDevice, type RunOptions,

@@ -28,7 +28,7 @@ export {
 } from './formats/safetensors.ts';
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from './formats/shape.ts';
 export { type AdapterSummary, type Device, type DeviceOptions, listAdapters, openDevice } from './gpu/device.ts';
-export type { Kind } from './memory/trace.ts';
+export type { Kind } from './memory/kinds.ts';
 export type { LoraOptions } from './nn/gpt2.ts';
 export { makeModel } from './nn/index.ts';
 export { initialWeights } from './nn/initialise.ts';

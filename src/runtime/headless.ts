@@ -1,4 +1,4 @@
-// The headless host: the one file that names Node and Deno. Both read files and the terminal through the
+// The headless host: with native-stderr.ts, the one place that names Node and Deno. Both read files and the terminal through the
 // node: modules; they differ in where WebGPU comes from (npm `webgpu`, or the runtime's own).
 //
 // Without a GPU the embedded software adapter is used: SwiftShader and a Vulkan loader, out of the npm
@@ -18,6 +18,7 @@ import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { withNaps } from './dawn-polls.ts';
 import type { BlockFile, Files, GPUSource, Host, Terminal } from './host.ts';
+import { withoutNotices } from './native-stderr.ts';
 
 const isDeno = 'Deno' in globalThis;
 const require = createRequire(import.meta.url);
@@ -67,6 +68,8 @@ async function nodeSources(): Promise<GPUSource[]> {
   const create = (options: string[]) => {
     const gpu = dawn.create([...DAWN_OPTIONS, ...options]) as unknown as GPU;
     instances.push(gpu);
+    const requestAdapter = gpu.requestAdapter.bind(gpu);
+    gpu.requestAdapter = (options) => withoutNotices(() => requestAdapter(options));
     return gpu;
   };
   const system: GPUSource[] = [];

@@ -1,5 +1,5 @@
-// The headless host: with native-stderr.ts, the one place that names Node and Deno. Both read files and the terminal through the
-// node: modules; they differ in where WebGPU comes from (npm `webgpu`, or the runtime's own).
+// The headless host: with native-stderr.ts, the one place that names Node and Deno. Both read files and the terminal
+// through the node: modules; they differ in where WebGPU comes from (npm `webgpu`, or the runtime's own).
 //
 // Without a GPU the embedded software adapter is used: SwiftShader and a Vulkan loader, out of the npm
 // package @sparticuz/chromium, unpacked once into the cache folder. The Vulkan loader reads its manifest

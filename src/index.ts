@@ -33,7 +33,17 @@ export type { LoraOptions } from './nn/gpt2.ts';
 export { makeModel } from './nn/index.ts';
 export { initialWeights } from './nn/initialise.ts';
 export { type Initial, type Model, type ModelShape, type Parameter, parameterCount } from './nn/model.ts';
-export type { BlockFile, Files, FolderReader, GPUSource, Host, Terminal, WriteStream } from './runtime/host.ts';
+export type {
+  BlockFile,
+  Files,
+  FolderReader,
+  GPUSource,
+  Host,
+  OpenFile,
+  Sha256,
+  Terminal,
+  WriteStream,
+} from './runtime/host.ts';
 export { Generator } from './train/generator.ts';
 export type { MemoryRecord } from './train/report/memory-record.ts';
 export {

@@ -90,7 +90,12 @@ export function trainCommand(host: Host): Command {
     .option('--eval-windows <n>', 'sequences of a validation', whole(1), DEFAULTS.evalWindows)
     .option('--sample-every <n>', 'steps between samples, 0 for the end only', whole(0), DEFAULTS.sampleEvery)
     .option('--sample-tokens <n>', 'tokens of a sample, 0 for none', whole(0), DEFAULTS.sampleTokens)
-    .option('--save-every <n>', 'steps between checkpoints, 0 for the end only; the newest two are kept', whole(0), DEFAULTS.saveEvery)
+    .option(
+      '--save-every <n>',
+      'steps between checkpoints, 0 for the end only; the newest two are kept',
+      whole(0),
+      DEFAULTS.saveEvery,
+    )
     .option('--out <dir>', `folder of the run (default: the next free one in ${RUNS}/)`)
     .option('--resume', 'go on from the latest checkpoint')
     .option('--timeline <file>', 'write a trace of the last step, for chrome://tracing and ui.perfetto.dev')

@@ -40,12 +40,15 @@ export type FolderReader = Pick<Files, 'read' | 'readRange' | 'stat' | 'list' | 
 
 /** A file that stays readable until it is closed, also where it is moved or removed; in a browser, until it is removed. */
 export interface OpenFile {
+  /** Its size when it was opened. */
   readonly bytes: number;
   /** As `Files.readRange`. */
   readRange(offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>>;
+  /** Nothing is read after it. */
   close(): Promise<void>;
 }
 
+/** A SHA-256 in the making. */
 export interface Sha256 {
   /** The bytes may be used again at once. */
   update(bytes: Uint8Array): void;

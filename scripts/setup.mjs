@@ -11,17 +11,25 @@ const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const stamp = path.join(root, 'node_modules', '.holdfast-install');
 /** Written last. */
 const built = path.join(root, 'dist', 'site', 'index.html');
-const configs = ['vite.config.ts', 'vite.browser.config.ts', 'vite.demo.config.ts', 'vite.browser-plugins.ts'];
-const inputs = ['src', 'shaders', 'workers', 'demo', ...configs, 'package-lock.json'];
+const inputs = [
+  'src',
+  'shaders',
+  'workers',
+  'demo',
+  'config',
+  'scripts',
+  'vite.config.ts',
+  'tsconfig.json',
+  'package-lock.json',
+];
 
 const lock = createHash('sha256')
   .update(readFileSync(path.join(root, 'package-lock.json')))
   .digest('hex');
 if (!existsSync(stamp) || readFileSync(stamp, 'utf8') !== lock) {
   console.log('installing packages (once) ...');
-  // Not `npm ci`: it insists on lock entries for the optional binaries of every platform, and a lock made where a
-  // registry carries only some of them lacks the rest.
-  npm(['install', '--no-audit', '--no-fund', '--loglevel=error']);
+  // It insists on lock entries for the optional binaries of every platform: test/package/lock.test.ts looks for them.
+  npm(['ci', '--no-audit', '--no-fund', '--loglevel=error']);
   writeFileSync(stamp, lock);
 }
 if (!existsSync(built) || statSync(built).mtimeMs < Math.max(...inputs.map((name) => newest(path.join(root, name))))) {

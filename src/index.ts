@@ -1,26 +1,72 @@
 // The library: what a program that trains, evaluates or generates imports. The headless host (Node, Deno) is
-// in `holdfast/headless`; the rest of this package names no runtime.
+// in `holdfast/headless`; the rest of this package names no runtime. What is listed here is documented and kept in
+// docs/api; a type that only appears in one of these is not.
 
 export { type Batch, evenWindows, RandomWindows } from './data/batches.ts';
 export { type Corpus, defaultCorpus, loadCorpus, split } from './data/corpus.ts';
-export { ByteTokenizer, type Tokenizer } from './data/tokenizer.ts';
+export type { TaskName } from './data/tasks.ts';
+export { ByteTokenizer, type StreamDecoder, type Tokenizer } from './data/tokenizer.ts';
 export { type ChoiceRecord, loadChoices, saveChoices } from './engine/choices.ts';
-export { type MemoryOptions, type MemoryReport, Session } from './engine/session.ts';
-export { checkWeights, loadCheckpoint, loadWeights, saveCheckpoint } from './formats/checkpoint.ts';
+export type { Policy, PolicyName } from './engine/schedule.ts';
+export type { MemoryOptions, MemoryReport } from './engine/session.ts';
+export {
+  type Checkpoint,
+  checkWeights,
+  loadCheckpoint,
+  loadWeights,
+  type Shapes,
+  saveCheckpoint,
+  type Weights,
+} from './formats/checkpoint.ts';
 export { type GPT2Config, type LlamaConfig, type ModelConfig, parseConfig } from './formats/config.ts';
-export { parse as parseSafetensors, serialize as serializeSafetensors } from './formats/safetensors.ts';
+export {
+  type Dtype,
+  parse as parseSafetensors,
+  serialize as serializeSafetensors,
+  type Tensor as StoredTensor,
+  type TensorData,
+} from './formats/safetensors.ts';
+export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from './formats/shape.ts';
 export { type AdapterSummary, type Device, type DeviceOptions, listAdapters, openDevice } from './gpu/device.ts';
-export { Graph, type Program, printProgram, type Tensor } from './graph/graph.ts';
+export type { Kind } from './memory/kinds.ts';
+export type { LoraOptions } from './nn/gpt2.ts';
 export { makeModel } from './nn/index.ts';
 export { initialWeights } from './nn/initialise.ts';
-export { type Model, parameterCount } from './nn/model.ts';
-export type { Files, GPUSource, Host, Terminal, WriteStream } from './runtime/host.ts';
+export { type Initial, type Model, type ModelShape, type Parameter, parameterCount } from './nn/model.ts';
+export type {
+  BlockFile,
+  Files,
+  FolderReader,
+  GPUSource,
+  Host,
+  OpenFile,
+  Sha256,
+  Terminal,
+  WriteStream,
+} from './runtime/host.ts';
 export { Generator } from './train/generator.ts';
-export { type RunEvents, type RunSummary, trainRun } from './train/run.ts';
-export type { RunSettings } from './train/run-settings.ts';
+export type { MemoryRecord } from './train/report/memory-record.ts';
+export {
+  type Intermission,
+  type Observer,
+  type ReadyRun,
+  type RunEvents,
+  type RunOptions,
+  type RunSummary,
+  trainRun,
+} from './train/run.ts';
+export { defaultSettings, type RunSettings, type TextIdentity } from './train/run-settings.ts';
 export type { SamplingOptions } from './train/sampling.ts';
-export type { Schedule } from './train/schedule.ts';
-export { type AdamWOptions, type StepMetrics, Trainer, type TrainerOptions } from './train/trainer.ts';
+export type { Decay, Schedule } from './train/schedule.ts';
+export type { StepHooks } from './train/stepper.ts';
+export {
+  ADAMW_DEFAULTS,
+  type AdamWOptions,
+  type StepMetrics,
+  Trainer,
+  type TrainerOptions,
+  type TrainerState,
+} from './train/trainer.ts';
 export { HoldfastError } from './util/errors.ts';
 export { Random } from './util/random.ts';
-export { collect, sourceOf, type TensorSource } from './util/tensor-source.ts';
+export { collect, sourceOf, type TensorSource, type Values } from './util/tensor-source.ts';

@@ -1,5 +1,6 @@
 // What the device tests share: one device a file, and one kernel run on plain arrays with guard zones.
 
+import { GPUBufferUsage, GPUMapMode } from '../src/gpu/constants.ts';
 import { type Device, openDevice } from '../src/gpu/device.ts';
 import { bindDispatch, encode, packUniforms } from '../src/gpu/dispatch.ts';
 import type { Kernel, Variant } from '../src/kernels/kernel.ts';

@@ -140,7 +140,7 @@ export function memoryHost(files: Files, overrides: Partial<Host> = {}): Host {
     files,
     terminal: { interactive: false, columns: 80, write() {}, warn() {} },
     gpuSources: async () => [],
-    packageFolder: '/package',
+    exampleText: () => files.read('/package/assets/example.txt.gz'),
     cacheFolder: '/cache',
     openBlockFile: async (folder, bytes) => new MemoryBlockFile(`${folder}/tier`, bytes),
     readStandardInput: async () => new Uint8Array(),

@@ -6,9 +6,11 @@ import { HoldfastError } from '../util/errors.ts';
 import type { Environment, RunEvent } from './protocol.ts';
 import type { TrainerService } from './service.ts';
 
+/** The library as a page has it. */
 export interface Holdfast {
   /** The service in the worker: every method returns a promise. Functions are passed to it by `callback`. */
   readonly trainer: Remote<TrainerService>;
+  /** What the place offers. */
   readonly environment: Environment;
   /** Asks the browser not to clear this site's files; some ask the person. Call it when training is wanted. */
   persist(): Promise<boolean>;
@@ -16,6 +18,7 @@ export interface Holdfast {
   close(): void;
 }
 
+/** How it is opened. */
 export interface HoldfastOptions {
   /** Gets what happened since its last call, at most once a frame (once a second in a hidden tab). @default nobody */
   onEvents?: (events: RunEvent[]) => void;

@@ -1,9 +1,19 @@
-// `holdfast/browser`: training on a page's behalf, in workers.
+// `holdfast/browser`: training on a page's behalf, in workers. Not the engine: that is in the trainer's worker, and a page
+// talks to it through TrainerService.
 
-export { type ModelConfig, parseConfig } from '../formats/config.ts';
+export type { TaskName } from '../data/tasks.ts';
+export type { ChunkHistory } from '../engine/chunk-codes.ts';
+export type { PolicyName } from '../engine/schedule.ts';
+export type { MemoryReport } from '../engine/session.ts';
+export { type GPT2Config, type LlamaConfig, type ModelConfig, parseConfig } from '../formats/config.ts';
+export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from '../formats/shape.ts';
+export type { AdapterSummary } from '../gpu/device.ts';
 export type { DiskRoom } from '../runtime/browser.ts';
+export type { MemoryBound, MemoryRecord } from '../train/report/memory-record.ts';
 export type { RunSummary } from '../train/run.ts';
-export type { RunSettings } from '../train/run-settings.ts';
+export { defaultSettings, type RunSettings } from '../train/run-settings.ts';
+export type { Decay } from '../train/schedule.ts';
+export { HoldfastError } from '../util/errors.ts';
 export { callback, type Holdfast, type HoldfastOptions, openHoldfast } from './client.ts';
 export type * from './protocol.ts';
 export type { TrainerService } from './service.ts';

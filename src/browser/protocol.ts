@@ -13,7 +13,9 @@ import type { SavedState } from '../train/saved-state.ts';
 
 /** Budgets, in bytes. Absent: no limit, and no disk tier. */
 export interface MemorySettings {
+  /** GPU memory, for everything. @default no limit */
   gpu?: number;
+  /** Host memory for chunks. @default no limit */
   host?: number;
   /** Keeps model data that host memory has no room for in the site's files, up to so much. */
   disk?: number;
@@ -25,41 +27,54 @@ export interface MemorySettings {
 
 /** What the place offers; `notes` are sentences for the person: what is missing and what it costs. */
 export interface Environment {
+  /** The adapter that trains. */
   readonly adapter: AdapterSummary;
   /** Cross-origin isolated: the disk tier shares memory with its worker. */
   readonly isolated: boolean;
+  /** Room for files. */
   readonly room: DiskRoom;
+  /** Sentences for the person. */
   readonly notes: readonly string[];
 }
 
 /** Text to train on: absent, the example text; it is kept with the run. */
 export type TrainingText = string | Blob;
 
+/** What a new run is made of. */
 export interface NewRun {
+  /** What it computes: see `defaultSettings`. */
   settings: RunSettings;
   /** @default the model's family and shape */
   name?: string;
+  /** Budgets, which change no result. @default no limits */
   memory?: MemorySettings;
+  /** @default the example text */
   text?: TrainingText;
 }
 
-/** 'damaged': its record is not what a page writes; `error` says why. It can be exported and removed. */
+/**
+ * What a run was last known to do. 'imported': it has not trained here. 'damaged': its record is not what a page writes;
+ * `error` says why. It can be exported and removed.
+ */
 export type RunStatus = 'running' | 'paused' | 'stopped' | 'finished' | 'failed' | 'imported' | 'damaged';
 
 /** A run as the list knows it: see record.ts for how it is read. */
 export interface RunRecord {
+  /** Stays the same whatever its name. */
   readonly id: string;
+  /** For the person. */
   readonly name: string;
   /** Milliseconds since 1970. */
   readonly created: number;
   /** Absent for weights that were imported without a training state. */
   readonly settings?: RunSettings;
+  /** Its budgets. */
   readonly memory: MemorySettings;
   /** As it was last written: a run whose tab was closed still says 'running'; then `open` is 'no'. */
   readonly status: RunStatus;
   /** Steps that the latest checkpoint has seen; 0: there is none. */
   readonly savedStep: number;
-  /** NaN: the last step was skipped. */
+  /** The last that is known, of a training step; NaN: that step was skipped. */
   readonly loss?: number;
   /** Why it failed, or what is damaged. */
   readonly error?: string;
@@ -91,17 +106,21 @@ export interface Fork {
   memory?: MemorySettings;
 }
 
+/** A run as the list shows it. */
 export interface RunInfo extends RunRecord {
+  /** Whether it is open, and where. */
   readonly open: 'here' | 'in another tab' | 'no';
 }
 
 /** What a run would need. Bytes. */
 export interface Estimate {
+  /** Their number, not bytes. */
   readonly parameters: number;
   /** Parameters, gradients and moments. */
   readonly modelData: number;
   /** GPU memory with no budget, and the least that works. */
   readonly unlimited: number;
+  /** The least GPU memory that works. */
   readonly smallest: number;
   /** Of what the settings ask for: the peak, and how it is dealt out. Absent where it does not fit. */
   readonly fit?: {
@@ -115,19 +134,23 @@ export interface Estimate {
   readonly problem?: string;
   /** Arithmetic of one training step: multiplications and additions, forward and backward. */
   readonly flopsPerStep: number;
+  /** Dispatches of one training step without a budget. */
   readonly dispatchesPerStep: number;
   /** What this device reaches without a budget: in a run of this shape, or by what it took for steps of other models. */
   readonly tokensPerSecond?: { readonly value: number; readonly from: 'run' | 'probe' };
+  /** Room for files. */
   readonly room: DiskRoom;
 }
 
 /** Where every chunk was at every moment of one step, from what the executor recorded while it ran. */
 export interface StepPicture {
+  /** The id of the run. */
   readonly run: string;
   /** From 0. */
   readonly step: number;
   /** From the first moment's encoding to the last byte's arrival. */
   readonly milliseconds: number;
+  /** Where the chunks were. */
   readonly history: ChunkHistory;
   /** That this step set on their way, padding and copies for recovery included. */
   readonly bytes: LinkBytes;
@@ -137,12 +160,15 @@ export interface StepPicture {
   readonly bound?: MemoryBound;
   /** Bytes of GPU memory; absent: no limit. */
   readonly budget?: number;
+  /** What the plan was made by. */
   readonly policy: PolicyName;
 }
 
 /** What each policy would move in a step of a run, within its budget: worked out from the trace, not run. */
 export interface PolicyComparison {
+  /** Chunks that have a place on the GPU at once. */
   readonly slots: number;
+  /** Chunks of model data. */
   readonly chunks: number;
   /** Bytes; the planner first. */
   readonly policies: readonly { readonly name: PolicyName; readonly h2d: number; readonly d2h: number }[];
@@ -150,13 +176,21 @@ export interface PolicyComparison {
   readonly lp: number;
 }
 
+/** A training step is done. */
 export interface StepEvent {
+  /** Tells events apart. */
   readonly type: 'step';
+  /** From 0. */
   readonly step: number;
+  /** Mean over the step's targets, before its update; nats per token. */
   readonly loss: number;
+  /** The learning rate of the step. */
   readonly lr: number;
+  /** Global L2 norm before clipping. */
   readonly gradNorm: number;
+  /** Nothing was changed: the loss or the norm is not finite. */
   readonly skipped: boolean;
+  /** Of the last steps, the mean. */
   readonly tokensPerSecond: number;
 }
 
@@ -189,17 +223,22 @@ export type RunEvent = { readonly run: string } & (
 /** Resolves when the page has room for more. */
 export type Listener = (events: RunEvent[]) => Promise<void> | void;
 
+/** Losses, validations and samples of a run, step by step. */
 export type History = SavedState['history'];
 
 /** A token that may come next. */
 export interface Candidate {
+  /** Its id. */
   readonly token: number;
   /** As text; what is not printable, as hexadecimal. */
   readonly text: string;
+  /** 0 to 1. */
   readonly probability: number;
 }
 
+/** Text to write. */
 export interface SampleRequest {
+  /** What the text continues. */
   readonly prompt: string;
   /** @default 160 */
   readonly tokens?: number;
@@ -207,6 +246,6 @@ export interface SampleRequest {
   readonly temperature?: number;
   /** @default 0.95 */
   readonly topP?: number;
-  /** @default 1 */
+  /** For the draws; the same seed writes the same. @default 1 */
   readonly seed?: number;
 }

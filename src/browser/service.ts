@@ -42,6 +42,10 @@ import { nameOf, Runs } from './runs.ts';
 import { Speeds } from './speed.ts';
 import { Writer } from './writer.ts';
 
+/**
+ * Runs of this site: one at a time trains, all can be listed, written with, forked, exported. It lives in a worker; a
+ * page has it as `Holdfast.trainer`, where every method returns a promise.
+ */
 export class TrainerService {
   readonly #host: BrowserHost;
   readonly #runs: Runs;
@@ -52,6 +56,7 @@ export class TrainerService {
   /** Whoever samples from a run that is not training, and the folder of its weights. */
   #writer: { readonly source: string; readonly opened: Promise<Writer> } | undefined;
 
+  /** For the worker itself: removes what a closed tab left half-done. */
   static async open(host: BrowserHost): Promise<TrainerService> {
     const service = new TrainerService(host);
     await service.#runs.sweep();
@@ -110,6 +115,7 @@ export class TrainerService {
     return (await savedState(this.#host, this.#runs.folder(id))).history;
   }
 
+  /** Gives a run another name. Errors: HoldfastError where there is no such run. */
   async rename(id: string, name: string): Promise<void> {
     await this.#runs.change(id, { name });
   }

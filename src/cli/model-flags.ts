@@ -1,6 +1,7 @@
-// The shape of a model as flags give it, turned into a configuration by Hugging Face's field names.
+// The shape of a model as flags give it: formats/shape.ts with messages that name the flags.
 
-import { type ModelConfig, parseConfig } from '../formats/config.ts';
+import type { ModelConfig } from '../formats/config.ts';
+import { configOfShape } from '../formats/shape.ts';
 import { HoldfastError } from '../util/errors.ts';
 
 export interface ModelFlags {
@@ -17,34 +18,19 @@ export interface ModelFlags {
 }
 
 /** Errors: HoldfastError naming the flag and what would work. */
-export function configFromFlags(flags: ModelFlags): ModelConfig {
-  const { model, layers, width, heads, kvHeads = heads, context, vocabSize, tied } = flags;
+export function configFromFlags({ model, vocabSize, ...shape }: ModelFlags): ModelConfig {
+  const { width, heads, kvHeads = heads } = shape;
   if (width % heads !== 0) {
     throw new HoldfastError(
       `--width ${width} is not divisible by --heads ${heads}; ${Math.max(1, Math.round(width / heads)) * heads} would work`,
     );
   }
-  if (model === 'gpt2') {
-    if (kvHeads !== heads) {
-      throw new HoldfastError('--kv-heads: gpt2 has as many as heads; use --model llama for grouped heads');
-    }
-    const shape = { n_layer: layers, n_embd: width, n_head: heads, n_positions: context };
-    return parseConfig({ model_type: 'gpt2', vocab_size: vocabSize, ...shape }, 'the flags');
+  if (model === 'gpt2' && kvHeads !== heads) {
+    throw new HoldfastError('--kv-heads: gpt2 has as many as heads; use --model llama for grouped heads');
   }
-  return parseConfig(
-    {
-      model_type: 'llama',
-      vocab_size: vocabSize,
-      hidden_size: width,
-      // Two thirds of 4 * width, as SwiGLU has three matrices where GELU has two; a multiple of 8.
-      intermediate_size: Math.ceil((8 * width) / 3 / 8) * 8,
-      num_hidden_layers: layers,
-      num_attention_heads: heads,
-      num_key_value_heads: kvHeads,
-      max_position_embeddings: context,
-      rms_norm_eps: 1e-5,
-      tie_word_embeddings: tied,
-    },
+  const { layers, context, tied } = shape;
+  return configOfShape(
+    { family: model, layers, width, heads, kvHeads, context, vocabulary: vocabSize, tied },
     'the flags',
   );
 }

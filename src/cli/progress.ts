@@ -65,7 +65,8 @@ export class Progress {
         const size = `${shape.layers} layers, width ${shape.width}, ${shape.heads} heads, context ${seq}`;
         this.#line(`${config.model_type}: ${parameterCount(model).toLocaleString('en')} parameters (${size})`);
         const skipped = corpus.skipped > 0 ? `, ${corpus.skipped} skipped (binary, or no files)` : '';
-        this.#line(`corpus: ${corpus.bytes.length.toLocaleString('en')} bytes in ${corpus.files} files${skipped}`);
+        const files = corpus.files === 1 ? '1 file' : `${corpus.files} files`;
+        this.#line(`corpus: ${corpus.bytes.length.toLocaleString('en')} bytes in ${files}${skipped}`);
         this.#line(`adapter: ${trainer.device.adapter.name}, ${trainer.dispatches} dispatches a step`);
         const from = firstStep > 0 ? `from step ${firstStep} ` : '';
         this.#line(`training ${from}to step ${steps}, ${batch * seq * accumulate} tokens a step\n`);

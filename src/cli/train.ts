@@ -1,16 +1,16 @@
 // `holdfast train`: the flags of a run, and what it shows. On a terminal a live progress line, piped plain
-// lines, with --json one object a step. The defaults are the main job of `npm start`: a small GPT that learns
-// real text within minutes on two CPU cores.
+// lines, with --json one object a step. The defaults are the library's (defaultSettings).
 
 import { Command, Option } from 'commander';
 import { TASKS, type TaskName, taskOf } from '../data/tasks.ts';
 import { checkVocabulary } from '../data/tokenizer.ts';
 import { checkpointsOf, type FoundModel, findModel } from '../formats/checkpoint.ts';
+import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { openDevice } from '../gpu/device.ts';
 import { type FolderClaim, type Host, join } from '../runtime/host.ts';
 import type { MemoryRecord } from '../train/report/memory-record.ts';
 import { type RunSummary, trainRun } from '../train/run.ts';
-import { checkSettings, RANGES, type RunSettings } from '../train/run-settings.ts';
+import { checkSettings, defaultSettings, RANGES, type RunSettings } from '../train/run-settings.ts';
 import { savedSettings } from '../train/saved-state.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
@@ -52,18 +52,23 @@ interface Flags extends MemoryFlags {
   json?: boolean;
 }
 
+const DEFAULTS = defaultSettings();
 /** Where runs go when --out names no folder. */
 const RUNS = 'runs';
 
 export function trainCommand(host: Host): Command {
   const command = new Command('train')
     .description('train a model, or go on training one')
-    .option('--model <family>', 'gpt2, llama, or a folder or zip with config.json (and weights to start from)', 'gpt2')
-    .option('--layers <n>', 'blocks', whole(1), 2)
-    .option('--width <n>', 'embedding width', whole(1), 64)
-    .option('--heads <n>', 'attention heads', whole(1), 4)
+    .option(
+      '--model <family>',
+      'gpt2, llama, or a folder or zip with config.json (and weights to start from)',
+      DEFAULT_SHAPE.family,
+    )
+    .option('--layers <n>', 'blocks', whole(1), DEFAULT_SHAPE.layers)
+    .option('--width <n>', 'embedding width', whole(1), DEFAULT_SHAPE.width)
+    .option('--heads <n>', 'attention heads', whole(1), DEFAULT_SHAPE.heads)
     .option('--kv-heads <n>', 'key and value heads, llama only (default: as many as heads)', whole(1))
-    .option('--context <n>', 'tokens in a sequence', within(RANGES.seq), 64)
+    .option('--context <n>', 'tokens in a sequence', within(RANGES.seq), DEFAULT_SHAPE.context)
     .addOption(new Option('--vocab <kind>', 'tokens').choices(['byte']).default('byte'))
     .option('--data <path...>', 'files, folders, or - for standard input (default: TypeScript’s declarations)', [])
     .addOption(
@@ -71,26 +76,36 @@ export function trainCommand(host: Host): Command {
         .choices(Object.keys(TASKS))
         .conflicts('data'),
     )
-    .option('--batch <n>', 'sequences in a micro-batch', within(RANGES.batch), 8)
-    .option('--accumulate <n>', 'micro-batches in a step', within(RANGES.accumulate), 1)
-    .option('--steps <n>', 'training steps', within(RANGES.steps), 1700)
+    .option('--batch <n>', 'sequences in a micro-batch', within(RANGES.batch), DEFAULTS.batch)
+    .option('--accumulate <n>', 'micro-batches in a step', within(RANGES.accumulate), DEFAULTS.accumulate)
+    .option('--steps <n>', 'training steps', within(RANGES.steps), DEFAULTS.steps)
     .option('--until <n>', 'stop after this many of them, saved, to be resumed', whole(1))
-    .option('--lr <rate>', 'highest learning rate', within(RANGES.lr), 0.006)
+    .option('--lr <rate>', 'highest learning rate', within(RANGES.lr), DEFAULTS.lr)
     .option('--min-lr <rate>', 'learning rate at the end (default: a tenth of --lr)', within(RANGES.minLr))
-    .addOption(new Option('--schedule <kind>').choices(['constant', 'linear', 'cosine']).default('cosine'))
-    .option('--warmup <n>', 'steps of warm-up', within(RANGES.warmup), 100)
-    .option('--clip <norm>', 'largest gradient norm, 0 for none', within(RANGES.clip), 1)
-    .option('--weight-decay <rate>', 'of matrices', within(RANGES.weightDecay), 0.1)
-    .option('--seed <n>', 'for weights, batches and samples', within(RANGES.seed), 1)
-    .option('--eval-every <n>', 'steps between validations, 0 for the end only', within(RANGES.evalEvery), 250)
-    .option('--eval-windows <n>', 'sequences of a validation', within(RANGES.evalWindows), 64)
-    .option('--sample-every <n>', 'steps between samples, 0 for the end only', within(RANGES.sampleEvery), 250)
-    .option('--sample-tokens <n>', 'tokens of a sample, 0 for none', within(RANGES.sampleTokens), 160)
+    .addOption(new Option('--schedule <kind>').choices(['constant', 'linear', 'cosine']).default(DEFAULTS.schedule))
+    .option('--warmup <n>', 'steps of warm-up', within(RANGES.warmup), DEFAULTS.warmup)
+    .option('--clip <norm>', 'largest gradient norm, 0 for none', within(RANGES.clip), DEFAULTS.clip)
+    .option('--weight-decay <rate>', 'of matrices', within(RANGES.weightDecay), DEFAULTS.weightDecay)
+    .option('--seed <n>', 'for weights, batches and samples', within(RANGES.seed), DEFAULTS.seed)
+    .option(
+      '--eval-every <n>',
+      'steps between validations, 0 for the end only',
+      within(RANGES.evalEvery),
+      DEFAULTS.evalEvery,
+    )
+    .option('--eval-windows <n>', 'sequences of a validation', within(RANGES.evalWindows), DEFAULTS.evalWindows)
+    .option(
+      '--sample-every <n>',
+      'steps between samples, 0 for the end only',
+      within(RANGES.sampleEvery),
+      DEFAULTS.sampleEvery,
+    )
+    .option('--sample-tokens <n>', 'tokens of a sample, 0 for none', within(RANGES.sampleTokens), DEFAULTS.sampleTokens)
     .option(
       '--save-every <n>',
       'steps between checkpoints, 0 for the end only; the newest two are kept',
       within(RANGES.saveEvery),
-      250,
+      DEFAULTS.saveEvery,
     )
     .option('--out <dir>', `folder of the run (default: the next free one in ${RUNS}/)`)
     .option('--resume', 'go on from the latest checkpoint')
@@ -204,8 +219,9 @@ async function checkOut({ files }: Host, out: string, { resume, timeline }: Flag
 
 async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) => boolean): Promise<RunSettings> {
   const family = flags.model === 'gpt2' || flags.model === 'llama' ? flags.model : undefined;
+  const { vocabulary: vocabSize, tied } = DEFAULT_SHAPE;
   const { config, from }: FoundModel = family
-    ? { config: configFromFlags({ ...flags, model: family, vocabSize: 256, tied: true }) }
+    ? { config: configFromFlags({ ...flags, model: family, vocabSize, tied }) }
     : await findModel(host.files, flags.model);
   const context = config.model_type === 'gpt2' ? config.n_positions : config.max_position_embeddings;
   if (!family) {
@@ -218,28 +234,17 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
       );
     }
   }
-  return {
+  const { data, batch, accumulate, steps, lr, schedule, warmup, clip, weightDecay, seed } = flags;
+  const { evalEvery, evalWindows, sampleEvery, sampleTokens, saveEvery } = flags;
+  return defaultSettings({
     config,
     ...(from === undefined ? {} : { from }),
-    data: flags.data,
     ...(flags.task === undefined ? {} : { task: flags.task }),
-    batch: flags.batch,
-    seq: family || given('context') ? flags.context : Math.min(context, 1024),
-    accumulate: flags.accumulate,
-    steps: flags.steps,
-    lr: flags.lr,
-    minLr: flags.minLr ?? flags.lr / 10,
-    schedule: flags.schedule,
-    warmup: flags.warmup,
-    clip: flags.clip,
-    weightDecay: flags.weightDecay,
-    seed: flags.seed,
-    evalEvery: flags.evalEvery,
-    evalWindows: flags.evalWindows,
-    sampleEvery: flags.sampleEvery,
-    sampleTokens: flags.sampleTokens,
-    saveEvery: flags.saveEvery,
-  };
+    ...(family || given('context') ? { seq: flags.context } : {}),
+    ...(flags.minLr === undefined ? {} : { minLr: flags.minLr }),
+    ...{ data, batch, accumulate, steps, lr, schedule, warmup, clip, weightDecay, seed },
+    ...{ evalEvery, evalWindows, sampleEvery, sampleTokens, saveEvery },
+  });
 }
 
 /** What may change when a run goes on; everything else is the checkpoint's. */

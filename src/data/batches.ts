@@ -6,12 +6,15 @@
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 
+/** Sequences of tokens, and the token that follows each of them. */
 export interface Batch {
   /** (batch, seq) */
   readonly ids: Int32Array<ArrayBuffer>;
   /** (batch, seq): targets[b, t] is the label for position t of row b. */
   readonly targets: Int32Array<ArrayBuffer>;
+  /** Sequences. */
   readonly batch: number;
+  /** Tokens in a sequence. */
   readonly seq: number;
 }
 
@@ -28,11 +31,14 @@ export function checkTokens(what: string, windows: number, tokens: number): void
   );
 }
 
+/** Batches to train on: windows at random offsets of a run of tokens, from a seed. */
 export class RandomWindows {
   readonly #tokens: Int32Array;
   readonly #random: Random;
   readonly #stride: number;
+  /** Windows in a batch. */
   readonly batch: number;
+  /** Tokens in a window. */
   readonly context: number;
 
   /** Windows begin at multiples of `stride`. Errors: HoldfastError when `tokens` is shorter than context + 1. */
@@ -57,6 +63,7 @@ export class RandomWindows {
     return this.#random.state();
   }
 
+  /** Goes on from where `state` was taken. */
   restore(state: readonly number[]): void {
     this.#random.restore(state);
   }

@@ -88,6 +88,7 @@ export const TASKS = {
   }),
 } as const satisfies Record<string, Task>;
 
+/** Tasks that text is generated for. */
 export type TaskName = keyof typeof TASKS;
 
 /** Errors: HoldfastError for a name that is none. */

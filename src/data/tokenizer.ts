@@ -5,9 +5,11 @@
 
 import { HoldfastError } from '../util/errors.ts';
 
+/** Text to token ids and back. */
 export interface Tokenizer {
   /** Ids lie in 0 .. vocabulary - 1. */
   readonly vocabulary: number;
+  /** Token ids of text, or of its bytes in UTF-8. */
   encode(text: string | Uint8Array): Int32Array<ArrayBuffer>;
   /** Bytes that are not UTF-8 become U+FFFD. Errors: HoldfastError for an id outside the vocabulary. */
   decode(ids: Iterable<number>): string;
@@ -15,6 +17,7 @@ export interface Tokenizer {
   stream(): StreamDecoder;
 }
 
+/** Turns ids into text as they come. */
 export interface StreamDecoder {
   /** The text that this id completes: empty in the middle of a character. */
   push(id: number): string;
@@ -24,17 +27,22 @@ export interface StreamDecoder {
 
 const BYTES = 256;
 
+/** One token a byte of UTF-8. */
 export class ByteTokenizer implements Tokenizer {
+  /** Every byte. */
   readonly vocabulary = BYTES;
 
+  /** See Tokenizer. */
   encode(text: string | Uint8Array): Int32Array<ArrayBuffer> {
     return Int32Array.from(typeof text === 'string' ? new TextEncoder().encode(text) : text);
   }
 
+  /** See Tokenizer. */
   decode(ids: Iterable<number>): string {
     return utf8().decode(Uint8Array.from(ids, toByte));
   }
 
+  /** See Tokenizer. */
   stream(): StreamDecoder {
     const decoder = utf8();
     return {

@@ -1,6 +1,7 @@
 // Dispatches made ready for one device: pipelines compiled, uniforms written, and for each a bind group for every
 // set of slots that its chunks have been in so far. In a step that repeats itself no bind group is new.
 
+import { GPUBufferUsage } from '../gpu/constants.ts';
 import type { Device } from '../gpu/device.ts';
 import { type BoundDispatch, type BufferRange, bindDispatch, packUniforms } from '../gpu/dispatch.ts';
 import type { Pipeline } from '../gpu/pipelines.ts';

@@ -1,6 +1,7 @@
 // Which variant of a kernel serves a problem: measured on this adapter, once, and remembered. The choices of
 // a run are saved with it, since another variant may round otherwise: the same run repeats the same choices.
 
+import { GPUBufferUsage } from '../gpu/constants.ts';
 import type { Device } from '../gpu/device.ts';
 import { bindDispatch, encode, packUniforms } from '../gpu/dispatch.ts';
 import { ELEMENT_TYPES, type Kernel, type Variant } from '../kernels/kernel.ts';

@@ -19,22 +19,29 @@ export type Runs = readonly number[];
 
 /** One step, as plain data that survives JSON. */
 export interface ChunkHistory {
+  /** Of one chunk. */
   readonly chunkBytes: number;
+  /** Which chunks hold which kind of model data. */
   readonly lists: readonly ChunkList[];
   /** What lies in each chunk, from its start on: parameters by name, "wte.weight, rows 0 to 43" where it is a part. */
   readonly tensors: readonly (readonly string[])[];
+  /** In order: each begins where the one before ends. */
   readonly phases: readonly PhaseStart[];
   /** The operator of each moment, as an index of `labels`. */
   readonly operators: readonly number[];
+  /** Operators by name. */
   readonly labels: readonly string[];
   /** Of each chunk: its codes over the moments; see `decode`. */
   readonly chunks: readonly Runs[];
   /** Chunks that staging held at each moment, both ways. */
   readonly staged: Runs;
+  /** Chunks that have a place on the GPU at once. */
   readonly slots: number;
+  /** Chunks that staging holds in all. */
   readonly staging: number;
   /** GPU memory that is no chunk and no staging, in bytes: it is placed once. */
   readonly activationBytes: number;
+  /** As `activationBytes`, of what is neither. */
   readonly otherBytes: number;
 }
 

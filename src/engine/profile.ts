@@ -4,6 +4,7 @@
 //
 // Not for use on a run's own state: the programs are really run, so parameters and moments change.
 
+import { GPUBufferUsage } from '../gpu/constants.ts';
 import { bytesMoved } from '../kernels/kernel.ts';
 import type { Operation } from './lower.ts';
 import type { Pass } from './pass.ts';

@@ -9,6 +9,7 @@ import type { Pass } from './pass.ts';
 
 /** `planned`: this project's planner; the others order the victims at the moment of need. */
 export type PolicyName = 'planned' | keyof typeof ORDERS;
+/** What decides which chunk leaves the GPU: a policy's name, or an order of one's own. */
 export type Policy = PolicyName | Order;
 
 export interface Schedule {

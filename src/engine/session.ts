@@ -29,6 +29,7 @@ import { type Kept, Replaced, Turns } from './turns.ts';
 import { setTensors, tensorNames, tensorsOf } from './values.ts';
 import { WarmUp } from './warm-up.ts';
 
+/** Budgets, tiers and policy: where model data lies. No result depends on them. */
 export interface MemoryOptions {
   /**
    * Bytes of GPU memory, for everything; `auto`: as much as can be had. Absent: all model data stays on the GPU, as
@@ -57,10 +58,15 @@ export interface MemoryOptions {
 
 /** What a session can tell of its memory at any time. Bytes. */
 export interface MemoryReport {
+  /** What its budget is, and what the plan needs at once. */
   readonly gpu: { readonly budget: number | undefined; readonly predictedPeak: number };
+  /** Of the chunks in host memory. */
   readonly host: { readonly budget: number | undefined; readonly peak: number };
+  /** Of the file. */
   readonly disk: { readonly budget: number | undefined; readonly peak: number };
+  /** What went between GPU and host, and what was waited for. */
   readonly link: LinkLedger;
+  /** What went between host memory and the file, and lies there. */
   readonly below: Backing['ledger'];
 }
 

@@ -1,6 +1,7 @@
 // The fast tier: slots on the GPU, one buffer each, made once. A chunk gets the slot that it had last if that is
 // free, so that a step repeated finds the bind groups of the step before. Knows no plan and moves no bytes.
 
+import { GPUBufferUsage } from '../gpu/constants.ts';
 import type { Device } from '../gpu/device.ts';
 import { assert } from '../util/errors.ts';
 

@@ -2,6 +2,7 @@
 // only until its copy is done, in the order of the queue; who waits for that, and when commands are submitted, is
 // not decided here. A buffer on the way up is mapped again as soon as the GPU has taken what was in it.
 
+import { GPUBufferUsage, GPUMapMode } from '../gpu/constants.ts';
 import type { Device } from '../gpu/device.ts';
 import { mapBuffer } from '../gpu/mapping.ts';
 import { assert } from '../util/errors.ts';

@@ -1,6 +1,7 @@
 // Which bytes a tensor is that is not model data: persistent tensors get a buffer each, activations lie in arenas
 // that all programs share, since no two programs run at once on one queue.
 
+import { GPUBufferUsage } from '../gpu/constants.ts';
 import type { Device } from '../gpu/device.ts';
 import type { BufferRange } from '../gpu/dispatch.ts';
 import { bytesOf, type Tensor } from '../graph/graph.ts';

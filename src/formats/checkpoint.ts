@@ -12,18 +12,24 @@ export { type FoundModel, findModel, loadCheckpoint, loadState, loadWeights, wit
 export { replaceState, saveCheckpoint } from './checkpoint/save.ts';
 export { checkWeights } from './checkpoint/tensor-names.ts';
 
+/** Shapes by tensor name. */
 export type Shapes = ReadonlyMap<string, readonly number[]>;
 
+/** A model's folder: config.json and model.safetensors. */
 export interface Weights {
+  /** Of its config.json. */
   readonly config: ModelConfig;
+  /** Of its model.safetensors, by the names of the parameters; read when they are asked for. */
   readonly weights: TensorSource;
   /** Of every tensor in `weights`. */
   readonly shapes: Shapes;
 }
 
+/** Weights with what resuming needs. */
 export interface Checkpoint extends Weights {
   /** Of the trained tensors, in their shapes. */
   readonly moment1: TensorSource;
+  /** As `moment1`. */
   readonly moment2: TensorSource;
   /** Plain JSON: the trainer's, the data's and the report's state. */
   readonly state: unknown;

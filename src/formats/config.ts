@@ -7,52 +7,65 @@
 
 import { HoldfastError } from '../util/errors.ts';
 
+/** GPT-2, by the field names of Hugging Face. */
 export interface GPT2Config {
+  /** The family. */
   model_type: 'gpt2';
-  /** V */
+  /** Tokens in the vocabulary: V. */
   vocab_size: number;
   /** The longest T. */
   n_positions: number;
   /** C, a multiple of n_head. */
   n_embd: number;
-  /** L */
+  /** Blocks: L. */
   n_layer: number;
-  /** NH */
+  /** Heads: NH. */
   n_head: number;
   /** Width of the MLP; `null` in a file means 4 * n_embd and is resolved. */
   n_inner: number;
   /** Two names for the tanh approximation of GELU. */
   activation_function: 'gelu_new' | 'gelu_pytorch_tanh';
+  /** Added to variances. @default 1e-5 */
   layer_norm_epsilon: number;
+  /** Standard deviation of new weights. @default 0.02 */
   initializer_range: number;
+  /** Whether the head is the embedding. @default true */
   tie_word_embeddings: boolean;
 }
 
+/** Llama, by the field names of Hugging Face. */
 export interface LlamaConfig {
+  /** The family. */
   model_type: 'llama';
-  /** V */
+  /** Tokens in the vocabulary: V. */
   vocab_size: number;
   /** The longest T. */
   max_position_embeddings: number;
-  /** C */
+  /** Width of the residual stream: C. */
   hidden_size: number;
   /** Width of the MLP. */
   intermediate_size: number;
-  /** L */
+  /** Blocks: L. */
   num_hidden_layers: number;
   /** NH, a multiple of num_key_value_heads. */
   num_attention_heads: number;
-  /** NKV */
+  /** Heads of keys and values: NKV. */
   num_key_value_heads: number;
   /** HS, even; NH * HS may differ from C. */
   head_dim: number;
+  /** SwiGLU's. */
   hidden_act: 'silu';
+  /** Added to mean squares. @default 1e-6 */
   rms_norm_eps: number;
+  /** The base of the rotations' wavelengths. @default 10000 */
   rope_theta: number;
+  /** Standard deviation of new weights. @default 0.02 */
   initializer_range: number;
+  /** Whether the head is the embedding. @default false */
   tie_word_embeddings: boolean;
 }
 
+/** The configuration of a model: what its `model_type` says. */
 export type ModelConfig = GPT2Config | LlamaConfig;
 
 /** A parsed config.json with defaults filled in. `name` is for messages. Errors: HoldfastError per field. */

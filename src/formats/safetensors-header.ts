@@ -8,6 +8,7 @@ import { assert, HoldfastError } from '../util/errors.ts';
 
 const BYTES_PER_ELEMENT = { F32: 4, I32: 4, F64: 8, F16: 2, BF16: 2 } as const;
 
+/** Element types by the format's names. */
 export type Dtype = keyof typeof BYTES_PER_ELEMENT;
 
 /** Where a tensor lies: bytes from the start of the data section. */

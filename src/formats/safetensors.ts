@@ -24,13 +24,16 @@ import {
 
 export type { Dtype, Entry } from './safetensors-header.ts';
 
+/** A tensor's elements, row-major. */
 export type TensorData = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Float64Array<ArrayBuffer>;
 
+/** A tensor as a file has it. */
 export interface Tensor {
   /** As stored in the file: F16 and BF16 come with a Float32Array. */
   readonly dtype: Dtype;
   /** [] is a scalar. */
   readonly shape: readonly number[];
+  /** Row-major. */
   readonly data: TensorData;
 }
 

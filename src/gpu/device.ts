@@ -5,6 +5,7 @@ import type { Traits } from '../kernels/kernel.ts';
 import type { GPUSource, Host } from '../runtime/host.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { Allocator } from './allocator.ts';
+import { GPUBufferUsage, GPUMapMode, isOutOfMemory } from './constants.ts';
 import { mapBuffer } from './mapping.ts';
 import { Pipelines } from './pipelines.ts';
 
@@ -23,19 +24,29 @@ const WANTED_LIMITS = [
 /** What a lost device breaks fails before the loss itself is told, by less than this. */
 const LOSS_SHOWS_MS = 100;
 
+/** A GPU, or a software adapter, as it describes itself. */
 export interface AdapterSummary {
   /** The source's name, then what the adapter calls itself. */
   readonly source: string;
+  /** For people. */
   readonly name: string;
+  /** In lower case; may be empty. */
   readonly vendor: string;
+  /** In lower case; may be empty. */
   readonly architecture: string;
+  /** Whether a CPU computes. */
   readonly software: boolean;
+  /** Whether it arrived with the package. */
   readonly embedded: boolean;
+  /** WebGPU's names, sorted. */
   readonly features: readonly string[];
+  /** By WebGPU's names. */
   readonly limits: Readonly<Record<(typeof WANTED_LIMITS)[number], number>>;
+  /** The least and the most invocations of a subgroup; 0 where it does not say. */
   readonly subgroups: readonly [number, number];
 }
 
+/** Which adapter to open. */
 export interface DeviceOptions {
   /**
    * `auto`: the first adapter found, GPUs before software; `software`: the embedded one; else a part of an
@@ -120,12 +131,19 @@ export class OutOfMemory extends HoldfastError {
   }
 }
 
+/** An open GPU device. Errors of all that waits for it: HoldfastError once it is lost or reports an error. */
 export class Device {
+  /** WebGPU's own. */
   readonly gpu: GPUDevice;
+  /** What it was opened on. */
   readonly adapter: AdapterSummary;
+  /** Counts every buffer. */
   readonly allocator: Allocator;
+  /** Compiled once each. */
   readonly pipelines: Pipelines;
+  /** What kernels choose their variants by. */
   readonly traits: Traits;
+  /** Whether dispatches can be timed. */
   readonly hasTimestamps: boolean;
   /** Opens another device in place of one that was lost, chosen in the same way. */
   readonly reopen: () => Promise<Device>;
@@ -135,6 +153,7 @@ export class Device {
   #exhausted = false;
   readonly #whenLost: Promise<void>;
 
+  /** Opens the adapter with all that the engine can use of it; `openDevice` chooses one. */
   static async open(adapter: GPUAdapter, summary: AdapterSummary, reopen: () => Promise<Device>): Promise<Device> {
     const requiredLimits: Record<string, number> = { ...summary.limits };
     const requiredFeatures = WANTED_FEATURES.filter((feature) => adapter.features.has(feature));
@@ -154,7 +173,7 @@ export class Device {
       subgroupSize: gpu.features.has('subgroups') && least === most ? least : 0,
     };
     gpu.addEventListener('uncapturederror', ({ error }) => {
-      this.#exhausted ||= error instanceof GPUOutOfMemoryError;
+      this.#exhausted ||= isOutOfMemory(error);
       this.#fail(`the GPU reported: ${error.message}`);
     });
     this.#whenLost = gpu.lost.then((info) => {
@@ -195,6 +214,7 @@ export class Device {
     if (this.#failure) throw this.#failure;
   }
 
+  /** Hands commands to the queue. */
   submit(encoder: GPUCommandEncoder): void {
     this.gpu.queue.submit([encoder.finish()]);
   }
@@ -239,6 +259,7 @@ export class Device {
     }
   }
 
+  /** Frees all that is on it. */
   close(): void {
     this.#closed = true;
     this.gpu.destroy();

@@ -2,6 +2,7 @@
 // from the shader's own declarations, so that any number of bind groups fit any number of pipelines.
 
 import { assert } from '../util/errors.ts';
+import { GPUShaderStage } from './constants.ts';
 import { reflect, type ShaderInterface, withPrelude } from './shader.ts';
 
 export interface Pipeline {

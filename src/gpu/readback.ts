@@ -2,6 +2,7 @@
 // the work that makes the value; the promise resolves when the GPU gets there, steps later.
 
 import type { Allocator } from './allocator.ts';
+import { GPUBufferUsage, GPUMapMode } from './constants.ts';
 import { mapBuffer } from './mapping.ts';
 
 export class ReadbackRing {

@@ -25,6 +25,7 @@ export const KINDS = {
   frozen: { elementBytes: 4, layout: 'frozen', between: 'HOLD', zero: false },
 } as const satisfies Record<string, KindSpec>;
 
+/** Kinds of model data: what a tensor of a parameter's name holds. */
 export type Kind = keyof typeof KINDS;
 
 /** In the order of their lists. */

@@ -10,6 +10,7 @@ import type { Initial, Model, Parameter, Weights } from './model.ts';
 
 /** Low-rank updates of every c_attn: only their A and B train. */
 export interface LoraOptions {
+  /** Columns of A and rows of B, 1 or more. */
   rank: number;
   /** alpha / rank. */
   scale: number;

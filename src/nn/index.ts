@@ -7,7 +7,10 @@ import { llama } from './llama.ts';
 import type { Model } from './model.ts';
 import { checkSize } from './size.ts';
 
-/** Errors: HoldfastError for a size that nothing here holds, before any of it is made. */
+/**
+ * A model of the family that the configuration names. With `lora` only low-rank updates of its attention train. Errors:
+ * HoldfastError for `lora` where the family has none, and for a size that nothing here holds, before any of it is made.
+ */
 export function makeModel(config: ModelConfig, lora?: LoraOptions): Model {
   checkSize(config);
   if (config.model_type === 'gpt2') return gpt2(config, lora);

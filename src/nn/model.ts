@@ -10,10 +10,13 @@ import { assert } from '../util/errors.ts';
 /** Standard deviation of a normal distribution around 0, or a constant. */
 export type Initial = { normal: number } | { constant: number };
 
+/** A tensor that belongs to the model's weights. */
 export interface Parameter {
   /** Hugging Face's name. */
   readonly name: string;
+  /** Row-major; of a projection see the model's file. */
   readonly shape: readonly number[];
+  /** What a new one holds. */
   readonly initial: Initial;
   /** False: its gradient is never computed and the optimizer leaves it alone. @default true */
   readonly trainable?: boolean;
@@ -33,19 +36,29 @@ export interface ForwardOptions {
   observe?: (name: string, tensor: Tensor) => void;
 }
 
+/** A model as its description; its weights are a trainer's or a generator's. */
 export interface Model {
+  /** What it was made from. */
   readonly config: ModelConfig;
+  /** In the order of use. */
   readonly parameters: readonly Parameter[];
+  /** What the forward pass reads beside them. */
   readonly constants: readonly Constant[];
+  /** Its sizes, whatever its family calls them. */
   readonly shape: ModelShape;
   /** Appends the forward pass: (B, T) tokens -> hidden (B, T, C), to be multiplied with head (V, C). */
   forward(g: Graph, tokens: Tokens, weights: Weights, options?: ForwardOptions): { hidden: Tensor; head: Tensor };
 }
 
+/** Sizes of a model. */
 export interface ModelShape extends Heads {
+  /** L: blocks. */
   readonly layers: number;
+  /** C: the width of the residual stream. */
   readonly width: number;
+  /** V: tokens that there are. */
   readonly vocabulary: number;
+  /** The longest sequence, in tokens. */
   readonly context: number;
 }
 

@@ -5,9 +5,9 @@
 // Chromium does the move as one change of its file table. Folders are renamed by opfs.ts. Either holds whatever
 // instant a tab, a worker or the browser ends at; against a loss of power, as far as the browser's own table does.
 
-import exampleText from 'holdfast-example-text?url';
 import { type Remote, releaseProxy, transfer, wrap } from 'comlink';
 import { createSHA256 } from 'hash-wasm';
+import exampleText from '../../assets/example.txt.gz?url';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import type { BlockFile, FileStat, Files, GPUSource, Host, OpenFile, Sha256, WriteStream } from './host.ts';
@@ -16,7 +16,9 @@ import type { OpfsDisk } from './opfs-disk.ts';
 
 /** The site's share of the disk, in bytes. */
 export interface DiskRoom {
+  /** Bytes that the site may keep. */
   readonly quota: number;
+  /** Bytes in use. */
   readonly used: number;
   /** Whether the browser promised not to clear it when space is short. Only a page can ask it to. */
   readonly persisted: boolean;
@@ -54,7 +56,6 @@ export async function openBrowserHost(): Promise<BrowserHost> {
       warn: (text) => console.warn(text),
     },
     gpuSources: async () => [browserGPU],
-    packageFolder: '',
     cacheFolder: 'cache',
     exampleText: fetchExample,
     openBlockFile: (folder, bytes) => openBlockFile(link, folder, bytes),

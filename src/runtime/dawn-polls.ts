@@ -1,34 +1,64 @@
 // Dawn's binding for Node asks the GPU again and again whether it is done, in a loop of `setImmediate` that takes a
-// whole core for as long as anything is awaited. A software adapter needs that core to compute: there the loop is made
-// to sleep a little in each round. Not for real GPUs, where the core is idle and the sleep would only come on top.
+// whole core for as long as anything is awaited. A software adapter needs that core to compute: while one has a device,
+// the loop is made to sleep a little in each round. Not for real GPUs, where the core is idle and the sleep would only
+// come on top. Invariant: without such a device `setImmediate` is the one that was there before.
 
 /** Linux adds half as much again. A dispatch on a software adapter takes longer than both. */
 const NAP_MS = 0.1;
 
-let napping = false;
+/** Software devices that are open. */
+let open = 0;
+let real = globalThis.setImmediate;
+let replaced: typeof setImmediate | undefined;
 
-/** The binding takes `setImmediate` from the global object: from now on it finds one that naps before its polls. */
-export function napBetweenPolls(): void {
-  if (napping) return;
-  napping = true;
-  const real = globalThis.setImmediate;
+/** The devices that this GPU's adapters open are polled with naps, each until it is lost or destroyed. */
+export function withNaps(gpu: GPU): GPU {
+  const requestAdapter = gpu.requestAdapter.bind(gpu);
+  gpu.requestAdapter = async (options) => {
+    const adapter = await requestAdapter(options);
+    if (!adapter) return adapter;
+    const requestDevice = adapter.requestDevice.bind(adapter);
+    adapter.requestDevice = async (descriptor) => {
+      const device = await requestDevice(descriptor);
+      napUntil(device.lost);
+      return device;
+    };
+    return adapter;
+  };
+  return gpu;
+}
+
+/** The binding takes `setImmediate` from the global object: until `end` it finds one that naps before its polls. */
+export function napUntil(end: Promise<unknown>): void {
+  if (open++ === 0) replace();
+  const ended = () => {
+    // Who replaced it meanwhile holds on to ours: with nothing open that is as good as the real one.
+    if (--open === 0 && globalThis.setImmediate === replaced) globalThis.setImmediate = real;
+  };
+  end.then(ended, ended);
+}
+
+function replace(): void {
+  if (globalThis.setImmediate === replaced) return;
+  real = globalThis.setImmediate;
+  const before = real;
   const never = new Int32Array(new SharedArrayBuffer(4));
-  const nap = () => Atomics.wait(never, 0, 0, NAP_MS);
-  const replaced = (callback: (...args: unknown[]) => void, ...args: unknown[]) => {
-    if (!isNative(callback)) return real(callback, ...args);
-    return real(() => {
-      nap();
+  const napping = (callback: (...args: unknown[]) => void, ...args: unknown[]) => {
+    if (open === 0 || !isNative(callback)) return before(callback, ...args);
+    return before(() => {
+      Atomics.wait(never, 0, 0, NAP_MS);
       callback(...args);
     });
   };
   // What `util.promisify` looks for is a property.
-  globalThis.setImmediate = Object.defineProperties(
-    replaced as unknown as typeof setImmediate,
-    Object.getOwnPropertyDescriptors(real),
+  replaced = Object.defineProperties(
+    napping as unknown as typeof setImmediate,
+    Object.getOwnPropertyDescriptors(before),
   );
+  globalThis.setImmediate = replaced;
 }
 
-/** Of a binding; what somebody bound looks the same, and may nap as well. */
+/** Of a binding; what was bound looks the same, and may nap as well. */
 function isNative(callback: unknown): boolean {
   return String(callback) === 'function () { [native code] }';
 }

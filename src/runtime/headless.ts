@@ -15,10 +15,11 @@ import process from 'node:process';
 import { fileURLToPath } from 'node:url';
 import { createBrotliDecompress } from 'node:zlib';
 import { HoldfastError, messageOf } from '../util/errors.ts';
-import { napBetweenPolls } from './dawn-polls.ts';
+import { withNaps } from './dawn-polls.ts';
 import { codeOf, fileError } from './headless/file-errors.ts';
 import { claimFolder, claimNextFolder } from './headless/folder-lock.ts';
 import { makeFolders, syncFolder } from './headless/folders.ts';
+import { withoutNotices } from './headless/native-stderr.ts';
 import { openBlockFile } from './headless/tier-file.ts';
 import type { Files, GPUSource, Host, Terminal } from './host.ts';
 
@@ -33,7 +34,7 @@ export function headlessHost(): Host {
     files,
     terminal,
     gpuSources: isDeno ? denoSources : nodeSources,
-    packageFolder: packageFolder(),
+    exampleText: () => files.read(path.join(packageFolder(), 'assets', 'example.txt.gz')),
     cacheFolder: path.join(process.env['XDG_CACHE_HOME'] || path.join(os.homedir(), '.cache'), 'holdfast'),
     openBlockFile,
     claimFolder,
@@ -69,18 +70,19 @@ async function nodeSources(): Promise<GPUSource[]> {
   const dawn = await import('webgpu').catch((error) => {
     throw new HoldfastError(`npm package "webgpu" cannot be loaded (${messageOf(error)}); run npm install`);
   });
-  Object.assign(globalThis, dawn.globals);
   const create = (options: string[]) => {
     const gpu = dawn.create([...DAWN_OPTIONS, ...options]) as unknown as GPU;
     instances.push(gpu);
+    const requestAdapter = gpu.requestAdapter.bind(gpu);
+    gpu.requestAdapter = (options) => withoutNotices(() => requestAdapter(options));
     return gpu;
   };
   const system: GPUSource[] = [];
   if (await systemHasLoader()) {
     for (const name of await dawnAdapterNames(create)) {
       const open = async () => {
-        if (isSoftware(name)) napBetweenPolls();
-        return create([`adapter=${name}`]);
+        const gpu = create([`adapter=${name}`]);
+        return isSoftware(name) ? withNaps(gpu) : gpu;
       };
       system.push({ name, embedded: false, open });
     }
@@ -91,8 +93,7 @@ async function nodeSources(): Promise<GPUSource[]> {
     embedded: true,
     open: async () => {
       await useEmbeddedDriver();
-      napBetweenPolls();
-      return create(['adapter=SwiftShader']);
+      return withNaps(create(['adapter=SwiftShader']));
     },
   };
   // Dawn's own order within a backend prefers discrete GPUs; software adapters go last.

@@ -1,6 +1,7 @@
 // What the library asks of the place it runs in: GPUs to choose from, files, a terminal. One interface,
 // implemented once per place: headless.ts for Node and Deno, browser.ts. Nothing above names a runtime.
 
+/** Files and folders of the place. Errors of all: HoldfastError naming the path. */
 export interface Files {
   /** The whole file. Errors: HoldfastError naming the path when it is missing or unreadable. */
   read(path: string): Promise<Uint8Array<ArrayBuffer>>;
@@ -54,12 +55,15 @@ export type FolderReader = Pick<Files, 'read' | 'readRange' | 'stat' | 'list' | 
 
 /** A file that stays readable until it is closed, also where it is moved or removed; in a browser, until it is removed. */
 export interface OpenFile {
+  /** Its size when it was opened. */
   readonly bytes: number;
   /** As `Files.readRange`. */
   readRange(offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>>;
+  /** Nothing is read after it. */
   close(): Promise<void>;
 }
 
+/** A SHA-256 in the making. */
 export interface Sha256 {
   /** The bytes may be used again at once. */
   update(bytes: Uint8Array): void;
@@ -84,9 +88,13 @@ export interface WriteStream {
  * (with its `code` or `name`). Until they resolve, bytes to write must not change, and bytes to read into not be used.
  */
 export interface BlockFile {
+  /** For messages. */
   readonly path: string;
+  /** Its size, which is fixed. */
   readonly bytes: number;
+  /** Fills `into` from the offset on; resolves to the bytes that were read. */
   read(offset: number, into: Uint8Array<ArrayBuffer>): Promise<number>;
+  /** Writes `from` at the offset; resolves to the bytes that were written. */
   write(offset: number, from: Uint8Array<ArrayBuffer>): Promise<number>;
   /** Closes and removes the file. */
   remove(): Promise<void>;
@@ -96,12 +104,17 @@ export interface BlockFile {
 export interface GPUSource {
   /** For messages: "system", "embedded SwiftShader", "llvmpipe (lvp_icd.json)". */
   readonly name: string;
+  /** Whether it is the software adapter that arrives with the package. */
   readonly embedded: boolean;
+  /** Its entry to WebGPU. Errors: HoldfastError saying what is missing. */
   open(): Promise<GPU>;
 }
 
+/** Where lines are shown. */
 export interface Terminal {
+  /** Whether a person looks at it: else lines stay plain. */
   readonly interactive: boolean;
+  /** Its width in characters. */
   readonly columns: number;
   /** To standard output, as it is. */
   write(text: string): void;
@@ -109,18 +122,20 @@ export interface Terminal {
   warn(text: string): void;
 }
 
+/** All that the library asks of the place it runs in. */
 export interface Host {
   /** For reports: the runtime's name and version. */
   readonly name: string;
+  /** Of the command line, without the program. */
   readonly args: readonly string[];
+  /** Its files. */
   readonly files: Files;
+  /** Its standard output and standard error. */
   readonly terminal: Terminal;
   /** Sources in the order of preference; opening one may hide the others (see headless.ts). */
   gpuSources(): Promise<GPUSource[]>;
-  /** Where the package lies: the default corpus is looked up from here. */
-  readonly packageFolder: string;
-  /** The default corpus itself, where the package lies in no folder. */
-  exampleText?(): Promise<Uint8Array<ArrayBuffer>>;
+  /** The default corpus as it came with the package: gzip, or as it is. Errors: HoldfastError where it is missing. */
+  exampleText(): Promise<Uint8Array<ArrayBuffer>>;
   /** A folder for what may be lost: kernel choices, unpacked libraries. */
   readonly cacheFolder: string;
   /**
@@ -136,9 +151,11 @@ export interface Host {
   claimFolder?(folder: string): Promise<FolderClaim>;
   /** The same with a new folder in `parent`: `prefix` and the number after the highest there. */
   claimNextFolder?(parent: string, prefix: string): Promise<FolderClaim>;
+  /** All bytes of standard input, until its end. */
   readStandardInput(): Promise<Uint8Array<ArrayBuffer>>;
   /** Calls back on the first interrupt or when the terminal is closed; a second interrupt ends the process at once. */
   onInterrupt(callback: () => void): void;
+  /** Ends the process. */
   exit(status: number): void;
 }
 

@@ -50,6 +50,7 @@ export function traceGeneration(model: Model, capacity: number): Generation {
 /** Tokens in the order in which they went through the model, together or one by one. */
 type Fed = (readonly number[])[];
 
+/** Writes text with a model, token by token, over a cache of keys and values. */
 export class Generator {
   readonly #session: Session;
   readonly #model: Model;

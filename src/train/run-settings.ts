@@ -8,6 +8,7 @@ import { TASKS, type TaskName } from '../data/tasks.ts';
 import { ByteTokenizer, checkVocabulary } from '../data/tokenizer.ts';
 import { checkWeights, loadWeights } from '../formats/checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
+import { configOfShape } from '../formats/shape.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import type { Model } from '../nn/model.ts';
 import { checkSize } from '../nn/size.ts';
@@ -19,34 +20,80 @@ import type { TensorSource } from '../util/tensor-source.ts';
 import { checkSchedule, DECAYS, type Decay } from './schedule.ts';
 import type { TrainerOptions } from './trainer.ts';
 
-/** Saved with a run's checkpoints, and the same when it is resumed. */
+/**
+ * What a run computes: saved with its checkpoints, and the same when it is resumed. The defaults are those of
+ * `defaultSettings`, and of `holdfast train`.
+ */
 export interface RunSettings {
+  /** The model. @default a GPT-2 of 2 layers, width 64, 4 heads, context 64 and 256 tokens */
   config: ModelConfig;
-  /** A folder or zip whose weights to start from; absent: drawn anew from the seed. */
+  /** A folder or zip whose weights to start from; absent: drawn anew from the seed. @default none */
   from?: string;
-  /** Files, folders or "-"; empty: the default corpus. */
+  /** Files, folders or "-"; empty: the default corpus. @default [] */
   data: string[];
-  /** Text of this task instead, and at each validation problems that are not in it. */
+  /** Text of this task instead, and at each validation problems that are not in it. @default none */
   task?: TaskName;
+  /** Sequences in a micro-batch. @default 8 */
   batch: number;
+  /** Tokens in a sequence. @default the model's context, 1024 at most */
   seq: number;
+  /** Micro-batches in a step. @default 1 */
   accumulate: number;
+  /** Steps of training, at whose end the learning rate has come down. @default 1700 */
   steps: number;
+  /** The highest learning rate. @default 0.006 */
   lr: number;
+  /** The learning rate at the end. @default lr / 10 */
   minLr: number;
+  /** How the learning rate comes down. @default 'cosine' */
   schedule: Decay;
+  /** Steps in which the learning rate goes up. @default 100 */
   warmup: number;
+  /** Gradients are scaled down to this global norm; 0: never. @default 1 */
   clip: number;
+  /** Of matrices, AdamW's. @default 0.1 */
   weightDecay: number;
+  /** For weights, batches and samples. @default 1 */
   seed: number;
-  /** Steps between validations, samples and checkpoints; 0: only at the end. */
+  /** Steps between validations; 0: only at the end. @default 250 */
   evalEvery: number;
+  /** Steps between samples; 0: only at the end. @default 250 */
   sampleEvery: number;
+  /** Steps between checkpoints; 0: only at the end. @default 250 */
   saveEvery: number;
-  /** Windows of the validation. */
+  /** Windows of the validation, each `seq` tokens. @default 64 */
   evalWindows: number;
-  /** Tokens of a sample; 0: none is written, and no memory set aside for it. */
+  /** Tokens of a sample; 0: none is written, and no memory set aside for it. @default 160 */
   sampleTokens: number;
+}
+
+/** A sequence of a model with a longer context is no longer than this, unless it is said to be. */
+const LONGEST_SEQ = 1024;
+
+/** All that a run computes, with what is not among `changes` by default: a small GPT that learns within minutes. */
+export function defaultSettings(changes: Partial<RunSettings> = {}): RunSettings {
+  const { config = configOfShape(), lr = 0.006 } = changes;
+  return {
+    config,
+    data: [],
+    batch: 8,
+    seq: Math.min(config.model_type === 'gpt2' ? config.n_positions : config.max_position_embeddings, LONGEST_SEQ),
+    accumulate: 1,
+    steps: 1700,
+    lr,
+    minLr: lr / 10,
+    schedule: 'cosine',
+    warmup: 100,
+    clip: 1,
+    weightDecay: 0.1,
+    seed: 1,
+    evalEvery: 250,
+    sampleEvery: 250,
+    saveEvery: 250,
+    evalWindows: 64,
+    sampleTokens: 160,
+    ...changes,
+  };
 }
 
 /** What each number may be. */
@@ -144,7 +191,9 @@ export interface RunText {
 
 /** Of a corpus: a run goes on with the text that it began with. */
 export interface TextIdentity {
+  /** Its length. */
   readonly bytes: number;
+  /** As 64 hexadecimal digits. */
   readonly sha256: string;
 }
 

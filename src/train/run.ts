@@ -39,21 +39,31 @@ import { accuracyOn } from './solving.ts';
 import { StepClock } from './step-clock.ts';
 import { type StepMetrics, Trainer } from './trainer.ts';
 
+/** What happens in a run, told as it happens. */
 export interface RunEvents {
+  /** All is in place for the first step. */
   ready?(run: ReadyRun): void;
+  /** A training step is done; `tokensPerSecond` is the mean of the last ones. */
   step?(metrics: StepMetrics & { tokensPerSecond: number }): void;
   /** `accuracy`: of a task, the share of unseen problems that were solved. */
   validation?(step: number, loss: number, accuracy?: number): void;
+  /** Text was written, after so many steps. */
   sample?(step: number, text: string): void;
+  /** A checkpoint is whole, in that folder. */
   saved?(path: string): void;
   /** The GPU device was lost, and the run goes on from its last checkpoint, or from its start. */
   lost?(why: string): void;
 }
 
+/** A run that is about to train. */
 export interface ReadyRun {
+  /** What is trained. */
   readonly model: Model;
+  /** What it learns from. */
   readonly corpus: Corpus;
+  /** What trains it. Its steps are the run's to start. */
   readonly trainer: Trainer;
+  /** From 0; where it was resumed, the steps before it are done. */
   readonly firstStep: number;
   /** Writes a checkpoint of the steps that are done; for intermissions. */
   readonly save: () => Promise<void>;
@@ -77,29 +87,43 @@ export interface Observer {
   recorded(step: number, recording: Recording, arrived: Promise<void>): void;
 }
 
+/** A run that is over. */
 export interface RunSummary {
+  /** Steps done, those before a resume included. */
   steps: number;
+  /** Of the last step; nats per token. */
   finalLoss: number;
+  /** Of the last validation, nats per token; NaN before the first. */
   validationLoss: number;
   /** There for a task. */
   accuracy?: number;
+  /** Of this part of the run, training steps alone. */
   tokensPerSecond: number;
+  /** Of the model. */
   parameters: number;
+  /** The most GPU memory that was in use at once. */
   peakGpuBytes: number;
+  /** Steps that changed nothing: their loss or gradient was not finite. */
   skippedSteps: number;
+  /** The adapter's name. */
   adapter: string;
+  /** The folder of the last checkpoint. */
   checkpoint: string;
+  /** Whether it was ended before its last step. */
   interrupted: boolean;
   /** There when the run had a GPU budget. */
   memory?: MemoryRecord;
 }
 
+/** What a run is beside its settings: none of it changes a result. */
 export interface RunOptions {
+  /** Goes on from the latest checkpoint in the run's folder. @default false */
   resume?: boolean;
   /** Ends the run after that many steps of the schedule. */
   until?: number;
   /** Ends it after the step under way. */
   signal?: AbortSignal;
+  /** Told of what happens. @default none */
   events?: RunEvents;
   /** Where to write a trace of the last step, for chrome://tracing and Perfetto. */
   timeline?: string;

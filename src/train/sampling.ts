@@ -6,6 +6,7 @@
 import { HoldfastError } from '../util/errors.ts';
 import type { Random } from '../util/random.ts';
 
+/** How the next token is drawn. Errors where they are used: HoldfastError for an option out of range. */
 export interface SamplingOptions {
   /** Divides the logits: below 1 sharpens, above 1 flattens, 0 always takes the likeliest. @default 1 */
   readonly temperature?: number;

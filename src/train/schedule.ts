@@ -5,11 +5,14 @@
 
 import { HoldfastError } from '../util/errors.ts';
 
+/** How the learning rate comes down after the warm-up. */
 export type Decay = 'constant' | 'linear' | 'cosine';
 
 export const DECAYS: readonly Decay[] = ['constant', 'linear', 'cosine'];
 
+/** The learning rate over a run. Errors where it is used: HoldfastError for what is no schedule. */
 export interface Schedule {
+  /** From the peak to the minimum. */
   readonly decay: Decay;
   /** The highest rate, reached at the end of the warm-up. */
   readonly peak: number;

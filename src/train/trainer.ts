@@ -22,9 +22,13 @@ import { checkSchedule, learningRate, type Schedule } from './schedule.ts';
 import { type StepPrograms, traceStep } from './step-programs.ts';
 import { STEP_READBACK, type StepHooks, Stepper } from './stepper.ts';
 
+/** AdamW with decoupled weight decay (Loshchilov and Hutter, 2019), and clipping. */
 export interface AdamWOptions {
+  /** Decay of the first moment. @default 0.9 */
   beta1: number;
+  /** Decay of the second moment. @default 0.95 */
   beta2: number;
+  /** Added to the root of the second moment. @default 1e-8 */
   epsilon: number;
   /** Of tensors with two dimensions; the others never decay. */
   weightDecay: number;
@@ -32,8 +36,10 @@ export interface AdamWOptions {
   clip: number;
 }
 
+/** What an optimizer is without further words. */
 export const ADAMW_DEFAULTS: AdamWOptions = { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weightDecay: 0.1, clip: 1 };
 
+/** How a trainer trains. */
 export interface TrainerOptions {
   /** Sequences in a micro-batch. */
   batch: number;
@@ -41,6 +47,7 @@ export interface TrainerOptions {
   seq: number;
   /** Micro-batches in a step. @default 1 */
   accumulate?: number;
+  /** The learning rate of each step. */
   schedule: Schedule;
   /** @default ADAMW_DEFAULTS */
   optimizer?: Partial<AdamWOptions>;
@@ -56,11 +63,13 @@ export interface TrainerOptions {
   generates?: boolean;
 }
 
+/** What came of a training step. */
 export interface StepMetrics {
   /** From 0. */
   readonly step: number;
   /** Mean over the valid targets of the step, before its update. */
   readonly loss: number;
+  /** The learning rate of the step. */
   readonly lr: number;
   /** Global L2 norm before clipping. */
   readonly gradNorm: number;
@@ -70,6 +79,7 @@ export interface StepMetrics {
 
 /** What the optimizer remembers besides the moments. */
 export interface TrainerState {
+  /** The next step's number. */
   step: number;
   /** The step-control numbers, exactly. */
   control: number[];
@@ -128,10 +138,15 @@ function checkOperators({ first, next }: StepPrograms, accumulate: number): void
   );
 }
 
+/** A model in training on a device: weights, gradients and moments in their tiers, and steps. */
 export class Trainer {
+  /** What is trained. */
   readonly model: Model;
+  /** What shares the device's memory; `session.report()` tells of it. */
   readonly session: Session;
+  /** The kernel choices; `choices.record()` is what another trainer takes to compute the same bits. */
   readonly choices: KernelChoices;
+  /** What it was made with, defaults filled in. */
   readonly options: FullOptions;
   /** Writes text with the weights as they are; there when the trainer was made with `generates`. */
   readonly generator: Generator | undefined;
@@ -305,6 +320,7 @@ export class Trainer {
     return this.#stepper.settle();
   }
 
+  /** What a checkpoint keeps beside weights and moments; waits for the steps under way. */
   async state(): Promise<TrainerState> {
     await this.settle();
     return { step: this.#step, control: [...this.#stepper.state] };
@@ -316,6 +332,7 @@ export class Trainer {
     return this.#stepper.state[STATE.skipped] as number;
   }
 
+  /** Goes on from where `state` was taken; weights and moments are set with `setValues`. */
   restore(state: TrainerState): void {
     this.#step = state.step;
     this.#stepper.restore(state.control);

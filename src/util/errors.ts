@@ -3,6 +3,7 @@
 
 /** An error that a user can act on. The command line prints its message as one line, exit status 2. */
 export class HoldfastError extends Error {
+  /** Tells it apart where classes are not shared. */
   override name = 'HoldfastError';
 }
 

@@ -17,6 +17,7 @@ function splitmix32(word: number): number {
 
 const rotateLeft = (word: number, bits: number): number => (word << bits) | (word >>> (32 - bits));
 
+/** Seeded random numbers, one generator a named stream; not for secrets. */
 export class Random {
   readonly #words = new Uint32Array(4);
 

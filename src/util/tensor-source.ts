@@ -9,6 +9,7 @@ import { assert } from '../util/errors.ts';
 /** Elements of a piece, at most, where nothing else is asked for: 4 MiB of float32. */
 export const PIECE_ELEMENTS = 2 ** 20;
 
+/** Values by tensor name, a piece at a time. A piece may be read until the next is asked for. */
 export interface TensorSource {
   /** In the order in which `read` is cheapest. */
   readonly names: readonly string[];

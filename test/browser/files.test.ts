@@ -1,6 +1,7 @@
 // Files in the site's private file system, and the slow tier there: what host.ts promises, on what browsers have.
 
 import { afterAll, beforeEach, expect, test } from 'vitest';
+import { defaultCorpus } from '../../src/data/corpus.ts';
 import { DiskTier } from '../../src/memory/disk-tier.ts';
 import { openBrowserHost } from '../../src/runtime/browser.ts';
 import { find, openFolder } from '../../src/runtime/opfs.ts';
@@ -170,8 +171,8 @@ test('a tier that is larger than the site may keep is refused with what would fi
 });
 
 test('the example text is the default corpus', async () => {
-  const bytes = (await host.exampleText?.()) ?? new Uint8Array();
-  expect(bytes.length).toBeGreaterThan(3e6);
+  const { bytes } = await defaultCorpus(host);
+  expect(bytes.length).toBe(3_784_293);
   expect(new TextDecoder().decode(bytes.subarray(0, 2000))).toContain('Microsoft');
   expect(await openFolder('')).toBeTruthy();
 });

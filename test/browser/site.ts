@@ -13,7 +13,7 @@ const TYPES: Record<string, string> = {
   '.html': 'text/html',
   '.css': 'text/css',
   '.js': 'text/javascript',
-  '.txt': 'text/plain',
+  '.gz': 'application/gzip',
   '.wasm': 'application/wasm',
 };
 

@@ -1,17 +1,10 @@
 import { spawnSync } from 'node:child_process';
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
+import { createHash } from 'node:crypto';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
+import { gunzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import { defaultCorpus, loadCorpus, split } from '../../src/data/corpus.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
@@ -103,35 +96,24 @@ test('a pipe that is named is read to its end, as a shell makes one of <(command
 });
 
 describe('defaultCorpus', () => {
-  test('is the declarations of the TypeScript 7 platform package, by name', async () => {
-    const files = new MemoryFiles();
-    const scope = new URL('../../node_modules/@typescript/', import.meta.url);
-    const platform = readdirSync(scope).find((name) => name.startsWith('typescript-'));
-    const lib = new URL(`${platform}/lib/`, scope);
-    expect(existsSync(lib)).toBe(true);
-    for (const name of readdirSync(lib).filter((name) => name.endsWith('.d.ts'))) {
-      await files.writeAtomic(
-        `/package/node_modules/@typescript/${platform}/lib/${name}`,
-        readFileSync(new URL(name, lib)),
-      );
-    }
-    await files.writeAtomic('/package/node_modules/typescript/lib/lib.es5.d.ts', 'not this one');
-    const corpus = await defaultCorpus(memoryHost(files));
-    // The size that the reference curve was measured on.
-    expect(corpus.files).toBe(107);
-    expect(corpus.bytes.length).toBe(3_784_293);
-    expect(corpus.names).toEqual([...corpus.names].sort());
+  const packed = readFileSync(new URL('../../assets/example.txt.gz', import.meta.url));
+  const at = '/package/assets/example.txt.gz';
+
+  test.each([
+    ['as it lies in the package', packed],
+    ['unpacked by a server', gunzipSync(packed)],
+  ])('is the text that all figures are bound to: %s', async (_, stored) => {
+    const { bytes } = await defaultCorpus(memoryHost(new MemoryFiles({ [at]: stored })));
+    expect(bytes.length).toBe(3_784_293);
+    expect(createHash('sha256').update(bytes).digest('hex')).toBe(
+      '0623bc0bdba11eec8a241859abf73503bf748f53448d7e0043722e1fc1c4450d',
+    );
   });
 
-  test('falls back on earlier TypeScript', async () => {
-    const lib = '/package/node_modules/typescript/lib';
-    const files = new MemoryFiles({ [`${lib}/lib.b.d.ts`]: 'b', [`${lib}/lib.a.d.ts`]: 'a', [`${lib}/tsc.js`]: 'x' });
-    expect(text((await defaultCorpus(memoryHost(files))).bytes)).toBe('ab');
-  });
-
-  test('says what to do without it', async () => {
-    await expect(defaultCorpus(memoryHost(new MemoryFiles()))).rejects.toThrow(
-      'no TypeScript package under /package/node_modules; run npm install',
+  test('says what to do where it is damaged', async () => {
+    const files = new MemoryFiles({ [at]: packed.subarray(0, 1000) });
+    await expect(defaultCorpus(memoryHost(files))).rejects.toThrow(
+      /^the example text is damaged .*install the package/,
     );
   });
 });

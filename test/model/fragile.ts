@@ -85,8 +85,8 @@ function fragileGPU(
   });
   let hear: (event: GPUUncapturedErrorEvent) => void = () => {};
   const runOut = () => {
-    const error = Object.create(GPUOutOfMemoryError.prototype, { message: { value: 'on purpose' } });
-    hear({ error } as GPUUncapturedErrorEvent);
+    const error = { constructor: { name: 'GPUOutOfMemoryError' }, message: 'on purpose' };
+    hear({ error } as unknown as GPUUncapturedErrorEvent);
   };
   const aborted = () => new DOMException('the device was lost', 'AbortError');
   const lose = () => {

@@ -10,7 +10,7 @@ const sources = readdirSync(path.join(root, 'src'), { recursive: true, encoding:
   name.endsWith('.ts'),
 );
 
-test('no file of src but the headless host and its entry imports node: modules or touches a runtime global', () => {
+test('no file of src but the headless host and its part imports node: modules or touches a runtime global', () => {
   const named = sources.filter((name) => {
     const text = readFileSync(path.join(root, 'src', name), 'utf8')
       .replace(/\/\/.*$/gm, '')

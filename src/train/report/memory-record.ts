@@ -20,6 +20,7 @@ export interface MemoryBound {
   readonly lp: number;
   /** The least that a schedule of whole chunks moves; absent where it was not proven. */
   readonly milp?: number;
+  /** 1: the plan moves no more than `lp`. */
   readonly ratio: number;
 }
 
@@ -32,9 +33,13 @@ export interface WaitFigures {
   readonly diskWrite: number;
 }
 
+/** Memory over a run: budgets, peaks, bytes moved, time waited. */
 export interface MemoryRecord {
+  /** Of all GPU memory; `predictedPeak` was known before the first step. */
   readonly gpu: TierFigures & { readonly predictedPeak: number };
+  /** Of chunks in host memory. */
   readonly host: TierFigures;
+  /** Of the file. */
   readonly disk: TierFigures;
   /** Of a training step, the mean over those recorded; padding, and copies for recovery, count. */
   readonly bytesPerStep: LinkBytes;
@@ -42,8 +47,11 @@ export interface MemoryRecord {
   readonly total: LinkBytes;
   /** Of `bytesPerStep.d2h`: beyond what the plan moves, so that a lost device costs one step at most. */
   readonly recoveryBytesPerStep: number;
+  /** Absent where its linear program was too large. */
   readonly bound?: MemoryBound;
+  /** How chunks share the GPU. */
   readonly fit: { readonly slots: number; readonly chunks: number; readonly chunkBytes: number };
+  /** What was waited for. */
   readonly waits: WaitFigures;
   /** The last step that was recorded. */
   readonly map?: ChunkHistory;

@@ -78,8 +78,9 @@ export function batches() {
   });
 }
 
-/** WebGPU as every library finds it: the adapter by Holdfast's own rules, as navigator.gpu. Returns its name. */
+/** WebGPU as every library finds it: its globals, and the adapter by Holdfast's own rules as navigator.gpu. Returns its name. */
 export async function provideNavigator(host, adapter) {
+  Object.assign(globalThis, (await import('webgpu')).globals);
   const sources = await host.gpuSources();
   const wanted = adapter.toLowerCase();
   const source =

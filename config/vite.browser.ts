@@ -2,7 +2,7 @@
 // beside them. All URLs are relative to the module that uses them: any base path serves, and an npm install too.
 
 import { defineConfig, type Plugin } from 'vite';
-import { browserPlugins } from './vite.browser-plugins.ts';
+import { browserPlugins } from './browser-plugins.ts';
 
 const names = { entryFileNames: '[name].js', chunkFileNames: '[name].js', assetFileNames: '[name][extname]' };
 

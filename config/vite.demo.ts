@@ -2,8 +2,8 @@
 // that say what may run.
 
 import { defineConfig, type Plugin } from 'vite';
-import { PAGE, policyOf, VIEWER } from './demo/policy.ts';
-import { browserPlugins, ISOLATED } from './vite.browser-plugins.ts';
+import { PAGE, policyOf, VIEWER } from '../demo/policy.ts';
+import { browserPlugins, ISOLATED } from './browser-plugins.ts';
 
 /** Of what is built: the development server writes scripts and styles into its pages. */
 const policies: Plugin = {

@@ -5,14 +5,14 @@ import path from 'node:path';
 import { playwright } from '@vitest/browser-playwright';
 import type { Plugin } from 'vite';
 import { defineConfig } from 'vitest/config';
-import { findChromium } from './scripts/chromium.mjs';
-import { nodeFigures } from './test/browser/node-figures.ts';
-import { browserPlugins, ISOLATED } from './vite.browser-plugins.ts';
+import { findChromium } from '../scripts/chromium.mjs';
+import { nodeFigures } from '../test/browser/node-figures.ts';
+import { browserPlugins, ISOLATED } from './browser-plugins.ts';
 
 const found = await findChromium();
 if ('reason' in found) throw new Error(found.reason);
 
-const root = import.meta.dirname;
+const root = path.dirname(import.meta.dirname);
 /** test/host.ts is Node's: here test/browser/host.ts stands in for it. */
 const browserHost: Plugin = {
   name: 'holdfast-browser-host',
@@ -60,7 +60,7 @@ export default defineConfig({
           // A page waits more than it computes.
           maxWorkers: 2,
           sequence: { groupOrder: 1 },
-          include: ['test/browser/*.pages.ts'],
+          include: ['test/{browser,package}/*.pages.ts'],
           environment: 'node',
         },
       },

@@ -1,0 +1,21 @@
+// What everything that is built for browsers shares: nothing of Node. And the headers that isolate a page.
+
+import type { Plugin } from 'vite';
+
+/** Pages get SharedArrayBuffer with these headers. */
+export const ISOLATED = {
+  'Cross-Origin-Opener-Policy': 'same-origin',
+  'Cross-Origin-Embedder-Policy': 'require-corp',
+};
+
+export function browserPlugins(): Plugin[] {
+  return [noNode];
+}
+
+/** A package's branch for Node, never taken in a browser, imports one of Node's modules. */
+const noNode: Plugin = {
+  name: 'holdfast-no-node',
+  enforce: 'pre',
+  resolveId: (id) => (id === 'node:module' ? '\0nothing' : undefined),
+  load: (id) => (id === '\0nothing' ? 'export {}' : undefined),
+};

@@ -1,0 +1,55 @@
+// Standard error while native code runs: Dawn writes notices there that tell a user nothing, past Node's streams, and has
+// no switch for them. Not for long work: what anything writes meanwhile is held back until it is over, then passed on.
+// Invariant: only lines that `isNotice` knows are left out. Where it cannot be done, all is printed as it is.
+
+import { closeSync, openSync, readFileSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import process from 'node:process';
+
+const STDERR = 2;
+
+/** How limits are rounded down, once an adapter: none of them is used. */
+export const isNotice = (line: string): boolean => /^Warning: max\w+ artificially reduced from /.test(line);
+
+let last: Promise<unknown> = Promise.resolve();
+let files = 0;
+
+/** Runs `work` with the notices left out; one after the other, since there is one standard error. */
+export function withoutNotices<T>(work: () => Promise<T>): Promise<T> {
+  const result = last.then(async () => {
+    const release = await holdBack().catch(() => undefined);
+    try {
+      return await work();
+    } finally {
+      release?.();
+    }
+  });
+  last = result.catch(() => {});
+  return result;
+}
+
+/** Sends file descriptor 2 to a file; what is returned brings it back and passes on what the file holds. */
+async function holdBack(): Promise<() => void> {
+  if (process.platform === 'win32') throw new Error("descriptors are not the system's own there");
+  const libc = (await import('koffi')).default.load(null);
+  const dup = libc.func('int dup(int)');
+  const dup2 = libc.func('int dup2(int, int)');
+  const name = path.join(os.tmpdir(), `holdfast-stderr-${process.pid}-${files++}`);
+  const file = openSync(name, 'wx+', 0o600);
+  const saved: number = dup(STDERR);
+  if (saved < 0 || dup2(file, STDERR) < 0) {
+    closeSync(file);
+    rmSync(name, { force: true });
+    throw new Error('standard error cannot be held back');
+  }
+  return () => {
+    dup2(saved, STDERR);
+    closeSync(saved);
+    closeSync(file);
+    const lines = readFileSync(name, 'utf8').split('\n');
+    rmSync(name, { force: true });
+    const rest = lines.filter((line) => !isNotice(line)).join('\n');
+    if (rest !== '') process.stderr.write(rest);
+  };
+}

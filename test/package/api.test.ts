@@ -1,0 +1,31 @@
+// What the package's doors offer: the reports in docs/api are what is exported, and no export is without a docstring.
+
+import { appendFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, expect, test } from 'vitest';
+import { makeTypes, REPORTS } from '../../scripts/types.mjs';
+
+const out = mkdtempSync(path.join(os.tmpdir(), 'holdfast-api-'));
+afterAll(() => rmSync(out, { recursive: true, force: true }));
+
+test('every export has a docstring, and docs/api says what is exported', () => {
+  // Written anew, and compared: so a report can be written, and a difference is shown line by line.
+  expect(makeTypes({ out, reports: path.join(out, 'reports'), write: true })).toEqual([]);
+  for (const name of ['holdfast', 'headless', 'browser']) {
+    const text = (folder: string) => readFileSync(path.join(folder, `${name}.api.md`), 'utf8');
+    expect(text(REPORTS), 'run npm run api and look at what changed').toBe(text(path.join(out, 'reports')));
+  }
+  const declarations = readFileSync(path.join(out, 'index.d.ts'), 'utf8');
+  expect(declarations).toContain('export declare class Trainer');
+  expect(declarations).not.toMatch(/from '\./);
+});
+
+test('an export without a docstring is named, and that the report lacks it', () => {
+  const change = (tree: string) =>
+    appendFileSync(path.join(tree, 'index.d.ts'), '\nexport declare function unheardOf(): void;\n');
+  expect(makeTypes({ out, change })).toEqual([
+    'src/index.ts: Missing documentation for "unheardOf".',
+    'docs/api/holdfast.api.md: what holdfast exports is no longer what it says; run npm run api and look at it',
+  ]);
+});

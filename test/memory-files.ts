@@ -143,6 +143,9 @@ export function memoryHost(files: Files, overrides: Partial<Host> = {}): Host {
     exampleText: () => files.read('/package/assets/example.txt.gz'),
     cacheFolder: '/cache',
     openBlockFile: async (folder, bytes) => new MemoryBlockFile(`${folder}/tier`, bytes),
+    // Nothing else sees these files.
+    claimFolder: async (folder) => ({ folder, release: async () => {} }),
+    claimNextFolder: async (parent, prefix) => ({ folder: `${parent}/${prefix}1`, release: async () => {} }),
     readStandardInput: async () => new Uint8Array(),
     onInterrupt() {},
     exit() {},

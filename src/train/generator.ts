@@ -97,6 +97,7 @@ export class Generator {
     this.#passes = passes;
   }
 
+  /** The device in use: another one after the first was lost. */
   get device(): Device {
     return this.#session.device;
   }

@@ -122,7 +122,9 @@ export class Stepper {
     const { device } = this.#session;
     try {
       const numbers = await this.#session.exclusive(() => this.#encode(step));
-      step.done.resolve(await numbers());
+      const state = await numbers();
+      this.#settleOldest();
+      step.done.resolve(state);
     } catch (error) {
       // It is attempted again.
       if (error instanceof Replaced) return;
@@ -186,7 +188,8 @@ export class Stepper {
         arrives = (read as () => Promise<ArrayBuffer>)().then((bytes) => {
           executor.check();
           step.state = new Float32Array(bytes);
-          this.#settleOldest();
+          // Without a copy below, a step is no more done than its update is encoded: see #attempt.
+          if (this.#session.durable) this.#settleOldest();
           return step.state;
         });
         // Of a lost device: `numbers` says so.

@@ -13,7 +13,7 @@ import { claimFolder, claimNextFolder } from '../../src/runtime/headless/folder-
 import { isGone, SELF } from '../../src/runtime/headless/processes.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { trainRun } from '../../src/train/run.ts';
-import type { RunSettings } from '../../src/train/run-settings.ts';
+import { defaultSettings } from '../../src/train/run-settings.ts';
 import { Random } from '../../src/util/random.ts';
 import { EVERY_CASE } from '../host.ts';
 
@@ -81,7 +81,7 @@ test('a folder is taken once; what was made for it goes with the lock, what was 
 
 test('a run takes its folder by itself, before anything else', async () => {
   const claim = await claimFolder(at('run'));
-  const settings = { data: [at('no text')] } as unknown as RunSettings;
+  const settings = defaultSettings({ data: [at('no text')] });
   const run = () => trainRun(headlessHost(), undefined as unknown as Device, settings, at('run'));
   await expect(run()).rejects.toThrow(`run: process ${process.pid} on`);
   await claim.release();

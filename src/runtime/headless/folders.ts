@@ -20,7 +20,10 @@ export async function makeFolders(folder: string): Promise<NewFolders> {
       await fs.mkdir(folder);
       made.push(folder);
     } catch (error) {
-      if (!(await isFolder(folder))) {
+      const found = await fs.stat(folder).catch(() => undefined);
+      if (!found?.isDirectory()) {
+        // It was there, and its maker has removed it in between.
+        if (codeOf(error) === 'EEXIST' && !found && tries < MOST_TRIES) continue;
         const parent = path.dirname(folder);
         if (codeOf(error) !== 'ENOENT' || parent === folder) throw error;
         if (tries === MOST_TRIES) throw new HoldfastError(`cannot make the folder ${folder}: ${parent} takes none`);
@@ -48,11 +51,4 @@ export async function syncFolder(folder: string): Promise<void> {
     if (/^(EISDIR|EINVAL|EPERM|EACCES|EBADF|ENOTSUP|ENOSYS)$/.test(codeOf(error))) return;
     throw error;
   }
-}
-
-async function isFolder(folder: string): Promise<boolean> {
-  return fs.stat(folder).then(
-    (stat) => stat.isDirectory(),
-    () => false,
-  );
 }

@@ -3,7 +3,7 @@
 
 import type { Estimate, Holdfast, MemorySettings, RunEvent, RunSettings } from '../src/browser/index.ts';
 import type { PolicyComparison, StepPicture } from '../src/browser/protocol.ts';
-import type { PolicyName } from '../src/engine/schedule.ts';
+import type { PolicyName } from '../src/engine/compile/schedule.ts';
 import { formatBytes, parseBytes } from '../src/util/bytes.ts';
 import { POLICY_WORDS } from './memory/words.ts';
 import { MemoryView } from './memory-view.ts';

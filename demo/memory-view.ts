@@ -6,8 +6,8 @@
 
 import './memory-view.css';
 import type { PolicyComparison, StepPicture } from '../src/browser/protocol.ts';
-import type { ChunkHistory } from '../src/engine/chunk-codes.ts';
-import type { PolicyName } from '../src/engine/schedule.ts';
+import type { PolicyName } from '../src/engine/compile/schedule.ts';
+import type { ChunkHistory } from '../src/engine/observe/chunk-codes.ts';
 import type { Motion } from './memory/cells.ts';
 import { button, element, write } from './memory/dom.ts';
 import { Figures, type MemoryEvent } from './memory/figures.ts';

@@ -6,9 +6,9 @@ export { type Batch, evenWindows, RandomWindows } from './data/batches.ts';
 export { type Corpus, defaultCorpus, loadCorpus, split } from './data/corpus.ts';
 export type { TaskName } from './data/tasks.ts';
 export { ByteTokenizer, type StreamDecoder, type Tokenizer } from './data/tokenizer.ts';
-export { type ChoiceRecord, loadChoices, saveChoices } from './engine/choices.ts';
-export type { Policy, PolicyName } from './engine/schedule.ts';
-export type { MemoryOptions, MemoryReport } from './engine/session.ts';
+export { type ChoiceRecord, loadChoices, saveChoices } from './engine/compile/choices.ts';
+export type { Policy, PolicyName } from './engine/compile/schedule.ts';
+export type { MemoryOptions, MemoryReport } from './engine/run/session.ts';
 export {
   type Checkpoint,
   checkWeights,
@@ -28,7 +28,7 @@ export {
 } from './formats/safetensors.ts';
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from './formats/shape.ts';
 export { type AdapterSummary, type Device, type DeviceOptions, listAdapters, openDevice } from './gpu/device.ts';
-export type { Kind } from './memory/kinds.ts';
+export type { Kind } from './memory/layout/kinds.ts';
 export type { LoraOptions } from './nn/gpt2.ts';
 export { makeModel } from './nn/index.ts';
 export { initialWeights } from './nn/initialise.ts';

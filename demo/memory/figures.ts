@@ -2,7 +2,7 @@
 // at most against its budget, and what other policies would move. Bars are decoration: every number stands beside its own.
 
 import type { PolicyComparison, RunEvent, StepPicture } from '../../src/browser/protocol.ts';
-import type { PolicyName } from '../../src/engine/schedule.ts';
+import type { PolicyName } from '../../src/engine/compile/schedule.ts';
 import { formatBytes } from '../../src/util/bytes.ts';
 import { element, write } from './dom.ts';
 import { POLICY_WORDS } from './words.ts';

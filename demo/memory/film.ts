@@ -4,8 +4,8 @@
 // The history says that a chunk is on the GPU, not in which slot. As the executor does, a chunk takes the slot that
 // it had last if that is free, or else the first free one: so it stays put, and no slot holds two.
 
-import { type ChunkHistory, decode, expand, type Tier } from '../../src/engine/chunk-codes.ts';
-import { STATES } from '../../src/memory/states.ts';
+import { type ChunkHistory, decode, expand, type Tier } from '../../src/engine/observe/chunk-codes.ts';
+import { STATES } from '../../src/memory/layout/states.ts';
 
 /** Of a chunk that is neither in a slot nor in staging: it is at its home in the tier. */
 export const HOME = -1;

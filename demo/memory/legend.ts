@@ -1,7 +1,7 @@
 // The legend: every colour and outline with what it means. Swatches are painted by what paints the cells.
 
-import { TIERS, type Tier } from '../../src/engine/chunk-codes.ts';
-import { STATES, type State } from '../../src/memory/states.ts';
+import { TIERS, type Tier } from '../../src/engine/observe/chunk-codes.ts';
+import { STATES, type State } from '../../src/memory/layout/states.ts';
 import { open } from './cells.ts';
 import { element } from './dom.ts';
 import { type Colors, Paint } from './paint.ts';

@@ -1,8 +1,8 @@
 // How a cell looks: colour says in which tier the chunk is, fill and outline what it is doing, so that either reads
 // without the other. Colours are the page's variables, read once per scheme.
 
-import { TIERS, type Tier } from '../../src/engine/chunk-codes.ts';
-import { STATES } from '../../src/memory/states.ts';
+import { TIERS, type Tier } from '../../src/engine/observe/chunk-codes.ts';
+import { STATES } from '../../src/memory/layout/states.ts';
 import { stateOf, tierOf } from './film.ts';
 
 const NAMES = ['paper', 'ink', 'muted', 'rule', 'gpu', 'staging', 'host', 'disk', 'activations', 'other', 'unused'];

@@ -1,7 +1,7 @@
 // The picture: shelves with their names, the cells on them, and what is said of the chunk that is pointed at. It paints
 // the film that it is given, at the moment where that stands; when, others say.
 
-import type { ChunkHistory } from '../../src/engine/chunk-codes.ts';
+import type { ChunkHistory } from '../../src/engine/observe/chunk-codes.ts';
 import { WORDS } from '../../src/train/report/memory-words.ts';
 import { formatBytes } from '../../src/util/bytes.ts';
 import { Cells, type Motion } from './cells.ts';

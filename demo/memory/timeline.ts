@@ -1,7 +1,7 @@
 // The step from its first moment to its last: phases, what the GPU's memory held, what came up and went down, and the
 // life of the chunk that is marked. A slider: the playhead is drawn over it and can be dragged, or moved by keys.
 
-import { decode } from '../../src/engine/chunk-codes.ts';
+import { decode } from '../../src/engine/observe/chunk-codes.ts';
 import { WORDS } from '../../src/train/report/memory-words.ts';
 import { formatBytes } from '../../src/util/bytes.ts';
 import { open } from './cells.ts';

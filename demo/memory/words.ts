@@ -1,7 +1,7 @@
 // What the view says of a moment, of a chunk and of a step. Pure text from a film.
 
 import type { StepPicture } from '../../src/browser/protocol.ts';
-import type { PolicyName } from '../../src/engine/schedule.ts';
+import type { PolicyName } from '../../src/engine/compile/schedule.ts';
 import { WORDS } from '../../src/train/report/memory-words.ts';
 import { formatBytes } from '../../src/util/bytes.ts';
 import { type Film, stateOf, tierOf } from './film.ts';

@@ -1,8 +1,8 @@
 // A run that is open: training, paused, or on its way to the end. Turns what the training loop reports into events
 // and keeps its record.
 
-import { flopsOf, type Pass } from '../engine/pass.ts';
-import type { MemoryOptions } from '../engine/session.ts';
+import { flopsOf, type Pass } from '../engine/compile/pass.ts';
+import type { MemoryOptions } from '../engine/run/session.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import type { BrowserHost } from '../runtime/browser.ts';

@@ -8,12 +8,12 @@ import {
   fitMemory,
   smallestBudget,
   type Workload,
-} from '../engine/fit.ts';
-import { flopsOf, type Pass } from '../engine/pass.ts';
-import { type PolicyName, schedule } from '../engine/schedule.ts';
-import { linearBound, loadSolver } from '../memory/bound.ts';
-import { findGaps } from '../memory/gaps.ts';
-import { ORDERS } from '../memory/policies.ts';
+} from '../engine/compile/fit.ts';
+import { flopsOf, type Pass } from '../engine/compile/pass.ts';
+import { type PolicyName, schedule } from '../engine/compile/schedule.ts';
+import { linearBound, loadSolver } from '../memory/plan/bound.ts';
+import { findGaps } from '../memory/plan/gaps.ts';
+import { ORDERS } from '../memory/plan/policies.ts';
 import { makeModel } from '../nn/index.ts';
 import { parameterCount } from '../nn/model.ts';
 import { traceGeneration } from '../train/generator.ts';

@@ -1,12 +1,12 @@
 // Pictures of steps for a page that looks at the memory: one is taken when it is asked for, of a step that is due
 // anyway, and given when what the step moved has arrived. Who does not ask costs nothing.
 
-import { chunkHistory } from '../engine/chunk-history.ts';
-import type { Fit } from '../engine/fit.ts';
-import type { Pass } from '../engine/pass.ts';
-import { bytesMoved, type Recording } from '../engine/recording.ts';
-import type { Session } from '../engine/session.ts';
-import { findGaps } from '../memory/gaps.ts';
+import type { Fit } from '../engine/compile/fit.ts';
+import type { Pass } from '../engine/compile/pass.ts';
+import { chunkHistory } from '../engine/observe/chunk-history.ts';
+import { bytesMoved, type Recording } from '../engine/observe/recording.ts';
+import type { Session } from '../engine/run/session.ts';
+import { findGaps } from '../memory/plan/gaps.ts';
 import { memoryBound } from '../train/memory-bound.ts';
 import type { MemoryBound } from '../train/report/memory-record.ts';
 import type { Observer } from '../train/run.ts';

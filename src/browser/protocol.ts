@@ -1,9 +1,9 @@
 // What passes between a page and the trainer's worker: plain data, all of it, so that it can be cloned.
 
-import type { ChunkHistory } from '../engine/chunk-codes.ts';
-import type { LinkBytes } from '../engine/recording.ts';
-import type { PolicyName } from '../engine/schedule.ts';
-import type { MemoryReport } from '../engine/session.ts';
+import type { PolicyName } from '../engine/compile/schedule.ts';
+import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
+import type { LinkBytes } from '../engine/observe/recording.ts';
+import type { MemoryReport } from '../engine/run/session.ts';
 import type { AdapterSummary } from '../gpu/device.ts';
 import type { DiskRoom } from '../runtime/browser.ts';
 import type { MemoryBound } from '../train/report/memory-record.ts';

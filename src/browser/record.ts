@@ -3,7 +3,7 @@
 // Invariant: what `readRecord` returns can be shown, opened and removed, whatever was stored; one that is damaged says
 // why, and its name where it has one.
 
-import { ORDERS } from '../memory/policies.ts';
+import { ORDERS } from '../memory/plan/policies.ts';
 import { readSettings } from '../train/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { check, figure, number, object, oneOf, optional, parsed, type Schema, text } from '../util/json.ts';

@@ -5,7 +5,7 @@
 // Invariant: a run that a reload, a crash, a discarded tab or a lost device cut off goes on from its latest checkpoint
 // (or, budgeted, from its last step) with the losses that it would have had, bit for bit.
 
-import { limitsOf } from '../engine/session.ts';
+import { limitsOf } from '../engine/run/session.ts';
 import { isZip } from '../formats/archive.ts';
 import { loadWeights } from '../formats/checkpoint.ts';
 import { type Device, openDevice } from '../gpu/device.ts';

@@ -7,8 +7,8 @@
 
 import { createStore, get, set } from 'idb-keyval';
 import { RandomWindows } from '../data/batches.ts';
-import { loadChoices } from '../engine/choices.ts';
-import { flopsOf, type Pass } from '../engine/pass.ts';
+import { loadChoices } from '../engine/compile/choices.ts';
+import { flopsOf, type Pass } from '../engine/compile/pass.ts';
 import { parseConfig } from '../formats/config.ts';
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';

@@ -1,7 +1,7 @@
 // Text from a generator, for a person to look at.
 
 import { ByteTokenizer, checkVocabulary } from '../data/tokenizer.ts';
-import type { ChoiceRecord } from '../engine/choices.ts';
+import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import type { ModelConfig } from '../formats/config.ts';
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';

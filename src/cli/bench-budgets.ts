@@ -1,11 +1,11 @@
 // What a GPU budget costs: the same steps with everything on the GPU and with ever less of it, in turns, in one
 // process, and where the difference was spent.
 
-import type { ChoiceRecord } from '../engine/choices.ts';
-import { fitMemory } from '../engine/fit.ts';
-import { median } from '../engine/profile.ts';
-import { limitsOf } from '../engine/session.ts';
-import { WARM_UP_STEPS } from '../engine/warm-up.ts';
+import type { ChoiceRecord } from '../engine/compile/choices.ts';
+import { fitMemory } from '../engine/compile/fit.ts';
+import { median } from '../engine/observe/profile.ts';
+import { limitsOf } from '../engine/run/session.ts';
+import { WARM_UP_STEPS } from '../engine/run/warm-up.ts';
 import { parseConfig } from '../formats/config.ts';
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';

@@ -2,10 +2,10 @@
 // the time of a training step goes. Figures come from this run alone; nothing is cached and nothing is saved.
 
 import { Command } from 'commander';
-import { Trial } from '../engine/choices.ts';
-import type { Pass } from '../engine/pass.ts';
-import { measurePeak, type Peak } from '../engine/peak.ts';
-import { median, type Profile, profile } from '../engine/profile.ts';
+import { Trial } from '../engine/compile/choices.ts';
+import type { Pass } from '../engine/compile/pass.ts';
+import { measurePeak, type Peak } from '../engine/observe/peak.ts';
+import { median, type Profile, profile } from '../engine/observe/profile.ts';
 import { parseConfig } from '../formats/config.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
 import { attention, attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../kernels/attention.ts';

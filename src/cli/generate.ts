@@ -3,7 +3,7 @@
 
 import { Command } from 'commander';
 import { ByteTokenizer, checkVocabulary } from '../data/tokenizer.ts';
-import { loadChoices } from '../engine/choices.ts';
+import { loadChoices } from '../engine/compile/choices.ts';
 import { checkWeights, withWeights } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';

@@ -1,9 +1,9 @@
 // The flags of memory: budgets, the slow tier, who leaves when.
 
 import { type Command, InvalidArgumentError } from 'commander';
-import type { PolicyName } from '../engine/schedule.ts';
-import type { MemoryOptions } from '../engine/session.ts';
-import { ORDERS } from '../memory/policies.ts';
+import type { PolicyName } from '../engine/compile/schedule.ts';
+import type { MemoryOptions } from '../engine/run/session.ts';
+import { ORDERS } from '../memory/plan/policies.ts';
 import type { Host } from '../runtime/host.ts';
 import { parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';

@@ -2,7 +2,7 @@
 // off this adapter is.
 
 import { Command } from 'commander';
-import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/choices.ts';
+import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/compile/choices.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import { type Host, join } from '../runtime/host.ts';

@@ -2,14 +2,14 @@
 // models, budgets and micro-batches of all sizes.
 
 import type { Highs } from 'highs';
-import { DEFAULT_LIMITS } from '../engine/fit.ts';
-import { stepPass } from '../engine/pass.ts';
-import { mapChunks } from '../memory/chunk-map.ts';
-import { type Compared, compare, median, movedChunks, PLANNER, ratioTo } from '../memory/compare.ts';
-import { TRAINED_ELEMENT_BYTES } from '../memory/kinds.ts';
-import { chunkRange } from '../memory/layout.ts';
-import { ORDERS } from '../memory/policies.ts';
-import { chunkCount, slotsUnder, type Trace } from '../memory/trace.ts';
+import { DEFAULT_LIMITS } from '../engine/compile/fit.ts';
+import { stepPass } from '../engine/compile/pass.ts';
+import { mapChunks } from '../memory/layout/chunk-map.ts';
+import { TRAINED_ELEMENT_BYTES } from '../memory/layout/kinds.ts';
+import { chunkRange } from '../memory/layout/layout.ts';
+import { type Compared, compare, median, movedChunks, PLANNER, ratioTo } from '../memory/plan/compare.ts';
+import { ORDERS } from '../memory/plan/policies.ts';
+import { chunkCount, slotsUnder, type Trace } from '../memory/plan/trace.ts';
 import { makeModel } from '../nn/index.ts';
 import { parameterCount } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';

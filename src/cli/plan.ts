@@ -2,14 +2,14 @@
 
 import { Command, Option } from 'commander';
 import type { Highs } from 'highs';
-import { DEFAULT_LIMITS, fitMemory, smallestBudget } from '../engine/fit.ts';
-import type { Pass } from '../engine/pass.ts';
-import { schedule } from '../engine/schedule.ts';
-import { linearBound, loadSolver } from '../memory/bound.ts';
-import { ratioTo } from '../memory/compare.ts';
-import { findGaps } from '../memory/gaps.ts';
-import { checkPlan, printPlan } from '../memory/plan.ts';
-import { chunkCount, modelDataBytes } from '../memory/trace.ts';
+import { DEFAULT_LIMITS, fitMemory, smallestBudget } from '../engine/compile/fit.ts';
+import type { Pass } from '../engine/compile/pass.ts';
+import { schedule } from '../engine/compile/schedule.ts';
+import { linearBound, loadSolver } from '../memory/plan/bound.ts';
+import { ratioTo } from '../memory/plan/compare.ts';
+import { findGaps } from '../memory/plan/gaps.ts';
+import { checkPlan, printPlan } from '../memory/plan/plan.ts';
+import { chunkCount, modelDataBytes } from '../memory/plan/trace.ts';
 import { makeModel } from '../nn/index.ts';
 import { parameterCount } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';

@@ -4,7 +4,7 @@
 
 import { fill } from '../kernels/add.ts';
 import { ELEMENT_TYPES, type ElementType, type Kernel } from '../kernels/kernel.ts';
-import type { Kind } from '../memory/kinds.ts';
+import type { Kind } from '../memory/layout/kinds.ts';
 import { assert } from '../util/errors.ts';
 
 /**

@@ -1,10 +1,10 @@
 // Text from a model, token by token, with the keys and values of what came before kept in a cache. Two
 // programs serve any prompt: one takes BLOCK tokens at a time, one takes a single token.
 
-import { type ChoiceRecord, KernelChoices } from '../engine/choices.ts';
-import { NO_READBACK } from '../engine/fit.ts';
-import { type Pass, readingPass } from '../engine/pass.ts';
-import { type MemoryOptions, Session } from '../engine/session.ts';
+import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
+import { NO_READBACK } from '../engine/compile/fit.ts';
+import { type Pass, readingPass } from '../engine/compile/pass.ts';
+import { type MemoryOptions, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
 import { logits as logitsOf } from '../graph/operators/cross-entropy.ts';

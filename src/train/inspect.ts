@@ -3,15 +3,15 @@
 // the logits exist as one (B, T, V) tensor, which training never makes.
 
 import type { Batch } from '../data/batches.ts';
-import { KernelChoices } from '../engine/choices.ts';
-import { NO_READBACK } from '../engine/fit.ts';
-import { type Pass, readingPass } from '../engine/pass.ts';
-import { Session } from '../engine/session.ts';
+import { KernelChoices } from '../engine/compile/choices.ts';
+import { NO_READBACK } from '../engine/compile/fit.ts';
+import { type Pass, readingPass } from '../engine/compile/pass.ts';
+import { Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { Graph, type Tensor } from '../graph/graph.ts';
 import { logits } from '../graph/operators/cross-entropy.ts';
 import { makeTokens } from '../graph/operators/embedding.ts';
-import type { ChunkMap } from '../memory/chunk-map.ts';
+import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { sourceOf, type Values } from '../util/tensor-source.ts';

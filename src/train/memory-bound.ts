@@ -1,10 +1,10 @@
 // What no schedule can undercut, for the run at hand: the linear program of all schedules of its step, and where the
 // plan does not reach that, the optimum over whole chunks, if it is found in time.
 
-import type { Pass } from '../engine/pass.ts';
-import type { Session } from '../engine/session.ts';
-import { exactBound, linearBound, loadSolver } from '../memory/bound.ts';
-import { findGaps } from '../memory/gaps.ts';
+import type { Pass } from '../engine/compile/pass.ts';
+import type { Session } from '../engine/run/session.ts';
+import { exactBound, linearBound, loadSolver } from '../memory/plan/bound.ts';
+import { findGaps } from '../memory/plan/gaps.ts';
 import type { MemoryBound } from './report/memory-record.ts';
 
 /**

@@ -5,12 +5,12 @@
 import type { Corpus } from '../data/corpus.ts';
 import { taskOf } from '../data/tasks.ts';
 import { ByteTokenizer } from '../data/tokenizer.ts';
-import { loadChoices, saveChoices } from '../engine/choices.ts';
-import type { Pass } from '../engine/pass.ts';
-import type { Recording } from '../engine/recording.ts';
-import type { MemoryOptions } from '../engine/session.ts';
-import { chromeTrace } from '../engine/timeline.ts';
-import { LostForGood } from '../engine/turns.ts';
+import { loadChoices, saveChoices } from '../engine/compile/choices.ts';
+import type { Pass } from '../engine/compile/pass.ts';
+import type { Recording } from '../engine/observe/recording.ts';
+import { chromeTrace } from '../engine/observe/timeline.ts';
+import type { MemoryOptions } from '../engine/run/session.ts';
+import { LostForGood } from '../engine/run/turns.ts';
 import { checkpointsOf, checkWeights, loadCheckpoint, saveCheckpoint } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';

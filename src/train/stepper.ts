@@ -5,15 +5,15 @@
 // their gradients lie there too: the update can be finished.
 
 import type { Batch } from '../data/batches.ts';
-import type { ReadbackSize } from '../engine/fit.ts';
-import type { Completion, Pass } from '../engine/pass.ts';
-import type { Recording } from '../engine/recording.ts';
-import type { Session } from '../engine/session.ts';
-import { type Kept, Replaced } from '../engine/turns.ts';
+import type { ReadbackSize } from '../engine/compile/fit.ts';
+import type { Completion, Pass } from '../engine/compile/pass.ts';
+import type { Recording } from '../engine/observe/recording.ts';
+import type { Session } from '../engine/run/session.ts';
+import { type Kept, Replaced } from '../engine/run/turns.ts';
 import type { Device } from '../gpu/device.ts';
 import type { StepScalars } from '../graph/operators/optimizer.ts';
 import { STATE } from '../kernels/step-control.ts';
-import type { ChunkMap } from '../memory/chunk-map.ts';
+import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
 import { assert, HoldfastError, messageOf } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';

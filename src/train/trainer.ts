@@ -3,17 +3,17 @@
 // back without waiting for the GPU.
 
 import type { Batch } from '../data/batches.ts';
-import { type ChoiceRecord, KernelChoices } from '../engine/choices.ts';
-import { leastBudget, type Workload } from '../engine/fit.ts';
-import { readingPass, stepPass } from '../engine/pass.ts';
-import { type MemoryOptions, Session } from '../engine/session.ts';
+import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
+import { leastBudget, type Workload } from '../engine/compile/fit.ts';
+import { readingPass, stepPass } from '../engine/compile/pass.ts';
+import { type MemoryOptions, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
 import { decayBits } from '../graph/operators/optimizer.ts';
 import { type ActivationMode, withActivations } from '../graph/recompute.ts';
 import { tokenIndex } from '../kernels/embedding.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
-import type { Kind } from '../memory/kinds.ts';
+import type { Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
 import { assert, finishing, HoldfastError } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';

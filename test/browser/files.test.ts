@@ -2,7 +2,7 @@
 
 import { afterAll, beforeEach, expect, test } from 'vitest';
 import { defaultCorpus } from '../../src/data/corpus.ts';
-import { DiskTier } from '../../src/memory/disk-tier.ts';
+import { DiskTier } from '../../src/memory/tiers/disk-tier.ts';
 import { openBrowserHost } from '../../src/runtime/browser.ts';
 import { find, openFolder } from '../../src/runtime/opfs.ts';
 import { HoldfastError } from '../../src/util/errors.ts';

@@ -4,7 +4,7 @@
 import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { Estimate, MemorySettings, RunEvent, RunSettings, StepPicture } from '../../src/browser/index.ts';
-import { expand } from '../../src/engine/chunk-codes.ts';
+import { expand } from '../../src/engine/observe/chunk-codes.ts';
 import { event, halted, launch, losses, open, SETTINGS, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 

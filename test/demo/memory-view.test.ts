@@ -6,7 +6,7 @@ import { Film, HOME, tierOf } from '../../demo/memory/film.ts';
 import { FrameMeter } from '../../demo/memory/frame-meter.ts';
 import { Playback, readingTime, speedWords } from '../../demo/memory/playback.ts';
 import { type Shape, type ShelfName, Shelves } from '../../demo/memory/shelves.ts';
-import { type ChunkHistory, expand, slotsInUse } from '../../src/engine/chunk-codes.ts';
+import { type ChunkHistory, expand, slotsInUse } from '../../src/engine/observe/chunk-codes.ts';
 
 /** Codes: tier * 5 + state; 6 is in use on the GPU, 7 held there, 12 in staging, 17 in host memory, 22 on disk. */
 const CODES = { gpu: [6, 7, 8], staging: [12], lower: [0, 17, 22] };

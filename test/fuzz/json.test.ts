@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { importCheckpoint } from '../../src/browser/import.ts';
 import { readRecord } from '../../src/browser/record.ts';
 import { corpusOf } from '../../src/data/corpus.ts';
-import { loadChoices, saveChoices } from '../../src/engine/choices.ts';
+import { loadChoices, saveChoices } from '../../src/engine/compile/choices.ts';
 import { checkWeights, loadCheckpoint, loadWeights } from '../../src/formats/checkpoint.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { makeModel } from '../../src/nn/index.ts';

@@ -2,7 +2,7 @@
 // lines of each say which names it needs from the prelude or from the others and which it gives them. No device.
 
 import { describe, expect, it } from 'vitest';
-import { copy, multiplyAdds } from '../../src/engine/peak.ts';
+import { copy, multiplyAdds } from '../../src/engine/observe/peak.ts';
 import type { Dispatch, Kernel } from '../../src/kernels/kernel.ts';
 import { cases } from './cases.ts';
 import { freeNames, moduleNames } from './wgsl.ts';

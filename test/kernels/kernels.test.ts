@@ -2,7 +2,7 @@
 // then the error against the bound of bounds.ts, then the guard zones (in the harness).
 
 import { describe, expect, it } from 'vitest';
-import { keyOf } from '../../src/engine/choices.ts';
+import { keyOf } from '../../src/engine/compile/choices.ts';
 import { reflect } from '../../src/gpu/shader.ts';
 import { adamw } from '../../src/kernels/adamw.ts';
 import { attention } from '../../src/kernels/attention.ts';

@@ -3,8 +3,8 @@
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { Backing } from '../../src/memory/backing.ts';
-import { type BackingOptions, leastDiskChunks, leastHostChunks } from '../../src/memory/tier-limits.ts';
+import { Backing } from '../../src/memory/tiers/backing.ts';
+import { type BackingOptions, leastDiskChunks, leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
 import { CountingFile, turns } from './block-files.ts';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { checksum } from '../../src/memory/checksum.ts';
+import { checksum } from '../../src/memory/tiers/checksum.ts';
 import { Random } from '../../src/util/random.ts';
 
 function randomBytes(length: number): Uint8Array<ArrayBuffer> {

@@ -3,7 +3,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
-import { ELEMENT_BYTES } from '../../src/memory/kinds.ts';
+import { ELEMENT_BYTES } from '../../src/memory/layout/kinds.ts';
 import {
   BLOCK_ELEMENTS,
   chunkRange,
@@ -16,7 +16,7 @@ import {
   searchLayout,
   type TiledLayout,
   WASTE_TOLERANCE,
-} from '../../src/memory/layout.ts';
+} from '../../src/memory/layout/layout.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 

@@ -1,9 +1,9 @@
 // Eviction on traces so small that the best schedule is known by hand; and what the checker of plans refuses.
 
 import { describe, expect, it } from 'vitest';
-import { findGaps, traffic } from '../../src/memory/gaps.ts';
-import { checkPlan, makePlan, type Plan, printPlan } from '../../src/memory/plan.ts';
-import { planStep } from '../../src/memory/planner.ts';
+import { findGaps, traffic } from '../../src/memory/plan/gaps.ts';
+import { checkPlan, makePlan, type Plan, printPlan } from '../../src/memory/plan/plan.ts';
+import { planStep } from '../../src/memory/plan/planner.ts';
 import {
   type Decision,
   fifo,
@@ -14,8 +14,8 @@ import {
   type Order,
   opt,
   patrickStar,
-} from '../../src/memory/policies.ts';
-import { checkTrace, leastBudget, printTrace, slotsUnder, type Trace } from '../../src/memory/trace.ts';
+} from '../../src/memory/plan/policies.ts';
+import { checkTrace, leastBudget, printTrace, slotsUnder, type Trace } from '../../src/memory/plan/trace.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { slotsOf, traceOf } from '../plan/traces.ts';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type State, strongest, TensorStates, TRANSITIONS } from '../../src/memory/states.ts';
+import { type State, strongest, TensorStates, TRANSITIONS } from '../../src/memory/layout/states.ts';
 
 const STATES = Object.keys(TRANSITIONS) as State[];
 const where = { operator: 'matmul h.0', moment: 7 };

@@ -2,8 +2,8 @@
 // kept and whatever the budget; and budgets work that are too small for all of them.
 
 import { beforeAll, describe, expect, it } from 'vitest';
-import { fitMemory, smallestBudget } from '../../src/engine/fit.ts';
-import { limitsOf } from '../../src/engine/session.ts';
+import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { limitsOf } from '../../src/engine/run/session.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ACTIVATION_MODES } from '../../src/graph/recompute.ts';
 import { traceStep } from '../../src/train/step-programs.ts';

@@ -4,11 +4,11 @@
 
 import fc from 'fast-check';
 import { beforeAll, describe, expect, test } from 'vitest';
-import type { ChoiceRecord } from '../../src/engine/choices.ts';
-import type { MemoryOptions } from '../../src/engine/session.ts';
+import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
+import type { MemoryOptions } from '../../src/engine/run/session.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { ORDERS, type Order } from '../../src/memory/policies.ts';
-import { leastHostChunks } from '../../src/memory/tier-limits.ts';
+import { ORDERS, type Order } from '../../src/memory/plan/policies.ts';
+import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import {

@@ -2,11 +2,11 @@
 // it was asked for, changes no bit; one that cannot work changes nothing at all.
 
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { ChoiceRecord } from '../../src/engine/choices.ts';
-import { fitMemory } from '../../src/engine/fit.ts';
-import { limitsOf, type MemoryOptions } from '../../src/engine/session.ts';
+import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
+import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { limitsOf, type MemoryOptions } from '../../src/engine/run/session.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { leastHostChunks } from '../../src/memory/tier-limits.ts';
+import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import type { Trainer } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { testDevice } from '../harness.ts';

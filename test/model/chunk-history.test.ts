@@ -3,17 +3,17 @@
 
 import { beforeAll, describe, expect, test } from 'vitest';
 import { RandomWindows } from '../../src/data/batches.ts';
-import type { ChoiceRecord } from '../../src/engine/choices.ts';
-import { type ChunkHistory, decode, expand, slotsInUse } from '../../src/engine/chunk-codes.ts';
-import { chunkHistory } from '../../src/engine/chunk-history.ts';
-import { smallestBudget } from '../../src/engine/fit.ts';
-import type { Pass } from '../../src/engine/pass.ts';
-import { bytesMoved, type Recording } from '../../src/engine/recording.ts';
-import { limitsOf, type MemoryOptions } from '../../src/engine/session.ts';
-import { type ChromeTrace, chromeTrace } from '../../src/engine/timeline.ts';
-import { WARM_UP_STEPS } from '../../src/engine/warm-up.ts';
+import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
+import { smallestBudget } from '../../src/engine/compile/fit.ts';
+import type { Pass } from '../../src/engine/compile/pass.ts';
+import { type ChunkHistory, decode, expand, slotsInUse } from '../../src/engine/observe/chunk-codes.ts';
+import { chunkHistory } from '../../src/engine/observe/chunk-history.ts';
+import { bytesMoved, type Recording } from '../../src/engine/observe/recording.ts';
+import { type ChromeTrace, chromeTrace } from '../../src/engine/observe/timeline.ts';
+import { limitsOf, type MemoryOptions } from '../../src/engine/run/session.ts';
+import { WARM_UP_STEPS } from '../../src/engine/run/warm-up.ts';
 import { parseConfig } from '../../src/formats/config.ts';
-import { TRANSITIONS } from '../../src/memory/states.ts';
+import { TRANSITIONS } from '../../src/memory/layout/states.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { traceStep } from '../../src/train/step-programs.ts';

@@ -3,11 +3,11 @@
 // do, nothing goes on behind it, everything that was made is given back, and the last checkpoint is whole.
 
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { ChoiceRecord } from '../../src/engine/choices.ts';
-import type { MemoryOptions } from '../../src/engine/session.ts';
+import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
+import type { MemoryOptions } from '../../src/engine/run/session.ts';
 import { type Checkpoint, checkpointsOf, loadCheckpoint, saveCheckpoint } from '../../src/formats/checkpoint.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { leastHostChunks } from '../../src/memory/tier-limits.ts';
+import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import type { StepMetrics, Trainer, TrainerState } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';

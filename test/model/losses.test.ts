@@ -3,10 +3,10 @@
 
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
-import type { ChoiceRecord } from '../../src/engine/choices.ts';
-import { Executor } from '../../src/engine/executor.ts';
-import type { Pass } from '../../src/engine/pass.ts';
-import type { MemoryOptions } from '../../src/engine/session.ts';
+import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
+import type { Pass } from '../../src/engine/compile/pass.ts';
+import { Executor } from '../../src/engine/run/executor.ts';
+import type { MemoryOptions } from '../../src/engine/run/session.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { Generator } from '../../src/train/generator.ts';
 import type { StepMetrics, Trainer } from '../../src/train/trainer.ts';

@@ -3,14 +3,14 @@
 // end, however many there are.
 
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { ChoiceRecord } from '../../src/engine/choices.ts';
-import type { MemoryOptions } from '../../src/engine/session.ts';
-import { LostForGood } from '../../src/engine/turns.ts';
+import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
+import type { MemoryOptions } from '../../src/engine/run/session.ts';
+import { LostForGood } from '../../src/engine/run/turns.ts';
 import { checkpointsOf, loadCheckpoint } from '../../src/formats/checkpoint.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ReadbackRing } from '../../src/gpu/readback.ts';
-import { leastHostChunks } from '../../src/memory/tier-limits.ts';
+import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { trainRun } from '../../src/train/run.ts';
 import type { RunSettings } from '../../src/train/run-settings.ts';

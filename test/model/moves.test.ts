@@ -5,10 +5,10 @@
 import fc from 'fast-check';
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
-import type { ChoiceRecord } from '../../src/engine/choices.ts';
-import { leastBudget, refitMemory } from '../../src/engine/fit.ts';
+import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
+import { leastBudget, refitMemory } from '../../src/engine/compile/fit.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { leastHostChunks } from '../../src/memory/tier-limits.ts';
+import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import type { Generator } from '../../src/train/generator.ts';
 import type { StepMetrics, Trainer } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';

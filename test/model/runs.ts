@@ -3,9 +3,9 @@
 
 import { expect, vi } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
-import { type ChoiceRecord, Trial } from '../../src/engine/choices.ts';
-import { fitMemory, smallestBudget, type Workload } from '../../src/engine/fit.ts';
-import { limitsOf, type MemoryOptions } from '../../src/engine/session.ts';
+import { type ChoiceRecord, Trial } from '../../src/engine/compile/choices.ts';
+import { fitMemory, smallestBudget, type Workload } from '../../src/engine/compile/fit.ts';
+import { limitsOf, type MemoryOptions } from '../../src/engine/run/session.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { makeModel } from '../../src/nn/index.ts';

@@ -1,8 +1,8 @@
 // Model data in pieces: initial weights are the same whatever the pieces, and what goes to the device comes back.
 
 import { describe, expect, test } from 'vitest';
-import { smallestBudget } from '../../src/engine/fit.ts';
-import { limitsOf } from '../../src/engine/session.ts';
+import { smallestBudget } from '../../src/engine/compile/fit.ts';
+import { limitsOf } from '../../src/engine/run/session.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';

@@ -3,16 +3,16 @@
 
 import fc from 'fast-check';
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { DEFAULT_LIMITS, fitMemory, smallestBudget } from '../../src/engine/fit.ts';
-import type { ChunkEvent, Recorder } from '../../src/engine/recording.ts';
-import { type Schedule, schedule } from '../../src/engine/schedule.ts';
-import type { MemoryOptions } from '../../src/engine/session.ts';
-import { WARM_UP_STEPS } from '../../src/engine/warm-up.ts';
+import { DEFAULT_LIMITS, fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { type Schedule, schedule } from '../../src/engine/compile/schedule.ts';
+import type { ChunkEvent, Recorder } from '../../src/engine/observe/recording.ts';
+import type { MemoryOptions } from '../../src/engine/run/session.ts';
+import { WARM_UP_STEPS } from '../../src/engine/run/warm-up.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { checkPlan } from '../../src/memory/plan.ts';
-import { ORDERS } from '../../src/memory/policies.ts';
-import { checkTrace } from '../../src/memory/trace.ts';
+import { checkPlan } from '../../src/memory/plan/plan.ts';
+import { ORDERS } from '../../src/memory/plan/policies.ts';
+import { checkTrace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import type { Trainer } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';

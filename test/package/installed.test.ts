@@ -119,7 +119,9 @@ test('what the package depends on is what it imports', () => {
   const text = (ending: RegExp) =>
     names.flatMap((name) => (ending.test(name) ? [readFileSync(installed('dist', name), 'utf8')] : [])).join('\n');
   const specifiers = [
-    ...text(/^[^/\\]+\.js$/).matchAll(/(?:\bfrom |\bimport\(|require\.resolve\()["']((?:@[\w.-]+\/)?[a-z][\w.-]*)(?:\/[\w./-]+)?["']/g),
+    ...text(/^[^/\\]+\.js$/).matchAll(
+      /(?:\bfrom |\bimport\(|require\.resolve\()["']((?:@[\w.-]+\/)?[a-z][\w.-]*)(?:\/[\w./-]+)?["']/g,
+    ),
     ...text(/\.d\.ts$/).matchAll(/\bfrom ["']((?:@[\w.-]+\/)?[a-z][\w.-]*)(?:\/[\w./-]+)?["']/g),
   ].map(([, name]) => name);
   expect([...new Set(specifiers)].sort()).toEqual(Object.keys({ ...dependencies, ...optionalDependencies }).sort());

@@ -1,7 +1,7 @@
 // Traces to plan for: written by hand in a few letters, or random.
 
 import fc from 'fast-check';
-import { type AccessMode, checkTrace, chunkCount, type Moment, type Trace } from '../../src/memory/trace.ts';
+import { type AccessMode, checkTrace, chunkCount, type Moment, type Trace } from '../../src/memory/plan/trace.ts';
 
 /**
  * A trace from text: moments apart by spaces, chunks as letters; `a` read, `A` written, `!a` overwritten, `a.`

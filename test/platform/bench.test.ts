@@ -2,9 +2,9 @@
 // compute what they claim to.
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { Pass } from '../../src/engine/pass.ts';
-import { copy, multiplyAdds } from '../../src/engine/peak.ts';
-import { type Profile, profile } from '../../src/engine/profile.ts';
+import type { Pass } from '../../src/engine/compile/pass.ts';
+import { copy, multiplyAdds } from '../../src/engine/observe/peak.ts';
+import { type Profile, profile } from '../../src/engine/observe/profile.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Arrays, Kernel } from '../../src/kernels/kernel.ts';
 import { makeModel } from '../../src/nn/index.ts';

@@ -3,7 +3,7 @@
 
 import { afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { RandomWindows } from '../../src/data/batches.ts';
-import type { ChoiceRecord } from '../../src/engine/choices.ts';
+import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { GPUBufferUsage } from '../../src/gpu/constants.ts';
 import { openDevice } from '../../src/gpu/device.ts';

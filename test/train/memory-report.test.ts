@@ -1,7 +1,7 @@
 // The report's section on memory: figures beside the bound, and a map that holds what the history says.
 
 import { describe, expect, test } from 'vitest';
-import type { ChunkHistory } from '../../src/engine/chunk-codes.ts';
+import type { ChunkHistory } from '../../src/engine/observe/chunk-codes.ts';
 import type { MemoryRecord } from '../../src/train/report/memory-record.ts';
 import { type RunRecord, renderReport } from '../../src/train/report.ts';
 

@@ -6,7 +6,7 @@ import { adamw } from '../../kernels/adamw.ts';
 import { ceilDiv } from '../../kernels/kernel.ts';
 import { HYPER, STATE, stepControl } from '../../kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../kernels/sum-squares.ts';
-import { LASTING_KINDS } from '../../memory/kinds.ts';
+import { LASTING_KINDS } from '../../memory/layout/kinds.ts';
 import { type Graph, makeTensor, type Tensor } from '../graph.ts';
 import { sumRows } from './sum-rows.ts';
 

@@ -1,8 +1,8 @@
 // Replays a case of the numeric reference on a device: its weights, its batches, what comes of them.
 
 import type { Batch } from '../../data/batches.ts';
-import type { ChoiceRecord } from '../../engine/choices.ts';
-import type { MemoryOptions } from '../../engine/session.ts';
+import type { ChoiceRecord } from '../../engine/compile/choices.ts';
+import type { MemoryOptions } from '../../engine/run/session.ts';
 import type { Device } from '../../gpu/device.ts';
 import type { Host } from '../../runtime/host.ts';
 import { assert } from '../../util/errors.ts';

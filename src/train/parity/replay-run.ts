@@ -5,7 +5,7 @@
 // Not for models that fill the host's memory: weights are held there up to four times.
 
 import { checkVocabulary } from '../../data/tokenizer.ts';
-import type { MemoryOptions } from '../../engine/session.ts';
+import type { MemoryOptions } from '../../engine/run/session.ts';
 import { checkWeights, loadCheckpoint } from '../../formats/checkpoint.ts';
 import type { Device } from '../../gpu/device.ts';
 import { makeModel } from '../../nn/index.ts';

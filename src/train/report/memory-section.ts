@@ -2,8 +2,8 @@
 // moves, what was waited for, and the chunk map, with the same in a table for who cannot see it. Pure text from
 // plain data, through html.ts; page-map.ts draws.
 
-import { type ChunkHistory, decode, expand, slotsInUse, TIERS, type Tier } from '../../engine/chunk-codes.ts';
-import { STATES } from '../../memory/states.ts';
+import { type ChunkHistory, decode, expand, slotsInUse, TIERS, type Tier } from '../../engine/observe/chunk-codes.ts';
+import { STATES } from '../../memory/layout/states.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { dataOf, type Html, html } from './html.ts';
 import MEMORY_COLORS from './memory-colors.css?raw';

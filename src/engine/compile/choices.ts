@@ -1,0 +1,202 @@
+// Which variant of a kernel serves a problem: measured on this adapter, once, and remembered. The choices of
+// a run are saved with it, since another variant may round otherwise: the same run repeats the same choices.
+
+import { GPUBufferUsage } from '../../gpu/constants.ts';
+import type { Device } from '../../gpu/device.ts';
+import { bindDispatch, encode, packUniforms } from '../../gpu/dispatch.ts';
+import { ELEMENT_TYPES, type Kernel, type Variant } from '../../kernels/kernel.ts';
+import type { Host } from '../../runtime/host.ts';
+import { join } from '../../runtime/host.ts';
+import { assert } from '../../util/errors.ts';
+import { accept, namesTo, parseJSON, text } from '../../util/json.ts';
+import type { Operation } from './lower.ts';
+
+/** Problem key -> variant name, as saved with a run. */
+export type ChoiceRecord = Record<string, string>;
+
+/** A trial repeats the dispatch until it has run this long, so that the clock's grain does not matter. */
+const TRIAL_MS = 4;
+const TRIAL_ROUNDS = 3;
+
+// biome-ignore lint/suspicious/noExplicitAny: kernels of different problems
+type AnyKernel = Kernel<any>;
+
+/**
+ * Problems with equal keys share a choice: the kernel, the fields that its speed may depend on, each dimension rounded
+ * up to a power of two, and the variants that serve it.
+ */
+export function keyOf(kernel: AnyKernel, problem: object, candidates: readonly { readonly name: string }[]): string {
+  const parts = Object.entries(problem)
+    .filter(([name]) => {
+      assert(name in kernel.affectsSpeed, `${kernel.name} does not say whether its speed depends on ${name}`);
+      return kernel.affectsSpeed[name];
+    })
+    .map(([name, value]) => `${name}=${sizeClass(value)}`);
+  return `${kernel.name} ${parts.join(' ')} ${candidates.map(({ name }) => name).join('|')}`;
+}
+
+function sizeClass(value: unknown): string {
+  if (typeof value === 'number') return `${2 ** Math.ceil(Math.log2(Math.max(1, value)))}`;
+  if (typeof value !== 'object' || value === null) return `${value}`;
+  return Object.entries(value)
+    .map(([name, part]) => `${name}:${sizeClass(part)}`)
+    .join(',');
+}
+
+export class KernelChoices {
+  readonly #device: Device;
+  readonly #chosen = new Map<string, string>();
+  #measured = 0;
+
+  /** `recorded` choices (of a checkpoint, or the cache) are taken as they are. */
+  constructor(device: Device, recorded: ChoiceRecord = {}) {
+    this.#device = device;
+    for (const [key, name] of Object.entries(recorded)) this.#chosen.set(key, name);
+  }
+
+  /** Trials run so far. */
+  get measured(): number {
+    return this.#measured;
+  }
+
+  record(): ChoiceRecord {
+    return Object.fromEntries([...this.#chosen].sort(([a], [b]) => (a < b ? -1 : 1)));
+  }
+
+  /**
+   * Measures what the dispatches need and is not chosen yet. A choice is made for a whole problem, on the first of
+   * its parts that lie in one tile: what that needs fits where the dispatch itself fits.
+   */
+  async settle(dispatches: readonly Pick<Operation, 'kernel' | 'whole' | 'problem'>[]): Promise<void> {
+    for (const { kernel, whole, problem } of dispatches) {
+      const candidates = this.#candidates(kernel, whole);
+      if (candidates.length < 2) continue;
+      const key = keyOf(kernel, whole, candidates);
+      const recorded = this.#chosen.get(key);
+      if (recorded && candidates.some(({ name }) => name === recorded)) continue;
+      this.#chosen.set(key, await this.#fastest(kernel, problem, candidates));
+      this.#measured++;
+    }
+  }
+
+  variant<P extends object>(kernel: Kernel<P>, problem: P): Variant<P> {
+    const candidates = this.#candidates(kernel, problem);
+    const name = this.#chosen.get(keyOf(kernel, problem, candidates));
+    const variant = candidates.find((candidate) => candidate.name === name) ?? candidates[0];
+    assert(variant, `no variant of ${kernel.name} fits this adapter`);
+    return variant as Variant<P>;
+  }
+
+  #candidates(kernel: AnyKernel, problem: object): Variant<object>[] {
+    return kernel.variants.filter(({ supports }) => supports?.(problem, this.#device.traits) ?? true);
+  }
+
+  async #fastest(kernel: AnyKernel, problem: object, variants: Variant<object>[]): Promise<string> {
+    const times = new Map<string, number>();
+    const trial = await Trial.open(this.#device, kernel, problem);
+    try {
+      for (const variant of variants) times.set(variant.name, await trial.time(variant));
+    } finally {
+      trial.close();
+    }
+    return [...times].reduce((best, entry) => (entry[1] < best[1] ? entry : best))[0];
+  }
+}
+
+/** One kernel's operands on scratch buffers, to time its variants on. */
+export class Trial {
+  readonly #device: Device;
+  readonly #kernel: AnyKernel;
+  readonly #problem: object;
+  readonly #buffers: Record<string, GPUBuffer>;
+
+  static async open(device: Device, kernel: AnyKernel, problem: object): Promise<Trial> {
+    const buffers: Record<string, GPUBuffer> = {};
+    for (const [name, { size, type }] of Object.entries(kernel.operands(problem))) {
+      buffers[name] = device.allocator.create(`trial ${name}`, size * ELEMENT_TYPES[type], GPUBufferUsage.STORAGE);
+    }
+    return new Trial(device, kernel, problem, buffers);
+  }
+
+  private constructor(device: Device, kernel: AnyKernel, problem: object, buffers: Record<string, GPUBuffer>) {
+    this.#device = device;
+    this.#kernel = kernel;
+    this.#problem = problem;
+    this.#buffers = buffers;
+  }
+
+  /** Milliseconds of one dispatch: the best of a few rounds, each long enough to measure. */
+  async time(variant: Variant<object>): Promise<number> {
+    const { gpu, allocator, pipelines, traits } = this.#device;
+    const dispatch = variant.dispatch(this.#problem, traits);
+    const label = `${this.#kernel.name}.${variant.name}`;
+    const pipeline = await pipelines.get(label, dispatch.shader, dispatch.constants);
+    const data = packUniforms([{ pipeline, dispatch }]);
+    const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
+    const uniforms = allocator.create('trial uniforms', data.byteLength, usage);
+    gpu.queue.writeBuffer(uniforms, 0, data);
+    const ranges = Object.fromEntries(
+      Object.entries(this.#buffers).map(([name, buffer]) => [name, { buffer, offset: 0, bytes: buffer.size }]),
+    );
+    const bound = bindDispatch(this.#device, label, pipeline, dispatch.workgroups, ranges, uniforms, 0);
+    const run = async (count: number): Promise<number> => {
+      const encoder = gpu.createCommandEncoder();
+      const pass = encoder.beginComputePass();
+      for (let i = 0; i < count; i++) encode(pass, bound);
+      pass.end();
+      const start = performance.now();
+      this.#device.submit(encoder);
+      await this.#device.idle();
+      return (performance.now() - start) / count;
+    };
+    try {
+      await run(1); // compiles on the driver's side
+      const once = await run(1);
+      const count = Math.max(1, Math.ceil(TRIAL_MS / Math.max(once, 0.01)));
+      let best = once;
+      for (let round = 0; round < TRIAL_ROUNDS; round++) best = Math.min(best, await run(count));
+      return best;
+    } finally {
+      allocator.destroy(uniforms);
+    }
+  }
+
+  close(): void {
+    for (const buffer of Object.values(this.#buffers)) this.#device.allocator.destroy(buffer);
+  }
+}
+
+const CACHE_FILE = 'kernel-choices.json';
+
+/** The remembered choices for this adapter and runtime; empty when there are none. */
+export async function loadChoices(host: Host, device: Device): Promise<ChoiceRecord> {
+  const all = await readCache(host);
+  return all[adapterKey(host, device)] ?? {};
+}
+
+/** Adds this run's choices to what is remembered. A cache that cannot be written is not an error. */
+export async function saveChoices(host: Host, device: Device, record: ChoiceRecord): Promise<void> {
+  try {
+    const all = await readCache(host);
+    const key = adapterKey(host, device);
+    await host.files.makeFolder(host.cacheFolder);
+    const merged = { ...all, [key]: { ...all[key], ...record } };
+    await host.files.writeAtomic(join(host.cacheFolder, CACHE_FILE), JSON.stringify(merged, undefined, 1));
+  } catch {
+    // Only speed of the next start is lost.
+  }
+}
+
+const adapterKey = (host: Host, { adapter }: Device) => `${host.name.split('.')[0]} | ${adapter.name}`;
+
+/** Adapter -> its choices. What is not that, or of another format, counts as not there, and is written anew. */
+async function readCache(host: Host): Promise<Record<string, ChoiceRecord>> {
+  const path = join(host.cacheFolder, CACHE_FILE);
+  try {
+    return accept(CACHE, parseJSON(await host.files.read(path), path, '')) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+const CACHE = namesTo(namesTo(text));

@@ -1,0 +1,263 @@
+// What runs under which budget, worked out before anything is allocated: the layout of the chunks, the bytes of
+// everything that is not chunks, and what is left for slots and staging. Exact: the executor allocates just this,
+// so the predicted peak is the counted one. Pure: `holdfast plan` uses it with no GPU.
+//
+// Chunk sizes come from one fixed list, whatever the budget: a budget is accepted if one of them fits, so the
+// smallest budget that works is a fact that a refusal can name.
+
+import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
+import { bytesOf, type Program, type Tensor } from '../../graph/graph.ts';
+import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
+import { type ChunkMap, mapChunks, type StoredParameter } from '../../memory/layout/chunk-map.ts';
+import { ELEMENT_BYTES } from '../../memory/layout/kinds.ts';
+import { chunkRange, leastChunkElements } from '../../memory/layout/layout.ts';
+import { formatBytes } from '../../util/bytes.ts';
+import { assert, HoldfastError } from '../../util/errors.ts';
+import { isChunkRange, type Operation, uniformBlocks } from './lower.ts';
+import type { Pass } from './pass.ts';
+
+/** What is to run: everything that shares one device's memory. */
+export interface Workload {
+  readonly parameters: readonly StoredParameter[];
+  /** Whether those that train have gradients and moments. */
+  readonly training: boolean;
+  /** Their activations share the arenas. */
+  readonly programs: readonly Program[];
+  /** The passes over chunks of a layout, made of these programs. */
+  passes(map: ChunkMap): readonly Pass[];
+  /** Small results that come back while the GPU works on: bytes of each, and how many may be under way at once. */
+  readonly readback: ReadbackSize;
+  /** The same results in less memory, for more work: what is tried where this does not fit. @default none */
+  readonly smaller?: Workload | undefined;
+}
+
+/** Where memory goes that is not chunks, in bytes. */
+export interface NonModelMemory {
+  /** Activations as placed, and the most that are alive at once, which no placement could undercut. */
+  readonly arenas: number;
+  readonly alive: number;
+  /** Inputs, scalars, tables, masks, uniform blocks, results under way. */
+  readonly persistent: number;
+  readonly uniforms: number;
+}
+
+/** The adapter's limits on one buffer, in bytes. */
+export interface BufferLimits {
+  readonly binding: number;
+  readonly buffer: number;
+}
+
+/** What every WebGPU adapter allows. */
+export const DEFAULT_LIMITS: BufferLimits = { binding: 128 * 2 ** 20, buffer: 256 * 2 ** 20 };
+
+/** Staging, in chunks: values on their way down, and values on their way up that the GPU has not taken yet. */
+export interface StagingSize {
+  readonly down: number;
+  readonly up: number;
+}
+
+export interface ReadbackSize {
+  readonly bytes: number;
+  readonly reads: number;
+}
+
+/** Of a workload whose results are waited for. */
+export const NO_READBACK: ReadbackSize = { bytes: 0, reads: 0 };
+
+export interface Fit {
+  /** The one that was asked for, or the first after it that fits. */
+  readonly workload: Workload;
+  readonly map: ChunkMap;
+  readonly passes: readonly Pass[];
+  readonly placements: readonly Placement[];
+  readonly nonModel: NonModelMemory;
+  /** Chunks on the GPU at once. */
+  readonly slots: number;
+  readonly staging: StagingSize;
+  /** Bytes of all GPU buffers. */
+  readonly peak: number;
+}
+
+/** Larger chunks gain nothing: a transfer of this size is as fast as any. */
+const LARGEST_CHUNK = 32 * 2 ** 20;
+const LEAST_CHUNK = 16 * 1024;
+/** More of them of a kind cost more for dispatches, uniforms and planning than they save. */
+const MOST_CHUNKS = 1024;
+const MOST_STAGING = 8;
+/** One chunk of staging each way for so many slots. */
+const SLOTS_PER_STAGING = 5;
+
+/** What must go down at once: the three chunks of an update, where each step's state is kept below. */
+const leastStaging = (durable: boolean): StagingSize => ({ down: durable ? 3 : 1, up: 1 });
+
+/**
+ * The best fit into `budget` bytes of GPU memory; without one, everything at once. `durable`: every step's state is
+ * also kept below. Errors: HoldfastError that names the smallest budget that works.
+ */
+export function fitMemory(workload: Workload, limits: BufferLimits, budget: number | undefined, durable: boolean): Fit {
+  let least = { bytes: Number.POSITIVE_INFINITY, activations: 0 };
+  for (let tried: Workload | undefined = workload; tried; tried = tried.smaller) {
+    const found = fitOne(tried, limits, budget, durable);
+    if ('peak' in found) return found;
+    if (found.bytes < least.bytes) least = found;
+  }
+  throw new HoldfastError(
+    `${formatBytes(budget ?? 0)} of GPU memory are too little: ${least.bytes} bytes (${formatBytes(least.bytes)}) is the smallest ` +
+      `budget that works, ${formatBytes(least.activations)} of it for activations; give that much, or use a smaller batch or context`,
+  );
+}
+
+/** The best fit of one workload, or the least that it would need and what of it is activations, in bytes. */
+function fitOne(
+  workload: Workload,
+  limits: BufferLimits,
+  budget: number | undefined,
+  durable: boolean,
+): Fit | { bytes: number; activations: number } {
+  const placements = placeAll(workload, limits);
+  const candidates = chunkSizes(workload, limits);
+  const at = (bytes: number) => candidate(workload, placements, bytes);
+  if (budget === undefined) return sized(at(candidates.at(-1) as number), undefined, durable);
+  const held = workload.parameters.length === 0 ? 0 : budget - at(candidates.at(-1) as number).other;
+  const { maxBytes: wanted } = chunkRange(workload.parameters, Math.max(0, held), limits.binding);
+  // Those nearest to what suits the budget first.
+  const order = candidates.toSorted((a, b) => Math.abs(Math.log(a / wanted)) - Math.abs(Math.log(b / wanted)));
+  for (const bytes of order) {
+    const found = at(bytes);
+    if (leastPeak(found, durable) <= budget) return sized(found, budget, durable);
+  }
+  const tried = candidates.map(at);
+  const bytes = tried.map((found) => leastPeak(found, durable)).reduce((a, b) => Math.min(a, b));
+  return { bytes, activations: (tried[0] as Candidate).nonModel.arenas };
+}
+
+const again = (found: Fit): Candidate => {
+  const { arenas, persistent } = found.nonModel;
+  return { ...found, other: arenas + persistent, atOnce: chunksAtOnce(found.passes) };
+};
+
+/** The smallest budget into which these chunks fit, in bytes. */
+export const leastBudget = (found: Fit, durable: boolean): number => leastPeak(again(found), durable);
+
+/** The same chunks under another budget. Errors: HoldfastError that names the smallest that these chunks need. */
+export function refitMemory(found: Fit, budget: number, durable: boolean): Fit {
+  const candidate = again(found);
+  const least = leastPeak(candidate, durable);
+  if (budget < least) {
+    throw new HoldfastError(
+      `${formatBytes(budget)} of GPU memory are too little: with chunks of ${formatBytes(found.map.chunkBytes)} this run ` +
+        `needs ${least} bytes (${formatBytes(least)}); give that much, or start the run with the smaller budget`,
+    );
+  }
+  // The passes stay as they are: schedules are made for them.
+  return { ...sized(candidate, budget, durable), passes: found.passes };
+}
+
+/** The smallest budget that `fitMemory` accepts, in bytes. */
+export function smallestBudget(workload: Workload, limits: BufferLimits, durable: boolean): number {
+  const placements = placeAll(workload, limits);
+  const least = chunkSizes(workload, limits).map((bytes) => leastPeak(candidate(workload, placements, bytes), durable));
+  if (workload.smaller) least.push(smallestBudget(workload.smaller, limits, durable));
+  return least.reduce((a, b) => Math.min(a, b));
+}
+
+interface Candidate {
+  readonly workload: Workload;
+  readonly map: ChunkMap;
+  readonly passes: readonly Pass[];
+  readonly placements: readonly Placement[];
+  readonly nonModel: NonModelMemory;
+  /** All of nonModel. */
+  readonly other: number;
+  /** Chunks that one operator needs at once. */
+  readonly atOnce: number;
+}
+
+function placeAll({ programs }: Workload, { binding, buffer }: BufferLimits): Placement[] {
+  return programs.map((program) => place(program, Math.min(binding, buffer)));
+}
+
+/** Ascending, by powers of two up to the largest that makes sense here. */
+function chunkSizes({ parameters }: Workload, { binding, buffer }: BufferLimits): number[] {
+  const held = parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0) * ELEMENT_BYTES;
+  const least = Math.max(LEAST_CHUNK, held / MOST_CHUNKS, leastChunkElements(parameters) * ELEMENT_BYTES);
+  const most = Math.min(binding, buffer, Math.max(LARGEST_CHUNK, least));
+  const sizes = [most];
+  for (let bytes = most / 2; bytes >= least; bytes /= 2) sizes.unshift(bytes);
+  return sizes;
+}
+
+function candidate(workload: Workload, placements: readonly Placement[], chunkBytes: number): Candidate {
+  const map = mapChunks(workload.parameters, workload.training, { minBytes: chunkBytes / 2, maxBytes: chunkBytes });
+  const passes = workload.passes(map);
+  const nonModel = nonModelMemory(workload, placements, passes);
+  const atOnce = chunksAtOnce(passes);
+  return { workload, map, passes, placements, nonModel, other: nonModel.arenas + nonModel.persistent, atOnce };
+}
+
+const chunksAtOnce = (passes: readonly Pass[]): number =>
+  passes.reduce((most, { trace }) => trace.moments.reduce((n, { accesses }) => Math.max(n, accesses.length), most), 0);
+
+function leastPeak({ map, other, atOnce }: Candidate, durable: boolean): number {
+  const { down, up } = leastStaging(durable);
+  return other + (Math.min(atOnce, map.count) + down + up) * map.chunkBytes;
+}
+
+/** Deals the room that a budget leaves for chunks to slots and staging. */
+function sized(found: Candidate, budget: number | undefined, durable: boolean): Fit {
+  const { workload, map, passes, placements, nonModel, other, atOnce } = found;
+  const least = leastStaging(durable);
+  let slots = map.count;
+  let staging = least;
+  if (budget !== undefined) {
+    const room = Math.floor((budget - other) / map.chunkBytes);
+    const spare = room - least.down - least.up - atOnce;
+    assert(spare >= 0, 'a budget was accepted that does not fit');
+    if (room < map.count + least.down + least.up) {
+      const more = Math.min(MOST_STAGING, Math.floor(spare / SLOTS_PER_STAGING));
+      staging = { down: Math.max(least.down, more), up: Math.max(least.up, more) };
+    }
+    slots = Math.min(map.count, room - staging.down - staging.up);
+  }
+  const peak = other + (slots + staging.down + staging.up) * map.chunkBytes;
+  const nonModelBytes = peak - slots * map.chunkBytes;
+  const withBytes = passes.map((pass) => ({
+    ...pass,
+    trace: { ...pass.trace, moments: pass.trace.moments.map((moment) => ({ ...moment, nonModelBytes })) },
+  }));
+  return { workload, map, passes: withBytes, placements, nonModel, slots, staging, peak };
+}
+
+function nonModelMemory(
+  { programs, readback }: Workload,
+  placements: readonly Placement[],
+  passes: readonly Pass[],
+): NonModelMemory {
+  const dispatches = new Set<Operation>(passes.flatMap((pass) => pass.operations));
+  const uniforms = uniformBlocks(dispatches).count * UNIFORM_STRIDE;
+  const tensors = new Set<Tensor>();
+  for (const { operands } of dispatches) {
+    for (const operand of Object.values(operands)) {
+      if (!isChunkRange(operand) && operand.role === 'persistent') tensors.add(operand);
+    }
+  }
+  const others = uniforms + readback.reads * readback.bytes;
+  const persistent = [...tensors].reduce((sum, tensor) => sum + bytesOf(tensor), others);
+  return {
+    arenas: arenaSizes(placements).reduce((a, b) => a + b, 0),
+    alive: programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0),
+    persistent,
+    uniforms,
+  };
+}
+
+/** Programs share arenas: each is as large as the largest program needs. Bytes. */
+export function arenaSizes(placements: readonly Placement[]): number[] {
+  const sizes: number[] = [];
+  for (const { arenas } of placements) {
+    arenas.forEach((bytes, i) => {
+      sizes[i] = Math.max(sizes[i] ?? 0, bytes);
+    });
+  }
+  return sizes;
+}

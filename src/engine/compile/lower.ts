@@ -1,0 +1,169 @@
+// Programs made into operations on chunk ranges: an instruction on a tensor that lies in several tiles becomes one
+// dispatch a tile, in the order of the rows, which by the kernels' contract gives the same bits; an instruction on each
+// chunk becomes one dispatch a chunk index.
+// Pure: no buffer, no device. Invariant: whatever serves a problem's variant choice is the whole problem, never a
+// tile, so that the layout of chunks has no part in it.
+
+import type { ChunkInstruction, Phase, Program, Tensor, TensorInstruction } from '../../graph/graph.ts';
+import type { Access, Kernel } from '../../kernels/kernel.ts';
+import type { MatmulProblem } from '../../kernels/matmul.ts';
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { KINDS, type Kind, TRAINED_KINDS } from '../../memory/layout/kinds.ts';
+import type { Piece } from '../../memory/layout/layout.ts';
+import type { ChunkList } from '../../memory/plan/trace.ts';
+import { assert } from '../../util/errors.ts';
+
+/** An operand that is model data: a part of one chunk, in bytes. */
+export interface ChunkRange {
+  readonly chunk: number;
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+/** A piece of model data that a dispatch uses, and how. */
+export interface Use {
+  readonly list: ChunkList;
+  readonly piece: Piece;
+  readonly access: Access;
+}
+
+/** One dispatch, and where each of its operands lies. */
+export interface DispatchOperation {
+  readonly op: 'dispatch';
+  // biome-ignore lint/suspicious/noExplicitAny: a list of kernels of different problems
+  readonly kernel: Kernel<any>;
+  readonly problem: object;
+  /** What this is a part of: variants are chosen for it. */
+  readonly whole: object;
+  readonly operands: Readonly<Record<string, Tensor | ChunkRange>>;
+  /** In the order in which the chunks are listed in the trace. */
+  readonly uses: readonly Use[];
+  readonly label: string;
+  readonly phase: Phase;
+  /** There for an operation on the chunks of one index, as the instruction has it. */
+  readonly each?: Pick<ChunkInstruction, 'eager' | 'completes' | 'frees'> & { readonly index: number };
+}
+
+/** What is done at one moment; its tag says how. Whatever looks at operations switches over the tag, all of them. */
+export type Operation = DispatchOperation;
+
+export const isChunkRange = (operand: Tensor | ChunkRange): operand is ChunkRange => 'chunk' in operand;
+
+/** Dispatches of one problem share their uniform block. */
+export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {
+  indexOf: Map<DispatchOperation, number>;
+  count: number;
+} {
+  const blocks = new Map<string, number>();
+  const indexOf = new Map<DispatchOperation, number>();
+  for (const dispatch of dispatches) {
+    const { kernel, problem, whole } = dispatch;
+    const key = `${kernel.name} ${JSON.stringify(problem)}${whole === problem ? '' : JSON.stringify(whole)}`;
+    const index = blocks.get(key) ?? blocks.size;
+    blocks.set(key, index);
+    indexOf.set(dispatch, index);
+  }
+  return { indexOf, count: Math.max(1, blocks.size) };
+}
+
+export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
+  return instructions.flatMap((instruction) => {
+    switch (instruction.op) {
+      case 'dispatch':
+        return onTensors(instruction, map);
+      case 'dispatch each chunk':
+        return onEachChunk(instruction, map);
+      default:
+        return instruction satisfies never;
+    }
+  });
+}
+
+function onTensors(instruction: TensorInstruction, map: ChunkMap): Operation[] {
+  const { op, kernel, problem, operands, label, phase } = instruction;
+  const fixed: Record<string, Tensor | ChunkRange> = {};
+  const fixedUses: Use[] = [];
+  let tiled: { name: string; access: Access; list: ChunkList; pieces: readonly Piece[] } | undefined;
+  for (const [name, { size, access }] of Object.entries(kernel.operands(problem))) {
+    const tensor = operands[name] as Tensor;
+    if (tensor.role !== 'parameter' && tensor.role !== 'gradient') {
+      fixed[name] = tensor;
+      continue;
+    }
+    const list = map.listOf(tensor.role, tensor.name);
+    const all = map.pieces(tensor.name);
+    const how = { name, list, access: replaces(instruction, name) ? 'write' : access } as const;
+    if (all.length === 1) {
+      const [piece] = all as [Piece];
+      fixed[name] = rangeOf(list, piece.chunk, piece);
+      fixedUses.push({ ...how, piece });
+      continue;
+    }
+    assert(!tiled, `${label}: ${kernel.name} has two operands in tiles, ${tiled?.name} and ${name}`);
+    const from = startOf(instruction, name);
+    tiled = { ...how, pieces: all.filter(({ first, size: held }) => first < size && from < first + held) };
+  }
+  if (!tiled) return [{ op, kernel, problem, whole: problem, operands: fixed, uses: fixedUses, label, phase }];
+  const { name, access, list, pieces } = tiled;
+  return pieces.map((piece) => {
+    assert(kernel.tile, `${label}: ${kernel.name} cannot run on tiles of ${name}`);
+    const range = rangeOf(list, piece.chunk, piece);
+    const part = kernel.tile(problem, name, piece);
+    assert(part, `${label}: ${kernel.name} uses nothing of rows ${piece.row} to ${piece.row + piece.rows - 1}`);
+    return {
+      op,
+      kernel,
+      problem: part,
+      whole: problem,
+      operands: { ...fixed, [name]: range },
+      uses: [...fixedUses, { list, piece, access }],
+      label: pieces.length > 1 ? `${label}, rows ${piece.row} to ${piece.row + piece.rows - 1}` : label,
+      phase,
+    };
+  });
+}
+
+function onEachChunk(instruction: ChunkInstruction, map: ChunkMap): Operation[] {
+  const { kernel, label, phase, eager, completes, frees } = instruction;
+  return map.trainable.used.map((size, index) => {
+    const problem = instruction.problemOf({ size, firstBlock: map.firstBlock[index] as number });
+    const operands: Record<string, Tensor | ChunkRange> = {};
+    const accessOf = new Map<Kind, Access>();
+    for (const [name, { access }] of Object.entries(kernel.operands(problem))) {
+      const operand = instruction.operands[name];
+      assert(operand, `${label}: ${kernel.name} got no ${name}`);
+      if ('kind' in operand) {
+        operands[name] = rangeOf(map.list(operand.kind), index, { offset: 0, size });
+        accessOf.set(operand.kind, access);
+      } else operands[name] = operand;
+    }
+    const uses = TRAINED_KINDS.filter((kind) => accessOf.has(kind)).flatMap((kind) => {
+      const list = map.list(kind);
+      return map.piecesIn(index).map((piece): Use => ({ list, piece, access: accessOf.get(kind) as Access }));
+    });
+    const each = { index, eager, completes, frees };
+    const where = `${label}, chunk ${index}`;
+    return { op: 'dispatch', kernel, problem, whole: problem, operands, uses, label: where, phase, each };
+  });
+}
+
+/** `offset` and `size` count elements. */
+function rangeOf(
+  { kind, first }: ChunkList,
+  index: number,
+  { offset, size }: { offset: number; size: number },
+): ChunkRange {
+  const { elementBytes } = KINDS[kind];
+  return { chunk: first + index, offset: offset * elementBytes, bytes: size * elementBytes };
+}
+
+/** Operands say where they end; only products also start somewhere else than at 0. */
+function startOf({ kernel, problem }: TensorInstruction, name: string): number {
+  if (kernel.name !== 'matmul') return 0;
+  return (problem as MatmulProblem)[`${name}Offset` as 'aOffset' | 'bOffset' | 'cOffset'] ?? 0;
+}
+
+/** A part of a product that is not added to is replaced: `update` speaks of the elements around it. */
+function replaces({ kernel, problem }: TensorInstruction, name: string): boolean {
+  return kernel.name === 'matmul' && name === 'c' && !(problem as MatmulProblem).accumulate;
+}

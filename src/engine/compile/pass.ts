@@ -1,0 +1,134 @@
+// What the executor runs over and over: a training step, an evaluation, a token of generation. A pass is a list of
+// operations and, beside it, their trace: one operation is one moment. Worked out on paper, with no GPU; the
+// executor then does exactly this, and warm-up checks that it did.
+//
+// Non-model bytes are one constant: activations are placed once.
+
+import type { Phase, Program } from '../../graph/graph.ts';
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import type { Kind } from '../../memory/layout/kinds.ts';
+import type { State } from '../../memory/layout/states.ts';
+import type { Trace } from '../../memory/plan/trace.ts';
+import { assert } from '../../util/errors.ts';
+import { lower, type Operation } from './lower.ts';
+import { Walk } from './walk.ts';
+
+export interface Pass {
+  readonly name: string;
+  /** One a moment. */
+  readonly operations: readonly Operation[];
+  readonly trace: Trace;
+  /** Moments before which the caller writes its inputs: where each micro-batch begins. */
+  readonly starts: readonly number[];
+  /** What the moments are for, in order: each section ends where the next one starts. */
+  readonly phases: readonly PhaseStart[];
+  /** Of each moment and each of its accesses, in their order: the state of the chunk once the operator has run. */
+  readonly states: readonly (readonly State[])[];
+  /** Absent: this pass changes no model data that lives on. */
+  readonly update?: UpdateMoments;
+}
+
+export interface PhaseStart {
+  readonly name: Phase;
+  readonly first: number;
+}
+
+/** Where in a step the state of the model changes. */
+export interface UpdateMoments {
+  /** The first moment behind the decision to clip or to skip. */
+  readonly decided: number;
+  /** In the order of their moments. */
+  readonly completions: readonly Completion[];
+}
+
+/** Chunks of one index that have their values of this step once a moment's operation has run. */
+export interface Completion {
+  readonly moment: number;
+  readonly index: number;
+  readonly kinds: readonly Kind[];
+}
+
+/** What is traced before step 1. Gradient tensors are named like their parameters. */
+export interface TracedStep {
+  /** The micro-batch that overwrites the gradients, and those that add to them. */
+  readonly first: Program;
+  readonly next: Program;
+  /** From the complete gradients to the new parameters. */
+  readonly update: Program;
+}
+
+/** The state of what an operation of each phase of a step used. */
+const STATE_AFTER = { forward: 'HOLD_AFTER_FWD', backward: 'HOLD_AFTER_BWD', update: 'HOLD' } as const;
+
+/** Multiplications and additions of a pass. */
+export const flopsOf = ({ operations }: Pass): number =>
+  operations.reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
+
+/** A pass that only reads parameters. */
+export function readingPass(program: Program, map: ChunkMap): Pass {
+  const operations = lower(program, map);
+  return { name: program.name, operations, starts: [0], ...walked(operations, map, () => 'HOLD') };
+}
+
+/** One step of `accumulate` micro-batches. */
+export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): Pass {
+  const first = lower(step.first, map);
+  const next = accumulate > 1 ? lower(step.next, map) : [];
+  const micro = Array.from({ length: accumulate }, (_, i) => (i === 0 ? first : next));
+  const { operations, starts } = withEagerMoved([...micro, lower(step.update, map)]);
+  const completions = operations.flatMap(({ each }, moment): Completion[] =>
+    each ? [{ moment, index: each.index, kinds: each.completes }] : [],
+  );
+  const decided = completions.find(({ kinds }) => kinds.includes('parameter'))?.moment;
+  assert(decided !== undefined, 'a step updates parameters');
+  const walk = walked(operations, map, (phase) => STATE_AFTER[phase]);
+  return { name: 'step', operations, starts: starts.slice(0, accumulate), ...walk, update: { decided, completions } };
+}
+
+/**
+ * All parts as one list, each eager operation right behind the last one before it that writes a chunk of its own, as a
+ * part of its phase; and where each part starts in it.
+ */
+function withEagerMoved(parts: readonly (readonly Operation[])[]): { operations: Operation[]; starts: number[] } {
+  const lastWrite = new Map<number, number>();
+  const behind = new Map<number, Operation[]>();
+  const rest: Operation[] = [];
+  const firsts = new Set<number>();
+  const add = (operation: Operation) => {
+    const chunksOf = (writes: boolean) =>
+      operation.uses
+        .filter(({ access }) => writes || access !== 'read')
+        .map(({ list, piece }) => list.first + piece.chunk);
+    if (operation.each?.eager) {
+      const at = Math.max(...chunksOf(true).map((chunk) => lastWrite.get(chunk) ?? -1));
+      const after = rest[at];
+      assert(after, `nothing writes what "${operation.label}" waits for`);
+      behind.set(at, [...(behind.get(at) ?? []), { ...operation, phase: after.phase }]);
+    } else {
+      for (const chunk of chunksOf(false)) lastWrite.set(chunk, rest.length);
+      rest.push(operation);
+    }
+  };
+  for (const part of parts) {
+    firsts.add(rest.length);
+    part.forEach(add);
+  }
+  const operations: Operation[] = [];
+  const starts: number[] = [];
+  rest.forEach((operation, i) => {
+    if (firsts.has(i)) starts.push(operations.length);
+    operations.push(operation, ...(behind.get(i) ?? []));
+  });
+  return { operations, starts };
+}
+
+function walked(operations: readonly Operation[], map: ChunkMap, after: (phase: Phase) => State) {
+  const walk = new Walk(map);
+  const phases: PhaseStart[] = [];
+  operations.forEach((operation, first) => {
+    const { phase: name } = operation;
+    if (phases.at(-1)?.name !== name) phases.push({ name, first });
+    walk.step(operation, after(name));
+  });
+  return { ...walk.end(), phases };
+}

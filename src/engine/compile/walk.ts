@@ -1,0 +1,88 @@
+// The dry run of a pass: follows the states of all pieces of model data through its operations and writes the trace.
+// Pure. Invariant: an access that makes no sense is an error here, with the names of the tensor and the operation.
+
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { KINDS } from '../../memory/layout/kinds.ts';
+import type { Piece } from '../../memory/layout/layout.ts';
+import { type State, strongest, TensorStates } from '../../memory/layout/states.ts';
+import type { AccessMode, ChunkList, Moment, Trace } from '../../memory/plan/trace.ts';
+import type { Operation } from './lower.ts';
+
+export class Walk {
+  readonly #map: ChunkMap;
+  readonly #moments: Moment[] = [];
+  readonly #states: TensorStates;
+  /** Of each chunk: how many of its pieces are in each state. */
+  readonly #pieces: Record<State, number>[];
+  readonly #after: State[][] = [];
+
+  constructor(map: ChunkMap) {
+    this.#map = map;
+    const none = { FREE: 0, COMPUTE: 0, HOLD: 0, HOLD_AFTER_FWD: 0, HOLD_AFTER_BWD: 0 };
+    this.#pieces = Array.from({ length: map.count }, () => ({ ...none }));
+    const states: [string, State][] = [];
+    for (const list of map.lists) {
+      const state = KINDS[list.kind].between;
+      for (const piece of [...map.layoutOf(list.kind).pieces.values()].flat()) {
+        states.push([key(list, piece), state]);
+        this.#piecesOf(list.first + piece.chunk)[state]++;
+      }
+    }
+    this.#states = new TensorStates(states);
+  }
+
+  /** The next moment is this operation's; what it used is in state `next` behind it. */
+  step({ label, uses, each }: Operation, next: State): void {
+    const where = { operator: label, moment: this.#moments.length };
+    const accesses = new Map<number, AccessMode>();
+    const held = new Map<number, boolean>();
+    for (const { list, piece, access } of uses) {
+      const chunk = list.first + piece.chunk;
+      if (!held.has(chunk)) held.set(chunk, this.#stateOf(chunk) !== 'FREE');
+      this.#change(list, piece, (name) => this.#states.pin(name, access !== 'write', where));
+      if (access === 'read') {
+        if (!accesses.has(chunk)) accesses.set(chunk, 'read');
+      } else accesses.set(chunk, held.get(chunk) ? 'write' : 'overwrite');
+    }
+    for (const { list, piece } of uses) {
+      this.#change(list, piece, (name) => this.#states.unpin(name, next, where));
+    }
+    this.#after.push([...accesses.keys()].map((chunk) => this.#stateOf(chunk)));
+    const frees: number[] = [];
+    for (const kind of each?.frees ?? []) {
+      const list = this.#map.list(kind);
+      const index = (each as NonNullable<typeof each>).index;
+      for (const piece of this.#map.piecesIn(index)) {
+        this.#change(list, piece, (name) => this.#states.move(name, 'FREE', where));
+      }
+      frees.push(list.first + index);
+    }
+    const listed = [...accesses].map(([chunk, mode]) => ({ chunk, mode, tier: 'gpu' as const }));
+    this.#moments.push({ label, accesses: listed, frees, nonModelBytes: 0 });
+  }
+
+  /** The trace, and of each moment and each of its accesses, in their order: the state of the chunk behind it. */
+  end(): { readonly trace: Trace; readonly states: readonly (readonly State[])[] } {
+    const { chunkBytes, lists } = this.#map;
+    return { trace: { chunkBytes, lists, moments: this.#moments }, states: this.#after };
+  }
+
+  #change(list: ChunkList, piece: Piece, change: (name: string) => void): void {
+    const name = key(list, piece);
+    const pieces = this.#piecesOf(list.first + piece.chunk);
+    pieces[this.#states.of(name)]--;
+    change(name);
+    pieces[this.#states.of(name)]++;
+  }
+
+  #piecesOf(chunk: number): Record<State, number> {
+    return this.#pieces[chunk] as Record<State, number>;
+  }
+
+  #stateOf(chunk: number): State {
+    const pieces = this.#piecesOf(chunk);
+    return strongest((Object.keys(pieces) as State[]).filter((state) => pieces[state] > 0));
+  }
+}
+
+const key = ({ kind }: ChunkList, { tensor, row }: Piece) => `${kind} ${tensor}${row > 0 ? ` from row ${row}` : ''}`;

@@ -1,0 +1,124 @@
+// Where every chunk was and what it was doing, at every moment of one step: from what the executor recorded, not from
+// what was planned. Pure. A chunk's state comes from the pass, which checked it against the table of legal changes;
+// that its tier agrees (an operator's chunks are on the GPU) is asserted here.
+//
+// At a moment means while its operator is encoded: behind the loads and drops before it, ahead of what it frees.
+
+import { KINDS } from '../../memory/layout/kinds.ts';
+import type { Piece } from '../../memory/layout/layout.ts';
+import type { State } from '../../memory/layout/states.ts';
+import { chunkCount, chunkName } from '../../memory/plan/trace.ts';
+import { assert } from '../../util/errors.ts';
+import type { Fit } from '../compile/fit.ts';
+import { type ChunkHistory, encode, type Runs } from './chunk-codes.ts';
+import { isWhole, type Recording } from './recording.ts';
+
+/** Errors: the recording is of a run that was cut short. */
+export function chunkHistory(recording: Recording, { map, nonModel }: Pick<Fit, 'map' | 'nonModel'>): ChunkHistory {
+  const { trace, phases } = recording.pass;
+  const { chunkBytes, lists, moments } = trace;
+  const indexOf = new Map<string, number>();
+  const operators = moments.map(({ label }) => {
+    const index = indexOf.get(label) ?? indexOf.size;
+    indexOf.set(label, index);
+    return index;
+  });
+  const staged = new RunWriter();
+  recording.staged.forEach((count, m) => {
+    staged.from(m, count);
+  });
+  return {
+    chunkBytes,
+    lists,
+    tensors: map.contents().map((pieces) => pieces.map((piece) => partName(piece, map.pieces(piece.tensor).length))),
+    phases,
+    operators,
+    labels: [...indexOf.keys()],
+    chunks: chunkRuns(recording),
+    staged: staged.end(moments.length),
+    slots: recording.slots,
+    staging: recording.staging,
+    activationBytes: nonModel.arenas,
+    otherBytes: nonModel.persistent,
+  };
+}
+
+const partName = ({ tensor, row, rows }: Piece, parts: number): string =>
+  parts > 1 ? `${tensor}, rows ${row} to ${row + rows - 1}` : tensor;
+
+/** Of each chunk: its codes over the moments. Errors: the recording is of a run that was cut short. */
+export function chunkRuns(recording: Recording): Runs[] {
+  assert(isWhole(recording), 'a run that was cut short has no picture');
+  const { pass, residents, below, events, moved } = recording;
+  const { trace, states } = pass;
+  const count = chunkCount(trace);
+  const state = trace.lists.flatMap(({ kind, chunks }) => Array<State>(chunks).fill(KINDS[kind].between));
+  const here = new Set(residents);
+  const lower = [...below];
+  const writers = Array.from({ length: count }, () => new RunWriter());
+  const write = (m: number, chunk: number) => {
+    const beneath = BENEATH[lower[chunk] as keyof typeof BENEATH];
+    writers[chunk]?.from(m, encode(here.has(chunk) ? 'gpu' : beneath, state[chunk] as State));
+  };
+  let nextEvent = 0;
+  let nextMove = 0;
+  let changed = new Set(state.keys());
+  trace.moments.forEach(({ label, accesses, frees }, m) => {
+    for (; events[nextEvent]?.moment === m; nextEvent++) {
+      const { chunk, action } = events[nextEvent] as (typeof events)[number];
+      // What is freed stays until the operator has run: below.
+      if (action === 'drop') here.delete(chunk);
+      else if (action !== 'free' && action !== 'store') here.add(chunk);
+      changed.add(chunk);
+    }
+    for (; moved[nextMove]?.moment === m; nextMove++) {
+      const { chunk, where } = moved[nextMove] as (typeof moved)[number];
+      lower[chunk] = where;
+      changed.add(chunk);
+    }
+    for (const { chunk } of accesses) {
+      assert(here.has(chunk), `moment ${m} (${label}) ran without ${chunkName(trace, chunk)} on the GPU`);
+      state[chunk] = 'COMPUTE';
+      changed.add(chunk);
+    }
+    for (const chunk of changed) write(m, chunk);
+    changed = new Set(accesses.map(({ chunk }) => chunk));
+    accesses.forEach(({ chunk }, i) => {
+      state[chunk] = states[m]?.[i] as State;
+    });
+    for (const chunk of frees) {
+      state[chunk] = 'FREE';
+      here.delete(chunk);
+    }
+  });
+  return writers.map((writer) => writer.end(trace.moments.length));
+}
+
+const BENEATH = {
+  nothing: 'none',
+  zero: 'none',
+  staging: 'staging',
+  host: 'host',
+  both: 'host',
+  disk: 'disk',
+} as const;
+
+/** Writes runs, one value after the other. */
+class RunWriter {
+  readonly #runs: number[] = [];
+  #since = 0;
+
+  /** The value is this from moment `m` on. */
+  from(m: number, value: number): void {
+    if (this.#runs.at(-1) === value && this.#runs.length % 2 === 1) return;
+    this.end(m);
+    this.#runs.push(value);
+    this.#since = m;
+  }
+
+  /** Closes the last run. */
+  end(m: number): Runs {
+    if (this.#runs.length % 2 === 1) this.#runs.push(m - this.#since);
+    return this.#runs;
+  }
+}

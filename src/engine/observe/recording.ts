@@ -1,0 +1,183 @@
+// What the executor did in a few runs of one pass, as it did it: the raw material of the chunk map and of the
+// timeline. Off unless asked for; then a few pushes per moment, and a look at every chunk below the GPU.
+//
+// All times are of the CPU that encodes, in milliseconds since the recorder was made: the executor runs ahead of the
+// GPU, so a moment is when an operator was encoded, not when it ran. Transfers end when the CPU learns of it.
+
+import type { Backing } from '../../memory/tiers/backing.ts';
+import { type Deferred, deferred } from '../../util/deferred.ts';
+import type { Pass } from '../compile/pass.ts';
+
+export type Action = 'use' | 'load' | 'clear' | 'store' | 'drop' | 'free';
+
+/** What happened to a chunk at a moment. */
+export interface ChunkEvent {
+  readonly moment: number;
+  readonly chunk: number;
+  readonly action: Action;
+  readonly at: number;
+}
+
+/** `down`: room in staging or values on their way down; `up`: the GPU taking what was sent; `below`: the tiers. */
+export type Cause = 'down' | 'up' | 'below';
+
+export interface Wait {
+  readonly cause: Cause;
+  readonly moment: number;
+  readonly from: number;
+  readonly to: number;
+}
+
+export type Link = 'h2d' | 'd2h' | 'diskRead' | 'diskWrite';
+
+/** Chunks on their way over a link. */
+export interface Transfer {
+  readonly link: Link;
+  readonly chunks: readonly number[];
+  readonly moment: number;
+  readonly from: number;
+  /** Absent while it is under way, and for good if it failed. */
+  to?: number;
+}
+
+/** Where the newest value of a chunk lies below its slot: `staging` if it is on its way down. */
+export type Below = ReturnType<Backing['where']> | 'staging';
+
+/** A chunk lies elsewhere below the GPU when this moment's operator is encoded than at the moment before. */
+export interface Moved {
+  readonly moment: number;
+  readonly chunk: number;
+  readonly where: Below;
+}
+
+/** One run of a pass. */
+export interface Recording {
+  readonly pass: Pass;
+  /** Slots on the GPU, and chunks that staging holds in all. */
+  readonly slots: number;
+  readonly staging: number;
+  readonly began: number;
+  /** What was on the GPU then, and where each chunk was below it. */
+  readonly residents: readonly number[];
+  readonly below: readonly Below[];
+  /** By moment: when the work for it began, when its operator was encoded, and how many chunks staging held then. */
+  readonly entered: number[];
+  readonly encoded: number[];
+  readonly staged: number[];
+  readonly events: ChunkEvent[];
+  readonly moved: Moved[];
+  readonly waits: Wait[];
+  readonly transfers: Transfer[];
+  readonly submits: number[];
+}
+
+export class Recorder {
+  /** In the order in which they began. The last one grows until its run is over and what it moved has arrived. */
+  readonly recordings: Recording[] = [];
+  readonly #pass: Pass;
+  #runs: number;
+  readonly #since = performance.now();
+  #current: Recording | undefined;
+  #moment = 0;
+  #underWay = 0;
+  #quiet: Deferred<void> | undefined;
+  /** Where each chunk was last seen below the GPU. */
+  #seen: Below[] = [];
+
+  constructor(pass: Pass, runs: number) {
+    this.#pass = pass;
+    this.#runs = runs;
+  }
+
+  /** A pass begins: the run before it is over. */
+  begin(
+    pass: Pass,
+    slots: number,
+    staging: number,
+    residents: readonly number[],
+    where: (chunk: number) => Below,
+  ): void {
+    this.#current = undefined;
+    if (pass !== this.#pass || this.#runs === 0) return;
+    this.#runs--;
+    this.#moment = 0;
+    const chunks = pass.trace.lists.reduce((sum, list) => sum + list.chunks, 0);
+    const below = Array.from({ length: chunks }, (_, chunk) => where(chunk));
+    this.#seen = [...below];
+    this.#current = {
+      ...{ pass, slots, staging, began: this.#now(), residents, below },
+      ...{ entered: [], encoded: [], staged: [], events: [], moved: [], waits: [], transfers: [], submits: [] },
+    };
+    this.recordings.push(this.#current);
+  }
+
+  /** From here on, what happens belongs to this moment. */
+  enter(moment: number): void {
+    this.#moment = moment;
+    if (this.#current) this.#current.entered[moment] = this.#now();
+  }
+
+  /** The moment's operator is encoded now, with so many chunks in staging. */
+  encode(staged: number, whereIs: (chunk: number) => Below): void {
+    const run = this.#current;
+    if (!run) return;
+    run.encoded[this.#moment] = this.#now();
+    run.staged[this.#moment] = staged;
+    for (let chunk = 0; chunk < this.#seen.length; chunk++) {
+      const where = whereIs(chunk);
+      if (where === this.#seen[chunk]) continue;
+      this.#seen[chunk] = where;
+      run.moved.push({ moment: this.#moment, chunk, where });
+    }
+  }
+
+  event(moment: number, chunk: number, action: Action): void {
+    this.#current?.events.push({ moment, chunk, action, at: this.#now() });
+  }
+
+  /** `from`: of performance.now(). The wait is over now. */
+  waited(cause: Cause, from: number): void {
+    this.#current?.waits.push({ cause, moment: this.#moment, from: from - this.#since, to: this.#now() });
+  }
+
+  /** Chunks set out; call what this returns when they have arrived. */
+  transfer(link: Link, chunks: readonly number[]): (() => void) | undefined {
+    if (!this.#current) return undefined;
+    const transfer: Transfer = { link, chunks, moment: this.#moment, from: this.#now() };
+    this.#current.transfers.push(transfer);
+    this.#underWay++;
+    return () => {
+      transfer.to = this.#now();
+      if (--this.#underWay === 0) this.#quiet?.resolve();
+    };
+  }
+
+  /** Resolves when all that was recorded so far has arrived; never, if the device was lost before. */
+  async arrived(): Promise<void> {
+    if (this.#underWay === 0) return;
+    this.#quiet ??= deferred();
+    await this.#quiet.promise;
+  }
+
+  submit(): void {
+    this.#current?.submits.push(this.#now());
+  }
+
+  #now(): number {
+    return performance.now() - this.#since;
+  }
+}
+
+export type LinkBytes = Readonly<Record<Link, number>>;
+
+/** Bytes that a run set on their way, over each link. */
+export function bytesMoved({ pass, transfers }: Recording): LinkBytes {
+  const bytes = { h2d: 0, d2h: 0, diskRead: 0, diskWrite: 0 };
+  for (const { link, chunks } of transfers) bytes[link] += chunks.length * pass.trace.chunkBytes;
+  return bytes;
+}
+
+/** Whether every moment was encoded: a lost device cuts a run short. */
+export function isWhole({ pass, encoded }: Recording): boolean {
+  return pass.trace.moments.every((_, m) => encoded[m] !== undefined);
+}

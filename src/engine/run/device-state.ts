@@ -1,0 +1,57 @@
+// What a session has on one device: buffers for everything in it, and the executor over them. Made as worked out, all
+// or nothing; made anew for another device or another budget.
+
+import type { Device } from '../../gpu/device.ts';
+import { ReadbackRing } from '../../gpu/readback.ts';
+import type { Backing } from '../../memory/tiers/backing.ts';
+import type { KernelChoices } from '../compile/choices.ts';
+import { arenaSizes, type Fit } from '../compile/fit.ts';
+import { Bindings } from './binding.ts';
+import { Executor, type ExecutorOptions } from './executor.ts';
+import { Slots } from './slots.ts';
+import { Staging } from './staging.ts';
+import { Storage } from './storage.ts';
+
+export interface OnDevice {
+  readonly device: Device;
+  readonly storage: Storage;
+  readonly slots: Slots;
+  readonly executor: Executor;
+  readonly ring: ReadbackRing;
+  /** Frees every buffer; called again, it does nothing. */
+  release(): void;
+}
+
+/** Errors: OutOfMemory where the device has not the memory; nothing is left of it then. */
+export async function makeOnDevice(
+  device: Device,
+  { map, passes, placements, slots: count, staging: size, workload }: Fit,
+  choices: KernelChoices,
+  backing: Backing,
+  options: ExecutorOptions,
+): Promise<OnDevice> {
+  const made: { destroy(): void }[] = [];
+  const own = <T extends { destroy(): void }>(part: T): T => {
+    made.push(part);
+    return part;
+  };
+  const release = () => {
+    for (const part of made.splice(0)) part.destroy();
+  };
+  try {
+    return await device.guarded('the training state', async () => {
+      const storage = own(new Storage(device));
+      storage.placeActivations(placements, arenaSizes(placements));
+      const slots = own(new Slots(device, count, map.chunkBytes, map.count));
+      const staging = own(new Staging(device, size, map.chunkBytes));
+      const ring = own(new ReadbackRing(device.allocator, 'step', workload.readback.bytes, workload.readback.reads));
+      const operations = new Set(passes.flatMap((pass) => pass.operations));
+      const bindings = await Bindings.make(device, storage, slots, choices, operations);
+      const executor = new Executor(device, map, slots, bindings, staging, backing, options);
+      return { device, storage, slots, executor, ring, release };
+    });
+  } catch (error) {
+    release();
+    throw error;
+  }
+}

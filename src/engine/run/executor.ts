@@ -1,0 +1,319 @@
+// Follows schedules: encodes the operations of a pass, and between them brings chunks into slots, takes them down
+// and clears them. It runs ahead of the GPU: one queue, in order, makes it safe to give an evicted chunk's slot away
+// at once. How values move, and what is waited for, is the link's affair (link.ts).
+//
+// Invariants: never more chunks than slots (a plan's residents and the strangers beside them are counted); a value
+// that exists only on the GPU is copied down before its slot is given away.
+
+import type { Device } from '../../gpu/device.ts';
+import { encode } from '../../gpu/dispatch.ts';
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import type { Backing } from '../../memory/tiers/backing.ts';
+import { assert } from '../../util/errors.ts';
+import type { Operation } from '../compile/lower.ts';
+import type { Pass } from '../compile/pass.ts';
+import type { Schedule } from '../compile/schedule.ts';
+import { type Below, Recorder } from '../observe/recording.ts';
+import type { Bindings } from './binding.ts';
+import { Link, type LinkLedger, type Placed, type StoreOptions } from './link.ts';
+import type { Slots } from './slots.ts';
+import type { Staging } from './staging.ts';
+
+export interface ExecutorOptions {
+  /** Whether a value that changes on the GPU leaves its old copy below in place. */
+  readonly durable: boolean;
+  /** Chunks whose reading from disk begins before they are needed. */
+  readonly readAhead: number;
+  /** Counts on where the executor before this one ended. */
+  readonly ledger: LinkLedger;
+}
+
+export class Executor {
+  /** Chunks whose reading from disk begins before they are needed. */
+  readAhead: number;
+  /** Set to time each moment in a compute pass of its own. */
+  timestamps: ((moment: number) => GPUComputePassTimestampWrites) | undefined;
+  readonly #map: ChunkMap;
+  readonly #slots: Slots;
+  readonly #bindings: Bindings;
+  readonly #backing: Backing;
+  readonly #link: Link;
+  readonly #durable: boolean;
+  #recorder: Recorder | undefined;
+
+  #schedule: Schedule | undefined;
+  #round = 0;
+  #nextRounds = new WeakMap<Schedule, number>();
+
+  constructor(
+    device: Device,
+    map: ChunkMap,
+    slots: Slots,
+    bindings: Bindings,
+    staging: Staging,
+    backing: Backing,
+    options: ExecutorOptions,
+  ) {
+    this.#map = map;
+    this.#slots = slots;
+    this.#bindings = bindings;
+    this.#backing = backing;
+    this.#link = new Link(device, staging, backing, options.ledger);
+    this.#durable = options.durable;
+    this.readAhead = options.readAhead;
+  }
+
+  get ledger(): LinkLedger {
+    return this.#link.ledger;
+  }
+
+  /** Records the next runs of a pass, each up to the beginning of another. A recorder of before hears no more. */
+  startRecording(pass: Pass, runs: number): Recorder {
+    const recorder = new Recorder(pass, runs);
+    this.#recorder = recorder;
+    this.#link.recorder = recorder;
+    this.#backing.onDisk = (link, chunk) => recorder.transfer(link, [chunk]);
+    return recorder;
+  }
+
+  /** Begins a pass: what the plan does not expect on the GPU leaves, as far as the plan needs the room. */
+  async begin(schedule: Schedule): Promise<void> {
+    this.check();
+    this.#schedule = schedule;
+    this.#round = this.#nextRounds.get(schedule) ?? 0;
+    this.#nextRounds.set(schedule, (this.#round + 1) % schedule.plan.steps);
+    const expected = schedule.starts[this.#round] as ReadonlySet<number>;
+    const residents = this.#slots.residents();
+    this.#recorder?.begin(schedule.pass, this.#slots.buffers.length, this.#link.capacity, residents, this.#below);
+    const strangers = residents.filter((chunk) => !expected.has(chunk));
+    const room = this.#slots.buffers.length - schedule.peakSlots;
+    // The plan does not count with them. Those that must be copied down first stay.
+    strangers.sort((a, b) => Number(this.#slots.isDirty(b)) - Number(this.#slots.isDirty(a)) || a - b);
+    for (const chunk of strangers.slice(room)) await this.#evict(chunk, 0);
+    this.#orderBelow(0);
+  }
+
+  /** Encodes the moments from `from` up to but without `to`. */
+  async run(from: number, to: number): Promise<void> {
+    const { pass, plan } = this.#schedule as Schedule;
+    const { moments } = pass.trace;
+    const base = this.#round * moments.length;
+    for (let m = from; m < to; m++) {
+      this.check();
+      const moment = moments[m] as (typeof moments)[number];
+      this.#recorder?.enter(m);
+      for (const chunk of (plan.moments[base + m] as (typeof plan.moments)[number]).drop) {
+        if (this.#slots.holds(chunk)) await this.#evict(chunk, m);
+      }
+      for (const { chunk, mode } of moment.accesses) {
+        if (!this.#slots.holds(chunk)) {
+          if (this.#slots.free === 0) await this.#makeRoom(m);
+          await this.#bring(chunk, mode === 'overwrite', m);
+        }
+        this.#recorder?.event(m, chunk, 'use');
+      }
+      this.#link.flushIfDue();
+      this.#recorder?.encode(this.#link.staged, this.#below);
+      const operation = pass.operations[m] as Operation;
+      switch (operation.op) {
+        case 'dispatch':
+          encode(this.#link.pass(pass.name, this.timestamps?.(m)), this.#bindings.bind(operation));
+          break;
+        default:
+          operation.op satisfies never;
+      }
+      for (const { chunk, mode } of moment.accesses) {
+        if (mode !== 'read') this.#change(chunk);
+      }
+      for (const chunk of moment.frees) {
+        this.#slots.release(chunk);
+        if (!this.#durable) this.#backing.discard(chunk);
+        this.#recorder?.event(m, chunk, 'free');
+      }
+    }
+  }
+
+  /**
+   * Copies the values of chunks down, together: they arrive below in one turn, and behind all that earlier
+   * phases keep. They stay here, clean.
+   */
+  async keepBelow(chunks: readonly number[], moment: number, phase: number, arrived?: () => void): Promise<void> {
+    this.ledger.recoveryBytes += chunks.length * this.#map.chunkBytes;
+    await this.#store(chunks, moment, { phase, ...(arrived && { arrived }) });
+  }
+
+  /** Records a command outside of passes, behind what was encoded so far. */
+  command(encode: (encoder: GPUCommandEncoder) => void, submitted?: () => void): void {
+    this.#link.command(encode, submitted);
+  }
+
+  /** Submits what is encoded. */
+  flush(): void {
+    this.#link.flush();
+  }
+
+  /** Waits until every value on its way down has arrived. Errors: what went wrong with one of them. */
+  settle(): Promise<void> {
+    return this.#link.settle();
+  }
+
+  /** Takes down everything: nothing lives on the GPU alone. */
+  async empty(): Promise<void> {
+    for (const chunk of this.#slots.residents()) await this.#evict(chunk, 0);
+    await this.settle();
+  }
+
+  /** Ends what runs here with this error, at its next moment or wait, and everything that is begun. */
+  stop(reason: unknown): void {
+    this.#link.stop(reason);
+  }
+
+  /** Throws what went wrong with the device, or with a value on its way down. */
+  check(): void {
+    this.#link.check();
+  }
+
+  /** Waits until nothing on its way down is under way, arrived or lost. */
+  abandon(): Promise<void> {
+    return this.#link.abandon();
+  }
+
+  /** Brings a chunk whose whole value is given. */
+  async upload(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
+    this.check();
+    await this.#link.roomUp();
+    if (!this.#slots.holds(chunk)) this.#slots.take(chunk);
+    this.#link.send(this.#placed(chunk), bytes);
+    this.#link.flush();
+    this.#slots.setDirty(chunk, true);
+  }
+
+  /** Whether a chunk has a value anywhere. */
+  hasValue(chunk: number): boolean {
+    return this.#slots.holds(chunk) || this.#link.isStoring(chunk) || this.#backing.where(chunk) !== 'nothing';
+  }
+
+  /** Bytes of a chunk, from wherever its newest value is. */
+  async read(chunk: number, offset: number, into: Uint8Array): Promise<void> {
+    this.check();
+    await this.#link.arrival(chunk);
+    if (this.#slots.holds(chunk) && this.#slots.isDirty(chunk)) {
+      const buffer = this.#slots.buffer(chunk);
+      await this.readBuffer(buffer, offset, into.length, (piece, at) => into.set(piece, at));
+    } else if (this.#backing.where(chunk) === 'zero') into.fill(0);
+    else {
+      const bytes = this.#backing.peek(chunk) ?? (await this.#backing.fetch(chunk));
+      into.set(bytes.subarray(offset, offset + into.length));
+    }
+  }
+
+  /** Reads from any buffer. Waits for the queue. */
+  readBuffer(
+    source: GPUBuffer,
+    offset: number,
+    bytes: number,
+    use: (piece: Uint8Array, at: number) => void,
+  ): Promise<void> {
+    return this.#link.read(source, offset, bytes, use);
+  }
+
+  // ---- Moving chunks ----------------------------------------------------------------------------------
+
+  async #evict(chunk: number, moment: number): Promise<void> {
+    if (this.#slots.isDirty(chunk)) await this.#store([chunk], moment);
+    this.#slots.release(chunk);
+    this.#recorder?.event(moment, chunk, 'drop');
+  }
+
+  /** Only where the plan was not followed from its first moment: whoever is needed last leaves. */
+  async #makeRoom(moment: number): Promise<void> {
+    const { moments } = (this.#schedule as Schedule).pass.trace;
+    const victims = new Set(this.#slots.residents());
+    for (let i = 0; i < moments.length && victims.size > 1; i++) {
+      for (const { chunk } of moments[(moment + i) % moments.length]?.accesses ?? []) {
+        if (i === 0 || victims.size > 1) victims.delete(chunk);
+      }
+    }
+    const [victim] = victims;
+    assert(victim !== undefined, `moment ${moment} needs more chunks than there are slots`);
+    await this.#evict(victim, moment);
+  }
+
+  /** Copies the values of chunks down. They stay here, clean. */
+  async #store(chunks: readonly number[], moment: number, options?: StoreOptions): Promise<void> {
+    await this.#link.store(
+      chunks.map((chunk) => this.#placed(chunk)),
+      options,
+    );
+    for (const chunk of chunks) {
+      this.#slots.setDirty(chunk, false);
+      this.#recorder?.event(moment, chunk, 'store');
+    }
+  }
+
+  #placed(chunk: number): Placed {
+    return { chunk, buffer: this.#slots.buffer(chunk) };
+  }
+
+  async #bring(chunk: number, overwrite: boolean, moment: number): Promise<void> {
+    const zero = !overwrite && this.#backing.where(chunk) === 'zero';
+    if (overwrite || zero) {
+      const same = this.#slots.take(chunk);
+      // What is overwritten is so piece by piece, all of it; the padding between must be zero, as it is in its own.
+      if (same && !zero) return;
+      const buffer = this.#slots.buffer(chunk);
+      this.command((encoder) => encoder.clearBuffer(buffer));
+      this.ledger.clearedBytes += this.#map.chunkBytes;
+      this.#recorder?.event(moment, chunk, 'clear');
+      return;
+    }
+    await this.#link.arrival(chunk);
+    // Its newest value may be one that was lost on its way down.
+    this.check();
+    this.#fetchAhead(moment);
+    await this.#link.roomUp();
+    const bytes = this.#backing.peek(chunk) ?? (await this.#link.waiting('below', this.#backing.fetch(chunk)));
+    this.#slots.take(chunk);
+    this.#link.send(this.#placed(chunk), bytes);
+    this.#recorder?.event(moment, chunk, 'load');
+  }
+
+  readonly #below = (chunk: number): Below => (this.#link.isStoring(chunk) ? 'staging' : this.#backing.where(chunk));
+
+  /** The value on the GPU is newer than those below. */
+  #change(chunk: number): void {
+    if (this.#slots.isDirty(chunk)) return;
+    this.#slots.setDirty(chunk, true);
+    if (!this.#durable && !this.#link.isStoring(chunk)) this.#backing.discard(chunk);
+  }
+
+  // ---- The tiers below --------------------------------------------------------------------------------
+
+  /** Tells the tiers below when each chunk will be brought again. */
+  #orderBelow(moment: number): void {
+    const { loadsOf, plan, pass } = this.#schedule as Schedule;
+    const now = this.#round * pass.trace.moments.length + moment;
+    this.#backing.setOrder((chunk) => {
+      const loads = loadsOf.get(chunk);
+      if (!loads) return Number.POSITIVE_INFINITY;
+      return loads.find((load) => load > now) ?? (loads[0] as number) + plan.moments.length;
+    });
+  }
+
+  /** Starts reading what the plan will bring soon. */
+  #fetchAhead(moment: number): void {
+    this.#orderBelow(moment);
+    if (this.readAhead === 0) return;
+    const { plan, pass } = this.#schedule as Schedule;
+    const { length } = plan.moments;
+    const base = this.#round * pass.trace.moments.length;
+    let ahead = this.readAhead;
+    for (let i = 1; i < length && ahead > 0; i++) {
+      for (const chunk of (plan.moments[(base + moment + i) % length] as (typeof plan.moments)[number]).load) {
+        if (this.#slots.holds(chunk) || this.#link.isStoring(chunk)) continue;
+        this.#backing.prefetch(chunk);
+        if (--ahead === 0) return;
+      }
+    }
+  }
+}

@@ -1,0 +1,286 @@
+// The link between host and GPU: what is encoded and when it is submitted, and the values that go up and come down
+// through staging. Both ways are copies inside the command buffers that use the values, so one queue, in order,
+// makes them safe; nothing here waits but for room in staging and for values on their way down, and each wait is
+// accounted. Knows no plan, and of slots only the buffers that it is given.
+//
+// Invariant: values arrive below in the order of what each of them must be behind, and every byte is in the ledger.
+
+import type { Device } from '../../gpu/device.ts';
+import type { Backing } from '../../memory/tiers/backing.ts';
+import { assert } from '../../util/errors.ts';
+import type { Recorder } from '../observe/recording.ts';
+import type { Staging } from './staging.ts';
+
+/** Bytes over the link between host and GPU since the start, and what was waited for, in milliseconds. */
+export interface LinkLedger {
+  h2dBytes: number;
+  d2hBytes: number;
+  /** Of d2hBytes: what went down only so that a lost device costs no more than a step. */
+  recoveryBytes: number;
+  /** Slots filled with zeros on the GPU: nothing moves. */
+  clearedBytes: number;
+  submits: number;
+  waits: {
+    /** For room in staging, and for values on their way down. */
+    down: number;
+    /** For the GPU to take what was sent up. */
+    up: number;
+    /** For host memory and disk. */
+    below: number;
+  };
+}
+
+export const emptyLedger = (): LinkLedger => ({
+  h2dBytes: 0,
+  d2hBytes: 0,
+  recoveryBytes: 0,
+  clearedBytes: 0,
+  submits: 0,
+  waits: { down: 0, up: 0, below: 0 },
+});
+
+/** A chunk's value, and where on the GPU it lies or will lie. */
+export interface Placed {
+  readonly chunk: number;
+  readonly buffer: GPUBuffer;
+}
+
+/** Values on their way down, together. */
+interface Store {
+  readonly chunks: readonly number[];
+  readonly buffers: readonly GPUBuffer[];
+  /** What must have arrived before: older values of the same chunks, and what earlier phases keep below. */
+  readonly behind: readonly Store[];
+  /** Of those that are kept below. */
+  readonly phase: number | undefined;
+  /** For the recorder. */
+  readonly ended: (() => void) | undefined;
+  /** What to do when the value has arrived below. */
+  readonly arrived: (() => void) | undefined;
+  done: Promise<void> | undefined;
+}
+
+export interface StoreOptions {
+  readonly phase?: number;
+  readonly arrived?: (() => void) | undefined;
+}
+
+export class Link {
+  readonly ledger: LinkLedger;
+  recorder: Recorder | undefined;
+  readonly #device: Device;
+  readonly #staging: Staging;
+  readonly #backing: Backing;
+  #encoder: GPUCommandEncoder | undefined;
+  #pass: GPUComputePassEncoder | undefined;
+  /** To be called when what is encoded has been submitted. */
+  readonly #unsent: (() => void)[] = [];
+  /** Chunks that come down with the next submit. */
+  #unsentDown = 0;
+  readonly #stores = new Set<Store>();
+  readonly #storing = new Map<number, Store>();
+  #failure: { readonly reason: unknown } | undefined;
+
+  constructor(device: Device, staging: Staging, backing: Backing, ledger: LinkLedger) {
+    this.ledger = ledger;
+    this.#device = device;
+    this.#staging = staging;
+    this.#backing = backing;
+  }
+
+  /** Chunks that staging holds, both ways, and how many it can. */
+  get staged(): number {
+    return this.#staging.held;
+  }
+  get capacity(): number {
+    return this.#staging.down + this.#staging.up;
+  }
+
+  // ---- Commands ---------------------------------------------------------------------------------------
+
+  /** The compute pass that is open, or a new one; one with `timestampWrites` is always new. */
+  pass(label: string, timestampWrites: GPUComputePassTimestampWrites | undefined): GPUComputePassEncoder {
+    if (timestampWrites) this.#endPass();
+    this.#pass ??= this.#open().beginComputePass({ label, ...(timestampWrites && { timestampWrites }) });
+    return this.#pass;
+  }
+
+  /** Records a command outside of passes, behind what was encoded so far. */
+  command(encode: (encoder: GPUCommandEncoder) => void, submitted?: () => void): void {
+    this.#endPass();
+    encode(this.#open());
+    if (submitted) this.#unsent.push(submitted);
+  }
+
+  /** Submits what is encoded. */
+  flush(): void {
+    this.#endPass();
+    if (this.#encoder) {
+      this.#device.submit(this.#encoder);
+      this.#encoder = undefined;
+      this.ledger.submits++;
+      this.recorder?.submit();
+      this.#staging.submitted();
+      this.#unsentDown = 0;
+    }
+    for (const submitted of this.#unsent.splice(0)) submitted();
+  }
+
+  /** Submits once half of staging, either way, waits for it: so the other half can be used meanwhile. */
+  flushIfDue(): void {
+    const { filled, up, down } = this.#staging;
+    if (filled >= Math.max(1, up >> 1) || this.#unsentDown >= Math.max(1, down >> 1)) this.flush();
+  }
+
+  #open(): GPUCommandEncoder {
+    this.#encoder ??= this.#device.gpu.createCommandEncoder();
+    return this.#encoder;
+  }
+
+  #endPass(): void {
+    this.#pass?.end();
+    this.#pass = undefined;
+  }
+
+  // ---- Up ---------------------------------------------------------------------------------------------
+
+  /** Waits until one chunk more can be sent. */
+  async roomUp(): Promise<void> {
+    if (this.#staging.filled === this.#staging.up) this.flush();
+    const { emptied } = this.#staging;
+    if (!emptied) return;
+    await this.waiting('up', emptied);
+    this.check();
+  }
+
+  /** Sends a whole chunk's bytes up, behind what was encoded so far; they are taken at once. There is room for it. */
+  send({ chunk, buffer }: Placed, bytes: Uint8Array<ArrayBuffer>): void {
+    const from = this.#staging.fill(bytes, this.recorder?.transfer('h2d', [chunk]));
+    this.command((encoder) => encoder.copyBufferToBuffer(from, 0, buffer, 0, bytes.length));
+    this.ledger.h2dBytes += bytes.length;
+  }
+
+  // ---- Down -------------------------------------------------------------------------------------------
+
+  /** Copies values down, as they are behind what was encoded so far: they arrive below in one turn. */
+  async store(values: readonly Placed[], { phase, arrived }: StoreOptions = {}): Promise<void> {
+    while (this.#staging.free < values.length) {
+      this.flush();
+      await this.#oldest();
+    }
+    const { bytes } = this.#staging;
+    const buffers = values.map(({ buffer: from }) => {
+      const buffer = this.#staging.take();
+      this.command((encoder) => encoder.copyBufferToBuffer(from, 0, buffer, 0, bytes));
+      return buffer;
+    });
+    const chunks = values.map(({ chunk }) => chunk);
+    this.ledger.d2hBytes += chunks.length * bytes;
+    this.#unsentDown += chunks.length;
+    const behind = [...this.#stores].filter(
+      (older) =>
+        older.chunks.some((chunk) => chunks.includes(chunk)) ||
+        (phase !== undefined && older.phase !== undefined && older.phase !== phase),
+    );
+    const ended = this.recorder?.transfer('d2h', chunks);
+    const store: Store = { chunks, buffers, behind, phase, arrived, ended, done: undefined };
+    this.#stores.add(store);
+    for (const chunk of chunks) this.#storing.set(chunk, store);
+    this.#unsent.push(() => {
+      store.done = this.#takeDown(store).catch((error: unknown) => this.stop(error));
+    });
+  }
+
+  async #takeDown(store: Store): Promise<void> {
+    try {
+      const views = await Promise.all(store.buffers.map((buffer) => this.#staging.map(buffer, this.#staging.bytes)));
+      await Promise.all(store.behind.map(({ done }) => done));
+      // Nothing from a lost device, and nothing behind a value that did not arrive.
+      this.check();
+      await this.#backing.putAll(
+        store.chunks.map((chunk, i) => ({ chunk, bytes: views[i] as Uint8Array<ArrayBuffer> })),
+      );
+      store.ended?.();
+      store.arrived?.();
+    } finally {
+      for (const buffer of store.buffers) this.#staging.give(buffer);
+      this.#stores.delete(store);
+      for (const chunk of store.chunks) if (this.#storing.get(chunk) === store) this.#storing.delete(chunk);
+    }
+  }
+
+  /** Whether a value of this chunk is on its way down. */
+  isStoring(chunk: number): boolean {
+    return this.#storing.has(chunk);
+  }
+
+  /** Waits until the newest value of this chunk, if it is on its way down, has arrived. */
+  async arrival(chunk: number): Promise<void> {
+    const store = this.#storing.get(chunk);
+    if (store) await this.#arrival(store);
+  }
+
+  async #arrival(store: Store): Promise<void> {
+    if (!store.done) this.flush();
+    await this.waiting('down', store.done as Promise<void>);
+    this.check();
+  }
+
+  async #oldest(): Promise<void> {
+    const [store] = this.#stores;
+    assert(store, 'staging is in use, but nothing is on its way down');
+    await this.#arrival(store);
+  }
+
+  /** Reads from any buffer through staging, a piece at a time. Waits for the queue. */
+  async read(
+    source: GPUBuffer,
+    offset: number,
+    bytes: number,
+    use: (piece: Uint8Array, at: number) => void,
+  ): Promise<void> {
+    for (let at = 0; at < bytes; at += this.#staging.bytes) {
+      const size = Math.min(this.#staging.bytes, bytes - at);
+      while (this.#staging.free === 0) await this.#oldest();
+      const buffer = this.#staging.take();
+      this.command((encoder) => encoder.copyBufferToBuffer(source, offset + at, buffer, 0, size));
+      this.flush();
+      this.ledger.d2hBytes += size;
+      await this.#staging.mapped(buffer, size, (piece) => use(piece, at));
+      this.check();
+    }
+  }
+
+  // ---- Ends -------------------------------------------------------------------------------------------
+
+  /** Waits until every value on its way down has arrived. Errors: what went wrong with one of them. */
+  async settle(): Promise<void> {
+    this.flush();
+    while (this.#stores.size > 0) await this.#oldest();
+    this.check();
+  }
+
+  /** Waits until nothing on its way down is under way, arrived or lost. */
+  async abandon(): Promise<void> {
+    await Promise.all([...this.#stores].map(({ done }) => done));
+  }
+
+  /** Ends what runs here with this error, at its next wait, and everything that is begun. */
+  stop(reason: unknown): void {
+    this.#failure ??= { reason };
+  }
+
+  /** Throws what went wrong with the device, or with a value on its way down. */
+  check(): void {
+    this.#device.check();
+    if (this.#failure) throw this.#failure.reason;
+  }
+
+  async waiting<T>(cause: keyof LinkLedger['waits'], what: Promise<T>): Promise<T> {
+    const start = performance.now();
+    const result = await what;
+    this.ledger.waits[cause] += performance.now() - start;
+    this.recorder?.waited(cause, start);
+    return result;
+  }
+}

@@ -1,0 +1,550 @@
+// Everything that shares one device's memory: the chunks of a model in their tiers, the programs that use them, and
+// the executor that runs passes over them, one at a time. Made once, within the budget or not at all; what it
+// predicted is what it allocates.
+//
+// A lost device takes with it what exists only on the GPU. A durable session keeps the state of every step below as
+// well, so that a new device goes on from there.
+
+import { type Device, OutOfMemory } from '../../gpu/device.ts';
+import type { ReadbackRing } from '../../gpu/readback.ts';
+import type { Tensor } from '../../graph/graph.ts';
+import type { ActivationMode } from '../../graph/recompute.ts';
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { ALL_KINDS, KINDS, type Kind } from '../../memory/layout/kinds.ts';
+import { Backing } from '../../memory/tiers/backing.ts';
+import { LARGEST_PUT } from '../../memory/tiers/tier-limits.ts';
+import type { BlockFile } from '../../runtime/host.ts';
+import { formatBytes } from '../../util/bytes.ts';
+import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
+import type { TensorSource } from '../../util/tensor-source.ts';
+import type { ChoiceRecord, KernelChoices } from '../compile/choices.ts';
+import { type BufferLimits, type Fit, fitMemory, leastBudget, refitMemory, type Workload } from '../compile/fit.ts';
+import type { Pass } from '../compile/pass.ts';
+import { type Policy, type Schedule, schedule } from '../compile/schedule.ts';
+import { makeOnDevice, type OnDevice } from './device-state.ts';
+import type { Executor } from './executor.ts';
+import { emptyLedger, type LinkLedger } from './link.ts';
+import { probeMemory } from './probe.ts';
+import { type Kept, Replaced, Turns } from './turns.ts';
+import { setTensors, tensorNames, tensorsOf } from './values.ts';
+import { WarmUp } from './warm-up.ts';
+
+/** Budgets, tiers and policy: where model data lies. No result depends on them. */
+export interface MemoryOptions {
+  /**
+   * Bytes of GPU memory, for everything; `auto`: as much as can be had. Absent: all model data stays on the GPU, as
+   * long as there is memory for it.
+   */
+  readonly gpu?: number | 'auto';
+  /**
+   * What of a block's activations is kept for the backward pass; `auto`: all where the budget has room for it, else
+   * only the block's input. Changes no bit. @default 'auto'
+   */
+  readonly activations?: ActivationMode | 'auto';
+  /** Bytes of host memory for chunks. @default no limit */
+  readonly host?: number;
+  /** The slow tier. @default none */
+  readonly disk?: { readonly open: (bytes: number) => Promise<BlockFile>; readonly limit?: number };
+  /** Who leaves when. @default 'planned' */
+  readonly policy?: Policy;
+  /** Whether chunks on disk are read before they are needed. @default true */
+  readonly prefetch?: boolean;
+  /**
+   * `step`: every step's state is also kept below the GPU, and a lost device costs one step at most. `checkpoint`:
+   * it is not, which moves fewer bytes. Without a budget nothing is kept below. @default 'step'
+   */
+  readonly recovery?: 'step' | 'checkpoint';
+}
+
+/** What a session can tell of its memory at any time. Bytes. */
+export interface MemoryReport {
+  /** What its budget is, and what the plan needs at once. */
+  readonly gpu: { readonly budget: number | undefined; readonly predictedPeak: number };
+  /** Of the chunks in host memory. */
+  readonly host: { readonly budget: number | undefined; readonly peak: number };
+  /** Of the file. */
+  readonly disk: { readonly budget: number | undefined; readonly peak: number };
+  /** What went between GPU and host, and what was waited for. */
+  readonly link: LinkLedger;
+  /** What went between host memory and the file, and lies there. */
+  readonly below: Backing['ledger'];
+}
+
+/** What is tried next where the GPU has less memory than was asked of it. */
+const SHRINK = 0.8;
+/** Chunks of disk reads begun before they are needed, as long as nothing better is known. */
+const READ_AHEAD = 4;
+
+type Data = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
+
+/** What a budget comes to. */
+interface Arrangement {
+  readonly memory: Readonly<MemoryOptions>;
+  readonly fit: Fit;
+  readonly schedules: ReadonlyMap<Pass, Schedule>;
+  readonly readAhead: number;
+}
+
+/** Everything that a move replaces: as a whole, or not at all. */
+interface State extends Arrangement {
+  readonly on: OnDevice;
+}
+
+export class Session {
+  readonly durable: boolean;
+  readonly turns = new Turns();
+  readonly #choices: KernelChoices;
+  readonly #backing: Backing;
+  readonly #ledger: LinkLedger;
+  /** Of persistent tensors that keep their contents wherever the session moves. */
+  readonly #contents = new Map<Tensor, () => Data>();
+  /** Parameters that were never set. */
+  readonly #unset: Set<string>;
+  #state: State;
+  #epoch = 0;
+  #warmUp: WarmUp | undefined;
+  #over: { readonly reason: unknown } | undefined;
+  #closing: Promise<void> | undefined;
+
+  /** Errors: HoldfastError for a budget that is too small, naming the smallest that works. */
+  static async open(
+    device: Device,
+    workload: Workload,
+    choices: KernelChoices,
+    memory: MemoryOptions = {},
+  ): Promise<Session> {
+    const limits = limitsOf(device);
+    const keepsSteps = (memory.recovery ?? 'step') === 'step' && workload.training;
+    let budget = memory.gpu === 'auto' ? await autoBudget(device, workload) : memory.gpu;
+    let exhausted: OutOfMemory | undefined;
+    for (;;) {
+      const durable = budget !== undefined && keepsSteps;
+      const found = insteadOf(exhausted, () => fitMemory(workload, limits, budget, durable));
+      try {
+        const { gpu: _, ...rest } = memory;
+        const settled = budget === undefined ? rest : { ...rest, gpu: budget };
+        return await Session.#make(device, found, choices, settled, durable);
+      } catch (error) {
+        if (!(error instanceof OutOfMemory)) throw error;
+        exhausted = error;
+        budget = Math.floor(found.peak * SHRINK);
+      }
+    }
+  }
+
+  static async #make(
+    device: Device,
+    found: Fit,
+    choices: KernelChoices,
+    memory: MemoryOptions,
+    durable: boolean,
+  ): Promise<Session> {
+    const { map } = found;
+    // Trials need operands of their own: before anything else is there, they fit.
+    await choices.settle(found.passes.flatMap(({ operations }) => operations));
+    const bytes = (map.count + LARGEST_PUT) * map.chunkBytes;
+    const diskLimit = Math.min(memory.disk?.limit ?? Number.POSITIVE_INFINITY, bytes);
+    const file = await memory.disk?.open(diskLimit);
+    let backing: Backing | undefined;
+    try {
+      backing = new Backing({
+        chunks: map.count,
+        chunkBytes: map.chunkBytes,
+        hostLimit: memory.host ?? Number.POSITIVE_INFINITY,
+        ...(file && { disk: file, diskLimit }),
+      });
+      for (const kind of ALL_KINDS.filter((kind) => KINDS[kind].zero)) {
+        const { first, chunks } = map.list(kind);
+        for (let chunk = first; chunk < first + chunks; chunk++) backing.setZero(chunk);
+      }
+      const arranged = arrange(found, memory);
+      const ledger = emptyLedger();
+      const options = { durable, readAhead: arranged.readAhead, ledger };
+      const on = await makeOnDevice(device, found, choices, backing, options);
+      return new Session({ ...arranged, on }, durable, choices, backing, ledger);
+    } catch (error) {
+      return finishing(
+        () => Promise.reject(error),
+        () => (backing ? backing.close() : file?.remove()),
+      );
+    }
+  }
+
+  private constructor(state: State, durable: boolean, choices: KernelChoices, backing: Backing, ledger: LinkLedger) {
+    this.#state = state;
+    this.durable = durable;
+    this.#choices = choices;
+    this.#backing = backing;
+    this.#ledger = ledger;
+    const { fit, memory } = state;
+    const [step] = fit.passes;
+    this.#unset = new Set(tensorNames(fit.map, 'parameter'));
+    if (step?.update && fit.slots < fit.map.count) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
+  }
+
+  /** As it is now: the budget may change on the way. */
+  get memory(): Readonly<MemoryOptions> {
+    return this.#state.memory;
+  }
+  get fit(): Fit {
+    return this.#state.fit;
+  }
+  get map(): ChunkMap {
+    return this.fit.map;
+  }
+  get device(): Device {
+    return this.#state.on.device;
+  }
+  get executor(): Executor {
+    return this.#state.on.executor;
+  }
+  /** For small results that come back while the GPU works on. */
+  get ring(): ReadbackRing {
+    return this.#state.on.ring;
+  }
+  get choices(): ChoiceRecord {
+    return this.#choices.record();
+  }
+
+  /**
+   * Counts moves, to another device or another budget. What was written into persistent tensors in an earlier one is
+   * gone, save what `hold` was told of.
+   */
+  get epoch(): number {
+    return this.#epoch;
+  }
+
+  readonly scheduleOf = (pass: Pass): Schedule => this.#state.schedules.get(pass) as Schedule;
+
+  /** The first steps are watched; undefined when they are over, or where everything fits. */
+  get warmUp(): WarmUp | undefined {
+    return this.#warmUp;
+  }
+
+  /** A step of warm-up is encoded. After the last, what it learned is used. */
+  endWarmUpStep(): void {
+    const warmUp = this.#warmUp;
+    if (!warmUp) return;
+    warmUp.end();
+    if (!warmUp.isOver) return;
+    this.#warmUp = undefined;
+    const { diskReadBytes, waits } = this.#backing.ledger;
+    const loads = warmUp.schedule.plan.moments.reduce((sum, { load }) => sum + load.length, 0);
+    if (this.memory.prefetch ?? true) {
+      const readAhead = warmUp.readAhead(diskReadBytes / waits.diskReadMs, loads / warmUp.schedule.plan.steps);
+      this.#state = { ...this.#state, readAhead };
+      this.executor.readAhead = readAhead;
+    }
+  }
+
+  report(): MemoryReport {
+    const { gpu, host, disk } = this.memory;
+    const { ledger } = this.#backing;
+    return {
+      gpu: { budget: gpu === 'auto' ? undefined : gpu, predictedPeak: this.fit.peak },
+      host: { budget: host, peak: ledger.hostPeak },
+      disk: { budget: disk?.limit, peak: ledger.diskPeak },
+      link: structuredClone(this.#ledger),
+      below: ledger,
+    };
+  }
+
+  /** Why nothing can be asked of this session any more. */
+  get over(): { readonly reason: unknown } | undefined {
+    return this.#over;
+  }
+
+  /** From now on everything fails for this reason, or for an earlier one. */
+  end(reason: unknown): void {
+    this.#over ??= { reason };
+    this.executor.stop(this.#over.reason);
+  }
+
+  /** Runs `work` when everything before it has been encoded: passes never mix. Errors: the session is over. */
+  exclusive<T>(work: () => Promise<T>): Promise<T> {
+    return this.turns.exclusive(() => {
+      if (this.#over) throw this.#over.reason;
+      return work();
+    });
+  }
+
+  /**
+   * The same for work that can be done again: after a lost device it is, in its turn, once there is another. `what`
+   * it is, for messages: "the GPU device was lost during ...".
+   */
+  steady<T>(what: string, work: () => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const attempt = async () => {
+        const { device } = this;
+        try {
+          resolve(await this.exclusive(work));
+        } catch (error) {
+          // It is attempted again.
+          if (error instanceof Replaced) return;
+          const reason = await this.recover(error, device).then(
+            () => undefined,
+            (reason: unknown) => ({ reason }),
+          );
+          if (!reason) return;
+          reject(reason.reason);
+        }
+        this.turns.done(kept);
+      };
+      const kept: Kept = { what, attempt: () => void attempt() };
+      this.turns.keep(kept);
+    });
+  }
+
+  /** Set by who can go on after a lost device: throws the error where it is another or where nobody can. */
+  recover: (error: unknown, device: Device) => Promise<void> = async (error, device) => {
+    await device.showsLoss(error);
+    device.check();
+    throw error;
+  };
+
+  /** Sets an input or a scalar, for what is encoded from now on, up to the next move. */
+  write(tensor: Tensor, data: Data): void {
+    this.#state.on.storage.write(tensor, data);
+  }
+
+  /** Sets a tensor now, and to what `contents` then says whenever a move has made its buffer anew. */
+  hold(tensor: Tensor, contents: () => Data): void {
+    this.#contents.set(tensor, contents);
+    this.write(tensor, contents());
+  }
+
+  bufferOf(tensor: Tensor): GPUBuffer {
+    return this.#state.on.storage.range(tensor).buffer;
+  }
+
+  /** An output or a persistent tensor. Waits for the queue; call it within `exclusive`. */
+  async read(tensor: Tensor): Promise<Float32Array<ArrayBuffer>> {
+    const { buffer, offset } = this.#state.on.storage.range(tensor);
+    const values = new Float32Array(tensor.size);
+    const bytes = new Uint8Array(values.buffer);
+    await this.executor.readBuffer(buffer, offset, bytes.length, (piece, at) => bytes.set(piece, at));
+    return values;
+  }
+
+  /** The value of a chunk below the GPU is of no use any more. */
+  forget(chunk: number): void {
+    this.#backing.discard(chunk);
+  }
+
+  /** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
+  setValues(kind: Kind, source: TensorSource): Promise<void> {
+    return this.steady(`the setting of ${kind} values`, async () => {
+      // What is on its way down lies neither here nor below.
+      await this.executor.settle();
+      await setTensors(this.map, kind, source, {
+        get: (chunk, words) => this.#getChunk(chunk, words),
+        set: (chunk, words) => this.#setChunk(chunk, words),
+      });
+      if (kind === 'parameter') for (const name of source.names) this.#unset.delete(name);
+    });
+  }
+
+  /** Errors: HoldfastError naming a parameter that was never set. */
+  checkWeights(): void {
+    const [name] = this.#unset;
+    if (name === undefined) return;
+    throw new HoldfastError(`the model has no weights yet (${name} was never set); set all of them first: setWeights`);
+  }
+
+  /** The tensors of a kind, as they are when they are read. */
+  values(kind: Kind): TensorSource {
+    return this.#source(kind, (work) => this.steady(`the reading of ${kind} values`, work));
+  }
+
+  /** The same within a turn of the caller's. */
+  valuesNow(kind: Kind): TensorSource {
+    return this.#source(kind, (work) => work());
+  }
+
+  #source(kind: Kind, turn: (work: () => Promise<void>) => Promise<void>): TensorSource {
+    const read = async (chunk: number, offset: number, into: Uint8Array) => {
+      if (kind === 'parameter') this.checkWeights();
+      if (!this.executor.hasValue(chunk)) {
+        throw new HoldfastError(`there are no ${kind} values now: gradients last until the end of their step`);
+      }
+      await this.executor.read(chunk, offset, into);
+    };
+    return tensorsOf(this.map, kind, (...piece) => turn(() => read(...piece)));
+  }
+
+  async #setChunk(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void> {
+    const bytes = new Uint8Array(words.buffer);
+    const { slots, executor } = this.#state.on;
+    // Without a tier below in use, values live on the GPU alone.
+    if (this.memory.gpu === undefined) {
+      await executor.upload(chunk, bytes);
+      return;
+    }
+    await executor.settle();
+    if (slots.holds(chunk)) slots.release(chunk);
+    await this.#backing.putAll([{ chunk, bytes }]);
+  }
+
+  async #getChunk(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void> {
+    if (this.executor.hasValue(chunk)) await this.executor.read(chunk, 0, new Uint8Array(words.buffer));
+  }
+
+  // ---- Moves ------------------------------------------------------------------------------------------
+
+  /**
+   * Goes on within another GPU budget, when everything before it is done. Errors: HoldfastError for a budget that these
+   * chunks do not fit into; nothing changed then. The same for one that the GPU has not the memory for: then it goes
+   * on as before, or within as much as can be had, and the error says so. Where that is too little, the session is over.
+   */
+  setBudget(budget: number): Promise<void> {
+    let tried: Device | undefined;
+    return this.steady(`a change of the GPU budget to ${formatBytes(budget)}`, async () => {
+      // The GPU found only while it ran that it has not the memory, and the recovery from that made the budget smaller.
+      if (tried?.isExhausted) throw this.#refusal(budget, 'it ran out of memory');
+      const arranged = arrange(refitMemory(this.fit, budget, this.durable), { ...this.memory, gpu: budget });
+      tried = this.device;
+      // From here on nothing lives on the GPU alone, and nothing there is waited for.
+      await this.executor.empty();
+      await this.ring.idle();
+      await this.#rearrange(arranged, budget);
+    });
+  }
+
+  /** Two arrangements do not fit at once: the old buffers go first. */
+  async #rearrange(arranged: Arrangement, budget: number): Promise<void> {
+    const before = this.#state;
+    const { device } = this;
+    before.on.release();
+    try {
+      this.#commit(await this.#build(device, arranged));
+    } catch (error) {
+      // The recovery makes everything as it was.
+      if (await device.showsLoss(error)) throw error;
+      try {
+        this.#commit(await this.#buildWhatFits(device, before));
+      } catch (second) {
+        if (!(await device.showsLoss(second))) this.end(error);
+        throw second;
+      }
+      throw this.#refusal(budget, messageOf(error));
+    }
+  }
+
+  #refusal(budget: number, why: string): HoldfastError {
+    const { peak } = this.fit;
+    return new HoldfastError(
+      `the GPU has not the memory for a budget of ${formatBytes(budget)} (${why}); ` +
+        `the run goes on within ${formatBytes(peak)}, ask for less than was refused`,
+    );
+  }
+
+  /**
+   * Goes on with another device after the loss of this one: everything is made anew, and model data comes from the tiers
+   * below. Where that has less memory, or where the one before ran out of it, within a smaller budget. Errors:
+   * HoldfastError where nothing fits.
+   */
+  async moveTo(device: Device): Promise<void> {
+    const { device: before, fit, memory } = this;
+    // A device that ran out of memory is there still; it must not keep its.
+    if (!before.isLost) before.close();
+    await this.executor.abandon();
+    const arranged = before.isExhausted ? this.#smaller(fit, memory) : this.#state;
+    this.#commit(await this.#buildWhatFits(device, arranged));
+  }
+
+  /** What is tried next. Errors: HoldfastError when that was the smallest. */
+  #smaller(fit: Fit, memory: MemoryOptions): Arrangement {
+    const least = leastBudget(fit, this.durable);
+    const shrunk = Math.floor(fit.peak * SHRINK);
+    const gpu = fit.peak > least ? Math.max(least, shrunk) : shrunk;
+    return arrange(refitMemory(fit, gpu, this.durable), { ...memory, gpu });
+  }
+
+  /** As arranged, or, where the device has not the memory, within as much of it as there is. */
+  async #buildWhatFits(device: Device, arranged: Arrangement): Promise<State> {
+    let exhausted: unknown;
+    for (let next = arranged; ; ) {
+      try {
+        return await this.#build(device, next);
+      } catch (error) {
+        if (!(error instanceof HoldfastError) || (await device.showsLoss(error))) throw error;
+        exhausted ??= error;
+        const { fit, memory } = next;
+        next = insteadOf(exhausted, () => this.#smaller(fit, memory));
+      }
+    }
+  }
+
+  /** Makes what is arranged, and changes nothing else. Errors: whatever went wrong; nothing is left of it then. */
+  async #build(device: Device, arranged: Arrangement): Promise<State> {
+    const { fit, schedules, memory, readAhead } = arranged;
+    const options = { durable: this.durable, readAhead, ledger: this.#ledger };
+    // Of the memory under this budget.
+    device.allocator.restartPeak();
+    const on = await makeOnDevice(device, fit, this.#choices, this.#backing, options);
+    try {
+      for (const [tensor, contents] of this.#contents) on.storage.write(tensor, contents());
+    } catch (error) {
+      on.release();
+      throw error;
+    }
+    return { memory, fit, schedules, readAhead, on };
+  }
+
+  #commit(state: State): void {
+    if (state.fit !== this.fit) this.#warmUp = undefined;
+    this.#state = state;
+    this.#epoch++;
+  }
+
+  // ---- The end ----------------------------------------------------------------------------------------
+
+  /** Frees every buffer and removes the file, behind what is under way; what comes later fails. The device stays open. */
+  close(): Promise<void> {
+    this.#closing ??= finishing(
+      () => this.#finish(),
+      // A value on its way down is in staging until it has arrived.
+      () => this.executor.abandon(),
+      () => this.#state.on.release(),
+      () => this.#backing.close(),
+    );
+    return this.#closing;
+  }
+
+  /** Has its turn, behind recoveries that came between. What goes wrong before it was told to those who waited for it. */
+  async #finish(): Promise<void> {
+    const last = async () => {
+      this.#over ??= { reason: new HoldfastError('internal: this session is closed, and its buffers are gone') };
+      await this.executor.settle();
+      await this.ring.idle();
+    };
+    const isReplaced = (error: unknown) => error instanceof Replaced;
+    while (await this.turns.exclusive(last).then(() => false, isReplaced));
+  }
+}
+
+export function limitsOf({ adapter }: Device): BufferLimits {
+  return { binding: adapter.limits.maxStorageBufferBindingSize, buffer: adapter.limits.maxBufferSize };
+}
+
+/** After the GPU ran out of memory that is what went wrong, not that nothing fits into less. */
+function insteadOf<T>(exhausted: unknown, work: () => T): T {
+  try {
+    return work();
+  } catch (refused) {
+    throw exhausted ?? refused;
+  }
+}
+
+/** What all model data on the GPU needs, or as much of it as there is; undefined when there is enough. */
+async function autoBudget(device: Device, workload: Workload): Promise<number | undefined> {
+  const { peak } = fitMemory(workload, limitsOf(device), undefined, false);
+  const found = await probeMemory(device, peak);
+  return found < peak ? Math.floor(found * SHRINK) : undefined;
+}
+
+function arrange(fit: Fit, memory: MemoryOptions): Arrangement {
+  const { policy = 'planned', prefetch = true } = memory;
+  const schedules = new Map(fit.passes.map((pass) => [pass, schedule(pass, fit.slots, policy)]));
+  return { memory, fit, schedules, readAhead: prefetch ? READ_AHEAD : 0 };
+}

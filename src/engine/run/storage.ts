@@ -1,0 +1,61 @@
+// Which bytes a tensor is that is not model data: persistent tensors get a buffer each, activations lie in arenas
+// that all programs share, since no two programs run at once on one queue.
+
+import { GPUBufferUsage } from '../../gpu/constants.ts';
+import type { Device } from '../../gpu/device.ts';
+import type { BufferRange } from '../../gpu/dispatch.ts';
+import { bytesOf, type Tensor } from '../../graph/graph.ts';
+import type { Placement } from '../../graph/liveness.ts';
+import { assert } from '../../util/errors.ts';
+
+const STORAGE_USAGE = () => GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
+
+export class Storage {
+  readonly #device: Device;
+  readonly #ranges = new Map<Tensor, BufferRange>();
+  readonly #owned: GPUBuffer[] = [];
+
+  constructor(device: Device) {
+    this.#device = device;
+  }
+
+  /** A zeroed buffer that lives as long as this storage; a storage buffer where no usage is given. */
+  buffer(label: string, bytes: number, usage = STORAGE_USAGE()): GPUBuffer {
+    const buffer = this.#device.allocator.create(label, bytes, usage);
+    this.#owned.push(buffer);
+    return buffer;
+  }
+
+  /** The range of a tensor; a persistent one gets its buffer on first sight. */
+  range(tensor: Tensor): BufferRange {
+    const known = this.#ranges.get(tensor);
+    if (known) return known;
+    assert(tensor.role === 'persistent', `${tensor.name} (${tensor.role}) has no place`);
+    const bytes = bytesOf(tensor);
+    const range = { buffer: this.buffer(tensor.name, bytes), offset: 0, bytes };
+    this.#ranges.set(tensor, range);
+    return range;
+  }
+
+  /** Makes the arenas, once, as large as the largest of the programs needs, and says where activations lie. */
+  placeActivations(placements: readonly Placement[], arenas: readonly number[]): void {
+    const buffers = arenas.map((bytes, i) => this.buffer(`activations ${i}`, bytes));
+    for (const { places } of placements) {
+      for (const [tensor, { arena, offset }] of places) {
+        this.#ranges.set(tensor, { buffer: buffers[arena] as GPUBuffer, offset, bytes: bytesOf(tensor) });
+      }
+    }
+  }
+
+  /** Sets a tensor; one that no dispatch uses has no memory and needs no value. */
+  write(tensor: Tensor, data: Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void {
+    assert(data.length <= tensor.size, `${tensor.name} holds ${tensor.size} elements, not ${data.length}`);
+    const range = this.#ranges.get(tensor);
+    if (range) this.#device.gpu.queue.writeBuffer(range.buffer, range.offset, data);
+  }
+
+  destroy(): void {
+    for (const buffer of this.#owned) this.#device.allocator.destroy(buffer);
+    this.#owned.length = 0;
+  }
+}

@@ -1,0 +1,82 @@
+// The first steps of a budgeted run: under a cap, with a plan of its own, watched. What happened is held against the
+// dry run, which must have predicted it exactly; only times are learned, and from them how far ahead to read.
+//
+// A GPU works behind the CPU's back: to time moments, the queue is waited for after every group of them, and each
+// moment of a group gets an equal share. That slows warm-up steps and no others; it changes no bit.
+
+import { assert } from '../../util/errors.ts';
+import type { Fit } from '../compile/fit.ts';
+import type { Pass } from '../compile/pass.ts';
+import { type Policy, type Schedule, schedule } from '../compile/schedule.ts';
+import type { Recorder } from '../observe/recording.ts';
+import type { Executor } from './executor.ts';
+
+/** Of the slots: what warm-up may use, if an operator does not need more. */
+const CAP = 0.3;
+export const WARM_UP_STEPS = 2;
+const GROUPS = 32;
+/** Chunks read ahead of their need. */
+const LEAST_AHEAD = 2;
+const MOST_AHEAD = 16;
+
+export class WarmUp {
+  readonly schedule: Schedule;
+  readonly #pass: Pass;
+  readonly #milliseconds: Float64Array;
+  #recorder: Recorder | undefined;
+  #left = WARM_UP_STEPS;
+
+  constructor(pass: Pass, { slots }: Fit, policy: Policy) {
+    const atOnce = pass.trace.moments.reduce((most, { accesses }) => Math.max(most, accesses.length), 0);
+    this.#pass = pass;
+    this.schedule = schedule(pass, Math.max(atOnce, Math.floor(slots * CAP)), policy);
+    this.#milliseconds = new Float64Array(pass.trace.moments.length);
+  }
+
+  get isOver(): boolean {
+    return this.#left === 0;
+  }
+
+  begin(executor: Executor): void {
+    this.#recorder = executor.startRecording(this.#pass, 1);
+  }
+
+  /** Runs moments in groups, each timed to its end on the GPU. */
+  async run(executor: Executor, idle: () => Promise<void>, from: number, to: number): Promise<void> {
+    const size = Math.ceil(this.#milliseconds.length / GROUPS);
+    for (let first = from; first < to; first += size) {
+      const end = Math.min(to, first + size);
+      const start = performance.now();
+      await executor.run(first, end);
+      executor.flush();
+      await idle();
+      this.#milliseconds.fill((performance.now() - start) / (end - first), first, end);
+    }
+  }
+
+  /** A step is encoded: it must have been what the dry run said. */
+  end(): void {
+    const { moments } = this.#pass.trace;
+    const uses = this.#recorder?.recordings[0]?.events.filter(({ action }) => action === 'use') ?? [];
+    let at = 0;
+    moments.forEach(({ accesses, label }, moment) => {
+      for (const { chunk } of accesses) {
+        const use = uses[at++];
+        assert(
+          use?.moment === moment && use.chunk === chunk,
+          `warm-up used chunk ${use?.chunk} at moment ${use?.moment}, the dry run chunk ${chunk} at ${moment} (${label})`,
+        );
+      }
+    });
+    assert(at === uses.length, `warm-up used ${uses.length} chunks, the dry run ${at}`);
+    this.#left--;
+  }
+
+  /** Chunks to read ahead, where the disk gave `bytesPerMs`: as many as are needed while one is read, and one more. */
+  readAhead(bytesPerMs: number, loadsPerStep: number): number {
+    const step = this.#milliseconds.reduce((a, b) => a + b, 0);
+    const read = this.#pass.trace.chunkBytes / bytesPerMs;
+    const wanted = Math.ceil(read / (step / Math.max(1, loadsPerStep))) + 1;
+    return Math.min(MOST_AHEAD, Math.max(LEAST_AHEAD, Number.isFinite(wanted) ? wanted : LEAST_AHEAD));
+  }
+}

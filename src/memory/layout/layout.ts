@@ -1,0 +1,292 @@
+// Where model data lies: tensors in the order of use, packed into equal chunks, and the search for the chunk
+// size that wastes least. A matrix that does not fit is tiled by rows. Every kind of model data has this one
+// layout. Pure arithmetic: no buffer is made here.
+//
+// Invariant: a tile starts at a multiple of BLOCK_ELEMENTS of its tensor as well as of its chunk, so sums by
+// block (gradient norm, decay bits) are the same numbers whatever the chunk size.
+
+import { HoldfastError } from '../../util/errors.ts';
+import { ELEMENT_BYTES } from './kinds.ts';
+
+/**
+ * Tensors start at multiples of this many elements (1 KiB). It covers WebGPU's offset alignment, and makes
+ * each block of 256 elements belong to one tensor, so sums of squares and decay bits go by block.
+ */
+export const BLOCK_ELEMENTS = 256;
+
+/** Padding that is as good as none, as a share of the data: the search prefers fewer tiles below it. */
+export const WASTE_TOLERANCE = 0.001;
+
+export interface ShapedTensor {
+  readonly name: string;
+  readonly shape: readonly number[];
+}
+
+/** Rows `row` to `row + rows - 1` of a tensor; a vector is one row. */
+export interface Piece {
+  readonly tensor: string;
+  readonly chunk: number;
+  /** Elements from the chunk's start; a multiple of BLOCK_ELEMENTS. */
+  readonly offset: number;
+  readonly row: number;
+  readonly rows: number;
+  /** Elements of the tensor before this piece, and in it. */
+  readonly first: number;
+  readonly size: number;
+}
+
+export interface TiledLayout {
+  /** Elements in every chunk; a multiple of BLOCK_ELEMENTS. */
+  readonly chunkElements: number;
+  readonly chunks: number;
+  /** In the order of the tensors, and of their rows. */
+  readonly pieces: ReadonlyMap<string, readonly Piece[]>;
+  /** Elements of each chunk up to the end of its last piece. */
+  readonly used: readonly number[];
+  /** Elements that hold data, and that hold none, over all chunks. */
+  readonly held: number;
+  readonly padding: number;
+  /** Tensors in more than one piece. */
+  readonly tiled: number;
+}
+
+/** `large`: only a tensor that no chunk can hold. `any`: also one that merely crosses a chunk's end. */
+export type Tiling = 'large' | 'any';
+
+interface Extent {
+  name: string;
+  size: number;
+  rows: number;
+  /** The fewest rows that a tile may have, and their elements. */
+  unitRows: number;
+  unit: number;
+}
+
+/**
+ * Kernels work on blocks of 16 rows of a matrix, with loads of four elements at a time. A tile that is cut elsewhere
+ * costs part of a block more, and off the fours all its loads one by one. 1: cut wherever a chunk ends.
+ */
+const GRAINS = [16, 4, 1] as const;
+type Grain = (typeof GRAINS)[number];
+/** What such tiles cost a step, and a tile more, as shares of the data: padding up to as much is better than they are. */
+export const OFF_FOURS_COST = 0.05;
+const OFF_BLOCKS_COST = 0.01;
+export const PIECE_COST = 0.0001;
+
+/** Packs tensors in the given order. Errors: HoldfastError when one row of one tensor is larger than a chunk. */
+export function packTensors(
+  tensors: readonly ShapedTensor[],
+  chunkElements: number,
+  tiling: Tiling,
+  grain: Grain = 1,
+): TiledLayout {
+  const extents = tensors.map(extentOf);
+  const pieces = new Map<string, Piece[]>();
+  const used: number[] = [];
+  const limit = Math.floor(chunkElements / BLOCK_ELEMENTS) * BLOCK_ELEMENTS;
+  const tooLarge = pack(extents, limit, tiling, grain, ({ name, size, rows }, chunk, offset, row, count) => {
+    const width = size / rows;
+    const piece = { tensor: name, chunk, offset, row, rows: count, first: row * width, size: count * width };
+    const list = pieces.get(name);
+    if (list) list.push(piece);
+    else pieces.set(name, [piece]);
+    used[chunk] = offset + roundUp(piece.size);
+  });
+  if (tooLarge) {
+    throw new HoldfastError(
+      `a chunk of ${limit * ELEMENT_BYTES} bytes cannot hold ${tooLarge.name}: ` +
+        `chunks need ${tooLarge.unit * ELEMENT_BYTES} bytes at least, or use a smaller width`,
+    );
+  }
+  const held = extents.reduce((sum, { size }) => sum + size, 0);
+  const elements = used.reduce((a, b) => Math.max(a, b), 0);
+  const tiled = [...pieces.values()].filter(({ length }) => length > 1).length;
+  const padding = used.length * elements - held;
+  return { chunkElements: elements, chunks: used.length, pieces, used, held, padding, tiled };
+}
+
+/** Elements of the smallest chunk in which these tensors can lie. */
+export function leastChunkElements(tensors: readonly ShapedTensor[]): number {
+  return tensors.reduce((most, tensor) => Math.max(most, extentOf(tensor).unit), BLOCK_ELEMENTS);
+}
+
+/** Slots that a budget should be good for: what an operator pins is then a small part of it. */
+const SLOTS_WANTED = 12;
+/** More chunks of a kind than this cost planning and transfers; a small budget has to do with fewer slots. */
+const CHUNKS_WANTED = 128;
+const LEAST_SLOTS = 8;
+/** Below this size, and past this number of a kind, chunks cost by the piece and not by the byte. */
+const LEAST_CHUNK_BYTES = 64 * 1024;
+const MOST_CHUNKS = 2048;
+
+/**
+ * Chunk sizes that suit a budget for model data: small enough for many slots, large enough for few transfers,
+ * within `limitBytes`, what the adapter binds as one buffer.
+ */
+export function chunkRange(
+  tensors: readonly ShapedTensor[],
+  budgetBytes: number,
+  limitBytes: number,
+): { minBytes: number; maxBytes: number } {
+  const held = tensors.reduce((sum, tensor) => sum + extentOf(tensor).size, 0) * ELEMENT_BYTES;
+  const wanted = Math.max(budgetBytes / SLOTS_WANTED, Math.min(budgetBytes / LEAST_SLOTS, held / CHUNKS_WANTED));
+  const least = Math.max(LEAST_CHUNK_BYTES, held / MOST_CHUNKS, leastChunkElements(tensors) * ELEMENT_BYTES);
+  const maxBytes = Math.min(limitBytes, Math.max(wanted, least));
+  return { minBytes: maxBytes * 0.6, maxBytes };
+}
+
+/**
+ * The layout that costs least, in padding and in tiles, with chunks of at most `maxBytes` (the adapter's binding and
+ * buffer limits, a share of the budget) and, where the tensors allow it, at least `minBytes`; one that wastes no more
+ * than WASTE_TOLERANCE if there is any. Errors: HoldfastError when no such chunk can hold them.
+ */
+export function searchLayout(
+  tensors: readonly ShapedTensor[],
+  limits: { minBytes: number; maxBytes: number },
+): TiledLayout {
+  const extents = tensors.map(extentOf);
+  const held = extents.reduce((sum, { size }) => sum + size, 0);
+  const most = Math.floor(limits.maxBytes / ELEMENT_BYTES / BLOCK_ELEMENTS) * BLOCK_ELEMENTS;
+  const least = Math.min(most, Math.max(leastChunkElements(tensors), roundUp(limits.minBytes / ELEMENT_BYTES)));
+  let best = { elements: most, tiling: 'any' as Tiling, grain: 1 as Grain, isGood: false, cost: Infinity };
+  const sizes = candidates(extents, least, most);
+  for (const tiling of ['large', 'any'] as const) {
+    for (const grain of GRAINS) {
+      for (const elements of sizes) {
+        let chunks = 0;
+        let largest = 0;
+        let tiles = 0;
+        const tooLarge = pack(extents, elements, tiling, grain, ({ size, rows }, chunk, offset, row, rowCount) => {
+          const inPiece = (rowCount * size) / rows;
+          chunks = chunk + 1;
+          largest = Math.max(largest, offset + roundUp(inPiece));
+          tiles += PIECE_COST * held;
+          if (rowCount < rows) tiles += inPiece * cutCost(row, rowCount, rows);
+        });
+        if (tooLarge) continue;
+        const padding = chunks * largest - held;
+        const isGood = padding <= held * WASTE_TOLERANCE;
+        const cost = padding + tiles;
+        if (isGood === best.isGood ? cost < best.cost : isGood) {
+          best = { elements, tiling, grain, isGood, cost };
+        }
+      }
+    }
+  }
+  return packTensors(tensors, best.elements, best.tiling, best.grain);
+}
+
+/** Where a tile begins and ends, if that is not where its tensor does. */
+function cutCost(row: number, count: number, rows: number): number {
+  const isCutAt = (multiple: number) => row % multiple === 0 && (row + count === rows || count % multiple === 0);
+  return isCutAt(16) ? 0 : isCutAt(4) ? OFF_BLOCKS_COST : OFF_FOURS_COST;
+}
+
+/** Sizes worth trying: at which a chunk ends with a tensor, and which divide the whole evenly. Ascending. */
+function candidates(extents: readonly Extent[], least: number, most: number): number[] {
+  const sizes = new Set<number>([least, most]);
+  const ends = [0];
+  for (const { size } of extents) ends.push((ends.at(-1) as number) + roundUp(size));
+  const total = ends.at(-1) as number;
+  const sums = new Set<number>();
+  for (let i = 0; i < ends.length; i++) {
+    for (let j = i + 1; j < ends.length && ends[j] - ends[i] <= most; j++) {
+      if (ends[j] - ends[i] >= least) sums.add(ends[j] - ends[i]);
+    }
+  }
+  const ordered = [...sums].sort((a, b) => a - b);
+  const every = Math.ceil(ordered.length / MOST_SUMS);
+  for (let i = 0; i < ordered.length; i += every) sizes.add(ordered[i]);
+  const fewest = Math.max(1, Math.ceil(total / most));
+  const shares = Math.min(MOST_CHUNKS, total / least) - fewest + 1;
+  for (let i = 0; i < Math.min(shares, MOST_SHARES); i++) {
+    const n = fewest + Math.floor((i * shares) / Math.min(shares, MOST_SHARES));
+    // Tiles end at whole rows and vectors do not break: an even share needs a little slack to come out even.
+    for (const slack of SLACKS) {
+      const elements = roundUp((total / n) * (1 + slack));
+      if (elements <= most) sizes.add(elements);
+    }
+  }
+  return [...sizes].sort((a, b) => a - b);
+}
+
+const MOST_SUMS = 64;
+const MOST_SHARES = 48;
+const SLACKS = [0, 0.0001, 0.0002, 0.0004, 0.0006, 0.0008];
+
+/** Calls `emit` for each piece; returns a tensor of which not even one tile fits. */
+function pack(
+  extents: readonly Extent[],
+  limit: number,
+  tiling: Tiling,
+  grain: Grain,
+  emit: (tensor: Extent, chunk: number, offset: number, row: number, rows: number) => void,
+): Extent | undefined {
+  let chunk = 0;
+  let end = 0;
+  for (const tensor of extents) {
+    if (tensor.unit > limit) return tensor;
+    const room = roundUp(tensor.size);
+    const tile = room > limit || (tiling === 'any' && tensor.unit < room);
+    if (end + room > limit && !tile) {
+      chunk++;
+      end = 0;
+    }
+    for (let row = 0; row < tensor.rows; ) {
+      const rows = tile ? rowsThatFit(tensor, row, limit - end, limit, grain) : tensor.rows;
+      if (rows === 0) {
+        chunk++;
+        end = 0;
+        continue;
+      }
+      emit(tensor, chunk, end, row, rows);
+      end += roundUp((rows * tensor.size) / tensor.rows);
+      row += rows;
+    }
+  }
+  return undefined;
+}
+
+/** How many rows from `row` on a tile in `room` elements takes; 0 where the next chunk, of `limit`, is better. */
+function rowsThatFit({ rows, unitRows, unit }: Extent, row: number, room: number, limit: number, grain: Grain): number {
+  const fit = unitRows * Math.floor(room / unit);
+  if (row + fit >= rows) return rows - row;
+  const step = Math.max(unitRows, grain);
+  const even = fit - ((row + fit) % step);
+  if (even > 0) return even;
+  // Not even a whole chunk may hold so many.
+  return unitRows * Math.floor(limit / unit) >= step ? 0 : fit;
+}
+
+function extentOf({ name, shape }: ShapedTensor): Extent {
+  const size = shape.reduce((a, b) => a * b, 1);
+  const rows = shape.length > 1 ? shape[0] : 1;
+  const width = size / rows;
+  const unitRows = Math.min(rows, BLOCK_ELEMENTS / greatestCommonDivisor(width, BLOCK_ELEMENTS));
+  return { name, size, rows, unitRows, unit: roundUp(unitRows * width) };
+}
+
+const roundUp = (elements: number): number => Math.ceil(elements / BLOCK_ELEMENTS) * BLOCK_ELEMENTS;
+
+function greatestCommonDivisor(a: number, b: number): number {
+  return b === 0 ? a : greatestCommonDivisor(b, a % b);
+}
+
+/** `124.4 M elements in 24 chunks of 20.9 MB, 9 tensors tiled, 0.004 % padding`, then one line a chunk. */
+export function printLayout(layout: TiledLayout): string {
+  const share = layout.held === 0 ? 0 : (100 * layout.padding) / layout.held;
+  const lines = [
+    `${layout.held} elements in ${layout.chunks} chunks of ${layout.chunkElements * ELEMENT_BYTES} bytes, ` +
+      `${layout.tiled} tensors tiled, ${share.toFixed(4)} % padding`,
+  ];
+  const inChunk: string[][] = Array.from({ length: layout.chunks }, () => []);
+  for (const list of layout.pieces.values()) {
+    for (const { tensor, chunk, row, rows } of list) {
+      inChunk[chunk].push(list.length === 1 ? tensor : `${tensor}[${row}..${row + rows - 1}]`);
+    }
+  }
+  inChunk.forEach((names, chunk) => {
+    lines.push(`${String(chunk).padStart(4)}  ${names.join(' ')}`);
+  });
+  return lines.join('\n');
+}

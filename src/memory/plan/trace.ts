@@ -1,0 +1,117 @@
+// What a step does to chunks, moment by moment, and nothing about why: no tensor, no model, no operator. A
+// trace comes from a dry run or from warm-up; policies, plans and bounds see only this.
+//
+// A trace is cyclic: its last moment is followed by its first, step after step. Invariant (checkTrace): a
+// chunk is overwritten when it was freed before, and only then.
+
+import { assert } from '../../util/errors.ts';
+import type { Kind } from '../layout/kinds.ts';
+
+/**
+ * `read`: the chunk stays as it is. `write`: parts of it change, so its old value must be there.
+ * `overwrite`: it held no value; it needs a slot and no load.
+ */
+export type AccessMode = 'read' | 'write' | 'overwrite';
+
+/** Where an operation needs the value: all that runs today runs on the GPU. */
+export type AccessTier = 'gpu';
+
+export interface ChunkAccess {
+  /** Counted over all lists, in their order. */
+  readonly chunk: number;
+  readonly mode: AccessMode;
+  readonly tier: AccessTier;
+}
+
+/** The boundary before an operator, and what the operator needs. */
+export interface Moment {
+  readonly label: string;
+  /** Each chunk once. All of them are pinned while the operator runs. */
+  readonly accesses: readonly ChunkAccess[];
+  /** Chunks that hold no value any more once the operator has run: their slots are given back at once. */
+  readonly frees: readonly number[];
+  /** GPU memory that is not chunks, until the next moment. */
+  readonly nonModelBytes: number;
+  /** Measured; absent in a dry run. */
+  readonly milliseconds?: number;
+}
+
+/** Chunks of one kind: ids `first` to `first + chunks - 1`. */
+export interface ChunkList {
+  readonly kind: Kind;
+  readonly first: number;
+  readonly chunks: number;
+}
+
+export interface Trace {
+  readonly chunkBytes: number;
+  readonly lists: readonly ChunkList[];
+  readonly moments: readonly Moment[];
+}
+
+export const chunkCount = ({ lists }: Trace): number => lists.reduce((sum, { chunks }) => sum + chunks, 0);
+
+/** Bytes of all chunks, padding included. */
+export const modelDataBytes = (trace: Trace): number => chunkCount(trace) * trace.chunkBytes;
+
+/** `parameter 3`: the kind of a chunk and its number in that list. */
+export function chunkName({ lists }: Trace, chunk: number): string {
+  const list = lists.find(({ first, chunks }) => chunk >= first && chunk < first + chunks);
+  return list ? `${list.kind} ${chunk - list.first}` : `chunk ${chunk}`;
+}
+
+/** Slots for chunks at each moment under a budget; may be too few, or negative: see `leastBudget`. */
+export function slotsUnder(trace: Trace, budgetBytes: number): number[] {
+  return trace.moments.map(({ nonModelBytes }) => Math.floor((budgetBytes - nonModelBytes) / trace.chunkBytes));
+}
+
+/** The smallest budget under which every operator finds its chunks and its other memory on the GPU. */
+export function leastBudget({ moments, chunkBytes }: Trace): number {
+  return moments.reduce(
+    (most, { accesses, nonModelBytes }) => Math.max(most, nonModelBytes + accesses.length * chunkBytes),
+    0,
+  );
+}
+
+/** Throws if a trace contradicts itself. */
+export function checkTrace(trace: Trace): void {
+  const count = chunkCount(trace);
+  const freed = new Set<number>();
+  // Twice around: what was freed in one step must be overwritten in the next.
+  for (const turn of [0, 1]) {
+    trace.moments.forEach(({ label, accesses, frees }, m) => {
+      const where = `moment ${m} (${label}, turn ${turn})`;
+      const seen = new Set<number>();
+      for (const { chunk, mode } of accesses) {
+        assert(chunk >= 0 && chunk < count, `${where} names chunk ${chunk} of ${count}`);
+        assert(!seen.has(chunk), `${where} lists ${chunkName(trace, chunk)} twice`);
+        seen.add(chunk);
+        assert(
+          mode === 'overwrite' || !freed.has(chunk),
+          `${where} wants to ${mode} ${chunkName(trace, chunk)}, which is free`,
+        );
+        const holds = turn === 1 && !freed.has(chunk);
+        assert(mode !== 'overwrite' || !holds, `${where} overwrites ${chunkName(trace, chunk)}, which was never freed`);
+        freed.delete(chunk);
+      }
+      for (const chunk of frees) {
+        assert(seen.has(chunk), `${where} frees ${chunkName(trace, chunk)} and does not use it`);
+        freed.add(chunk);
+      }
+    });
+  }
+}
+
+const SIGN: Record<AccessMode, string> = { read: '', write: '+', overwrite: '!' };
+
+/** One moment a line: `12 first micro-batch matmul h.0.mlp: parameter 1, gradient 1+ (non-model 1000 B)`. */
+export function printTrace(trace: Trace): string {
+  const lines = trace.moments.map(({ label, accesses, frees, nonModelBytes, milliseconds }, m) => {
+    const list = accesses.map(({ chunk, mode }) => chunkName(trace, chunk) + SIGN[mode]).join(', ');
+    const freed = frees.length > 0 ? `, frees ${frees.map((chunk) => chunkName(trace, chunk)).join(', ')}` : '';
+    const time = milliseconds === undefined ? '' : `, ${milliseconds} ms`;
+    return `${String(m).padStart(5)} ${label}: ${list || 'nothing'}${freed} (non-model ${nonModelBytes} B${time})`;
+  });
+  const lists = trace.lists.map(({ kind, chunks }) => `${chunks} ${kind}`).join(', ');
+  return [`chunks of ${trace.chunkBytes} bytes: ${lists}; + write, ! overwrite`, ...lines].join('\n');
+}

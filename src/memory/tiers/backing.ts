@@ -1,0 +1,344 @@
+// Where every chunk's bytes lie below the GPU: in a slot of host memory, in a block on disk, in both, or nowhere
+// because they are all zeros. Values come by putAll and are read by fetch; who leaves host memory follows from
+// the order of next uses. Knows chunk numbers only: no model, no GPU.
+//
+// Why nothing here waits for ever. A fetch needs a slot; a put needs for each chunk a slot or a block. Each gets
+// all it needs in one synchronous turn or stands in line, first come first served, *holding nothing*. Whoever
+// holds something waits only for reads and writes, which end, and for the end of a turn. So in time nothing is
+// held and the first in line is looked at with every slot free, clean or dirty: S slots and B blocks for n chunks,
+// S + B >= n + largestPut, leave it at least `largestPut` of: free slots, free blocks, copies that lie in both.
+//
+// Invariants: a value is in a slot, in a block, in both and equal, or zeros. A new value replaces the old one in
+// the same turn in which all values of its put do, and the old one stays whole until then: an error loses
+// nothing. Slots and blocks never exceed their limits. check() lists what must hold.
+
+import { assert } from '../../util/errors.ts';
+import { DiskTier, type DiskWay } from './disk-tier.ts';
+import { isClean, type Located, NOWHERE, type Place, Room } from './host-placement.ts';
+import { HostTier, NOBODY, type Slot } from './host-tier.ts';
+import { type Loadable, Loads } from './pending-reads.ts';
+import { StopWatch } from './stop-watch.ts';
+import { type BackingOptions, checkLimits, LARGEST_PUT } from './tier-limits.ts';
+import { Line } from './wait-queue.ts';
+
+export interface Entry {
+  readonly chunk: number;
+  /** chunkBytes of them, starting at a multiple of 4. */
+  readonly bytes: Uint8Array<ArrayBuffer>;
+}
+
+export interface Ledger {
+  readonly diskReadBytes: number;
+  readonly diskWriteBytes: number;
+  /** Slots that were made; they are reused, not returned. */
+  readonly hostBytes: number;
+  readonly hostPeak: number;
+  readonly diskBytes: number;
+  readonly diskPeak: number;
+  readonly waits: {
+    /** Time in which at least one fetch waited for a read. */
+    readonly diskReadMs: number;
+    /** Time in which at least one fetch or put waited for a write, or for others to be done with their room. */
+    readonly diskWriteMs: number;
+  };
+}
+
+/** Where a valid copy lies below the GPU. */
+export type Below = 'nothing' | 'zero' | 'host' | 'disk' | 'both';
+
+interface Chunk extends Loadable {
+  /** Counts the calls that give it a value or take it, ... */
+  calls: number;
+  /** ... and says which of them the value is from: a put that a later call overtook has no effect any more. */
+  applied: number;
+}
+
+interface NewValue {
+  readonly chunk: Chunk;
+  readonly bytes: Uint8Array<ArrayBuffer>;
+  readonly call: number;
+}
+
+export class Backing {
+  readonly #chunkBytes: number;
+  readonly #largestPut: number;
+  readonly #chunks: readonly Chunk[];
+  readonly #host: HostTier;
+  readonly #disk: DiskTier | undefined;
+  readonly #room: Room;
+  readonly #line = new Line();
+  readonly #loads: Loads;
+  readonly #roomWatch = new StopWatch();
+  #closing: Promise<void> | undefined;
+
+  /** Errors: HoldfastError when the limits are too small, with those that would do. */
+  constructor(options: BackingOptions) {
+    const { chunks, chunkBytes, hostLimit, disk, largestPut = LARGEST_PUT } = options;
+    assert(chunkBytes > 0 && chunkBytes % 1024 === 0, `chunks of ${chunkBytes} bytes: multiples of 1024 only`);
+    const slots = Math.floor(hostLimit / chunkBytes);
+    const blocks = disk ? Math.floor(Math.min(disk.bytes, options.diskLimit ?? disk.bytes) / chunkBytes) : 0;
+    checkLimits(options, slots, blocks, largestPut);
+    this.#chunkBytes = chunkBytes;
+    this.#largestPut = slots < chunks ? largestPut : Number.POSITIVE_INFINITY;
+    this.#host = new HostTier(slots, chunkBytes, () => this.#line.advance());
+    this.#disk = disk && new DiskTier(disk, chunkBytes, blocks);
+    this.#chunks = Array.from({ length: chunks }, (_, id) => {
+      return { id, slot: undefined, block: NOWHERE, zero: false, load: undefined, calls: 0, applied: 0 };
+    });
+    this.#room = new Room(this.#chunks, this.#host, this.#disk);
+    this.#loads = new Loads(this.#room, this.#host, this.#disk, this.#line, this.#roomWatch);
+  }
+
+  /** Where a valid copy lies now. Zeros are 'zero' whether or not a slot holds them, too. */
+  where(chunk: number): Below {
+    const { slot, block, zero } = this.#chunk(chunk);
+    if (zero) return 'zero';
+    if (block !== NOWHERE) return slot ? 'both' : 'disk';
+    return slot ? 'host' : 'nothing';
+  }
+
+  /** Who is needed when, from now on: a larger number is later, Infinity never. Must not change between calls. */
+  setOrder(nextUse: (chunk: number) => number): void {
+    this.#room.nextUse = nextUse;
+  }
+
+  /** The chunk holds zeros: takes no memory and moves nothing. */
+  setZero(chunk: number): void {
+    this.discard(chunk);
+    this.#chunk(chunk).zero = true;
+  }
+
+  /** Told of every read and write of the disk: see DiskTier. */
+  set onDisk(told: ((way: DiskWay, chunk: number) => (() => void) | undefined) | undefined) {
+    if (this.#disk) this.#disk.onMove = told;
+  }
+
+  /** The value is dead: its slot and block are free. */
+  discard(chunk: number): void {
+    const record = this.#chunk(chunk);
+    record.applied = ++record.calls;
+    this.#forget(record);
+    this.#line.advance();
+  }
+
+  /** The bytes if they lie in host memory now: valid until the next await. */
+  peek(chunk: number): Uint8Array<ArrayBuffer> | undefined {
+    return this.#chunk(chunk).slot?.bytes;
+  }
+
+  /**
+   * The bytes, from disk if need be. They are lent until the end of this turn of the event loop: use them (do not
+   * change them) in the code that follows the await, before its next await; with several fetches at once, each in
+   * its own `then`. Errors: HoldfastError when they cannot be read, came back damaged, or no room could be made.
+   */
+  async fetch(chunk: number): Promise<Uint8Array<ArrayBuffer>> {
+    const record = this.#chunk(chunk);
+    while (!record.slot) {
+      assert(record.zero || record.block !== NOWHERE, `chunk ${chunk} is fetched and holds no value`);
+      await this.#loads.come(record);
+    }
+    return this.#host.lend(record.slot);
+  }
+
+  /** Starts a read ahead, if a slot is free or its owner is needed later. Errors are left to the fetch. */
+  prefetch(chunk: number): void {
+    const record = this.#chunk(chunk);
+    if (record.slot || record.load || record.block === NOWHERE || !this.#line.isEmpty) return;
+    try {
+      this.#loads.comeAhead(record);
+    } catch {
+      // No memory for a slot that the limit allows: the fetch will say so.
+    }
+  }
+
+  /**
+   * New values for chunks, each named once. All become visible in the same turn: at once if there is room, else
+   * before this resolves; `bytes` must stay as they are until then. Errors: HoldfastError when no room could be
+   * made, Error when `bytes` were detached meanwhile; then every chunk still has its old value.
+   */
+  async putAll(entries: readonly Entry[]): Promise<void> {
+    const values = this.#newValues(entries);
+    // In line only behind others, or when there is not enough for all of them.
+    let places = this.#line.isEmpty || values.every((value) => this.#ownSlot(value)) ? this.#place(values) : undefined;
+    if (places?.every((place) => 'slot' in place && !place.leaving)) {
+      this.#commit(values, places);
+      return;
+    }
+    const work = (async () => {
+      places ??= await this.#line.wait(() => this.#place(values));
+      await this.#fill(values, places);
+      // Mapped memory goes with a lost device, also while it is written.
+      if (values.some(({ bytes }) => bytes.length !== this.#chunkBytes)) {
+        for (const place of places) this.#room.giveBack(place);
+        throw new Error('the bytes of a put went away before it was done');
+      }
+      this.#commit(values, places);
+    })();
+    this.#roomWatch.start();
+    try {
+      await this.#line.track(work);
+    } finally {
+      this.#roomWatch.stop();
+      this.#line.advance();
+    }
+  }
+
+  get ledger(): Ledger {
+    const hostBytes = this.#host.slots.length * this.#chunkBytes;
+    return {
+      diskReadBytes: this.#disk?.readBytes ?? 0,
+      diskWriteBytes: this.#disk?.writtenBytes ?? 0,
+      hostBytes,
+      hostPeak: hostBytes,
+      diskBytes: (this.#disk?.used ?? 0) * this.#chunkBytes,
+      diskPeak: (this.#disk?.peak ?? 0) * this.#chunkBytes,
+      waits: { diskReadMs: this.#loads.readMs, diskWriteMs: this.#roomWatch.milliseconds },
+    };
+  }
+
+  /** Waits for what is under way, fails what stands in line, removes the file. Nothing may be asked after. */
+  close(): Promise<void> {
+    this.#closing ??= (async () => {
+      await this.#line.end(new Error('the tiers below the GPU were closed'));
+      await this.#disk?.remove();
+    })();
+    return this.#closing;
+  }
+
+  /** Every fact that a legal state must satisfy, for tests. */
+  check(): void {
+    const blocks = new Set<number>();
+    const slots = new Set<Slot>();
+    for (const { id, slot, block, zero, load } of this.#chunks) {
+      if (block !== NOWHERE) {
+        assert(!zero, `chunk ${id} is zeros and has block ${block}`);
+        assert(!blocks.has(block), `block ${block} has two owners`);
+        blocks.add(block);
+      }
+      if (slot) {
+        assert(slot.owner === id, `the slot of chunk ${id} says ${slot.owner}`);
+        assert(!load, `chunk ${id} is loaded though it has a slot`);
+        slots.add(slot);
+      }
+    }
+    for (const slot of this.#host.slots) assert(slot.owner === NOBODY || slots.has(slot), 'a slot has a stale owner');
+    const used = this.#disk?.used ?? 0;
+    assert(blocks.size <= used, `${used} blocks in use, ${blocks.size} with owners`);
+    if (!this.#line.isIdle) return;
+    assert(blocks.size === used, `${used} blocks in use, ${blocks.size} with owners, nothing under way`);
+    assert(
+      this.#host.slots.every(({ holds }) => holds === 0),
+      'a slot is held, nothing under way',
+    );
+  }
+
+  /** The old value goes, wherever it is. What is under way for it ends without effect. */
+  #forget(chunk: Chunk): void {
+    this.#room.vacate(chunk);
+    this.#loads.forget(chunk);
+  }
+
+  // ---- Puts ------------------------------------------------------------------------------------------------
+
+  #newValues(entries: readonly Entry[]): NewValue[] {
+    assert(new Set(entries.map(({ chunk }) => chunk)).size === entries.length, 'a put names a chunk twice');
+    assert(entries.length <= this.#largestPut, `a put of ${entries.length} chunks, largestPut is ${this.#largestPut}`);
+    return entries.map(({ chunk: id, bytes }) => {
+      assert(bytes.length === this.#chunkBytes, `${bytes.length} bytes for chunk ${id}, not ${this.#chunkBytes}`);
+      const chunk = this.#chunk(id);
+      chunk.calls++;
+      return { chunk, bytes, call: chunk.calls };
+    });
+  }
+
+  /** The slot that a chunk has already, if its bytes may change in place. */
+  #ownSlot({ chunk }: NewValue): Slot | undefined {
+    return chunk.slot && chunk.slot.holds === 0 ? chunk.slot : undefined;
+  }
+
+  /**
+   * Places for all new values, or undefined and nothing taken. Those needed soonest get slots, at the cost of
+   * owners needed later; a value that is itself needed last goes to a block.
+   */
+  #place(values: readonly NewValue[]): Place[] | undefined {
+    const places = new Map<NewValue, Place>();
+    const giveBack = () => {
+      for (const place of places.values()) this.#room.giveBack(place);
+    };
+    for (const value of values) {
+      const slot = this.#ownSlot(value);
+      if (!slot) continue;
+      this.#host.hold(slot);
+      places.set(value, { slot });
+    }
+    const homeless = values.filter((value) => !places.has(value));
+    if (homeless.length > this.#room.count()) {
+      giveBack();
+      return undefined;
+    }
+    const nextUse = new Map(homeless.map((value) => [value, this.#room.nextUse(value.chunk.id)]));
+    const when = (value: NewValue) => nextUse.get(value) as number;
+    homeless.sort((a, b) => (when(a) < when(b) ? -1 : Number(when(a) > when(b))));
+    try {
+      for (const value of homeless) {
+        const mayLeave = (victim: Located) => {
+          const rank = this.#room.rank(victim);
+          return rank > when(value) || (rank === when(value) && isClean(victim));
+        };
+        const place = this.#room.claim(mayLeave) ?? this.#room.claimBlock() ?? this.#room.claimAny();
+        assert(place, 'room was counted and is not there');
+        places.set(value, place);
+      }
+    } catch (error) {
+      giveBack(); // no memory for a slot that the limit allows
+      throw error;
+    }
+    return values.map((value) => places.get(value) as Place);
+  }
+
+  /** Writes what must be on disk before the new values become visible. On an error all places are given back. */
+  async #fill(values: readonly NewValue[], places: readonly Place[]): Promise<void> {
+    const writes = places.map((place, i) => {
+      if ('slot' in place) return this.#room.empty(place);
+      return this.#disk?.write(place.block, values[i].chunk.id, values[i].bytes);
+    });
+    const failed = (await Promise.allSettled(writes)).find((result) => result.status === 'rejected');
+    if (!failed) return;
+    for (const place of places) this.#room.giveBack(place);
+    throw failed.reason;
+  }
+
+  /** Makes the new values those of their chunks, save where a later call was faster. */
+  #commit(values: readonly NewValue[], places: readonly Place[]): void {
+    values.forEach(({ chunk, bytes, call }, i) => {
+      const place = places[i];
+      if (call < chunk.applied) {
+        this.#room.giveBack(place);
+        return;
+      }
+      chunk.applied = call;
+      if (!('slot' in place)) {
+        this.#forget(chunk);
+        chunk.block = place.block;
+        return;
+      }
+      if (place.slot === chunk.slot) {
+        this.#room.freeBlock(chunk);
+        chunk.zero = false;
+      } else {
+        this.#forget(chunk);
+        chunk.slot = place.slot;
+        place.slot.owner = chunk.id;
+      }
+      place.slot.bytes.set(bytes);
+      this.#host.release(place.slot);
+    });
+  }
+
+  #chunk(id: number): Chunk {
+    assert(!this.#closing, 'the tiers below the GPU are closed');
+    const chunk = this.#chunks[id];
+    assert(chunk, `chunk ${id} of ${this.#chunks.length}`);
+    return chunk;
+  }
+}

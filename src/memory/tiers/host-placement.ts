@@ -1,0 +1,160 @@
+// Room for values below the GPU: who must leave host memory when a slot is needed, which block a value goes to,
+// and what it takes until a slot is ready. Policy and bookkeeping; Backing decides when and for whom.
+//
+// Invariant: only a copy of a value that lies elsewhere too (or zeros) is ever dropped. A value's only copy keeps
+// its slot, held, until it is written to a block; if that fails it stays.
+
+import { assert } from '../../util/errors.ts';
+import type { DiskTier } from './disk-tier.ts';
+import { type HostTier, NOBODY, type Slot } from './host-tier.ts';
+
+export const NOWHERE = -1;
+
+/** Where a chunk's value lies; nowhere if it has none. */
+export interface Located {
+  readonly id: number;
+  /** Here, ... */
+  slot: Slot | undefined;
+  /** ... and here, or NOWHERE, ... */
+  block: number;
+  /** ... or it is zeros (which a slot may hold as well). */
+  zero: boolean;
+}
+
+/** A held slot; if `leaving` is given, once that chunk's value, its only copy, is written to `block`. */
+export interface Claim {
+  readonly slot: Slot;
+  readonly leaving?: { readonly chunk: Located; readonly block: number };
+}
+
+/** Where a new value will lie: in a slot, its own or a claimed one, or in a block. */
+export type Place = Claim | { readonly block: number };
+
+/** A value that also lies below its slot, or can be had for nothing. */
+export const isClean = ({ block, zero }: Located): boolean => zero || block !== NOWHERE;
+
+export class Room {
+  /** When a chunk is needed next: a larger number is later. */
+  nextUse: (chunk: number) => number = () => 0;
+  readonly #chunks: readonly Located[];
+  readonly #host: HostTier;
+  readonly #disk: DiskTier | undefined;
+
+  constructor(chunks: readonly Located[], host: HostTier, disk: DiskTier | undefined) {
+    this.#chunks = chunks;
+    this.#host = host;
+    this.#disk = disk;
+  }
+
+  /** How many values more there is a place for, now; every way to take one uses up exactly one. */
+  count(): number {
+    let count = this.#host.available + (this.#disk?.available ?? 0);
+    for (const { owner, holds, lent } of this.#host.slots) {
+      if (owner === NOBODY) continue;
+      const { zero, block } = this.#chunks[owner];
+      if (block !== NOWHERE || (zero && holds === 0 && !lent)) count++;
+    }
+    return count;
+  }
+
+  /** When a chunk that has a slot is needed next. Zeros come back at no cost: as good as never. */
+  rank({ id, zero }: Located): number {
+    return zero ? Number.POSITIVE_INFINITY : this.nextUse(id);
+  }
+
+  /** A slot, held: a free one, or the victim's if it may leave. Undefined if there is none, or no block for it. */
+  claim(mayLeave: (victim: Located) => boolean, onlyClean = false): Claim | undefined {
+    const free = this.#host.take();
+    if (free) return { slot: free };
+    const chunk = this.#victim(onlyClean);
+    const slot = chunk?.slot;
+    if (!slot || !mayLeave(chunk)) return undefined;
+    if (isClean(chunk)) {
+      this.#leave(chunk);
+      const freed = this.#host.take();
+      assert(freed, 'a clean chunk left its slot');
+      return { slot: freed };
+    }
+    const place = this.claimBlock();
+    if (!place) return undefined;
+    this.#host.hold(slot);
+    return { slot, leaving: { chunk, block: place.block } };
+  }
+
+  /** A slot at the cost of whoever is needed last. */
+  claimAny(): Claim | undefined {
+    return this.claim(() => true) ?? this.claim(() => true, true);
+  }
+
+  /** A block: a free one, or that of a chunk which lies in host memory as well, the soonest needed. */
+  claimBlock(): { readonly block: number } | undefined {
+    const free = this.#disk?.take();
+    if (free !== undefined) return { block: free };
+    let soonest: Located | undefined;
+    for (const { owner } of this.#host.slots) {
+      const chunk = this.#chunks[owner];
+      if (chunk && chunk.block !== NOWHERE && !(soonest && this.rank(soonest) <= this.rank(chunk))) soonest = chunk;
+    }
+    if (!soonest) return undefined;
+    const { block } = soonest;
+    soonest.block = NOWHERE;
+    return { block };
+  }
+
+  giveBack(place: Place): void {
+    if ('slot' in place) this.#host.release(place.slot);
+    else this.#disk?.free(place.block);
+  }
+
+  /** Makes a claimed slot ready to be written: its value goes to disk, those who were lent it have run. */
+  async empty({ slot, leaving }: Claim): Promise<void> {
+    if (!leaving) return;
+    const { chunk, block } = leaving;
+    try {
+      await this.#disk?.write(block, chunk.id, slot.bytes);
+    } catch (error) {
+      this.#disk?.free(block);
+      throw error;
+    }
+    // In the meantime it may have got another value, elsewhere: this slot is held.
+    if (chunk.slot === slot) {
+      chunk.block = block;
+      this.#leave(chunk);
+    } else {
+      this.#disk?.free(block);
+    }
+    while (slot.lent) await this.#host.turnEnd();
+  }
+
+  /** The value is dead, wherever it lies. */
+  vacate(chunk: Located): void {
+    this.#leave(chunk);
+    this.freeBlock(chunk);
+    chunk.zero = false;
+  }
+
+  freeBlock(chunk: Located): void {
+    if (chunk.block !== NOWHERE) this.#disk?.free(chunk.block);
+    chunk.block = NOWHERE;
+  }
+
+  /** The value stays where it lies below, the slot goes. */
+  #leave(chunk: Located): void {
+    if (chunk.slot) this.#host.disown(chunk.slot);
+    chunk.slot = undefined;
+  }
+
+  /** The owner that leaves first: furthest next use, of equals a clean one. `onlyClean`: among those alone. */
+  #victim(onlyClean: boolean): Located | undefined {
+    let best: Located | undefined;
+    for (const { owner, holds, lent } of this.#host.slots) {
+      if (owner === NOBODY || holds > 0 || lent) continue;
+      const chunk = this.#chunks[owner];
+      if (onlyClean && !isClean(chunk)) continue;
+      const later = best ? this.rank(chunk) - this.rank(best) : 1;
+      // NaN: both are never needed.
+      if (!best || later > 0 || (!(later < 0) && isClean(chunk) && !isClean(best))) best = chunk;
+    }
+    return best;
+  }
+}

@@ -1,0 +1,111 @@
+// The middle tier: slots of host memory, one chunk each, made when first needed, reused, never more than the
+// limit allows. Says which slots are in use and by whom, never who must leave.
+//
+// A slot is *held* while something under way counts on it (a read or write, a put that will fill it), and *lent*
+// from the moment its bytes are handed out until the end of that turn of the event loop: whoever awaited them
+// has run by then. Invariant: a slot is given to someone else only when it has no owner, is not held and not lent.
+
+import { assert, HoldfastError } from '../../util/errors.ts';
+
+/** A slot that belongs to no chunk. */
+export const NOBODY = -1;
+
+export interface Slot {
+  readonly bytes: Uint8Array<ArrayBuffer>;
+  /** The chunk whose valid value lies here, or NOBODY. */
+  owner: number;
+  holds: number;
+  lent: boolean;
+}
+
+export class HostTier {
+  /** All that were made; their number times the chunk size is the memory in use. */
+  readonly slots: Slot[] = [];
+  readonly #limit: number;
+  readonly #chunkBytes: number;
+  readonly #onTurnEnd: () => void;
+  readonly #free: Slot[] = [];
+  #lent: Slot[] = [];
+  #turn: Promise<void> | undefined;
+
+  /** `limit`: slots. `onTurnEnd` is called whenever lent slots came back. */
+  constructor(limit: number, chunkBytes: number, onTurnEnd: () => void) {
+    this.#limit = limit;
+    this.#chunkBytes = chunkBytes;
+    this.#onTurnEnd = onTurnEnd;
+  }
+
+  get available(): number {
+    return this.#free.length + this.#limit - this.slots.length;
+  }
+
+  /** A slot of nobody, held for the caller; undefined when all are in use. Errors: HoldfastError without memory. */
+  take(): Slot | undefined {
+    const slot = this.#free.pop() ?? (this.slots.length < this.#limit ? this.#make() : undefined);
+    if (slot) slot.holds = 1;
+    return slot;
+  }
+
+  hold(slot: Slot): void {
+    slot.holds++;
+  }
+
+  release(slot: Slot): void {
+    assert(slot.holds > 0, 'a slot is released that nothing holds');
+    slot.holds--;
+    this.#reuse(slot);
+  }
+
+  /** The owner's value is dead, or valid elsewhere. */
+  disown(slot: Slot): void {
+    slot.owner = NOBODY;
+    this.#reuse(slot);
+  }
+
+  /** Hands out the bytes: they stay until all who wait for them now have run. */
+  lend(slot: Slot): Uint8Array<ArrayBuffer> {
+    if (!slot.lent) {
+      slot.lent = true;
+      this.#lent.push(slot);
+      this.turnEnd();
+    }
+    return slot.bytes;
+  }
+
+  /** Resolves when the slots that are lent now are not lent any more. */
+  turnEnd(): Promise<void> {
+    this.#turn ??= new Promise((resolve) => {
+      setTimeout(() => {
+        this.#turn = undefined;
+        const back = this.#lent;
+        this.#lent = [];
+        for (const slot of back) {
+          slot.lent = false;
+          this.#reuse(slot);
+        }
+        resolve();
+        this.#onTurnEnd();
+      }, 0);
+    });
+    return this.#turn;
+  }
+
+  #reuse(slot: Slot): void {
+    if (slot.owner === NOBODY && slot.holds === 0 && !slot.lent) this.#free.push(slot);
+  }
+
+  #make(): Slot {
+    try {
+      const bytes = new Uint8Array(this.#chunkBytes);
+      const slot: Slot = { bytes, owner: NOBODY, holds: 0, lent: false };
+      this.slots.push(slot);
+      return slot;
+    } catch {
+      const held = this.slots.length * this.#chunkBytes;
+      throw new HoldfastError(
+        `host memory: the runtime has no ${this.#chunkBytes} bytes more than the ${held} that hold chunks; ` +
+          `set the host memory limit to ${held} bytes or less`,
+      );
+    }
+  }
+}

@@ -1,0 +1,125 @@
+// Values on their way from disk, or from nothing but zeros, into slots of host memory: begun by whoever needs them
+// or ahead of that, each once, and accounted to those who wait. Says nothing of new values (backing.ts).
+//
+// Invariant: a load whose chunk gets another value meanwhile ends without effect.
+
+import type { DiskTier } from './disk-tier.ts';
+import type { Claim, Located, Room } from './host-placement.ts';
+import type { HostTier, Slot } from './host-tier.ts';
+import { StopWatch } from './stop-watch.ts';
+import type { Line } from './wait-queue.ts';
+
+export interface Loadable extends Located {
+  /** On its way into a slot. */
+  load: Load | undefined;
+}
+
+/** A value on its way into a slot; a chunk forgets it when the value changes meanwhile. */
+interface Load {
+  readonly done: Promise<void>;
+  settle(error?: unknown): void;
+  /** A fetch waits for it. */
+  awaited: boolean;
+  reading: boolean;
+  watch: StopWatch | undefined;
+}
+
+function newLoad(): Load {
+  let settle: Load['settle'] = () => {};
+  const done = new Promise<void>((resolve, reject) => {
+    settle = (error) => (error === undefined ? resolve() : reject(error));
+  });
+  done.catch(() => {}); // of a prefetch that nobody waits for
+  return { done, settle, awaited: false, reading: false, watch: undefined };
+}
+
+export class Loads {
+  readonly #room: Room;
+  readonly #host: HostTier;
+  readonly #disk: DiskTier | undefined;
+  readonly #line: Line;
+  readonly #readWatch = new StopWatch();
+  /** Of those who wait for room. */
+  readonly #roomWatch: StopWatch;
+
+  constructor(room: Room, host: HostTier, disk: DiskTier | undefined, line: Line, roomWatch: StopWatch) {
+    this.#room = room;
+    this.#host = host;
+    this.#disk = disk;
+    this.#line = line;
+    this.#roomWatch = roomWatch;
+  }
+
+  /** Time in which at least one fetch waited for a read. */
+  get readMs(): number {
+    return this.#readWatch.milliseconds;
+  }
+
+  /** Brings a chunk that has a value and no slot; the slot may be gone again where that is not used at once. */
+  async come(chunk: Loadable): Promise<void> {
+    if (!chunk.load) this.#start(chunk, this.#line.isEmpty ? this.#room.claimAny() : undefined);
+    const load = chunk.load as Load;
+    load.awaited = true;
+    this.#charge(load);
+    await load.done;
+  }
+
+  /** Starts to bring one if a slot is free or its owner is needed later. */
+  comeAhead(chunk: Loadable): void {
+    const claim = this.#room.claim((victim) => this.#room.rank(victim) > this.#room.rank(chunk));
+    if (claim) this.#start(chunk, claim);
+  }
+
+  /** What is under way for a chunk ends without effect. */
+  forget(chunk: Loadable): void {
+    chunk.load?.settle();
+    chunk.load = undefined;
+  }
+
+  /** Without a claim it stands in line for one. */
+  #start(chunk: Loadable, claim: Claim | undefined): void {
+    const load = newLoad();
+    chunk.load = load;
+    void this.#line.track(this.#bring(chunk, load, claim));
+  }
+
+  async #bring(chunk: Loadable, load: Load, ready: Claim | undefined): Promise<void> {
+    let claim: Claim | null | undefined = ready;
+    try {
+      claim ??= await this.#line.wait(() => (chunk.load === load ? this.#room.claimAny() : null));
+      if (!claim) return; // forgotten while in line
+      await this.#room.empty(claim);
+      if (chunk.load === load) await this.#read(chunk, load, claim.slot);
+      if (chunk.load === load) {
+        chunk.load = undefined;
+        chunk.slot = claim.slot;
+        claim.slot.owner = chunk.id;
+        if (load.awaited) this.#host.lend(claim.slot);
+      }
+      load.settle();
+    } catch (error) {
+      if (chunk.load === load) chunk.load = undefined;
+      load.settle(error);
+    } finally {
+      load.watch?.stop();
+      load.watch = undefined;
+      if (claim) this.#host.release(claim.slot);
+      this.#line.advance();
+    }
+  }
+
+  async #read(chunk: Loadable, load: Load, { bytes }: Slot): Promise<void> {
+    load.reading = true;
+    this.#charge(load);
+    if (chunk.zero) bytes.fill(0);
+    else await this.#disk?.read(chunk.block, chunk.id, bytes);
+  }
+
+  /** Counts the time of the fetches that wait for a load: for room at first, then for the read. */
+  #charge(load: Load): void {
+    if (!load.awaited) return;
+    load.watch?.stop();
+    load.watch = load.reading ? this.#readWatch : this.#roomWatch;
+    load.watch.start();
+  }
+}

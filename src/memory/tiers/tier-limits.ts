@@ -1,0 +1,57 @@
+// What the tiers below the GPU may use, and the least that they can work with. Pure.
+
+import type { BlockFile } from '../../runtime/host.ts';
+import { HoldfastError } from '../../util/errors.ts';
+
+export interface BackingOptions {
+  /** Chunks are numbered from 0. */
+  readonly chunks: number;
+  /** A multiple of 1024. */
+  readonly chunkBytes: number;
+  /** Bytes of host memory for chunks, never exceeded; Infinity for none. */
+  readonly hostLimit: number;
+  /** The slow tier, if there is one. */
+  readonly disk?: BlockFile | undefined;
+  /** Bytes of the file that may be used. @default all */
+  readonly diskLimit?: number | undefined;
+  /** The most chunks that one putAll brings: until it is done they lie beside the values they replace. @default 4 */
+  readonly largestPut?: number | undefined;
+}
+
+/** One list's chunk each of parameters, gradients and both moments. */
+export const LARGEST_PUT = 4;
+
+/** Slots without which they cannot run: with a disk one to read into while another is written; without, all. */
+export function leastHostChunks(chunks: number, hasDisk: boolean): number {
+  return hasDisk ? Math.min(chunks, 2) : chunks;
+}
+
+/** Blocks without which they cannot run, with so many slots. Never more than chunks + largestPut for long. */
+export function leastDiskChunks(chunks: number, hostChunks: number, largestPut = LARGEST_PUT): number {
+  return hostChunks >= chunks ? 0 : chunks + largestPut - hostChunks;
+}
+
+/** Errors: HoldfastError when the limits are too small, with those that would do. */
+export function checkLimits(
+  { chunks, chunkBytes, disk, hostLimit }: BackingOptions,
+  slots: number,
+  blocks: number,
+  largestPut: number,
+): void {
+  const all = `${chunks} chunks of ${chunkBytes} bytes`;
+  const least = leastHostChunks(chunks, disk !== undefined);
+  if (slots < least) {
+    const advice = disk ? '' : ', or use a disk tier';
+    throw new HoldfastError(
+      `host memory limit ${hostLimit} bytes: ${all} need at least ${least * chunkBytes}; raise it to that${advice}`,
+    );
+  }
+  const leastDisk = leastDiskChunks(chunks, slots, largestPut);
+  if (disk && blocks < leastDisk) {
+    const host = Math.min(chunks, chunks + largestPut - blocks) * chunkBytes;
+    throw new HoldfastError(
+      `disk limit ${blocks * chunkBytes} bytes: ${all} need at least ${leastDisk * chunkBytes} beside ${slots * chunkBytes} ` +
+        `of host memory; raise it to that, or the host memory limit to ${host}`,
+    );
+  }
+}

@@ -3,11 +3,12 @@
 import { type Command, InvalidArgumentError } from 'commander';
 import type { PolicyName } from '../engine/compile/schedule.ts';
 import type { MemoryOptions } from '../engine/run/session.ts';
+import type { ActivationMode } from '../graph/recompute.ts';
 import { ORDERS } from '../memory/plan/policies.ts';
 import type { Host } from '../runtime/host.ts';
 import { parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { checked, recoveryOption } from './options.ts';
+import { activationsOption, checked, recoveryOption } from './options.ts';
 
 export interface MemoryFlags {
   gpuMemory?: number | 'auto';
@@ -17,6 +18,7 @@ export interface MemoryFlags {
   policy: string;
   prefetch: boolean;
   recovery: 'step' | 'checkpoint';
+  activations: ActivationMode | 'auto';
 }
 
 /** By what one types: `opt`, `patrickstar`, `zero-offload`. */
@@ -40,6 +42,7 @@ export function addMemoryOptions(command: Command): Command {
     .option('--disk-limit <bytes>', 'the most that may lie there', checked(parseBytes))
     .option('--policy <name>', `who leaves the GPU: ${Object.keys(POLICIES).join(', ')}`, checked(policy), 'planned')
     .option('--no-prefetch', 'read from disk only when needed')
+    .addOption(activationsOption())
     .addOption(recoveryOption());
 }
 
@@ -51,7 +54,7 @@ function policy(name: string): string {
 
 /** Errors: HoldfastError for flags that mean nothing together. */
 export function memoryFromFlags(host: Host, flags: MemoryFlags): MemoryOptions {
-  const { gpuMemory, hostMemory, disk, diskLimit, prefetch, recovery } = flags;
+  const { gpuMemory, hostMemory, disk, diskLimit, prefetch, recovery, activations } = flags;
   if (gpuMemory === undefined) {
     const given = hostMemory !== undefined ? '--host-memory' : disk !== undefined ? '--disk' : undefined;
     if (given) throw new HoldfastError(`${given}: without --gpu-memory all stays on the GPU; give a budget, or auto`);
@@ -69,5 +72,6 @@ export function memoryFromFlags(host: Host, flags: MemoryFlags): MemoryOptions {
     policy: POLICIES[flags.policy] as PolicyName,
     prefetch,
     recovery,
+    activations,
   };
 }

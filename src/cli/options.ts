@@ -1,6 +1,7 @@
 // Option parsing that several commands share: numbers with their ranges, and the adapter.
 
 import { InvalidArgumentError, Option } from 'commander';
+import { ACTIVATION_MODES } from '../graph/recompute.ts';
 import { messageOf } from '../util/errors.ts';
 import { describeRange, inRange, type Range, realNumber, wholeNumber } from '../util/range.ts';
 
@@ -33,6 +34,15 @@ export function checked<T>(parse: (text: string) => T): (text: string) => T {
 
 export const adapterOption = (): Option =>
   new Option('--adapter <name>', 'auto, software (the embedded one), or a part of an adapter’s name').default('auto');
+
+/** What of the activations is kept for the backward pass. */
+export const activationsOption = (): Option =>
+  new Option(
+    '--activations <what>',
+    'kept for the backward pass: all, all but what is quickly made again, each block’s input alone, or as the budget allows',
+  )
+    .choices([...ACTIVATION_MODES, 'auto'])
+    .default('auto');
 
 /** How much a lost device may cost. */
 export const recoveryOption = (): Option =>

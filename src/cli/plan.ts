@@ -3,8 +3,9 @@
 import { Command, Option } from 'commander';
 import type { Highs } from 'highs';
 import { DEFAULT_LIMITS, fitMemory, smallestBudget } from '../engine/compile/fit.ts';
-import type { Pass } from '../engine/compile/pass.ts';
+import { type Pass, recomputedFlops } from '../engine/compile/pass.ts';
 import { schedule } from '../engine/compile/schedule.ts';
+import type { ActivationMode } from '../graph/recompute.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { ratioTo } from '../memory/plan/compare.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
@@ -18,7 +19,7 @@ import { trainingWorkload } from '../train/trainer.ts';
 import { formatBytes, parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { configFromFlags } from './model-flags.ts';
-import { checked, recoveryOption, whole } from './options.ts';
+import { activationsOption, checked, recoveryOption, whole } from './options.ts';
 import { comparePolicies } from './plan-compare.ts';
 
 interface Flags {
@@ -33,10 +34,17 @@ interface Flags {
   vocabSize: number;
   gpuMemory?: number;
   recovery: 'step' | 'checkpoint';
+  activations: ActivationMode | 'auto';
   compare?: boolean;
   moments?: boolean;
   json?: boolean;
 }
+
+const KEPT: Readonly<Record<ActivationMode, string>> = {
+  keep: 'all kept for the backward pass',
+  light: 'outputs of norms and SwiGLU made again',
+  recompute: 'made again from each block’s input',
+};
 
 export function planCommand(host: Host): Command {
   return new Command('plan')
@@ -55,6 +63,7 @@ export function planCommand(host: Host): Command {
       'the budget, as 64MB or 1.5GiB (default: half of what all would need)',
       checked(parseBytes),
     )
+    .addOption(activationsOption())
     .addOption(recoveryOption())
     .option('--moments', 'print what to do at each moment of a step')
     .option('--compare', 'eviction policies against the bound, on models and budgets of all sizes')
@@ -71,7 +80,7 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
   const durable = flags.recovery === 'step';
   const workloadOf = (changes: Partial<Flags> = {}) => {
     const { batch, context, accumulate } = { ...flags, ...changes };
-    return trainingWorkload(model, traceStep(model, batch, context), accumulate);
+    return trainingWorkload(model, traceStep(model, batch, context), accumulate, undefined, flags.activations);
   };
   const model = makeModel(configFromFlags({ ...flags, tied: false }));
   const parameters = parameterCount(model);
@@ -95,7 +104,8 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
     );
   }
 
-  const { map, passes, nonModel, slots, staging, peak } = fitMemory(workload, DEFAULT_LIMITS, budget, durable);
+  const found = fitMemory(workload, DEFAULT_LIMITS, budget, durable);
+  const { map, passes, nonModel, slots, staging, peak } = found;
   const { trace } = passes[0] as Pass;
   const start = performance.now();
   const { plan, moved } = schedule(passes[0] as Pass, slots, 'planned');
@@ -105,6 +115,8 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
   const linear = linearBound(highs, findGaps(trace, room)).chunks;
   const ratio = ratioTo(linear, cost);
   const { padding, held, tiled, chunks } = map.trainable;
+  const again = recomputedFlops(passes[0] as Pass);
+  const kept = KEPT[found.workload.activations ?? 'keep'];
 
   if (flags.json) {
     write(
@@ -119,6 +131,7 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
         slots,
         staging,
         moments: trace.moments.length,
+        activations: { kept: found.workload.activations ?? 'keep', recomputedFlops: again.flops, share: again.share },
         bytesPerStep: moved,
         bound: { lp: linear * trace.chunkBytes, ratio },
         planMilliseconds: milliseconds,
@@ -132,7 +145,7 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
       `${flags.model}, ${flags.layers} layers of width ${flags.width}, vocabulary ${flags.vocabSize}: ${parameters.toLocaleString('en')} parameters`,
       `  ${shown(modelDataBytes(trace))}  model data: parameters, gradients and two moments in f32`,
       `            ${chunks} chunks of ${formatBytes(trace.chunkBytes)} a kind, ${tiled} tensors tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
-      `  ${shown(nonModel.arenas)}  activations, batch ${flags.batch} x ${flags.context} (${formatBytes(nonModel.alive)} alive at once)`,
+      `  ${shown(nonModel.arenas)}  activations, batch ${flags.batch} x ${flags.context} (${formatBytes(nonModel.alive)} alive at once): ${kept}${again.flops > 0 ? `, ${(100 * again.share).toFixed(1)} % more arithmetic` : ''}`,
       `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms`,
       `  ${shown(smallest)}  is the smallest budget that works`,
       `  ${shown(budget)}  budget, ${formatBytes(peak)} of it used: ${slots} slots for ${chunkCount(trace)} chunks, ${staging.down} of staging down, ${staging.up} up`,

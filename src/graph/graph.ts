@@ -44,6 +44,8 @@ export interface TensorInstruction extends Common {
   readonly kernel: Kernel<any>;
   readonly problem: object;
   readonly operands: Readonly<Record<string, Tensor>>;
+  /** Whether it makes an activation again that was there before. */
+  readonly again?: boolean;
 }
 
 /** The part of a chunk that holds data. */

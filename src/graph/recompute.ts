@@ -6,7 +6,6 @@
 // Invariant: what is dropped can be made from what is kept: inputs, parameters, and activations that are not dropped.
 // Source of the idea: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 
-import { gelu } from '../kernels/gelu.ts';
 import {
   bytesOf,
   type Instruction,
@@ -19,7 +18,7 @@ import {
 
 /**
  * What is kept of a block between its two passes. `keep`: everything that the backward pass reads. `light`: not what a
- * pass over the elements makes again: outputs of norms and activation functions. `recompute`: only the block's input.
+ * pass over the elements makes again: outputs of norms and of SwiGLU. `recompute`: only the block's input.
  */
 export const ACTIVATION_MODES = ['keep', 'light', 'recompute'] as const;
 export type ActivationMode = (typeof ACTIVATION_MODES)[number];
@@ -63,7 +62,7 @@ export function saved(program: Program): Saved[] {
     const block = made[0]?.block;
     if (block === undefined || !readBackward.has(tensor)) return [];
     const flops = made.reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
-    const light = tensor.geluOf !== undefined || flops <= LIGHT_FLOPS * tensor.size;
+    const light = flops <= LIGHT_FLOPS * tensor.size;
     return [{ tensor, block, bytes: bytesOf(tensor), crosses: readOutside.has(tensor), light }];
   });
 }
@@ -83,20 +82,11 @@ export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Progr
   };
   const append = (instruction: TensorInstruction, operands: Record<string, Tensor>) => {
     const { op, kernel, problem, label } = instruction;
-    instructions.push({ op, kernel, problem, operands, label: `${label}, again`, phase: 'backward' });
+    instructions.push({ op, kernel, problem, operands, label: `${label}, again`, phase: 'backward', again: true });
   };
 
   const make = (wanted: Tensor): void => {
     if (!dropped.has(wanted) || again.has(wanted)) return;
-    const { geluOf: before } = wanted;
-    if (before && (!dropped.has(before) || again.has(before))) {
-      const operands = { x: standIn(before), y: fresh(wanted) };
-      append(
-        { ...(makers.get(wanted)?.[0] as TensorInstruction), kernel: gelu, problem: { size: wanted.size } },
-        operands,
-      );
-      return;
-    }
     // What one instruction writes beside it is made along with it.
     const together = new Set([wanted]);
     const needed = new Set<TensorInstruction>();

@@ -115,6 +115,7 @@ export function trainingWorkload(
   return {
     parameters: model.parameters,
     training: true,
+    activations: mode,
     programs: [...micro, update, evaluate, ...(generation?.programs ?? [])],
     passes: (map) => [
       stepPass(step, map, accumulate),

@@ -53,6 +53,21 @@ describe('holdfast plan', () => {
     await expect(plan(...SMALL, '--gpu-memory', String(Number(smallest) - 1))).rejects.toThrow(smallest);
   });
 
+  it('makes activations again where it is told to, and by itself where the budget has no room for them', async () => {
+    const kept = async (...args: string[]) => JSON.parse(await plan(...SMALL, '--json', ...args));
+    const all = await kept('--activations', 'keep');
+    expect(all.activations).toEqual({ kept: 'keep', recomputedFlops: 0, share: 0 });
+    const least = await kept('--activations', 'recompute');
+    expect(least.activations.share).toBeGreaterThan(0.01);
+    expect(least.smallestBudget).toBeLessThan(all.smallestBudget);
+    for (const [budget, wanted] of [
+      [all.smallestBudget, 'keep'],
+      [all.smallestBudget - 1, 'recompute'],
+    ]) {
+      expect((await kept('--gpu-memory', String(budget))).activations.kept).toBe(wanted);
+    }
+  });
+
   it('prints for people too, down to each moment', async () => {
     const text = await plan(...SMALL, '--gpu-memory', '8MB', '--moments');
     expect(text).toMatch(/model data: parameters, gradients and two moments in f32/);

@@ -8,6 +8,7 @@
 import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import { bytesOf, type Program, type Tensor } from '../../graph/graph.ts';
 import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
+import type { ActivationMode } from '../../graph/recompute.ts';
 import { type ChunkMap, mapChunks, type StoredParameter } from '../../memory/layout/chunk-map.ts';
 import { ELEMENT_BYTES } from '../../memory/layout/kinds.ts';
 import { chunkRange, leastChunkElements } from '../../memory/layout/layout.ts';
@@ -27,6 +28,8 @@ export interface Workload {
   passes(map: ChunkMap): readonly Pass[];
   /** Small results that come back while the GPU works on: bytes of each, and how many may be under way at once. */
   readonly readback: ReadbackSize;
+  /** What of its activations is kept. @default 'keep' */
+  readonly activations?: ActivationMode;
   /** The same results in less memory, for more work: what is tried where this does not fit. @default none */
   readonly smaller?: Workload | undefined;
 }

@@ -40,6 +40,8 @@ export interface DispatchOperation {
   readonly uses: readonly Use[];
   readonly label: string;
   readonly phase: Phase;
+  /** As the instruction has it. */
+  readonly again?: boolean;
   /** There for an operation on the chunks of one index, as the instruction has it. */
   readonly each?: Pick<ChunkInstruction, 'eager' | 'completes' | 'frees'> & { readonly index: number };
 }
@@ -80,7 +82,8 @@ export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
 }
 
 function onTensors(instruction: TensorInstruction, map: ChunkMap): Operation[] {
-  const { op, kernel, problem, operands, label, phase } = instruction;
+  const { op, kernel, problem, operands, label, phase, again = false } = instruction;
+  const common = { op, kernel, whole: problem, phase, ...(again && { again }) };
   const fixed: Record<string, Tensor | ChunkRange> = {};
   const fixedUses: Use[] = [];
   let tiled: { name: string; access: Access; list: ChunkList; pieces: readonly Piece[] } | undefined;
@@ -103,7 +106,7 @@ function onTensors(instruction: TensorInstruction, map: ChunkMap): Operation[] {
     const from = startOf(instruction, name);
     tiled = { ...how, pieces: all.filter(({ first, size: held }) => first < size && from < first + held) };
   }
-  if (!tiled) return [{ op, kernel, problem, whole: problem, operands: fixed, uses: fixedUses, label, phase }];
+  if (!tiled) return [{ ...common, problem, operands: fixed, uses: fixedUses, label }];
   const { name, access, list, pieces } = tiled;
   return pieces.map((piece) => {
     assert(kernel.tile, `${label}: ${kernel.name} cannot run on tiles of ${name}`);
@@ -111,14 +114,11 @@ function onTensors(instruction: TensorInstruction, map: ChunkMap): Operation[] {
     const part = kernel.tile(problem, name, piece);
     assert(part, `${label}: ${kernel.name} uses nothing of rows ${piece.row} to ${piece.row + piece.rows - 1}`);
     return {
-      op,
-      kernel,
+      ...common,
       problem: part,
-      whole: problem,
       operands: { ...fixed, [name]: range },
       uses: [...fixedUses, { list, piece, access }],
       label: pieces.length > 1 ? `${label}, rows ${piece.row} to ${piece.row + piece.rows - 1}` : label,
-      phase,
     };
   });
 }

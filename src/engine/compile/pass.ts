@@ -64,6 +64,15 @@ const STATE_AFTER = { forward: 'HOLD_AFTER_FWD', backward: 'HOLD_AFTER_BWD', upd
 export const flopsOf = ({ operations }: Pass): number =>
   operations.reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
 
+/** The part of them that makes activations again, and its share of the rest. */
+export function recomputedFlops(pass: Pass): { readonly flops: number; readonly share: number } {
+  const flops = pass.operations.reduce(
+    (sum, { again, kernel, problem }) => sum + (again ? kernel.flops(problem) : 0),
+    0,
+  );
+  return { flops, share: flops / (flopsOf(pass) - flops) };
+}
+
 /** A pass that only reads parameters. */
 export function readingPass(program: Program, map: ChunkMap): Pass {
   const operations = lower(program, map);

@@ -95,7 +95,7 @@ test('trainer_state.json: resumed, reported, forked, imported, replayed, short o
     new Random(settings.seed, 'samples').restore(found.sampling);
     trainerOptions(settings);
     // Reported, and forked.
-    const page = runReport(host, found);
+    const page = await runReport(host, found);
     expect(page).not.toContain('<img src=x');
     const fork = withSettings(found, { ...settings, lr: settings.lr / 2 });
     expect(stateOf({ ...checkpoint, state: JSON.parse(JSON.stringify(fork)) })).toEqual(fork);

@@ -202,7 +202,13 @@ test('processes that take and give back one folder, and are killed at random: ne
   // What the owner makes must not be there already, unless its maker is dead.
   const source = `
     const [folder, witness] = args;
-    const lives = (pid) => { try { process.kill(pid, 0); return true; } catch { return false; } };
+    const lives = (pid) => {
+      try { process.kill(pid, 0); } catch { return false; }
+      // A killed process that its parent has not asked for yet is there and dead.
+      let stat = '';
+      try { stat = fs.readFileSync('/proc/' + pid + '/stat', 'utf8'); } catch { return process.platform !== 'linux'; }
+      return !'ZX'.includes(stat[stat.lastIndexOf(')') + 2]);
+    };
     for (;;) {
       let claim;
       try { claim = await claimFolder(folder); } catch (error) {

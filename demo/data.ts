@@ -1,5 +1,5 @@
-// What a model learns from: the example, a text of the person's own (pasted, dropped, chosen), or a task that is made
-// up as it goes. Reads no more of a file than it needs to tell text from other things; nothing leaves the page.
+// The text that a model learns from: the example, a text of the person's own (pasted, dropped, chosen), or a task that
+// is made up as it goes. Reads no more of a file than it needs to tell text from other things; nothing leaves the page.
 
 import type { TrainingText } from '../src/browser/index.ts';
 import { TASKS, type TaskName } from '../src/data/tasks.ts';

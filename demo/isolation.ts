@@ -1,4 +1,4 @@
-// Where the host sends no headers that isolate the page (COOP, COEP), a service worker adds them; the page has to be
+// Isolation of the page (COOP, COEP) by a service worker, where the host sends no such headers; the page has to be
 // loaded once more for that. Without it all works, with a slower disk tier.
 
 const TRIED = 'holdfast isolation tried';

@@ -1,5 +1,5 @@
-// Which model, and how it is trained: the presets and the form of all settings, which say the same. Choosing a preset
-// fills the form; changing the form leaves the presets.
+// The choice of a model and its training: the presets and the form of all settings, which say the same. Choosing a
+// preset fills the form; changing the form leaves the presets.
 
 import type { Estimate, RunSettings } from '../src/browser/index.ts';
 import { formatBytes } from '../src/util/bytes.ts';

@@ -1,5 +1,5 @@
-// What is said to the person: the one line of what is going on, which screen readers read out, and below the page the
-// list of what was said before.
+// Notes to the person: the one line of what is going on, which screen readers read out, and below the page the list of
+// earlier ones.
 
 import { byId, make, setText } from './page.ts';
 

@@ -1,4 +1,4 @@
-// What keeps this page from training here, said in full: what is missing, and what works all the same.
+// Obstacles to training on this page, in full sentences: what is missing, and what works all the same.
 
 import { byId, setText } from './page.ts';
 

@@ -1,5 +1,5 @@
-// What the page, its workers and the tab that shows a report may load, run and connect to: their content security
-// policies, by path. The built page says its own in a meta element; workers have only what their responses say, which
+// The content security policies of the page, its workers and the tab that shows a report, by path: what each may load,
+// run and connect to. The built page says its own in a meta element; workers have only what their responses say, which
 // `npm run demo` and the service worker see to.
 
 const NOTHING_ELSE = ["default-src 'none'", 'img-src data:', "base-uri 'none'", "form-action 'none'"];

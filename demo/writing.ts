@@ -1,4 +1,4 @@
-// What a model writes: the samples of its training, texts that are asked for, and what it expects after a prompt.
+// Text that a model writes: the samples of its training, texts that are asked for, and what it expects after a prompt.
 
 import { type Candidate, callback, type Holdfast } from '../src/browser/index.ts';
 import type { RunCurves } from './curve-data.ts';

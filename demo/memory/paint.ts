@@ -1,4 +1,4 @@
-// How a cell looks: colour says in which tier the chunk is, fill and outline what it is doing, so that either reads
+// The look of a cell: colour says in which tier the chunk is, fill and outline what it is doing, so that either reads
 // without the other. Colours are the page's variables, read once per scheme.
 
 import { TIERS, type Tier } from '../../src/engine/observe/chunk-codes.ts';

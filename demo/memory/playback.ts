@@ -1,5 +1,5 @@
-// What is shown when: pictures as films at reading speed, played, paused or scrubbed; when one has been seen to its end,
-// the newest that has come meanwhile follows. Pure arithmetic; somebody else has the clock.
+// A playlist of pictures as films at reading speed, played, paused or scrubbed; when one has been seen to its end, the
+// newest that has come meanwhile follows. Pure arithmetic; the clock is the caller's.
 
 import type { StepPicture } from '../../src/browser/protocol.ts';
 

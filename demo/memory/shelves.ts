@@ -1,5 +1,6 @@
-// Where every cell lies: GPU slots on top, staging under them, then host memory and disk, in which each chunk has a home
-// under the name of its kind. Pure geometry, in CSS pixels. Invariant: places do not overlap and lie within the width.
+// The places of all cells: GPU slots on top, staging under them, then host memory and disk, in which each chunk has a
+// home under the name of its kind. Pure geometry, in CSS pixels. Invariant: places do not overlap and lie within the
+// width.
 //
 // One size for all homes, the largest with which all shelves fit into the height that is wished for. Where that is small,
 // slots and staging, which are few, are drawn larger: one can read there what is on the GPU.

@@ -1,4 +1,4 @@
-// What the view says of a moment, of a chunk and of a step. Pure text from a film.
+// The words of the memory view for a moment, a chunk and a step. Pure text from a film.
 
 import type { StepPicture } from '../../src/browser/protocol.ts';
 import type { PolicyName } from '../../src/engine/compile/schedule.ts';

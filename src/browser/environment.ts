@@ -1,4 +1,4 @@
-// What a page is told of the place it is in.
+// Notes for a page on the browser it runs in.
 
 import type { Environment } from './protocol.ts';
 

@@ -1,5 +1,5 @@
-// What a run would need and move, before it is started: worked out from its settings alone, as fit.ts does it for the
-// run.
+// The estimate of what a run would need and move, before it is started: worked out from its settings alone, as fit.ts
+// does it for the run.
 
 import {
   type BufferLimits,

@@ -1,4 +1,4 @@
-// What passes between a page and the trainer's worker: plain data, all of it, so that it can be cloned.
+// The types of what passes between a page and the trainer's worker: plain data, all of it, so that it can be cloned.
 
 import type { PolicyName } from '../engine/compile/schedule.ts';
 import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';

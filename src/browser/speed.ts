@@ -1,6 +1,6 @@
-// How fast a run would be on this device, for estimates: as fast as one of the same shape was here, or else by the time
-// of two small real steps, run once: what a dispatch costs and what arithmetic does, held against runs that were. Both
-// are kept beside the runs' records.
+// The expected speed of a run on this device, for estimates: as fast as one of the same shape was here, or else by the
+// time of two small real steps, run once: what a dispatch costs and what arithmetic does, held against runs that were.
+// Both are kept beside the runs' records.
 //
 // Times are those between steps of which several are under way, as in a run: a browser that tells late that the GPU is
 // done (Firefox looks every 100 ms) is not taken for a slow device.

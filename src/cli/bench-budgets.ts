@@ -1,5 +1,5 @@
-// What a GPU budget costs: the same steps with everything on the GPU and with ever less of it, in turns, in one
-// process, and where the difference was spent.
+// A benchmark of what a GPU budget costs: the same steps with everything on the GPU and with ever less of it, in turns,
+// in one process, and where the difference was spent.
 
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import { fitMemory } from '../engine/compile/fit.ts';

@@ -1,5 +1,5 @@
-// What a run shows: on a terminal one line that is rewritten, piped one plain line now and then, with --json
-// one object a line and nothing else on standard output.
+// The progress display of a run: on a terminal one line that is rewritten, piped one plain line now and then, with
+// --json one object a line and nothing else on standard output.
 
 import { parameterCount } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';

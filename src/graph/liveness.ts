@@ -1,5 +1,5 @@
-// Where activations lie: each lives from its first to its last instruction, and tensors whose lives do not
-// meet share memory. Placed once, before step 1, and never again.
+// The placement of activations: each lives from its first to its last instruction, and tensors whose lives do not meet
+// share memory. Placed once, before step 1, and never again.
 //
 // WebGPU tracks usage per buffer: one dispatch may not read one range of a buffer and write another. So there
 // are several arenas, and what an instruction reads never shares an arena with what it writes.

@@ -1,4 +1,4 @@
-// What a kernel is: a problem (plain dimensions) in, one dispatch (plain data) out.
+// The interface of a kernel: a problem (plain dimensions) in, one dispatch (plain data) out.
 //
 // A kernel knows its operands, its WGSL variants, its cost and its CPU reference. It knows no device,
 // no buffer and no tensor: the graph binds tensors to operand names, the engine turns dispatches into

@@ -1,5 +1,5 @@
-// What every model is to the rest: a configuration, a list of parameters in the order of use, and a forward
-// pass over symbolic tensors. Nothing here holds values.
+// The interface of a model: a configuration, a list of parameters in the order of use, and a forward pass over symbolic
+// tensors. Nothing here holds values.
 
 import type { ModelConfig } from '../formats/config.ts';
 import { type Graph, makeTensor, type Tensor } from '../graph/graph.ts';

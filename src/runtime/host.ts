@@ -1,4 +1,4 @@
-// What the library asks of the place it runs in: GPUs to choose from, files, a terminal. One interface,
+// The host port: what the library asks of the place it runs in, GPUs to choose from, files, a terminal. One interface,
 // implemented once per place: headless.ts for Node and Deno, browser.ts. Nothing above names a runtime.
 
 /** Files and folders of the place. Errors of all: HoldfastError naming the path. */

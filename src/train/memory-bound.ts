@@ -1,5 +1,5 @@
-// What no schedule can undercut, for the run at hand: the linear program of all schedules of its step, and where the
-// plan does not reach that, the optimum over whole chunks, if it is found in time.
+// The lower bound on the bytes that any schedule moves, for the run at hand: the linear program of all schedules of its
+// step, and where the plan does not reach that, the optimum over whole chunks, if it is found in time.
 
 import type { Pass } from '../engine/compile/pass.ts';
 import type { Session } from '../engine/run/session.ts';

@@ -1,6 +1,6 @@
-// What a run is made of: its settings and what they may be, and the text, batches and trainer that they stand for.
-// Flags, saved files, the page's form and its messages all go by RANGES and `checkSettings`. Invariant: the same settings
-// and the same text are the same run, step for step, wherever it is trained.
+// The settings of a run and what they may be, and the text, batches and trainer that they stand for. Flags, saved
+// files, the page's form and its messages all go by RANGES and `checkSettings`. Invariant: the same settings and the
+// same text are the same run, step for step, wherever it is trained.
 
 import { type Batch, checkTokens, evenWindows, RandomWindows } from '../data/batches.ts';
 import { type Corpus, corpusOf, split } from '../data/corpus.ts';

@@ -1,5 +1,6 @@
-// What a checkpoint says of its run besides weights and moments: trainer_state.json. All that a run needs to go on, and
-// all that it has to show for itself; and the one place that reads it, for resume, import, parity, fork, report and page.
+// The saved state of a run: trainer_state.json, all of a checkpoint besides weights and moments. All that a run needs
+// to go on, and all that it has to show for itself; and the one place that reads it, for resume, import, parity, fork,
+// report and page.
 //
 // Invariant: a SavedState is whole and agrees with the checkpoint that it lies in. Fields that are not known are left
 // out: a format of another meaning has another name.

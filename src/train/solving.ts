@@ -1,4 +1,4 @@
-// How much of a generated task a model has learned: it writes answers to problems that it has never seen.
+// The accuracy of a model on a generated task: it writes answers to problems that it has never seen.
 
 import type { Problem } from '../data/tasks.ts';
 import { ByteTokenizer } from '../data/tokenizer.ts';

@@ -1,4 +1,4 @@
-// How fast a run goes: tokens per second over the time spent training, validation and saving taken out.
+// A clock for the speed of a run: tokens per second over the time spent training, validation and saving taken out.
 
 /** Steps over which the current speed is taken: they come in bursts where the runtime polls for results. */
 const SPEED_WINDOW = 16;

@@ -1,6 +1,6 @@
-// What runs under which budget, worked out before anything is allocated: the layout of the chunks, the bytes of
-// everything that is not chunks, and what is left for slots and staging. Exact: the executor allocates just this,
-// so the predicted peak is the counted one. Pure: `holdfast plan` uses it with no GPU.
+// The fit of a workload into a budget, worked out before anything is allocated: the layout of the chunks, the bytes of
+// everything that is not chunks, and what is left for slots and staging. Exact: the executor allocates just this, so
+// the predicted peak is the counted one. Pure: `holdfast plan` uses it with no GPU.
 //
 // Chunk sizes come from one fixed list, whatever the budget: a budget is accepted if one of them fits, so the
 // smallest budget that works is a fact that a refusal can name.

@@ -1,5 +1,5 @@
-// What the executor runs over and over: a training step, an evaluation, a token of generation. A pass is a list of
-// operations and, beside it, their trace: one operation is one moment. Worked out on paper, with no GPU; the
+// Passes: what the executor runs over and over, a training step, an evaluation, a token of generation. A pass is a list
+// of operations and, beside it, their trace: one operation is one moment. Worked out on paper, with no GPU; the
 // executor then does exactly this, and warm-up checks that it did.
 //
 // Non-model bytes are one constant: activations are placed once.

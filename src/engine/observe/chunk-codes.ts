@@ -1,4 +1,4 @@
-// What a chunk history is made of: for every chunk, codes of its tier and state, run by run over the moments of a step.
+// The codes of a chunk history: for every chunk, codes of its tier and state, run by run over the moments of a step.
 // Plain data and how to read it; chunk-history.ts makes it. A page reads it too: no kernel comes along with this file.
 
 import { STATES, type State } from '../../memory/layout/states.ts';

@@ -1,6 +1,6 @@
-// Where every chunk was and what it was doing, at every moment of one step: from what the executor recorded, not from
-// what was planned. Pure. A chunk's state comes from the pass, which checked it against the table of legal changes;
-// that its tier agrees (an operator's chunks are on the GPU) is asserted here.
+// The history of one step: where every chunk was and what it was doing at every moment, from what the executor
+// recorded, not from what was planned. Pure. A chunk's state comes from the pass, which checked it against the table of
+// legal changes; that its tier agrees (an operator's chunks are on the GPU) is asserted here.
 //
 // At a moment means while its operator is encoded: behind the loads and drops before it, ahead of what it frees.
 

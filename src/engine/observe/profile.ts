@@ -1,6 +1,6 @@
-// Where a step's time goes: every dispatch in a pass of its own between two timestamps, and beside it the
-// whole step as it runs in training, without timestamps. The first says which kernels to improve, the second
-// how far the sum of the parts is from the truth: passes and timestamps cost time of their own.
+// A profile of a step's time: every dispatch in a pass of its own between two timestamps, and beside it the whole step
+// as it runs in training, without timestamps. The first says which kernels to improve, the second how far the sum of
+// the parts is from the truth: passes and timestamps cost time of their own.
 //
 // Not for use on a run's own state: the programs are really run, so parameters and moments change.
 

@@ -1,5 +1,5 @@
-// What a session has on one device: buffers for everything in it, and the executor over them. Made as worked out, all
-// or nothing; made anew for another device or another budget.
+// The state of a session on one device: buffers for everything in it, and the executor over them. Made as worked out,
+// all or nothing; made anew for another device or another budget.
 
 import type { Device } from '../../gpu/device.ts';
 import { ReadbackRing } from '../../gpu/readback.ts';

@@ -1,5 +1,5 @@
-// How much GPU memory there is: WebGPU does not say, so it is tried, block by block, behind error scopes. Some
-// drivers promise more than they have; what then fails later is met by a smaller budget (see Session).
+// A probe for how much GPU memory there is: WebGPU does not say, so it is tried, block by block, behind error scopes.
+// Some drivers promise more than they have; what then fails later is met by a smaller budget (see Session).
 
 import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';

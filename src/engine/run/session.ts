@@ -1,5 +1,5 @@
-// Everything that shares one device's memory: the chunks of a model in their tiers, the programs that use them, and
-// the executor that runs passes over them, one at a time. Made once, within the budget or not at all; what it
+// `Session`: everything that shares one device's memory: the chunks of a model in their tiers, the programs that use
+// them, and the executor that runs passes over them, one at a time. Made once, within the budget or not at all; what it
 // predicted is what it allocates.
 //
 // A lost device takes with it what exists only on the GPU. A durable session keeps the state of every step below as

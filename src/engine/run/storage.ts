@@ -1,5 +1,5 @@
-// Which bytes a tensor is that is not model data: persistent tensors get a buffer each, activations lie in arenas
-// that all programs share, since no two programs run at once on one queue.
+// `Storage`: the buffers of tensors that are not model data: persistent tensors get a buffer each, activations lie in
+// arenas that all programs share, since no two programs run at once on one queue.
 
 import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';

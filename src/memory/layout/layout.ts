@@ -1,6 +1,6 @@
-// Where model data lies: tensors in the order of use, packed into equal chunks, and the search for the chunk
-// size that wastes least. A matrix that does not fit is tiled by rows. Every kind of model data has this one
-// layout. Pure arithmetic: no buffer is made here.
+// The layout of model data: tensors in the order of use, packed into equal chunks, and the search for the chunk size
+// that wastes least. A matrix that does not fit is tiled by rows. Every kind of model data has this one layout. Pure
+// arithmetic: no buffer is made here.
 //
 // Invariant: a tile starts at a multiple of BLOCK_ELEMENTS of its tensor as well as of its chunk, so sums by
 // block (gradient norm, decay bits) are the same numbers whatever the chunk size.

@@ -1,5 +1,5 @@
-// What a tensor is doing: one of five states, and the table of the changes between them that make sense. A
-// tensor used twice at once is pinned twice. Knows names only: no buffer, no placement.
+// The five states of a tensor in training, and the table of the changes between them that make sense. A tensor used
+// twice at once is pinned twice. Knows names only: no buffer, no placement.
 //
 // Invariant: every change goes through `TRANSITIONS`; another is an error that names tensor, operator, moment.
 

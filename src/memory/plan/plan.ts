@@ -1,4 +1,4 @@
-// What to do at each moment of a step so that every operator finds its chunks: plain data, and the checker
+// The plan of a step: what to do at each moment so that every operator finds its chunks, as plain data, and the checker
 // that replays it against the trace. Not a policy: any choice of gaps to keep becomes a plan here.
 //
 // Order within a moment: store, drop, load, claim, then the operator; then what the trace frees. Invariants, all asserted by checkPlan:

@@ -1,6 +1,6 @@
-// Who leaves when a chunk needs a slot: orders of eviction, as pure functions over a trace and its slots. Each
-// is run, step after step, until it repeats itself. These react at the moment of need; planner.ts looks at the
-// whole step.
+// Eviction policies: orders in which chunks leave when another needs a slot, as pure functions over a trace and its
+// slots. Each is run, step after step, until it repeats itself. These react at the moment of need; planner.ts looks at
+// the whole step.
 //
 // PatrickStar's and Gemini's orders and ZeRO-Offload's split are reimplemented from their published sources
 // and papers. Only the choice of the victim is theirs: clean copies are dropped and dead ones released for

@@ -1,5 +1,5 @@
-// What a step does to chunks, moment by moment, and nothing about why: no tensor, no model, no operator. A
-// trace comes from a dry run or from warm-up; policies, plans and bounds see only this.
+// The trace of a step: what it does to chunks, moment by moment, and nothing about why: no tensor, no model, no
+// operator. A trace comes from a dry run or from warm-up; policies, plans and bounds see only this.
 //
 // A trace is cyclic: its last moment is followed by its first, step after step. Invariant (checkTrace): a
 // chunk is overwritten when it was freed before, and only then.

@@ -1,6 +1,6 @@
-// Where every chunk's bytes lie below the GPU: in a slot of host memory, in a block on disk, in both, or nowhere
-// because they are all zeros. Values come by putAll and are read by fetch; who leaves host memory follows from
-// the order of next uses. Knows chunk numbers only: no model, no GPU.
+// `Backing`: the bytes of all chunks in the tiers below the GPU (host memory and disk): in a slot of host memory, in a
+// block on disk, in both, or nowhere because they are all zeros. Values come by putAll and are read by fetch; who
+// leaves host memory follows from the order of next uses. Knows chunk numbers only: no model, no GPU.
 //
 // Why nothing here waits for ever. A fetch needs a slot; a put needs for each chunk a slot or a block. Each gets
 // all it needs in one synchronous turn or stands in line, first come first served, *holding nothing*. Whoever

@@ -1,4 +1,4 @@
-// What the tiers below the GPU may use, and the least that they can work with. Pure.
+// Limits of the tiers below the GPU: what they may use, and the least that they can work with. Pure.
 
 import type { BlockFile } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';

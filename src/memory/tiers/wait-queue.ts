@@ -1,5 +1,5 @@
-// Who stands in line for room below the GPU, first come first served, holding nothing; and the work under way that
-// holds something and will give it back. Knows neither slots nor blocks.
+// A queue of requests for room below the GPU, served in order and holding nothing; and the work under way that holds
+// something and will give it back. Knows neither slots nor blocks.
 
 interface InLine {
   /** Takes what it needs in one turn; false if that is not there. */

@@ -1,4 +1,4 @@
-// What the system says of a file that cannot be had, in words.
+// Errors of the file system, in words.
 
 import { HoldfastError, messageOf } from '../../util/errors.ts';
 

@@ -112,7 +112,7 @@ export class MemoryView {
     return this.#meter.framesPerSecond;
   }
 
-  /** Resolves when another picture would be looked at soon: somebody sees the view, and it does not stand still. */
+  /** Resolves when another picture would be looked at soon: the view is in sight, and does not stand still. */
   wanted(): Promise<void> {
     return new Promise((resolve) => {
       this.#wanted.push(resolve);
@@ -259,7 +259,7 @@ export class MemoryView {
 
   // ---- Time -----------------------------------------------------------------------------------------------
 
-  /** Who asks for less motion gets none. */
+  /** A person's request for less motion is met with none. */
   #motion(time = performance.now()): Motion {
     return { time, milliseconds: this.#still.matches ? 0 : this.#playback.glide };
   }

@@ -80,7 +80,7 @@ export class RunList {
     if (drawn === this.#drawn) return;
     this.#drawn = drawn;
     this.#empty.hidden = this.#runs.length > 0;
-    // Who was on a button is on the same one again.
+    // The button that had the focus has it again.
     const focused = document.activeElement?.closest<HTMLElement>('[data-key]')?.dataset['key'];
     const opened = new Set(
       [...this.#list.querySelectorAll('details[open]')].map((d) => (d as HTMLElement).dataset['run']),

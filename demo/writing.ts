@@ -73,7 +73,7 @@ export class Writing {
     this.look();
   }
 
-  /** Looks at what comes next, if somebody sees it: now, or once the last look is a while ago and nothing is written. */
+  /** Looks at what comes next, if it is in sight: now, or once the last look is a while ago and nothing is written. */
   look(): void {
     const [trainer, run, prompt] = [this.#trainer(), this.#run, this.#prompt.value];
     if (!trainer || !run || !this.#inView) return;

@@ -1,8 +1,8 @@
 // The cells on their two canvases: below what rests, painted once; above what glides, with rings around what is in use
 // and what is marked, and only that is painted again from frame to frame. It follows a film; it keeps no time.
 //
-// Who glides carries bytes: up, so as to arrive with the moment that needs it, and down from the moment on in which it
-// leaves. Who is dropped, a copy lying below, sinks hollow. Who is made or freed on the GPU moves nothing.
+// A cell that glides carries bytes: up, so as to arrive with the moment that needs it, and down from the moment on in which it
+// leaves. One that is dropped, a copy lying below, sinks hollow. One that is made or freed on the GPU stays.
 
 import { type Film, stateOf, tierOf } from './film.ts';
 import type { Paint, Place } from './paint.ts';
@@ -138,7 +138,7 @@ export class Cells {
     this.#setOut(chunk, time, Math.max(1, arrival - time), false);
   }
 
-  /** Time does not go on as expected: who has set out goes back. */
+  /** Time does not go on as expected: cells that have set out go back. */
   recall(): void {
     for (const chunk of this.#expected) this.#changed.add(chunk);
   }
@@ -150,7 +150,7 @@ export class Cells {
     context.clearRect(-MARGIN, -MARGIN, this.#shelves.width + 2 * MARGIN, this.#shelves.height + 2 * MARGIN);
     for (const [chunk, glide] of this.#gliding) {
       const passed = (time - glide.began) / glide.milliseconds;
-      // Who is expected waits in front of its slot for the film.
+      // A cell that is expected waits in front of its slot for the film.
       if (passed >= 1 && !this.#expected.has(chunk)) this.#land(chunk);
       else this.#glide(chunk, glide, Math.min(1, Math.max(0, passed)));
     }

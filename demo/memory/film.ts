@@ -95,7 +95,7 @@ export class Film {
       for (let i = first[m] as number; i < (first[m + 1] as number); i++) {
         const from = tierOf(before[i] as number);
         const comes = tierOf(after[i] as number) === 'gpu' && from !== 'gpu' && from !== 'none';
-        // Who changes otherwise before it comes is not on its way yet.
+        // A chunk that changes otherwise before it comes is not on its way yet.
         const other = seen.has(chunk[i] as number);
         seen.add(chunk[i] as number);
         if (!comes || other) continue;
@@ -137,7 +137,7 @@ export class Film {
     const rooms = { gpu: new Places(slots, chunks.length), staging: new Places(staging, chunks.length) };
     const had = previous?.history.chunks.length === chunks.length ? previous.#last() : undefined;
     if (had) rooms.gpu.had.set(had);
-    // Those who had a slot choose first.
+    // Chunks that had a slot choose first.
     for (const chosen of [true, false]) {
       this.codes.forEach((code, which) => {
         const tier = tierOf(code);
@@ -151,7 +151,7 @@ export class Film {
     return changes;
   }
 
-  /** The places of one moment: those who leave make room for those who come. */
+  /** The places of one moment: chunks that leave make room for those that come. */
   #deal({ first, chunk, before, after, placeBefore, placeAfter }: Changes, m: number, rooms: Record<Placed, Places>) {
     const end = first[m + 1] as number;
     let used = this.used[m - 1] as number;

@@ -84,7 +84,7 @@ export class Paint {
     this.#outline(context, this.colors[tier] ?? '', x, y, size, size < LEAST_OUTLINED ? 1 : 1.5);
   }
 
-  /** A place that nobody is in. */
+  /** An empty place. */
   empty(context: CanvasRenderingContext2D, x: number, y: number, size: number): void {
     context.fillStyle = this.colors['unused'] ?? '';
     context.beginPath();

@@ -115,7 +115,7 @@ export class Stage {
     });
   }
 
-  /** The film does not go on: who has set out goes back. */
+  /** The film does not go on: cells that have set out go back. */
   recall(motion: Motion): void {
     this.#cells?.recall();
     this.#cells?.follow(motion);

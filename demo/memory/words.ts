@@ -75,7 +75,7 @@ export function nextUse({ history, at }: Film, chunk: number): string {
   return `${often}, next at ${next + 1}: ${operatorWords(history.labels[history.operators[next] as number] ?? '')}.`;
 }
 
-/** The picture for who does not see it. */
+/** The picture in words, for screen readers. */
 export function summary({ step, milliseconds, budget, history, bytes, policy }: StepPicture, film: Film): string {
   const up = film.risen.reduce((sum, count) => sum + count, 0);
   const kinds = history.lists.map(({ kind, chunks }) => `${WORDS[kind]} ${chunks}`).join(', ');

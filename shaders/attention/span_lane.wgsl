@@ -1,5 +1,5 @@
 // gives: SPAN, swap_x, swap_y, swap_xy
-// A span of one lane, which has nobody to swap with.
+// A span of one lane, which swaps with no other.
 
 const SPAN = 1u;
 

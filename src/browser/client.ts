@@ -20,7 +20,7 @@ export interface Holdfast {
 
 /** How it is opened. */
 export interface HoldfastOptions {
-  /** Gets what happened since its last call, at most once a frame (once a second in a hidden tab). @default nobody */
+  /** Gets what happened since its last call, at most once a frame (once a second in a hidden tab). @default none */
   onEvents?: (events: RunEvent[]) => void;
   /** Makes the worker, where a bundler cannot find workers/trainer.js by itself. @default the package's */
   worker?: () => Worker;

@@ -1,5 +1,5 @@
 // Pictures of steps for a page that looks at the memory: one is taken when it is asked for, of a step that is due
-// anyway, and given when what the step moved has arrived. Who does not ask costs nothing.
+// anyway, and given when what the step moved has arrived. Without a request there is no cost.
 
 import type { Fit } from '../engine/compile/fit.ts';
 import type { Pass } from '../engine/compile/pass.ts';

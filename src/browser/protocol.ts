@@ -21,7 +21,7 @@ export interface MemorySettings {
   disk?: number;
   /** See MemoryOptions. @default 'step' */
   recovery?: 'step' | 'checkpoint';
-  /** Who decides which chunk leaves the GPU; the losses are the same. @default 'planned' */
+  /** The policy that decides which chunk leaves the GPU; the losses are the same. @default 'planned' */
   policy?: PolicyName;
 }
 

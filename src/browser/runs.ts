@@ -1,4 +1,4 @@
-// The runs of this site: their records in IndexedDB, their files in folders of their own, and who has one open. A run
+// The runs of this site: their records in IndexedDB, their files in folders of their own, and locks on those that are open. A run
 // is open in one tab at a time, by a Web Lock that ends with the tab.
 
 import { createStore, del, entries, get, set } from 'idb-keyval';
@@ -67,7 +67,7 @@ export class Runs {
     await this.put({ ...(await this.whole(id)), ...changes });
   }
 
-  /** Removes its files, then its record. Nobody may have it open. */
+  /** Removes its files, then its record. Errors: HoldfastError where it is open. */
   async remove(id: string): Promise<void> {
     const release = await this.hold(id);
     try {
@@ -105,7 +105,7 @@ export class Runs {
     if (!(await files.stat(FOLDER))) return;
     for (const id of await files.list(FOLDER)) {
       if (await this.#has(id)) continue;
-      // Its record comes last: whoever is making it holds it.
+      // Its record comes last: while it is made, it is held.
       const release = await this.hold(id).catch(() => undefined);
       if (release && !(await this.#has(id))) await files.remove(this.folder(id));
       release?.();
@@ -131,7 +131,7 @@ export class Runs {
   }
 }
 
-/** What a run is called where nobody says: "GPT-2 2 × 64". */
+/** What a run is called by default: "GPT-2 2 × 64". */
 export function nameOf({ config }: RunSettings): string {
   return config.model_type === 'gpt2'
     ? `GPT-2 ${config.n_layer} × ${config.n_embd}`

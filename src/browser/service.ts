@@ -53,7 +53,7 @@ export class TrainerService {
   readonly #outbox = new Outbox();
   #device: Promise<Device> | undefined;
   #active: ActiveRun | undefined;
-  /** Whoever samples from a run that is not training, and the folder of its weights. */
+  /** The writer of samples from a run that is not training, and the folder of its weights. */
   #writer: { readonly source: string; readonly opened: Promise<Writer> } | undefined;
 
   /** For the worker itself: removes what a closed tab left half-done. */
@@ -223,7 +223,7 @@ export class TrainerService {
     try {
       if (await active.setMemory(memory)) return;
     } catch (error) {
-      // Whoever hears of it finds the run as it is: over.
+      // When the event arrives, the run is over and its lock free.
       if (active.gate.ended) await active.ended;
       throw error;
     }
@@ -373,7 +373,7 @@ export class TrainerService {
     });
     this.#active = active;
     try {
-      // From here on, nobody else begins to compute.
+      // From here on, nothing else begins to compute.
       await this.#closeWriter();
       await this.#openDevice();
       await this.#speeds.idle();
@@ -403,7 +403,7 @@ export class TrainerService {
     const before = this.#device;
     const device = await before?.catch(() => undefined);
     if (device?.works) return device;
-    // Somebody else was first.
+    // Another call was first.
     if (this.#device && this.#device !== before) return this.#device;
     device?.close();
     this.#device = openDevice(this.#host).catch((error) => {

@@ -1,4 +1,4 @@
-// The flags of memory: budgets, the slow tier, who leaves when.
+// The flags of memory: budgets, the slow tier, the eviction policy.
 
 import { type Command, InvalidArgumentError } from 'commander';
 import type { PolicyName } from '../engine/compile/schedule.ts';

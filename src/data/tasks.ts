@@ -23,7 +23,7 @@ export interface Task {
   unseen(seed: number, count: number): Problem[];
 }
 
-/** A problem at random; those of one `kind` are the same to whoever has understood it, and held back together. */
+/** A problem at random; those of one `kind` differ in nothing that has to be learned, and are held back together. */
 type Draw = (random: Random) => Problem & { readonly kind: string };
 
 const TEXT_BYTES = 300_000;

@@ -32,7 +32,7 @@ const MOST_ENTRIES = 20_000;
 const STORED = 0;
 const DEFLATED = 8;
 
-// Its workers would be scripts from elsewhere; who reads zips on a page is in a worker already.
+// Its workers would be scripts from elsewhere; on a page zips are read in a worker already.
 configure({ useWebWorkers: false, chunkSize: CHUNK_BYTES });
 
 /** A file in a zip. */
@@ -101,7 +101,7 @@ function entryOf(entry: Exclude<Entry, { directory: true }>, what: string): ZipE
           () => writable.close(),
           (error) => writable.abort(error),
         )
-        // It was cancelled: nobody reads on.
+        // It was cancelled: there is no reader any more.
         .catch(() => {});
       return readable;
     },

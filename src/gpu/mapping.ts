@@ -1,6 +1,6 @@
 // Mapping and destroying buffers so that a buffer outlives whatever waits for it to be mapped. Dawn's binding for Node
 // writes the answer into the object of the buffer: one that was destroyed or collected before the answer came is
-// somebody else's memory by then, and somebody else's promise gets the answer.
+// another object's memory by then, and another promise gets the answer.
 
 const awaited = new Map<GPUBuffer, Promise<unknown>>();
 

@@ -1,5 +1,5 @@
 // The browser host: the one file that names what only browsers have (with opfs.ts, opfs-disk.ts and workers/). Files
-// lie in the site's private file system (OPFS), GPUs come from navigator.gpu, the terminal is nobody's.
+// lie in the site's private file system (OPFS), GPUs come from navigator.gpu, there is no terminal.
 //
 // What is atomic here: a file is written beside its target by a worker (workers/disk.ts), flushed, and moved over it;
 // Chromium does the move as one change of its file table. Folders are renamed by opfs.ts. Either holds whatever

@@ -32,7 +32,7 @@ export function withNaps(gpu: GPU): GPU {
 export function napUntil(end: Promise<unknown>): void {
   if (open++ === 0) replace();
   const ended = () => {
-    // Who replaced it meanwhile holds on to ours: with nothing open that is as good as the real one.
+    // A replacement that was made meanwhile holds on to ours: with nothing open that is as good as the real one.
     if (--open === 0 && globalThis.setImmediate === replaced) globalThis.setImmediate = real;
   };
   end.then(ended, ended);

@@ -90,7 +90,7 @@ async function carryOut({ from, to }: Renaming): Promise<void> {
 }
 
 async function moveAll(from: FileSystemDirectoryHandle, to: FileSystemDirectoryHandle): Promise<void> {
-  // Listed before anything moves: the order of a folder that changes is nobody's promise.
+  // Listed before anything moves: the order of a folder that changes is not defined.
   const entries: (FileSystemDirectoryHandle | FileSystemFileHandle)[] = [];
   for await (const entry of from.values()) entries.push(entry);
   for (const entry of entries) {

@@ -129,7 +129,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     ...numbers,
   });
 
-/** Settings that somebody gave: a page, a program. Errors: HoldfastError naming the first that is none. */
+/** Settings from outside: of a page, of a program. Errors: HoldfastError naming the first that is none. */
 export const readSettings = (json: unknown): RunSettings =>
   check(settingsBy(configIn('the settings')), json, 'the settings');
 

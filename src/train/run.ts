@@ -71,7 +71,7 @@ export interface ReadyRun {
   readonly state: () => Promise<SavedState>;
 }
 
-/** Time between two steps for others, who must leave the run's state as it is. */
+/** Time between two steps for other work, which must leave the run's state as it is. */
 export interface Intermission {
   /** Asked before each step. */
   readonly wanted: boolean;
@@ -79,7 +79,7 @@ export interface Intermission {
   run(): Promise<void>;
 }
 
-/** Who looks at steps while they run. */
+/** An observer of steps while they run. */
 export interface Observer {
   /** Asked before each step. */
   readonly wanted: boolean;

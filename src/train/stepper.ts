@@ -34,7 +34,7 @@ export interface StepJob {
   readonly recorded?: StepHooks['recorded'];
 }
 
-/** For who looks at a step while it runs. */
+/** Hooks of an observer of a step while it runs. */
 export interface StepHooks {
   /** Called with the complete gradients, before clipping and before they are used up; reading them waits for the GPU. */
   readonly inspect?: ((gradients: TensorSource) => Promise<void>) | undefined;
@@ -258,7 +258,7 @@ export class Stepper {
 
   // ---- A lost device ----------------------------------------------------------------------------------
 
-  /** Goes on with a new device in place of `device`, once for all who met the loss; or throws the error. */
+  /** Goes on with a new device in place of `device`, once for all work that met the loss; or throws the error. */
   async #recover(error: unknown, device: Device): Promise<void> {
     const session = this.#session;
     const isLost = await device.showsLoss(error);

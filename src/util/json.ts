@@ -1,5 +1,5 @@
 // Our own JSON on its way in: parsed, held against a schema, and refused in one line that names the file, the field,
-// what was found and what is allowed. Of records in IndexedDB and of messages too: plain data of which nobody vouches.
+// what was found and what is allowed. Of records in IndexedDB and of messages too: plain data that is not to be trusted.
 //
 // Not for Hugging Face's config.json, whose defaults and supported values are its own (formats/config.ts). Fields that a
 // schema does not know are left out: what changes the meaning of a format changes its name ("holdfast 1").

@@ -1,5 +1,5 @@
 // Values by tensor name, a piece at a time: how model data moves between disk, host and GPU. A whole model has
-// no place in JavaScript memory: who makes pieces holds one, who takes them holds one.
+// no place in JavaScript memory: the maker of pieces holds one, the taker holds one.
 //
 // Invariant: the pieces of a tensor are its elements in order, each once. A piece is the taker's to read until
 // it asks for the next: the maker may use the memory again.

@@ -111,7 +111,7 @@ function moveOver(tracks: Tracks, link: Link, recordings: readonly Recording[]):
   });
 }
 
-/** What nobody heard the end of is drawn to the end. */
+/** A transfer whose end was not recorded is drawn to the end. */
 const endOf = ({ from, to }: Transfer, over: number): number => to ?? Math.max(from, over);
 
 const micros = (milliseconds: number): number => Math.round(milliseconds * 1e4) / 10;

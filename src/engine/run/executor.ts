@@ -225,7 +225,7 @@ export class Executor {
     this.#recorder?.event(moment, chunk, 'drop');
   }
 
-  /** Only where the plan was not followed from its first moment: whoever is needed last leaves. */
+  /** Only where the plan was not followed from its first moment: the chunk that is needed last leaves. */
   async #makeRoom(moment: number): Promise<void> {
     const { moments } = (this.#schedule as Schedule).pass.trace;
     const victims = new Set(this.#slots.residents());

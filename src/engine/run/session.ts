@@ -45,7 +45,7 @@ export interface MemoryOptions {
   readonly host?: number;
   /** The slow tier. @default none */
   readonly disk?: { readonly open: (bytes: number) => Promise<BlockFile>; readonly limit?: number };
-  /** Who leaves when. @default 'planned' */
+  /** The eviction policy. @default 'planned' */
   readonly policy?: Policy;
   /** Whether chunks on disk are read before they are needed. @default true */
   readonly prefetch?: boolean;

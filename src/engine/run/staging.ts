@@ -77,7 +77,7 @@ export class Staging {
     try {
       if (buffer.mapState === 'mapped') buffer.unmap();
     } catch {
-      // Deno: of a lost device. Nobody will map it again.
+      // Deno: of a lost device. It will not be mapped again.
     }
   }
 
@@ -123,7 +123,7 @@ export class Staging {
 
   #empty(buffer: GPUBuffer, taken: (() => void) | undefined): void {
     const mapped = mapBuffer(buffer, GPUMapMode.WRITE).then(() => taken?.());
-    mapped.catch(() => {}); // Of a lost device: whoever waits for it hears.
+    mapped.catch(() => {}); // Of a lost device: the await elsewhere reports it.
     this.#emptying.push({ buffer, mapped });
   }
 

@@ -48,7 +48,7 @@ export async function saveCheckpoint(
     await writeFolder(files, partial, checkpoint);
     await files.syncFolder(partial);
   } catch (error) {
-    // The disk may be full: what nobody will read goes. The error above is the one that matters.
+    // The disk may be full: what will not be read goes. The error above is the one that matters.
     await files.remove(partial).catch(() => {});
     throw error;
   }

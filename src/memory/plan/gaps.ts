@@ -22,7 +22,7 @@ export interface Gaps {
   readonly epochs: readonly (readonly number[])[];
   /** Kept gaps that each row has room for: slots without those of the moment's own chunks. */
   readonly room: Int32Array;
-  /** Rows that a gap covers: `firstRow`, and `rowCount` more rows, around the end of the step. 0: it costs nothing to keep. */
+  /** Rows that a gap covers: `rowCount` rows from `firstRow` on, around the end of the step. 0: it costs nothing to keep. */
   readonly firstRow: Int32Array;
   readonly rowCount: Int32Array;
 }

@@ -70,7 +70,7 @@ export function makePlan(policy: string, { steps, gaps, keep }: Decision): Plan 
     for (const { chunk, mode } of accesses) if (mode === 'overwrite') lists[m].claim.push(chunk);
   });
 
-  // Stores follow from who is dirty, and that from the round before: the second time around is the plan.
+  // Stores follow from which chunks are dirty, and that from the round before: the second time around is the plan.
   let dirty = new Set<number>();
   let start: PlanResident[] = [];
   for (const round of [1, 2]) {

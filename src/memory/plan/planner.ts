@@ -92,7 +92,7 @@ class Exchange {
   readonly #reached: Float64Array;
   readonly #via: Int32Array;
   #log: number[] | undefined;
-  /** Rows and chunks looked at, for who has to end. */
+  /** Rows and chunks looked at: a stop-watch that does not depend on the machine. */
   #work = 0;
   /** Chunks moved in a step, and a little for the room taken. */
   #cost = 0;

@@ -97,7 +97,7 @@ export class Backing {
     return slot ? 'host' : 'nothing';
   }
 
-  /** Who is needed when, from now on: a larger number is later, Infinity never. Must not change between calls. */
+  /** When each chunk is needed, from now on: a larger number is later, Infinity never. Must not change between calls. */
   setOrder(nextUse: (chunk: number) => number): void {
     this.#room.nextUse = nextUse;
   }

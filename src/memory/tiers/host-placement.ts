@@ -81,7 +81,7 @@ export class Room {
     return { slot, leaving: { chunk, block: place.block } };
   }
 
-  /** A slot at the cost of whoever is needed last. */
+  /** A slot, at the cost of the chunk that is needed last. */
   claimAny(): Claim | undefined {
     return this.claim(() => true) ?? this.claim(() => true, true);
   }

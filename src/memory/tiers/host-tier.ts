@@ -39,7 +39,7 @@ export class HostTier {
     return this.#free.length + this.#limit - this.slots.length;
   }
 
-  /** A slot of nobody, held for the caller; undefined when all are in use. Errors: HoldfastError without memory. */
+  /** A slot without an owner, held for the caller; undefined when all are in use. Errors: HoldfastError without memory. */
   take(): Slot | undefined {
     const slot = this.#free.pop() ?? (this.slots.length < this.#limit ? this.#make() : undefined);
     if (slot) slot.holds = 1;

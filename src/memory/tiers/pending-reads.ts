@@ -29,7 +29,7 @@ function newLoad(): Load {
   const done = new Promise<void>((resolve, reject) => {
     settle = (error) => (error === undefined ? resolve() : reject(error));
   });
-  done.catch(() => {}); // of a prefetch that nobody waits for
+  done.catch(() => {}); // of a prefetch that is not awaited
   return { done, settle, awaited: false, reading: false, watch: undefined };
 }
 
@@ -39,7 +39,7 @@ export class Loads {
   readonly #disk: DiskTier | undefined;
   readonly #line: Line;
   readonly #readWatch = new StopWatch();
-  /** Of those who wait for room. */
+  /** Runs while a request waits for room. */
   readonly #roomWatch: StopWatch;
 
   constructor(room: Room, host: HostTier, disk: DiskTier | undefined, line: Line, roomWatch: StopWatch) {

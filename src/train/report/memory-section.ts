@@ -1,5 +1,5 @@
 // The report's section on memory: what each tier held, what moved over each link beside the least that any schedule
-// moves, what was waited for, and the chunk map, with the same in a table for who cannot see it. Pure text from
+// moves, what was waited for, and the chunk map, with the same in a table for screen readers. Pure text from
 // plain data, through html.ts; page-map.ts draws.
 
 import { type ChunkHistory, decode, expand, slotsInUse, TIERS, type Tier } from '../../engine/observe/chunk-codes.ts';

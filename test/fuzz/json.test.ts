@@ -9,8 +9,8 @@ import { loadChoices, saveChoices } from '../../src/engine/compile/choices.ts';
 import { checkWeights, loadCheckpoint, loadWeights } from '../../src/formats/checkpoint.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { runReport } from '../../src/report/run-report.ts';
 import { loadRun } from '../../src/train/parity/replay-run.ts';
-import { runReport } from '../../src/train/run-report.ts';
 import { checkSettings, checkText, cutText, trainerOptions } from '../../src/train/run-settings.ts';
 import { savedSettings, stateOf, withSettings } from '../../src/train/saved-state.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
@@ -95,7 +95,7 @@ test('trainer_state.json: resumed, reported, forked, imported, replayed, short o
     new Random(settings.seed, 'samples').restore(found.sampling);
     trainerOptions(settings);
     // Reported, and forked.
-    const page = runReport(host, found);
+    const page = await runReport(host, found);
     expect(page).not.toContain('<img src=x');
     const fork = withSettings(found, { ...settings, lr: settings.lr / 2 });
     expect(stateOf({ ...checkpoint, state: JSON.parse(JSON.stringify(fork)) })).toEqual(fork);

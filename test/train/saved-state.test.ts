@@ -2,7 +2,7 @@
 // names the file, the field, what was found and what is allowed.
 
 import { describe, expect, test } from 'vitest';
-import { runReport } from '../../src/train/run-report.ts';
+import { runReport } from '../../src/report/run-report.ts';
 import { savedSettings, savedState } from '../../src/train/saved-state.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { memoryHost } from '../memory-files.ts';
@@ -36,7 +36,7 @@ test('a last step that was skipped is a legal record, and the report says so', a
   });
   const state = await savedState(memoryHost(files), RUN);
   expect(state.history.steps.at(-1)).toMatchObject({ loss: NaN, gradNorm: NaN });
-  const page = runReport(memoryHost(files), state);
+  const page = await runReport(memoryHost(files), state);
   expect(page).toMatch(/finalLoss<\/dt><dd>not finite: the last step was skipped</);
   expect(page).not.toContain('NaN</dd>');
 });

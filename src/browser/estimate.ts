@@ -9,7 +9,7 @@ import {
   smallestBudget,
   type Workload,
 } from '../engine/compile/fit.ts';
-import { flopsOf, type Pass } from '../engine/compile/pass.ts';
+import { flopsOf } from '../engine/compile/pass.ts';
 import { type PolicyName, schedule } from '../engine/compile/schedule.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
@@ -19,7 +19,7 @@ import { parameterCount } from '../nn/model.ts';
 import { traceGeneration } from '../train/generator.ts';
 import { generates, type RunSettings } from '../train/run-settings.ts';
 import { traceStep } from '../train/step-programs.ts';
-import { trainingWorkload } from '../train/trainer.ts';
+import { type TrainingPasses, trainingWorkload } from '../train/trainer.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { Estimate, MemorySettings, PolicyComparison } from './protocol.ts';
 
@@ -28,8 +28,8 @@ const known = new Map<string, Known>();
 const MOST_KNOWN = 20;
 
 interface Known {
-  readonly workload: Workload;
-  readonly whole: Fit;
+  readonly workload: Workload<TrainingPasses>;
+  readonly whole: Fit<TrainingPasses>;
   readonly parameters: number;
   readonly smallest: number;
 }
@@ -48,8 +48,8 @@ export function estimateRun(
     modelData: whole.map.count * whole.map.chunkBytes,
     unlimited: whole.peak,
     smallest,
-    flopsPerStep: flopsOf(whole.passes[0] as Pass),
-    dispatchesPerStep: (whole.passes[0] as Pass).operations.length,
+    flopsPerStep: flopsOf(whole.passes.step),
+    dispatchesPerStep: whole.passes.step.operations.length,
   };
   try {
     const found = memory.gpu === undefined ? whole : fitMemory(workload, limits, memory.gpu, durable);
@@ -75,7 +75,7 @@ export async function comparePolicies(
   const { workload } = knownOf(settings, durable, limits);
   await aTurn();
   const { passes, slots, map } = fitMemory(workload, limits, memory.gpu, durable);
-  const step = passes[0] as Pass;
+  const step = passes.step;
   const policies: PolicyComparison['policies'][number][] = [];
   for (const name of ['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])] satisfies PolicyName[]) {
     await aTurn();

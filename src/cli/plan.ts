@@ -3,7 +3,7 @@
 import { Command, Option } from 'commander';
 import type { Highs } from 'highs';
 import { DEFAULT_LIMITS, fitMemory, smallestBudget } from '../engine/compile/fit.ts';
-import { type Pass, recomputedFlops } from '../engine/compile/pass.ts';
+import { recomputedFlops } from '../engine/compile/pass.ts';
 import { schedule } from '../engine/compile/schedule.ts';
 import type { ActivationMode } from '../graph/recompute.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
@@ -106,16 +106,16 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
 
   const found = fitMemory(workload, DEFAULT_LIMITS, budget, durable);
   const { map, passes, nonModel, slots, staging, peak } = found;
-  const { trace } = passes[0] as Pass;
+  const { trace } = passes.step;
   const start = performance.now();
-  const { plan, moved } = schedule(passes[0] as Pass, slots, 'planned');
+  const { plan, moved } = schedule(passes.step, slots, 'planned');
   const milliseconds = performance.now() - start;
   const room = trace.moments.map(() => slots);
   const cost = checkPlan(trace, plan, room);
   const linear = linearBound(highs, findGaps(trace, room)).chunks;
   const ratio = ratioTo(linear, cost);
   const { padding, held, tiled, chunks } = map.trainable;
-  const again = recomputedFlops(passes[0] as Pass);
+  const again = recomputedFlops(passes.step);
   const kept = KEPT[found.workload.activations ?? 'keep'];
 
   if (flags.json) {

@@ -6,7 +6,6 @@ import type { Corpus } from '../data/corpus.ts';
 import { taskOf } from '../data/tasks.ts';
 import { ByteTokenizer } from '../data/tokenizer.ts';
 import { loadChoices, saveChoices } from '../engine/compile/choices.ts';
-import type { Pass } from '../engine/compile/pass.ts';
 import type { Recording } from '../engine/observe/recording.ts';
 import { chromeTrace } from '../engine/observe/timeline.ts';
 import type { MemoryOptions } from '../engine/run/session.ts';
@@ -338,7 +337,7 @@ async function attempt(
       report: session.report(),
       gpuPeak: trainer.device.allocator.peak,
       fit: session.fit,
-      planned: session.scheduleOf(session.fit.passes[0] as Pass).moved,
+      planned: session.scheduleOf(session.fit.passes.step).moved,
       recordings: lastStep ? [lastStep] : [],
       bound: await memoryBound(session, exactSeconds(performance.now() - began)),
     });

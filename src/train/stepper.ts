@@ -4,14 +4,13 @@
 // below is the state before the oldest step under way, but for the indices that it committed, and for the others
 // their gradients lie there too: the update can be finished.
 
-import type { Batch } from '../data/batches.ts';
 import type { ReadbackSize } from '../engine/compile/fit.ts';
-import type { Completion, Pass } from '../engine/compile/pass.ts';
+import type { Completion, Pass, StepPasses } from '../engine/compile/pass.ts';
 import type { Recording } from '../engine/observe/recording.ts';
-import type { Session } from '../engine/run/session.ts';
+import type { Inputs, Session } from '../engine/run/session.ts';
 import { type Kept, Replaced } from '../engine/run/turns.ts';
 import type { Device } from '../gpu/device.ts';
-import type { StepScalars } from '../graph/operators/optimizer.ts';
+import type { Tensor } from '../graph/graph.ts';
 import { STATE } from '../kernels/step-control.ts';
 import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
@@ -25,10 +24,10 @@ export const STEP_READBACK: ReadbackSize = { bytes: STATE.size * 4, reads: 4 };
 export interface StepJob {
   /** Its number in the training. */
   readonly step: number;
-  readonly batches: readonly Batch[];
-  /** See HYPER. */
-  readonly hyper: Float32Array<ArrayBuffer>;
-  readonly lossScale: number;
+  /** For the whole step, its update included. */
+  readonly scalars: Inputs;
+  /** For each micro-batch. */
+  readonly micro: readonly Inputs[];
   /** Called with the complete gradients before they are used up. */
   readonly inspect?: StepHooks['inspect'];
   readonly recorded?: StepHooks['recorded'];
@@ -56,15 +55,11 @@ interface UnderWay {
   readonly done: Deferred<Float32Array<ArrayBuffer>>;
 }
 
-export interface StepperInputs {
-  readonly scalars: StepScalars;
-  writeTokens(batch: Batch): void;
-}
-
 export class Stepper {
-  readonly #session: Session;
+  readonly #session: Session<StepPasses>;
   readonly #pass: Pass;
-  readonly #inputs: StepperInputs;
+  /** Where the step control's numbers are on the GPU. */
+  readonly #control: Tensor;
   /** The step control's numbers before the oldest step under way. */
   #state = new Float32Array(STATE.size);
   readonly #underWay: UnderWay[] = [];
@@ -75,12 +70,12 @@ export class Stepper {
   /** Devices that were lost. */
   recoveries = 0;
 
-  constructor(session: Session, pass: Pass, inputs: StepperInputs) {
+  constructor(session: Session<StepPasses>, control: Tensor) {
     this.#session = session;
-    this.#pass = pass;
-    this.#inputs = inputs;
+    this.#pass = session.fit.passes.step;
+    this.#control = control;
     session.recover = (error, device) => this.#recover(error, device);
-    session.hold(inputs.scalars.state, () => this.#finishing?.state ?? this.#state);
+    session.hold(control, () => this.#finishing?.state ?? this.#state);
   }
 
   /** The step control's numbers after the last step that is done. */
@@ -91,7 +86,7 @@ export class Stepper {
   restore(state: readonly number[]): void {
     assert(this.#underWay.length === 0, 'steps are under way');
     this.#state = Float32Array.from(state);
-    this.#session.write(this.#inputs.scalars.state, this.#state);
+    this.#session.write(this.#control, this.#state);
   }
 
   /** Starts a step; the promise brings the step control's numbers when the GPU has decided. */
@@ -165,20 +160,19 @@ export class Stepper {
     step.state = undefined;
     await ring.room();
     executor.check();
-    this.#writeScalars(step.job);
+    this.#session.feed(step.job.scalars);
     const { warmUp } = this.#session;
     warmUp?.begin(executor);
     const recorder = step.job.recorded && !warmUp ? executor.startRecording(this.#pass, 1) : undefined;
     await executor.begin(warmUp?.schedule ?? this.#session.scheduleOf(this.#pass));
-    for (const [i, batch] of step.job.batches.entries()) {
-      executor.flush();
-      this.#inputs.writeTokens(batch);
+    for (const [i, inputs] of step.job.micro.entries()) {
+      this.#session.feed(inputs);
       await this.#run(step, starts[i] as number, starts[i + 1] ?? update.decided);
     }
     await step.job.inspect?.(this.#session.valuesNow('gradient'));
     let read: (() => Promise<ArrayBuffer>) | undefined;
     let arrives: Promise<Float32Array<ArrayBuffer>> | undefined;
-    const source = this.#session.bufferOf(this.#inputs.scalars.state);
+    const source = this.#session.bufferOf(this.#control);
     executor.command(
       (encoder) => {
         read = ring.copy(encoder, source);
@@ -235,11 +229,6 @@ export class Stepper {
       this.#session.forget(map.list('gradient').first + index);
       this.#settleOldest();
     });
-  }
-
-  #writeScalars({ hyper, lossScale }: StepJob): void {
-    this.#session.write(this.#inputs.scalars.hyper, hyper);
-    this.#session.write(this.#inputs.scalars.lossScale, new Float32Array([lossScale]));
   }
 
   /** Steps that nothing can undo any more are not remembered. */
@@ -327,7 +316,7 @@ export class Stepper {
   /** The rest of an update whose gradients lie below. */
   async #finish(step: UnderWay): Promise<void> {
     const { executor } = this.#session;
-    this.#writeScalars(step.job);
+    this.#session.feed(step.job.scalars);
     await executor.begin(this.#session.scheduleOf(this.#pass));
     const { update } = this.#pass;
     assert(update, 'a step updates');

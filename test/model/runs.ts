@@ -14,7 +14,7 @@ import type { Model } from '../../src/nn/model.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import { type Generator, traceGeneration } from '../../src/train/generator.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
-import { Trainer, trainingWorkload } from '../../src/train/trainer.ts';
+import { Trainer, type TrainingPasses, trainingWorkload } from '../../src/train/trainer.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, type Values } from '../../src/util/tensor-source.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
@@ -86,9 +86,9 @@ export interface Outcome {
   readonly moment2: Values;
 }
 
-const workloads = new Map<Work, Workload>();
+const workloads = new Map<Work, Workload<TrainingPasses>>();
 
-export function workloadOf(work: Work): Workload {
+export function workloadOf(work: Work): Workload<TrainingPasses> {
   const { model, batch, seq, accumulate, between = false } = work;
   const generation = between ? traceGeneration(model, seq) : undefined;
   const workload = workloads.get(work) ?? trainingWorkload(model, traceStep(model, batch, seq), accumulate, generation);

@@ -119,7 +119,7 @@ describe.each(MODELS)('the dry run of %s', (_, model) => {
         const { peak, slots, passes, staging } = fitMemory(workload, DEFAULT_LIMITS, budget, durable);
         expect(peak).toBeLessThanOrEqual(budget);
         expect(staging.down).toBeGreaterThanOrEqual(durable ? 3 : 1);
-        for (const { trace } of passes) {
+        for (const { trace } of Object.values(passes)) {
           const room = trace.moments.map(() => slots);
           expect(checkPlan(trace, makePlan('planner', planStep(trace, room)), room).peakSlots).toBeLessThanOrEqual(
             slots,

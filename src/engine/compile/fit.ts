@@ -15,23 +15,23 @@ import { chunkRange, leastChunkElements } from '../../memory/layout/layout.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import { isChunkRange, type Operation, uniformBlocks } from './lower.ts';
-import type { Pass } from './pass.ts';
+import { operationsOf, type Pass, type Passes } from './pass.ts';
 
 /** What is to run: everything that shares one device's memory. */
-export interface Workload {
+export interface Workload<P extends Passes = Passes> {
   readonly parameters: readonly StoredParameter[];
   /** Whether those that train have gradients and moments. */
   readonly training: boolean;
   /** Their activations share the arenas. */
   readonly programs: readonly Program[];
   /** The passes over chunks of a layout, made of these programs. */
-  passes(map: ChunkMap): readonly Pass[];
+  passes(map: ChunkMap): P;
   /** Small results that come back while the GPU works on: bytes of each, and how many may be under way at once. */
   readonly readback: ReadbackSize;
   /** What of its activations is kept. @default 'keep' */
   readonly activations?: ActivationMode;
   /** The same results in less memory, for more work: what is tried where this does not fit. @default none */
-  readonly smaller?: Workload | undefined;
+  readonly smaller?: Workload<P> | undefined;
 }
 
 /** Where memory goes that is not chunks, in bytes. */
@@ -67,11 +67,11 @@ export interface ReadbackSize {
 /** Of a workload whose results are waited for. */
 export const NO_READBACK: ReadbackSize = { bytes: 0, reads: 0 };
 
-export interface Fit {
+export interface Fit<P extends Passes = Passes> {
   /** The one that was asked for, or the first after it that fits. */
-  readonly workload: Workload;
+  readonly workload: Workload<P>;
   readonly map: ChunkMap;
-  readonly passes: readonly Pass[];
+  readonly passes: P;
   readonly placements: readonly Placement[];
   readonly nonModel: NonModelMemory;
   /** Chunks on the GPU at once. */
@@ -97,9 +97,14 @@ const leastStaging = (durable: boolean): StagingSize => ({ down: durable ? 3 : 1
  * The best fit into `budget` bytes of GPU memory; without one, everything at once. `durable`: every step's state is
  * also kept below. Errors: HoldfastError that names the smallest budget that works.
  */
-export function fitMemory(workload: Workload, limits: BufferLimits, budget: number | undefined, durable: boolean): Fit {
+export function fitMemory<P extends Passes>(
+  workload: Workload<P>,
+  limits: BufferLimits,
+  budget: number | undefined,
+  durable: boolean,
+): Fit<P> {
   let least = { bytes: Number.POSITIVE_INFINITY, activations: 0 };
-  for (let tried: Workload | undefined = workload; tried; tried = tried.smaller) {
+  for (let tried: Workload<P> | undefined = workload; tried; tried = tried.smaller) {
     const found = fitOne(tried, limits, budget, durable);
     if ('peak' in found) return found;
     if (found.bytes < least.bytes) least = found;
@@ -111,12 +116,12 @@ export function fitMemory(workload: Workload, limits: BufferLimits, budget: numb
 }
 
 /** The best fit of one workload, or the least that it would need and what of it is activations, in bytes. */
-function fitOne(
-  workload: Workload,
+function fitOne<P extends Passes>(
+  workload: Workload<P>,
   limits: BufferLimits,
   budget: number | undefined,
   durable: boolean,
-): Fit | { bytes: number; activations: number } {
+): Fit<P> | { bytes: number; activations: number } {
   const placements = placeAll(workload, limits);
   const candidates = chunkSizes(workload, limits);
   const at = (bytes: number) => candidate(workload, placements, bytes);
@@ -134,7 +139,7 @@ function fitOne(
   return { bytes, activations: (tried[0] as Candidate).nonModel.arenas };
 }
 
-const again = (found: Fit): Candidate => {
+const again = <P extends Passes>(found: Fit<P>): Candidate<P> => {
   const { arenas, persistent } = found.nonModel;
   return { ...found, other: arenas + persistent, atOnce: chunksAtOnce(found.passes) };
 };
@@ -143,7 +148,7 @@ const again = (found: Fit): Candidate => {
 export const leastBudget = (found: Fit, durable: boolean): number => leastPeak(again(found), durable);
 
 /** The same chunks under another budget. Errors: HoldfastError that names the smallest that these chunks need. */
-export function refitMemory(found: Fit, budget: number, durable: boolean): Fit {
+export function refitMemory<P extends Passes>(found: Fit<P>, budget: number, durable: boolean): Fit<P> {
   const candidate = again(found);
   const least = leastPeak(candidate, durable);
   if (budget < least) {
@@ -164,10 +169,10 @@ export function smallestBudget(workload: Workload, limits: BufferLimits, durable
   return least.reduce((a, b) => Math.min(a, b));
 }
 
-interface Candidate {
-  readonly workload: Workload;
+interface Candidate<P extends Passes = Passes> {
+  readonly workload: Workload<P>;
   readonly map: ChunkMap;
-  readonly passes: readonly Pass[];
+  readonly passes: P;
   readonly placements: readonly Placement[];
   readonly nonModel: NonModelMemory;
   /** All of nonModel. */
@@ -190,7 +195,11 @@ function chunkSizes({ parameters }: Workload, { binding, buffer }: BufferLimits)
   return sizes;
 }
 
-function candidate(workload: Workload, placements: readonly Placement[], chunkBytes: number): Candidate {
+function candidate<P extends Passes>(
+  workload: Workload<P>,
+  placements: readonly Placement[],
+  chunkBytes: number,
+): Candidate<P> {
   const map = mapChunks(workload.parameters, workload.training, { minBytes: chunkBytes / 2, maxBytes: chunkBytes });
   const passes = workload.passes(map);
   const nonModel = nonModelMemory(workload, placements, passes);
@@ -198,8 +207,11 @@ function candidate(workload: Workload, placements: readonly Placement[], chunkBy
   return { workload, map, passes, placements, nonModel, other: nonModel.arenas + nonModel.persistent, atOnce };
 }
 
-const chunksAtOnce = (passes: readonly Pass[]): number =>
-  passes.reduce((most, { trace }) => trace.moments.reduce((n, { accesses }) => Math.max(n, accesses.length), most), 0);
+const chunksAtOnce = (passes: Passes): number =>
+  Object.values(passes).reduce(
+    (most, { trace }) => trace.moments.reduce((n, { accesses }) => Math.max(n, accesses.length), most),
+    0,
+  );
 
 function leastPeak({ map, other, atOnce }: Candidate, durable: boolean): number {
   const { down, up } = leastStaging(durable);
@@ -207,7 +219,7 @@ function leastPeak({ map, other, atOnce }: Candidate, durable: boolean): number 
 }
 
 /** Deals the room that a budget leaves for chunks to slots and staging. */
-function sized(found: Candidate, budget: number | undefined, durable: boolean): Fit {
+function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined, durable: boolean): Fit<P> {
   const { workload, map, passes, placements, nonModel, other, atOnce } = found;
   const least = leastStaging(durable);
   let slots = map.count;
@@ -224,19 +236,19 @@ function sized(found: Candidate, budget: number | undefined, durable: boolean): 
   }
   const peak = other + (slots + staging.down + staging.up) * map.chunkBytes;
   const nonModelBytes = peak - slots * map.chunkBytes;
-  const withBytes = passes.map((pass) => ({
-    ...pass,
-    trace: { ...pass.trace, moments: pass.trace.moments.map((moment) => ({ ...moment, nonModelBytes })) },
-  }));
-  return { workload, map, passes: withBytes, placements, nonModel, slots, staging, peak };
+  const withBytes = Object.entries(passes).map(([name, pass]): [string, Pass] => {
+    const moments = pass.trace.moments.map((moment) => ({ ...moment, nonModelBytes }));
+    return [name, { ...pass, trace: { ...pass.trace, moments } }];
+  });
+  return { workload, map, passes: Object.fromEntries(withBytes) as P, placements, nonModel, slots, staging, peak };
 }
 
 function nonModelMemory(
   { programs, readback }: Workload,
   placements: readonly Placement[],
-  passes: readonly Pass[],
+  passes: Passes,
 ): NonModelMemory {
-  const dispatches = new Set<Operation>(passes.flatMap((pass) => pass.operations));
+  const dispatches = new Set<Operation>(operationsOf(passes));
   const uniforms = uniformBlocks(dispatches).count * UNIFORM_STRIDE;
   const tensors = new Set<Tensor>();
   for (const { operands } of dispatches) {

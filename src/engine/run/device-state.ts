@@ -6,6 +6,7 @@ import { ReadbackRing } from '../../gpu/readback.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import { arenaSizes, type Fit } from '../compile/fit.ts';
+import { operationsOf } from '../compile/pass.ts';
 import { Bindings } from './binding.ts';
 import { Executor, type ExecutorOptions } from './executor.ts';
 import { Slots } from './slots.ts';
@@ -45,7 +46,7 @@ export async function makeOnDevice(
       const slots = own(new Slots(device, count, map.chunkBytes, map.count));
       const staging = own(new Staging(device, size, map.chunkBytes));
       const ring = own(new ReadbackRing(device.allocator, 'step', workload.readback.bytes, workload.readback.reads));
-      const operations = new Set(passes.flatMap((pass) => pass.operations));
+      const operations = new Set(operationsOf(passes));
       const bindings = await Bindings.make(device, storage, slots, choices, operations);
       const executor = new Executor(device, map, slots, bindings, staging, backing, options);
       return { device, storage, slots, executor, ring, release };

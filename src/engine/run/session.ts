@@ -19,7 +19,7 @@ import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import type { ChoiceRecord, KernelChoices } from '../compile/choices.ts';
 import { type BufferLimits, type Fit, fitMemory, leastBudget, refitMemory, type Workload } from '../compile/fit.ts';
-import type { Pass } from '../compile/pass.ts';
+import { operationsOf, type Pass, type Passes } from '../compile/pass.ts';
 import { type Policy, type Schedule, schedule } from '../compile/schedule.ts';
 import { makeOnDevice, type OnDevice } from './device-state.ts';
 import type { Executor } from './executor.ts';
@@ -77,20 +77,23 @@ const READ_AHEAD = 4;
 
 type Data = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
 
+/** Tensors, and what to set them to. */
+export type Inputs = readonly (readonly [tensor: Tensor, data: Data])[];
+
 /** What a budget comes to. */
-interface Arrangement {
+interface Arrangement<P extends Passes> {
   readonly memory: Readonly<MemoryOptions>;
-  readonly fit: Fit;
+  readonly fit: Fit<P>;
   readonly schedules: ReadonlyMap<Pass, Schedule>;
   readonly readAhead: number;
 }
 
 /** Everything that a move replaces: as a whole, or not at all. */
-interface State extends Arrangement {
+interface State<P extends Passes> extends Arrangement<P> {
   readonly on: OnDevice;
 }
 
-export class Session {
+export class Session<P extends Passes = Passes> {
   readonly durable: boolean;
   readonly turns = new Turns();
   readonly #choices: KernelChoices;
@@ -100,19 +103,19 @@ export class Session {
   readonly #contents = new Map<Tensor, () => Data>();
   /** Parameters that were never set. */
   readonly #unset: Set<string>;
-  #state: State;
+  #state: State<P>;
   #epoch = 0;
   #warmUp: WarmUp | undefined;
   #over: { readonly reason: unknown } | undefined;
   #closing: Promise<void> | undefined;
 
   /** Errors: HoldfastError for a budget that is too small, naming the smallest that works. */
-  static async open(
+  static async open<P extends Passes>(
     device: Device,
-    workload: Workload,
+    workload: Workload<P>,
     choices: KernelChoices,
     memory: MemoryOptions = {},
-  ): Promise<Session> {
+  ): Promise<Session<P>> {
     const limits = limitsOf(device);
     const keepsSteps = (memory.recovery ?? 'step') === 'step' && workload.training;
     let budget = memory.gpu === 'auto' ? await autoBudget(device, workload) : memory.gpu;
@@ -132,16 +135,16 @@ export class Session {
     }
   }
 
-  static async #make(
+  static async #make<P extends Passes>(
     device: Device,
-    found: Fit,
+    found: Fit<P>,
     choices: KernelChoices,
     memory: MemoryOptions,
     durable: boolean,
-  ): Promise<Session> {
+  ): Promise<Session<P>> {
     const { map } = found;
     // Trials need operands of their own: before anything else is there, they fit.
-    await choices.settle(found.passes.flatMap(({ operations }) => operations));
+    await choices.settle(operationsOf(found.passes));
     const bytes = (map.count + LARGEST_PUT) * map.chunkBytes;
     const diskLimit = Math.min(memory.disk?.limit ?? Number.POSITIVE_INFINITY, bytes);
     const file = await memory.disk?.open(diskLimit);
@@ -170,23 +173,23 @@ export class Session {
     }
   }
 
-  private constructor(state: State, durable: boolean, choices: KernelChoices, backing: Backing, ledger: LinkLedger) {
+  private constructor(state: State<P>, durable: boolean, choices: KernelChoices, backing: Backing, ledger: LinkLedger) {
     this.#state = state;
     this.durable = durable;
     this.#choices = choices;
     this.#backing = backing;
     this.#ledger = ledger;
     const { fit, memory } = state;
-    const [step] = fit.passes;
     this.#unset = new Set(tensorNames(fit.map, 'parameter'));
-    if (step?.update && fit.slots < fit.map.count) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
+    const step = Object.values(fit.passes).find(({ update }) => update);
+    if (step && fit.slots < fit.map.count) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
   }
 
   /** As it is now: the budget may change on the way. */
   get memory(): Readonly<MemoryOptions> {
     return this.#state.memory;
   }
-  get fit(): Fit {
+  get fit(): Fit<P> {
     return this.#state.fit;
   }
   get map(): ChunkMap {
@@ -302,7 +305,24 @@ export class Session {
     throw error;
   };
 
-  /** Sets an input or a scalar, for what is encoded from now on, up to the next move. */
+  /**
+   * Runs a pass on these inputs, from its first moment to its last: all of it is submitted, nothing is waited for but
+   * room. Call it within `exclusive`.
+   */
+  async run(pass: Pass, inputs: Inputs): Promise<void> {
+    await this.executor.begin(this.scheduleOf(pass));
+    this.feed(inputs);
+    await this.executor.run(0, pass.operations.length);
+    this.executor.flush();
+  }
+
+  /** Sets inputs for what is encoded from now on; what was encoded before has those of before. */
+  feed(inputs: Inputs): void {
+    this.executor.flush();
+    for (const [tensor, data] of inputs) this.write(tensor, data);
+  }
+
+  /** Sets a tensor for everything that is not yet submitted, up to the next move. */
   write(tensor: Tensor, data: Data): void {
     this.#state.on.storage.write(tensor, data);
   }
@@ -411,7 +431,7 @@ export class Session {
   }
 
   /** Two arrangements do not fit at once: the old buffers go first. */
-  async #rearrange(arranged: Arrangement, budget: number): Promise<void> {
+  async #rearrange(arranged: Arrangement<P>, budget: number): Promise<void> {
     const before = this.#state;
     const { device } = this;
     before.on.release();
@@ -453,7 +473,7 @@ export class Session {
   }
 
   /** What is tried next. Errors: HoldfastError when that was the smallest. */
-  #smaller(fit: Fit, memory: MemoryOptions): Arrangement {
+  #smaller(fit: Fit<P>, memory: MemoryOptions): Arrangement<P> {
     const least = leastBudget(fit, this.durable);
     const shrunk = Math.floor(fit.peak * SHRINK);
     const gpu = fit.peak > least ? Math.max(least, shrunk) : shrunk;
@@ -461,7 +481,7 @@ export class Session {
   }
 
   /** As arranged, or, where the device has not the memory, within as much of it as there is. */
-  async #buildWhatFits(device: Device, arranged: Arrangement): Promise<State> {
+  async #buildWhatFits(device: Device, arranged: Arrangement<P>): Promise<State<P>> {
     let exhausted: unknown;
     for (let next = arranged; ; ) {
       try {
@@ -476,7 +496,7 @@ export class Session {
   }
 
   /** Makes what is arranged, and changes nothing else. Errors: whatever went wrong; nothing is left of it then. */
-  async #build(device: Device, arranged: Arrangement): Promise<State> {
+  async #build(device: Device, arranged: Arrangement<P>): Promise<State<P>> {
     const { fit, schedules, memory, readAhead } = arranged;
     const options = { durable: this.durable, readAhead, ledger: this.#ledger };
     // Of the memory under this budget.
@@ -491,7 +511,7 @@ export class Session {
     return { memory, fit, schedules, readAhead, on };
   }
 
-  #commit(state: State): void {
+  #commit(state: State<P>): void {
     if (state.fit !== this.fit) this.#warmUp = undefined;
     this.#state = state;
     this.#epoch++;
@@ -543,8 +563,8 @@ async function autoBudget(device: Device, workload: Workload): Promise<number | 
   return found < peak ? Math.floor(found * SHRINK) : undefined;
 }
 
-function arrange(fit: Fit, memory: MemoryOptions): Arrangement {
+function arrange<P extends Passes>(fit: Fit<P>, memory: MemoryOptions): Arrangement<P> {
   const { policy = 'planned', prefetch = true } = memory;
-  const schedules = new Map(fit.passes.map((pass) => [pass, schedule(pass, fit.slots, policy)]));
+  const schedules = new Map(Object.values(fit.passes).map((pass) => [pass, schedule(pass, fit.slots, policy)]));
   return { memory, fit, schedules, readAhead: prefetch ? READ_AHEAD : 0 };
 }

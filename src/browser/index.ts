@@ -2,6 +2,7 @@
 // talks to it through TrainerService.
 
 export type { TaskName } from '../data/tasks.ts';
+export type { Recovery } from '../engine/compile/fit.ts';
 export type { PolicyName } from '../engine/compile/schedule.ts';
 export type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
 export type { MemoryReport } from '../engine/run/session.ts';

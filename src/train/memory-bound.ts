@@ -13,12 +13,12 @@ import type { MemoryBound } from './report/memory-record.ts';
  */
 export async function memoryBound(session: Session<StepPasses>, seconds: number): Promise<MemoryBound> {
   const { fit } = session;
-  const { pass, moved } = session.scheduleOf(fit.passes.step);
+  const { trace, moved } = session.scheduleOf(fit.passes.step);
   const planned = moved.h2d + moved.d2h;
   if (planned === 0) return { lp: 0, milp: 0, ratio: 1 };
   const highs = await loadSolver();
-  const room = pass.trace.moments.map(() => fit.slots);
-  const gaps = findGaps(pass.trace, room);
+  const room = trace.moments.map(() => fit.slots);
+  const gaps = findGaps(trace, room);
   const { chunkBytes } = fit.map;
   const linear = linearBound(highs, gaps).chunks;
   // Schedules move whole chunks: the next whole number above the bound is the optimum if it is reached.

@@ -36,6 +36,7 @@ import type { SamplingOptions } from './sampling.ts';
 import { type SavedState, stateOf, withSettings } from './saved-state.ts';
 import { accuracyOn } from './solving.ts';
 import { StepClock } from './step-clock.ts';
+import { STEPS_AHEAD } from './stepper.ts';
 import { type StepMetrics, Trainer } from './trainer.ts';
 
 /** What happens in a run, told as it happens. */
@@ -139,8 +140,6 @@ export interface RunOptions {
 /** Of a task, solved at each validation. */
 const PROBLEMS = 64;
 const SAMPLE: SamplingOptions = { temperature: 0.7, topP: 0.95 };
-/** Steps started before the first of them is waited for. */
-const STEPS_AHEAD = 2;
 /** Skipped steps in a row that end a run. */
 const MOST_SKIPPED = 10;
 /** For the optimum over whole chunks, where the plan is not at the bound: a tenth of the run, a minute at most. */

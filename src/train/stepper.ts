@@ -20,6 +20,9 @@ import type { TensorSource } from '../util/tensor-source.ts';
 /** The numbers of steps: so many may be under way at once. */
 export const STEP_READBACK: ReadbackSize = { bytes: STATE.size * 4, reads: 4 };
 
+/** Steps that a training loop starts before it waits for the first of them. */
+export const STEPS_AHEAD = 2;
+
 /** One step, as data: whatever is needed to do it again. */
 export interface StepJob {
   /** Its number in the training. */
@@ -164,7 +167,7 @@ export class Stepper {
     const { warmUp } = this.#session;
     warmUp?.begin(executor);
     const recorder = step.job.recorded && !warmUp ? executor.startRecording(this.#pass, 1) : undefined;
-    await executor.begin(warmUp?.schedule ?? this.#session.scheduleOf(this.#pass));
+    await executor.begin(this.#pass, warmUp?.schedule ?? this.#session.scheduleOf(this.#pass));
     for (const [i, inputs] of step.job.micro.entries()) {
       this.#session.feed(inputs);
       await this.#run(step, starts[i] as number, starts[i + 1] ?? update.decided);
@@ -183,7 +186,7 @@ export class Stepper {
           executor.check();
           step.state = new Float32Array(bytes);
           // Without a copy below, a step is no more done than its update is encoded: see #attempt.
-          if (this.#session.durable) this.#settleOldest();
+          if (this.#session.fit.durable) this.#settleOldest();
           return step.state;
         });
         // Of a lost device: `numbers` says so.
@@ -199,12 +202,11 @@ export class Stepper {
 
   /** Moments `from` to `to`, and behind them, in a durable session, what they completed goes down. */
   async #run(step: UnderWay, from: number, to: number): Promise<void> {
-    const { executor, durable, map } = this.#session;
+    const { executor, fit, map, warmUp, device } = this.#session;
     const { update } = this.#pass;
-    const { warmUp, device } = this.#session;
     const run = (first: number, end: number): Promise<void> =>
       warmUp ? warmUp.run(executor, () => device.idle(), first, end) : executor.run(first, end);
-    if (!durable || !update) {
+    if (!fit.durable || !update) {
       await run(from, to);
       return;
     }
@@ -215,7 +217,7 @@ export class Stepper {
       await run(done, moment + 1);
       done = moment + 1;
       if (moment >= update.decided) await this.#commit(step, completion);
-      else await executor.keepBelow(chunksOf(map, completion), moment, 2 * step.number);
+      else await executor.keepBelow(chunksOf(map, completion), moment, phaseOf(step, 'gradients'));
     }
     await run(done, to);
   }
@@ -223,7 +225,7 @@ export class Stepper {
   #commit(step: UnderWay, completion: Completion): Promise<void> {
     const { executor, map } = this.#session;
     const { index, moment } = completion;
-    return executor.keepBelow(chunksOf(map, completion), moment, 2 * step.number + 1, () => {
+    return executor.keepBelow(chunksOf(map, completion), moment, phaseOf(step, 'commit'), () => {
       assert(step.state && step === this.#underWay[0], 'a step is committed in its turn');
       step.committed.add(index);
       this.#session.forget(map.list('gradient').first + index);
@@ -233,11 +235,11 @@ export class Stepper {
 
   /** Steps that nothing can undo any more are not remembered. */
   #settleOldest(): void {
-    const { durable, map } = this.#session;
+    const { fit, map } = this.#session;
     for (;;) {
       const [oldest] = this.#underWay;
       if (!oldest?.state) return;
-      if (durable && oldest.committed.size < map.trainable.chunks) return;
+      if (fit.durable && oldest.committed.size < map.trainable.chunks) return;
       this.#state = oldest.state;
       this.#underWay.shift();
       this.#session.turns.done(oldest.kept);
@@ -257,7 +259,8 @@ export class Stepper {
         device.check();
         throw error;
       }
-      if (!session.durable) throw new HoldfastError(`${lossOf(device)}, during ${this.#place}; ${WITHOUT_RECOVERY}`);
+      if (!session.fit.durable)
+        throw new HoldfastError(`${lossOf(device)}, during ${this.#place}; ${WITHOUT_RECOVERY}`);
       session.executor.stop(error);
       this.#recovery = session.turns
         .move(() => this.#goOn())
@@ -317,7 +320,7 @@ export class Stepper {
   async #finish(step: UnderWay): Promise<void> {
     const { executor } = this.#session;
     this.#session.feed(step.job.scalars);
-    await executor.begin(this.#session.scheduleOf(this.#pass));
+    await executor.begin(this.#pass, this.#session.scheduleOf(this.#pass));
     const { update } = this.#pass;
     assert(update, 'a step updates');
     for (const completion of update.completions) {
@@ -329,6 +332,10 @@ export class Stepper {
     executor.flush();
   }
 }
+
+/** For the link: what goes down in one phase arrives behind all of the phases before it. */
+const phaseOf = ({ number }: UnderWay, part: 'gradients' | 'commit'): number =>
+  2 * number + (part === 'commit' ? 1 : 0);
 
 const chunksOf = (map: ChunkMap, { kinds, index }: Completion): number[] =>
   kinds.map((kind) => map.list(kind).first + index);

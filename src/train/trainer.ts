@@ -304,8 +304,8 @@ export class Trainer {
 
   /** Whether `setBudget` would take it. */
   fits(bytes: number): boolean {
-    const { memory, fit, durable } = this.session;
-    return memory.gpu !== undefined && bytes >= leastBudget(fit, durable);
+    const { memory, fit } = this.session;
+    return memory.gpu !== undefined && bytes >= leastBudget(fit);
   }
 
   /**

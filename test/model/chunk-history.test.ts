@@ -64,7 +64,7 @@ describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, memory
   beforeAll(async () => {
     const device = await testDevice();
     const workload = trainingWorkload(model, traceStep(model, 1, 12), accumulate);
-    const options = memory(smallestBudget(workload, limitsOf(device), true));
+    const options = memory(smallestBudget(workload, limitsOf(device)));
     trainer = await Trainer.create(device, model, {
       batch: 1,
       seq: 12,

@@ -101,7 +101,7 @@ const disturbed = (given: Case, plan: Plan): Promise<number> =>
     expect(trainer.recoveries, `${JSON.stringify(plan)}`).toBe(fragile.losses);
     // Two steps at a time are under way: no more than these were done again.
     const step = trainer.session.scheduleOf(trainer.session.fit.passes.step);
-    const steps = begun.mock.calls.filter(([schedule]) => schedule === step).length;
+    const steps = begun.mock.calls.filter(([, schedule]) => schedule === step).length;
     expect(steps).toBeLessThanOrEqual(given.work.steps + 2 * fragile.losses);
     begun.mockRestore();
     return fragile.losses;

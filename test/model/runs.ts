@@ -97,12 +97,12 @@ export function workloadOf(work: Work): Workload<TrainingPasses> {
 }
 
 export const leastBudget = (device: Device, work: Work, recovery: 'step' | 'checkpoint' = 'step'): number =>
-  smallestBudget(workloadOf(work), limitsOf(device), recovery === 'step');
+  smallestBudget(workloadOf(work), limitsOf(device), recovery);
 
 /** The budget that leaves this part of the model data room on the GPU, or the smallest where that is more. */
 export function budgetFor(device: Device, work: Work, part: number, recovery: 'step' | 'checkpoint' = 'step'): number {
   const workload = workloadOf(work);
-  const all = fitMemory(workload, limitsOf(device), undefined, false);
+  const all = fitMemory(workload, limitsOf(device), undefined);
   const bytes =
     4 *
     all.map.lists.reduce((sum, { first, chunks }) => {
@@ -115,8 +115,7 @@ export function budgetFor(device: Device, work: Work, part: number, recovery: 's
 
 /** Chunks and their size under a budget. */
 export function chunksUnder(device: Device, work: Work, memory: MemoryOptions): { chunks: number; bytes: number } {
-  const durable = memory.gpu !== undefined && memory.recovery !== 'checkpoint';
-  const { map } = fitMemory(workloadOf(work), limitsOf(device), memory.gpu as number | undefined, durable);
+  const { map } = fitMemory(workloadOf(work), limitsOf(device), memory.gpu as number | undefined, memory.recovery);
   return { chunks: map.count, bytes: map.chunkBytes };
 }
 

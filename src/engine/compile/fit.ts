@@ -34,6 +34,9 @@ export interface Workload<P extends Passes = Passes> {
   readonly smaller?: Workload<P> | undefined;
 }
 
+/** `step`: every step's state is also kept below the GPU. `checkpoint`: it is not. */
+export type Recovery = 'step' | 'checkpoint';
+
 /** Where memory goes that is not chunks, in bytes. */
 export interface NonModelMemory {
   /** Activations as placed, and the most that are alive at once, which no placement could undercut. */
@@ -74,6 +77,8 @@ export interface Fit<P extends Passes = Passes> {
   readonly passes: P;
   readonly placements: readonly Placement[];
   readonly nonModel: NonModelMemory;
+  /** Whether every step's state is also kept below: a training within a budget, with recovery by `step`. */
+  readonly durable: boolean;
   /** Chunks on the GPU at once. */
   readonly slots: number;
   readonly staging: StagingSize;
@@ -93,19 +98,22 @@ const SLOTS_PER_STAGING = 5;
 /** What must go down at once: the three chunks of an update, where each step's state is kept below. */
 const leastStaging = (durable: boolean): StagingSize => ({ down: durable ? 3 : 1, up: 1 });
 
+/** Within a budget: without one, nothing goes below. */
+const isDurable = ({ training }: Workload, recovery: Recovery): boolean => training && recovery === 'step';
+
 /**
- * The best fit into `budget` bytes of GPU memory; without one, everything at once. `durable`: every step's state is
- * also kept below. Errors: HoldfastError that names the smallest budget that works.
+ * The best fit into `budget` bytes of GPU memory; without one, everything at once. Errors: HoldfastError that names the
+ * smallest budget that works.
  */
 export function fitMemory<P extends Passes>(
   workload: Workload<P>,
   limits: BufferLimits,
   budget: number | undefined,
-  durable: boolean,
+  recovery: Recovery = 'step',
 ): Fit<P> {
   let least = { bytes: Number.POSITIVE_INFINITY, activations: 0 };
   for (let tried: Workload<P> | undefined = workload; tried; tried = tried.smaller) {
-    const found = fitOne(tried, limits, budget, durable);
+    const found = fitOne(tried, limits, budget, recovery);
     if ('peak' in found) return found;
     if (found.bytes < least.bytes) least = found;
   }
@@ -120,22 +128,23 @@ function fitOne<P extends Passes>(
   workload: Workload<P>,
   limits: BufferLimits,
   budget: number | undefined,
-  durable: boolean,
+  recovery: Recovery,
 ): Fit<P> | { bytes: number; activations: number } {
   const placements = placeAll(workload, limits);
   const candidates = chunkSizes(workload, limits);
-  const at = (bytes: number) => candidate(workload, placements, bytes);
-  if (budget === undefined) return sized(at(candidates.at(-1) as number), undefined, durable);
+  const durable = budget !== undefined && isDurable(workload, recovery);
+  const at = (bytes: number) => candidate(workload, placements, bytes, durable);
+  if (budget === undefined) return sized(at(candidates.at(-1) as number), undefined);
   const held = workload.parameters.length === 0 ? 0 : budget - at(candidates.at(-1) as number).other;
   const { maxBytes: wanted } = chunkRange(workload.parameters, Math.max(0, held), limits.binding);
   // Those nearest to what suits the budget first.
   const order = candidates.toSorted((a, b) => Math.abs(Math.log(a / wanted)) - Math.abs(Math.log(b / wanted)));
   for (const bytes of order) {
     const found = at(bytes);
-    if (leastPeak(found, durable) <= budget) return sized(found, budget, durable);
+    if (leastPeak(found) <= budget) return sized(found, budget);
   }
   const tried = candidates.map(at);
-  const bytes = tried.map((found) => leastPeak(found, durable)).reduce((a, b) => Math.min(a, b));
+  const bytes = tried.map(leastPeak).reduce((a, b) => Math.min(a, b));
   return { bytes, activations: (tried[0] as Candidate).nonModel.arenas };
 }
 
@@ -144,13 +153,13 @@ const again = <P extends Passes>(found: Fit<P>): Candidate<P> => {
   return { ...found, other: arenas + persistent, atOnce: chunksAtOnce(found.passes) };
 };
 
-/** The smallest budget into which these chunks fit, in bytes. */
-export const leastBudget = (found: Fit, durable: boolean): number => leastPeak(again(found), durable);
+/** The smallest budget into which these chunks fit, in bytes: staging and everything else included. */
+export const leastBudget = (found: Fit): number => leastPeak(again(found));
 
 /** The same chunks under another budget. Errors: HoldfastError that names the smallest that these chunks need. */
-export function refitMemory<P extends Passes>(found: Fit<P>, budget: number, durable: boolean): Fit<P> {
+export function refitMemory<P extends Passes>(found: Fit<P>, budget: number): Fit<P> {
   const candidate = again(found);
-  const least = leastPeak(candidate, durable);
+  const least = leastPeak(candidate);
   if (budget < least) {
     throw new HoldfastError(
       `${formatBytes(budget)} of GPU memory are too little: with chunks of ${formatBytes(found.map.chunkBytes)} this run ` +
@@ -158,14 +167,15 @@ export function refitMemory<P extends Passes>(found: Fit<P>, budget: number, dur
     );
   }
   // The passes stay as they are: schedules are made for them.
-  return { ...sized(candidate, budget, durable), passes: found.passes };
+  return { ...sized(candidate, budget), passes: found.passes };
 }
 
 /** The smallest budget that `fitMemory` accepts, in bytes. */
-export function smallestBudget(workload: Workload, limits: BufferLimits, durable: boolean): number {
+export function smallestBudget(workload: Workload, limits: BufferLimits, recovery: Recovery = 'step'): number {
   const placements = placeAll(workload, limits);
-  const least = chunkSizes(workload, limits).map((bytes) => leastPeak(candidate(workload, placements, bytes), durable));
-  if (workload.smaller) least.push(smallestBudget(workload.smaller, limits, durable));
+  const durable = isDurable(workload, recovery);
+  const least = chunkSizes(workload, limits).map((bytes) => leastPeak(candidate(workload, placements, bytes, durable)));
+  if (workload.smaller) least.push(smallestBudget(workload.smaller, limits, recovery));
   return least.reduce((a, b) => Math.min(a, b));
 }
 
@@ -175,6 +185,7 @@ interface Candidate<P extends Passes = Passes> {
   readonly passes: P;
   readonly placements: readonly Placement[];
   readonly nonModel: NonModelMemory;
+  readonly durable: boolean;
   /** All of nonModel. */
   readonly other: number;
   /** Chunks that one operator needs at once. */
@@ -199,12 +210,13 @@ function candidate<P extends Passes>(
   workload: Workload<P>,
   placements: readonly Placement[],
   chunkBytes: number,
+  durable: boolean,
 ): Candidate<P> {
   const map = mapChunks(workload.parameters, workload.training, { minBytes: chunkBytes / 2, maxBytes: chunkBytes });
   const passes = workload.passes(map);
   const nonModel = nonModelMemory(workload, placements, passes);
   const atOnce = chunksAtOnce(passes);
-  return { workload, map, passes, placements, nonModel, other: nonModel.arenas + nonModel.persistent, atOnce };
+  return { workload, map, passes, placements, nonModel, durable, other: nonModel.arenas + nonModel.persistent, atOnce };
 }
 
 const chunksAtOnce = (passes: Passes): number =>
@@ -213,14 +225,14 @@ const chunksAtOnce = (passes: Passes): number =>
     0,
   );
 
-function leastPeak({ map, other, atOnce }: Candidate, durable: boolean): number {
+function leastPeak({ map, durable, other, atOnce }: Candidate): number {
   const { down, up } = leastStaging(durable);
   return other + (Math.min(atOnce, map.count) + down + up) * map.chunkBytes;
 }
 
 /** Deals the room that a budget leaves for chunks to slots and staging. */
-function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined, durable: boolean): Fit<P> {
-  const { workload, map, passes, placements, nonModel, other, atOnce } = found;
+function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined): Fit<P> {
+  const { workload, map, passes, placements, nonModel, durable, other, atOnce } = found;
   const least = leastStaging(durable);
   let slots = map.count;
   let staging = least;
@@ -240,7 +252,17 @@ function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined
     const moments = pass.trace.moments.map((moment) => ({ ...moment, nonModelBytes }));
     return [name, { ...pass, trace: { ...pass.trace, moments } }];
   });
-  return { workload, map, passes: Object.fromEntries(withBytes) as P, placements, nonModel, slots, staging, peak };
+  return {
+    workload,
+    map,
+    passes: Object.fromEntries(withBytes) as P,
+    placements,
+    nonModel,
+    durable,
+    slots,
+    staging,
+    peak,
+  };
 }
 
 function nonModelMemory(

@@ -80,7 +80,7 @@ async function timeEach({ device, executor, scheduleOf }: Session, pass: Pass): 
   const { gpu, allocator } = device;
   const count = pass.operations.length;
   const times = new Float64Array(count);
-  await executor.begin(scheduleOf(pass));
+  await executor.begin(pass, scheduleOf(pass));
   for (let first = 0; first < count; first += MAX_QUERIES / 2) {
     const end = Math.min(count, first + MAX_QUERIES / 2);
     const queries = (end - first) * 2;

@@ -26,10 +26,10 @@ export interface OnDevice {
 /** Errors: OutOfMemory where the device has not the memory; nothing is left of it then. */
 export async function makeOnDevice(
   device: Device,
-  { map, passes, placements, slots: count, staging: size, workload }: Fit,
+  { map, passes, placements, slots: count, staging: size, workload, durable }: Fit,
   choices: KernelChoices,
   backing: Backing,
-  options: ExecutorOptions,
+  options: Omit<ExecutorOptions, 'durable'>,
 ): Promise<OnDevice> {
   const made: { destroy(): void }[] = [];
   const own = <T extends { destroy(): void }>(part: T): T => {
@@ -48,7 +48,7 @@ export async function makeOnDevice(
       const ring = own(new ReadbackRing(device.allocator, 'step', workload.readback.bytes, workload.readback.reads));
       const operations = new Set(operationsOf(passes));
       const bindings = await Bindings.make(device, storage, slots, choices, operations);
-      const executor = new Executor(device, map, slots, bindings, staging, backing, options);
+      const executor = new Executor(device, map, slots, bindings, staging, backing, { ...options, durable });
       return { device, storage, slots, executor, ring, release };
     });
   } catch (error) {

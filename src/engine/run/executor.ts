@@ -41,6 +41,7 @@ export class Executor {
   readonly #durable: boolean;
   #recorder: Recorder | undefined;
 
+  #pass: Pass | undefined;
   #schedule: Schedule | undefined;
   #round = 0;
   #nextRounds = new WeakMap<Schedule, number>();
@@ -77,14 +78,15 @@ export class Executor {
   }
 
   /** Begins a pass: what the plan does not expect on the GPU leaves, as far as the plan needs the room. */
-  async begin(schedule: Schedule): Promise<void> {
+  async begin(pass: Pass, schedule: Schedule): Promise<void> {
     this.check();
+    this.#pass = pass;
     this.#schedule = schedule;
     this.#round = this.#nextRounds.get(schedule) ?? 0;
     this.#nextRounds.set(schedule, (this.#round + 1) % schedule.plan.steps);
     const expected = schedule.starts[this.#round] as ReadonlySet<number>;
     const residents = this.#slots.residents();
-    this.#recorder?.begin(schedule.pass, this.#slots.buffers.length, this.#link.capacity, residents, this.#below);
+    this.#recorder?.begin(pass, this.#slots.buffers.length, this.#link.capacity, residents, this.#below);
     const strangers = residents.filter((chunk) => !expected.has(chunk));
     const room = this.#slots.buffers.length - schedule.peakSlots;
     // The plan does not count with them. Those that must be copied down first stay.
@@ -95,8 +97,9 @@ export class Executor {
 
   /** Encodes the moments from `from` up to but without `to`. */
   async run(from: number, to: number): Promise<void> {
-    const { pass, plan } = this.#schedule as Schedule;
-    const { moments } = pass.trace;
+    const { name, operations } = this.#pass as Pass;
+    const { trace, plan } = this.#schedule as Schedule;
+    const { moments } = trace;
     const base = this.#round * moments.length;
     for (let m = from; m < to; m++) {
       this.check();
@@ -114,10 +117,10 @@ export class Executor {
       }
       this.#link.flushIfDue();
       this.#recorder?.encode(this.#link.staged, this.#below);
-      const operation = pass.operations[m] as Operation;
+      const operation = operations[m] as Operation;
       switch (operation.op) {
         case 'dispatch':
-          encode(this.#link.pass(pass.name, this.timestamps?.(m)), this.#bindings.bind(operation));
+          encode(this.#link.pass(name, this.timestamps?.(m)), this.#bindings.bind(operation));
           break;
         default:
           operation.op satisfies never;
@@ -227,7 +230,7 @@ export class Executor {
 
   /** Only where the plan was not followed from its first moment: whoever is needed last leaves. */
   async #makeRoom(moment: number): Promise<void> {
-    const { moments } = (this.#schedule as Schedule).pass.trace;
+    const { moments } = (this.#schedule as Schedule).trace;
     const victims = new Set(this.#slots.residents());
     for (let i = 0; i < moments.length && victims.size > 1; i++) {
       for (const { chunk } of moments[(moment + i) % moments.length]?.accesses ?? []) {
@@ -291,8 +294,8 @@ export class Executor {
 
   /** Tells the tiers below when each chunk will be brought again. */
   #orderBelow(moment: number): void {
-    const { loadsOf, plan, pass } = this.#schedule as Schedule;
-    const now = this.#round * pass.trace.moments.length + moment;
+    const { loadsOf, plan, trace } = this.#schedule as Schedule;
+    const now = this.#round * trace.moments.length + moment;
     this.#backing.setOrder((chunk) => {
       const loads = loadsOf.get(chunk);
       if (!loads) return Number.POSITIVE_INFINITY;
@@ -304,9 +307,9 @@ export class Executor {
   #fetchAhead(moment: number): void {
     this.#orderBelow(moment);
     if (this.readAhead === 0) return;
-    const { plan, pass } = this.#schedule as Schedule;
+    const { plan, trace } = this.#schedule as Schedule;
     const { length } = plan.moments;
-    const base = this.#round * pass.trace.moments.length;
+    const base = this.#round * trace.moments.length;
     let ahead = this.readAhead;
     for (let i = 1; i < length && ahead > 0; i++) {
       for (const chunk of (plan.moments[(base + moment + i) % length] as (typeof plan.moments)[number]).load) {

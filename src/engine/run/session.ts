@@ -18,7 +18,15 @@ import { formatBytes } from '../../util/bytes.ts';
 import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import type { ChoiceRecord, KernelChoices } from '../compile/choices.ts';
-import { type BufferLimits, type Fit, fitMemory, leastBudget, refitMemory, type Workload } from '../compile/fit.ts';
+import {
+  type BufferLimits,
+  type Fit,
+  fitMemory,
+  leastBudget,
+  type Recovery,
+  refitMemory,
+  type Workload,
+} from '../compile/fit.ts';
 import { operationsOf, type Pass, type Passes } from '../compile/pass.ts';
 import { type Policy, type Schedule, schedule } from '../compile/schedule.ts';
 import { makeOnDevice, type OnDevice } from './device-state.ts';
@@ -53,7 +61,7 @@ export interface MemoryOptions {
    * `step`: every step's state is also kept below the GPU, and a lost device costs one step at most. `checkpoint`:
    * it is not, which moves fewer bytes. Without a budget nothing is kept below. @default 'step'
    */
-  readonly recovery?: 'step' | 'checkpoint';
+  readonly recovery?: Recovery;
 }
 
 /** What a session can tell of its memory at any time. Bytes. */
@@ -94,7 +102,6 @@ interface State<P extends Passes> extends Arrangement<P> {
 }
 
 export class Session<P extends Passes = Passes> {
-  readonly durable: boolean;
   readonly turns = new Turns();
   readonly #choices: KernelChoices;
   readonly #backing: Backing;
@@ -117,16 +124,14 @@ export class Session<P extends Passes = Passes> {
     memory: MemoryOptions = {},
   ): Promise<Session<P>> {
     const limits = limitsOf(device);
-    const keepsSteps = (memory.recovery ?? 'step') === 'step' && workload.training;
     let budget = memory.gpu === 'auto' ? await autoBudget(device, workload) : memory.gpu;
     let exhausted: OutOfMemory | undefined;
     for (;;) {
-      const durable = budget !== undefined && keepsSteps;
-      const found = insteadOf(exhausted, () => fitMemory(workload, limits, budget, durable));
+      const found = insteadOf(exhausted, () => fitMemory(workload, limits, budget, memory.recovery));
       try {
         const { gpu: _, ...rest } = memory;
         const settled = budget === undefined ? rest : { ...rest, gpu: budget };
-        return await Session.#make(device, found, choices, settled, durable);
+        return await Session.#make(device, found, choices, settled);
       } catch (error) {
         if (!(error instanceof OutOfMemory)) throw error;
         exhausted = error;
@@ -140,7 +145,6 @@ export class Session<P extends Passes = Passes> {
     found: Fit<P>,
     choices: KernelChoices,
     memory: MemoryOptions,
-    durable: boolean,
   ): Promise<Session<P>> {
     const { map } = found;
     // Trials need operands of their own: before anything else is there, they fit.
@@ -162,9 +166,9 @@ export class Session<P extends Passes = Passes> {
       }
       const arranged = arrange(found, memory);
       const ledger = emptyLedger();
-      const options = { durable, readAhead: arranged.readAhead, ledger };
+      const options = { readAhead: arranged.readAhead, ledger };
       const on = await makeOnDevice(device, found, choices, backing, options);
-      return new Session({ ...arranged, on }, durable, choices, backing, ledger);
+      return new Session({ ...arranged, on }, choices, backing, ledger);
     } catch (error) {
       return finishing(
         () => Promise.reject(error),
@@ -173,9 +177,8 @@ export class Session<P extends Passes = Passes> {
     }
   }
 
-  private constructor(state: State<P>, durable: boolean, choices: KernelChoices, backing: Backing, ledger: LinkLedger) {
+  private constructor(state: State<P>, choices: KernelChoices, backing: Backing, ledger: LinkLedger) {
     this.#state = state;
-    this.durable = durable;
     this.#choices = choices;
     this.#backing = backing;
     this.#ledger = ledger;
@@ -310,7 +313,7 @@ export class Session<P extends Passes = Passes> {
    * room. Call it within `exclusive`.
    */
   async run(pass: Pass, inputs: Inputs): Promise<void> {
-    await this.executor.begin(this.scheduleOf(pass));
+    await this.executor.begin(pass, this.scheduleOf(pass));
     this.feed(inputs);
     await this.executor.run(0, pass.operations.length);
     this.executor.flush();
@@ -421,7 +424,7 @@ export class Session<P extends Passes = Passes> {
     return this.steady(`a change of the GPU budget to ${formatBytes(budget)}`, async () => {
       // The GPU found only while it ran that it has not the memory, and the recovery from that made the budget smaller.
       if (tried?.isExhausted) throw this.#refusal(budget, 'it ran out of memory');
-      const arranged = arrange(refitMemory(this.fit, budget, this.durable), { ...this.memory, gpu: budget });
+      const arranged = arrange(refitMemory(this.fit, budget), { ...this.memory, gpu: budget });
       tried = this.device;
       // From here on nothing lives on the GPU alone, and nothing there is waited for.
       await this.executor.empty();
@@ -474,10 +477,10 @@ export class Session<P extends Passes = Passes> {
 
   /** What is tried next. Errors: HoldfastError when that was the smallest. */
   #smaller(fit: Fit<P>, memory: MemoryOptions): Arrangement<P> {
-    const least = leastBudget(fit, this.durable);
+    const least = leastBudget(fit);
     const shrunk = Math.floor(fit.peak * SHRINK);
     const gpu = fit.peak > least ? Math.max(least, shrunk) : shrunk;
-    return arrange(refitMemory(fit, gpu, this.durable), { ...memory, gpu });
+    return arrange(refitMemory(fit, gpu), { ...memory, gpu });
   }
 
   /** As arranged, or, where the device has not the memory, within as much of it as there is. */
@@ -498,7 +501,7 @@ export class Session<P extends Passes = Passes> {
   /** Makes what is arranged, and changes nothing else. Errors: whatever went wrong; nothing is left of it then. */
   async #build(device: Device, arranged: Arrangement<P>): Promise<State<P>> {
     const { fit, schedules, memory, readAhead } = arranged;
-    const options = { durable: this.durable, readAhead, ledger: this.#ledger };
+    const options = { readAhead, ledger: this.#ledger };
     // Of the memory under this budget.
     device.allocator.restartPeak();
     const on = await makeOnDevice(device, fit, this.#choices, this.#backing, options);
@@ -558,13 +561,13 @@ function insteadOf<T>(exhausted: unknown, work: () => T): T {
 
 /** What all model data on the GPU needs, or as much of it as there is; undefined when there is enough. */
 async function autoBudget(device: Device, workload: Workload): Promise<number | undefined> {
-  const { peak } = fitMemory(workload, limitsOf(device), undefined, false);
+  const { peak } = fitMemory(workload, limitsOf(device), undefined);
   const found = await probeMemory(device, peak);
   return found < peak ? Math.floor(found * SHRINK) : undefined;
 }
 
 function arrange<P extends Passes>(fit: Fit<P>, memory: MemoryOptions): Arrangement<P> {
   const { policy = 'planned', prefetch = true } = memory;
-  const schedules = new Map(Object.values(fit.passes).map((pass) => [pass, schedule(pass, fit.slots, policy)]));
+  const schedules = new Map(Object.values(fit.passes).map((pass) => [pass, schedule(pass.trace, fit.slots, policy)]));
   return { memory, fit, schedules, readAhead: prefetch ? READ_AHEAD : 0 };
 }

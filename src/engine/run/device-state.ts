@@ -8,6 +8,7 @@ import type { KernelChoices } from '../compile/choices.ts';
 import { arenaSizes, type Fit } from '../compile/fit.ts';
 import { operationsOf } from '../compile/pass.ts';
 import { Bindings } from './binding.ts';
+import { ChunkCopies } from './copies.ts';
 import { Executor, type ExecutorOptions } from './executor.ts';
 import { Slots } from './slots.ts';
 import { Staging } from './staging.ts';
@@ -16,7 +17,6 @@ import { Storage } from './storage.ts';
 export interface OnDevice {
   readonly device: Device;
   readonly storage: Storage;
-  readonly slots: Slots;
   readonly executor: Executor;
   readonly ring: ReadbackRing;
   /** Frees every buffer; called again, it does nothing. */
@@ -29,7 +29,7 @@ export async function makeOnDevice(
   { map, passes, placements, slots: count, staging: size, workload, durable }: Fit,
   choices: KernelChoices,
   backing: Backing,
-  options: Omit<ExecutorOptions, 'durable'>,
+  options: ExecutorOptions,
 ): Promise<OnDevice> {
   const made: { destroy(): void }[] = [];
   const own = <T extends { destroy(): void }>(part: T): T => {
@@ -48,8 +48,9 @@ export async function makeOnDevice(
       const ring = own(new ReadbackRing(device.allocator, 'step', workload.readback.bytes, workload.readback.reads));
       const operations = new Set(operationsOf(passes));
       const bindings = await Bindings.make(device, storage, slots, choices, operations);
-      const executor = new Executor(device, map, slots, bindings, staging, backing, { ...options, durable });
-      return { device, storage, slots, executor, ring, release };
+      const copies = new ChunkCopies(slots, backing, map.count, durable);
+      const executor = new Executor(device, map, slots, copies, bindings, staging, backing, options);
+      return { device, storage, executor, ring, release };
     });
   } catch (error) {
     release();

@@ -15,13 +15,12 @@ import type { Pass } from '../compile/pass.ts';
 import type { Schedule } from '../compile/schedule.ts';
 import { type Below, Recorder } from '../observe/recording.ts';
 import type { Bindings } from './binding.ts';
+import type { ChunkCopies } from './copies.ts';
 import { Link, type LinkLedger, type Placed, type StoreOptions } from './link.ts';
 import type { Slots } from './slots.ts';
 import type { Staging } from './staging.ts';
 
 export interface ExecutorOptions {
-  /** Whether a value that changes on the GPU leaves its old copy below in place. */
-  readonly durable: boolean;
   /** Chunks whose reading from disk begins before they are needed. */
   readonly readAhead: number;
   /** Counts on where the executor before this one ended. */
@@ -29,6 +28,8 @@ export interface ExecutorOptions {
 }
 
 export class Executor {
+  /** Which copies of each chunk are valid. */
+  readonly copies: ChunkCopies;
   /** Chunks whose reading from disk begins before they are needed. */
   readAhead: number;
   /** Set to time each moment in a compute pass of its own. */
@@ -38,7 +39,6 @@ export class Executor {
   readonly #bindings: Bindings;
   readonly #backing: Backing;
   readonly #link: Link;
-  readonly #durable: boolean;
   #recorder: Recorder | undefined;
 
   #pass: Pass | undefined;
@@ -50,6 +50,7 @@ export class Executor {
     device: Device,
     map: ChunkMap,
     slots: Slots,
+    copies: ChunkCopies,
     bindings: Bindings,
     staging: Staging,
     backing: Backing,
@@ -57,10 +58,10 @@ export class Executor {
   ) {
     this.#map = map;
     this.#slots = slots;
+    this.copies = copies;
     this.#bindings = bindings;
     this.#backing = backing;
-    this.#link = new Link(device, staging, backing, options.ledger);
-    this.#durable = options.durable;
+    this.#link = new Link(device, staging, copies, options.ledger);
     this.readAhead = options.readAhead;
   }
 
@@ -90,7 +91,7 @@ export class Executor {
     const strangers = residents.filter((chunk) => !expected.has(chunk));
     const room = this.#slots.buffers.length - schedule.peakSlots;
     // The plan does not count with them. Those that must be copied down first stay.
-    strangers.sort((a, b) => Number(this.#slots.isDirty(b)) - Number(this.#slots.isDirty(a)) || a - b);
+    strangers.sort((a, b) => Number(this.copies.isDirty(b)) - Number(this.copies.isDirty(a)) || a - b);
     for (const chunk of strangers.slice(room)) await this.#evict(chunk, 0);
     this.#orderBelow(0);
   }
@@ -106,10 +107,10 @@ export class Executor {
       const moment = moments[m] as (typeof moments)[number];
       this.#recorder?.enter(m);
       for (const chunk of (plan.moments[base + m] as (typeof plan.moments)[number]).drop) {
-        if (this.#slots.holds(chunk)) await this.#evict(chunk, m);
+        if (this.copies.onGPU(chunk)) await this.#evict(chunk, m);
       }
       for (const { chunk, mode } of moment.accesses) {
-        if (!this.#slots.holds(chunk)) {
+        if (!this.copies.onGPU(chunk)) {
           if (this.#slots.free === 0) await this.#makeRoom(m);
           await this.#bring(chunk, mode === 'overwrite', m);
         }
@@ -126,11 +127,10 @@ export class Executor {
           operation.op satisfies never;
       }
       for (const { chunk, mode } of moment.accesses) {
-        if (mode !== 'read') this.#change(chunk);
+        if (mode !== 'read') this.copies.change(chunk);
       }
       for (const chunk of moment.frees) {
-        this.#slots.release(chunk);
-        if (!this.#durable) this.#backing.discard(chunk);
+        this.copies.free(chunk);
         this.#recorder?.event(m, chunk, 'free');
       }
     }
@@ -185,25 +185,20 @@ export class Executor {
   async upload(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     this.check();
     await this.#link.roomUp();
-    if (!this.#slots.holds(chunk)) this.#slots.take(chunk);
+    if (!this.copies.onGPU(chunk)) this.copies.bring(chunk);
     this.#link.send(this.#placed(chunk), bytes);
     this.#link.flush();
-    this.#slots.setDirty(chunk, true);
-  }
-
-  /** Whether a chunk has a value anywhere. */
-  hasValue(chunk: number): boolean {
-    return this.#slots.holds(chunk) || this.#link.isStoring(chunk) || this.#backing.where(chunk) !== 'nothing';
+    this.copies.change(chunk);
   }
 
   /** Bytes of a chunk, from wherever its newest value is. */
   async read(chunk: number, offset: number, into: Uint8Array): Promise<void> {
     this.check();
     await this.#link.arrival(chunk);
-    if (this.#slots.holds(chunk) && this.#slots.isDirty(chunk)) {
+    if (this.copies.isDirty(chunk)) {
       const buffer = this.#slots.buffer(chunk);
       await this.readBuffer(buffer, offset, into.length, (piece, at) => into.set(piece, at));
-    } else if (this.#backing.where(chunk) === 'zero') into.fill(0);
+    } else if (this.copies.below(chunk) === 'zero') into.fill(0);
     else {
       const bytes = this.#backing.peek(chunk) ?? (await this.#backing.fetch(chunk));
       into.set(bytes.subarray(offset, offset + into.length));
@@ -223,8 +218,8 @@ export class Executor {
   // ---- Moving chunks ----------------------------------------------------------------------------------
 
   async #evict(chunk: number, moment: number): Promise<void> {
-    if (this.#slots.isDirty(chunk)) await this.#store([chunk], moment);
-    this.#slots.release(chunk);
+    if (this.copies.isDirty(chunk)) await this.#store([chunk], moment);
+    this.copies.drop(chunk);
     this.#recorder?.event(moment, chunk, 'drop');
   }
 
@@ -248,10 +243,7 @@ export class Executor {
       chunks.map((chunk) => this.#placed(chunk)),
       options,
     );
-    for (const chunk of chunks) {
-      this.#slots.setDirty(chunk, false);
-      this.#recorder?.event(moment, chunk, 'store');
-    }
+    for (const chunk of chunks) this.#recorder?.event(moment, chunk, 'store');
   }
 
   #placed(chunk: number): Placed {
@@ -259,9 +251,9 @@ export class Executor {
   }
 
   async #bring(chunk: number, overwrite: boolean, moment: number): Promise<void> {
-    const zero = !overwrite && this.#backing.where(chunk) === 'zero';
+    const zero = !overwrite && this.copies.below(chunk) === 'zero';
     if (overwrite || zero) {
-      const same = this.#slots.take(chunk);
+      const same = this.copies.bring(chunk);
       // What is overwritten is so piece by piece, all of it; the padding between must be zero, as it is in its own.
       if (same && !zero) return;
       const buffer = this.#slots.buffer(chunk);
@@ -276,19 +268,12 @@ export class Executor {
     this.#fetchAhead(moment);
     await this.#link.roomUp();
     const bytes = this.#backing.peek(chunk) ?? (await this.#link.waiting('below', this.#backing.fetch(chunk)));
-    this.#slots.take(chunk);
+    this.copies.bring(chunk);
     this.#link.send(this.#placed(chunk), bytes);
     this.#recorder?.event(moment, chunk, 'load');
   }
 
-  readonly #below = (chunk: number): Below => (this.#link.isStoring(chunk) ? 'staging' : this.#backing.where(chunk));
-
-  /** The value on the GPU is newer than those below. */
-  #change(chunk: number): void {
-    if (this.#slots.isDirty(chunk)) return;
-    this.#slots.setDirty(chunk, true);
-    if (!this.#durable && !this.#link.isStoring(chunk)) this.#backing.discard(chunk);
-  }
+  readonly #below = (chunk: number): Below => this.copies.below(chunk);
 
   // ---- The tiers below --------------------------------------------------------------------------------
 
@@ -313,7 +298,7 @@ export class Executor {
     let ahead = this.readAhead;
     for (let i = 1; i < length && ahead > 0; i++) {
       for (const chunk of (plan.moments[(base + moment + i) % length] as (typeof plan.moments)[number]).load) {
-        if (this.#slots.holds(chunk) || this.#link.isStoring(chunk)) continue;
+        if (this.copies.onGPU(chunk) || this.copies.isGoingDown(chunk)) continue;
         this.#backing.prefetch(chunk);
         if (--ahead === 0) return;
       }

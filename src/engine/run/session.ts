@@ -351,7 +351,7 @@ export class Session<P extends Passes = Passes> {
 
   /** The value of a chunk below the GPU is of no use any more. */
   forget(chunk: number): void {
-    this.#backing.discard(chunk);
+    this.executor.copies.forgetBelow(chunk);
   }
 
   /** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
@@ -387,7 +387,7 @@ export class Session<P extends Passes = Passes> {
   #source(kind: Kind, turn: (work: () => Promise<void>) => Promise<void>): TensorSource {
     const read = async (chunk: number, offset: number, into: Uint8Array) => {
       if (kind === 'parameter') this.checkWeights();
-      if (!this.executor.hasValue(chunk)) {
+      if (!this.executor.copies.exists(chunk)) {
         throw new HoldfastError(`there are no ${kind} values now: gradients last until the end of their step`);
       }
       await this.executor.read(chunk, offset, into);
@@ -397,19 +397,18 @@ export class Session<P extends Passes = Passes> {
 
   async #setChunk(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void> {
     const bytes = new Uint8Array(words.buffer);
-    const { slots, executor } = this.#state.on;
+    const { executor } = this;
     // Without a tier below in use, values live on the GPU alone.
     if (this.memory.gpu === undefined) {
       await executor.upload(chunk, bytes);
       return;
     }
     await executor.settle();
-    if (slots.holds(chunk)) slots.release(chunk);
-    await this.#backing.putAll([{ chunk, bytes }]);
+    await executor.copies.replace(chunk, bytes);
   }
 
   async #getChunk(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void> {
-    if (this.executor.hasValue(chunk)) await this.executor.read(chunk, 0, new Uint8Array(words.buffer));
+    if (this.executor.copies.exists(chunk)) await this.executor.read(chunk, 0, new Uint8Array(words.buffer));
   }
 
   // ---- Moves ------------------------------------------------------------------------------------------

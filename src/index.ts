@@ -7,6 +7,7 @@ export { type Corpus, defaultCorpus, loadCorpus, split } from './data/corpus.ts'
 export type { TaskName } from './data/tasks.ts';
 export { ByteTokenizer, type StreamDecoder, type Tokenizer } from './data/tokenizer.ts';
 export { type ChoiceRecord, loadChoices, saveChoices } from './engine/compile/choices.ts';
+export type { Recovery } from './engine/compile/fit.ts';
 export type { Policy, PolicyName } from './engine/compile/schedule.ts';
 export type { MemoryOptions, MemoryReport } from './engine/run/session.ts';
 export {

@@ -1,7 +1,7 @@
 // A run that is open: training, paused, or on its way to the end. Turns what the training loop reports into events
 // and keeps its record.
 
-import { flopsOf, type Pass } from '../engine/compile/pass.ts';
+import { flopsOf } from '../engine/compile/pass.ts';
 import type { MemoryOptions } from '../engine/run/session.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
@@ -228,7 +228,7 @@ export class ActiveRun {
     const { fit } = trainer.session;
     if (fit.slots < fit.map.count || steps - firstStep < LEAST_STEPS) return;
     const { batch, seq, accumulate } = this.settings;
-    const pass = fit.passes[0] as Pass;
+    const pass = fit.passes.step;
     await this.#around.speeds.keep(trainer.device, this.settings, {
       dispatches: pass.operations.length,
       flops: flopsOf(pass),

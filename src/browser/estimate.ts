@@ -6,10 +6,11 @@ import {
   DEFAULT_LIMITS,
   type Fit,
   fitMemory,
+  type Recovery,
   smallestBudget,
   type Workload,
 } from '../engine/compile/fit.ts';
-import { flopsOf, type Pass } from '../engine/compile/pass.ts';
+import { flopsOf } from '../engine/compile/pass.ts';
 import { type PolicyName, schedule } from '../engine/compile/schedule.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
@@ -19,7 +20,7 @@ import { parameterCount } from '../nn/model.ts';
 import { traceGeneration } from '../train/generator.ts';
 import { generates, type RunSettings } from '../train/run-settings.ts';
 import { traceStep } from '../train/step-programs.ts';
-import { trainingWorkload } from '../train/trainer.ts';
+import { type TrainingPasses, trainingWorkload } from '../train/trainer.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { Estimate, MemorySettings, PolicyComparison } from './protocol.ts';
 
@@ -28,8 +29,8 @@ const known = new Map<string, Known>();
 const MOST_KNOWN = 20;
 
 interface Known {
-  readonly workload: Workload;
-  readonly whole: Fit;
+  readonly workload: Workload<TrainingPasses>;
+  readonly whole: Fit<TrainingPasses>;
   readonly parameters: number;
   readonly smallest: number;
 }
@@ -40,19 +41,17 @@ export function estimateRun(
   memory: MemorySettings,
   limits: BufferLimits = DEFAULT_LIMITS,
 ): Omit<Estimate, 'room' | 'tokensPerSecond'> {
-  // Without a budget too, the smallest is that of one: what it would take to set it.
-  const durable = keepsSteps({ ...memory, gpu: memory.gpu ?? 0 });
-  const { workload, whole, parameters, smallest } = knownOf(settings, durable, limits);
+  const { workload, whole, parameters, smallest } = knownOf(settings, limits, memory.recovery);
   const figures = {
     parameters,
     modelData: whole.map.count * whole.map.chunkBytes,
     unlimited: whole.peak,
     smallest,
-    flopsPerStep: flopsOf(whole.passes[0] as Pass),
-    dispatchesPerStep: (whole.passes[0] as Pass).operations.length,
+    flopsPerStep: flopsOf(whole.passes.step),
+    dispatchesPerStep: whole.passes.step.operations.length,
   };
   try {
-    const found = memory.gpu === undefined ? whole : fitMemory(workload, limits, memory.gpu, durable);
+    const found = memory.gpu === undefined ? whole : fitMemory(workload, limits, memory.gpu, memory.recovery);
     const { peak, nonModel, map, slots } = found;
     const fit = { peak, activations: nonModel.arenas, chunkBytes: map.chunkBytes, slots, chunks: map.count };
     return { ...figures, fit };
@@ -71,31 +70,30 @@ export async function comparePolicies(
   memory: MemorySettings,
   limits: BufferLimits = DEFAULT_LIMITS,
 ): Promise<PolicyComparison> {
-  const durable = keepsSteps(memory);
-  const { workload } = knownOf(settings, durable, limits);
+  const { workload } = knownOf(settings, limits, memory.recovery);
   await aTurn();
-  const { passes, slots, map } = fitMemory(workload, limits, memory.gpu, durable);
-  const step = passes[0] as Pass;
+  const { passes, slots, map } = fitMemory(workload, limits, memory.gpu, memory.recovery);
+  const { trace } = passes.step;
   const policies: PolicyComparison['policies'][number][] = [];
   for (const name of ['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])] satisfies PolicyName[]) {
     await aTurn();
-    policies.push({ name, ...schedule(step, slots, name).moved });
+    policies.push({ name, ...schedule(trace, slots, name).moved });
   }
   const highs = await loadSolver();
   await aTurn();
   const { chunks } = linearBound(
     highs,
     findGaps(
-      step.trace,
-      step.trace.moments.map(() => slots),
+      trace,
+      trace.moments.map(() => slots),
     ),
   );
   return { slots, chunks: map.count, policies, lp: chunks * map.chunkBytes };
 }
 
-function knownOf(settings: RunSettings, durable: boolean, limits: BufferLimits): Known {
+function knownOf(settings: RunSettings, limits: BufferLimits, recovery: Recovery = 'step'): Known {
   const { config, batch, seq, accumulate } = settings;
-  const key = JSON.stringify([config, batch, seq, accumulate, generates(settings), durable, limits]);
+  const key = JSON.stringify([config, batch, seq, accumulate, generates(settings), recovery, limits]);
   const before = known.get(key);
   if (before) return before;
   const model = makeModel(config);
@@ -108,16 +106,14 @@ function knownOf(settings: RunSettings, durable: boolean, limits: BufferLimits):
   const workload = trainingWorkload(model, traceStep(model, batch, seq), accumulate, generation);
   const found = {
     workload,
-    whole: fitMemory(workload, limits, undefined, false),
+    whole: fitMemory(workload, limits, undefined),
     parameters: parameterCount(model),
-    smallest: smallestBudget(workload, limits, durable),
+    smallest: smallestBudget(workload, limits, recovery),
   };
   if (known.size === MOST_KNOWN) known.clear();
   known.set(key, found);
   return found;
 }
-
-const keepsSteps = ({ gpu, recovery = 'step' }: MemorySettings): boolean => gpu !== undefined && recovery === 'step';
 
 /** Lets others use this thread. */
 const aTurn = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));

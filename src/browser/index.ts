@@ -2,6 +2,7 @@
 // talks to it through TrainerService. The demo uses nothing but this: what a page needs to show runs is here, too.
 
 export { TASKS, type Task, type TaskName } from '../data/tasks.ts';
+export type { Recovery } from '../engine/compile/fit.ts';
 export type { PolicyName } from '../engine/compile/schedule.ts';
 export {
   type ChunkHistory,

@@ -2,7 +2,7 @@
 // anyway, and given when what the step moved has arrived. Without a request there is no cost.
 
 import type { Fit } from '../engine/compile/fit.ts';
-import type { Pass } from '../engine/compile/pass.ts';
+import type { StepPasses } from '../engine/compile/pass.ts';
 import { chunkHistory } from '../engine/observe/chunk-history.ts';
 import { bytesMoved, type Recording } from '../engine/observe/recording.ts';
 import type { Session } from '../engine/run/session.ts';
@@ -18,12 +18,12 @@ const MOST_GAPS = 5000;
 
 export class Pictures implements Observer {
   readonly #run: string;
-  readonly #session: () => Session;
+  readonly #session: () => Session<StepPasses>;
   #asked: Deferred<StepPicture | undefined> | undefined;
   #ended = false;
   readonly #bounds = new WeakMap<Fit, Promise<MemoryBound | undefined>>();
 
-  constructor(run: string, session: () => Session) {
+  constructor(run: string, session: () => Session<StepPasses>) {
     this.#run = run;
     this.#session = session;
   }
@@ -71,11 +71,11 @@ export class Pictures implements Observer {
     this.#asked = undefined;
   }
 
-  #boundOf(session: Session): Promise<MemoryBound | undefined> {
+  #boundOf(session: Session<StepPasses>): Promise<MemoryBound | undefined> {
     const { fit } = session;
     const known = this.#bounds.get(fit);
     if (known) return known;
-    const { trace } = fit.passes[0] as Pass;
+    const { trace } = fit.passes.step;
     const { count } = findGaps(
       trace,
       trace.moments.map(() => fit.slots),

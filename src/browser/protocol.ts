@@ -1,5 +1,6 @@
 // The types of what passes between a page and the trainer's worker: plain data, all of it, so that it can be cloned.
 
+import type { Recovery } from '../engine/compile/fit.ts';
 import type { PolicyName } from '../engine/compile/schedule.ts';
 import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
 import type { LinkBytes } from '../engine/observe/recording.ts';
@@ -20,7 +21,7 @@ export interface MemorySettings {
   /** Keeps model data that host memory has no room for in the site's files, up to so much. */
   disk?: number;
   /** See MemoryOptions. @default 'step' */
-  recovery?: 'step' | 'checkpoint';
+  recovery?: Recovery;
   /** The policy that decides which chunk leaves the GPU; the losses are the same. @default 'planned' */
   policy?: PolicyName;
 }

@@ -8,7 +8,7 @@
 import { createStore, get, set } from 'idb-keyval';
 import { RandomWindows } from '../data/batches.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
-import { flopsOf, type Pass } from '../engine/compile/pass.ts';
+import { flopsOf } from '../engine/compile/pass.ts';
 import { parseConfig } from '../formats/config.ts';
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';
@@ -195,7 +195,7 @@ async function timeSteps(
       if (done === WARM_STEPS) begun = performance.now();
       const [steps, elapsed] = [done - WARM_STEPS, performance.now() - begun];
       if (steps < LEAST_STEPS || elapsed < LEAST_MS) continue;
-      const pass = trainer.session.fit.passes[0] as Pass;
+      const pass = trainer.session.fit.passes.step;
       return { dispatches: pass.operations.length, flops: flopsOf(pass), seconds: elapsed / 1000 / steps };
     }
     return undefined;

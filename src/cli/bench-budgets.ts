@@ -42,7 +42,7 @@ export async function measureBudgets(device: Device): Promise<BudgetFigure[]> {
   const tokens = Int32Array.from({ length: batch * seq + 1 }, () => random.below(vocabulary));
   const example = { ids: tokens.slice(0, -1), targets: tokens.slice(1), batch, seq };
   const workload = trainingWorkload(model, traceStep(model, batch, seq), 1);
-  const whole = fitMemory(workload, limitsOf(device), undefined, false);
+  const whole = fitMemory(workload, limitsOf(device), undefined);
   const modelBytes = whole.map.count * whole.map.chunkBytes;
   const schedule = { decay: 'constant', peak: 1e-3, min: 1e-3, warmup: 0, steps: 1 } as const;
 

@@ -3,7 +3,6 @@
 
 import { Command } from 'commander';
 import { Trial } from '../engine/compile/choices.ts';
-import type { Pass } from '../engine/compile/pass.ts';
 import { measurePeak, type Peak } from '../engine/observe/peak.ts';
 import { median, type Profile, profile } from '../engine/observe/profile.ts';
 import { parseConfig } from '../formats/config.ts';
@@ -146,7 +145,7 @@ async function measureStep(device: Device, seconds: number): Promise<StepFigures
     tokensPerSecond: (batch * seq * 1000) / millisecondsPerStep,
     dispatches: trainer.dispatches,
     submits,
-    profile: await profile(trainer.session, trainer.session.fit.passes[0] as Pass),
+    profile: await profile(trainer.session, trainer.session.fit.passes.step),
   };
   await trainer.destroy();
   return figures;

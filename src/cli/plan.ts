@@ -3,7 +3,7 @@
 import { Command, Option } from 'commander';
 import type { Highs } from 'highs';
 import { DEFAULT_LIMITS, fitMemory, smallestBudget } from '../engine/compile/fit.ts';
-import { type Pass, recomputedFlops } from '../engine/compile/pass.ts';
+import { recomputedFlops } from '../engine/compile/pass.ts';
 import { schedule } from '../engine/compile/schedule.ts';
 import type { ActivationMode } from '../graph/recompute.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
@@ -77,7 +77,7 @@ export function planCommand(host: Host): Command {
 
 function planOne(host: Host, highs: Highs, flags: Flags): void {
   const { write } = host.terminal;
-  const durable = flags.recovery === 'step';
+  const { recovery } = flags;
   const workloadOf = (changes: Partial<Flags> = {}) => {
     const { batch, context, accumulate } = { ...flags, ...changes };
     return trainingWorkload(model, traceStep(model, batch, context), accumulate, undefined, flags.activations);
@@ -85,17 +85,18 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
   const model = makeModel(configFromFlags({ ...flags, tied: false }));
   const parameters = parameterCount(model);
   const workload = workloadOf();
-  const smallest = smallestBudget(workload, DEFAULT_LIMITS, durable);
-  const resident = fitMemory(workload, DEFAULT_LIMITS, undefined, false);
+  const smallest = smallestBudget(workload, DEFAULT_LIMITS, recovery);
+  const resident = fitMemory(workload, DEFAULT_LIMITS, undefined);
   const budget =
     flags.gpuMemory ?? Math.max(smallest, resident.peak - (resident.map.count * resident.map.chunkBytes) / 2);
   if (budget < smallest) {
-    const half = (changes: Partial<Flags>) => formatBytes(smallestBudget(workloadOf(changes), DEFAULT_LIMITS, durable));
+    const half = (changes: Partial<Flags>) =>
+      formatBytes(smallestBudget(workloadOf(changes), DEFAULT_LIMITS, recovery));
     const knobs = [
       ...(flags.batch > 1 ? [`--batch ${flags.batch >> 1} needs ${half({ batch: flags.batch >> 1 })}`] : []),
       ...(flags.context > 1 ? [`--context ${flags.context >> 1} needs ${half({ context: flags.context >> 1 })}`] : []),
-      ...(durable
-        ? [`--recovery checkpoint needs ${formatBytes(smallestBudget(workload, DEFAULT_LIMITS, false))}`]
+      ...(recovery === 'step'
+        ? [`--recovery checkpoint needs ${formatBytes(smallestBudget(workload, DEFAULT_LIMITS, 'checkpoint'))}`]
         : []),
     ];
     throw new HoldfastError(
@@ -104,18 +105,18 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
     );
   }
 
-  const found = fitMemory(workload, DEFAULT_LIMITS, budget, durable);
+  const found = fitMemory(workload, DEFAULT_LIMITS, budget, recovery);
   const { map, passes, nonModel, slots, staging, peak } = found;
-  const { trace } = passes[0] as Pass;
+  const { trace } = passes.step;
   const start = performance.now();
-  const { plan, moved } = schedule(passes[0] as Pass, slots, 'planned');
+  const { plan, moved } = schedule(trace, slots, 'planned');
   const milliseconds = performance.now() - start;
   const room = trace.moments.map(() => slots);
   const cost = checkPlan(trace, plan, room);
   const linear = linearBound(highs, findGaps(trace, room)).chunks;
   const ratio = ratioTo(linear, cost);
   const { padding, held, tiled, chunks } = map.trainable;
-  const again = recomputedFlops(passes[0] as Pass);
+  const again = recomputedFlops(passes.step);
   const kept = KEPT[found.workload.activations ?? 'keep'];
 
   if (flags.json) {

@@ -9,6 +9,7 @@ import type { Device } from '../gpu/device.ts';
 import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
 import { logits as logitsOf } from '../graph/operators/cross-entropy.ts';
 import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
+import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
 import { assert, finishing, HoldfastError } from '../util/errors.ts';
 import type { Random } from '../util/random.ts';
@@ -47,15 +48,22 @@ export function traceGeneration(model: Model, capacity: number): Generation {
   return { inputs, programs, logits, capacity };
 }
 
+/** A pass of generation is named for the tokens that it takes at once. */
+const nameOf = ({ seq }: Tokens) => `generate ${seq}` as const;
+
+export type GenerationPasses = Readonly<Record<ReturnType<typeof nameOf>, Pass>>;
+
+export const generationPasses = ({ inputs, programs }: Generation, map: ChunkMap): GenerationPasses =>
+  Object.fromEntries(programs.map((program, stage) => [nameOf(inputs[stage] as Tokens), readingPass(program, map)]));
+
 /** Tokens in the order in which they went through the model, together or one by one. */
 type Fed = (readonly number[])[];
 
 /** Writes text with a model, token by token, over a cache of keys and values. */
 export class Generator {
-  readonly #session: Session;
+  readonly #session: Session<GenerationPasses>;
   readonly #model: Model;
   readonly #generation: Generation;
-  readonly #passes: readonly Pass[];
   /** Whose keys and values are in the cache, and since which move of the session. */
   #cached: { readonly fed: Fed; readonly epoch: number } | undefined;
 
@@ -71,8 +79,7 @@ export class Generator {
       parameters: model.parameters,
       training: false,
       programs: generation.programs,
-      passes: (map: Parameters<typeof readingPass>[1]) =>
-        generation.programs.map((program) => readingPass(program, map)),
+      passes: (map: ChunkMap) => generationPasses(generation, map),
       readback: NO_READBACK,
     };
     const choices = new KernelChoices(device, options.choices);
@@ -80,7 +87,7 @@ export class Generator {
     try {
       for (const { tensor, values } of model.constants) session.hold(tensor, values);
       await session.setValues('parameter', weights);
-      return new Generator(session, model, generation, session.fit.passes);
+      return new Generator(session, model, generation);
     } catch (error) {
       return finishing(
         () => Promise.reject(error),
@@ -89,12 +96,11 @@ export class Generator {
     }
   }
 
-  /** `session` runs `passes`, made of the generation's programs, and holds the weights. */
-  constructor(session: Session, model: Model, generation: Generation, passes: readonly Pass[]) {
+  /** `session` has the passes of this generation, and the weights. */
+  constructor(session: Session<GenerationPasses>, model: Model, generation: Generation) {
     this.#session = session;
     this.#model = model;
     this.#generation = generation;
-    this.#passes = passes;
   }
 
   /** The device in use: another one after the first was lost. */
@@ -176,15 +182,12 @@ export class Generator {
     assert(position + ids.length <= capacity, 'the cache is full');
     const session = this.#session;
     for (let done = 0; done < ids.length; ) {
-      const stage = inputs.findIndex(({ seq }) => seq <= ids.length - done);
-      const { seq, ids: input, position: start } = inputs[stage] as Tokens;
-      const schedule = session.scheduleOf(this.#passes[stage] as Pass);
-      await session.executor.begin(schedule);
-      session.executor.flush();
-      session.write(input, Int32Array.from(ids.slice(done, done + seq)));
-      session.write(start, Uint32Array.of(position + done));
-      await session.executor.run(0, schedule.pass.trace.moments.length);
-      session.executor.flush();
+      const tokens = inputs.find(({ seq }) => seq <= ids.length - done) as Tokens;
+      const { seq } = tokens;
+      await session.run(session.fit.passes[nameOf(tokens)], [
+        [tokens.ids, Int32Array.from(ids.slice(done, done + seq))],
+        [tokens.position, Uint32Array.of(position + done)],
+      ]);
       done += seq;
     }
   }

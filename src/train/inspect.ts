@@ -5,7 +5,7 @@
 import type { Batch } from '../data/batches.ts';
 import { KernelChoices } from '../engine/compile/choices.ts';
 import { NO_READBACK } from '../engine/compile/fit.ts';
-import { type Pass, readingPass } from '../engine/compile/pass.ts';
+import { readingPass } from '../engine/compile/pass.ts';
 import { Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { Graph, type Tensor } from '../graph/graph.ts';
@@ -47,17 +47,14 @@ export async function forwardActivations(
     parameters: model.parameters,
     training: false,
     programs: [program],
-    passes: (map: ChunkMap) => [readingPass(program, map)],
+    passes: (map: ChunkMap) => ({ forward: readingPass(program, map) }),
     readback: NO_READBACK,
   };
   const session = await Session.open(device, workload, choices);
   try {
     for (const { tensor, values } of model.constants) session.hold(tensor, values);
     await session.setValues('parameter', sourceOf(weights));
-    session.write(tokens.ids, ids);
-    const schedule = session.scheduleOf(session.fit.passes[0] as Pass);
-    await session.executor.begin(schedule);
-    await session.executor.run(0, schedule.pass.trace.moments.length);
+    await session.run(session.fit.passes.forward, [[tokens.ids, ids]]);
     const values: Values = new Map();
     for (const [name, tensor] of observed) values.set(name, await session.read(tensor));
     return values;

@@ -1,24 +1,24 @@
 // The lower bound on the bytes that any schedule moves, for the run at hand: the linear program of all schedules of its
 // step, and where the plan does not reach that, the optimum over whole chunks, if it is found in time.
 
-import type { Pass } from '../engine/compile/pass.ts';
+import type { StepPasses } from '../engine/compile/pass.ts';
 import type { Session } from '../engine/run/session.ts';
 import { exactBound, linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
 import type { MemoryBound } from './memory-record.ts';
 
 /**
- * Of the session's first pass, the step, in bytes between host and GPU. `seconds`: for the optimum over whole chunks; the
+ * Of a step, in bytes between host and GPU. `seconds`: for the optimum over whole chunks; the
  * linear program takes what it takes.
  */
-export async function memoryBound(session: Session, seconds: number): Promise<MemoryBound> {
+export async function memoryBound(session: Session<StepPasses>, seconds: number): Promise<MemoryBound> {
   const { fit } = session;
-  const { pass, moved } = session.scheduleOf(fit.passes[0] as Pass);
+  const { trace, moved } = session.scheduleOf(fit.passes.step);
   const planned = moved.h2d + moved.d2h;
   if (planned === 0) return { lp: 0, milp: 0, ratio: 1 };
   const highs = await loadSolver();
-  const room = pass.trace.moments.map(() => fit.slots);
-  const gaps = findGaps(pass.trace, room);
+  const room = trace.moments.map(() => fit.slots);
+  const gaps = findGaps(trace, room);
   const { chunkBytes } = fit.map;
   const linear = linearBound(highs, gaps).chunks;
   // Schedules move whole chunks: the next whole number above the bound is the optimum if it is reached.

@@ -6,7 +6,6 @@ import type { Corpus } from '../data/corpus.ts';
 import { taskOf } from '../data/tasks.ts';
 import { ByteTokenizer } from '../data/tokenizer.ts';
 import { loadChoices, saveChoices } from '../engine/compile/choices.ts';
-import type { Pass } from '../engine/compile/pass.ts';
 import type { Recording } from '../engine/observe/recording.ts';
 import { chromeTrace } from '../engine/observe/timeline.ts';
 import type { MemoryOptions } from '../engine/run/session.ts';
@@ -35,6 +34,7 @@ import type { SamplingOptions } from './sampling.ts';
 import { type SavedState, stateOf, type Validation, withSettings } from './saved-state.ts';
 import { accuracyOn } from './solving.ts';
 import { StepClock } from './step-clock.ts';
+import { STEPS_AHEAD } from './stepper.ts';
 import { type StepMetrics, Trainer } from './trainer.ts';
 
 /** What happens in a run, told as it happens. */
@@ -140,8 +140,6 @@ export interface RunOptions {
 /** Of a task, solved at each validation. */
 const PROBLEMS = 64;
 const SAMPLE: SamplingOptions = { temperature: 0.7, topP: 0.95 };
-/** Steps started before the first of them is waited for. */
-const STEPS_AHEAD = 2;
 /** Skipped steps in a row that end a run. */
 const MOST_SKIPPED = 10;
 /** For the optimum over whole chunks, where the plan is not at the bound: a tenth of the run, a minute at most. */
@@ -338,7 +336,7 @@ async function attempt(
       report: session.report(),
       gpuPeak: trainer.device.allocator.peak,
       fit: session.fit,
-      planned: session.scheduleOf(session.fit.passes[0] as Pass).moved,
+      planned: session.scheduleOf(session.fit.passes.step).moved,
       recordings: lastStep ? [lastStep] : [],
       bound: await memoryBound(session, exactSeconds(performance.now() - began)),
     });

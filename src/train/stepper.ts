@@ -4,14 +4,13 @@
 // below is the state before the oldest step under way, but for the indices that it committed, and for the others
 // their gradients lie there too: the update can be finished.
 
-import type { Batch } from '../data/batches.ts';
 import type { ReadbackSize } from '../engine/compile/fit.ts';
-import type { Completion, Pass } from '../engine/compile/pass.ts';
+import type { Completion, Pass, StepPasses } from '../engine/compile/pass.ts';
 import type { Recording } from '../engine/observe/recording.ts';
-import type { Session } from '../engine/run/session.ts';
+import type { Inputs, Session } from '../engine/run/session.ts';
 import { type Kept, Replaced } from '../engine/run/turns.ts';
 import type { Device } from '../gpu/device.ts';
-import type { StepScalars } from '../graph/operators/optimizer.ts';
+import type { Tensor } from '../graph/graph.ts';
 import { STATE } from '../kernels/step-control.ts';
 import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
@@ -21,14 +20,17 @@ import type { TensorSource } from '../util/tensor-source.ts';
 /** The numbers of steps: so many may be under way at once. */
 export const STEP_READBACK: ReadbackSize = { bytes: STATE.size * 4, reads: 4 };
 
+/** Steps that a training loop starts before it waits for the first of them. */
+export const STEPS_AHEAD = 2;
+
 /** One step, as data: whatever is needed to do it again. */
 export interface StepJob {
   /** Its number in the training. */
   readonly step: number;
-  readonly batches: readonly Batch[];
-  /** See HYPER. */
-  readonly hyper: Float32Array<ArrayBuffer>;
-  readonly lossScale: number;
+  /** For the whole step, its update included. */
+  readonly scalars: Inputs;
+  /** For each micro-batch. */
+  readonly micro: readonly Inputs[];
   /** Called with the complete gradients before they are used up. */
   readonly inspect?: StepHooks['inspect'];
   readonly recorded?: StepHooks['recorded'];
@@ -56,15 +58,11 @@ interface UnderWay {
   readonly done: Deferred<Float32Array<ArrayBuffer>>;
 }
 
-export interface StepperInputs {
-  readonly scalars: StepScalars;
-  writeTokens(batch: Batch): void;
-}
-
 export class Stepper {
-  readonly #session: Session;
+  readonly #session: Session<StepPasses>;
   readonly #pass: Pass;
-  readonly #inputs: StepperInputs;
+  /** Where the step control's numbers are on the GPU. */
+  readonly #control: Tensor;
   /** The step control's numbers before the oldest step under way. */
   #state = new Float32Array(STATE.size);
   readonly #underWay: UnderWay[] = [];
@@ -75,12 +73,12 @@ export class Stepper {
   /** Devices that were lost. */
   recoveries = 0;
 
-  constructor(session: Session, pass: Pass, inputs: StepperInputs) {
+  constructor(session: Session<StepPasses>, control: Tensor) {
     this.#session = session;
-    this.#pass = pass;
-    this.#inputs = inputs;
+    this.#pass = session.fit.passes.step;
+    this.#control = control;
     session.recover = (error, device) => this.#recover(error, device);
-    session.hold(inputs.scalars.state, () => this.#finishing?.state ?? this.#state);
+    session.hold(control, () => this.#finishing?.state ?? this.#state);
   }
 
   /** The step control's numbers after the last step that is done. */
@@ -91,7 +89,7 @@ export class Stepper {
   restore(state: readonly number[]): void {
     assert(this.#underWay.length === 0, 'steps are under way');
     this.#state = Float32Array.from(state);
-    this.#session.write(this.#inputs.scalars.state, this.#state);
+    this.#session.write(this.#control, this.#state);
   }
 
   /** Starts a step; the promise brings the step control's numbers when the GPU has decided. */
@@ -165,20 +163,19 @@ export class Stepper {
     step.state = undefined;
     await ring.room();
     executor.check();
-    this.#writeScalars(step.job);
+    this.#session.feed(step.job.scalars);
     const { warmUp } = this.#session;
     warmUp?.begin(executor);
     const recorder = step.job.recorded && !warmUp ? executor.startRecording(this.#pass, 1) : undefined;
-    await executor.begin(warmUp?.schedule ?? this.#session.scheduleOf(this.#pass));
-    for (const [i, batch] of step.job.batches.entries()) {
-      executor.flush();
-      this.#inputs.writeTokens(batch);
+    await executor.begin(this.#pass, warmUp?.schedule ?? this.#session.scheduleOf(this.#pass));
+    for (const [i, inputs] of step.job.micro.entries()) {
+      this.#session.feed(inputs);
       await this.#run(step, starts[i] as number, starts[i + 1] ?? update.decided);
     }
     await step.job.inspect?.(this.#session.valuesNow('gradient'));
     let read: (() => Promise<ArrayBuffer>) | undefined;
     let arrives: Promise<Float32Array<ArrayBuffer>> | undefined;
-    const source = this.#session.bufferOf(this.#inputs.scalars.state);
+    const source = this.#session.bufferOf(this.#control);
     executor.command(
       (encoder) => {
         read = ring.copy(encoder, source);
@@ -189,7 +186,7 @@ export class Stepper {
           executor.check();
           step.state = new Float32Array(bytes);
           // Without a copy below, a step is no more done than its update is encoded: see #attempt.
-          if (this.#session.durable) this.#settleOldest();
+          if (this.#session.fit.durable) this.#settleOldest();
           return step.state;
         });
         // Of a lost device: `numbers` says so.
@@ -205,12 +202,11 @@ export class Stepper {
 
   /** Moments `from` to `to`, and behind them, in a durable session, what they completed goes down. */
   async #run(step: UnderWay, from: number, to: number): Promise<void> {
-    const { executor, durable, map } = this.#session;
+    const { executor, fit, map, warmUp, device } = this.#session;
     const { update } = this.#pass;
-    const { warmUp, device } = this.#session;
     const run = (first: number, end: number): Promise<void> =>
       warmUp ? warmUp.run(executor, () => device.idle(), first, end) : executor.run(first, end);
-    if (!durable || !update) {
+    if (!fit.durable || !update) {
       await run(from, to);
       return;
     }
@@ -221,7 +217,7 @@ export class Stepper {
       await run(done, moment + 1);
       done = moment + 1;
       if (moment >= update.decided) await this.#commit(step, completion);
-      else await executor.keepBelow(chunksOf(map, completion), moment, 2 * step.number);
+      else await executor.keepBelow(chunksOf(map, completion), moment, phaseOf(step, 'gradients'));
     }
     await run(done, to);
   }
@@ -229,7 +225,7 @@ export class Stepper {
   #commit(step: UnderWay, completion: Completion): Promise<void> {
     const { executor, map } = this.#session;
     const { index, moment } = completion;
-    return executor.keepBelow(chunksOf(map, completion), moment, 2 * step.number + 1, () => {
+    return executor.keepBelow(chunksOf(map, completion), moment, phaseOf(step, 'commit'), () => {
       assert(step.state && step === this.#underWay[0], 'a step is committed in its turn');
       step.committed.add(index);
       this.#session.forget(map.list('gradient').first + index);
@@ -237,18 +233,13 @@ export class Stepper {
     });
   }
 
-  #writeScalars({ hyper, lossScale }: StepJob): void {
-    this.#session.write(this.#inputs.scalars.hyper, hyper);
-    this.#session.write(this.#inputs.scalars.lossScale, new Float32Array([lossScale]));
-  }
-
   /** Steps that nothing can undo any more are not remembered. */
   #settleOldest(): void {
-    const { durable, map } = this.#session;
+    const { fit, map } = this.#session;
     for (;;) {
       const [oldest] = this.#underWay;
       if (!oldest?.state) return;
-      if (durable && oldest.committed.size < map.trainable.chunks) return;
+      if (fit.durable && oldest.committed.size < map.trainable.chunks) return;
       this.#state = oldest.state;
       this.#underWay.shift();
       this.#session.turns.done(oldest.kept);
@@ -268,7 +259,8 @@ export class Stepper {
         device.check();
         throw error;
       }
-      if (!session.durable) throw new HoldfastError(`${lossOf(device)}, during ${this.#place}; ${WITHOUT_RECOVERY}`);
+      if (!session.fit.durable)
+        throw new HoldfastError(`${lossOf(device)}, during ${this.#place}; ${WITHOUT_RECOVERY}`);
       session.executor.stop(error);
       this.#recovery = session.turns
         .move(() => this.#goOn())
@@ -327,8 +319,8 @@ export class Stepper {
   /** The rest of an update whose gradients lie below. */
   async #finish(step: UnderWay): Promise<void> {
     const { executor } = this.#session;
-    this.#writeScalars(step.job);
-    await executor.begin(this.#session.scheduleOf(this.#pass));
+    this.#session.feed(step.job.scalars);
+    await executor.begin(this.#pass, this.#session.scheduleOf(this.#pass));
     const { update } = this.#pass;
     assert(update, 'a step updates');
     for (const completion of update.completions) {
@@ -340,6 +332,10 @@ export class Stepper {
     executor.flush();
   }
 }
+
+/** For the link: what goes down in one phase arrives behind all of the phases before it. */
+const phaseOf = ({ number }: UnderWay, part: 'gradients' | 'commit'): number =>
+  2 * number + (part === 'commit' ? 1 : 0);
 
 const chunksOf = (map: ChunkMap, { kinds, index }: Completion): number[] =>
   kinds.map((kind) => map.list(kind).first + index);

@@ -5,8 +5,8 @@
 import type { Batch } from '../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
 import { leastBudget, type Workload } from '../engine/compile/fit.ts';
-import { readingPass, stepPass } from '../engine/compile/pass.ts';
-import { type MemoryOptions, Session } from '../engine/run/session.ts';
+import { type Pass, readingPass, type StepPasses, stepPass } from '../engine/compile/pass.ts';
+import { type Inputs, type MemoryOptions, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
 import { decayBits } from '../graph/operators/optimizer.ts';
@@ -15,9 +15,9 @@ import { tokenIndex } from '../kernels/embedding.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
-import { assert, finishing, HoldfastError } from '../util/errors.ts';
+import { finishing, HoldfastError } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
-import { type Generation, Generator, traceGeneration } from './generator.ts';
+import { type Generation, type GenerationPasses, Generator, generationPasses, traceGeneration } from './generator.ts';
 import { checkSchedule, learningRate, type Schedule } from './schedule.ts';
 import { type StepPrograms, traceStep } from './step-programs.ts';
 import { STEP_READBACK, type StepHooks, Stepper } from './stepper.ts';
@@ -89,6 +89,9 @@ type FullOptions = Readonly<
   Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates'>> & { optimizer: AdamWOptions }
 >;
 
+/** Those of generation where the trainer generates. */
+export type TrainingPasses = StepPasses & { readonly evaluate: Pass } & GenerationPasses;
+
 /** Each is a moment of the plan, or several: some kilobytes. */
 const MOST_OPERATORS = 2 ** 18;
 
@@ -103,9 +106,9 @@ export function trainingWorkload(
   accumulate: number,
   generation?: Generation,
   activations: ActivationMode | 'auto' = 'auto',
-): Workload {
+): Workload<TrainingPasses> {
   checkOperators(programs, accumulate);
-  let smaller: Workload | undefined;
+  let smaller: Workload<TrainingPasses> | undefined;
   const mode = activations === 'auto' ? 'keep' : activations;
   const { update, evaluate } = programs;
   const first = withActivations(programs.first, mode);
@@ -117,10 +120,11 @@ export function trainingWorkload(
     training: true,
     activations: mode,
     programs: [...micro, update, evaluate, ...(generation?.programs ?? [])],
-    passes: (map) => [
-      stepPass(step, map, accumulate),
-      ...[evaluate, ...(generation?.programs ?? [])].map((program) => readingPass(program, map)),
-    ],
+    passes: (map) => ({
+      step: stepPass(step, map, accumulate),
+      evaluate: readingPass(evaluate, map),
+      ...(generation && generationPasses(generation, map)),
+    }),
     readback: STEP_READBACK,
     get smaller() {
       if (activations === 'auto') smaller ??= trainingWorkload(model, programs, accumulate, generation, 'recompute');
@@ -144,7 +148,7 @@ export class Trainer {
   /** What is trained. */
   readonly model: Model;
   /** What shares the device's memory; `session.report()` tells of it. */
-  readonly session: Session;
+  readonly session: Session<TrainingPasses>;
   /** The kernel choices; `choices.record()` is what another trainer takes to compute the same bits. */
   readonly choices: KernelChoices;
   /** What it was made with, defaults filled in. */
@@ -181,7 +185,7 @@ export class Trainer {
 
   private constructor(
     model: Model,
-    session: Session,
+    session: Session<TrainingPasses>,
     choices: KernelChoices,
     options: FullOptions,
     programs: StepPrograms,
@@ -192,16 +196,11 @@ export class Trainer {
     this.choices = choices;
     this.options = options;
     this.#programs = programs;
-    const [step, , ...generate] = session.fit.passes;
-    assert(step, 'the workload has a step');
-    this.#stepper = new Stepper(session, step, {
-      scalars: programs.scalars,
-      writeTokens: (batch) => this.#writeTokens(batch),
-    });
+    this.#stepper = new Stepper(session, programs.scalars.state);
     for (const { tensor, values } of model.constants) session.hold(tensor, values);
     const decay = decayBits([...programs.gradients.values()]);
     session.hold(programs.decayMask, () => decay);
-    this.generator = generation && new Generator(session, model, generation, generate);
+    this.generator = generation && new Generator(session, model, generation);
   }
 
   /** The device in use: another one after the first was lost. */
@@ -221,7 +220,7 @@ export class Trainer {
 
   /** Dispatches of one step. */
   get dispatches(): number {
-    return this.session.fit.passes[0]?.operations.length ?? 0;
+    return this.session.fit.passes.step.operations.length;
   }
 
   /** Sets every parameter. Errors: HoldfastError naming one that `source` lacks. */
@@ -259,7 +258,16 @@ export class Trainer {
     const lr = learningRate(schedule, step);
     const valid = batches.reduce((sum, { targets }) => sum + countValid(targets), 0);
     const lossScale = 1 / Math.max(1, valid);
-    const state = await this.#stepper.start({ step, batches, lossScale, hyper: this.#hyper(lr, lossScale), ...hooks });
+    const { scalars } = this.#programs;
+    const state = await this.#stepper.start({
+      step,
+      scalars: [
+        [scalars.hyper, this.#hyper(lr, lossScale)],
+        [scalars.lossScale, Float32Array.of(lossScale)],
+      ],
+      micro: batches.map((given) => this.#inputs(given)),
+      ...hooks,
+    });
     return {
       step,
       lr,
@@ -280,7 +288,6 @@ export class Trainer {
     session.checkWeights();
     const { lossSum } = this.#programs.scalars;
     const sum = await session.steady('an evaluation', async () => {
-      const schedule = session.scheduleOf(session.fit.passes[1] as never);
       session.write(lossSum, new Float32Array(1));
       for (let row = 0; row < windows.batch; row += batch) {
         const ids = new Int32Array(batch * seq);
@@ -288,11 +295,7 @@ export class Trainer {
         const end = Math.min(windows.batch, row + batch) * seq;
         ids.set(windows.ids.subarray(row * seq, end));
         targets.set(windows.targets.subarray(row * seq, end));
-        await session.executor.begin(schedule);
-        session.executor.flush();
-        this.#writeTokens({ ids, targets, batch, seq });
-        await session.executor.run(0, schedule.pass.trace.moments.length);
-        session.executor.flush();
+        await session.run(session.fit.passes.evaluate, this.#inputs({ ids, targets }));
       }
       return (await session.read(lossSum))[0] as number;
     });
@@ -301,8 +304,8 @@ export class Trainer {
 
   /** Whether `setBudget` would take it. */
   fits(bytes: number): boolean {
-    const { memory, fit, durable } = this.session;
-    return memory.gpu !== undefined && bytes >= leastBudget(fit, durable);
+    const { memory, fit } = this.session;
+    return memory.gpu !== undefined && bytes >= leastBudget(fit);
   }
 
   /**
@@ -378,14 +381,16 @@ export class Trainer {
     return hyper;
   }
 
-  #writeTokens({ ids, targets }: Pick<Batch, 'ids' | 'targets' | 'batch' | 'seq'>): void {
+  #inputs({ ids, targets }: Pick<Batch, 'ids' | 'targets'>): Inputs {
     const { tokens } = this.#programs;
     const index = tokenIndex(ids);
-    this.session.write(tokens.ids, ids);
-    this.session.write(tokens.targets, targets);
-    this.session.write(tokens.index.tokens, index.tokens);
-    this.session.write(tokens.index.starts, index.starts);
-    this.session.write(tokens.index.order, index.order);
+    return [
+      [tokens.ids, ids],
+      [tokens.targets, targets],
+      [tokens.index.tokens, index.tokens],
+      [tokens.index.starts, index.starts],
+      [tokens.index.order, index.order],
+    ];
   }
 }
 

@@ -15,7 +15,7 @@ import {
   opt,
   patrickStar,
 } from '../../src/memory/plan/policies.ts';
-import { checkTrace, leastBudget, printTrace, slotsUnder, type Trace } from '../../src/memory/plan/trace.ts';
+import { checkTrace, peakDemand, printTrace, slotsUnder, type Trace } from '../../src/memory/plan/trace.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { slotsOf, traceOf } from '../plan/traces.ts';
 
@@ -83,7 +83,7 @@ describe('policies', () => {
 
   it('refuse slots that do not hold what one operator needs, and say how many bytes would do', () => {
     const trace = traceOf('a bcd a');
-    expect(leastBudget(trace)).toBe(30);
+    expect(peakDemand(trace)).toBe(30);
     expect(() => planStep(trace, slotsUnder(trace, 29))).toThrow(HoldfastError);
     expect(() => follow(trace, slotsUnder(trace, 29), lru)).toThrow(
       /bcd needs 3 chunks of 10 bytes .* room for 2: 30 bytes are enough/,

@@ -28,22 +28,22 @@ describe.each(Object.entries(MODELS))('%s', (_, model) => {
     'has the same bits with --activations %s, resident and in its smallest budget',
     async (mode) => {
       expectSame((await run(device, work, { memory: { activations: mode } })).outcome, wanted, `${mode}, resident`);
-      const gpu = smallestBudget(workload(mode), limitsOf(device), true);
+      const gpu = smallestBudget(workload(mode), limitsOf(device));
       const memory = { gpu, activations: mode, host: 40_000, disk: memoryDisk() };
       device.allocator.restartPeak();
       expectSame((await run(device, work, { memory })).outcome, wanted, `${mode}, in ${gpu} bytes`);
-      expect(device.allocator.peak).toBe(fitMemory(workload(mode), limitsOf(device), gpu, true).peak);
+      expect(device.allocator.peak).toBe(fitMemory(workload(mode), limitsOf(device), gpu).peak);
     },
   );
 
   it('makes activations again, by itself, where the budget has no room for them', async () => {
     const [all, least] = (['keep', 'recompute'] as const).map((mode) =>
-      smallestBudget(workload(mode), limitsOf(device), true),
+      smallestBudget(workload(mode), limitsOf(device)),
     ) as [number, number];
     expect(least).toBeLessThan(all);
     for (const gpu of [all - 1, least])
       expectSame((await run(device, work, { memory: { gpu } })).outcome, wanted, `${gpu} bytes`);
-    expect(() => fitMemory(workload('keep'), limitsOf(device), all - 1, true)).toThrow(`${all} bytes`);
+    expect(() => fitMemory(workload('keep'), limitsOf(device), all - 1)).toThrow(`${all} bytes`);
     await expect(run(device, work, { memory: { gpu: least - 1 } })).rejects.toThrow(`${least} bytes`);
   });
 });

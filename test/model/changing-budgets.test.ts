@@ -123,7 +123,7 @@ describe('a GPU with less memory than it was asked for', () => {
     });
   });
 
-  const whole = () => fitMemory(workloadOf(work), limitsOf(real), undefined, false).peak;
+  const whole = () => fitMemory(workloadOf(work), limitsOf(real), undefined).peak;
 
   test.each(['auto', 'a fixed budget'])('that shows at the start, with %s: what fits is found', async (kind) => {
     const least = leastBudget(real, work);

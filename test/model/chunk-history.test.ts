@@ -5,7 +5,6 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { RandomWindows } from '../../src/data/batches.ts';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import { smallestBudget } from '../../src/engine/compile/fit.ts';
-import type { Pass } from '../../src/engine/compile/pass.ts';
 import { type ChunkHistory, decode, expand, slotsInUse } from '../../src/engine/observe/chunk-codes.ts';
 import { chunkHistory } from '../../src/engine/observe/chunk-history.ts';
 import { bytesMoved, type Recording } from '../../src/engine/observe/recording.ts';
@@ -65,7 +64,7 @@ describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, memory
   beforeAll(async () => {
     const device = await testDevice();
     const workload = trainingWorkload(model, traceStep(model, 1, 12), accumulate);
-    const options = memory(smallestBudget(workload, limitsOf(device), true));
+    const options = memory(smallestBudget(workload, limitsOf(device)));
     trainer = await Trainer.create(device, model, {
       batch: 1,
       seq: 12,
@@ -81,7 +80,7 @@ describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, memory
     for (let i = 0; i < WARM; i++) await step();
     await trainer.settle();
     const before = trainer.session.report();
-    const recorder = trainer.session.executor.startRecording(trainer.session.fit.passes[0] as Pass, STEPS - WARM);
+    const recorder = trainer.session.executor.startRecording(trainer.session.fit.passes.step, STEPS - WARM);
     // Two under way at once, as in a run.
     await Promise.all([step(), step()]);
     await step();

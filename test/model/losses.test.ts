@@ -4,7 +4,6 @@
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
-import type { Pass } from '../../src/engine/compile/pass.ts';
 import { Executor } from '../../src/engine/run/executor.ts';
 import type { MemoryOptions } from '../../src/engine/run/session.ts';
 import type { Device } from '../../src/gpu/device.ts';
@@ -101,8 +100,8 @@ const disturbed = (given: Case, plan: Plan): Promise<number> =>
     await trainer.settle();
     expect(trainer.recoveries, `${JSON.stringify(plan)}`).toBe(fragile.losses);
     // Two steps at a time are under way: no more than these were done again.
-    const step = trainer.session.scheduleOf(trainer.session.fit.passes[0] as Pass);
-    const steps = begun.mock.calls.filter(([schedule]) => schedule === step).length;
+    const step = trainer.session.scheduleOf(trainer.session.fit.passes.step);
+    const steps = begun.mock.calls.filter(([, schedule]) => schedule === step).length;
     expect(steps).toBeLessThanOrEqual(given.work.steps + 2 * fragile.losses);
     begun.mockRestore();
     return fragile.losses;

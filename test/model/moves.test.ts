@@ -106,9 +106,9 @@ async function expectStateOf(trainer: Trainer, { weights, moments }: Reference, 
 
 /** Parts of the way from the smallest budget that a trainer's chunks fit into to the one that moves nothing. */
 function budgetsOf({ session }: Trainer): { least: number; whole: number; part: (part: number) => number } {
-  const { fit, durable } = session;
-  const least = leastBudget(fit, durable);
-  const { peak: whole } = refitMemory(fit, 100 * least, durable);
+  const { fit } = session;
+  const least = leastBudget(fit);
+  const { peak: whole } = refitMemory(fit, 100 * least);
   return { least, whole, part: (part) => Math.floor(least + (whole - least) * part) };
 }
 

@@ -14,7 +14,7 @@ import type { Model } from '../../src/nn/model.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import { type Generator, traceGeneration } from '../../src/train/generator.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
-import { Trainer, trainingWorkload } from '../../src/train/trainer.ts';
+import { Trainer, type TrainingPasses, trainingWorkload } from '../../src/train/trainer.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, type Values } from '../../src/util/tensor-source.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
@@ -86,9 +86,9 @@ export interface Outcome {
   readonly moment2: Values;
 }
 
-const workloads = new Map<Work, Workload>();
+const workloads = new Map<Work, Workload<TrainingPasses>>();
 
-export function workloadOf(work: Work): Workload {
+export function workloadOf(work: Work): Workload<TrainingPasses> {
   const { model, batch, seq, accumulate, between = false } = work;
   const generation = between ? traceGeneration(model, seq) : undefined;
   const workload = workloads.get(work) ?? trainingWorkload(model, traceStep(model, batch, seq), accumulate, generation);
@@ -97,12 +97,12 @@ export function workloadOf(work: Work): Workload {
 }
 
 export const leastBudget = (device: Device, work: Work, recovery: 'step' | 'checkpoint' = 'step'): number =>
-  smallestBudget(workloadOf(work), limitsOf(device), recovery === 'step');
+  smallestBudget(workloadOf(work), limitsOf(device), recovery);
 
 /** The budget that leaves this part of the model data room on the GPU, or the smallest where that is more. */
 export function budgetFor(device: Device, work: Work, part: number, recovery: 'step' | 'checkpoint' = 'step'): number {
   const workload = workloadOf(work);
-  const all = fitMemory(workload, limitsOf(device), undefined, false);
+  const all = fitMemory(workload, limitsOf(device), undefined);
   const bytes =
     4 *
     all.map.lists.reduce((sum, { first, chunks }) => {
@@ -115,8 +115,7 @@ export function budgetFor(device: Device, work: Work, part: number, recovery: 's
 
 /** Chunks and their size under a budget. */
 export function chunksUnder(device: Device, work: Work, memory: MemoryOptions): { chunks: number; bytes: number } {
-  const durable = memory.gpu !== undefined && memory.recovery !== 'checkpoint';
-  const { map } = fitMemory(workloadOf(work), limitsOf(device), memory.gpu as number | undefined, durable);
+  const { map } = fitMemory(workloadOf(work), limitsOf(device), memory.gpu as number | undefined, memory.recovery);
   return { chunks: map.count, bytes: map.chunkBytes };
 }
 

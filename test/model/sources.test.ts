@@ -54,7 +54,7 @@ describe('in the tiers', () => {
     async (budget) => {
       const device = await testDevice();
       const workload = trainingWorkload(model, traceStep(model, 1, 7), 1);
-      const memory = budget ? { memory: { gpu: smallestBudget(workload, limitsOf(device), true) } } : {};
+      const memory = budget ? { memory: { gpu: smallestBudget(workload, limitsOf(device)) } } : {};
       const trainer = await Trainer.create(device, model, { batch: 1, seq: 7, schedule, ...memory });
       const weights = await collect(initialWeights(model, 5));
       const other = new Map([...weights].map(([name, values]) => [name, values.map((value, i) => value + i)]));

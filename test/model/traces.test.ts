@@ -12,7 +12,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { checkPlan } from '../../src/memory/plan/plan.ts';
 import { ORDERS } from '../../src/memory/plan/policies.ts';
-import { checkTrace } from '../../src/memory/plan/trace.ts';
+import { checkTrace, type Trace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import type { Trainer } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
@@ -71,14 +71,15 @@ describe.each(FAMILIES)('%s', (_, model) => {
           const gpu = budgetFor(real, work, part, 'checkpoint');
           await onFresh(work, { gpu, recovery: 'checkpoint', policy }, async (trainer) => {
             const { session } = trainer;
-            const [step, evaluate] = session.fit.passes.map(session.scheduleOf) as [Schedule, Schedule];
+            const { passes } = session.fit;
+            const step = session.scheduleOf(passes.step);
             // Warm-up has a plan of its own, and the first rounds behind it find another start than the plan's.
             const before = (session.warmUp ? WARM_UP_STEPS : 0) + 2 * step.plan.steps;
             const micros = batchesOf({ ...work, steps: before + step.plan.steps });
             for (const batches of micros.slice(0, before)) await trainer.start(batches);
             await trainer.settle();
             const old = { ...session.executor.ledger };
-            const recorder = session.executor.startRecording(step.pass, step.plan.steps);
+            const recorder = session.executor.startRecording(passes.step, step.plan.steps);
             for (const batches of micros.slice(before)) await trainer.start(batches);
             await trainer.settle();
             const { h2dBytes, d2hBytes } = session.executor.ledger;
@@ -89,12 +90,12 @@ describe.each(FAMILIES)('%s', (_, model) => {
             expectAsPlanned(eventsOf(recorder), step, name);
 
             // A pass of another kind between steps: what it uses is still exactly its trace.
-            const evaluated = session.executor.startRecording(evaluate.pass, 1);
+            const evaluated = session.executor.startRecording(passes.evaluate, 1);
             await trainer.evaluate(micros[0][0]);
-            expectUses(eventsOf(evaluated), evaluate, 1, `${name}: evaluation`);
-            const stepped = session.executor.startRecording(step.pass, 1);
+            expectUses(eventsOf(evaluated), passes.evaluate, 1, `${name}: evaluation`);
+            const stepped = session.executor.startRecording(passes.step, 1);
             await trainer.start(micros[0]);
-            expectUses(eventsOf(stepped), step, 1, `${name}: the step behind it`);
+            expectUses(eventsOf(stepped), passes.step, 1, `${name}: the step behind it`);
           });
         }
       }
@@ -124,10 +125,10 @@ describe.each(FAMILIES)('%s', (_, model) => {
 const eventsOf = ({ recordings }: Recorder): ChunkEvent[] => recordings.flatMap(({ events }) => events);
 
 /** The chunks that each moment used, in order, and the frees: the trace, `rounds` times. */
-function expectUses(events: readonly ChunkEvent[], { pass }: Schedule, rounds: number, name: string): void {
+function expectUses(events: readonly ChunkEvent[], { trace }: { trace: Trace }, rounds: number, name: string): void {
   const of = (action: ChunkEvent['action']) =>
     events.filter((event) => event.action === action).map(({ moment, chunk }) => `${moment} ${chunk}`);
-  const { moments } = pass.trace;
+  const { moments } = trace;
   const uses = moments.flatMap(({ accesses }, m) => accesses.map(({ chunk }) => `${m} ${chunk}`));
   const frees = moments.flatMap((moment, m) => moment.frees.map((chunk) => `${m} ${chunk}`));
   const repeat = (list: string[]) => Array.from({ length: rounds }, () => list).flat();
@@ -137,9 +138,9 @@ function expectUses(events: readonly ChunkEvent[], { pass }: Schedule, rounds: n
 
 /** Loads, stores and drops at the moments of the plan; what it claims or loads as zeros is cleared, if at all. */
 function expectAsPlanned(events: readonly ChunkEvent[], found: Schedule, name: string): void {
-  const { plan, pass } = found;
+  const { plan, trace } = found;
   expectUses(events, found, plan.steps, name);
-  const count = pass.trace.moments.length;
+  const count = trace.moments.length;
   const steps: Record<'load' | 'store' | 'drop' | 'clear', string[]> = { load: [], store: [], drop: [], clear: [] };
   let round = 0;
   let last = 0;
@@ -211,20 +212,20 @@ describe('random configurations', () => {
         fc.property(configurations, (configuration) => {
           const work = workOf(configuration);
           const workload = workloadOf(work);
-          const durable = configuration.recovery === 'step';
-          const least = smallestBudget(workload, DEFAULT_LIMITS, durable);
+          const { recovery } = configuration;
+          const least = smallestBudget(workload, DEFAULT_LIMITS, recovery);
           const budget = Math.round(least * configuration.times);
           if (budget < least) {
             const refusal = new RegExp(`too little: ${least} bytes .* is the smallest budget that works`);
-            expect(() => fitMemory(workload, DEFAULT_LIMITS, budget, durable)).toThrow(refusal);
+            expect(() => fitMemory(workload, DEFAULT_LIMITS, budget, recovery)).toThrow(refusal);
             return;
           }
           taken++;
-          const { passes, slots, peak } = fitMemory(workload, DEFAULT_LIMITS, budget, durable);
+          const { passes, slots, peak } = fitMemory(workload, DEFAULT_LIMITS, budget, recovery);
           expect(peak).toBeLessThanOrEqual(budget);
-          for (const pass of passes) {
+          for (const pass of Object.values(passes)) {
             checkTrace(pass.trace);
-            const { plan, peakSlots } = schedule(pass, slots, 'planned');
+            const { plan, peakSlots } = schedule(pass.trace, slots, 'planned');
             const room = pass.trace.moments.map(() => slots);
             expect(checkPlan(pass.trace, plan, room).peakSlots).toBe(peakSlots);
             expect(peakSlots).toBeLessThanOrEqual(slots);

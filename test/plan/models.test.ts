@@ -113,25 +113,26 @@ describe.each(MODELS)('the dry run of %s', (_, model) => {
 
   it('fits into the smallest budget, into each larger one, and into no smaller one', () => {
     const workload = trainingWorkload(model, programs, 2);
-    for (const durable of [true, false]) {
-      const least = smallestBudget(workload, DEFAULT_LIMITS, durable);
+    for (const recovery of ['step', 'checkpoint'] as const) {
+      const least = smallestBudget(workload, DEFAULT_LIMITS, recovery);
       for (const budget of [least, least + 1, Math.floor(least * 1.1), least * 2, least * 10]) {
-        const { peak, slots, passes, staging } = fitMemory(workload, DEFAULT_LIMITS, budget, durable);
+        const { peak, slots, passes, staging, durable } = fitMemory(workload, DEFAULT_LIMITS, budget, recovery);
         expect(peak).toBeLessThanOrEqual(budget);
-        expect(staging.down).toBeGreaterThanOrEqual(durable ? 3 : 1);
-        for (const { trace } of passes) {
+        expect(staging.down).toBeGreaterThanOrEqual(recovery === 'step' ? 3 : 1);
+        expect(durable).toBe(recovery === 'step');
+        for (const { trace } of Object.values(passes)) {
           const room = trace.moments.map(() => slots);
           expect(checkPlan(trace, makePlan('planner', planStep(trace, room)), room).peakSlots).toBeLessThanOrEqual(
             slots,
           );
         }
       }
-      expect(() => fitMemory(workload, DEFAULT_LIMITS, least - 1, durable)).toThrow(`${least} bytes`);
+      expect(() => fitMemory(workload, DEFAULT_LIMITS, least - 1, recovery)).toThrow(`${least} bytes`);
     }
   });
 
   it('counts activations as they are placed', () => {
-    const { nonModel } = fitMemory(trainingWorkload(model, programs, 1), DEFAULT_LIMITS, undefined, false);
+    const { nonModel } = fitMemory(trainingWorkload(model, programs, 1), DEFAULT_LIMITS, undefined);
     expect(nonModel.alive).toBeGreaterThanOrEqual(liveBytes(programs.first));
     expect(nonModel.arenas).toBeGreaterThanOrEqual(nonModel.alive);
   });

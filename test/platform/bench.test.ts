@@ -12,7 +12,7 @@ import { initialWeights } from '../../src/nn/initialise.ts';
 import { Trainer } from '../../src/train/trainer.ts';
 import { runKernel, testDevice } from '../harness.ts';
 
-const stepOf = ({ session }: Trainer): Pass => session.fit.passes[0];
+const stepOf = ({ session }: Trainer): Pass => session.fit.passes.step;
 
 describe('profile', () => {
   const config = { model_type: 'gpt2', vocab_size: 17, n_positions: 8, n_embd: 12, n_layer: 1, n_head: 3 };

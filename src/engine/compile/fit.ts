@@ -15,24 +15,27 @@ import { chunkRange, leastChunkElements } from '../../memory/layout/layout.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import { isChunkRange, type Operation, uniformBlocks } from './lower.ts';
-import type { Pass } from './pass.ts';
+import { operationsOf, type Pass, type Passes } from './pass.ts';
 
 /** What is to run: everything that shares one device's memory. */
-export interface Workload {
+export interface Workload<P extends Passes = Passes> {
   readonly parameters: readonly StoredParameter[];
   /** Whether those that train have gradients and moments. */
   readonly training: boolean;
   /** Their activations share the arenas. */
   readonly programs: readonly Program[];
   /** The passes over chunks of a layout, made of these programs. */
-  passes(map: ChunkMap): readonly Pass[];
+  passes(map: ChunkMap): P;
   /** Small results that come back while the GPU works on: bytes of each, and how many may be under way at once. */
   readonly readback: ReadbackSize;
   /** What of its activations is kept. @default 'keep' */
   readonly activations?: ActivationMode;
   /** The same results in less memory, for more work: what is tried where this does not fit. @default none */
-  readonly smaller?: Workload | undefined;
+  readonly smaller?: Workload<P> | undefined;
 }
+
+/** `step`: every step's state is also kept below the GPU. `checkpoint`: it is not. */
+export type Recovery = 'step' | 'checkpoint';
 
 /** Where memory goes that is not chunks, in bytes. */
 export interface NonModelMemory {
@@ -67,13 +70,15 @@ export interface ReadbackSize {
 /** Of a workload whose results are waited for. */
 export const NO_READBACK: ReadbackSize = { bytes: 0, reads: 0 };
 
-export interface Fit {
+export interface Fit<P extends Passes = Passes> {
   /** The one that was asked for, or the first after it that fits. */
-  readonly workload: Workload;
+  readonly workload: Workload<P>;
   readonly map: ChunkMap;
-  readonly passes: readonly Pass[];
+  readonly passes: P;
   readonly placements: readonly Placement[];
   readonly nonModel: NonModelMemory;
+  /** Whether every step's state is also kept below: a training within a budget, with recovery by `step`. */
+  readonly durable: boolean;
   /** Chunks on the GPU at once. */
   readonly slots: number;
   readonly staging: StagingSize;
@@ -93,14 +98,22 @@ const SLOTS_PER_STAGING = 5;
 /** What must go down at once: the three chunks of an update, where each step's state is kept below. */
 const leastStaging = (durable: boolean): StagingSize => ({ down: durable ? 3 : 1, up: 1 });
 
+/** Within a budget: without one, nothing goes below. */
+const isDurable = ({ training }: Workload, recovery: Recovery): boolean => training && recovery === 'step';
+
 /**
- * The best fit into `budget` bytes of GPU memory; without one, everything at once. `durable`: every step's state is
- * also kept below. Errors: HoldfastError that names the smallest budget that works.
+ * The best fit into `budget` bytes of GPU memory; without one, everything at once. Errors: HoldfastError that names the
+ * smallest budget that works.
  */
-export function fitMemory(workload: Workload, limits: BufferLimits, budget: number | undefined, durable: boolean): Fit {
+export function fitMemory<P extends Passes>(
+  workload: Workload<P>,
+  limits: BufferLimits,
+  budget: number | undefined,
+  recovery: Recovery = 'step',
+): Fit<P> {
   let least = { bytes: Number.POSITIVE_INFINITY, activations: 0 };
-  for (let tried: Workload | undefined = workload; tried; tried = tried.smaller) {
-    const found = fitOne(tried, limits, budget, durable);
+  for (let tried: Workload<P> | undefined = workload; tried; tried = tried.smaller) {
+    const found = fitOne(tried, limits, budget, recovery);
     if ('peak' in found) return found;
     if (found.bytes < least.bytes) least = found;
   }
@@ -111,41 +124,42 @@ export function fitMemory(workload: Workload, limits: BufferLimits, budget: numb
 }
 
 /** The best fit of one workload, or the least that it would need and what of it is activations, in bytes. */
-function fitOne(
-  workload: Workload,
+function fitOne<P extends Passes>(
+  workload: Workload<P>,
   limits: BufferLimits,
   budget: number | undefined,
-  durable: boolean,
-): Fit | { bytes: number; activations: number } {
+  recovery: Recovery,
+): Fit<P> | { bytes: number; activations: number } {
   const placements = placeAll(workload, limits);
   const candidates = chunkSizes(workload, limits);
-  const at = (bytes: number) => candidate(workload, placements, bytes);
-  if (budget === undefined) return sized(at(candidates.at(-1) as number), undefined, durable);
+  const durable = budget !== undefined && isDurable(workload, recovery);
+  const at = (bytes: number) => candidate(workload, placements, bytes, durable);
+  if (budget === undefined) return sized(at(candidates.at(-1) as number), undefined);
   const held = workload.parameters.length === 0 ? 0 : budget - at(candidates.at(-1) as number).other;
   const { maxBytes: wanted } = chunkRange(workload.parameters, Math.max(0, held), limits.binding);
   // Those nearest to what suits the budget first.
   const order = candidates.toSorted((a, b) => Math.abs(Math.log(a / wanted)) - Math.abs(Math.log(b / wanted)));
   for (const bytes of order) {
     const found = at(bytes);
-    if (leastPeak(found, durable) <= budget) return sized(found, budget, durable);
+    if (leastPeak(found) <= budget) return sized(found, budget);
   }
   const tried = candidates.map(at);
-  const bytes = tried.map((found) => leastPeak(found, durable)).reduce((a, b) => Math.min(a, b));
+  const bytes = tried.map(leastPeak).reduce((a, b) => Math.min(a, b));
   return { bytes, activations: (tried[0] as Candidate).nonModel.arenas };
 }
 
-const again = (found: Fit): Candidate => {
+const again = <P extends Passes>(found: Fit<P>): Candidate<P> => {
   const { arenas, persistent } = found.nonModel;
   return { ...found, other: arenas + persistent, atOnce: chunksAtOnce(found.passes) };
 };
 
-/** The smallest budget into which these chunks fit, in bytes. */
-export const leastBudget = (found: Fit, durable: boolean): number => leastPeak(again(found), durable);
+/** The smallest budget into which these chunks fit, in bytes: staging and everything else included. */
+export const leastBudget = (found: Fit): number => leastPeak(again(found));
 
 /** The same chunks under another budget. Errors: HoldfastError that names the smallest that these chunks need. */
-export function refitMemory(found: Fit, budget: number, durable: boolean): Fit {
+export function refitMemory<P extends Passes>(found: Fit<P>, budget: number): Fit<P> {
   const candidate = again(found);
-  const least = leastPeak(candidate, durable);
+  const least = leastPeak(candidate);
   if (budget < least) {
     throw new HoldfastError(
       `${formatBytes(budget)} of GPU memory are too little: with chunks of ${formatBytes(found.map.chunkBytes)} this run ` +
@@ -153,23 +167,25 @@ export function refitMemory(found: Fit, budget: number, durable: boolean): Fit {
     );
   }
   // The passes stay as they are: schedules are made for them.
-  return { ...sized(candidate, budget, durable), passes: found.passes };
+  return { ...sized(candidate, budget), passes: found.passes };
 }
 
 /** The smallest budget that `fitMemory` accepts, in bytes. */
-export function smallestBudget(workload: Workload, limits: BufferLimits, durable: boolean): number {
+export function smallestBudget(workload: Workload, limits: BufferLimits, recovery: Recovery = 'step'): number {
   const placements = placeAll(workload, limits);
-  const least = chunkSizes(workload, limits).map((bytes) => leastPeak(candidate(workload, placements, bytes), durable));
-  if (workload.smaller) least.push(smallestBudget(workload.smaller, limits, durable));
+  const durable = isDurable(workload, recovery);
+  const least = chunkSizes(workload, limits).map((bytes) => leastPeak(candidate(workload, placements, bytes, durable)));
+  if (workload.smaller) least.push(smallestBudget(workload.smaller, limits, recovery));
   return least.reduce((a, b) => Math.min(a, b));
 }
 
-interface Candidate {
-  readonly workload: Workload;
+interface Candidate<P extends Passes = Passes> {
+  readonly workload: Workload<P>;
   readonly map: ChunkMap;
-  readonly passes: readonly Pass[];
+  readonly passes: P;
   readonly placements: readonly Placement[];
   readonly nonModel: NonModelMemory;
+  readonly durable: boolean;
   /** All of nonModel. */
   readonly other: number;
   /** Chunks that one operator needs at once. */
@@ -190,25 +206,33 @@ function chunkSizes({ parameters }: Workload, { binding, buffer }: BufferLimits)
   return sizes;
 }
 
-function candidate(workload: Workload, placements: readonly Placement[], chunkBytes: number): Candidate {
+function candidate<P extends Passes>(
+  workload: Workload<P>,
+  placements: readonly Placement[],
+  chunkBytes: number,
+  durable: boolean,
+): Candidate<P> {
   const map = mapChunks(workload.parameters, workload.training, { minBytes: chunkBytes / 2, maxBytes: chunkBytes });
   const passes = workload.passes(map);
   const nonModel = nonModelMemory(workload, placements, passes);
   const atOnce = chunksAtOnce(passes);
-  return { workload, map, passes, placements, nonModel, other: nonModel.arenas + nonModel.persistent, atOnce };
+  return { workload, map, passes, placements, nonModel, durable, other: nonModel.arenas + nonModel.persistent, atOnce };
 }
 
-const chunksAtOnce = (passes: readonly Pass[]): number =>
-  passes.reduce((most, { trace }) => trace.moments.reduce((n, { accesses }) => Math.max(n, accesses.length), most), 0);
+const chunksAtOnce = (passes: Passes): number =>
+  Object.values(passes).reduce(
+    (most, { trace }) => trace.moments.reduce((n, { accesses }) => Math.max(n, accesses.length), most),
+    0,
+  );
 
-function leastPeak({ map, other, atOnce }: Candidate, durable: boolean): number {
+function leastPeak({ map, durable, other, atOnce }: Candidate): number {
   const { down, up } = leastStaging(durable);
   return other + (Math.min(atOnce, map.count) + down + up) * map.chunkBytes;
 }
 
 /** Deals the room that a budget leaves for chunks to slots and staging. */
-function sized(found: Candidate, budget: number | undefined, durable: boolean): Fit {
-  const { workload, map, passes, placements, nonModel, other, atOnce } = found;
+function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined): Fit<P> {
+  const { workload, map, passes, placements, nonModel, durable, other, atOnce } = found;
   const least = leastStaging(durable);
   let slots = map.count;
   let staging = least;
@@ -224,19 +248,29 @@ function sized(found: Candidate, budget: number | undefined, durable: boolean): 
   }
   const peak = other + (slots + staging.down + staging.up) * map.chunkBytes;
   const nonModelBytes = peak - slots * map.chunkBytes;
-  const withBytes = passes.map((pass) => ({
-    ...pass,
-    trace: { ...pass.trace, moments: pass.trace.moments.map((moment) => ({ ...moment, nonModelBytes })) },
-  }));
-  return { workload, map, passes: withBytes, placements, nonModel, slots, staging, peak };
+  const withBytes = Object.entries(passes).map(([name, pass]): [string, Pass] => {
+    const moments = pass.trace.moments.map((moment) => ({ ...moment, nonModelBytes }));
+    return [name, { ...pass, trace: { ...pass.trace, moments } }];
+  });
+  return {
+    workload,
+    map,
+    passes: Object.fromEntries(withBytes) as P,
+    placements,
+    nonModel,
+    durable,
+    slots,
+    staging,
+    peak,
+  };
 }
 
 function nonModelMemory(
   { programs, readback }: Workload,
   placements: readonly Placement[],
-  passes: readonly Pass[],
+  passes: Passes,
 ): NonModelMemory {
-  const dispatches = new Set<Operation>(passes.flatMap((pass) => pass.operations));
+  const dispatches = new Set<Operation>(operationsOf(passes));
   const uniforms = uniformBlocks(dispatches).count * UNIFORM_STRIDE;
   const tensors = new Set<Tensor>();
   for (const { operands } of dispatches) {

@@ -28,6 +28,12 @@ export interface Pass {
   readonly update?: UpdateMoments;
 }
 
+/** By the names that their workload gives them, in its order. */
+export type Passes = Readonly<Record<string, Pass>>;
+
+/** What every workload that trains has among its passes. */
+export type StepPasses = { readonly step: Pass };
+
 export interface PhaseStart {
   readonly name: Phase;
   readonly first: number;
@@ -72,6 +78,10 @@ export function recomputedFlops(pass: Pass): { readonly flops: number; readonly 
   );
   return { flops, share: flops / (flopsOf(pass) - flops) };
 }
+
+/** In the order of the passes: one that several of them share comes several times. */
+export const operationsOf = (passes: Passes): Operation[] =>
+  Object.values(passes).flatMap(({ operations }) => operations);
 
 /** A pass that only reads parameters. */
 export function readingPass(program: Program, map: ChunkMap): Pass {

@@ -1,11 +1,10 @@
-// A pass with its plan: what the executor follows, again and again. The plan is advice about who leaves when; a
+// A trace with its plan: what the executor follows, again and again. The plan is advice about who leaves when; a
 // chunk that an operator needs and that is not there is brought, whatever the plan thought.
 
 import { checkPlan, makePlan, type Plan } from '../../memory/plan/plan.ts';
 import { planStep } from '../../memory/plan/planner.ts';
 import { type Decision, follow, ORDERS, type Order } from '../../memory/plan/policies.ts';
 import type { Trace } from '../../memory/plan/trace.ts';
-import type { Pass } from './pass.ts';
 
 /** `planned`: this project's planner; the others order the victims at the moment of need. */
 export type PolicyName = 'planned' | keyof typeof ORDERS;
@@ -13,7 +12,7 @@ export type PolicyName = 'planned' | keyof typeof ORDERS;
 export type Policy = PolicyName | Order;
 
 export interface Schedule {
-  readonly pass: Pass;
+  readonly trace: Trace;
   readonly plan: Plan;
   /** For each round of the plan: what it expects on the GPU when the round begins. */
   readonly starts: readonly ReadonlySet<number>[];
@@ -25,8 +24,7 @@ export interface Schedule {
   readonly loadsOf: ReadonlyMap<number, readonly number[]>;
 }
 
-export function schedule(pass: Pass, slots: number, policy: Policy): Schedule {
-  const { trace } = pass;
+export function schedule(trace: Trace, slots: number, policy: Policy): Schedule {
   const room = trace.moments.map(() => slots);
   const plan = makePlan(typeof policy === 'string' ? policy : 'custom order', decide(trace, room, policy));
   const cost = checkPlan(trace, plan, room);
@@ -39,7 +37,7 @@ export function schedule(pass: Pass, slots: number, policy: Policy): Schedule {
     }
   });
   return {
-    pass,
+    trace,
     plan,
     starts: startsOf(plan, trace),
     peakSlots: cost.peakSlots,

@@ -61,16 +61,11 @@ export function profile(session: Session, pass: Pass, repeats = 7): Promise<Prof
 const ROUND_MS = 100;
 
 /** Milliseconds of one pass: the median of rounds that submit some passes and wait once. */
-async function wallTime({ device, executor, scheduleOf }: Session, pass: Pass, repeats: number): Promise<number> {
-  const schedule = scheduleOf(pass);
+async function wallTime(session: Session, pass: Pass, repeats: number): Promise<number> {
   const run = async (passes: number): Promise<number> => {
     const start = performance.now();
-    for (let i = 0; i < passes; i++) {
-      await executor.begin(schedule);
-      await executor.run(0, pass.operations.length);
-      executor.flush();
-    }
-    await device.idle();
+    for (let i = 0; i < passes; i++) await session.run(pass, []);
+    await session.device.idle();
     return (performance.now() - start) / passes;
   };
   await run(1); // compiles on the driver's side
@@ -85,7 +80,7 @@ async function timeEach({ device, executor, scheduleOf }: Session, pass: Pass): 
   const { gpu, allocator } = device;
   const count = pass.operations.length;
   const times = new Float64Array(count);
-  await executor.begin(scheduleOf(pass));
+  await executor.begin(pass, scheduleOf(pass));
   for (let first = 0; first < count; first += MAX_QUERIES / 2) {
     const end = Math.min(count, first + MAX_QUERIES / 2);
     const queries = (end - first) * 2;

@@ -6,7 +6,9 @@ import { ReadbackRing } from '../../gpu/readback.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import { arenaSizes, type Fit } from '../compile/fit.ts';
+import { operationsOf } from '../compile/pass.ts';
 import { Bindings } from './binding.ts';
+import { ChunkCopies } from './copies.ts';
 import { Executor, type ExecutorOptions } from './executor.ts';
 import { Slots } from './slots.ts';
 import { Staging } from './staging.ts';
@@ -15,7 +17,6 @@ import { Storage } from './storage.ts';
 export interface OnDevice {
   readonly device: Device;
   readonly storage: Storage;
-  readonly slots: Slots;
   readonly executor: Executor;
   readonly ring: ReadbackRing;
   /** Frees every buffer; called again, it does nothing. */
@@ -25,7 +26,7 @@ export interface OnDevice {
 /** Errors: OutOfMemory where the device has not the memory; nothing is left of it then. */
 export async function makeOnDevice(
   device: Device,
-  { map, passes, placements, slots: count, staging: size, workload }: Fit,
+  { map, passes, placements, slots: count, staging: size, workload, durable }: Fit,
   choices: KernelChoices,
   backing: Backing,
   options: ExecutorOptions,
@@ -45,10 +46,11 @@ export async function makeOnDevice(
       const slots = own(new Slots(device, count, map.chunkBytes, map.count));
       const staging = own(new Staging(device, size, map.chunkBytes));
       const ring = own(new ReadbackRing(device.allocator, 'step', workload.readback.bytes, workload.readback.reads));
-      const operations = new Set(passes.flatMap((pass) => pass.operations));
+      const operations = new Set(operationsOf(passes));
       const bindings = await Bindings.make(device, storage, slots, choices, operations);
-      const executor = new Executor(device, map, slots, bindings, staging, backing, options);
-      return { device, storage, slots, executor, ring, release };
+      const copies = new ChunkCopies(slots, backing, map.count, durable);
+      const executor = new Executor(device, map, slots, copies, bindings, staging, backing, options);
+      return { device, storage, executor, ring, release };
     });
   } catch (error) {
     release();

@@ -15,13 +15,12 @@ import type { Pass } from '../compile/pass.ts';
 import type { Schedule } from '../compile/schedule.ts';
 import { type Below, Recorder } from '../observe/recording.ts';
 import type { Bindings } from './binding.ts';
+import type { ChunkCopies } from './copies.ts';
 import { Link, type LinkLedger, type Placed, type StoreOptions } from './link.ts';
 import type { Slots } from './slots.ts';
 import type { Staging } from './staging.ts';
 
 export interface ExecutorOptions {
-  /** Whether a value that changes on the GPU leaves its old copy below in place. */
-  readonly durable: boolean;
   /** Chunks whose reading from disk begins before they are needed. */
   readonly readAhead: number;
   /** Counts on where the executor before this one ended. */
@@ -29,6 +28,8 @@ export interface ExecutorOptions {
 }
 
 export class Executor {
+  /** Which copies of each chunk are valid. */
+  readonly copies: ChunkCopies;
   /** Chunks whose reading from disk begins before they are needed. */
   readAhead: number;
   /** Set to time each moment in a compute pass of its own. */
@@ -38,9 +39,9 @@ export class Executor {
   readonly #bindings: Bindings;
   readonly #backing: Backing;
   readonly #link: Link;
-  readonly #durable: boolean;
   #recorder: Recorder | undefined;
 
+  #pass: Pass | undefined;
   #schedule: Schedule | undefined;
   #round = 0;
   #nextRounds = new WeakMap<Schedule, number>();
@@ -49,6 +50,7 @@ export class Executor {
     device: Device,
     map: ChunkMap,
     slots: Slots,
+    copies: ChunkCopies,
     bindings: Bindings,
     staging: Staging,
     backing: Backing,
@@ -56,10 +58,10 @@ export class Executor {
   ) {
     this.#map = map;
     this.#slots = slots;
+    this.copies = copies;
     this.#bindings = bindings;
     this.#backing = backing;
-    this.#link = new Link(device, staging, backing, options.ledger);
-    this.#durable = options.durable;
+    this.#link = new Link(device, staging, copies, options.ledger);
     this.readAhead = options.readAhead;
   }
 
@@ -77,36 +79,38 @@ export class Executor {
   }
 
   /** Begins a pass: what the plan does not expect on the GPU leaves, as far as the plan needs the room. */
-  async begin(schedule: Schedule): Promise<void> {
+  async begin(pass: Pass, schedule: Schedule): Promise<void> {
     this.check();
+    this.#pass = pass;
     this.#schedule = schedule;
     this.#round = this.#nextRounds.get(schedule) ?? 0;
     this.#nextRounds.set(schedule, (this.#round + 1) % schedule.plan.steps);
     const expected = schedule.starts[this.#round] as ReadonlySet<number>;
     const residents = this.#slots.residents();
-    this.#recorder?.begin(schedule.pass, this.#slots.buffers.length, this.#link.capacity, residents, this.#below);
+    this.#recorder?.begin(pass, this.#slots.buffers.length, this.#link.capacity, residents, this.#below);
     const strangers = residents.filter((chunk) => !expected.has(chunk));
     const room = this.#slots.buffers.length - schedule.peakSlots;
     // The plan does not count with them. Those that must be copied down first stay.
-    strangers.sort((a, b) => Number(this.#slots.isDirty(b)) - Number(this.#slots.isDirty(a)) || a - b);
+    strangers.sort((a, b) => Number(this.copies.isDirty(b)) - Number(this.copies.isDirty(a)) || a - b);
     for (const chunk of strangers.slice(room)) await this.#evict(chunk, 0);
     this.#orderBelow(0);
   }
 
   /** Encodes the moments from `from` up to but without `to`. */
   async run(from: number, to: number): Promise<void> {
-    const { pass, plan } = this.#schedule as Schedule;
-    const { moments } = pass.trace;
+    const { name, operations } = this.#pass as Pass;
+    const { trace, plan } = this.#schedule as Schedule;
+    const { moments } = trace;
     const base = this.#round * moments.length;
     for (let m = from; m < to; m++) {
       this.check();
       const moment = moments[m] as (typeof moments)[number];
       this.#recorder?.enter(m);
       for (const chunk of (plan.moments[base + m] as (typeof plan.moments)[number]).drop) {
-        if (this.#slots.holds(chunk)) await this.#evict(chunk, m);
+        if (this.copies.onGPU(chunk)) await this.#evict(chunk, m);
       }
       for (const { chunk, mode } of moment.accesses) {
-        if (!this.#slots.holds(chunk)) {
+        if (!this.copies.onGPU(chunk)) {
           if (this.#slots.free === 0) await this.#makeRoom(m);
           await this.#bring(chunk, mode === 'overwrite', m);
         }
@@ -114,20 +118,19 @@ export class Executor {
       }
       this.#link.flushIfDue();
       this.#recorder?.encode(this.#link.staged, this.#below);
-      const operation = pass.operations[m] as Operation;
+      const operation = operations[m] as Operation;
       switch (operation.op) {
         case 'dispatch':
-          encode(this.#link.pass(pass.name, this.timestamps?.(m)), this.#bindings.bind(operation));
+          encode(this.#link.pass(name, this.timestamps?.(m)), this.#bindings.bind(operation));
           break;
         default:
           operation.op satisfies never;
       }
       for (const { chunk, mode } of moment.accesses) {
-        if (mode !== 'read') this.#change(chunk);
+        if (mode !== 'read') this.copies.change(chunk);
       }
       for (const chunk of moment.frees) {
-        this.#slots.release(chunk);
-        if (!this.#durable) this.#backing.discard(chunk);
+        this.copies.free(chunk);
         this.#recorder?.event(m, chunk, 'free');
       }
     }
@@ -182,25 +185,20 @@ export class Executor {
   async upload(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     this.check();
     await this.#link.roomUp();
-    if (!this.#slots.holds(chunk)) this.#slots.take(chunk);
+    if (!this.copies.onGPU(chunk)) this.copies.bring(chunk);
     this.#link.send(this.#placed(chunk), bytes);
     this.#link.flush();
-    this.#slots.setDirty(chunk, true);
-  }
-
-  /** Whether a chunk has a value anywhere. */
-  hasValue(chunk: number): boolean {
-    return this.#slots.holds(chunk) || this.#link.isStoring(chunk) || this.#backing.where(chunk) !== 'nothing';
+    this.copies.change(chunk);
   }
 
   /** Bytes of a chunk, from wherever its newest value is. */
   async read(chunk: number, offset: number, into: Uint8Array): Promise<void> {
     this.check();
     await this.#link.arrival(chunk);
-    if (this.#slots.holds(chunk) && this.#slots.isDirty(chunk)) {
+    if (this.copies.isDirty(chunk)) {
       const buffer = this.#slots.buffer(chunk);
       await this.readBuffer(buffer, offset, into.length, (piece, at) => into.set(piece, at));
-    } else if (this.#backing.where(chunk) === 'zero') into.fill(0);
+    } else if (this.copies.below(chunk) === 'zero') into.fill(0);
     else {
       const bytes = this.#backing.peek(chunk) ?? (await this.#backing.fetch(chunk));
       into.set(bytes.subarray(offset, offset + into.length));
@@ -220,14 +218,14 @@ export class Executor {
   // ---- Moving chunks ----------------------------------------------------------------------------------
 
   async #evict(chunk: number, moment: number): Promise<void> {
-    if (this.#slots.isDirty(chunk)) await this.#store([chunk], moment);
-    this.#slots.release(chunk);
+    if (this.copies.isDirty(chunk)) await this.#store([chunk], moment);
+    this.copies.drop(chunk);
     this.#recorder?.event(moment, chunk, 'drop');
   }
 
   /** Only where the plan was not followed from its first moment: the chunk that is needed last leaves. */
   async #makeRoom(moment: number): Promise<void> {
-    const { moments } = (this.#schedule as Schedule).pass.trace;
+    const { moments } = (this.#schedule as Schedule).trace;
     const victims = new Set(this.#slots.residents());
     for (let i = 0; i < moments.length && victims.size > 1; i++) {
       for (const { chunk } of moments[(moment + i) % moments.length]?.accesses ?? []) {
@@ -245,10 +243,7 @@ export class Executor {
       chunks.map((chunk) => this.#placed(chunk)),
       options,
     );
-    for (const chunk of chunks) {
-      this.#slots.setDirty(chunk, false);
-      this.#recorder?.event(moment, chunk, 'store');
-    }
+    for (const chunk of chunks) this.#recorder?.event(moment, chunk, 'store');
   }
 
   #placed(chunk: number): Placed {
@@ -256,9 +251,9 @@ export class Executor {
   }
 
   async #bring(chunk: number, overwrite: boolean, moment: number): Promise<void> {
-    const zero = !overwrite && this.#backing.where(chunk) === 'zero';
+    const zero = !overwrite && this.copies.below(chunk) === 'zero';
     if (overwrite || zero) {
-      const same = this.#slots.take(chunk);
+      const same = this.copies.bring(chunk);
       // What is overwritten is so piece by piece, all of it; the padding between must be zero, as it is in its own.
       if (same && !zero) return;
       const buffer = this.#slots.buffer(chunk);
@@ -273,26 +268,19 @@ export class Executor {
     this.#fetchAhead(moment);
     await this.#link.roomUp();
     const bytes = this.#backing.peek(chunk) ?? (await this.#link.waiting('below', this.#backing.fetch(chunk)));
-    this.#slots.take(chunk);
+    this.copies.bring(chunk);
     this.#link.send(this.#placed(chunk), bytes);
     this.#recorder?.event(moment, chunk, 'load');
   }
 
-  readonly #below = (chunk: number): Below => (this.#link.isStoring(chunk) ? 'staging' : this.#backing.where(chunk));
-
-  /** The value on the GPU is newer than those below. */
-  #change(chunk: number): void {
-    if (this.#slots.isDirty(chunk)) return;
-    this.#slots.setDirty(chunk, true);
-    if (!this.#durable && !this.#link.isStoring(chunk)) this.#backing.discard(chunk);
-  }
+  readonly #below = (chunk: number): Below => this.copies.below(chunk);
 
   // ---- The tiers below --------------------------------------------------------------------------------
 
   /** Tells the tiers below when each chunk will be brought again. */
   #orderBelow(moment: number): void {
-    const { loadsOf, plan, pass } = this.#schedule as Schedule;
-    const now = this.#round * pass.trace.moments.length + moment;
+    const { loadsOf, plan, trace } = this.#schedule as Schedule;
+    const now = this.#round * trace.moments.length + moment;
     this.#backing.setOrder((chunk) => {
       const loads = loadsOf.get(chunk);
       if (!loads) return Number.POSITIVE_INFINITY;
@@ -304,13 +292,13 @@ export class Executor {
   #fetchAhead(moment: number): void {
     this.#orderBelow(moment);
     if (this.readAhead === 0) return;
-    const { plan, pass } = this.#schedule as Schedule;
+    const { plan, trace } = this.#schedule as Schedule;
     const { length } = plan.moments;
-    const base = this.#round * pass.trace.moments.length;
+    const base = this.#round * trace.moments.length;
     let ahead = this.readAhead;
     for (let i = 1; i < length && ahead > 0; i++) {
       for (const chunk of (plan.moments[(base + moment + i) % length] as (typeof plan.moments)[number]).load) {
-        if (this.#slots.holds(chunk) || this.#link.isStoring(chunk)) continue;
+        if (this.copies.onGPU(chunk) || this.copies.isGoingDown(chunk)) continue;
         this.#backing.prefetch(chunk);
         if (--ahead === 0) return;
       }

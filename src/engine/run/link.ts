@@ -6,9 +6,9 @@
 // Invariant: values arrive below in the order of what each of them must be behind, and every byte is in the ledger.
 
 import type { Device } from '../../gpu/device.ts';
-import type { Backing } from '../../memory/tiers/backing.ts';
 import { assert } from '../../util/errors.ts';
 import type { Recorder } from '../observe/recording.ts';
+import type { ChunkCopies } from './copies.ts';
 import type { Staging } from './staging.ts';
 
 /** Bytes over the link between host and GPU since the start, and what was waited for, in milliseconds. */
@@ -70,7 +70,7 @@ export class Link {
   recorder: Recorder | undefined;
   readonly #device: Device;
   readonly #staging: Staging;
-  readonly #backing: Backing;
+  readonly #copies: ChunkCopies;
   #encoder: GPUCommandEncoder | undefined;
   #pass: GPUComputePassEncoder | undefined;
   /** To be called when what is encoded has been submitted. */
@@ -78,14 +78,13 @@ export class Link {
   /** Chunks that come down with the next submit. */
   #unsentDown = 0;
   readonly #stores = new Set<Store>();
-  readonly #storing = new Map<number, Store>();
   #failure: { readonly reason: unknown } | undefined;
 
-  constructor(device: Device, staging: Staging, backing: Backing, ledger: LinkLedger) {
+  constructor(device: Device, staging: Staging, copies: ChunkCopies, ledger: LinkLedger) {
     this.ledger = ledger;
     this.#device = device;
     this.#staging = staging;
-    this.#backing = backing;
+    this.#copies = copies;
   }
 
   /** Chunks that staging holds, both ways, and how many it can. */
@@ -162,7 +161,10 @@ export class Link {
 
   // ---- Down -------------------------------------------------------------------------------------------
 
-  /** Copies values down, as they are behind what was encoded so far: they arrive below in one turn. */
+  /**
+   * Copies values down, as they are behind what was encoded so far: they arrive below in one turn. They stay on the GPU,
+   * clean.
+   */
   async store(values: readonly Placed[], { phase, arrived }: StoreOptions = {}): Promise<void> {
     while (this.#staging.free < values.length) {
       this.flush();
@@ -185,7 +187,7 @@ export class Link {
     const ended = this.recorder?.transfer('d2h', chunks);
     const store: Store = { chunks, buffers, behind, phase, arrived, ended, done: undefined };
     this.#stores.add(store);
-    for (const chunk of chunks) this.#storing.set(chunk, store);
+    this.#copies.send(chunks);
     this.#unsent.push(() => {
       store.done = this.#takeDown(store).catch((error: unknown) => this.stop(error));
     });
@@ -197,27 +199,21 @@ export class Link {
       await Promise.all(store.behind.map(({ done }) => done));
       // Nothing from a lost device, and nothing behind a value that did not arrive.
       this.check();
-      await this.#backing.putAll(
-        store.chunks.map((chunk, i) => ({ chunk, bytes: views[i] as Uint8Array<ArrayBuffer> })),
-      );
+      await this.#copies.put(store.chunks.map((chunk, i) => ({ chunk, bytes: views[i] as Uint8Array<ArrayBuffer> })));
       store.ended?.();
       store.arrived?.();
     } finally {
       for (const buffer of store.buffers) this.#staging.give(buffer);
       this.#stores.delete(store);
-      for (const chunk of store.chunks) if (this.#storing.get(chunk) === store) this.#storing.delete(chunk);
+      this.#copies.sent(store.chunks);
     }
-  }
-
-  /** Whether a value of this chunk is on its way down. */
-  isStoring(chunk: number): boolean {
-    return this.#storing.has(chunk);
   }
 
   /** Waits until the newest value of this chunk, if it is on its way down, has arrived. */
   async arrival(chunk: number): Promise<void> {
-    const store = this.#storing.get(chunk);
-    if (store) await this.#arrival(store);
+    if (!this.#copies.isGoingDown(chunk)) return;
+    const store = [...this.#stores].findLast(({ chunks }) => chunks.includes(chunk));
+    await this.#arrival(store as Store);
   }
 
   async #arrival(store: Store): Promise<void> {

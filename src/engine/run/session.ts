@@ -18,8 +18,16 @@ import { formatBytes } from '../../util/bytes.ts';
 import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import type { ChoiceRecord, KernelChoices } from '../compile/choices.ts';
-import { type BufferLimits, type Fit, fitMemory, leastBudget, refitMemory, type Workload } from '../compile/fit.ts';
-import type { Pass } from '../compile/pass.ts';
+import {
+  type BufferLimits,
+  type Fit,
+  fitMemory,
+  leastBudget,
+  type Recovery,
+  refitMemory,
+  type Workload,
+} from '../compile/fit.ts';
+import { operationsOf, type Pass, type Passes } from '../compile/pass.ts';
 import { type Policy, type Schedule, schedule } from '../compile/schedule.ts';
 import { makeOnDevice, type OnDevice } from './device-state.ts';
 import type { Executor } from './executor.ts';
@@ -53,7 +61,7 @@ export interface MemoryOptions {
    * `step`: every step's state is also kept below the GPU, and a lost device costs one step at most. `checkpoint`:
    * it is not, which moves fewer bytes. Without a budget nothing is kept below. @default 'step'
    */
-  readonly recovery?: 'step' | 'checkpoint';
+  readonly recovery?: Recovery;
 }
 
 /** What a session can tell of its memory at any time. Bytes. */
@@ -77,21 +85,23 @@ const READ_AHEAD = 4;
 
 type Data = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
 
+/** Tensors, and what to set them to. */
+export type Inputs = readonly (readonly [tensor: Tensor, data: Data])[];
+
 /** What a budget comes to. */
-interface Arrangement {
+interface Arrangement<P extends Passes> {
   readonly memory: Readonly<MemoryOptions>;
-  readonly fit: Fit;
+  readonly fit: Fit<P>;
   readonly schedules: ReadonlyMap<Pass, Schedule>;
   readonly readAhead: number;
 }
 
 /** Everything that a move replaces: as a whole, or not at all. */
-interface State extends Arrangement {
+interface State<P extends Passes> extends Arrangement<P> {
   readonly on: OnDevice;
 }
 
-export class Session {
-  readonly durable: boolean;
+export class Session<P extends Passes = Passes> {
   readonly turns = new Turns();
   readonly #choices: KernelChoices;
   readonly #backing: Backing;
@@ -100,30 +110,28 @@ export class Session {
   readonly #contents = new Map<Tensor, () => Data>();
   /** Parameters that were never set. */
   readonly #unset: Set<string>;
-  #state: State;
+  #state: State<P>;
   #epoch = 0;
   #warmUp: WarmUp | undefined;
   #over: { readonly reason: unknown } | undefined;
   #closing: Promise<void> | undefined;
 
   /** Errors: HoldfastError for a budget that is too small, naming the smallest that works. */
-  static async open(
+  static async open<P extends Passes>(
     device: Device,
-    workload: Workload,
+    workload: Workload<P>,
     choices: KernelChoices,
     memory: MemoryOptions = {},
-  ): Promise<Session> {
+  ): Promise<Session<P>> {
     const limits = limitsOf(device);
-    const keepsSteps = (memory.recovery ?? 'step') === 'step' && workload.training;
     let budget = memory.gpu === 'auto' ? await autoBudget(device, workload) : memory.gpu;
     let exhausted: OutOfMemory | undefined;
     for (;;) {
-      const durable = budget !== undefined && keepsSteps;
-      const found = insteadOf(exhausted, () => fitMemory(workload, limits, budget, durable));
+      const found = insteadOf(exhausted, () => fitMemory(workload, limits, budget, memory.recovery));
       try {
         const { gpu: _, ...rest } = memory;
         const settled = budget === undefined ? rest : { ...rest, gpu: budget };
-        return await Session.#make(device, found, choices, settled, durable);
+        return await Session.#make(device, found, choices, settled);
       } catch (error) {
         if (!(error instanceof OutOfMemory)) throw error;
         exhausted = error;
@@ -132,16 +140,15 @@ export class Session {
     }
   }
 
-  static async #make(
+  static async #make<P extends Passes>(
     device: Device,
-    found: Fit,
+    found: Fit<P>,
     choices: KernelChoices,
     memory: MemoryOptions,
-    durable: boolean,
-  ): Promise<Session> {
+  ): Promise<Session<P>> {
     const { map } = found;
     // Trials need operands of their own: before anything else is there, they fit.
-    await choices.settle(found.passes.flatMap(({ operations }) => operations));
+    await choices.settle(operationsOf(found.passes));
     const bytes = (map.count + LARGEST_PUT) * map.chunkBytes;
     const diskLimit = Math.min(memory.disk?.limit ?? Number.POSITIVE_INFINITY, bytes);
     const file = await memory.disk?.open(diskLimit);
@@ -159,9 +166,9 @@ export class Session {
       }
       const arranged = arrange(found, memory);
       const ledger = emptyLedger();
-      const options = { durable, readAhead: arranged.readAhead, ledger };
+      const options = { readAhead: arranged.readAhead, ledger };
       const on = await makeOnDevice(device, found, choices, backing, options);
-      return new Session({ ...arranged, on }, durable, choices, backing, ledger);
+      return new Session({ ...arranged, on }, choices, backing, ledger);
     } catch (error) {
       return finishing(
         () => Promise.reject(error),
@@ -170,23 +177,22 @@ export class Session {
     }
   }
 
-  private constructor(state: State, durable: boolean, choices: KernelChoices, backing: Backing, ledger: LinkLedger) {
+  private constructor(state: State<P>, choices: KernelChoices, backing: Backing, ledger: LinkLedger) {
     this.#state = state;
-    this.durable = durable;
     this.#choices = choices;
     this.#backing = backing;
     this.#ledger = ledger;
     const { fit, memory } = state;
-    const [step] = fit.passes;
     this.#unset = new Set(tensorNames(fit.map, 'parameter'));
-    if (step?.update && fit.slots < fit.map.count) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
+    const step = Object.values(fit.passes).find(({ update }) => update);
+    if (step && fit.slots < fit.map.count) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
   }
 
   /** As it is now: the budget may change on the way. */
   get memory(): Readonly<MemoryOptions> {
     return this.#state.memory;
   }
-  get fit(): Fit {
+  get fit(): Fit<P> {
     return this.#state.fit;
   }
   get map(): ChunkMap {
@@ -302,7 +308,24 @@ export class Session {
     throw error;
   };
 
-  /** Sets an input or a scalar, for what is encoded from now on, up to the next move. */
+  /**
+   * Runs a pass on these inputs, from its first moment to its last: all of it is submitted, nothing is waited for but
+   * room. Call it within `exclusive`.
+   */
+  async run(pass: Pass, inputs: Inputs): Promise<void> {
+    await this.executor.begin(pass, this.scheduleOf(pass));
+    this.feed(inputs);
+    await this.executor.run(0, pass.operations.length);
+    this.executor.flush();
+  }
+
+  /** Sets inputs for what is encoded from now on; what was encoded before has those of before. */
+  feed(inputs: Inputs): void {
+    this.executor.flush();
+    for (const [tensor, data] of inputs) this.write(tensor, data);
+  }
+
+  /** Sets a tensor for everything that is not yet submitted, up to the next move. */
   write(tensor: Tensor, data: Data): void {
     this.#state.on.storage.write(tensor, data);
   }
@@ -328,7 +351,7 @@ export class Session {
 
   /** The value of a chunk below the GPU is of no use any more. */
   forget(chunk: number): void {
-    this.#backing.discard(chunk);
+    this.executor.copies.forgetBelow(chunk);
   }
 
   /** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
@@ -364,7 +387,7 @@ export class Session {
   #source(kind: Kind, turn: (work: () => Promise<void>) => Promise<void>): TensorSource {
     const read = async (chunk: number, offset: number, into: Uint8Array) => {
       if (kind === 'parameter') this.checkWeights();
-      if (!this.executor.hasValue(chunk)) {
+      if (!this.executor.copies.exists(chunk)) {
         throw new HoldfastError(`there are no ${kind} values now: gradients last until the end of their step`);
       }
       await this.executor.read(chunk, offset, into);
@@ -374,19 +397,18 @@ export class Session {
 
   async #setChunk(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void> {
     const bytes = new Uint8Array(words.buffer);
-    const { slots, executor } = this.#state.on;
+    const { executor } = this;
     // Without a tier below in use, values live on the GPU alone.
     if (this.memory.gpu === undefined) {
       await executor.upload(chunk, bytes);
       return;
     }
     await executor.settle();
-    if (slots.holds(chunk)) slots.release(chunk);
-    await this.#backing.putAll([{ chunk, bytes }]);
+    await executor.copies.replace(chunk, bytes);
   }
 
   async #getChunk(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void> {
-    if (this.executor.hasValue(chunk)) await this.executor.read(chunk, 0, new Uint8Array(words.buffer));
+    if (this.executor.copies.exists(chunk)) await this.executor.read(chunk, 0, new Uint8Array(words.buffer));
   }
 
   // ---- Moves ------------------------------------------------------------------------------------------
@@ -401,7 +423,7 @@ export class Session {
     return this.steady(`a change of the GPU budget to ${formatBytes(budget)}`, async () => {
       // The GPU found only while it ran that it has not the memory, and the recovery from that made the budget smaller.
       if (tried?.isExhausted) throw this.#refusal(budget, 'it ran out of memory');
-      const arranged = arrange(refitMemory(this.fit, budget, this.durable), { ...this.memory, gpu: budget });
+      const arranged = arrange(refitMemory(this.fit, budget), { ...this.memory, gpu: budget });
       tried = this.device;
       // From here on nothing lives on the GPU alone, and nothing there is waited for.
       await this.executor.empty();
@@ -411,7 +433,7 @@ export class Session {
   }
 
   /** Two arrangements do not fit at once: the old buffers go first. */
-  async #rearrange(arranged: Arrangement, budget: number): Promise<void> {
+  async #rearrange(arranged: Arrangement<P>, budget: number): Promise<void> {
     const before = this.#state;
     const { device } = this;
     before.on.release();
@@ -453,15 +475,15 @@ export class Session {
   }
 
   /** What is tried next. Errors: HoldfastError when that was the smallest. */
-  #smaller(fit: Fit, memory: MemoryOptions): Arrangement {
-    const least = leastBudget(fit, this.durable);
+  #smaller(fit: Fit<P>, memory: MemoryOptions): Arrangement<P> {
+    const least = leastBudget(fit);
     const shrunk = Math.floor(fit.peak * SHRINK);
     const gpu = fit.peak > least ? Math.max(least, shrunk) : shrunk;
-    return arrange(refitMemory(fit, gpu, this.durable), { ...memory, gpu });
+    return arrange(refitMemory(fit, gpu), { ...memory, gpu });
   }
 
   /** As arranged, or, where the device has not the memory, within as much of it as there is. */
-  async #buildWhatFits(device: Device, arranged: Arrangement): Promise<State> {
+  async #buildWhatFits(device: Device, arranged: Arrangement<P>): Promise<State<P>> {
     let exhausted: unknown;
     for (let next = arranged; ; ) {
       try {
@@ -476,9 +498,9 @@ export class Session {
   }
 
   /** Makes what is arranged, and changes nothing else. Errors: whatever went wrong; nothing is left of it then. */
-  async #build(device: Device, arranged: Arrangement): Promise<State> {
+  async #build(device: Device, arranged: Arrangement<P>): Promise<State<P>> {
     const { fit, schedules, memory, readAhead } = arranged;
-    const options = { durable: this.durable, readAhead, ledger: this.#ledger };
+    const options = { readAhead, ledger: this.#ledger };
     // Of the memory under this budget.
     device.allocator.restartPeak();
     const on = await makeOnDevice(device, fit, this.#choices, this.#backing, options);
@@ -491,7 +513,7 @@ export class Session {
     return { memory, fit, schedules, readAhead, on };
   }
 
-  #commit(state: State): void {
+  #commit(state: State<P>): void {
     if (state.fit !== this.fit) this.#warmUp = undefined;
     this.#state = state;
     this.#epoch++;
@@ -538,13 +560,13 @@ function insteadOf<T>(exhausted: unknown, work: () => T): T {
 
 /** What all model data on the GPU needs, or as much of it as there is; undefined when there is enough. */
 async function autoBudget(device: Device, workload: Workload): Promise<number | undefined> {
-  const { peak } = fitMemory(workload, limitsOf(device), undefined, false);
+  const { peak } = fitMemory(workload, limitsOf(device), undefined);
   const found = await probeMemory(device, peak);
   return found < peak ? Math.floor(found * SHRINK) : undefined;
 }
 
-function arrange(fit: Fit, memory: MemoryOptions): Arrangement {
+function arrange<P extends Passes>(fit: Fit<P>, memory: MemoryOptions): Arrangement<P> {
   const { policy = 'planned', prefetch = true } = memory;
-  const schedules = new Map(fit.passes.map((pass) => [pass, schedule(pass, fit.slots, policy)]));
+  const schedules = new Map(Object.values(fit.passes).map((pass) => [pass, schedule(pass.trace, fit.slots, policy)]));
   return { memory, fit, schedules, readAhead: prefetch ? READ_AHEAD : 0 };
 }

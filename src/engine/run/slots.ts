@@ -1,5 +1,6 @@
 // The fast tier: slots on the GPU, one buffer each, made once. A chunk gets the slot that it had last if that is
-// free, so that a step repeated finds the bind groups of the step before. Knows no plan and moves no bytes.
+// free, so that a step repeated finds the bind groups of the step before. Knows no plan, moves no bytes, and says
+// nothing of what the bytes in a slot are worth: see copies.ts.
 
 import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';
@@ -14,7 +15,6 @@ export class Slots {
   /** By chunk. */
   readonly #slotOf: Int32Array;
   readonly #lastSlot: Int32Array;
-  readonly #dirty: Uint8Array;
   /** By slot: whose bytes are in it. */
   readonly #bytesOf: Int32Array;
   readonly #device: Device;
@@ -27,7 +27,6 @@ export class Slots {
     this.#isFree = new Uint8Array(slots).fill(1);
     this.#slotOf = new Int32Array(chunks).fill(NONE);
     this.#lastSlot = new Int32Array(chunks).fill(NONE);
-    this.#dirty = new Uint8Array(chunks);
     this.#bytesOf = new Int32Array(slots).fill(NONE);
   }
 
@@ -59,7 +58,7 @@ export class Slots {
     return found;
   }
 
-  /** Gives a chunk a free slot, clean. Returns whether the bytes in it are the chunk's own of before. */
+  /** Gives a chunk a free slot. Returns whether the bytes in it are the chunk's own of before. */
   take(chunk: number): boolean {
     assert(!this.holds(chunk), `chunk ${chunk} is already on the GPU`);
     assert(this.#free.length > 0, `no slot is free for chunk ${chunk}`);
@@ -72,7 +71,6 @@ export class Slots {
     this.#isFree[slot] = 0;
     this.#slotOf[chunk] = slot;
     this.#lastSlot[chunk] = slot;
-    this.#dirty[chunk] = 0;
     const same = this.#bytesOf[slot] === chunk;
     this.#bytesOf[slot] = chunk;
     return same;
@@ -81,18 +79,23 @@ export class Slots {
   release(chunk: number): void {
     const slot = this.of(chunk);
     this.#slotOf[chunk] = NONE;
-    this.#dirty[chunk] = 0;
     this.#isFree[slot] = 1;
     this.#free.push(slot);
   }
 
-  /** Whether the value here is newer than any below. */
-  isDirty(chunk: number): boolean {
-    return this.#dirty[chunk] === 1;
-  }
-
-  setDirty(chunk: number, dirty: boolean): void {
-    this.#dirty[chunk] = dirty ? 1 : 0;
+  /** Every fact that a legal state must satisfy, for tests. */
+  check(): void {
+    const taken = this.residents().map((chunk) => this.of(chunk));
+    const all = [...taken, ...this.#free].sort((a, b) => a - b);
+    assert(all.length === this.buffers.length, `${taken.length} slots taken and ${this.#free.length} free of them all`);
+    assert(
+      all.every((slot, i) => slot === i),
+      'a slot is free or taken twice',
+    );
+    assert(
+      all.every((slot) => (this.#isFree[slot] === 1) !== taken.includes(slot)),
+      'a slot is free and taken',
+    );
   }
 
   destroy(): void {

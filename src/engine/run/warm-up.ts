@@ -29,7 +29,7 @@ export class WarmUp {
   constructor(pass: Pass, { slots }: Fit, policy: Policy) {
     const atOnce = pass.trace.moments.reduce((most, { accesses }) => Math.max(most, accesses.length), 0);
     this.#pass = pass;
-    this.schedule = schedule(pass, Math.max(atOnce, Math.floor(slots * CAP)), policy);
+    this.schedule = schedule(pass.trace, Math.max(atOnce, Math.floor(slots * CAP)), policy);
     this.#milliseconds = new Float64Array(pass.trace.moments.length);
   }
 

@@ -6,7 +6,7 @@
 // matter more than at their neighbour are left out (`rows` are the others).
 
 import { HoldfastError } from '../../util/errors.ts';
-import { chunkCount, leastBudget, type Trace } from './trace.ts';
+import { chunkCount, peakDemand, type Trace } from './trace.ts';
 
 export interface Gaps {
   readonly trace: Trace;
@@ -35,7 +35,7 @@ export function findGaps(trace: Trace, slots: readonly number[]): Gaps {
     if (accesses.length <= slots[m]) return;
     throw new HoldfastError(
       `${label} needs ${accesses.length} chunks of ${trace.chunkBytes} bytes on the GPU at once and the budget leaves ` +
-        `room for ${Math.max(0, slots[m])}: ${leastBudget(trace)} bytes are enough, or use smaller chunks`,
+        `room for ${Math.max(0, slots[m])}: ${peakDemand(trace)} bytes are enough, or use smaller chunks`,
     );
   });
 

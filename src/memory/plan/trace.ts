@@ -60,13 +60,13 @@ export function chunkName({ lists }: Trace, chunk: number): string {
   return list ? `${list.kind} ${chunk - list.first}` : `chunk ${chunk}`;
 }
 
-/** Slots for chunks at each moment under a budget; may be too few, or negative: see `leastBudget`. */
+/** Slots for chunks at each moment under a budget; may be too few, or negative: see `peakDemand`. */
 export function slotsUnder(trace: Trace, budgetBytes: number): number[] {
   return trace.moments.map(({ nonModelBytes }) => Math.floor((budgetBytes - nonModelBytes) / trace.chunkBytes));
 }
 
-/** The smallest budget under which every operator finds its chunks and its other memory on the GPU. */
-export function leastBudget({ moments, chunkBytes }: Trace): number {
+/** The most bytes that one operator needs on the GPU at once: its chunks, and what is there that is not chunks. */
+export function peakDemand({ moments, chunkBytes }: Trace): number {
   return moments.reduce(
     (most, { accesses, nonModelBytes }) => Math.max(most, nonModelBytes + accesses.length * chunkBytes),
     0,

@@ -24,6 +24,7 @@ import {
   trainerOptions,
 } from '../run-settings.ts';
 import { type SavedState, stateOf } from '../saved-state.ts';
+import { STEPS_AHEAD } from '../stepper.ts';
 import { type StepMetrics, Trainer } from '../trainer.ts';
 import { type Course, judgeRun, sameCourse, type Verdict } from './judge.ts';
 
@@ -42,9 +43,6 @@ export interface RunSources {
   readonly data?: readonly string[] | undefined;
   readonly from?: string | undefined;
 }
-
-/** Steps started before the first of them is waited for. */
-const STEPS_AHEAD = 2;
 
 /**
  * The run in a folder, a checkpoint, or a zip of one. Errors: HoldfastError for what has no record of its first steps,

@@ -1,0 +1,134 @@
+// `ChunkCopies`: for each chunk, which of its copies are valid: the one in its slot on the GPU, clean or dirty (newer than
+// every other), the one in staging on its way down, and the one below, in host memory, on disk or as zeros. Every change
+// of that goes through it. It moves no bytes between the GPU and the host: what it is told has been encoded, in order.
+//
+// Invariant: a value is nowhere given up while its copy there is the only one; check() lists what must hold.
+
+import type { Backing, Below, Entry } from '../../memory/tiers/backing.ts';
+import { assert } from '../../util/errors.ts';
+import type { Slots } from './slots.ts';
+
+export class ChunkCopies {
+  readonly #slots: Slots;
+  readonly #backing: Backing;
+  /** Whether a value that changes on the GPU leaves its old copy below in place. */
+  readonly #durable: boolean;
+  /** By chunk: whether the copy on the GPU is newer than every other. */
+  readonly #dirty: Uint8Array;
+  /** By chunk: copies in staging. Only the newest counts, and it arrives last. */
+  readonly #goingDown: Uint8Array;
+
+  constructor(slots: Slots, backing: Backing, chunks: number, durable: boolean) {
+    this.#slots = slots;
+    this.#backing = backing;
+    this.#durable = durable;
+    this.#dirty = new Uint8Array(chunks);
+    this.#goingDown = new Uint8Array(chunks);
+  }
+
+  // ---- Where they are ---------------------------------------------------------------------------------
+
+  onGPU(chunk: number): boolean {
+    return this.#slots.holds(chunk);
+  }
+
+  /** Whether the copy on the GPU is newer than every other. */
+  isDirty(chunk: number): boolean {
+    return this.#dirty[chunk] === 1;
+  }
+
+  /** Whether a copy is in staging, on its way down. */
+  isGoingDown(chunk: number): boolean {
+    return this.#goingDown[chunk] > 0;
+  }
+
+  /** The newest copy that is not in a slot; where the chunk is dirty it is out of date. */
+  below(chunk: number): Below | 'staging' {
+    return this.isGoingDown(chunk) ? 'staging' : this.#backing.where(chunk);
+  }
+
+  /** Whether there is a copy anywhere. */
+  exists(chunk: number): boolean {
+    return this.onGPU(chunk) || this.below(chunk) !== 'nothing';
+  }
+
+  // ---- On the GPU -------------------------------------------------------------------------------------
+
+  /** The chunk gets a slot, for a copy of what lies below or to be overwritten. Returns as `Slots.take` does. */
+  bring(chunk: number): boolean {
+    return this.#slots.take(chunk);
+  }
+
+  /** The copy on the GPU gets another value. */
+  change(chunk: number): void {
+    if (this.isDirty(chunk)) return;
+    assert(this.onGPU(chunk), `chunk ${chunk} changes on the GPU and is not there`);
+    this.#dirty[chunk] = 1;
+    if (!this.#durable && !this.isGoingDown(chunk)) this.#backing.discard(chunk);
+  }
+
+  /** The copy on the GPU goes: there is another. */
+  drop(chunk: number): void {
+    assert(!this.isDirty(chunk), `chunk ${chunk} would lose its newest value`);
+    this.#slots.release(chunk);
+  }
+
+  /** The value is used up: it is of no use on the GPU, and what lies below is kept for a recovery alone. */
+  free(chunk: number): void {
+    this.#release(chunk);
+    if (!this.#durable) this.#backing.discard(chunk);
+  }
+
+  // ---- Below the GPU ----------------------------------------------------------------------------------
+
+  /** Copies of the values on the GPU are in staging. */
+  send(chunks: readonly number[]): void {
+    for (const chunk of chunks) {
+      this.#dirty[chunk] = 0;
+      this.#goingDown[chunk]++;
+    }
+  }
+
+  /** What was sent comes to lie below, in one turn: see `Backing.putAll`. */
+  put(entries: readonly Entry[]): Promise<void> {
+    return this.#backing.putAll(entries);
+  }
+
+  /** What was sent is in staging no more: it was put, or is lost with its device. */
+  sent(chunks: readonly number[]): void {
+    for (const chunk of chunks) this.#goingDown[chunk]--;
+  }
+
+  /** Another value, given below, takes the place of all copies. Nothing of the chunk is on its way down. */
+  async replace(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
+    assert(!this.isGoingDown(chunk), `chunk ${chunk} is replaced while it is on its way down`);
+    if (this.onGPU(chunk)) this.#release(chunk);
+    await this.#backing.putAll([{ chunk, bytes }]);
+  }
+
+  /** What lies below is of no use any more. */
+  forgetBelow(chunk: number): void {
+    this.#backing.discard(chunk);
+  }
+
+  #release(chunk: number): void {
+    this.#slots.release(chunk);
+    this.#dirty[chunk] = 0;
+  }
+
+  /** Every fact that a legal state must satisfy between two moments, for tests. */
+  check(): void {
+    this.#slots.check();
+    this.#backing.check();
+    for (let chunk = 0; chunk < this.#dirty.length; chunk++) {
+      const below = this.below(chunk);
+      if (this.isDirty(chunk)) {
+        assert(this.onGPU(chunk), `chunk ${chunk} is dirty and not on the GPU`);
+        assert(
+          this.#durable || below === 'nothing',
+          `chunk ${chunk} is dirty, and a useless copy lies below: ${below}`,
+        );
+      } else assert(!this.onGPU(chunk) || below !== 'nothing', `chunk ${chunk} is clean on the GPU and nowhere else`);
+    }
+  }
+}

@@ -2,8 +2,8 @@
 // when there is something to draw. Colours are variables of the page, read while drawing.
 
 import type uPlot from 'uplot';
-import { mendLanguage } from '../src/train/report/language.ts';
-import type { Column } from '../src/train/report/smooth.ts';
+import { mendLanguage } from '../src/report/language.ts';
+import type { Column } from '../src/report/smooth.ts';
 import { plain, short } from './figures.ts';
 import { make, setText } from './page.ts';
 

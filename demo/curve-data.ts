@@ -4,7 +4,7 @@
 // Not the drawing: charts.ts. Invariant: what is drawn of a long run is at most MOST_POINTS points, whatever its length.
 
 import type { History, StepEvent } from '../src/browser/index.ts';
-import type { Column } from '../src/train/report/smooth.ts';
+import type { Column } from '../src/report/smooth.ts';
 
 export const MOST_POINTS = 1500;
 

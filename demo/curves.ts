@@ -1,8 +1,8 @@
 // The curves of the run that is looked at, with those of others beside them. Drawn at most a few times a second,
 // however fast steps come.
 
-import type { Column } from '../src/train/report/smooth.ts';
-import { smooth } from '../src/train/report/smooth.ts';
+import type { Column } from '../src/report/smooth.ts';
+import { smooth } from '../src/report/smooth.ts';
 import { Chart, type Line } from './charts.ts';
 import { type RunCurves, spread, type Thinned } from './curve-data.ts';
 import { byId } from './page.ts';

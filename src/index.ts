@@ -33,6 +33,7 @@ export type { LoraOptions } from './nn/gpt2.ts';
 export { makeModel } from './nn/index.ts';
 export { initialWeights } from './nn/initialise.ts';
 export { type Initial, type Model, type ModelShape, type Parameter, parameterCount } from './nn/model.ts';
+export { writeReport } from './report/run-report.ts';
 export type {
   BlockFile,
   Files,
@@ -45,7 +46,7 @@ export type {
   WriteStream,
 } from './runtime/host.ts';
 export { Generator } from './train/generator.ts';
-export type { MemoryRecord } from './train/report/memory-record.ts';
+export type { MemoryRecord } from './train/memory-record.ts';
 export {
   type Intermission,
   type Observer,

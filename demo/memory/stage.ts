@@ -2,7 +2,7 @@
 // the film that it is given, at the moment where that stands; when, others say.
 
 import type { ChunkHistory } from '../../src/engine/observe/chunk-codes.ts';
-import { WORDS } from '../../src/train/report/memory-words.ts';
+import { WORDS } from '../../src/report/memory-words.ts';
 import { formatBytes } from '../../src/util/bytes.ts';
 import { Cells, type Motion } from './cells.ts';
 import { element, write } from './dom.ts';

@@ -2,7 +2,7 @@
 // life of the chunk that is marked. A slider: the playhead is drawn over it and can be dragged, or moved by keys.
 
 import { decode } from '../../src/engine/observe/chunk-codes.ts';
-import { WORDS } from '../../src/train/report/memory-words.ts';
+import { WORDS } from '../../src/report/memory-words.ts';
 import { formatBytes } from '../../src/util/bytes.ts';
 import { open } from './cells.ts';
 import type { Film } from './film.ts';

@@ -2,7 +2,7 @@
 
 import type { StepPicture } from '../../src/browser/protocol.ts';
 import type { PolicyName } from '../../src/engine/compile/schedule.ts';
-import { WORDS } from '../../src/train/report/memory-words.ts';
+import { WORDS } from '../../src/report/memory-words.ts';
 import { formatBytes } from '../../src/util/bytes.ts';
 import { type Film, stateOf, tierOf } from './film.ts';
 

@@ -5,6 +5,7 @@ import { flopsOf, type Pass } from '../engine/compile/pass.ts';
 import type { MemoryOptions } from '../engine/run/session.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
+import { writeReport } from '../report/run-report.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { type ReadyRun, type RunEvents, type RunSummary, trainRun } from '../train/run.ts';
 import type { RunSettings } from '../train/run-settings.ts';
@@ -178,7 +179,7 @@ export class ActiveRun {
     return trainRun(host, device, this.settings, folder, {
       resume,
       signal: this.#abort.signal,
-      events: this.#events,
+      events: { ...this.#events, over: (summary, state) => writeReport(host, folder, summary, state) },
       // As they are when a lost device makes the run begin anew.
       get memory() {
         return budgets();

@@ -9,7 +9,7 @@ export { type GPT2Config, type LlamaConfig, type ModelConfig, parseConfig } from
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from '../formats/shape.ts';
 export type { AdapterSummary } from '../gpu/device.ts';
 export type { DiskRoom } from '../runtime/browser.ts';
-export type { MemoryBound, MemoryRecord } from '../train/report/memory-record.ts';
+export type { MemoryBound, MemoryRecord } from '../train/memory-record.ts';
 export type { RunSummary } from '../train/run.ts';
 export { defaultSettings, type RunSettings } from '../train/run-settings.ts';
 export type { Decay } from '../train/schedule.ts';

@@ -8,7 +8,7 @@ import { bytesMoved, type Recording } from '../engine/observe/recording.ts';
 import type { Session } from '../engine/run/session.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
 import { memoryBound } from '../train/memory-bound.ts';
-import type { MemoryBound } from '../train/report/memory-record.ts';
+import type { MemoryBound } from '../train/memory-record.ts';
 import type { Observer } from '../train/run.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
 import type { StepPicture } from './protocol.ts';

@@ -6,7 +6,7 @@ import type { LinkBytes } from '../engine/observe/recording.ts';
 import type { MemoryReport } from '../engine/run/session.ts';
 import type { AdapterSummary } from '../gpu/device.ts';
 import type { DiskRoom } from '../runtime/browser.ts';
-import type { MemoryBound } from '../train/report/memory-record.ts';
+import type { MemoryBound } from '../train/memory-record.ts';
 import type { RunSummary } from '../train/run.ts';
 import type { RunSettings } from '../train/run-settings.ts';
 import type { SavedState } from '../train/saved-state.ts';

@@ -9,9 +9,9 @@ import { limitsOf } from '../engine/run/session.ts';
 import { isZip } from '../formats/archive.ts';
 import { loadWeights } from '../formats/checkpoint.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
+import { REPORT_FILE, runReport } from '../report/run-report.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
-import { runReport } from '../train/run-report.ts';
 import { checkSettings, type RunSettings, readSettings } from '../train/run-settings.ts';
 import { savedState } from '../train/saved-state.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
@@ -310,7 +310,7 @@ export class TrainerService {
   async report(id: string): Promise<File> {
     const { name, status } = await this.#runs.get(id);
     const folder = this.#runs.folder(id);
-    const path = join(folder, 'report.html');
+    const path = join(folder, REPORT_FILE);
     const page = async () => {
       if (this.#active?.id === id) return runReport(this.#host, await this.#active.state());
       const over = status === 'finished' || status === 'stopped';

@@ -7,8 +7,9 @@ import { checkVocabulary } from '../data/tokenizer.ts';
 import { checkpointsOf, type FoundModel, findModel } from '../formats/checkpoint.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { openDevice } from '../gpu/device.ts';
+import { REPORT_FILE, writeReport } from '../report/run-report.ts';
 import { type FolderClaim, type Host, join } from '../runtime/host.ts';
-import type { MemoryRecord } from '../train/report/memory-record.ts';
+import type { MemoryRecord } from '../train/memory-record.ts';
 import { type RunSummary, trainRun } from '../train/run.ts';
 import { checkSettings, defaultSettings, RANGES, type RunSettings } from '../train/run-settings.ts';
 import { savedSettings } from '../train/saved-state.ts';
@@ -140,7 +141,7 @@ export function trainCommand(host: Host): Command {
         resume: flags.resume ?? false,
         ...(flags.until === undefined ? {} : { until: flags.until }),
         signal: abort.signal,
-        events: progress.events,
+        events: { ...progress.events, over: (summary, state) => writeReport(host, out, summary, state) },
         memory,
         ...(flags.timeline === undefined ? {} : { timeline: flags.timeline }),
         claim,
@@ -168,7 +169,7 @@ function describe(summary: RunSummary, out: string, { task, seed }: RunSettings)
     ...(summary.skippedSteps > 0
       ? [`${summary.skippedSteps} steps were skipped: their loss or gradient was not finite`]
       : []),
-    `checkpoint ${summary.checkpoint}, curves ${join(out, 'report.html')}`,
+    `checkpoint ${summary.checkpoint}, curves ${join(out, REPORT_FILE)}`,
     summary.interrupted
       ? `go on:   holdfast train --resume --out ${out}`
       : `write:   holdfast generate ${out} --prompt "${prompt}"`,

@@ -5,7 +5,7 @@ import type { Pass } from '../engine/compile/pass.ts';
 import type { Session } from '../engine/run/session.ts';
 import { exactBound, linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
-import type { MemoryBound } from './report/memory-record.ts';
+import type { MemoryBound } from './memory-record.ts';
 
 /**
  * Of the session's first pass, the step, in bytes between host and GPU. `seconds`: for the optimum over whole chunks; the

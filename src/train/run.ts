@@ -15,13 +15,11 @@ import { checkpointsOf, checkWeights, loadCheckpoint, saveCheckpoint } from '../
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Model, parameterCount } from '../nn/model.ts';
-import { type FolderClaim, type Host, join } from '../runtime/host.ts';
+import type { FolderClaim, Host } from '../runtime/host.ts';
 import { finishing, HoldfastError, messageOf } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { memoryBound } from './memory-bound.ts';
-import { type MemoryRecord, memoryRecord } from './report/memory-record.ts';
-import type { Validation } from './report.ts';
-import { runReport } from './run-report.ts';
+import { type MemoryRecord, memoryRecord } from './memory-record.ts';
 import {
   checkSettings,
   checkText,
@@ -34,7 +32,7 @@ import {
   trainerOptions,
 } from './run-settings.ts';
 import type { SamplingOptions } from './sampling.ts';
-import { type SavedState, stateOf, withSettings } from './saved-state.ts';
+import { type SavedState, stateOf, type Validation, withSettings } from './saved-state.ts';
 import { accuracyOn } from './solving.ts';
 import { StepClock } from './step-clock.ts';
 import { type StepMetrics, Trainer } from './trainer.ts';
@@ -53,6 +51,8 @@ export interface RunEvents {
   saved?(path: string): void;
   /** The GPU device was lost, and the run goes on from its last checkpoint, or from its start. */
   lost?(why: string): void;
+  /** All is done and saved. Waited for, with the run's folder still taken: so a report can be written there. */
+  over?(summary: RunSummary, state: SavedState): Promise<void> | void;
 }
 
 /** A run that is about to train. */
@@ -410,7 +410,7 @@ async function attempt(
       interrupted,
       ...(memory.gpu === undefined ? {} : { memory: await record() }),
     };
-    await files.writeAtomic(join(out, 'report.html'), await runReport(host, await state(), summary));
+    await events.over?.(summary, await state());
     return summary;
   } finally {
     await Promise.allSettled(underWay);

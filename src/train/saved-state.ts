@@ -25,12 +25,25 @@ import {
   text,
 } from '../util/json.ts';
 import { realNumber, wholeNumber } from '../util/range.ts';
-import type { RunRecord } from './report.ts';
 import { type RunSettings, settingsBy, type TextIdentity, trainAlike } from './run-settings.ts';
 import { checkSchedule } from './schedule.ts';
 import type { TrainerState } from './trainer.ts';
 
 const FORMAT = 'holdfast 1';
+
+/** What a run has to show for itself, step by step. A figure that is not finite (of a skipped step) is NaN. */
+export interface RunHistory {
+  steps: { step: number; loss: number; lr: number; gradNorm: number; tokensPerSecond: number }[];
+  validations: Validation[];
+  samples: { step: number; text: string }[];
+}
+
+export interface Validation {
+  step: number;
+  loss: number;
+  /** Of a task: the share of unseen problems that were solved. */
+  accuracy?: number;
+}
 
 export interface SavedState {
   format: typeof FORMAT;
@@ -43,8 +56,8 @@ export interface SavedState {
   sampling: number[];
   choices: ChoiceRecord;
   adapter: string;
-  /** A figure that is not finite (the loss of a step that was skipped) is NaN, and null in the file. */
-  history: Pick<RunRecord, 'steps' | 'validations' | 'samples'>;
+  /** NaN is null in the file. */
+  history: RunHistory;
 }
 
 /** The settings that a checkpoint was made with. */
@@ -91,7 +104,7 @@ const control = list(figure, STATE.size);
 
 const corpus: Schema<TextIdentity> = object({ bytes: number(count), sha256: text });
 
-const history: Schema<SavedState['history']> = object({
+const history: Schema<RunHistory> = object({
   steps: list(object({ step, loss: figure, lr: positive, gradNorm: figure, tokensPerSecond: positive })),
   validations: list(object({ step, loss: figure, accuracy: optional(number(realNumber(0, 1))) })),
   samples: list(object({ step, text })),

@@ -37,13 +37,13 @@ test('no file of src but the hosts and the page’s side touches what only a bro
   const expected = [
     'browser/client.ts',
     'browser/runs.ts',
+    'report/language.ts', // the scripts of the page that it writes
+    'report/memory-section.ts',
+    'report/page-map.ts',
+    'report/report.ts',
     'runtime/browser.ts',
     'runtime/headless.ts',
     'runtime/opfs.ts',
-    'train/report.ts',
-    'train/report/language.ts', // the scripts of the page that it writes
-    'train/report/memory-section.ts',
-    'train/report/page-map.ts',
   ];
   expect(named.sort()).toEqual(expected);
 });

@@ -2,7 +2,7 @@
 // names the file, the field, what was found and what is allowed.
 
 import { describe, expect, test } from 'vitest';
-import { runReport } from '../../src/train/run-report.ts';
+import { runReport } from '../../src/report/run-report.ts';
 import { savedSettings, savedState } from '../../src/train/saved-state.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { memoryHost } from '../memory-files.ts';

@@ -4,7 +4,7 @@
 // Colour says in which tier a chunk is, lightness and hatching what it is doing: either reads without the other, and
 // without telling red from green. Colours are the page's variables, read when drawing.
 
-import type { ChunkHistory } from '../../engine/observe/chunk-codes.ts';
+import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
 
 /** What the page holds for this. */
 export interface PageMap {

@@ -5,29 +5,21 @@
 
 import uPlotScript from 'uplot/dist/uPlot.iife.min.js?raw';
 import uPlotStyle from 'uplot/dist/uPlot.min.css?raw';
-import { dataOf, type Html, html, pageOf } from './report/html.ts';
-import { mendLanguage } from './report/language.ts';
-import type { MemoryRecord } from './report/memory-record.ts';
-import { MEMORY_SCRIPT, MEMORY_STYLE, memoryData, memorySection } from './report/memory-section.ts';
-import { PAINT_STYLE, type Paint } from './report/paint.ts';
-import { type Column, short, smooth } from './report/smooth.ts';
+import type { MemoryRecord } from '../train/memory-record.ts';
+import type { RunHistory } from '../train/saved-state.ts';
+import { dataOf, type Html, html, pageOf } from './html.ts';
+import { mendLanguage } from './language.ts';
+import { MEMORY_SCRIPT, MEMORY_STYLE, memoryData, memorySection } from './memory-section.ts';
+import { PAINT_STYLE, type Paint } from './paint.ts';
+import { type Column, short, smooth } from './smooth.ts';
 
-export interface RunRecord {
-  title: string;
-  settings: Record<string, string | number>;
-  summary: Record<string, string | number>;
-  steps: { step: number; loss: number; lr: number; gradNorm: number; tokensPerSecond: number }[];
-  validations: Validation[];
-  samples: { step: number; text: string }[];
+/** What a report shows. */
+export interface ReportContent extends RunHistory {
+  readonly title: string;
+  readonly settings: Readonly<Record<string, string | number>>;
+  readonly summary: Readonly<Record<string, string | number>>;
   /** Absent: nothing of it is known, and the page has no section on it. */
-  memory?: MemoryRecord;
-}
-
-export interface Validation {
-  step: number;
-  loss: number;
-  /** Of a task: the share of unseen problems that were solved. */
-  accuracy?: number;
+  readonly memory?: MemoryRecord;
 }
 
 interface Series {
@@ -47,7 +39,7 @@ interface Chart {
 }
 
 /** The page, as text. */
-export async function renderReport(run: RunRecord): Promise<string> {
+export async function renderReport(run: ReportContent): Promise<string> {
   const x = [...new Set([...run.steps, ...run.validations].map(({ step }) => step))].sort((a, b) => a - b);
   const charts = x.length > 0 ? chartsOf(run, x) : [];
   const { memory } = run;
@@ -73,7 +65,7 @@ ${memory ? memoryData(memory) : ''}`,
 /** As the script has it: a CSS variable of the page. */
 const drawn = ({ color, ...rest }: Series) => ({ ...rest, color: `--${color}` });
 
-function chartsOf({ steps, validations }: RunRecord, x: number[]): Chart[] {
+function chartsOf({ steps, validations }: ReportContent, x: number[]): Chart[] {
   const align = (points: { step: number; value: number }[]): Column => {
     const at = new Map(points.map(({ step, value }) => [step, value]));
     return x.map((step) => short(at.get(step)));
@@ -135,7 +127,7 @@ function definitions(name: 'summary' | 'settings', values: Record<string, string
 }
 
 /** The last sample in full, earlier ones folded. */
-function samples(run: RunRecord): Html | '' {
+function samples(run: ReportContent): Html | '' {
   const shown = run.samples.toReversed().map(({ step, text }, index) => {
     const inside = html`<summary>Step ${step}</summary><pre>${text}</pre>`;
     return index === 0 ? html`<details open>${inside}</details>` : html`<details>${inside}</details>`;

@@ -2,8 +2,8 @@
 
 import { describe, expect, test } from 'vitest';
 import type { ChunkHistory } from '../../src/engine/observe/chunk-codes.ts';
-import type { MemoryRecord } from '../../src/train/report/memory-record.ts';
-import { type RunRecord, renderReport } from '../../src/train/report.ts';
+import { type ReportContent, renderReport } from '../../src/report/report.ts';
+import type { MemoryRecord } from '../../src/train/memory-record.ts';
 
 // Codes: tier * 5 + state; 6 is in use on the GPU, 7 held there, 12 held in staging, 17 held in host memory, 0 free.
 const map: ChunkHistory = {
@@ -41,7 +41,7 @@ const memory: MemoryRecord = {
   waits: { down: 12400, up: 3.25, below: 0, diskRead: 0, diskWrite: 0 },
   map,
 };
-const run: RunRecord = { title: 'run', settings: {}, summary: {}, steps: [], validations: [], samples: [] };
+const run: ReportContent = { title: 'run', settings: {}, summary: {}, steps: [], validations: [], samples: [] };
 const page = (record: MemoryRecord) => renderReport({ ...run, memory: record });
 const row = (html: string, name: string) => new RegExp(`>${name}</th><td>([^<]*)</td>`).exec(html)?.[1];
 

@@ -3,10 +3,10 @@
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { dataOf, html as template } from '../../src/train/report/html.ts';
-import { type RunRecord, renderReport } from '../../src/train/report.ts';
+import { dataOf, html as template } from '../../src/report/html.ts';
+import { type ReportContent, renderReport } from '../../src/report/report.ts';
 
-const run: RunRecord = {
+const run: ReportContent = {
   title: 'a <run> & "more"',
   settings: { seed: 12345, model: '<b>gpt2</b>' },
   summary: { tokens: 1234567, loss: 0.46891, 'wall time': '2 s' },

@@ -4,7 +4,7 @@
 // Invariant: a value stands as text, or in the double quotes of an attribute that neither runs, loads nor styles
 // anything; elsewhere in a template it is our own mistake. Scripts and styles go to `pageOf`, which lets only these run.
 
-import { assert } from '../../util/errors.ts';
+import { assert } from '../util/errors.ts';
 
 class Html {
   readonly #text: string;

@@ -2,12 +2,12 @@
 // moves, what was waited for, and the chunk map, with the same in a table for who cannot see it. Pure text from
 // plain data, through html.ts; page-map.ts draws.
 
-import { type ChunkHistory, decode, expand, slotsInUse, TIERS, type Tier } from '../../engine/observe/chunk-codes.ts';
-import { STATES } from '../../memory/layout/states.ts';
-import { formatBytes } from '../../util/bytes.ts';
+import { type ChunkHistory, decode, expand, slotsInUse, TIERS, type Tier } from '../engine/observe/chunk-codes.ts';
+import { STATES } from '../memory/layout/states.ts';
+import type { MemoryRecord, TierFigures } from '../train/memory-record.ts';
+import { formatBytes } from '../util/bytes.ts';
 import { dataOf, type Html, html } from './html.ts';
 import MEMORY_COLORS from './memory-colors.css?raw';
-import type { MemoryRecord, TierFigures } from './memory-record.ts';
 import { WORDS } from './memory-words.ts';
 import { drawChunkMap, type PageMap } from './page-map.ts';
 import type { Paint } from './paint.ts';

@@ -2,11 +2,11 @@
 // schedule can beat, what was waited for, and the chunk map of one step. Plain data; see memory-section.ts for how
 // it looks.
 
-import type { Fit } from '../../engine/compile/fit.ts';
-import type { ChunkHistory } from '../../engine/observe/chunk-codes.ts';
-import { chunkHistory } from '../../engine/observe/chunk-history.ts';
-import { bytesMoved, type LinkBytes, type Recording } from '../../engine/observe/recording.ts';
-import type { MemoryReport } from '../../engine/run/session.ts';
+import type { Fit } from '../engine/compile/fit.ts';
+import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
+import { chunkHistory } from '../engine/observe/chunk-history.ts';
+import { bytesMoved, type LinkBytes, type Recording } from '../engine/observe/recording.ts';
+import type { MemoryReport } from '../engine/run/session.ts';
 
 /** Bytes; `budget` is undefined where there was no limit. */
 export interface TierFigures {

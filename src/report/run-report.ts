@@ -1,13 +1,22 @@
-// The report of a run: of one that is over, with all that it measured, or of what a run has saved so far.
+// The report of a run: of one that is over, with all that it measured, or of what a run has saved so far. How it looks is
+// report.ts's; when it is written, that of those who train (the command line, the page's service).
 
 import { STATE } from '../kernels/step-control.ts';
 import { makeModel } from '../nn/index.ts';
 import { parameterCount } from '../nn/model.ts';
-import type { Host } from '../runtime/host.ts';
+import { type Host, join } from '../runtime/host.ts';
+import type { RunSummary } from '../train/run.ts';
+import type { RunSettings } from '../train/run-settings.ts';
+import type { SavedState } from '../train/saved-state.ts';
 import { renderReport } from './report.ts';
-import type { RunSummary } from './run.ts';
-import type { RunSettings } from './run-settings.ts';
-import type { SavedState } from './saved-state.ts';
+
+/** Where the report of a run lies, in the run's folder. */
+export const REPORT_FILE = 'report.html';
+
+/** Writes the report of a run that is over into its folder: for `over` of RunEvents. */
+export async function writeReport(host: Host, out: string, summary: RunSummary, state: SavedState): Promise<void> {
+  await host.files.writeAtomic(join(out, REPORT_FILE), await runReport(host, state, summary));
+}
 
 /** The page. Without `summary`, figures are those that the state has. */
 export async function runReport(host: Host, state: SavedState, summary?: RunSummary): Promise<string> {

@@ -1,0 +1,41 @@
+// The report of a run that is over: written where the run lies, and by those who train, not by the training loop.
+
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import { REPORT_FILE, runReport, writeReport } from '../../src/report/run-report.ts';
+import type { RunSummary } from '../../src/train/run.ts';
+import { savedState } from '../../src/train/saved-state.ts';
+import { memoryHost } from '../memory-files.ts';
+import { CHECKPOINT, RUN, savedRun } from '../saved-run.ts';
+
+const SUMMARY: RunSummary = {
+  steps: 3,
+  finalLoss: 1.25,
+  validationLoss: Number.NaN,
+  tokensPerSecond: 4321,
+  parameters: 1234,
+  peakGpuBytes: 5678,
+  skippedSteps: 0,
+  adapter: 'an adapter',
+  checkpoint: CHECKPOINT,
+  interrupted: true,
+};
+
+test('a run that is over has its report in its folder, with what only its end knows', async () => {
+  const { files } = await savedRun();
+  const host = memoryHost(files);
+  const state = await savedState(host, RUN);
+  await writeReport(host, RUN, SUMMARY, state);
+  const written = new TextDecoder().decode(await files.read(`${RUN}/${REPORT_FILE}`));
+  expect(written).toBe(await runReport(host, state, SUMMARY));
+  expect(written).toContain('<dt>tokensPerSecond</dt><dd>4\u202f321</dd>');
+  expect(await runReport(host, state)).not.toContain('peakGpuBytes');
+});
+
+test('no file of train names HTML', () => {
+  const folder = path.join(import.meta.dirname, '../../src/train');
+  const files = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'));
+  expect(files.length).toBeGreaterThan(5);
+  for (const name of files) expect(readFileSync(path.join(folder, name), 'utf8'), name).not.toMatch(/html/i);
+});

@@ -1,6 +1,7 @@
 // What everything that is built for browsers shares: nothing of Node. And the headers that isolate a page.
 
 import type { Plugin } from 'vite';
+import { pageScripts } from './page-scripts.ts';
 
 /** Pages get SharedArrayBuffer with these headers. */
 export const ISOLATED = {
@@ -9,7 +10,7 @@ export const ISOLATED = {
 };
 
 export function browserPlugins(): Plugin[] {
-  return [noNode];
+  return [noNode, pageScripts];
 }
 
 /** A package's branch for Node, never taken in a browser, imports one of Node's modules. */

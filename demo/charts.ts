@@ -2,8 +2,7 @@
 // when there is something to draw. Colours are variables of the page, read while drawing.
 
 import type uPlot from 'uplot';
-import { mendLanguage } from '../src/report/language.ts';
-import type { Column } from '../src/report/smooth.ts';
+import { drawing } from '../src/browser/index.ts';
 import { plain, short } from './figures.ts';
 import { make, setText } from './page.ts';
 
@@ -12,7 +11,7 @@ export interface Line {
   /** A CSS variable. */
   readonly color: string;
   readonly width: number;
-  readonly values: Column;
+  readonly values: drawing.Column;
   readonly points?: boolean;
 }
 
@@ -26,7 +25,7 @@ let library: Promise<typeof uPlot> | undefined;
 const WHOLE_STEPS = Array.from({ length: 30 }, (_, i) => ([1, 2, 5][i % 3] as number) * 10 ** Math.floor(i / 3));
 
 async function load(): Promise<typeof uPlot> {
-  mendLanguage();
+  drawing.mendLanguage();
   const [module] = await Promise.all([import('uplot'), import('uplot/dist/uPlot.min.css')]);
   return module.default;
 }
@@ -142,7 +141,7 @@ function setCaption(caption: HTMLElement, title: string, readings: Node[]): void
   caption.replaceChildren(make('b', {}, title), ...readings);
 }
 
-function lastUntil(values: Column, at: number): number | null {
+function lastUntil(values: drawing.Column, at: number): number | null {
   let i = Math.min(at, values.length - 1);
   while (i > 0 && values[i] == null) i--;
   return values[i] ?? null;

@@ -3,14 +3,13 @@
 //
 // Not the drawing: charts.ts. Invariant: what is drawn of a long run is at most MOST_POINTS points, whatever its length.
 
-import type { History, StepEvent } from '../src/browser/index.ts';
-import type { Column } from '../src/report/smooth.ts';
+import type { drawing, History, StepEvent } from '../src/browser/index.ts';
 
 export const MOST_POINTS = 1500;
 
 /** What is kept of each step. */
 export type Field = 'loss' | 'lr' | 'gradNorm' | 'tokensPerSecond';
-export type Thinned = { readonly x: number[] } & Readonly<Record<Field, Column>>;
+export type Thinned = { readonly x: number[] } & Readonly<Record<Field, drawing.Column>>;
 export type Validation = { readonly step: number; readonly loss: number; readonly accuracy?: number };
 
 const FIELDS: readonly Field[] = ['loss', 'lr', 'gradNorm', 'tokensPerSecond'];
@@ -61,7 +60,7 @@ export class RunCurves {
   thinned(most = MOST_POINTS): Thinned {
     const width = 2 ** Math.max(0, Math.ceil(Math.log2(this.steps.length / most)));
     const x = this.steps.filter((_, i) => (i + 1) % width === 0 || i === this.steps.length - 1);
-    const column = (values: number[]): Column => x.map((_, i) => mean(values, i * width, (i + 1) * width));
+    const column = (values: number[]): drawing.Column => x.map((_, i) => mean(values, i * width, (i + 1) * width));
     const { loss, lr, gradNorm, tokensPerSecond } = this.#values;
     return {
       x,
@@ -93,7 +92,10 @@ function mean(values: readonly number[], from: number, to: number): number | nul
 }
 
 /** Values at some steps, spread over all of `x`. */
-export function spread(points: readonly { step: number; value: number | undefined }[], x: readonly number[]): Column {
+export function spread(
+  points: readonly { step: number; value: number | undefined }[],
+  x: readonly number[],
+): drawing.Column {
   const at = new Map(points.map(({ step, value }) => [step, value]));
   return x.map((step) => at.get(step) ?? null);
 }

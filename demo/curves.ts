@@ -1,8 +1,7 @@
 // The curves of the run that is looked at, with those of others beside them. Drawn at most a few times a second,
 // however fast steps come.
 
-import type { Column } from '../src/report/smooth.ts';
-import { smooth } from '../src/report/smooth.ts';
+import { drawing } from '../src/browser/index.ts';
 import { Chart, type Line } from './charts.ts';
 import { type RunCurves, spread, type Thinned } from './curve-data.ts';
 import { byId } from './page.ts';
@@ -80,14 +79,14 @@ export class Curves {
 
   #drawLoss(run: RunCurves, own: Thinned, others: readonly (Compared & { thinned: Thinned })[]): void {
     const x = union([own.x, run.validations.map(({ step }) => step), ...others.map(({ thinned }) => thinned.x)]);
-    const on = (from: readonly number[], values: Column): Column =>
+    const on = (from: readonly number[], values: drawing.Column): drawing.Column =>
       spread(
         from.map((step, i) => ({ step, value: values[i] ?? undefined })),
         x,
       );
     const lines: Line[] = [
       { label: 'each step', color: '--faint', width: 1, values: on(own.x, own.loss), points: own.x.length < 3 },
-      { label: 'smoothed', color: '--first', width: 2, values: on(own.x, smooth(own.loss)) },
+      { label: 'smoothed', color: '--first', width: 2, values: on(own.x, drawing.smooth(own.loss)) },
     ];
     if (run.validations.length > 0) {
       const values = spread(
@@ -97,7 +96,7 @@ export class Curves {
       lines.push({ label: 'validation', color: '--second', width: 1.5, points: true, values });
     }
     for (const { name, color, thinned } of others) {
-      lines.push({ label: name, color, width: 1.5, values: on(thinned.x, smooth(thinned.loss)) });
+      lines.push({ label: name, color, width: 1.5, values: on(thinned.x, drawing.smooth(thinned.loss)) });
     }
     void this.#loss.draw(x, lines);
   }

@@ -1,9 +1,7 @@
 // What a model learns from: the example, a text of the person's own (pasted, dropped, chosen), or a task that is made
 // up as it goes. Reads no more of a file than it needs to tell text from other things; nothing leaves the page.
 
-import type { TrainingText } from '../src/browser/index.ts';
-import { TASKS, type TaskName } from '../src/data/tasks.ts';
-import { formatBytes } from '../src/util/bytes.ts';
+import { formatBytes, TASKS, type TaskName, type TrainingText } from '../src/browser/index.ts';
 import { whole } from './figures.ts';
 import { byId, make, setText } from './page.ts';
 

@@ -1,6 +1,6 @@
 // The figures of the moment: step, losses, speed, memory, how far and how long. Written once a frame at most.
 
-import { formatBytes } from '../src/util/bytes.ts';
+import { formatBytes } from '../src/browser/index.ts';
 import { duration, plain, short, whole } from './figures.ts';
 import { byId, setText } from './page.ts';
 import type { Training } from './training.ts';

@@ -3,6 +3,7 @@
 import {
   type Holdfast,
   type MemorySettings,
+  messageOf,
   openHoldfast,
   type RunEvent,
   type RunInfo,
@@ -15,7 +16,7 @@ import { isolate } from './isolation.ts';
 import { Live } from './live.ts';
 import { MemoryPanel } from './memory-panel.ts';
 import { ModelForm } from './model.ts';
-import { messageOf, Notes } from './notes.ts';
+import { Notes } from './notes.ts';
 import { showObstacle } from './obstacles.ts';
 import { byId, setText } from './page.ts';
 import { RunList } from './runs.ts';

@@ -1,13 +1,21 @@
 // The memory of a run: its budgets, which can be changed before and while it trains, and the view of the chunks that
 // move within them. Before a run the controls say what it will get; while one is open they say what it has.
 
-import type { Estimate, Holdfast, MemorySettings, RunEvent, RunSettings } from '../src/browser/index.ts';
-import type { PolicyComparison, StepPicture } from '../src/browser/protocol.ts';
-import type { PolicyName } from '../src/engine/compile/schedule.ts';
-import { formatBytes, parseBytes } from '../src/util/bytes.ts';
+import {
+  type Estimate,
+  formatBytes,
+  type Holdfast,
+  type MemorySettings,
+  messageOf,
+  type PolicyComparison,
+  type PolicyName,
+  parseBytes,
+  type RunEvent,
+  type RunSettings,
+  type StepPicture,
+} from '../src/browser/index.ts';
 import { POLICY_WORDS } from './memory/words.ts';
 import { MemoryView } from './memory-view.ts';
-import { messageOf } from './notes.ts';
 import { byId, make, setText } from './page.ts';
 
 /** The last position of the slider: no limit. */

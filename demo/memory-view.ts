@@ -5,20 +5,23 @@
 // It shows what the executor recorded and invents nothing.
 
 import './memory-view.css';
-import type { PolicyComparison, StepPicture } from '../src/browser/protocol.ts';
-import type { PolicyName } from '../src/engine/compile/schedule.ts';
-import type { ChunkHistory } from '../src/engine/observe/chunk-codes.ts';
+import {
+  type ChunkHistory,
+  drawing,
+  type PolicyComparison,
+  type PolicyName,
+  type StepPicture,
+} from '../src/browser/index.ts';
 import type { Motion } from './memory/cells.ts';
-import { button, element, write } from './memory/dom.ts';
 import { Figures, type MemoryEvent } from './memory/figures.ts';
 import { Film } from './memory/film.ts';
 import { FrameMeter } from './memory/frame-meter.ts';
 import { Legend } from './memory/legend.ts';
-import { type Colors, readColors } from './memory/paint.ts';
 import { Playback, speedWords } from './memory/playback.ts';
 import { Stage } from './memory/stage.ts';
 import { Timeline } from './memory/timeline.ts';
 import { contentWords, momentWords, nextUse, summary } from './memory/words.ts';
+import { button, make, setText } from './page.ts';
 
 /** Of the rings around what is in use. */
 const PULSE_PERIOD = 900;
@@ -59,12 +62,12 @@ export class MemoryView {
   readonly #meter = new FrameMeter();
   readonly #play = button('Pause', 'Pause or play the step', () => this.#toggle());
   readonly #live = button('Live', 'Follow the newest step', () => this.#goLive());
-  readonly #step = element('span', 'step');
-  readonly #now = element('span', 'now');
-  readonly #reading = element('p', 'reading');
-  readonly #summary = element('p', 'hidden-text');
+  readonly #step = make('span', { className: 'step' });
+  readonly #now = make('span', { className: 'now' });
+  readonly #reading = make('p', { className: 'reading' });
+  readonly #summary = make('p', { className: 'hidden-text' });
   readonly #still = matchMedia('(prefers-reduced-motion: reduce)');
-  #colors: Colors = {};
+  #colors: drawing.Colors;
   #width = 0;
   #film = new Film(EMPTY);
   #inView = true;
@@ -74,8 +77,9 @@ export class MemoryView {
 
   constructor(host: HTMLElement) {
     this.#host = host;
+    this.#colors = drawing.readColors(host);
     host.classList.add('memory-view');
-    const controls = element('div', 'controls', this.#play, this.#live, this.#step, this.#now);
+    const controls = make('div', { className: 'controls' }, this.#play, this.#live, this.#step, this.#now);
     this.#summary.id = 'memory-view-summary';
     this.#stage.element.setAttribute('aria-describedby', this.#summary.id);
     this.#stage.element.ariaLabel = 'Chunks: left and right arrow keys mark one, Escape none';
@@ -140,7 +144,7 @@ export class MemoryView {
     this.#playback.clear();
     this.#film = new Film(EMPTY);
     this.#figures.clear();
-    write(this.#summary, '');
+    setText(this.#summary, '');
     this.#lay(false);
     this.#buttons();
   }
@@ -153,7 +157,7 @@ export class MemoryView {
     if (!picture) return;
     this.#film = new Film(picture.history, this.#film);
     this.#figures.show(picture);
-    write(this.#summary, summary(picture, this.#film));
+    setText(this.#summary, summary(picture, this.#film));
     this.#lay(true);
   }
 
@@ -189,7 +193,7 @@ export class MemoryView {
   }
 
   #restyle(): void {
-    this.#colors = readColors(this.#host);
+    this.#colors = drawing.readColors(this.#host);
     this.#legend.draw(this.#colors);
     this.#lay(false);
     this.#buttons();
@@ -199,15 +203,15 @@ export class MemoryView {
     const { at } = this.#film;
     const { marked } = this.#stage;
     const about = this.#playback.picture && marked !== undefined;
-    write(this.#reading, about ? `${nextUse(this.#film, marked)} ${contentWords(this.#film, marked)}` : HINT);
+    setText(this.#reading, about ? `${nextUse(this.#film, marked)} ${contentWords(this.#film, marked)}` : HINT);
     if (!this.#playback.picture) {
-      write(this.#step, '');
-      write(this.#now, '');
+      setText(this.#step, '');
+      setText(this.#now, '');
       return;
     }
     const { step, milliseconds } = this.#playback.picture;
-    write(this.#step, `step ${step + 1}, ${speedWords(this.#film.moments, milliseconds)}`);
-    write(this.#now, momentWords(this.#film, at));
+    setText(this.#step, `step ${step + 1}, ${speedWords(this.#film.moments, milliseconds)}`);
+    setText(this.#now, momentWords(this.#film, at));
     // A slider that speaks while it plays cannot be listened to.
     this.#timeline.show(at, this.#playback.playing ? undefined : momentWords(this.#film, at));
   }
@@ -251,7 +255,7 @@ export class MemoryView {
 
   #buttons(): void {
     const { playing } = this.#playback;
-    write(this.#play, playing ? 'Pause' : 'Play');
+    setText(this.#play, playing ? 'Pause' : 'Play');
     this.#play.disabled = !this.#playback.picture;
     this.#live.disabled = !this.#playback.picture;
     this.#live.ariaPressed = String(playing);

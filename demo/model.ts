@@ -1,8 +1,7 @@
 // Which model, and how it is trained: the presets and the form of all settings, which say the same. Choosing a preset
 // fills the form; changing the form leaves the presets.
 
-import type { Estimate, RunSettings } from '../src/browser/index.ts';
-import { formatBytes } from '../src/util/bytes.ts';
+import { type Estimate, formatBytes, type RunSettings } from '../src/browser/index.ts';
 import { duration, short, whole } from './figures.ts';
 import { byId, make, setText } from './page.ts';
 import { PRESETS, type PresetName, type Shape, settingsOf } from './presets.ts';

@@ -1,6 +1,7 @@
 // What is said to the person: the one line of what is going on, which screen readers read out, and below the page the
 // list of what was said before.
 
+import { messageOf } from '../src/browser/index.ts';
 import { byId, make, setText } from './page.ts';
 
 const MOST_KEPT = 200;
@@ -29,9 +30,4 @@ export class Notes {
     this.#status.classList.toggle('problem', problem);
     this.add(text);
   }
-}
-
-/** Errors of the worker arrive as errors. */
-export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -23,6 +23,13 @@ export function setText(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** A button of a few words; `hint` says more. */
+export function button(text: string, hint: string, onClick: () => void): HTMLButtonElement {
+  const made = make('button', { type: 'button', title: hint }, text);
+  made.addEventListener('click', onClick);
+  return made;
+}
+
 /** Offers a file for download. */
 export function save(file: File): void {
   const url = URL.createObjectURL(file);

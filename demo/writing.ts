@@ -1,9 +1,8 @@
 // What a model writes: the samples of its training, texts that are asked for, and what it expects after a prompt.
 
-import { type Candidate, callback, type Holdfast } from '../src/browser/index.ts';
+import { type Candidate, callback, type Holdfast, messageOf } from '../src/browser/index.ts';
 import type { RunCurves } from './curve-data.ts';
 import { whole } from './figures.ts';
-import { messageOf } from './notes.ts';
 import { byId, make, setText } from './page.ts';
 
 const CANDIDATES = 8;

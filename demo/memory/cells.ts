@@ -4,6 +4,7 @@
 // Who glides carries bytes: up, so as to arrive with the moment that needs it, and down from the moment on in which it
 // leaves. Who is dropped, a copy lying below, sinks hollow. Who is made or freed on the GPU moves nothing.
 
+import { drawing } from '../../src/browser/index.ts';
 import { type Film, stateOf, tierOf } from './film.ts';
 import type { Paint, Place } from './paint.ts';
 import type { Shelves, Spot } from './shelves.ts';
@@ -13,14 +14,8 @@ const MARGIN = 8;
 
 /** What paints on a canvas of so many CSS pixels. */
 export function open(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
-  const ratio = window.devicePixelRatio;
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
   canvas.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
-  const context = canvas.getContext('2d') as CanvasRenderingContext2D;
-  context.scale(ratio, ratio);
-  return context;
+  return drawing.openCanvas(canvas, width, height);
 }
 
 export interface Canvases {
@@ -157,12 +152,12 @@ export class Cells {
     for (const chunk of this.#computing) {
       const at = this.#here[chunk] as Place;
       const wide = at[2] >= 10;
-      this.#paint.ring(context, colors['ink'] ?? '', at, wide ? 1 + 1.6 * pulse : 1, wide ? 1.6 : 1);
+      this.#paint.ring(context, colors.ink, at, wide ? 1 + 1.6 * pulse : 1, wide ? 1.6 : 1);
     }
     if (this.marked !== undefined) {
       const at = this.#here[this.marked] as Place;
-      this.#paint.ring(context, colors['paper'] ?? '', at, 2, 4);
-      this.#paint.ring(context, colors['staging'] ?? '', at, 3, 2);
+      this.#paint.ring(context, colors.paper, at, 2, 4);
+      this.#paint.ring(context, colors.staging, at, 3, 2);
     }
     return this.#gliding.size > 0;
   }
@@ -257,7 +252,7 @@ export class Cells {
     const at: Place = [between(0), between(1), between(2)];
     this.#here[chunk] = at;
     const code = this.#codes[chunk] as number;
-    this.#trail(this.#paint.colors[tierOf(code)] ?? '', from, at, 1 - share);
+    this.#trail(this.#paint.of(tierOf(code)), from, at, 1 - share);
     if (hollow) this.#paint.hollow(this.#above, tierOf(code), ...at);
     else this.#paint.chunk(this.#above, code, this.#kinds[chunk] ?? '', ...at);
   }

@@ -1,10 +1,14 @@
 // The figures beside the picture: bytes over each link against the least that any schedule moves, what each tier held
 // at most against its budget, and what other policies would move. Bars are decoration: every number stands beside its own.
 
-import type { PolicyComparison, RunEvent, StepPicture } from '../../src/browser/protocol.ts';
-import type { PolicyName } from '../../src/engine/compile/schedule.ts';
-import { formatBytes } from '../../src/util/bytes.ts';
-import { element, write } from './dom.ts';
+import {
+  formatBytes,
+  type PolicyComparison,
+  type PolicyName,
+  type RunEvent,
+  type StepPicture,
+} from '../../src/browser/index.ts';
+import { make, setText } from '../page.ts';
 import { POLICY_WORDS } from './words.ts';
 
 export type MemoryEvent = Extract<RunEvent, { type: 'memory' }>;
@@ -22,17 +26,17 @@ interface Bar {
 
 /** A name, a number and a bar of one or two parts; `line` is where the bound stands. */
 class Row {
-  readonly element = element('div', 'row');
+  readonly element = make('div', { className: 'row' });
   readonly name: HTMLElement;
-  readonly #value = element('span', 'value', '–');
-  readonly #track = element('span', 'track');
-  readonly #line = element('i', 'line');
+  readonly #value = make('span', { className: 'value' }, '–');
+  readonly #track = make('span', { className: 'track' });
+  readonly #line = make('i', { className: 'line' });
   readonly #parts: HTMLElement[] = [];
 
   constructor(name: string, parts: number) {
-    this.name = element('span', 'name', name);
+    this.name = make('span', { className: 'name' }, name);
     this.#track.ariaHidden = 'true';
-    for (let i = 0; i < parts; i++) this.#parts.push(element('i'));
+    for (let i = 0; i < parts; i++) this.#parts.push(make('i'));
     this.#line.hidden = true;
     this.#track.append(...this.#parts, this.#line);
     this.element.append(this.name, this.#value, this.#track);
@@ -40,7 +44,7 @@ class Row {
 
   /** `of`: the value of a full bar. */
   show(text: string, bars: readonly Bar[], of: number, line?: number): void {
-    write(this.#value, text);
+    setText(this.#value, text);
     const share = (value: number) => `${of > 0 ? Math.min(100, (100 * value) / of).toFixed(2) : 0}%`;
     this.#parts.forEach((part, i) => {
       part.style.width = share(bars[i]?.value ?? 0);
@@ -52,10 +56,10 @@ class Row {
 }
 
 const block = (title: string, note: HTMLElement, ...rows: Row[]): HTMLElement =>
-  element('section', 'block', element('h3', '', title), ...rows.map((row) => row.element), note);
+  make('section', { className: 'block' }, make('h3', {}, title), ...rows.map((row) => row.element), note);
 
 export class Figures {
-  readonly element = element('div', 'figures');
+  readonly element = make('div', { className: 'figures' });
   /** Called with the policy whose name was pressed. Set, names are buttons. */
   onPolicy: ((name: PolicyName) => void) | undefined;
   readonly #up = new Row('host to GPU', 1);
@@ -63,13 +67,13 @@ export class Figures {
   readonly #read = new Row('read from disk', 1);
   readonly #written = new Row('written to disk', 1);
   readonly #both = new Row('both ways, planned', 1);
-  readonly #movedNote = element('p', 'note');
+  readonly #movedNote = make('p', { className: 'note' });
   readonly #gpu = new Row('GPU', 1);
   readonly #host = new Row('host memory', 1);
   readonly #disk = new Row('disk', 1);
-  readonly #peakNote = element('p', 'note');
+  readonly #peakNote = make('p', { className: 'note' });
   readonly #peaks = block('At most held so far', this.#peakNote, this.#gpu, this.#host, this.#disk);
-  readonly #policies = element('section', 'block policies');
+  readonly #policies = make('section', { className: 'block policies' });
   #comparison: PolicyComparison | undefined;
   #running: PolicyName = 'planned';
 
@@ -86,8 +90,8 @@ export class Figures {
   clear(): void {
     for (const row of [this.#up, this.#down, this.#read, this.#written, this.#both]) row.show('–', [], 0);
     for (const row of [this.#gpu, this.#host, this.#disk]) row.show('–', [], 0);
-    write(this.#movedNote, 'The line is the least that any schedule can move.');
-    write(this.#peakNote, 'Every GPU buffer is counted, and the budget is never exceeded.');
+    setText(this.#movedNote, 'The line is the least that any schedule can move.');
+    setText(this.#peakNote, 'Every GPU buffer is counted, and the budget is never exceeded.');
     this.compare(undefined);
   }
 
@@ -102,7 +106,7 @@ export class Figures {
     one(this.#read, bytes.diskRead, 'var(--disk)');
     one(this.#written, bytes.diskWrite, 'var(--disk)');
     this.#both.show(formatBytes(both), [{ color: 'var(--muted)', value: both }], most, bound?.lp);
-    write(this.#movedNote, movedWords(both, copies, bound?.lp));
+    setText(this.#movedNote, movedWords(both, copies, bound?.lp));
     if (this.#running === policy) return;
     this.#running = policy;
     this.compare(this.#comparison);
@@ -119,7 +123,7 @@ export class Figures {
     tier(this.#disk, report.disk.peak, report.disk.budget, 'var(--disk)');
     const { predictedPeak } = report.gpu;
     const predicted = `${formatBytes(predictedPeak)} were predicted before the first step`;
-    write(
+    setText(
       this.#peakNote,
       predictedPeak === gpuPeak ? `GPU: just as predicted before the first step.` : `GPU: ${predicted}.`,
     );
@@ -137,7 +141,7 @@ export class Figures {
       const value = sums[i] as number;
       const running = name === this.#running;
       row.element.classList.toggle('running', running);
-      if (running) row.name.append(element('span', 'hidden-text', ' (running)'));
+      if (running) row.name.append(make('span', { className: 'hidden-text' }, ' (running)'));
       else if (this.onPolicy) row.name.replaceChildren(this.#choice(name));
       const color = name === 'planned' ? 'var(--gpu)' : 'var(--muted)';
       row.show(`${formatBytes(value)} ${times(value, lp).padStart(7, '\u2007')}`, [{ color, value }], most, lp);
@@ -148,14 +152,14 @@ export class Figures {
         ? 'Everything fits: none of them moves anything.'
         : `Worked out from the trace, for ${slots} slots and ${chunks} chunks. The line is the least that any schedule can move: ${formatBytes(lp)}. The losses are the same under all.`;
     this.#policies.replaceChildren(
-      element('h3', '', 'Who leaves the GPU: bytes a step, by policy'),
+      make('h3', {}, 'Who leaves the GPU: bytes a step, by policy'),
       ...rows,
-      element('p', 'note', note),
+      make('p', { className: 'note' }, note),
     );
   }
 
   #choice(name: PolicyName): HTMLButtonElement {
-    const made = element('button', 'choice', POLICY_WORDS[name]);
+    const made = make('button', { className: 'choice' }, POLICY_WORDS[name]);
     made.type = 'button';
     made.addEventListener('click', () => this.onPolicy?.(name));
     return made;

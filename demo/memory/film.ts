@@ -4,13 +4,15 @@
 // The history says that a chunk is on the GPU, not in which slot. As the executor does, a chunk takes the slot that
 // it had last if that is free, or else the first free one: so it stays put, and no slot holds two.
 
-import { type ChunkHistory, decode, expand, type Tier } from '../../src/engine/observe/chunk-codes.ts';
-import { STATES } from '../../src/memory/layout/states.ts';
+import { type ChunkHistory, decode, encode, expand, STATES, TIERS, type Tier } from '../../src/browser/index.ts';
 
 /** Of a chunk that is neither in a slot nor in staging: it is at its home in the tier. */
 export const HOME = -1;
 
-const DECODED = Array.from({ length: 5 * STATES.length }, (_, code) => decode(code));
+const DECODED = TIERS.flatMap((tier) => STATES.map((state) => decode(encode(tier, state))));
+
+/** All that there are. */
+export const CODES: readonly number[] = DECODED.map((_, code) => code);
 
 export const tierOf = (code: number): Tier => (DECODED[code] as (typeof DECODED)[number]).tier;
 export const stateOf = (code: number) => (DECODED[code] as (typeof DECODED)[number]).state;

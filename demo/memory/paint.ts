@@ -1,31 +1,11 @@
 // How a cell looks: colour says in which tier the chunk is, fill and outline what it is doing, so that either reads
-// without the other. Colours are the page's variables, read once per scheme.
+// without the other. Colours are the page's variables, read once per scheme; the report's map mixes the same.
 
-import { TIERS, type Tier } from '../../src/engine/observe/chunk-codes.ts';
-import { STATES } from '../../src/memory/layout/states.ts';
-import { stateOf, tierOf } from './film.ts';
-
-const NAMES = ['paper', 'ink', 'muted', 'rule', 'gpu', 'staging', 'host', 'disk', 'activations', 'other', 'unused'];
+import { drawing, type Tier } from '../../src/browser/index.ts';
+import { CODES, stateOf, tierOf } from './film.ts';
 
 /** A left upper corner and a size. */
 export type Place = readonly [x: number, y: number, size: number];
-
-export type Colors = Readonly<Record<string, string>>;
-
-/** The variables of the page, without their dashes. */
-export function readColors(element: Element): Colors {
-  const style = getComputedStyle(element);
-  return Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
-}
-
-const channels = (hex: string): number[] => [1, 3, 5].map((at) => Number.parseInt(hex.slice(at, at + 2), 16));
-
-/** `share` of b in a; both as #rrggbb. */
-export function mix(a: string, b: string, share: number): string {
-  const to = channels(b);
-  const mixed = channels(a).map((value, i) => Math.round(value + ((to[i] as number) - value) * share));
-  return `#${mixed.map((value) => value.toString(16).padStart(2, '0')).join('')}`;
-}
 
 /** Letters of the kinds, for cells that are large enough: the moments by Adam's names. */
 export const LETTERS: Readonly<Record<string, string>> = {
@@ -46,12 +26,17 @@ interface Look {
 }
 
 export class Paint {
-  readonly colors: Colors;
+  readonly colors: drawing.Colors;
   readonly #looks: readonly Look[];
 
-  constructor(colors: Colors) {
+  constructor(colors: drawing.Colors) {
     this.colors = colors;
-    this.#looks = Array.from({ length: TIERS.length * STATES.length }, (_, code) => lookOf(colors, code));
+    this.#looks = CODES.map((code) => lookOf(colors, code));
+  }
+
+  /** Of what is in a tier. */
+  of(tier: Tier): string {
+    return tier === 'none' ? this.colors.unused : this.colors[tier];
   }
 
   /** A chunk, its left upper corner at x, y. */
@@ -81,12 +66,12 @@ export class Paint {
 
   /** No bytes: what staging holds of a chunk that is elsewhere, or a chunk that leaves because its copy lies below. */
   hollow(context: CanvasRenderingContext2D, tier: Tier, x: number, y: number, size: number): void {
-    this.#outline(context, this.colors[tier] ?? '', x, y, size, size < LEAST_OUTLINED ? 1 : 1.5);
+    this.#outline(context, this.of(tier), x, y, size, size < LEAST_OUTLINED ? 1 : 1.5);
   }
 
   /** A place that nobody is in. */
   empty(context: CanvasRenderingContext2D, x: number, y: number, size: number): void {
-    context.fillStyle = this.colors['unused'] ?? '';
+    context.fillStyle = this.colors.unused;
     context.beginPath();
     if (size < LEAST_OUTLINED) context.rect(x, y, size, size);
     else context.roundRect(x, y, size, size, this.#radius(size));
@@ -117,27 +102,26 @@ export class Paint {
   }
 }
 
-function lookOf(colors: Colors, code: number): Look {
-  const of = (name: string) => colors[name] ?? '';
+function lookOf(colors: drawing.Colors, code: number): Look {
   const tier = tierOf(code);
   const state = stateOf(code);
-  const [paper, ink] = [of('paper'), of('ink')];
-  if (tier === 'none') return { fill: undefined, line: mix(of('muted'), paper, 0.55), letter: ink };
-  const base = of(tier);
+  const { paper, ink, muted } = colors;
+  if (tier === 'none') return { fill: undefined, line: drawing.mix(muted, paper, 0.55), letter: ink };
+  const base = colors[tier];
   const readable = (fill: string) => (contrast(fill, paper) > contrast(fill, ink) ? paper : ink);
   if (state === 'COMPUTE') {
-    const fill = mix(base, ink, 0.72);
+    const fill = drawing.inUseColor(colors, tier);
     return { fill, line: undefined, letter: readable(fill) };
   }
   if (state === 'HOLD') return { fill: base, line: undefined, letter: readable(base) };
-  const fill = mix(base, paper, state === 'HOLD_AFTER_FWD' ? 0.5 : state === 'HOLD_AFTER_BWD' ? 0.8 : 1);
-  return { fill, line: state === 'FREE' ? mix(base, paper, 0.5) : base, letter: readable(fill) };
+  const fill = drawing.mix(base, paper, state === 'HOLD_AFTER_FWD' ? 0.5 : state === 'HOLD_AFTER_BWD' ? 0.8 : 1);
+  return { fill, line: state === 'FREE' ? drawing.mix(base, paper, 0.5) : base, letter: readable(fill) };
 }
 
 /** Roughly: the difference of lightness as the eye weighs it. */
 function contrast(a: string, b: string): number {
   const lightness = (color: string) => {
-    const [red, green, blue] = channels(color) as [number, number, number];
+    const [red, green, blue] = drawing.channels(color);
     return 0.3 * red + 0.59 * green + 0.11 * blue;
   };
   return Math.abs(lightness(a) - lightness(b));

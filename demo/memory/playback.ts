@@ -1,7 +1,7 @@
 // What is shown when: pictures as films at reading speed, played, paused or scrubbed; when one has been seen to its end,
 // the newest that has come meanwhile follows. Pure arithmetic; somebody else has the clock.
 
-import type { StepPicture } from '../../src/browser/protocol.ts';
+import type { StepPicture } from '../../src/browser/index.ts';
 
 /** Milliseconds that a step takes to read: so many a moment, within bounds; one that took longer plays as it was. */
 const PER_MOMENT = 22;

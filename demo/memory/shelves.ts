@@ -4,7 +4,7 @@
 // One size for all homes, the largest with which all shelves fit into the height that is wished for. Where that is small,
 // slots and staging, which are few, are drawn larger: one can read there what is on the GPU.
 
-import type { ChunkHistory, Tier } from '../../src/engine/observe/chunk-codes.ts';
+import type { ChunkHistory, Tier } from '../../src/browser/index.ts';
 
 export type ShelfName = Exclude<Tier, 'none'>;
 

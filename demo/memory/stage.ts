@@ -1,13 +1,11 @@
 // The picture: shelves with their names, the cells on them, and what is said of the chunk that is pointed at. It paints
 // the film that it is given, at the moment where that stands; when, others say.
 
-import type { ChunkHistory } from '../../src/engine/observe/chunk-codes.ts';
-import { WORDS } from '../../src/report/memory-words.ts';
-import { formatBytes } from '../../src/util/bytes.ts';
+import { type ChunkHistory, drawing, formatBytes } from '../../src/browser/index.ts';
+import { make, setText } from '../page.ts';
 import { Cells, type Motion } from './cells.ts';
-import { element, write } from './dom.ts';
 import { type Film, tierOf } from './film.ts';
-import { type Colors, LETTERS, Paint } from './paint.ts';
+import { LETTERS, Paint } from './paint.ts';
 import type { Playback } from './playback.ts';
 import { type ShelfName, Shelves } from './shelves.ts';
 import { chunkWords, whereabouts } from './words.ts';
@@ -23,12 +21,12 @@ const NAMES: Readonly<Record<ShelfName, string>> = {
 const heightFor = (width: number): number => (width < 540 ? 430 : 360);
 
 export class Stage {
-  readonly element = element('div', 'stage');
-  readonly #resting = element('canvas');
-  readonly #above = element('canvas', 'above');
-  readonly #names = element('div', 'names');
-  readonly #note = element('p', 'nothing-moves');
-  readonly #tip = element('div', 'tip');
+  readonly element = make('div', { className: 'stage' });
+  readonly #resting = make('canvas');
+  readonly #above = make('canvas', { className: 'above' });
+  readonly #names = make('div', { className: 'names' });
+  readonly #note = make('p', { className: 'nothing-moves' });
+  readonly #tip = make('div', { className: 'tip' });
   readonly #marked: (chunk: number | undefined) => void;
   /** By shelf: how much of it is taken. */
   readonly #taken = new Map<ShelfName, HTMLElement>();
@@ -75,7 +73,7 @@ export class Stage {
   }
 
   /** Another film, another width or other colours. Chunks of before set out from where they were, if it takes time. */
-  show(film: Film, width: number, colors: Colors, note: string, motion: Motion): void {
+  show(film: Film, width: number, colors: drawing.Colors, note: string, motion: Motion): void {
     const { lists, slots, staging, chunks } = film.history;
     const onDisk = chunks.some((runs) => runs.some((code, i) => i % 2 === 0 && tierOf(code) === 'disk'));
     // A step that leaves the disk alone, between others, does not take the shelf away.
@@ -91,7 +89,7 @@ export class Stage {
     this.#cells.marked = marked !== undefined && marked < chunks.length ? marked : undefined;
     this.#nameShelves(film.history, this.#shelves);
     this.#note.hidden = note === '';
-    write(this.#note, note);
+    setText(this.#note, note);
     // Below the shelves, where there is room, or else upon them.
     const { bottom } = this.#shelves.shelves.at(-1) ?? { bottom: 0 };
     const { height } = this.#shelves;
@@ -140,7 +138,7 @@ export class Stage {
       host: held(counts.host),
       disk: held(counts.disk),
     };
-    for (const [name, taken] of this.#taken) write(taken, texts[name]);
+    for (const [name, taken] of this.#taken) setText(taken, texts[name]);
     this.#tellMarked(film);
   }
 
@@ -148,8 +146,8 @@ export class Stage {
     this.#names.replaceChildren();
     this.#taken.clear();
     for (const { name, top } of shelves.shelves) {
-      const taken = element('span');
-      const label = element('p', shelves.gutter === 0 ? 'above' : '', element('b', '', NAMES[name]), taken);
+      const taken = make('span');
+      const label = make('p', { className: shelves.gutter === 0 ? 'above' : '' }, make('b', {}, NAMES[name]), taken);
       const above = shelves.gutter === 0 ? (name === 'host' ? 38 : 20) : 1;
       label.style.top = `${top - above}px`;
       label.style.width = shelves.gutter === 0 ? '100%' : `${shelves.gutter}px`;
@@ -158,14 +156,14 @@ export class Stage {
     }
     const larger = shelves.sizeOn('staging') / shelves.sizeOn('host');
     if (larger > 1) {
-      const scale = element('p', 'scale', `drawn ${Number(larger.toFixed(1))}× as large as below`);
+      const scale = make('p', { className: 'scale' }, `drawn ${Number(larger.toFixed(1))}× as large as below`);
       scale.style.top = `${(shelves.shelf('staging')?.bottom ?? 0) - 18}px`;
       this.#names.append(scale);
     }
     const top = shelves.shelf('host')?.top ?? 0;
     shelves.columns.forEach(({ kind, x, width }, i) => {
       const letter = shelves.gutter > 0 && shelves.sizeOn('gpu') >= 13 ? `${LETTERS[kind]} ` : '';
-      const label = element('p', 'kind', lists.length > 1 ? `${letter}${WORDS[kind]}` : '');
+      const label = make('p', { className: 'kind' }, lists.length > 1 ? `${letter}${drawing.WORDS[kind]}` : '');
       label.style.left = `${x}px`;
       label.style.top = `${top - 18}px`;
       label.style.maxWidth = `${Math.max(width, (shelves.columns[i + 1]?.x ?? shelves.width) - x - 4)}px`;
@@ -204,9 +202,9 @@ export class Stage {
     this.#tip.hidden = marked === undefined;
     if (marked === undefined || !this.#cells || !this.#shelves) return;
     const lines = [chunkWords(film, marked), whereabouts(film, marked)];
-    if (this.#tip.children.length !== lines.length) this.#tip.replaceChildren(...lines.map(() => element('div')));
+    if (this.#tip.children.length !== lines.length) this.#tip.replaceChildren(...lines.map(() => make('div')));
     lines.forEach((line, i) => {
-      write(this.#tip.children[i] as HTMLElement, line);
+      setText(this.#tip.children[i] as HTMLElement, line);
     });
     // Beside where the chunk belongs, on the side that has more room.
     const [x, y, size] = this.#cells.placeOf(marked);

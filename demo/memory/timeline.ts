@@ -1,12 +1,9 @@
 // The step from its first moment to its last: phases, what the GPU's memory held, what came up and went down, and the
 // life of the chunk that is marked. A slider: the playhead is drawn over it and can be dragged, or moved by keys.
 
-import { decode } from '../../src/engine/observe/chunk-codes.ts';
-import { WORDS } from '../../src/report/memory-words.ts';
-import { formatBytes } from '../../src/util/bytes.ts';
+import { decode, drawing, formatBytes } from '../../src/browser/index.ts';
 import { open } from './cells.ts';
 import type { Film } from './film.ts';
-import { type Colors, mix } from './paint.ts';
 
 const PHASES = 20;
 const AREAS = 92;
@@ -61,7 +58,7 @@ export class Timeline {
   draw(
     film: Film | undefined,
     budget: number | undefined,
-    colors: Colors,
+    colors: drawing.Colors,
     width: number,
     gutter: number,
     marked?: number,
@@ -70,14 +67,14 @@ export class Timeline {
     this.#gutter = gutter;
     this.#width = width;
     const context = open(this.#canvas, width, TIMELINE_HEIGHT);
-    context.font = '12px system-ui, sans-serif';
-    context.textBaseline = 'middle';
     this.#head.hidden = !film;
     if (!film) return;
     this.element.ariaValueMin = '1';
     this.element.ariaValueMax = String(film.moments);
-    this.#drawPhases(context, film, colors);
-    this.#drawAreas(context, film, colors, budget);
+    const axis: drawing.MomentAxis = { left: gutter, right: width, from: 0, to: film.moments, x: (m) => this.#x(m) };
+    const phases = { height: TIMELINE_HEIGHT, names: PHASES / 2 - 2, opens: false };
+    drawing.paintPhases(context, film.history, axis, colors, phases);
+    this.#drawAreas(context, film, axis, colors, budget);
     this.#drawTraffic(context, film, colors);
     this.#drawLife(context, film, colors, marked);
   }
@@ -107,75 +104,34 @@ export class Timeline {
     this.#scrubbed(this.#film.at + by);
   }
 
-  #drawPhases(context: CanvasRenderingContext2D, film: Film, colors: Colors): void {
-    const { phases } = film.history;
-    phases.forEach(({ name, first }, i) => {
-      const [from, to] = [this.#x(first), this.#x(phases[i + 1]?.first ?? film.moments)];
-      context.fillStyle = colors['rule'] ?? '';
-      if (i > 0) context.fillRect(Math.round(from) - 0.5, 0, 1, TIMELINE_HEIGHT);
-      context.fillStyle = colors['muted'] ?? '';
-      context.textAlign = 'left';
-      const wide = context.measureText(name).width;
-      if (to - from > wide + 8) context.fillText(name, from + (i > 0 ? 6 : 0), PHASES / 2 - 2);
-      else if (i === phases.length - 1) {
-        // The last phase is short: its name stands before it.
-        context.textAlign = 'right';
-        context.fillText(`${name} →`, from - 5, PHASES / 2 - 2);
-      }
-    });
-  }
-
-  #drawAreas(context: CanvasRenderingContext2D, film: Film, colors: Colors, budget: number | undefined): void {
-    const { chunkBytes, activationBytes, otherBytes, slots, staging } = film.history;
-    const fixed = activationBytes + otherBytes;
-    const reserved = fixed + (slots + staging) * chunkBytes;
-    const top = Math.max(reserved, budget ?? 0) * 1.06;
+  #drawAreas(
+    context: CanvasRenderingContext2D,
+    film: Film,
+    axis: drawing.MomentAxis,
+    colors: drawing.Colors,
+    budget: number | undefined,
+  ): void {
+    const layers = drawing.memoryLayers(film.history, film.used, film.staged);
+    const top = Math.max(layers.reserved, budget ?? 0) * 1.06;
     const bottom = PHASES + AREAS;
     const y = (bytes: number) => bottom - (bytes / top) * AREAS;
-    const layer = (color: string, low: (m: number) => number, high: (m: number) => number) => {
-      context.fillStyle = colors[color] ?? '';
-      context.beginPath();
-      for (let m = 0; m < film.moments; m++) {
-        context.lineTo(this.#x(m), y(high(m)));
-        context.lineTo(this.#x(m + 1), y(high(m)));
-      }
-      for (let m = film.moments - 1; m >= 0; m--) {
-        context.lineTo(this.#x(m + 1), y(low(m)));
-        context.lineTo(this.#x(m), y(low(m)));
-      }
-      context.fill();
-    };
-    const chunksTo = (m: number) => fixed + (film.used[m] ?? 0) * chunkBytes;
-    const stagingTo = (m: number) => chunksTo(m) + (film.staged[m] ?? 0) * chunkBytes;
-    layer(
-      'other',
-      () => 0,
-      () => otherBytes,
-    );
-    layer(
-      'activations',
-      () => otherBytes,
-      () => fixed,
-    );
-    layer('gpu', () => fixed, chunksTo);
-    layer('staging', chunksTo, stagingTo);
-    layer('unused', stagingTo, () => reserved);
+    drawing.paintMemory(context, layers, axis, y, colors);
     this.#name(context, colors, 'GPU memory', bottom - AREAS / 2);
     if (budget === undefined) return;
-    context.fillStyle = colors['ink'] ?? '';
+    context.fillStyle = colors.ink;
     context.fillRect(this.#gutter, Math.round(y(budget)) - 0.5, this.#width - this.#gutter, 1);
     const [text, x] =
       this.#gutter === 0 ? [`budget ${formatBytes(budget)}`, this.#width] : [formatBytes(budget), this.#gutter - 8];
     context.textAlign = 'right';
     // With a halo: it may stand on the areas.
-    context.strokeStyle = colors['paper'] ?? '';
+    context.strokeStyle = colors.paper;
     context.lineWidth = 3;
     const line = y(budget) + (this.#gutter === 0 ? 11 : 1);
     if (this.#gutter === 0) context.strokeText(text, x, line);
     context.fillText(text, x, line);
   }
 
-  #drawTraffic(context: CanvasRenderingContext2D, film: Film, colors: Colors): void {
+  #drawTraffic(context: CanvasRenderingContext2D, film: Film, colors: drawing.Colors): void {
     const middle = PHASES + AREAS + GAP + TRAFFIC / 2;
     const leave = (m: number) => (film.sunk[m] as number) + (film.dropped[m] as number);
     const most = film.risen.reduce((high, up, m) => Math.max(high, up, leave(m)), 1);
@@ -188,9 +144,9 @@ export class Timeline {
         if (bottom > top) context.fillRect(this.#x(m), top, pixel, bottom - top);
       }
     };
-    const host = colors['host'] ?? '';
+    const host = colors.host;
     bars(
-      colors['gpu'] ?? '',
+      colors.gpu,
       (m) => -(film.risen[m] as number),
       () => 0,
     );
@@ -199,16 +155,16 @@ export class Timeline {
       () => 0,
       (m) => film.sunk[m] as number,
     );
-    bars(mix(host, colors['paper'] ?? '', 0.5), (m) => film.sunk[m] as number, leave);
-    context.fillStyle = colors['rule'] ?? '';
+    bars(drawing.mix(host, colors.paper, 0.5), (m) => film.sunk[m] as number, leave);
+    context.fillStyle = colors.rule;
     context.fillRect(this.#gutter, middle - 0.5, this.#width - this.#gutter, 1);
     this.#name(context, colors, 'come, leave', middle);
   }
 
-  #drawLife(context: CanvasRenderingContext2D, film: Film, colors: Colors, marked: number | undefined): void {
+  #drawLife(context: CanvasRenderingContext2D, film: Film, colors: drawing.Colors, marked: number | undefined): void {
     const top = TIMELINE_HEIGHT - LIFE;
     if (marked === undefined) {
-      context.fillStyle = colors['unused'] ?? '';
+      context.fillStyle = colors.unused;
       context.fillRect(this.#gutter, top, this.#width - this.#gutter, LIFE);
       this.#name(context, colors, 'one chunk', top + LIFE / 2);
       return;
@@ -218,18 +174,18 @@ export class Timeline {
       const { tier, state } = decode(runs[i] as number);
       const [from, to] = [this.#x(m), this.#x(m + (runs[i + 1] as number))];
       m += runs[i + 1] as number;
-      const base = colors[tier === 'none' ? 'unused' : tier] ?? '';
-      context.fillStyle = state === 'COMPUTE' ? mix(base, colors['ink'] ?? '', 0.72) : base;
+      if (tier === 'none') context.fillStyle = colors.unused;
+      else context.fillStyle = state === 'COMPUTE' ? drawing.inUseColor(colors, tier) : colors[tier];
       context.fillRect(from, top, Math.max(state === 'COMPUTE' ? 1 : 0, to - from), LIFE);
     }
-    const list = film.history.lists.find(({ first, chunks }) => marked >= first && marked < first + chunks);
-    if (list) this.#name(context, colors, `${WORDS[list.kind]} ${marked - list.first + 1}`, top + LIFE / 2);
+    const found = drawing.kindOf(film.history, marked);
+    if (found) this.#name(context, colors, `${drawing.WORDS[found.kind]} ${found.index + 1}`, top + LIFE / 2);
   }
 
   /** In the gutter, where there is one. */
-  #name(context: CanvasRenderingContext2D, colors: Colors, text: string, y: number): void {
+  #name(context: CanvasRenderingContext2D, colors: drawing.Colors, text: string, y: number): void {
     if (this.#gutter === 0) return;
-    context.fillStyle = colors['muted'] ?? '';
+    context.fillStyle = colors.muted;
     context.textAlign = 'left';
     context.fillText(text, 0, y + 1);
   }

@@ -1,9 +1,6 @@
 // What the view says of a moment, of a chunk and of a step. Pure text from a film.
 
-import type { StepPicture } from '../../src/browser/protocol.ts';
-import type { PolicyName } from '../../src/engine/compile/schedule.ts';
-import { WORDS } from '../../src/report/memory-words.ts';
-import { formatBytes } from '../../src/util/bytes.ts';
+import { drawing, formatBytes, type PolicyName, type StepPicture } from '../../src/browser/index.ts';
 import { type Film, stateOf, tierOf } from './film.ts';
 
 /** Policies as people know them. */
@@ -23,15 +20,14 @@ export const operatorWords = (label: string): string =>
 
 /** "moment 41 of 186: backward, layer 2 attn.c_proj.bias". */
 export function momentWords({ history, moments }: Film, moment: number): string {
-  const phase = history.phases.findLast(({ first }) => first <= moment)?.name;
-  const label = operatorWords(history.labels[history.operators[moment] as number] ?? '');
-  return `moment ${moment + 1} of ${moments}: ${phase ? `${phase}, ` : ''}${label}`;
+  const phase = drawing.phaseAt(history, moment);
+  return `moment ${moment + 1} of ${moments}: ${phase ? `${phase}, ` : ''}${operatorWords(drawing.operatorAt(history, moment))}`;
 }
 
-/** "parameters 3 of 12". */
+/** "parameters, chunk 3 of 12". */
 export function chunkWords({ history }: Film, chunk: number): string {
-  const list = history.lists.find(({ first, chunks }) => chunk >= first && chunk < first + chunks);
-  return list ? `${WORDS[list.kind]}, chunk ${chunk - list.first + 1} of ${list.chunks}` : '';
+  const found = drawing.kindOf(history, chunk);
+  return found ? `${drawing.WORDS[found.kind]}, chunk ${found.index + 1} of ${found.of}` : '';
 }
 
 /** Where a chunk is, what it is doing, and when it is used next. */
@@ -40,22 +36,15 @@ export function whereabouts(film: Film, chunk: number): string {
   const tier = tierOf(code);
   const state = stateOf(code);
   const place = film.places[chunk] as number;
-  const where = tier === 'gpu' ? `on the GPU, slot ${place + 1}` : WORDS[tier];
+  const where = tier === 'gpu' ? `on the GPU, slot ${place + 1}` : drawing.WORDS[tier];
   // Zeros are stored nowhere, and yet they are a value.
-  const what = tier === 'none' && state !== 'FREE' ? 'all zeros' : WORDS[state];
+  const what = tier === 'none' && state !== 'FREE' ? 'all zeros' : drawing.WORDS[state];
   return `${where}; ${what}`;
 }
 
-/** Tensors that are named; the others are counted. */
-const MOST_NAMES = 3;
-
 /** "Holds layer 1 attn.c_attn.weight, rows 0 to 31; layer 1 ln_2.weight." */
-export function contentWords({ history }: Film, chunk: number): string {
-  const tensors = history.tensors[chunk] ?? [];
-  const named = tensors.slice(0, MOST_NAMES).map(operatorWords);
-  const more = tensors.length - named.length;
-  return `Holds ${named.join('; ')}${more > 0 ? `; ${more} more` : ''}.`;
-}
+export const contentWords = ({ history }: Film, chunk: number): string =>
+  `Holds ${drawing.contentsOf(history, chunk, operatorWords)}.`;
 
 /** The next moment that uses a chunk, in this step or else the first in the next one. */
 export function nextUse({ history, at }: Film, chunk: number): string {
@@ -72,13 +61,13 @@ export function nextUse({ history, at }: Film, chunk: number): string {
   const next = uses.find((moment) => moment > at);
   const often = `Used in ${uses.length} of ${history.operators.length} moments`;
   if (next === undefined) return `${often}, again in the next step.`;
-  return `${often}, next at ${next + 1}: ${operatorWords(history.labels[history.operators[next] as number] ?? '')}.`;
+  return `${often}, next at ${next + 1}: ${operatorWords(drawing.operatorAt(history, next))}.`;
 }
 
 /** The picture for who does not see it. */
 export function summary({ step, milliseconds, budget, history, bytes, policy }: StepPicture, film: Film): string {
   const up = film.risen.reduce((sum, count) => sum + count, 0);
-  const kinds = history.lists.map(({ kind, chunks }) => `${WORDS[kind]} ${chunks}`).join(', ');
+  const kinds = history.lists.map(({ kind, chunks }) => `${drawing.WORDS[kind]} ${chunks}`).join(', ');
   const within = budget === undefined ? 'without a budget' : `within ${formatBytes(budget)}`;
   const moved =
     up === 0

@@ -1,19 +1,30 @@
 // `holdfast/browser`: training on a page's behalf, in workers. Not the engine: that is in the trainer's worker, and a page
-// talks to it through TrainerService.
+// talks to it through TrainerService. The demo uses nothing but this: what a page needs to show runs is here, too.
 
-export type { TaskName } from '../data/tasks.ts';
+export { TASKS, type Task, type TaskName } from '../data/tasks.ts';
 export type { PolicyName } from '../engine/compile/schedule.ts';
-export type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
+export {
+  type ChunkHistory,
+  decode,
+  encode,
+  expand,
+  type Runs,
+  TIERS,
+  type Tier,
+} from '../engine/observe/chunk-codes.ts';
 export type { MemoryReport } from '../engine/run/session.ts';
 export { type GPT2Config, type LlamaConfig, type ModelConfig, parseConfig } from '../formats/config.ts';
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from '../formats/shape.ts';
 export type { AdapterSummary } from '../gpu/device.ts';
+export { STATES, type State } from '../memory/layout/states.ts';
+export * as drawing from '../report/drawing.ts';
 export type { DiskRoom } from '../runtime/browser.ts';
 export type { MemoryBound, MemoryRecord } from '../train/memory-record.ts';
 export type { RunSummary } from '../train/run.ts';
 export { defaultSettings, type RunSettings } from '../train/run-settings.ts';
 export type { Decay } from '../train/schedule.ts';
-export { HoldfastError } from '../util/errors.ts';
+export { formatBytes, parseBytes } from '../util/bytes.ts';
+export { HoldfastError, messageOf } from '../util/errors.ts';
 export { callback, type Holdfast, type HoldfastOptions, openHoldfast } from './client.ts';
 export type * from './protocol.ts';
 export type { TrainerService } from './service.ts';

@@ -12,6 +12,7 @@ export interface Problem {
   readonly answer: string;
 }
 
+/** Text that is made up, and problems to see what was learned from it. */
 export interface Task {
   /** One sentence for a person. */
   readonly description: string;
@@ -65,6 +66,7 @@ function task(description: string, draw: Draw): Task {
   };
 }
 
+/** The tasks that there are, by name. */
 export const TASKS = {
   addition: task(
     'Adds two numbers of two digits. The sum is written from its last digit to its first, so that each carry is known before it is needed: 37+58=590 says 095.',

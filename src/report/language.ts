@@ -2,6 +2,7 @@
 // uPlot gives that to Intl as it loads, which throws. Runs before uPlot, on the page and in the report, whose page holds
 // its text: it refers to nothing outside itself.
 
+/** To be called before uPlot is loaded, where the language may be none. */
 export function mendLanguage(): void {
   const takes = (language: string): boolean => {
     try {

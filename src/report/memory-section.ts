@@ -1,16 +1,25 @@
 // The report's section on memory: what each tier held, what moved over each link beside the least that any schedule
 // moves, what was waited for, and the chunk map, with the same in a table for who cannot see it. Pure text from
-// plain data, through html.ts; page-map.ts draws.
+// plain data, through html.ts; page/step-map.ts draws.
 
-import { type ChunkHistory, decode, expand, slotsInUse, TIERS, type Tier } from '../engine/observe/chunk-codes.ts';
+import {
+  type ChunkHistory,
+  decode,
+  encode,
+  expand,
+  slotsInUse,
+  TIERS,
+  type Tier,
+} from '../engine/observe/chunk-codes.ts';
 import { STATES } from '../memory/layout/states.ts';
 import type { MemoryRecord, TierFigures } from '../train/memory-record.ts';
 import { formatBytes } from '../util/bytes.ts';
+import { WORDS } from './chunk-words.ts';
 import { dataOf, type Html, html } from './html.ts';
 import MEMORY_COLORS from './memory-colors.css?raw';
-import { WORDS } from './memory-words.ts';
-import { drawChunkMap, type PageMap } from './page-map.ts';
-import type { Paint } from './paint.ts';
+import MEMORY_SCRIPT from './page/memory.ts?script';
+import type { MapData } from './page/step-map.ts';
+import type { Color } from './paint/colors.ts';
 
 export function memorySection(record: MemoryRecord): Html {
   const map = record.map ? chunkMap(record.map, record.gpu.budget) : '';
@@ -23,19 +32,12 @@ ${map}</section>`;
 /** What the map's script reads; nothing where there is no map. */
 export function memoryData({ map, gpu }: MemoryRecord): Html | '' {
   if (!map) return '';
-  const page: PageMap = {
-    history: map,
-    tiers: TIERS,
-    states: STATES,
-    words: WORDS,
-    used: slotsInUse(map.chunks),
-    budget: gpu.budget ?? null,
-  };
-  return dataOf('memory', page);
+  const data: MapData = { history: map, budget: gpu.budget ?? null };
+  return dataOf('memory', data);
 }
 
 /** Brings the map to life. */
-export const MEMORY_SCRIPT = `(${drawChunkMap})(JSON.parse(document.getElementById('memory').textContent), ${formatBytes});`;
+export { MEMORY_SCRIPT };
 
 // ---- Figures -------------------------------------------------------------------------------------------
 
@@ -68,7 +70,7 @@ interface Bar {
   readonly value: number;
   readonly shown: string;
   readonly style?: 'sum' | 'bound' | 'part';
-  readonly color?: Paint;
+  readonly color?: Color;
 }
 
 function bars(caption: string, rows: readonly Bar[], note: string): Html {
@@ -152,14 +154,12 @@ function chunkMap(history: ChunkHistory, budget: number | undefined): Html {
     'Arrow keys move, plus and minus zoom; the table below has the shares.';
   const swatch = (code: number, name: string, title = '') =>
     html`<span title="${title}"><canvas class="swatch" data-code="${code}" aria-hidden="true"></canvas>${name}</span>`;
-  const of = (tier: Tier, state: (typeof STATES)[number]) =>
-    TIERS.indexOf(tier) * STATES.length + STATES.indexOf(state);
   const present = presentTiers(history);
-  const tiers = present.map((tier) => swatch(of(tier, 'HOLD'), WORDS[tier] as string));
+  const tiers = present.map((tier) => swatch(encode(tier, 'HOLD'), WORDS[tier] as string));
   const states = STATES.filter((state) => state !== 'FREE').map((state) =>
-    swatch(of('gpu', state), WORDS[state] as string, state),
+    swatch(encode('gpu', state), WORDS[state] as string, state),
   );
-  const area = (color: Paint, name: string, bytes?: number) => {
+  const area = (color: Color, name: string, bytes?: number) => {
     const size = bytes === undefined ? '' : html` <output>${formatBytes(bytes)}</output>`;
     return html`<span><i class="box paint-${color}"></i>${name}${size}</span>`;
   };
@@ -173,7 +173,7 @@ function chunkMap(history: ChunkHistory, budget: number | undefined): Html {
   return html`<figure class="chunk-map">
 <figcaption><b>One step, chunk by chunk</b><span>${operators.length} moments, ${chunks.length} chunks of ${formatBytes(chunkBytes)}</span></figcaption>
 <p class="legend"><b>Where</b>${tiers}</p>
-<p class="legend"><b>State</b>${states}${swatch(of('none', 'FREE'), 'free', 'FREE')}</p>
+<p class="legend"><b>State</b>${states}${swatch(encode('none', 'FREE'), 'free', 'FREE')}</p>
 <div class="frame" tabindex="0" role="application" aria-roledescription="chunk map" aria-label="${alternative}">
 <canvas class="tiers"></canvas>
 <p class="legend below"><b>GPU memory</b>${memory}</p>

@@ -10,7 +10,7 @@ import type { RunHistory } from '../train/saved-state.ts';
 import { dataOf, type Html, html, pageOf } from './html.ts';
 import { mendLanguage } from './language.ts';
 import { MEMORY_SCRIPT, MEMORY_STYLE, memoryData, memorySection } from './memory-section.ts';
-import { PAINT_STYLE, type Paint } from './paint.ts';
+import { type Color, PAINT_STYLE } from './paint/colors.ts';
 import { type Column, short, smooth } from './smooth.ts';
 
 /** What a report shows. */
@@ -24,7 +24,7 @@ export interface ReportContent extends RunHistory {
 
 interface Series {
   label: string;
-  color: Paint;
+  color: Color;
   width: number;
   points: boolean;
   values: Column;
@@ -72,7 +72,7 @@ function chartsOf({ steps, validations }: ReportContent, x: number[]): Chart[] {
   };
   const column = (field: 'loss' | 'lr' | 'gradNorm' | 'tokensPerSecond') =>
     align(steps.map((record) => ({ step: record.step, value: record[field] })));
-  const line = (label: string, color: Paint, values: Column, width = 1.5): Series => {
+  const line = (label: string, color: Color, values: Column, width = 1.5): Series => {
     return { label, color, width, points: steps.length < 3, values };
   };
   const loss = column('loss');

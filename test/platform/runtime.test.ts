@@ -38,8 +38,9 @@ test('no file of src but the hosts and the page’s side touches what only a bro
     'browser/client.ts',
     'browser/runs.ts',
     'report/language.ts', // the scripts of the page that it writes
-    'report/memory-section.ts',
-    'report/page-map.ts',
+    'report/page/fills.ts',
+    'report/page/memory.ts',
+    'report/page/step-map.ts',
     'report/report.ts',
     'runtime/browser.ts',
     'runtime/headless.ts',

@@ -12,6 +12,7 @@ import type { PhaseStart } from '../compile/pass.ts';
  * kept there until the step that used it is safe.
  */
 export const TIERS = ['none', 'gpu', 'staging', 'host', 'disk'] as const;
+/** One of TIERS. */
 export type Tier = (typeof TIERS)[number];
 
 /** Values and how often they follow on themselves: value, length, value, length, ... */

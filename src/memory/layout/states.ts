@@ -3,6 +3,7 @@
 //
 // Invariant: every change goes through `TRANSITIONS`; another is an error that names tensor, operator, moment.
 
+/** What a tensor, or the chunk that it lies in, may be doing. */
 export const STATES = [
   'FREE', // no payload anywhere; the next access may overwrite
   'COMPUTE', // an operator is using it: pinned on the GPU
@@ -10,6 +11,7 @@ export const STATES = [
   'HOLD_AFTER_FWD', // as HOLD, forward has used it; backward will
   'HOLD_AFTER_BWD', // as HOLD, backward has used it; the optimizer, or the next micro-batch, will
 ] as const;
+/** One of STATES. */
 export type State = (typeof STATES)[number];
 
 export const TRANSITIONS: Readonly<Record<State, readonly State[]>> = {

@@ -1,0 +1,6 @@
+// What config/page-scripts.ts makes of a module for a page: one script, as text.
+
+declare module '*?script' {
+  const script: string;
+  export default script;
+}

@@ -1,0 +1,57 @@
+// How the map paints a chunk by its code: colour says in which tier it is, lightness and hatching what it is doing, so
+// that either reads without the other, and without telling red from green.
+
+import { decode } from '../../engine/observe/chunk-codes.ts';
+import { type Colors, inUseColor, mix } from '../paint/colors.ts';
+
+/** Undefined: nothing is painted. */
+export type Fill = string | CanvasPattern | undefined;
+
+export class Fills {
+  readonly #colors: Colors;
+  readonly #hatched: boolean;
+  readonly #known = new Map<number, Fill>();
+
+  /** `hatched`: rows are high enough for it to show. */
+  constructor(colors: Colors, hatched: boolean) {
+    this.#colors = colors;
+    this.#hatched = hatched;
+  }
+
+  of(context: CanvasRenderingContext2D, code: number): Fill {
+    if (!this.#known.has(code)) this.#known.set(code, this.#make(context, code));
+    return this.#known.get(code);
+  }
+
+  #make(context: CanvasRenderingContext2D, code: number): Fill {
+    const { tier, state } = decode(code);
+    if (tier === 'none') return undefined;
+    const base = this.#colors[tier];
+    const lighter = (share: number) => mix(base, this.#colors.paper, share);
+    if (state === 'COMPUTE') return inUseColor(this.#colors, tier);
+    if (state === 'HOLD') return base;
+    if (state === 'FREE') return lighter(0.82);
+    const forward = state === 'HOLD_AFTER_FWD';
+    const ground = lighter(forward ? 0.4 : 0.7);
+    return this.#hatched ? hatch(context, ground, lighter(forward ? 0.16 : 0.46), forward) : ground;
+  }
+}
+
+function hatch(context: CanvasRenderingContext2D, ground: string, line: string, rises: boolean): Fill {
+  const ratio = window.devicePixelRatio;
+  const size = Math.round(6 * ratio);
+  const tile = document.createElement('canvas');
+  tile.width = tile.height = size;
+  const on = tile.getContext('2d') as CanvasRenderingContext2D;
+  on.fillStyle = ground;
+  on.fillRect(0, 0, size, size);
+  on.strokeStyle = line;
+  on.lineWidth = ratio;
+  for (const shift of [-size, 0, size]) {
+    on.beginPath();
+    on.moveTo(shift, rises ? size : 0);
+    on.lineTo(shift + size, rises ? 0 : size);
+    on.stroke();
+  }
+  return context.createPattern(tile, 'repeat') ?? undefined;
+}

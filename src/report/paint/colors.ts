@@ -1,0 +1,53 @@
+// The colours of the report and the page by name: CSS variables, read when drawing, since they differ by scheme. Colour
+// says in which tier a chunk is, lightness what it is doing. Not where the colours are set: memory-colors.css and the
+// pages' own styles do that.
+
+import type { Tier } from '../../engine/observe/chunk-codes.ts';
+
+const NAMES = [
+  'paper',
+  'ink',
+  'muted',
+  'rule',
+  'first',
+  'faint',
+  'second',
+  'gpu',
+  'staging',
+  'host',
+  'disk',
+  'activations',
+  'other',
+  'unused',
+] as const;
+
+/** A CSS variable of the page, without its dashes. */
+export type Color = (typeof NAMES)[number];
+
+/** Values of the page's variables. */
+export type Colors = Readonly<Record<Color, string>>;
+
+/** The colours as they are for an element. */
+export function readColors(element: Element): Colors {
+  const style = getComputedStyle(element);
+  return Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()])) as Colors;
+}
+
+/** Classes that set `--paint`, for a page whose policy lets no element bring styles along. */
+export const PAINT_STYLE = NAMES.map((name) => `.paint-${name} { --paint: var(--${name}); }`).join('\n');
+
+/** Red, green and blue of #rrggbb, 0 to 255. */
+export function channels(hex: string): [red: number, green: number, blue: number] {
+  const at = (from: number) => Number.parseInt(hex.slice(from, from + 2), 16);
+  return [at(1), at(3), at(5)];
+}
+
+/** `share` of b in a; all as #rrggbb. */
+export function mix(a: string, b: string, share: number): string {
+  const to = channels(b);
+  const mixed = channels(a).map((value, i) => Math.round(value + ((to[i] as number) - value) * share));
+  return `#${mixed.map((value) => value.toString(16).padStart(2, '0')).join('')}`;
+}
+
+/** Of a chunk that an operator uses; one that is only held has the colour of its tier. */
+export const inUseColor = (colors: Colors, tier: Exclude<Tier, 'none'>): string => mix(colors[tier], colors.ink, 0.72);

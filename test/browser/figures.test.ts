@@ -3,7 +3,7 @@
 
 import { expect, test } from 'vitest';
 import { commands } from 'vitest/browser';
-import { replayCase } from '../../src/train/parity/replay-case.ts';
+import { replayCase } from '../../src/parity/replay-case.ts';
 import { testDevice } from '../harness.ts';
 import { testHost } from '../host.ts';
 import type { NodeFigures } from './node-figures.ts';

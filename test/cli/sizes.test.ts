@@ -8,7 +8,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { parameterCount } from '../../src/nn/model.ts';
 import { checkSize, sizeOf } from '../../src/nn/size.ts';
-import { loadRun } from '../../src/train/parity/replay-run.ts';
+import { loadRun } from '../../src/parity/replay-run.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/trainer.ts';
 import { memoryHost } from '../memory-files.ts';

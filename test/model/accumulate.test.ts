@@ -4,7 +4,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { loadCase, type ReferenceCase } from '../../src/train/parity/reference-case.ts';
+import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';
 import { type StepMetrics, Trainer } from '../../src/train/trainer.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../../src/util/tensor-source.ts';
 import { entry } from '../entry.ts';

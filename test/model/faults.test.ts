@@ -4,7 +4,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { parse, serialize, type Tensor } from '../../src/formats/safetensors.ts';
-import { loadCase } from '../../src/train/parity/reference-case.ts';
+import { loadCase } from '../../src/parity/reference-case.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { entry } from '../entry.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';

@@ -3,10 +3,10 @@
 
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/gpu/device.ts';
+import { ALLOWED_MULTIPLE, judge } from '../../src/parity/judge.ts';
+import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';
+import { replay, replayCase } from '../../src/parity/replay-case.ts';
 import { join } from '../../src/runtime/host.ts';
-import { ALLOWED_MULTIPLE, judge } from '../../src/train/parity/judge.ts';
-import { loadCase, type ReferenceCase } from '../../src/train/parity/reference-case.ts';
-import { replay, replayCase } from '../../src/train/parity/replay-case.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { THOROUGH, testHost, VERBOSE } from '../host.ts';

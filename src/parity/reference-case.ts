@@ -5,18 +5,18 @@
 // Invariant: a ReferenceCase can be replayed as it is. Whatever cannot (a file that is missing or damaged,
 // tensors that do not fit the configuration, a loss that we do not compute) is a HoldfastError in one line.
 
-import type { Batch } from '../../data/batches.ts';
-import { parseConfig } from '../../formats/config.ts';
-import { parse, type Tensor } from '../../formats/safetensors.ts';
-import { IGNORE_INDEX } from '../../graph/operators/cross-entropy.ts';
-import type { LoraOptions } from '../../nn/gpt2.ts';
-import { makeModel } from '../../nn/index.ts';
-import type { Model } from '../../nn/model.ts';
-import { type Host, join } from '../../runtime/host.ts';
-import { HoldfastError, messageOf } from '../../util/errors.ts';
-import type { Values } from '../../util/tensor-source.ts';
-import type { Schedule } from '../schedule.ts';
-import type { AdamWOptions } from '../trainer.ts';
+import type { Batch } from '../data/batches.ts';
+import { parseConfig } from '../formats/config.ts';
+import { parse, type Tensor } from '../formats/safetensors.ts';
+import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
+import type { LoraOptions } from '../nn/gpt2.ts';
+import { makeModel } from '../nn/index.ts';
+import type { Model } from '../nn/model.ts';
+import { type Host, join } from '../runtime/host.ts';
+import type { Schedule } from '../train/schedule.ts';
+import type { AdamWOptions } from '../train/trainer.ts';
+import { HoldfastError, messageOf } from '../util/errors.ts';
+import type { Values } from '../util/tensor-source.ts';
 
 /** Of each step. */
 export interface Curves {

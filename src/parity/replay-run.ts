@@ -4,16 +4,13 @@
 //
 // Not for models that fill the host's memory: weights are held there up to four times.
 
-import { checkVocabulary } from '../../data/tokenizer.ts';
-import type { MemoryOptions } from '../../engine/run/session.ts';
-import { checkWeights, loadCheckpoint } from '../../formats/checkpoint.ts';
-import type { Device } from '../../gpu/device.ts';
-import { makeModel } from '../../nn/index.ts';
-import type { Model } from '../../nn/model.ts';
-import type { Host } from '../../runtime/host.ts';
-import { assert, HoldfastError } from '../../util/errors.ts';
-import { Random } from '../../util/random.ts';
-import { collect, sourceOf, type TensorSource, type Values } from '../../util/tensor-source.ts';
+import { checkVocabulary } from '../data/tokenizer.ts';
+import type { MemoryOptions } from '../engine/run/session.ts';
+import { checkWeights, loadCheckpoint } from '../formats/checkpoint.ts';
+import type { Device } from '../gpu/device.ts';
+import { makeModel } from '../nn/index.ts';
+import type { Model } from '../nn/model.ts';
+import type { Host } from '../runtime/host.ts';
 import {
   checkText,
   cutText,
@@ -22,10 +19,13 @@ import {
   readText,
   startWeights,
   trainerOptions,
-} from '../run-settings.ts';
-import { type SavedState, stateOf } from '../saved-state.ts';
-import { STEPS_AHEAD } from '../stepper.ts';
-import { type StepMetrics, Trainer } from '../trainer.ts';
+} from '../train/run-settings.ts';
+import { type SavedState, stateOf } from '../train/saved-state.ts';
+import { STEPS_AHEAD } from '../train/stepper.ts';
+import { type StepMetrics, Trainer } from '../train/trainer.ts';
+import { assert, HoldfastError } from '../util/errors.ts';
+import { Random } from '../util/random.ts';
+import { collect, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
 import { type Course, judgeRun, sameCourse, type Verdict } from './judge.ts';
 
 export interface RecordedRun {

@@ -3,8 +3,8 @@
 // The rules are those of the reference's check_run.py; where they differ, these are stricter: a gradient
 // whose reference is zero must be exactly zero, and NaN fails everywhere.
 
-import { assert, HoldfastError } from '../../util/errors.ts';
-import type { Values } from '../../util/tensor-source.ts';
+import { assert, HoldfastError } from '../util/errors.ts';
+import type { Values } from '../util/tensor-source.ts';
 import type { Curves, Outcome, ReferenceCase } from './reference-case.ts';
 
 /**

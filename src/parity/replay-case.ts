@@ -1,14 +1,14 @@
 // Replays a case of the numeric reference on a device: its weights, its batches, what comes of them.
 
-import type { Batch } from '../../data/batches.ts';
-import type { ChoiceRecord } from '../../engine/compile/choices.ts';
-import type { MemoryOptions } from '../../engine/run/session.ts';
-import type { Device } from '../../gpu/device.ts';
-import type { Host } from '../../runtime/host.ts';
-import { assert } from '../../util/errors.ts';
-import { collect, sourceOf, type TensorSource, type Values } from '../../util/tensor-source.ts';
-import { forwardActivations } from '../inspect.ts';
-import { Trainer } from '../trainer.ts';
+import type { Batch } from '../data/batches.ts';
+import type { ChoiceRecord } from '../engine/compile/choices.ts';
+import type { MemoryOptions } from '../engine/run/session.ts';
+import type { Device } from '../gpu/device.ts';
+import type { Host } from '../runtime/host.ts';
+import { forwardActivations } from '../train/inspect.ts';
+import { Trainer } from '../train/trainer.ts';
+import { assert } from '../util/errors.ts';
+import { collect, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
 import { judge, type Verdict } from './judge.ts';
 import { loadCase, type ReferenceCase } from './reference-case.ts';
 

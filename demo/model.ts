@@ -2,6 +2,7 @@
 // fills the form; changing the form leaves the presets.
 
 import type { Estimate, RunSettings } from '../src/browser/index.ts';
+import { FAMILIES, FAMILY_NAMES } from '../src/formats/families/index.ts';
 import { formatBytes } from '../src/util/bytes.ts';
 import { duration, short, whole } from './figures.ts';
 import { byId, make, setText } from './page.ts';
@@ -35,7 +36,7 @@ export class ModelForm {
   readonly #presets = byId('presets', HTMLFieldSetElement);
   readonly #note = byId('model-note', HTMLElement);
   readonly #inputs = new Map<Numbers, HTMLInputElement>();
-  readonly #family = choice({ gpt2: 'GPT-2', llama: 'Llama' });
+  readonly #family = choice(Object.fromEntries(FAMILY_NAMES.map((name) => [name, FAMILIES[name].label])));
   readonly #schedule = choice({ cosine: 'cosine', linear: 'linear', constant: 'constant' });
 
   constructor(changed: () => void) {

@@ -18,7 +18,8 @@ export {
   saveCheckpoint,
   type Weights,
 } from './formats/checkpoint.ts';
-export { type GPT2Config, type LlamaConfig, type ModelConfig, parseConfig } from './formats/config.ts';
+export { type FamilyName, type GPT2Config, type LlamaConfig, type ModelConfig, parseConfig } from './formats/config.ts';
+export type { ModelShape } from './formats/families/family.ts';
 export {
   type Dtype,
   parse as parseSafetensors,
@@ -32,7 +33,7 @@ export type { Kind } from './memory/layout/kinds.ts';
 export type { LoraOptions } from './nn/gpt2.ts';
 export { makeModel } from './nn/index.ts';
 export { initialWeights } from './nn/initialise.ts';
-export { type Initial, type Model, type ModelShape, type Parameter, parameterCount } from './nn/model.ts';
+export { type Initial, type Model, type Parameter, parameterCount } from './nn/model.ts';
 export type {
   BlockFile,
   Files,

@@ -5,7 +5,13 @@ export type { TaskName } from '../data/tasks.ts';
 export type { PolicyName } from '../engine/compile/schedule.ts';
 export type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
 export type { MemoryReport } from '../engine/run/session.ts';
-export { type GPT2Config, type LlamaConfig, type ModelConfig, parseConfig } from '../formats/config.ts';
+export {
+  type FamilyName,
+  type GPT2Config,
+  type LlamaConfig,
+  type ModelConfig,
+  parseConfig,
+} from '../formats/config.ts';
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from '../formats/shape.ts';
 export type { AdapterSummary } from '../gpu/device.ts';
 export type { DiskRoom } from '../runtime/browser.ts';

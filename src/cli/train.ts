@@ -5,6 +5,7 @@ import { Command, Option } from 'commander';
 import { TASKS, type TaskName, taskOf } from '../data/tasks.ts';
 import { checkVocabulary } from '../data/tokenizer.ts';
 import { checkpointsOf, type FoundModel, findModel } from '../formats/checkpoint.ts';
+import { FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { openDevice } from '../gpu/device.ts';
 import { type FolderClaim, type Host, join } from '../runtime/host.ts';
@@ -61,7 +62,7 @@ export function trainCommand(host: Host): Command {
     .description('train a model, or go on training one')
     .option(
       '--model <family>',
-      'gpt2, llama, or a folder or zip with config.json (and weights to start from)',
+      `${FAMILY_NAMES.join(', ')}, or a folder or zip with config.json (and weights to start from)`,
       DEFAULT_SHAPE.family,
     )
     .option('--layers <n>', 'blocks', whole(1), DEFAULT_SHAPE.layers)
@@ -218,12 +219,12 @@ async function checkOut({ files }: Host, out: string, { resume, timeline }: Flag
 }
 
 async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) => boolean): Promise<RunSettings> {
-  const family = flags.model === 'gpt2' || flags.model === 'llama' ? flags.model : undefined;
+  const family = FAMILY_NAMES.find((name) => name === flags.model);
   const { vocabulary: vocabSize, tied } = DEFAULT_SHAPE;
   const { config, from }: FoundModel = family
     ? { config: configFromFlags({ ...flags, model: family, vocabSize, tied }) }
     : await findModel(host.files, flags.model);
-  const context = config.model_type === 'gpt2' ? config.n_positions : config.max_position_embeddings;
+  const { context } = shapeOf(config);
   if (!family) {
     const shape = (['layers', 'width', 'heads', 'kvHeads'] as const).find(given);
     if (shape)
@@ -258,19 +259,10 @@ async function resumeSettings(
 ): Promise<RunSettings> {
   const saved = await savedSettings(host, out);
   const { config } = saved;
-  const shape =
-    config.model_type === 'gpt2'
-      ? { layers: config.n_layer, width: config.n_embd, heads: config.n_head, kvHeads: config.n_head, model: 'gpt2' }
-      : {
-          layers: config.num_hidden_layers,
-          width: config.hidden_size,
-          heads: config.num_attention_heads,
-          kvHeads: config.num_key_value_heads,
-          model: 'llama',
-        };
+  const { layers, width, heads, kvHeads } = shapeOf(config);
   const known: Partial<Record<keyof Flags, unknown>> = {
     ...saved,
-    ...shape,
+    ...{ model: config.model_type, layers, width, heads, kvHeads },
     context: saved.seq,
     task: saved.task ?? 'no task',
   };

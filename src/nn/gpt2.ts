@@ -2,6 +2,7 @@
 // (in, out). Pre-norm blocks: x += attn(ln_1(x)); x += mlp(ln_2(x)).
 
 import type { GPT2Config } from '../formats/config.ts';
+import { shapeOf } from '../formats/families/index.ts';
 import { attention } from '../graph/operators/attention.ts';
 import { embedding } from '../graph/operators/embedding.ts';
 import { type Lora, linear } from '../graph/operators/linear.ts';
@@ -17,9 +18,9 @@ export interface LoraOptions {
 }
 
 export function gpt2(config: GPT2Config, lora?: LoraOptions): Model {
-  const { n_embd: C, n_head: heads, n_layer: layers, vocab_size: V, n_positions: S, n_inner: inner } = config;
-  const eps = config.layer_norm_epsilon;
-  const shape = { layers, width: C, vocabulary: V, context: S, heads, kvHeads: heads, headSize: C / heads };
+  const shape = shapeOf(config);
+  const { layers, width: C, vocabulary: V, context: S } = shape;
+  const { n_inner: inner, layer_norm_epsilon: eps } = config;
 
   const trainable = lora === undefined;
   const normal: Initial = { normal: config.initializer_range };

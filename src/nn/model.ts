@@ -2,9 +2,10 @@
 // pass over symbolic tensors. Nothing here holds values.
 
 import type { ModelConfig } from '../formats/config.ts';
-import { type Graph, makeTensor, type Tensor } from '../graph/graph.ts';
-import type { Cache, Heads } from '../graph/operators/attention.ts';
-import type { Tokens } from '../graph/operators/embedding.ts';
+import type { ModelShape } from '../formats/families/family.ts';
+import { Graph, makeTensor, type Tensor } from '../graph/graph.ts';
+import type { Cache } from '../graph/operators/attention.ts';
+import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
 import { assert } from '../util/errors.ts';
 
 /** Standard deviation of a normal distribution around 0, or a constant. */
@@ -50,18 +51,6 @@ export interface Model {
   forward(g: Graph, tokens: Tokens, weights: Weights, options?: ForwardOptions): { hidden: Tensor; head: Tensor };
 }
 
-/** Sizes of a model. */
-export interface ModelShape extends Heads {
-  /** L: blocks. */
-  readonly layers: number;
-  /** C: the width of the residual stream. */
-  readonly width: number;
-  /** V: tokens that there are. */
-  readonly vocabulary: number;
-  /** The longest sequence, in tokens. */
-  readonly context: number;
-}
-
 /** The parameter tensors by name. */
 export type Weights = (name: string) => Tensor;
 
@@ -83,20 +72,15 @@ export function lookup(tensors: ReadonlyMap<string, Tensor>): Weights {
   };
 }
 
+/** What a forward pass shows to `observe`, in order; all of it is (B, T, C). */
+export function observedNames(model: Model): string[] {
+  const names: string[] = [];
+  const weights = lookup(parameterTensors(model, false));
+  model.forward(new Graph('names'), makeTokens(1, 1), weights, { observe: (name) => names.push(name) });
+  return names;
+}
+
 /** Number of parameters, tied ones once. */
 export function parameterCount(model: Model): number {
   return model.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
-}
-
-/**
- * Floating-point operations of one training step on `tokens` tokens in sequences of `seq`: 6 for each weight
- * of a matmul and token, 12 C for each layer and visible key (half of them, causal). Source: Kaplan et al.
- * 2020, section 2.1, with the causal half left out.
- */
-export function trainingFlops(model: Model, tokens: number, seq: number): number {
-  const { layers, heads, headSize, vocabulary, width } = model.shape;
-  const matrices = model.parameters
-    .filter(({ name, shape }) => shape.length === 2 && !/wte|wpe|embed_tokens|lm_head/.test(name))
-    .reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
-  return tokens * (6 * (matrices + vocabulary * width) + 12 * layers * heads * headSize * ((seq + 1) / 2));
 }

@@ -8,6 +8,7 @@ import { TASKS, type TaskName } from '../data/tasks.ts';
 import { ByteTokenizer, checkVocabulary } from '../data/tokenizer.ts';
 import { checkWeights, loadWeights } from '../formats/checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
+import { shapeOf } from '../formats/families/index.ts';
 import { configOfShape } from '../formats/shape.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import type { Model } from '../nn/model.ts';
@@ -77,7 +78,7 @@ export function defaultSettings(changes: Partial<RunSettings> = {}): RunSettings
     config,
     data: [],
     batch: 8,
-    seq: Math.min(config.model_type === 'gpt2' ? config.n_positions : config.max_position_embeddings, LONGEST_SEQ),
+    seq: Math.min(shapeOf(config).context, LONGEST_SEQ),
     accumulate: 1,
     steps: 1700,
     lr,

@@ -2,7 +2,7 @@
 // in `holdfast/headless`; the rest of this package names no runtime. What is listed here is documented and kept in
 // docs/api; a type that only appears in one of these is not.
 
-export { type Batch, evenWindows, RandomWindows } from './data/batches.ts';
+export { type Batch, type BatchArray, evenWindows, RandomWindows, type TokenBatch } from './data/batches.ts';
 export { type Corpus, defaultCorpus, loadCorpus, split } from './data/corpus.ts';
 export type { TaskName } from './data/tasks.ts';
 export { ByteTokenizer, type StreamDecoder, type Tokenizer } from './data/tokenizer.ts';

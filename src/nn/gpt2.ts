@@ -7,7 +7,9 @@ import { attention } from '../graph/operators/attention.ts';
 import { embedding } from '../graph/operators/embedding.ts';
 import { type Lora, linear } from '../graph/operators/linear.ts';
 import { layernorm } from '../graph/operators/norm.ts';
+import { tokenIds } from './inputs.ts';
 import type { Initial, Model, Parameter, Weights } from './model.ts';
+import { languageModel } from './objective.ts';
 
 /** Low-rank updates of every c_attn: only their A and B train. */
 export interface LoraOptions {
@@ -70,7 +72,10 @@ export function gpt2(config: GPT2Config, lora?: LoraOptions): Model {
     parameters,
     constants: [],
     shape,
-    forward(g, tokens, w, { caches, observe } = {}) {
+    objective: languageModel,
+    inputs: (seq) => tokenIds(V, seq),
+    forward(g, inputs, w, { caches, observe } = {}) {
+      const tokens = inputs.tokens('ids');
       let x = embedding(g, tokens, w('wte.weight'), w('wpe.weight')); // (B, T, C)
       observe?.('embed', x);
       for (let i = 0; i < layers; i++) {

@@ -10,7 +10,9 @@ import { embedding } from '../graph/operators/embedding.ts';
 import { linear, packedLinear } from '../graph/operators/linear.ts';
 import { rmsnorm } from '../graph/operators/norm.ts';
 import { ropeTable } from '../kernels/rope.ts';
+import { tokenIds } from './inputs.ts';
 import type { Initial, Model, Parameter } from './model.ts';
+import { languageModel } from './objective.ts';
 
 export function llama(config: LlamaConfig): Model {
   const shape = shapeOf(config);
@@ -47,7 +49,10 @@ export function llama(config: LlamaConfig): Model {
     parameters,
     constants: [{ tensor: table, values: () => ropeTable(S, headSize, config.rope_theta) }],
     shape,
-    forward(g, tokens, w, { caches, observe } = {}) {
+    objective: languageModel,
+    inputs: (seq) => tokenIds(V, seq),
+    forward(g, inputs, w, { caches, observe } = {}) {
+      const tokens = inputs.tokens('ids');
       let x = embedding(g, tokens, w('model.embed_tokens.weight')); // (B, T, C)
       observe?.('embed', x);
       for (let i = 0; i < layers; i++) {

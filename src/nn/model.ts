@@ -5,8 +5,10 @@ import type { ModelConfig } from '../formats/config.ts';
 import type { ModelShape } from '../formats/families/family.ts';
 import { Graph, makeTensor, type Tensor } from '../graph/graph.ts';
 import type { Cache } from '../graph/operators/attention.ts';
-import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
+import { makeTokens } from '../graph/operators/embedding.ts';
 import { assert } from '../util/errors.ts';
+import { type InputSpec, type ModelInputs, onlyTokens } from './inputs.ts';
+import type { Features, Objective } from './objective.ts';
 
 /** Standard deviation of a normal distribution around 0, or a constant. */
 export type Initial = { normal: number } | { constant: number };
@@ -47,8 +49,12 @@ export interface Model {
   readonly constants: readonly Constant[];
   /** Its sizes, whatever its family calls them. */
   readonly shape: ModelShape;
-  /** Appends the forward pass: (B, T) tokens -> hidden (B, T, C), to be multiplied with head (V, C). */
-  forward(g: Graph, tokens: Tokens, weights: Weights, options?: ForwardOptions): { hidden: Tensor; head: Tensor };
+  /** What it is trained for. */
+  readonly objective: Objective;
+  /** What its forward pass reads of a batch, in sequences of `seq` tokens. */
+  inputs(seq: number): InputSpec[];
+  /** Appends the forward pass: of a language model, hidden (B, T, C), to be multiplied with head (V, C). */
+  forward(g: Graph, inputs: ModelInputs, weights: Weights, options?: ForwardOptions): Features;
 }
 
 /** The parameter tensors by name. */
@@ -76,7 +82,7 @@ export function lookup(tensors: ReadonlyMap<string, Tensor>): Weights {
 export function observedNames(model: Model): string[] {
   const names: string[] = [];
   const weights = lookup(parameterTensors(model, false));
-  model.forward(new Graph('names'), makeTokens(1, 1), weights, { observe: (name) => names.push(name) });
+  model.forward(new Graph('names'), onlyTokens(makeTokens(1, 1)), weights, { observe: (name) => names.push(name) });
   return names;
 }
 

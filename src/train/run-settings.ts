@@ -2,7 +2,7 @@
 // Flags, saved files, the page's form and its messages all go by RANGES and `checkSettings`. Invariant: the same settings
 // and the same text are the same run, step for step, wherever it is trained.
 
-import { type Batch, checkTokens, evenWindows, RandomWindows } from '../data/batches.ts';
+import { checkTokens, evenWindows, RandomWindows, type TokenBatch } from '../data/batches.ts';
 import { type Corpus, corpusOf, split } from '../data/corpus.ts';
 import { TASKS, type TaskName } from '../data/tasks.ts';
 import { ByteTokenizer, checkVocabulary } from '../data/tokenizer.ts';
@@ -207,7 +207,7 @@ export async function readText(host: Host, settings: RunSettings): Promise<RunTe
 }
 
 /** Batches from the first on. Errors: HoldfastError for text too short, or a vocabulary that is not the tokenizer's. */
-export function cutText(settings: RunSettings, corpus: Corpus): { batches: RandomWindows; validation: Batch } {
+export function cutText(settings: RunSettings, corpus: Corpus): { batches: RandomWindows; validation: TokenBatch } {
   const { config, batch, seq, seed, evalWindows } = settings;
   const tokenizer = new ByteTokenizer();
   checkVocabulary(config.vocab_size, 'the model');

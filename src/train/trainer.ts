@@ -8,10 +8,8 @@ import { leastBudget, type Workload } from '../engine/compile/fit.ts';
 import { readingPass, stepPass } from '../engine/compile/pass.ts';
 import { type MemoryOptions, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
-import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
 import { decayBits } from '../graph/operators/optimizer.ts';
 import { type ActivationMode, withActivations } from '../graph/recompute.ts';
-import { tokenIndex } from '../kernels/embedding.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
@@ -196,7 +194,7 @@ export class Trainer {
     assert(step, 'the workload has a step');
     this.#stepper = new Stepper(session, step, {
       scalars: programs.scalars,
-      writeTokens: (batch) => this.#writeTokens(batch),
+      writeTokens: (batch) => this.#write(batch),
     });
     for (const { tensor, values } of model.constants) session.hold(tensor, values);
     const decay = decayBits([...programs.gradients.values()]);
@@ -253,11 +251,11 @@ export class Trainer {
         `a step of this trainer takes ${accumulate} micro-batches (accumulate), not ${batches.length}`,
       );
     }
-    for (const given of batches) this.#checkBatch(given, batch);
+    for (const given of batches) this.#programs.inputs.check(given, batch);
     this.session.checkWeights();
     const step = this.#step++;
     const lr = learningRate(schedule, step);
-    const valid = batches.reduce((sum, { targets }) => sum + countValid(targets), 0);
+    const valid = batches.reduce((sum, given) => sum + this.model.objective.count(given), 0);
     const lossScale = 1 / Math.max(1, valid);
     const state = await this.#stepper.start({ step, batches, lossScale, hyper: this.#hyper(lr, lossScale), ...hooks });
     return {
@@ -274,8 +272,9 @@ export class Trainer {
    * is padded with ignored targets). Changes nothing.
    */
   async evaluate(windows: Batch): Promise<number> {
-    const { batch, seq } = this.options;
-    this.#checkBatch(windows);
+    const { batch } = this.options;
+    const { inputs } = this.#programs;
+    inputs.check(windows);
     const { session } = this;
     session.checkWeights();
     const { lossSum } = this.#programs.scalars;
@@ -283,20 +282,15 @@ export class Trainer {
       const schedule = session.scheduleOf(session.fit.passes[1] as never);
       session.write(lossSum, new Float32Array(1));
       for (let row = 0; row < windows.batch; row += batch) {
-        const ids = new Int32Array(batch * seq);
-        const targets = new Int32Array(batch * seq).fill(IGNORE_INDEX);
-        const end = Math.min(windows.batch, row + batch) * seq;
-        ids.set(windows.ids.subarray(row * seq, end));
-        targets.set(windows.targets.subarray(row * seq, end));
         await session.executor.begin(schedule);
         session.executor.flush();
-        this.#writeTokens({ ids, targets, batch, seq });
+        this.#write(inputs.part(windows, row));
         await session.executor.run(0, schedule.pass.trace.moments.length);
         session.executor.flush();
       }
       return (await session.read(lossSum))[0] as number;
     });
-    return sum / Math.max(1, countValid(windows.targets));
+    return sum / Math.max(1, this.model.objective.count(windows));
   }
 
   /** Whether `setBudget` would take it. */
@@ -344,27 +338,6 @@ export class Trainer {
     return this.session.close();
   }
 
-  /** Errors: HoldfastError for a batch of another shape than the programs', or with tokens that the model does not have. */
-  #checkBatch({ ids, targets, batch, seq }: Batch, rows = batch): void {
-    const { batch: wanted, seq: tokens } = this.options;
-    if (batch !== rows || seq !== tokens) {
-      throw new HoldfastError(
-        `a batch of ${batch} x ${seq} tokens: this trainer was made for ${wanted} x ${tokens} (batch, seq)`,
-      );
-    }
-    if (ids.length !== batch * seq || targets.length !== batch * seq) {
-      throw new HoldfastError(
-        `a batch of ${batch} x ${seq} with ${ids.length} ids and ${targets.length} targets: give ${batch * seq} of each`,
-      );
-    }
-    const { vocabulary } = this.model.shape;
-    const stranger =
-      ids.find((id) => !(id >= 0 && id < vocabulary)) ??
-      targets.find((id) => id !== IGNORE_INDEX && !(id >= 0 && id < vocabulary));
-    if (stranger === undefined) return;
-    throw new HoldfastError(`a batch has token ${stranger}; the model's vocabulary ends at ${vocabulary - 1}`);
-  }
-
   #hyper(lr: number, lossScale: number): Float32Array<ArrayBuffer> {
     const { beta1, beta2, epsilon, weightDecay, clip } = this.options.optimizer;
     const hyper = new Float32Array(HYPER.size);
@@ -378,17 +351,7 @@ export class Trainer {
     return hyper;
   }
 
-  #writeTokens({ ids, targets }: Pick<Batch, 'ids' | 'targets' | 'batch' | 'seq'>): void {
-    const { tokens } = this.#programs;
-    const index = tokenIndex(ids);
-    this.session.write(tokens.ids, ids);
-    this.session.write(tokens.targets, targets);
-    this.session.write(tokens.index.tokens, index.tokens);
-    this.session.write(tokens.index.starts, index.starts);
-    this.session.write(tokens.index.order, index.order);
+  #write(batch: Batch): void {
+    for (const [tensor, values] of this.#programs.inputs.values(batch)) this.session.write(tensor, values);
   }
-}
-
-function countValid(targets: Int32Array): number {
-  return targets.reduce((sum, target) => sum + (target === IGNORE_INDEX ? 0 : 1), 0);
 }

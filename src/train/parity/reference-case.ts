@@ -5,7 +5,7 @@
 // Invariant: a ReferenceCase can be replayed as it is. Whatever cannot (a file that is missing or damaged,
 // tensors that do not fit the configuration, a loss that we do not compute) is a HoldfastError in one line.
 
-import type { Batch } from '../../data/batches.ts';
+import type { TokenBatch } from '../../data/batches.ts';
 import { parseConfig } from '../../formats/config.ts';
 import { FAMILIES, FAMILY_NAMES } from '../../formats/families/index.ts';
 import { parse, type Tensor } from '../../formats/safetensors.ts';
@@ -51,7 +51,7 @@ export interface ReferenceCase extends Outcome {
   /** Initial values of every parameter, low-rank ones included. */
   readonly weights: Values;
   /** batches[step][micro-batch] */
-  readonly batches: readonly (readonly Batch[])[];
+  readonly batches: readonly (readonly TokenBatch[])[];
   readonly tolerance: ReadonlyMap<string, number>;
 }
 
@@ -247,7 +247,7 @@ function readBatches(
   shape: readonly [number, number, number, number],
   vocabulary: number,
   path: string,
-): Batch[][] {
+): TokenBatch[][] {
   const [steps, accumulate, batch, seq] = shape;
   const take = (name: string, ignored: boolean): Int32Array<ArrayBuffer> => {
     const tensor = tensors.get(name);
@@ -276,7 +276,7 @@ function readBatches(
 }
 
 /** A mean of micro-batch means is the mean over all tokens only where all have equally many targets. */
-function checkEvenTargets(batches: readonly (readonly Batch[])[], refuse: (problem: string) => never): void {
+function checkEvenTargets(batches: readonly (readonly TokenBatch[])[], refuse: (problem: string) => never): void {
   for (const [step, micros] of batches.entries()) {
     const counts = new Set(micros.map(({ targets }) => targets.filter((target) => target !== IGNORE_INDEX).length));
     if (counts.size > 1) {

@@ -4,8 +4,9 @@
 
 export { type Batch, type BatchArray, evenWindows, RandomWindows, type TokenBatch } from './data/batches.ts';
 export { type Corpus, defaultCorpus, loadCorpus, split } from './data/corpus.ts';
+export type { TextIdentity } from './data/dataset.ts';
 export type { TaskName } from './data/tasks.ts';
-export { ByteTokenizer, type StreamDecoder, type Tokenizer } from './data/tokenizer.ts';
+export { ByteTokenizer, type StreamDecoder, type Tokenizer, type TokenizerIdentity } from './data/tokenizer.ts';
 export { type ChoiceRecord, loadChoices, saveChoices } from './engine/compile/choices.ts';
 export type { Policy, PolicyName } from './engine/compile/schedule.ts';
 export type { MemoryOptions, MemoryReport } from './engine/run/session.ts';
@@ -56,7 +57,7 @@ export {
   type RunSummary,
   trainRun,
 } from './train/run.ts';
-export { defaultSettings, type RunSettings, type TextIdentity } from './train/run-settings.ts';
+export { defaultSettings, type RunSettings } from './train/run-settings.ts';
 export type { SamplingOptions } from './train/sampling.ts';
 export type { Decay, Schedule } from './train/schedule.ts';
 export type { StepHooks } from './train/stepper.ts';

@@ -3,7 +3,7 @@
 
 import { Command, Option } from 'commander';
 import { TASKS, type TaskName, taskOf } from '../data/tasks.ts';
-import { checkVocabulary } from '../data/tokenizer.ts';
+import { DEFAULT_TOKENIZER, TOKENIZER_KINDS, type TokenizerIdentity } from '../data/tokenizer.ts';
 import { checkpointsOf, type FoundModel, findModel } from '../formats/checkpoint.ts';
 import { FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
@@ -11,7 +11,7 @@ import { openDevice } from '../gpu/device.ts';
 import { type FolderClaim, type Host, join } from '../runtime/host.ts';
 import type { MemoryRecord } from '../train/report/memory-record.ts';
 import { type RunSummary, trainRun } from '../train/run.ts';
-import { checkSettings, defaultSettings, RANGES, type RunSettings } from '../train/run-settings.ts';
+import { checkSettings, defaultSettings, RANGES, type RunSettings, tokenizerFor } from '../train/run-settings.ts';
 import { savedSettings } from '../train/saved-state.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
@@ -27,7 +27,7 @@ interface Flags extends MemoryFlags {
   heads: number;
   kvHeads?: number;
   context: number;
-  vocab: string;
+  vocab: TokenizerIdentity['kind'];
   data: string[];
   task?: TaskName;
   batch: number;
@@ -70,7 +70,7 @@ export function trainCommand(host: Host): Command {
     .option('--heads <n>', 'attention heads', whole(1), DEFAULT_SHAPE.heads)
     .option('--kv-heads <n>', 'key and value heads, llama only (default: as many as heads)', whole(1))
     .option('--context <n>', 'tokens in a sequence', within(RANGES.seq), DEFAULT_SHAPE.context)
-    .addOption(new Option('--vocab <kind>', 'tokens').choices(['byte']).default('byte'))
+    .addOption(new Option('--vocab <kind>', 'tokens').choices(TOKENIZER_KINDS).default(DEFAULT_TOKENIZER.kind))
     .option('--data <path...>', 'files, folders, or - for standard input (default: TypeScript’s declarations)', [])
     .addOption(
       new Option('--task <name>', 'generated text instead: problems, some of them held back to be solved')
@@ -126,7 +126,7 @@ export function trainCommand(host: Host): Command {
         ? await resumeSettings(host, out, flags, given)
         : await newSettings(host, flags, given);
       // Before anything is opened or made.
-      checkVocabulary(settings.config.vocab_size, flags.resume ? out : flags.model);
+      tokenizerFor(settings, flags.resume ? out : flags.model);
       checkSettings(settings);
       const device = await openDevice(host, { adapter: flags.adapter });
       const progress = new Progress(host, settings, flags.json ?? false);
@@ -239,6 +239,7 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
   const { evalEvery, evalWindows, sampleEvery, sampleTokens, saveEvery } = flags;
   return defaultSettings({
     config,
+    tokenizer: { kind: flags.vocab },
     ...(from === undefined ? {} : { from }),
     ...(flags.task === undefined ? {} : { task: flags.task }),
     ...(family || given('context') ? { seq: flags.context } : {}),
@@ -263,6 +264,7 @@ async function resumeSettings(
   const known: Partial<Record<keyof Flags, unknown>> = {
     ...saved,
     ...{ model: config.model_type, layers, width, heads, kvHeads },
+    vocab: (saved.tokenizer ?? DEFAULT_TOKENIZER).kind,
     context: saved.seq,
     task: saved.task ?? 'no task',
   };

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
+import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
 const reference = (name: string) =>
@@ -167,8 +168,8 @@ describe('parseConfig', () => {
   test.each([
     [null, 'is null, not an object'],
     [[], 'is a list of 0, not an object'],
-    [{}, 'model_type is missing; supported: "gpt2", "llama"'],
-    [{ model_type: 'bert' }, 'model_type is "bert"; supported: "gpt2", "llama"'],
+    [{}, `model_type is missing; supported: ${FAMILY_NAMES.map((name) => `"${name}"`).join(', ')}`],
+    [{ model_type: 'none' }, 'model_type is "none"; supported: "gpt2", '],
     [{ model_type: 'gpt2', activation_function: 'relu' }, 'is "relu"; supported: "gelu_new", "gelu_pytorch_tanh"'],
     [{ model_type: 'gpt2', scale_attn_weights: false }, 'scale_attn_weights is false; supported: true'],
     [{ model_type: 'gpt2', add_cross_attention: true }, 'add_cross_attention is true; supported: false'],

@@ -1,7 +1,7 @@
 // The choice of a model and its training: the presets and the form of all settings, which say the same. Choosing a
 // preset fills the form; changing the form leaves the presets.
 
-import { type Estimate, formatBytes, type RunSettings } from '../src/browser/index.ts';
+import { type Estimate, FAMILIES, FAMILY_NAMES, formatBytes, type RunSettings } from '../src/browser/index.ts';
 import { duration, short, whole } from './figures.ts';
 import { byId, make, setText } from './page.ts';
 import { PRESETS, type PresetName, type Shape, settingsOf } from './presets.ts';
@@ -34,7 +34,7 @@ export class ModelForm {
   readonly #presets = byId('presets', HTMLFieldSetElement);
   readonly #note = byId('model-note', HTMLElement);
   readonly #inputs = new Map<Numbers, HTMLInputElement>();
-  readonly #family = choice({ gpt2: 'GPT-2', llama: 'Llama' });
+  readonly #family = choice(Object.fromEntries(FAMILY_NAMES.map((name) => [name, FAMILIES[name].label])));
   readonly #schedule = choice({ cosine: 'cosine', linear: 'linear', constant: 'constant' });
 
   constructor(changed: () => void) {

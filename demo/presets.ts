@@ -1,11 +1,19 @@
 // Models to begin with, from one that learns while you watch to GPT-2 itself, and the settings of a run as the form
 // has them. What is not in a preset is a setting of its own with one default.
 
-import { configOfShape, DEFAULT_SHAPE, defaultSettings, type RunSettings } from '../src/browser/index.ts';
+import {
+  configOfShape,
+  DEFAULT_SHAPE,
+  defaultSettings,
+  type FamilyName,
+  parseConfig,
+  type RunSettings,
+  shapeOf,
+} from '../src/browser/index.ts';
 
 /** The fields of the form. */
 export interface Shape {
-  family: 'gpt2' | 'llama';
+  family: FamilyName;
   layers: number;
   width: number;
   heads: number;
@@ -60,14 +68,12 @@ export const PRESETS: Readonly<Record<PresetName, Shape>> = {
   },
 };
 
-/** GPT-2 has 1024 positions, however few of them a sequence uses. */
-const GPT2_POSITIONS = 1024;
-
 /** Errors: HoldfastError for a shape that makes no model. */
 export function settingsOf(form: Shape): RunSettings {
   const { family, layers, width, heads, kvHeads, context, vocabulary, ...settings } = form;
-  const whole = family === 'gpt2' && vocabulary > DEFAULT_SHAPE.vocabulary;
-  const positions = whole ? Math.max(context, GPT2_POSITIONS) : context;
+  // With its family's own vocabulary it has its family's positions, however few of them a sequence uses.
+  const own = shapeOf(parseConfig({ model_type: family }, 'the defaults'));
+  const positions = vocabulary === own.vocabulary ? Math.max(context, own.context) : context;
   const shape = { family, layers, width, heads, kvHeads, context: positions, vocabulary };
   return defaultSettings({ ...settings, config: configOfShape(shape, 'these settings'), seq: context });
 }

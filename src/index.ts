@@ -2,10 +2,11 @@
 // in `holdfast/headless`; the rest of this package names no runtime. What is listed here is documented and kept in
 // docs/api; a type that only appears in one of these is not.
 
-export { type Batch, evenWindows, RandomWindows } from './data/batches.ts';
+export { type Batch, type BatchArray, evenWindows, RandomWindows, type TokenBatch } from './data/batches.ts';
 export { type Corpus, defaultCorpus, loadCorpus, split } from './data/corpus.ts';
+export type { TextIdentity } from './data/dataset.ts';
 export type { TaskName } from './data/tasks.ts';
-export { ByteTokenizer, type StreamDecoder, type Tokenizer } from './data/tokenizer.ts';
+export { ByteTokenizer, type StreamDecoder, type Tokenizer, type TokenizerIdentity } from './data/tokenizer.ts';
 export { type ChoiceRecord, loadChoices, saveChoices } from './engine/compile/choices.ts';
 export type { Recovery } from './engine/compile/fit.ts';
 export type { Policy, PolicyName } from './engine/compile/schedule.ts';
@@ -19,7 +20,8 @@ export {
   saveCheckpoint,
   type Weights,
 } from './formats/checkpoint.ts';
-export { type GPT2Config, type LlamaConfig, type ModelConfig, parseConfig } from './formats/config.ts';
+export { type FamilyName, type GPT2Config, type LlamaConfig, type ModelConfig, parseConfig } from './formats/config.ts';
+export type { ModelShape } from './formats/families/family.ts';
 export {
   type Dtype,
   parse as parseSafetensors,
@@ -33,7 +35,7 @@ export type { Kind } from './memory/layout/kinds.ts';
 export type { LoraOptions } from './nn/gpt2.ts';
 export { makeModel } from './nn/index.ts';
 export { initialWeights } from './nn/initialise.ts';
-export { type Initial, type Model, type ModelShape, type Parameter, parameterCount } from './nn/model.ts';
+export { type Initial, type Model, type Parameter, parameterCount } from './nn/model.ts';
 export { writeReport } from './report/run-report.ts';
 export type {
   BlockFile,
@@ -57,7 +59,7 @@ export {
   type RunSummary,
   trainRun,
 } from './train/run.ts';
-export { defaultSettings, type RunSettings, type TextIdentity } from './train/run-settings.ts';
+export { defaultSettings, type RunSettings } from './train/run-settings.ts';
 export type { SamplingOptions } from './train/sampling.ts';
 export type { Decay, Schedule } from './train/schedule.ts';
 export type { StepHooks } from './train/stepper.ts';

@@ -4,7 +4,6 @@
 
 import type { Batch } from '../src/data/batches.ts';
 import { onTensors, type Program, type Tensor } from '../src/graph/graph.ts';
-import { tokenIndex } from '../src/kernels/embedding.ts';
 import type { Arrays } from '../src/kernels/kernel.ts';
 import type { Model } from '../src/nn/model.ts';
 import type { StepPrograms } from '../src/train/step-programs.ts';
@@ -24,14 +23,9 @@ export class Memory {
   }
 
   /** What the trainer writes before a micro-batch: tokens, their index, position 0, the loss's scale. */
-  setInputs(model: Model, { tokens, scalars }: StepPrograms, { ids, targets }: Batch, lossScale: number): void {
-    const index = tokenIndex(ids);
-    this.set(tokens.ids, ids);
-    this.set(tokens.targets, targets);
-    this.set(tokens.position, [0]);
-    this.set(tokens.index.tokens, index.tokens);
-    this.set(tokens.index.starts, index.starts);
-    this.set(tokens.index.order, index.order);
+  setInputs(model: Model, { inputs, scalars }: StepPrograms, batch: Batch, lossScale: number): void {
+    for (const [tensor, values] of inputs.values(batch)) this.set(tensor, values);
+    this.set(inputs.tokens('ids').position, [0]);
     this.set(scalars.lossScale, [lossScale]);
     for (const { tensor, values } of model.constants) this.set(tensor, values());
   }

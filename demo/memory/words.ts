@@ -16,7 +16,7 @@ export const POLICY_WORDS: Readonly<Record<PolicyName, string>> = {
 
 /** An operator or a tensor by its label, with layers counted as people count them: "layer 2 mlp.c_fc.weight, rows 0 to 43". */
 export const operatorWords = (label: string): string =>
-  label.replace(/\b(?:h|model\.layers)\.(\d+)\./, (_, index) => `layer ${Number(index) + 1} `);
+  label.replace(/(?<![\w.])(?:[a-z_]+\.)+(\d+)\./, (_, index) => `layer ${Number(index) + 1} `);
 
 /** "moment 41 of 186: backward, layer 2 attn.c_proj.bias". */
 export function momentWords({ history, moments }: Film, moment: number): string {

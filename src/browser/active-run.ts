@@ -8,7 +8,7 @@ import type { Device } from '../gpu/device.ts';
 import { writeReport } from '../report/run-report.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { type ReadyRun, type RunEvents, type RunSummary, trainRun } from '../train/run.ts';
-import type { RunSettings } from '../train/run-settings.ts';
+import { type RunSettings, tokenizerFor } from '../train/run-settings.ts';
 import type { SavedState } from '../train/saved-state.ts';
 import { deferred } from '../util/deferred.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
@@ -164,7 +164,7 @@ export class ActiveRun {
     return this.gate.do(async () => {
       const generator = this.#ready?.trainer.generator;
       if (!generator) throw new HoldfastError(`run ${this.id} sets no memory aside for text (sampleTokens is 0)`);
-      return work(new Writer(generator));
+      return work(new Writer(generator, tokenizerFor(this.settings)));
     });
   }
 

@@ -14,7 +14,14 @@ export {
   type Tier,
 } from '../engine/observe/chunk-codes.ts';
 export type { MemoryReport } from '../engine/run/session.ts';
-export { type GPT2Config, type LlamaConfig, type ModelConfig, parseConfig } from '../formats/config.ts';
+export {
+  type FamilyName,
+  type GPT2Config,
+  type LlamaConfig,
+  type ModelConfig,
+  parseConfig,
+} from '../formats/config.ts';
+export { FAMILIES, FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from '../formats/shape.ts';
 export type { AdapterSummary } from '../gpu/device.ts';
 export { STATES, type State } from '../memory/layout/states.ts';

@@ -3,6 +3,7 @@
 
 import { createStore, del, entries, get, set } from 'idb-keyval';
 import { checkpointsOf } from '../formats/checkpoint.ts';
+import { familyOf, shapeOf } from '../formats/families/index.ts';
 import { type Host, join } from '../runtime/host.ts';
 import type { RunSettings } from '../train/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -133,9 +134,8 @@ export class Runs {
 
 /** What a run is called by default: "GPT-2 2 × 64". */
 export function nameOf({ config }: RunSettings): string {
-  return config.model_type === 'gpt2'
-    ? `GPT-2 ${config.n_layer} × ${config.n_embd}`
-    : `Llama ${config.num_hidden_layers} × ${config.hidden_size}`;
+  const { layers, width } = shapeOf(config);
+  return `${familyOf(config).label} ${layers} × ${width}`;
 }
 
 async function heldLocks(): Promise<Set<string>> {

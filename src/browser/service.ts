@@ -434,8 +434,9 @@ export class TrainerService {
 
   async #openWriter(source: string, trained: boolean): Promise<Writer> {
     const { weights, config } = await loadWeights(this.#host.files, source);
-    const choices = trained ? (await savedState(this.#host, source)).choices : {};
-    return Writer.open(await this.#openDevice(), config, weights, choices);
+    const saved = trained ? await savedState(this.#host, source) : undefined;
+    const device = await this.#openDevice();
+    return Writer.open(device, config, weights, saved?.choices ?? {}, saved?.settings.tokenizer);
   }
 
   /** One that is still being opened is closed when it is. */

@@ -1,8 +1,9 @@
 // Text from a generator, for a person to look at.
 
-import { ByteTokenizer, checkVocabulary } from '../data/tokenizer.ts';
+import { type Tokenizer, type TokenizerIdentity, tokenizerOf } from '../data/tokenizer.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import type { ModelConfig } from '../formats/config.ts';
+import { shapeOf } from '../formats/families/index.ts';
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';
 import { Generator } from '../train/generator.ts';
@@ -13,23 +14,25 @@ import type { Candidate, SampleRequest } from './protocol.ts';
 
 export class Writer {
   readonly #generator: Generator;
-  readonly #tokenizer = new ByteTokenizer();
+  readonly #tokenizer: Tokenizer;
   readonly #underWay = new Set<Promise<unknown>>();
   #closing = false;
 
-  /** A generator of its own. Errors: HoldfastError for a model that does not speak bytes. */
+  /** A generator of its own. Errors: HoldfastError for a model whose vocabulary is not its tokenizer's. */
   static async open(
     device: Device,
     config: ModelConfig,
     weights: TensorSource,
     choices: ChoiceRecord,
+    identity: TokenizerIdentity | undefined,
   ): Promise<Writer> {
-    checkVocabulary(config.vocab_size, 'this run');
-    return new Writer(await Generator.open(device, makeModel(config), weights, { choices }));
+    const tokenizer = tokenizerOf(identity, shapeOf(config).vocabulary, 'this run');
+    return new Writer(await Generator.open(device, makeModel(config), weights, { choices }), tokenizer);
   }
 
-  constructor(generator: Generator) {
+  constructor(generator: Generator, tokenizer: Tokenizer) {
     this.#generator = generator;
+    this.#tokenizer = tokenizer;
   }
 
   /** False once its device was lost: then only another writer writes. */
@@ -89,12 +92,6 @@ export class Writer {
     const order = [...weights.keys()].sort((a, b) => (weights[b] as number) - (weights[a] as number) || a - b);
     return order
       .slice(0, count)
-      .map((token) => ({ token, text: shown(token), probability: (weights[token] as number) / sum }));
+      .map((token) => ({ token, text: this.#tokenizer.show(token), probability: (weights[token] as number) / sum }));
   }
-}
-
-function shown(byte: number): string {
-  if (byte >= 0x20 && byte < 0x7f) return String.fromCharCode(byte);
-  if (byte === 0x0a) return '\\n';
-  return `0x${byte.toString(16).padStart(2, '0')}`;
 }

@@ -2,9 +2,10 @@
 // written.
 
 import { Command } from 'commander';
-import { ByteTokenizer, checkVocabulary } from '../data/tokenizer.ts';
+import { tokenizerOf } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
 import { checkWeights, withWeights } from '../formats/checkpoint.ts';
+import { shapeOf } from '../formats/families/index.ts';
 import { openDevice } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';
 import type { Host } from '../runtime/host.ts';
@@ -43,16 +44,19 @@ export function generateCommand(host: Host): Command {
       };
       checkSampling(sampling);
       if (flags.prompt === '') throw new HoldfastError('--prompt is empty; give at least one character');
-      const tokenizer = new ByteTokenizer();
       // The run may go on meanwhile: its checkpoint stays readable until the weights are on the device.
-      const { device, generator } = await withWeights(host.files, dir, async ({ config, weights, shapes }) => {
-        checkVocabulary(config.vocab_size, dir);
-        const model = makeModel(config);
-        checkWeights(shapes, model.parameters, dir);
-        const device = await openDevice(host, { adapter: flags.adapter });
-        const choices = await loadChoices(host, device);
-        return { device, generator: await Generator.open(device, model, weights, { choices }) };
-      });
+      const { device, generator, tokenizer } = await withWeights(
+        host.files,
+        dir,
+        async ({ config, weights, shapes }) => {
+          const tokenizer = tokenizerOf(undefined, shapeOf(config).vocabulary, dir);
+          const model = makeModel(config);
+          checkWeights(shapes, model.parameters, dir);
+          const device = await openDevice(host, { adapter: flags.adapter });
+          const choices = await loadChoices(host, device);
+          return { device, tokenizer, generator: await Generator.open(device, model, weights, { choices }) };
+        },
+      );
       const decoder = tokenizer.stream();
       const random = new Random(flags.seed, 'samples');
       host.terminal.write(flags.prompt);

@@ -1,11 +1,12 @@
 // The shape of a model as flags give it: formats/shape.ts with messages that name the flags.
 
 import type { ModelConfig } from '../formats/config.ts';
+import { FAMILIES, FAMILY_NAMES, type FamilyName } from '../formats/families/index.ts';
 import { configOfShape } from '../formats/shape.ts';
 import { HoldfastError } from '../util/errors.ts';
 
 export interface ModelFlags {
-  model: 'gpt2' | 'llama';
+  model: FamilyName;
   layers: number;
   width: number;
   heads: number;
@@ -25,8 +26,9 @@ export function configFromFlags({ model, vocabSize, ...shape }: ModelFlags): Mod
       `--width ${width} is not divisible by --heads ${heads}; ${Math.max(1, Math.round(width / heads)) * heads} would work`,
     );
   }
-  if (model === 'gpt2' && kvHeads !== heads) {
-    throw new HoldfastError('--kv-heads: gpt2 has as many as heads; use --model llama for grouped heads');
+  if (!FAMILIES[model].groupedHeads && kvHeads !== heads) {
+    const grouped = FAMILY_NAMES.filter((name) => FAMILIES[name].groupedHeads).join(' or ');
+    throw new HoldfastError(`--kv-heads: ${model} has as many as heads; use --model ${grouped} for grouped heads`);
   }
   const { layers, context, tied } = shape;
   return configOfShape(

@@ -4,6 +4,8 @@
 import type { Highs } from 'highs';
 import { DEFAULT_LIMITS } from '../engine/compile/fit.ts';
 import { stepPass } from '../engine/compile/pass.ts';
+import { parseConfig } from '../formats/config.ts';
+import { FAMILIES, FAMILY_NAMES, type FamilyName, shapeOf } from '../formats/families/index.ts';
 import { mapChunks } from '../memory/layout/chunk-map.ts';
 import { TRAINED_ELEMENT_BYTES } from '../memory/layout/kinds.ts';
 import { chunkRange } from '../memory/layout/layout.ts';
@@ -32,7 +34,7 @@ const SHARES = [0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 0.9];
 const EXACT_SECONDS = 2;
 
 export interface Cell {
-  readonly model: 'gpt2' | 'llama';
+  readonly model: FamilyName;
   readonly size: Size;
   readonly accumulate: number;
   /** Of the model data: what the budget leaves for chunks. */
@@ -40,14 +42,15 @@ export interface Cell {
 }
 
 /** GPT-2 and Llama, 4 to 48 layers, 5 % to 90 % of the model data, one micro-batch a step and four. */
-export const CELLS: readonly Cell[] = (['gpt2', 'llama'] as const).flatMap((model) =>
+export const CELLS: readonly Cell[] = FAMILY_NAMES.flatMap((model) =>
   SIZES.flatMap((size) => [1, 4].flatMap((accumulate) => SHARES.map((share) => ({ model, size, accumulate, share })))),
 );
 
 /** The trace of a cell, and the slots that its budget leaves at each moment. */
 export function cellTrace({ model: family, size, accumulate, share }: Cell): { trace: Trace; slots: number[] } {
-  const heads = family === 'llama' ? { kvHeads: size.heads % 4 === 0 ? size.heads / 4 : size.heads / 5 } : {};
-  const vocabSize = family === 'llama' ? 32000 : 50257;
+  const grouped = size.heads % 4 === 0 ? size.heads / 4 : size.heads / 5;
+  const heads = FAMILIES[family].groupedHeads ? { kvHeads: grouped } : {};
+  const { vocabulary: vocabSize } = shapeOf(parseConfig({ model_type: family }, 'its defaults'));
   const model = makeModel(configFromFlags({ model: family, ...size, ...heads, context: 128, vocabSize, tied: false }));
   const bytes = TRAINED_ELEMENT_BYTES * parameterCount(model);
   const map = mapChunks(model.parameters, true, chunkRange(model.parameters, share * bytes, DEFAULT_LIMITS.binding));

@@ -5,6 +5,8 @@ import type { Highs } from 'highs';
 import { DEFAULT_LIMITS, fitMemory, smallestBudget } from '../engine/compile/fit.ts';
 import { recomputedFlops } from '../engine/compile/pass.ts';
 import { schedule } from '../engine/compile/schedule.ts';
+import { FAMILY_NAMES, type FamilyName } from '../formats/families/index.ts';
+import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import type { ActivationMode } from '../graph/recompute.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { ratioTo } from '../memory/plan/compare.ts';
@@ -23,7 +25,7 @@ import { activationsOption, checked, recoveryOption, whole } from './options.ts'
 import { comparePolicies } from './plan-compare.ts';
 
 interface Flags {
-  model: 'gpt2' | 'llama';
+  model: FamilyName;
   layers: number;
   width: number;
   heads: number;
@@ -49,7 +51,7 @@ const KEPT: Readonly<Record<ActivationMode, string>> = {
 export function planCommand(host: Host): Command {
   return new Command('plan')
     .description('what training within a GPU budget would need and move, with no GPU')
-    .addOption(new Option('--model <family>').choices(['gpt2', 'llama']).default('gpt2'))
+    .addOption(new Option('--model <family>').choices(FAMILY_NAMES).default(DEFAULT_SHAPE.family))
     .option('--layers <n>', 'blocks', whole(1), 12)
     .option('--width <n>', 'embedding width', whole(1), 768)
     .option('--heads <n>', 'attention heads', whole(1), 12)

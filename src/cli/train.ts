@@ -3,15 +3,16 @@
 
 import { Command, Option } from 'commander';
 import { TASKS, type TaskName, taskOf } from '../data/tasks.ts';
-import { checkVocabulary } from '../data/tokenizer.ts';
+import { DEFAULT_TOKENIZER, TOKENIZER_KINDS, type TokenizerIdentity } from '../data/tokenizer.ts';
 import { checkpointsOf, type FoundModel, findModel } from '../formats/checkpoint.ts';
+import { FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { openDevice } from '../gpu/device.ts';
 import { REPORT_FILE, writeReport } from '../report/run-report.ts';
 import { type FolderClaim, type Host, join } from '../runtime/host.ts';
 import type { MemoryRecord } from '../train/memory-record.ts';
 import { type RunSummary, trainRun } from '../train/run.ts';
-import { checkSettings, defaultSettings, RANGES, type RunSettings } from '../train/run-settings.ts';
+import { checkSettings, defaultSettings, RANGES, type RunSettings, tokenizerFor } from '../train/run-settings.ts';
 import { savedSettings } from '../train/saved-state.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
@@ -27,7 +28,7 @@ interface Flags extends MemoryFlags {
   heads: number;
   kvHeads?: number;
   context: number;
-  vocab: string;
+  vocab: TokenizerIdentity['kind'];
   data: string[];
   task?: TaskName;
   batch: number;
@@ -62,7 +63,7 @@ export function trainCommand(host: Host): Command {
     .description('train a model, or go on training one')
     .option(
       '--model <family>',
-      'gpt2, llama, or a folder or zip with config.json (and weights to start from)',
+      `${FAMILY_NAMES.join(', ')}, or a folder or zip with config.json (and weights to start from)`,
       DEFAULT_SHAPE.family,
     )
     .option('--layers <n>', 'blocks', whole(1), DEFAULT_SHAPE.layers)
@@ -70,7 +71,7 @@ export function trainCommand(host: Host): Command {
     .option('--heads <n>', 'attention heads', whole(1), DEFAULT_SHAPE.heads)
     .option('--kv-heads <n>', 'key and value heads, llama only (default: as many as heads)', whole(1))
     .option('--context <n>', 'tokens in a sequence', within(RANGES.seq), DEFAULT_SHAPE.context)
-    .addOption(new Option('--vocab <kind>', 'tokens').choices(['byte']).default('byte'))
+    .addOption(new Option('--vocab <kind>', 'tokens').choices(TOKENIZER_KINDS).default(DEFAULT_TOKENIZER.kind))
     .option('--data <path...>', 'files, folders, or - for standard input (default: TypeScript’s declarations)', [])
     .addOption(
       new Option('--task <name>', 'generated text instead: problems, some of them held back to be solved')
@@ -126,7 +127,7 @@ export function trainCommand(host: Host): Command {
         ? await resumeSettings(host, out, flags, given)
         : await newSettings(host, flags, given);
       // Before anything is opened or made.
-      checkVocabulary(settings.config.vocab_size, flags.resume ? out : flags.model);
+      tokenizerFor(settings, flags.resume ? out : flags.model);
       checkSettings(settings);
       const device = await openDevice(host, { adapter: flags.adapter });
       const progress = new Progress(host, settings, flags.json ?? false);
@@ -219,12 +220,12 @@ async function checkOut({ files }: Host, out: string, { resume, timeline }: Flag
 }
 
 async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) => boolean): Promise<RunSettings> {
-  const family = flags.model === 'gpt2' || flags.model === 'llama' ? flags.model : undefined;
+  const family = FAMILY_NAMES.find((name) => name === flags.model);
   const { vocabulary: vocabSize, tied } = DEFAULT_SHAPE;
   const { config, from }: FoundModel = family
     ? { config: configFromFlags({ ...flags, model: family, vocabSize, tied }) }
     : await findModel(host.files, flags.model);
-  const context = config.model_type === 'gpt2' ? config.n_positions : config.max_position_embeddings;
+  const { context } = shapeOf(config);
   if (!family) {
     const shape = (['layers', 'width', 'heads', 'kvHeads'] as const).find(given);
     if (shape)
@@ -239,6 +240,7 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
   const { evalEvery, evalWindows, sampleEvery, sampleTokens, saveEvery } = flags;
   return defaultSettings({
     config,
+    tokenizer: { kind: flags.vocab },
     ...(from === undefined ? {} : { from }),
     ...(flags.task === undefined ? {} : { task: flags.task }),
     ...(family || given('context') ? { seq: flags.context } : {}),
@@ -259,19 +261,11 @@ async function resumeSettings(
 ): Promise<RunSettings> {
   const saved = await savedSettings(host, out);
   const { config } = saved;
-  const shape =
-    config.model_type === 'gpt2'
-      ? { layers: config.n_layer, width: config.n_embd, heads: config.n_head, kvHeads: config.n_head, model: 'gpt2' }
-      : {
-          layers: config.num_hidden_layers,
-          width: config.hidden_size,
-          heads: config.num_attention_heads,
-          kvHeads: config.num_key_value_heads,
-          model: 'llama',
-        };
+  const { layers, width, heads, kvHeads } = shapeOf(config);
   const known: Partial<Record<keyof Flags, unknown>> = {
     ...saved,
-    ...shape,
+    ...{ model: config.model_type, layers, width, heads, kvHeads },
+    vocab: (saved.tokenizer ?? DEFAULT_TOKENIZER).kind,
     context: saved.seq,
     task: saved.task ?? 'no task',
   };

@@ -6,16 +6,33 @@
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 
-/** Sequences of tokens, and the token that follows each of them. */
+/** An array of a batch: numbers that are counted, or measured. */
+export type BatchArray = Int32Array<ArrayBuffer> | Float32Array<ArrayBuffer>;
+
+/** What a model learns from at once: arrays by the names of its inputs, of so many rows each. */
 export interface Batch {
+  /** Each a multiple of `batch` long. */
+  readonly [input: string]: BatchArray | number;
+  /** Rows: sequences. */
+  readonly batch: number;
+  /** Tokens in a sequence. */
+  readonly seq: number;
+}
+
+/** Sequences of tokens, and the token that follows each of them. */
+export interface TokenBatch extends Batch {
   /** (batch, seq) */
   readonly ids: Int32Array<ArrayBuffer>;
   /** (batch, seq): targets[b, t] is the label for position t of row b. */
   readonly targets: Int32Array<ArrayBuffer>;
-  /** Sequences. */
-  readonly batch: number;
-  /** Tokens in a sequence. */
-  readonly seq: number;
+}
+
+/** One of its arrays. Errors: HoldfastError where there is none, or of another type. */
+export function arrayOf(batch: Batch, name: string, type: 'i32' | 'f32'): BatchArray {
+  const values = batch[name];
+  const wanted = type === 'i32' ? Int32Array : Float32Array;
+  if (values instanceof wanted) return values;
+  throw new HoldfastError(`a batch has no ${name}: give them as ${wanted.name}`);
 }
 
 /** Of one batch: what every adapter binds at once (128 MiB). The host holds their ids and their targets. */
@@ -53,7 +70,7 @@ export class RandomWindows {
   }
 
   /** `batch` windows, each at a uniformly random offset, independently. */
-  next(): Batch {
+  next(): TokenBatch {
     const offsets = Math.ceil((this.#tokens.length - this.context) / this.#stride);
     return cut(this.#tokens, this.context, this.batch, () => this.#random.below(offsets) * this.#stride);
   }
@@ -73,7 +90,7 @@ export class RandomWindows {
  * `count` windows from the first token to the last, spread evenly, each at a multiple of `stride`; they overlap where
  * tokens are few.
  */
-export function evenWindows(tokens: Int32Array, context: number, count: number, stride = 1): Batch {
+export function evenWindows(tokens: Int32Array, context: number, count: number, stride = 1): TokenBatch {
   checkTokens('validation', count, context);
   checkLength(tokens, context, 'validation');
   const last = tokens.length - context - 1;
@@ -83,7 +100,7 @@ export function evenWindows(tokens: Int32Array, context: number, count: number, 
   });
 }
 
-function cut(tokens: Int32Array, seq: number, batch: number, offset: (row: number) => number): Batch {
+function cut(tokens: Int32Array, seq: number, batch: number, offset: (row: number) => number): TokenBatch {
   const ids = new Int32Array(batch * seq);
   const targets = new Int32Array(batch * seq);
   for (let row = 0; row < batch; row++) {

@@ -2,11 +2,12 @@
 // or a form says is checked by parseConfig, as any other configuration.
 
 import { type ModelConfig, parseConfig } from './config.ts';
+import { FAMILIES, type FamilyName } from './families/index.ts';
 
 /** A model that is trained from the start: all that its family leaves open. */
 export interface ShapeOptions {
   /** `gpt2`: learned positions, GELU, biases. `llama`: RoPE, SwiGLU, RMS norm, grouped-query attention. @default 'gpt2' */
-  family?: 'gpt2' | 'llama';
+  family?: FamilyName;
   /** Blocks. @default 2 */
   layers?: number;
   /** Width of the embedding and of the residual stream, a multiple of `heads`. @default 64 */
@@ -36,29 +37,7 @@ export const DEFAULT_SHAPE = {
 
 /** The configuration of a new model. `name` is for messages. Errors: HoldfastError for a shape that makes no model. */
 export function configOfShape(shape: ShapeOptions = {}, name = 'this shape'): ModelConfig {
-  const { family, layers, width, heads, kvHeads, context, vocabulary, tied } = {
-    ...DEFAULT_SHAPE,
-    kvHeads: undefined,
-    ...shape,
-  };
-  if (family === 'gpt2') {
-    const sizes = { n_layer: layers, n_embd: width, n_head: heads, n_positions: context };
-    return parseConfig({ model_type: family, vocab_size: vocabulary, ...sizes }, name);
-  }
-  return parseConfig(
-    {
-      model_type: family,
-      vocab_size: vocabulary,
-      hidden_size: width,
-      // Two thirds of 4 * width, as SwiGLU has three matrices where GELU has two; a multiple of 8.
-      intermediate_size: Math.ceil((8 * width) / 3 / 8) * 8,
-      num_hidden_layers: layers,
-      num_attention_heads: heads,
-      num_key_value_heads: kvHeads ?? heads,
-      max_position_embeddings: context,
-      rms_norm_eps: 1e-5,
-      tie_word_embeddings: tied,
-    },
-    name,
-  );
+  const { family, ...sizes } = { ...DEFAULT_SHAPE, ...shape };
+  const fields = FAMILIES[family].fromShape({ ...sizes, kvHeads: sizes.kvHeads ?? sizes.heads });
+  return parseConfig({ model_type: family, ...fields }, name);
 }

@@ -2,11 +2,14 @@
 // (in, out). Pre-norm blocks: x += attn(ln_1(x)); x += mlp(ln_2(x)).
 
 import type { GPT2Config } from '../formats/config.ts';
+import { shapeOf } from '../formats/families/index.ts';
 import { attention } from '../graph/operators/attention.ts';
 import { embedding } from '../graph/operators/embedding.ts';
 import { type Lora, linear } from '../graph/operators/linear.ts';
 import { layernorm } from '../graph/operators/norm.ts';
+import { tokenIds } from './inputs.ts';
 import type { Initial, Model, Parameter, Weights } from './model.ts';
+import { languageModel } from './objective.ts';
 
 /** Low-rank updates of every c_attn: only their A and B train. */
 export interface LoraOptions {
@@ -17,9 +20,9 @@ export interface LoraOptions {
 }
 
 export function gpt2(config: GPT2Config, lora?: LoraOptions): Model {
-  const { n_embd: C, n_head: heads, n_layer: layers, vocab_size: V, n_positions: S, n_inner: inner } = config;
-  const eps = config.layer_norm_epsilon;
-  const shape = { layers, width: C, vocabulary: V, context: S, heads, kvHeads: heads, headSize: C / heads };
+  const shape = shapeOf(config);
+  const { layers, width: C, vocabulary: V, context: S } = shape;
+  const { n_inner: inner, layer_norm_epsilon: eps } = config;
 
   const trainable = lora === undefined;
   const normal: Initial = { normal: config.initializer_range };
@@ -69,7 +72,10 @@ export function gpt2(config: GPT2Config, lora?: LoraOptions): Model {
     parameters,
     constants: [],
     shape,
-    forward(g, tokens, w, { caches, observe } = {}) {
+    objective: languageModel,
+    inputs: (seq) => tokenIds(V, seq),
+    forward(g, inputs, w, { caches, observe } = {}) {
+      const tokens = inputs.tokens('ids');
       let x = embedding(g, tokens, w('wte.weight'), w('wpe.weight')); // (B, T, C)
       observe?.('embed', x);
       for (let i = 0; i < layers; i++) {

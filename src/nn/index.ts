@@ -1,11 +1,17 @@
-// The model families, chosen by the configuration's model_type.
+// The forward passes of the model families, by their names. All else that differs between them is in their records
+// (formats/families).
 
-import type { ModelConfig } from '../formats/config.ts';
+import { type FamilyName, familyOf, type ModelConfig } from '../formats/families/index.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { gpt2, type LoraOptions } from './gpt2.ts';
 import { llama } from './llama.ts';
 import type { Model } from './model.ts';
 import { checkSize } from './size.ts';
+
+const MODELS: { [F in FamilyName]: (config: Extract<ModelConfig, { model_type: F }>, lora?: LoraOptions) => Model } = {
+  gpt2,
+  llama,
+};
 
 /**
  * A model of the family that the configuration names. With `lora` only low-rank updates of its attention train. Errors:
@@ -13,7 +19,9 @@ import { checkSize } from './size.ts';
  */
 export function makeModel(config: ModelConfig, lora?: LoraOptions): Model {
   checkSize(config);
-  if (config.model_type === 'gpt2') return gpt2(config, lora);
-  if (lora) throw new HoldfastError(`low-rank updates are there for gpt2, not for ${config.model_type}`);
-  return llama(config);
+  const { model_type: name } = config;
+  if (lora && !familyOf(config).lora) throw new HoldfastError(`low-rank updates are not there for ${name}`);
+  // The table has it that the name is the configuration's.
+  const make = MODELS[name] as (config: ModelConfig, lora?: LoraOptions) => Model;
+  return make(config, lora);
 }

@@ -2,6 +2,7 @@
 // RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
 import type { LlamaConfig } from '../formats/config.ts';
+import { shapeOf } from '../formats/families/index.ts';
 import { makeTensor } from '../graph/graph.ts';
 import { swiglu } from '../graph/operators/activation.ts';
 import { attention, rope } from '../graph/operators/attention.ts';
@@ -9,13 +10,14 @@ import { embedding } from '../graph/operators/embedding.ts';
 import { linear, packedLinear } from '../graph/operators/linear.ts';
 import { rmsnorm } from '../graph/operators/norm.ts';
 import { ropeTable } from '../kernels/rope.ts';
+import { tokenIds } from './inputs.ts';
 import type { Initial, Model, Parameter } from './model.ts';
+import { languageModel } from './objective.ts';
 
 export function llama(config: LlamaConfig): Model {
-  const { hidden_size: C, intermediate_size: inner, num_hidden_layers: layers, vocab_size: V } = config;
-  const { num_attention_heads: heads, num_key_value_heads: kvHeads, head_dim: headSize } = config;
-  const { max_position_embeddings: S, rms_norm_eps: eps } = config;
-  const shape = { layers, width: C, vocabulary: V, context: S, heads, kvHeads, headSize };
+  const shape = shapeOf(config);
+  const { layers, width: C, vocabulary: V, context: S, heads, kvHeads, headSize } = shape;
+  const { intermediate_size: inner, rms_norm_eps: eps } = config;
   const stored = 'out,in';
 
   const normal: Initial = { normal: config.initializer_range };
@@ -47,7 +49,10 @@ export function llama(config: LlamaConfig): Model {
     parameters,
     constants: [{ tensor: table, values: () => ropeTable(S, headSize, config.rope_theta) }],
     shape,
-    forward(g, tokens, w, { caches, observe } = {}) {
+    objective: languageModel,
+    inputs: (seq) => tokenIds(V, seq),
+    forward(g, inputs, w, { caches, observe } = {}) {
+      const tokens = inputs.tokens('ids');
       let x = embedding(g, tokens, w('model.embed_tokens.weight')); // (B, T, C)
       observe?.('embed', x);
       for (let i = 0; i < layers; i++) {

@@ -2,10 +2,13 @@
 // tensors. Nothing here holds values.
 
 import type { ModelConfig } from '../formats/config.ts';
-import { type Graph, makeTensor, type Tensor } from '../graph/graph.ts';
-import type { Cache, Heads } from '../graph/operators/attention.ts';
-import type { Tokens } from '../graph/operators/embedding.ts';
+import type { ModelShape } from '../formats/families/family.ts';
+import { Graph, makeTensor, type Tensor } from '../graph/graph.ts';
+import type { Cache } from '../graph/operators/attention.ts';
+import { makeTokens } from '../graph/operators/embedding.ts';
 import { assert } from '../util/errors.ts';
+import { type InputSpec, type ModelInputs, onlyTokens } from './inputs.ts';
+import type { Features, Objective } from './objective.ts';
 
 /** Standard deviation of a normal distribution around 0, or a constant. */
 export type Initial = { normal: number } | { constant: number };
@@ -46,20 +49,12 @@ export interface Model {
   readonly constants: readonly Constant[];
   /** Its sizes, whatever its family calls them. */
   readonly shape: ModelShape;
-  /** Appends the forward pass: (B, T) tokens -> hidden (B, T, C), to be multiplied with head (V, C). */
-  forward(g: Graph, tokens: Tokens, weights: Weights, options?: ForwardOptions): { hidden: Tensor; head: Tensor };
-}
-
-/** Sizes of a model. */
-export interface ModelShape extends Heads {
-  /** L: blocks. */
-  readonly layers: number;
-  /** C: the width of the residual stream. */
-  readonly width: number;
-  /** V: tokens that there are. */
-  readonly vocabulary: number;
-  /** The longest sequence, in tokens. */
-  readonly context: number;
+  /** What it is trained for. */
+  readonly objective: Objective;
+  /** What its forward pass reads of a batch, in sequences of `seq` tokens. */
+  inputs(seq: number): InputSpec[];
+  /** Appends the forward pass: of a language model, hidden (B, T, C), to be multiplied with head (V, C). */
+  forward(g: Graph, inputs: ModelInputs, weights: Weights, options?: ForwardOptions): Features;
 }
 
 /** The parameter tensors by name. */
@@ -83,20 +78,15 @@ export function lookup(tensors: ReadonlyMap<string, Tensor>): Weights {
   };
 }
 
+/** What a forward pass shows to `observe`, in order; all of it is (B, T, C). */
+export function observedNames(model: Model): string[] {
+  const names: string[] = [];
+  const weights = lookup(parameterTensors(model, false));
+  model.forward(new Graph('names'), onlyTokens(makeTokens(1, 1)), weights, { observe: (name) => names.push(name) });
+  return names;
+}
+
 /** Number of parameters, tied ones once. */
 export function parameterCount(model: Model): number {
   return model.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
-}
-
-/**
- * Floating-point operations of one training step on `tokens` tokens in sequences of `seq`: 6 for each weight
- * of a matmul and token, 12 C for each layer and visible key (half of them, causal). Source: Kaplan et al.
- * 2020, section 2.1, with the causal half left out.
- */
-export function trainingFlops(model: Model, tokens: number, seq: number): number {
-  const { layers, heads, headSize, vocabulary, width } = model.shape;
-  const matrices = model.parameters
-    .filter(({ name, shape }) => shape.length === 2 && !/wte|wpe|embed_tokens|lm_head/.test(name))
-    .reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
-  return tokens * (6 * (matrices + vocabulary * width) + 12 * layers * heads * headSize * ((seq + 1) / 2));
 }

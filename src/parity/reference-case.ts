@@ -5,17 +5,20 @@
 // Invariant: a ReferenceCase can be replayed as it is. Whatever cannot (a file that is missing or damaged,
 // tensors that do not fit the configuration, a loss that we do not compute) is a HoldfastError in one line.
 
-import type { Batch } from '../data/batches.ts';
+import type { TokenBatch } from '../data/batches.ts';
 import { parseConfig } from '../formats/config.ts';
+import { FAMILIES, FAMILY_NAMES } from '../formats/families/index.ts';
 import { parse, type Tensor } from '../formats/safetensors.ts';
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
 import type { LoraOptions } from '../nn/gpt2.ts';
 import { makeModel } from '../nn/index.ts';
-import type { Model } from '../nn/model.ts';
+import { type Model, observedNames } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
 import type { Schedule } from '../train/schedule.ts';
 import type { AdamWOptions } from '../train/trainer.ts';
-import { HoldfastError, messageOf } from '../util/errors.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { check, list, namesTo, number, object, oneOf, optional, parseJSON, text } from '../util/json.ts';
+import { realNumber, wholeNumber } from '../util/range.ts';
 import type { Values } from '../util/tensor-source.ts';
 
 /** Of each step. */
@@ -48,7 +51,7 @@ export interface ReferenceCase extends Outcome {
   /** Initial values of every parameter, low-rank ones included. */
   readonly weights: Values;
   /** batches[step][micro-batch] */
-  readonly batches: readonly (readonly Batch[])[];
+  readonly batches: readonly (readonly TokenBatch[])[];
   readonly tolerance: ReadonlyMap<string, number>;
 }
 
@@ -72,25 +75,30 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
     parse(await host.files.read(join(folder, file)), join(folder, file));
   const floats = async (file: string) => asFloats(await open(file), join(folder, file));
 
-  const ref = new Reference(await readJSON(host, join(folder, 'ref.json')), join(folder, 'ref.json'));
+  const json = async (path: string) => parseJSON(await host.files.read(path), path, 'copy it again');
+  const refPath = join(folder, 'ref.json');
+  const refuse = (problem: string): never => {
+    throw new HoldfastError(`${refPath}: ${problem}`);
+  };
+  const ref = check(REFERENCE, await json(refPath), refPath);
+  const { kind, hparams, steps, accum: accumulate, micro_batch: batch, seq } = ref;
   const configPath = join(folder, 'config.json');
-  const config = parseConfig(await readJSON(host, configPath), configPath);
-  const kind = ref.oneOf('kind', ['gpt2', 'gpt2-lora', 'llama']);
-  if (!kind.startsWith(config.model_type)) {
-    ref.refuse(
-      `kind is ${kind}, but config.json has model_type ${config.model_type}; one of the two is from another case`,
-    );
+  const config = parseConfig(await json(configPath), configPath);
+  const family = config.model_type;
+  if (kind !== family && kind !== `${family}-lora`) {
+    refuse(`kind is ${kind}, but config.json has model_type ${family}; one of the two is from another case`);
   }
-  ref.equals('ignore_index', IGNORE_INDEX);
-  const reduction = ref.oneOf('reduction', ['token_mean', 'micro_mean']);
 
   const stored = await open('weights.safetensors');
   const weights = new Map(stored);
   let lora: LoraOptions | undefined;
-  if (kind === 'gpt2-lora') {
+  if (kind !== family) {
     const adapters = await open('lora.safetensors');
     for (const [name, tensor] of adapters) weights.set(name, tensor);
-    lora = { rank: rankOf(adapters, join(folder, 'lora.safetensors')), scale: ref.number('lora.scale') };
+    lora = {
+      rank: rankOf(adapters, join(folder, 'lora.safetensors')),
+      scale: ref.lora?.scale ?? refuse('lora.scale is missing'),
+    };
   }
   const model = makeModel(config, lora);
   const source = lora ? 'weights.safetensors with lora.safetensors' : 'weights.safetensors';
@@ -102,16 +110,17 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
     return asFloats(tensors, join(folder, file));
   };
 
-  const steps = ref.count('steps');
-  const shape = [steps, ref.count('accum'), ref.count('micro_batch'), ref.count('seq')] as const;
-  const [, accumulate, batch, seq] = shape;
+  const shape = [steps, accumulate, batch, seq] as const;
   const batchesPath = join(folder, 'batches.safetensors');
   const batches = readBatches(await open('batches.safetensors'), shape, model.shape.vocabulary, batchesPath);
-  if (reduction === 'micro_mean') checkEvenTargets(batches, ref);
+  if (ref.reduction === 'micro_mean') checkEvenTargets(batches, refuse);
   const context = model.shape.context;
-  if (seq > context) ref.refuse(`seq is ${seq}, longer than the ${context} positions of config.json`);
-  if (ref.count('hparams.steps') !== steps) {
-    ref.refuse(`hparams.steps is ${ref.count('hparams.steps')} and steps is ${steps}; they must be one number`);
+  if (seq > context) refuse(`seq is ${seq}, longer than the ${context} positions of config.json`);
+  if (hparams.steps !== steps)
+    refuse(`hparams.steps is ${hparams.steps} and steps is ${steps}; they must be one number`);
+  for (const name of ['lr', 'loss_f64', 'grad_norm_f64'] as const) {
+    const { length } = ref[name];
+    if (length !== steps) refuse(`${name} is a list of ${length}; it must be a list of ${steps}, one number a step`);
   }
 
   const gradients = new Map([[0, await trained('grads.safetensors')]]);
@@ -126,113 +135,64 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
   checkActivations(activations, model, batch * seq, join(folder, 'activations.safetensors'));
 
   return {
-    name: ref.text('name'),
+    name: ref.name,
     model,
     batch,
     seq,
     accumulate,
     schedule: {
       decay: 'cosine',
-      peak: ref.number('hparams.lr_max'),
-      min: ref.number('hparams.lr_min'),
-      warmup: ref.number('hparams.warmup'),
+      peak: hparams.lr_max,
+      min: hparams.lr_min,
+      warmup: hparams.warmup,
       steps,
     },
     optimizer: {
-      beta1: ref.number('hparams.beta1'),
-      beta2: ref.number('hparams.beta2'),
-      epsilon: ref.number('hparams.eps'),
-      weightDecay: ref.number('hparams.weight_decay'),
-      // For the trainer 0 means "never"; a reference that clips to 0 has no gradients at all.
-      clip: ref.positive('hparams.max_norm'),
+      beta1: hparams.beta1,
+      beta2: hparams.beta2,
+      epsilon: hparams.eps,
+      weightDecay: hparams.weight_decay,
+      clip: hparams.max_norm,
     },
     weights: asFloats(weights, join(folder, 'weights.safetensors')),
     batches,
-    tolerance: ref.tolerances(),
-    lr: ref.numbers('lr', steps),
-    loss: ref.numbers('loss_f64', steps),
-    gradNorm: ref.numbers('grad_norm_f64', steps),
-    finalLoss: ref.number('final_loss_batch0_f64'),
+    tolerance: new Map(Object.entries(ref.tolerance)),
+    lr: ref.lr,
+    loss: ref.loss_f64,
+    gradNorm: ref.grad_norm_f64,
+    finalLoss: ref.final_loss_batch0_f64,
     gradients,
     final: await trained('final.safetensors'),
     activations,
   };
 }
 
-async function readJSON(host: Host, path: string): Promise<unknown> {
-  const text = new TextDecoder().decode(await host.files.read(path));
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw new HoldfastError(`${path} is not JSON (${messageOf(error).split('\n')[0]}); copy it again`);
-  }
-}
+const any = realNumber(-Number.MAX_VALUE, Number.MAX_VALUE);
+const above0 = number(realNumber(Number.MIN_VALUE, Number.MAX_VALUE));
+const count = number(wholeNumber(1));
+const curve = list(number(any));
 
-/** Typed access to ref.json; a dot goes one object down. */
-class Reference {
-  readonly #json: unknown;
-  readonly #path: string;
+/** Families, and those of them with low-rank updates. */
+const KINDS = FAMILY_NAMES.flatMap((name) => (FAMILIES[name].lora ? [name, `${name}-lora` as const] : [name]));
 
-  constructor(json: unknown, path: string) {
-    this.#json = json;
-    this.#path = path;
-  }
-
-  refuse(problem: string): never {
-    throw new HoldfastError(`${this.#path}: ${problem}`);
-  }
-
-  #at(field: string): unknown {
-    let value = this.#json;
-    for (const part of field.split('.'))
-      value = isObject(value) && Object.hasOwn(value, part) ? value[part] : undefined;
-    return value;
-  }
-
-  number(field: string): number {
-    const value = this.#at(field);
-    if (typeof value === 'number' && Number.isFinite(value)) return value;
-    return this.refuse(`${field} is ${show(value)}; it must be a number`);
-  }
-
-  positive(field: string): number {
-    const value = this.number(field);
-    return value > 0 ? value : this.refuse(`${field} is ${value}; only a number above 0 can be replayed`);
-  }
-
-  count(field: string): number {
-    const value = this.#at(field);
-    if (Number.isSafeInteger(value) && (value as number) > 0) return value as number;
-    return this.refuse(`${field} is ${show(value)}; it must be a whole number above 0`);
-  }
-
-  text(field: string): string {
-    const value = this.#at(field);
-    return typeof value === 'string' ? value : this.refuse(`${field} is ${show(value)}; it must be a text`);
-  }
-
-  numbers(field: string, length: number): number[] {
-    const value = this.#at(field);
-    const fits = Array.isArray(value) && value.length === length && value.every((item) => Number.isFinite(item));
-    return fits ? value : this.refuse(`${field} must be a list of ${length} numbers, one a step`);
-  }
-
-  oneOf<T extends string>(field: string, supported: readonly T[]): T {
-    const found = supported.find((item) => item === this.#at(field));
-    return found ?? this.refuse(`${field} is ${show(this.#at(field))}; what can be replayed: ${supported.join(', ')}`);
-  }
-
-  equals(field: string, supported: number): void {
-    const value = this.#at(field);
-    if (value !== supported) this.refuse(`${field} is ${show(value)}; only ${supported} can be replayed`);
-  }
-
-  tolerances(): Map<string, number> {
-    const value = this.#at('tolerance');
-    if (!isObject(value)) return this.refuse(`tolerance is ${show(value)}; it must be an object`);
-    return new Map(Object.keys(value).map((name) => [name, this.positive(`tolerance.${name}`)]));
-  }
-}
+const REFERENCE = object({
+  name: text,
+  kind: oneOf(KINDS),
+  ignore_index: oneOf([IGNORE_INDEX]),
+  reduction: oneOf(['token_mean', 'micro_mean']),
+  lora: optional(object({ scale: number(any) })),
+  ...{ steps: count, accum: count, micro_batch: count, seq: count },
+  hparams: object({
+    steps: count,
+    ...{ lr_max: number(any), lr_min: number(any), warmup: number(any) },
+    ...{ beta1: number(any), beta2: number(any), eps: number(any), weight_decay: number(any) },
+    // For the trainer 0 means "never"; a reference that clips to 0 has no gradients at all.
+    max_norm: above0,
+  }),
+  tolerance: namesTo(above0),
+  ...{ lr: curve, loss_f64: curve, grad_norm_f64: curve },
+  final_loss_batch0_f64: number(any),
+});
 
 /** The rank of the adapters, from their shapes: A is (rank, in), B (out, rank). */
 function rankOf(adapters: ReadonlyMap<string, Tensor>, path: string): number {
@@ -266,15 +226,12 @@ function checkTensors(
 
 /** Names and sizes that the model's forward pass gives; a case may hold fewer. */
 function checkActivations(activations: Values, model: Model, rows: number, path: string): void {
-  const { layers, width, vocabulary } = model.shape;
-  const isGPT2 = model.config.model_type === 'gpt2';
+  const { width, vocabulary } = model.shape;
   const sizes = new Map([
-    ['embed', rows * width],
-    [isGPT2 ? 'ln_f' : 'norm', rows * width],
+    ...observedNames(model).map((name) => [name, rows * width] as const),
     ['logits', rows * vocabulary],
     ['final_logits', rows * vocabulary],
   ]);
-  for (let i = 0; i < layers; i++) sizes.set(`${isGPT2 ? 'h' : 'layers'}.${i}`, rows * width);
   for (const [name, { length }] of activations) {
     const size = sizes.get(name);
     if (size === length) continue;
@@ -290,7 +247,7 @@ function readBatches(
   shape: readonly [number, number, number, number],
   vocabulary: number,
   path: string,
-): Batch[][] {
+): TokenBatch[][] {
   const [steps, accumulate, batch, seq] = shape;
   const take = (name: string, ignored: boolean): Int32Array<ArrayBuffer> => {
     const tensor = tensors.get(name);
@@ -319,11 +276,11 @@ function readBatches(
 }
 
 /** A mean of micro-batch means is the mean over all tokens only where all have equally many targets. */
-function checkEvenTargets(batches: readonly (readonly Batch[])[], ref: Reference): void {
+function checkEvenTargets(batches: readonly (readonly TokenBatch[])[], refuse: (problem: string) => never): void {
   for (const [step, micros] of batches.entries()) {
     const counts = new Set(micros.map(({ targets }) => targets.filter((target) => target !== IGNORE_INDEX).length));
     if (counts.size > 1) {
-      ref.refuse(
+      refuse(
         `reduction is micro_mean and the micro-batches of step ${step} have ${[...counts].join(', ')} valid targets; only token_mean can be replayed then`,
       );
     }
@@ -337,14 +294,4 @@ function asFloats(tensors: ReadonlyMap<string, Tensor>, path: string): Values {
       throw new HoldfastError(`${path}: tensor "${name}" is ${dtype}; a case stores F32`);
     }),
   );
-}
-
-/** A JSON value in a message. */
-function show(value: unknown): string {
-  if (value === undefined) return 'missing';
-  return typeof value === 'object' ? 'an object or a list' : JSON.stringify(value).slice(0, 60);
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

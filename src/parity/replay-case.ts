@@ -1,6 +1,6 @@
 // Replays a case of the numeric reference on a device: its weights, its batches, what comes of them.
 
-import type { Batch } from '../data/batches.ts';
+import type { TokenBatch } from '../data/batches.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import type { MemoryOptions } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
@@ -60,7 +60,7 @@ export async function replay(
       loss.push(metrics.loss);
       gradNorm.push(metrics.gradNorm);
     }
-    const finalLoss = await trainer.evaluate(joined(batches[0] as Batch[]));
+    const finalLoss = await trainer.evaluate(joined(batches[0] as TokenBatch[]));
     const weights = await collect(trainer.values('parameter'));
     if (reference.activations.has('final_logits')) {
       activations.set('final_logits', (await inspect(weights)).get('logits') as Float32Array<ArrayBuffer>);
@@ -74,8 +74,8 @@ export async function replay(
 }
 
 /** The micro-batches of a step as one batch. */
-function joined(micros: readonly Batch[]): Batch {
-  const { seq } = micros[0] as Batch;
+function joined(micros: readonly TokenBatch[]): TokenBatch {
+  const { seq } = micros[0] as TokenBatch;
   const ids = Int32Array.from(micros.flatMap((micro) => [...micro.ids]));
   const targets = Int32Array.from(micros.flatMap((micro) => [...micro.targets]));
   return { ids, targets, batch: ids.length / seq, seq };

@@ -4,7 +4,6 @@
 //
 // Not for models that fill the host's memory: weights are held there up to four times.
 
-import { checkVocabulary } from '../data/tokenizer.ts';
 import type { MemoryOptions } from '../engine/run/session.ts';
 import { checkWeights, loadCheckpoint } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
@@ -13,11 +12,12 @@ import type { Model } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
 import {
   checkText,
-  cutText,
+  datasetOf,
   type RunSettings,
   type RunText,
   readText,
   startWeights,
+  tokenizerFor,
   trainerOptions,
 } from '../train/run-settings.ts';
 import { type SavedState, stateOf } from '../train/saved-state.ts';
@@ -59,7 +59,7 @@ export async function loadRun(host: Host, path: string, { data, from }: RunSourc
       `${path}: its record has ${history.steps.length} of ${trainer.step} steps; only a run that is recorded from its first step can be replayed`,
     );
   }
-  checkVocabulary(settings.config.vocab_size, path);
+  tokenizerFor(settings, path);
   if (data && settings.task) {
     throw new HoldfastError(`--data: ${path} was trained with --task ${settings.task}; leave the flag out`);
   }
@@ -141,7 +141,7 @@ async function trainAgain(
   onStep: () => void,
 ): Promise<Course> {
   const parts = partsOf(state);
-  const { batches } = cutText((parts[0] as Part).settings, text.corpus);
+  const dataset = datasetOf((parts[0] as Part).settings, text);
   const found: StepMetrics[] = [];
   let weights: Values | undefined;
   let moments: { moment1: Values; moment2: Values; state: SavedState['trainer'] } | undefined;
@@ -168,7 +168,7 @@ async function trainAgain(
       };
       try {
         while (trainer.step < end) {
-          underWay.push(trainer.start(Array.from({ length: settings.accumulate }, () => batches.next())));
+          underWay.push(trainer.start(Array.from({ length: settings.accumulate }, () => dataset.next())));
           // A rejected step must not go unheard while others are waited for.
           underWay.at(-1)?.catch(() => {});
           if (underWay.length > STEPS_AHEAD) await finish();

@@ -10,6 +10,7 @@ import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts'
 import { logits as logitsOf } from '../graph/operators/cross-entropy.ts';
 import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
 import type { ChunkMap } from '../memory/layout/chunk-map.ts';
+import { onlyTokens } from '../nn/inputs.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
 import { assert, finishing, HoldfastError } from '../util/errors.ts';
 import type { Random } from '../util/random.ts';
@@ -41,7 +42,7 @@ export function traceGeneration(model: Model, capacity: number): Generation {
   const inputs = (capacity >= BLOCK ? [BLOCK, 1] : [1]).map((length) => makeTokens(1, length));
   const programs = inputs.map((tokens) => {
     const g = new Graph(`generate ${tokens.seq}`);
-    const { hidden, head } = model.forward(g, tokens, lookup(parameters), { caches });
+    const { hidden, head } = model.forward(g, onlyTokens(tokens), lookup(parameters), { caches });
     logitsOf(g, hidden, head, logits, tokens.seq - 1);
     return g.program();
   });

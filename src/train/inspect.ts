@@ -2,7 +2,7 @@
 // logits, read back whole. For parity with other implementations and for debugging; nothing here is fast, and
 // the logits exist as one (B, T, V) tensor, which training never makes.
 
-import type { Batch } from '../data/batches.ts';
+import type { TokenBatch } from '../data/batches.ts';
 import { KernelChoices } from '../engine/compile/choices.ts';
 import { NO_READBACK } from '../engine/compile/fit.ts';
 import { readingPass } from '../engine/compile/pass.ts';
@@ -12,20 +12,21 @@ import { Graph, type Tensor } from '../graph/graph.ts';
 import { logits } from '../graph/operators/cross-entropy.ts';
 import { makeTokens } from '../graph/operators/embedding.ts';
 import type { ChunkMap } from '../memory/layout/chunk-map.ts';
+import { onlyTokens } from '../nn/inputs.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { sourceOf, type Values } from '../util/tensor-source.ts';
 
 /**
  * Activations by Hugging Face's names: `embed`, `h.0` or `layers.0` and so on, `ln_f` or `norm`, each
- * (B, T, C), and `logits` (B, T, V). All buffers are freed. Targets are not looked at.
+ * (B, T, C), and `logits` (B, T, V). All buffers are freed.
  * Errors: HoldfastError when T is longer than the model's context, or the adapter cannot hold the logits.
  */
 export async function forwardActivations(
   device: Device,
   model: Model,
   weights: Values,
-  { ids, batch, seq }: Batch,
+  { ids, batch, seq }: Pick<TokenBatch, 'ids' | 'batch' | 'seq'>,
   choices: KernelChoices = new KernelChoices(device),
 ): Promise<Values> {
   const { context, vocabulary } = model.shape;
@@ -37,7 +38,7 @@ export async function forwardActivations(
   const parameters = parameterTensors(model, false);
   const observed = new Map<string, Tensor>();
   const observe = (name: string, tensor: Tensor) => void observed.set(name, tensor);
-  const { hidden, head } = model.forward(g, tokens, lookup(parameters), { observe });
+  const { hidden, head } = model.forward(g, onlyTokens(tokens), lookup(parameters), { observe });
   const all = g.activation('logits', [batch, seq, vocabulary], [hidden, head]);
   logits(g, hidden, head, all);
   observed.set('logits', all);

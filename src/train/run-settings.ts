@@ -2,12 +2,20 @@
 // files, the page's form and its messages all go by RANGES and `checkSettings`. Invariant: the same settings and the
 // same text are the same run, step for step, wherever it is trained.
 
-import { type Batch, checkTokens, evenWindows, RandomWindows } from '../data/batches.ts';
-import { type Corpus, corpusOf, split } from '../data/corpus.ts';
+import { checkTokens } from '../data/batches.ts';
+import { type Corpus, corpusOf } from '../data/corpus.ts';
+import { type Dataset, type TextIdentity, textDataset } from '../data/dataset.ts';
 import { TASKS, type TaskName } from '../data/tasks.ts';
-import { ByteTokenizer, checkVocabulary } from '../data/tokenizer.ts';
+import {
+  DEFAULT_TOKENIZER,
+  TOKENIZER_KINDS,
+  type Tokenizer,
+  type TokenizerIdentity,
+  tokenizerOf,
+} from '../data/tokenizer.ts';
 import { checkWeights, loadWeights } from '../formats/checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
+import { shapeOf } from '../formats/families/index.ts';
 import { configOfShape } from '../formats/shape.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import type { Model } from '../nn/model.ts';
@@ -27,6 +35,8 @@ import type { TrainerOptions } from './trainer.ts';
 export interface RunSettings {
   /** The model. @default a GPT-2 of 2 layers, width 64, 4 heads, context 64 and 256 tokens */
   config: ModelConfig;
+  /** What its tokens are; runs of earlier versions have none, and are of bytes. @default { kind: 'byte' } */
+  tokenizer?: TokenizerIdentity;
   /** A folder or zip whose weights to start from; absent: drawn anew from the seed. @default none */
   from?: string;
   /** Files, folders or "-"; empty: the default corpus. @default [] */
@@ -75,9 +85,10 @@ export function defaultSettings(changes: Partial<RunSettings> = {}): RunSettings
   const { config = configOfShape(), lr = 0.006 } = changes;
   return {
     config,
+    tokenizer: DEFAULT_TOKENIZER,
     data: [],
     batch: 8,
-    seq: Math.min(config.model_type === 'gpt2' ? config.n_positions : config.max_position_embeddings, LONGEST_SEQ),
+    seq: Math.min(shapeOf(config).context, LONGEST_SEQ),
     accumulate: 1,
     steps: 1700,
     lr,
@@ -122,6 +133,7 @@ const numbers = Object.fromEntries(Object.entries(RANGES).map(([name, range]) =>
 export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
   object({
     config,
+    tokenizer: optional(object({ kind: oneOf(TOKENIZER_KINDS) })),
     from: optional(text),
     data: list(text),
     task: optional(oneOf(Object.keys(TASKS) as TaskName[])),
@@ -189,14 +201,6 @@ export interface RunText {
   readonly identity: TextIdentity;
 }
 
-/** Of a corpus: a run goes on with the text that it began with. */
-export interface TextIdentity {
-  /** Its length. */
-  readonly bytes: number;
-  /** As 64 hexadecimal digits. */
-  readonly sha256: string;
-}
-
 /** Errors: HoldfastError where there is no text. */
 export async function readText(host: Host, settings: RunSettings): Promise<RunText> {
   const corpus = await corpusOf(host, settings);
@@ -205,17 +209,13 @@ export async function readText(host: Host, settings: RunSettings): Promise<RunTe
   return { corpus, identity: { bytes: corpus.bytes.length, sha256 } };
 }
 
+/** Errors: HoldfastError for a vocabulary that is not the tokenizer's. */
+export const tokenizerFor = ({ config, tokenizer }: RunSettings, model = 'the model'): Tokenizer =>
+  tokenizerOf(tokenizer, shapeOf(config).vocabulary, model);
+
 /** Batches from the first on. Errors: HoldfastError for text too short, or a vocabulary that is not the tokenizer's. */
-export function cutText(settings: RunSettings, corpus: Corpus): { batches: RandomWindows; validation: Batch } {
-  const { config, batch, seq, seed, evalWindows } = settings;
-  const tokenizer = new ByteTokenizer();
-  checkVocabulary(config.vocab_size, 'the model');
-  const { train, validation } = split(corpus);
-  return {
-    batches: new RandomWindows(tokenizer.encode(train), batch, seq, seed, corpus.lineBytes),
-    validation: evenWindows(tokenizer.encode(validation), seq, evalWindows, corpus.lineBytes),
-  };
-}
+export const datasetOf = (settings: RunSettings, { corpus, identity }: RunText): Dataset =>
+  textDataset(corpus, identity, tokenizerFor(settings), settings);
 
 /** Errors: HoldfastError where `found` is not the text that a checkpoint in `from` was trained on. */
 export function checkText(found: TextIdentity, saved: TextIdentity, from: string): void {

@@ -4,7 +4,6 @@
 
 import type { Corpus } from '../data/corpus.ts';
 import { taskOf } from '../data/tasks.ts';
-import { ByteTokenizer } from '../data/tokenizer.ts';
 import { loadChoices, saveChoices } from '../engine/compile/choices.ts';
 import type { Recording } from '../engine/observe/recording.ts';
 import { chromeTrace } from '../engine/observe/timeline.ts';
@@ -22,12 +21,13 @@ import { type MemoryRecord, memoryRecord } from './memory-record.ts';
 import {
   checkSettings,
   checkText,
-  cutText,
+  datasetOf,
   generates,
   type RunSettings,
   type RunText,
   readText,
   startWeights,
+  tokenizerFor,
   trainerOptions,
 } from './run-settings.ts';
 import type { SamplingOptions } from './sampling.ts';
@@ -212,7 +212,7 @@ async function attempt(
   device: Device,
   settings: RunSettings,
   out: string,
-  { corpus, identity }: RunText,
+  text: RunText,
   options: RunOptions,
   made: (trainer: Trainer) => void,
 ): Promise<RunSummary> {
@@ -223,9 +223,9 @@ async function attempt(
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
   const saved = checkpoint && stateOf(checkpoint);
 
-  if (saved) checkText(identity, saved.corpus, out);
-  const tokenizer = new ByteTokenizer();
-  const { batches, validation } = cutText(settings, corpus);
+  if (saved) checkText(text.identity, saved.corpus, out);
+  const tokenizer = tokenizerFor(settings);
+  const dataset = datasetOf(settings, text);
 
   const model = makeModel(settings.config);
   const choices = saved?.choices ?? (await loadChoices(host, device));
@@ -243,7 +243,7 @@ async function attempt(
     await trainer.setValues('moment1', checkpoint.moment1);
     await trainer.setValues('moment2', checkpoint.moment2);
     trainer.restore(saved.trainer);
-    batches.restore(saved.batches);
+    dataset.restore(saved.batches);
   } else await trainer.setWeights(await startWeights(host, settings, model));
   if (trainer.choices.measured > 0) await saveChoices(host, device, trainer.choices.record());
   const sampling = new Random(settings.seed, 'samples');
@@ -281,8 +281,8 @@ async function attempt(
   };
   const problems = settings.task && taskOf(settings.task).unseen(settings.seed, PROBLEMS);
   const validate = async (): Promise<Validation> => {
-    const loss = await trainer.evaluate(validation);
-    const accuracy = problems && generator && (await accuracyOn(problems, generator));
+    const loss = await trainer.evaluate(dataset.validation);
+    const accuracy = problems && generator && (await accuracyOn(problems, generator, tokenizer));
     const found = { step: trainer.step, loss, ...(accuracy !== undefined && { accuracy }) };
     history.validations.push(found);
     events.validation?.(trainer.step, loss, accuracy);
@@ -305,9 +305,9 @@ async function attempt(
     format: 'holdfast 1',
     settings,
     ...(earlier && { earlier }),
-    corpus: identity,
+    corpus: dataset.identity,
     trainer: await trainer.state(),
-    batches: batches.state(),
+    batches: dataset.state(),
     sampling: sampling.state(),
     choices: trainer.choices.record(),
     adapter: device.adapter.name,
@@ -328,7 +328,7 @@ async function attempt(
     events.saved?.(lastSaved);
   };
 
-  events.ready?.({ model, corpus, trainer, firstStep, save, state });
+  events.ready?.({ model, corpus: text.corpus, trainer, firstStep, save, state });
   let lastStep: Recording | undefined;
   const record = async (): Promise<MemoryRecord> => {
     const { session } = trainer;
@@ -363,7 +363,7 @@ async function attempt(
         if (reported) lastStep = recording;
         if (observed) observer?.recorded(step, recording, arrived);
       };
-      const micro = Array.from({ length: settings.accumulate }, () => batches.next());
+      const micro = Array.from({ length: settings.accumulate }, () => dataset.next());
       underWay.push(finish(trainer.start(micro, reported || observed ? { recorded } : {})));
       // A rejected step must not go unheard while others are waited for.
       underWay.at(-1)?.catch(() => {});

@@ -5,6 +5,7 @@
 // Invariant: a SavedState is whole and agrees with the checkpoint that it lies in. Fields that are not known are left
 // out: a format of another meaning has another name.
 
+import type { TextIdentity } from '../data/dataset.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import { checkpointsOf, type LoadedState, loadState } from '../formats/checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
@@ -26,7 +27,7 @@ import {
   text,
 } from '../util/json.ts';
 import { realNumber, wholeNumber } from '../util/range.ts';
-import { type RunSettings, settingsBy, type TextIdentity, trainAlike } from './run-settings.ts';
+import { type RunSettings, settingsBy, trainAlike } from './run-settings.ts';
 import { checkSchedule } from './schedule.ts';
 import type { TrainerState } from './trainer.ts';
 

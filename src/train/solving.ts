@@ -1,7 +1,7 @@
 // The accuracy of a model on a generated task: it writes answers to problems that it has never seen.
 
 import type { Problem } from '../data/tasks.ts';
-import { ByteTokenizer } from '../data/tokenizer.ts';
+import type { Tokenizer } from '../data/tokenizer.ts';
 import { Random } from '../util/random.ts';
 import type { Generator } from './generator.ts';
 
@@ -11,8 +11,8 @@ const GREEDY = { temperature: 0, topP: 1 };
 export async function accuracyOn(
   problems: readonly Problem[],
   generator: Pick<Generator, 'generate'>,
+  tokenizer: Pick<Tokenizer, 'encode'>,
 ): Promise<number> {
-  const tokenizer = new ByteTokenizer();
   let solved = 0;
   for (const { prompt, answer } of problems) {
     const wanted = tokenizer.encode(`${answer}\n`);

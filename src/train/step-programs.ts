@@ -3,8 +3,6 @@
 // run predicts from them.
 
 import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
-import { crossEntropyHead } from '../graph/operators/cross-entropy.ts';
-import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
 import {
   type BlockTensors,
   makeBlockTensors,
@@ -12,6 +10,7 @@ import {
   optimizerStep,
   type StepScalars,
 } from '../graph/operators/optimizer.ts';
+import { BatchInputs } from '../nn/inputs.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
 import { assert } from '../util/errors.ts';
 
@@ -27,19 +26,21 @@ export interface StepPrograms extends BlockTensors {
   readonly parameters: ReadonlyMap<string, Tensor>;
   /** By parameter name: the trainable ones. */
   readonly gradients: ReadonlyMap<string, Tensor>;
-  readonly tokens: Tokens;
+  /** What a micro-batch brings. */
+  readonly inputs: BatchInputs;
   readonly scalars: StepScalars;
 }
 
-/** Traces a model on micro-batches of `batch` sequences of `seq` tokens. */
+/** Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens. */
 export function traceStep(model: Model, batch: number, seq: number): StepPrograms {
-  const tokens = makeTokens(batch, seq);
+  const { objective, shape } = model;
+  const inputs = new BatchInputs([...model.inputs(seq), ...objective.labels(shape.vocabulary, seq)], batch, seq);
   const scalars = makeStepScalars();
   const parameters = parameterTensors(model, true);
   const weights = lookup(parameters);
   const gradients = new Map<string, Tensor>();
-  for (const [name, { shape, wantsGradient }] of parameters) {
-    if (wantsGradient) gradients.set(name, makeTensor(name, shape, 'gradient'));
+  for (const [name, tensor] of parameters) {
+    if (tensor.wantsGradient) gradients.set(name, makeTensor(name, tensor.shape, 'gradient'));
   }
   const gradientOf = ({ name }: Tensor): Tensor => {
     const gradient = gradients.get(name);
@@ -48,9 +49,9 @@ export function traceStep(model: Model, batch: number, seq: number): StepProgram
   };
   const trace = (name: string, accumulate: boolean, backward: boolean): Program => {
     const g = new Graph(name, { gradientOf, accumulate });
-    const { hidden, head } = model.forward(g, tokens, weights);
+    const features = model.forward(g, inputs, weights);
     const scale = backward ? { scale: scalars.lossScale } : {};
-    crossEntropyHead(g, hidden, head, tokens, { sum: scalars.lossSum, accumulate, ...scale });
+    objective.loss(g, features, inputs, { sum: scalars.lossSum, accumulate, ...scale });
     if (backward) g.backward([...parameters.values()]);
     return g.program();
   };
@@ -65,7 +66,7 @@ export function traceStep(model: Model, batch: number, seq: number): StepProgram
     evaluate: trace('evaluate', true, false),
     parameters,
     gradients,
-    tokens,
+    inputs,
     scalars,
   };
 }

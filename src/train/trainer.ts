@@ -6,12 +6,10 @@ import type { Batch } from '../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
 import { leastBudget, type Workload } from '../engine/compile/fit.ts';
 import { type Pass, readingPass, type StepPasses, stepPass } from '../engine/compile/pass.ts';
-import { type Inputs, type MemoryOptions, Session } from '../engine/run/session.ts';
+import { type MemoryOptions, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
-import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
 import { decayBits } from '../graph/operators/optimizer.ts';
 import { type ActivationMode, withActivations } from '../graph/recompute.ts';
-import { tokenIndex } from '../kernels/embedding.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
@@ -252,11 +250,11 @@ export class Trainer {
         `a step of this trainer takes ${accumulate} micro-batches (accumulate), not ${batches.length}`,
       );
     }
-    for (const given of batches) this.#checkBatch(given, batch);
+    for (const given of batches) this.#programs.inputs.check(given, batch);
     this.session.checkWeights();
     const step = this.#step++;
     const lr = learningRate(schedule, step);
-    const valid = batches.reduce((sum, { targets }) => sum + countValid(targets), 0);
+    const valid = batches.reduce((sum, given) => sum + this.model.objective.count(given), 0);
     const lossScale = 1 / Math.max(1, valid);
     const { scalars } = this.#programs;
     const state = await this.#stepper.start({
@@ -265,7 +263,7 @@ export class Trainer {
         [scalars.hyper, this.#hyper(lr, lossScale)],
         [scalars.lossScale, Float32Array.of(lossScale)],
       ],
-      micro: batches.map((given) => this.#inputs(given)),
+      micro: batches.map((given) => this.#programs.inputs.values(given)),
       ...hooks,
     });
     return {
@@ -282,24 +280,20 @@ export class Trainer {
    * is padded with ignored targets). Changes nothing.
    */
   async evaluate(windows: Batch): Promise<number> {
-    const { batch, seq } = this.options;
-    this.#checkBatch(windows);
+    const { batch } = this.options;
+    const { inputs } = this.#programs;
+    inputs.check(windows);
     const { session } = this;
     session.checkWeights();
     const { lossSum } = this.#programs.scalars;
     const sum = await session.steady('an evaluation', async () => {
       session.write(lossSum, new Float32Array(1));
       for (let row = 0; row < windows.batch; row += batch) {
-        const ids = new Int32Array(batch * seq);
-        const targets = new Int32Array(batch * seq).fill(IGNORE_INDEX);
-        const end = Math.min(windows.batch, row + batch) * seq;
-        ids.set(windows.ids.subarray(row * seq, end));
-        targets.set(windows.targets.subarray(row * seq, end));
-        await session.run(session.fit.passes.evaluate, this.#inputs({ ids, targets }));
+        await session.run(session.fit.passes.evaluate, this.#programs.inputs.values(inputs.part(windows, row)));
       }
       return (await session.read(lossSum))[0] as number;
     });
-    return sum / Math.max(1, countValid(windows.targets));
+    return sum / Math.max(1, this.model.objective.count(windows));
   }
 
   /** Whether `setBudget` would take it. */
@@ -347,27 +341,6 @@ export class Trainer {
     return this.session.close();
   }
 
-  /** Errors: HoldfastError for a batch of another shape than the programs', or with tokens that the model does not have. */
-  #checkBatch({ ids, targets, batch, seq }: Batch, rows = batch): void {
-    const { batch: wanted, seq: tokens } = this.options;
-    if (batch !== rows || seq !== tokens) {
-      throw new HoldfastError(
-        `a batch of ${batch} x ${seq} tokens: this trainer was made for ${wanted} x ${tokens} (batch, seq)`,
-      );
-    }
-    if (ids.length !== batch * seq || targets.length !== batch * seq) {
-      throw new HoldfastError(
-        `a batch of ${batch} x ${seq} with ${ids.length} ids and ${targets.length} targets: give ${batch * seq} of each`,
-      );
-    }
-    const { vocabulary } = this.model.shape;
-    const stranger =
-      ids.find((id) => !(id >= 0 && id < vocabulary)) ??
-      targets.find((id) => id !== IGNORE_INDEX && !(id >= 0 && id < vocabulary));
-    if (stranger === undefined) return;
-    throw new HoldfastError(`a batch has token ${stranger}; the model's vocabulary ends at ${vocabulary - 1}`);
-  }
-
   #hyper(lr: number, lossScale: number): Float32Array<ArrayBuffer> {
     const { beta1, beta2, epsilon, weightDecay, clip } = this.options.optimizer;
     const hyper = new Float32Array(HYPER.size);
@@ -380,20 +353,4 @@ export class Trainer {
     hyper[HYPER.lossScale] = lossScale;
     return hyper;
   }
-
-  #inputs({ ids, targets }: Pick<Batch, 'ids' | 'targets'>): Inputs {
-    const { tokens } = this.#programs;
-    const index = tokenIndex(ids);
-    return [
-      [tokens.ids, ids],
-      [tokens.targets, targets],
-      [tokens.index.tokens, index.tokens],
-      [tokens.index.starts, index.starts],
-      [tokens.index.order, index.order],
-    ];
-  }
-}
-
-function countValid(targets: Int32Array): number {
-  return targets.reduce((sum, target) => sum + (target === IGNORE_INDEX ? 0 : 1), 0);
 }

@@ -1,7 +1,7 @@
 // Our own JSON on its way in: parsed, held against a schema, and refused in one line that names the file, the field,
 // what was found and what is allowed. Of records in IndexedDB and of messages too: plain data that is not to be trusted.
 //
-// Not for Hugging Face's config.json, whose defaults and supported values are its own (formats/config.ts). Fields that a
+// Not for Hugging Face's config.json, whose defaults and supported values are its own (formats/families/fields.ts). Fields that a
 // schema does not know are left out: what changes the meaning of a format changes its name ("holdfast 1").
 
 import * as v from 'valibot';
@@ -28,10 +28,7 @@ export const list = <T>(item: Schema<T>, length?: number): Schema<T[]> => {
 };
 
 /** What can have fields: for this library, a list could too. */
-const fields = v.custom<Record<string, unknown>>(
-  (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
-  'an object',
-);
+const fields = v.custom<Record<string, unknown>>(isObject, 'an object');
 
 /** An object as a map: any names, one kind of value. */
 export const namesTo = <T>(item: Schema<T>): Schema<Record<string, T>> =>
@@ -96,6 +93,10 @@ export function check<T>(schema: Schema<T>, value: unknown, name: string): T {
 export function accept<T>(schema: Schema<T>, value: unknown): T | undefined {
   const found = v.safeParse(schema, value, { abortEarly: true });
   return found.success ? found.output : undefined;
+}
+
+export function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 /** A value in a message: short, on one line. */

@@ -24,6 +24,10 @@ export function inRange({ whole, least, most }: Range, value: unknown): value is
 /** "a whole number, 1 or more", "a number from 0 to 1": what follows "it must be". */
 export function describeRange({ whole, least, most }: Range): string {
   const kind = whole ? 'a whole number' : 'a number';
+  if (most === Number.MAX_VALUE) {
+    if (least === -most) return kind;
+    if (least === Number.MIN_VALUE) return `${kind} above 0`;
+  }
   if (most === Number.MAX_SAFE_INTEGER) return `${kind}, ${least} or more`;
   if (most === MOST_FLOAT32) return `${kind}, ${least} or more, that float32 holds`;
   return `${kind} from ${least} to ${most}`;

@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'vitest';
-import { type Batch, evenWindows, RandomWindows } from '../../src/data/batches.ts';
+import { evenWindows, RandomWindows, type TokenBatch } from '../../src/data/batches.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
 /** Tokens that are their own positions. */
 const counting = (length: number) => Int32Array.from({ length }, (_, i) => i);
 
 /** The offset of each row; checks that ids and targets are the windows at it. */
-function offsets({ ids, targets, batch, seq }: Batch): number[] {
+function offsets({ ids, targets, batch, seq }: TokenBatch): number[] {
   expect([ids.length, targets.length]).toEqual([batch * seq, batch * seq]);
   return Array.from({ length: batch }, (_, row) => {
     const begin = ids[row * seq];

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { ByteTokenizer } from '../../src/data/tokenizer.ts';
+import { ByteTokenizer, tokenizerOf } from '../../src/data/tokenizer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
 const tokenizer = new ByteTokenizer();
@@ -43,6 +43,19 @@ describe('ByteTokenizer', () => {
     expect(decoder.push(0xe2) + decoder.push(0x82)).toBe('');
     expect(decoder.end()).toBe('\ufffd');
     expect(decoder.push(97)).toBe('a');
+  });
+
+  test('shows a token by itself, whatever it is', () => {
+    expect([97, 32, 10, 0, 0xc3].map((id) => tokenizer.show(id))).toEqual(['a', ' ', '\\n', '0x00', '0xc3']);
+    const shown = Array.from({ length: 256 }, (_, id) => tokenizer.show(id));
+    expect(new Set(shown).size).toBe(256);
+    expect(shown.join('')).toMatch(/^[ -~]+$/);
+  });
+
+  test('is what its identity makes', () => {
+    const made = tokenizerOf(JSON.parse(JSON.stringify(tokenizer.identity)), 256, 'it');
+    expect(made.encode('aé')).toEqual(tokenizer.encode('aé'));
+    expect(tokenizerOf(undefined, 256, 'it').identity).toEqual(tokenizer.identity);
   });
 
   test.each([256, -1, 1.5])('refuses token %d', (id) => {

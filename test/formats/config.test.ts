@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
+import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
 const reference = (name: string) =>
@@ -91,7 +92,7 @@ describe('parseConfig', () => {
       [{ rope_parameters: { factor: 8 } }, 'rope_parameters.factor is 8; supported: 1, null'],
       [{ rope_parameters: { partial_rotary_factor: 0.5 } }, 'rope_parameters.partial_rotary_factor is 0.5'],
       [{ rope_parameters: { full_attention: { rope_theta: 1 } } }, 'rope_parameters.full_attention is an object'],
-      [{ rope_parameters: [] }, 'rope_parameters is a list; it must be an object'],
+      [{ rope_parameters: [] }, 'rope_parameters is a list of 0; it must be an object'],
       [{ rope_scaling: { type: 'linear', factor: 2 } }, 'rope_scaling.type is "linear"; supported: "default"'],
       [{ rope_scaling: { rope_type: 'llama3' } }, 'rope_scaling.rope_type is "llama3"; supported: "default"'],
       [{ rope_parameters: {}, rope_scaling: { type: 'dynamic' } }, 'rope_scaling.type is "dynamic"'],
@@ -166,9 +167,9 @@ describe('parseConfig', () => {
 
   test.each([
     [null, 'is null, not an object'],
-    [[], 'is a list, not an object'],
-    [{}, 'model_type is missing; supported: "gpt2", "llama"'],
-    [{ model_type: 'bert' }, 'model_type is "bert"; supported: "gpt2", "llama"'],
+    [[], 'is a list of 0, not an object'],
+    [{}, `model_type is missing; supported: ${FAMILY_NAMES.map((name) => `"${name}"`).join(', ')}`],
+    [{ model_type: 'none' }, 'model_type is "none"; supported: "gpt2", '],
     [{ model_type: 'gpt2', activation_function: 'relu' }, 'is "relu"; supported: "gelu_new", "gelu_pytorch_tanh"'],
     [{ model_type: 'gpt2', scale_attn_weights: false }, 'scale_attn_weights is false; supported: true'],
     [{ model_type: 'gpt2', add_cross_attention: true }, 'add_cross_attention is true; supported: false'],

@@ -11,7 +11,7 @@ import type { Device } from '../../src/gpu/device.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { loadRun } from '../../src/parity/replay-run.ts';
 import { runReport } from '../../src/report/run-report.ts';
-import { checkSettings, checkText, cutText, trainerOptions } from '../../src/train/run-settings.ts';
+import { checkSettings, checkText, datasetOf, trainerOptions } from '../../src/train/run-settings.ts';
 import { savedSettings, stateOf, withSettings } from '../../src/train/saved-state.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
@@ -89,7 +89,7 @@ test('trainer_state.json: resumed, reported, forked, imported, replayed, short o
     checkSettings(settings);
     const corpus = await corpusOf(host, { data: ['text.txt'], seed: settings.seed });
     checkText(found.corpus, found.corpus, RUN);
-    const { batches } = cutText(settings, corpus);
+    const batches = datasetOf(settings, { corpus, identity: found.corpus });
     checkWeights(checkpoint.shapes, makeModel(settings.config).parameters, RUN);
     batches.restore(found.batches);
     new Random(settings.seed, 'samples').restore(found.sampling);

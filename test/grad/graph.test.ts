@@ -3,7 +3,7 @@
 // kernels compute is tied to their references in test/kernels.
 
 import { describe, expect, it } from 'vitest';
-import type { Batch } from '../../src/data/batches.ts';
+import type { TokenBatch } from '../../src/data/batches.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { onTensors } from '../../src/graph/graph.ts';
 import type { LoraOptions } from '../../src/nn/gpt2.ts';
@@ -46,7 +46,7 @@ const random = new Random(11, 'graph test');
 const normals = (size: number) => Float64Array.from({ length: size }, () => random.normal());
 
 /** Repeated and absent ids, ignored targets; one row of targets wholly ignored when `sparse`. */
-function makeBatch(vocabulary: number, sparse: boolean): Batch {
+function makeBatch(vocabulary: number, sparse: boolean): TokenBatch {
   const ids = Int32Array.from({ length: BATCH * SEQ }, () => random.below(vocabulary - 2));
   const targets = ids.map((_, i) => (i % 4 === 1 || (sparse && i < SEQ) ? -100 : random.below(vocabulary)));
   return { ids, targets, batch: BATCH, seq: SEQ };
@@ -63,7 +63,7 @@ function makeWeights(model: Model): Map<string, Float64Array> {
   );
 }
 
-const countValid = ({ targets }: Batch) => targets.filter((target) => target !== -100).length;
+const countValid = ({ targets }: TokenBatch) => targets.filter((target) => target !== -100).length;
 
 describe.each(Object.entries(models))('%s', (_, [config, lora]) => {
   const model = makeModel(parseConfig(config, 'test'), lora);

@@ -27,13 +27,14 @@ function expectGradients(
     parameters.map((p) => [p, makeTensor(`d ${p.name}`, p.shape, 'gradient')] as const),
   );
   const tokens = makeTokens(BATCH, SEQ);
+  const targets = makeTensor('targets', [BATCH, SEQ], 'persistent', 'i32');
   const scalars = makeStepScalars();
   const head = parameters.at(-1) as Tensor;
   const trace = (backward: boolean): Program => {
     const g = new Graph('test', { gradientOf: (p) => gradients.get(p) as Tensor });
     const y = make(g, tokens);
     const scale = backward ? { scale: scalars.lossScale } : {};
-    crossEntropyHead(g, y, head, tokens, { sum: scalars.lossSum, accumulate: false, ...scale });
+    crossEntropyHead(g, y, head, targets, { sum: scalars.lossSum, accumulate: false, ...scale });
     if (backward) g.backward(parameters);
     return g.program();
   };
@@ -42,7 +43,7 @@ function expectGradients(
     const memory = new Memory();
     for (const [tensor, data] of [...at, ...inputs]) memory.set(tensor, data);
     memory.set(tokens.position, [0]);
-    memory.set(tokens.targets, TARGETS);
+    memory.set(targets, TARGETS);
     memory.set(scalars.lossScale, [1]);
     memory.run(program);
     return memory;

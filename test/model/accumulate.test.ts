@@ -1,7 +1,7 @@
 // Gradient accumulation is the large batch, and a repeated run is the same run, bit for bit.
 
 import { beforeAll, describe, expect, it } from 'vitest';
-import type { Batch } from '../../src/data/batches.ts';
+import type { TokenBatch } from '../../src/data/batches.ts';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';
@@ -44,7 +44,7 @@ async function run(reference: ReferenceCase, choices: ChoiceRecord = {}): Promis
 }
 
 function asLargeBatch(reference: ReferenceCase): ReferenceCase {
-  const join = (micros: readonly Batch[]): Batch => ({
+  const join = (micros: readonly TokenBatch[]): TokenBatch => ({
     ids: Int32Array.from(micros.flatMap(({ ids }) => [...ids])),
     targets: Int32Array.from(micros.flatMap(({ targets }) => [...targets])),
     batch: reference.batch * reference.accumulate,

@@ -2,7 +2,7 @@
 // the tiers below and brings what an undisturbed one brings. Where nothing is kept below, one clear error.
 
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { Batch } from '../../src/data/batches.ts';
+import type { TokenBatch } from '../../src/data/batches.ts';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import { Executor } from '../../src/engine/run/executor.ts';
 import type { MemoryOptions } from '../../src/engine/run/session.ts';
@@ -273,7 +273,7 @@ describe('a device lost during', () => {
     expect(new Set(texts.map(String)).size).toBe(1);
   });
 
-  const batch = (step: number) => batchesOf(given.work)[step][0] as Batch;
+  const batch = (step: number) => batchesOf(given.work)[step][0] as TokenBatch;
 });
 
 test('two texts at once do not mix', async () => {

@@ -2,7 +2,7 @@
 // and the trainer is as it was.
 
 import { beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { Batch } from '../../src/data/batches.ts';
+import type { BatchArray, TokenBatch } from '../../src/data/batches.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import type { Generator } from '../../src/train/generator.ts';
@@ -38,7 +38,7 @@ describe.each(['without a budget', 'within a budget'])('%s', (kind) => {
     const trainer = await Trainer.create(device, model, { batch, seq, accumulate, schedule, memory, generates: true });
     try {
       const [right] = batchesOf(work);
-      const [one] = right as [Batch];
+      const [one] = right as [TokenBatch];
       const evaluate = () => trainer.evaluate(one);
       const noWeights = /^the model has no weights yet \(wte.weight was never set\); .* setWeights$/;
       for (const early of [
@@ -57,14 +57,19 @@ describe.each(['without a budget', 'within a budget'])('%s', (kind) => {
 
       await trainer.setWeights(initialWeights(model, 3));
       const before = await evaluate();
-      const other = (changes: Partial<Batch>) => () => trainer.start([{ ...one, ...changes }, one]);
+      const other = (changes: Record<string, BatchArray | number>) => () =>
+        trainer.start([{ ...one, ...changes }, one]);
       await expectMistake(() => trainer.start([one]), /takes 2 micro-batches \(accumulate\), not 1$/);
       await expectMistake(other({ batch: 1 }), /a batch of 1 x 8 tokens: .* for 2 x 8 \(batch, seq\)$/);
       await expectMistake(other({ seq: 4, batch: 4 }), /a batch of 4 x 4 tokens: .* for 2 x 8/);
-      await expectMistake(other({ ids: one.ids.subarray(1) }), /with 15 ids and 16 targets: give 16 of each$/);
-      await expectMistake(other({ targets: new Int32Array(17) }), /with 16 ids and 17 targets/);
-      await expectMistake(other({ ids: one.ids.map(() => 40) }), /has token 40; the model's vocabulary ends at 39$/);
-      await expectMistake(other({ targets: one.targets.map(() => -1) }), /has token -1/);
+      await expectMistake(other({ ids: one.ids.subarray(1) }), /a batch of 2 x 8 with 15 ids: give 16$/);
+      await expectMistake(other({ targets: Float32Array.from(one.targets) }), /no targets: give them as Int32Array$/);
+      await expectMistake(other({ targets: new Int32Array(17) }), /with 17 targets: give 16$/);
+      await expectMistake(
+        other({ ids: one.ids.map(() => 40) }),
+        /has 40 among its ids: for this model, they end at 39$/,
+      );
+      await expectMistake(other({ targets: one.targets.map(() => -1) }), /has -1 among its targets: .* end at 39$/);
       await expectMistake(() => trainer.evaluate({ ...one, seq: 4, batch: 4 }), /a batch of 4 x 4 tokens/);
       await expectMistake(() => collect(trainer.values('gradient')), /no gradient values now/);
       expect(trainer.step).toBe(0);

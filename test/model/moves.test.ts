@@ -4,7 +4,7 @@
 
 import fc from 'fast-check';
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { Batch } from '../../src/data/batches.ts';
+import type { TokenBatch } from '../../src/data/batches.ts';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import { leastBudget, refitMemory } from '../../src/engine/compile/fit.ts';
 import type { Device } from '../../src/gpu/device.ts';
@@ -74,7 +74,7 @@ async function text(
   return found;
 }
 
-const windowsOf = (work: Work): Batch => batchesOf(work)[0][0];
+const windowsOf = (work: Work): TokenBatch => batchesOf(work)[0][0];
 
 async function referenceOf(work: Work): Promise<Reference> {
   const trainer = await openTrainer(real, work);

@@ -2,7 +2,7 @@
 // evaluations, text and weights read between its steps, whose every number is kept.
 
 import { expect, vi } from 'vitest';
-import type { Batch } from '../../src/data/batches.ts';
+import type { TokenBatch } from '../../src/data/batches.ts';
 import { type ChoiceRecord, Trial } from '../../src/engine/compile/choices.ts';
 import { fitMemory, smallestBudget, type Workload } from '../../src/engine/compile/fit.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/session.ts';
@@ -124,11 +124,11 @@ export const memoryDisk = (wrap: (file: BlockFile) => BlockFile = (file) => file
   open: async (bytes: number) => wrap(new MemoryBlockFile('/tier/block-file', bytes)),
 });
 
-export function batchesOf({ model, batch, seq, accumulate, steps }: Work): Batch[][] {
+export function batchesOf({ model, batch, seq, accumulate, steps }: Work): TokenBatch[][] {
   const random = new Random(7, 'batches');
   const { vocabulary } = model.shape;
   const tokens = () => Int32Array.from({ length: batch * seq }, () => random.below(vocabulary));
-  const next = (): Batch => ({ ids: tokens(), targets: tokens(), batch, seq });
+  const next = (): TokenBatch => ({ ids: tokens(), targets: tokens(), batch, seq });
   return Array.from({ length: steps }, () => Array.from({ length: accumulate }, next));
 }
 
@@ -174,7 +174,7 @@ export async function train(
     await meanwhile?.(at / 2);
     for (const { loss, gradNorm, skipped } of await Promise.all(pair)) steps.push([loss, gradNorm, skipped]);
     if (!work.between) continue;
-    evaluations.push(await trainer.evaluate(micros.at(-1)?.[0] as Batch));
+    evaluations.push(await trainer.evaluate(micros.at(-1)?.[0] as TokenBatch));
     texts.push(await write(trainer.generator as Generator));
     between.push(await collect(trainer.values(at === 0 ? 'parameter' : 'moment1')));
   }

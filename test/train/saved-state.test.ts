@@ -2,7 +2,9 @@
 // names the file, the field, what was found and what is allowed.
 
 import { describe, expect, test } from 'vitest';
+import { configOfShape } from '../../src/formats/shape.ts';
 import { runReport } from '../../src/report/run-report.ts';
+import { defaultSettings, tokenizerFor } from '../../src/train/run-settings.ts';
 import { savedSettings, savedState } from '../../src/train/saved-state.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { memoryHost } from '../memory-files.ts';
@@ -39,6 +41,21 @@ test('a last step that was skipped is a legal record, and the report says so', a
   const page = await runReport(memoryHost(files), state);
   expect(page).toMatch(/finalLoss<\/dt><dd>not finite: the last step was skipped</);
   expect(page).not.toContain('NaN</dd>');
+});
+
+test('a tokenizer is recorded; a run of an earlier version has none, and is of bytes', async () => {
+  expect(SETTINGS.tokenizer).toBeUndefined();
+  const { files } = await savedRun();
+  const { settings } = await savedState(memoryHost(files), RUN);
+  expect(settings).toEqual(SETTINGS);
+  expect(tokenizerFor(settings).identity).toEqual({ kind: 'byte' });
+  expect(defaultSettings().tokenizer).toEqual({ kind: 'byte' });
+  const named = await savedRun({ ...SETTINGS, tokenizer: { kind: 'byte' } });
+  const found = await savedState(memoryHost(named.files), RUN);
+  expect(found.settings.tokenizer).toEqual({ kind: 'byte' });
+  expect(() => tokenizerFor({ ...settings, config: configOfShape({ vocabulary: 300 }) }, 'it')).toThrow(
+    'it: its vocabulary has 300 tokens, of a tokenizer that is not there',
+  );
 });
 
 test('fields of a newer version are left out', async () => {
@@ -85,6 +102,16 @@ describe('refused, by name', () => {
     ],
     ['a task', (s) => (s.settings.task = '__proto__'), 'settings.task is "__proto__"; it must be one of "addition"'],
     ['data', (s) => (s.settings.data = ['a', 1]), 'settings.data[1] is 1; it must be a text'],
+    [
+      'a tokenizer',
+      (s) => (s.settings.tokenizer = { kind: 'pieces' }),
+      'settings.tokenizer.kind is "pieces"; it must be "byte"',
+    ],
+    [
+      'no kind of tokenizer',
+      (s) => (s.settings.tokenizer = {}),
+      'settings.tokenizer.kind is missing; it must be "byte"',
+    ],
     ['from', (s) => (s.settings.from = null), 'settings.from is null; it must be a text'],
     ['step as text', (s) => (s.trainer.step = '12'), 'trainer.step is "12"; it must be a whole number, 0 or more'],
     ['another step', (s) => (s.trainer.step = 13), "trainer.step is 13; the folder's name says 12"],

@@ -14,6 +14,8 @@ const writer = (answers: Record<string, string>) => ({
 
 test('an answer counts if every byte of it is right and the line ends there', async () => {
   const problems = ['a', 'b', 'c', 'd'].map((prompt) => ({ prompt, answer: '12' }));
-  expect(await accuracyOn(problems, writer({ a: '12\nmore', b: '12', c: '13\n', d: '123\n' }))).toBe(0.25);
-  expect(await accuracyOn(problems.slice(0, 1), writer({ a: '12\n' }))).toBe(1);
+  expect(
+    await accuracyOn(problems, writer({ a: '12\nmore', b: '12', c: '13\n', d: '123\n' }), new ByteTokenizer()),
+  ).toBe(0.25);
+  expect(await accuracyOn(problems.slice(0, 1), writer({ a: '12\n' }), new ByteTokenizer())).toBe(1);
 });

@@ -9,6 +9,7 @@ import { type Files, join } from '../../runtime/host.ts';
 import { assert } from '../../util/errors.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import type { Checkpoint } from '../checkpoint.ts';
+import { familyOf } from '../families/index.ts';
 import { type TensorToWrite, writeTensors } from '../safetensors.ts';
 import { readSums, SummedFolder, writeSums } from './checksums.ts';
 import {
@@ -24,8 +25,6 @@ import {
   WEIGHTS,
 } from './folder.ts';
 import { MOMENT1, MOMENT2 } from './tensor-names.ts';
-
-const ARCHITECTURES = { gpt2: 'GPT2LMHeadModel', llama: 'LlamaForCausalLM' } as const;
 
 /**
  * Writes `run`/checkpoint-`step`, then removes all others but one. Returns its path. An error, of the disk or of a
@@ -99,7 +98,7 @@ async function writeFolder(files: Files, folder: string, checkpoint: Checkpoint)
     });
   await files.makeFolder(folder);
   const summed = new SummedFolder(files, folder);
-  const hub = { ...config, architectures: [ARCHITECTURES[config.model_type]], torch_dtype: 'float32' };
+  const hub = { ...config, architectures: [familyOf(config).architecture], torch_dtype: 'float32' };
   await summed.writeText(CONFIG, `${JSON.stringify(hub, undefined, 2)}\n`);
   await writeTensors(summed, WEIGHTS, tensorsOf(weights, ''), { format: 'pt' });
   await writeTensors(summed, MOMENTS, [...tensorsOf(moment1, MOMENT1), ...tensorsOf(moment2, MOMENT2)]);

@@ -5,42 +5,34 @@
 import { HoldfastError } from '../../util/errors.ts';
 import type { Shapes } from '../checkpoint.ts';
 import type { ModelConfig } from '../config.ts';
+import { familyOf } from '../families/index.ts';
 import type { TensorFile } from '../safetensors.ts';
 
 export const MOMENT1 = 'exp_avg.';
 export const MOMENT2 = 'exp_avg_sq.';
-
-const HEAD = 'lm_head.weight';
-const EMBEDDING = { gpt2: 'wte.weight', llama: 'model.embed_tokens.weight' } as const;
-
-/** What models compute by themselves, and some writers store: GPT-2's causal masks, Llama's frequencies. */
-const BUFFERS = {
-  gpt2: /^h\.\d+\.attn\.(?:masked_)?bias$/,
-  llama: /^(?:model\.)?(?:layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq$/,
-} as const;
 
 /**
  * The stored names of a model's weights by the names used here. Errors: HoldfastError for one name twice, and for a
  * head that is another than the embedding to which the configuration ties it.
  */
 export async function weightNames(file: TensorFile, config: ModelConfig): Promise<Map<string, string>> {
-  const family = config.model_type;
+  const { prefix, buffers, ...tied } = familyOf(config).stored;
   const names = new Map<string, string>();
   for (const stored of file.entries.keys()) {
-    const name = family === 'gpt2' ? stored.replace(/^transformer\./, '') : stored;
-    if (BUFFERS[family].test(name)) continue;
+    const name = stored.startsWith(prefix) ? stored.slice(prefix.length) : stored;
+    if (buffers.test(name)) continue;
     const other = names.get(name);
     if (other !== undefined)
       throw new HoldfastError(`${file.path}: ${other} and ${stored} are one weight; write the file with one of them`);
     names.set(name, stored);
   }
-  const [head, embedding] = [names.get(HEAD), names.get(EMBEDDING[family])];
+  const [head, embedding] = [names.get(tied.head), names.get(tied.embedding)];
   if (!config.tie_word_embeddings || head === undefined || embedding === undefined) return names;
   if (!(await sameValues(file, head, embedding)))
     throw new HoldfastError(
       `${file.path}: ${head} is not ${embedding}, to which its config.json ties it; set tie_word_embeddings to false there`,
     );
-  names.delete(HEAD);
+  names.delete(tied.head);
   return names;
 }
 

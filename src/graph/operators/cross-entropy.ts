@@ -6,7 +6,6 @@ import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../
 import { ceilDiv } from '../../kernels/kernel.ts';
 import { matmul } from '../../kernels/matmul.ts';
 import type { Graph, Tensor } from '../graph.ts';
-import type { Tokens } from './embedding.ts';
 import { sumRows } from './sum-rows.ts';
 
 /** The label that takes no part in the loss. */
@@ -30,13 +29,12 @@ export interface LossOutput {
   scale?: Tensor;
 }
 
-/** x (B, T, C), weight (V, C) -> the sum of -log softmax(x weight^T)[target] over the valid targets. */
-export function crossEntropyHead(g: Graph, x: Tensor, weight: Tensor, tokens: Tokens, output: LossOutput): void {
+/** x (..., C), weight (V, C), targets (...) i32, IGNORE_INDEX where there is none -> the sum of -log softmax(x weight^T)[target] over the valid targets. */
+export function crossEntropyHead(g: Graph, x: Tensor, weight: Tensor, targets: Tensor, output: LossOutput): void {
   const [vocabulary, width] = weight.shape as [number, number];
-  const rows = tokens.batch * tokens.seq;
+  const rows = x.size / width;
   const tile = vocabularyTile(vocabulary);
   const label = `head ${weight.name}`;
-  const { targets } = tokens;
   const scratch = (name: string) => g.activation(`${label} ${name}`, [rows]);
   const statistics = { maximum: scratch('maximum'), sum: scratch('sum'), picked: scratch('picked') };
   const loss = scratch('loss');

@@ -16,21 +16,19 @@ export interface Tokens {
   readonly seq: number;
   /** (B, T) token ids. */
   readonly ids: Tensor;
-  /** (B, T) labels for the logits at the same place, -100 where ignored. */
-  readonly targets: Tensor;
   /** (1) position of the first column: 0 in training. */
   readonly position: Tensor;
   /** The distinct ids (B*T), where each one's rows start (B*T + 1), and the rows (B*T). */
   readonly index: { readonly tokens: Tensor; readonly starts: Tensor; readonly order: Tensor };
 }
 
-export function makeTokens(batch: number, seq: number): Tokens {
+/** `name` is of the ids. */
+export function makeTokens(batch: number, seq: number, name = 'ids'): Tokens {
   const input = (name: string, size: number[], type: 'i32' | 'u32') => makeTensor(name, size, 'persistent', type);
   return {
     batch,
     seq,
-    ids: input('ids', [batch, seq], 'i32'),
-    targets: input('targets', [batch, seq], 'i32'),
+    ids: input(name, [batch, seq], 'i32'),
     position: input('position', [1], 'u32'),
     index: {
       tokens: input('index tokens', [batch * seq], 'u32'),

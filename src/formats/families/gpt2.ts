@@ -1,0 +1,82 @@
+// GPT-2 as a record: its configuration by Hugging Face's field names, and the facts that follow from it. Not its forward
+// pass (nn/gpt2.ts). Fields that change nothing here are dropped, the dropout rates among them.
+
+import type { Family } from './family.ts';
+import type { Fields } from './fields.ts';
+
+/** GPT-2, by the field names of Hugging Face. */
+export interface GPT2Config {
+  /** The family. */
+  model_type: 'gpt2';
+  /** Tokens in the vocabulary: V. */
+  vocab_size: number;
+  /** The longest T. */
+  n_positions: number;
+  /** C, a multiple of n_head. */
+  n_embd: number;
+  /** Blocks: L. */
+  n_layer: number;
+  /** Heads: NH. */
+  n_head: number;
+  /** Width of the MLP; `null` in a file means 4 * n_embd and is resolved. */
+  n_inner: number;
+  /** Two names for the tanh approximation of GELU. */
+  activation_function: 'gelu_new' | 'gelu_pytorch_tanh';
+  /** Added to variances. @default 1e-5 */
+  layer_norm_epsilon: number;
+  /** Standard deviation of new weights. @default 0.02 */
+  initializer_range: number;
+  /** Whether the head is the embedding. @default true */
+  tie_word_embeddings: boolean;
+}
+
+function parseGPT2(fields: Fields): GPT2Config {
+  fields.only('scale_attn_weights', [true], true);
+  fields.only('scale_attn_by_inverse_layer_idx', [false], false);
+  fields.only('add_cross_attention', [false], false);
+  const n_embd = fields.count('n_embd', 768);
+  const n_head = fields.count('n_head', 12);
+  fields.divides('n_head', n_head, 'n_embd', n_embd);
+  return {
+    model_type: 'gpt2',
+    vocab_size: fields.count('vocab_size', 50257),
+    n_positions: fields.count('n_positions', 1024),
+    n_embd,
+    n_layer: fields.count('n_layer', 12),
+    n_head,
+    n_inner: fields.count('n_inner', 4 * n_embd),
+    activation_function: fields.only('activation_function', ['gelu_new', 'gelu_pytorch_tanh'], 'gelu_new'),
+    layer_norm_epsilon: fields.positive('layer_norm_epsilon', 1e-5),
+    initializer_range: fields.positive('initializer_range', 0.02),
+    tie_word_embeddings: fields.only('tie_word_embeddings', [true, false], true),
+  };
+}
+
+export const GPT2: Family<GPT2Config> = {
+  label: 'GPT-2',
+  architecture: 'GPT2LMHeadModel',
+  groupedHeads: false,
+  lora: true,
+  parse: parseGPT2,
+  shape: ({ n_layer: layers, n_embd: width, n_head: heads, n_positions: context, vocab_size: vocabulary }) => ({
+    ...{ layers, width, vocabulary, context },
+    ...{ heads, kvHeads: heads, headSize: width / heads },
+  }),
+  fromShape: ({ layers, width, heads, context, vocabulary }) => ({
+    ...{ vocab_size: vocabulary, n_layer: layers, n_embd: width, n_head: heads, n_positions: context },
+  }),
+  tensors({ n_embd: C, n_inner: inner, n_positions: S, vocab_size: V, tie_word_embeddings: tied }) {
+    return {
+      layersField: 'n_layer',
+      block: [[C], [C], [C, 3 * C], [3 * C], [C, C], [C], [C], [C], [C, inner], [inner], [inner, C], [C]],
+      rest: [[V, C], [S, C], [C], [C], ...(tied ? [] : [[V, C] as const])],
+    };
+  },
+  stored: {
+    prefix: 'transformer.',
+    // Causal masks.
+    buffers: /^h\.\d+\.attn\.(?:masked_)?bias$/,
+    head: 'lm_head.weight',
+    embedding: 'wte.weight',
+  },
+};

@@ -1,0 +1,25 @@
+// The table of model families, by Hugging Face's `model_type`.
+
+import type { Family, ModelShape } from './family.ts';
+import { GPT2, type GPT2Config } from './gpt2.ts';
+import { LLAMA, type LlamaConfig } from './llama.ts';
+
+/** The configuration of a model: what its `model_type` says. */
+export type ModelConfig = GPT2Config | LlamaConfig;
+
+/** A model family, as `model_type` names it. */
+export type FamilyName = ModelConfig['model_type'];
+
+/** The record of each family. */
+export const FAMILIES: { readonly [F in FamilyName]: Family<Extract<ModelConfig, { model_type: F }>> } = {
+  gpt2: GPT2,
+  llama: LLAMA,
+};
+
+/** Their names, in the order of the table. */
+export const FAMILY_NAMES = Object.keys(FAMILIES) as FamilyName[];
+
+export const familyOf = (config: ModelConfig): Family<ModelConfig> => FAMILIES[config.model_type];
+
+/** Its sizes, whatever its family calls them. */
+export const shapeOf = (config: ModelConfig): ModelShape => familyOf(config).shape(config);

@@ -1,0 +1,131 @@
+// The inputs of a model and of its objective: what a batch must bring, the tensors that programs read it from, and the
+// way from the one to the other. Not the loss (objective.ts), and not where batches come from (data/).
+//
+// Invariant: a batch that `check` lets pass has an array of the right type and size for each input, and no number in it
+// that a kernel would take for a row that its table does not have.
+
+import { arrayOf, type Batch, type BatchArray } from '../data/batches.ts';
+import { makeTensor, type Tensor } from '../graph/graph.ts';
+import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
+import { tokenIndex } from '../kernels/embedding.ts';
+import { assert, HoldfastError } from '../util/errors.ts';
+
+/** One array of a batch. */
+export interface InputSpec {
+  /** Its name in a batch. */
+  readonly name: string;
+  readonly type: 'i32' | 'f32';
+  /** The shape of one row of the batch: (T) for tokens, (channels, height, width) for pixels, () for a label a row. */
+  readonly row: readonly number[];
+  /** Of what is counted: it goes from 0 to below this. @default any number */
+  readonly below?: number;
+  /** The number that takes no part in the loss, beside those. */
+  readonly ignored?: number;
+  /** Whether an embedding looks it up: for its gradient, rows come grouped by number. */
+  readonly embedded?: boolean;
+}
+
+/** Token ids, the one input of a language model. */
+export const tokenIds = (vocabulary: number, seq: number): InputSpec[] => [
+  { name: 'ids', type: 'i32', row: [seq], below: vocabulary, embedded: true },
+];
+
+/** What a forward pass, or a loss, reads of a batch: by name. */
+export interface ModelInputs {
+  /** One that is embedded. */
+  tokens(name: string): Tokens;
+  /** Any other, (B, ...row). */
+  tensor(name: string): Tensor;
+}
+
+/** The token ids of a language model by themselves: to write text, or to look inside. */
+export const onlyTokens = (tokens: Tokens): ModelInputs => ({
+  tokens: () => tokens,
+  tensor(name) {
+    throw new Error(`internal: ${name} is read where there are token ids alone`);
+  },
+});
+
+/** The inputs of programs for `batch` rows of `seq` tokens. */
+export class BatchInputs implements ModelInputs {
+  readonly #batch: number;
+  readonly #seq: number;
+  readonly #specs: readonly InputSpec[];
+  readonly #tokens = new Map<string, Tokens>();
+  readonly #tensors = new Map<string, Tensor>();
+
+  constructor(specs: readonly InputSpec[], batch: number, seq: number) {
+    this.#batch = batch;
+    this.#seq = seq;
+    this.#specs = specs;
+    for (const { name, type, row, embedded } of specs) {
+      if (embedded) this.#tokens.set(name, makeTokens(batch, seq, name));
+      else this.#tensors.set(name, makeTensor(name, [batch, ...row], 'persistent', type));
+    }
+  }
+
+  tokens(name: string): Tokens {
+    const tokens = this.#tokens.get(name);
+    assert(tokens, `no tokens are called ${name}`);
+    return tokens;
+  }
+
+  tensor(name: string): Tensor {
+    const tensor = this.#tensors.get(name);
+    assert(tensor, `no input is called ${name}`);
+    return tensor;
+  }
+
+  /** Errors: HoldfastError for a batch of other than `rows` rows, of another shape, or with numbers that are none of an input's. */
+  check(given: Batch, rows = given.batch): void {
+    const { batch, seq } = given;
+    if (batch !== rows || seq !== this.#seq) {
+      throw new HoldfastError(
+        `a batch of ${batch} x ${seq} tokens: this trainer was made for ${this.#batch} x ${this.#seq} (batch, seq)`,
+      );
+    }
+    for (const { name, type, row, below, ignored } of this.#specs) {
+      const values = arrayOf(given, name, type);
+      const size = batch * sizeOf(row);
+      if (values.length !== size) {
+        throw new HoldfastError(`a batch of ${batch} x ${seq} with ${values.length} ${name}: give ${size}`);
+      }
+      if (below === undefined) continue;
+      for (const value of values) {
+        if ((value >= 0 && value < below) || value === ignored) continue;
+        throw new HoldfastError(`a batch has ${value} among its ${name}: for this model, they end at ${below - 1}`);
+      }
+    }
+  }
+
+  /** The rows from `first` on that programs take at once; behind the last there are rows that take no part in the loss. */
+  part(given: Batch, first: number): Batch {
+    const arrays = this.#specs.map(({ name, type, row, ignored = 0 }): [string, BatchArray] => {
+      const size = sizeOf(row);
+      const length = this.#batch * size;
+      const part = type === 'i32' ? new Int32Array(length) : new Float32Array(length);
+      part.fill(ignored);
+      part.set(arrayOf(given, name, type).subarray(first * size, first * size + length));
+      return [name, part];
+    });
+    return { ...Object.fromEntries(arrays), batch: this.#batch, seq: this.#seq };
+  }
+
+  /** What tensors hold for a batch. */
+  values(given: Batch): [Tensor, BatchArray | Uint32Array<ArrayBuffer>][] {
+    return this.#specs.flatMap(({ name, type }): [Tensor, BatchArray | Uint32Array<ArrayBuffer>][] => {
+      const values = arrayOf(given, name, type);
+      const tokens = this.#tokens.get(name);
+      if (!tokens) return [[this.tensor(name), values]];
+      const index = tokenIndex(values as Int32Array);
+      return [
+        [tokens.ids, values],
+        [tokens.index.tokens, index.tokens],
+        [tokens.index.starts, index.starts],
+        [tokens.index.order, index.order],
+      ];
+    });
+  }
+}
+
+const sizeOf = (row: readonly number[]): number => row.reduce((a, b) => a * b, 1);

@@ -1,0 +1,58 @@
+// The records of the model families: what one says agrees with the model that its family makes.
+
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { parseConfig } from '../../src/formats/config.ts';
+import { FAMILIES, FAMILY_NAMES, familyOf, shapeOf } from '../../src/formats/families/index.ts';
+import { configOfShape } from '../../src/formats/shape.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { observedNames } from '../../src/nn/model.ts';
+import { sizeOf } from '../../src/nn/size.ts';
+
+describe.each(FAMILY_NAMES)('%s', (family) => {
+  const { groupedHeads, lora, stored, label } = FAMILIES[family];
+  const shapes = fc.record({
+    layers: fc.integer({ min: 1, max: 5 }),
+    kvHeads: fc.integer({ min: 1, max: 3 }),
+    groups: fc.integer({ min: 1, max: 3 }),
+    headSize: fc.integer({ min: 1, max: 5 }).map((half) => 2 * half),
+    context: fc.integer({ min: 1, max: 33 }),
+    vocabulary: fc.integer({ min: 2, max: 300 }),
+    tied: fc.boolean(),
+  });
+
+  it('gives a new model the shape that was asked for', () => {
+    const made = fc.property(shapes, ({ kvHeads, groups, headSize, ...rest }) => {
+      const heads = kvHeads * groups;
+      const asked = { ...rest, heads, width: heads * headSize, ...(groupedHeads && { kvHeads }) };
+      const config = configOfShape({ family, ...asked });
+      const { tied: _, ...sizes } = asked;
+      expect(shapeOf(config)).toEqual({ kvHeads: heads, headSize, ...sizes });
+      expect(familyOf(config).label).toBe(label);
+      const model = makeModel(config);
+      expect(model.shape).toEqual(shapeOf(config));
+      const parameters = model.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
+      expect(sizeOf(config)).toEqual({ tensors: model.parameters.length, parameters });
+      // The embedding, each block and the last norm.
+      expect(observedNames(model)).toHaveLength(rest.layers + 2);
+    });
+    fc.assert(made, { seed: 7, numRuns: 25 });
+  });
+
+  it('names its tensors as its parameters are', () => {
+    for (const tie_word_embeddings of [true, false]) {
+      const config = { ...configOfShape({ family }), tie_word_embeddings };
+      const names = makeModel(parseConfig(config, 'test')).parameters.map(({ name }) => name);
+      expect(names).toContain(stored.embedding);
+      expect(names.includes(stored.head)).toBe(!tie_word_embeddings);
+      expect(names.filter((name) => stored.buffers.test(name))).toEqual([]);
+      if (stored.prefix !== '') expect(names.filter((name) => name.startsWith(stored.prefix))).toEqual([]);
+    }
+  });
+
+  it('has low-rank updates where it says so', () => {
+    const make = () => makeModel(configOfShape({ family }), { rank: 2, scale: 1 });
+    if (lora) expect(make().parameters.some(({ trainable = true }) => !trainable)).toBe(true);
+    else expect(make).toThrow(`low-rank updates are not there for ${family}`);
+  });
+});

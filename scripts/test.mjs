@@ -22,7 +22,7 @@ if (all) process.env.HOLDFAST_TESTS = 'all';
 /** The suites that ask an adapter for answers. */
 const DEVICE_SUITES = ['test/kernels', 'test/model', 'test/platform'];
 /** They take minutes, and find the same code everywhere: Node runs them on the first adapter. */
-const FAULT_SUITES = ['losses', 'disk-faults', 'traces'].flatMap((name) =>
+const FAULT_SUITES = ['losses', 'lost-for-good', 'moves', 'disk-faults', 'traces'].flatMap((name) =>
   all ? [] : ['--exclude', `test/model/${name}.test.ts`],
 );
 

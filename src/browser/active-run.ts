@@ -1,4 +1,4 @@
-// A run that is open: training, paused, or on its way to the end. Turns what the training loop reports into events
+// A run that is open: training, paused, or on its way to the end. DeviceMutex what the training loop reports into events
 // and keeps its record.
 
 import { flopsOf } from '../engine/compile/pass.ts';
@@ -26,7 +26,7 @@ const KEYS = ['gpu', 'host', 'disk', 'recovery', 'policy'] as const satisfies (k
 
 type EventBody = RunEvent extends infer E ? (E extends RunEvent ? Omit<E, 'run'> : never) : never;
 
-export interface Surroundings {
+export interface Dependencies {
   readonly host: BrowserHost;
   readonly runs: Runs;
   readonly speeds: Speeds;
@@ -39,7 +39,7 @@ export class ActiveRun {
   readonly gate = new Gate();
   readonly settings: RunSettings;
   #memory: MemorySettings;
-  readonly #around: Surroundings;
+  readonly #dependencies: Dependencies;
   readonly #abort = new AbortController();
   readonly #ended = deferred<void>();
   readonly #pictures: Pictures;
@@ -49,10 +49,10 @@ export class ActiveRun {
   /** Changes of the record, one after the other. */
   #recorded: Promise<unknown> = Promise.resolve();
 
-  constructor(record: RunRecord, around: Surroundings) {
+  constructor(record: RunRecord, dependencies: Dependencies) {
     this.id = record.id;
     this.settings = record.settings as RunSettings;
-    this.#around = around;
+    this.#dependencies = dependencies;
     this.#memory = record.memory;
     this.#pictures = new Pictures(this.id, () => (this.#ready as ReadyRun).trainer.session);
   }
@@ -169,11 +169,11 @@ export class ActiveRun {
   }
 
   async #train() {
-    const { host, runs } = this.#around;
+    const { host, runs } = this.#dependencies;
     const folder = runs.folder(this.id);
     this.#emit({ type: 'preparing' });
     const resume = (await checkpointsOf(host.files, folder)).length > 0;
-    const device = await this.#around.device();
+    const device = await this.#dependencies.device();
     device.allocator.restartPeak();
     const budgets = () => memoryOptions(host, this.#memory);
     return trainRun(host, device, this.settings, folder, {
@@ -229,7 +229,7 @@ export class ActiveRun {
     if (fit.slots < fit.map.count || steps - firstStep < LEAST_STEPS) return;
     const { batch, seq, accumulate } = this.settings;
     const pass = fit.passes.step;
-    await this.#around.speeds.keep(trainer.device, this.settings, {
+    await this.#dependencies.speeds.keep(trainer.device, this.settings, {
       dispatches: pass.operations.length,
       flops: flopsOf(pass),
       seconds: (batch * seq * accumulate) / tokensPerSecond,
@@ -243,11 +243,11 @@ export class ActiveRun {
   }
 
   #emit(event: EventBody): void {
-    this.#around.emit({ run: this.id, ...event } as RunEvent);
+    this.#dependencies.emit({ run: this.id, ...event } as RunEvent);
   }
 
   #record(changes: Partial<RunRecord>): void {
-    this.#recorded = this.#recorded.catch(() => {}).then(() => this.#around.runs.change(this.id, changes));
+    this.#recorded = this.#recorded.catch(() => {}).then(() => this.#dependencies.runs.change(this.id, changes));
     this.#recorded.catch(() => {});
   }
 }

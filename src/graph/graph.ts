@@ -220,7 +220,7 @@ export class Graph {
    * Hands the gradient of an operator's output on as the gradient of its input, without a copy. Only the
    * last use in a rule may do so: a later addition to it is done in place.
    */
-  handOn(tensor: Tensor, dy: Tensor): boolean {
+  aliasGradient(tensor: Tensor, dy: Tensor): boolean {
     if (!tensor.wantsGradient || this.#gradients.has(tensor)) return false;
     this.#gradients.set(tensor, dy);
     return true;

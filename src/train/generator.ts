@@ -158,7 +158,7 @@ export class Generator {
   #feed(fed: Fed, ids: readonly number[]): Promise<Float32Array> {
     fed.push([...ids]);
     this.#session.checkWeights();
-    return this.#session.steady('the writing of text', async () => {
+    return this.#session.runWithRetry('the writing of text', async () => {
       const { epoch } = this.#session;
       const isThere = this.#cached?.fed === fed && this.#cached.epoch === epoch;
       this.#cached = undefined;

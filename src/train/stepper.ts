@@ -7,8 +7,8 @@
 import type { ReadbackSize } from '../engine/compile/fit.ts';
 import type { Completion, Pass, StepPasses } from '../engine/compile/pass.ts';
 import type { Recording } from '../engine/observe/recording.ts';
+import { type Kept, Replaced } from '../engine/run/device-mutex.ts';
 import type { Inputs, Session } from '../engine/run/session.ts';
-import { type Kept, Replaced } from '../engine/run/turns.ts';
 import type { Device } from '../gpu/device.ts';
 import type { Tensor } from '../graph/graph.ts';
 import { STATE } from '../kernels/step-control.ts';
@@ -104,14 +104,14 @@ export class Stepper {
     };
     this.#underWay.push(step);
     this.#last = job.step;
-    this.#session.turns.keep(step.kept);
+    this.#session.mutex.keep(step.kept);
     return step.done.promise;
   }
 
   /** Waits until the state of every step so far is final, and below where the session is durable. */
   async settle(): Promise<void> {
     await Promise.all(this.#underWay.map(({ done }) => done.promise));
-    await this.#session.steady('the end of steps', () => this.#session.executor.settle());
+    await this.#session.runWithRetry('the end of steps', () => this.#session.executor.settle());
   }
 
   async #attempt(step: UnderWay): Promise<void> {
@@ -139,7 +139,7 @@ export class Stepper {
   /** Nothing that follows may run on a step that was done in part. */
   #fail(step: UnderWay, reason: unknown): void {
     this.#session.end(reason);
-    this.#session.turns.done(step.kept);
+    this.#session.mutex.done(step.kept);
     step.done.reject(reason);
   }
 
@@ -242,7 +242,7 @@ export class Stepper {
       if (fit.durable && oldest.committed.size < map.trainable.chunks) return;
       this.#state = oldest.state;
       this.#underWay.shift();
-      this.#session.turns.done(oldest.kept);
+      this.#session.mutex.done(oldest.kept);
       oldest.done.resolve(oldest.state);
     }
   }
@@ -262,7 +262,7 @@ export class Stepper {
       if (!session.fit.durable)
         throw new HoldfastError(`${lossOf(device)}, during ${this.#place}; ${WITHOUT_RECOVERY}`);
       session.executor.stop(error);
-      this.#recovery = session.turns
+      this.#recovery = session.mutex
         .move(() => this.#goOn())
         .finally(() => {
           this.#recovery = undefined;
@@ -273,7 +273,7 @@ export class Stepper {
 
   /** What the loss of a device is blamed on. */
   get #place(): string {
-    const { oldest } = this.#session.turns;
+    const { oldest } = this.#session.mutex;
     const step = this.#underWay.find(({ kept }) => kept === oldest);
     if (step || !oldest) return oldest?.what ?? 'no work';
     return this.#last === undefined ? oldest.what : `${oldest.what} after step ${this.#last}`;
@@ -284,7 +284,7 @@ export class Stepper {
     const session = this.#session;
     try {
       for (let done = false; !done; ) {
-        session.turns.countLoss(this.#place);
+        session.mutex.countLoss(this.#place);
         this.recoveries++;
         const device = await reopened(session.device);
         done = await this.#moveTo(device).then(

@@ -286,7 +286,7 @@ export class Trainer {
     const { session } = this;
     session.checkWeights();
     const { lossSum } = this.#programs.scalars;
-    const sum = await session.steady('an evaluation', async () => {
+    const sum = await session.runWithRetry('an evaluation', async () => {
       session.write(lossSum, new Float32Array(1));
       for (let row = 0; row < windows.batch; row += batch) {
         await session.run(session.fit.passes.evaluate, this.#programs.inputs.values(inputs.part(windows, row)));

@@ -14,7 +14,7 @@ import { Slots } from './slots.ts';
 import { Staging } from './staging.ts';
 import { Storage } from './storage.ts';
 
-export interface OnDevice {
+export interface DeviceState {
   readonly device: Device;
   readonly storage: Storage;
   readonly executor: Executor;
@@ -24,13 +24,13 @@ export interface OnDevice {
 }
 
 /** Errors: OutOfMemory where the device has not the memory; nothing is left of it then. */
-export async function makeOnDevice(
+export async function makeDeviceState(
   device: Device,
   { map, passes, placements, slots: count, staging: size, workload, durable }: Fit,
   choices: KernelChoices,
   backing: Backing,
   options: ExecutorOptions,
-): Promise<OnDevice> {
+): Promise<DeviceState> {
   const made: { destroy(): void }[] = [];
   const own = <T extends { destroy(): void }>(part: T): T => {
     made.push(part);

@@ -29,11 +29,11 @@ import {
 } from '../compile/fit.ts';
 import { operationsOf, type Pass, type Passes } from '../compile/pass.ts';
 import { type Policy, type Schedule, schedule } from '../compile/schedule.ts';
-import { makeOnDevice, type OnDevice } from './device-state.ts';
+import { DeviceMutex, type Kept, Replaced } from './device-mutex.ts';
+import { type DeviceState, makeDeviceState } from './device-state.ts';
 import type { Executor } from './executor.ts';
 import { emptyLedger, type LinkLedger } from './link.ts';
 import { probeMemory } from './probe.ts';
-import { type Kept, Replaced, Turns } from './turns.ts';
 import { setTensors, tensorNames, tensorsOf } from './values.ts';
 import { WarmUp } from './warm-up.ts';
 
@@ -98,11 +98,11 @@ interface Arrangement<P extends Passes> {
 
 /** Everything that a move replaces: as a whole, or not at all. */
 interface State<P extends Passes> extends Arrangement<P> {
-  readonly on: OnDevice;
+  readonly on: DeviceState;
 }
 
 export class Session<P extends Passes = Passes> {
-  readonly turns = new Turns();
+  readonly mutex = new DeviceMutex();
   readonly #choices: KernelChoices;
   readonly #backing: Backing;
   readonly #ledger: LinkLedger;
@@ -167,7 +167,7 @@ export class Session<P extends Passes = Passes> {
       const arranged = arrange(found, memory);
       const ledger = emptyLedger();
       const options = { readAhead: arranged.readAhead, ledger };
-      const on = await makeOnDevice(device, found, choices, backing, options);
+      const on = await makeDeviceState(device, found, choices, backing, options);
       return new Session({ ...arranged, on }, choices, backing, ledger);
     } catch (error) {
       return finishing(
@@ -268,7 +268,7 @@ export class Session<P extends Passes = Passes> {
 
   /** Runs `work` when everything before it has been encoded: passes never mix. Errors: the session is over. */
   exclusive<T>(work: () => Promise<T>): Promise<T> {
-    return this.turns.exclusive(() => {
+    return this.mutex.exclusive(() => {
       if (this.#over) throw this.#over.reason;
       return work();
     });
@@ -278,7 +278,7 @@ export class Session<P extends Passes = Passes> {
    * The same for work that can be done again: after a lost device it is, in its turn, once there is another. `what`
    * it is, for messages: "the GPU device was lost during ...".
    */
-  steady<T>(what: string, work: () => Promise<T>): Promise<T> {
+  runWithRetry<T>(what: string, work: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       const attempt = async () => {
         const { device } = this;
@@ -294,10 +294,10 @@ export class Session<P extends Passes = Passes> {
           if (!reason) return;
           reject(reason.reason);
         }
-        this.turns.done(kept);
+        this.mutex.done(kept);
       };
       const kept: Kept = { what, attempt: () => void attempt() };
-      this.turns.keep(kept);
+      this.mutex.keep(kept);
     });
   }
 
@@ -356,7 +356,7 @@ export class Session<P extends Passes = Passes> {
 
   /** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
   setValues(kind: Kind, source: TensorSource): Promise<void> {
-    return this.steady(`the setting of ${kind} values`, async () => {
+    return this.runWithRetry(`the setting of ${kind} values`, async () => {
       // What is on its way down lies neither here nor below.
       await this.executor.settle();
       await setTensors(this.map, kind, source, {
@@ -376,7 +376,7 @@ export class Session<P extends Passes = Passes> {
 
   /** The tensors of a kind, as they are when they are read. */
   values(kind: Kind): TensorSource {
-    return this.#source(kind, (work) => this.steady(`the reading of ${kind} values`, work));
+    return this.#source(kind, (work) => this.runWithRetry(`the reading of ${kind} values`, work));
   }
 
   /** The same within a turn of the caller's. */
@@ -420,7 +420,7 @@ export class Session<P extends Passes = Passes> {
    */
   setBudget(budget: number): Promise<void> {
     let tried: Device | undefined;
-    return this.steady(`a change of the GPU budget to ${formatBytes(budget)}`, async () => {
+    return this.runWithRetry(`a change of the GPU budget to ${formatBytes(budget)}`, async () => {
       // The GPU found only while it ran that it has not the memory, and the recovery from that made the budget smaller.
       if (tried?.isExhausted) throw this.#refusal(budget, 'it ran out of memory');
       const arranged = arrange(refitMemory(this.fit, budget), { ...this.memory, gpu: budget });
@@ -503,7 +503,7 @@ export class Session<P extends Passes = Passes> {
     const options = { readAhead, ledger: this.#ledger };
     // Of the memory under this budget.
     device.allocator.restartPeak();
-    const on = await makeOnDevice(device, fit, this.#choices, this.#backing, options);
+    const on = await makeDeviceState(device, fit, this.#choices, this.#backing, options);
     try {
       for (const [tensor, contents] of this.#contents) on.storage.write(tensor, contents());
     } catch (error) {
@@ -541,7 +541,7 @@ export class Session<P extends Passes = Passes> {
       await this.ring.idle();
     };
     const isReplaced = (error: unknown) => error instanceof Replaced;
-    while (await this.turns.exclusive(last).then(() => false, isReplaced));
+    while (await this.mutex.exclusive(last).then(() => false, isReplaced));
   }
 }
 

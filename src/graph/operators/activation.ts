@@ -13,7 +13,7 @@ export function gelu(g: Graph, x: Tensor, label = 'gelu'): Tensor {
     if (!x.wantsGradient) return;
     const dx = g.activation(`d ${label}`, x.shape);
     g.emit(geluBackward, { size: x.size }, { dy, x, dx }, label);
-    if (!g.handOn(x, dx)) addGradient(g, x, dx, label);
+    if (!g.aliasGradient(x, dx)) addGradient(g, x, dx, label);
   });
   return y;
 }
@@ -26,8 +26,8 @@ export function swiglu(g: Graph, gate: Tensor, up: Tensor, label = 'swiglu'): Te
     const dgate = g.activation(`d gate of ${label}`, gate.shape);
     const dup = g.activation(`d up of ${label}`, up.shape);
     g.emit(swigluBackward, { size: y.size }, { dy, gate, up, dgate, dup }, label);
-    if (gate.wantsGradient && !g.handOn(gate, dgate)) addGradient(g, gate, dgate, label);
-    if (up.wantsGradient && !g.handOn(up, dup)) addGradient(g, up, dup, label);
+    if (gate.wantsGradient && !g.aliasGradient(gate, dgate)) addGradient(g, gate, dgate, label);
+    if (up.wantsGradient && !g.aliasGradient(up, dup)) addGradient(g, up, dup, label);
   });
   return y;
 }

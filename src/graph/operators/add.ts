@@ -11,7 +11,7 @@ export function add(g: Graph, a: Tensor, b: Tensor, label = 'add'): Tensor {
   g.onBackward(y, (dy) => {
     // One input may take dy over; the other gets a copy, or the sum with what it has.
     if (b.wantsGradient) addGradient(g, b, dy, label);
-    if (a.wantsGradient && !g.handOn(a, dy)) addGradient(g, a, dy, label);
+    if (a.wantsGradient && !g.aliasGradient(a, dy)) addGradient(g, a, dy, label);
   });
   return y;
 }

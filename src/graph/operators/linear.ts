@@ -66,7 +66,7 @@ export function linear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptio
     }
     if (lora && low) loraBackward(g, x, dy, lora, low, M);
     inputGradient(g, x, dy, weight, { M, stored, column: 0, width: N });
-    if (residual?.wantsGradient && !g.handOn(residual, dy)) addGradient(g, residual, dy, label);
+    if (residual?.wantsGradient && !g.aliasGradient(residual, dy)) addGradient(g, residual, dy, label);
   });
   if (gelu) {
     // Reached only when the consumer could not fold the derivative into its own product.

@@ -14,12 +14,12 @@
 
 import { assert } from '../../util/errors.ts';
 import { DiskTier, type DiskWay } from './disk-tier.ts';
-import { isClean, type Located, NOWHERE, type Place, Room } from './host-placement.ts';
+import { HostPlacement, isClean, type Located, NOWHERE, type Place } from './host-placement.ts';
 import { HostTier, NOBODY, type Slot } from './host-tier.ts';
-import { type Loadable, Loads } from './pending-reads.ts';
+import { type Loadable, PendingReads } from './pending-reads.ts';
 import { StopWatch } from './stop-watch.ts';
 import { type BackingOptions, checkLimits, LARGEST_PUT } from './tier-limits.ts';
-import { Line } from './wait-queue.ts';
+import { WaitQueue } from './wait-queue.ts';
 
 export interface Entry {
   readonly chunk: number;
@@ -65,9 +65,9 @@ export class Backing {
   readonly #chunks: readonly Chunk[];
   readonly #host: HostTier;
   readonly #disk: DiskTier | undefined;
-  readonly #room: Room;
-  readonly #line = new Line();
-  readonly #loads: Loads;
+  readonly #placement: HostPlacement;
+  readonly #queue = new WaitQueue();
+  readonly #reads: PendingReads;
   readonly #roomWatch = new StopWatch();
   #closing: Promise<void> | undefined;
 
@@ -80,13 +80,13 @@ export class Backing {
     checkLimits(options, slots, blocks, largestPut);
     this.#chunkBytes = chunkBytes;
     this.#largestPut = slots < chunks ? largestPut : Number.POSITIVE_INFINITY;
-    this.#host = new HostTier(slots, chunkBytes, () => this.#line.advance());
+    this.#host = new HostTier(slots, chunkBytes, () => this.#queue.advance());
     this.#disk = disk && new DiskTier(disk, chunkBytes, blocks);
     this.#chunks = Array.from({ length: chunks }, (_, id) => {
       return { id, slot: undefined, block: NOWHERE, zero: false, load: undefined, calls: 0, applied: 0 };
     });
-    this.#room = new Room(this.#chunks, this.#host, this.#disk);
-    this.#loads = new Loads(this.#room, this.#host, this.#disk, this.#line, this.#roomWatch);
+    this.#placement = new HostPlacement(this.#chunks, this.#host, this.#disk);
+    this.#reads = new PendingReads(this.#placement, this.#host, this.#disk, this.#queue, this.#roomWatch);
   }
 
   /** Where a valid copy lies now. Zeros are 'zero' whether or not a slot holds them, too. */
@@ -99,7 +99,7 @@ export class Backing {
 
   /** When each chunk is needed, from now on: a larger number is later, Infinity never. Must not change between calls. */
   setOrder(nextUse: (chunk: number) => number): void {
-    this.#room.nextUse = nextUse;
+    this.#placement.nextUse = nextUse;
   }
 
   /** The chunk holds zeros: takes no memory and moves nothing. */
@@ -118,7 +118,7 @@ export class Backing {
     const record = this.#chunk(chunk);
     record.applied = ++record.calls;
     this.#forget(record);
-    this.#line.advance();
+    this.#queue.advance();
   }
 
   /** The bytes if they lie in host memory now: valid until the next await. */
@@ -135,7 +135,7 @@ export class Backing {
     const record = this.#chunk(chunk);
     while (!record.slot) {
       assert(record.zero || record.block !== NOWHERE, `chunk ${chunk} is fetched and holds no value`);
-      await this.#loads.come(record);
+      await this.#reads.load(record);
     }
     return this.#host.lend(record.slot);
   }
@@ -143,9 +143,9 @@ export class Backing {
   /** Starts a read ahead, if a slot is free or its owner is needed later. Errors are left to the fetch. */
   prefetch(chunk: number): void {
     const record = this.#chunk(chunk);
-    if (record.slot || record.load || record.block === NOWHERE || !this.#line.isEmpty) return;
+    if (record.slot || record.load || record.block === NOWHERE || !this.#queue.isEmpty) return;
     try {
-      this.#loads.comeAhead(record);
+      this.#reads.prefetch(record);
     } catch {
       // No memory for a slot that the limit allows: the fetch will say so.
     }
@@ -159,27 +159,27 @@ export class Backing {
   async putAll(entries: readonly Entry[]): Promise<void> {
     const values = this.#newValues(entries);
     // In line only behind others, or when there is not enough for all of them.
-    let places = this.#line.isEmpty || values.every((value) => this.#ownSlot(value)) ? this.#place(values) : undefined;
+    let places = this.#queue.isEmpty || values.every((value) => this.#ownSlot(value)) ? this.#place(values) : undefined;
     if (places?.every((place) => 'slot' in place && !place.leaving)) {
       this.#commit(values, places);
       return;
     }
     const work = (async () => {
-      places ??= await this.#line.wait(() => this.#place(values));
+      places ??= await this.#queue.wait(() => this.#place(values));
       await this.#fill(values, places);
       // Mapped memory goes with a lost device, also while it is written.
       if (values.some(({ bytes }) => bytes.length !== this.#chunkBytes)) {
-        for (const place of places) this.#room.giveBack(place);
+        for (const place of places) this.#placement.giveBack(place);
         throw new Error('the bytes of a put went away before it was done');
       }
       this.#commit(values, places);
     })();
     this.#roomWatch.start();
     try {
-      await this.#line.track(work);
+      await this.#queue.track(work);
     } finally {
       this.#roomWatch.stop();
-      this.#line.advance();
+      this.#queue.advance();
     }
   }
 
@@ -192,14 +192,14 @@ export class Backing {
       hostPeak: hostBytes,
       diskBytes: (this.#disk?.used ?? 0) * this.#chunkBytes,
       diskPeak: (this.#disk?.peak ?? 0) * this.#chunkBytes,
-      waits: { diskReadMs: this.#loads.readMs, diskWriteMs: this.#roomWatch.milliseconds },
+      waits: { diskReadMs: this.#reads.readMs, diskWriteMs: this.#roomWatch.milliseconds },
     };
   }
 
   /** Waits for what is under way, fails what stands in line, removes the file. Nothing may be asked after. */
   close(): Promise<void> {
     this.#closing ??= (async () => {
-      await this.#line.end(new Error('the tiers below the GPU were closed'));
+      await this.#queue.end(new Error('the tiers below the GPU were closed'));
       await this.#disk?.remove();
     })();
     return this.#closing;
@@ -224,7 +224,7 @@ export class Backing {
     for (const slot of this.#host.slots) assert(slot.owner === NOBODY || slots.has(slot), 'a slot has a stale owner');
     const used = this.#disk?.used ?? 0;
     assert(blocks.size <= used, `${used} blocks in use, ${blocks.size} with owners`);
-    if (!this.#line.isIdle) return;
+    if (!this.#queue.isIdle) return;
     assert(blocks.size === used, `${used} blocks in use, ${blocks.size} with owners, nothing under way`);
     assert(
       this.#host.slots.every(({ holds }) => holds === 0),
@@ -234,8 +234,8 @@ export class Backing {
 
   /** The old value goes, wherever it is. What is under way for it ends without effect. */
   #forget(chunk: Chunk): void {
-    this.#room.vacate(chunk);
-    this.#loads.forget(chunk);
+    this.#placement.vacate(chunk);
+    this.#reads.forget(chunk);
   }
 
   // ---- Puts ------------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ export class Backing {
   #place(values: readonly NewValue[]): Place[] | undefined {
     const places = new Map<NewValue, Place>();
     const giveBack = () => {
-      for (const place of places.values()) this.#room.giveBack(place);
+      for (const place of places.values()) this.#placement.giveBack(place);
     };
     for (const value of values) {
       const slot = this.#ownSlot(value);
@@ -271,21 +271,21 @@ export class Backing {
       this.#host.hold(slot);
       places.set(value, { slot });
     }
-    const homeless = values.filter((value) => !places.has(value));
-    if (homeless.length > this.#room.count()) {
+    const unplaced = values.filter((value) => !places.has(value));
+    if (unplaced.length > this.#placement.count()) {
       giveBack();
       return undefined;
     }
-    const nextUse = new Map(homeless.map((value) => [value, this.#room.nextUse(value.chunk.id)]));
+    const nextUse = new Map(unplaced.map((value) => [value, this.#placement.nextUse(value.chunk.id)]));
     const when = (value: NewValue) => nextUse.get(value) as number;
-    homeless.sort((a, b) => (when(a) < when(b) ? -1 : Number(when(a) > when(b))));
+    unplaced.sort((a, b) => (when(a) < when(b) ? -1 : Number(when(a) > when(b))));
     try {
-      for (const value of homeless) {
+      for (const value of unplaced) {
         const mayLeave = (victim: Located) => {
-          const rank = this.#room.rank(victim);
+          const rank = this.#placement.rank(victim);
           return rank > when(value) || (rank === when(value) && isClean(victim));
         };
-        const place = this.#room.claim(mayLeave) ?? this.#room.claimBlock() ?? this.#room.claimAny();
+        const place = this.#placement.claim(mayLeave) ?? this.#placement.claimBlock() ?? this.#placement.claimAny();
         assert(place, 'room was counted and is not there');
         places.set(value, place);
       }
@@ -299,12 +299,12 @@ export class Backing {
   /** Writes what must be on disk before the new values become visible. On an error all places are given back. */
   async #fill(values: readonly NewValue[], places: readonly Place[]): Promise<void> {
     const writes = places.map((place, i) => {
-      if ('slot' in place) return this.#room.empty(place);
+      if ('slot' in place) return this.#placement.empty(place);
       return this.#disk?.write(place.block, values[i].chunk.id, values[i].bytes);
     });
     const failed = (await Promise.allSettled(writes)).find((result) => result.status === 'rejected');
     if (!failed) return;
-    for (const place of places) this.#room.giveBack(place);
+    for (const place of places) this.#placement.giveBack(place);
     throw failed.reason;
   }
 
@@ -313,7 +313,7 @@ export class Backing {
     values.forEach(({ chunk, bytes, call }, i) => {
       const place = places[i];
       if (call < chunk.applied) {
-        this.#room.giveBack(place);
+        this.#placement.giveBack(place);
         return;
       }
       chunk.applied = call;
@@ -323,7 +323,7 @@ export class Backing {
         return;
       }
       if (place.slot === chunk.slot) {
-        this.#room.freeBlock(chunk);
+        this.#placement.freeBlock(chunk);
         chunk.zero = false;
       } else {
         this.#forget(chunk);

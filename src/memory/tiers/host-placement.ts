@@ -1,4 +1,4 @@
-// Room for values below the GPU: who must leave host memory when a slot is needed, which block a value goes to,
+// HostPlacement for values below the GPU: who must leave host memory when a slot is needed, which block a value goes to,
 // and what it takes until a slot is ready. Policy and bookkeeping; Backing decides when and for whom.
 //
 // Invariant: only a copy of a value that lies elsewhere too (or zeros) is ever dropped. A value's only copy keeps
@@ -33,7 +33,7 @@ export type Place = Claim | { readonly block: number };
 /** A value that also lies below its slot, or can be had for nothing. */
 export const isClean = ({ block, zero }: Located): boolean => zero || block !== NOWHERE;
 
-export class Room {
+export class HostPlacement {
   /** When a chunk is needed next: a larger number is later. */
   nextUse: (chunk: number) => number = () => 0;
   readonly #chunks: readonly Located[];

@@ -4,10 +4,10 @@
 // Invariant: a load whose chunk gets another value meanwhile ends without effect.
 
 import type { DiskTier } from './disk-tier.ts';
-import type { Claim, Located, Room } from './host-placement.ts';
+import type { Claim, HostPlacement, Located } from './host-placement.ts';
 import type { HostTier, Slot } from './host-tier.ts';
 import { StopWatch } from './stop-watch.ts';
-import type { Line } from './wait-queue.ts';
+import type { WaitQueue } from './wait-queue.ts';
 
 export interface Loadable extends Located {
   /** On its way into a slot. */
@@ -33,20 +33,20 @@ function newLoad(): Load {
   return { done, settle, awaited: false, reading: false, watch: undefined };
 }
 
-export class Loads {
-  readonly #room: Room;
+export class PendingReads {
+  readonly #placement: HostPlacement;
   readonly #host: HostTier;
   readonly #disk: DiskTier | undefined;
-  readonly #line: Line;
+  readonly #queue: WaitQueue;
   readonly #readWatch = new StopWatch();
   /** Runs while a request waits for room. */
   readonly #roomWatch: StopWatch;
 
-  constructor(room: Room, host: HostTier, disk: DiskTier | undefined, line: Line, roomWatch: StopWatch) {
-    this.#room = room;
+  constructor(room: HostPlacement, host: HostTier, disk: DiskTier | undefined, line: WaitQueue, roomWatch: StopWatch) {
+    this.#placement = room;
     this.#host = host;
     this.#disk = disk;
-    this.#line = line;
+    this.#queue = line;
     this.#roomWatch = roomWatch;
   }
 
@@ -56,8 +56,8 @@ export class Loads {
   }
 
   /** Brings a chunk that has a value and no slot; the slot may be gone again where that is not used at once. */
-  async come(chunk: Loadable): Promise<void> {
-    if (!chunk.load) this.#start(chunk, this.#line.isEmpty ? this.#room.claimAny() : undefined);
+  async load(chunk: Loadable): Promise<void> {
+    if (!chunk.load) this.#start(chunk, this.#queue.isEmpty ? this.#placement.claimAny() : undefined);
     const load = chunk.load as Load;
     load.awaited = true;
     this.#charge(load);
@@ -65,8 +65,8 @@ export class Loads {
   }
 
   /** Starts to bring one if a slot is free or its owner is needed later. */
-  comeAhead(chunk: Loadable): void {
-    const claim = this.#room.claim((victim) => this.#room.rank(victim) > this.#room.rank(chunk));
+  prefetch(chunk: Loadable): void {
+    const claim = this.#placement.claim((victim) => this.#placement.rank(victim) > this.#placement.rank(chunk));
     if (claim) this.#start(chunk, claim);
   }
 
@@ -80,15 +80,15 @@ export class Loads {
   #start(chunk: Loadable, claim: Claim | undefined): void {
     const load = newLoad();
     chunk.load = load;
-    void this.#line.track(this.#bring(chunk, load, claim));
+    void this.#queue.track(this.#bring(chunk, load, claim));
   }
 
   async #bring(chunk: Loadable, load: Load, ready: Claim | undefined): Promise<void> {
     let claim: Claim | null | undefined = ready;
     try {
-      claim ??= await this.#line.wait(() => (chunk.load === load ? this.#room.claimAny() : null));
+      claim ??= await this.#queue.wait(() => (chunk.load === load ? this.#placement.claimAny() : null));
       if (!claim) return; // forgotten while in line
-      await this.#room.empty(claim);
+      await this.#placement.empty(claim);
       if (chunk.load === load) await this.#read(chunk, load, claim.slot);
       if (chunk.load === load) {
         chunk.load = undefined;
@@ -104,7 +104,7 @@ export class Loads {
       load.watch?.stop();
       load.watch = undefined;
       if (claim) this.#host.release(claim.slot);
-      this.#line.advance();
+      this.#queue.advance();
     }
   }
 

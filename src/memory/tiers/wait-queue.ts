@@ -7,7 +7,7 @@ interface InLine {
   fail(error: unknown): void;
 }
 
-export class Line {
+export class WaitQueue {
   readonly #waiting: InLine[] = [];
   readonly #underWay = new Set<Promise<unknown>>();
 

@@ -1,4 +1,4 @@
-// `Turns`: a mutex over the device, plus the list of work that is done again on the next one after a device loss, in
+// `DeviceMutex`: a mutex over the device, plus the list of work that is done again on the next one after a device loss, in
 // the order in which it was asked for. Knows no device.
 //
 // Invariant: losses are counted against the oldest work that is not done. Only its end is progress, so a device that
@@ -28,7 +28,7 @@ export interface Kept {
   readonly attempt: () => void;
 }
 
-export class Turns {
+export class DeviceMutex {
   #last: Promise<unknown> = Promise.resolve();
   /** Counts devices. */
   #era = 0;

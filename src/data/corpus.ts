@@ -4,7 +4,7 @@
 // same sources give the same bytes in the same order on every system, and nothing in a folder makes reading it endless.
 
 import { type Host, join } from '../runtime/host.ts';
-import { HoldfastError, messageOf } from '../util/errors.ts';
+import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
 import { type TaskName, taskOf } from './tasks.ts';
 
 /** Text to learn from, as bytes. */
@@ -69,13 +69,17 @@ export async function loadCorpus(host: Host, sources: readonly string[]): Promis
     else if (kind === 'file' || kind === 'pipe') add(source, await host.files.read(source));
     else {
       const what = kind ? 'a device, a socket or a link to itself is' : 'nothing is';
-      throw new HoldfastError(`corpus ${source}: ${what} there; name a text file, a folder, or - for standard input`);
+      throw new HoldfastError(
+        `corpus ${shortened(source)}: ${what} there; name a text file, a folder, or - for standard input`,
+      );
     }
   }
   const bytes = concatenate(parts);
   if (bytes.length === 0) {
     const why = skipped > 0 ? ` (${skipped} skipped: binary, or no files)` : '';
-    throw new HoldfastError(`corpus ${sources.join(', ')}: no text in it${why}; name a file or folder with text`);
+    throw new HoldfastError(
+      `corpus ${shortened(sources.join(', '))}: no text in it${why}; name a file or folder with text`,
+    );
   }
   return { bytes, files: names.length, names, skipped };
 }

@@ -23,7 +23,7 @@ import {
 import { type SavedState, stateOf } from '../train/saved-state.ts';
 import { STEPS_AHEAD } from '../train/stepper.ts';
 import { type StepMetrics, Trainer } from '../train/trainer.ts';
-import { assert, HoldfastError } from '../util/errors.ts';
+import { assert, HoldfastError, shortened } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
 import { type Course, judgeRun, sameCourse, type Verdict } from './judge.ts';
@@ -65,11 +65,13 @@ export async function loadRun(host: Host, path: string, { data, from }: RunSourc
   }
   for (const source of data ? [] : settings.data) {
     if (source !== '-' && (await host.files.stat(source))) continue;
-    throw new HoldfastError(`${path}: was trained on ${source}, which is not here; give its text with --data`);
+    throw new HoldfastError(
+      `${path}: was trained on ${shortened(source)}, which is not here; give its text with --data`,
+    );
   }
   if (settings.from !== undefined && from === undefined && !(await host.files.stat(settings.from))) {
     throw new HoldfastError(
-      `${path}: began from the weights in ${settings.from}, which are not here; name them with --model`,
+      `${path}: began from the weights in ${shortened(settings.from)}, which are not here; name them with --model`,
     );
   }
   const sources = {

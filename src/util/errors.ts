@@ -32,3 +32,6 @@ export async function finishing<T>(work: () => Promise<T>, ...ends: (() => unkno
   if (failed) throw failed.reason;
   return result as T;
 }
+
+/** A name in a message: one that a damaged file brings may be of any length. */
+export const shortened = (name: string): string => (name.length <= 200 ? name : `${name.slice(0, 200)}...`);

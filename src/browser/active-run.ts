@@ -1,4 +1,4 @@
-// A run that is open: training, paused, or on its way to the end. DeviceMutex what the training loop reports into events
+// A run that is open: training, paused, or on its way to the end. Turns what the training loop reports into events
 // and keeps its record.
 
 import { flopsOf } from '../engine/compile/pass.ts';

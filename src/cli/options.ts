@@ -21,7 +21,7 @@ export const whole = (least: number): ((text: string) => number) => within(whole
 /** A parser for finite numbers from `least` on. */
 export const number = (least: number): ((text: string) => number) => within(realNumber(least));
 
-/** DeviceMutex an error of a library parser into one of the option's. */
+/** Turns an error of a library parser into one of the option's. */
 export function checked<T>(parse: (text: string) => T): (text: string) => T {
   return (text) => {
     try {

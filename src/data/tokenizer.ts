@@ -33,7 +33,7 @@ export interface Tokenizer {
   show(id: number): string;
 }
 
-/** DeviceMutex ids into text as they come. */
+/** Turns ids into text as they come. */
 export interface StreamDecoder {
   /** The text that this id completes: empty in the middle of a character. */
   push(id: number): string;

@@ -301,7 +301,7 @@ export class Session<P extends Passes = Passes> {
     });
   }
 
-  /** Set by who can go on after a lost device: throws the error where it is another or where nobody can. */
+  /** Set by the stepper, which goes on after a lost device: throws the error where it is another or nothing can go on. */
   recover: (error: unknown, device: Device) => Promise<void> = async (error, device) => {
     await device.showsLoss(error);
     device.check();

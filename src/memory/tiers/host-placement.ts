@@ -1,4 +1,4 @@
-// HostPlacement for values below the GPU: who must leave host memory when a slot is needed, which block a value goes to,
+// `HostPlacement`: which value leaves host memory when a slot is needed, which block a value goes to,
 // and what it takes until a slot is ready. Policy and bookkeeping; Backing decides when and for whom.
 //
 // Invariant: only a copy of a value that lies elsewhere too (or zeros) is ever dropped. A value's only copy keeps

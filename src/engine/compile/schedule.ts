@@ -1,4 +1,4 @@
-// A trace with its plan: what the executor follows, again and again. The plan is advice about who leaves when; a
+// A trace with its plan: what the executor follows, again and again. The plan is advice about evictions; a
 // chunk that an operator needs and that is not there is brought, whatever the plan thought.
 
 import { checkPlan, makePlan, type Plan } from '../../memory/plan/plan.ts';

@@ -533,7 +533,7 @@ export class Session<P extends Passes = Passes> {
     return this.#closing;
   }
 
-  /** Has its turn, behind recoveries that came between. What goes wrong before it was told to those who waited for it. */
+  /** The last work of all, behind recoveries that came between. Errors of earlier work were told where it was awaited. */
   async #finish(): Promise<void> {
     const last = async () => {
       this.#over ??= { reason: new HoldfastError('internal: this session is closed, and its buffers are gone') };

@@ -79,7 +79,7 @@ export class MemoryFiles implements Files {
 
   async list(folder: string) {
     const inside = [...this.contents.keys(), ...this.#folders].filter((key) => key.startsWith(`${folder}/`));
-    return [...new Set(inside.map((key) => key.slice(folder.length + 1).split('/')[0]))].sort();
+    return [...new Set(inside.map((key) => key.slice(folder.length + 1).replace(/\/.*/s, '')))].sort();
   }
 
   async makeFolder(path: string) {

@@ -46,7 +46,7 @@ describe.each(Object.entries(SHAPES))('%s', (_name, config) => {
     const values = await collect(weights);
     for (const [name, tensor] of traced.parameters) memory.set(tensor, values.get(name) as Float32Array);
     memory.run(traced.first);
-    const loss = (memory.of(traced.scalars.lossSum)[0] as number) / ids.length;
+    const loss = memory.of(traced.scalars.lossSum)[0]! / ids.length;
     const squares = [...traced.gradients.values()].flatMap((tensor) => [...memory.of(tensor)].map((g) => g * g));
     const gradNorm = Math.sqrt(squares.reduce((a, b) => a + b, 0));
 

@@ -19,7 +19,7 @@ const EPSILON = 1e-6;
 
 /** The fewest chunks moved, by trying every choice of gaps: the oracle for the solver's model. */
 function exhaustive(gaps: Gaps): number {
-  const open = [...gaps.rowCount.keys()].filter((gap) => gaps.rowCount[gap] > 0);
+  const open = [...gaps.rowCount.entries()].flatMap(([gap, rows]) => (rows > 0 ? [gap] : []));
   let best = Number.POSITIVE_INFINITY;
   for (let bits = 0; bits < 2 ** open.length; bits++) {
     const keep = new Uint8Array(gaps.count).fill(1);

@@ -9,7 +9,9 @@ export function entry<K, V>(map: ReadonlyMap<K, V>, key: K): V {
 
 /** The value under a name that must be there. */
 export function field<V>(record: Readonly<Record<string, V>>, name: string): V {
-  return entry(new Map(Object.entries(record)), name);
+  const value = record[name];
+  if (value === undefined) throw new Error(`the record has no ${name}, only ${Object.keys(record).join(', ')}`);
+  return value;
 }
 
 /** The values under names that must all be there: `const { y, mean } = fields(record, 'y', 'mean')`. */

@@ -11,7 +11,7 @@ import { leastDiskChunks } from '../../src/memory/tiers/tier-limits.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { leading } from '../entry.ts';
+import { entry, leading } from '../entry.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
 import { FAULTS, type Fault, FaultyFile } from './block-files.ts';
 
@@ -43,7 +43,7 @@ async function scenario(file: FaultyFile): Promise<{ errors: unknown[]; lost: nu
   const fetchAll = async (chunks: number[], onError: (error: unknown, chunk: number) => void) => {
     const one = (chunk: number) =>
       backing.fetch(chunk).then(
-        (bytes) => expect(Buffer.compare(bytes, held.get(chunk) as Uint8Array), `chunk ${chunk}`).toBe(0),
+        (bytes) => expect(Buffer.compare(bytes, entry(held, chunk)), `chunk ${chunk}`).toBe(0),
         (error) => onError(error, chunk),
       );
     await Promise.all(chunks.filter((chunk) => held.has(chunk)).map(one));

@@ -141,7 +141,7 @@ describe('within a budget', () => {
       vi.spyOn(prototype, 'keepBelow').mockImplementation(async function (this: unknown, ...args: unknown[]) {
         await keepBelow.apply(this, args);
         // Behind the first index that is committed, and from then on at once.
-        const chunks = args[0] as readonly number[];
+        const [chunks] = args as [readonly number[]];
         if (chunks.length < 3) return;
         if (kept++ === 0) await (this as typeof executor).settle();
         lose(fragile);

@@ -20,6 +20,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
+import { entry } from '../entry.ts';
 
 const gpt2 = (n_layer: number, n_embd: number, vocab_size: number) =>
   makeModel(parseConfig({ model_type: 'gpt2', n_layer, n_embd, n_head: 4, n_positions: 32, vocab_size }, 'gpt2'));
@@ -179,7 +180,7 @@ describe('holdfast plan --compare', () => {
       const { trace, slots } = cellTrace(cell);
       return compare(highs, trace, slots, 0);
     });
-    const ratios = (name: string) => results.map(({ linear, costs }) => ratioTo(linear, costs.get(name) as never));
+    const ratios = (name: string) => results.map(({ linear, costs }) => ratioTo(linear, entry(costs, name)));
     const planner = ratios(PLANNER);
     expect(Math.min(...planner)).toBeGreaterThanOrEqual(1 - 1e-9);
     expect(median(planner)).toBeLessThanOrEqual(1.02);

@@ -1,4 +1,4 @@
-// What a test knows to be in a map or a list: its absence fails the test, with what is there instead.
+// What a test knows to be in a map, a record or a list: its absence fails the test, with what is there instead.
 
 /** The value of a key that must be there. */
 export function entry<K, V>(map: ReadonlyMap<K, V>, key: K): V {

@@ -3,7 +3,6 @@
 
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import { fitMemory } from '../engine/compile/fit.ts';
-import { median } from '../engine/observe/profile.ts';
 import { limitsOf } from '../engine/run/session.ts';
 import { WARM_UP_STEPS } from '../engine/run/warm-up.ts';
 import { parseConfig } from '../formats/config.ts';
@@ -12,6 +11,7 @@ import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import { traceStep } from '../train/step-programs.ts';
 import { Trainer, trainingWorkload } from '../train/trainer.ts';
+import { median } from '../util/median.ts';
 import { Random } from '../util/random.ts';
 
 /** Large enough that a chunk is worth moving, small enough for a CPU that runs shaders. */

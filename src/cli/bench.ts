@@ -4,7 +4,7 @@
 import { Command } from 'commander';
 import { Trial } from '../engine/compile/choices.ts';
 import { measurePeak, type Peak } from '../engine/observe/peak.ts';
-import { median, type Profile, profile } from '../engine/observe/profile.ts';
+import { type Profile, profile } from '../engine/observe/profile.ts';
 import { parseConfig } from '../formats/config.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
 import { attention, attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../kernels/attention.ts';
@@ -15,6 +15,7 @@ import { initialWeights } from '../nn/initialise.ts';
 import type { Host } from '../runtime/host.ts';
 import { Trainer } from '../train/trainer.ts';
 import { formatBytes } from '../util/bytes.ts';
+import { median } from '../util/median.ts';
 import { Random } from '../util/random.ts';
 import { type BudgetFigure, measureBudgets } from './bench-budgets.ts';
 import { adapterOption, number } from './options.ts';

@@ -58,7 +58,7 @@ export function chunkRuns(recording: Recording): Runs[] {
   const lower = [...below];
   const writers = Array.from({ length: count }, () => new RunWriter());
   const write = (m: number, chunk: number) => {
-    const beneath = BENEATH[lower[chunk] as keyof typeof BENEATH];
+    const beneath = BENEATH[at(lower, chunk)];
     writers[chunk]?.from(m, encode(here.has(chunk) ? 'gpu' : beneath, at(state, chunk)));
   };
   let nextEvent = 0;
@@ -85,7 +85,7 @@ export function chunkRuns(recording: Recording): Runs[] {
     for (const chunk of changed) write(m, chunk);
     changed = new Set(accesses.map(({ chunk }) => chunk));
     accesses.forEach(({ chunk }, i) => {
-      state[chunk] = states[m]?.[i] as State;
+      state[chunk] = at(at(states, m), i);
     });
     for (const chunk of frees) {
       state[chunk] = 'FREE';

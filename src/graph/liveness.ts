@@ -73,7 +73,8 @@ function livesOf(program: Program): Map<Tensor, Life> {
     const reads: Tensor[] = [];
     const writes: Tensor[] = [];
     for (const [name, { access }] of Object.entries(kernel.operands(problem))) {
-      const tensor = operands[name] as Tensor;
+      const tensor = operands[name];
+      assert(tensor, `${label}: ${kernel.name} got no ${name}`);
       if (tensor.role !== 'activation') continue;
       (access === 'read' ? reads : writes).push(tensor);
       const life = lives.get(tensor);

@@ -13,6 +13,7 @@ import { type ActivationMode, withActivations } from '../graph/recompute.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
+import { at } from '../util/at.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import { type Generation, type GenerationPasses, Generator, generationPasses, traceGeneration } from './generator.ts';
@@ -269,8 +270,8 @@ export class Trainer {
     return {
       step,
       lr,
-      loss: state[STATE.loss] as number,
-      gradNorm: state[STATE.gradNorm] as number,
+      loss: at(state, STATE.loss),
+      gradNorm: at(state, STATE.gradNorm),
       skipped: state[STATE.skip] !== 0,
     };
   }
@@ -291,7 +292,7 @@ export class Trainer {
       for (let row = 0; row < windows.batch; row += batch) {
         await session.run(session.fit.passes.evaluate, this.#programs.inputs.values(inputs.part(windows, row)));
       }
-      return (await session.read(lossSum))[0] as number;
+      return at(await session.read(lossSum), 0);
     });
     return sum / Math.max(1, this.model.objective.count(windows));
   }
@@ -327,7 +328,7 @@ export class Trainer {
   /** Steps skipped since the first, those before a resume included. */
   async skipped(): Promise<number> {
     await this.settle();
-    return this.#stepper.state[STATE.skipped] as number;
+    return at(this.#stepper.state, STATE.skipped);
   }
 
   /** Goes on from where `state` was taken; weights and moments are set with `setValues`. */

@@ -12,7 +12,7 @@ import { type ChunkMap, mapChunks } from '../../src/memory/layout/chunk-map.ts';
 import { ELEMENT_BYTES } from '../../src/memory/layout/kinds.ts';
 import { leastChunkElements } from '../../src/memory/layout/layout.ts';
 import { loadSolver } from '../../src/memory/plan/bound.ts';
-import { compare, median, PLANNER, ratioTo } from '../../src/memory/plan/compare.ts';
+import { compare, PLANNER, ratioTo } from '../../src/memory/plan/compare.ts';
 import { checkPlan, makePlan } from '../../src/memory/plan/plan.ts';
 import { planStep } from '../../src/memory/plan/planner.ts';
 import { checkTrace, chunkName, type Trace } from '../../src/memory/plan/trace.ts';
@@ -20,6 +20,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
+import { median } from '../../src/util/median.ts';
 import { entry } from '../entry.ts';
 
 const gpt2 = (n_layer: number, n_embd: number, vocab_size: number) =>

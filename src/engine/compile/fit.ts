@@ -12,6 +12,7 @@ import type { ActivationMode } from '../../graph/recompute.ts';
 import { type ChunkMap, mapChunks, type StoredParameter } from '../../memory/layout/chunk-map.ts';
 import { ELEMENT_BYTES } from '../../memory/layout/kinds.ts';
 import { chunkRange, leastChunkElements } from '../../memory/layout/layout.ts';
+import { at } from '../../util/at.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import { isChunkRange, type Operation, uniformBlocks } from './lower.ts';
@@ -133,19 +134,20 @@ function fitOne<P extends Passes>(
   const placements = placeAll(workload, limits);
   const candidates = chunkSizes(workload, limits);
   const durable = budget !== undefined && isDurable(workload, recovery);
-  const at = (bytes: number) => candidate(workload, placements, bytes, durable);
-  if (budget === undefined) return sized(at(candidates.at(-1) as number), undefined);
-  const held = workload.parameters.length === 0 ? 0 : budget - at(candidates.at(-1) as number).other;
+  const withChunks = (bytes: number) => candidate(workload, placements, bytes, durable);
+  const largest = at(candidates, candidates.length - 1);
+  if (budget === undefined) return sized(withChunks(largest), undefined);
+  const held = workload.parameters.length === 0 ? 0 : budget - withChunks(largest).other;
   const { maxBytes: wanted } = chunkRange(workload.parameters, Math.max(0, held), limits.binding);
   // Those nearest to what suits the budget first.
   const order = candidates.toSorted((a, b) => Math.abs(Math.log(a / wanted)) - Math.abs(Math.log(b / wanted)));
   for (const bytes of order) {
-    const found = at(bytes);
+    const found = withChunks(bytes);
     if (leastPeak(found) <= budget) return sized(found, budget);
   }
-  const tried = candidates.map(at);
+  const tried = candidates.map(withChunks);
   const bytes = tried.map(leastPeak).reduce((a, b) => Math.min(a, b));
-  return { bytes, activations: (tried[0] as Candidate).nonModel.arenas };
+  return { bytes, activations: at(tried, 0).nonModel.arenas };
 }
 
 const again = <P extends Passes>(found: Fit<P>): Candidate<P> => {

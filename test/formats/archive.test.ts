@@ -81,7 +81,7 @@ describe.each([
 test('a zip without weights says what is missing', async () => {
   const { 'model.safetensors': _, ...rest } = folder;
   expect(await load(zipSync(rest as typeof folder))).toMatch(
-    /^a\/my\.zip has no model\.safetensors in it; give the zip/,
+    /^a\/my\.zip: there is no model\.safetensors, and no model\.safetensors\.index\.json; name the folder/,
   );
   expect(await load(new Uint8Array())).toMatch(/^a\/my\.zip is no zip file/);
 });

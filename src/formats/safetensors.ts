@@ -26,6 +26,9 @@ import {
 
 export type { Dtype, Entry } from './safetensors-header.ts';
 
+/** Widened at once: what stays in a processor's cache until it is copied on. */
+const WIDENED_ELEMENTS = 2 ** 16;
+
 /** A tensor's elements, row-major. */
 export type TensorData = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Float64Array<ArrayBuffer>;
 
@@ -121,27 +124,29 @@ export class TensorFile {
   }
 
   /**
-   * A tensor's pieces in order; none for a tensor without elements. The next is read while one is used; one of F16 or BF16
-   * is widened into the memory of the one before.
+   * A tensor's pieces in order, of so many elements at most; none for a tensor without elements. The next bytes are read
+   * while these are used; F16 and BF16 are widened in small parts, each into the memory of the one before.
    */
   async *pieces(name: string, pieceElements = PIECE_ELEMENTS): AsyncGenerator<TensorData, void> {
     const entry = this.#entry(name);
     const dtype = dtypeToRead(entry, this.path, name);
     const count = elements(entry.shape);
+    const step = isHalf(dtype) ? 2 * pieceElements : pieceElements;
     const readAt = (first: number): Promise<ArrayBuffer> | undefined => {
       if (first >= count) return undefined;
-      const bytes = this.#bytes(entry, dtype, first, Math.min(pieceElements, count - first));
+      const bytes = this.#bytes(entry, dtype, first, Math.min(step, count - first));
       // It is awaited later, or never where its taker stops.
       bytes.catch(() => {});
       return bytes;
     };
-    const into = isHalf(dtype) ? new Float32Array(Math.min(pieceElements, count)) : undefined;
+    const into = new Float32Array(isHalf(dtype) ? Math.min(pieceElements, WIDENED_ELEMENTS, count) : 0);
     let next = readAt(0);
     try {
-      for (let first = 0; next; first += pieceElements) {
+      for (let first = 0; next; first += step) {
         const bytes: ArrayBuffer = await next;
-        next = readAt(first + pieceElements);
-        yield decode(dtype, bytes, into);
+        next = readAt(first + step);
+        if (isHalf(dtype)) yield* widenedParts(dtype, new Uint16Array(bytes), into);
+        else yield decode(dtype, bytes);
       }
     } finally {
       // The file may be closed when this is over.
@@ -209,15 +214,29 @@ export async function writeTensors(
 
 const isHalf = (dtype: Dtype): dtype is HalfDtype => dtype === 'F16' || dtype === 'BF16';
 
-/** `buffer` holds the elements' bytes and nothing else; halves are widened into `into`, if it is given. */
-function decode(dtype: Dtype, buffer: ArrayBuffer, into?: Float32Array<ArrayBuffer>): TensorData {
+/** `buffer` holds the elements' bytes and nothing else. */
+function decode(dtype: Dtype, buffer: ArrayBuffer): TensorData {
   if (dtype === 'F32') return new Float32Array(buffer);
   if (dtype === 'I32') return new Int32Array(buffer);
   if (dtype === 'F64') return new Float64Array(buffer);
   const halves = new Uint16Array(buffer);
-  const floats = into ?? new Float32Array(halves.length);
+  const floats = new Float32Array(halves.length);
   widen(dtype, halves, floats);
-  return floats.subarray(0, halves.length);
+  return floats;
+}
+
+/** One after the other in `into`. An odd number of elements at a time would leave the halves at no multiple of 4 bytes. */
+function* widenedParts(
+  dtype: HalfDtype,
+  halves: Uint16Array<ArrayBuffer>,
+  into: Float32Array<ArrayBuffer>,
+): Generator<Float32Array<ArrayBuffer>> {
+  const step = into.length;
+  for (let first = 0; first < halves.length; first += step) {
+    const part = step % 2 === 0 ? halves.subarray(first, first + step) : halves.slice(first, first + step);
+    widen(dtype, part, into);
+    yield into.subarray(0, part.length);
+  }
 }
 
 function narrowed(

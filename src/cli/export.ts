@@ -8,6 +8,7 @@ import { makeModel } from '../nn/index.ts';
 import type { Host } from '../runtime/host.ts';
 import { formatBytes, parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { localModel, MODEL_SOURCES } from './model-source.ts';
 import { checked } from './options.ts';
 
 interface Flags {
@@ -19,7 +20,7 @@ interface Flags {
 export function exportCommand(host: Host): Command {
   return new Command('export')
     .description('write a trained model as a folder that Hugging Face’s libraries load')
-    .argument('<dir>', 'a run, a checkpoint, a folder with config.json and safetensors files, or a zip of one')
+    .argument('<dir>', `a run, a checkpoint, or a model: ${MODEL_SOURCES}`)
     .requiredOption('--out <dir>', 'folder to write, which must not be there yet')
     .addOption(
       new Option('--dtype <type>', 'of the weights, rounded to nearest even')
@@ -33,7 +34,8 @@ export function exportCommand(host: Host): Command {
       MAX_SHARD_BYTES,
     )
     .action(async (dir: string, { out, dtype, maxShardSize }: Flags) => {
-      const { tensors, bytes, shards } = await withWeights(host.files, dir, async (weights, found) => {
+      const from = await localModel(host, dir);
+      const { tensors, bytes, shards } = await withWeights(host.files, from, async (weights, found) => {
         checkWeights(weights.shapes, makeModel(weights.config).parameters, dir);
         return exportModel(host.files, out, { weights, ...found }, { dtype, maxShardBytes: maxShardSize });
       });

@@ -6,7 +6,7 @@
 import { type Files, type FolderReader, join } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { isObject, parseJSON } from '../util/json.ts';
-import { CONFIG, INDEX, WEIGHTS } from './checkpoint/folder.ts';
+import { COMPANIONS, CONFIG, INDEX, WEIGHTS } from './checkpoint/folder.ts';
 import type { Weights } from './checkpoint.ts';
 import { familyOf } from './families/index.ts';
 import { type TensorToWrite, writeTensors } from './safetensors.ts';
@@ -46,12 +46,6 @@ export interface ExportSummary {
   readonly shards: readonly string[];
 }
 
-/** What tokenizers and generation need, and training leaves as it is. */
-const COMPANIONS = [
-  ...['tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json', 'added_tokens.json', 'tokenizer.model'],
-  ...['vocab.json', 'merges.txt', 'vocab.txt', 'chat_template.jinja', 'chat_template.json', 'generation_config.json'],
-  'preprocessor_config.json',
-];
 const COPY_BYTES = 4 * 2 ** 20;
 
 /** Writes the model to `out`, a folder that is not there or empty. Errors: HoldfastError; nothing is left of it then. */

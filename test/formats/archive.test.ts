@@ -17,6 +17,7 @@ import { headlessHost } from '../../src/runtime/headless.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { collect } from '../../src/util/tensor-source.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
+import { floats, type Stored, shardedFolder } from './raw-tensors.ts';
 import { deflated, rawZip } from './raw-zip.ts';
 
 const config = parseConfig(
@@ -276,4 +277,53 @@ test('the zip of any folder reads as the folder does', async () => {
     }),
     { seed: 1, numRuns: all ? 3000 : 150 },
   );
+});
+
+describe('a model in shards, chosen by itself', () => {
+  const { parameters } = makeModel(config);
+  const tensors = parameters.map(({ name, shape }, i): [string, Stored] => [
+    name,
+    floats(shape, new Float32Array(shape.reduce((a, b) => a * b, 1)).fill(i)),
+  ]);
+  const model = {
+    'm/config.json': JSON.stringify(config),
+    'm/tokenizer.json': '{}',
+    'm/README.md': 'more',
+    ...shardedFolder('m', {
+      'a.safetensors': new Map(tensors.slice(0, 3)),
+      'b.safetensors': new Map(tensors.slice(3)),
+    }),
+  };
+  const chosen = (paths: readonly string[]) => {
+    const { contents } = new MemoryFiles(model);
+    return paths.map((at) => new File([contents.get(at) ?? ''], at.slice(2)));
+  };
+
+  test('or in a zip is stored as it is, and read', async () => {
+    const zip = zipSync(Object.fromEntries(new MemoryFiles(model).contents), { level: 0 });
+    for (const files of [chosen(Object.keys(model)), [new File([Uint8Array.from(zip)], 'my.zip')]]) {
+      const stored = new MemoryFiles();
+      const host = memoryHost(stored);
+      expect(await importCheckpoint(host, 'new', await filesIn(host, files))).toEqual({ savedStep: 0 });
+      expect(await stored.list('new')).toEqual([
+        'a.safetensors',
+        'b.safetensors',
+        'config.json',
+        'model.safetensors.index.json',
+        'tokenizer.json',
+      ]);
+      const { weights } = await loadWeights(stored, 'new');
+      const found = await collect(weights);
+      for (const [i, { name }] of parameters.entries()) expect(found.get(name)?.[0], name).toBe(i);
+    }
+  });
+
+  test.each([
+    ['b.safetensors', /new\/b\.safetensors is missing/],
+    ['model.safetensors.index.json', /there is no model\.safetensors among the 5 files/],
+  ])('without %s names it', async (left, message) => {
+    const host = memoryHost(new MemoryFiles());
+    const files = chosen(Object.keys(model).filter((at) => at !== `m/${left}`));
+    await expect(importCheckpoint(host, 'new', await filesIn(host, files))).rejects.toThrow(message);
+  });
 });

@@ -21,6 +21,13 @@ export const MODEL_FILES = [CONFIG, WEIGHTS] as const;
 /** What a checkpoint takes. Those of earlier versions have no SHA256SUMS. */
 export const CHECKPOINT_FILES = [CONFIG, WEIGHTS, MOMENTS, STATE] as const;
 
+/** What tokenizers and generation need beside a model, and training leaves as it is. */
+export const COMPANIONS: readonly string[] = [
+  ...['tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json', 'added_tokens.json', 'tokenizer.model'],
+  ...['vocab.json', 'merges.txt', 'vocab.txt', 'chat_template.jinja', 'chat_template.json', 'generation_config.json'],
+  'preprocessor_config.json',
+];
+
 export const OTHER_CHECKPOINT = 'the file is damaged, use another checkpoint';
 
 const PREFIX = 'checkpoint-';

@@ -27,11 +27,10 @@ export function exportCommand(host: Host): Command {
         .choices(Object.keys(SAVED_DTYPES))
         .default('f32'),
     )
-    .option(
-      '--max-shard-size <bytes>',
-      'the most weights in one file, as 500MB or 5GB',
-      checked(shardSize),
-      MAX_SHARD_BYTES,
+    .addOption(
+      new Option('--max-shard-size <bytes>', 'the most weights in one file, as 500MB')
+        .argParser(checked(shardSize))
+        .default(MAX_SHARD_BYTES, '5GB, as Hugging Face’s libraries have it'),
     )
     .action(async (dir: string, { out, dtype, maxShardSize }: Flags) => {
       const from = await localModel(host, dir);

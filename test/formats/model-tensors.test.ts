@@ -4,9 +4,11 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { findModel, finiteWeights, loadWeights, withWeights } from '../../src/formats/checkpoint.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { defaultSettings, startWeights } from '../../src/train/run-settings.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { collect, PIECE_ELEMENTS } from '../../src/util/tensor-source.ts';
-import { MemoryFiles } from '../memory-files.ts';
+import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { config, parameters, valuesOf } from './checkpoints.ts';
 import { fileOf, floats, type Stored, shardedFolder } from './raw-tensors.ts';
 
@@ -191,6 +193,18 @@ describe('refused in one line that names the file', () => {
 });
 
 describe('weights that are not finite', () => {
+  test('no run starts from them', async () => {
+    const model = makeModel(config);
+    const bad = new Map([...values].map(([name, all]) => [name, all.slice()]));
+    bad.get('ln_f.bias')?.fill(Infinity, 4, 5);
+    const tensors = parameters.map(
+      ({ name, shape }) => [name, floats(shape, bad.get(name) ?? new Float32Array())] as const,
+    );
+    const files = new MemoryFiles({ ...CONFIG, 'm/model.safetensors': fileOf(new Map(tensors)) });
+    const weights = await startWeights(memoryHost(files), defaultSettings({ config, from: 'm' }), model);
+    await expect(collect(weights)).rejects.toThrow('m: ln_f.bias is Infinity at [4]; training needs finite weights');
+  });
+
   test.each([Number.NaN, Infinity, -Infinity])('%d is refused with its tensor and index', async (value) => {
     const [, { name, shape } = { name: '', shape: [] }] = parameters.filter(({ shape }) => shape.length === 2);
     const [, columns = 1] = shape;

@@ -44,6 +44,7 @@ export type {
   GPUSource,
   Host,
   OpenFile,
+  ResumedFile,
   Sha256,
   Terminal,
   WriteStream,

@@ -2,7 +2,15 @@
 
 import { type ImportedFile, isZip, storeFile, ZipFolder } from '../formats/archive.ts';
 import { sourceOf } from '../formats/byte-source.ts';
-import { CHECKPOINT_FILES, MODEL_FILES, modelFolder, SUMS } from '../formats/checkpoint/folder.ts';
+import {
+  CHECKPOINT_FILES,
+  COMPANIONS,
+  CONFIG,
+  INDEX,
+  modelFolder,
+  SUMS,
+  WEIGHTS,
+} from '../formats/checkpoint/folder.ts';
 import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights } from '../formats/checkpoint.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Host, join } from '../runtime/host.ts';
@@ -20,7 +28,14 @@ export async function filesIn({ files }: Host, chosen: readonly File[]): Promise
   return chosen.map((file) => ({ name: file.name, bytes: file.size, open: () => file.stream() }));
 }
 
-/** Stores the checkpoint below `folder`. What else was chosen with it is left out. */
+const isShard = (name: string): boolean => /\.safetensors$/i.test(name) && !isOwn(name);
+
+const isOwn = (name: string): boolean => CHECKPOINT_FILES.some((own) => own === name);
+
+/**
+ * Stores the checkpoint below `folder`, or a model, whose weights may be in shards. What else was chosen with it is left
+ * out.
+ */
 export async function importCheckpoint(
   host: Host,
   folder: string,
@@ -29,13 +44,14 @@ export async function importCheckpoint(
   const { files } = host;
   const wanted = new Map<string, ImportedFile>();
   for (const file of given) {
-    if (![...CHECKPOINT_FILES, SUMS].includes(file.name)) continue;
+    if (![...CHECKPOINT_FILES, SUMS, INDEX, ...COMPANIONS].includes(file.name) && !isShard(file.name)) continue;
     if (wanted.has(file.name)) {
       throw new HoldfastError(`there are two files ${file.name}; choose those of one checkpoint's folder`);
     }
     wanted.set(file.name, file);
   }
-  const missing = MODEL_FILES.find((name) => !wanted.has(name));
+  const weights = wanted.has(INDEX) && !wanted.has(WEIGHTS) ? INDEX : WEIGHTS;
+  const missing = [CONFIG, weights].find((name) => !wanted.has(name));
   if (missing) {
     throw new HoldfastError(
       `there is no ${missing} among the ${given.length} files; choose all files of a checkpoint's folder, or a zip of them`,
@@ -46,7 +62,10 @@ export async function importCheckpoint(
   const target = resumable ? join(folder, '.checkpoint-0.partial') : folder;
   await files.makeFolder(target);
   for (const [name, file] of wanted) {
-    if (resumable || MODEL_FILES.some((wanted) => wanted === name)) await storeFile(files, join(target, name), file);
+    const isOfCheckpoint = isOwn(name) || name === SUMS;
+    const isOfModel = name === CONFIG || name === weights || COMPANIONS.includes(name);
+    if (resumable ? isOfCheckpoint : isOfModel || (weights === INDEX && isShard(name)))
+      await storeFile(files, join(target, name), file);
   }
   const { config, shapes } = await loadWeights(files, target);
   checkWeights(shapes, makeModel(config).parameters, 'the files');

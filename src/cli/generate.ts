@@ -13,6 +13,7 @@ import { Generator } from '../train/generator.ts';
 import { checkSampling, type SamplingOptions } from '../train/sampling.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
+import { localModel, MODEL_SOURCES } from './model-source.ts';
 import { adapterOption, number, whole } from './options.ts';
 
 interface Flags {
@@ -28,7 +29,7 @@ interface Flags {
 export function generateCommand(host: Host): Command {
   return new Command('generate')
     .description('write text with a trained model')
-    .argument('<dir>', 'a run, a checkpoint, a folder with config.json and model.safetensors, or a zip of one')
+    .argument('<dir>', `a run, a checkpoint, or a model: ${MODEL_SOURCES}`)
     .option('--prompt <text>', 'what the text begins with', '\n')
     .option('--tokens <n>', 'tokens to write', whole(1), 256)
     .option('--temperature <t>', 'below 1 is safer, above 1 is wilder, 0 always takes the likeliest', number(0), 0.8)
@@ -44,10 +45,11 @@ export function generateCommand(host: Host): Command {
       };
       checkSampling(sampling);
       if (flags.prompt === '') throw new HoldfastError('--prompt is empty; give at least one character');
+      const from = await localModel(host, dir);
       // The run may go on meanwhile: its checkpoint stays readable until the weights are on the device.
       const { device, generator, tokenizer } = await withWeights(
         host.files,
-        dir,
+        from,
         async ({ config, weights, shapes }) => {
           const tokenizer = tokenizerOf(undefined, shapeOf(config).vocabulary, dir);
           const model = makeModel(config);

@@ -6,12 +6,23 @@ import type { Host } from '../runtime/host.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { benchCommand } from './bench.ts';
 import { devicesCommand } from './devices.ts';
+import { exportCommand } from './export.ts';
 import { generateCommand } from './generate.ts';
 import { parityCommand } from './parity.ts';
 import { planCommand } from './plan.ts';
 import { trainCommand } from './train.ts';
 
 const BAD_INPUT = 2;
+
+const COMMANDS = [
+  trainCommand,
+  generateCommand,
+  exportCommand,
+  parityCommand,
+  devicesCommand,
+  benchCommand,
+  planCommand,
+];
 
 /** Runs the command that the host's arguments name. Returns the exit status. */
 export async function run(host: Host): Promise<number> {
@@ -30,7 +41,7 @@ export async function run(host: Host): Promise<number> {
   const setStatus = (value: number) => {
     status = value;
   };
-  for (const add of [trainCommand, generateCommand, parityCommand, devicesCommand, benchCommand, planCommand]) {
+  for (const add of COMMANDS) {
     program.addCommand(add(host, setStatus).copyInheritedSettings(program));
   }
   try {

@@ -18,6 +18,7 @@ import { formatBytes } from '../util/bytes.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { configFromFlags } from './model-flags.ts';
+import { localModel, MODEL_SOURCES } from './model-source.ts';
 import { adapterOption, whole, within } from './options.ts';
 import { Progress } from './progress.ts';
 
@@ -63,7 +64,7 @@ export function trainCommand(host: Host): Command {
     .description('train a model, or go on training one')
     .option(
       '--model <family>',
-      `${FAMILY_NAMES.join(', ')}, or a folder or zip with config.json (and weights to start from)`,
+      `${FAMILY_NAMES.join(', ')}, or with weights to start from, ${MODEL_SOURCES}`,
       DEFAULT_SHAPE.family,
     )
     .option('--layers <n>', 'blocks', whole(1), DEFAULT_SHAPE.layers)
@@ -224,7 +225,7 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
   const { vocabulary: vocabSize, tied } = DEFAULT_SHAPE;
   const { config, from }: FoundModel = family
     ? { config: configFromFlags({ ...flags, model: family, vocabSize, tied }) }
-    : await findModel(host.files, flags.model);
+    : await findModel(host.files, await localModel(host, flags.model));
   const { context } = shapeOf(config);
   if (!family) {
     const shape = (['layers', 'width', 'heads', 'kvHeads'] as const).find(given);

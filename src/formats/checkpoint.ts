@@ -7,6 +7,7 @@
 import type { TensorSource } from '../util/tensor-source.ts';
 import type { ModelConfig } from './config.ts';
 
+export { finiteWeights } from './checkpoint/finite.ts';
 export { checkpointsOf } from './checkpoint/folder.ts';
 export { type FoundModel, findModel, loadCheckpoint, loadState, loadWeights, withWeights } from './checkpoint/load.ts';
 export { replaceState, saveCheckpoint } from './checkpoint/save.ts';
@@ -15,11 +16,11 @@ export { checkWeights } from './checkpoint/tensor-names.ts';
 /** Shapes by tensor name. */
 export type Shapes = ReadonlyMap<string, readonly number[]>;
 
-/** A model's folder: config.json and model.safetensors. */
+/** A model's folder: config.json and model.safetensors, or the shards of it. */
 export interface Weights {
   /** Of its config.json. */
   readonly config: ModelConfig;
-  /** Of its model.safetensors, by the names of the parameters; read when they are asked for. */
+  /** Of its safetensors files, by the names of the parameters; read when they are asked for. */
   readonly weights: TensorSource;
   /** Of every tensor in `weights`. */
   readonly shapes: Shapes;

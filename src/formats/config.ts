@@ -3,7 +3,8 @@
 // Not a model: shapes only. Fields that change nothing here are dropped (architectures, torch_dtype, token
 // ids, and the dropout rates: Holdfast trains without dropout, whatever a file says).
 // Invariant: a config that parseConfig() returns is complete, consistent, and one that we can compute. A field that would
-// make the model compute something else is never dropped: it is refused by name (NEUTRAL, and where it is read).
+// make the model compute something else is never dropped: it is refused by name (NEUTRAL, and where it is read), and so is
+// one that nothing here knows (families/fields.ts).
 
 import { HoldfastError } from '../util/errors.ts';
 import { isObject, show } from '../util/json.ts';
@@ -20,9 +21,11 @@ export function parseConfig(json: unknown, name: string): ModelConfig {
     throw new HoldfastError(`${name}: is ${show(json)}, not an object; expected a Hugging Face config.json`);
   }
   const fields = new Fields(json, name);
-  const config = FAMILIES[fields.only('model_type', FAMILY_NAMES)].parse(fields);
+  const family = FAMILIES[fields.only('model_type', FAMILY_NAMES)];
+  const config = family.parse(fields);
   const { context, headSize } = shapeOf(config);
   refuseOthers(fields, context, headSize);
+  fields.refuseUnread(family.harmless);
   return config;
 }
 
@@ -32,6 +35,10 @@ export function parseConfig(json: unknown, name: string): ModelConfig {
  */
 const NEUTRAL: Readonly<Record<string, readonly unknown[]>> = {
   is_causal: [true],
+  is_encoder_decoder: [false],
+  add_cross_attention: [false],
+  tie_encoder_decoder: [false],
+  cross_attention_hidden_size: [],
   use_bidirectional_attention: [false],
   // Granite, Cohere, MiniCPM.
   embedding_multiplier: [1],
@@ -47,6 +54,7 @@ const NEUTRAL: Readonly<Record<string, readonly unknown[]>> = {
   clip_qkv: [],
   qk_layernorm: [false],
   use_qk_norm: [false],
+  use_mrope: [false],
   partial_rotary_factor: [1],
   rotary_pct: [1],
   rope_interleaved: [false],
@@ -64,13 +72,16 @@ function refuseOthers(fields: Fields, positions: number, headSize: number): void
   for (const [field, values] of Object.entries(NEUTRAL)) fields.neutral(field, values);
   // A window as long as the context, or one that is switched off, hides nothing.
   const window = fields.count('sliding_window', positions);
-  if (window < positions && fields.only('use_sliding_window', [true, false], true)) {
+  const isUsed = fields.only('use_sliding_window', [true, false], true);
+  if (window < positions && isUsed) {
     fields.refuse(
       `sliding_window is ${window}, shorter than the context of ${positions}; supported: none, or with use_sliding_window false`,
     );
   }
   fields.every('layer_types', ['full_attention']);
   fields.every('no_rope_layers', [1]);
+  // Transformers writes an empty one; heads that were cut off have no weights.
+  if (fields.has('pruned_heads')) fields.inside('pruned_heads').refuseUnread();
   fields.neutral('attention_multiplier', [headSize ** -0.5]);
   fields.neutral('query_pre_attn_scalar', [headSize]);
 }

@@ -2,11 +2,13 @@
 // and serialize, for small things; in pieces with TensorFile and writeTensors, for models. Both ways read and
 // write the same bytes and refuse the same files.
 //
-// Little-endian machines only, as every one with WebGPU is. F16 and BF16 widen to float32 when read.
+// Little-endian machines only, as every one with WebGPU is. F16 and BF16 widen to float32 when read, and are made of it
+// when written (floats.ts).
 
 import type { Files, FolderReader } from '../runtime/host.ts';
-import { assert } from '../util/errors.ts';
+import { assert, HoldfastError } from '../util/errors.ts';
 import { PIECE_ELEMENTS } from '../util/tensor-source.ts';
+import { findNonFinite, type HalfDtype, LARGEST, narrow, widen } from './floats.ts';
 import {
   type Dtype,
   dtypeToRead,
@@ -23,6 +25,9 @@ import {
 } from './safetensors-header.ts';
 
 export type { Dtype, Entry } from './safetensors-header.ts';
+
+/** Widened at once: what stays in a processor's cache until it is copied on. */
+const WIDENED_ELEMENTS = 2 ** 16;
 
 /** A tensor's elements, row-major. */
 export type TensorData = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Float64Array<ArrayBuffer>;
@@ -107,12 +112,10 @@ export class TensorFile {
   /** Elements `first` to `first + count - 1` of a tensor. */
   async readRange(name: string, first: number, count: number): Promise<TensorData> {
     const entry = this.#entry(name);
-    const { shape, begin } = entry;
+    const { shape } = entry;
     const dtype = dtypeToRead(entry, this.path, name);
     assert(first >= 0 && first + count <= elements(shape), `${name} has no elements ${first} to ${first + count - 1}`);
-    const size = elementBytes(dtype);
-    const bytes = await this.#files.readRange(this.path, this.#start + begin + first * size, count * size);
-    return decode(dtype, bytes.buffer);
+    return decode(dtype, await this.#bytes(entry, dtype, first, count));
   }
 
   /** A whole tensor, whatever its size. */
@@ -120,12 +123,40 @@ export class TensorFile {
     return this.readRange(name, 0, elements(this.#entry(name).shape));
   }
 
-  /** A tensor's pieces in order; none for a tensor without elements. */
+  /**
+   * A tensor's pieces in order, of so many elements at most; none for a tensor without elements. The next bytes are read
+   * while these are used; F16 and BF16 are widened in small parts, each into the memory of the one before.
+   */
   async *pieces(name: string, pieceElements = PIECE_ELEMENTS): AsyncGenerator<TensorData, void> {
-    const count = elements(this.#entry(name).shape);
-    for (let first = 0; first < count; first += pieceElements) {
-      yield await this.readRange(name, first, Math.min(pieceElements, count - first));
+    const entry = this.#entry(name);
+    const dtype = dtypeToRead(entry, this.path, name);
+    const count = elements(entry.shape);
+    const step = isHalf(dtype) ? 2 * pieceElements : pieceElements;
+    const readAt = (first: number): Promise<ArrayBuffer> | undefined => {
+      if (first >= count) return undefined;
+      const bytes = this.#bytes(entry, dtype, first, Math.min(step, count - first));
+      // It is awaited later, or never where its taker stops.
+      bytes.catch(() => {});
+      return bytes;
+    };
+    const into = new Float32Array(isHalf(dtype) ? Math.min(pieceElements, WIDENED_ELEMENTS, count) : 0);
+    let next = readAt(0);
+    try {
+      for (let first = 0; next; first += step) {
+        const bytes: ArrayBuffer = await next;
+        next = readAt(first + step);
+        if (isHalf(dtype)) yield* widenedParts(dtype, new Uint16Array(bytes), into);
+        else yield decode(dtype, bytes);
+      }
+    } finally {
+      // The file may be closed when this is over.
+      await next?.catch(() => {});
     }
+  }
+
+  async #bytes({ begin }: Entry, dtype: Dtype, first: number, count: number): Promise<ArrayBuffer> {
+    const size = elementBytes(dtype);
+    return (await this.#files.readRange(this.path, this.#start + begin + first * size, count * size)).buffer;
   }
 
   #entry(name: string): Entry {
@@ -138,14 +169,16 @@ export class TensorFile {
 /** A tensor to be written: what the header says of it, and where its pieces come from. */
 export interface TensorToWrite {
   readonly name: string;
-  readonly dtype: 'F32' | 'I32' | 'F64';
+  /** The pieces of F16 and BF16 are float32. */
+  readonly dtype: Dtype;
   readonly shape: readonly number[];
   read(): AsyncIterable<TensorData>;
 }
 
 /**
  * Writes the file that `serialize` would make, a piece at a time. The path holds the old bytes or all of the new:
- * an error, of the disk or of a tensor's pieces, is passed on and leaves nothing behind.
+ * an error, of the disk or of a tensor's pieces, is passed on and leaves nothing behind. Errors: HoldfastError for a
+ * finite value that a tensor's type has no finite place for.
  */
 export async function writeTensors(
   files: Pick<Files, 'writeStream'>,
@@ -161,8 +194,13 @@ export async function writeTensors(
       const { name, dtype, shape } = tensor;
       let written = 0;
       for await (const piece of tensor.read()) {
-        assert(dtypeOf(piece) === dtype, `safetensors: a piece of ${name} is ${dtypeOf(piece)}, not ${dtype}`);
-        await stream.write(bytesOf(piece));
+        const given = isHalf(dtype) ? 'F32' : dtype;
+        assert(dtypeOf(piece) === given, `safetensors: a piece of ${name} is ${dtypeOf(piece)}, not ${given}`);
+        const stored =
+          isHalf(dtype) && piece instanceof Float32Array
+            ? narrowed(dtype, piece, { path, name, first: written })
+            : piece;
+        await stream.write(bytesOf(stored));
         written += piece.length;
       }
       assert(written === elements(shape), `safetensors: ${name} has ${written} elements for [${shape}]`);
@@ -174,25 +212,49 @@ export async function writeTensors(
   }
 }
 
-/** `buffer` holds the tensor's bytes and nothing else. */
+const isHalf = (dtype: Dtype): dtype is HalfDtype => dtype === 'F16' || dtype === 'BF16';
+
+/** `buffer` holds the elements' bytes and nothing else. */
 function decode(dtype: Dtype, buffer: ArrayBuffer): TensorData {
   if (dtype === 'F32') return new Float32Array(buffer);
   if (dtype === 'I32') return new Int32Array(buffer);
   if (dtype === 'F64') return new Float64Array(buffer);
   const halves = new Uint16Array(buffer);
-  if (dtype === 'F16') return Float32Array.from(halves, widenF16);
-  // bfloat16 is the upper half of a float32.
-  return new Float32Array(Uint32Array.from(halves, (bits) => bits << 16).buffer);
+  const floats = new Float32Array(halves.length);
+  widen(dtype, halves, floats);
+  return floats;
 }
 
-/** IEEE binary16: 1 sign, 5 exponent (bias 15), 10 fraction bits. */
-function widenF16(bits: number): number {
-  const sign = bits & 0x8000 ? -1 : 1;
-  const exponent = (bits >> 10) & 0x1f;
-  const fraction = bits & 0x3ff;
-  if (exponent === 0x1f) return fraction ? Number.NaN : sign * Number.POSITIVE_INFINITY;
-  if (exponent === 0) return sign * fraction * 2 ** -24;
-  return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
+/** One after the other in `into`. An odd number of elements at a time would leave the halves at no multiple of 4 bytes. */
+function* widenedParts(
+  dtype: HalfDtype,
+  halves: Uint16Array<ArrayBuffer>,
+  into: Float32Array<ArrayBuffer>,
+): Generator<Float32Array<ArrayBuffer>> {
+  const step = into.length;
+  for (let first = 0; first < halves.length; first += step) {
+    const part = step % 2 === 0 ? halves.subarray(first, first + step) : halves.slice(first, first + step);
+    widen(dtype, part, into);
+    yield into.subarray(0, part.length);
+  }
+}
+
+function narrowed(
+  dtype: HalfDtype,
+  floats: Float32Array<ArrayBuffer>,
+  { path, name, first }: { path: string; name: string; first: number },
+): Uint16Array<ArrayBuffer> {
+  const halves = new Uint16Array(floats.length);
+  narrow(dtype, floats, halves);
+  const wide = new Float32Array(floats.length);
+  widen(dtype, halves, wide);
+  const place = findNonFinite(wide);
+  if (place >= 0 && findNonFinite(floats) < 0) {
+    throw new HoldfastError(
+      `${path}: ${name} has ${floats[place]} at element ${first + place}, past the largest ${dtype}, ${LARGEST[dtype]}; save it as ${dtype === 'F16' ? 'BF16 or F32' : 'F32'}`,
+    );
+  }
+  return halves;
 }
 
 function dtypeOf(data: TensorData): 'F32' | 'I32' | 'F64' {
@@ -200,5 +262,5 @@ function dtypeOf(data: TensorData): 'F32' | 'I32' | 'F64' {
   return data instanceof Int32Array ? 'I32' : 'F64';
 }
 
-const bytesOf = ({ buffer, byteOffset, byteLength }: TensorData): Uint8Array<ArrayBuffer> =>
+const bytesOf = ({ buffer, byteOffset, byteLength }: TensorData | Uint16Array<ArrayBuffer>): Uint8Array<ArrayBuffer> =>
   new Uint8Array(buffer, byteOffset, byteLength);

@@ -21,6 +21,7 @@ import { codeOf, fileError } from './headless/file-errors.ts';
 import { claimFolder, claimNextFolder } from './headless/folder-lock.ts';
 import { makeFolders, syncFolder } from './headless/folders.ts';
 import { withoutNotices } from './headless/native-stderr.ts';
+import { resumeFile } from './headless/resumed-file.ts';
 import { openBlockFile } from './headless/tier-file.ts';
 import type { Files, GPUSource, Host, Terminal } from './host.ts';
 
@@ -40,6 +41,7 @@ export function headlessHost(): Host {
     openBlockFile,
     claimFolder,
     claimNextFolder,
+    resumeFile,
     readStandardInput,
     onInterrupt,
     exit: (status) => process.exit(status),

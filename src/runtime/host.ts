@@ -81,6 +81,20 @@ export interface WriteStream {
   abort(): Promise<void>;
 }
 
+/** A file that is written in several goes: what an earlier one wrote is there still. It ends with `commit` or `close`. */
+export interface ResumedFile {
+  /** Bytes that were there when it was opened. */
+  readonly written: number;
+  /** Appends. */
+  write(bytes: Uint8Array): Promise<void>;
+  /** Drops what was written. */
+  restart(): Promise<void>;
+  /** Flushes, and puts it at its path. */
+  commit(): Promise<void>;
+  /** Leaves it, to be gone on with. */
+  close(): Promise<void>;
+}
+
 /**
  * A file of fixed size, read and written at offsets: the slow tier below host memory. Any number of reads and
  * writes may be under way at once, no two writes to one place; a read of a place that is being written brings
@@ -151,6 +165,8 @@ export interface Host {
   claimFolder?(folder: string): Promise<FolderClaim>;
   /** The same with a new folder in `parent`: `prefix` and the number after the highest there. */
   claimNextFolder?(parent: string, prefix: string): Promise<FolderClaim>;
+  /** A file at a path that is written in several goes. Absent where none is kept (a page). Errors: as `Files`. */
+  resumeFile?(path: string): Promise<ResumedFile>;
   /** All bytes of standard input, until its end. */
   readStandardInput(): Promise<Uint8Array<ArrayBuffer>>;
   /** Calls back on the first interrupt or when the terminal is closed; a second interrupt ends the process at once. */

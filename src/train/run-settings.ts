@@ -13,7 +13,7 @@ import {
   type TokenizerIdentity,
   tokenizerOf,
 } from '../data/tokenizer.ts';
-import { checkWeights, loadWeights } from '../formats/checkpoint.ts';
+import { checkWeights, finiteWeights, loadWeights } from '../formats/checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
 import { shapeOf } from '../formats/families/index.ts';
 import { configOfShape } from '../formats/shape.ts';
@@ -225,10 +225,13 @@ export function checkText(found: TextIdentity, saved: TextIdentity, from: string
   );
 }
 
-/** The weights before the first step. Errors: HoldfastError where `settings.from` has none, or another model's. */
+/**
+ * The weights before the first step. Errors: HoldfastError where `settings.from` has none, or another model's, and as they
+ * are read where one is not finite.
+ */
 export async function startWeights(host: Host, { from, seed }: RunSettings, model: Model): Promise<TensorSource> {
   if (from === undefined) return initialWeights(model, seed);
-  const { weights, shapes } = await loadWeights(host.files, from);
-  checkWeights(shapes, model.parameters, from);
-  return weights;
+  const found = await loadWeights(host.files, from);
+  checkWeights(found.shapes, model.parameters, from);
+  return finiteWeights(found, from);
 }

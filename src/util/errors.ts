@@ -33,5 +33,6 @@ export async function finishing<T>(work: () => Promise<T>, ...ends: (() => unkno
   return result as T;
 }
 
-/** A name in a message: one that a damaged file brings may be of any length. */
-export const shortened = (name: string): string => (name.length <= 200 ? name : `${name.slice(0, 200)}...`);
+/** A name in a message: one that a damaged file brings may be of any length, and have ends of lines in it. */
+export const shortened = (name: string): string =>
+  (name.length <= 200 ? name : `${name.slice(0, 200)}...`).replace(/[\p{Cc}\p{Zl}\p{Zp}]+/gu, ' ');

@@ -18,6 +18,7 @@ import { HoldfastError } from '../../src/util/errors.ts';
 import { collect } from '../../src/util/tensor-source.ts';
 import { field } from '../entry.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
+import { floats, type Stored, shardedFolder } from './raw-tensors.ts';
 import { deflated, rawZip } from './raw-zip.ts';
 
 const config = parseConfig(
@@ -82,7 +83,7 @@ describe.each([
 test('a zip without weights says what is missing', async () => {
   const { 'model.safetensors': _, ...rest } = folder;
   expect(await load(zipSync(rest as typeof folder))).toMatch(
-    /^a\/my\.zip has no model\.safetensors in it; give the zip/,
+    /^a\/my\.zip: there is no model\.safetensors, and no model\.safetensors\.index\.json; name the folder/,
   );
   expect(await load(new Uint8Array())).toMatch(/^a\/my\.zip is no zip file/);
 });
@@ -274,4 +275,53 @@ test('the zip of any folder reads as the folder does', async () => {
     }),
     { seed: 1, numRuns: all ? 3000 : 150 },
   );
+});
+
+describe('a model in shards, chosen by itself', () => {
+  const { parameters } = makeModel(config);
+  const tensors = parameters.map(({ name, shape }, i): [string, Stored] => [
+    name,
+    floats(shape, new Float32Array(shape.reduce((a, b) => a * b, 1)).fill(i)),
+  ]);
+  const model = {
+    'm/config.json': JSON.stringify(config),
+    'm/tokenizer.json': '{}',
+    'm/README.md': 'more',
+    ...shardedFolder('m', {
+      'a.safetensors': new Map(tensors.slice(0, 3)),
+      'b.safetensors': new Map(tensors.slice(3)),
+    }),
+  };
+  const chosen = (paths: readonly string[]) => {
+    const { contents } = new MemoryFiles(model);
+    return paths.map((at) => new File([contents.get(at) ?? ''], at.slice(2)));
+  };
+
+  test('or in a zip is stored as it is, and read', async () => {
+    const zip = zipSync(Object.fromEntries(new MemoryFiles(model).contents), { level: 0 });
+    for (const files of [chosen(Object.keys(model)), [new File([Uint8Array.from(zip)], 'my.zip')]]) {
+      const stored = new MemoryFiles();
+      const host = memoryHost(stored);
+      expect(await importCheckpoint(host, 'new', await filesIn(host, files))).toEqual({ savedStep: 0 });
+      expect(await stored.list('new')).toEqual([
+        'a.safetensors',
+        'b.safetensors',
+        'config.json',
+        'model.safetensors.index.json',
+        'tokenizer.json',
+      ]);
+      const { weights } = await loadWeights(stored, 'new');
+      const found = await collect(weights);
+      for (const [i, { name }] of parameters.entries()) expect(found.get(name)?.[0], name).toBe(i);
+    }
+  });
+
+  test.each([
+    ['b.safetensors', /new\/b\.safetensors is missing/],
+    ['model.safetensors.index.json', /there is no model\.safetensors among the 5 files/],
+  ])('without %s names it', async (left, message) => {
+    const host = memoryHost(new MemoryFiles());
+    const files = chosen(Object.keys(model).filter((at) => at !== `m/${left}`));
+    await expect(importCheckpoint(host, 'new', await filesIn(host, files))).rejects.toThrow(message);
+  });
 });

@@ -9,6 +9,7 @@ import { initialWeights } from '../../src/nn/initialise.ts';
 import { collect } from '../../src/util/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { MemoryFiles } from '../memory-files.ts';
+import { fileOf, floats, type Stored } from './raw-tensors.ts';
 
 const gpt2 = parseConfig({ model_type: 'gpt2', vocab_size: 5, n_positions: 3, n_embd: 4, n_layer: 2, n_head: 2 }, 'g');
 const llama = parseConfig(
@@ -25,38 +26,6 @@ const llama = parseConfig(
   },
   'l',
 );
-
-interface Stored {
-  readonly dtype: string;
-  readonly shape: readonly number[];
-  readonly bytes: Uint8Array;
-}
-
-const floats = (shape: readonly number[], values: Float32Array): Stored => ({
-  dtype: 'F32',
-  shape,
-  bytes: new Uint8Array(values.slice().buffer),
-});
-
-/** A safetensors file with any types, as others write it. */
-function fileOf(tensors: ReadonlyMap<string, Stored>): Uint8Array {
-  let at = 0;
-  const header: Record<string, unknown> = { __metadata__: { format: 'pt' } };
-  for (const [name, { dtype, shape, bytes }] of tensors) {
-    header[name] = { dtype, shape, data_offsets: [at, at + bytes.length] };
-    at += bytes.length;
-  }
-  const json = new TextEncoder().encode(JSON.stringify(header));
-  const file = new Uint8Array(8 + json.length + at);
-  new DataView(file.buffer).setBigUint64(0, BigInt(json.length), true);
-  file.set(json, 8);
-  at = 8 + json.length;
-  for (const { bytes } of tensors.values()) {
-    file.set(bytes, at);
-    at += bytes.length;
-  }
-  return file;
-}
 
 /** The weights of a model in a file with these tensors besides, and its own under `prefix`. */
 async function load(config: ModelConfig, more: Record<string, Stored>, prefix = '') {

@@ -3,7 +3,7 @@
 
 import { zipSync } from 'fflate';
 import { afterAll, describe, expect, test } from 'vitest';
-import { loadCheckpoint, saveCheckpoint } from '../../src/formats/checkpoint.ts';
+import { loadCheckpoint, loadWeights, saveCheckpoint } from '../../src/formats/checkpoint.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { parse, serialize, TensorFile } from '../../src/formats/safetensors.ts';
 import { LENGTH_BYTES, parseHeader } from '../../src/formats/safetensors-header.ts';
@@ -14,6 +14,7 @@ import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect } from '../../src/util/tensor-source.ts';
 import { entry } from '../entry.ts';
+import { type Stored, shardedFolder } from '../formats/raw-tensors.ts';
 import { deflated, rawZip } from '../formats/raw-zip.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { mutant, placesOf } from './bytes.ts';
@@ -202,5 +203,63 @@ describe('a safetensors file', () => {
       look(i);
     }
     expect(Math.min(count.same, count.refused)).toBeGreaterThan(MUTANTS / 100);
+  });
+});
+
+describe('a folder of shards', () => {
+  const DTYPES = ['F32', 'F16', 'BF16'];
+  const bytesOf = { F32: 4, F16: 2, BF16: 2 } as Readonly<Record<string, number>>;
+  const tensors = new Map(
+    model.parameters.map(({ name, shape }, i): [string, Stored] => {
+      const dtype = DTYPES[i % 3] ?? 'F32';
+      const count = shape.reduce((a, b) => a * b, bytesOf[dtype] ?? 4);
+      return [name, { dtype, shape, bytes: Uint8Array.from({ length: count }, (_, at) => (at * 37 + i) & 0x3f) }];
+    }),
+  );
+  const shards = ['a', 'b', 'c'].map((letter, shard) => [
+    `model-${letter}.safetensors`,
+    new Map([...tensors].filter((_, i) => i % 3 === shard)),
+  ]);
+  const folder = { 'm/config.json': JSON.stringify(config), ...shardedFolder('m', Object.fromEntries(shards)) };
+  const paths = Object.keys(folder).filter((path) => !path.endsWith('config.json'));
+  const { contents } = new MemoryFiles(folder);
+
+  // A header may be changed into another that is as good: of a mutant that loads, only what is read is checked.
+  test('a mutant of its index or of a shard is one line that names the folder, or has weights that fill its files', {
+    timeout,
+  }, async () => {
+    const random = new Random(1, 'shards');
+    const count = { made: 0, refused: 0 };
+    const read = async (disk: MemoryFiles) => {
+      const { weights, shapes } = await loadWeights(disk, 'm');
+      return { values: await collect(weights), shapes };
+    };
+    const whole = (await outcome(() => read(new MemoryFiles(folder)))) as {
+      made: { values: Map<string, Float32Array> };
+    };
+    expect([...whole.made.values.keys()].sort()).toEqual(model.parameters.map(({ name }) => name).sort());
+    for (let i = 0; i < MUTANTS; i++) {
+      const path = paths[random.below(paths.length)] ?? '';
+      const made = mutant(random, contents.get(path) ?? new Uint8Array(), [0]);
+      const disk = new CountedFiles({ ...folder, [path]: made });
+      // A shard that is missing, or two that are exchanged.
+      if (random.below(8) === 0) disk.contents.delete(paths[random.below(paths.length)] ?? '');
+      const before = [...disk.contents.keys()];
+      const found = await outcome(() => read(disk));
+      if ('said' in found) {
+        expect(found.said, `mutant ${i}`).toMatch(/^m[:/].{1,1200}$/);
+        count.refused++;
+      } else {
+        const { values, shapes } = found.made as Awaited<ReturnType<typeof read>>;
+        for (const [name, shape] of shapes) {
+          expect(values.get(name)?.length, `mutant ${i}: ${name}`).toBe(shape.reduce((a, b) => a * b, 1));
+        }
+        count.made++;
+      }
+      expect(disk.bytes, `mutant ${i}`).toBeLessThan(4 * made.length + 20_000);
+      expect([...disk.contents.keys()], `mutant ${i}`).toEqual(before);
+      look(i);
+    }
+    expect(Math.min(count.made, count.refused)).toBeGreaterThan(MUTANTS / 100);
   });
 });

@@ -94,7 +94,8 @@ export async function checkSums(files: FolderReader, folder: string, names: read
   }
 }
 
-async function sumOf(files: FolderReader, path: string): Promise<string> {
+/** Of a whole file, read in pieces. */
+export async function sumOf(files: FolderReader, path: string): Promise<string> {
   const size = (await files.stat(path))?.bytes ?? 0;
   const sum: Sha256 = await files.sha256();
   const pieceAt = (at: number) => files.readRange(path, at, Math.min(PIECE_BYTES, size - at));

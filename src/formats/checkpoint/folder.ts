@@ -10,14 +10,23 @@ import { ZipFolder } from '../archive.ts';
 
 export const CONFIG = 'config.json';
 export const WEIGHTS = 'model.safetensors';
+/** Of weights in several files. */
+export const INDEX = 'model.safetensors.index.json';
 export const MOMENTS = 'optimizer.safetensors';
 export const STATE = 'trainer_state.json';
 export const SUMS = 'SHA256SUMS';
 
-/** What a model takes. */
+/** What the model of a checkpoint takes; one from elsewhere may have INDEX and shards instead. */
 export const MODEL_FILES = [CONFIG, WEIGHTS] as const;
 /** What a checkpoint takes. Those of earlier versions have no SHA256SUMS. */
 export const CHECKPOINT_FILES = [CONFIG, WEIGHTS, MOMENTS, STATE] as const;
+
+/** What tokenizers and generation need beside a model, and training leaves as it is. */
+export const COMPANIONS: readonly string[] = [
+  ...['tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json', 'added_tokens.json', 'tokenizer.model'],
+  ...['vocab.json', 'merges.txt', 'vocab.txt', 'chat_template.jinja', 'chat_template.json', 'generation_config.json'],
+  'preprocessor_config.json',
+];
 
 export const OTHER_CHECKPOINT = 'the file is damaged, use another checkpoint';
 
@@ -67,7 +76,16 @@ async function hasFiles(files: FolderReader, folder: string, names: readonly str
   return true;
 }
 
-const isOfModel = (name: string): boolean => name === CONFIG || name === WEIGHTS || CHECKPOINT.test(name);
+/** Whether weights lie in the folder, in one file or several. */
+export async function hasWeights(files: FolderReader, folder: string): Promise<boolean> {
+  for (const name of [WEIGHTS, INDEX]) if (await hasFiles(files, folder, [name])) return true;
+  return false;
+}
+
+const isModel = async (files: FolderReader, folder: string): Promise<boolean> =>
+  (await hasFiles(files, folder, [CONFIG])) && (await hasWeights(files, folder));
+
+const isOfModel = (name: string): boolean => [CONFIG, WEIGHTS, INDEX].includes(name) || CHECKPOINT.test(name);
 
 /**
  * The folder with the files of a model that a name stands for: a run's latest checkpoint, or the folder itself; in a zip,
@@ -80,11 +98,10 @@ export async function modelFolder(files: FolderReader, path: string): Promise<st
     throw new HoldfastError(`${folder}: no such folder; name a run, a checkpoint, a model folder or a zip`);
   const latest = (await checkpointsOf(files, folder)).at(-1)?.path;
   // A run may lie in the folder of the model that it began with.
-  const isModel = await hasFiles(files, folder, MODEL_FILES);
-  if (latest !== undefined && (!isModel || (await isOfRun(files, latest)))) return latest;
+  if (latest !== undefined && (!(await isModel(files, folder)) || (await isOfRun(files, latest)))) return latest;
   if (await files.stat(join(folder, CONFIG))) return folder;
   const foreign = byStep(folder, await files.list(folder)).reverse();
-  for (const { path } of foreign) if (await hasFiles(files, path, MODEL_FILES)) return path;
+  for (const { path } of foreign) if (await isModel(files, path)) return path;
   throw new HoldfastError(
     `${folder}: holds neither a checkpoint nor a config.json; name a run, a checkpoint or a model folder`,
   );

@@ -5,7 +5,7 @@
 // `withWeights` keeps the files open, so that what it opened stays; other sources say that their folder has gone.
 
 import { type Files, type FolderReader, join } from '../../runtime/host.ts';
-import { assert, HoldfastError } from '../../util/errors.ts';
+import { assert, HoldfastError, shortened } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import { readerOf } from '../archive.ts';
@@ -16,14 +16,15 @@ import { checkSums } from './checksums.ts';
 import {
   CHECKPOINT_FILES,
   CONFIG,
+  hasWeights,
   MODEL_FILES,
   MOMENTS,
   modelFolder,
   OTHER_CHECKPOINT,
   STATE,
   SUMS,
-  WEIGHTS,
 } from './folder.ts';
+import { ModelTensors, openTensors, weightFiles } from './model-tensors.ts';
 import { MOMENT1, MOMENT2, weightNames } from './tensor-names.ts';
 
 /** Checkpoints that may be replaced while they are opened, one after the other. */
@@ -31,7 +32,7 @@ const MOST_REPLACED = 20;
 
 /**
  * The weights in a folder: a checkpoint, a run (its latest checkpoint), or any Hugging Face folder with
- * config.json and model.safetensors; or in a zip of these files. Errors: HoldfastError naming what is missing, damaged or
+ * config.json and model.safetensors or its shards; or in a zip of these files. Errors: HoldfastError naming what is missing, damaged or
  * does not fit.
  */
 export async function loadWeights(from: Files, folder: string): Promise<Weights> {
@@ -39,21 +40,30 @@ export async function loadWeights(from: Files, folder: string): Promise<Weights>
   return opening(files, folder, (at) => weightsIn(files, at));
 }
 
+/** Where a model was found: a folder of `files`, which may be the inside of a zip. */
+export interface FoundFolder {
+  readonly files: FolderReader;
+  readonly folder: string;
+}
+
 /** Lends the weights to `use`: they stay readable until it is over, also where their run removes the checkpoint. */
-export async function withWeights<T>(from: Files, folder: string, use: (weights: Weights) => Promise<T>): Promise<T> {
-  const files = await readerOf(from, folder);
-  if (files !== from) return use(await loadWeights(from, folder));
-  const { found, release } = await opening(files, folder, async (at) => {
-    const { held, release } = await hold(from, at);
+export async function withWeights<T>(
+  from: Files,
+  name: string,
+  use: (weights: Weights, found: FoundFolder) => Promise<T>,
+): Promise<T> {
+  const files = await readerOf(from, name);
+  const { weights, folder, release } = await opening(files, name, async (folder) => {
+    const { held, release } = files === from ? await hold(from, folder) : { held: files, release: async () => {} };
     try {
-      return { found: await weightsIn(held, at), release };
+      return { weights: await weightsIn(held, folder), folder, release };
     } catch (error) {
       await release();
       throw error;
     }
   });
   try {
-    return await use(found);
+    return await use(weights, { files, folder });
   } finally {
     await release();
   }
@@ -101,7 +111,7 @@ export async function findModel(from: Files, folder: string): Promise<FoundModel
   return opening(files, folder, async (at) => {
     await checkSums(files, at, [CONFIG]);
     const config = await configIn(files, at);
-    if (!(await files.stat(join(at, WEIGHTS)))) return { config };
+    if (!(await hasWeights(files, at))) return { config };
     return { config, from: files === from ? at : folder };
   });
 }
@@ -111,10 +121,10 @@ export async function findModel(from: Files, folder: string): Promise<FoundModel
 async function weightsIn(files: FolderReader, folder: string): Promise<Weights> {
   await checkSums(files, folder, MODEL_FILES);
   const config = await configIn(files, folder);
-  const file = await TensorFile.open(files, join(folder, WEIGHTS));
-  const names = await weightNames(file, config);
-  const shapes = new Map([...names].map(([name, stored]) => [name, shapeOf(file, stored)]));
-  return { config, weights: floatsOf(files, folder, file, names), shapes };
+  const tensors = await openTensors(files, folder);
+  const names = await weightNames(tensors, config);
+  const shapes = new Map([...names].map(([name, stored]) => [name, shapeOf(tensors, stored)]));
+  return { config, weights: floatsOf(files, folder, tensors, names), shapes };
 }
 
 async function momentsIn(
@@ -122,7 +132,8 @@ async function momentsIn(
   folder: string,
   { shapes }: Weights,
 ): Promise<Pick<Checkpoint, 'moment1' | 'moment2'>> {
-  const file = await TensorFile.open(files, join(folder, MOMENTS));
+  const path = join(folder, MOMENTS);
+  const file = new ModelTensors(path, [await TensorFile.open(files, path)]);
   const moments = [MOMENT1, MOMENT2].map((prefix) => {
     const stored = [...file.entries.keys()].filter((name) => name.startsWith(prefix));
     const names = new Map(stored.map((name) => [name.slice(prefix.length), name]));
@@ -152,23 +163,26 @@ async function jsonIn(files: FolderReader, folder: string, name: string): Promis
 
 const FLOATS = ['F32', 'F16', 'BF16'] as const;
 
-/** Tensors of a file by other names. Errors: HoldfastError naming one that holds something else than floats. */
+/** Tensors by other names. Errors: HoldfastError naming one that holds something else than floats. */
 function floatsOf(
   files: FolderReader,
   folder: string,
-  file: TensorFile,
+  tensors: ModelTensors,
   names: ReadonlyMap<string, string>,
 ): TensorSource {
   for (const stored of names.values()) {
-    const dtype = file.entries.get(stored)?.dtype ?? '';
-    if (!isOf(FLOATS, dtype))
-      throw new HoldfastError(`${file.path}: ${stored} is ${dtype}; weights and moments are F32, F16 or BF16`);
+    const dtype = tensors.entries.get(stored)?.dtype ?? '';
+    if (isOf(FLOATS, dtype)) continue;
+    throw new HoldfastError(
+      `${tensors.fileOf(stored).path}: ${shortened(stored)} is ${shortened(dtype)}; weights and moments are F32, F16 or BF16`,
+    );
   }
   return {
     names: [...names.keys()],
     async *read(name) {
       const stored = names.get(name);
-      assert(stored, `${file.path} has no tensor ${name}`);
+      assert(stored, `${tensors.path} has no tensor ${name}`);
+      const file = tensors.fileOf(stored);
       try {
         for await (const piece of file.pieces(stored)) yield piece as Float32Array<ArrayBuffer>;
       } catch (error) {
@@ -181,8 +195,8 @@ function floatsOf(
   };
 }
 
-function shapeOf(file: TensorFile, stored: string): readonly number[] {
-  return file.entries.get(stored)?.shape ?? [];
+function shapeOf(tensors: ModelTensors, stored: string): readonly number[] {
+  return tensors.entries.get(stored)?.shape ?? [];
 }
 
 const isOf = (list: readonly string[], item: string): boolean => list.includes(item);
@@ -219,9 +233,10 @@ async function hold(files: Files, folder: string): Promise<{ held: FolderReader;
     for (const file of open.values()) await file.close();
   };
   try {
-    for (const name of [...MODEL_FILES, SUMS]) {
+    for (const name of [CONFIG, ...(await weightFiles(files, folder)), SUMS]) {
       const path = join(folder, name);
-      if (name !== SUMS || (await files.stat(path))) open.set(path, await files.open(path));
+      // What is missing is named where it is asked for.
+      if (await files.stat(path)) open.set(path, await files.open(path));
     }
   } catch (error) {
     await release();

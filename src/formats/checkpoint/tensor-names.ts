@@ -2,11 +2,12 @@
 // models here use. Buffers that are computed anew are left out, a tied head is compared with the embedding and left
 // out, prefixes go; everything else stays, to be known or refused by name.
 
-import { HoldfastError } from '../../util/errors.ts';
+import { HoldfastError, shortened } from '../../util/errors.ts';
 import type { Shapes } from '../checkpoint.ts';
 import type { ModelConfig } from '../config.ts';
 import { familyOf } from '../families/index.ts';
-import type { TensorFile } from '../safetensors.ts';
+import type { TensorData } from '../safetensors.ts';
+import type { ModelTensors } from './model-tensors.ts';
 
 export const MOMENT1 = 'exp_avg.';
 export const MOMENT2 = 'exp_avg_sq.';
@@ -15,35 +16,45 @@ export const MOMENT2 = 'exp_avg_sq.';
  * The stored names of a model's weights by the names used here. Errors: HoldfastError for one name twice, and for a
  * head that is another than the embedding to which the configuration ties it.
  */
-export async function weightNames(file: TensorFile, config: ModelConfig): Promise<Map<string, string>> {
+export async function weightNames(tensors: ModelTensors, config: ModelConfig): Promise<Map<string, string>> {
   const { prefix, buffers, ...tied } = familyOf(config).stored;
   const names = new Map<string, string>();
-  for (const stored of file.entries.keys()) {
+  for (const stored of tensors.entries.keys()) {
     const name = stored.startsWith(prefix) ? stored.slice(prefix.length) : stored;
     if (buffers.test(name)) continue;
     const other = names.get(name);
     if (other !== undefined)
-      throw new HoldfastError(`${file.path}: ${other} and ${stored} are one weight; write the file with one of them`);
+      throw new HoldfastError(
+        `${tensors.path}: ${shortened(other)} and ${shortened(stored)} are one weight; write it under one of these names`,
+      );
     names.set(name, stored);
   }
   const [head, embedding] = [names.get(tied.head), names.get(tied.embedding)];
   if (!config.tie_word_embeddings || head === undefined || embedding === undefined) return names;
-  if (!(await sameValues(file, head, embedding)))
+  if (!(await sameValues(tensors, head, embedding)))
     throw new HoldfastError(
-      `${file.path}: ${head} is not ${embedding}, to which its config.json ties it; set tie_word_embeddings to false there`,
+      `${tensors.path}: ${head} is not ${embedding}, to which its config.json ties it; set tie_word_embeddings to false there`,
     );
   names.delete(tied.head);
   return names;
 }
 
-async function sameValues(file: TensorFile, a: string, b: string): Promise<boolean> {
-  if (file.entries.get(a)?.shape.join() !== file.entries.get(b)?.shape.join()) return false;
-  const others = file.pieces(b);
-  for await (const piece of file.pieces(a)) {
+async function sameValues(tensors: ModelTensors, a: string, b: string): Promise<boolean> {
+  if (tensors.entries.get(a)?.shape.join() !== tensors.entries.get(b)?.shape.join()) return false;
+  const others = tensors.fileOf(b).pieces(b);
+  for await (const piece of tensors.fileOf(a).pieces(a)) {
     const other = (await others.next()).value;
-    if (!other || !piece.every((value, i) => Object.is(value, other[i]))) return false;
+    if (!other || !sameBits(piece, other)) {
+      await others.return();
+      return false;
+    }
   }
   return true;
+}
+
+function sameBits(a: TensorData, b: TensorData): boolean {
+  const others = new Int32Array(b.buffer, b.byteOffset, b.byteLength / 4);
+  return new Int32Array(a.buffer, a.byteOffset, a.byteLength / 4).every((bits, i) => bits === others[i]);
 }
 
 /** Checks that weights of these shapes are those of a model with these parameters. */
@@ -57,11 +68,12 @@ export function checkWeights(
     if (!found) throw new HoldfastError(`${from}: there is no tensor ${name}; its config.json describes another model`);
     if (found.join() !== shape.join()) {
       throw new HoldfastError(
-        `${from}: ${name} has shape [${found.join(', ')}], its config.json asks for [${shape.join(', ')}]`,
+        `${from}: ${name} has shape [${shortened(found.join(', '))}], its config.json asks for [${shape.join(', ')}]`,
       );
     }
   }
   const known = new Set(parameters.map(({ name }) => name));
   const stranger = [...shapes.keys()].find((name) => !known.has(name));
-  if (stranger) throw new HoldfastError(`${from}: tensor ${stranger} is no parameter of the model in its config.json`);
+  if (stranger !== undefined)
+    throw new HoldfastError(`${from}: tensor ${shortened(stranger)} is no parameter of the model in its config.json`);
 }

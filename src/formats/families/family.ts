@@ -38,6 +38,8 @@ export interface Family<C> {
   readonly lora: boolean;
   /** Its configuration, complete and consistent. Errors: HoldfastError naming a field. */
   parse(fields: Fields): C;
+  /** Fields of its config.json that `parse` does not ask for and that change no result; `rope_scaling.x` is one inside. */
+  readonly harmless: readonly string[];
   shape(config: C): ModelShape;
   /** The fields of a new model's configuration; the others have their defaults. */
   fromShape(shape: FamilyShape): Readonly<Record<string, unknown>>;

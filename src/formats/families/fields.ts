@@ -2,15 +2,43 @@
 // our own files, which have schemas (util/json.ts).
 //
 // Invariant: a field that is absent or null has its default, as in Transformers; any other that is not supported is
-// refused by name.
+// refused by name. Of the fields that nothing has asked for, `refuseUnread` lets pass what is known to change no result
+// (HARMLESS, and what a family adds): no field is ignored silently.
 
-import { HoldfastError } from '../../util/errors.ts';
+import { HoldfastError, shortened } from '../../util/errors.ts';
 import { isObject, show } from '../../util/json.ts';
+
+/**
+ * What Transformers writes into the configuration of any model, and what changes neither the loss nor the weights: where
+ * the model comes from, how text is written with it, ids of tokens, what its methods return, rates of dropout (Holdfast
+ * trains without).
+ */
+const HARMLESS: readonly string[] = [
+  ...['_name_or_path', '_commit_hash', 'architectures', 'transformers_version', 'transformers.js_config'],
+  ...['unsloth_fixed', 'unsloth_version', 'finetuning_task', 'task_specific_params', 'tokenizer_class', 'prefix'],
+  // The type that it was saved in: the file's own header says it of every tensor.
+  ...['torch_dtype', 'dtype', 'use_bfloat16'],
+  ...['_attn_implementation', '_attn_implementation_autoset', 'attn_implementation'],
+  ...['use_cache', 'return_dict', 'use_return_dict', 'output_attentions', 'output_hidden_states', 'output_past'],
+  ...['torchscript', 'tf_legacy_loss', 'gradient_checkpointing', 'chunk_size_feed_forward'],
+  ...['bos_token_id', 'eos_token_id', 'pad_token_id', 'sep_token_id', 'decoder_start_token_id'],
+  // Classes of a head for classification, which a family with one asks for.
+  ...['id2label', 'label2id', 'num_labels', 'problem_type', 'classifier_dropout'],
+  ...['attention_dropout', 'hidden_dropout'],
+  // How text is written: generation_config.json has it now.
+  ...['max_length', 'min_length', 'do_sample', 'early_stopping', 'num_beams', 'num_beam_groups', 'diversity_penalty'],
+  ...['temperature', 'top_k', 'top_p', 'typical_p', 'repetition_penalty', 'length_penalty', 'no_repeat_ngram_size'],
+  ...['encoder_no_repeat_ngram_size', 'bad_words_ids', 'num_return_sequences', 'return_dict_in_generate'],
+  ...['output_scores', 'forced_bos_token_id', 'forced_eos_token_id', 'remove_invalid_values', 'suppress_tokens'],
+  ...['begin_suppress_tokens', 'exponential_decay_length_penalty'],
+];
 
 export class Fields {
   readonly #json: Readonly<Record<string, unknown>>;
   readonly #name: string;
   readonly #prefix: string;
+  /** Fields that were asked for, and of those that are objects, the fields inside. */
+  readonly #read = new Map<string, Fields | undefined>();
 
   /** `name` is for messages, and so is `prefix`, of an object inside another. */
   constructor(json: Readonly<Record<string, unknown>>, name: string, prefix = '') {
@@ -20,26 +48,44 @@ export class Fields {
   }
 
   has(field: string): boolean {
-    return (this.#json[field] ?? undefined) !== undefined;
+    return this.#value(field) !== undefined;
+  }
+
+  #value(field: string): unknown {
+    if (!this.#read.has(field)) this.#read.set(field, undefined);
+    return this.#json[field] ?? undefined;
+  }
+
+  /** Errors: HoldfastError for a field that is there, was not asked for, and is not known to change nothing. */
+  refuseUnread(harmless: readonly string[] = []): void {
+    for (const [field, value] of Object.entries(this.#json)) {
+      if (value === null || HARMLESS.includes(field) || harmless.includes(this.#prefix + field)) continue;
+      if (this.#read.has(field)) this.#read.get(field)?.refuseUnread(harmless);
+      else {
+        this.refuse(
+          `${shortened(this.#prefix + field)} is ${show(value)}; this field is not known here and may change what the model computes: remove it if it does not`,
+        );
+      }
+    }
   }
 
   /** A whole number above 0. */
   count(field: string, fallback: number): number {
-    const value = this.#json[field] ?? fallback;
+    const value = this.#value(field) ?? fallback;
     if (Number.isSafeInteger(value) && (value as number) > 0) return value as number;
     return this.refuse(`${this.#prefix}${field} is ${show(value)}; it must be a whole number above 0`);
   }
 
   /** A finite number above 0. */
   positive(field: string, fallback: number): number {
-    const value = this.#json[field] ?? fallback;
+    const value = this.#value(field) ?? fallback;
     if (Number.isFinite(value) && (value as number) > 0) return value as number;
     return this.refuse(`${this.#prefix}${field} is ${show(value)}; it must be a number above 0`);
   }
 
   /** One of the supported values. */
   only<T>(field: string, supported: readonly T[], fallback?: T): T {
-    const value = this.#json[field] ?? fallback;
+    const value = this.#value(field) ?? fallback;
     const found = supported.find((item) => item === value);
     if (found !== undefined) return found;
     return this.refuse(`${this.#prefix}${field} is ${show(value)}; supported: ${supported.map(show).join(', ')}`);
@@ -47,7 +93,7 @@ export class Fields {
 
   /** Checks that a field which is not supported is absent, null, or has a value that changes nothing. */
   neutral(field: string, values: readonly unknown[]): void {
-    const value = this.#json[field] ?? undefined;
+    const value = this.#value(field);
     const isNear = (item: unknown) =>
       item === value || (typeof item === 'number' && typeof value === 'number' && Math.abs(value / item - 1) < 1e-6);
     if (value === undefined || values.some(isNear)) return;
@@ -56,7 +102,7 @@ export class Fields {
 
   /** Checks that such a field, a list with an item for each layer, has none but these. */
   every(field: string, supported: readonly unknown[]): void {
-    const value = this.#json[field] ?? [];
+    const value = this.#value(field) ?? [];
     if (!Array.isArray(value)) this.refuse(`${this.#prefix}${field} is ${show(value)}; it must be a list`);
     const other = (value as unknown[]).find((item) => !supported.includes(item));
     if (other === undefined) return;
@@ -71,8 +117,12 @@ export class Fields {
   }
 
   inside(field: string): Fields {
-    const value = this.#json[field];
-    if (isObject(value)) return new Fields(value, this.#name, `${field}.`);
+    const value = this.#value(field);
+    if (isObject(value)) {
+      const inside = this.#read.get(field) ?? new Fields(value, this.#name, `${this.#prefix}${field}.`);
+      this.#read.set(field, inside);
+      return inside;
+    }
     return this.refuse(`${field} is ${show(value)}; it must be an object`);
   }
 

@@ -58,6 +58,11 @@ export const GPT2: Family<GPT2Config> = {
   groupedHeads: false,
   lora: true,
   parse: parseGPT2,
+  harmless: [
+    ...['n_ctx', 'is_decoder', 'reorder_and_upcast_attn', 'attn_pdrop', 'embd_pdrop', 'resid_pdrop'],
+    // Of a head that sums a sequence up.
+    ...['summary_type', 'summary_use_proj', 'summary_activation', 'summary_first_dropout', 'summary_proj_to_labels'],
+  ],
   shape: ({ n_layer: layers, n_embd: width, n_head: heads, n_positions: context, vocab_size: vocabulary }) => ({
     ...{ layers, width, vocabulary, context },
     ...{ heads, kvHeads: heads, headSize: width / heads },

@@ -90,6 +90,8 @@ export const LLAMA: Family<LlamaConfig> = {
   groupedHeads: true,
   lora: false,
   parse: parseLlama,
+  // `pretraining_tp` cuts products into parts, `max_window_layers` belongs to a window: with one, it is refused.
+  harmless: ['pretraining_tp', 'is_decoder', 'is_llama_config', 'max_window_layers'],
   shape: (config) => ({
     layers: config.num_hidden_layers,
     width: config.hidden_size,

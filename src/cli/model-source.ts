@@ -1,0 +1,48 @@
+// Where a model on the command line comes from: a path, as it is; an address or a name on the hub, brought into the cache
+// first, with progress on a terminal.
+
+import { hubFolder, isHubName } from '../formats/remote/hub.ts';
+import { fetchFile, fetchModel, Interrupted } from '../formats/remote/remote.ts';
+import { isUrl, urlFolder } from '../formats/remote/url.ts';
+import type { Host } from '../runtime/host.ts';
+import { formatBytes } from '../util/bytes.ts';
+import { HoldfastError } from '../util/errors.ts';
+
+const SHOWN_MS = 200;
+
+/** What a model's name may be, for the help of flags. */
+export const MODEL_SOURCES = 'a folder or zip, its https:// address, or hf://ORG/NAME';
+
+/** The path of the model that a name stands for. Errors: HoldfastError where it cannot be had. */
+export async function localModel(host: Host, name: string): Promise<string> {
+  const { terminal } = host;
+  let shown = 0;
+  const progress = (file: string, bytes: number, of: number) => {
+    const now = performance.now();
+    if (!terminal.interactive || (now - shown < SHOWN_MS && bytes < of)) return;
+    shown = now;
+    terminal.warn(`\r${file}: ${formatBytes(bytes)} of ${formatBytes(of)}\u001b[K${bytes === of ? '\n' : ''}`);
+  };
+  try {
+    if (isHubName(name)) return await fetchModel(host, await hubFolder(name), progress);
+    if (!isUrl(name)) return name;
+    const [, folder, zip] = /^(.*\/)([^/?#]+\.zip)$/i.exec(name) ?? [];
+    if (folder !== undefined && zip !== undefined) {
+      return await fetchFile(host, urlFolder(folder), fileNameOf(zip), progress);
+    }
+    return await fetchModel(host, urlFolder(name), progress);
+  } catch (error) {
+    if (!(error instanceof Interrupted)) throw error;
+    throw new HoldfastError(`${name}: cannot be reached (${error.message}); try again, or name a folder`);
+  }
+}
+
+/** As a file here is called. Errors: HoldfastError for what is no name of one. */
+function fileNameOf(encoded: string): string {
+  let name = '';
+  try {
+    name = decodeURIComponent(encoded);
+  } catch {}
+  if (/^[^/\\\p{Cc}]+$/u.test(name)) return name;
+  throw new HoldfastError(`${encoded}: is no name of a file; see whether the address is right`);
+}

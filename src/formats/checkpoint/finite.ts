@@ -1,0 +1,39 @@
+// Weights that training may start from: a source that refuses what is infinite or NaN as it is read. A step with such a
+// weight has no loss, and is skipped: nothing would ever be learned, and nothing would say why.
+
+import { HoldfastError } from '../../util/errors.ts';
+import type { TensorSource } from '../../util/tensor-source.ts';
+import type { Weights } from '../checkpoint.ts';
+import { findNonFinite } from '../floats.ts';
+
+/** The same weights. Errors, as they are read: HoldfastError naming the tensor and the index of the first that is not finite. */
+export function finiteWeights({ weights, shapes }: Pick<Weights, 'weights' | 'shapes'>, from: string): TensorSource {
+  return {
+    names: weights.names,
+    async *read(name) {
+      let first = 0;
+      for await (const piece of weights.read(name)) {
+        const place = findNonFinite(piece);
+        if (place >= 0) {
+          const index = indexOf(first + place, shapes.get(name) ?? []).join(', ');
+          throw new HoldfastError(
+            `${from}: ${name} is ${piece[place]} at [${index}]; training needs finite weights, get the file again or use another`,
+          );
+        }
+        yield piece;
+        first += piece.length;
+      }
+    },
+  };
+}
+
+/** Of the element at a place, row-major: one number a dimension. */
+function indexOf(place: number, shape: readonly number[]): number[] {
+  const index: number[] = [];
+  let rest = place;
+  for (const size of [...shape].reverse()) {
+    index.unshift(rest % size);
+    rest = Math.floor(rest / size);
+  }
+  return index;
+}

@@ -1,0 +1,116 @@
+// The tensors of a model as they lie in its folder: in model.safetensors, or in shards with an index beside them, as
+// Hugging Face's libraries write what is large. Knows files and stored names, no model.
+//
+// Invariant: each tensor lies in one file, and where there is an index, it and the headers say the same. An index is a
+// claim like any other: what it names is looked for in the folder itself and nowhere else.
+
+import { type FolderReader, join } from '../../runtime/host.ts';
+import { assert, HoldfastError, shortened } from '../../util/errors.ts';
+import { check, namesTo, object, parseJSON, text } from '../../util/json.ts';
+import { TensorFile } from '../safetensors.ts';
+import type { Entry } from '../safetensors-header.ts';
+import { INDEX, WEIGHTS } from './folder.ts';
+
+/** An index is in memory as a whole: this is a hundred times what the largest models have. */
+const MOST_INDEX_BYTES = 64 * 2 ** 20;
+const MOST_SHARDS = 10_000;
+
+/** Metadata beside it, `total_size` for one, is not always right in files that are in use, and nothing depends on it. */
+const INDEX_SCHEMA = object({ weight_map: namesTo(text) });
+
+const GET_AGAIN = 'copy the folder of the model again';
+
+/** The tensors of one file or of several, by their stored names. */
+export class ModelTensors {
+  /** For messages: the file, or the index of several. */
+  readonly path: string;
+  readonly entries: ReadonlyMap<string, Entry>;
+  readonly #files: ReadonlyMap<string, TensorFile>;
+
+  constructor(path: string, files: readonly TensorFile[]) {
+    this.path = path;
+    this.entries = new Map(files.flatMap(({ entries }) => [...entries]));
+    this.#files = new Map(files.flatMap((file) => [...file.entries.keys()].map((name) => [name, file] as const)));
+  }
+
+  /** The file that a tensor is in. */
+  fileOf(name: string): TensorFile {
+    const file = this.#files.get(name);
+    assert(file, `${this.path} has no tensor ${name}`);
+    return file;
+  }
+}
+
+/** The names of the files with a model's weights: one, or the index and its shards. Errors: HoldfastError. */
+export async function weightFiles(files: FolderReader, folder: string): Promise<string[]> {
+  if (await files.stat(join(folder, WEIGHTS))) return [WEIGHTS];
+  return [INDEX, ...new Set((await readIndex(files, folder)).values())];
+}
+
+/** Opens them; their headers are read, and their data when asked for. Errors: HoldfastError naming the file. */
+export async function openTensors(files: FolderReader, folder: string): Promise<ModelTensors> {
+  const single = join(folder, WEIGHTS);
+  if (await files.stat(single)) return new ModelTensors(single, [await TensorFile.open(files, single)]);
+  const index = join(folder, INDEX);
+  const places = await readIndex(files, folder);
+  const tensorsIn = new Map<string, string[]>();
+  for (const [tensor, shard] of places) {
+    const tensors = tensorsIn.get(shard) ?? [];
+    tensors.push(tensor);
+    tensorsIn.set(shard, tensors);
+  }
+  const shards: TensorFile[] = [];
+  // In the order of their numbers, as they were written.
+  for (const [shard, tensors] of [...tensorsIn].sort(([a], [b]) => (a < b ? -1 : 1))) {
+    const path = join(folder, shard);
+    if ((await files.stat(path))?.kind !== 'file') {
+      const others = tensors.length > 1 ? ` and ${tensors.length - 1} more` : '';
+      throw new HoldfastError(
+        `${path} is missing: ${INDEX} says that ${shortened(tensors[0] ?? '')}${others} are in it; ${GET_AGAIN}`,
+      );
+    }
+    const file = await TensorFile.open(files, path);
+    for (const tensor of tensors) {
+      if (file.entries.has(tensor)) continue;
+      throw new HoldfastError(`${path}: has no ${shortened(tensor)}, ${INDEX} says that it is in it; ${GET_AGAIN}`);
+    }
+    for (const tensor of file.entries.keys()) {
+      const place = places.get(tensor);
+      if (place === shard) continue;
+      const where = place === undefined ? 'in no shard' : `in ${place}`;
+      throw new HoldfastError(`${path}: has ${shortened(tensor)}, ${INDEX} says that it is ${where}; ${GET_AGAIN}`);
+    }
+    shards.push(file);
+  }
+  return new ModelTensors(index, shards);
+}
+
+/** The shard of each tensor. Errors: HoldfastError where there is no index, or it makes no sense. */
+async function readIndex(files: FolderReader, folder: string): Promise<ReadonlyMap<string, string>> {
+  const path = join(folder, INDEX);
+  const stat = await files.stat(path);
+  if (!stat) {
+    const pickled = await files.stat(join(folder, 'pytorch_model.bin'));
+    const fix = pickled
+      ? 'its pytorch_model.bin is a program as much as it is data: save it by save_pretrained of a newer Transformers'
+      : 'name the folder of a model with its weights';
+    throw new HoldfastError(`${folder}: there is no ${WEIGHTS}, and no ${INDEX}; ${fix}`);
+  }
+  if (stat.bytes > MOST_INDEX_BYTES) {
+    throw new HoldfastError(`${path}: ${stat.bytes} bytes, at most ${MOST_INDEX_BYTES} are read; ${GET_AGAIN}`);
+  }
+  const json = parseJSON(await files.read(path), path, GET_AGAIN);
+  const places = new Map(Object.entries(check(INDEX_SCHEMA, json, path).weight_map));
+  const shards = new Set(places.values());
+  if (shards.size === 0) throw new HoldfastError(`${path}: names no tensor; ${GET_AGAIN}`);
+  if (shards.size > MOST_SHARDS) {
+    throw new HoldfastError(`${path}: names ${shards.size} files, at most ${MOST_SHARDS} are read; ${GET_AGAIN}`);
+  }
+  for (const shard of shards) {
+    if (/^[^/\\\p{Cc}]{1,200}\.safetensors$/u.test(shard)) continue;
+    throw new HoldfastError(
+      `${path}: ${JSON.stringify(shortened(shard))} is no name of a safetensors file in the same folder; ${GET_AGAIN}`,
+    );
+  }
+  return places;
+}

@@ -1,0 +1,152 @@
+// A model written for others: a folder that Hugging Face's libraries load, in the type and the file sizes that are asked
+// for, with the files of its tokenizer beside it. Not a checkpoint: nothing in it resumes a run, whose bits stay float32.
+//
+// Invariant: the folder is there whole or not at all, and no tensor is in memory whole.
+
+import { type Files, type FolderReader, join } from '../runtime/host.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { isObject, parseJSON } from '../util/json.ts';
+import { COMPANIONS, CONFIG, INDEX, WEIGHTS } from './checkpoint/folder.ts';
+import type { Weights } from './checkpoint.ts';
+import { familyOf } from './families/index.ts';
+import { type TensorToWrite, writeTensors } from './safetensors.ts';
+import { elementBytes, elements } from './safetensors-header.ts';
+
+/** What weights can be saved as, by the names that Hugging Face's libraries have for them. */
+export const SAVED_DTYPES = {
+  f32: { stored: 'F32', torch: 'float32' },
+  bf16: { stored: 'BF16', torch: 'bfloat16' },
+  f16: { stored: 'F16', torch: 'float16' },
+} as const;
+
+export type SavedDtype = keyof typeof SAVED_DTYPES;
+
+/** Bytes of tensors in one file, as `save_pretrained` has it. */
+export const MAX_SHARD_BYTES = 5e9;
+
+export interface ExportOptions {
+  readonly dtype: SavedDtype;
+  /** Of tensors in a file; a larger tensor has one of its own. */
+  readonly maxShardBytes: number;
+}
+
+/** Weights, and the folder that they were found in. */
+export interface ExportedModel {
+  readonly weights: Weights;
+  readonly files: FolderReader;
+  readonly folder: string;
+}
+
+/** What was written. */
+export interface ExportSummary {
+  readonly tensors: number;
+  /** Of tensors, without headers. */
+  readonly bytes: number;
+  /** Names of the weights' files. */
+  readonly shards: readonly string[];
+}
+
+const COPY_BYTES = 4 * 2 ** 20;
+
+/** Writes the model to `out`, a folder that is not there or empty. Errors: HoldfastError; nothing is left of it then. */
+export async function exportModel(
+  files: Files,
+  out: string,
+  model: ExportedModel,
+  options: ExportOptions,
+): Promise<ExportSummary> {
+  const target = out.replace(/(?<=.)\/+$/, '');
+  const there = await files.stat(target);
+  if (there && (there.kind !== 'folder' || (await files.list(target)).length > 0)) {
+    throw new HoldfastError(`${target}: is there already; name a folder that is not, or an empty one`);
+  }
+  const partial = `${target}.partial`;
+  await files.remove(partial);
+  try {
+    await files.makeFolder(partial);
+    const summary = await writeModel(files, partial, model, options);
+    await files.syncFolder(partial);
+    // An empty folder is not renamed onto everywhere.
+    if (there) await files.remove(target);
+    await files.rename(partial, target);
+    return summary;
+  } catch (error) {
+    // The disk may be full. The error above is the one that matters.
+    await files.remove(partial).catch(() => {});
+    throw error;
+  }
+}
+
+async function writeModel(
+  files: Files,
+  folder: string,
+  { weights: { config, weights, shapes }, files: from, folder: source }: ExportedModel,
+  { dtype, maxShardBytes }: ExportOptions,
+): Promise<ExportSummary> {
+  const { stored, torch } = SAVED_DTYPES[dtype];
+  // Ids of tokens and whatever else others read of it stay.
+  const path = join(source, CONFIG);
+  const given = parseJSON(await from.read(path), path, 'write it again');
+  const hub = {
+    ...(isObject(given) ? given : config),
+    architectures: [familyOf(config).architecture],
+    // Its name since Transformers 5.
+    [isObject(given) && 'dtype' in given ? 'dtype' : 'torch_dtype']: torch,
+  };
+  await files.writeAtomic(join(folder, CONFIG), `${JSON.stringify(hub, undefined, 2)}\n`);
+  for (const name of COMPANIONS) await copyFile(from, join(source, name), files, join(folder, name));
+  const tensors = weights.names.map(
+    (name): TensorToWrite => ({ name, dtype: stored, shape: shapes.get(name) ?? [], read: () => weights.read(name) }),
+  );
+  const parts = shardsOf(tensors, maxShardBytes);
+  const bytes = tensors.reduce((sum, tensor) => sum + bytesOf(tensor), 0);
+  const digits = (number: number) => String(number).padStart(5, '0');
+  const named = parts.map((part, i) => ({
+    name: parts.length === 1 ? WEIGHTS : `model-${digits(i + 1)}-of-${digits(parts.length)}.safetensors`,
+    part,
+  }));
+  for (const { name, part } of named) await writeTensors(files, join(folder, name), part, { format: 'pt' });
+  if (named.length > 1) {
+    const places = named.flatMap(({ name, part }) => part.map((tensor) => [tensor.name, name] as const));
+    const index = { metadata: { total_size: bytes }, weight_map: Object.fromEntries(places.sort(byName)) };
+    await files.writeAtomic(join(folder, INDEX), `${JSON.stringify(index, undefined, 2)}\n`);
+  }
+  return { tensors: tensors.length, bytes, shards: named.map(({ name }) => name) };
+}
+
+const byName = ([a]: readonly [string, string], [b]: readonly [string, string]): number => (a < b ? -1 : 1);
+
+const bytesOf = ({ dtype, shape }: TensorToWrite): number => elements(shape) * elementBytes(dtype);
+
+/** In their order, each file as full as can be. */
+function shardsOf(tensors: readonly TensorToWrite[], most: number): TensorToWrite[][] {
+  const shards: TensorToWrite[][] = [];
+  let left = 0;
+  for (const tensor of tensors) {
+    const bytes = bytesOf(tensor);
+    const last = shards.at(-1);
+    if (last && bytes <= left) last.push(tensor);
+    else {
+      shards.push([tensor]);
+      left = most;
+    }
+    left -= bytes;
+  }
+  return shards;
+}
+
+/** Does nothing where there is none. */
+async function copyFile(from: FolderReader, path: string, files: Files, target: string): Promise<void> {
+  const stat = await from.stat(path);
+  if (stat?.kind !== 'file') return;
+  const stream = await files.writeStream(target);
+  try {
+    for (let at = 0; at < stat.bytes; at += COPY_BYTES) {
+      await stream.write(await from.readRange(path, at, Math.min(COPY_BYTES, stat.bytes - at)));
+    }
+    await stream.commit();
+  } catch (error) {
+    await stream.abort();
+    throw error;
+  }
+}

@@ -1,0 +1,236 @@
+// Models from elsewhere: the files of one are brought into a folder of the cache, where they are read like any other's. A
+// connection that drops is taken up where it ended, and so is a download whose process has ended.
+//
+// Invariant: a file counts as there once all of it is, and is the one that was asked for: its size, and its checksum
+// where the place says one. Never more than a piece of a file is in memory.
+
+import { type Files, type Host, join, type ResumedFile } from '../../runtime/host.ts';
+import { formatBytes } from '../../util/bytes.ts';
+import { assert, HoldfastError, messageOf } from '../../util/errors.ts';
+import { accept, namesTo, number, object, text } from '../../util/json.ts';
+import { wholeNumber } from '../../util/range.ts';
+import { sumOf } from '../checkpoint/checksums.ts';
+import { COMPANIONS, CONFIG, INDEX, WEIGHTS } from '../checkpoint/folder.ts';
+import { weightFiles } from '../checkpoint/model-tensors.ts';
+
+/** A file that lies elsewhere. */
+export interface RemoteFile {
+  /** For messages. */
+  readonly place: string;
+  readonly bytes: number;
+  /** Another where its bytes are others; absent where that is not known. */
+  readonly version?: string;
+  readonly sha256?: string;
+  /** Whether it can be read from another byte on than the first. */
+  readonly hasRanges: boolean;
+  /** Its bytes from one on. Errors: Interrupted where trying again may help. */
+  read(from: number): AsyncIterable<Uint8Array>;
+}
+
+/** Files that lie elsewhere. */
+export interface RemoteFolder {
+  /** For messages. */
+  readonly place: string;
+  /** Where it lies in the cache, as one name. */
+  readonly cacheName: string;
+  /** Undefined where there is none of that name. Errors: HoldfastError; Interrupted. */
+  find(name: string): Promise<RemoteFile | undefined>;
+}
+
+/** The connection was lost, or the server is busy. */
+export class Interrupted extends Error {}
+
+/** Told of each piece that arrived. */
+export type FetchProgress = (name: string, bytes: number, of: number) => void;
+
+/** In a row, without a byte between them. */
+const MOST_FAILURES = 6;
+/** Of a server that gives a file only from its start. */
+const MOST_STARTS = 3;
+const RETRY_MS = 100;
+const MOST_RETRY_MS = 5000;
+/** The largest of what is not weights. */
+const MOST_SMALL_BYTES = 2 ** 28;
+
+const SOURCES = 'sources.json';
+const SOURCES_SCHEMA = namesTo(object({ version: text, bytes: number(wholeNumber(0)) }));
+type Sources = Record<string, { version: string; bytes: number }>;
+
+type FetchHost = Pick<Host, 'files' | 'cacheFolder' | 'resumeFile' | 'claimFolder'>;
+
+/** Brings a model into the cache. Returns its folder. Errors: HoldfastError naming the file, and what to do. */
+export function fetchModel(host: FetchHost, remote: RemoteFolder, progress: FetchProgress = () => {}): Promise<string> {
+  return withCache(host, remote, async (folder) => {
+    const bring = (name: string) => bringFile(host, folder, remote, name, progress);
+    const need = async (name: string) => {
+      if (await bring(name)) return;
+      throw new HoldfastError(`${remote.place}: there is no ${name}; name the folder of a model with its weights`);
+    };
+    await need(CONFIG);
+    if (!(await bring(WEIGHTS))) {
+      if (!(await bring(INDEX))) {
+        throw new HoldfastError(
+          `${remote.place}: there is no ${WEIGHTS}, and no ${INDEX}; name the folder of a model with its weights`,
+        );
+      }
+      for (const name of await weightFiles(host.files, folder)) await need(name);
+    }
+    for (const name of COMPANIONS) await bring(name);
+    return folder;
+  });
+}
+
+/** Brings one file into the cache, a zip for one. Returns its path. Errors: as `fetchModel`. */
+export function fetchFile(
+  host: FetchHost,
+  remote: RemoteFolder,
+  name: string,
+  progress: FetchProgress = () => {},
+): Promise<string> {
+  return withCache(host, remote, async (folder) => {
+    if (await bringFile(host, folder, remote, name, progress)) return join(folder, name);
+    throw new HoldfastError(`${remote.place}${name}: there is no such file`);
+  });
+}
+
+async function withCache<T>(
+  { cacheFolder, files, claimFolder }: FetchHost,
+  { cacheName }: RemoteFolder,
+  work: (folder: string) => Promise<T>,
+): Promise<T> {
+  const folder = join(cacheFolder, 'models', cacheName);
+  await files.makeFolder(folder);
+  const claim = await claimFolder?.(folder);
+  try {
+    return await work(folder);
+  } finally {
+    await claim?.release();
+  }
+}
+
+/** False where there is no such file there. */
+async function bringFile(
+  host: FetchHost,
+  folder: string,
+  remote: RemoteFolder,
+  name: string,
+  progress: FetchProgress,
+): Promise<boolean> {
+  const { files, resumeFile } = host;
+  assert(resumeFile, 'files from elsewhere are kept by a host that can go on with one');
+  const path = join(folder, name);
+  const file = await persistently(remote.place, name, () => remote.find(name));
+  if (!file) {
+    // One of an earlier version of the model.
+    await files.remove(path);
+    return false;
+  }
+  if (!name.endsWith('.safetensors') && !name.endsWith('.zip') && file.bytes > MOST_SMALL_BYTES) {
+    throw new HoldfastError(
+      `${file.place} has ${formatBytes(file.bytes)}, such a file has at most ${formatBytes(MOST_SMALL_BYTES)}`,
+    );
+  }
+  const sources = await readSources(files, folder);
+  const known = sources[name];
+  const isSame = known !== undefined && known.version === file.version && known.bytes === file.bytes;
+  if (isSame && (await files.stat(path))?.bytes === file.bytes) return true;
+  const target = await resumeFile(path);
+  let open = true;
+  try {
+    if (!isSame) {
+      await target.restart();
+      const { [name]: _, ...others } = sources;
+      const { version, bytes } = file;
+      const now = version === undefined ? others : { ...others, [name]: { version, bytes } };
+      // Before the first byte: what lies there is never taken for another version's.
+      await files.writeAtomic(join(folder, SOURCES), JSON.stringify(now));
+    }
+    await download(file, target, isSame ? target.written : 0, (written) => progress(name, written, file.bytes));
+    open = false;
+    await target.commit();
+  } finally {
+    if (open) await target.close();
+  }
+  if (file.sha256 !== undefined && (await sumOf(files, path)) !== file.sha256) {
+    await files.remove(path);
+    throw new HoldfastError(`${file.place}: what arrived has another SHA-256 than it should; try again`);
+  }
+  return true;
+}
+
+async function readSources(files: Files, folder: string): Promise<Sources> {
+  try {
+    const json: unknown = JSON.parse(new TextDecoder().decode(await files.read(join(folder, SOURCES))));
+    return accept(SOURCES_SCHEMA, json) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+async function download(
+  file: RemoteFile,
+  target: ResumedFile,
+  there: number,
+  progress: (written: number) => void,
+): Promise<void> {
+  let written = there;
+  let starts = 0;
+  const startOver = async () => {
+    await target.restart();
+    written = 0;
+  };
+  if (written > file.bytes || (written > 0 && !file.hasRanges)) await startOver();
+  for (let failures = 0; written < file.bytes; ) {
+    const before = written;
+    try {
+      for await (const piece of file.read(written)) {
+        if (written + piece.length > file.bytes) {
+          await startOver();
+          throw new HoldfastError(
+            `${file.place}: more arrived than the ${file.bytes} bytes that it says it has; the server is wrong, get the file in another way`,
+          );
+        }
+        await target.write(piece);
+        written += piece.length;
+        progress(written);
+      }
+      if (written < file.bytes) throw new Interrupted(`it ended at byte ${written} of ${file.bytes}`);
+    } catch (error) {
+      if (!(error instanceof Interrupted)) throw error;
+      failures = written > before ? 1 : failures + 1;
+      if (failures > MOST_FAILURES) {
+        throw new HoldfastError(
+          `${file.place}: ${error.message}, ${failures} times in a row; try again, it goes on from there`,
+        );
+      }
+      if (!file.hasRanges) {
+        if (++starts === MOST_STARTS) {
+          throw new HoldfastError(
+            `${file.place}: ${error.message}, and the server sends it only from its start (it takes no range requests); download it in another way and name its folder`,
+          );
+        }
+        await startOver();
+      }
+      await pause(failures);
+    }
+  }
+}
+
+async function persistently<T>(place: string, name: string, work: () => Promise<T>): Promise<T> {
+  for (let failures = 1; ; failures++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof Interrupted)) throw error;
+      if (failures === MOST_FAILURES) {
+        throw new HoldfastError(
+          `${place}: cannot get ${name} (${messageOf(error)}); see whether the address is right and can be reached from here`,
+        );
+      }
+      await pause(failures);
+    }
+  }
+}
+
+const pause = (failures: number): Promise<void> =>
+  new Promise((resolve) => setTimeout(resolve, Math.min(MOST_RETRY_MS, RETRY_MS * 2 ** (failures - 1))));

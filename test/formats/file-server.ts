@@ -1,0 +1,107 @@
+// A server of files on this machine, for tests of what is loaded from elsewhere: with or without ranges, and with the
+// failures that networks and servers have.
+
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+
+export interface Behaviour {
+  /** @default true */
+  ranges?: boolean;
+  /** The connection is cut after so many bytes of a body, as often as `drops` says. */
+  dropAfter?: number;
+  drops?: number;
+  /** Of that many requests, the first ones, the answer is this. */
+  busy?: { status: number; times: number };
+  /** Says that a file is longer than it is. */
+  longer?: number;
+  /** Sends a folder to another. */
+  redirect?: { from: string; to: string };
+  /** Of the answers. @default "1" */
+  etag?: string | undefined;
+  /** Says nothing of a body's length. */
+  chunked?: boolean;
+}
+
+export class FileServer {
+  readonly files: Map<string, Uint8Array>;
+  behaviour: Behaviour = {};
+  /** What was asked for, with its range. */
+  requests: string[] = [];
+  /** Bytes of bodies that were sent. */
+  sent = 0;
+  readonly #server = createServer((request, response) => this.#answer(request, response));
+
+  constructor(files: Record<string, string | Uint8Array>) {
+    this.files = new Map(
+      Object.entries(files).map(([path, content]) => [
+        path,
+        typeof content === 'string' ? new TextEncoder().encode(content) : content,
+      ]),
+    );
+  }
+
+  async listen(): Promise<string> {
+    await new Promise<void>((resolve) => this.#server.listen(0, '127.0.0.1', resolve));
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  async close(): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+
+  #answer(request: IncomingMessage, response: ServerResponse): void {
+    const { ranges = true, busy, redirect, chunked = false, longer = 0 } = this.behaviour;
+    const path = decodeURIComponent((request.url ?? '').split('?')[0] ?? '').slice(1);
+    this.requests.push(`${path} ${request.headers.range ?? ''}`.trim());
+    if (busy && busy.times > 0) {
+      busy.times--;
+      response.writeHead(busy.status).end();
+      return;
+    }
+    if (redirect && path.startsWith(redirect.from)) {
+      response.writeHead(302, { location: `/${redirect.to}${path.slice(redirect.from.length)}` }).end();
+      return;
+    }
+    const file = this.files.get(path);
+    if (!file) {
+      response.writeHead(404, { 'x-error-code': 'EntryNotFound' }).end();
+      return;
+    }
+    const total = file.length + longer;
+    const etag = 'etag' in this.behaviour ? this.behaviour.etag : '"1"';
+    const headers: Record<string, string> = etag === undefined ? {} : { etag };
+    const [, first, last] = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '') ?? [];
+    if (!ranges || first === undefined) {
+      response.writeHead(200, chunked ? headers : { ...headers, 'content-length': String(total) });
+      this.#send(response, file);
+      return;
+    }
+    const from = Number(first);
+    if (from >= total) {
+      response.writeHead(416, { ...headers, 'content-range': `bytes */${total}` }).end();
+      return;
+    }
+    const to = Math.min(total - 1, last === '' ? total - 1 : Number(last));
+    response.writeHead(206, {
+      ...headers,
+      'content-range': `bytes ${from}-${to}/${total}`,
+      'content-length': String(to + 1 - from),
+    });
+    this.#send(response, file.subarray(from, to + 1));
+  }
+
+  #send(response: ServerResponse, bytes: Uint8Array): void {
+    const { dropAfter, drops = 0 } = this.behaviour;
+    if (dropAfter !== undefined && drops > 0 && bytes.length > dropAfter) {
+      this.behaviour.drops = drops - 1;
+      this.sent += dropAfter;
+      // Once it is on its way.
+      response.write(bytes.subarray(0, dropAfter), () => setTimeout(() => response.destroy(), 5));
+      return;
+    }
+    this.sent += bytes.length;
+    if (this.behaviour.longer) response.write(bytes, () => setTimeout(() => response.destroy(), 5));
+    else response.end(bytes);
+  }
+}

@@ -25,7 +25,7 @@ export default defineConfig({
         'commander',
         'highs',
         'valibot',
-        /^@(sparticuz|zip\.js)\//,
+        /^@(huggingface|sparticuz|zip\.js)\//,
       ],
       output: { chunkFileNames: '[name].js' },
     },

@@ -4,6 +4,7 @@ import { type ImportedFile, isZip, storeFile, ZipFolder } from '../formats/archi
 import { sourceOf } from '../formats/byte-source.ts';
 import { CHECKPOINT_FILES, MODEL_FILES, modelFolder, SUMS } from '../formats/checkpoint/folder.ts';
 import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights } from '../formats/checkpoint.ts';
+import { TOKENIZER_FILES } from '../formats/tokenizer-files.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { savedState } from '../train/saved-state.ts';
@@ -29,7 +30,7 @@ export async function importCheckpoint(
   const { files } = host;
   const wanted = new Map<string, ImportedFile>();
   for (const file of given) {
-    if (![...CHECKPOINT_FILES, SUMS].includes(file.name)) continue;
+    if (![...CHECKPOINT_FILES, SUMS, ...TOKENIZER_FILES].includes(file.name)) continue;
     if (wanted.has(file.name)) {
       throw new HoldfastError(`there are two files ${file.name}; choose those of one checkpoint's folder`);
     }
@@ -46,7 +47,8 @@ export async function importCheckpoint(
   const target = resumable ? join(folder, '.checkpoint-0.partial') : folder;
   await files.makeFolder(target);
   for (const [name, file] of wanted) {
-    if (resumable || MODEL_FILES.some((wanted) => wanted === name)) await storeFile(files, join(target, name), file);
+    if (resumable || [...MODEL_FILES, ...TOKENIZER_FILES].includes(name))
+      await storeFile(files, join(target, name), file);
   }
   const { config, shapes } = await loadWeights(files, target);
   checkWeights(shapes, makeModel(config).parameters, 'the files');

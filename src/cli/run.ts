@@ -9,6 +9,7 @@ import { devicesCommand } from './devices.ts';
 import { generateCommand } from './generate.ts';
 import { parityCommand } from './parity.ts';
 import { planCommand } from './plan.ts';
+import { tokenizerCommand } from './tokenizer.ts';
 import { trainCommand } from './train.ts';
 
 const BAD_INPUT = 2;
@@ -30,8 +31,11 @@ export async function run(host: Host): Promise<number> {
   const setStatus = (value: number) => {
     status = value;
   };
-  for (const add of [trainCommand, generateCommand, parityCommand, devicesCommand, benchCommand, planCommand]) {
-    program.addCommand(add(host, setStatus).copyInheritedSettings(program));
+  const commands = [trainCommand, generateCommand, tokenizerCommand, parityCommand, devicesCommand, benchCommand];
+  for (const add of [...commands, planCommand]) {
+    const command = add(host, setStatus).copyInheritedSettings(program);
+    for (const inner of command.commands) inner.copyInheritedSettings(command);
+    program.addCommand(command);
   }
   try {
     await program.parseAsync([...host.args], { from: 'user' });

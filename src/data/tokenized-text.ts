@@ -106,6 +106,7 @@ async function tokenize(
         await parts.validation.add(piece.subarray(at), writer.validation);
       }
       done += piece.length;
+      length = 0;
     }
     await parts.train.end(writer.train);
     await parts.validation.end(writer.validation);

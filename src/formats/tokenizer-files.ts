@@ -6,6 +6,7 @@ import { type Files, type FolderReader, join } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { readerOf } from './archive.ts';
+import { modelFolder } from './checkpoint/folder.ts';
 
 export const TOKENIZER = 'tokenizer.json';
 
@@ -99,7 +100,6 @@ async function namedFile(files: FolderReader, path: string): Promise<TokenizerFi
 }
 
 async function ofModel(files: FolderReader, path: string): Promise<TokenizerFiles | undefined> {
-  const { modelFolder } = await import('./checkpoint/folder.ts');
   const folder = await modelFolder(files, path).catch(() => undefined);
   return folder === undefined ? undefined : tokenizerIn(files, folder, path);
 }

@@ -10,6 +10,7 @@ import type { Random } from '../util/random.ts';
 import type { Generator } from './generator.ts';
 import type { SamplingOptions } from './sampling.ts';
 
+/** How much is written, how tokens are drawn, and what ends it. */
 export interface WritingOptions extends SamplingOptions {
   /** The most to write. */
   readonly tokens: number;

@@ -179,6 +179,9 @@ async function begun(): Promise<void> {
 
 function sayOf(event: RunEvent): void {
   if (event.type === 'preparing') notes.say('Preparing: compiling kernels, reading the text …');
+  if (event.type === 'tokenizing') {
+    notes.say(`Preparing: ${Math.floor((100 * event.done) / event.total)} % of the text is tokenized …`);
+  }
   if (event.type === 'ready') {
     const { firstStep } = event;
     if (training?.phase === 'paused') notes.say(`Paused after ${firstStep} steps`);

@@ -3,10 +3,19 @@
 // docs/api; a type that only appears in one of these is not.
 
 export { type Batch, type BatchArray, evenWindows, RandomWindows, type TokenBatch } from './data/batches.ts';
-export { type Corpus, defaultCorpus, loadCorpus, split } from './data/corpus.ts';
-export type { TextIdentity } from './data/dataset.ts';
+export { type Corpus, defaultCorpus, loadCorpus, split, type TextSource } from './data/corpus.ts';
 export type { TaskName } from './data/tasks.ts';
-export { ByteTokenizer, type StreamDecoder, type Tokenizer, type TokenizerIdentity } from './data/tokenizer.ts';
+export type { TextIdentity } from './data/tokenized-text.ts';
+export {
+  ByteTokenizer,
+  type Cut,
+  promptIds,
+  type SpecialTokens,
+  type StreamDecoder,
+  type Tokenizer,
+  type TokenizerIdentity,
+  tokenizerFrom,
+} from './data/tokenizer.ts';
 export { type ChoiceRecord, loadChoices, saveChoices } from './engine/compile/choices.ts';
 export type { Recovery } from './engine/compile/fit.ts';
 export type { Policy, PolicyName } from './engine/compile/schedule.ts';
@@ -30,6 +39,7 @@ export {
   type TensorData,
 } from './formats/safetensors.ts';
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from './formats/shape.ts';
+export { findTokenizer, type TokenizerFiles } from './formats/tokenizer-files.ts';
 export { type AdapterSummary, type Device, type DeviceOptions, listAdapters, openDevice } from './gpu/device.ts';
 export type { Kind } from './memory/layout/kinds.ts';
 export type { LoraOptions } from './nn/gpt2.ts';
@@ -72,6 +82,7 @@ export {
   type TrainerOptions,
   type TrainerState,
 } from './train/trainer.ts';
+export { type WritingOptions, writeText } from './train/writing.ts';
 export { HoldfastError } from './util/errors.ts';
 export { Random } from './util/random.ts';
 export { collect, sourceOf, type TensorSource, type Values } from './util/tensor-source.ts';

@@ -1,5 +1,6 @@
 // A run's checkpoint in memory, made by hand: whole and small, with no device. For tests of what reads one.
 
+import { ByteTokenizer } from '../src/data/tokenizer.ts';
 import { saveCheckpoint } from '../src/formats/checkpoint.ts';
 import { parseConfig } from '../src/formats/config.ts';
 import { makeModel } from '../src/nn/index.ts';
@@ -40,7 +41,7 @@ export async function savedRun(settings: RunSettings = SETTINGS): Promise<{ file
     format: 'holdfast 1',
     settings,
     earlier: [{ settings: { ...settings, lr: 0.02 }, until: 5 }],
-    corpus: (await readText(host, settings)).identity,
+    corpus: (await readText(host, settings, new ByteTokenizer())).identity,
     trainer: { step: STEPS, control },
     batches: new Random(settings.seed, 'batches').state(),
     sampling: new Random(settings.seed, 'samples').state(),

@@ -8,7 +8,7 @@ import type { Device } from '../gpu/device.ts';
 import { writeReport } from '../report/run-report.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { type ReadyRun, type RunEvents, type RunSummary, trainRun } from '../train/run.ts';
-import { type RunSettings, tokenizerFor } from '../train/run-settings.ts';
+import type { RunSettings } from '../train/run-settings.ts';
 import type { SavedState } from '../train/saved-state.ts';
 import { deferred } from '../util/deferred.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
@@ -45,6 +45,8 @@ export class ActiveRun {
   readonly #pictures: Pictures;
   #ready: ReadyRun | undefined;
   #recoveries = 0;
+  /** Percent that was told. */
+  #tokenized = -1;
   #last: EventBody | undefined;
   /** Changes of the record, one after the other. */
   #recorded: Promise<unknown> = Promise.resolve();
@@ -162,9 +164,10 @@ export class ActiveRun {
   /** Lets `work` write text between two steps. */
   write<T>(work: (writer: Writer) => Promise<T>): Promise<T> {
     return this.gate.do(async () => {
-      const generator = this.#ready?.trainer.generator;
+      const { trainer, tokenizer } = this.#ready as ReadyRun;
+      const { generator } = trainer;
       if (!generator) throw new HoldfastError(`run ${this.id} sets no memory aside for text (sampleTokens is 0)`);
-      return work(new Writer(generator, tokenizerFor(this.settings)));
+      return work(new Writer(generator, tokenizer));
     });
   }
 
@@ -190,6 +193,7 @@ export class ActiveRun {
   }
 
   readonly #events: RunEvents = {
+    tokenizing: (done, total) => this.#tellProgress(done, total),
     ready: (ready) => {
       this.#ready = ready;
       this.#recoveries = ready.trainer.recoveries;
@@ -198,7 +202,7 @@ export class ActiveRun {
         firstStep: ready.firstStep,
         steps: this.settings.steps,
         parameters: ready.model.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0),
-        corpusBytes: ready.corpus.bytes.length,
+        corpusBytes: ready.corpus.bytes,
         dispatches: ready.trainer.dispatches,
       });
     },
@@ -234,6 +238,14 @@ export class ActiveRun {
       flops: flopsOf(pass),
       seconds: (batch * seq * accumulate) / tokensPerSecond,
     });
+  }
+
+  /** A hundred times at most: the page has more to do. */
+  #tellProgress(done: number, total: number): void {
+    const percent = Math.floor((100 * done) / total);
+    if (percent === this.#tokenized) return;
+    this.#tokenized = percent;
+    this.#emit({ type: 'tokenizing', done, total });
   }
 
   #tellMemory(): void {

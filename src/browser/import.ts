@@ -12,6 +12,7 @@ import {
   WEIGHTS,
 } from '../formats/checkpoint/folder.ts';
 import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights } from '../formats/checkpoint.ts';
+import { TOKENIZER_FILES } from '../formats/tokenizer-files.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { savedState } from '../train/saved-state.ts';
@@ -62,7 +63,7 @@ export async function importCheckpoint(
   const target = resumable ? join(folder, '.checkpoint-0.partial') : folder;
   await files.makeFolder(target);
   for (const [name, file] of wanted) {
-    const isOfCheckpoint = isOwn(name) || name === SUMS;
+    const isOfCheckpoint = isOwn(name) || name === SUMS || TOKENIZER_FILES.includes(name);
     const isOfModel = name === CONFIG || name === weights || COMPANIONS.includes(name);
     if (resumable ? isOfCheckpoint : isOfModel || (weights === INDEX && isShard(name)))
       await storeFile(files, join(target, name), file);

@@ -51,6 +51,11 @@ export interface NewRun {
   memory?: MemorySettings;
   /** @default the example text */
   text?: TrainingText;
+  /**
+   * A tokenizer.json and what lies beside it, by their names; they are kept with the run. `settings.config` must have room
+   * for its tokens. @default that of the weights which the run starts from, else bytes
+   */
+  tokenizer?: readonly File[];
 }
 
 /**
@@ -198,6 +203,8 @@ export interface StepEvent {
 /** In the order in which it happened. `run` is the id. */
 export type RunEvent = { readonly run: string } & (
   | { readonly type: 'preparing' }
+  /** So many bytes of the text are tokens. */
+  | { readonly type: 'tokenizing'; readonly done: number; readonly total: number }
   | {
       readonly type: 'ready';
       readonly firstStep: number;

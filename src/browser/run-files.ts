@@ -2,6 +2,7 @@
 
 import { storeFile } from '../formats/archive.ts';
 import { checkpointsOf, replaceState } from '../formats/checkpoint.ts';
+import { TOKENIZER_FILES, TOKENIZER as TOKENIZER_JSON, type TokenizerFiles } from '../formats/tokenizer-files.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
 import { checkSettings, readSettings } from '../train/run-settings.ts';
@@ -12,6 +13,7 @@ import type { Fork, RunRecord, TrainingText } from './protocol.ts';
 /** Zips wait here to be downloaded, until the next start. */
 export const EXPORTS = 'exports';
 const TEXT = 'text';
+const TOKENIZER = 'tokenizer';
 
 /** The latest checkpoint of a run, or the weights that were imported. Errors: HoldfastError where there is neither. */
 export async function latestOf({ files }: BrowserHost, id: string, folder: string): Promise<string> {
@@ -28,6 +30,31 @@ export async function keepText({ files }: BrowserHost, folder: string, text: Tra
   const blob = typeof text === 'string' ? new Blob([text]) : text;
   await storeFile(files, path, { name: 'the text', bytes: blob.size, open: () => blob.stream() });
   return path;
+}
+
+/** The tokenizer among chosen files. Errors: HoldfastError where there is no tokenizer.json. */
+export async function readTokenizer(host: BrowserHost, chosen: readonly File[]): Promise<TokenizerFiles> {
+  const known = chosen.filter(({ name }) => TOKENIZER_FILES.includes(name));
+  const contents = new Map<string, Uint8Array<ArrayBuffer>>();
+  for (const file of known) contents.set(file.name, new Uint8Array(await file.arrayBuffer()));
+  const main = contents.get(TOKENIZER_JSON);
+  if (!main) throw new HoldfastError(`there is no ${TOKENIZER_JSON} among the ${chosen.length} files; choose it`);
+  const sum = await host.files.sha256();
+  sum.update(main);
+  return { path: TOKENIZER_JSON, sha256: sum.hex(), contents };
+}
+
+/** Keeps a tokenizer with a run. */
+export async function keepTokenizer(
+  host: BrowserHost,
+  folder: string,
+  chosen: readonly File[],
+): Promise<TokenizerFiles> {
+  const found = await readTokenizer(host, chosen);
+  const path = join(folder, TOKENIZER);
+  await host.files.makeFolder(path);
+  for (const [name, bytes] of found.contents) await host.files.writeAtomic(join(path, name), bytes);
+  return { ...found, path };
 }
 
 /** A folder as one zip, which stays on disk. */

@@ -5,9 +5,14 @@
 // Invariant: a run that a reload, a crash, a discarded tab or a lost device cut off goes on from its latest checkpoint
 // (or, budgeted, from its last step) with the losses that it would have had, bit for bit.
 
+import { openText } from '../data/corpus.ts';
+import { identityOf, tokenizerFrom, tokenizerOf } from '../data/tokenizer.ts';
+import { trainBpe } from '../data/train-bpe.ts';
 import { limitsOf } from '../engine/run/session.ts';
 import { isZip } from '../formats/archive.ts';
-import { loadWeights } from '../formats/checkpoint.ts';
+import { loadTokenizer, loadWeights } from '../formats/checkpoint.ts';
+import { shapeOf } from '../formats/families/index.ts';
+import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
 import { REPORT_FILE, runReport } from '../report/run-report.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
@@ -37,10 +42,23 @@ import type {
   TrainingText,
 } from './protocol.ts';
 import { readMemory } from './record.ts';
-import { copyOut, EXPORTS, fileName, forkInto, keepText, latestOf, zipOf } from './run-files.ts';
+import {
+  copyOut,
+  EXPORTS,
+  fileName,
+  forkInto,
+  keepText,
+  keepTokenizer,
+  latestOf,
+  readTokenizer,
+  zipOf,
+} from './run-files.ts';
 import { nameOf, Runs } from './runs.ts';
 import { Speeds } from './speed.ts';
 import { Writer } from './writer.ts';
+
+/** What a tokenizer is made of lies here meanwhile. */
+const TOKENIZER_TEXT = 'tokenizer-text';
 
 /**
  * Runs of this site: one at a time trains, all can be listed, written with, forked, exported. It lives in a worker; a
@@ -61,6 +79,7 @@ export class TrainerService {
     const service = new TrainerService(host);
     await service.#runs.sweep();
     await host.files.remove(EXPORTS);
+    await host.files.remove(TOKENIZER_TEXT);
     return service;
   }
 
@@ -127,7 +146,7 @@ export class TrainerService {
   }
 
   /** Starts a new run; resolves when it is on its way. Errors: HoldfastError where one is open here. */
-  async start({ settings: given, name, memory: limits = {}, text }: NewRun): Promise<RunInfo> {
+  async start({ settings: given, name, memory: limits = {}, text, tokenizer }: NewRun): Promise<RunInfo> {
     this.#refuseSecond();
     const [settings, memory] = [readSettings(given), readMemory(limits)];
     checkSettings(settings);
@@ -139,7 +158,7 @@ export class TrainerService {
         id,
         name: name ?? nameOf(settings),
         created: Date.now(),
-        settings: { ...settings, data },
+        settings: { ...settings, data, ...(await this.#tokenizerOf(id, settings, tokenizer)) },
         memory,
         status: 'running',
         savedStep: 0,
@@ -290,6 +309,24 @@ export class TrainerService {
     return this.#write(id, (writer) => writer.next(prompt, count));
   }
 
+  // ---- Tokenizers -----------------------------------------------------------------------------------------------
+
+  /** The tokens of a tokenizer.json, which lies among the files: what `vocab_size` has to be at least. Errors: HoldfastError for one that cannot be used. */
+  async vocabularyOf(chosen: readonly File[]): Promise<number> {
+    return (await tokenizerFrom(await readTokenizer(this.#host, chosen))).vocabulary;
+  }
+
+  /** Makes a tokenizer of a text, of so many tokens or, where the text has no more to give, fewer: the files of its folder. */
+  async trainTokenizer(vocabulary: number, text?: TrainingText): Promise<File[]> {
+    const data = text === undefined ? [] : [await keepText(this.#host, TOKENIZER_TEXT, text)];
+    try {
+      const { files } = await trainBpe(await openText(this.#host, { data, seed: 0 }), vocabulary);
+      return Object.entries(files).map(([name, content]) => new File([content], name));
+    } finally {
+      await this.#host.files.remove(TOKENIZER_TEXT);
+    }
+  }
+
   // ---- Files ----------------------------------------------------------------------------------------------------
 
   /** The latest checkpoint as a zip, which stays on disk: a page offers it for download. A run that trains is saved. */
@@ -433,10 +470,28 @@ export class TrainerService {
   }
 
   async #openWriter(source: string, trained: boolean): Promise<Writer> {
-    const { weights, config } = await loadWeights(this.#host.files, source);
+    const { weights, config, tokenizer: files } = await loadWeights(this.#host.files, source);
     const saved = trained ? await savedState(this.#host, source) : undefined;
+    const identity = saved?.settings.tokenizer;
+    const tokenizer = await tokenizerOf(identity, files, shapeOf(config).vocabulary, 'this run');
     const device = await this.#openDevice();
-    return Writer.open(device, config, weights, saved?.choices ?? {}, saved?.settings.tokenizer);
+    return Writer.open(device, config, weights, saved?.choices ?? {}, tokenizer);
+  }
+
+  /** The one that was given, which is kept with the run; else that of the weights, unless the model is one of bytes. */
+  async #tokenizerOf(
+    id: string,
+    { from, config }: RunSettings,
+    given: NewRun['tokenizer'],
+  ): Promise<Pick<RunSettings, 'tokenizer'>> {
+    const { files } = this.#host;
+    const vocabulary = shapeOf(config).vocabulary;
+    let found: TokenizerFiles | undefined;
+    if (given) found = await keepTokenizer(this.#host, this.#runs.folder(id), given);
+    else if (from !== undefined && vocabulary !== 256) found = await loadTokenizer(files, from);
+    if (!found) return {};
+    await tokenizerOf(undefined, found, vocabulary, 'the model');
+    return { tokenizer: identityOf(found) };
   }
 
   /** One that is still being opened is closed when it is. */

@@ -1,12 +1,12 @@
 // Text from a generator, for a person to look at.
 
-import { type Tokenizer, type TokenizerIdentity, tokenizerOf } from '../data/tokenizer.ts';
+import { promptIds, type Tokenizer } from '../data/tokenizer.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import type { ModelConfig } from '../formats/config.ts';
-import { shapeOf } from '../formats/families/index.ts';
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';
 import { Generator } from '../train/generator.ts';
+import { writeText } from '../train/writing.ts';
 import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
@@ -19,15 +19,14 @@ export class Writer {
   readonly #underWay = new Set<Promise<unknown>>();
   #closing = false;
 
-  /** A generator of its own. Errors: HoldfastError for a model whose vocabulary is not its tokenizer's. */
+  /** A generator of its own. */
   static async open(
     device: Device,
     config: ModelConfig,
     weights: TensorSource,
     choices: ChoiceRecord,
-    identity: TokenizerIdentity | undefined,
+    tokenizer: Tokenizer,
   ): Promise<Writer> {
-    const tokenizer = tokenizerOf(identity, shapeOf(config).vocabulary, 'this run');
     return new Writer(await Generator.open(device, makeModel(config), weights, { choices }), tokenizer);
   }
 
@@ -69,24 +68,23 @@ export class Writer {
   async #sample(request: SampleRequest, onText?: (text: string) => void): Promise<string> {
     const { prompt, tokens = 160, temperature = 0.7, topP = 0.95, seed = 1 } = request;
     const random = new Random(seed, 'sample');
-    const decoder = this.#tokenizer.stream();
     let text = '';
-    const add = (piece: string) => {
-      if (piece === '') return;
+    for await (const piece of writeText(
+      this.#generator,
+      this.#tokenizer,
+      prompt,
+      { tokens, temperature, topP },
+      random,
+    )) {
       text += piece;
       onText?.(piece);
-    };
-    const ids = this.#generator.generate(this.#tokenizer.encode(prompt), tokens, { temperature, topP }, random);
-    for await (const id of ids) {
-      add(decoder.push(id));
       if (this.#closing) break;
     }
-    add(decoder.end());
     return text;
   }
 
   async #next(prompt: string, count: number): Promise<Candidate[]> {
-    const logits = await this.#generator.next(this.#tokenizer.encode(prompt));
+    const logits = await this.#generator.next(promptIds(this.#tokenizer, prompt));
     const most = logits.reduce((a, b) => Math.max(a, b));
     const weights = Float64Array.from(logits, (logit) => Math.exp(logit - most));
     const sum = weights.reduce((a, b) => a + b, 0);

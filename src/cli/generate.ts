@@ -2,7 +2,7 @@
 // written.
 
 import { Command } from 'commander';
-import { tokenizerOf } from '../data/tokenizer.ts';
+import { promptIds, tokenizerOf } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
 import { checkWeights, withWeights } from '../formats/checkpoint.ts';
 import { shapeOf } from '../formats/families/index.ts';
@@ -11,6 +11,7 @@ import { makeModel } from '../nn/index.ts';
 import type { Host } from '../runtime/host.ts';
 import { Generator } from '../train/generator.ts';
 import { checkSampling, type SamplingOptions } from '../train/sampling.ts';
+import { writeText } from '../train/writing.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { localModel, MODEL_SOURCES } from './model-source.ts';
@@ -19,6 +20,7 @@ import { adapterOption, number, whole } from './options.ts';
 interface Flags {
   prompt: string;
   tokens: number;
+  stop?: string[];
   temperature: number;
   topK?: number;
   topP: number;
@@ -30,8 +32,9 @@ export function generateCommand(host: Host): Command {
   return new Command('generate')
     .description('write text with a trained model')
     .argument('<dir>', `a run, a checkpoint, or a model: ${MODEL_SOURCES}`)
-    .option('--prompt <text>', 'what the text begins with', '\n')
-    .option('--tokens <n>', 'tokens to write', whole(1), 256)
+    .option('--prompt <text>', 'what the text begins with; empty: the token that begins a text alone', '\n')
+    .option('--tokens <n>', 'tokens to write; the model may end before', whole(1), 256)
+    .option('--stop <text...>', 'end before the first of these')
     .option('--temperature <t>', 'below 1 is safer, above 1 is wilder, 0 always takes the likeliest', number(0), 0.8)
     .option('--top-k <n>', 'only the n likeliest tokens', whole(1))
     .option('--top-p <p>', 'only the likeliest tokens that together reach this probability', number(0), 1)
@@ -44,14 +47,18 @@ export function generateCommand(host: Host): Command {
         ...(flags.topK === undefined ? {} : { topK: flags.topK }),
       };
       checkSampling(sampling);
-      if (flags.prompt === '') throw new HoldfastError('--prompt is empty; give at least one character');
+      if (flags.stop?.includes('')) throw new HoldfastError('--stop is empty; give at least one character');
       const from = await localModel(host, dir);
       // The run may go on meanwhile: its checkpoint stays readable until the weights are on the device.
       const { device, generator, tokenizer } = await withWeights(
         host.files,
         from,
-        async ({ config, weights, shapes }) => {
-          const tokenizer = tokenizerOf(undefined, shapeOf(config).vocabulary, dir);
+        async ({ config, weights, shapes, tokenizer: files }) => {
+          const tokenizer = await tokenizerOf(undefined, files, shapeOf(config).vocabulary, dir);
+          if (promptIds(tokenizer, flags.prompt).length === 0)
+            throw new HoldfastError(
+              '--prompt is empty, and no token begins a text of this model; give at least one character',
+            );
           const model = makeModel(config);
           checkWeights(shapes, model.parameters, dir);
           const device = await openDevice(host, { adapter: flags.adapter });
@@ -59,13 +66,12 @@ export function generateCommand(host: Host): Command {
           return { device, tokenizer, generator: await Generator.open(device, model, weights, { choices }) };
         },
       );
-      const decoder = tokenizer.stream();
       const random = new Random(flags.seed, 'samples');
       host.terminal.write(flags.prompt);
-      for await (const id of generator.generate(tokenizer.encode(flags.prompt), flags.tokens, sampling, random)) {
-        host.terminal.write(decoder.push(id));
-      }
-      host.terminal.write(`${decoder.end()}\n`);
+      const options = { ...sampling, tokens: flags.tokens, stop: flags.stop ?? [] };
+      for await (const piece of writeText(generator, tokenizer, flags.prompt, options, random))
+        host.terminal.write(piece);
+      host.terminal.write('\n');
       device.close();
     });
 }

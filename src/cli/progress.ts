@@ -19,6 +19,7 @@ export class Progress {
   readonly #settings: RunSettings;
   readonly #json: boolean;
   #shown = Number.NEGATIVE_INFINITY;
+  #tokenized = Number.NEGATIVE_INFINITY;
   #live = false;
   #loss: number | undefined;
 
@@ -59,14 +60,26 @@ export class Progress {
 
   #textEvents(): RunEvents {
     return {
-      ready: ({ model, corpus, trainer, firstStep }) => {
+      tokenizing: (done, total) => {
+        const now = performance.now();
+        const every = this.#host.terminal.interactive ? LIVE_EVERY : PLAIN_EVERY;
+        if (now - this.#tokenized < every) return;
+        this.#tokenized = now;
+        const text = `tokenizing the text: ${Math.floor((100 * done) / total)} %`;
+        if (this.#host.terminal.interactive) this.#rewrite(text);
+        else this.#line(text);
+      },
+      ready: ({ model, corpus, tokenizer, trainer, firstStep }) => {
         const { config, shape } = model;
         const { batch, seq, accumulate, steps } = this.#settings;
         const size = `${shape.layers} layers, width ${shape.width}, ${shape.heads} heads, context ${seq}`;
         this.#line(`${config.model_type}: ${parameterCount(model).toLocaleString('en')} parameters (${size})`);
         const skipped = corpus.skipped > 0 ? `, ${corpus.skipped} skipped (binary, or no files)` : '';
         const files = corpus.files === 1 ? '1 file' : `${corpus.files} files`;
-        this.#line(`corpus: ${corpus.bytes.length.toLocaleString('en')} bytes in ${files}${skipped}`);
+        this.#line(`corpus: ${corpus.bytes.toLocaleString('en')} bytes in ${files}${skipped}`);
+        const { identity, vocabulary } = tokenizer;
+        if (identity.kind !== 'byte')
+          this.#line(`tokenizer: ${vocabulary.toLocaleString('en')} tokens, ${identity.path}`);
         this.#line(`adapter: ${trainer.device.adapter.name}, ${trainer.dispatches} dispatches a step`);
         const from = firstStep > 0 ? `from step ${firstStep} ` : '';
         this.#line(`training ${from}to step ${steps}, ${batch * seq * accumulate} tokens a step\n`);

@@ -10,6 +10,7 @@ import { exportCommand } from './export.ts';
 import { generateCommand } from './generate.ts';
 import { parityCommand } from './parity.ts';
 import { planCommand } from './plan.ts';
+import { tokenizerCommand } from './tokenizer.ts';
 import { trainCommand } from './train.ts';
 
 const BAD_INPUT = 2;
@@ -18,6 +19,7 @@ const COMMANDS = [
   trainCommand,
   generateCommand,
   exportCommand,
+  tokenizerCommand,
   parityCommand,
   devicesCommand,
   benchCommand,
@@ -42,7 +44,9 @@ export async function run(host: Host): Promise<number> {
     status = value;
   };
   for (const add of COMMANDS) {
-    program.addCommand(add(host, setStatus).copyInheritedSettings(program));
+    const command = add(host, setStatus).copyInheritedSettings(program);
+    for (const inner of command.commands) inner.copyInheritedSettings(command);
+    program.addCommand(command);
   }
   try {
     await program.parseAsync([...host.args], { from: 'user' });

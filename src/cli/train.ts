@@ -3,10 +3,11 @@
 
 import { Command, Option } from 'commander';
 import { TASKS, type TaskName, taskOf } from '../data/tasks.ts';
-import { DEFAULT_TOKENIZER, TOKENIZER_KINDS, type TokenizerIdentity } from '../data/tokenizer.ts';
-import { checkpointsOf, type FoundModel, findModel } from '../formats/checkpoint.ts';
+import { DEFAULT_TOKENIZER, identityOf, tokenizerFrom } from '../data/tokenizer.ts';
+import { checkpointsOf, type FoundModel, findModel, loadTokenizer } from '../formats/checkpoint.ts';
 import { FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
+import { findTokenizer } from '../formats/tokenizer-files.ts';
 import { openDevice } from '../gpu/device.ts';
 import { REPORT_FILE, writeReport } from '../report/run-report.ts';
 import { type FolderClaim, type Host, join } from '../runtime/host.ts';
@@ -29,7 +30,7 @@ interface Flags extends MemoryFlags {
   heads: number;
   kvHeads?: number;
   context: number;
-  vocab: TokenizerIdentity['kind'];
+  tokenizer?: string;
   data: string[];
   task?: TaskName;
   batch: number;
@@ -56,6 +57,8 @@ interface Flags extends MemoryFlags {
 }
 
 const DEFAULTS = defaultSettings();
+/** The tokenizer that needs no file: one token a byte. */
+const BYTES = 'bytes';
 /** Where runs go when --out names no folder. */
 const RUNS = 'runs';
 
@@ -72,7 +75,10 @@ export function trainCommand(host: Host): Command {
     .option('--heads <n>', 'attention heads', whole(1), DEFAULT_SHAPE.heads)
     .option('--kv-heads <n>', 'key and value heads, llama only (default: as many as heads)', whole(1))
     .option('--context <n>', 'tokens in a sequence', within(RANGES.seq), DEFAULT_SHAPE.context)
-    .addOption(new Option('--vocab <kind>', 'tokens').choices(TOKENIZER_KINDS).default(DEFAULT_TOKENIZER.kind))
+    .option(
+      '--tokenizer <path>',
+      `tokenizer.json, its folder or zip, or ${BYTES} (default: the model’s own, else ${BYTES})`,
+    )
     .option('--data <path...>', 'files, folders, or - for standard input (default: TypeScript’s declarations)', [])
     .addOption(
       new Option('--task <name>', 'generated text instead: problems, some of them held back to be solved')
@@ -128,7 +134,8 @@ export function trainCommand(host: Host): Command {
         ? await resumeSettings(host, out, flags, given)
         : await newSettings(host, flags, given);
       // Before anything is opened or made.
-      tokenizerFor(settings, flags.resume ? out : flags.model);
+      const carried = flags.resume ? await loadTokenizer(host.files, out) : undefined;
+      const tokenizer = await tokenizerFor(host.files, settings, flags.resume ? out : flags.model, carried);
       checkSettings(settings);
       const device = await openDevice(host, { adapter: flags.adapter });
       const progress = new Progress(host, settings, flags.json ?? false);
@@ -147,6 +154,7 @@ export function trainCommand(host: Host): Command {
         memory,
         ...(flags.timeline === undefined ? {} : { timeline: flags.timeline }),
         claim,
+        tokenizer,
       });
       progress.finish(summary, describe(summary, out, settings));
       device.close();
@@ -223,9 +231,19 @@ async function checkOut({ files }: Host, out: string, { resume, timeline }: Flag
 async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) => boolean): Promise<RunSettings> {
   const family = FAMILY_NAMES.find((name) => name === flags.model);
   const { vocabulary: vocabSize, tied } = DEFAULT_SHAPE;
-  const { config, from }: FoundModel = family
-    ? { config: configFromFlags({ ...flags, model: family, vocabSize, tied }) }
+  const named =
+    flags.tokenizer === undefined || flags.tokenizer === BYTES
+      ? undefined
+      : await findTokenizer(host.files, flags.tokenizer);
+  const sizeOf = async () => (named ? (await tokenizerFrom(named)).vocabulary : vocabSize);
+  const {
+    config,
+    from,
+    tokenizer: own,
+  }: FoundModel = family
+    ? { config: configFromFlags({ ...flags, model: family, vocabSize: await sizeOf(), tied }) }
     : await findModel(host.files, await localModel(host, flags.model));
+  const tokenizer = flags.tokenizer === BYTES ? undefined : (named ?? own);
   const { context } = shapeOf(config);
   if (!family) {
     const shape = (['layers', 'width', 'heads', 'kvHeads'] as const).find(given);
@@ -241,7 +259,7 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
   const { evalEvery, evalWindows, sampleEvery, sampleTokens, saveEvery } = flags;
   return defaultSettings({
     config,
-    tokenizer: { kind: flags.vocab },
+    tokenizer: tokenizer ? identityOf(tokenizer) : DEFAULT_TOKENIZER,
     ...(from === undefined ? {} : { from }),
     ...(flags.task === undefined ? {} : { task: flags.task }),
     ...(family || given('context') ? { seq: flags.context } : {}),
@@ -265,11 +283,24 @@ async function resumeSettings(
   const { layers, width, heads, kvHeads } = shapeOf(config);
   const known: Partial<Record<keyof Flags, unknown>> = {
     ...saved,
+    tokenizer: flags.tokenizer,
     ...{ model: config.model_type, layers, width, heads, kvHeads },
-    vocab: (saved.tokenizer ?? DEFAULT_TOKENIZER).kind,
     context: saved.seq,
     task: saved.task ?? 'no task',
   };
+  const { tokenizer = DEFAULT_TOKENIZER } = saved;
+  if (flags.tokenizer !== undefined) {
+    const bytes = flags.tokenizer === BYTES;
+    const same = bytes
+      ? tokenizer.kind === 'byte'
+      : tokenizer.kind === 'huggingface' &&
+        tokenizer.sha256 === (await findTokenizer(host.files, flags.tokenizer)).sha256;
+    const made = tokenizer.kind === 'byte' ? BYTES : `another one (${tokenizer.path} at that time)`;
+    if (!same)
+      throw new HoldfastError(
+        `--tokenizer ${flags.tokenizer}: the checkpoint in ${out} was made with ${made}; leave the flag out, or start another run`,
+      );
+  }
   if (saved.task && given('data')) {
     throw new HoldfastError(`--data: the checkpoint in ${out} was made with --task ${saved.task}; leave the flag out`);
   }

@@ -3,7 +3,7 @@
 // Not tokens, and no decoding: bytes as they lie on disk, joined with nothing between them. Invariant: the
 // same sources give the same bytes in the same order on every system, and nothing in a folder makes reading it endless.
 
-import { type Host, join } from '../runtime/host.ts';
+import { type Files, type Host, join } from '../runtime/host.ts';
 import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
 import { type TaskName, taskOf } from './tasks.ts';
 
@@ -21,15 +21,33 @@ export interface Corpus {
   readonly skipped: number;
 }
 
+/** Text to learn from that is read in pieces, as often as it is needed: it is never in memory as a whole. */
+export interface TextSource extends Omit<Corpus, 'bytes'> {
+  /** Of all of it. */
+  readonly bytes: number;
+  /** From its first byte to its last; what a file has gained since is left out. */
+  pieces(): AsyncGenerator<Uint8Array>;
+}
+
+const PIECE_BYTES = 4 * 2 ** 20;
+
 /** What a run learns from: a task's text, the sources, or the default corpus. */
-export async function corpusOf(
+export async function openText(
   host: Host,
   { task, data, seed }: { task?: TaskName; data: readonly string[]; seed: number },
-): Promise<Corpus> {
-  if (task === undefined) return data.length > 0 ? loadCorpus(host, data) : defaultCorpus(host);
+): Promise<TextSource> {
+  if (task === undefined) return data.length > 0 ? openSources(host, data) : inMemory(await defaultCorpus(host));
   const { text, lineBytes } = taskOf(task);
-  return { bytes: new TextEncoder().encode(text(seed)), files: 1, names: [task], lineBytes, skipped: 0 };
+  return inMemory({ bytes: new TextEncoder().encode(text(seed)), files: 1, names: [task], lineBytes, skipped: 0 });
 }
+
+const inMemory = ({ bytes, ...rest }: Corpus): TextSource => ({
+  ...rest,
+  bytes: bytes.length,
+  async *pieces() {
+    for (let at = 0; at < bytes.length; at += PIECE_BYTES) yield bytes.subarray(at, at + PIECE_BYTES);
+  },
+});
 
 /**
  * Each source is a file, a folder (all its files, sub-folders included, by name) or "-" for standard input.
@@ -37,36 +55,56 @@ export async function corpusOf(
  * binary files, pipes, devices, sockets and links to nothing or to a folder above themselves are skipped and counted.
  */
 export async function loadCorpus(host: Host, sources: readonly string[]): Promise<Corpus> {
+  const { bytes, pieces, ...rest } = await openSources(host, sources);
+  return { ...rest, bytes: await wholeOf(bytes, pieces()) };
+}
+
+/** All pieces of a text of so many bytes. */
+export async function wholeOf(bytes: number, pieces: AsyncIterable<Uint8Array>): Promise<Uint8Array<ArrayBuffer>> {
+  const whole = new Uint8Array(bytes);
+  let at = 0;
+  for await (const piece of pieces) {
+    whole.set(piece, at);
+    at += piece.length;
+  }
+  return whole;
+}
+
+/** A part of a text: a file, or what can be read only once. */
+type Source = { readonly path: string; readonly bytes: number } | { readonly content: Uint8Array };
+
+async function openSources(host: Host, sources: readonly string[]): Promise<TextSource> {
   const names: string[] = [];
-  const parts: Uint8Array[] = [];
+  const parts: Source[] = [];
   let skipped = 0;
-  const add = (name: string, bytes: Uint8Array) => {
+  const add = (name: string, part: Source) => {
     names.push(name);
-    parts.push(bytes);
+    parts.push(part);
   };
   /** `above`: the ids of the folder itself and of those that it lies in. */
   const addFolder = async (folder: string, above: readonly (string | undefined)[]): Promise<void> => {
     for (const name of await host.files.list(folder)) {
       const path = join(folder, name);
-      const { kind, id } = (await host.files.stat(path)) ?? {};
+      const { kind, id, bytes = 0 } = (await host.files.stat(path)) ?? {};
       const leadsUp = id !== undefined && above.includes(id);
       if (kind === 'folder' && !leadsUp) {
         await addFolder(path, [...above, id]);
         continue;
       }
-      const bytes = kind === 'file' ? await host.files.read(path) : undefined;
-      if (bytes && !bytes.includes(0)) add(path, bytes);
+      if (kind === 'file' && !(await isBinary(host.files, path, bytes))) add(path, { path, bytes });
       else skipped++;
     }
   };
   for (const source of sources) {
     if (source === '-') {
-      add(source, await host.readStandardInput());
+      add(source, { content: await host.readStandardInput() });
       continue;
     }
-    const { kind, id } = (await host.files.stat(source)) ?? {};
+    const { kind, id, bytes = 0 } = (await host.files.stat(source)) ?? {};
     if (kind === 'folder') await addFolder(source, [id]);
-    else if (kind === 'file' || kind === 'pipe') add(source, await host.files.read(source));
+    else if (kind === 'file' && bytes > 0) add(source, { path: source, bytes });
+    // What a system makes when it is read says that it is empty.
+    else if (kind === 'file' || kind === 'pipe') add(source, { content: await host.files.read(source) });
     else {
       const what = kind ? 'a device, a socket or a link to itself is' : 'nothing is';
       throw new HoldfastError(
@@ -74,14 +112,31 @@ export async function loadCorpus(host: Host, sources: readonly string[]): Promis
       );
     }
   }
-  const bytes = concatenate(parts);
-  if (bytes.length === 0) {
+  const bytes = parts.reduce((sum, part) => sum + ('content' in part ? part.content.length : part.bytes), 0);
+  if (bytes === 0) {
     const why = skipped > 0 ? ` (${skipped} skipped: binary, or no files)` : '';
     throw new HoldfastError(
       `corpus ${shortened(sources.join(', '))}: no text in it${why}; name a file or folder with text`,
     );
   }
-  return { bytes, files: names.length, names, skipped };
+  return {
+    ...{ bytes, files: names.length, names, skipped },
+    async *pieces() {
+      for (const part of parts) {
+        if ('content' in part) yield part.content;
+        else yield* piecesOf(host.files, part.path, part.bytes);
+      }
+    },
+  };
+}
+
+async function* piecesOf(files: Files, path: string, bytes: number): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < bytes; at += PIECE_BYTES) yield files.readRange(path, at, Math.min(PIECE_BYTES, bytes - at));
+}
+
+async function isBinary(files: Files, path: string, bytes: number): Promise<boolean> {
+  for await (const piece of piecesOf(files, path, bytes)) if (piece.includes(0)) return true;
+  return false;
 }
 
 /**
@@ -104,22 +159,17 @@ async function unpacked(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<Arra
   }
 }
 
+/** Where what validates begins: the first nine tenths of the bytes train (rounded down, to a whole line). */
+export function borderOf(bytes: number, lineBytes = 1): number {
+  const share = Math.floor((bytes * 9) / 10);
+  return share - (share % lineBytes);
+}
+
 /** The first 90 % of the bytes (rounded down, to a whole line) train, the rest validate. Both share memory with `bytes`. */
-export function split({ bytes, lineBytes = 1 }: Pick<Corpus, 'bytes' | 'lineBytes'>): {
+export function split({ bytes, lineBytes }: { readonly bytes: Uint8Array; readonly lineBytes?: number | undefined }): {
   train: Uint8Array;
   validation: Uint8Array;
 } {
-  const share = Math.floor((bytes.length * 9) / 10);
-  const border = share - (share % lineBytes);
+  const border = borderOf(bytes.length, lineBytes);
   return { train: bytes.subarray(0, border), validation: bytes.subarray(border) };
-}
-
-function concatenate(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
-  const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-  let at = 0;
-  for (const part of parts) {
-    bytes.set(part, at);
-    at += part.length;
-  }
-  return bytes;
 }

@@ -5,16 +5,9 @@
 // batches that the original would have yielded.
 
 import { type Batch, evenWindows, RandomWindows, type TokenBatch } from './batches.ts';
-import { type Corpus, split } from './corpus.ts';
-import type { Tokenizer } from './tokenizer.ts';
+import type { TextIdentity, TokenizedText } from './tokenized-text.ts';
 
-/** Of a corpus: a run goes on with the text that it began with. */
-export interface TextIdentity {
-  /** Its length. */
-  readonly bytes: number;
-  /** As 64 hexadecimal digits. */
-  readonly sha256: string;
-}
+export type { TextIdentity };
 
 export interface Dataset<B extends Batch = Batch> {
   /** Of what it is cut from. */
@@ -40,23 +33,17 @@ export interface WindowOptions {
 }
 
 /**
- * Windows of a text: nine tenths of it to train on, the rest to validate; they begin with a line where lines are all of one
+ * Windows of a text, those to train on and those to validate with apart; they begin with a line where lines are all of one
  * length, in tokens too. Errors: HoldfastError for text too short.
  */
 export function textDataset(
-  corpus: Pick<Corpus, 'bytes' | 'lineBytes'>,
-  identity: TextIdentity,
-  tokenizer: Pick<Tokenizer, 'encode' | 'tokenBytes'>,
+  { identity, train, validation, stride }: TokenizedText,
   { batch, seq, seed, evalWindows }: WindowOptions,
 ): Dataset<TokenBatch> {
-  const { train, validation } = split(corpus);
-  const { lineBytes } = corpus;
-  const { tokenBytes } = tokenizer;
-  const stride = lineBytes === undefined || tokenBytes === undefined ? 1 : lineBytes / tokenBytes;
-  const windows = new RandomWindows(tokenizer.encode(train), batch, seq, seed, stride);
+  const windows = new RandomWindows(train, batch, seq, seed, stride);
   return {
     identity,
-    validation: evenWindows(tokenizer.encode(validation), seq, evalWindows, stride),
+    validation: evenWindows(validation, seq, evalWindows, stride),
     next: () => windows.next(),
     state: () => windows.state(),
     restore: (state) => windows.restore(state),

@@ -1,36 +1,76 @@
 // Text to token ids and back: the interface, the one door to a tokenizer (tokenizerOf), and the one that needs no file, one
-// token per byte.
+// token per byte. Those that a tokenizer.json describes are in huggingface/.
 //
-// Invariant: decode(encode(text)) is text. A stream decoder's pieces, joined, are what decode() of the same
-// ids gives, and no piece ends inside a character.
+// Invariant: decode(encode(text)) is text, unless the tokenizer itself says otherwise (one that lowercases). A stream
+// decoder's pieces, joined, are what decode() of the same ids gives, and no piece ends inside a character.
 
-import { HoldfastError } from '../util/errors.ts';
+import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
+import { HoldfastError, shortened } from '../util/errors.ts';
 
 /** Which tokenizer a model reads and writes with, as plain JSON: saved with its run. */
-export interface TokenizerIdentity {
-  /** `byte`: one token a byte of UTF-8. */
-  readonly kind: 'byte';
-}
+export type TokenizerIdentity =
+  /** One token a byte of UTF-8. */
+  | { readonly kind: 'byte' }
+  /** Of a tokenizer.json. */
+  | {
+      readonly kind: 'huggingface';
+      /** As it was named: the file, a folder or a zip. Checkpoints have a copy beside them. */
+      readonly path: string;
+      /** Of tokenizer.json, as 64 hexadecimal digits. */
+      readonly sha256: string;
+    };
 
 /** Of a run that names none. */
 export const DEFAULT_TOKENIZER: TokenizerIdentity = { kind: 'byte' };
+
+/** Tokens that stand for no text. */
+export interface SpecialTokens {
+  /** Before a text. */
+  readonly bos?: number;
+  /** Each of them ends a text. */
+  readonly eos: readonly number[];
+  /** Fills rows up. */
+  readonly pad?: number;
+}
+
+/** A place between two parts of a text. */
+export interface Cut {
+  /** Where the first part ends. */
+  readonly end: number;
+  /** Where the second begins: there, or behind a space that its first token brings along. */
+  readonly begin: number;
+}
 
 /** Text to token ids and back. */
 export interface Tokenizer {
   /** What `tokenizerOf` makes it from. */
   readonly identity: TokenizerIdentity;
+  /** What it was made from, for checkpoints to carry along; none for bytes. */
+  readonly files?: TokenizerFiles;
   /** Ids lie in 0 .. vocabulary - 1. */
   readonly vocabulary: number;
   /** Bytes of text in a token, where all have equally many. */
   readonly tokenBytes?: number;
-  /** Token ids of text, or of its bytes in UTF-8. */
+  /** Tokens that stand for no text. */
+  readonly specials: SpecialTokens;
+  /** Whether its models see `specials.bos` before every text: `promptIds` puts it there, `encode` never does. */
+  readonly addsBos: boolean;
+  /** Token ids of text, or of its bytes in UTF-8. Special tokens that are spelled out in it are found. */
   encode(text: string | Uint8Array): Int32Array<ArrayBuffer>;
-  /** Bytes that are not UTF-8 become U+FFFD. Errors: HoldfastError for an id outside the vocabulary. */
+  /**
+   * Bytes that are not UTF-8 become U+FFFD. Special tokens are spelled out; ids that no token has are left out. Errors:
+   * HoldfastError for what is no id.
+   */
   decode(ids: Iterable<number>): string;
-  /** For printing while generating. */
+  /** For printing while generating. To continue a text, its ids go first. */
   stream(): StreamDecoder;
   /** One token by itself, to be looked at: never empty, no control characters. */
   show(id: number): string;
+  /**
+   * The first place from `from` on where a text may be cut, so that the ids of the parts, joined, are those of the whole.
+   * Undefined: there is none in what is given. Absent: no place is known to be safe.
+   */
+  nextCut?(text: string, from: number): Cut | undefined;
 }
 
 /** Turns ids into text as they come. */
@@ -39,6 +79,15 @@ export interface StreamDecoder {
   push(id: number): string;
   /** What is left of an unfinished character, as U+FFFD; the decoder can then be used anew. */
   end(): string;
+}
+
+/** The ids of a text that is to be gone on with: BOS before it where the tokenizer adds it, and never twice. */
+export function promptIds(tokenizer: Pick<Tokenizer, 'encode' | 'specials' | 'addsBos'>, text: string): Int32Array {
+  const ids = tokenizer.encode(text);
+  const { bos } = tokenizer.specials;
+  // An empty prompt is its BOS alone, also where texts have none.
+  const wanted = bos !== undefined && (tokenizer.addsBos || ids.length === 0);
+  return wanted && ids[0] !== bos ? Int32Array.of(bos, ...ids) : ids;
 }
 
 const BYTES = 256;
@@ -51,6 +100,10 @@ export class ByteTokenizer implements Tokenizer {
   readonly vocabulary = BYTES;
   /** See Tokenizer. */
   readonly tokenBytes = 1;
+  /** There are none. */
+  readonly specials: SpecialTokens = { eos: [] };
+  /** See Tokenizer. */
+  readonly addsBos = false;
 
   /** See Tokenizer. */
   encode(text: string | Uint8Array): Int32Array<ArrayBuffer> {
@@ -80,30 +133,57 @@ export class ByteTokenizer implements Tokenizer {
   }
 }
 
-const TOKENIZERS: { readonly [K in TokenizerIdentity['kind']]: () => Tokenizer } = { byte: () => new ByteTokenizer() };
-
-/** The kinds of tokenizers that there are. */
-export const TOKENIZER_KINDS = Object.keys(TOKENIZERS) as TokenizerIdentity['kind'][];
-
 /**
- * The tokenizer of a model, which has a vocabulary of so many tokens. Errors: HoldfastError where it is not the tokenizer's:
- * a byte would be taken for the id of some other token.
+ * The tokenizer of a model, which has a vocabulary of so many tokens, from its files; where none is named, what they
+ * describe, or bytes where there are none. Errors: HoldfastError where they are
+ * not those of the identity, or cannot be used as they are, and where the vocabulary is not the tokenizer's: a byte would be
+ * taken for the id of some other token.
  */
-export function tokenizerOf(
-  { kind }: TokenizerIdentity | undefined = DEFAULT_TOKENIZER,
+export async function tokenizerOf(
+  named: TokenizerIdentity | undefined,
+  files: TokenizerFiles | undefined,
   vocabulary: number,
   model: string,
-): Tokenizer {
-  const tokenizer = TOKENIZERS[kind]();
-  if (vocabulary === tokenizer.vocabulary) return tokenizer;
+): Promise<Tokenizer> {
+  const identity = named ?? (files ? identityOf(files) : DEFAULT_TOKENIZER);
+  if (identity.kind === 'byte') {
+    const tokenizer = new ByteTokenizer();
+    if (vocabulary === tokenizer.vocabulary) return tokenizer;
+    throw new HoldfastError(
+      `${model}: its vocabulary has ${vocabulary} tokens, of a tokenizer that is not there; without a tokenizer.json, only ` +
+        `models of the ${BYTES} bytes read and write text: name its tokenizer, or use one with vocab_size ${BYTES}`,
+    );
+  }
+  if (!files) throw new HoldfastError(`${model}: its tokenizer.json is not there, nor in ${shortened(identity.path)}`);
+  if (files.sha256 !== identity.sha256) {
+    throw new HoldfastError(
+      `${shortened(files.path)}: this tokenizer.json (SHA-256 ${files.sha256.slice(0, 12)}...) is not the one that ${model} ` +
+        `was made with (${identity.sha256.slice(0, 12)}...); its tokens are others, use that one`,
+    );
+  }
+  const tokenizer = await tokenizerFrom(files);
+  if (tokenizer.vocabulary <= vocabulary) return tokenizer;
   throw new HoldfastError(
-    `${model}: its vocabulary has ${vocabulary} tokens, of a tokenizer that is not there; only models of the ${BYTES} bytes ` +
-      `read and write text: use one with vocab_size ${BYTES}`,
+    `${shortened(files.path)}: its tokens go up to ${tokenizer.vocabulary - 1}, the vocabulary of ${model} ends at ` +
+      `${vocabulary - 1}; use the model's own tokenizer`,
   );
 }
 
+/** What the files describe. Errors: HoldfastError naming what is damaged, or would be read otherwise than elsewhere. */
+export async function tokenizerFrom(files: TokenizerFiles): Promise<Tokenizer> {
+  const { HuggingFaceTokenizer } = await import('./huggingface/tokenizer.ts');
+  return new HuggingFaceTokenizer(files);
+}
+
+/** What stands for the files in a run's settings. */
+export const identityOf = ({ path, sha256 }: TokenizerFiles): TokenizerIdentity => ({
+  kind: 'huggingface',
+  path,
+  sha256,
+});
+
 /** A byte order mark is text like any other: without `ignoreBOM` it would vanish. */
-const utf8 = () => new TextDecoder('utf-8', { ignoreBOM: true });
+export const utf8 = () => new TextDecoder('utf-8', { ignoreBOM: true });
 
 function toByte(id: number): number {
   if (Number.isInteger(id) && id >= 0 && id < 256) return id;

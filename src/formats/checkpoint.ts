@@ -6,10 +6,19 @@
 
 import type { TensorSource } from '../util/tensor-source.ts';
 import type { ModelConfig } from './config.ts';
+import type { TokenizerFiles } from './tokenizer-files.ts';
 
 export { finiteWeights } from './checkpoint/finite.ts';
 export { checkpointsOf } from './checkpoint/folder.ts';
-export { type FoundModel, findModel, loadCheckpoint, loadState, loadWeights, withWeights } from './checkpoint/load.ts';
+export {
+  type FoundModel,
+  findModel,
+  loadCheckpoint,
+  loadState,
+  loadTokenizer,
+  loadWeights,
+  withWeights,
+} from './checkpoint/load.ts';
 export { replaceState, saveCheckpoint } from './checkpoint/save.ts';
 export { checkWeights } from './checkpoint/tensor-names.ts';
 
@@ -24,6 +33,8 @@ export interface Weights {
   readonly weights: TensorSource;
   /** Of every tensor in `weights`. */
   readonly shapes: Shapes;
+  /** Its tokenizer, where there is one beside it. */
+  readonly tokenizer?: TokenizerFiles;
 }
 
 /** Weights with what resuming needs. */

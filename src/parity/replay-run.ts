@@ -60,7 +60,7 @@ export async function loadRun(host: Host, path: string, { data, from }: RunSourc
       `${path}: its record has ${history.steps.length} of ${trainer.step} steps; only a run that is recorded from its first step can be replayed`,
     );
   }
-  tokenizerFor(settings, path);
+  const tokenizer = await tokenizerFor(host.files, settings, path, checkpoint.tokenizer);
   if (data && settings.task) {
     throw new HoldfastError(`--data: ${path} was trained with --task ${settings.task}; leave the flag out`);
   }
@@ -80,7 +80,7 @@ export async function loadRun(host: Host, path: string, { data, from }: RunSourc
     ...(data && { data: [...data] }),
     ...(settings.from && { from: from ?? settings.from }),
   };
-  const text = await readText(host, sources);
+  const text = await readText(host, sources, tokenizer);
   checkText(text.identity, state.corpus, path);
   const model = makeModel(settings.config);
   checkWeights(shapes, model.parameters, path);

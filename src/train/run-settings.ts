@@ -3,26 +3,27 @@
 // same text are the same run, step for step, wherever it is trained.
 
 import { checkTokens } from '../data/batches.ts';
-import { type Corpus, corpusOf } from '../data/corpus.ts';
-import { type Dataset, type TextIdentity, textDataset } from '../data/dataset.ts';
+import { openText, type TextSource } from '../data/corpus.ts';
+import { type Dataset, textDataset } from '../data/dataset.ts';
 import { TASKS, type TaskName } from '../data/tasks.ts';
 import {
-  DEFAULT_TOKENIZER,
-  TOKENIZER_KINDS,
-  type Tokenizer,
-  type TokenizerIdentity,
-  tokenizerOf,
-} from '../data/tokenizer.ts';
+  type TextIdentity,
+  type TokenizedText,
+  type TokenizingOptions,
+  tokenizedText,
+} from '../data/tokenized-text.ts';
+import { DEFAULT_TOKENIZER, type Tokenizer, type TokenizerIdentity, tokenizerOf } from '../data/tokenizer.ts';
 import { checkWeights, finiteWeights, loadWeights } from '../formats/checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
 import { shapeOf } from '../formats/families/index.ts';
 import { configOfShape } from '../formats/shape.ts';
+import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import type { Model } from '../nn/model.ts';
 import { checkSize } from '../nn/size.ts';
-import type { Host } from '../runtime/host.ts';
+import type { Files, Host } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { check, list, number, object, oneOf, optional, parsed, type Schema, text } from '../util/json.ts';
+import { check, kinds, list, number, object, oneOf, optional, parsed, type Schema, text } from '../util/json.ts';
 import { type Range, realNumber, wholeNumber } from '../util/range.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import { checkSchedule, DECAYS, type Decay } from './schedule.ts';
@@ -129,11 +130,16 @@ export const RANGES = {
 type Numbers = { -readonly [K in keyof typeof RANGES]: Schema<number> };
 const numbers = Object.fromEntries(Object.entries(RANGES).map(([name, range]) => [name, number(range)])) as Numbers;
 
+const tokenizer = kinds<TokenizerIdentity>('kind', {
+  byte: object({ kind: oneOf(['byte']) }),
+  huggingface: object({ kind: oneOf(['huggingface']), path: text, sha256: text }),
+});
+
 /** What settings are as JSON; `config` says what the model's are. */
 export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
   object({
     config,
-    tokenizer: optional(object({ kind: oneOf(TOKENIZER_KINDS) })),
+    tokenizer: optional(tokenizer),
     from: optional(text),
     data: list(text),
     task: optional(oneOf(Object.keys(TASKS) as TaskName[])),
@@ -197,25 +203,42 @@ export function trainerOptions(settings: RunSettings): TrainerOptions {
 
 /** What a run learns from. */
 export interface RunText {
-  readonly corpus: Corpus;
+  /** Where it comes from. */
+  readonly corpus: TextSource;
   readonly identity: TextIdentity;
+  readonly tokens: TokenizedText;
 }
 
-/** Errors: HoldfastError where there is no text. */
-export async function readText(host: Host, settings: RunSettings): Promise<RunText> {
-  const corpus = await corpusOf(host, settings);
-  const hash = new Uint8Array(await crypto.subtle.digest('SHA-256', corpus.bytes));
-  const sha256 = [...hash].map((byte) => byte.toString(16).padStart(2, '0')).join('');
-  return { corpus, identity: { bytes: corpus.bytes.length, sha256 } };
+/** Tokenizes what a run learns from. Errors: HoldfastError where there is no text. */
+export async function readText(
+  host: Host,
+  settings: RunSettings,
+  tokenizer: Tokenizer,
+  options: TokenizingOptions = {},
+): Promise<RunText> {
+  const corpus = await openText(host, settings);
+  const tokens = await tokenizedText(host, corpus, tokenizer, options);
+  return { corpus, identity: tokens.identity, tokens };
 }
 
-/** Errors: HoldfastError for a vocabulary that is not the tokenizer's. */
-export const tokenizerFor = ({ config, tokenizer }: RunSettings, model = 'the model'): Tokenizer =>
-  tokenizerOf(tokenizer, shapeOf(config).vocabulary, model);
+/**
+ * The tokenizer of a run, made of the files that its checkpoint or its model carries; where there are none, of those that
+ * its settings name. Errors: HoldfastError where they are not those of the settings, and for a vocabulary that is not the
+ * tokenizer's.
+ */
+export async function tokenizerFor(
+  files: Files,
+  { config, tokenizer }: RunSettings,
+  model = 'the model',
+  carried?: TokenizerFiles,
+): Promise<Tokenizer> {
+  const found =
+    tokenizer?.kind === 'huggingface' ? (carried ?? (await findTokenizer(files, tokenizer.path))) : undefined;
+  return tokenizerOf(tokenizer, found, shapeOf(config).vocabulary, model);
+}
 
-/** Batches from the first on. Errors: HoldfastError for text too short, or a vocabulary that is not the tokenizer's. */
-export const datasetOf = (settings: RunSettings, { corpus, identity }: RunText): Dataset =>
-  textDataset(corpus, identity, tokenizerFor(settings), settings);
+/** Batches from the first on. Errors: HoldfastError for text too short. */
+export const datasetOf = (settings: RunSettings, { tokens }: RunText): Dataset => textDataset(tokens, settings);
 
 /** Errors: HoldfastError where `found` is not the text that a checkpoint in `from` was trained on. */
 export function checkText(found: TextIdentity, saved: TextIdentity, from: string): void {

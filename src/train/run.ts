@@ -2,14 +2,15 @@
 // a checkpoint left off. It shows nothing; it tells what happens through events. Invariant: a run that was
 // stopped and resumed yields the losses and weights of one that was not, bit for bit.
 
-import type { Corpus } from '../data/corpus.ts';
+import type { TextSource } from '../data/corpus.ts';
 import { taskOf } from '../data/tasks.ts';
+import type { Tokenizer } from '../data/tokenizer.ts';
 import { loadChoices, saveChoices } from '../engine/compile/choices.ts';
 import type { Recording } from '../engine/observe/recording.ts';
 import { chromeTrace } from '../engine/observe/timeline.ts';
 import { LostForGood } from '../engine/run/device-mutex.ts';
 import type { MemoryOptions } from '../engine/run/session.ts';
-import { checkpointsOf, checkWeights, loadCheckpoint, saveCheckpoint } from '../formats/checkpoint.ts';
+import { checkpointsOf, checkWeights, loadCheckpoint, loadTokenizer, saveCheckpoint } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Model, parameterCount } from '../nn/model.ts';
@@ -36,9 +37,12 @@ import { accuracyOn } from './solving.ts';
 import { StepClock } from './step-clock.ts';
 import { STEPS_AHEAD } from './stepper.ts';
 import { type StepMetrics, Trainer } from './trainer.ts';
+import { writeText } from './writing.ts';
 
 /** What happens in a run, told as it happens. */
 export interface RunEvents {
+  /** So many bytes of the text are tokens; not told where that takes no time. */
+  tokenizing?(done: number, total: number): void;
   /** All is in place for the first step. */
   ready?(run: ReadyRun): void;
   /** A training step is done; `tokensPerSecond` is the mean of the last ones. */
@@ -60,7 +64,9 @@ export interface ReadyRun {
   /** What is trained. */
   readonly model: Model;
   /** What it learns from. */
-  readonly corpus: Corpus;
+  readonly corpus: TextSource;
+  /** In whose tokens it reads and writes. */
+  readonly tokenizer: Tokenizer;
   /** What trains it. Its steps are the run's to start. */
   readonly trainer: Trainer;
   /** From 0; where it was resumed, the steps before it are done. */
@@ -133,6 +139,8 @@ export interface RunOptions {
   intermission?: Intermission;
   /** @default none */
   observer?: Observer;
+  /** That of the settings, where the caller has made it already. @default made of its files */
+  tokenizer?: Tokenizer | undefined;
   /** On `out`, where the caller has one already. @default the run takes one, and gives it back */
   claim?: FolderClaim | undefined;
 }
@@ -167,7 +175,12 @@ export async function trainRun(
   let losses = 0;
   try {
     if (resume) saved = await lastSaved(host, out);
-    const text = await readText(host, settings);
+    const carried = resume ? await loadTokenizer(host.files, out) : undefined;
+    const tokenizer = options.tokenizer ?? (await tokenizerFor(host.files, settings, out, carried));
+    const text = await readText(host, settings, tokenizer, {
+      signal: options.signal,
+      onProgress: options.events?.tokenizing,
+    });
     for (;;) {
       let trainer: Trainer | undefined;
       const made = (found: Trainer) => {
@@ -176,7 +189,7 @@ export async function trainRun(
       const inUse = () => trainer?.device ?? current;
       try {
         return await finishing(
-          () => attempt(host, current, settings, out, text, { ...options, resume }, made),
+          () => attempt(host, current, settings, out, text, { ...options, resume, tokenizer }, made),
           () => trainer?.destroy(),
           () => inUse() !== current && inUse().close(),
         );
@@ -213,18 +226,17 @@ async function attempt(
   settings: RunSettings,
   out: string,
   text: RunText,
-  options: RunOptions,
+  options: RunOptions & { readonly tokenizer: Tokenizer },
   made: (trainer: Trainer) => void,
 ): Promise<RunSummary> {
   const { resume = false, until = settings.steps, signal, events = {}, memory = {} } = options;
-  const { timeline, intermission, observer } = options;
+  const { timeline, intermission, observer, tokenizer } = options;
   const end = Math.min(until, settings.steps);
   const { files } = host;
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
   const saved = checkpoint && stateOf(checkpoint);
 
   if (saved) checkText(text.identity, saved.corpus, out);
-  const tokenizer = tokenizerFor(settings);
   const dataset = datasetOf(settings, text);
 
   const model = makeModel(settings.config);
@@ -292,12 +304,10 @@ async function attempt(
     if (!generator || settings.sampleTokens === 0) return;
     // A task's lines begin its windows: there, what comes before the first one is not known.
     const [problem] = problems ?? [];
-    const prompt = tokenizer.encode(problem?.prompt ?? '\n');
-    const decoder = tokenizer.stream();
+    const prompt = problem?.prompt ?? (tokenizer.addsBos ? '' : '\n');
+    const options = { ...SAMPLE, tokens: settings.sampleTokens };
     let written = problem?.prompt ?? '';
-    for await (const id of generator.generate(prompt, settings.sampleTokens, SAMPLE, sampling))
-      written += decoder.push(id);
-    written += decoder.end();
+    for await (const piece of writeText(generator, tokenizer, prompt, options, sampling)) written += piece;
     history.samples.push({ step: trainer.step, text: written });
     events.sample?.(trainer.step, written);
   };
@@ -321,6 +331,7 @@ async function attempt(
       moment1: trainer.values('moment1'),
       moment2: trainer.values('moment2'),
       state: await state(),
+      ...(tokenizer.files && { tokenizer: tokenizer.files }),
     };
     lastSaved = await saveCheckpoint(files, out, trainer.step, now, lastGood);
     if (skippedInARow === 0) lastGood = lastSaved;
@@ -328,7 +339,7 @@ async function attempt(
     events.saved?.(lastSaved);
   };
 
-  events.ready?.({ model, corpus: text.corpus, trainer, firstStep, save, state });
+  events.ready?.({ model, corpus: text.corpus, tokenizer, trainer, firstStep, save, state });
   let lastStep: Recording | undefined;
   const record = async (): Promise<MemoryRecord> => {
     const { session } = trainer;

@@ -1,7 +1,7 @@
 // The accuracy of a model on a generated task: it writes answers to problems that it has never seen.
 
 import type { Problem } from '../data/tasks.ts';
-import type { Tokenizer } from '../data/tokenizer.ts';
+import { promptIds, type Tokenizer } from '../data/tokenizer.ts';
 import { Random } from '../util/random.ts';
 import type { Generator } from './generator.ts';
 
@@ -11,7 +11,7 @@ const GREEDY = { temperature: 0, topP: 1 };
 export async function accuracyOn(
   problems: readonly Problem[],
   generator: Pick<Generator, 'generate'>,
-  tokenizer: Pick<Tokenizer, 'encode'>,
+  tokenizer: Pick<Tokenizer, 'encode' | 'specials' | 'addsBos'>,
 ): Promise<number> {
   let solved = 0;
   for (const { prompt, answer } of problems) {
@@ -19,7 +19,7 @@ export async function accuracyOn(
     let right = 0;
     // Nothing is drawn.
     const random = new Random(0, 'greedy');
-    for await (const id of generator.generate(tokenizer.encode(prompt), wanted.length, GREEDY, random)) {
+    for await (const id of generator.generate(promptIds(tokenizer, prompt), wanted.length, GREEDY, random)) {
       if (id !== wanted[right]) break;
       right++;
     }

@@ -50,6 +50,14 @@ export const optional = <T>(schema: Schema<T>) =>
 /** What another parser makes of it, which says itself what it refuses. */
 export const parsed = <T>(parse: (value: unknown) => T): Schema<T> => v.pipe(v.unknown(), v.transform(parse));
 
+/** An object of one of several kinds, which `field` names. */
+export const kinds = <T>(field: string, options: Readonly<Record<string, Schema<T>>>): Schema<T> =>
+  v.lazy((value) => {
+    const kind = isObject(value) ? value[field] : undefined;
+    const found = typeof kind === 'string' && Object.hasOwn(options, kind) ? options[kind] : undefined;
+    return found ?? (object({ [field]: oneOf(Object.keys(options)) }) as unknown as Schema<T>);
+  });
+
 /** An object with these fields. */
 export const object = <const E extends v.ObjectEntries>(entries: E) =>
   v.pipe(

@@ -52,10 +52,10 @@ describe('ByteTokenizer', () => {
     expect(shown.join('')).toMatch(/^[ -~]+$/);
   });
 
-  test('is what its identity makes', () => {
-    const made = tokenizerOf(JSON.parse(JSON.stringify(tokenizer.identity)), 256, 'it');
+  test('is what its identity makes', async () => {
+    const made = await tokenizerOf(JSON.parse(JSON.stringify(tokenizer.identity)), undefined, 256, 'it');
     expect(made.encode('aé')).toEqual(tokenizer.encode('aé'));
-    expect(tokenizerOf(undefined, 256, 'it').identity).toEqual(tokenizer.identity);
+    expect((await tokenizerOf(undefined, undefined, 256, 'it')).identity).toEqual(tokenizer.identity);
   });
 
   test.each([256, -1, 1.5])('refuses token %d', (id) => {

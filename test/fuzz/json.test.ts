@@ -4,14 +4,14 @@
 import { describe, expect, test } from 'vitest';
 import { importCheckpoint } from '../../src/browser/import.ts';
 import { readRecord } from '../../src/browser/record.ts';
-import { corpusOf } from '../../src/data/corpus.ts';
+import { ByteTokenizer } from '../../src/data/tokenizer.ts';
 import { loadChoices, saveChoices } from '../../src/engine/compile/choices.ts';
 import { checkWeights, loadCheckpoint, loadWeights } from '../../src/formats/checkpoint.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { loadRun } from '../../src/parity/replay-run.ts';
 import { runReport } from '../../src/report/run-report.ts';
-import { checkSettings, checkText, datasetOf, trainerOptions } from '../../src/train/run-settings.ts';
+import { checkSettings, checkText, datasetOf, readText, trainerOptions } from '../../src/train/run-settings.ts';
 import { savedSettings, stateOf, withSettings } from '../../src/train/saved-state.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
@@ -87,9 +87,9 @@ test('trainer_state.json: resumed, reported, forked, imported, replayed, short o
     // Resumed.
     expect(await savedSettings(host, RUN)).toEqual(settings);
     checkSettings(settings);
-    const corpus = await corpusOf(host, { data: ['text.txt'], seed: settings.seed });
+    const text = await readText(host, { ...settings, data: ['text.txt'] }, new ByteTokenizer());
     checkText(found.corpus, found.corpus, RUN);
-    const batches = datasetOf(settings, { corpus, identity: found.corpus });
+    const batches = datasetOf(settings, text);
     checkWeights(checkpoint.shapes, makeModel(settings.config).parameters, RUN);
     batches.restore(found.batches);
     new Random(settings.seed, 'samples').restore(found.sampling);

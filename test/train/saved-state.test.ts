@@ -48,12 +48,13 @@ test('a tokenizer is recorded; a run of an earlier version has none, and is of b
   const { files } = await savedRun();
   const { settings } = await savedState(memoryHost(files), RUN);
   expect(settings).toEqual(SETTINGS);
-  expect(tokenizerFor(settings).identity).toEqual({ kind: 'byte' });
+  expect((await tokenizerFor(files, settings)).identity).toEqual({ kind: 'byte' });
   expect(defaultSettings().tokenizer).toEqual({ kind: 'byte' });
   const named = await savedRun({ ...SETTINGS, tokenizer: { kind: 'byte' } });
   const found = await savedState(memoryHost(named.files), RUN);
   expect(found.settings.tokenizer).toEqual({ kind: 'byte' });
-  expect(() => tokenizerFor({ ...settings, config: configOfShape({ vocabulary: 300 }) }, 'it')).toThrow(
+  const larger = { ...settings, config: configOfShape({ vocabulary: 300 }) };
+  await expect(tokenizerFor(files, larger, 'it')).rejects.toThrow(
     'it: its vocabulary has 300 tokens, of a tokenizer that is not there',
   );
 });
@@ -105,12 +106,12 @@ describe('refused, by name', () => {
     [
       'a tokenizer',
       (s) => (s.settings.tokenizer = { kind: 'pieces' }),
-      'settings.tokenizer.kind is "pieces"; it must be "byte"',
+      'settings.tokenizer.kind is "pieces"; it must be one of "byte", "huggingface"',
     ],
     [
       'no kind of tokenizer',
       (s) => (s.settings.tokenizer = {}),
-      'settings.tokenizer.kind is missing; it must be "byte"',
+      'settings.tokenizer.kind is missing; it must be one of "byte", "huggingface"',
     ],
     ['from', (s) => (s.settings.from = null), 'settings.from is null; it must be a text'],
     ['step as text', (s) => (s.trainer.step = '12'), 'trainer.step is "12"; it must be a whole number, 0 or more'],

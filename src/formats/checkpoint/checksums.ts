@@ -2,11 +2,12 @@
 // bytes on their way to the disk, and compared with those that come back: what memory, the disk or a copy has changed
 // between is found, to the bit. Not a protection against an attacker, who can change the sums along.
 //
-// Invariant: where the file is there, it names each file of a checkpoint once and nothing else. Folders without one,
+// Invariant: where the file is there, it names each file of a checkpoint once, those of its tokenizer too, and nothing else. Folders without one,
 // of others and of earlier versions, are not checked.
 
 import { type Files, type FolderReader, join, type Sha256, type WriteStream } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';
+import { TOKENIZER_FILES } from '../tokenizer-files.ts';
 import { CHECKPOINT_FILES, OTHER_CHECKPOINT, SUMS } from './folder.ts';
 
 const PIECE_BYTES = 4 * 2 ** 20;
@@ -44,9 +45,12 @@ export class SummedFolder {
     };
   }
 
-  async writeText(name: string, text: string): Promise<void> {
+  writeText(name: string, text: string): Promise<void> {
+    return this.writeBytes(name, new TextEncoder().encode(text));
+  }
+
+  async writeBytes(name: string, bytes: Uint8Array): Promise<void> {
     const sum = await this.#files.sha256();
-    const bytes = new TextEncoder().encode(text);
     sum.update(bytes);
     await this.#files.writeAtomic(join(this.#folder, name), bytes);
     this.#sums.set(name, sum.hex());
@@ -74,9 +78,10 @@ export async function readSums(files: FolderReader, folder: string): Promise<Sum
   if (!LINES.test(text)) throw refuse('has lines that are no SHA-256, two spaces and a name');
   const lines = text.trimEnd().split('\n');
   const sums = new Map(lines.map((line) => [line.slice(66), line.slice(0, 64)]));
-  if (lines.length !== CHECKPOINT_FILES.length || !CHECKPOINT_FILES.every((name) => sums.has(name)))
+  const expected = [...CHECKPOINT_FILES, ...TOKENIZER_FILES.filter((name) => sums.has(name))];
+  if (lines.length !== expected.length || !expected.every((name) => sums.has(name)))
     throw refuse(`names ${lines.map((line) => line.slice(66)).join(', ')}, a checkpoint's has ${names}`);
-  for (const name of CHECKPOINT_FILES)
+  for (const name of expected)
     if ((await files.stat(join(folder, name)))?.kind !== 'file') throw refuse(`names ${name}, which is not there`);
   return sums;
 }
@@ -89,6 +94,8 @@ export async function checkSums(files: FolderReader, folder: string, names: read
   const sums = await readSums(files, folder);
   for (const name of sums ? names : []) {
     const path = join(folder, name);
+    // What was laid beside a checkpoint later has no sum.
+    if (TOKENIZER_FILES.includes(name) && !sums?.has(name)) continue;
     if ((await sumOf(files, path)) === sums?.get(name)) continue;
     throw new HoldfastError(`${path}: its SHA-256 is not the one in ${SUMS}; ${OTHER_CHECKPOINT}`);
   }

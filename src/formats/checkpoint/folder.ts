@@ -7,6 +7,7 @@
 import { type FolderReader, join } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { ZipFolder } from '../archive.ts';
+import { TOKENIZER_FILES } from '../tokenizer-files.ts';
 
 export const CONFIG = 'config.json';
 export const WEIGHTS = 'model.safetensors';
@@ -22,11 +23,7 @@ export const MODEL_FILES = [CONFIG, WEIGHTS] as const;
 export const CHECKPOINT_FILES = [CONFIG, WEIGHTS, MOMENTS, STATE] as const;
 
 /** What tokenizers and generation need beside a model, and training leaves as it is. */
-export const COMPANIONS: readonly string[] = [
-  ...['tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json', 'added_tokens.json', 'tokenizer.model'],
-  ...['vocab.json', 'merges.txt', 'vocab.txt', 'chat_template.jinja', 'chat_template.json', 'generation_config.json'],
-  'preprocessor_config.json',
-];
+export const COMPANIONS: readonly string[] = [...TOKENIZER_FILES, 'chat_template.json', 'preprocessor_config.json'];
 
 export const OTHER_CHECKPOINT = 'the file is damaged, use another checkpoint';
 

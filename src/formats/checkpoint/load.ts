@@ -12,6 +12,7 @@ import { readerOf } from '../archive.ts';
 import type { Checkpoint, LoadedCheckpoint, LoadedState, Weights } from '../checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../config.ts';
 import { TensorFile } from '../safetensors.ts';
+import { type TokenizerFiles, tokenizerIn, tokenizerNames } from '../tokenizer-files.ts';
 import { checkSums } from './checksums.ts';
 import {
   CHECKPOINT_FILES,
@@ -99,8 +100,16 @@ export async function loadState(from: Files, folder: string): Promise<LoadedStat
   });
 }
 
+/** The tokenizer that a checkpoint or a model's folder has beside it, if any. Errors: as `loadWeights`. */
+export async function loadTokenizer(from: Files, folder: string): Promise<TokenizerFiles | undefined> {
+  const files = await readerOf(from, folder);
+  return opening(files, folder, (at) => checkedTokenizer(files, at, folder));
+}
+
 export interface FoundModel {
   readonly config: ModelConfig;
+  /** Its tokenizer, where there is one beside it. */
+  readonly tokenizer?: TokenizerFiles;
   /** The folder or zip with the weights that belong to it, if there are any. */
   readonly from?: string;
 }
@@ -111,8 +120,10 @@ export async function findModel(from: Files, folder: string): Promise<FoundModel
   return opening(files, folder, async (at) => {
     await checkSums(files, at, [CONFIG]);
     const config = await configIn(files, at);
-    if (!(await hasWeights(files, at))) return { config };
-    return { config, from: files === from ? at : folder };
+    const path = files === from ? at : folder;
+    const tokenizer = await checkedTokenizer(files, at, path);
+    const found = { config, ...(tokenizer && { tokenizer }) };
+    return (await hasWeights(files, at)) ? { ...found, from: path } : found;
   });
 }
 
@@ -124,7 +135,18 @@ async function weightsIn(files: FolderReader, folder: string): Promise<Weights> 
   const tensors = await openTensors(files, folder);
   const names = await weightNames(tensors, config);
   const shapes = new Map([...names].map(([name, stored]) => [name, shapeOf(tensors, stored)]));
-  return { config, weights: floatsOf(files, folder, tensors, names), shapes };
+  const tokenizer = await checkedTokenizer(files, folder, folder);
+  return { config, weights: floatsOf(files, folder, tensors, names), shapes, ...(tokenizer && { tokenizer }) };
+}
+
+/** `path`: what it is called. */
+async function checkedTokenizer(
+  files: FolderReader,
+  folder: string,
+  path: string,
+): Promise<TokenizerFiles | undefined> {
+  await checkSums(files, folder, await tokenizerNames(files, folder));
+  return tokenizerIn(files, folder, path);
 }
 
 async function momentsIn(
@@ -233,7 +255,12 @@ async function hold(files: Files, folder: string): Promise<{ held: FolderReader;
     for (const file of open.values()) await file.close();
   };
   try {
-    for (const name of [CONFIG, ...(await weightFiles(files, folder)), SUMS]) {
+    for (const name of [
+      CONFIG,
+      ...(await weightFiles(files, folder)),
+      ...(await tokenizerNames(files, folder)),
+      SUMS,
+    ]) {
       const path = join(folder, name);
       // What is missing is named where it is asked for.
       if (await files.stat(path)) open.set(path, await files.open(path));

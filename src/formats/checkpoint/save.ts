@@ -89,7 +89,7 @@ async function keepOnly(files: Files, run: string, kept: readonly string[]): Pro
 }
 
 async function writeFolder(files: Files, folder: string, checkpoint: Checkpoint): Promise<void> {
-  const { config, weights, shapes, moment1, moment2, state } = checkpoint;
+  const { config, weights, shapes, moment1, moment2, state, tokenizer } = checkpoint;
   const tensorsOf = (source: TensorSource, prefix: string): TensorToWrite[] =>
     source.names.map((name) => {
       const shape = shapes.get(name);
@@ -102,6 +102,7 @@ async function writeFolder(files: Files, folder: string, checkpoint: Checkpoint)
   await summed.writeText(CONFIG, `${JSON.stringify(hub, undefined, 2)}\n`);
   await writeTensors(summed, WEIGHTS, tensorsOf(weights, ''), { format: 'pt' });
   await writeTensors(summed, MOMENTS, [...tensorsOf(moment1, MOMENT1), ...tensorsOf(moment2, MOMENT2)]);
+  for (const [name, bytes] of tokenizer?.contents ?? []) await summed.writeBytes(name, bytes);
   await summed.writeText(STATE, stateText(state));
   await summed.finish();
 }

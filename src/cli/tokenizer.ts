@@ -1,0 +1,52 @@
+// `holdfast tokenizer train`: a byte-level BPE of a text, as a folder that `train --tokenizer` and Hugging Face's libraries
+// read.
+
+import { Command } from 'commander';
+import { LEAST_VOCABULARY, MOST_VOCABULARY } from '../data/bpe.ts';
+import { openText } from '../data/corpus.ts';
+import { type BpeProgress, trainBpe, writeTokenizer } from '../data/train-bpe.ts';
+import type { Host } from '../runtime/host.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { wholeNumber } from '../util/range.ts';
+import { within } from './options.ts';
+
+interface Flags {
+  data: string[];
+  vocabSize: number;
+  out: string;
+}
+
+const DEFAULT_VOCABULARY = 4096;
+
+export function tokenizerCommand(host: Host): Command {
+  const train = new Command('train')
+    .description('make a tokenizer of a text: byte-level BPE, written as tokenizer.json')
+    .option('--data <path...>', 'files, folders, or - for standard input (default: TypeScript’s declarations)', [])
+    .option(
+      '--vocab-size <n>',
+      'tokens, the 256 bytes and <|endoftext|> among them',
+      within(wholeNumber(LEAST_VOCABULARY, MOST_VOCABULARY)),
+      DEFAULT_VOCABULARY,
+    )
+    .requiredOption('--out <dir>', 'folder for it')
+    .action(async ({ data, vocabSize, out }: Flags) => {
+      const { files, terminal } = host;
+      if (await files.stat(`${out}/tokenizer.json`)) {
+        throw new HoldfastError(`--out ${out}: has a tokenizer.json already; choose another folder, or remove it`);
+      }
+      const source = await openText(host, { data, seed: 0 });
+      terminal.write(`text: ${source.bytes.toLocaleString('en')} bytes\n`);
+      const show = ({ phase, done, total }: BpeProgress) => {
+        const what = phase === 'counting' ? 'bytes counted' : 'merges';
+        if (terminal.interactive)
+          terminal.warn(`\r${done.toLocaleString('en')} of ${total.toLocaleString('en')} ${what}\x1b[K`);
+      };
+      const made = await trainBpe(source, vocabSize, show);
+      if (terminal.interactive) terminal.warn('\r\x1b[K');
+      await writeTokenizer(files, out, made.files);
+      const fewer = made.vocabulary < vocabSize ? ` (no other pair occurs twice, so not ${vocabSize})` : '';
+      terminal.write(`${made.vocabulary} tokens${fewer} in ${out}\n`);
+      terminal.write(`use:     holdfast train --tokenizer ${out}\n`);
+    });
+  return new Command('tokenizer').description('make a tokenizer').addCommand(train);
+}

@@ -1,0 +1,98 @@
+// The special tokens of a model: what its tokenizer.json and the files beside it say of the beginning and the end of a text
+// and of filling up. Invariant: each is an id that the tokenizer has.
+
+import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
+import { HoldfastError, shortened } from '../../util/errors.ts';
+import { isObject, parseJSON, show } from '../../util/json.ts';
+import type { SpecialTokens } from '../tokenizer.ts';
+import type { Part } from './part.ts';
+
+export interface FoundSpecials {
+  readonly specials: SpecialTokens;
+  readonly addsBos: boolean;
+}
+
+/** `idOf`: of a token, as it is spelled. `post`: the post-processor. */
+export function specialsOf(
+  files: TokenizerFiles,
+  idOf: (token: string) => number | undefined,
+  hasId: (id: number) => boolean,
+  post: Part | undefined,
+): FoundSpecials {
+  const config = jsonIn(files, 'tokenizer_config.json');
+  const map = jsonIn(files, 'special_tokens_map.json');
+  const generation = jsonIn(files, 'generation_config.json');
+  const spelled = (name: string): number | undefined => {
+    const token = tokenIn(config[name]) ?? tokenIn(map[name]);
+    return token === undefined ? undefined : idOf(token);
+  };
+  const idsIn = (name: string): number[] => {
+    const value = generation[name] ?? undefined;
+    const ids: unknown[] = value === undefined ? [] : Array.isArray(value) ? value : [value];
+    const wrong = ids.find((id) => !Number.isSafeInteger(id) || (id as number) < 0);
+    if (wrong === undefined) return (ids as number[]).filter(hasId);
+    throw new HoldfastError(
+      `${shortened(files.path)}: generation_config.json: ${name} is ${show(wrong)}; it must be an id, or a list of ids`,
+    );
+  };
+  const before = post ? templateOf(post, idOf) : [];
+  const [first] = before;
+  const bos = spelled('bos_token') ?? idsIn('bos_token_id')[0] ?? (before.length === 1 ? first : undefined);
+  const eos = spelled('eos_token');
+  const pad = spelled('pad_token') ?? idsIn('pad_token_id')[0];
+  const named = config['add_bos_token'];
+  return {
+    specials: {
+      ...(bos !== undefined && { bos }),
+      eos: [...new Set([...idsIn('eos_token_id'), ...(eos === undefined ? [] : [eos])])],
+      ...(pad !== undefined && { pad }),
+    },
+    // It outweighs the template, as where the template is made from it.
+    addsBos: bos !== undefined && (typeof named === 'boolean' ? named : first === bos),
+  };
+}
+
+function jsonIn(files: TokenizerFiles, name: string): Readonly<Record<string, unknown>> {
+  const bytes = files.contents.get(name);
+  if (!bytes) return {};
+  const json = parseJSON(bytes, `${shortened(files.path)}: ${name}`, 'get the file again, or leave it away');
+  if (isObject(json)) return json;
+  throw new HoldfastError(`${shortened(files.path)}: ${name} is ${show(json)}; it must be an object`);
+}
+
+/** A token is given as its text, or as an object with it. */
+function tokenIn(value: unknown): string | undefined {
+  const content = isObject(value) ? value['content'] : value;
+  return typeof content === 'string' ? content : undefined;
+}
+
+const TYPES = ['TemplateProcessing', 'ByteLevel', 'BertProcessing', 'RobertaProcessing', 'Sequence'];
+
+/** The ids that the post-processor puts before a text. */
+function templateOf(part: Part, idOf: (token: string) => number | undefined): number[] {
+  switch (part.type) {
+    case 'Sequence':
+      return part.parts('processors').flatMap((each) => templateOf(each, idOf));
+    case 'ByteLevel':
+      return [];
+    case 'BertProcessing':
+    case 'RobertaProcessing': {
+      const [token] = part.list('cls');
+      const id = typeof token === 'string' ? idOf(token) : undefined;
+      return id === undefined ? part.refuse('cls', token, 'a token') : [id];
+    }
+    case 'TemplateProcessing': {
+      const before: number[] = [];
+      for (const item of part.parts('single')) {
+        if (item.value('Sequence') !== undefined) return before;
+        const token = item.part('SpecialToken')?.text('id') ?? item.fail('is neither a Sequence nor a SpecialToken');
+        const id = idOf(token);
+        if (id === undefined) return part.refuse('single', token, 'tokens that there are', 'supported');
+        before.push(id);
+      }
+      return part.fail('has no Sequence in its single');
+    }
+    default:
+      return part.refuseType(TYPES);
+  }
+}

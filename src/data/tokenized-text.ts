@@ -1,0 +1,172 @@
+// A text as token ids: nine tenths of its bytes to train on, the rest to validate with, each tokenized by itself. It is read
+// piece by piece and cut where the tokenizer knows it to be safe, with pauses in which other work is done: neither text nor
+// ids are ever in memory twice. What was tokenized once is kept in the host's cache (token-cache.ts).
+//
+// Invariant: the ids are those of each part tokenized as a whole.
+
+import type { Host } from '../runtime/host.ts';
+import { HoldfastError } from '../util/errors.ts';
+import type { Tokens } from './batches.ts';
+import { borderOf, split, type TextSource, wholeOf } from './corpus.ts';
+import { TokenCache } from './token-cache.ts';
+import type { Tokenizer } from './tokenizer.ts';
+
+/** Of a corpus: a run goes on with the text that it began with. */
+export interface TextIdentity {
+  /** Its length. */
+  readonly bytes: number;
+  /** As 64 hexadecimal digits. */
+  readonly sha256: string;
+}
+
+export interface TokenizedText {
+  readonly identity: TextIdentity;
+  readonly train: Tokens;
+  readonly validation: Tokens;
+  /** Windows begin at multiples of it. */
+  readonly stride: number;
+}
+
+export interface TokenizingOptions {
+  /** Called while it goes on, with bytes of the text. */
+  onProgress?: ((done: number, total: number) => void) | undefined;
+  /** Ends it. */
+  signal?: AbortSignal | undefined;
+}
+
+/** Characters that are encoded between two pauses: some hundredths of a second. */
+const PART = 2 ** 15;
+/** A text with no place to cut is held until its end. */
+const MOST_HELD = 2 ** 28;
+
+/** Errors: HoldfastError where the text cannot be read, or changes while it is, and where `signal` ends it. */
+export async function tokenizedText(
+  host: Host,
+  source: TextSource,
+  tokenizer: Tokenizer,
+  options: TokenizingOptions = {},
+): Promise<TokenizedText> {
+  const { tokenBytes } = tokenizer;
+  const { lineBytes } = source;
+  const stride = lineBytes === undefined || tokenBytes === undefined ? 1 : lineBytes / tokenBytes;
+  if (tokenizer.identity.kind === 'byte') return { ...(await asBytes(host, source)), stride };
+  const identity = await identify(host, source);
+  const cache = await TokenCache.at(host, identity, tokenizer);
+  const cached = await cache.read();
+  if (cached) return { identity, ...cached, stride };
+  return { identity, ...(await tokenize(host, source, identity, tokenizer, cache, options)), stride };
+}
+
+/** Bytes are their own ids. */
+async function asBytes(host: Host, source: TextSource): Promise<Omit<TokenizedText, 'stride'>> {
+  const whole = await wholeOf(source.bytes, source.pieces());
+  const sum = await host.files.sha256();
+  sum.update(whole);
+  const identity = { bytes: whole.length, sha256: sum.hex() };
+  return { identity, ...split({ bytes: whole, lineBytes: source.lineBytes }) };
+}
+
+async function identify(host: Host, source: TextSource): Promise<TextIdentity> {
+  const sum = await host.files.sha256();
+  for await (const piece of source.pieces()) sum.update(piece);
+  return { bytes: source.bytes, sha256: sum.hex() };
+}
+
+async function tokenize(
+  host: Host,
+  source: TextSource,
+  identity: TextIdentity,
+  tokenizer: Tokenizer,
+  cache: TokenCache,
+  { onProgress, signal }: TokenizingOptions,
+): Promise<Pick<TokenizedText, 'train' | 'validation'>> {
+  const sum = await host.files.sha256();
+  const writer = await cache.writer();
+  const border = borderOf(source.bytes, source.lineBytes);
+  let done = 0;
+  let length = 0;
+  const pause = async (share: number) => {
+    onProgress?.(Math.floor(done + share * length), source.bytes);
+    await pauseForOthers();
+    if (signal?.aborted)
+      throw new HoldfastError('stopped while the text was tokenized, before the first step; start again');
+  };
+  const parts = { train: new Parts(tokenizer, pause), validation: new Parts(tokenizer, pause) };
+  try {
+    for await (const piece of source.pieces()) {
+      sum.update(piece);
+      length = piece.length;
+      // A character that lies across the border is trained on.
+      let at = Math.min(Math.max(border - done, 0), piece.length);
+      while (done + at >= border && parts.validation.empty && at < piece.length && ((piece[at] ?? 0) & 0xc0) === 0x80)
+        at++;
+      await parts.train.add(piece.subarray(0, at), writer.train);
+      if (at < piece.length) {
+        await parts.train.end(writer.train);
+        await parts.validation.add(piece.subarray(at), writer.validation);
+      }
+      done += piece.length;
+      length = 0;
+    }
+    await parts.train.end(writer.train);
+    await parts.validation.end(writer.validation);
+    if (sum.hex() !== identity.sha256)
+      throw new HoldfastError(`the text (${identity.bytes} bytes) was changed while it was read; start again`);
+    return await writer.finish();
+  } catch (error) {
+    await writer.abort();
+    throw error;
+  }
+}
+
+/** Lets messages, timers and signals have their turn. */
+export const pauseForOthers = (): Promise<void> => new Promise((resolve) => setTimeout(resolve));
+
+type Take = (ids: Int32Array) => Promise<void>;
+
+/** A text that comes in bytes, encoded in parts as soon as there is a place to cut. */
+class Parts {
+  readonly #tokenizer: Tokenizer;
+  readonly #pause: (share: number) => Promise<void>;
+  readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  #text = '';
+  /** Up to here there is no place to cut behind the first part. */
+  #searched = 0;
+  #ended = false;
+  empty = true;
+
+  constructor(tokenizer: Tokenizer, pause: (share: number) => Promise<void>) {
+    this.#tokenizer = tokenizer;
+    this.#pause = pause;
+  }
+
+  async add(bytes: Uint8Array, take: Take): Promise<void> {
+    if (bytes.length === 0) return;
+    this.empty = false;
+    this.#text += this.#decoder.decode(bytes, { stream: true });
+    let begin = 0;
+    while (this.#text.length - begin > PART) {
+      const cut = this.#tokenizer.nextCut?.(this.#text, Math.max(begin + PART, this.#searched));
+      if (!cut) break;
+      await take(this.#tokenizer.encode(this.#text.slice(begin, cut.end)));
+      begin = cut.begin;
+      await this.#pause(begin / this.#text.length);
+    }
+    this.#text = this.#text.slice(begin);
+    // What a place is, is seen from the character before it to two behind it.
+    this.#searched = Math.max(0, this.#text.length - 4);
+    if (this.#text.length > MOST_HELD) {
+      throw new HoldfastError(
+        `the text has ${this.#text.length} characters in which it cannot be cut for this tokenizer; split it into files of less than ${MOST_HELD}, with spaces or lines`,
+      );
+    }
+  }
+
+  async end(take: Take): Promise<void> {
+    if (this.#ended) return;
+    this.#ended = true;
+    await take(this.#tokenizer.encode(this.#text + this.#decoder.decode()));
+    this.#text = '';
+    await this.#pause(1);
+  }
+}

@@ -1,0 +1,61 @@
+// A tokenizer made of a text: read in pieces, its words counted, its merges found, the files written as Hugging Face's
+// libraries read them. The counting and merging itself is bpe.ts.
+
+import type { Files } from '../runtime/host.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { tokenizerFilesOf, trainMerges, WordCounts } from './bpe.ts';
+import type { TextSource } from './corpus.ts';
+import { GPT2_CUTS, nextCut } from './huggingface/cuts.ts';
+import { pauseForOthers } from './tokenized-text.ts';
+
+export interface BpeProgress {
+  /** Counting words, in bytes; then finding merges. */
+  readonly phase: 'counting' | 'merging';
+  readonly done: number;
+  readonly total: number;
+}
+
+const PART = 2 ** 17;
+
+/** The files of a tokenizer of so many tokens, by name. Errors: as trainMerges, and where the text cannot be read. */
+export async function trainBpe(
+  source: TextSource,
+  vocabulary: number,
+  onProgress: (progress: BpeProgress) => void = () => {},
+): Promise<{ readonly files: Record<string, string>; readonly vocabulary: number }> {
+  const counts = new WordCounts();
+  const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  let text = '';
+  let done = 0;
+  for await (const piece of source.pieces()) {
+    const searched = Math.max(0, text.length - 4);
+    text += decoder.decode(piece, { stream: true });
+    let begin = 0;
+    for (;;) {
+      const cut = nextCut(GPT2_CUTS, text, Math.max(begin + PART, searched));
+      if (!cut) break;
+      counts.add(text.slice(begin, cut.end));
+      begin = cut.begin;
+      onProgress({ phase: 'counting', done: done + Math.min(begin, piece.length), total: source.bytes });
+      await pauseForOthers();
+    }
+    text = text.slice(begin);
+    done += piece.length;
+  }
+  counts.add(text + decoder.decode());
+  const merges = await trainMerges(counts, vocabulary, async ({ merges, wanted }) => {
+    onProgress({ phase: 'merging', done: merges, total: wanted });
+    await pauseForOthers();
+  });
+  return { files: tokenizerFilesOf(merges), vocabulary: merges.length + 257 };
+}
+
+/** Writes them into a folder of their own. Errors: HoldfastError where a tokenizer lies there already. */
+export async function writeTokenizer(files: Files, folder: string, contents: Record<string, string>): Promise<void> {
+  if (await files.stat(`${folder}/tokenizer.json`)) {
+    throw new HoldfastError(`${folder}: has a tokenizer.json already; choose another folder, or remove it`);
+  }
+  await files.makeFolder(folder);
+  // The one that makes the folder a tokenizer comes last.
+  for (const [name, text] of Object.entries(contents).reverse()) await files.writeAtomic(`${folder}/${name}`, text);
+}

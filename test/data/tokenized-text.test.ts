@@ -1,0 +1,169 @@
+// A text as token ids: the same in pieces as in one, once made and then read from the cache, and made again where that is
+// damaged; meanwhile others have their turn.
+
+import fc from 'fast-check';
+import { expect, test, vi } from 'vitest';
+import { openText } from '../../src/data/corpus.ts';
+import { tokenizedText } from '../../src/data/tokenized-text.ts';
+import { ByteTokenizer, type Tokenizer } from '../../src/data/tokenizer.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
+import { MemoryFiles, memoryHost } from '../memory-files.ts';
+import { bert, llama2, made, SMALL } from './tokenizers.ts';
+
+const TEXT = 'The thing is, it’s 12 日本 lines.\nAnother one in there:\n\n  the end 😀. '.repeat(4000);
+
+const host = (files: MemoryFiles) => memoryHost(files);
+const corpus = (files: MemoryFiles, data = ['text.txt']) => openText(host(files), { data, seed: 0 });
+
+/** The parts, each tokenized as a whole. */
+function expected(text: string, tokenizer: Tokenizer) {
+  const bytes = new TextEncoder().encode(text);
+  let border = Math.floor((bytes.length * 9) / 10);
+  while (((bytes[border] ?? 0) & 0xc0) === 0x80) border++;
+  const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  return [bytes.subarray(0, border), bytes.subarray(border)].map((part) => [...tokenizer.encode(decoder.decode(part))]);
+}
+
+const found = ({ train, validation }: { train: ArrayLike<number>; validation: ArrayLike<number> }) => [
+  Array.from(train),
+  Array.from(validation),
+];
+
+test.each([
+  ['GPT-2', SMALL],
+  ['Llama 2', llama2()],
+  ['BERT', bert()],
+])('in pieces, the ids are those of the whole: %s', async (_, json) => {
+  const files = new MemoryFiles({ 'text.txt': TEXT });
+  const source = await corpus(files);
+  const text = await tokenizedText(host(files), source, made(json));
+  expect(found(text)).toEqual(expected(TEXT, made(json)));
+  expect(text.train).toBeInstanceOf(Uint16Array);
+  expect(text.identity.bytes).toBe(new TextEncoder().encode(TEXT).length);
+});
+
+test('the border between training and validation is a character’s, wherever files and pieces end', async () => {
+  const tokenizer = made(llama2());
+  const parts = fc.array(fc.constantFrom('a', 'é', '日', '😀', ' ', 'the '), { minLength: 2, maxLength: 30 });
+  const property = fc.asyncProperty(parts, fc.array(fc.nat({ max: 100 }), { maxLength: 4 }), async (parts, ends) => {
+    const bytes = new TextEncoder().encode(parts.join(''));
+    // Files that end inside of characters.
+    const cuts = [0, ...ends.map((end) => end % bytes.length).sort((a, b) => a - b), bytes.length];
+    const pieces = cuts.slice(1).map((end, i) => bytes.subarray(cuts[i], end));
+    const files = new MemoryFiles(Object.fromEntries(pieces.map((piece, i) => [`t/${i}`, piece])));
+    const text = await tokenizedText(host(files), await corpus(files, ['t']), tokenizer);
+    expect(found(text)).toEqual(expected(parts.join(''), tokenizer));
+  });
+  await fc.assert(property, { seed: 10, numRuns: 100 });
+});
+
+test('is tokenized once: then it comes from the cache, whatever its path is, and again where that is damaged', async () => {
+  const files = new MemoryFiles({ 'text.txt': TEXT, 'copy/of.txt': TEXT });
+  const tokenizer = made(SMALL);
+  const encode = vi.spyOn(tokenizer, 'encode');
+  const read = async (path = 'text.txt') =>
+    found(await tokenizedText(host(files), await corpus(files, [path]), tokenizer));
+  const first = await read();
+  const calls = encode.mock.calls.length;
+  expect(calls).toBeGreaterThan(3);
+  expect(await read('copy')).toEqual(first);
+  expect(encode.mock.calls.length).toBe(calls);
+  const names = () => [...files.contents.keys()].filter((path) => path.startsWith('/cache/tokens/'));
+  expect(names()).toHaveLength(1);
+  const [name = ''] = names();
+  const whole = await files.read(name);
+  const damages: [string, (bytes: Uint8Array<ArrayBuffer>) => Uint8Array<ArrayBuffer>][] = [
+    ['a bit', (bytes) => bytes.map((byte, i) => (i === 1000 ? byte ^ 4 : byte))],
+    ['cut off', (bytes) => bytes.slice(0, -300)],
+    ['cut off in the line', (bytes) => bytes.slice(0, -10)],
+    ['empty', () => new Uint8Array()],
+    ['another count', (bytes) => new TextEncoder().encode(new TextDecoder('latin1').decode(bytes.slice(-256)))],
+    ['garbage', (bytes) => bytes.map((_, i) => (i * 31) % 251)],
+  ];
+  for (const [what, damage] of damages) {
+    files.contents.set(name, damage(whole));
+    const before = encode.mock.calls.length;
+    expect(await read(), what).toEqual(first);
+    expect(encode.mock.calls.length, what).toBe(before + calls);
+    expect(names(), what).toEqual([name]);
+    expect(await files.read(name), what).toEqual(whole);
+  }
+  // Another tokenizer, other ids.
+  const other = await tokenizedText(host(files), await corpus(files), made(llama2()));
+  expect(found(other)).not.toEqual(first);
+  expect(names()).toHaveLength(2);
+});
+
+test('a cache that cannot be written costs nothing but time, and leaves nothing behind', async () => {
+  class Full extends MemoryFiles {
+    written = 0;
+    override async writeStream(path: string) {
+      const stream = await super.writeStream(path);
+      return {
+        ...stream,
+        write: async (bytes: Uint8Array) => {
+          this.written += bytes.length;
+          if (this.written > 50_000) throw new HoldfastError('the disk is full');
+          await stream.write(bytes);
+        },
+      };
+    }
+  }
+  const files = new Full({ 'text.txt': TEXT });
+  const text = await tokenizedText(host(files), await corpus(files), made(SMALL));
+  expect(found(text)).toEqual(expected(TEXT, made(SMALL)));
+  expect([...files.contents.keys()]).toEqual(['text.txt']);
+});
+
+test('others have their turn meanwhile, progress is told, and it can be ended', async () => {
+  const files = new MemoryFiles({ 'text.txt': TEXT });
+  const abort = new AbortController();
+  let turns = 0;
+  const timer = setInterval(() => turns++, 0);
+  const told: number[] = [];
+  const total = new TextEncoder().encode(TEXT).length;
+  try {
+    await tokenizedText(host(files), await corpus(files), made(SMALL), {
+      onProgress: (done, all) => {
+        told.push(done);
+        expect(all).toBe(total);
+      },
+    });
+  } finally {
+    clearInterval(timer);
+  }
+  expect(turns).toBeGreaterThan(3);
+  expect(told.length).toBeGreaterThan(3);
+  expect(told).toEqual(told.toSorted((a, b) => a - b));
+  expect(told.at(-1)).toBe(total);
+  const fresh = new MemoryFiles({ 'text.txt': TEXT });
+  const ended = tokenizedText(host(fresh), await corpus(fresh), made(SMALL), {
+    signal: abort.signal,
+    onProgress: () => abort.abort(),
+  });
+  await expect(ended).rejects.toThrow('stopped while the text was tokenized');
+  expect([...fresh.contents.keys()]).toEqual(['text.txt']);
+});
+
+test('a text that changes while it is read is none to learn from', async () => {
+  const files = new MemoryFiles({ 'text.txt': TEXT });
+  const source = await corpus(files);
+  let reads = 0;
+  const pieces = () => {
+    if (++reads === 2) files.contents.set('text.txt', new TextEncoder().encode(TEXT.replace('end', 'and')));
+    return source.pieces();
+  };
+  await expect(tokenizedText(host(files), { ...source, pieces }, made(SMALL))).rejects.toThrow(
+    'was changed while it was read',
+  );
+  expect([...files.contents.keys()]).toEqual(['text.txt']);
+});
+
+test('bytes are their own ids, and no cache is made of them', async () => {
+  const files = new MemoryFiles({ 'text.txt': TEXT });
+  const text = await tokenizedText(host(files), await corpus(files), new ByteTokenizer());
+  const bytes = new TextEncoder().encode(TEXT);
+  const border = Math.floor((bytes.length * 9) / 10);
+  expect([text.train, text.validation]).toEqual([bytes.subarray(0, border), bytes.subarray(border)]);
+  expect([...files.contents.keys()]).toEqual(['text.txt']);
+});

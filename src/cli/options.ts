@@ -1,7 +1,7 @@
 // Option parsing that several commands share: numbers with their ranges, and the adapter.
 
 import { InvalidArgumentError, Option } from 'commander';
-import { ACTIVATION_MODES } from '../graph/recompute.ts';
+import { ACTIVATION_MODES } from '../graph/activations.ts';
 import { messageOf } from '../util/errors.ts';
 import { describeRange, inRange, type Range, realNumber, wholeNumber } from '../util/range.ts';
 

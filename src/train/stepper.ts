@@ -4,8 +4,8 @@
 // below is the state before the oldest step under way, but for the indices that it committed, and for the others
 // their gradients lie there too: the update can be finished.
 
-import type { ReadbackSize } from '../engine/compile/fit.ts';
 import type { Completion, Pass, StepPasses } from '../engine/compile/pass.ts';
+import type { ReadbackSize } from '../engine/compile/workload.ts';
 import type { Recording } from '../engine/observe/recording.ts';
 import { type Kept, Replaced } from '../engine/run/device-mutex.ts';
 import type { Inputs, Session } from '../engine/run/session.ts';

@@ -3,8 +3,9 @@
 
 import fc from 'fast-check';
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { DEFAULT_LIMITS, fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
 import { type Schedule, schedule } from '../../src/engine/compile/schedule.ts';
+import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import type { ChunkEvent, Recorder } from '../../src/engine/observe/recording.ts';
 import type { MemoryOptions } from '../../src/engine/run/session.ts';
 import { WARM_UP_STEPS } from '../../src/engine/run/warm-up.ts';
@@ -213,15 +214,15 @@ describe('random configurations', () => {
           const work = workOf(configuration);
           const workload = workloadOf(work);
           const { recovery } = configuration;
-          const least = smallestBudget(workload, DEFAULT_LIMITS, recovery);
+          const least = smallestBudget(workload, DEFAULT_LIMITS, { recovery });
           const budget = Math.round(least * configuration.times);
           if (budget < least) {
             const refusal = new RegExp(`too little: ${least} bytes .* is the smallest budget that works`);
-            expect(() => fitMemory(workload, DEFAULT_LIMITS, budget, recovery)).toThrow(refusal);
+            expect(() => fitMemory(workload, DEFAULT_LIMITS, budget, { recovery })).toThrow(refusal);
             return;
           }
           taken++;
-          const { passes, slots, peak } = fitMemory(workload, DEFAULT_LIMITS, budget, recovery);
+          const { passes, slots, peak } = fitMemory(workload, DEFAULT_LIMITS, budget, { recovery });
           expect(peak).toBeLessThanOrEqual(budget);
           for (const pass of Object.values(passes)) {
             checkTrace(pass.trace);

@@ -60,7 +60,7 @@ interface UnderWay {
 
 export class Stepper {
   readonly #session: Session<StepPasses>;
-  readonly #pass: Pass;
+
   /** Where the step control's numbers are on the GPU. */
   readonly #control: Tensor;
   /** The step control's numbers before the oldest step under way. */
@@ -75,7 +75,7 @@ export class Stepper {
 
   constructor(session: Session<StepPasses>, control: Tensor) {
     this.#session = session;
-    this.#pass = session.fit.passes.step;
+
     this.#control = control;
     session.recover = (error, device) => this.#recover(error, device);
     session.hold(control, () => this.#finishing?.state ?? this.#state);
@@ -84,6 +84,11 @@ export class Stepper {
   /** The step control's numbers after the last step that is done. */
   get state(): readonly number[] {
     return [...this.#state];
+  }
+
+  /** Of this budget: another one may treat activations in another way. */
+  get #pass(): Pass {
+    return this.#session.fit.passes.step;
   }
 
   restore(state: readonly number[]): void {

@@ -273,8 +273,7 @@ export class Executor {
   /** Brings an activation back; below, it is of no use any more. */
   async #fetch(operation: TransferOperation, moment: number): Promise<void> {
     for (const value of this.#piecesOf(operation)) {
-      const bytes = await this.#bytesBelow(value.chunk, moment);
-      this.#link.send(value, bytes);
+      await this.#valueBelow(value.chunk, moment, (bytes) => this.#link.send(value, bytes));
       this.ledger.activationBytes += value.bytes;
       this.copies.forgetBelow(value.chunk);
     }
@@ -287,14 +286,14 @@ export class Executor {
 
   // ---- The tiers below --------------------------------------------------------------------------------
 
-  /** The newest value that lies below or is on its way there, to be sent up at once: there is room for it. */
-  async #bytesBelow(chunk: number, moment: number): Promise<Uint8Array<ArrayBuffer>> {
+  /** Sends up the newest value that lies below or is on its way there, when there is room for it: its bytes are lent. */
+  async #valueBelow(chunk: number, moment: number, send: (bytes: Uint8Array<ArrayBuffer>) => void): Promise<void> {
     await this.#link.arrival(chunk);
     // It may be one that was lost on its way down.
     this.check();
     this.#fetchAhead(moment);
     await this.#link.roomUp();
-    return this.#backing.peek(chunk) ?? (await this.#link.waiting('below', this.#backing.fetch(chunk)));
+    send(this.#backing.peek(chunk) ?? (await this.#link.waiting('below', this.#backing.fetch(chunk))));
   }
 
   async #bring(chunk: number, overwrite: boolean, moment: number): Promise<void> {
@@ -309,9 +308,10 @@ export class Executor {
       this.#recorder?.event(moment, chunk, 'clear');
       return;
     }
-    const bytes = await this.#bytesBelow(chunk, moment);
-    this.copies.bring(chunk);
-    this.#link.send(this.#placed(chunk), bytes);
+    await this.#valueBelow(chunk, moment, (bytes) => {
+      this.copies.bring(chunk);
+      this.#link.send(this.#placed(chunk), bytes);
+    });
     this.#recorder?.event(moment, chunk, 'load');
   }
 

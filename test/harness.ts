@@ -3,7 +3,7 @@
 import { GPUBufferUsage, GPUMapMode } from '../src/gpu/constants.ts';
 import { type Device, openDevice } from '../src/gpu/device.ts';
 import { bindDispatch, encode, packUniforms } from '../src/gpu/dispatch.ts';
-import type { Kernel, Variant } from '../src/kernels/kernel.ts';
+import type { Kernel, Operand, Variant } from '../src/kernels/kernel.ts';
 import { ADAPTER, EVERY_CASE, testHost } from './host.ts';
 
 let opened: Promise<Device> | undefined;
@@ -47,7 +47,7 @@ export async function runKernel<P>(
   const device = await testDevice();
   const { gpu, allocator, pipelines, traits } = device;
   const operands = kernel.operands(problem);
-  const buffers: Record<string, GPUBuffer> = {};
+  const extents: { name: string; operand: Operand; buffer: GPUBuffer; bytes: number }[] = [];
   const ranges: Record<string, { buffer: GPUBuffer; offset: number; bytes: number }> = {};
   for (const [name, operand] of Object.entries(operands)) {
     const bytes = operand.size * 4;
@@ -62,7 +62,7 @@ export async function runKernel<P>(
       words.set(new Uint32Array(given.buffer, given.byteOffset, given.length));
     }
     gpu.queue.writeBuffer(buffer, 0, words);
-    buffers[name] = buffer;
+    extents.push({ name, operand, buffer, bytes: (operand.size + GUARD_WORDS) * 4 });
     ranges[name] = { buffer, offset: 0, bytes: Math.max(4, bytes) };
   }
   const dispatch = variant.dispatch(problem, traits);
@@ -80,16 +80,11 @@ export async function runKernel<P>(
   encode(pass, bound);
   pass.end();
   // All operands come back in one read: some runtimes take 10 ms for each.
-  const extents = Object.entries(operands).map(([name, operand]) => ({
-    name,
-    operand,
-    bytes: (operand.size + GUARD_WORDS) * 4,
-  }));
   const total = extents.reduce((sum, { bytes }) => sum + bytes, 0);
   const staging = allocator.create('staging', total, GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST);
   let offset = 0;
-  for (const { name, bytes } of extents) {
-    encoder.copyBufferToBuffer(buffers[name], 0, staging, offset, bytes);
+  for (const { buffer, bytes } of extents) {
+    encoder.copyBufferToBuffer(buffer, 0, staging, offset, bytes);
     offset += bytes;
   }
   device.submit(encoder);
@@ -110,7 +105,8 @@ export async function runKernel<P>(
     const Type = { f32: Float32Array, i32: Int32Array, u32: Uint32Array }[operand.type];
     results[name] = new Type(payload);
   }
-  for (const buffer of [...Object.values(buffers), uniforms]) allocator.destroy(buffer);
+  for (const { buffer } of extents) allocator.destroy(buffer);
+  allocator.destroy(uniforms);
   device.check();
   return results;
 }

@@ -7,6 +7,7 @@ import type { Program, Stash, Tensor } from '../src/graph/graph.ts';
 import type { Arrays } from '../src/kernels/kernel.ts';
 import type { Model } from '../src/nn/model.ts';
 import type { StepPrograms } from '../src/train/step-programs.ts';
+import { field } from './entry.ts';
 
 /** The memory of a program: a Float64Array for each tensor, NaN until written. */
 export class Memory {
@@ -48,7 +49,7 @@ export class Memory {
       const arrays: Arrays = {};
       for (const [name, { access, size }] of Object.entries(kernel.operands(problem))) {
         // Views of exactly the operand's size: a reference that touches more changes nothing beyond it.
-        const view = this.of(operands[name] as Tensor).subarray(0, size);
+        const view = this.of(field(operands, name)).subarray(0, size);
         if (access === 'write') view.fill(NaN);
         arrays[name] = view;
       }

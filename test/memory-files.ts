@@ -4,6 +4,7 @@
 import { createSHA256 } from 'hash-wasm';
 import type { BlockFile, Files, Host, OpenFile, Sha256, WriteStream } from '../src/runtime/host.ts';
 import { HoldfastError } from '../src/util/errors.ts';
+import { entry } from './entry.ts';
 
 export class MemoryFiles implements Files {
   readonly contents = new Map<string, Uint8Array<ArrayBuffer>>();
@@ -38,7 +39,7 @@ export class MemoryFiles implements Files {
     this.contents.set(partial, new Uint8Array());
     return {
       write: async (bytes) => {
-        const before = this.contents.get(partial) as Uint8Array;
+        const before = entry(this.contents, partial);
         const after = new Uint8Array(before.length + bytes.length);
         after.set(before);
         after.set(bytes, before.length);
@@ -79,7 +80,7 @@ export class MemoryFiles implements Files {
 
   async list(folder: string) {
     const inside = [...this.contents.keys(), ...this.#folders].filter((key) => key.startsWith(`${folder}/`));
-    return [...new Set(inside.map((key) => key.slice(folder.length + 1).split('/')[0]))].sort();
+    return [...new Set(inside.map((key) => key.slice(folder.length + 1).replace(/\/.*/s, '')))].sort();
   }
 
   async makeFolder(path: string) {

@@ -76,11 +76,11 @@ export class Pictures implements Observer {
     const known = this.#bounds.get(fit);
     if (known) return known;
     const { trace } = fit.passes.step;
-    const { count } = findGaps(
+    const { list } = findGaps(
       trace,
       trace.moments.map(() => fit.slots),
     );
-    const bound = count > MOST_GAPS ? Promise.resolve(undefined) : memoryBound(session, 0);
+    const bound = list.length > MOST_GAPS ? Promise.resolve(undefined) : memoryBound(session, 0);
     this.#bounds.set(fit, bound);
     return bound;
   }

@@ -7,6 +7,7 @@ import { shapeOf } from '../formats/families/index.ts';
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';
 import { Generator } from '../train/generator.ts';
+import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
@@ -89,9 +90,9 @@ export class Writer {
     const most = logits.reduce((a, b) => Math.max(a, b));
     const weights = Float64Array.from(logits, (logit) => Math.exp(logit - most));
     const sum = weights.reduce((a, b) => a + b, 0);
-    const order = [...weights.keys()].sort((a, b) => (weights[b] as number) - (weights[a] as number) || a - b);
+    const order = [...weights.keys()].sort((a, b) => at(weights, b) - at(weights, a) || a - b);
     return order
       .slice(0, count)
-      .map((token) => ({ token, text: this.#tokenizer.show(token), probability: (weights[token] as number) / sum }));
+      .map((token) => ({ token, text: this.#tokenizer.show(token), probability: at(weights, token) / sum }));
   }
 }

@@ -3,7 +3,6 @@
 
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import { fitMemory } from '../engine/compile/fit.ts';
-import { median } from '../engine/observe/profile.ts';
 import { limitsOf } from '../engine/run/session.ts';
 import { WARM_UP_STEPS } from '../engine/run/warm-up.ts';
 import { parseConfig } from '../formats/config.ts';
@@ -12,6 +11,8 @@ import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import { traceStep } from '../train/step-programs.ts';
 import { Trainer, trainingWorkload } from '../train/trainer.ts';
+import { at } from '../util/at.ts';
+import { median } from '../util/median.ts';
 import { Random } from '../util/random.ts';
 
 /** Large enough that a chunk is worth moving, small enough for a CPU that runs shaders. */
@@ -71,14 +72,14 @@ export async function measureBudgets(device: Device): Promise<BudgetFigure[]> {
   const resident = runs[0]?.rounds ?? [];
   const figures = runs.map(({ share, recovery, trainer, rounds }, i): BudgetFigure => {
     const { ledger } = trainer.session.executor;
-    const old = before[i] as typeof ledger;
+    const old = at(before, i);
     const perStep = (now: number, then: number) => (now - then) / (ROUNDS * STEPS);
     return {
       share,
       recovery,
       gpuBytes: trainer.session.fit.peak,
       millisecondsPerStep: median(rounds),
-      ratio: median(rounds.map((time, round) => time / (resident[round] as number))),
+      ratio: median(rounds.map((time, round) => time / at(resident, round))),
       bytesPerStep: { h2d: perStep(ledger.h2dBytes, old.h2dBytes), d2h: perStep(ledger.d2hBytes, old.d2hBytes) },
       waits: {
         down: perStep(ledger.waits.down, old.waits.down),

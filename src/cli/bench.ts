@@ -4,7 +4,7 @@
 import { Command } from 'commander';
 import { Trial } from '../engine/compile/choices.ts';
 import { measurePeak, type Peak } from '../engine/observe/peak.ts';
-import { median, type Profile, profile } from '../engine/observe/profile.ts';
+import { type Profile, profile } from '../engine/observe/profile.ts';
 import { parseConfig } from '../formats/config.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
 import { attention, attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../kernels/attention.ts';
@@ -14,7 +14,9 @@ import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import type { Host } from '../runtime/host.ts';
 import { Trainer } from '../train/trainer.ts';
+import { at } from '../util/at.ts';
 import { formatBytes } from '../util/bytes.ts';
+import { median } from '../util/median.ts';
 import { Random } from '../util/random.ts';
 import { type BudgetFigure, measureBudgets } from './bench-budgets.ts';
 import { adapterOption, number } from './options.ts';
@@ -292,8 +294,8 @@ const percent = (fraction: number): string => `${(fraction * 100).toFixed(1)} %`
 /** Lines of columns two spaces apart; those in `right` (default: all but the first) are flush right. */
 function table(header: readonly string[], rows: readonly string[][], right = header.map((_, i) => i).slice(1)): string {
   const all = [header, ...rows];
-  const widths = header.map((_, i) => Math.max(...all.map((row) => (row[i] as string).length)));
+  const widths = header.map((_, i) => Math.max(...all.map((row) => at(row, i).length)));
   const line = (row: readonly string[]) =>
-    row.map((cell, i) => (right.includes(i) ? cell.padStart(widths[i] as number) : cell.padEnd(widths[i] as number)));
+    row.map((cell, i) => (right.includes(i) ? cell.padStart(at(widths, i)) : cell.padEnd(at(widths, i))));
   return all.map((row) => `  ${line(row).join('  ').trimEnd()}\n`).join('');
 }

@@ -15,7 +15,7 @@ export interface MemoryFlags {
   hostMemory?: number;
   disk?: string;
   diskLimit?: number;
-  policy: string;
+  policy: PolicyName;
   prefetch: boolean;
   recovery: 'step' | 'checkpoint';
   activations: ActivationMode | 'auto';
@@ -46,10 +46,10 @@ export function addMemoryOptions(command: Command): Command {
     .addOption(recoveryOption());
 }
 
-function policy(name: string): string {
-  if (!Object.hasOwn(POLICIES, name))
-    throw new InvalidArgumentError(`It must be one of ${Object.keys(POLICIES).join(', ')}.`);
-  return name;
+function policy(name: string): PolicyName {
+  const found = Object.hasOwn(POLICIES, name) ? POLICIES[name] : undefined;
+  if (!found) throw new InvalidArgumentError(`It must be one of ${Object.keys(POLICIES).join(', ')}.`);
+  return found;
 }
 
 /** Errors: HoldfastError for flags that mean nothing together. */
@@ -69,7 +69,7 @@ export function memoryFromFlags(host: Host, flags: MemoryFlags): MemoryOptions {
         ...(diskLimit !== undefined && { limit: diskLimit }),
       },
     }),
-    policy: POLICIES[flags.policy] as PolicyName,
+    policy: flags.policy,
     prefetch,
     recovery,
     activations,

@@ -9,13 +9,15 @@ import { FAMILIES, FAMILY_NAMES, type FamilyName, shapeOf } from '../formats/fam
 import { mapChunks } from '../memory/layout/chunk-map.ts';
 import { TRAINED_ELEMENT_BYTES } from '../memory/layout/kinds.ts';
 import { chunkRange } from '../memory/layout/layout.ts';
-import { type Compared, compare, median, movedChunks, PLANNER, ratioTo } from '../memory/plan/compare.ts';
+import { type Compared, compare, movedChunks, PLANNER, ratioTo } from '../memory/plan/compare.ts';
 import { ORDERS } from '../memory/plan/policies.ts';
 import { chunkCount, slotsUnder, type Trace } from '../memory/plan/trace.ts';
 import { makeModel } from '../nn/index.ts';
 import { parameterCount } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
 import { traceStep } from '../train/step-programs.ts';
+import { at } from '../util/at.ts';
+import { median } from '../util/median.ts';
 import { configFromFlags } from './model-flags.ts';
 
 interface Size {
@@ -63,7 +65,7 @@ export function comparePolicies(host: Host, highs: Highs, json: boolean): void {
   const { write } = host.terminal;
   const policies = [PLANNER, ...Object.keys(ORDERS)];
   const widths = policies.map((name) => Math.max(7, name.length));
-  const columns = (values: readonly string[]) => values.map((value, i) => value.padStart(widths[i])).join('  ');
+  const columns = (values: readonly string[]) => values.map((value, i) => value.padStart(at(widths, i))).join('  ');
   const results: Compared[] = [];
   if (!json) {
     write('Chunks moved per step as a multiple of the linear bound; * proven to be the optimum\n');

@@ -3,6 +3,7 @@
 //
 // Invariant: whether a problem is held back is a property of the problem, not of the seed: no text of any seed has it.
 
+import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 
@@ -35,7 +36,7 @@ const LETTERS = 'abcdefghijklmnopqrstuvwxyz';
 const isHeldBack = (kind: string): boolean => new Random(0, kind).below(HELD_BACK) === 0;
 
 const some = (random: Random, count: number, from: string): string[] =>
-  Array.from({ length: count }, () => from[random.below(from.length)] as string);
+  Array.from({ length: count }, () => at(from, random.below(from.length)));
 
 function task(description: string, draw: Draw): Task {
   const example = draw(new Random(0, 'example'));

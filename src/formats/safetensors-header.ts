@@ -144,10 +144,10 @@ function readEntry(fields: Fields | undefined, where: string, dataBytes: number)
   if (!isListOfCounts(shape)) {
     throw new HoldfastError(`${where} has no shape that is a list of whole numbers; ${DAMAGED}`);
   }
-  if (!isListOfCounts(offsets) || offsets.length !== 2) {
+  const [begin, end, ...more] = isListOfCounts(offsets) ? offsets : [];
+  if (begin === undefined || end === undefined || more.length > 0) {
     throw new HoldfastError(`${where} has no data_offsets that are two whole numbers; ${DAMAGED}`);
   }
-  const [begin, end] = offsets;
   if (begin > end || end > dataBytes) {
     throw new HoldfastError(`${where} lies at bytes ${begin} to ${end} of ${dataBytes} bytes of data; ${DAMAGED}`);
   }

@@ -6,6 +6,7 @@
 // Invariant: what is dropped can be made from what is kept or moved, inputs and parameters.
 // Sources of the ideas: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; Rhu et al. 2016, "vDNN".
 
+import { at } from '../util/at.ts';
 import {
   bytesOf,
   type Instruction,
@@ -97,7 +98,7 @@ export function saved(program: Program): Saved[] {
     if (phase === 'forward') for (const tensor of operandsOf(instruction, 'out')) madeAt.set(tensor, i);
   });
   for (let i = instructions.length - 1; i >= 0; i--) {
-    const instruction = instructions[i] as TensorInstruction;
+    const instruction = at(instructions, i);
     const behind = instructions[i + 1]?.block === instruction.block ? (oldest[i + 1] ?? i) : Number.POSITIVE_INFINITY;
     oldest[i] = operandsOf(instruction, 'in').reduce(
       (least, tensor) => Math.min(least, madeAt.get(tensor) ?? -1),
@@ -113,8 +114,8 @@ export function saved(program: Program): Saved[] {
     if (last?.block === undefined) return [];
     const { block } = last;
     const flops = made.reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
-    const at = madeAt.get(tensor) ?? 0;
-    const isWaist = instructions[at + 1]?.block === block && (oldest[at + 1] ?? -1) >= at;
+    const position = madeAt.get(tensor) ?? 0;
+    const isWaist = instructions[position + 1]?.block === block && (oldest[position + 1] ?? -1) >= position;
     const kind = isWaist ? 'waist' : flops <= LIGHT_FLOPS * tensor.size ? 'light' : 'heavy';
     return [{ tensor, block, bytes, kind }];
   });

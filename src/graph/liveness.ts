@@ -116,12 +116,22 @@ function lowestGap(life: Life, members: readonly (Life & { offset: number })[]):
   return offset;
 }
 
-/** Bytes of the activations alive at each instruction of a program. */
-export function liveProfile(program: Program): Float64Array {
-  const profile = new Float64Array(program.instructions.length + 1);
-  for (const { first, last, bytes } of livesOf(program).values())
-    for (let i = first; i <= last; i++) profile[i] += bytes;
-  return profile;
+/** Bytes of the activations alive at each instruction of a program, and behind the last. */
+export function liveProfile(program: Program): number[] {
+  // What begins to live at an instruction, less what ended before it.
+  const changes = new Array<number>(program.instructions.length + 2).fill(0);
+  const change = (i: number, bytes: number) => {
+    changes[i] = (changes[i] ?? 0) + bytes;
+  };
+  for (const { first, last, bytes } of livesOf(program).values()) {
+    change(first, bytes);
+    change(last + 1, -bytes);
+  }
+  let alive = 0;
+  return changes.slice(0, -1).map((bytes) => {
+    alive += bytes;
+    return alive;
+  });
 }
 
 /** The least memory that any placement needs: the most bytes alive at one instruction. */

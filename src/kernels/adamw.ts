@@ -2,7 +2,7 @@
 // corrections, clipping and skipping come from `hyper` and `state` (see step-control.ts).
 
 import shader from '../../shaders/adamw/adamw.wgsl?raw';
-import { ceilDiv, type Kernel, read, update } from './kernel.ts';
+import { type Arrays, ceilDiv, type Kernel, read, update } from './kernel.ts';
 import { controlConstants, HYPER, STATE } from './step-control.ts';
 import { BLOCK } from './sum-squares.ts';
 import { lanesOf, perElem } from './variants.ts';
@@ -40,20 +40,31 @@ export const adamw: Kernel<AdamWProblem> = {
     { BLOCK, STEPS, ...controlConstants },
   ),
   flops: ({ size }) => size * 19,
-  reference({ size, maskOffset = 0 }, { gradient, hyper, state, decayMask, parameter, m, v }) {
+  reference(
+    { size, maskOffset = 0 },
+    {
+      gradient,
+      hyper,
+      state,
+      decayMask,
+      parameter,
+      m,
+      v,
+    }: Arrays<'gradient' | 'hyper' | 'state' | 'decayMask' | 'parameter' | 'm' | 'v'>,
+  ) {
     if (state[STATE.skip] !== 0) return;
-    const lr = hyper[HYPER.learningRate];
-    const rest1 = hyper[HYPER.oneMinusBeta1];
-    const rest2 = hyper[HYPER.oneMinusBeta2];
+    const lr = hyper[HYPER.learningRate]!;
+    const rest1 = hyper[HYPER.oneMinusBeta1]!;
+    const rest2 = hyper[HYPER.oneMinusBeta2]!;
     for (let i = 0; i < size; i++) {
       const block = maskOffset + Math.floor(i / BLOCK);
-      const decays = Math.floor(decayMask[block >> 5] / 2 ** (block & 31)) % 2 === 1;
-      if (decays) parameter[i] *= 1 - lr * hyper[HYPER.weightDecay];
-      const g = gradient[i] * state[STATE.coefficient];
-      m[i] = (1 - rest1) * m[i] + rest1 * g;
-      v[i] = (1 - rest2) * v[i] + rest2 * g * g;
-      const denominator = Math.sqrt(v[i] / state[STATE.correction2]) + hyper[HYPER.epsilon];
-      if (denominator > 0) parameter[i] -= (lr * (m[i] / state[STATE.correction1])) / denominator;
+      const decays = Math.floor(decayMask[block >> 5]! / 2 ** (block & 31)) % 2 === 1;
+      if (decays) parameter[i]! *= 1 - lr * hyper[HYPER.weightDecay]!;
+      const g = gradient[i]! * state[STATE.coefficient]!;
+      m[i] = (1 - rest1) * m[i]! + rest1 * g;
+      v[i] = (1 - rest2) * v[i]! + rest2 * g * g;
+      const denominator = Math.sqrt(v[i]! / state[STATE.correction2]!) + hyper[HYPER.epsilon]!;
+      if (denominator > 0) parameter[i]! -= (lr * (m[i]! / state[STATE.correction1]!)) / denominator;
     }
   },
 };

@@ -3,7 +3,7 @@
 import addShader from '../../shaders/add/add.wgsl?raw';
 import fillShader from '../../shaders/add/fill.wgsl?raw';
 import type { ElementwiseProblem } from './gelu.ts';
-import { type Kernel, read, write } from './kernel.ts';
+import { type Arrays, type Kernel, read, write } from './kernel.ts';
 import { perItem } from './variants.ts';
 
 /** a, b (size) -> y (size). */
@@ -17,8 +17,8 @@ export const add: Kernel<ElementwiseProblem> = {
     (problem) => ({ ...problem }),
   ),
   flops: ({ size }) => size,
-  reference({ size }, { a, b, y }) {
-    for (let i = 0; i < size; i++) y[i] = a[i] + b[i];
+  reference({ size }, { a, b, y }: Arrays<'a' | 'b' | 'y'>) {
+    for (let i = 0; i < size; i++) y[i] = a[i]! + b[i]!;
   },
 };
 
@@ -39,7 +39,7 @@ export const fill: Kernel<FillProblem> = {
   ),
   tile: (problem, _operand, { size }) => ({ ...problem, size }),
   flops: () => 0,
-  reference({ value }, { y }) {
+  reference({ value }, { y }: Arrays<'y'>) {
     y.fill(value);
   },
 };

@@ -7,7 +7,7 @@ import documentsText from '../../shaders/attention/mask_documents.wgsl?raw';
 import noneText from '../../shaders/attention/mask_none.wgsl?raw';
 import windowText from '../../shaders/attention/mask_window.wgsl?raw';
 import { assert } from '../util/errors.ts';
-import { type Dispatch, type Operands, read } from './kernel.ts';
+import { type Arrays, type Dispatch, type Operands, read } from './kernel.ts';
 
 /**
  * - causal: a query sees its own token and every one before.
@@ -36,6 +36,9 @@ export function maskShader({ mask = 'causal' }: Masked): Pick<Dispatch, 'shader'
 export function maskOperands({ mask }: Masked, rows: number): Operands {
   return mask === 'documents' ? { documentStarts: read(rows, 'u32') } : {};
 }
+
+/** What the reference of a masked kernel finds beside its other operands. */
+export type MaskArrays = Partial<Arrays<'documentStarts'>>;
 
 /** Where a row of queries lies among the keys of its batch. */
 interface Row {
@@ -66,7 +69,7 @@ export function documentStarts(documents: ArrayLike<number>, seq: number): Uint3
   const starts = new Uint32Array(documents.length);
   for (let i = 0; i < documents.length; i++) {
     const t = i % seq;
-    starts[i] = t > 0 && documents[i] === documents[i - 1] ? (starts[i - 1] as number) : t;
+    starts[i] = t > 0 && documents[i] === documents[i - 1] ? starts[i - 1]! : t;
   }
   return starts;
 }

@@ -19,7 +19,7 @@ import panels from '../../shaders/attention/panels.wgsl?raw';
 import spanLane from '../../shaders/attention/span_lane.wgsl?raw';
 import spanQuad from '../../shaders/attention/span_quad.wgsl?raw';
 import spanTile from '../../shaders/attention/span_tile.wgsl?raw';
-import { keysSeen, type Masked, maskOperands, maskShader, pairsSeen } from './attention-mask.ts';
+import { keysSeen, type MaskArrays, type Masked, maskOperands, maskShader, pairsSeen } from './attention-mask.ts';
 import {
   type Arrays,
   ceilDiv,
@@ -202,19 +202,22 @@ export const attention: Kernel<AttentionProblem> = {
   ],
   // Two products of headSize for each score.
   flops: (p) => p.batch * p.heads * pairsSeen(p.mask, p.seq) * p.headSize * 4,
-  reference(p, { q, k, v, position, y, lse, documentStarts }) {
+  reference(
+    p,
+    { q, k, v, position, y, lse, documentStarts }: Arrays<'q' | 'k' | 'v' | 'position' | 'y' | 'lse'> & MaskArrays,
+  ) {
     const { heads, headSize: size } = p;
     for (let row = 0; row < p.batch * p.seq; row++) {
       const kvRow = Math.floor(row / p.seq) * p.kvRows;
-      const placed = { seq: p.seq, kvRows: p.kvRows, position: position[0] };
+      const placed = { seq: p.seq, kvRows: p.kvRows, position: position[0]! };
       const [first, last] = keysSeen(p.mask, placed, row % p.seq, documentStarts?.[row]);
       for (let h = 0; h < heads; h++) {
         const column = Math.floor(h / (heads / p.kvHeads)) * size;
         const scores = new Float64Array(last + 1 - first);
         for (let j = 0; j < scores.length; j++) {
           const key = (kvRow + first + j) * p.kStride + p.kOffset + column;
-          for (let d = 0; d < size; d++) scores[j] += q[row * p.qStride + p.qOffset + h * size + d] * k[key + d];
-          scores[j] /= Math.sqrt(size);
+          for (let d = 0; d < size; d++) scores[j]! += q[row * p.qStride + p.qOffset + h * size + d]! * k[key + d]!;
+          scores[j]! /= Math.sqrt(size);
         }
         const top = Math.max(...scores);
         const sum = scores.reduce((a, s) => a + Math.exp(s - top), 0);
@@ -223,7 +226,7 @@ export const attention: Kernel<AttentionProblem> = {
         for (let d = 0; d < size; d++) {
           let value = 0;
           for (let j = 0; j < scores.length; j++) {
-            value += Math.exp(scores[j] - top) * v[(kvRow + first + j) * p.vStride + p.vOffset + column + d];
+            value += Math.exp(scores[j]! - top) * v[(kvRow + first + j) * p.vStride + p.vOffset + column + d]!;
           }
           y[(row * heads + h) * size + d] = value / sum;
         }
@@ -262,10 +265,10 @@ export const attentionDelta: Kernel<AttentionDeltaProblem> = {
     },
   ],
   flops: ({ rows, heads, headSize }) => rows * heads * headSize * 2,
-  reference({ rows, heads, headSize }, { dy, y, delta }) {
+  reference({ rows, heads, headSize }, { dy, y, delta }: Arrays<'dy' | 'y' | 'delta'>) {
     for (let i = 0; i < rows * heads; i++) {
       delta[i] = 0;
-      for (let d = 0; d < headSize; d++) delta[i] += dy[i * headSize + d] * y[i * headSize + d];
+      for (let d = 0; d < headSize; d++) delta[i]! += dy[i * headSize + d]! * y[i * headSize + d]!;
     }
   },
 };
@@ -290,6 +293,8 @@ const backwardGiven = (p: AttentionBackwardProblem): Given => ({
   },
 });
 
+type BackwardArrays = Arrays<'qkv' | 'dy' | 'lse' | 'delta' | 'dqkv'> & MaskArrays;
+
 function backwardOperands(p: AttentionBackwardProblem): Operands {
   const rows = p.batch * p.seq;
   return {
@@ -305,7 +310,7 @@ function backwardOperands(p: AttentionBackwardProblem): Operands {
 /** Calls back with each pair of a query and a key that it sees in a head, its weight w and its score gradient ds. */
 function eachPair(
   p: AttentionBackwardProblem,
-  { qkv, dy, lse, delta, documentStarts }: Arrays,
+  { qkv, dy, lse, delta, documentStarts }: BackwardArrays,
   visit: (q: number, k: number, v: number, dyBase: number, w: number, ds: number) => void,
 ): void {
   const size = p.headSize;
@@ -324,11 +329,11 @@ function eachPair(
         let score = 0;
         let dw = 0;
         for (let d = 0; d < size; d++) {
-          score += qkv[q + d] * qkv[k + d];
-          dw += dy[i * size + d] * qkv[v + d];
+          score += qkv[q + d]! * qkv[k + d]!;
+          dw += dy[i * size + d]! * qkv[v + d]!;
         }
-        const w = Math.exp(score / Math.sqrt(size) - lse[2 * i] - lse[2 * i + 1]);
-        visit(q, k, v, i * size, w, (w * (dw - delta[i])) / Math.sqrt(size));
+        const w = Math.exp(score / Math.sqrt(size) - lse[2 * i]! - lse[2 * i + 1]!);
+        visit(q, k, v, i * size, w, (w * (dw - delta[i]!)) / Math.sqrt(size));
       }
     }
   }
@@ -345,12 +350,12 @@ export const attentionBackwardQ: Kernel<AttentionBackwardProblem> = {
     backwardGiven,
   ),
   flops: (p) => p.batch * p.heads * pairsSeen(p.mask, p.seq) * p.headSize * 6,
-  reference(p, data) {
+  reference(p, data: BackwardArrays) {
     const { qkv, dqkv } = data;
     const stride = packedStride(p);
     for (let row = 0; row < p.batch * p.seq; row++) dqkv.fill(0, row * stride, row * stride + p.heads * p.headSize);
     eachPair(p, data, (q, k, _v, _dy, _w, ds) => {
-      for (let d = 0; d < p.headSize; d++) dqkv[q + d] += ds * qkv[k + d];
+      for (let d = 0; d < p.headSize; d++) dqkv[q + d]! += ds * qkv[k + d]!;
     });
   },
 };
@@ -366,15 +371,15 @@ export const attentionBackwardKV: Kernel<AttentionBackwardProblem> = {
     backwardGiven,
   ),
   flops: (p) => p.batch * p.heads * pairsSeen(p.mask, p.seq) * p.headSize * 8,
-  reference(p, data) {
+  reference(p, data: BackwardArrays) {
     const { qkv, dy, dqkv } = data;
     const stride = packedStride(p);
     for (let row = 0; row < p.batch * p.seq; row++)
       dqkv.fill(0, row * stride + p.heads * p.headSize, (row + 1) * stride);
     eachPair(p, data, (q, k, v, dyBase, w, ds) => {
       for (let d = 0; d < p.headSize; d++) {
-        dqkv[k + d] += ds * qkv[q + d];
-        dqkv[v + d] += w * dy[dyBase + d];
+        dqkv[k + d]! += ds * qkv[q + d]!;
+        dqkv[v + d]! += w * dy[dyBase + d]!;
       }
     });
   },

@@ -1,7 +1,7 @@
 // New keys or values into a cache, for generation: a contiguous copy of some columns of x.
 
 import shader from '../../shaders/cache-append/cache_append.wgsl?raw';
-import { type Kernel, read, update } from './kernel.ts';
+import { type Arrays, type Kernel, read, update } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
 export interface CacheAppendProblem {
@@ -39,11 +39,14 @@ export const cacheAppend: Kernel<CacheAppendProblem> = {
     }),
   ),
   flops: () => 0,
-  reference({ batch, seq, width, stride, offset, capacity }, { x, position, cache }) {
+  reference(
+    { batch, seq, width, stride, offset, capacity },
+    { x, position, cache }: Arrays<'x' | 'position' | 'cache'>,
+  ) {
     for (let b = 0; b < batch; b++) {
-      for (let t = 0; t < seq && position[0] + t < capacity; t++) {
+      for (let t = 0; t < seq && position[0]! + t < capacity; t++) {
         for (let c = 0; c < width; c++) {
-          cache[(b * capacity + position[0] + t) * width + c] = x[(b * seq + t) * stride + offset + c];
+          cache[(b * capacity + position[0]! + t) * width + c] = x[(b * seq + t) * stride + offset + c]!;
         }
       }
     }

@@ -2,7 +2,7 @@
 // parameter gradient, and width 1 sums a list of scalars. The blocks are given, never derived from the grid.
 
 import shader from '../../shaders/column-sum/column_sum.wgsl?raw';
-import { ceilDiv, type Kernel, read, update, write } from './kernel.ts';
+import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
 export interface ColumnSumProblem {
@@ -41,11 +41,11 @@ export const columnSum: Kernel<ColumnSumProblem> = {
     }),
   ),
   flops: ({ rows, width }) => rows * width,
-  reference({ rows, width, stride, offset, rowsPerBlock, accumulate }, { x, y }) {
+  reference({ rows, width, stride, offset, rowsPerBlock, accumulate }, { x, y }: Arrays<'x' | 'y'>) {
     if (!accumulate) y.fill(0);
     for (let r = 0; r < rows; r++) {
       const at = Math.floor(r / rowsPerBlock) * width;
-      for (let c = 0; c < width; c++) y[at + c] += x[offset + r * stride + c];
+      for (let c = 0; c < width; c++) y[at + c]! += x[offset + r * stride + c]!;
     }
   },
 };

@@ -5,7 +5,7 @@
 import backwardShader from '../../shaders/cross-entropy/backward.wgsl?raw';
 import lossShader from '../../shaders/cross-entropy/loss.wgsl?raw';
 import tileShader from '../../shaders/cross-entropy/tile.wgsl?raw';
-import { type Kernel, read, update, write } from './kernel.ts';
+import { type Arrays, type Kernel, read, update, write } from './kernel.ts';
 import { lanesOf, perElem, perItem, perRow } from './variants.ts';
 
 export interface CrossEntropyTileProblem {
@@ -37,16 +37,19 @@ export const crossEntropyTile: Kernel<CrossEntropyTileProblem> = {
     (problem) => ({ ...problem, begin: Number(problem.begin) }),
   ),
   flops: ({ rows, tile }) => rows * tile * 4,
-  reference({ rows, tile, first, begin }, { logits, targets, maximum, sum, picked }) {
+  reference(
+    { rows, tile, first, begin },
+    { logits, targets, maximum, sum, picked }: Arrays<'logits' | 'targets' | 'maximum' | 'sum' | 'picked'>,
+  ) {
     for (let r = 0; r < rows; r++) {
       const row = logits.subarray(r * tile, (r + 1) * tile);
-      const old = begin ? -Infinity : maximum[r];
+      const old = begin ? -Infinity : maximum[r]!;
       const top = row.reduce((a, b) => Math.max(a, b), old);
-      const carried = begin ? 0 : sum[r] * Math.exp(old - top);
+      const carried = begin ? 0 : sum[r]! * Math.exp(old - top);
       maximum[r] = top;
       sum[r] = row.reduce((total, logit) => total + Math.exp(logit - top), carried);
-      const c = targets[r] - first;
-      if (c >= 0 && c < tile) picked[r] = row[c];
+      const c = targets[r]! - first;
+      if (c >= 0 && c < tile) picked[r] = row[c]!;
       else if (begin) picked[r] = 0;
     }
   },
@@ -75,11 +78,14 @@ export const crossEntropyLoss: Kernel<CrossEntropyLossProblem> = {
     (problem) => ({ ...problem }),
   ),
   flops: ({ rows }) => rows * 3,
-  reference({ rows, ignoreIndex }, { maximum, sum, picked, targets, loss, lse }) {
+  reference(
+    { rows, ignoreIndex },
+    { maximum, sum, picked, targets, loss, lse }: Arrays<'maximum' | 'sum' | 'picked' | 'targets' | 'loss' | 'lse'>,
+  ) {
     for (let r = 0; r < rows; r++) {
-      lse[2 * r] = maximum[r];
-      lse[2 * r + 1] = Math.log(sum[r]);
-      loss[r] = targets[r] === ignoreIndex ? 0 : maximum[r] + Math.log(sum[r]) - picked[r];
+      lse[2 * r] = maximum[r]!;
+      lse[2 * r + 1] = Math.log(sum[r]!);
+      loss[r] = targets[r] === ignoreIndex ? 0 : maximum[r]! + Math.log(sum[r]!) - picked[r]!;
     }
   },
 };
@@ -108,13 +114,16 @@ export const crossEntropyBackward: Kernel<CrossEntropyBackwardProblem> = {
     (problem) => ({ ...problem }),
   ),
   flops: ({ rows, tile }) => rows * tile * 4,
-  reference({ rows, tile, first, ignoreIndex }, { lse, targets, scale, logits }) {
+  reference(
+    { rows, tile, first, ignoreIndex },
+    { lse, targets, scale, logits }: Arrays<'lse' | 'targets' | 'scale' | 'logits'>,
+  ) {
     for (let r = 0; r < rows; r++) {
       for (let c = 0; c < tile; c++) {
         const i = r * tile + c;
-        const probability = Math.exp(logits[i] - lse[2 * r] - lse[2 * r + 1]);
+        const probability = Math.exp(logits[i]! - lse[2 * r]! - lse[2 * r + 1]!);
         const wanted = targets[r] === first + c ? 1 : 0;
-        logits[i] = targets[r] === ignoreIndex ? 0 : (probability - wanted) * scale[0];
+        logits[i] = targets[r] === ignoreIndex ? 0 : (probability - wanted) * scale[0]!;
       }
     }
   },

@@ -8,7 +8,7 @@ import positionBackwardShader from '../../shaders/embedding/position_backward.wg
 import tokenShader from '../../shaders/embedding/token.wgsl?raw';
 import backwardShader from '../../shaders/embedding/token_backward.wgsl?raw';
 import { assert } from '../util/errors.ts';
-import { type Kernel, read, type Tile, update, write } from './kernel.ts';
+import { type Arrays, type Kernel, read, type Tile, update, write } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
 /** The rows of a table that a problem works on: all of them, or those of one tile of a table stored in tiles. */
@@ -63,11 +63,14 @@ export const embedding: Kernel<EmbeddingProblem> = {
     return onTile(problem, tile);
   },
   flops: () => 0,
-  reference({ rows, width, vocabulary, firstRow = 0, rowCount = vocabulary }, { ids, weight, y }) {
+  reference(
+    { rows, width, vocabulary, firstRow = 0, rowCount = vocabulary },
+    { ids, weight, y }: Arrays<'ids' | 'weight' | 'y'>,
+  ) {
     for (let r = 0; r < rows; r++) {
-      const row = clamp(ids[r], vocabulary) - firstRow;
+      const row = clamp(ids[r]!, vocabulary) - firstRow;
       if (row < 0 || row >= rowCount) continue;
-      for (let c = 0; c < width; c++) y[r * width + c] = weight[row * width + c];
+      for (let c = 0; c < width; c++) y[r * width + c] = weight[row * width + c]!;
     }
   },
 };
@@ -108,11 +111,14 @@ export const positionEmbedding: Kernel<PositionEmbeddingProblem> = {
     return onTile(problem, tile);
   },
   flops: ({ rows, width }) => rows * width,
-  reference({ rows, seq, width, positions, firstRow = 0, rowCount = positions }, { position, positionWeight, y }) {
+  reference(
+    { rows, seq, width, positions, firstRow = 0, rowCount = positions },
+    { position, positionWeight, y }: Arrays<'position' | 'positionWeight' | 'y'>,
+  ) {
     for (let r = 0; r < rows; r++) {
-      const row = clamp(position[0] + (r % seq), positions) - firstRow;
+      const row = clamp(position[0]! + (r % seq), positions) - firstRow;
       if (row < 0 || row >= rowCount) continue;
-      for (let c = 0; c < width; c++) y[r * width + c] += positionWeight[row * width + c];
+      for (let c = 0; c < width; c++) y[r * width + c]! += positionWeight[row * width + c]!;
     }
   },
 };
@@ -132,13 +138,13 @@ export interface TokenIndex {
 /** Groups the rows of a batch by token in O(rows log rows). Ids must lie in the vocabulary: others get no gradient. */
 export function tokenIndex(ids: Int32Array): TokenIndex {
   const rows = ids.length;
-  const order = Uint32Array.from(ids.keys()).sort((a, b) => ids[a] - ids[b] || a - b);
+  const order = Uint32Array.from(ids.keys()).sort((a, b) => ids[a]! - ids[b]! || a - b);
   const tokens = new Uint32Array(rows).fill(NO_TOKEN);
   const starts = new Uint32Array(rows + 1).fill(rows);
   let slots = 0;
   for (let j = 0; j < rows; j++) {
-    if (j > 0 && ids[order[j]] === ids[order[j - 1]]) continue;
-    tokens[slots] = ids[order[j]];
+    if (j > 0 && ids[order[j]!] === ids[order[j - 1]!]) continue;
+    tokens[slots] = ids[order[j]!]!;
     starts[slots] = j;
     slots++;
   }
@@ -179,15 +185,15 @@ export const embeddingBackward: Kernel<EmbeddingBackwardProblem> = {
     return onTile(problem, tile);
   },
   flops: ({ rows, width }) => rows * width,
-  reference(problem, { tokens, starts, order, dy, dweight }) {
+  reference(problem, { tokens, starts, order, dy, dweight }: Arrays<'tokens' | 'starts' | 'order' | 'dy' | 'dweight'>) {
     const { rows, width, vocabulary, firstRow = 0, rowCount = vocabulary } = problem;
     for (let s = 0; s < rows; s++) {
-      const row = tokens[s] - firstRow;
+      const row = tokens[s]! - firstRow;
       if (row < 0 || row >= rowCount) continue;
       for (let c = 0; c < width; c++) {
         let sum = 0;
-        for (let j = starts[s]; j < starts[s + 1]; j++) sum += dy[order[j] * width + c];
-        dweight[row * width + c] += sum;
+        for (let j = starts[s]!; j < starts[s + 1]!; j++) sum += dy[order[j]! * width + c]!;
+        dweight[row * width + c]! += sum;
       }
     }
   },
@@ -236,11 +242,14 @@ export const positionBackward: Kernel<PositionBackwardProblem> = {
     return onTile(problem, tile);
   },
   flops: ({ batch, seq, width }) => batch * seq * width,
-  reference({ batch, seq, width, positions, accumulate, firstRow = 0, rowCount = positions }, { dy, dweight }) {
+  reference(
+    { batch, seq, width, positions, accumulate, firstRow = 0, rowCount = positions },
+    { dy, dweight }: Arrays<'dy' | 'dweight'>,
+  ) {
     if (!accumulate) dweight.fill(0);
     for (let b = 0; b < batch; b++) {
       for (let t = firstRow; t < Math.min(seq, firstRow + rowCount); t++) {
-        for (let c = 0; c < width; c++) dweight[(t - firstRow) * width + c] += dy[(b * seq + t) * width + c];
+        for (let c = 0; c < width; c++) dweight[(t - firstRow) * width + c]! += dy[(b * seq + t) * width + c]!;
       }
     }
   },

@@ -3,7 +3,7 @@
 import backwardShader from '../../shaders/gelu/backward.wgsl?raw';
 import forwardShader from '../../shaders/gelu/forward.wgsl?raw';
 import geluMath from '../../shaders/shared/gelu_math.wgsl?raw';
-import { type Kernel, read, write } from './kernel.ts';
+import { type Arrays, type Kernel, read, write } from './kernel.ts';
 import { perItem } from './variants.ts';
 
 export interface ElementwiseProblem {
@@ -35,8 +35,8 @@ export const gelu: Kernel<ElementwiseProblem> = {
     (problem) => ({ ...problem }),
   ),
   flops: ({ size }) => size * 8,
-  reference({ size }, { x, y }) {
-    for (let i = 0; i < size; i++) y[i] = geluOf(x[i]);
+  reference({ size }, { x, y }: Arrays<'x' | 'y'>) {
+    for (let i = 0; i < size; i++) y[i] = geluOf(x[i]!);
   },
 };
 
@@ -51,7 +51,7 @@ export const geluBackward: Kernel<ElementwiseProblem> = {
     (problem) => ({ ...problem }),
   ),
   flops: ({ size }) => size * 16,
-  reference({ size }, { dy, x, dx }) {
-    for (let i = 0; i < size; i++) dx[i] = dy[i] * geluDerivativeOf(x[i]);
+  reference({ size }, { dy, x, dx }: Arrays<'dy' | 'x' | 'dx'>) {
+    for (let i = 0; i < size; i++) dx[i] = dy[i]! * geluDerivativeOf(x[i]!);
   },
 };

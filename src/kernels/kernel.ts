@@ -61,8 +61,8 @@ export interface Tile {
   readonly size: number;
 }
 
-/** What the reference computes on; integers are exact in float64. */
-export type Arrays = Record<string, Float64Array>;
+/** What the reference computes on, by operand; integers are exact in float64. */
+export type Arrays<Names extends string = string> = Record<Names, Float64Array>;
 
 export interface Kernel<P> {
   readonly name: string;

@@ -4,7 +4,7 @@
 import backwardShader from '../../shaders/layernorm/backward.wgsl?raw';
 import forwardShader from '../../shaders/layernorm/forward.wgsl?raw';
 import parameterGrad from '../../shaders/layernorm/parameter_grad.wgsl?raw';
-import { ceilDiv, type Kernel, read, update, write } from './kernel.ts';
+import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
 import { lanesOf, perElem, perRow } from './variants.ts';
 
 /** Rows that one invocation of a parameter gradient sums; column_sum adds the blocks up. */
@@ -34,13 +34,16 @@ export const layernorm: Kernel<LayerNormProblem> = {
     ({ rows, width, eps }, lanes) => ({ rows, width: width / lanes, eps }),
   ),
   flops: ({ rows, width }) => rows * width * 8,
-  reference({ rows, width, eps }, { x, weight, bias, y, mean, rstd }) {
+  reference(
+    { rows, width, eps },
+    { x, weight, bias, y, mean, rstd }: Arrays<'x' | 'weight' | 'bias' | 'y' | 'mean' | 'rstd'>,
+  ) {
     for (let r = 0; r < rows; r++) {
       const row = x.subarray(r * width, (r + 1) * width);
       const mu = row.reduce((a, b) => a + b, 0) / width;
       const variance = row.reduce((a, b) => a + (b - mu) ** 2, 0) / width;
       const scale = 1 / Math.sqrt(variance + eps);
-      for (let c = 0; c < width; c++) y[r * width + c] = (row[c] - mu) * scale * weight[c] + bias[c];
+      for (let c = 0; c < width; c++) y[r * width + c] = (row[c]! - mu) * scale * weight[c]! + bias[c]!;
       mean[r] = mu;
       rstd[r] = scale;
     }
@@ -71,20 +74,23 @@ export const layernormBackward: Kernel<NormBackwardProblem> = {
     ({ rows, width, accumulate }, lanes) => ({ rows, width: width / lanes, accumulate: Number(accumulate) }),
   ),
   flops: ({ rows, width, accumulate }) => rows * width * (accumulate ? 14 : 13),
-  reference({ rows, width, accumulate }, { dy, x, weight, mean, rstd, dx }) {
+  reference(
+    { rows, width, accumulate },
+    { dy, x, weight, mean, rstd, dx }: Arrays<'dy' | 'x' | 'weight' | 'mean' | 'rstd' | 'dx'>,
+  ) {
     for (let r = 0; r < rows; r++) {
-      const normal = (c: number) => (x[r * width + c] - mean[r]) * rstd[r];
+      const normal = (c: number) => (x[r * width + c]! - mean[r]!) * rstd[r]!;
       let sum = 0;
       let along = 0;
       for (let c = 0; c < width; c++) {
-        const g = dy[r * width + c] * weight[c];
+        const g = dy[r * width + c]! * weight[c]!;
         sum += g;
         along += g * normal(c);
       }
       for (let c = 0; c < width; c++) {
-        const g = dy[r * width + c] * weight[c];
-        const d = rstd[r] * (g - sum / width - (normal(c) * along) / width);
-        dx[r * width + c] = (accumulate ? dx[r * width + c] : 0) + d;
+        const g = dy[r * width + c]! * weight[c]!;
+        const d = rstd[r]! * (g - sum / width - (normal(c) * along) / width);
+        dx[r * width + c] = (accumulate ? dx[r * width + c]! : 0) + d;
       }
     }
   },
@@ -114,14 +120,14 @@ export const layernormParameterGrad: Kernel<NormParameterGradProblem> = {
     { ROW_BLOCK },
   ),
   flops: ({ rows, width }) => rows * width * 5,
-  reference({ rows, width }, { dy, x, mean, rstd, partials }) {
+  reference({ rows, width }, { dy, x, mean, rstd, partials }: Arrays<'dy' | 'x' | 'mean' | 'rstd' | 'partials'>) {
     partials.fill(0);
     for (let r = 0; r < rows; r++) {
       const at = Math.floor(r / ROW_BLOCK) * 2 * width;
       for (let c = 0; c < width; c++) {
-        const d = dy[r * width + c];
-        partials[at + c] += d * (x[r * width + c] - mean[r]) * rstd[r];
-        partials[at + width + c] += d;
+        const d = dy[r * width + c]!;
+        partials[at + c]! += d * (x[r * width + c]! - mean[r]!) * rstd[r]!;
+        partials[at + width + c]! += d;
       }
     }
   },

@@ -20,6 +20,7 @@ import geluMath from '../../shaders/shared/gelu_math.wgsl?raw';
 import { assert } from '../util/errors.ts';
 import { geluDerivativeOf, geluOf } from './gelu.ts';
 import {
+  type Arrays,
   ceilDiv,
   type Dispatch,
   hasQuads,
@@ -97,7 +98,7 @@ function geometry(p: MatmulProblem) {
   };
 }
 
-function params(p: MatmulProblem): Record<string, number> {
+function params(p: MatmulProblem) {
   const { a, b, c } = geometry(p);
   const [a_m, a_k] = p.layout === 'TN' ? [1, a.stride] : [a.stride, 1];
   const [b_k, b_n] = p.layout === 'NT' ? [1, b.stride] : [b.stride, 1];
@@ -275,13 +276,16 @@ export const matmul: Kernel<MatmulProblem> = {
     return p.layout === 'NT' ? partOfN(p, tile) : partOfK(p, tile);
   },
   flops: ({ M, N, K }) => 2 * M * N * K,
-  reference(p, { a, b, c, bias, residual, preactivation }) {
+  reference(
+    p,
+    { a, b, c, bias, residual, preactivation }: Arrays<'a' | 'b' | 'c' | 'bias' | 'residual' | 'preactivation'>,
+  ) {
     const s = params(p);
     for (let m = 0; m < p.M; m++) {
       for (let n = 0; n < p.N; n++) {
         const at = s.c0 + m * s.c_m + n;
-        let sum = p.accumulate ? c[at] : 0;
-        for (let k = 0; k < p.K; k++) sum += a[s.a0 + m * s.a_m + k * s.a_k] * b[s.b0 + k * s.b_k + n * s.b_n];
+        let sum = p.accumulate ? c[at]! : 0;
+        for (let k = 0; k < p.K; k++) sum += a[s.a0 + m * s.a_m + k * s.a_k]! * b[s.b0 + k * s.b_k + n * s.b_n]!;
         switch (p.epilogue ?? 'none') {
           case 'none':
             c[at] = sum;
@@ -290,20 +294,20 @@ export const matmul: Kernel<MatmulProblem> = {
             c[at] = s.scale * sum;
             break;
           case 'bias':
-            c[at] = sum + bias[s.bias0 + n];
+            c[at] = sum + bias[s.bias0 + n]!;
             break;
           case 'residual':
-            c[at] = residual[at] + sum;
+            c[at] = residual[at]! + sum;
             break;
           case 'biasResidual':
-            c[at] = residual[at] + sum + bias[s.bias0 + n];
+            c[at] = residual[at]! + sum + bias[s.bias0 + n]!;
             break;
           case 'biasGelu':
-            preactivation[at] = sum + bias[s.bias0 + n];
+            preactivation[at] = sum + bias[s.bias0 + n]!;
             c[at] = geluOf(preactivation[at]);
             break;
           case 'geluGradient':
-            c[at] = sum * geluDerivativeOf(preactivation[at]);
+            c[at] = sum * geluDerivativeOf(preactivation[at]!);
             break;
         }
       }

@@ -3,7 +3,7 @@
 import backwardShader from '../../shaders/rmsnorm/backward.wgsl?raw';
 import forwardShader from '../../shaders/rmsnorm/forward.wgsl?raw';
 import parameterGrad from '../../shaders/rmsnorm/parameter_grad.wgsl?raw';
-import { ceilDiv, type Kernel, read, update, write } from './kernel.ts';
+import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
 import { type NormBackwardProblem, type NormParameterGradProblem, ROW_BLOCK } from './layernorm.ts';
 import { lanesOf, perElem, perRow } from './variants.ts';
 
@@ -29,11 +29,11 @@ export const rmsnorm: Kernel<RMSNormProblem> = {
     ({ rows, width, eps }, lanes) => ({ rows, width: width / lanes, eps }),
   ),
   flops: ({ rows, width }) => rows * width * 4,
-  reference({ rows, width, eps }, { x, weight, y, rstd }) {
+  reference({ rows, width, eps }, { x, weight, y, rstd }: Arrays<'x' | 'weight' | 'y' | 'rstd'>) {
     for (let r = 0; r < rows; r++) {
       const row = x.subarray(r * width, (r + 1) * width);
       const scale = 1 / Math.sqrt(row.reduce((a, b) => a + b * b, 0) / width + eps);
-      for (let c = 0; c < width; c++) y[r * width + c] = row[c] * scale * weight[c];
+      for (let c = 0; c < width; c++) y[r * width + c] = row[c]! * scale * weight[c]!;
       rstd[r] = scale;
     }
   },
@@ -56,14 +56,14 @@ export const rmsnormBackward: Kernel<NormBackwardProblem> = {
     ({ rows, width, accumulate }, lanes) => ({ rows, width: width / lanes, accumulate: Number(accumulate) }),
   ),
   flops: ({ rows, width, accumulate }) => rows * width * (accumulate ? 10 : 9),
-  reference({ rows, width, accumulate }, { dy, x, weight, rstd, dx }) {
+  reference({ rows, width, accumulate }, { dy, x, weight, rstd, dx }: Arrays<'dy' | 'x' | 'weight' | 'rstd' | 'dx'>) {
     for (let r = 0; r < rows; r++) {
       let along = 0;
-      for (let c = 0; c < width; c++) along += dy[r * width + c] * weight[c] * x[r * width + c] * rstd[r];
+      for (let c = 0; c < width; c++) along += dy[r * width + c]! * weight[c]! * x[r * width + c]! * rstd[r]!;
       for (let c = 0; c < width; c++) {
         const i = r * width + c;
-        const d = rstd[r] * (dy[i] * weight[c] - (x[i] * rstd[r] * along) / width);
-        dx[i] = (accumulate ? dx[i] : 0) + d;
+        const d = rstd[r]! * (dy[i]! * weight[c]! - (x[i]! * rstd[r]! * along) / width);
+        dx[i] = (accumulate ? dx[i]! : 0) + d;
       }
     }
   },
@@ -87,11 +87,11 @@ export const rmsnormParameterGrad: Kernel<NormParameterGradProblem> = {
     { ROW_BLOCK },
   ),
   flops: ({ rows, width }) => rows * width * 3,
-  reference({ rows, width }, { dy, x, rstd, partials }) {
+  reference({ rows, width }, { dy, x, rstd, partials }: Arrays<'dy' | 'x' | 'rstd' | 'partials'>) {
     partials.fill(0);
     for (let r = 0; r < rows; r++) {
       const at = Math.floor(r / ROW_BLOCK) * width;
-      for (let c = 0; c < width; c++) partials[at + c] += dy[r * width + c] * x[r * width + c] * rstd[r];
+      for (let c = 0; c < width; c++) partials[at + c]! += dy[r * width + c]! * x[r * width + c]! * rstd[r]!;
     }
   },
 };

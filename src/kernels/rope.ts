@@ -2,7 +2,7 @@
 // its elements i and i + headSize / 2. The inverse rotation is the backward pass.
 
 import shader from '../../shaders/rope/rope.wgsl?raw';
-import { type Kernel, read, update } from './kernel.ts';
+import { type Arrays, type Kernel, read, update } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
 export interface RopeProblem {
@@ -69,16 +69,19 @@ export const rope: Kernel<RopeProblem> = {
     }),
   ),
   flops: ({ rows, heads, headSize }) => rows * heads * headSize * 3,
-  reference({ rows, seq, heads, headSize, stride, offset, positions, inverse }, { table, position, x }) {
+  reference(
+    { rows, seq, heads, headSize, stride, offset, positions, inverse },
+    { table, position, x }: Arrays<'table' | 'position' | 'x'>,
+  ) {
     const half = headSize / 2;
     for (let r = 0; r < rows; r++) {
-      const t = Math.min(position[0] + (r % seq), positions - 1);
+      const t = Math.min(position[0]! + (r % seq), positions - 1);
       for (let h = 0; h < heads; h++) {
         for (let k = 0; k < half; k++) {
           const i = r * stride + offset + h * headSize + k;
-          const cosine = table[t * headSize + k];
-          const sine = table[t * headSize + half + k] * (inverse ? -1 : 1);
-          const [a, b] = [x[i], x[i + half]];
+          const cosine = table[t * headSize + k]!;
+          const sine = table[t * headSize + half + k]! * (inverse ? -1 : 1);
+          const [a, b] = [x[i]!, x[i + half]!];
           x[i] = a * cosine - b * sine;
           x[i + half] = b * cosine + a * sine;
         }

@@ -3,7 +3,7 @@
 // (all zeros before the first) and is saved with the optimizer.
 
 import shader from '../../shaders/step-control/step_control.wgsl?raw';
-import { type Kernel, read, update } from './kernel.ts';
+import { type Arrays, type Kernel, read, update } from './kernel.ts';
 
 /** Where each number lies in `hyper`. Compute 1 - beta in float64: from a rounded beta it is 2e-7 off. */
 export const HYPER = {
@@ -64,18 +64,18 @@ export const stepControl: Kernel<StepControlProblem> = {
     },
   ],
   flops: () => 12,
-  reference(_problem, { normSquared, lossSum, hyper, state }) {
-    state[STATE.loss] = lossSum[0] * hyper[HYPER.lossScale];
-    state[STATE.gradNorm] = Math.sqrt(normSquared[0]);
+  reference(_problem, { normSquared, lossSum, hyper, state }: Arrays<'normSquared' | 'lossSum' | 'hyper' | 'state'>) {
+    state[STATE.loss] = lossSum[0]! * hyper[HYPER.lossScale]!;
+    state[STATE.gradNorm] = Math.sqrt(normSquared[0]!);
     const finite = Number.isFinite(state[STATE.loss]) && Number.isFinite(normSquared[0]);
     state[STATE.skip] = finite ? 0 : 1;
-    state[finite ? STATE.updates : STATE.skipped] += 1;
+    state[finite ? STATE.updates : STATE.skipped]! += 1;
     if (!finite) return;
-    const beta1 = 1 - hyper[HYPER.oneMinusBeta1];
-    const beta2 = 1 - hyper[HYPER.oneMinusBeta2];
-    state[STATE.correction1] = beta1 * state[STATE.correction1] + hyper[HYPER.oneMinusBeta1];
-    state[STATE.correction2] = beta2 * state[STATE.correction2] + hyper[HYPER.oneMinusBeta2];
-    const maxNorm = hyper[HYPER.maxNorm];
-    state[STATE.coefficient] = maxNorm > 0 ? Math.min(1, maxNorm / (state[STATE.gradNorm] + 1e-6)) : 1;
+    const beta1 = 1 - hyper[HYPER.oneMinusBeta1]!;
+    const beta2 = 1 - hyper[HYPER.oneMinusBeta2]!;
+    state[STATE.correction1] = beta1 * state[STATE.correction1]! + hyper[HYPER.oneMinusBeta1]!;
+    state[STATE.correction2] = beta2 * state[STATE.correction2]! + hyper[HYPER.oneMinusBeta2]!;
+    const maxNorm = hyper[HYPER.maxNorm]!;
+    state[STATE.coefficient] = maxNorm > 0 ? Math.min(1, maxNorm / (state[STATE.gradNorm]! + 1e-6)) : 1;
   },
 };

@@ -2,7 +2,7 @@
 // the partials up. The block is fixed, so that the norm does not depend on how gradients lie in memory.
 
 import shader from '../../shaders/sum-squares/sum_squares.wgsl?raw';
-import { ceilDiv, type Kernel, read, update, write } from './kernel.ts';
+import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
 /** Elements of one partial sum, and of one bit of adamw's decayMask. */
@@ -30,8 +30,8 @@ export const sumSquares: Kernel<SumSquaresProblem> = {
     { BLOCK },
   ),
   flops: ({ size }) => size * 2,
-  reference({ size, first }, { x, partials }) {
+  reference({ size, first }, { x, partials }: Arrays<'x' | 'partials'>) {
     partials.fill(0, first);
-    for (let i = 0; i < size; i++) partials[first + Math.floor(i / BLOCK)] += x[i] ** 2;
+    for (let i = 0; i < size; i++) partials[first + Math.floor(i / BLOCK)]! += x[i]! ** 2;
   },
 };

@@ -3,7 +3,7 @@
 import backwardShader from '../../shaders/swiglu/backward.wgsl?raw';
 import forwardShader from '../../shaders/swiglu/forward.wgsl?raw';
 import type { ElementwiseProblem } from './gelu.ts';
-import { type Kernel, read, write } from './kernel.ts';
+import { type Arrays, type Kernel, read, write } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
 /** gate, up (size) -> y (size). */
@@ -18,8 +18,8 @@ export const swiglu: Kernel<ElementwiseProblem> = {
     ({ size }, lanes) => ({ size: size / lanes }),
   ),
   flops: ({ size }) => size * 5,
-  reference({ size }, { gate, up, y }) {
-    for (let i = 0; i < size; i++) y[i] = (gate[i] / (1 + Math.exp(-gate[i]))) * up[i];
+  reference({ size }, { gate, up, y }: Arrays<'gate' | 'up' | 'y'>) {
+    for (let i = 0; i < size; i++) y[i] = (gate[i]! / (1 + Math.exp(-gate[i]!))) * up[i]!;
   },
 };
 
@@ -41,11 +41,11 @@ export const swigluBackward: Kernel<ElementwiseProblem> = {
     ({ size }, lanes) => ({ size: size / lanes }),
   ),
   flops: ({ size }) => size * 12,
-  reference({ size }, { dy, gate, up, dgate, dup }) {
+  reference({ size }, { dy, gate, up, dgate, dup }: Arrays<'dy' | 'gate' | 'up' | 'dgate' | 'dup'>) {
     for (let i = 0; i < size; i++) {
-      const s = 1 / (1 + Math.exp(-gate[i]));
-      dgate[i] = dy[i] * up[i] * s * (1 + gate[i] * (1 - s));
-      dup[i] = dy[i] * gate[i] * s;
+      const s = 1 / (1 + Math.exp(-gate[i]!));
+      dgate[i] = dy[i]! * up[i]! * s * (1 + gate[i]! * (1 - s));
+      dup[i] = dy[i]! * gate[i]! * s;
     }
   },
 };

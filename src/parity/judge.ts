@@ -3,6 +3,7 @@
 // The rules are those of the reference's check_run.py; where they differ, these are stricter: a gradient
 // whose reference is zero must be exactly zero, and NaN fails everywhere.
 
+import { at } from '../util/at.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import type { Values } from '../util/tensor-source.ts';
 import type { Curves, Outcome, ReferenceCase } from './reference-case.ts';
@@ -67,16 +68,16 @@ export function judge(reference: ReferenceCase, outcome: Outcome): Verdict {
 
   metrics.set(
     'lr',
-    metricOf(worstOf(outcome.lr.map((lr, s) => [relative(lr, reference.lr[s]), `step ${s}`])), LR_TOLERANCE),
+    metricOf(worstOf(outcome.lr.map((lr, s) => [relative(lr, at(reference.lr, s)), `step ${s}`])), LR_TOLERANCE),
   );
-  const losses: Found[] = outcome.loss.map((loss, s) => [Math.abs(loss - reference.loss[s]), `step ${s}`]);
+  const losses: Found[] = outcome.loss.map((loss, s) => [Math.abs(loss - at(reference.loss, s)), `step ${s}`]);
   const finalLoss: Found = [Math.abs(outcome.finalLoss - reference.finalLoss), 'after the last step'];
   report('loss_step0', worstOf(losses.slice(0, 1)));
   report('loss', worstOf(losses));
   report('final_loss_batch0', worstOf([finalLoss]), 'loss');
   report(
     'grad_norm_rel',
-    worstOf(outcome.gradNorm.map((norm, s) => [relative(norm, reference.gradNorm[s]), `step ${s}`])),
+    worstOf(outcome.gradNorm.map((norm, s) => [relative(norm, at(reference.gradNorm, s)), `step ${s}`])),
   );
 
   for (const [step, wanted] of reference.gradients) {
@@ -160,11 +161,8 @@ export function judgeRun(name: string, start: Values, recorded: Course, found: C
     let tolerance = LEAST;
     let worst: Metric | undefined;
     for (let step = 0; step < steps; step++) {
-      const [is, was, other] = [found, recorded, twin].map((course) => course[which][step] as number) as [
-        number,
-        number,
-        number,
-      ];
+      const valueIn = (course: Course) => at(course[which], step);
+      const [is, was, other] = [valueIn(found), valueIn(recorded), valueIn(twin)];
       // A loss that is not a number is one that was skipped, there and here.
       if (Number.isNaN(is) && Number.isNaN(was)) continue;
       const off = error(other, is);
@@ -174,7 +172,7 @@ export function judgeRun(name: string, start: Values, recorded: Course, found: C
     }
     if (worst) metrics.set(metric, worst);
   };
-  const lr = worstOf(found.lr.map((lr, s) => [relative(lr, recorded.lr[s]), `step ${s}`]));
+  const lr = worstOf(found.lr.map((lr, s) => [relative(lr, at(recorded.lr, s)), `step ${s}`]));
   metrics.set('lr', metricOf(lr, LR_TOLERANCE));
   alongside('loss_step0', 'loss', absolute, 1);
   alongside('loss', 'loss', absolute, found.loss.length);
@@ -239,7 +237,7 @@ function compare(
     const values = got?.get(name);
     assert(values && values.length === reference.length, `the replay gave no ${name} of ${reference.length} elements`);
     const start = base?.get(name);
-    let error = Float64Array.from(reference, (value, i) => values[i] - value);
+    let error = Float64Array.from(reference, (value, i) => at(values, i) - value);
     let size = Float64Array.from(reference, (value, i) => value - (start?.[i] ?? 0));
     if (name.endsWith('attn.c_attn.bias')) {
       const third = error.length / 3;

@@ -16,6 +16,7 @@ import { type Model, observedNames } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
 import type { Schedule } from '../train/schedule.ts';
 import type { AdamWOptions } from '../train/trainer.ts';
+import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { check, list, namesTo, number, object, oneOf, optional, parseJSON, text } from '../util/json.ts';
 import { realNumber, wholeNumber } from '../util/range.ts';
@@ -197,7 +198,7 @@ const REFERENCE = object({
 /** The rank of the adapters, from their shapes: A is (rank, in), B (out, rank). */
 function rankOf(adapters: ReadonlyMap<string, Tensor>, path: string): number {
   for (const [name, { shape }] of adapters) {
-    if (name.endsWith('lora_A.weight') && shape.length === 2 && (shape[0] as number) > 0) return shape[0] as number;
+    if (name.endsWith('lora_A.weight') && shape.length === 2 && at(shape, 0) > 0) return at(shape, 0);
   }
   throw new HoldfastError(`${path}: no tensor h.0.attn.c_attn.lora_A.weight of shape [rank, in]; copy the case again`);
 }

@@ -7,6 +7,7 @@ import type { Device } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
 import { forwardActivations } from '../train/inspect.ts';
 import { Trainer } from '../train/trainer.ts';
+import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
 import { judge, type Verdict } from './judge.ts';
@@ -51,7 +52,9 @@ export async function replay(
       return forwardActivations(device, model, weights, first, trainer.choices);
     };
     const activations = await inspect(reference.weights);
-    const [lr, loss, gradNorm]: number[][] = [[], [], []];
+    const lr: number[] = [];
+    const loss: number[] = [];
+    const gradNorm: number[] = [];
     const gradients = new Map<number, Values>();
     for (const [step, micros] of batches.entries()) {
       const keep = async (found: TensorSource) => void gradients.set(step, await collect(found));
@@ -60,7 +63,7 @@ export async function replay(
       loss.push(metrics.loss);
       gradNorm.push(metrics.gradNorm);
     }
-    const finalLoss = await trainer.evaluate(joined(batches[0] as TokenBatch[]));
+    const finalLoss = await trainer.evaluate(joined(at(batches, 0)));
     const weights = await collect(trainer.values('parameter'));
     if (reference.activations.has('final_logits')) {
       activations.set('final_logits', (await inspect(weights)).get('logits') as Float32Array<ArrayBuffer>);
@@ -75,7 +78,7 @@ export async function replay(
 
 /** The micro-batches of a step as one batch. */
 function joined(micros: readonly TokenBatch[]): TokenBatch {
-  const { seq } = micros[0] as TokenBatch;
+  const { seq } = at(micros, 0);
   const ids = Int32Array.from(micros.flatMap((micro) => [...micro.ids]));
   const targets = Int32Array.from(micros.flatMap((micro) => [...micro.targets]));
   return { ids, targets, batch: ids.length / seq, seq };

@@ -23,6 +23,7 @@ import {
 import { type SavedState, stateOf } from '../train/saved-state.ts';
 import { STEPS_AHEAD } from '../train/stepper.ts';
 import { type StepMetrics, Trainer } from '../train/trainer.ts';
+import { at } from '../util/at.ts';
 import { assert, HoldfastError, shortened } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
@@ -53,7 +54,7 @@ export async function loadRun(host: Host, path: string, { data, from }: RunSourc
   const { weights: final, shapes } = checkpoint;
   const state = stateOf(checkpoint);
   const { history, trainer } = state;
-  const { settings } = partsOf(state)[0] as Part;
+  const { settings } = at(partsOf(state), 0);
   if (history.steps.length !== trainer.step || history.steps.some(({ step }, i) => step !== i)) {
     throw new HoldfastError(
       `${path}: its record has ${history.steps.length} of ${trainer.step} steps; only a run that is recorded from its first step can be replayed`,
@@ -143,7 +144,7 @@ async function trainAgain(
   onStep: () => void,
 ): Promise<Course> {
   const parts = partsOf(state);
-  const dataset = datasetOf((parts[0] as Part).settings, text);
+  const dataset = datasetOf(at(parts, 0).settings, text);
   const found: StepMetrics[] = [];
   let weights: Values | undefined;
   let moments: { moment1: Values; moment2: Values; state: SavedState['trainer'] } | undefined;
@@ -209,7 +210,7 @@ function inTheLastBit(source: TensorSource, seed: number): TensorSource {
         const bits = new Int32Array(moved.buffer);
         for (let i = 0; i < bits.length; i++) {
           const step = random.below(3) - 1;
-          if (moved[i] !== 0) bits[i] = (bits[i] as number) + step;
+          if (moved[i] !== 0) bits[i] = at(bits, i) + step;
         }
         yield moved;
       }

@@ -93,7 +93,7 @@ function escaped(part: unknown): string {
   if (part instanceof Html) return part.toString();
   if (Array.isArray(part)) return part.map(escaped).join('');
   const entities: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
-  return String(part).replace(/[&<>"']/g, (character) => entities[character] as string);
+  return String(part).replace(/[&<>"']/g, (character) => entities[character] ?? character);
 }
 
 /** Where a template stands after a piece: in 'text', in a 'tag', or in the value of an '@attribute'. */

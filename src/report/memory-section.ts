@@ -13,6 +13,7 @@ import {
 } from '../engine/observe/chunk-codes.ts';
 import { STATES } from '../memory/layout/states.ts';
 import type { MemoryRecord, TierFigures } from '../train/memory-record.ts';
+import { at } from '../util/at.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { WORDS } from './chunk-words.ts';
 import { dataOf, type Html, html } from './html.ts';
@@ -157,9 +158,9 @@ function chunkMap(history: ChunkHistory, budget: number | undefined): Html {
   const swatch = (code: number, name: string, title = '') =>
     html`<span title="${title}"><canvas class="swatch" data-code="${code}" aria-hidden="true"></canvas>${name}</span>`;
   const present = presentTiers(history);
-  const tiers = present.map((tier) => swatch(encode(tier, 'HOLD'), WORDS[tier] as string));
+  const tiers = present.map((tier) => swatch(encode(tier, 'HOLD'), WORDS[tier] ?? tier));
   const states = STATES.filter((state) => state !== 'FREE').map((state) =>
-    swatch(encode('gpu', state), WORDS[state] as string, state),
+    swatch(encode('gpu', state), WORDS[state] ?? state, state),
   );
   const area = (color: Color, name: string, bytes?: number) => {
     const size = bytes === undefined ? '' : html` <output>${formatBytes(bytes)}</output>`;
@@ -207,8 +208,8 @@ function sharesTable(history: ChunkHistory): Html {
     let using = 0;
     for (const runs of history.chunks.slice(first, first + chunks)) {
       for (let i = 0; i < runs.length; i += 2) {
-        const { tier, state } = decode(runs[i] as number);
-        const length = runs[i + 1] as number;
+        const { tier, state } = decode(at(runs, i));
+        const length = at(runs, i + 1);
         spent.set(tier, (spent.get(tier) ?? 0) + length);
         if (state === 'COMPUTE') using += length;
       }

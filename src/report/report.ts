@@ -100,8 +100,9 @@ function chartsOf({ steps, validations }: ReportContent, x: number[]): Chart[] {
 }
 
 function curves(charts: readonly Chart[], x: readonly number[]): Html | '' {
-  if (charts.length === 0) return '';
-  const figures = charts.map((chart, index) => figure(chart, index, x[x.length - 1] as number));
+  const last = x.at(-1);
+  if (charts.length === 0 || last === undefined) return '';
+  const figures = charts.map((chart, index) => figure(chart, index, last));
   return html`<section class="charts">${figures}</section>
 <p class="hint">Drag across a curve to zoom, double-click to see all of it.</p>`;
 }

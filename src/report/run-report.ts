@@ -8,6 +8,7 @@ import { type Host, join } from '../runtime/host.ts';
 import type { RunSummary } from '../train/run.ts';
 import type { RunSettings } from '../train/run-settings.ts';
 import type { SavedState } from '../train/saved-state.ts';
+import { at } from '../util/at.ts';
 import { renderReport } from './report.ts';
 
 /** Where the report of a run lies, in the run's folder. */
@@ -65,7 +66,7 @@ function figuresOf({ settings, trainer, adapter, history: { steps, validations }
     ...(accuracy !== undefined && { accuracy }),
     ...(steps.length > 0 && { tokensPerSecond: steps.length / seconds }),
     parameters: parameterCount(makeModel(settings.config)),
-    skippedSteps: trainer.control[STATE.skipped] as number,
+    skippedSteps: at(trainer.control, STATE.skipped),
     adapter,
   };
 }

@@ -1,5 +1,7 @@
 // A curve that noise hides, made visible: for the report and for the page that shows a run while it trains.
 
+import { at } from '../util/at.ts';
+
 /** One value a point; null where there is none. */
 export type Column = (number | null)[];
 
@@ -14,16 +16,19 @@ export function short(value: number | undefined): number | null {
  */
 export function smooth(values: Column): Column {
   const reach = Math.floor(values.length / 80);
-  const sums = [0];
-  const counts = [0];
-  values.forEach((value, i) => {
-    sums.push(sums[i] + (value ?? 0));
-    counts.push(counts[i] + (value === null ? 0 : 1));
-  });
+  // Of the values before each point; one more for the end.
+  let sum = 0;
+  let count = 0;
+  const before = [{ sum, count }];
+  for (const value of values) {
+    sum += value ?? 0;
+    count += value === null ? 0 : 1;
+    before.push({ sum, count });
+  }
   return values.map((value, i) => {
     if (value === null) return null;
-    const from = i - Math.min(reach, i);
-    const to = Math.min(values.length, i + Math.min(reach, i) + 1);
-    return short((sums[to] - sums[from]) / (counts[to] - counts[from]));
+    const from = at(before, i - Math.min(reach, i));
+    const to = at(before, Math.min(values.length, i + Math.min(reach, i) + 1));
+    return short((to.sum - from.sum) / (to.count - from.count));
   });
 }

@@ -14,6 +14,7 @@ import path from 'node:path';
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
 import { createBrotliDecompress } from 'node:zlib';
+import { at } from '../util/at.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { withNaps } from './dawn-polls.ts';
 import { codeOf, fileError } from './headless/file-errors.ts';
@@ -125,7 +126,7 @@ async function dawnAdapterNames(create: (options: string[]) => GPU): Promise<str
     await create(['adapter=(none has this name)']).requestAdapter();
     return [];
   } catch (error) {
-    const names = [...messageOf(error).matchAll(/name: '(.*)'/g)].map((match) => match[1] as string);
+    const names = [...messageOf(error).matchAll(/name: '(.*)'/g)].map((match) => at(match, 1));
     return [...new Set(names)];
   }
 }

@@ -12,6 +12,7 @@ import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
 import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import { onlyTokens } from '../nn/inputs.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
+import { at } from '../util/at.ts';
 import { assert, finishing, HoldfastError } from '../util/errors.ts';
 import type { Random } from '../util/random.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
@@ -55,7 +56,7 @@ const nameOf = ({ seq }: Tokens) => `generate ${seq}` as const;
 export type GenerationPasses = Readonly<Record<ReturnType<typeof nameOf>, Pass>>;
 
 export const generationPasses = ({ inputs, programs }: Generation, map: ChunkMap): GenerationPasses =>
-  Object.fromEntries(programs.map((program, stage) => [nameOf(inputs[stage] as Tokens), readingPass(program, map)]));
+  Object.fromEntries(programs.map((program, stage) => [nameOf(at(inputs, stage)), readingPass(program, map)]));
 
 /** Tokens in the order in which they went through the model, together or one by one. */
 type Fed = (readonly number[])[];
@@ -185,7 +186,9 @@ export class Generator {
     for (let done = 0; done < ids.length; ) {
       const tokens = inputs.find(({ seq }) => seq <= ids.length - done) as Tokens;
       const { seq } = tokens;
-      await session.run(session.fit.passes[nameOf(tokens)], [
+      const pass = session.fit.passes[nameOf(tokens)];
+      assert(pass, `no pass takes ${seq} tokens`);
+      await session.run(pass, [
         [tokens.ids, Int32Array.from(ids.slice(done, done + seq))],
         [tokens.position, Uint32Array.of(position + done)],
       ]);

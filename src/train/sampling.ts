@@ -3,6 +3,7 @@
 // Float64 inside. Invariant: the token depends on the logits, the options and the random numbers alone; of
 // equal logits the lower id comes first, in greedy choice and at every cut.
 
+import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { Random } from '../util/random.ts';
 
@@ -33,28 +34,27 @@ export function checkSampling({ temperature = 1, topK = 1, topP = 1 }: SamplingO
 export function sampleToken(logits: Float32Array, options: SamplingOptions, random: Random): number {
   checkSampling(options);
   const { temperature = 1, topK = logits.length, topP = 1 } = options;
-  const likeliest = argmax(logits);
+  const { id: likeliest, logit: max } = largest(logits);
   if (temperature === 0) return likeliest;
-  const max = logits[likeliest];
-  const weight = (id: number) => Math.exp((logits[id] - max) / temperature);
+  const weight = (id: number) => Math.exp((at(logits, id) - max) / temperature);
   let ids = Uint32Array.from(logits.keys());
   if (topK < ids.length || topP < 1) {
-    ids.sort((a, b) => logits[b] - logits[a] || a - b);
+    ids.sort((a, b) => at(logits, b) - at(logits, a) || a - b);
     ids = ids.subarray(0, topK);
   }
   let weights = Float64Array.from(ids, weight);
   if (topP < 1) weights = weights.subarray(0, reach(weights, topP) + 1);
   // 1 - u lies in (0, 1]: never on a token of weight 0, never past the sum.
-  return ids[reach(weights, 1 - random.uniform())];
+  return at(ids, reach(weights, 1 - random.uniform()));
 }
 
-function argmax(logits: Float32Array): number {
-  let best = 0;
-  for (let id = 0; id < logits.length; id++) {
-    if (Number.isNaN(logits[id])) throw diverged(id, logits[id]);
-    if (logits[id] > logits[best]) best = id;
+function largest(logits: Float32Array): { id: number; logit: number } {
+  let best = { id: 0, logit: Number.NEGATIVE_INFINITY };
+  for (const [id, logit] of logits.entries()) {
+    if (Number.isNaN(logit)) throw diverged(id, logit);
+    if (logit > best.logit) best = { id, logit };
   }
-  if (!Number.isFinite(logits[best])) throw diverged(best, logits[best]);
+  if (!Number.isFinite(best.logit)) throw diverged(best.id, best.logit);
   return best;
 }
 
@@ -69,8 +69,10 @@ const sum = (values: Float64Array): number => values.reduce((a, b) => a + b, 0);
 /** The first index up to which `weights` add up to `share` (above 0, at most 1) of their sum. */
 function reach(weights: Float64Array, share: number): number {
   const wanted = share * sum(weights);
-  let reached = weights[0];
-  let index = 0;
-  while (reached < wanted) reached += weights[++index];
-  return index;
+  let reached = 0;
+  for (const [index, weight] of weights.entries()) {
+    reached += weight;
+    if (reached >= wanted) return index;
+  }
+  return weights.length - 1;
 }

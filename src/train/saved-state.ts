@@ -11,6 +11,7 @@ import { checkpointsOf, type LoadedState, loadState } from '../formats/checkpoin
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
 import { STATE } from '../kernels/step-control.ts';
 import { type Host, join } from '../runtime/host.ts';
+import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
 import {
   check,
@@ -166,12 +167,15 @@ function checkTogether(state: SavedState, path: string, refuse: (problem: string
     }
   }
   const inOrder = (name: string, steps: readonly number[], most: number, gap: number) => {
-    const at = steps.findIndex((value, i) => value > most || (i > 0 && value < (steps[i - 1] as number) + gap));
-    if (at < 0) return;
-    const least = at === 0 ? 0 : (steps[at - 1] as number) + gap;
-    refuse(
-      `${name.replace('[]', `[${at}]`)} is ${steps[at]}; in order, after ${done} steps, it must be from ${least} to ${most}`,
-    );
+    let least = 0;
+    for (const [i, step] of steps.entries()) {
+      if (step > most || (i > 0 && step < least)) {
+        refuse(
+          `${name.replace('[]', `[${i}]`)} is ${step}; in order, after ${done} steps, it must be from ${least} to ${most}`,
+        );
+      }
+      least = step + gap;
+    }
   };
   const stepsOf = (records: readonly { step: number }[]) => records.map((record) => record.step);
   inOrder(
@@ -187,7 +191,7 @@ function checkTogether(state: SavedState, path: string, refuse: (problem: string
 
 /** What the optimizer's kernel leaves (step-control.ts). */
 function checkControl({ control, step }: TrainerState, refuse: (problem: string) => never): void {
-  const [skipped, updates] = [control[STATE.skipped] as number, control[STATE.updates] as number];
+  const [skipped, updates] = [at(control, STATE.skipped), at(control, STATE.updates)];
   const whole = (value: number) => Number.isSafeInteger(value) && value >= 0;
   for (const [name, fits, allowed] of [
     ['skip', (value) => value === 0 || value === 1, '0 or 1'],
@@ -206,11 +210,11 @@ function checkControl({ control, step }: TrainerState, refuse: (problem: string)
       'above 0 and at most 1, 0 before the first update',
     ],
   ] as [keyof typeof STATE, (value: number) => boolean, string][]) {
-    const value = control[STATE[name]] as number;
+    const value = at(control, STATE[name]);
     if (!fits(value)) refuse(`trainer.control[${STATE[name]}] (${name}) is ${value}; it must be ${allowed}`);
   }
   for (const name of ['loss', 'gradNorm'] as const) {
-    const value = control[STATE[name]] as number;
+    const value = at(control, STATE[name]);
     // Of a step that was skipped.
     if (Number.isNaN(value) && control[STATE.skip] !== 1)
       refuse(`trainer.control[${STATE[name]}] (${name}) is null; only a step that was skipped has none`);

@@ -1,5 +1,7 @@
 // A clock for the speed of a run: tokens per second over the time spent training, validation and saving taken out.
 
+import { at } from '../util/at.ts';
+
 /** Steps over which the current speed is taken: they come in bursts where the runtime polls for results. */
 const SPEED_WINDOW = 16;
 
@@ -28,7 +30,7 @@ export class StepClock {
     this.#steps++;
     this.#moments.push(now);
     if (this.#moments.length > SPEED_WINDOW + 1) this.#moments.shift();
-    const elapsed = now - (this.#moments[0] as number);
+    const elapsed = now - at(this.#moments, 0);
     return ((this.#moments.length - 1) * this.#tokens * 1000) / Math.max(elapsed, 1e-3);
   }
   get average(): number {

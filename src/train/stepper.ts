@@ -13,6 +13,7 @@ import type { Device } from '../gpu/device.ts';
 import type { Tensor } from '../graph/graph.ts';
 import { STATE } from '../kernels/step-control.ts';
 import type { ChunkMap } from '../memory/layout/chunk-map.ts';
+import { at } from '../util/at.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
 import { assert, HoldfastError, messageOf } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
@@ -175,7 +176,7 @@ export class Stepper {
     await executor.begin(this.#pass, warmUp?.schedule ?? this.#session.scheduleOf(this.#pass));
     for (const [i, inputs] of step.job.micro.entries()) {
       this.#session.feed(inputs);
-      await this.#run(step, starts[i] as number, starts[i + 1] ?? update.decided);
+      await this.#run(step, at(starts, i), starts[i + 1] ?? update.decided);
     }
     await step.job.inspect?.(this.#session.valuesNow('gradient'));
     let read: (() => Promise<ArrayBuffer>) | undefined;
@@ -201,7 +202,7 @@ export class Stepper {
     await this.#run(step, update.decided, this.#pass.trace.moments.length);
     executor.flush();
     if (warmUp) this.#session.endWarmUpStep();
-    if (recorder) step.job.recorded?.(recorder.recordings[0] as Recording, recorder.arrived());
+    if (recorder) step.job.recorded?.(at(recorder.recordings, 0), recorder.arrived());
     return () => arrives as Promise<Float32Array<ArrayBuffer>>;
   }
 

@@ -14,6 +14,7 @@ import { decayBits } from '../graph/operators/optimizer.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
+import { at } from '../util/at.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import { type Generation, type GenerationPasses, Generator, generationPasses, traceGeneration } from './generator.ts';
@@ -284,8 +285,8 @@ export class Trainer {
     return {
       step,
       lr,
-      loss: state[STATE.loss] as number,
-      gradNorm: state[STATE.gradNorm] as number,
+      loss: at(state, STATE.loss),
+      gradNorm: at(state, STATE.gradNorm),
       skipped: state[STATE.skip] !== 0,
     };
   }
@@ -306,7 +307,7 @@ export class Trainer {
       for (let row = 0; row < windows.batch; row += batch) {
         await session.run(session.fit.passes.evaluate, this.#programs.inputs.values(inputs.part(windows, row)));
       }
-      return (await session.read(lossSum))[0] as number;
+      return at(await session.read(lossSum), 0);
     });
     return sum / Math.max(1, this.model.objective.count(windows));
   }
@@ -342,7 +343,7 @@ export class Trainer {
   /** Steps skipped since the first, those before a resume included. */
   async skipped(): Promise<number> {
     await this.settle();
-    return this.#stepper.state[STATE.skipped] as number;
+    return at(this.#stepper.state, STATE.skipped);
   }
 
   /** Goes on from where `state` was taken; weights and moments are set with `setValues`. */

@@ -22,7 +22,7 @@ const UNITS: ReadonlyMap<string, bigint> = new Map([
 /** Bytes of "4096", "64MB", "64 MiB", "1.5GB"; units in any case. Errors: HoldfastError quoting the text. */
 export function parseBytes(text: string): number {
   const match = /^\s*(\d+)(?:\.(\d+))?\s*([a-z]*)\s*$/i.exec(text);
-  const unit = UNITS.get(match?.[3].toLowerCase() ?? '?');
+  const unit = UNITS.get(match?.[3]?.toLowerCase() ?? '?');
   if (!match || unit === undefined) {
     throw new HoldfastError(
       `${JSON.stringify(text)} is not a byte count: write a number and B, KB, MB, GB, TB (powers of 1000) ` +

@@ -17,9 +17,12 @@ function splitmix32(word: number): number {
 
 const rotateLeft = (word: number, bits: number): number => (word << bits) | (word >>> (32 - bits));
 
+/** Four of them. */
+type Words = Uint32Array & Record<0 | 1 | 2 | 3, number>;
+
 /** Seeded random numbers, one generator a named stream; not for secrets. */
 export class Random {
-  readonly #words = new Uint32Array(4);
+  readonly #words = new Uint32Array(4) as Words;
 
   /** `seed`: a whole number from 0 to 2^53 - 1. `stream`: what the numbers are for, such as "weights". */
   constructor(seed: number, stream: string) {

@@ -4,6 +4,7 @@
 import type { Browser, Page } from 'playwright';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { SavedState } from '../../src/train/saved-state.ts';
+import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
 import { EVERY_CASE } from '../host.ts';
 import { launch, TEXT } from './driver.ts';
@@ -54,7 +55,7 @@ const ACTIONS: readonly Action[] = [
   (page, random) => page.locator('#policy').selectOption({ index: random.below(7) }, AT_ONCE),
   async (page, random) => {
     const limits = page.locator('#host-limit');
-    await limits.fill(['', '1 MB', '40 KB', 'much'][random.below(4)] as string, AT_ONCE);
+    await limits.fill(at(['', '1 MB', '40 KB', 'much'], random.below(4)), AT_ONCE);
     await limits.press('Enter', AT_ONCE);
   },
   async (page) => {
@@ -80,7 +81,7 @@ test('whatever is pressed whenever, no loss changes', async () => {
   await steps(page, 21);
   const random = new Random(3, 'a person');
   for (let done = 0; done < THINGS; done++) {
-    const action = ACTIONS[random.below(ACTIONS.length)] as Action;
+    const action = at(ACTIONS, random.below(ACTIONS.length));
     await action(page, random).catch(() => {});
     await page.waitForTimeout(random.below(2) * random.below(1200) + 30);
   }

@@ -8,6 +8,7 @@ import path from 'node:path';
 import { unzipSync, zipSync } from 'fflate';
 import type { Browser, Page } from 'playwright';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { entry, field } from '../entry.ts';
 import { event, forget, halted, launch, losses, open, SETTINGS, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 
@@ -69,13 +70,13 @@ test.runIf(isEmbedded)('begun in the browser, sampled, finished and replayed in 
   const lines = holdfast('train', '--resume', '--out', run, '--data', 'text', '--json').trim().split('\n');
   const steps = lines.map((line) => JSON.parse(line)).filter((line) => 'loss' in line && 'lr' in line);
   expect(steps).toHaveLength(40 - step);
-  for (const { step, loss } of steps) expect(loss, `step ${step}`).toBeCloseTo(whole.get(step) as number, 4);
+  for (const { step, loss } of steps) expect(loss, `step ${step}`).toBeCloseTo(entry(whole, step), 4);
   const equal = steps.filter(({ step, loss }) => loss === whole.get(step)).length;
   expect(equal, 'steps with the same bits').toBe(steps.length);
 
   // The finished run of the browser and that of Node end in the same weights.
   const finished = await download(id);
-  const ours = finished['model.safetensors'] as Uint8Array;
+  const ours = field(finished, 'model.safetensors');
   expect(Buffer.compare(ours, readFileSync(path.join(run, 'checkpoint-40', 'model.safetensors')))).toBe(0);
   expect(holdfast('generate', run, '--prompt', 'the ', '--tokens', '10')).toContain('the ');
   // Node trains the browser's run again from its seed, and computes the same.
@@ -123,10 +124,10 @@ test.runIf(isEmbedded)(
     expect([...found.keys()]).toEqual(wanted.map(({ step }) => step));
     for (const { step, loss } of wanted) expect(found.get(step), `step ${step}`).toBe(loss);
 
-    const { 'config.json': config, 'model.safetensors': model } = await download(imported.id);
+    const files = await download(imported.id);
     const alone = await upload(
       'weights.zip',
-      zipSync({ 'config.json': config as Uint8Array, 'model.safetensors': model as Uint8Array }),
+      zipSync(Object.fromEntries(['config.json', 'model.safetensors'].map((name) => [name, field(files, name)]))),
     );
     expect(alone).toMatchObject({ status: 'imported', savedStep: 0 });
     const request = { prompt: 'the ', tokens: 12, temperature: 0 };

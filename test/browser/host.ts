@@ -25,7 +25,7 @@ const files: Files = Object.assign(Object.create(host.files) as Files, {
   },
   async list(folder: string) {
     const inside = fixtures.filter((file) => file.startsWith(`${folder}/`));
-    return [...new Set(inside.map((file) => file.slice(folder.length + 1).split('/')[0] as string))].sort();
+    return [...new Set(inside.map((file) => file.slice(folder.length + 1).replace(/\/.*/s, '')))].sort();
   },
 } satisfies Partial<Files>);
 

@@ -5,6 +5,7 @@
 import { strFromU8, strToU8, unzipSync, zipSync } from 'fflate';
 import type { Browser, BrowserContext, Frame, Page } from 'playwright';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { field } from '../entry.ts';
 import { launch, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 import { download, drop, misdeeds, prepare, ready, row, SMALL, says } from './visitor.ts';
@@ -45,7 +46,7 @@ function planted(value: Json, pick: (path: string, value: Json) => boolean, path
 }
 
 function hostile(pick: (path: string, value: Json) => boolean, more: Record<string, Json> = {}): Uint8Array {
-  const read = (name: string) => JSON.parse(strFromU8(honest[name] as Uint8Array)) as Record<string, Json>;
+  const read = (name: string) => JSON.parse(strFromU8(field(honest, name))) as Record<string, Json>;
   const state = { ...(planted(read('trainer_state.json'), pick) as object), ...more };
   // Files of a stranger have the right checksums, or none.
   const { SHA256SUMS: _, ...files } = honest;

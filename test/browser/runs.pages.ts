@@ -99,7 +99,9 @@ test('paused, stepped, sampled from, given another budget: the losses are those 
     await window.until(() => count() > still);
     await aWhile();
     const stepped = count();
-    const { smallest } = await trainer.estimate(((await trainer.runs())[0] as never)['settings'], { gpu: 1 });
+    const [run] = await trainer.runs();
+    if (!run?.settings) throw new Error('the run has no settings');
+    const { smallest } = await trainer.estimate(run.settings, { gpu: 1 });
     await trainer.setMemory({ gpu: smallest });
     await trainer.goOn();
     return { paused, still, stepped };

@@ -9,7 +9,7 @@ const counting = (length: number) => Int32Array.from({ length }, (_, i) => i);
 function offsets({ ids, targets, batch, seq }: TokenBatch): number[] {
   expect([ids.length, targets.length]).toEqual([batch * seq, batch * seq]);
   return Array.from({ length: batch }, (_, row) => {
-    const begin = ids[row * seq];
+    const begin = ids[row * seq]!;
     const window = Array.from({ length: seq }, (_, t) => begin + t);
     expect([...ids.subarray(row * seq, (row + 1) * seq)]).toEqual(window);
     expect([...targets.subarray(row * seq, (row + 1) * seq)]).toEqual(window.map((id) => id + 1));
@@ -70,7 +70,7 @@ describe('evenWindows', () => {
 
   test('distances differ by one token at most', () => {
     const begins = offsets(evenWindows(counting(1000), 16, 37));
-    const distances = begins.slice(1).map((begin, i) => begin - begins[i]);
+    const distances = begins.slice(1).map((begin, i) => begin - begins[i]!);
     expect(Math.max(...distances) - Math.min(...distances)).toBeLessThanOrEqual(1);
     expect([begins[0], begins[36]]).toEqual([0, 1000 - 16 - 1]);
   });

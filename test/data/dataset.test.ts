@@ -29,7 +29,7 @@ test('windows begin with a line, whatever a token is; without lines of one lengt
     const corpus = { bytes, ...(lineBytes && { lineBytes }) };
     const dataset = textDataset(corpus, identity, tokenizer, SIZES);
     const rows = Array.from({ length: 60 }, () => dataset.next()).concat(dataset.validation);
-    return rows.flatMap(({ ids, batch, seq }) => Array.from({ length: batch }, (_, row) => ids[row * seq]));
+    return rows.flatMap(({ ids, batch, seq }) => Array.from({ length: batch }, (_, row) => ids[row * seq]!));
   };
   expect(begins(6, new ByteTokenizer()).every((id) => id % 6 === 0)).toBe(true);
   expect(begins(6, pairs).every((id) => id % 6 === 1)).toBe(true);

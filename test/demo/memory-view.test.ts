@@ -7,6 +7,8 @@ import { FrameMeter } from '../../demo/memory/frame-meter.ts';
 import { Playback, readingTime, speedWords } from '../../demo/memory/playback.ts';
 import { type Shape, type ShelfName, Shelves } from '../../demo/memory/shelves.ts';
 import { type ChunkHistory, expand, slotsInUse } from '../../src/engine/observe/chunk-codes.ts';
+import { at } from '../../src/util/at.ts';
+import { leading } from '../entry.ts';
 
 /** Codes: tier * 5 + state; 6 is in use on the GPU, 7 held there, 12 in staging, 17 in host memory, 22 on disk. */
 const CODES = { gpu: [6, 7, 8], staging: [12], lower: [0, 17, 22] };
@@ -27,14 +29,14 @@ const histories: fc.Arbitrary<ChunkHistory> = fc
     for (const wishes of moments) {
       for (const [which, wish] of wishes) {
         const chunk = which % chunks;
-        const code = choices[wish];
+        const code = choices[wish]!;
         const tier = tierOf(code);
         const full = (tier === 'gpu' && count('gpu') >= slots) || (tier === 'staging' && count('staging') >= staging);
-        if (!full || tierOf(now[chunk]) === tier) now[chunk] = code;
+        if (!full || tierOf(now[chunk]!) === tier) now[chunk] = code;
       }
       now.forEach((code, chunk) => {
-        const own = runs[chunk];
-        if (own.at(-2) === code) own[own.length - 1]++;
+        const own = at(runs, chunk);
+        if (own.at(-2) === code) own[own.length - 1]!++;
         else own.push(code, 1);
       });
     }
@@ -64,11 +66,11 @@ describe('a film', () => {
         const seen = [...film.codes];
         for (const moment of [0, ...seeks, 0, 24]) {
           film.seek(moment, (chunk) => {
-            seen[chunk] = film.codes[chunk];
+            seen[chunk] = film.codes[chunk]!;
           });
-          const at = Math.min(moment, film.moments - 1);
-          expect(film.at).toBe(at);
-          expect([...film.codes]).toEqual(codes.map((values) => values[at]));
+          const reached = Math.min(moment, film.moments - 1);
+          expect(film.at).toBe(reached);
+          expect([...film.codes]).toEqual(codes.map((values) => values[reached]));
           // `changed` told of all that changed.
           expect(seen).toEqual([...film.codes]);
         }
@@ -86,7 +88,7 @@ describe('a film', () => {
           film.seek(m, () => {});
           const taken = new Set<string>();
           film.places.forEach((place, chunk) => {
-            const tier = tierOf(film.codes[chunk]);
+            const tier = tierOf(film.codes[chunk]!);
             const room = { gpu: history.slots, staging: history.staging }[tier as string] ?? 0;
             if (room === 0) {
               expect(place).toBe(HOME);
@@ -96,7 +98,7 @@ describe('a film', () => {
             expect(place).toBeLessThan(room);
             expect(taken.has(`${tier} ${place}`)).toBe(false);
             taken.add(`${tier} ${place}`);
-            if (m > 0 && tierOf(expand(history.chunks[chunk])[m - 1]) === tier) expect(place).toBe(before[chunk]);
+            if (m > 0 && tierOf(expand(at(history.chunks, chunk))[m - 1]!) === tier) expect(place).toBe(before[chunk]);
           });
           before = [...film.places];
         }
@@ -130,11 +132,12 @@ describe('a film', () => {
         const told: [chunk: number, slot: number, moment: number][] = [];
         film.ahead(moments, (...arrival) => told.push(arrival));
         const expected = history.chunks.map(expand).flatMap((values, chunk) => {
-          const moment = values.findIndex((code) => code !== values[0]);
-          const comes = moment > 0 && moment <= moments && tierOf(values[moment]) === 'gpu';
-          return comes && !['gpu', 'none'].includes(tierOf(values[0])) ? [[chunk, moment]] : [];
+          const [start] = leading(1, values);
+          const moment = values.findIndex((code) => code !== start);
+          const comes = moment > 0 && moment <= moments && tierOf(values[moment]!) === 'gpu';
+          return comes && !['gpu', 'none'].includes(tierOf(start)) ? [[chunk, moment]] : [];
         });
-        expect(told.map(([chunk, , moment]) => [chunk, moment]).sort((a, b) => a[0] - b[0])).toEqual(expected);
+        expect(told.map(([chunk, , moment]) => [chunk, moment] as const).sort(([a], [b]) => a - b)).toEqual(expected);
         for (const [chunk, slot, moment] of told) {
           film.seek(moment, () => {});
           expect(film.places[chunk]).toBe(slot);
@@ -225,7 +228,7 @@ describe('shelves', () => {
             for (const [px, py] of [
               [x + 0.1, y + 0.1],
               [x + size - 0.1, y + size - 0.1],
-            ]) {
+            ] as const) {
               const spot = shelves.at(px, py);
               if (spot?.shelf !== shelf || spot.index !== index) wrong++;
             }
@@ -244,8 +247,12 @@ describe('shelves', () => {
       return { lists: [{ kind: 'parameter', first: 0, chunks }], slots: 8, staging: 2, disk: true };
     };
     const sizes = [20, 400, 3000].map((chunks) => new Shelves(shape(chunks), 720, 360));
-    expect(sizes[0].sizeOn('disk')).toBeGreaterThan(sizes[1].sizeOn('disk'));
-    expect(sizes[1].sizeOn('disk')).toBeGreaterThan(sizes[2].sizeOn('disk'));
+    const [few, some, many] = leading(
+      3,
+      sizes.map((shelves) => shelves.sizeOn('disk')),
+    );
+    expect(few).toBeGreaterThan(some);
+    expect(some).toBeGreaterThan(many);
     for (const { height } of sizes) expect(height).toBe(360);
   });
 });

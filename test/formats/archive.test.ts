@@ -16,6 +16,7 @@ import { initialWeights } from '../../src/nn/initialise.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { collect } from '../../src/util/tensor-source.ts';
+import { field } from '../entry.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { deflated, rawZip } from './raw-zip.ts';
 
@@ -60,7 +61,7 @@ describe.each([
     const said = new Set<string>();
     for (let at = 0; at < zip.length; at += at < zip.length - 400 ? 11 : 1) {
       const damaged = zip.slice();
-      damaged[at] = (damaged[at] as number) ^ 0x55;
+      damaged[at]! ^= 0x55;
       for (const found of [await load(damaged), await load(zip.slice(0, at))]) {
         if (typeof found !== 'string') expect(found).toEqual(expected);
         else {
@@ -169,15 +170,12 @@ describe.each([
     ['two runs', [under('r/run-1/checkpoint-2/', model2), under('r/run-2/checkpoint-3/', other)], '(r/run-1, r/run-2)'],
     [
       'the parts of two models',
-      [
-        { 'a/config.json': whole['config.json'] as never },
-        { 'b/model.safetensors': other['model.safetensors'] as never },
-      ],
+      [{ 'a/config.json': field(whole, 'config.json') }, { 'b/model.safetensors': field(other, 'model.safetensors') }],
       '(a, b)',
     ],
     [
       'weights that belong to nothing beside a model',
-      [under('a/', model2), { 'b/model.safetensors': other['model.safetensors'] as never }],
+      [under('a/', model2), { 'b/model.safetensors': field(other, 'model.safetensors') }],
       '(a, b)',
     ],
     ['one name twice', [model2, other], 'a/my.zip has config.json twice; zip the folder again'],

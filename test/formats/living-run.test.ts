@@ -8,20 +8,20 @@ import { expect, test } from 'vitest';
 import { loadCheckpoint, loadWeights, saveCheckpoint, withWeights } from '../../src/formats/checkpoint.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import type { Files } from '../../src/runtime/host.ts';
+import { at } from '../../src/util/at.ts';
 import { collect, type TensorSource } from '../../src/util/tensor-source.ts';
+import { entry } from '../entry.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { stepOf, tinyCheckpoint } from './checkpoints.ts';
 
 const save = (files: Files, step: number) => saveCheckpoint(files, 'run', step, tinyCheckpoint(step));
 
-const valuesIn = async (source: TensorSource): Promise<number[]> => [
-  ...((await collect(source)).get('ln_f.bias') as Float32Array),
-];
+const valuesIn = async (source: TensorSource): Promise<number[]> => [...entry(await collect(source), 'ln_f.bias')];
 
 /** The step whose weights these are: all of one. */
 function stepOfWeights(values: readonly number[]): number {
   expect(new Set(values).size).toBe(1);
-  return (values[0] as number) / 10;
+  return at(values, 0) / 10;
 }
 
 const READS = ['read', 'readRange', 'stat', 'list', 'open'] as const;
@@ -49,26 +49,25 @@ const readers = {
 };
 
 /** What a run does between two looks of a reader. */
-const saves: Record<string, readonly number[]> = {
+const saves = Object.entries({
   'one save': [3],
   'two saves': [3, 4],
   'six saves': [3, 4, 5, 6, 7, 8],
   'the same step again': [2],
   'the same step twice, and one more': [2, 2, 3],
-};
+});
 
 test.each(
-  (Object.keys(readers) as (keyof typeof readers)[]).flatMap((name) => Object.keys(saves).map((what) => [name, what])),
-)('%s, with %s at any moment', async (name, what) => {
-  for (let at = 1; ; at++) {
+  Object.entries(readers).flatMap(([name, read]) => saves.map(([what, steps]) => ({ name, read, what, steps }))),
+)('$name, with $what at any moment', async ({ name, read, steps }) => {
+  for (let look = 1; ; look++) {
     const files = new MemoryFiles();
     await save(files, 1);
     await save(files, 2);
-    const steps = saves[what as string] as readonly number[];
-    const reader = interrupted(files, at, async () => {
+    const reader = interrupted(files, look, async () => {
       for (const step of steps) await save(files, step);
     });
-    const found = await readers[name as keyof typeof readers](reader).catch((error) => {
+    const found = await read(reader).catch((error) => {
       // Sources that are read later, file by file: two saves take their checkpoint away, and they say so.
       expect(name).toBe('loadWeights and read');
       expect(steps.length).toBeGreaterThan(1);
@@ -76,7 +75,7 @@ test.each(
       return 2;
     });
     expect([2, steps.at(-1)]).toContain(found);
-    if (reader.looks < at) return expect(at).toBeGreaterThan(10);
+    if (reader.looks < look) return expect(look).toBeGreaterThan(10);
   }
 });
 

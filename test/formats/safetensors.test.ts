@@ -100,8 +100,9 @@ describe('safetensors', () => {
   test('data begins at a multiple of 8 bytes, after spaces', () => {
     for (let length = 1; length <= 8; length++) {
       const bytes = serialize([['n'.repeat(length), { shape: [1], data: Float64Array.of(1) }]]);
-      expect(bytes[0] % 8).toBe(0);
-      expect(new TextDecoder().decode(bytes.subarray(8, 8 + bytes[0]))).toMatch(/^\{.*\} *$/);
+      const [header] = bytes;
+      expect(header! % 8).toBe(0);
+      expect(new TextDecoder().decode(bytes.subarray(8, 8 + header!))).toMatch(/^\{.*\} *$/);
     }
   });
 

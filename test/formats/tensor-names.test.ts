@@ -7,6 +7,7 @@ import { type ModelConfig, parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { collect } from '../../src/util/tensor-source.ts';
+import { entry } from '../entry.ts';
 import { MemoryFiles } from '../memory-files.ts';
 
 const gpt2 = parseConfig({ model_type: 'gpt2', vocab_size: 5, n_positions: 3, n_embd: 4, n_layer: 2, n_head: 2 }, 'g');
@@ -62,8 +63,7 @@ async function load(config: ModelConfig, more: Record<string, Stored>, prefix = 
   const model = makeModel(config);
   const values = await collect(initialWeights(model, 1));
   const stored = new Map<string, Stored>();
-  for (const { name, shape } of model.parameters)
-    stored.set(prefix + name, floats(shape, values.get(name) as Float32Array));
+  for (const { name, shape } of model.parameters) stored.set(prefix + name, floats(shape, entry(values, name)));
   for (const [name, tensor] of Object.entries(more)) stored.set(name, tensor);
   const files = new MemoryFiles({ 'm/config.json': JSON.stringify(config), 'm/model.safetensors': fileOf(stored) });
   const loaded = await loadWeights(files, 'm');
@@ -76,8 +76,8 @@ const bytes = (count: number) => new Uint8Array(count).fill(1);
 
 describe('buffers are left out', () => {
   test.each(['', 'transformer.'])('of GPT-2, under the prefix "%s"', async (prefix) => {
-    const buffers = [0, 1].flatMap((i) => [
-      [`${prefix}h.${i}.attn.bias`, { dtype: ['U8', 'BOOL'][i] as string, shape: [1, 1, 3, 3], bytes: bytes(9) }],
+    const buffers = ['U8', 'BOOL'].flatMap((dtype, i) => [
+      [`${prefix}h.${i}.attn.bias`, { dtype, shape: [1, 1, 3, 3], bytes: bytes(9) }],
       [`${prefix}h.${i}.attn.masked_bias`, floats([], Float32Array.of(-1e4))],
     ]);
     await load(gpt2, Object.fromEntries(buffers), prefix);
@@ -109,7 +109,7 @@ describe.each([
   ['Llama', llama, 'model.embed_tokens.weight'],
 ] as const)('the tied head of %s', (_, config, embedding) => {
   test('is left out where it is the embedding, and an error where it is not', async () => {
-    const values = (await load(config, {})).get(embedding) as Float32Array;
+    const values = entry(await load(config, {}), embedding);
     await load(config, { 'lm_head.weight': floats([5, 4], values) });
     for (const at of [0, 7, 19]) {
       const other = values.slice();

@@ -7,6 +7,7 @@ import { storeFile, ZipFolder } from '../../src/formats/archive.ts';
 import { type ByteSource, sourceAt, sourceOf } from '../../src/formats/byte-source.ts';
 import { type Files, join, type WriteStream } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { entry, field, only } from '../entry.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { deflated, type RawEntry, rawZip } from './raw-zip.ts';
 
@@ -52,7 +53,7 @@ async function contentsOf(zip: ZipFolder, folder = zip.path): Promise<Record<str
 function expectSame(found: Record<string, Uint8Array>, expected: Record<string, Uint8Array>): void {
   expect(Object.keys(found).sort()).toEqual(Object.keys(expected).sort());
   for (const [path, bytes] of Object.entries(expected)) {
-    expect(Buffer.compare(found[path] as Uint8Array, bytes), path).toBe(0);
+    expect(Buffer.compare(field(found, path), bytes), path).toBe(0);
   }
 }
 
@@ -117,8 +118,8 @@ describe('a zip that lies', () => {
     const message = 'my.zip: bomb is damaged: it does not have the 300 bytes that it says; get the zip again';
     expect(await failure(zip.read('my.zip/bomb'))).toBe(message);
     const files = new MemoryFiles();
-    const [file] = zip.files('my.zip');
-    expect(await failure(storeFile(files, 'stored', file as NonNullable<typeof file>))).toBe(message);
+    const file = only(zip.files('my.zip'));
+    expect(await failure(storeFile(files, 'stored', file))).toBe(message);
     expect(inflated).toBeGreaterThan(0);
     // Twice 16 KiB that deflate packs at most 1032 to 1.
     expect(inflated).toBeLessThan(2 * 17 * MB);
@@ -146,12 +147,12 @@ describe('a zip that lies', () => {
     ['no deflated data', { ...deflated('x', text('hello')), data: text('hello') }, /x is damaged/],
     ['a way of compression that is not known', { name: 'x', data: text('hello'), method: 93 }, /not known here/],
     ['a link', { name: 'x', data: text('../y'), externalAttributes: 0o120777 * 2 ** 16 }, /is a link to another file/],
-  ])('%s: an error, whichever way it is read', async (_, entry, message) => {
-    const zip = await openBytes(rawZip([entry]));
+  ])('%s: an error, whichever way it is read', async (_, given, message) => {
+    const zip = await openBytes(rawZip([given]));
     expect(await failure(zip.read('my.zip/x'))).toMatch(message);
     expect(await failure(zip.readRange('my.zip/x', 0, 1))).toMatch(message);
-    const [file] = zip.files('my.zip');
-    expect(await failure(storeFile(new MemoryFiles(), 'stored', file as NonNullable<typeof file>))).toMatch(message);
+    const file = only(zip.files('my.zip'));
+    expect(await failure(storeFile(new MemoryFiles(), 'stored', file))).toMatch(message);
   });
 
   test('a table of contents that is said to be larger than any is not read', async () => {
@@ -193,10 +194,10 @@ describe('writeZip', () => {
     const files = new MemoryFiles({ 'run/a': text('one'), 'run/b': new Uint8Array(9 * MB).map((_, i) => i >> 3) });
     await files.writeAtomic('run/folder/c', 'three');
     await writeZip(files, 'run', 'out.zip');
-    const { 'out.zip': zip, ...found } = Object.fromEntries(files.contents);
-    const expected = { a: found['run/a'] as Uint8Array, b: found['run/b'] as Uint8Array };
-    expectSame(unzipSync(zip as Uint8Array), expected);
-    const read = await openZip(sourceOf(new Blob([zip as Uint8Array<ArrayBuffer>]), 'z'), 'z');
+    const zip = entry(files.contents, 'out.zip');
+    const expected = { a: entry(files.contents, 'run/a'), b: entry(files.contents, 'run/b') };
+    expectSame(unzipSync(zip), expected);
+    const read = await openZip(sourceOf(new Blob([zip]), 'z'), 'z');
     expectSame(await contentsOf(read), expected);
   });
 

@@ -13,6 +13,7 @@ import { initialWeights } from '../../src/nn/initialise.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect } from '../../src/util/tensor-source.ts';
+import { entry } from '../entry.ts';
 import { deflated, rawZip } from '../formats/raw-zip.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { mutant, placesOf } from './bytes.ts';
@@ -76,7 +77,7 @@ async function checkpointOf(disk: MemoryFiles) {
 }
 
 describe.each([
-  ['as Holdfast writes it', disk.contents.get('own.zip') as Uint8Array],
+  ['as Holdfast writes it', entry(disk.contents, 'own.zip')],
   ['stored', zipSync(files, { level: 0 })],
   ['deflated', rawZip(entries)],
   [

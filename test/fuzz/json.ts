@@ -27,7 +27,7 @@ const NUMBERS = [
   2 ** 63,
   1e21,
   256,
-];
+] as const;
 const TEXTS = [
   '',
   'x',
@@ -42,8 +42,8 @@ const TEXTS = [
   'é\u0000\u202e\ud800',
   '\n',
   'gpt2',
-];
-const KEYS = ['__proto__', 'constructor', 'toString', 'hasOwnProperty', 'extra', '', 'é\n'];
+] as const;
+const KEYS = ['__proto__', 'constructor', 'toString', 'hasOwnProperty', 'extra', '', 'é\n'] as const;
 
 /** A mutant of `value`, as text. */
 export function mutate(value: unknown, seed: number): Uint8Array<ArrayBuffer> {
@@ -55,15 +55,19 @@ export function mutate(value: unknown, seed: number): Uint8Array<ArrayBuffer> {
   return random.below(6) === 0 ? mutateBytes(bytes, random) : bytes;
 }
 
+function pick<T>(random: Random, from: readonly [T, ...T[]]): T;
 /** Of nothing, undefined. */
-const pick = <T>(random: Random, from: readonly T[]): T => from[random.below(Math.max(1, from.length))] as T;
+function pick<T>(random: Random, from: readonly T[]): T | undefined;
+function pick<T>(random: Random, from: readonly T[]): T | undefined {
+  return from[random.below(Math.max(1, from.length))];
+}
 
 function mutateValue(value: unknown, random: Random): unknown {
   const root = { value: structuredClone(value) };
   // None, now and then: the text alone is changed then.
   for (let changes = random.below(4); changes > 0; changes--) {
-    const places = placesIn(root);
-    if (places.length > 0) change(pick(random, places), random);
+    const place = pick(random, placesIn(root));
+    if (place) change(place, random);
   }
   return root.value;
 }
@@ -99,7 +103,7 @@ function change({ holder, key }: Place, random: Random): void {
       else put(key, null);
       return;
     case 4: {
-      const other = pick(random, Object.keys(at));
+      const other = pick(random, Object.keys(at)) ?? key;
       const mine = at[key];
       put(key, at[other]);
       put(other, mine);
@@ -140,8 +144,8 @@ function anything(random: Random): unknown {
 function mutateText(text: string, random: Random): string {
   const numbers = [...text.matchAll(/-?\d+(\.\d+)?(e[-+]?\d+)?/g)];
   const keys = [...text.matchAll(/"(\w+)":/g)];
-  const number: RegExpExecArray | undefined = pick(random, numbers);
-  const key: RegExpExecArray | undefined = pick(random, keys);
+  const number = pick(random, numbers);
+  const key = pick(random, keys);
   const replaced = (by: string) =>
     number ? text.slice(0, number.index) + by + text.slice(number.index + number[0].length) : text;
   switch (random.below(5)) {
@@ -165,7 +169,7 @@ function mutateBytes(bytes: Uint8Array<ArrayBuffer>, random: Random): Uint8Array
   const changed = bytes.slice();
   switch (random.below(4)) {
     case 0:
-      if (at < bytes.length) changed[at] = (changed[at] as number) ^ (1 << random.below(8));
+      if (at < bytes.length) changed[at]! ^= 1 << random.below(8);
       return changed;
     case 1:
       return bytes.slice(0, at);

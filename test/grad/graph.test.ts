@@ -11,7 +11,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import type { Model } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Random } from '../../src/util/random.ts';
-import { entry } from '../entry.ts';
+import { entry, field } from '../entry.ts';
 import { Memory } from '../interpret.ts';
 
 const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 7, n_embd: 6, n_head: 2, n_layer: 2, n_inner: 10 };
@@ -82,7 +82,7 @@ describe.each(Object.entries(models))('%s', (_, [config, lora]) => {
       memory.setInputs(model, traced, batch, NaN);
       memory.run(evaluate);
     }
-    return memory.of(scalars.lossSum)[0] * scale;
+    return memory.of(scalars.lossSum)[0]! * scale;
   }
 
   const memory = new Memory();
@@ -93,7 +93,7 @@ describe.each(Object.entries(models))('%s', (_, [config, lora]) => {
   });
 
   it('has the loss of the evaluation', () => {
-    const trained = memory.of(scalars.lossSum)[0] * scale;
+    const trained = memory.of(scalars.lossSum)[0]! * scale;
     expect(trained).toBeCloseTo(loss('', new Float64Array()), 13);
   });
 
@@ -110,11 +110,11 @@ describe.each(Object.entries(models))('%s', (_, [config, lora]) => {
       const moved = (steps: number) =>
         loss(
           name,
-          at.map((value, i) => value + steps * STEP * direction[i]),
+          at.map((value, i) => value + steps * STEP * direction[i]!),
         );
       const numeric = (8 * (moved(1) - moved(-1)) - (moved(2) - moved(-2))) / (12 * STEP);
-      const exact = gradient.reduce((sum, value, i) => sum + value * direction[i], 0);
-      const size = gradient.reduce((sum, value, i) => sum + Math.abs(value * direction[i]), 0);
+      const exact = gradient.reduce((sum, value, i) => sum + value * direction[i]!, 0);
+      const size = gradient.reduce((sum, value, i) => sum + Math.abs(value * direction[i]!), 0);
       expect(Math.abs(numeric - exact), `${numeric} by differences, ${exact} traced`).toBeLessThan(1e-9 * size + 1e-10);
     }
   });
@@ -125,7 +125,7 @@ describe.each(Object.entries(models))('%s', (_, [config, lora]) => {
       const written = new Set<string>();
       for (const { kernel, problem, operands } of onTensors(program)) {
         for (const [name, { access }] of Object.entries(kernel.operands(problem))) {
-          const { role, name: tensor } = operands[name];
+          const { role, name: tensor } = field(operands, name);
           if (role === 'gradient') written.add(tensor);
           if (access !== 'read') expect(role, `${tensor} written`).not.toBe('parameter');
         }

@@ -11,6 +11,8 @@ import { crossEntropyHead } from '../../src/graph/operators/cross-entropy.ts';
 import { makeTokens, type Tokens } from '../../src/graph/operators/embedding.ts';
 import { makeStepScalars } from '../../src/graph/operators/optimizer.ts';
 import { documentStarts } from '../../src/kernels/attention-mask.ts';
+import { at } from '../../src/util/at.ts';
+import { entry } from '../entry.ts';
 import { Memory } from '../interpret.ts';
 
 const [BATCH, SEQ, WIDTH, VOCABULARY] = [2, 3, 4, 5];
@@ -29,19 +31,19 @@ function expectGradients(
   const tokens = makeTokens(BATCH, SEQ);
   const targets = makeTensor('targets', [BATCH, SEQ], 'persistent', 'i32');
   const scalars = makeStepScalars();
-  const head = parameters.at(-1) as Tensor;
+  const head = at(parameters, parameters.length - 1);
   const trace = (backward: boolean): Program => {
-    const g = new Graph('test', { gradientOf: (p) => gradients.get(p) as Tensor });
+    const g = new Graph('test', { gradientOf: (p) => entry(gradients, p) });
     const y = make(g, tokens);
     const scale = backward ? { scale: scalars.lossScale } : {};
     crossEntropyHead(g, y, head, targets, { sum: scalars.lossSum, accumulate: false, ...scale });
     if (backward) g.backward(parameters);
     return g.program();
   };
-  const at = new Map(parameters.map((p, i) => [p, values(p.size, i + 1)]));
+  const point = new Map(parameters.map((p, i) => [p, values(p.size, i + 1)]));
   const run = (program: Program): Memory => {
     const memory = new Memory();
-    for (const [tensor, data] of [...at, ...inputs]) memory.set(tensor, data);
+    for (const [tensor, data] of [...point, ...inputs]) memory.set(tensor, data);
     memory.set(tokens.position, [0]);
     memory.set(targets, TARGETS);
     memory.set(scalars.lossScale, [1]);
@@ -50,19 +52,19 @@ function expectGradients(
   };
   const trained = run(trace(true));
   const forward = trace(false);
-  const loss = () => run(forward).of(scalars.lossSum)[0];
+  const loss = () => run(forward).of(scalars.lossSum)[0]!;
   const STEP = 1e-5;
-  for (const [tensor, data] of at) {
-    const gradient = trained.of(gradients.get(tensor) as Tensor);
+  for (const [tensor, data] of point) {
+    const gradient = trained.of(entry(gradients, tensor));
     for (let i = 0; i < data.length; i++) {
-      const old = data[i];
+      const old = data[i]!;
       data[i] = old + STEP;
       const above = loss();
       data[i] = old - STEP;
       const below = loss();
       data[i] = old;
       // Truncation STEP^2 times a third derivative of some units, rounding 2^-52 * loss / STEP.
-      expect(Math.abs((above - below) / (2 * STEP) - gradient[i]), `${tensor.name}[${i}]`).toBeLessThan(1e-8);
+      expect(Math.abs((above - below) / (2 * STEP) - gradient[i]!), `${tensor.name}[${i}]`).toBeLessThan(1e-8);
     }
   }
 }
@@ -128,9 +130,9 @@ describe('attention', () => {
     const cache = { capacity: 9, keys: part('keys'), values: part('values') };
     const got = Array.from({ length: seq }, (_, t) => {
       const one = maskOf(1, 1);
-      one.starts?.[1].fill(whole.starts?.[1][t] as number);
+      if (whole.starts) one.starts?.[1].fill(whole.starts[1][t]!);
       return run(memory, 1, t, one, cache);
     }).flat();
-    for (const [i, value] of got.entries()) expect(value, `y[${i}]`).toBeCloseTo(wanted[i] as number, 14);
+    for (const [i, value] of got.entries()) expect(value, `y[${i}]`).toBeCloseTo(wanted[i]!, 14);
   });
 });

@@ -15,8 +15,9 @@ import { liveBytes, type Placement, place } from '../../src/graph/liveness.ts';
 import { type Access, type Kernel, type Operand, read, update, write } from '../../src/kernels/kernel.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
+import { at } from '../../src/util/at.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { entry } from '../entry.ts';
+import { entry, field, leading } from '../entry.ts';
 
 const LIMIT = 2 ** 31;
 
@@ -53,12 +54,12 @@ const programs: fc.Arbitrary<Program> = fc
   .map((specs) => {
     const known: Tensor[] = [];
     const outputs: Tensor[] = [];
-    const pick = (n: number) => known[n % known.length] as Tensor;
+    const pick = (n: number) => at(known, n % known.length);
     const instructions = specs.map(({ reads, updates, sizes, isOutput }, i) => {
       const accesses = new Map<Tensor, Access>();
       // Mostly recent tensors, as in a chain of layers; sometimes old ones, as in a backward pass.
       for (const n of known.length > 0 ? reads : [])
-        accesses.set(n % 3 ? (known.at(-1 - (n % Math.min(4, known.length))) as Tensor) : pick(n), 'read');
+        accesses.set(n % 3 ? at(known, known.length - 1 - (n % Math.min(4, known.length))) : pick(n), 'read');
       for (const n of known.length > 0 ? updates : []) if (!accesses.has(pick(n))) accesses.set(pick(n), 'update');
       const written = sizes.map((size, j) => makeTensor(`t${i}.${j}`, [size], 'activation'));
       for (const tensor of written) accesses.set(tensor, 'write');
@@ -97,23 +98,24 @@ function check(program: Program, placement: Placement): void {
   for (const [tensor, { arena, offset }] of places) {
     expect(offset % 256).toBe(0);
     expect(arenas[arena]).toBeDefined();
-    ends[arena] = Math.max(ends[arena] as number, offset + roundUp(tensor.size * 4));
+    ends[arena] = Math.max(ends[arena]!, offset + roundUp(tensor.size * 4));
   }
   expect(ends, 'arenas end where their last tensor does').toEqual([...arenas]);
   for (const bytes of arenas) expect(bytes).toBeLessThanOrEqual(LIMIT);
 
   alive.forEach(([a, lifeA], i) => {
     for (const [b, lifeB] of alive.slice(i + 1)) {
-      const [at, bt] = [entry(places, a), entry(places, b)];
-      if (at.arena !== bt.arena || lifeA.last < lifeB.first || lifeB.last < lifeA.first) continue;
-      const apart = at.offset + roundUp(a.size * 4) <= bt.offset || bt.offset + roundUp(b.size * 4) <= at.offset;
+      const [placeA, placeB] = [entry(places, a), entry(places, b)];
+      if (placeA.arena !== placeB.arena || lifeA.last < lifeB.first || lifeB.last < lifeA.first) continue;
+      const apart =
+        placeA.offset + roundUp(a.size * 4) <= placeB.offset || placeB.offset + roundUp(b.size * 4) <= placeA.offset;
       if (!apart) expect.fail(`${a.name} and ${b.name} share memory while both live`);
     }
   });
 
   for (const { kernel, problem, operands, label } of onTensors(program)) {
     const inArenas = Object.entries(kernel.operands(problem))
-      .map(([name, { access }]) => ({ access, arena: places.get(operands[name])?.arena }))
+      .map(([name, { access }]) => ({ access, arena: places.get(field(operands, name))?.arena }))
       .filter(({ arena }) => arena !== undefined);
     const reads = new Set(inArenas.filter(({ access }) => access === 'read').map(({ arena }) => arena));
     const writes = inArenas.filter(({ access }) => access !== 'read').map(({ arena }) => arena);
@@ -195,8 +197,9 @@ describe('small programs', () => {
 
   it('so is reading and writing one tensor through two operands', () => {
     const operands = { x: read(64), y: update(64) };
-    const both = { ...chain[0], problem: { operands }, operands: { x: a, y: a }, label: 'both' };
-    expect(() => place({ name: 'wrong', instructions: [chain[0], both], outputs: [] }, LIMIT)).toThrow(
+    const [start] = leading(1, chain);
+    const both = { ...start, problem: { operands }, operands: { x: a, y: a }, label: 'both' };
+    expect(() => place({ name: 'wrong', instructions: [start, both], outputs: [] }, LIMIT)).toThrow(
       /internal: both reads and writes a/,
     );
   });

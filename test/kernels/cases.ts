@@ -32,6 +32,7 @@ import { HYPER, STATE, stepControl } from '../../src/kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../src/kernels/sum-squares.ts';
 import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
 import { Random } from '../../src/util/random.ts';
+import { field, fields } from '../entry.ts';
 import type { HostArray } from '../harness.ts';
 
 export type Inputs = Record<string, HostArray>;
@@ -87,7 +88,7 @@ export function toArrays<P>(kernel: Kernel<P>, problem: P, data: Inputs): Arrays
   return Object.fromEntries(
     Object.entries(kernel.operands(problem)).map(([name, { access, size }]) => [
       name,
-      access === 'write' ? new Float64Array(size) : Float64Array.from(data[name]),
+      access === 'write' ? new Float64Array(size) : Float64Array.from(field(data, name)),
     ]),
   );
 }
@@ -262,7 +263,7 @@ function documentsOf(p: AttentionProblem, random: Draws): Inputs {
   const position = positionOf(p);
   if (position > 0) {
     const begins = Array.from({ length: p.batch }, () => random.integer(0, position + 1));
-    return { documentStarts: Uint32Array.from({ length: p.batch * p.seq }, (_, i) => begins[Math.floor(i / p.seq)]) };
+    return { documentStarts: Uint32Array.from({ length: p.batch * p.seq }, (_, i) => begins[Math.floor(i / p.seq)]!) };
   }
   let document = 0;
   const documents = Int32Array.from({ length: p.batch * p.seq }, (_, i) => {
@@ -280,8 +281,9 @@ function attentionGradients(p: AttentionBackwardProblem, random: Draws): Inputs 
   const dy = random.normals(p.batch * p.seq * p.heads * p.headSize);
   const documents = documentsOf(forward, random);
   const given = { q: qkv, k: qkv, v: qkv, position: new Uint32Array(1), ...documents };
-  const after = toArrays(attention, forward, given);
-  attention.reference(forward, after);
+  const arrays = toArrays(attention, forward, given);
+  attention.reference(forward, arrays);
+  const after = fields(arrays, 'y', 'lse');
   const rows = { rows: p.batch * p.seq, heads: p.heads, headSize: p.headSize };
   const deltas = { dy: Float64Array.from(dy), y: after.y, delta: new Float64Array(after.lse.length / 2) };
   attentionDelta.reference(rows, deltas);
@@ -482,7 +484,9 @@ export const cases = [
     inputs: (problem, random) => ({
       hyper: HYPERS,
       state: someState(),
-      decayMask: Uint32Array.from({ length: adamw.operands(problem).decayMask.size }, () => random.integer(0, 2 ** 32)),
+      decayMask: Uint32Array.from({ length: field(adamw.operands(problem), 'decayMask').size }, () =>
+        random.integer(0, 2 ** 32),
+      ),
       m: random.normals(problem.size, 0.1),
       v: random.uniforms(problem.size, 1e-4, 1),
     }),
@@ -493,7 +497,7 @@ export const cases = [
     // Rows of the cache that no query of any batch sees hold NaN.
     inputs(p, random) {
       const position = positionOf(p);
-      const { k, v } = attention.operands(p);
+      const { k, v } = fields(attention.operands(p), 'k', 'v');
       const keys = random.normals(k.size);
       const values = random.normals(v.size);
       const documents = documentsOf(p, random);

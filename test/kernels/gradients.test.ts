@@ -18,20 +18,26 @@ import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from 
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
 import { rope } from '../../src/kernels/rope.ts';
 import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
+import { at } from '../../src/util/at.ts';
+import { field, fields } from '../entry.ts';
 import { cases, Draws, IGNORE, inputsOf, packed, toArrays } from './cases.ts';
 
 /** The operands of a kernel after its reference ran; `data` is left as it is. */
 function run<P>(kernel: Kernel<P>, problem: P, data: Arrays): Arrays {
   const operands = Object.entries(kernel.operands(problem)).map(([name, { access, size }]) => [
     name,
-    access === 'write' ? new Float64Array(size) : data[name].slice(),
+    access === 'write' ? new Float64Array(size) : field(data, name).slice(),
   ]);
   const after = Object.fromEntries(operands) as Arrays;
   kernel.reference(problem, after);
   return after;
 }
 
-const dot = (a: Float64Array, b: Float64Array) => a.reduce((sum, value, i) => sum + value * b[i], 0);
+/** One of them. */
+const output = <P>(name: string, kernel: Kernel<P>, problem: P, data: Arrays): Float64Array =>
+  field(run(kernel, problem, data), name);
+
+const dot = (a: Float64Array, b: Float64Array) => a.reduce((sum, value, i) => sum + value * b[i]!, 0);
 
 const random = new Draws(7);
 const normals = (size: number) => Float64Array.from(random.normals(size));
@@ -47,9 +53,12 @@ function expectGradients(data: Arrays, loss: (data: Arrays) => number, gradients
   for (const [name, gradient] of Object.entries(gradients)) {
     for (let trial = 0; trial < 3; trial++) {
       const direction = normals(gradient.length);
-      const moved = (step: number) => ({ ...data, [name]: data[name].map((value, i) => value + step * direction[i]) });
+      const moved = (step: number) => ({
+        ...data,
+        [name]: field(data, name).map((value, i) => value + step * direction[i]!),
+      });
       const numeric = (loss(moved(STEP)) - loss(moved(-STEP))) / (2 * STEP);
-      const size = gradient.reduce((sum, value, i) => sum + Math.abs(value * direction[i]), 0);
+      const size = gradient.reduce((sum, value, i) => sum + Math.abs(value * direction[i]!), 0);
       const error = Math.abs(numeric - dot(gradient, direction));
       expect(error, `along ${name}: ${numeric} by differences`).toBeLessThanOrEqual(1e-7 * size + 1e-9);
     }
@@ -74,17 +83,17 @@ function forEachProblem<P>(kernel: Kernel<P>, check: (problem: P, data: Arrays) 
 function sumBlocks(partials: Float64Array, rows: number, width: number): Float64Array {
   const blocks = ceilDiv(rows, ROW_BLOCK);
   const problem = { rows: blocks, width, stride: width, offset: 0, rowsPerBlock: blocks, accumulate: false };
-  return run(columnSum, problem, { x: partials }).y;
+  return output('y', columnSum, problem, { x: partials });
 }
 
 forEachProblem(layernorm, (problem, data) => {
   const { rows, width } = problem;
   const dy = normals(rows * width);
-  const { mean, rstd } = run(layernorm, problem, data);
+  const { mean, rstd } = fields(run(layernorm, problem, data), 'mean', 'rstd');
   const given = { ...data, dy, mean, rstd };
-  const sums = sumBlocks(run(layernormParameterGrad, { rows, width }, given).partials, rows, 2 * width);
-  expectGradients(data, (moved) => dot(run(layernorm, problem, moved).y, dy), {
-    x: run(layernormBackward, { rows, width, accumulate: false }, given).dx,
+  const sums = sumBlocks(output('partials', layernormParameterGrad, { rows, width }, given), rows, 2 * width);
+  expectGradients(data, (moved) => dot(output('y', layernorm, problem, moved), dy), {
+    x: output('dx', layernormBackward, { rows, width, accumulate: false }, given),
     weight: sums.subarray(0, width),
     bias: sums.subarray(width),
   });
@@ -93,43 +102,44 @@ forEachProblem(layernorm, (problem, data) => {
 forEachProblem(rmsnorm, (problem, data) => {
   const { rows, width } = problem;
   const dy = normals(rows * width);
-  const given = { ...data, dy, rstd: run(rmsnorm, problem, data).rstd };
-  expectGradients(data, (moved) => dot(run(rmsnorm, problem, moved).y, dy), {
-    x: run(rmsnormBackward, { rows, width, accumulate: false }, given).dx,
-    weight: sumBlocks(run(rmsnormParameterGrad, { rows, width }, given).partials, rows, width),
+  const given = { ...data, dy, rstd: output('rstd', rmsnorm, problem, data) };
+  expectGradients(data, (moved) => dot(output('y', rmsnorm, problem, moved), dy), {
+    x: output('dx', rmsnormBackward, { rows, width, accumulate: false }, given),
+    weight: sumBlocks(output('partials', rmsnormParameterGrad, { rows, width }, given), rows, width),
   });
 });
 
 forEachProblem(gelu, (problem, data) => {
   const dy = normals(problem.size);
-  expectGradients(data, (moved) => dot(run(gelu, problem, moved).y, dy), {
-    x: run(geluBackward, problem, { ...data, dy }).dx,
+  expectGradients(data, (moved) => dot(output('y', gelu, problem, moved), dy), {
+    x: output('dx', geluBackward, problem, { ...data, dy }),
   });
 });
 
 forEachProblem(swiglu, (problem, data) => {
   const dy = normals(problem.size);
-  const { dgate, dup } = run(swigluBackward, problem, { ...data, dy });
-  expectGradients(data, (moved) => dot(run(swiglu, problem, moved).y, dy), { gate: dgate, up: dup });
+  const { dgate, dup } = fields(run(swigluBackward, problem, { ...data, dy }), 'dgate', 'dup');
+  expectGradients(data, (moved) => dot(output('y', swiglu, problem, moved), dy), { gate: dgate, up: dup });
 });
 
 forEachProblem(rope, (problem, data) => {
-  const dy = normals(data.x.length);
-  const backward = run(rope, { ...problem, inverse: !problem.inverse }, { ...data, x: dy });
-  expectGradients(data, (moved) => dot(run(rope, problem, moved).x, dy), { x: backward.x });
+  const dy = normals(field(data, 'x').length);
+  const dx = output('x', rope, { ...problem, inverse: !problem.inverse }, { ...data, x: dy });
+  expectGradients(data, (moved) => dot(output('x', rope, problem, moved), dy), { x: dx });
 });
 
 forEachProblem(embedding, (problem, table) => {
   const { rows, width, vocabulary } = problem;
   // Training: ids lie in the vocabulary.
-  const data: Arrays = { ...table, ids: table.ids.map((id) => Math.max(0, Math.min(id, vocabulary - 1))) };
+  const weight = field(table, 'weight');
+  const ids = field(table, 'ids').map((id) => Math.max(0, Math.min(id, vocabulary - 1)));
   const dy = normals(rows * width);
-  const index = Object.entries(tokenIndex(Int32Array.from(data.ids))).map(([name, list]) => {
+  const index = Object.entries(tokenIndex(Int32Array.from(ids))).map(([name, list]) => {
     return [name, Float64Array.from(list)];
   });
-  const given = { ...Object.fromEntries(index), dy, dweight: new Float64Array(data.weight.length) };
-  expectGradients(data, (moved) => dot(run(embedding, problem, moved).y, dy), {
-    weight: run(embeddingBackward, problem, given).dweight,
+  const given = { ...Object.fromEntries(index), dy, dweight: new Float64Array(weight.length) };
+  expectGradients({ ...table, ids }, (moved) => dot(output('y', embedding, problem, moved), dy), {
+    weight: output('dweight', embeddingBackward, problem, given),
   });
 });
 
@@ -138,22 +148,23 @@ forEachProblem(positionEmbedding, (problem, table) => {
   const data = { ...table, position: new Float64Array(1) };
   const dy = normals(problem.rows * problem.width);
   const backward = { ...problem, batch: problem.rows / problem.seq, accumulate: false };
-  expectGradients(data, (moved) => dot(run(positionEmbedding, problem, moved).y, dy), {
-    positionWeight: run(positionBackward, backward, { dy }).dweight,
+  expectGradients(data, (moved) => dot(output('y', positionEmbedding, problem, moved), dy), {
+    positionWeight: output('dweight', positionBackward, backward, { dy }),
     y: dy,
   });
 });
 
-forEachProblem(attentionBackwardQ, (problem, { qkv, dy, ...rest }) => {
-  const documents: Arrays = problem.mask === 'documents' ? { documentStarts: rest.documentStarts } : {};
+forEachProblem(attentionBackwardQ, (problem, data) => {
+  const { qkv, dy } = fields(data, 'qkv', 'dy');
+  const documents: Arrays = problem.mask === 'documents' ? fields(data, 'documentStarts') : {};
   const forward = (x: Float64Array) =>
     run(attention, packed(problem), { q: x, k: x, v: x, position: new Float64Array(1), ...documents });
-  const { y, lse } = forward(qkv);
+  const { y, lse } = fields(forward(qkv), 'y', 'lse');
   const rows = { rows: problem.batch * problem.seq, heads: problem.heads, headSize: problem.headSize };
-  const given = { qkv, dy, lse, delta: run(attentionDelta, rows, { dy, y }).delta, ...documents };
-  const { dqkv } = run(attentionBackwardQ, problem, { ...given, dqkv: new Float64Array(qkv.length) });
-  expectGradients({ qkv }, (moved) => dot(forward(moved.qkv).y, dy), {
-    qkv: run(attentionBackwardKV, problem, { ...given, dqkv }).dqkv,
+  const given = { qkv, dy, lse, delta: output('delta', attentionDelta, rows, { dy, y }), ...documents };
+  const dqkv = output('dqkv', attentionBackwardQ, problem, { ...given, dqkv: new Float64Array(qkv.length) });
+  expectGradients({ qkv }, (moved) => dot(field(forward(field(moved, 'qkv')), 'y'), dy), {
+    qkv: output('dqkv', attentionBackwardKV, problem, { ...given, dqkv }),
   });
 });
 
@@ -169,23 +180,24 @@ describe('cross-entropy', () => {
       r % 4 === 3 ? IGNORE : random.integer(0, vocabulary),
     );
     const data = Object.fromEntries(tiles.map((tile, i) => [`tile${i}`, normals(rows * tile)])) as Arrays;
-    const scale = Float64Array.of(0.25);
+    const scale = 0.25;
     const firsts = tiles.map((_, i) => tiles.slice(0, i).reduce((a, b) => a + b, 0));
 
     const forward = (given: Arrays) => {
       let statistics: Arrays = {};
       tiles.forEach((tile, i) => {
-        const problem = { rows, tile, first: firsts[i], begin: i === 0 };
-        statistics = run(crossEntropyTile, problem, { ...statistics, targets, logits: given[`tile${i}`] });
+        const problem = { rows, tile, first: at(firsts, i), begin: i === 0 };
+        statistics = run(crossEntropyTile, problem, { ...statistics, targets, logits: field(given, `tile${i}`) });
       });
       return run(crossEntropyLoss, { rows, ignoreIndex: IGNORE }, { ...statistics, targets });
     };
-    const { lse } = forward(data);
+    const lse = field(forward(data), 'lse');
     const gradients = tiles.map((tile, i) => {
-      const problem = { rows, tile, first: firsts[i], ignoreIndex: IGNORE };
-      return [`tile${i}`, run(crossEntropyBackward, problem, { lse, targets, scale, logits: data[`tile${i}`] }).logits];
+      const problem = { rows, tile, first: at(firsts, i), ignoreIndex: IGNORE };
+      const given = { lse, targets, scale: Float64Array.of(scale), logits: field(data, `tile${i}`) };
+      return [`tile${i}`, output('logits', crossEntropyBackward, problem, given)];
     });
-    const loss = (given: Arrays) => scale[0] * forward(given).loss.reduce((a, b) => a + b);
+    const loss = (given: Arrays) => scale * field(forward(given), 'loss').reduce((a, b) => a + b);
     expectGradients(data, loss, Object.fromEntries(gradients) as Arrays);
   });
 });

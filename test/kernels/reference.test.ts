@@ -23,6 +23,8 @@ import { rope, ropeTable } from '../../src/kernels/rope.ts';
 import { STATE, stepControl } from '../../src/kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../src/kernels/sum-squares.ts';
 import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
+import { at } from '../../src/util/at.ts';
+import { entry, field, fields, leading } from '../entry.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable } from '../harness.ts';
 import { testHost, VERBOSE } from '../host.ts';
 import { hyperOf } from './cases.ts';
@@ -43,13 +45,17 @@ const { cases } = JSON.parse(new TextDecoder().decode(await read('index.json')))
 /** Runs a variant of a kernel: the one of that name, or the default. */
 async function run<P>(kernel: Kernel<P>, problem: P, data: Record<string, HostArray>, name?: string) {
   const variants = await runnable(kernel);
-  const variant = variants.find((candidate) => candidate.name === name) ?? variants[0];
+  const [fallback] = leading(1, variants);
+  const variant = variants.find((candidate) => candidate.name === name) ?? fallback;
   return runKernel(kernel, variant, problem, data);
 }
 
+/** One of its results. */
+const output = async <P>(result: string, ...of: Parameters<typeof run<P>>): Promise<HostArray> =>
+  field(await run(...of), result);
+
 /** One case: its inputs, and a check of its outputs. */
 class Reference {
-  readonly attrs: Record<string, number>;
   readonly description: Case;
   readonly #tensors: ReturnType<typeof parse>;
 
@@ -58,27 +64,34 @@ class Reference {
   }
 
   private constructor(description: Case, tensors: ReturnType<typeof parse>) {
-    this.attrs = description.attrs;
     this.description = description;
     this.#tensors = tensors;
   }
 
+  attrs<Name extends string>(...names: Name[]): Record<Name, number> {
+    return fields(this.description.attrs, ...names);
+  }
+
   input(name: string): HostArray {
-    return this.#tensors.get(name)?.data as HostArray;
+    return entry(this.#tensors, name).data as HostArray;
+  }
+
+  inputs<Name extends string>(...names: Name[]): Record<Name, HostArray> {
+    return Object.fromEntries(names.map((name) => [name, this.input(name)])) as Record<Name, HostArray>;
   }
 
   shape(name: string): readonly number[] {
-    return this.description.inputs[name];
+    return field(this.description.inputs, name);
   }
 
   expect(name: string, result: ArrayLike<number>): void {
-    const wanted = this.#tensors.get(name)?.data as Float64Array;
-    const { tol_abs } = this.description.outputs[name];
+    const wanted = entry(this.#tensors, name).data as Float64Array;
+    const { tol_abs } = field(this.description.outputs, name);
     expect(result.length).toBe(wanted.length);
     let worst = 0;
     for (let i = 0; i < wanted.length; i++) {
       expect(Number.isFinite(result[i]), `${name}[${i}] is ${result[i]}`).toBe(true);
-      worst = Math.max(worst, Math.abs(result[i] - wanted[i]));
+      worst = Math.max(worst, Math.abs(result[i]! - wanted[i]!));
     }
     if (VERBOSE) {
       console.log(`${this.description.file} ${name}: ${(worst / tol_abs).toFixed(3)} of the tolerance`);
@@ -103,26 +116,22 @@ const product = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
 async function sumBlocks(partials: HostArray, rows: number, width: number): Promise<HostArray> {
   const blocks = ceilDiv(rows, ROW_BLOCK);
   const problem = { rows: blocks, width, stride: width, offset: 0, rowsPerBlock: blocks, accumulate: false };
-  return (await run(columnSum, problem, { x: partials })).y;
+  return output('y', columnSum, problem, { x: partials });
 }
 
 describeOp('layernorm', async (reference) => {
   const shape = reference.shape('x');
-  const width = shape[shape.length - 1];
+  const width = at(shape, shape.length - 1);
   const rows = product(shape) / width;
-  const [x, weight, bias, dy] = ['x', 'weight', 'bias', 'dy'].map((name) => reference.input(name));
+  const { x, weight, bias, dy } = reference.inputs('x', 'weight', 'bias', 'dy');
   for (const variant of ['rows', 'workgroup']) {
-    const { y, mean, rstd } = await run(
-      layernorm,
-      { rows, width, eps: reference.attrs.eps },
-      { x, weight, bias },
-      variant,
-    );
+    const results = await run(layernorm, { rows, width, ...reference.attrs('eps') }, { x, weight, bias }, variant);
+    const { y, mean, rstd } = fields(results, 'y', 'mean', 'rstd');
     reference.expect('y', y);
     const data = { dy, x, weight, mean, rstd };
-    const { dx } = await run(layernormBackward, { rows, width, accumulate: false }, data, variant);
+    const dx = await output('dx', layernormBackward, { rows, width, accumulate: false }, data, variant);
     reference.expect('dx', dx);
-    const { partials } = await run(layernormParameterGrad, { rows, width }, data);
+    const partials = await output('partials', layernormParameterGrad, { rows, width }, data);
     const sums = await sumBlocks(partials, rows, 2 * width);
     reference.expect('dweight', sums.subarray(0, width));
     reference.expect('dbias', sums.subarray(width));
@@ -131,30 +140,32 @@ describeOp('layernorm', async (reference) => {
 
 describeOp('rmsnorm', async (reference) => {
   const shape = reference.shape('x');
-  const width = shape[shape.length - 1];
+  const width = at(shape, shape.length - 1);
   const rows = product(shape) / width;
-  const [x, weight, dy] = ['x', 'weight', 'dy'].map((name) => reference.input(name));
+  const { x, weight, dy } = reference.inputs('x', 'weight', 'dy');
   for (const variant of ['rows', 'workgroup']) {
-    const { y, rstd } = await run(rmsnorm, { rows, width, eps: reference.attrs.eps }, { x, weight }, variant);
+    const results = await run(rmsnorm, { rows, width, ...reference.attrs('eps') }, { x, weight }, variant);
+    const { y, rstd } = fields(results, 'y', 'rstd');
     reference.expect('y', y);
     const data = { dy, x, weight, rstd };
-    const { dx } = await run(rmsnormBackward, { rows, width, accumulate: false }, data, variant);
+    const dx = await output('dx', rmsnormBackward, { rows, width, accumulate: false }, data, variant);
     reference.expect('dx', dx);
-    const { partials } = await run(rmsnormParameterGrad, { rows, width }, data);
+    const partials = await output('partials', rmsnormParameterGrad, { rows, width }, data);
     reference.expect('dweight', await sumBlocks(partials, rows, width));
   }
 });
 
 describeOp('gelu_new', async (reference) => {
-  const [x, dy] = [reference.input('x'), reference.input('dy')];
-  reference.expect('y', (await run(gelu, { size: x.length }, { x })).y);
-  reference.expect('dx', (await run(geluBackward, { size: x.length }, { x, dy })).dx);
+  const { x, dy } = reference.inputs('x', 'dy');
+  reference.expect('y', await output('y', gelu, { size: x.length }, { x }));
+  reference.expect('dx', await output('dx', geluBackward, { size: x.length }, { x, dy }));
 });
 
 describeOp('swiglu', async (reference) => {
-  const [gate, up, dy] = ['gate', 'up', 'dy'].map((name) => reference.input(name));
-  reference.expect('y', (await run(swiglu, { size: gate.length }, { gate, up })).y);
-  const { dgate, dup } = await run(swigluBackward, { size: gate.length }, { gate, up, dy });
+  const { gate, up, dy } = reference.inputs('gate', 'up', 'dy');
+  reference.expect('y', await output('y', swiglu, { size: gate.length }, { gate, up }));
+  const results = await run(swigluBackward, { size: gate.length }, { gate, up, dy });
+  const { dgate, dup } = fields(results, 'dgate', 'dup');
   reference.expect('dgate', dgate);
   reference.expect('dup', dup);
 });
@@ -162,25 +173,25 @@ describeOp('swiglu', async (reference) => {
 /** Columns first..first+tile-1 of a (rows, vocabulary) matrix. */
 function columns(matrix: HostArray, rows: number, vocabulary: number, first: number, tile: number): Float32Array {
   return Float32Array.from({ length: rows * tile }, (_, i) => {
-    return matrix[Math.floor(i / tile) * vocabulary + first + (i % tile)];
+    return matrix[Math.floor(i / tile) * vocabulary + first + (i % tile)]!;
   });
 }
 
 describeOp('matmul', async (reference) => {
-  const { mode, accumulate } = reference.attrs as unknown as { mode: Layout; accumulate: boolean };
-  const { M, N, K } = reference.attrs;
+  const { mode, accumulate } = reference.description.attrs as unknown as { mode: Layout; accumulate: boolean };
+  const { M, N, K } = reference.attrs('M', 'N', 'K');
   const data: Record<string, HostArray> = { a: reference.input('A'), b: reference.input('B') };
   if (accumulate) data.c = reference.input('C0');
   for (const { name } of await runnable(matmul)) {
-    reference.expect('C', (await run(matmul, { layout: mode, M, N, K, accumulate }, data, name)).c);
+    reference.expect('C', await output('c', matmul, { layout: mode, M, N, K, accumulate }, data, name));
   }
 });
 
 /** y = x W + b with W (in, out), or (out, in); dx, dW and db. */
 async function checkLinear(reference: Reference, stored: 'in,out' | 'out,in'): Promise<void> {
-  const [rows, inputs] = reference.shape('x');
-  const [outputs] = reference.shape('bias');
-  const [x, weight, bias, dy] = ['x', 'weight', 'bias', 'dy'].map((name) => reference.input(name));
+  const [rows, inputs] = leading(2, reference.shape('x'));
+  const [outputs] = leading(1, reference.shape('bias'));
+  const { x, weight, bias, dy } = reference.inputs('x', 'weight', 'bias', 'dy');
   const forward: MatmulProblem = { layout: 'NN', M: rows, N: outputs, K: inputs, epilogue: 'bias' };
   const toInput: MatmulProblem = { layout: 'NT', M: rows, N: inputs, K: outputs };
   const toWeight: MatmulProblem = { layout: 'TN', M: inputs, N: outputs, K: rows };
@@ -191,22 +202,21 @@ async function checkLinear(reference: Reference, stored: 'in,out' | 'out,in'): P
   }
   const gradients = stored === 'in,out' ? { a: x, b: dy } : { a: dy, b: x };
   for (const { name } of await runnable(matmul)) {
-    reference.expect('y', (await run(matmul, forward, { a: x, b: weight, bias }, name)).c);
-    reference.expect('dx', (await run(matmul, toInput, { a: dy, b: weight }, name)).c);
-    reference.expect('dweight', (await run(matmul, toWeight, gradients, name)).c);
+    reference.expect('y', await output('c', matmul, forward, { a: x, b: weight, bias }, name));
+    reference.expect('dx', await output('c', matmul, toInput, { a: dy, b: weight }, name));
+    reference.expect('dweight', await output('c', matmul, toWeight, gradients, name));
   }
   const sum = { rows, width: outputs, stride: outputs, offset: 0, rowsPerBlock: rows, accumulate: false };
-  reference.expect('dbias', (await run(columnSum, sum, { x: dy })).y);
+  reference.expect('dbias', await output('y', columnSum, sum, { x: dy }));
 }
 
 describeOp('conv1d', (reference) => checkLinear(reference, 'in,out'));
 describeOp('linear', (reference) => checkLinear(reference, 'out,in'));
 
 describeOp('cross_entropy', async (reference) => {
-  const [rows, vocabulary] = reference.shape('logits');
-  const ignoreIndex = reference.attrs.ignore_index;
-  const logits = reference.input('logits');
-  const targets = reference.input('targets');
+  const [rows, vocabulary] = leading(2, reference.shape('logits'));
+  const { ignore_index: ignoreIndex, valid } = reference.attrs('ignore_index', 'valid');
+  const { logits, targets } = reference.inputs('logits', 'targets');
   // The whole vocabulary, halves, and tiles that leave an odd rest.
   for (const [width, variant] of [
     [vocabulary, 'rows'],
@@ -221,37 +231,40 @@ describeOp('cross_entropy', async (reference) => {
       const data = { ...statistics, targets, logits: columns(logits, rows, vocabulary, first, tile) };
       statistics = await run(crossEntropyTile, { rows, tile, first, begin: first === 0 }, data, variant);
     }
-    const { loss, lse } = await run(crossEntropyLoss, { rows, ignoreIndex }, { ...statistics, targets });
+    const losses = await run(crossEntropyLoss, { rows, ignoreIndex }, { ...statistics, targets });
+    const { loss, lse } = fields(losses, 'loss', 'lse');
     reference.expect('per_token', loss);
 
     const sum = { rows, width: 1, stride: 1, offset: 0, rowsPerBlock: rows, accumulate: false };
-    const lossSum = (await run(columnSum, sum, { x: loss })).y;
-    const { state } = await run(
+    const lossSum = await output('y', columnSum, sum, { x: loss });
+    const state = await output(
+      'state',
       stepControl,
       {},
       {
         lossSum,
         normSquared: new Float32Array(1),
-        hyper: hyperOf({ lossScale: 1 / reference.attrs.valid }),
+        hyper: hyperOf({ lossScale: 1 / valid }),
         state: new Float32Array(STATE.size),
       },
     );
-    reference.expect('loss', [state[STATE.loss]]);
+    reference.expect('loss', [state[STATE.loss]!]);
 
     const dlogits = new Float32Array(rows * vocabulary);
     for (let first = 0; first < vocabulary; first += width) {
       const tile = Math.min(width, vocabulary - first);
-      const part = await run(
+      const part = await output(
+        'logits',
         crossEntropyBackward,
         { rows, tile, first, ignoreIndex },
         {
           lse,
           targets,
-          scale: new Float32Array([1 / reference.attrs.valid]),
+          scale: new Float32Array([1 / valid]),
           logits: columns(logits, rows, vocabulary, first, tile),
         },
       );
-      part.logits.forEach((value, i) => {
+      part.forEach((value, i) => {
         dlogits[Math.floor(i / tile) * vocabulary + first + (i % tile)] = value;
       });
     }
@@ -260,16 +273,14 @@ describeOp('cross_entropy', async (reference) => {
 });
 
 describeOp('rope', async (reference) => {
-  const [batch, heads, seq, headSize] = reference.shape('x');
-  const { pos0, theta } = reference.attrs;
+  const [batch, heads, seq, headSize] = leading(4, reference.shape('x'));
+  const { pos0, theta } = reference.attrs('pos0', 'theta');
   // (B, H, T, D) here is (B, T, H, D) in the kernel.
   const index = (i: number) => {
-    const [d, t, h, b] = [
-      i % headSize,
-      Math.floor(i / headSize) % seq,
-      Math.floor(i / headSize / seq) % heads,
-      Math.floor(i / headSize / seq / heads),
-    ];
+    const d = i % headSize;
+    const t = Math.floor(i / headSize) % seq;
+    const h = Math.floor(i / headSize / seq) % heads;
+    const b = Math.floor(i / headSize / seq / heads);
     return ((b * seq + t) * heads + h) * headSize + d;
   };
   const turn = async (name: string, inverse: boolean) => {
@@ -282,15 +293,22 @@ describeOp('rope', async (reference) => {
     const stride = heads * headSize;
     const problem = { rows: batch * seq, seq, heads, headSize, stride, offset: 0, positions, inverse };
     const table = ropeTable(positions, headSize, theta);
-    const turned = (await run(rope, problem, { table, position: new Uint32Array([pos0]), x })).x;
-    return Float32Array.from(given, (_, i) => turned[index(i)]);
+    const turned = await output('x', rope, problem, { table, position: new Uint32Array([pos0]), x });
+    return Float32Array.from(given, (_, i) => turned[index(i)]!);
   };
   reference.expect('y', await turn('x', false));
   reference.expect('dx', await turn('dy', true));
 });
 
+type HeadsShape = readonly [batch: number, heads: number, seq: number, size: number];
+
+interface Heads {
+  readonly data: HostArray;
+  readonly shape: HeadsShape;
+}
+
 /** (B, H, T, D) heads side by side, as (B, T, packed row). */
-function packRows(tensors: { data: HostArray; shape: readonly number[] }[]): Float32Array {
+function packRows(...tensors: readonly [Heads, ...Heads[]]): Float32Array {
   const [batch, , seq, size] = tensors[0].shape;
   const stride = tensors.reduce((sum, { shape }) => sum + shape[1] * size, 0);
   const rows = new Float32Array(batch * seq * stride);
@@ -307,27 +325,27 @@ function packRows(tensors: { data: HostArray; shape: readonly number[] }[]): Flo
 }
 
 /** Columns of packed rows as (B, H, T, D). */
-function unpackRows(rows: HostArray, shape: readonly number[], stride: number, column: number): Float32Array {
+function unpackRows(rows: HostArray, shape: HeadsShape, stride: number, column: number): Float32Array {
   const [, heads, seq, size] = shape;
   return Float32Array.from({ length: product(shape) }, (_, i) => {
     const head = Math.floor(i / size / seq) % heads;
     const row = Math.floor(i / size / seq / heads) * seq + (Math.floor(i / size) % seq);
-    return rows[row * stride + column + head * size + (i % size)];
+    return rows[row * stride + column + head * size + (i % size)]!;
   });
 }
 
 const attentionVariants = await runnable(attentionBackwardQ);
 
 describeOp('causal_attention', async (reference) => {
-  const tensor = (name: string) => ({ data: reference.input(name), shape: reference.shape(name) });
-  const [q, k, v, upstream] = ['q', 'k', 'v', 'dy'].map(tensor);
+  const tensor = (name: string): Heads => ({ data: reference.input(name), shape: leading(4, reference.shape(name)) });
+  const [q, k, v] = [tensor('q'), tensor('k'), tensor('v')];
   const [batch, heads, seq, headSize] = q.shape;
   const [, kvHeads, kvRows] = k.shape;
   const kvWidth = kvHeads * headSize;
   const width = heads * headSize;
   const rows = batch * seq;
-  const dy = packRows([upstream]);
-  const offset = reference.attrs.q_offset;
+  const dy = packRows(tensor('dy'));
+  const { q_offset: offset } = reference.attrs('q_offset');
   const position = new Uint32Array([offset]);
   const index = cases.filter(({ op }) => op === 'causal_attention').indexOf(reference.description);
   for (const { name } of [...attentionVariants, { name: 'rows' }]) {
@@ -336,17 +354,17 @@ describeOp('causal_attention', async (reference) => {
       ...{ batch, seq, heads, kvHeads, headSize, kvRows, qStride: width, qOffset: 0 },
       ...{ kStride: kvWidth, kOffset: 0, vStride: kvWidth, vOffset: 0 },
     };
-    const given = { q: packRows([q]), k: packRows([k]), v: packRows([v]), position };
-    const { y, lse } = await run(attention, problem, given, name);
+    const given = { q: packRows(q), k: packRows(k), v: packRows(v), position };
+    const { y, lse } = fields(await run(attention, problem, given, name), 'y', 'lse');
     reference.expect('y', unpackRows(y, q.shape, width, 0));
     if (offset > 0 || name === 'rows') continue; // training starts at position 0, generation has no gradient
 
-    const { delta } = await run(attentionDelta, { rows, heads, headSize }, { dy, y });
-    const qkv = packRows([q, k, v]);
+    const delta = await output('delta', attentionDelta, { rows, heads, headSize }, { dy, y });
+    const qkv = packRows(q, k, v);
     const data = { qkv, dy, lse, delta, dqkv: new Float32Array(qkv.length) };
     const backward = { batch, seq, heads, kvHeads, headSize };
-    const { dqkv } = await run(attentionBackwardQ, backward, data, name);
-    const gradients = (await run(attentionBackwardKV, backward, { ...data, dqkv }, name)).dqkv;
+    const dqkv = await output('dqkv', attentionBackwardQ, backward, data, name);
+    const gradients = await output('dqkv', attentionBackwardKV, backward, { ...data, dqkv }, name);
     const stride = width + 2 * kvWidth;
     reference.expect('dq', unpackRows(gradients, q.shape, stride, 0));
     reference.expect('dk', unpackRows(gradients, k.shape, stride, width));
@@ -355,35 +373,35 @@ describeOp('causal_attention', async (reference) => {
 });
 
 describeOp('embedding', async (reference) => {
-  const [vocabulary, width] = reference.shape('weight');
+  const [vocabulary, width] = leading(2, reference.shape('weight'));
   const ids = reference.input('ids') as Int32Array;
   const rows = ids.length;
   const weight = reference.input('weight');
-  reference.expect('y', (await run(embedding, { rows, width, vocabulary }, { ids, weight })).y);
+  reference.expect('y', await output('y', embedding, { rows, width, vocabulary }, { ids, weight }));
   const data = { ...tokenIndex(ids), dy: reference.input('dy'), dweight: new Float32Array(vocabulary * width) };
-  reference.expect('dweight', (await run(embeddingBackward, { rows, width, vocabulary }, data)).dweight);
+  reference.expect('dweight', await output('dweight', embeddingBackward, { rows, width, vocabulary }, data));
 });
 
 describeOp('adamw', async (reference) => {
-  const { step, lr, beta1, beta2, eps, weight_decay } = reference.attrs;
+  const { step, lr, beta1, beta2, ...attrs } = reference.attrs('step', 'lr', 'beta1', 'beta2', 'eps', 'weight_decay');
   const hyper = hyperOf({
     learningRate: lr,
     oneMinusBeta1: 1 - beta1,
     oneMinusBeta2: 1 - beta2,
-    epsilon: eps,
-    weightDecay: weight_decay,
+    epsilon: attrs.eps,
+    weightDecay: attrs.weight_decay,
   });
   const before = new Float32Array(STATE.size);
   before[STATE.correction1] = 1 - beta1 ** (step - 1);
   before[STATE.correction2] = 1 - beta2 ** (step - 1);
   const [normSquared, lossSum] = [new Float32Array(1), new Float32Array(1)];
-  const { state } = await run(stepControl, {}, { normSquared, lossSum, hyper, state: before });
-  const [parameter, gradient, m, v] = ['p', 'g', 'm', 'v'].map((name) => reference.input(name));
+  const state = await output('state', stepControl, {}, { normSquared, lossSum, hyper, state: before });
+  const { p: parameter, g: gradient, m, v } = reference.inputs('p', 'g', 'm', 'v');
   const data = { gradient, hyper, state, decayMask: new Uint32Array([1]), parameter, m, v };
   const results = await run(adamw, { size: parameter.length }, data);
-  reference.expect('p_new', results.parameter);
-  reference.expect('m_new', results.m);
-  reference.expect('v_new', results.v);
+  reference.expect('p_new', field(results, 'parameter'));
+  reference.expect('m_new', field(results, 'm'));
+  reference.expect('v_new', field(results, 'v'));
 });
 
 describeOp('clip_grad_norm', async (reference) => {
@@ -394,17 +412,22 @@ describeOp('clip_grad_norm', async (reference) => {
     const first: number = partials.length;
     const longer = new Float32Array(first + ceilDiv(x.length, BLOCK));
     longer.set(partials);
-    partials = (await run(sumSquares, { size: x.length, first }, { x, partials: longer })).partials;
+    partials = await output('partials', sumSquares, { size: x.length, first }, { x, partials: longer });
   }
   const rows = partials.length;
   const sum = { rows, width: 1, stride: 1, offset: 0, rowsPerBlock: rows, accumulate: false };
-  const normSquared = (await run(columnSum, sum, { x: partials })).y;
-  const hyper = hyperOf({ maxNorm: reference.attrs.max_norm });
+  const normSquared = await output('y', columnSum, sum, { x: partials });
+  const hyper = hyperOf({ maxNorm: reference.attrs('max_norm').max_norm });
   const lossSum = new Float32Array(1);
-  const { state } = await run(stepControl, {}, { normSquared, lossSum, hyper, state: new Float32Array(STATE.size) });
-  reference.expect('norm', [state[STATE.gradNorm]]);
+  const state = await output(
+    'state',
+    stepControl,
+    {},
+    { normSquared, lossSum, hyper, state: new Float32Array(STATE.size) },
+  );
+  reference.expect('norm', [state[STATE.gradNorm]!]);
   for (const name of names) {
-    const clipped = Float32Array.from(reference.input(name), (g) => g * state[STATE.coefficient]);
+    const clipped = Float32Array.from(reference.input(name), (g) => g * state[STATE.coefficient]!);
     reference.expect(`${name}_new`, clipped);
   }
 });

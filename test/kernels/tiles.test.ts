@@ -15,6 +15,7 @@ import {
 import { kernels } from '../../src/kernels/index.ts';
 import { ceilDiv, type Kernel, type Tile, type Variant } from '../../src/kernels/kernel.ts';
 import { type Epilogue, type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
+import { field } from '../entry.ts';
 import { type HostArray, runKernel, runnable, SENTINEL } from '../harness.ts';
 import { EVERY_CASE, THOROUGH } from '../host.ts';
 import { Draws, toArrays } from './cases.ts';
@@ -36,9 +37,10 @@ const bitsOf = (array: HostArray) => new Uint32Array(array.buffer, array.byteOff
 /** Tiles of `rows` rows that end after the rows in `cuts`. */
 function tilesOf(rows: number, rowLength: number, cuts: readonly number[]): Tile[] {
   const ends = [...new Set([...cuts.map((cut) => 1 + (cut % rows)), rows])].sort((a, b) => a - b);
+  const begins = [0, ...ends];
   return ends.map((end, i) => {
-    const first = i === 0 ? 0 : ends[i - 1];
-    return { first: first * rowLength, size: (end - first) * rowLength };
+    const begin = begins[i]!;
+    return { first: begin * rowLength, size: (end - begin) * rowLength };
   });
 }
 
@@ -48,8 +50,9 @@ function tensorsOf<P>(kernel: Kernel<P>, { problem, operand, rows, rowLength, gi
   const tensors: Data = {};
   for (const [name, { access, size }] of Object.entries(kernel.operands(problem))) {
     const length = name === operand ? rows * rowLength : size;
-    tensors[name] = given[name] ?? random.normals(length);
-    if (access === 'write') bitsOf(tensors[name]).fill(SENTINEL);
+    const tensor = given[name] ?? random.normals(length);
+    if (access === 'write') bitsOf(tensor).fill(SENTINEL);
+    tensors[name] = tensor;
   }
   return tensors;
 }
@@ -65,16 +68,17 @@ async function runOn<P>(
   const place = (name: string) => start[name] ?? 0;
   const data: Data = {};
   for (const [name, { size }] of Object.entries(kernel.operands(problem))) {
-    data[name] = tensors[name].subarray(place(name), place(name) + size);
+    data[name] = field(tensors, name).subarray(place(name), place(name) + size);
   }
   const results = await runKernel(kernel, variant, problem, data);
   const after = toArrays(kernel, problem, data);
   kernel.reference(problem, after);
   for (const [name, result] of Object.entries(results)) {
-    const before = bitsOf(data[name]);
-    const untouched = bitsOf(result).every((word, i) => word === before[i] || after[name][i] !== data[name][i]);
+    const [given, updated] = [field(data, name), field(after, name)];
+    const before = bitsOf(given);
+    const untouched = bitsOf(result).every((word, i) => word === before[i] || updated[i] !== given[i]);
     expect(untouched, `${name} changed only where the reference changes it`).toBe(true);
-    bitsOf(tensors[name]).set(bitsOf(result), place(name));
+    bitsOf(field(tensors, name)).set(bitsOf(result), place(name));
   }
 }
 
@@ -88,7 +92,7 @@ async function expectSameBits<P>(kernel: Kernel<P>, variant: Variant<P>, tiled: 
     if (part) await runOn(kernel, variant, part, inTiles, { [operand]: tile.first });
   }
   for (const name of Object.keys(kernel.operands(problem))) {
-    expect(bitsOf(inTiles[name]), name).toEqual(bitsOf(whole[name]));
+    expect(bitsOf(field(inTiles, name)), name).toEqual(bitsOf(field(whole, name)));
   }
 }
 

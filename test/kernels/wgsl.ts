@@ -1,6 +1,8 @@
 // Names in a piece of WGSL, by its scopes alone: what it declares for the whole module, and what it uses that no
 // scope of its own declares. No parser of the language: text that a compiler refuses gets some answer too.
 
+import { at } from '../../src/util/at.ts';
+
 /** Words, and single signs. Comments are gone before. */
 const TOKEN = /[A-Za-z_]\w*|\d[\w.]*|\S/g;
 
@@ -9,9 +11,9 @@ const tokensOf = (text: string): string[] => text.replace(/\/\/.*$/gm, '').match
 const isName = (token: string | undefined): boolean => token !== undefined && /^[A-Za-z_]/.test(token);
 
 /** Of `var<storage, read> x`, the place of x; of `const x` and the like, the one behind. */
-function nameAfter(tokens: readonly string[], at: number): number {
-  if (tokens[at + 1] !== '<') return at + 1;
-  return tokens.indexOf('>', at) + 1;
+function nameAfter(tokens: readonly string[], keyword: number): number {
+  if (tokens[keyword + 1] !== '<') return keyword + 1;
+  return tokens.indexOf('>', keyword) + 1;
 }
 
 /** The names that a text declares for the module: functions, constants, variables, types. */
@@ -23,7 +25,8 @@ export function moduleNames(text: string): Set<string> {
     if (token === '{') depth++;
     if (token === '}') depth--;
     if (depth === 0 && /^(fn|const|var|alias|struct|override)$/.test(token)) {
-      names.add(tokens[nameAfter(tokens, i)] as string);
+      const name = tokens[nameAfter(tokens, i)];
+      if (name !== undefined) names.add(name);
     }
   });
   return names;
@@ -40,7 +43,7 @@ export function freeNames(text: string): Set<string> {
   /** Declared, and in scope from the end of the statement on. */
   let declaring: string | undefined;
   for (let i = 0; i < tokens.length; i++) {
-    const token = tokens[i] as string;
+    const token = at(tokens, i);
     if (token === 'enable') i = tokens.indexOf(';', i);
     else if (token === 'fn' || token === 'for') isHead = true;
     else if (token === 'struct') i = tokens.indexOf('{', i) - 1;

@@ -11,6 +11,7 @@ import { leastDiskChunks } from '../../src/memory/tiers/tier-limits.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { entry, leading } from '../entry.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
 import { FAULTS, type Fault, FaultyFile } from './block-files.ts';
 
@@ -23,10 +24,10 @@ const ROUNDS = 3;
 const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-const FILES: Record<string, () => Promise<BlockFile>> = {
+const FILES: readonly [string, () => Promise<BlockFile>][] = Object.entries({
   memory: async () => new MemoryBlockFile('/tier', BLOCKS * BYTES),
   disk: () => headlessHost().openBlockFile(folder, BLOCKS * BYTES),
-};
+});
 
 const value = (chunk: number, version: number) =>
   new Uint8Array(new Uint32Array(BYTES / 4).map((_, i) => chunk * 2 ** 24 + version * 2 ** 16 + i).buffer);
@@ -42,14 +43,14 @@ async function scenario(file: FaultyFile): Promise<{ errors: unknown[]; lost: nu
   const fetchAll = async (chunks: number[], onError: (error: unknown, chunk: number) => void) => {
     const one = (chunk: number) =>
       backing.fetch(chunk).then(
-        (bytes) => expect(Buffer.compare(bytes, held.get(chunk) as Uint8Array), `chunk ${chunk}`).toBe(0),
+        (bytes) => expect(Buffer.compare(bytes, entry(held, chunk)), `chunk ${chunk}`).toBe(0),
         (error) => onError(error, chunk),
       );
     await Promise.all(chunks.filter((chunk) => held.has(chunk)).map(one));
   };
   for (let round = 0; round < ROUNDS; round++) {
     for (const group of [[0, 1, 2], [3], [4, 5, 6]]) {
-      const first = group[0];
+      const [first] = leading(1, group);
       backing.setOrder((chunk) => (chunk - first + CHUNKS) % CHUNKS);
       for (const chunk of group) backing.prefetch((chunk + 1) % CHUNKS);
       await fetchAll(group, report);
@@ -75,13 +76,13 @@ async function scenario(file: FaultyFile): Promise<{ errors: unknown[]; lost: nu
   return { errors, lost };
 }
 
-describe.each(Object.keys(FILES))('in %s, a scenario with one fault', (kind) => {
+describe.each(FILES)('in %s, a scenario with one fault', (_, makeFile) => {
   it.each(Object.entries(FAULTS))('%s: %s, brings correct data or a clear error', async (name) => {
     const fault = name as Fault;
     let n = 0;
     let failures = 0;
     for (let fired = true; fired; n++) {
-      const file = new FaultyFile(await FILES[kind](), fault, n);
+      const file = new FaultyFile(await makeFile(), fault, n);
       const { errors, lost } = await scenario(file);
       fired = file.fired;
       const run = `${fault} at ${n}`;

@@ -5,6 +5,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Backing } from '../../src/memory/tiers/backing.ts';
 import { type BackingOptions, leastDiskChunks, leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
+import { at } from '../../src/util/at.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
 import { CountingFile, turns } from './block-files.ts';
 
@@ -29,7 +30,7 @@ function setup({ chunks, slots, blocks, nextUse }: Setup, delay?: () => Promise<
   const file = new CountingFile(new MemoryBlockFile('/tier', (blocks ?? 0) * BYTES), delay);
   const disk = blocks === undefined ? undefined : file;
   const backing = new Backing({ chunks, chunkBytes: BYTES, hostLimit: slots * BYTES, disk });
-  if (nextUse) backing.setOrder((chunk) => nextUse[chunk]);
+  if (nextUse) backing.setOrder((chunk) => at(nextUse, chunk));
   const put = (...chunks: number[]) => backing.putAll(chunks.map((chunk) => ({ chunk, bytes: value(chunk, 0) })));
   const where = () => Array.from({ length: chunks }, (_, chunk) => backing.where(chunk)).join(' ');
   return { backing, file, put, where };
@@ -128,7 +129,7 @@ describe('one chunk after another', () => {
     backing.prefetch(2);
     await turns(9);
     expect(where()).toBe('host host disk disk');
-    backing.setOrder((chunk) => [9, 2, 1, 4][chunk]);
+    backing.setOrder((chunk) => at([9, 2, 1, 4], chunk));
     backing.prefetch(2);
     await turns(9);
     expect(where()).toBe('disk host both disk');
@@ -296,7 +297,7 @@ describe('random calls, many at once', () => {
       let moves = 0;
       const { backing, file } = setup({ chunks, slots: hostChunks, blocks, nextUse }, () => {
         checkLimits();
-        return turns(delays[moves++ % delays.length]);
+        return turns(at(delays, moves++ % delays.length));
       });
       const checkLimits = () => {
         expect(backing.ledger.hostBytes).toBeLessThanOrEqual(hostChunks * BYTES);
@@ -312,7 +313,7 @@ describe('random calls, many at once', () => {
       };
       const models = Array.from({ length: chunks }, () => new Model());
       const fetch = async (chunk: number) => {
-        const model = models[chunk];
+        const model = at(models, chunk);
         const { mark } = model;
         const seen = await backing.fetch(chunk).catch((error) => {
           expect(String(error)).toContain('holds no value');
@@ -322,8 +323,8 @@ describe('random calls, many at once', () => {
         check();
       };
       const put = async (chosen: number[]) => {
-        const entries = chosen.map((chunk) => ({ chunk, bytes: value(chunk, models[chunk].calls.length) }));
-        const calls = entries.map(({ chunk, bytes }) => models[chunk].give(bytes.slice(), false));
+        const entries = chosen.map((chunk) => ({ chunk, bytes: value(chunk, at(models, chunk).calls.length) }));
+        const calls = entries.map(({ chunk, bytes }) => at(models, chunk).give(bytes.slice(), false));
         await backing.putAll(entries);
         for (const call of calls) call.done = true;
         for (const { bytes } of entries) bytes.fill(0xff); // ours again
@@ -337,7 +338,7 @@ describe('random calls, many at once', () => {
         else if (step.kind === 'wait') await turns(step.chunk);
         else if (step.kind === 'order') nextUse.push(nextUse.shift() as number);
         else {
-          models[step.chunk].give(step.kind === 'zero' ? ZEROS : undefined, true);
+          at(models, step.chunk).give(step.kind === 'zero' ? ZEROS : undefined, true);
           if (step.kind === 'zero') backing.setZero(step.chunk);
           else backing.discard(step.chunk);
         }

@@ -100,7 +100,7 @@ export class FaultyFile implements BlockFile {
       into,
       async () => {
         const moved = await this.#file.read(offset, into);
-        into[into.length >> 1] ^= 8;
+        into[into.length >> 1]! ^= 8;
         return moved;
       },
     );
@@ -113,7 +113,7 @@ export class FaultyFile implements BlockFile {
       from,
       () => {
         const wrong = from.slice();
-        wrong[wrong.length >> 1] ^= 8;
+        wrong[wrong.length >> 1]! ^= 8;
         return this.#file.write(offset, wrong);
       },
     );

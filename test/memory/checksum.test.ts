@@ -12,9 +12,9 @@ describe('the checksum', () => {
     const bytes = randomBytes(2048);
     const before = checksum(bytes, 3);
     for (let bit = 0; bit < bytes.length * 8; bit++) {
-      bytes[bit >> 3] ^= 1 << (bit & 7);
+      bytes[bit >> 3]! ^= 1 << (bit & 7);
       expect(checksum(bytes, 3), `bit ${bit}`).not.toBe(before);
-      bytes[bit >> 3] ^= 1 << (bit & 7);
+      bytes[bit >> 3]! ^= 1 << (bit & 7);
     }
     expect(checksum(bytes, 3)).toBe(before);
   });
@@ -30,9 +30,9 @@ describe('the checksum', () => {
     const words = new Uint32Array(bytes.buffer);
     const before = checksum(bytes, 0);
     for (let i = 1; i < words.length; i++) {
-      [words[0], words[i]] = [words[i], words[0]];
+      [words[0], words[i]] = [words[i]!, words[0]!];
       expect(checksum(bytes, 0), `words 0 and ${i}`).not.toBe(before);
-      [words[0], words[i]] = [words[i], words[0]];
+      [words[0], words[i]] = [words[i]!, words[0]!];
     }
     const swapped = Uint8Array.from([...bytes.subarray(16, 32), ...bytes.subarray(0, 16), ...bytes.subarray(32)]);
     expect(checksum(swapped, 0)).not.toBe(before);

@@ -37,7 +37,7 @@ function checkLayout(tensors: readonly ShapedTensor[], layout: TiledLayout): voi
   let last = { chunk: 0, end: 0 };
   for (const { name, shape } of tensors) {
     const size = shape.reduce((a, b) => a * b, 1);
-    const rows = shape.length > 1 ? shape[0] : 1;
+    const rows = shape.length > 1 ? shape[0]! : 1;
     let row = 0;
     for (const piece of layout.pieces.get(name) ?? []) {
       expect(piece.row, 'pieces follow each other').toBe(row);

@@ -17,6 +17,7 @@ import {
 } from '../../src/memory/plan/policies.ts';
 import { checkTrace, peakDemand, printTrace, slotsUnder, type Trace } from '../../src/memory/plan/trace.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { leading } from '../entry.ts';
 import { slotsOf, traceOf } from '../plan/traces.ts';
 
 const costOf = (trace: Trace, slots: number, decide: (trace: Trace, slots: readonly number[]) => Decision) => {
@@ -102,7 +103,8 @@ describe('checkTrace', () => {
   it('refuses what does not exist and what is freed without use', () => {
     const trace = traceOf('a b');
     expect(() => checkTrace({ ...trace, lists: [] })).toThrow('chunk 0 of 0');
-    expect(() => checkTrace({ ...trace, moments: [{ ...trace.moments[0], frees: [1] }] })).toThrow('does not use it');
+    const [start] = leading(1, trace.moments);
+    expect(() => checkTrace({ ...trace, moments: [{ ...start, frees: [1] }] })).toThrow('does not use it');
   });
 
   it('is printed a moment a line', () => {

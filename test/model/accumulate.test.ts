@@ -6,6 +6,7 @@ import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';
 import { type StepMetrics, Trainer } from '../../src/train/trainer.ts';
+import { at } from '../../src/util/at.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../../src/util/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
@@ -58,7 +59,7 @@ function asLargeBatch(reference: ReferenceCase): ReferenceCase {
   };
 }
 
-const distance = (a: Float32Array, b: Float32Array) => Math.hypot(...a.map((value, i) => value - b[i]));
+const distance = (a: Float32Array, b: Float32Array) => Math.hypot(...a.map((value, i) => value - b[i]!));
 
 // The second has micro-batches of very different numbers of valid targets.
 describe.each(['gpt2-accum4', 'gpt2-accum4-ignore'])('%s', (name) => {
@@ -76,7 +77,7 @@ describe.each(['gpt2-accum4', 'gpt2-accum4-ignore'])('%s', (name) => {
     const small = await run(reference);
     const large = await run(asLargeBatch(reference));
     small.metrics.forEach(({ loss, gradNorm }, step) => {
-      const other = large.metrics[step];
+      const other = at(large.metrics, step);
       expect(Math.abs(loss - other.loss), `loss of step ${step}`).toBeLessThanOrEqual(limit('loss'));
       expect(Math.abs(gradNorm / other.gradNorm - 1), `norm of step ${step}`).toBeLessThanOrEqual(
         limit('grad_norm_rel'),

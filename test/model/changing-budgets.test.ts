@@ -9,6 +9,7 @@ import type { Device } from '../../src/gpu/device.ts';
 import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import type { Trainer } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { type Fragile, fragileDevice } from './fragile.ts';
 import {
@@ -113,7 +114,7 @@ describe('a GPU with less memory than it was asked for', () => {
   test('that shows while running within the smallest budget: one error, which names what is needed', async () => {
     const gpu = leastBudget(real, work);
     await onFragile({ gpu }, async (trainer, fragile) => {
-      const [batches] = batchesOf(work);
+      const [batches] = leading(1, batchesOf(work));
       const step = trainer.start(batches).catch((error) => error);
       fragile.runOut();
       const error = await step;

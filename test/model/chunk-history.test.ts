@@ -17,6 +17,8 @@ import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer, trainingWorkload } from '../../src/train/trainer.ts';
+import { at } from '../../src/util/at.ts';
+import { leading, only } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { THOROUGH } from '../host.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
@@ -117,7 +119,7 @@ describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, memory
           const { row, rows: count } =
             map.pieces(name).length > 1
               ? { row: Number(from), rows: Number(to) - Number(from) + 1 }
-              : map.pieces(name)[0];
+              : only(map.pieces(name));
           rows.set(name, [...(rows.get(name) ?? []), ...Array.from({ length: count }, (_, i) => row + i)]);
         }
         expect([...rows.keys()].sort()).toEqual(model.parameters.map(({ name }) => name).sort());
@@ -129,27 +131,29 @@ describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, memory
   test('an operator finds its chunks on the GPU, in COMPUTE, and nothing else is', () => {
     for (const [i, history] of histories.entries()) {
       const chunks = history.chunks.map((runs) => expand(runs).map(decode));
-      recordings[i].pass.trace.moments.forEach(({ accesses }, m) => {
-        const computing = [...chunks.keys()].filter((chunk) => chunks[chunk][m].state === 'COMPUTE');
-        expect(computing).toEqual(accesses.map(({ chunk }) => chunk).sort((a, b) => a - b));
-        for (const chunk of computing) expect(chunks[chunk][m].tier).toBe('gpu');
+      at(recordings, i).pass.trace.moments.forEach(({ accesses }, m) => {
+        const now = chunks.map((codes) => at(codes, m));
+        const computing = [...now.entries()].filter(([, { state }]) => state === 'COMPUTE');
+        expect(computing.map(([chunk]) => chunk)).toEqual(accesses.map(({ chunk }) => chunk).sort((a, b) => a - b));
+        for (const [, { tier }] of computing) expect(tier).toBe('gpu');
       });
     }
   });
 
   test('on the GPU is what the plan says, within the slots', () => {
-    const { plan, starts } = trainer.session.scheduleOf(recordings[0].pass);
-    const { moments } = recordings[0].pass.trace;
+    const [{ pass }] = leading(1, recordings);
+    const { plan, starts } = trainer.session.scheduleOf(pass);
+    const { moments } = pass.trace;
     histories.forEach((history, i) => {
       const round = (WARM + i) % plan.steps;
-      const here = new Set(starts[round]);
+      const here = new Set(at(starts, round));
       const chunks = history.chunks.map((runs) => expand(runs).map((code) => decode(code).tier === 'gpu'));
       const used = slotsInUse(history.chunks);
       moments.forEach(({ frees }, m) => {
-        const { drop, load, claim } = plan.moments[round * moments.length + m];
+        const { drop, load, claim } = at(plan.moments, round * moments.length + m);
         for (const chunk of drop) here.delete(chunk);
         for (const chunk of [...load, ...claim]) here.add(chunk);
-        const found = [...chunks.keys()].filter((chunk) => chunks[chunk][m]);
+        const found = chunks.flatMap((isHere, chunk) => (isHere[m] ? [chunk] : []));
         expect(found, `moment ${m}`).toEqual([...here].sort((a, b) => a - b));
         expect(used[m]).toBe(here.size);
         expect(here.size).toBeLessThanOrEqual(history.slots);
@@ -162,7 +166,7 @@ describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, memory
     for (const { chunks, lists } of histories) {
       chunks.forEach((runs, chunk) => {
         const states = expand(runs).map((code) => decode(code).state);
-        const gradients = lists[1];
+        const [, gradients] = leading(2, lists);
         const isGradient = chunk >= gradients.first && chunk < gradients.first + gradients.chunks;
         expect(['COMPUTE', isGradient ? 'FREE' : 'HOLD']).toContain(states[0]);
         states.forEach((state, m) => {
@@ -185,7 +189,7 @@ describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, memory
       );
       expect(wrong).toEqual([]);
       operators.forEach((_, m) => {
-        const host = all.filter((moments) => moments[m].tier === 'host').length;
+        const host = all.filter((moments) => at(moments, m).tier === 'host').length;
         expect(host * chunkBytes).toBeLessThanOrEqual(hostLimit);
       });
     }

@@ -10,8 +10,10 @@ import type { Device } from '../../src/gpu/device.ts';
 import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import type { StepMetrics, Trainer, TrainerState } from '../../src/train/trainer.ts';
+import { at } from '../../src/util/at.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { collect, type Values } from '../../src/util/tensor-source.ts';
+import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { FAULTS, type Fault, FaultyFile } from '../memory/block-files.ts';
@@ -75,7 +77,7 @@ interface Outcome {
 async function scenario(files: MemoryFiles, memory: MemoryOptions, seen: (trainer: Trainer) => void): Promise<Outcome> {
   const trainer = await openTrainer(device, work, { memory, choices });
   seen(trainer);
-  const [one, two, three] = batchesOf(work);
+  const [one, two, three] = leading(3, batchesOf(work));
   const metrics = [await trainer.start(one)];
   await save(files, trainer);
   metrics.push(await trainer.start(two));
@@ -116,7 +118,7 @@ function expectClear(error: unknown, run: string): void {
 async function expectNoWrongStep(trainer: Trainer, wanted: readonly StepMetrics[], run: string): Promise<void> {
   const { step } = trainer;
   if (step >= work.steps) return;
-  const found = await trainer.start(batchesOf(work)[step]).catch((error: Error) => error);
+  const found = await trainer.start(at(batchesOf(work), step)).catch((error: Error) => error);
   if (found instanceof Error) expectClear(found, `${run}: the step behind it`);
   else expect(found, `${run}: the step behind it`).toEqual(wanted[step]);
 }
@@ -215,7 +217,7 @@ describe('an allocation that fails', () => {
     const fragile = await fragileDevice(device);
     const memory = memoryOver((bytes) => new MemoryBlockFile(path, bytes), 'step');
     const trainer = await openTrainer(fragile.device, work, { memory, choices });
-    const [one, two] = batchesOf(work);
+    const [one, two] = leading(2, batchesOf(work));
     await trainer.start(one);
     fragile.lose();
     fragile.before = (call) => {

@@ -2,16 +2,17 @@
 // the tiers below and brings what an undisturbed one brings. Where nothing is kept below, one clear error.
 
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { TokenBatch } from '../../src/data/batches.ts';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import { Executor } from '../../src/engine/run/executor.ts';
 import type { MemoryOptions } from '../../src/engine/run/session.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { Generator } from '../../src/train/generator.ts';
 import type { StepMetrics, Trainer } from '../../src/train/trainer.ts';
+import { at } from '../../src/util/at.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { type Call, type Fragile, fragileDevice } from './fragile.ts';
@@ -161,7 +162,7 @@ describe('a device lost at the n-th', () => {
       fragile.before = (call) => {
         if (call === 'submit') fragile.lose();
       };
-      const [batches] = batchesOf(plain.work);
+      const [batches] = leading(1, batchesOf(plain.work));
       const failed = await Promise.all(
         [trainer.start(batches), trainer.start(batches), trainer.evaluate(batches[0])].map((work) =>
           work.then(
@@ -194,7 +195,7 @@ describe('a device lost during', () => {
 
   /** Does `what` behind two steps, undisturbed and with a loss at its n-th call, for every n that there is. */
   async function everywhere<T>(call: Call, stride: number, what: (trainer: Trainer) => Promise<T>): Promise<void> {
-    const [one, two] = batchesOf(given.work);
+    const [one, two] = leading(2, batchesOf(given.work));
     let wanted: T | undefined;
     for (let n = -1, lost = 1; lost > 0; n = n < 0 ? 0 : n + stride) {
       await onFragile(given, async (trainer, fragile) => {
@@ -229,7 +230,7 @@ describe('a device lost during', () => {
 
   test('an evaluation that was asked for between two steps: it comes between them', () =>
     everywhere('submit', every(isDeno ? 50 : 23), async (trainer) => {
-      const [, , three, four] = batchesOf(given.work);
+      const [, , three, four] = leading(4, batchesOf(given.work));
       const loss = ({ loss, gradNorm }: StepMetrics) => [loss, gradNorm];
       return Promise.all([
         trainer.start(three).then(loss),
@@ -241,7 +242,7 @@ describe('a device lost during', () => {
 
   test('a recovery, work that is asked for comes in its turn', () =>
     everywhere('submit', every(isDeno ? 40 : 23), async (trainer) => {
-      const [, , three, four] = batchesOf(given.work);
+      const [, , three, four] = leading(4, batchesOf(given.work));
       const turn = () => new Promise((resolve) => setTimeout(resolve, 1));
       const found: Promise<unknown>[] = [trainer.start(three).then(({ loss }) => loss)];
       for (let i = 0; i < 10 && trainer.recoveries === 0; i++) await turn();
@@ -273,7 +274,7 @@ describe('a device lost during', () => {
     expect(new Set(texts.map(String)).size).toBe(1);
   });
 
-  const batch = (step: number) => batchesOf(given.work)[step][0] as TokenBatch;
+  const batch = (step: number) => at(batchesOf(given.work), step)[0];
 });
 
 test('two texts at once do not mix', async () => {
@@ -283,12 +284,12 @@ test('two texts at once do not mix', async () => {
     const begin = () => (generator as Generator).generate(Int32Array.of(3, 1, 2), 7, SAMPLING, new Random(11, 'text'));
     const alone = await write(generator as Generator);
     const [one, two] = [begin(), begin()];
-    const texts: (number | undefined)[][] = [[], []];
-    for (let i = 0; i < alone.length; i++) {
-      texts[0].push((await one.next()).value);
-      texts[1].push((await two.next()).value);
+    const texts = { one: [] as (number | undefined)[], two: [] as (number | undefined)[] };
+    for (const _ of alone) {
+      texts.one.push((await one.next()).value);
+      texts.two.push((await two.next()).value);
     }
-    expect(texts).toEqual([alone, alone]);
+    expect(texts).toEqual({ one: alone, two: alone });
   });
 });
 
@@ -303,14 +304,15 @@ test.each([
     const given = await prepare(work, memory);
     await onFragile(given, async (trainer, fragile) => {
       const micros = batchesOf(work);
-      await trainer.start(micros[0]);
+      const [one] = leading(1, micros);
+      await trainer.start(one);
       arm(fragile, { call: 'submit', at: [0] });
       const errors = await Promise.all(micros.map((batches) => trainer.start(batches).catch((error) => error)));
       for (const error of errors) {
         expect(error).toBeInstanceOf(HoldfastError);
         expect(error.message).toMatch(/the GPU device was lost .*; resume from the last checkpoint; with a GPU budget/);
       }
-      await expect(trainer.start(micros[0])).rejects.toThrow('resume from the last checkpoint');
+      await expect(trainer.start(one)).rejects.toThrow('resume from the last checkpoint');
       expect(trainer.recoveries).toBe(0);
     });
   },

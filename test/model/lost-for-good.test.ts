@@ -17,6 +17,7 @@ import type { RunSettings } from '../../src/train/run-settings.ts';
 import type { StepMetrics, Trainer } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { collect } from '../../src/util/tensor-source.ts';
+import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryBlockFile, MemoryFiles, memoryHost } from '../memory-files.ts';
@@ -81,7 +82,7 @@ describe('within a budget', () => {
     expect(error.message).toMatch(/lost 6 times in a row during .*; use a smaller .*resume from the last checkpoint$/);
     expect(error.message).toMatch(place);
     expect(fragile.losses).toBeLessThanOrEqual(atMost);
-    const [batches] = batchesOf(work);
+    const [batches] = leading(1, batchesOf(work));
     await expect(trainer.start(batches)).rejects.toBe(error);
     await expect(trainer.evaluate(batches[0])).rejects.toBe(error);
     await expect(collect(trainer.values('parameter'))).rejects.toBe(error);
@@ -92,7 +93,7 @@ describe('within a budget', () => {
     let n = 0;
     for (let met = true; met; n += EVERY_CASE ? 1 : isDeno ? 11 : 4) {
       await onFragile(async (trainer, fragile) => {
-        const [one, two, three] = batchesOf(work);
+        const [one, two, three] = leading(3, batchesOf(work));
         expect(await trainer.start(one)).toEqual(metrics[0]);
         expect(await trainer.start(two)).toEqual(metrics[1]);
         await trainer.settle();
@@ -130,7 +131,7 @@ describe('within a budget', () => {
 
   test('in every finishing of a step whose update was committed in part', async () => {
     await onFragile(async (trainer, fragile) => {
-      const [one, two] = batchesOf(work);
+      const [one, two] = leading(2, batchesOf(work));
       await trainer.start(one);
       await trainer.settle();
       const { executor } = trainer.session;
@@ -140,7 +141,7 @@ describe('within a budget', () => {
       vi.spyOn(prototype, 'keepBelow').mockImplementation(async function (this: unknown, ...args: unknown[]) {
         await keepBelow.apply(this, args);
         // Behind the first index that is committed, and from then on at once.
-        const chunks = args[0] as readonly number[];
+        const [chunks] = args as [readonly number[]];
         if (chunks.length < 3) return;
         if (kept++ === 0) await (this as typeof executor).settle();
         lose(fragile);
@@ -157,7 +158,7 @@ describe('within a budget', () => {
 
   test('in every evaluation', () =>
     onFragile(async (trainer, fragile) => {
-      const [one, two] = batchesOf(work);
+      const [one, two] = leading(2, batchesOf(work));
       expect(await trainer.start(one)).toEqual(metrics[0]);
       await trainer.settle();
       expect(await trainer.start(two)).toEqual(metrics[1]);
@@ -173,7 +174,7 @@ describe('within a budget', () => {
 
   test('in every change of the budget', () =>
     onFragile(async (trainer, fragile) => {
-      const [one] = batchesOf(work);
+      const [one] = leading(1, batchesOf(work));
       expect(await trainer.start(one)).toEqual(metrics[0]);
       await trainer.settle();
       // Of all that waits for the ring, here it is only the change. A loss is told a turn later: where a runtime answers
@@ -189,7 +190,7 @@ describe('within a budget', () => {
 
   test('at the first call behind every recovery', () =>
     onFragile(async (trainer, fragile) => {
-      const [one] = batchesOf(work);
+      const [one] = leading(1, batchesOf(work));
       fragile.before = () => lose(fragile);
       await expectGivenUp(trainer.start(one), trainer, fragile, /during step 0;/);
     }));

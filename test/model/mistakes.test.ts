@@ -2,13 +2,14 @@
 // and the trainer is as it was.
 
 import { beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { BatchArray, TokenBatch } from '../../src/data/batches.ts';
+import type { BatchArray } from '../../src/data/batches.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import type { Generator } from '../../src/train/generator.ts';
 import { Trainer } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { batchesOf, chooseVariants, leastBudget, SMALLEST, type Work, write } from './runs.ts';
 
@@ -37,8 +38,8 @@ describe.each(['without a budget', 'within a budget'])('%s', (kind) => {
     const memory = kind === 'within a budget' ? { gpu: leastBudget(device, work) } : {};
     const trainer = await Trainer.create(device, model, { batch, seq, accumulate, schedule, memory, generates: true });
     try {
-      const [right] = batchesOf(work);
-      const [one] = right as [TokenBatch];
+      const [right] = leading(1, batchesOf(work));
+      const [one] = right;
       const evaluate = () => trainer.evaluate(one);
       const noWeights = /^the model has no weights yet \(wte.weight was never set\); .* setWeights$/;
       for (const early of [

@@ -12,9 +12,11 @@ import type { Device } from '../../src/gpu/device.ts';
 import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import type { Generator } from '../../src/train/generator.ts';
 import type { StepMetrics, Trainer } from '../../src/train/trainer.ts';
+import { at } from '../../src/util/at.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, type Values } from '../../src/util/tensor-source.ts';
+import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
@@ -75,7 +77,7 @@ async function text(
   return found;
 }
 
-const windowsOf = (work: Work): TokenBatch => batchesOf(work)[0][0];
+const windowsOf = (work: Work): TokenBatch => leading(1, batchesOf(work))[0][0];
 
 async function referenceOf(work: Work): Promise<Reference> {
   const trainer = await openTrainer(real, work);
@@ -92,7 +94,7 @@ async function referenceOf(work: Work): Promise<Reference> {
     weights.push(await collect(trainer.values('parameter')));
     moments.push(await collect(trainer.values('moment2')));
     if (step === work.steps) break;
-    metrics.push(await trainer.start(batchesOf(work)[step]));
+    metrics.push(await trainer.start(at(batchesOf(work), step)));
   }
   const choices = trainer.choices.record();
   await trainer.destroy();
@@ -202,7 +204,7 @@ describe('a change of the budget', () => {
     let result = { failure: undefined as Error | undefined, struck: 0, isOver: false, budget: 0 };
     await onFragile({ reference, recovery, disk, from }, async (trainer, fragile) => {
       const asked = budgetsOf(trainer).part(to);
-      const [one, two, three] = batchesOf(work);
+      const [one, two, three] = leading(3, batchesOf(work));
       expect(await trainer.start(one), what).toEqual(reference.metrics[0]);
       await trainer.settle();
       const before = trainer.session.report().gpu;
@@ -235,7 +237,7 @@ describe('a change of the budget', () => {
     return result;
   }
 
-  const directions: Record<string, readonly [number, number]> = { up: [0, 0.7], down: [1, 0.3] };
+  const directions: Record<'up' | 'down', readonly [number, number]> = { up: [0, 0.7], down: [1, 0.3] };
   const cases = recoveries.flatMap((recovery) =>
     [true, false].flatMap((disk) =>
       Object.entries(directions).map(([name, direction]) => ({ recovery, disk, name, direction })),
@@ -301,7 +303,7 @@ describe('a change of the budget', () => {
   test('for which the GPU has not the memory, and then not for the budget before: what fits is found', async () => {
     await onFragile({ reference, recovery: 'step', disk: true, from: 0.6 }, async (trainer, fragile) => {
       const { least, whole, part } = budgetsOf(trainer);
-      const [one, two, three] = batchesOf(work);
+      const [one, two, three] = leading(3, batchesOf(work));
       await trainer.start(one);
       // Others have taken it meanwhile.
       fragile.memory = part(0.3);
@@ -319,7 +321,7 @@ describe('a change of the budget', () => {
   test('behind which nothing fits any more ends the run with that error, and leaves nothing', async () => {
     await onFragile({ reference, recovery: 'step', disk: true, from: 0.6 }, async (trainer, fragile) => {
       const { least, whole, part } = budgetsOf(trainer);
-      const [one] = batchesOf(work);
+      const [one] = leading(1, batchesOf(work));
       await trainer.start(one);
       fragile.memory = least - 1;
       const failure = await failureOf(trainer.setBudget(whole));
@@ -417,7 +419,7 @@ describe.each(['gpt2, untied', 'llama, grouped heads'] as const)('%s', (name) =>
           for (; count > 0 && trainer.step < work.steps; count--) {
             const { step } = trainer;
             const expected = trainer
-              .start(batchesOf(work)[step])
+              .start(at(batchesOf(work), step))
               .then((found) => expect(found).toEqual(reference.metrics[step]));
             expected.catch(() => {});
             underWay.push(expected);

@@ -12,6 +12,7 @@ import { join } from '../../src/runtime/host.ts';
 import { trainRun } from '../../src/train/run.ts';
 import type { RunSettings } from '../../src/train/run-settings.ts';
 import type { SavedState } from '../../src/train/saved-state.ts';
+import { at } from '../../src/util/at.ts';
 import { testDevice } from '../harness.ts';
 import { ADAPTER, THOROUGH, testHost } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';
@@ -149,7 +150,7 @@ test.runIf(THOROUGH).each<[string, (state: SavedState) => void, string[]]>([
   [
     'a loss',
     ({ history }) => {
-      (history.steps[4] as { loss: number }).loss += 1e-3;
+      at(history.steps, 4).loss += 1e-3;
     },
     ['loss'],
   ],

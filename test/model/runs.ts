@@ -16,6 +16,7 @@ import type { BlockFile } from '../../src/runtime/host.ts';
 import { type Generator, traceGeneration } from '../../src/train/generator.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer, type TrainingPasses, trainingWorkload } from '../../src/train/trainer.ts';
+import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, type Values } from '../../src/util/tensor-source.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
@@ -125,12 +126,16 @@ export const memoryDisk = (wrap: (file: BlockFile) => BlockFile = (file) => file
   open: async (bytes: number) => wrap(new MemoryBlockFile('/tier/block-file', bytes)),
 });
 
-export function batchesOf({ model, batch, seq, accumulate, steps }: Work): TokenBatch[][] {
+/** A step's micro-batches: one or more. */
+export type Micros = [TokenBatch, ...TokenBatch[]];
+
+/** The batches of every step. */
+export function batchesOf({ model, batch, seq, accumulate, steps }: Work): Micros[] {
   const random = new Random(7, 'batches');
   const { vocabulary } = model.shape;
   const tokens = () => Int32Array.from({ length: batch * seq }, () => random.below(vocabulary));
   const next = (): TokenBatch => ({ ids: tokens(), targets: tokens(), batch, seq });
-  return Array.from({ length: steps }, () => Array.from({ length: accumulate }, next));
+  return Array.from({ length: steps }, () => [next(), ...Array.from({ length: accumulate - 1 }, next)]);
 }
 
 export async function openTrainer(
@@ -170,14 +175,14 @@ export async function train(
   const texts: number[][] = [];
   const between: Values[] = [];
   const micros = batchesOf(work);
-  for (let at = 0; at < micros.length; at += 2) {
-    const pair = micros.slice(at, at + 2).map((batches) => trainer.start(batches));
-    await meanwhile?.(at / 2);
+  for (let begun = 0; begun < micros.length; begun += 2) {
+    const pair = micros.slice(begun, begun + 2).map((batches) => trainer.start(batches));
+    await meanwhile?.(begun / 2);
     for (const { loss, gradNorm, skipped } of await Promise.all(pair)) steps.push([loss, gradNorm, skipped]);
     if (!work.between) continue;
-    evaluations.push(await trainer.evaluate(micros.at(-1)?.[0] as TokenBatch));
+    evaluations.push(await trainer.evaluate(at(micros, micros.length - 1)[0]));
     texts.push(await write(trainer.generator as Generator));
-    between.push(await collect(trainer.values(at === 0 ? 'parameter' : 'moment1')));
+    between.push(await collect(trainer.values(begun === 0 ? 'parameter' : 'moment1')));
   }
   const [parameter, moment1, moment2] = [
     await collect(trainer.values('parameter')),

@@ -9,6 +9,7 @@ import { initialWeights } from '../../src/nn/initialise.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer } from '../../src/train/trainer.ts';
 import { collect } from '../../src/util/tensor-source.ts';
+import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { Memory } from '../interpret.ts';
 
@@ -45,9 +46,9 @@ describe.each(Object.entries(SHAPES))('%s', (_name, config) => {
     const memory = new Memory();
     memory.setInputs(model, traced, micro, 1 / ids.length);
     const values = await collect(weights);
-    for (const [name, tensor] of traced.parameters) memory.set(tensor, values.get(name) as Float32Array);
+    for (const [name, tensor] of traced.parameters) memory.set(tensor, entry(values, name));
     memory.run(traced.first);
-    const loss = (memory.of(traced.scalars.lossSum)[0] as number) / ids.length;
+    const loss = memory.of(traced.scalars.lossSum)[0]! / ids.length;
     const squares = [...traced.gradients.values()].flatMap((tensor) => [...memory.of(tensor)].map((g) => g * g));
     const gradNorm = Math.sqrt(squares.reduce((a, b) => a + b, 0));
 

@@ -47,7 +47,7 @@ describe('holdfast plan', () => {
     expect(error).toBeInstanceOf(HoldfastError);
     const { message } = error as HoldfastError;
     expect(message).toMatch(/--context 16 needs/);
-    const smallest = /(\d+) bytes \(/.exec(message)?.[1] as string;
+    const [, smallest = ''] = /(\d+) bytes \(/.exec(message) ?? [];
     const report = JSON.parse(await plan(...SMALL, '--json', '--gpu-memory', smallest));
     expect(report.budget).toBe(Number(smallest));
     await expect(plan(...SMALL, '--gpu-memory', String(Number(smallest) - 1))).rejects.toThrow(smallest);

@@ -13,13 +13,16 @@ import { type ChunkMap, mapChunks } from '../../src/memory/layout/chunk-map.ts';
 import { ELEMENT_BYTES } from '../../src/memory/layout/kinds.ts';
 import { leastChunkElements } from '../../src/memory/layout/layout.ts';
 import { loadSolver } from '../../src/memory/plan/bound.ts';
-import { compare, median, PLANNER, ratioTo } from '../../src/memory/plan/compare.ts';
+import { compare, PLANNER, ratioTo } from '../../src/memory/plan/compare.ts';
 import { checkPlan, makePlan } from '../../src/memory/plan/plan.ts';
 import { planStep } from '../../src/memory/plan/planner.ts';
 import { checkTrace, chunkName, type Trace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/trainer.ts';
+import { at } from '../../src/util/at.ts';
+import { median } from '../../src/util/median.ts';
+import { entry } from '../entry.ts';
 
 const gpt2 = (n_layer: number, n_embd: number, vocab_size: number) =>
   makeModel(parseConfig({ model_type: 'gpt2', n_layer, n_embd, n_head: 4, n_positions: 32, vocab_size }, 'gpt2'));
@@ -101,13 +104,13 @@ describe.each(MODELS)('the dry run of %s', (_, model) => {
       const { trace, update } = stepPass(programs, map, 2);
       const { first, chunks } = map.list('gradient');
       for (let index = 0; index < chunks; index++) {
-        const at =
+        const summed =
           update?.completions.find((found) => found.index === index && found.kinds[0] === 'gradient')?.moment ?? -1;
-        expect(trace.moments[at].accesses).toEqual([{ chunk: first + index, mode: 'read', tier: 'gpu' }]);
+        expect(at(trace.moments, summed).accesses).toEqual([{ chunk: first + index, mode: 'read', tier: 'gpu' }]);
         const writes = trace.moments.flatMap(({ accesses }, m) =>
           accesses.some(({ chunk, mode }) => chunk === first + index && mode !== 'read') ? [m] : [],
         );
-        expect(Math.max(...writes)).toBeLessThan(at);
+        expect(Math.max(...writes)).toBeLessThan(summed);
       }
     }
   });
@@ -179,7 +182,7 @@ describe('holdfast plan --compare', () => {
       const { trace, slots } = cellTrace(cell);
       return compare(highs, trace, slots, 0);
     });
-    const ratios = (name: string) => results.map(({ linear, costs }) => ratioTo(linear, costs.get(name) as never));
+    const ratios = (name: string) => results.map(({ linear, costs }) => ratioTo(linear, entry(costs, name)));
     const planner = ratios(PLANNER);
     expect(Math.min(...planner)).toBeGreaterThanOrEqual(1 - 1e-9);
     expect(median(planner)).toBeLessThanOrEqual(1.02);

@@ -19,10 +19,10 @@ const EPSILON = 1e-6;
 
 /** The fewest chunks moved, by trying every choice of gaps: the oracle for the solver's model. */
 function exhaustive(gaps: Gaps): number {
-  const open = [...gaps.rowCount.keys()].filter((gap) => gaps.rowCount[gap] > 0);
+  const open = gaps.list.filter(({ rowCount }) => rowCount > 0).map(({ index }) => index);
   let best = Number.POSITIVE_INFINITY;
   for (let bits = 0; bits < 2 ** open.length; bits++) {
-    const keep = new Uint8Array(gaps.count).fill(1);
+    const keep = new Uint8Array(gaps.list.length).fill(1);
     open.forEach((gap, i) => {
       keep[gap] = (bits >> i) & 1;
     });
@@ -63,7 +63,7 @@ describe('random traces', () => {
     fc.assert(
       fc.property(problems, ({ trace, slots }) => {
         const gaps = findGaps(trace, slots);
-        fc.pre(gaps.rowCount.filter((count) => count > 0).length <= 12);
+        fc.pre(gaps.list.filter(({ rowCount }) => rowCount > 0).length <= 12);
         const optimum = exhaustive(gaps);
         expect(exactBound(highs, gaps, 10)?.chunks).toBe(optimum);
         expect(linearBound(highs, gaps).chunks).toBeLessThanOrEqual(optimum + EPSILON);

@@ -2,6 +2,7 @@
 
 import fc from 'fast-check';
 import { type AccessMode, checkTrace, chunkCount, type Moment, type Trace } from '../../src/memory/plan/trace.ts';
+import { at } from '../../src/util/at.ts';
 
 /**
  * A trace from text: moments apart by spaces, chunks as letters; `a` read, `A` written, `!a` overwritten, `a.`
@@ -9,7 +10,7 @@ import { type AccessMode, checkTrace, chunkCount, type Moment, type Trace } from
  */
 export function traceOf(text: string): Trace {
   const moments = text.split(' ').map((label): Moment => {
-    const found = [...label.matchAll(/(!?)([a-zA-Z])(\.?)/g)].map(([, overwrites, letter, freed]) => {
+    const found = [...label.matchAll(/(!?)([a-zA-Z])(\.?)/g)].map(([, overwrites, letter = '', freed]) => {
       const mode: AccessMode = overwrites ? 'overwrite' : letter === letter.toUpperCase() ? 'write' : 'read';
       return { chunk: letter.toLowerCase().charCodeAt(0) - 97, mode, freed: freed !== '' };
     });
@@ -57,7 +58,7 @@ export const problems: fc.Arbitrary<{ trace: Trace; slots: number[] }> = fc
     for (let chunk = 0; chunk < chunks; chunk++) {
       const uses = drafts.flatMap((accesses) => accesses.filter((access) => access.chunk === chunk));
       uses.forEach((use, i) => {
-        if (uses[(i + uses.length - 1) % uses.length].frees) use.mode = 'overwrite';
+        if (at(uses, (i + uses.length - 1) % uses.length).frees) use.mode = 'overwrite';
       });
     }
     const trace: Trace = {
@@ -71,8 +72,8 @@ export const problems: fc.Arbitrary<{ trace: Trace; slots: number[] }> = fc
       })),
     };
     checkTrace(trace);
-    const room = moments.map(({ spare }, m) =>
-      Math.max(trace.moments[m].accesses.length, slots + (varies ? spare : 0)),
+    const room = trace.moments.map(({ accesses }, m) =>
+      Math.max(accesses.length, slots + (varies ? at(moments, m).spare : 0)),
     );
     return { trace, slots: room, chunks: chunkCount(trace) };
   });

@@ -11,6 +11,7 @@ import type { Arrays, Kernel } from '../../src/kernels/kernel.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { Trainer } from '../../src/train/trainer.ts';
+import { field } from '../entry.ts';
 import { runKernel, testDevice } from '../harness.ts';
 
 const stepOf = ({ session }: Trainer): Pass => session.fit.passes.step;
@@ -66,18 +67,18 @@ describe('the kernels of the peak', () => {
   async function both<P>(kernel: Kernel<P>, problem: P, inputs: Record<string, Float32Array<ArrayBuffer>>) {
     const [variant] = kernel.variants;
     if (!variant) throw new Error(`${kernel.name} has no variant`);
-    const size = kernel.operands(problem)['y']?.size ?? 0;
-    const expected: Arrays = { y: new Float64Array(size) };
+    const y = new Float64Array(field(kernel.operands(problem), 'y').size);
+    const expected: Arrays = { y };
     for (const [name, values] of Object.entries(inputs)) expected[name] = Float64Array.from(values);
     kernel.reference(problem, expected);
-    const { y } = await runKernel(kernel, variant, problem, inputs);
-    return { found: [...(y as Float32Array)], expected: [...(expected['y'] as Float64Array)] };
+    const found = field(await runKernel(kernel, variant, problem, inputs), 'y');
+    return { found: [...found], expected: [...y] };
   }
 
   test('the chains of multiply-adds are all computed', async () => {
     const { found, expected } = await both(multiplyAdds, { invocations: 128, rounds: 2 }, {});
     // 16 steps that each shrink the error by 3/4 and add at most 2^-23 of a value of at most 128: under 1e-4.
-    for (const [i, value] of found.entries()) expect(Math.abs(value - (expected[i] as number))).toBeLessThan(1e-4);
+    for (const [i, value] of found.entries()) expect(Math.abs(value - expected[i]!)).toBeLessThan(1e-4);
   });
 
   test('the copy copies', async () => {

@@ -10,7 +10,7 @@ const root = path.resolve(import.meta.dirname, '../..');
 
 test('the library example learns', () => {
   const readme = readFileSync(path.join(root, 'README.md'), 'utf8');
-  const example = /```ts\n([\s\S]*?)```/.exec(readme)?.[1] as string;
+  const [, example = ''] = /```ts\n([\s\S]*?)```/.exec(readme) ?? [];
   const dist = (name: string) => pathToFileURL(path.join(root, 'dist', name)).href;
   const code = example
     .replace("'holdfast/headless'", `'${dist('headless.js')}'`)

@@ -3,13 +3,15 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { ChunkHistory } from '../../src/engine/observe/chunk-codes.ts';
+import type { ChunkList } from '../../src/memory/plan/trace.ts';
 import { contentsOf, kindOf } from '../../src/report/chunk-words.ts';
 import { Geometry, GUTTER } from '../../src/report/page/geometry.ts';
+import { at } from '../../src/util/at.ts';
 
 const historyOf = (kinds: readonly number[], moments: number): ChunkHistory => {
   let first = 0;
-  const lists = kinds.map((chunks, i) => {
-    const list = { kind: (['parameter', 'gradient', 'moment1'] as const)[i] ?? 'moment2', first, chunks };
+  const lists = kinds.map((chunks, i): ChunkList => {
+    const list = { kind: at(['parameter', 'gradient', 'moment1', 'moment2'] as const, i), first, chunks };
     first += chunks;
     return list;
   });
@@ -41,18 +43,18 @@ test('zoomed anywhere: what is in view is of the step, ends at the edges, and ea
       fc.integer({ min: 200, max: 2000 }),
       fc.array(fc.tuple(part, part)),
       (history, width, looks) => {
-        const at = new Geometry(history);
-        at.right = width;
-        for (const [from, to] of [[0, at.moments] as const, ...looks]) {
-          at.look(from, to);
-          expect(at.from).toBeGreaterThanOrEqual(0);
-          expect(at.to).toBeLessThanOrEqual(at.moments + 1e-9);
-          expect(at.to - at.from).toBeGreaterThanOrEqual(Math.min(8, at.moments) - 1e-9);
-          expect(at.x(at.from)).toBeCloseTo(GUTTER);
-          expect(at.x(at.to)).toBeCloseTo(width);
-          const m = at.held(Math.ceil(at.from));
-          expect(at.momentAt(at.x(m + 0.5))).toBe(m);
-          expect(at.held(at.momentAt(-1e6))).toBe(at.momentAt(-1e6));
+        const geometry = new Geometry(history);
+        geometry.right = width;
+        for (const [from, to] of [[0, geometry.moments] as const, ...looks]) {
+          geometry.look(from, to);
+          expect(geometry.from).toBeGreaterThanOrEqual(0);
+          expect(geometry.to).toBeLessThanOrEqual(geometry.moments + 1e-9);
+          expect(geometry.to - geometry.from).toBeGreaterThanOrEqual(Math.min(8, geometry.moments) - 1e-9);
+          expect(geometry.x(geometry.from)).toBeCloseTo(GUTTER);
+          expect(geometry.x(geometry.to)).toBeCloseTo(width);
+          const m = geometry.held(Math.ceil(geometry.from));
+          expect(geometry.momentAt(geometry.x(m + 0.5))).toBe(m);
+          expect(geometry.held(geometry.momentAt(-1e6))).toBe(geometry.momentAt(-1e6));
         }
       },
     ),
@@ -63,12 +65,12 @@ test('zoomed anywhere: what is in view is of the step, ends at the edges, and ea
 test('every chunk has a row of its own, and the row that is pointed at is the one drawn there', () => {
   fc.assert(
     fc.property(histories, (history) => {
-      const at = new Geometry(history);
-      const { tops, rowHeight, height } = at;
+      const geometry = new Geometry(history);
+      const { tops, rowHeight, height } = geometry;
       expect(tops.length).toBe(history.chunks.length);
       tops.forEach((top, chunk) => {
-        expect(at.chunkAt(top + rowHeight / 2)).toBe(chunk);
-        if (chunk > 0) expect(top).toBeGreaterThanOrEqual((tops[chunk - 1] as number) + rowHeight);
+        expect(geometry.chunkAt(top + rowHeight / 2)).toBe(chunk);
+        if (chunk > 0) expect(top).toBeGreaterThanOrEqual(tops[chunk - 1]! + rowHeight);
         expect(top + rowHeight).toBeLessThan(height);
       });
     }),

@@ -81,14 +81,14 @@ describe('the section on memory', async () => {
     const json = /<script type="application\/json" id="memory">(.*?)<\/script>/s.exec(html)?.[1] ?? '';
     expect(JSON.parse(json)).toEqual({ history: map, budget: 9000 });
     expect(html.match(/<\/script/g)?.length).toBe(6);
-    for (const [, script] of html.matchAll(/<script>(.*?)<\/script>/gs)) {
+    for (const [, script = ''] of html.matchAll(/<script>(.*?)<\/script>/gs)) {
       expect(() => new Function(script)).not.toThrow();
     }
   });
 
   test('what the map shows is there in numbers', () => {
-    const shares = [...html.matchAll(/<th scope="row">(parameters|gradients)<\/th>(.*?)<\/tr>/g)].map(([, , cells]) =>
-      [...cells.matchAll(/<td>(.*?)<\/td>/g)].map(([, text]) => text),
+    const shares = [...html.matchAll(/<th scope="row">(parameters|gradients)<\/th>(.*?)<\/tr>/g)].map(
+      ([, , cells = '']) => [...cells.matchAll(/<td>(.*?)<\/td>/g)].map(([, text]) => text),
     );
     // Chunks, on the GPU, on its way down, in host memory, nowhere, in use.
     expect(shares).toEqual([

@@ -9,7 +9,7 @@ function counts(logits: number[], options: SamplingOptions, draws: number): numb
   const random = new Random(1, 'sampling');
   const row = Float32Array.from(logits);
   const result = logits.map(() => 0);
-  for (let i = 0; i < draws; i++) result[sampleToken(row, options, random)]++;
+  for (let i = 0; i < draws; i++) result[sampleToken(row, options, random)]!++;
   return result;
 }
 
@@ -31,7 +31,7 @@ describe('sampleToken', () => {
     const total = weights.reduce((a, b) => a + b);
     const draws = 20_000;
     for (const [id, count] of counts(logits, { temperature }, draws).entries()) {
-      const p = weights[id] / total;
+      const p = weights[id]! / total;
       expect(Math.abs(count - draws * p)).toBeLessThan(5 * Math.sqrt(draws * p * (1 - p)));
     }
   });

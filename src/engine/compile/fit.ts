@@ -131,13 +131,13 @@ function fitOne<P extends Passes>(
   const placements = placeAll(workload, limits, tight);
   if (arenaBytes(placements) > budget) return undefined;
   const candidates = chunkSizes(workload, limits);
-  const at = (bytes: number) => candidate(workload, placements, bytes, durable);
-  const held = workload.parameters.length === 0 ? 0 : budget - at(largestChunk(workload, limits)).other;
+  const withChunks = (bytes: number) => candidate(workload, placements, bytes, durable);
+  const held = workload.parameters.length === 0 ? 0 : budget - withChunks(largestChunk(workload, limits)).other;
   const { maxBytes: wanted } = chunkRange(workload.parameters, Math.max(0, held), limits.binding);
   // Those nearest to what suits the budget first.
   const order = candidates.toSorted((a, b) => Math.abs(Math.log(a / wanted)) - Math.abs(Math.log(b / wanted)));
   for (const bytes of order) {
-    const found = at(bytes);
+    const found = withChunks(bytes);
     if (leastPeak(found) <= budget && fitsBelow(found, below)) return sized(found, budget);
   }
   return undefined;

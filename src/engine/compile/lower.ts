@@ -19,6 +19,7 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS, type Kind, TRAINED_KINDS } from '../../memory/layout/kinds.ts';
 import type { Piece } from '../../memory/layout/layout.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 
 /** An operand that is model data: a part of one chunk, in bytes. */
@@ -162,7 +163,8 @@ function onTensors(instruction: TensorInstruction, map: ChunkMap): DispatchOpera
   const fixedUses: Use[] = [];
   let tiled: { name: string; access: Access; list: ChunkList; pieces: readonly Piece[] } | undefined;
   for (const [name, { size, access }] of Object.entries(kernel.operands(problem))) {
-    const tensor = operands[name] as Tensor;
+    const tensor = operands[name];
+    assert(tensor, `${label}: ${kernel.name} got no ${name}`);
     if (tensor.role !== 'parameter' && tensor.role !== 'gradient') {
       fixed[name] = tensor;
       continue;
@@ -200,7 +202,7 @@ function onTensors(instruction: TensorInstruction, map: ChunkMap): DispatchOpera
 function onEachChunk(instruction: ChunkInstruction, map: ChunkMap): DispatchOperation[] {
   const { kernel, label, phase, eager, completes, frees } = instruction;
   return map.trainable.used.map((size, index) => {
-    const problem = instruction.problemOf({ size, firstBlock: map.firstBlock[index] as number });
+    const problem = instruction.problemOf({ size, firstBlock: at(map.firstBlock, index) });
     const operands: Record<string, Tensor | ChunkRange> = {};
     const accessOf = new Map<Kind, Access>();
     for (const [name, { access }] of Object.entries(kernel.operands(problem))) {

@@ -5,6 +5,7 @@ import { checkPlan, makePlan, type Plan } from '../../memory/plan/plan.ts';
 import { planStep } from '../../memory/plan/planner.ts';
 import { type Decision, follow, ORDERS, type Order } from '../../memory/plan/policies.ts';
 import type { Trace } from '../../memory/plan/trace.ts';
+import { at } from '../../util/at.ts';
 
 /** `planned`: this project's planner; the others order the victims at the moment of need. */
 export type PolicyName = 'planned' | keyof typeof ORDERS;
@@ -58,7 +59,7 @@ function startsOf({ start, steps, moments }: Plan, trace: Trace): Set<number>[] 
   for (let round = 0; round < steps; round++) {
     starts.push(new Set(here));
     for (let m = 0; m < count; m++) {
-      const { drop, load, claim } = moments[round * count + m] as Plan['moments'][number];
+      const { drop, load, claim } = at(moments, round * count + m);
       for (const chunk of drop) here.delete(chunk);
       for (const chunk of [...load, ...claim]) here.add(chunk);
       for (const chunk of trace.moments[m]?.frees ?? []) here.delete(chunk);

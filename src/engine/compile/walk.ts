@@ -6,6 +6,7 @@ import { KINDS } from '../../memory/layout/kinds.ts';
 import type { Piece } from '../../memory/layout/layout.ts';
 import { type State, strongest, TensorStates } from '../../memory/layout/states.ts';
 import type { AccessMode, ChunkList, Moment, Trace } from '../../memory/plan/trace.ts';
+import { at } from '../../util/at.ts';
 import type { Operation } from './lower.ts';
 
 export class Walk {
@@ -78,7 +79,7 @@ export class Walk {
   }
 
   #piecesOf(chunk: number): Record<State, number> {
-    return this.#pieces[chunk] as Record<State, number>;
+    return at(this.#pieces, chunk);
   }
 
   #stateOf(chunk: number): State {

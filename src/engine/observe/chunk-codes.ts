@@ -3,6 +3,7 @@
 
 import { STATES, type State } from '../../memory/layout/states.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { PhaseStart } from '../compile/pass.ts';
 
@@ -61,7 +62,7 @@ export function decode(code: number): { readonly tier: Tier; readonly state: Sta
 export function expand(runs: Runs): number[] {
   const values: number[] = [];
   for (let i = 0; i < runs.length; i += 2) {
-    values.push(...Array<number>(runs[i + 1] as number).fill(runs[i] as number));
+    values.push(...Array<number>(at(runs, i + 1)).fill(at(runs, i)));
   }
   return values;
 }
@@ -71,8 +72,8 @@ export function slotsInUse(chunks: readonly Runs[]): number[] {
   const counts: number[] = [];
   for (const runs of chunks) {
     for (let i = 0, m = 0; i < runs.length; i += 2) {
-      const end = m + (runs[i + 1] as number);
-      const one = decode(runs[i] as number).tier === 'gpu' ? 1 : 0;
+      const end = m + at(runs, i + 1);
+      const one = decode(at(runs, i)).tier === 'gpu' ? 1 : 0;
       for (let at = m; at < end; at++) counts[at] = (counts[at] ?? 0) + one;
       m = end;
     }

@@ -8,6 +8,7 @@ import { KINDS } from '../../memory/layout/kinds.ts';
 import type { Piece } from '../../memory/layout/layout.ts';
 import type { State } from '../../memory/layout/states.ts';
 import { chunkCount, chunkName } from '../../memory/plan/trace.ts';
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Fit } from '../compile/fit.ts';
 import { type ChunkHistory, encode, type Runs } from './chunk-codes.ts';
@@ -57,22 +58,22 @@ export function chunkRuns(recording: Recording): Runs[] {
   const lower = [...below];
   const writers = Array.from({ length: count }, () => new RunWriter());
   const write = (m: number, chunk: number) => {
-    const beneath = BENEATH[lower[chunk] as keyof typeof BENEATH];
-    writers[chunk]?.from(m, encode(here.has(chunk) ? 'gpu' : beneath, state[chunk] as State));
+    const beneath = BENEATH[at(lower, chunk)];
+    writers[chunk]?.from(m, encode(here.has(chunk) ? 'gpu' : beneath, at(state, chunk)));
   };
   let nextEvent = 0;
   let nextMove = 0;
   let changed = new Set(state.keys());
   trace.moments.forEach(({ label, accesses, frees }, m) => {
     for (; events[nextEvent]?.moment === m; nextEvent++) {
-      const { chunk, action } = events[nextEvent] as (typeof events)[number];
+      const { chunk, action } = at(events, nextEvent);
       // What is freed stays until the operator has run: below.
       if (action === 'drop') here.delete(chunk);
       else if (action !== 'free' && action !== 'store') here.add(chunk);
       changed.add(chunk);
     }
     for (; moved[nextMove]?.moment === m; nextMove++) {
-      const { chunk, where } = moved[nextMove] as (typeof moved)[number];
+      const { chunk, where } = at(moved, nextMove);
       lower[chunk] = where;
       changed.add(chunk);
     }
@@ -84,7 +85,7 @@ export function chunkRuns(recording: Recording): Runs[] {
     for (const chunk of changed) write(m, chunk);
     changed = new Set(accesses.map(({ chunk }) => chunk));
     accesses.forEach(({ chunk }, i) => {
-      state[chunk] = states[m]?.[i] as State;
+      state[chunk] = at(at(states, m), i);
     });
     for (const chunk of frees) {
       state[chunk] = 'FREE';

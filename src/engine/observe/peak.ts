@@ -5,6 +5,7 @@ import copyShader from '../../../shaders/peak/copy.wgsl?raw';
 import flopsShader from '../../../shaders/peak/flops.wgsl?raw';
 import type { Device } from '../../gpu/device.ts';
 import {
+  type Arrays,
   bytesMoved,
   type Kernel,
   linearGrid,
@@ -53,7 +54,7 @@ export const multiplyAdds: Kernel<ChainProblem> = {
     },
   ],
   flops: ({ invocations, rounds }) => invocations * rounds * UNROLL * ACCUMULATORS * 2,
-  reference({ invocations, rounds }, { y }) {
+  reference({ invocations, rounds }, { y }: Arrays<'y'>) {
     for (let i = 0; i < invocations * 4; i++) {
       let u = Math.floor(i / 4) + 0.1 * (i % 4);
       let v = u + 0.5;
@@ -80,7 +81,7 @@ export const copy: Kernel<{ size: number }> = {
     },
   ],
   flops: () => 0,
-  reference(_, { x, y }) {
+  reference(_, { x, y }: Arrays<'x' | 'y'>) {
     y.set(x);
   },
 };

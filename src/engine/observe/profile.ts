@@ -7,6 +7,8 @@
 import { GPUBufferUsage } from '../../gpu/constants.ts';
 import { bytesOf } from '../../graph/graph.ts';
 import { bytesMoved } from '../../kernels/kernel.ts';
+import { at } from '../../util/at.ts';
+import { median } from '../../util/median.ts';
 import { isDispatch, type Operation } from '../compile/lower.ts';
 import type { Pass } from '../compile/pass.ts';
 import type { Session } from '../run/session.ts';
@@ -98,7 +100,7 @@ async function timeEach({ device, executor, scheduleOf }: Session, pass: Pass): 
       executor.flush();
       const nanoseconds = new BigUint64Array(await device.read(ticks, 0, bytes));
       for (let i = 0; i < end - first; i++) {
-        const spent = (nanoseconds[2 * i + 1] as bigint) - (nanoseconds[2 * i] as bigint);
+        const spent = at(nanoseconds, 2 * i + 1) - at(nanoseconds, 2 * i);
         times[first + i] = Math.max(0, Number(BigInt.asIntN(64, spent)) / 1e6);
       }
     } finally {
@@ -122,7 +124,7 @@ function byKernel(operations: readonly Operation[], rounds: readonly Float64Arra
       let flops = 0;
       let bytes = 0;
       for (const i of members) {
-        const operation = operations[i] as Operation;
+        const operation = at(operations, i);
         if (isDispatch(operation)) {
           flops += operation.kernel.flops(operation.problem);
           bytes += bytesMoved(operation.kernel, operation.problem);
@@ -136,14 +138,5 @@ function byKernel(operations: readonly Operation[], rounds: readonly Float64Arra
 
 function medianOfSums(rounds: readonly Float64Array[], members: readonly number[]): number | undefined {
   if (rounds.length === 0) return undefined;
-  return median(rounds.map((times) => members.reduce((sum, i) => sum + (times[i] as number), 0)));
-}
-
-/** Of at least one value. */
-export function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 === 1
-    ? (sorted[middle] as number)
-    : ((sorted[middle - 1] as number) + (sorted[middle] as number)) / 2;
+  return median(rounds.map((times) => members.reduce((sum, i) => sum + at(times, i), 0)));
 }

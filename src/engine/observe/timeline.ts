@@ -5,6 +5,7 @@
 // with the loads and waits before it, not the time it ran. Invariant: slices of one track never overlap.
 
 import { chunkName } from '../../memory/plan/trace.ts';
+import { at } from '../../util/at.ts';
 import { slotsInUse } from './chunk-codes.ts';
 import { chunkRuns } from './chunk-history.ts';
 import type { Cause, Link, Recording, Transfer } from './recording.ts';
@@ -49,7 +50,11 @@ export function chromeTrace(recordings: readonly Recording[]): ChromeTrace {
   const steps = tracks.add('steps');
   const phases = tracks.add('phases');
   const operators = tracks.add('operators, as the CPU encodes them');
-  const waits = Object.fromEntries(Object.entries(CAUSES).map(([cause, name]) => [cause, tracks.add(name)]));
+  const waits: Readonly<Record<Cause, number>> = {
+    down: tracks.add(CAUSES.down),
+    up: tracks.add(CAUSES.up),
+    below: tracks.add(CAUSES.below),
+  };
 
   recordings.forEach((recording, i) => {
     const { pass, began, entered, encoded, submits } = recording;
@@ -58,21 +63,21 @@ export function chromeTrace(recordings: readonly Recording[]): ChromeTrace {
     tracks.slice(steps, `${pass.name} ${i + 1}`, began, end, { moments: moments.length });
     pass.phases.forEach(({ name, first }, p) => {
       const next = pass.phases[p + 1];
-      tracks.slice(phases, name, entered[first] as number, next ? (entered[next.first] as number) : end);
+      tracks.slice(phases, name, at(entered, first), next ? at(entered, next.first) : end);
     });
     moments.forEach(({ label, accesses }, m) => {
       const chunks = accesses.map(({ chunk, mode }) => `${chunkName(pass.trace, chunk)} (${mode})`);
-      tracks.slice(operators, label, entered[m] as number, entered[m + 1] ?? end, { moment: m, chunks });
+      tracks.slice(operators, label, at(entered, m), entered[m + 1] ?? end, { moment: m, chunks });
     });
-    for (const at of submits) tracks.mark(operators, 'submit', at);
+    for (const time of submits) tracks.mark(operators, 'submit', time);
     for (const { cause, moment, from, to } of recording.waits) {
-      tracks.slice(waits[cause] as number, moments[moment]?.label ?? '', from, to, { moment });
+      tracks.slice(waits[cause], moments[moment]?.label ?? '', from, to, { moment });
     }
     const used = slotsInUse(chunkRuns(recording));
     used.forEach((slots, m) => {
-      const staging = recording.staged[m] as number;
+      const staging = at(recording.staged, m);
       if (m > 0 && slots === used[m - 1] && staging === recording.staged[m - 1]) return;
-      tracks.count('GPU memory in use, chunks', encoded[m] as number, { slots, staging });
+      tracks.count('GPU memory in use, chunks', at(encoded, m), { slots, staging });
     });
   });
   for (const link of Object.keys(LINKS) as Link[]) moveOver(tracks, link, recordings);

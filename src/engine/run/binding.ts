@@ -8,6 +8,7 @@ import type { Pipeline } from '../../gpu/pipelines.ts';
 import { asWritable } from '../../gpu/shader.ts';
 import type { Tensor } from '../../graph/graph.ts';
 import type { Dispatch } from '../../kernels/kernel.ts';
+import { at } from '../../util/at.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import { type ChunkRange, type DispatchOperation, isChunkRange, uniformBlocks } from '../compile/lower.ts';
 import type { Slots } from './slots.ts';
@@ -55,14 +56,14 @@ export class Bindings {
     const { indexOf, count } = uniformBlocks(dispatches);
     const blocks: (typeof compiled)[number][] = new Array(count);
     [...dispatches].forEach((lowered, i) => {
-      blocks[indexOf.get(lowered) as number] = compiled[i] as (typeof compiled)[number];
+      blocks[indexOf.get(lowered) as number] = at(compiled, i);
     });
     const data = packUniforms(blocks);
     const uniforms = storage.buffer('uniforms', data.byteLength, GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);
     device.gpu.queue.writeBuffer(uniforms, 0, data);
     const ready = new Map<DispatchOperation, Ready>();
     [...dispatches].forEach((lowered, i) => {
-      const { label, dispatch, pipeline } = compiled[i] as (typeof compiled)[number];
+      const { label, dispatch, pipeline } = at(compiled, i);
       const operands = Object.entries(lowered.operands);
       const fixed = operands
         .filter((entry): entry is [string, Tensor] => !isChunkRange(entry[1]))

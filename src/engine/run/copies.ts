@@ -5,6 +5,7 @@
 // Invariant: a value is nowhere given up while its copy there is the only one; check() lists what must hold.
 
 import type { Backing, Below, Entry } from '../../memory/tiers/backing.ts';
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Slots } from './slots.ts';
 
@@ -39,7 +40,7 @@ export class ChunkCopies {
 
   /** Whether a copy is in staging, on its way down. */
   isGoingDown(chunk: number): boolean {
-    return this.#goingDown[chunk] > 0;
+    return at(this.#goingDown, chunk) > 0;
   }
 
   /** The newest copy that is not in a slot; where the chunk is dirty it is out of date. */
@@ -85,7 +86,7 @@ export class ChunkCopies {
   send(chunks: readonly number[]): void {
     for (const chunk of chunks) {
       this.#dirty[chunk] = 0;
-      this.#goingDown[chunk]++;
+      this.#goingDown[chunk] = at(this.#goingDown, chunk) + 1;
     }
   }
 
@@ -96,7 +97,7 @@ export class ChunkCopies {
 
   /** What was sent is in staging no more: it was put, or is lost with its device. */
   sent(chunks: readonly number[]): void {
-    for (const chunk of chunks) this.#goingDown[chunk]--;
+    for (const chunk of chunks) this.#goingDown[chunk] = at(this.#goingDown, chunk) - 1;
   }
 
   /** Another value, given below, takes the place of all copies. Nothing of the chunk is on its way down. */

@@ -9,6 +9,7 @@ import type { Device } from '../../gpu/device.ts';
 import { encode } from '../../gpu/dispatch.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Operation, TransferOperation } from '../compile/lower.ts';
 import type { Pass } from '../compile/pass.ts';
@@ -89,7 +90,7 @@ export class Executor {
     this.#schedule = schedule;
     this.#round = this.#nextRounds.get(schedule) ?? 0;
     this.#nextRounds.set(schedule, (this.#round + 1) % schedule.plan.steps);
-    const expected = schedule.starts[this.#round] as ReadonlySet<number>;
+    const expected = at(schedule.starts, this.#round);
     const residents = this.#slots.residents();
     this.#recorder?.begin(pass, this.#slots.buffers.length, this.#link.capacity, residents, this.#below);
     const strangers = residents.filter((chunk) => !expected.has(chunk));
@@ -108,9 +109,9 @@ export class Executor {
     const base = this.#round * moments.length;
     for (let m = from; m < to; m++) {
       this.check();
-      const moment = moments[m] as (typeof moments)[number];
+      const moment = at(moments, m);
       this.#recorder?.enter(m);
-      for (const chunk of (plan.moments[base + m] as (typeof plan.moments)[number]).drop) {
+      for (const chunk of at(plan.moments, base + m).drop) {
         if (this.copies.onGPU(chunk)) await this.#evict(chunk, m);
       }
       for (const { chunk, mode } of moment.accesses) {
@@ -122,7 +123,7 @@ export class Executor {
       }
       this.#link.flushIfDue();
       this.#recorder?.encode(this.#link.staged, this.#below);
-      const operation = operations[m] as Operation;
+      const operation = at(operations, m);
       switch (operation.op) {
         case 'dispatch':
           encode(this.#link.pass(name, this.timestamps?.(m)), this.#bindings.bind(operation));
@@ -324,7 +325,7 @@ export class Executor {
     this.#backing.setOrder((chunk) => {
       const loads = loadsOf.get(chunk);
       if (!loads) return Number.POSITIVE_INFINITY;
-      return loads.find((load) => load > now) ?? (loads[0] as number) + plan.moments.length;
+      return loads.find((load) => load > now) ?? at(loads, 0) + plan.moments.length;
     });
   }
 
@@ -337,9 +338,9 @@ export class Executor {
     const base = this.#round * trace.moments.length;
     let ahead = this.readAhead;
     for (let i = 1; i < length && ahead > 0; i++) {
-      const at = (base + moment + i) % length;
-      const { fetches = [] } = trace.moments[at % trace.moments.length] as (typeof trace.moments)[number];
-      for (const chunk of [...(plan.moments[at] as (typeof plan.moments)[number]).load, ...fetches]) {
+      const then = (base + moment + i) % length;
+      const { fetches = [] } = at(trace.moments, then % trace.moments.length);
+      for (const chunk of [...at(plan.moments, then).load, ...fetches]) {
         if (this.copies.onGPU(chunk) || this.copies.isGoingDown(chunk)) continue;
         this.#backing.prefetch(chunk);
         if (--ahead === 0) return;

@@ -6,6 +6,7 @@
 // Invariant: values arrive below in the order of what each of them must be behind, and every byte is in the ledger.
 
 import type { Device } from '../../gpu/device.ts';
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Recorder } from '../observe/recording.ts';
 import type { ChunkCopies } from './copies.ts';
@@ -204,7 +205,7 @@ export class Link {
       await Promise.all(store.behind.map(({ done }) => done));
       // Nothing from a lost device, and nothing behind a value that did not arrive.
       this.check();
-      await this.#copies.put(store.chunks.map((chunk, i) => ({ chunk, bytes: views[i] as Uint8Array<ArrayBuffer> })));
+      await this.#copies.put(store.chunks.map((chunk, i) => ({ chunk, bytes: at(views, i) })));
       store.ended?.();
       store.arrived?.();
     } finally {

@@ -4,6 +4,7 @@
 
 import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 
 const NONE = -1;
@@ -36,13 +37,13 @@ export class Slots {
 
   /** The slot of a chunk that is here. */
   of(chunk: number): number {
-    const slot = this.#slotOf[chunk] as number;
+    const slot = at(this.#slotOf, chunk);
     assert(slot !== NONE, `chunk ${chunk} is not on the GPU`);
     return slot;
   }
 
   buffer(chunk: number): GPUBuffer {
-    return this.buffers[this.of(chunk)] as GPUBuffer;
+    return at(this.buffers, this.of(chunk));
   }
 
   get free(): number {
@@ -62,7 +63,7 @@ export class Slots {
   take(chunk: number): boolean {
     assert(!this.holds(chunk), `chunk ${chunk} is already on the GPU`);
     assert(this.#free.length > 0, `no slot is free for chunk ${chunk}`);
-    const before = this.#lastSlot[chunk] as number;
+    const before = at(this.#lastSlot, chunk);
     let slot = this.#free.at(-1) as number;
     if (before !== NONE && this.#isFree[before]) {
       slot = before;

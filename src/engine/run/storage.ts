@@ -6,6 +6,7 @@ import type { Device } from '../../gpu/device.ts';
 import type { BufferRange } from '../../gpu/dispatch.ts';
 import { bytesOf, type Tensor } from '../../graph/graph.ts';
 import type { Placement } from '../../graph/liveness.ts';
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 
 const STORAGE_USAGE = () => GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
@@ -42,7 +43,7 @@ export class Storage {
     const buffers = arenas.map((bytes, i) => this.buffer(`activations ${i}`, bytes));
     for (const { places } of placements) {
       for (const [tensor, { arena, offset }] of places) {
-        this.#ranges.set(tensor, { buffer: buffers[arena] as GPUBuffer, offset, bytes: bytesOf(tensor) });
+        this.#ranges.set(tensor, { buffer: at(buffers, arena), offset, bytes: bytesOf(tensor) });
       }
     }
   }

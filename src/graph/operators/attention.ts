@@ -10,6 +10,7 @@ import {
 import type { AttentionMask } from '../../kernels/attention-mask.ts';
 import { cacheAppend } from '../../kernels/cache-append.ts';
 import { rope as ropeKernel } from '../../kernels/rope.ts';
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Graph, Tensor } from '../graph.ts';
 import type { Tokens } from './embedding.ts';
@@ -59,7 +60,7 @@ export function rope(g: Graph, qkv: Tensor, tokens: Tokens, table: Tensor, shape
     headSize,
     stride: packedWidth(shape),
     offset: 0,
-    positions: table.shape[0] as number,
+    positions: at(table.shape, 0),
   };
   const turn = (x: Tensor, inverse: boolean) =>
     g.emit(ropeKernel, { ...problem, inverse }, { table, position: tokens.position, x }, 'rope');

@@ -5,6 +5,7 @@
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../kernels/cross-entropy.ts';
 import { ceilDiv } from '../../kernels/kernel.ts';
 import { matmul } from '../../kernels/matmul.ts';
+import { at } from '../../util/at.ts';
 import type { Graph, Tensor } from '../graph.ts';
 import { sumRows } from './sum-rows.ts';
 
@@ -50,7 +51,7 @@ export function crossEntropyHead(g: Graph, x: Tensor, weight: Tensor, targets: T
 
   for (let first = 0; first < vocabulary; first += tile) {
     const logits = logitsOf(first);
-    const problem = { rows, tile: logits.shape[1] as number, first, begin: first === 0 };
+    const problem = { rows, tile: at(logits.shape, 1), first, begin: first === 0 };
     g.emit(crossEntropyTile, problem, { logits, targets, ...statistics }, label);
   }
   g.emit(crossEntropyLoss, { rows, ignoreIndex: IGNORE_INDEX }, { ...statistics, targets, loss, lse }, label);
@@ -62,7 +63,7 @@ export function crossEntropyHead(g: Graph, x: Tensor, weight: Tensor, targets: T
     const dweight = weight.wantsGradient ? g.gradientTarget(weight) : undefined;
     for (let first = 0; first < vocabulary; first += tile) {
       const dlogits = logitsOf(first);
-      const columns = dlogits.shape[1] as number;
+      const columns = at(dlogits.shape, 1);
       const problem = { rows, tile: columns, first, ignoreIndex: IGNORE_INDEX };
       g.emit(crossEntropyBackward, problem, { lse, targets, scale, logits: dlogits }, label);
       if (dweight) {

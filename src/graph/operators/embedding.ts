@@ -8,6 +8,7 @@ import {
   positionBackward,
   positionEmbedding,
 } from '../../kernels/embedding.ts';
+import { at } from '../../util/at.ts';
 import { type Graph, makeTensor, type Tensor } from '../graph.ts';
 
 /** One micro-batch of tokens, as the program sees it: B sequences of T tokens. */
@@ -43,7 +44,7 @@ export function embedding(g: Graph, tokens: Tokens, weight: Tensor, positionWeig
   const { batch, seq, ids, position, index } = tokens;
   const [vocabulary, width] = weight.shape as [number, number];
   const rows = batch * seq;
-  const positions = positionWeight ? (positionWeight.shape[0] as number) : 0;
+  const positions = positionWeight ? at(positionWeight.shape, 0) : 0;
   const y = g.activation('embed', [batch, seq, width], positionWeight ? [weight, positionWeight] : [weight]);
   g.emit(embeddingKernel, { rows, width, vocabulary }, { ids, weight, y }, weight.name);
   if (positionWeight) {

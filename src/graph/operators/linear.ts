@@ -3,6 +3,7 @@
 
 import { geluBackward } from '../../kernels/gelu.ts';
 import { type Epilogue, matmul } from '../../kernels/matmul.ts';
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Graph, Tensor } from '../graph.ts';
 import { addGradient } from './add.ts';
@@ -158,7 +159,7 @@ function inputGradient(g: Graph, x: Tensor, dy: Tensor, weight: Tensor, { M, sto
 /** y += (scale * x A^T) B^T; returns the scaled low-rank activation (rows, r). */
 function loraForward(g: Graph, x: Tensor, y: Tensor, { a, b, scale }: Lora, M: number): Tensor {
   const [r, K] = a.shape as [number, number];
-  const N = b.shape[0] as number;
+  const N = at(b.shape, 0);
   const low = g.activation(a.name, [M, r], [x, a]);
   g.emit(matmul, { layout: 'NT', M, N: r, K, epilogue: 'scale', scale }, { a: x, b: a, c: low }, a.name);
   g.emit(matmul, { layout: 'NT', M, N, K: r, accumulate: true }, { a: low, b, c: y }, b.name);
@@ -167,7 +168,7 @@ function loraForward(g: Graph, x: Tensor, y: Tensor, { a, b, scale }: Lora, M: n
 
 function loraBackward(g: Graph, x: Tensor, dy: Tensor, { a, b, scale }: Lora, low: Tensor, M: number): void {
   const [r, K] = a.shape as [number, number];
-  const N = b.shape[0] as number;
+  const N = at(b.shape, 0);
   const dlow = g.activation(`d ${a.name}`, [M, r]);
   weightGradient(g, low, dy, b, { M, stored: 'out,in', column: 0, width: N });
   g.emit(matmul, { layout: 'NN', M, N: r, K: N, epilogue: 'scale', scale }, { a: dy, b, c: dlow }, b.name);

@@ -7,6 +7,7 @@ import { ceilDiv } from '../../kernels/kernel.ts';
 import { HYPER, STATE, stepControl } from '../../kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../kernels/sum-squares.ts';
 import { LASTING_KINDS } from '../../memory/layout/kinds.ts';
+import { at } from '../../util/at.ts';
 import { type Graph, makeTensor, type Tensor } from '../graph.ts';
 import { sumRows } from './sum-rows.ts';
 
@@ -55,7 +56,9 @@ export function decayBits(parameters: readonly { shape: readonly number[]; size:
   let block = 0;
   for (const { shape, size } of parameters) {
     const end = block + ceilDiv(size, BLOCK);
-    for (; block < end; block++) if (shape.length === 2) bits[block >> 5] |= 1 << (block & 31);
+    for (; block < end; block++) {
+      if (shape.length === 2) bits[block >> 5] = at(bits, block >> 5) | (1 << (block & 31));
+    }
   }
   return bits;
 }

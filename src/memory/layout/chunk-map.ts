@@ -2,6 +2,7 @@
 // lies. Parameters that train have gradients and moments beside them in chunks of the same layout; frozen ones
 // have chunks of their own, of the same size. Pure arithmetic.
 
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { ChunkList } from '../plan/trace.ts';
 import { ALL_KINDS, ELEMENT_BYTES, KINDS, type Kind } from './kinds.ts';
@@ -95,7 +96,7 @@ export class ChunkMap {
 
   /** The pieces in the trainable chunks of an index, in the order of the tensors. */
   piecesIn(index: number): readonly Piece[] {
-    return this.#inChunks[index] as readonly Piece[];
+    return at(this.#inChunks, index);
   }
 
   /** What lies in each chunk of all kinds, from its start on. */
@@ -112,7 +113,7 @@ export class ChunkMap {
   /** Elements of a chunk up to the end of its last piece. */
   used(chunk: number): number {
     const { kind, first } = this.holding(chunk);
-    return this.layoutOf(kind).used[chunk - first] as number;
+    return at(this.layoutOf(kind).used, chunk - first);
   }
 }
 

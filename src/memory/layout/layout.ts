@@ -5,6 +5,7 @@
 // Invariant: a tile starts at a multiple of BLOCK_ELEMENTS of its tensor as well as of its chunk, so sums by
 // block (gradient norm, decay bits) are the same numbers whatever the chunk size.
 
+import { at } from '../../util/at.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { ELEMENT_BYTES } from './kinds.ts';
 
@@ -189,14 +190,15 @@ function candidates(extents: readonly Extent[], least: number, most: number): nu
   for (const { size } of extents) ends.push((ends.at(-1) as number) + roundUp(size));
   const total = ends.at(-1) as number;
   const sums = new Set<number>();
-  for (let i = 0; i < ends.length; i++) {
-    for (let j = i + 1; j < ends.length && ends[j] - ends[i] <= most; j++) {
-      if (ends[j] - ends[i] >= least) sums.add(ends[j] - ends[i]);
+  for (const [i, start] of ends.entries()) {
+    for (const end of ends.slice(i + 1)) {
+      if (end - start > most) break;
+      if (end - start >= least) sums.add(end - start);
     }
   }
   const ordered = [...sums].sort((a, b) => a - b);
   const every = Math.ceil(ordered.length / MOST_SUMS);
-  for (let i = 0; i < ordered.length; i += every) sizes.add(ordered[i]);
+  for (const [i, sum] of ordered.entries()) if (i % every === 0) sizes.add(sum);
   const fewest = Math.max(1, Math.ceil(total / most));
   const shares = Math.min(MOST_CHUNKS, total / least) - fewest + 1;
   for (let i = 0; i < Math.min(shares, MOST_SHARES); i++) {
@@ -260,7 +262,7 @@ function rowsThatFit({ rows, unitRows, unit }: Extent, row: number, room: number
 
 function extentOf({ name, shape }: ShapedTensor): Extent {
   const size = shape.reduce((a, b) => a * b, 1);
-  const rows = shape.length > 1 ? shape[0] : 1;
+  const rows = shape.length > 1 ? at(shape, 0) : 1;
   const width = size / rows;
   const unitRows = Math.min(rows, BLOCK_ELEMENTS / greatestCommonDivisor(width, BLOCK_ELEMENTS));
   return { name, size, rows, unitRows, unit: roundUp(unitRows * width) };
@@ -282,7 +284,7 @@ export function printLayout(layout: TiledLayout): string {
   const inChunk: string[][] = Array.from({ length: layout.chunks }, () => []);
   for (const list of layout.pieces.values()) {
     for (const { tensor, chunk, row, rows } of list) {
-      inChunk[chunk].push(list.length === 1 ? tensor : `${tensor}[${row}..${row + rows - 1}]`);
+      at(inChunk, chunk).push(list.length === 1 ? tensor : `${tensor}[${row}..${row + rows - 1}]`);
     }
   }
   inChunk.forEach((names, chunk) => {

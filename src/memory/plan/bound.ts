@@ -9,8 +9,9 @@
 // Rows are stated as differences of neighbours with a slack each: two entries a gap instead of thousands.
 
 import type { Highs, ModelData } from 'highs';
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { Gaps } from './gaps.ts';
+import type { Gap, Gaps } from './gaps.ts';
 
 export interface Bound {
   /** Chunks moved per step, both ways; no schedule moves fewer. */
@@ -43,46 +44,44 @@ export function exactBound(highs: Highs, gaps: Gaps, seconds: number): Bound | u
 function solve(highs: Highs, gaps: Gaps, { seconds }: { seconds?: number }) {
   const rows = gaps.room.length;
   // Columns: gaps that take room, then epochs, then the slack of each row. What takes no room is kept.
-  const columnOf = new Int32Array(gaps.count).fill(-1);
-  let columns = 0;
-  for (let gap = 0; gap < gaps.count; gap++) if (gaps.rowCount[gap] > 0) columnOf[gap] = columns++;
-  const gapColumns = columns;
+  type Column = { row: number; value: number }[];
+  const columns = new Map(gaps.list.filter(({ rowCount }) => rowCount > 0).map((gap): [Gap, Column] => [gap, []]));
   const epochs = gaps.epochs
-    .map((members) => members.filter((gap) => columnOf[gap] >= 0))
-    .filter(({ length }) => length > 0);
-  const entries: { row: number; value: number }[][] = Array.from(
-    { length: gapColumns + epochs.length + rows },
-    () => [],
-  );
+    .map((members) => ({ members: members.filter((gap) => columns.has(gap)), column: [] as Column }))
+    .filter(({ members }) => members.length > 0);
 
   // Row r: what it holds beyond row r - 1. Row 0: all that it holds.
-  const add = (column: number, row: number, value: number) => entries[column].push({ row, value });
-  for (let gap = 0; gap < gaps.count; gap++) {
-    if (columnOf[gap] < 0) continue;
-    const first = gaps.firstRow[gap];
-    const end = first + gaps.rowCount[gap];
-    const everywhere = gaps.rowCount[gap] === rows;
-    if (first === 0 || end > rows || everywhere) add(columnOf[gap], 0, 1);
+  for (const [{ firstRow: first, rowCount }, column] of columns) {
+    const end = first + rowCount;
+    const everywhere = rowCount === rows;
+    if (first === 0 || end > rows || everywhere) column.push({ row: 0, value: 1 });
     if (everywhere) continue;
-    if (first > 0) add(columnOf[gap], first, 1);
-    if (end % rows > 0) add(columnOf[gap], end % rows, -1);
+    if (first > 0) column.push({ row: first, value: 1 });
+    if (end % rows > 0) column.push({ row: end % rows, value: -1 });
   }
-  const limits = Array.from(gaps.room, (room, row) => (row === 0 ? room : room - gaps.room[row - 1]));
-  const slack = gapColumns + epochs.length;
-  for (let row = 0; row < rows; row++) {
-    add(slack + row, row, 1);
-    if (row + 1 < rows) add(slack + row, row + 1, -1);
-  }
+  let before = 0;
+  const limits = Array.from(gaps.room, (room) => {
+    const limit = room - before;
+    before = room;
+    return limit;
+  });
+  const slacks = limits.map((_, row): Column => {
+    const own = { row, value: 1 };
+    return row + 1 < rows ? [own, { row: row + 1, value: -1 }] : [own];
+  });
   const lower = [...limits];
   const upper = [...limits];
-  epochs.forEach((members, epoch) => {
+  for (const { members, column } of epochs) {
     for (const gap of members) {
-      add(gapColumns + epoch, lower.length, 1);
-      add(columnOf[gap], lower.length, 1);
+      column.push({ row: lower.length, value: 1 });
+      columns.get(gap)?.push({ row: lower.length, value: 1 });
       lower.push(1);
       upper.push(Number.POSITIVE_INFINITY);
     }
-  });
+  }
+  const entries = [...columns.values(), ...epochs.map(({ column }) => column), ...slacks];
+  const gapColumns = columns.size;
+  const slack = gapColumns + epochs.length;
 
   const starts = [0];
   const indices: number[] = [];
@@ -115,7 +114,8 @@ function solve(highs: Highs, gaps: Gaps, { seconds }: { seconds?: number }) {
     solver.run();
     if (solver.getModelStatus() !== highs.constants.modelStatus.optimal) return undefined;
     const solution = solver.getSolution().colValue;
-    const keep = Float64Array.from(columnOf, (column) => (column < 0 ? 1 : solution[column]));
+    const keep = new Float64Array(gaps.list.length).fill(1);
+    for (const [column, { index }] of [...columns.keys()].entries()) keep[index] = at(solution, column);
     return { chunks: solver.getObjectiveValue(), keep };
   });
 }

@@ -42,9 +42,3 @@ export const movedChunks = ({ loads, stores }: PlanCost): number => loads + stor
 /** Moved over bound; nothing to move at all is 1. */
 export const ratioTo = (bound: number, cost: PlanCost): number =>
   movedChunks(cost) === bound ? 1 : movedChunks(cost) / bound;
-
-export function median(values: readonly number[]): number {
-  const sorted = values.toSorted((a, b) => a - b);
-  const half = sorted.length >> 1;
-  return sorted.length % 2 === 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
-}

@@ -5,145 +5,164 @@
 // Every policy is a choice of gaps to keep; so is every plan, and the bound. Moments at which no choice can
 // matter more than at their neighbour are left out (`rows` are the others).
 
+import { at } from '../../util/at.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { chunkCount, peakDemand, type Trace } from './trace.ts';
+import { type ChunkAccess, chunkCount, peakDemand, type Trace } from './trace.ts';
+
+export interface Gap {
+  /** Its place in the list, and in what says which gaps are kept. */
+  readonly index: number;
+  readonly chunk: number;
+  /** The moments of its two accesses; a gap into the next step ends behind the last moment. */
+  readonly from: number;
+  readonly to: number;
+  /** Rows that it covers: `rowCount` rows from `firstRow` on, around the end of the step. 0: it costs nothing to keep. */
+  readonly firstRow: number;
+  readonly rowCount: number;
+}
 
 export interface Gaps {
   readonly trace: Trace;
   readonly slots: readonly number[];
-  readonly count: number;
-  /** Of each gap: its chunk, and the moments of its two accesses; a gap into the next step ends behind the last moment. */
-  readonly chunk: Int32Array;
-  readonly from: Int32Array;
-  readonly to: Int32Array;
-  /** The epoch whose value a gap carries; -1 when nothing changed it since it was last the same everywhere below. */
-  readonly epoch: Int32Array;
-  /** Gaps of each epoch. */
-  readonly epochs: readonly (readonly number[])[];
+  readonly list: readonly Gap[];
+  /** The gaps that carry a value that was changed; one that was not is the same everywhere below. */
+  readonly epochs: readonly (readonly Gap[])[];
   /** Kept gaps that each row has room for: slots without those of the moment's own chunks. */
   readonly room: Int32Array;
-  /** Rows that a gap covers: `rowCount` rows from `firstRow` on, around the end of the step. 0: it costs nothing to keep. */
-  readonly firstRow: Int32Array;
-  readonly rowCount: Int32Array;
 }
 
 /** Errors: HoldfastError when an operator's chunks alone do not fit. */
 export function findGaps(trace: Trace, slots: readonly number[]): Gaps {
-  const { moments } = trace;
-  const count = moments.length;
-  moments.forEach(({ accesses, label }, m) => {
-    if (accesses.length <= slots[m]) return;
-    throw new HoldfastError(
-      `${label} needs ${accesses.length} chunks of ${trace.chunkBytes} bytes on the GPU at once and the budget leaves ` +
-        `room for ${Math.max(0, slots[m])}: ${peakDemand(trace)} bytes are enough, or use smaller chunks`,
-    );
-  });
-
-  const rowOf = rows(trace, slots);
-  const rowsInAll = rowOf.at(-1) as number;
-  const uses: { moment: number; writes: boolean; frees: boolean }[][] = Array.from(
-    { length: chunkCount(trace) },
-    () => [],
-  );
-  moments.forEach(({ accesses, frees }, moment) => {
-    for (const { chunk, mode } of accesses) {
-      uses[chunk].push({ moment, writes: mode !== 'read', frees: frees.includes(chunk) });
+  const count = trace.moments.length;
+  const { points, room } = findRows(trace, slots);
+  const uses: Use[][] = Array.from({ length: chunkCount(trace) }, () => []);
+  for (const point of points) {
+    for (const { chunk, mode } of point.accesses) {
+      at(uses, chunk).push({ point, writes: mode !== 'read', frees: point.frees.includes(chunk) });
     }
-  });
+  }
 
-  const gaps: { chunk: number; from: number; to: number; epoch: number }[] = [];
-  const epochs: number[][] = [];
-  uses.forEach((list, chunk) => {
-    const firstWrite = list.findIndex(({ writes }) => writes);
-    let epoch = firstWrite < 0 ? -1 : epochs.push([]) - 1;
-    // From the first write on, once around, so that the last epoch meets itself.
-    for (let i = 0; i < list.length; i++) {
-      const at = (Math.max(0, firstWrite) + i) % list.length;
-      const now = list[at];
-      const next = list[(at + 1) % list.length];
-      if (i > 0 && now.writes) epoch = epochs.push([]) - 1;
-      if (now.frees) continue;
-      const to = next.moment + (next.moment <= now.moment ? count : 0);
-      if (epoch >= 0) epochs[epoch].push(gaps.length);
-      gaps.push({ chunk, from: now.moment, to, epoch });
-    }
-  });
-
-  const room = new Int32Array(rowsInAll);
-  moments.forEach(({ accesses }, m) => {
-    if (rowOf[m] < rowOf[m + 1]) room[rowOf[m]] = slots[m] - accesses.length;
-  });
-  const rowBefore = (moment: number) => rowOf[moment % count] + (moment >= count ? rowsInAll : 0);
-  const firstRow = Int32Array.from(gaps, ({ from }) => rowBefore(from + 1) % Math.max(1, rowsInAll));
-  const rowCount = Int32Array.from(gaps, ({ from, to }) => rowBefore(to) - rowBefore(from + 1));
-  return {
-    trace,
-    slots,
-    count: gaps.length,
-    chunk: Int32Array.from(gaps, ({ chunk }) => chunk),
-    from: Int32Array.from(gaps, ({ from }) => from),
-    to: Int32Array.from(gaps, ({ to }) => to),
-    epoch: Int32Array.from(gaps, ({ epoch }) => epoch),
-    epochs,
-    room,
-    firstRow,
-    rowCount,
+  const list: Gap[] = [];
+  const epochs: Gap[][] = [];
+  const begin = (): Gap[] => {
+    const epoch: Gap[] = [];
+    epochs.push(epoch);
+    return epoch;
   };
+  for (const [chunk, all] of uses.entries()) {
+    const firstWrite = all.findIndex(({ writes }) => writes);
+    let epoch = firstWrite < 0 ? undefined : begin();
+    // From the first write on, once around, so that the last epoch meets itself.
+    const [first, ...others] = [...all.slice(Math.max(0, firstWrite)), ...all.slice(0, Math.max(0, firstWrite))];
+    if (!first) continue;
+    let now = first;
+    for (const next of [...others, first]) {
+      if (now !== first && now.writes) epoch = begin();
+      if (!now.frees) {
+        const [from, to] = [now.point, next.point];
+        const wraps = to.moment <= from.moment;
+        const gap: Gap = {
+          index: list.length,
+          chunk,
+          from: from.moment,
+          to: to.moment + (wraps ? count : 0),
+          firstRow: from.rowsThrough % Math.max(1, room.length),
+          rowCount: to.rowsBefore + (wraps ? room.length : 0) - from.rowsThrough,
+        };
+        list.push(gap);
+        epoch?.push(gap);
+      }
+      now = next;
+    }
+  }
+  return { trace, slots, list, epochs, room };
+}
+
+/** An access, at its moment. */
+interface Use {
+  readonly point: Point;
+  readonly writes: boolean;
+  readonly frees: boolean;
+}
+
+/** A moment with its slots. */
+interface Point {
+  readonly moment: number;
+  readonly accesses: readonly ChunkAccess[];
+  readonly frees: readonly number[];
+  readonly chunks: ReadonlySet<number>;
+  readonly slots: number;
+  /** Rows before it, and with its own if it is one. */
+  rowsBefore: number;
+  rowsThrough: number;
 }
 
 /**
- * For each moment, the number of rows before it; one more entry for the end. A moment is no row when its
- * chunks are among those of the row beside it, which has no more slots: whatever fits there fits here.
+ * The moments, and the room of those that are rows. A moment is none when its chunks are among those of the row beside
+ * it, which has no more slots: whatever fits there fits here.
  */
-function rows({ moments }: Trace, slots: readonly number[]): Int32Array {
-  const sets = moments.map(({ accesses }) => new Set(accesses.map(({ chunk }) => chunk)));
-  const kept: number[] = [];
-  const covers = (a: number, b: number) => slots[a] <= slots[b] && [...sets[b]].every((chunk) => sets[a].has(chunk));
-  for (let m = 0; m < moments.length; m++) {
-    if (kept.length > 0 && covers(kept.at(-1) as number, m)) continue;
-    while (kept.length > 0 && covers(m, kept.at(-1) as number)) kept.pop();
-    kept.push(m);
+function findRows(trace: Trace, slots: readonly number[]): { points: readonly Point[]; room: Int32Array } {
+  const points = trace.moments.map(({ accesses, frees, label }, moment): Point => {
+    const own = at(slots, moment);
+    if (accesses.length > own) {
+      throw new HoldfastError(
+        `${label} needs ${accesses.length} chunks of ${trace.chunkBytes} bytes on the GPU at once and the budget leaves ` +
+          `room for ${Math.max(0, own)}: ${peakDemand(trace)} bytes are enough, or use smaller chunks`,
+      );
+    }
+    const chunks = new Set(accesses.map(({ chunk }) => chunk));
+    return { moment, accesses, frees, chunks, slots: own, rowsBefore: 0, rowsThrough: 0 };
+  });
+  const covers = (a: Point, b: Point) => a.slots <= b.slots && [...b.chunks].every((chunk) => a.chunks.has(chunk));
+  const rows: Point[] = [];
+  for (const point of points) {
+    let last = rows.at(-1);
+    if (last && covers(last, point)) continue;
+    while (last && covers(point, last)) {
+      rows.pop();
+      last = rows.at(-1);
+    }
+    rows.push(point);
   }
-  const before = new Int32Array(moments.length + 1);
-  for (const m of kept) before[m + 1] = 1;
-  for (let m = 0; m < moments.length; m++) before[m + 1] += before[m];
-  return before;
+  const isRow = new Set(rows);
+  let before = 0;
+  for (const point of points) {
+    point.rowsBefore = before;
+    if (isRow.has(point)) before++;
+    point.rowsThrough = before;
+  }
+  return { points, room: Int32Array.from(rows, ({ slots, accesses }) => slots - accesses.length) };
 }
 
 /** Chunks moved each way in a step when exactly these gaps are kept. */
-export function traffic(gaps: Gaps, keep: Uint8Array): { loads: number; stores: number } {
-  let loads = 0;
-  for (let gap = 0; gap < gaps.count; gap++) loads += keep[gap] ? 0 : 1;
-  const stores = gaps.epochs.reduce((sum, members) => sum + (members.some((gap) => !keep[gap]) ? 1 : 0), 0);
-  return { loads, stores };
+export function traffic({ list, epochs }: Gaps, keep: Uint8Array): { loads: number; stores: number } {
+  const isDropped = ({ index }: Gap) => !keep[index];
+  return { loads: list.filter(isDropped).length, stores: epochs.filter((members) => members.some(isDropped)).length };
 }
 
 /** The first row in which more gaps are kept than fit; -1 when there is none. */
 export function overfullRow(gaps: Gaps, keep: Uint8Array): number {
-  const free = freeRoom(gaps, keep);
-  return free.findIndex((value) => value < 0);
+  return freeRoom(gaps, keep).findIndex((value) => value < 0);
 }
 
 /** The room that is left in each row. */
-export function freeRoom({ room, firstRow, rowCount, count }: Gaps, keep: Uint8Array): Int32Array {
+export function freeRoom({ list, room }: Gaps, keep: Uint8Array): Int32Array {
   const rows = room.length;
+  // By how many more gaps a row is covered than the one before; the last entry is that of the step's end.
   const change = new Int32Array(rows + 1);
-  let wrapped = 0;
-  for (let gap = 0; gap < count; gap++) {
-    if (!keep[gap] || rowCount[gap] === 0) continue;
-    const end = firstRow[gap] + rowCount[gap];
-    change[firstRow[gap]]--;
-    if (end <= rows) change[end]++;
-    else {
-      wrapped++;
-      change[end - rows]++;
-    }
+  const add = (row: number, difference: number) => {
+    change[row] = at(change, row) + difference;
+  };
+  for (const { index, firstRow, rowCount } of list) {
+    if (!keep[index] || rowCount === 0) continue;
+    const end = firstRow + rowCount;
+    add(firstRow, 1);
+    if (end > rows) add(0, 1);
+    add(end > rows ? end - rows : end, -1);
   }
-  const free = new Int32Array(rows);
-  let sum = -wrapped;
-  for (let row = 0; row < rows; row++) {
-    sum += change[row];
-    free[row] = room[row] + sum;
-  }
-  return free;
+  let covered = 0;
+  return Int32Array.from(room, (own, row) => {
+    covered += at(change, row);
+    return own - covered;
+  });
 }

@@ -5,6 +5,7 @@
 // the slots are never exceeded; each access finds its chunk; what is dirty is never dropped, what is clean
 // never stored; the last moment leaves what the first one expects.
 
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Decision } from './policies.ts';
 import { chunkName, type Trace } from './trace.ts';
@@ -49,26 +50,21 @@ export interface PlanCost {
 export function makePlan(policy: string, { steps, gaps, keep }: Decision): Plan {
   const { moments } = gaps.trace;
   const count = moments.length;
-  const lists = moments.map(() => ({
-    store: [] as number[],
-    drop: [] as number[],
-    load: [] as number[],
-    claim: [] as number[],
-  }));
+  const turns = moments.map(({ accesses, frees }) => {
+    const claim = accesses.filter(({ mode }) => mode === 'overwrite').map(({ chunk }) => chunk);
+    return { accesses, frees, planned: { store: [] as number[], drop: [] as number[], load: [] as number[], claim } };
+  });
   const resident = new Set<number>();
-  for (let gap = 0; gap < gaps.count; gap++) {
-    if (keep[gap]) {
+  for (const { index, chunk, from, to } of gaps.list) {
+    if (keep[index]) {
       // Here when the first moment begins.
-      if (gaps.to[gap] >= count) resident.add(gaps.chunk[gap]);
+      if (to >= count) resident.add(chunk);
       continue;
     }
-    lists[(gaps.from[gap] + 1) % count].drop.push(gaps.chunk[gap]);
-    lists[gaps.to[gap] % count].load.push(gaps.chunk[gap]);
-    if (gaps.from[gap] === count - 1) resident.add(gaps.chunk[gap]);
+    at(turns, (from + 1) % count).planned.drop.push(chunk);
+    at(turns, to % count).planned.load.push(chunk);
+    if (from === count - 1) resident.add(chunk);
   }
-  moments.forEach(({ accesses }, m) => {
-    for (const { chunk, mode } of accesses) if (mode === 'overwrite') lists[m].claim.push(chunk);
-  });
 
   // Stores follow from which chunks are dirty, and that from the round before: the second time around is the plan.
   let dirty = new Set<number>();
@@ -76,17 +72,16 @@ export function makePlan(policy: string, { steps, gaps, keep }: Decision): Plan 
   for (const round of [1, 2]) {
     start = [...resident].sort((a, b) => a - b).map((chunk) => ({ chunk, dirty: dirty.has(chunk) }));
     dirty = new Set(dirty);
-    moments.forEach(({ accesses, frees }, m) => {
-      const at = lists[m];
-      for (const chunk of at.drop) {
+    for (const { accesses, frees, planned } of turns) {
+      for (const chunk of planned.drop) {
         if (!dirty.delete(chunk)) continue;
-        if (round === 2) at.store.push(chunk);
+        if (round === 2) planned.store.push(chunk);
       }
       for (const { chunk, mode } of accesses) if (mode !== 'read') dirty.add(chunk);
       for (const chunk of frees) dirty.delete(chunk);
-    });
+    }
   }
-  return { policy, steps, start, moments: lists };
+  return { policy, steps, start, moments: turns.map(({ planned }) => planned) };
 }
 
 /** Replays a plan. Throws at the first thing that no legal plan does; returns what it moves. */
@@ -101,10 +96,10 @@ export function checkPlan(trace: Trace, plan: Plan, slots: readonly number[]): P
   let loads = 0;
   let stores = 0;
   let peakSlots = resident.size;
-  plan.moments.forEach(({ store, drop, load, claim }, at) => {
-    const { label, accesses, frees } = trace.moments[at % count];
+  for (const [m, { store, drop, load, claim }] of plan.moments.entries()) {
+    const { label, accesses, frees } = at(trace.moments, m % count);
     const fail = (chunk: number, what: string): never => {
-      throw new Error(`internal: plan ${plan.policy}, moment ${at} (${label}), ${chunkName(trace, chunk)}: ${what}`);
+      throw new Error(`internal: plan ${plan.policy}, moment ${m} (${label}), ${chunkName(trace, chunk)}: ${what}`);
     };
     for (const chunk of store) {
       const state = resident.get(chunk) ?? fail(chunk, 'stored, but not on the GPU');
@@ -127,9 +122,11 @@ export function checkPlan(trace: Trace, plan: Plan, slots: readonly number[]): P
       resident.set(chunk, { dirty: false, free: true });
     }
     peakSlots = Math.max(peakSlots, resident.size);
-    const first = (claim[0] ?? load[0] ?? accesses[0]?.chunk ?? 0) as number;
-    if (resident.size > slots[at % count])
-      fail(first, `${resident.size} chunks on the GPU, slots for ${slots[at % count]}`);
+    const room = at(slots, m % count);
+    if (resident.size > room) {
+      const first = claim[0] ?? load[0] ?? accesses[0]?.chunk ?? 0;
+      fail(first, `${resident.size} chunks on the GPU, slots for ${room}`);
+    }
     for (const { chunk, mode } of accesses) {
       const state = resident.get(chunk) ?? fail(chunk, `not on the GPU for a ${mode}`);
       if (state.free && mode !== 'overwrite') fail(chunk, `holds no value for a ${mode}`);
@@ -137,7 +134,7 @@ export function checkPlan(trace: Trace, plan: Plan, slots: readonly number[]): P
     }
     for (const chunk of claim) if (resident.get(chunk)?.free) fail(chunk, 'claimed and not overwritten');
     for (const chunk of frees) resident.delete(chunk);
-  });
+  }
   const start = new Map(plan.start.map(({ chunk, dirty }) => [chunk, dirty]));
   for (const [chunk, { dirty }] of resident) {
     assert(start.get(chunk) === dirty, `plan ${plan.policy} ends with ${chunkName(trace, chunk)} as it did not start`);

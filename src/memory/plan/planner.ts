@@ -5,19 +5,22 @@
 // Invariant: no row is ever overfull, and every exchange that stays lowers what the step moves or, at equal
 // traffic, the room that is taken. So it ends.
 
+import { at } from '../../util/at.ts';
 import { Random } from '../../util/random.ts';
-import { findGaps, freeRoom, type Gaps } from './gaps.ts';
+import { findGaps, type Gaps } from './gaps.ts';
 import type { Decision } from './policies.ts';
 import { chunkCount, type Trace } from './trace.ts';
 
 /** Gaps to keep in one step. Errors: HoldfastError when an operator's chunks alone do not fit. */
 export function planStep(trace: Trace, slots: readonly number[]): Decision {
   const gaps = findGaps(trace, slots);
-  const exchange = new Exchange(gaps, belady(gaps));
+  const state = stateOf(gaps);
+  belady(state);
+  const exchange = new Exchange(state);
   exchange.fill();
   exchange.improve();
   exchange.shake();
-  return { steps: 1, gaps, keep: exchange.keep };
+  return { steps: 1, gaps, keep: state.keep };
 }
 
 const MOST_LAPS = 6;
@@ -27,104 +30,179 @@ const MOST_SHAKES = 60;
 /** Rows and chunks looked at, behind which no shake begins: a plan takes tens of milliseconds. */
 const MOST_WORK = 500_000;
 
+interface Row {
+  readonly index: number;
+  readonly room: number;
+  /** Room that no kept gap takes. */
+  free: number;
+  /** Gaps whose first row it is, and the indices of those whose last it is. */
+  readonly starting: Gap[];
+  readonly ending: number[];
+}
+
+/** A gap as the planner changes it: see `Gap` of gaps.ts. */
+interface Gap {
+  readonly index: number;
+  readonly chunk: number;
+  readonly firstRow: number;
+  readonly rowCount: number;
+  epoch: Epoch | undefined;
+  /** While laps are run, the row behind its last, counted over all laps. */
+  end: number;
+}
+
+interface Epoch {
+  readonly members: readonly Gap[];
+  /** How many of them are not kept. */
+  missing: number;
+}
+
+interface PlanState {
+  readonly chunks: number;
+  readonly rows: readonly Row[];
+  /** The rows twice, so that those of a gap lie in one piece. */
+  readonly around: readonly Row[];
+  readonly gaps: readonly Gap[];
+  readonly epochs: readonly Epoch[];
+  /** 1 for a gap that is kept. */
+  readonly keep: Uint8Array;
+}
+
+/** All gaps kept, whether they fit or not: `free` and `missing` are not counted yet. */
+function stateOf({ trace, list, room, epochs }: Gaps): PlanState {
+  const rows = Array.from(room, (room, index): Row => ({ index, room, free: room, starting: [], ending: [] }));
+  const around = [...rows, ...rows];
+  const gaps = list.map(({ index, chunk, firstRow, rowCount }): Gap => {
+    const gap = { index, chunk, firstRow, rowCount, epoch: undefined, end: 0 };
+    if (rowCount > 0) {
+      around[firstRow]?.starting.push(gap);
+      around[firstRow + rowCount - 1]?.ending.push(index);
+    }
+    return gap;
+  });
+  return {
+    chunks: chunkCount(trace),
+    rows,
+    around,
+    gaps,
+    epochs: epochs.map((members) => {
+      const epoch = { members: members.map(({ index }) => at(gaps, index)), missing: 0 };
+      for (const gap of epoch.members) gap.epoch = epoch;
+      return epoch;
+    }),
+    keep: new Uint8Array(gaps.length).fill(1),
+  };
+}
+
 /** Belady over rows: where more gaps are kept than fit, the one that ends last leaves. */
-function belady(gaps: Gaps): Uint8Array {
-  const { count, room, firstRow, rowCount } = gaps;
-  const rows = room.length;
-  const keep = new Uint8Array(count).fill(1);
-  const starting: number[][] = Array.from({ length: rows }, () => []);
-  for (let gap = 0; gap < count; gap++) if (rowCount[gap] > 0) starting[firstRow[gap]].push(gap);
-  // Kept gaps that cover the row, and the row behind their end.
-  let active: number[] = [];
-  const end = new Int32Array(count);
+function belady({ rows, around, gaps, keep }: PlanState): void {
+  // Kept gaps that cover the row.
+  let active: Gap[] = [];
   // Around and around: each lap finds out better what is here when a step begins, until nothing changes.
   let before = keep.slice();
-  for (let row = 0; row < MOST_LAPS * rows; row++) {
-    const lap = row - (row % rows);
-    if (row === lap && lap > rows) {
+  for (let lap = 0; lap < MOST_LAPS; lap++) {
+    if (lap > 1) {
       if (keep.every((kept, gap) => kept === before[gap])) break;
       before = keep.slice();
     }
-    // A gap's fate is known when it ends or is cut short; one into the next step, only there.
-    for (const gap of active) if (end[gap] <= row) keep[gap] = 1;
-    active = active.filter((gap) => end[gap] > row);
-    for (const gap of starting[row - lap]) {
-      end[gap] = row + rowCount[gap];
-      active.push(gap);
-    }
-    for (let excess = active.length - room[row - lap]; excess > 0; excess--) {
-      let worst = 0;
-      for (let i = 1; i < active.length; i++) {
-        const order = end[active[i]] - end[active[worst]];
-        if (order > 0 || (order === 0 && active[i] < active[worst])) worst = i;
+    for (const { index, room, starting } of rows) {
+      const now = lap * rows.length + index;
+      // A gap's fate is known when it ends or is cut short; one into the next step, only there.
+      for (const { end, index: gap } of active) if (end <= now) keep[gap] = 1;
+      active = active.filter(({ end }) => end > now);
+      for (const gap of starting) {
+        gap.end = now + gap.rowCount;
+        active.push(gap);
       }
-      keep[active[worst]] = 0;
-      active[worst] = active[active.length - 1];
-      active.pop();
+      while (active.length > room) {
+        let last = active[0];
+        if (!last) break;
+        for (const other of active) {
+          if (other.end > last.end || (other.end === last.end && other.index < last.index)) last = other;
+        }
+        keep[last.index] = 0;
+        active.splice(active.indexOf(last), 1);
+      }
     }
   }
+  for (const gap of gaps) if (keep[gap.index]) takeRoom(around, gap, 1);
   // The last laps may still differ where they meet.
-  const free = freeRoom(gaps, keep);
-  for (let row = 0; row < rows; row++) {
-    for (let gap = 0; gap < count && free[row] < 0; gap++) {
-      if (!keep[gap] || rowCount[gap] === 0 || (row - firstRow[gap] + rows) % rows >= rowCount[gap]) continue;
-      keep[gap] = 0;
-      for (let i = 0; i < rowCount[gap]; i++) free[(firstRow[gap] + i) % rows]++;
+  for (const row of rows) {
+    for (const gap of gaps) {
+      if (row.free >= 0) break;
+      if (!keep[gap.index] || !covers(gap, row, rows.length)) continue;
+      keep[gap.index] = 0;
+      takeRoom(around, gap, -1);
     }
   }
-  return keep;
 }
 
+function takeRoom(around: readonly Row[], { firstRow, rowCount }: Gap, room: 1 | -1): void {
+  for (let i = firstRow; i < firstRow + rowCount; i++) {
+    const row = around[i];
+    if (row) row.free -= room;
+  }
+}
+
+function fits(around: readonly Row[], { firstRow, rowCount }: Gap): boolean {
+  for (let i = firstRow; i < firstRow + rowCount; i++) {
+    const row = around[i];
+    if (!row || row.free <= 0) return false;
+  }
+  return true;
+}
+
+const covers = ({ firstRow, rowCount }: Gap, { index }: Row, rows: number): boolean =>
+  (index - firstRow + rows) % rows < rowCount;
+
 class Exchange {
-  readonly keep: Uint8Array;
-  readonly #gaps: Gaps;
-  readonly #rows: number;
-  readonly #free: Int32Array;
-  /** Gaps of each epoch that are not kept. */
-  readonly #missing: Int32Array;
-  /** Gaps by the row behind their last. */
-  readonly #ending: number[][];
+  readonly #keep: Uint8Array;
+  readonly #gaps: readonly Gap[];
+  readonly #rows: readonly Row[];
+  readonly #around: readonly Row[];
+  readonly #epochs: readonly Epoch[];
   /** Of each row and chunk: the gap that covers both, plus 1; 0 for none. */
   readonly #covering: Int32Array;
   readonly #chunks: number;
   /** What a row of room is worth against a chunk moved: too little to decide anything but ties. */
   readonly #tie: number;
+  /** See cheapestRoom: the least costs, and the gap that leaves for it; undefined where there is room. */
   readonly #reached: Float64Array;
-  readonly #via: Int32Array;
-  #log: number[] | undefined;
+  readonly #via: (Gap | undefined)[];
+  #log: Gap[] | undefined;
   /** Rows and chunks looked at: a stop-watch that does not depend on the machine. */
   #work = 0;
   /** Chunks moved in a step, and a little for the room taken. */
   #cost = 0;
 
-  constructor(gaps: Gaps, keep: Uint8Array) {
+  constructor({ chunks, rows, around, gaps, epochs, keep }: PlanState) {
+    this.#keep = keep;
     this.#gaps = gaps;
-    this.keep = keep;
-    this.#rows = gaps.room.length;
-    this.#free = freeRoom(gaps, keep);
-    this.#missing = Int32Array.from(gaps.epochs, (members) => members.filter((gap) => !keep[gap]).length);
-    this.#ending = Array.from({ length: this.#rows }, () => []);
-    for (let gap = 0; gap < gaps.count; gap++) {
-      if (gaps.rowCount[gap] > 0) this.#ending[(gaps.firstRow[gap] + gaps.rowCount[gap]) % this.#rows].push(gap);
-    }
-    this.#chunks = chunkCount(gaps.trace);
-    this.#covering = new Int32Array(this.#rows * this.#chunks);
-    this.#tie = 1 / (1 + 4 * gaps.room.reduce((a, b) => a + b, 0));
-    for (let gap = 0; gap < gaps.count; gap++) {
-      for (let i = 0; i < gaps.rowCount[gap]; i++) {
-        this.#covering[((gaps.firstRow[gap] + i) % this.#rows) * this.#chunks + gaps.chunk[gap]] = gap + 1;
+    this.#rows = rows;
+    this.#around = around;
+    this.#epochs = epochs;
+    this.#chunks = chunks;
+    this.#covering = new Int32Array(rows.length * chunks);
+    this.#tie = 1 / (1 + 4 * rows.reduce((sum, { room }) => sum + room, 0));
+    for (const gap of gaps) {
+      for (let i = 0; i < gap.rowCount; i++) {
+        this.#covering[((gap.firstRow + i) % rows.length) * chunks + gap.chunk] = gap.index + 1;
       }
-      this.#cost += keep[gap] ? this.#tie * gaps.rowCount[gap] : 1;
+      this.#cost += keep[gap.index] ? this.#tie * gap.rowCount : 1;
     }
-    for (const missing of this.#missing) this.#cost += missing > 0 ? 1 : 0;
-    this.#reached = new Float64Array(this.#rows + 1);
-    this.#via = new Int32Array(this.#rows + 1);
+    for (const epoch of epochs) {
+      epoch.missing = epoch.members.filter(({ index }) => !keep[index]).length;
+      this.#cost += epoch.missing > 0 ? 1 : 0;
+    }
+    this.#reached = new Float64Array(rows.length + 1);
+    this.#via = rows.map(() => undefined);
   }
 
   /** Keeps what fits, the shortest first. */
   fill(): void {
-    const { rowCount } = this.#gaps;
-    for (const gap of this.#dropped().sort((a, b) => rowCount[a] - rowCount[b])) if (this.#fits(gap)) this.#set(gap, 1);
+    for (const gap of this.#dropped().sort((a, b) => a.rowCount - b.rowCount)) {
+      if (fits(this.#around, gap)) this.#set(gap, 1);
+    }
   }
 
   /** Exchanges until a sweep over all gaps, then over all epochs, saves next to nothing. */
@@ -132,12 +210,10 @@ class Exchange {
     for (let sweep = 0; sweep < MOST_SWEEPS; sweep++) {
       const before = this.#cost;
       const enough = Math.max(1 / 2, before * NEXT_TO_NOTHING);
-      for (const gap of this.#dropped()) if (!this.keep[gap]) this.#bringIn(gap);
+      for (const gap of this.#dropped()) if (!this.#keep[gap.index]) this.#bringIn(gap);
       this.fill();
       if (before - this.#cost >= enough) continue;
-      for (let epoch = 0; epoch < this.#missing.length; epoch++) {
-        if (this.#missing[epoch] > 1) this.#bringInEpoch(epoch);
-      }
+      for (const epoch of this.#epochs) if (epoch.missing > 1) this.#bringInEpoch(epoch);
       this.fill();
       if (before - this.#cost < enough) return;
     }
@@ -148,73 +224,58 @@ class Exchange {
    * what comes of it if that moves no more. The rows are drawn with a seed: the same trace has the same plan.
    */
   shake(): void {
-    const { firstRow, rowCount, count } = this.#gaps;
     const random = new Random(1, 'shakes');
-    for (let n = 0; n < MOST_SHAKES && this.#rows > 0 && this.#work < MOST_WORK; n++) {
+    for (let n = 0; n < MOST_SHAKES && this.#rows.length > 0 && this.#work < MOST_WORK; n++) {
       const before = this.#cost;
-      const log: number[] = [];
+      const log: Gap[] = [];
       this.#log = log;
-      const row = random.below(this.#rows);
-      const left = new Set<number>();
-      for (let gap = 0; gap < count; gap++) {
-        const covers = (row - firstRow[gap] + this.#rows) % this.#rows < rowCount[gap];
-        if (this.keep[gap] && covers && random.below(2) === 0) left.add(gap);
+      const row = at(this.#rows, random.below(this.#rows.length));
+      const left = new Set<Gap>();
+      for (const gap of this.#gaps) {
+        if (this.#keep[gap.index] && covers(gap, row, this.#rows.length) && random.below(2) === 0) left.add(gap);
       }
       for (const gap of left) this.#set(gap, 0);
       // Those that were here come last.
-      for (const gap of this.#dropped()) if (!this.keep[gap] && !left.has(gap)) this.#bringIn(gap);
-      for (let epoch = 0; epoch < this.#missing.length; epoch++) {
-        if (this.#missing[epoch] > 1) this.#bringInEpoch(epoch);
-      }
+      for (const gap of this.#dropped()) if (!this.#keep[gap.index] && !left.has(gap)) this.#bringIn(gap);
+      for (const epoch of this.#epochs) if (epoch.missing > 1) this.#bringInEpoch(epoch);
       this.improve();
       this.#log = undefined;
       if (this.#cost <= before) continue;
-      for (const gap of log.reverse()) this.#set(gap, this.keep[gap] ? 0 : 1);
+      for (const gap of log.reverse()) this.#set(gap, this.#keep[gap.index] ? 0 : 1);
     }
   }
 
-  #dropped(): number[] {
-    const list: number[] = [];
-    for (let gap = 0; gap < this.#gaps.count; gap++) if (!this.keep[gap]) list.push(gap);
-    return list;
+  #dropped(): Gap[] {
+    return this.#gaps.filter(({ index }) => !this.#keep[index]);
   }
 
   /** Chunks not moved if this gap is kept, or moved if it is dropped: as the others are now. */
-  #worth(gap: number): number {
-    const epoch = this.#gaps.epoch[gap];
-    const others = epoch < 0 ? 1 : this.#missing[epoch] - (this.keep[gap] ? 0 : 1);
-    return (others === 0 ? 2 : 1) - this.#tie * this.#gaps.rowCount[gap];
+  #worth({ epoch, index, rowCount }: Gap): number {
+    const others = epoch ? epoch.missing - (this.#keep[index] ? 0 : 1) : 1;
+    return (others === 0 ? 2 : 1) - this.#tie * rowCount;
   }
 
-  #fits(gap: number): boolean {
-    const { firstRow, rowCount } = this.#gaps;
-    for (let i = 0; i < rowCount[gap]; i++) if (this.#free[(firstRow[gap] + i) % this.#rows] <= 0) return false;
-    return true;
-  }
-
-  #set(gap: number, kept: 0 | 1): void {
-    const { firstRow, rowCount, epoch } = this.#gaps;
-    this.keep[gap] = kept;
+  #set(gap: Gap, kept: 0 | 1): void {
+    const { epoch, rowCount } = gap;
+    this.#keep[gap.index] = kept;
     const change = kept ? -1 : 1;
-    const end = firstRow[gap] + rowCount[gap];
-    for (let row = firstRow[gap]; row < Math.min(end, this.#rows); row++) this.#free[row] += change;
-    for (let row = 0; row < end - this.#rows; row++) this.#free[row] += change;
-    this.#cost += change * (1 - this.#tie * rowCount[gap]);
+    takeRoom(this.#around, gap, kept ? 1 : -1);
+    this.#cost += change * (1 - this.#tie * rowCount);
     this.#log?.push(gap);
-    if (epoch[gap] < 0) return;
-    const missing = this.#missing[epoch[gap]];
-    this.#missing[epoch[gap]] = missing + change;
+    if (!epoch) return;
+    const { missing } = epoch;
+    epoch.missing = missing + change;
     this.#cost += (missing + change > 0 ? 1 : 0) - (missing > 0 ? 1 : 0);
   }
 
-  #exchange(gap: number, room: readonly number[]): void {
+  #exchange(gap: Gap, room: readonly Gap[]): void {
     // One that reaches around the step may make room twice.
-    for (const other of room) if (this.keep[other]) this.#set(other, 0);
+    for (const other of room) if (this.#keep[other.index]) this.#set(other, 0);
     this.#set(gap, 1);
   }
 
   /** Keeps a gap if the cheapest room for it costs less than what it saves. */
-  #bringIn(gap: number): void {
+  #bringIn(gap: Gap): void {
     const room = this.#cheapestRoom(gap, this.#worth(gap));
     if (room) this.#exchange(gap, room);
   }
@@ -224,17 +285,15 @@ class Exchange {
    * last row to its first, cost[p] is the least that settles all rows from p on: row p is settled for free
    * where it has room, and a kept gap settles all its rows at once.
    */
-  #cheapestRoom(gap: number, worth: number): number[] | undefined {
-    const { firstRow, rowCount } = this.#gaps;
-    const rows = this.#rows;
-    const start = firstRow[gap];
-    const length = rowCount[gap];
+  #cheapestRoom({ rowCount: length, firstRow: start }: Gap, worth: number): Gap[] | undefined {
+    const rows = this.#rows.length;
     this.#work += length + this.#chunks;
     const cost = this.#reached.fill(worth, 0, length);
     const via = this.#via;
     let furthest = length;
-    const reach = (position: number, value: number, by: number) => {
-      if (value >= cost[position]) return;
+    const reach = (position: number, value: number, by: Gap | undefined) => {
+      const reached = cost[position];
+      if (reached === undefined || value >= reached) return;
       cost[position] = value;
       via[position] = by;
       if (position < furthest) furthest = position;
@@ -242,50 +301,53 @@ class Exchange {
     cost[length] = 0;
     // Those that go on past the end.
     const last = (start + length - 1) % rows;
-    for (let at = last * this.#chunks; at < (last + 1) * this.#chunks; at++) {
-      const other = this.#covering[at] - 1;
-      if (other < 0 || !this.keep[other]) continue;
-      const offset = (last - firstRow[other] + rows) % rows;
-      if (offset < rowCount[other] - 1) reach(Math.max(0, length - 1 - offset), this.#worth(other), other);
+    for (let place = last * this.#chunks; place < (last + 1) * this.#chunks; place++) {
+      const number = this.#covering[place];
+      const other = number && this.#keep[number - 1] ? this.#gaps[number - 1] : undefined;
+      if (!other) continue;
+      const offset = (last - other.firstRow + rows) % rows;
+      if (offset < other.rowCount - 1) reach(Math.max(0, length - 1 - offset), this.#worth(other), other);
     }
     for (let p = length; p > 0; p--) {
-      if (p < furthest) return undefined;
-      if (cost[p] >= worth) continue;
-      if (this.#free[(start + p - 1) % rows] > 0) reach(p - 1, cost[p], -1);
-      for (const other of this.#ending[(start + p) % rows]) {
-        if (this.keep[other]) reach(Math.max(0, p - rowCount[other]), cost[p] + this.#worth(other), other);
+      const reached = cost[p];
+      const row = this.#around[start + p - 1];
+      if (reached === undefined || !row || p < furthest) return undefined;
+      if (reached >= worth) continue;
+      if (row.free > 0) reach(p - 1, reached, undefined);
+      for (const index of row.ending) {
+        const other = this.#keep[index] ? this.#gaps[index] : undefined;
+        if (other) reach(Math.max(0, p - other.rowCount), reached + this.#worth(other), other);
       }
     }
-    if (cost[0] >= worth) return undefined;
-    const room: number[] = [];
+    if (at(cost, 0) >= worth) return undefined;
+    const room: Gap[] = [];
     for (let p = 0; p < length; ) {
       const by = via[p];
-      if (by < 0) p++;
+      if (!by) p++;
       else {
         room.push(by);
-        const offset = (start + p - firstRow[by] + rows) % rows;
-        p = Math.min(length, p + rowCount[by] - offset);
+        const offset = (start + p - by.firstRow + rows) % rows;
+        p = Math.min(length, p + by.rowCount - offset);
       }
     }
     return room;
   }
 
   /** Brings in all dropped gaps of an epoch, one by one at any price, if together they save more. */
-  #bringInEpoch(epoch: number): void {
+  #bringInEpoch(epoch: Epoch): void {
     const before = this.#cost;
     const outer = this.#log;
-    const log: number[] = [];
+    const log: Gap[] = [];
     this.#log = log;
-    const own = new Set(this.#gaps.epochs[epoch]);
-    for (const gap of own) {
-      if (this.keep[gap]) continue;
-      const room = this.#cheapestRoom(gap, this.#missing[epoch] + 1 + before - this.#cost);
-      if (!room || room.some((other) => own.has(other))) break;
+    for (const gap of epoch.members) {
+      if (this.#keep[gap.index]) continue;
+      const room = this.#cheapestRoom(gap, epoch.missing + 1 + before - this.#cost);
+      if (!room || room.some((other) => other.epoch === epoch)) break;
       this.#exchange(gap, room);
     }
     this.#log = undefined;
-    if (this.#missing[epoch] === 0 && this.#cost < before - this.#tie / 2) outer?.push(...log);
-    else for (const gap of log.reverse()) this.#set(gap, this.keep[gap] ? 0 : 1);
+    if (epoch.missing === 0 && this.#cost < before - this.#tie / 2) outer?.push(...log);
+    else for (const gap of log.reverse()) this.#set(gap, this.#keep[gap.index] ? 0 : 1);
     this.#log = outer;
   }
 }

@@ -6,6 +6,7 @@
 // and papers. Only the choice of the victim is theirs: clean copies are dropped and dead ones released for
 // every policy alike, where those systems copy a chunk down whenever it leaves.
 
+import { at } from '../../util/at.ts';
 import type { Kind } from '../layout/kinds.ts';
 import { findGaps, type Gaps } from './gaps.ts';
 import { chunkCount, type Trace } from './trace.ts';
@@ -63,7 +64,9 @@ export function staticSplit(trace: Trace, slots: readonly number[]): Order {
   let stay = Math.min(parameters.chunks, ...slots);
   const belongs = (chunk: number) => chunk >= parameters.first && chunk < parameters.first + stay;
   const fits = () =>
-    trace.moments.every(({ accesses }, m) => stay + accesses.filter(({ chunk }) => !belongs(chunk)).length <= slots[m]);
+    trace.moments.every(
+      ({ accesses }, m) => stay + accesses.filter(({ chunk }) => !belongs(chunk)).length <= at(slots, m),
+    );
   while (stay > 0 && !fits()) stay--;
   return (a, b) => Number(belongs(a.chunk)) - Number(belongs(b.chunk)) || lru(a, b);
 }
@@ -112,10 +115,9 @@ function decide(
   const moments = trace.moments.length;
   const chunks = chunkCount(trace);
   const all = steps === 1 ? gaps : findGaps({ ...trace, moments: repeat(trace.moments, steps) }, repeat(slots, steps));
-  const keep = Uint8Array.from(all.chunk, (chunk, gap) => {
-    const from = all.from[gap];
-    return dropped[Math.floor(from / moments)].has((from % moments) * chunks + chunk) ? 0 : 1;
-  });
+  const keep = Uint8Array.from(all.list, ({ chunk, from }) =>
+    at(dropped, Math.floor(from / moments)).has((from % moments) * chunks + chunk) ? 0 : 1,
+  );
   return { steps, gaps: all, keep };
 }
 
@@ -128,9 +130,8 @@ class Run {
   readonly #slots: readonly number[];
   readonly #order: Order;
   readonly #chunks: number;
-  readonly #kinds: Kind[];
-  /** Moments at which each chunk is accessed, ascending. */
-  readonly #uses: number[][];
+  /** By chunk; the moments at which each is accessed, ascending. */
+  readonly #facts: readonly { readonly kind: Kind; readonly uses: number[] }[];
   readonly #residents = new Map<number, { arrived: number; lastUse: number; dirty: boolean }>();
   #step = 0;
 
@@ -139,10 +140,9 @@ class Run {
     this.#slots = slots;
     this.#order = order;
     this.#chunks = chunkCount(trace);
-    this.#kinds = trace.lists.flatMap(({ kind, chunks }) => new Array<Kind>(chunks).fill(kind));
-    this.#uses = Array.from({ length: this.#chunks }, () => []);
+    this.#facts = trace.lists.flatMap(({ kind, chunks }) => Array.from({ length: chunks }, () => ({ kind, uses: [] })));
     trace.moments.forEach(({ accesses }, m) => {
-      for (const { chunk } of accesses) this.#uses[chunk].push(m);
+      for (const { chunk } of accesses) at(this.#facts, chunk).uses.push(m);
     });
   }
 
@@ -162,7 +162,7 @@ class Run {
       const now = start + m;
       const pinned = new Set(accesses.map(({ chunk }) => chunk));
       const arriving = accesses.filter(({ chunk }) => !this.#residents.has(chunk)).length;
-      this.#makeRoom(this.#slots[m] - arriving, pinned, now);
+      this.#makeRoom(at(this.#slots, m) - arriving, pinned, now);
       for (const { chunk, mode } of accesses) {
         const known = this.#residents.get(chunk);
         const dirty = mode !== 'read' || (known?.dirty ?? false);
@@ -183,11 +183,10 @@ class Run {
     const movable: Resident[] = [];
     for (const [chunk, resident] of this.#residents) {
       if (pinned.has(chunk)) continue;
-      const uses = this.#uses[chunk];
-      const at = now % moments;
-      const next = uses.find((use) => use > at) ?? uses[0] + moments;
-      const stepEnd = now - at + moments;
-      movable.push({ chunk, kind: this.#kinds[chunk], now, ...resident, nextUse: now - at + next, stepEnd });
+      const { kind, uses } = at(this.#facts, chunk);
+      const m = now % moments;
+      const next = uses.find((use) => use > m) ?? at(uses, 0) + moments;
+      movable.push({ chunk, kind, now, ...resident, nextUse: now - m + next, stepEnd: now - m + moments });
     }
     for (const { chunk } of movable.sort(this.#order).slice(0, excess)) this.#drop(chunk);
   }

@@ -12,6 +12,7 @@
 // the same turn in which all values of its put do, and the old one stays whole until then: an error loses
 // nothing. Slots and blocks never exceed their limits. check() lists what must hold.
 
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import { DiskTier, type DiskWay } from './disk-tier.ts';
 import { HostPlacement, isClean, type Located, NOWHERE, type Place } from './host-placement.ts';
@@ -303,7 +304,8 @@ export class Backing {
   async #fill(values: readonly NewValue[], places: readonly Place[]): Promise<void> {
     const writes = places.map((place, i) => {
       if ('slot' in place) return this.#placement.empty(place);
-      return this.#disk?.write(place.block, values[i].chunk.id, values[i].bytes);
+      const { chunk, bytes } = at(values, i);
+      return this.#disk?.write(place.block, chunk.id, bytes);
     });
     const failed = (await Promise.allSettled(writes)).find((result) => result.status === 'rejected');
     if (!failed) return;
@@ -314,7 +316,7 @@ export class Backing {
   /** Makes the new values those of their chunks, save where a later call was faster. */
   #commit(values: readonly NewValue[], places: readonly Place[]): void {
     values.forEach(({ chunk, bytes, call }, i) => {
-      const place = places[i];
+      const place = at(places, i);
       if (call < chunk.applied) {
         this.#placement.giveBack(place);
         return;

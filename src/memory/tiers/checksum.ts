@@ -19,10 +19,15 @@ export function checksum(bytes: Uint8Array<ArrayBuffer>, seed: number): number {
   let c = seed | 0;
   let d = (seed - P1) | 0;
   for (let i = 0; i < words.length; i += 4) {
-    a = (a + Math.imul(words[i], P2)) | 0;
-    b = (b + Math.imul(words[i + 1], P2)) | 0;
-    c = (c + Math.imul(words[i + 2], P2)) | 0;
-    d = (d + Math.imul(words[i + 3], P2)) | 0;
+    const w = words[i];
+    const x = words[i + 1];
+    const y = words[i + 2];
+    const z = words[i + 3];
+    if (w === undefined || x === undefined || y === undefined || z === undefined) break;
+    a = (a + Math.imul(w, P2)) | 0;
+    b = (b + Math.imul(x, P2)) | 0;
+    c = (c + Math.imul(y, P2)) | 0;
+    d = (d + Math.imul(z, P2)) | 0;
     a = Math.imul((a << 13) | (a >>> 19), P1);
     b = Math.imul((b << 13) | (b >>> 19), P1);
     c = Math.imul((c << 13) | (c >>> 19), P1);

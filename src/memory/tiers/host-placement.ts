@@ -4,6 +4,7 @@
 // Invariant: only a copy of a value that lies elsewhere too (or zeros) is ever dropped. A value's only copy keeps
 // its slot, held, until it is written to a block; if that fails it stays.
 
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { DiskTier } from './disk-tier.ts';
 import { type HostTier, NOBODY, type Slot } from './host-tier.ts';
@@ -51,7 +52,7 @@ export class HostPlacement {
     let count = this.#host.available + (this.#disk?.available ?? 0);
     for (const { owner, holds, lent } of this.#host.slots) {
       if (owner === NOBODY) continue;
-      const { zero, block } = this.#chunks[owner];
+      const { zero, block } = at(this.#chunks, owner);
       if (block !== NOWHERE || (zero && holds === 0 && !lent)) count++;
     }
     return count;
@@ -92,7 +93,7 @@ export class HostPlacement {
     if (free !== undefined) return { block: free };
     let soonest: Located | undefined;
     for (const { owner } of this.#host.slots) {
-      const chunk = this.#chunks[owner];
+      const chunk = at(this.#chunks, owner);
       if (chunk && chunk.block !== NOWHERE && !(soonest && this.rank(soonest) <= this.rank(chunk))) soonest = chunk;
     }
     if (!soonest) return undefined;
@@ -149,7 +150,7 @@ export class HostPlacement {
     let best: Located | undefined;
     for (const { owner, holds, lent } of this.#host.slots) {
       if (owner === NOBODY || holds > 0 || lent) continue;
-      const chunk = this.#chunks[owner];
+      const chunk = at(this.#chunks, owner);
       if (onlyClean && !isClean(chunk)) continue;
       const later = best ? this.rank(chunk) - this.rank(best) : 1;
       // NaN: both are never needed.

@@ -3,6 +3,7 @@
 // pages' own styles do that.
 
 import type { Tier } from '../../engine/observe/chunk-codes.ts';
+import { at } from '../../util/at.ts';
 
 const NAMES = [
   'paper',
@@ -45,7 +46,7 @@ export function channels(hex: string): [red: number, green: number, blue: number
 /** `share` of b in a; all as #rrggbb. */
 export function mix(a: string, b: string, share: number): string {
   const to = channels(b);
-  const mixed = channels(a).map((value, i) => Math.round(value + ((to[i] as number) - value) * share));
+  const mixed = channels(a).map((value, i) => Math.round(value + (at(to, i) - value) * share));
   return `#${mixed.map((value) => value.toString(16).padStart(2, '0')).join('')}`;
 }
 

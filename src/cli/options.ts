@@ -39,7 +39,7 @@ export const adapterOption = (): Option =>
 export const activationsOption = (): Option =>
   new Option(
     '--activations <what>',
-    'kept for the backward pass: all, all but what is quickly made again, each block’s input alone, or as the budget allows',
+    'what becomes of a block’s activations before its backward pass: they stay (keep), what is quickly made again is (light), all are made again (recompute), from values that were moved below the GPU (spill), all are moved (offload), or as the budget allows',
   )
     .choices([...ACTIVATION_MODES, 'auto'])
     .default('auto');

@@ -38,8 +38,8 @@ export interface MemoryOptions {
    */
   readonly gpu?: number | 'auto';
   /**
-   * What of a block's activations is kept for the backward pass; `auto`: all where the budget has room for it, else
-   * only the block's input. Changes no bit. @default 'auto'
+   * What becomes of a block's activations before its backward pass; `auto`: for each block, what takes the least time
+   * within the budget. Changes no bit. @default 'auto'
    */
   readonly activations?: ActivationMode | 'auto';
   /** Bytes of host memory for chunks. @default no limit */

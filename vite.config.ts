@@ -36,8 +36,8 @@ export default defineConfig({
     include: ['test/**/*.test.ts'],
     // These run in Chromium: config/vitest.chromium.ts. And this installs a package of its own.
     exclude: ['test/browser/**', ...(process.env['HOLDFAST_TESTS'] === 'all' ? [] : ['test/package/docs.test.ts'])],
-    testTimeout: 120_000,
-    hookTimeout: 120_000,
+    testTimeout: 600_000,
+    hookTimeout: 600_000,
     maxWorkers: 2,
   },
 });

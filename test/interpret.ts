@@ -3,7 +3,7 @@
 // Invariant: what an instruction did not write is NaN, so that reading it shows in the result.
 
 import type { Batch } from '../src/data/batches.ts';
-import { onTensors, type Program, type Tensor } from '../src/graph/graph.ts';
+import type { Program, Stash, Tensor } from '../src/graph/graph.ts';
 import type { Arrays } from '../src/kernels/kernel.ts';
 import type { Model } from '../src/nn/model.ts';
 import type { StepPrograms } from '../src/train/step-programs.ts';
@@ -34,7 +34,18 @@ export class Memory {
   /** Executes a program, what goes chunk by chunk apart. Activations of earlier programs are forgotten, as arenas are used again. */
   run(program: Program): void {
     for (const tensor of [...this.#values.keys()]) if (tensor.role === 'activation') this.#values.delete(tensor);
-    for (const { kernel, problem, operands } of onTensors(program)) {
+    const below = new Map<Stash, Float64Array>();
+    for (const instruction of program.instructions) {
+      if (instruction.op === 'offload') {
+        const values = this.of(instruction.tensor);
+        below.set(instruction.stash, values.slice());
+        values.fill(NaN);
+      } else if (instruction.op === 'fetch') {
+        this.of(instruction.tensor).set(below.get(instruction.stash) ?? []);
+        below.delete(instruction.stash);
+      }
+      if (instruction.op !== 'dispatch') continue;
+      const { kernel, problem, operands } = instruction;
       const arrays: Arrays = {};
       for (const [name, { access, size }] of Object.entries(kernel.operands(problem))) {
         // Views of exactly the operand's size: a reference that touches more changes nothing beyond it.

@@ -1,17 +1,10 @@
 // The estimate of what a run would need and move, before it is started: worked out from its settings alone, as fit.ts
 // does it for the run.
 
-import {
-  type BufferLimits,
-  DEFAULT_LIMITS,
-  type Fit,
-  fitMemory,
-  type Recovery,
-  smallestBudget,
-  type Workload,
-} from '../engine/compile/fit.ts';
+import { type Fit, fitMemory, type Recovery, smallestBudget } from '../engine/compile/fit.ts';
 import { flopsOf } from '../engine/compile/pass.ts';
 import { type PolicyName, schedule } from '../engine/compile/schedule.ts';
+import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../engine/compile/workload.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
 import { ORDERS } from '../memory/plan/policies.ts';
@@ -39,7 +32,7 @@ interface Known {
 export function estimateRun(
   settings: RunSettings,
   memory: MemorySettings,
-  limits: BufferLimits = DEFAULT_LIMITS,
+  limits: AdapterLimits = DEFAULT_LIMITS,
 ): Omit<Estimate, 'room' | 'tokensPerSecond'> {
   const { workload, whole, parameters, smallest } = knownOf(settings, limits, memory.recovery);
   const figures = {
@@ -51,7 +44,8 @@ export function estimateRun(
     dispatchesPerStep: whole.passes.step.operations.length,
   };
   try {
-    const found = memory.gpu === undefined ? whole : fitMemory(workload, limits, memory.gpu, memory.recovery);
+    const found =
+      memory.gpu === undefined ? whole : fitMemory(workload, limits, memory.gpu, { recovery: memory.recovery });
     const { peak, nonModel, map, slots } = found;
     const fit = { peak, activations: nonModel.arenas, chunkBytes: map.chunkBytes, slots, chunks: map.count };
     return { ...figures, fit };
@@ -68,11 +62,11 @@ export function estimateRun(
 export async function comparePolicies(
   settings: RunSettings,
   memory: MemorySettings,
-  limits: BufferLimits = DEFAULT_LIMITS,
+  limits: AdapterLimits = DEFAULT_LIMITS,
 ): Promise<PolicyComparison> {
   const { workload } = knownOf(settings, limits, memory.recovery);
   await aTurn();
-  const { passes, slots, map } = fitMemory(workload, limits, memory.gpu, memory.recovery);
+  const { passes, slots, map } = fitMemory(workload, limits, memory.gpu, { recovery: memory.recovery });
   const { trace } = passes.step;
   const policies: PolicyComparison['policies'][number][] = [];
   for (const name of ['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])] satisfies PolicyName[]) {
@@ -91,7 +85,7 @@ export async function comparePolicies(
   return { slots, chunks: map.count, policies, lp: chunks * map.chunkBytes };
 }
 
-function knownOf(settings: RunSettings, limits: BufferLimits, recovery: Recovery = 'step'): Known {
+function knownOf(settings: RunSettings, limits: AdapterLimits, recovery: Recovery = 'step'): Known {
   const { config, batch, seq, accumulate } = settings;
   const key = JSON.stringify([config, batch, seq, accumulate, generates(settings), recovery, limits]);
   const before = known.get(key);
@@ -108,7 +102,7 @@ function knownOf(settings: RunSettings, limits: BufferLimits, recovery: Recovery
     workload,
     whole: fitMemory(workload, limits, undefined),
     parameters: parameterCount(model),
-    smallest: smallestBudget(workload, limits, recovery),
+    smallest: smallestBudget(workload, limits, { recovery }),
   };
   if (known.size === MOST_KNOWN) known.clear();
   known.set(key, found);

@@ -1,7 +1,7 @@
 // Option parsing that several commands share: numbers with their ranges, and the adapter.
 
 import { InvalidArgumentError, Option } from 'commander';
-import { ACTIVATION_MODES } from '../graph/recompute.ts';
+import { ACTIVATION_MODES } from '../graph/activations.ts';
 import { messageOf } from '../util/errors.ts';
 import { describeRange, inRange, type Range, realNumber, wholeNumber } from '../util/range.ts';
 
@@ -39,7 +39,7 @@ export const adapterOption = (): Option =>
 export const activationsOption = (): Option =>
   new Option(
     '--activations <what>',
-    'kept for the backward pass: all, all but what is quickly made again, each block’s input alone, or as the budget allows',
+    'what becomes of a block’s activations before its backward pass: they stay (keep), what is quickly made again is (light), all are made again (recompute), from values that were moved below the GPU (spill), all are moved (offload), or as the budget allows',
   )
     .choices([...ACTIVATION_MODES, 'auto'])
     .default('auto');

@@ -2,8 +2,8 @@
 // models, budgets and micro-batches of all sizes.
 
 import type { Highs } from 'highs';
-import { DEFAULT_LIMITS } from '../engine/compile/fit.ts';
 import { stepPass } from '../engine/compile/pass.ts';
+import { DEFAULT_LIMITS } from '../engine/compile/workload.ts';
 import { parseConfig } from '../formats/config.ts';
 import { FAMILIES, FAMILY_NAMES, type FamilyName, shapeOf } from '../formats/families/index.ts';
 import { mapChunks } from '../memory/layout/chunk-map.ts';

@@ -2,12 +2,13 @@
 
 import { Command, Option } from 'commander';
 import type { Highs } from 'highs';
-import { DEFAULT_LIMITS, fitMemory, smallestBudget } from '../engine/compile/fit.ts';
-import { recomputedFlops } from '../engine/compile/pass.ts';
+import { fitMemory, smallestBudget } from '../engine/compile/fit.ts';
+import { offloadedBytes, recomputedFlops } from '../engine/compile/pass.ts';
 import { schedule } from '../engine/compile/schedule.ts';
+import { DEFAULT_LIMITS } from '../engine/compile/workload.ts';
 import { FAMILY_NAMES, type FamilyName } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
-import type { ActivationMode } from '../graph/recompute.ts';
+import { ACTIVATION_MODES, type ActivationMode } from '../graph/activations.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { ratioTo } from '../memory/plan/compare.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
@@ -42,11 +43,23 @@ interface Flags {
   json?: boolean;
 }
 
-const KEPT: Readonly<Record<ActivationMode, string>> = {
+const FATES: Readonly<Record<ActivationMode, string>> = {
   keep: 'all kept for the backward pass',
   light: 'outputs of norms and SwiGLU made again',
   recompute: 'made again from each block’s input',
+  spill: 'made again from a residual stream that is moved below the GPU',
+  offload: 'moved below the GPU',
 };
+
+/** `3 blocks made again from each block's input, 9 all kept for the backward pass`. */
+function describeModes(modes: readonly ActivationMode[]): string {
+  const used = ACTIVATION_MODES.filter((mode) => modes.includes(mode));
+  const [only = 'keep'] = used;
+  if (used.length < 2) return FATES[only];
+  return used
+    .map((mode) => `of ${modes.filter((other) => other === mode).length} of ${modes.length} blocks ${FATES[mode]}`)
+    .join(', ');
+}
 
 export function planCommand(host: Host): Command {
   return new Command('plan')
@@ -87,18 +100,20 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
   const model = makeModel(configFromFlags({ ...flags, tied: false }));
   const parameters = parameterCount(model);
   const workload = workloadOf();
-  const smallest = smallestBudget(workload, DEFAULT_LIMITS, recovery);
+  const smallest = smallestBudget(workload, DEFAULT_LIMITS, { recovery });
   const resident = fitMemory(workload, DEFAULT_LIMITS, undefined);
   const budget =
     flags.gpuMemory ?? Math.max(smallest, resident.peak - (resident.map.count * resident.map.chunkBytes) / 2);
   if (budget < smallest) {
     const half = (changes: Partial<Flags>) =>
-      formatBytes(smallestBudget(workloadOf(changes), DEFAULT_LIMITS, recovery));
+      formatBytes(smallestBudget(workloadOf(changes), DEFAULT_LIMITS, { recovery }));
     const knobs = [
       ...(flags.batch > 1 ? [`--batch ${flags.batch >> 1} needs ${half({ batch: flags.batch >> 1 })}`] : []),
       ...(flags.context > 1 ? [`--context ${flags.context >> 1} needs ${half({ context: flags.context >> 1 })}`] : []),
       ...(recovery === 'step'
-        ? [`--recovery checkpoint needs ${formatBytes(smallestBudget(workload, DEFAULT_LIMITS, 'checkpoint'))}`]
+        ? [
+            `--recovery checkpoint needs ${formatBytes(smallestBudget(workload, DEFAULT_LIMITS, { recovery: 'checkpoint' }))}`,
+          ]
         : []),
     ];
     throw new HoldfastError(
@@ -107,7 +122,7 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
     );
   }
 
-  const found = fitMemory(workload, DEFAULT_LIMITS, budget, recovery);
+  const found = fitMemory(workload, DEFAULT_LIMITS, budget, { recovery });
   const { map, passes, nonModel, slots, staging, peak } = found;
   const { trace } = passes.step;
   const start = performance.now();
@@ -119,7 +134,8 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
   const ratio = ratioTo(linear, cost);
   const { padding, held, tiled, chunks } = map.trainable;
   const again = recomputedFlops(passes.step);
-  const kept = KEPT[found.workload.activations ?? 'keep'];
+  const modes = found.workload.activations?.modes ?? [];
+  const offloaded = offloadedBytes(passes.step);
 
   if (flags.json) {
     write(
@@ -134,7 +150,7 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
         slots,
         staging,
         moments: trace.moments.length,
-        activations: { kept: found.workload.activations ?? 'keep', recomputedFlops: again.flops, share: again.share },
+        activations: { modes, recomputedFlops: again.flops, share: again.share, offloadedBytes: offloaded },
         bytesPerStep: moved,
         bound: { lp: linear * trace.chunkBytes, ratio },
         planMilliseconds: milliseconds,
@@ -148,12 +164,13 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
       `${flags.model}, ${flags.layers} layers of width ${flags.width}, vocabulary ${flags.vocabSize}: ${parameters.toLocaleString('en')} parameters`,
       `  ${shown(modelDataBytes(trace))}  model data: parameters, gradients and two moments in f32`,
       `            ${chunks} chunks of ${formatBytes(trace.chunkBytes)} a kind, ${tiled} tensors tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
-      `  ${shown(nonModel.arenas)}  activations, batch ${flags.batch} x ${flags.context} (${formatBytes(nonModel.alive)} alive at once): ${kept}${again.flops > 0 ? `, ${(100 * again.share).toFixed(1)} % more arithmetic` : ''}`,
+      `  ${shown(nonModel.arenas)}  activations, batch ${flags.batch} x ${flags.context} (${formatBytes(nonModel.alive)} alive at once): ${describeModes(modes)}${again.flops > 0 ? `, ${(100 * again.share).toFixed(1)} % more arithmetic` : ''}`,
       `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms`,
       `  ${shown(smallest)}  is the smallest budget that works`,
       `  ${shown(budget)}  budget, ${formatBytes(peak)} of it used: ${slots} slots for ${chunkCount(trace)} chunks, ${staging.down} of staging down, ${staging.up} up`,
       `a step of ${flags.accumulate} micro-batch${flags.accumulate === 1 ? '' : 'es'} moves`,
-      `  ${shown(cost.h2dBytes)}  up, ${formatBytes(cost.d2hBytes)} down: ${ratio.toFixed(3)} x the least of any schedule (linear bound ${formatBytes(linear * trace.chunkBytes)})`,
+      ...(offloaded > 0 ? [`  ${shown(offloaded)}  of activations down, and up again`] : []),
+      `  ${shown(cost.h2dBytes)}  of chunks up, ${formatBytes(cost.d2hBytes)} down: ${ratio.toFixed(3)} x the least of any schedule (linear bound ${formatBytes(linear * trace.chunkBytes)})`,
       `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${cost.loads} loads, ${cost.stores} stores`,
       ...(flags.moments ? [printPlan(trace, plan)] : []),
       '',

@@ -186,15 +186,17 @@ function describe(summary: RunSummary, out: string, { task, seed }: RunSettings)
   ];
 }
 
-function memoryLines({ gpu, host, disk, bytesPerStep, recoveryBytesPerStep, bound, fit }: MemoryRecord): string[] {
+function memoryLines({ gpu, host, disk, bytesPerStep, offloadedPerStep, ...rest }: MemoryRecord): string[] {
+  const { recoveryBytesPerStep, bound, fit } = rest;
   const { h2d, d2h, diskRead, diskWrite } = bytesPerStep;
   const disks = disk.peak > 0 ? `, ${formatBytes(disk.peak)} of disk` : '';
   const io = diskRead + diskWrite > 0 ? `, disk ${formatBytes(diskRead)} read, ${formatBytes(diskWrite)} written` : '';
   const kept = recoveryBytesPerStep > 0 ? ` (${formatBytes(recoveryBytesPerStep)} of it for recovery)` : '';
+  const activations = offloadedPerStep > 0 ? `, and ${formatBytes(offloadedPerStep)} of activations down and up` : '';
   const least = bound ? `; the plan moves ${bound.ratio.toFixed(3)} x the least of any` : '';
   return [
     `${fit.slots} of ${fit.chunks} chunks of ${formatBytes(fit.chunkBytes)} on the GPU at once: ${formatBytes(gpu.peak)} there, ${formatBytes(host.peak)} of host memory${disks}`,
-    `a step moved ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${kept}${io}${least}`,
+    `a step moved ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${kept}${activations}${io}${least}`,
   ];
 }
 

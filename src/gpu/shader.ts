@@ -38,6 +38,17 @@ export function reflect(source: string): ShaderInterface {
   return result;
 }
 
+/**
+ * The shader with these bindings declared as writable, though it writes to none of them: all ranges of one buffer that a
+ * dispatch binds must be declared alike (WebGPU, Programmable Passes, usage scopes).
+ */
+export function asWritable(source: string, names: readonly string[]): string {
+  return names.reduce(
+    (text, name) => text.replace(new RegExp(`var<storage, read>(?= ${name}:)`), 'var<storage, read_write>'),
+    source,
+  );
+}
+
 /** The shader with its constants in front, in WGSL's own words; `enable` directives stay first. */
 export function withPrelude(source: string, constants: Readonly<Record<string, number>>): string {
   const enables = source.match(/^enable .*;$/gm) ?? [];

@@ -3,7 +3,7 @@
 // what they emit. A Program is plain data: it holds no buffer, no device and no values.
 
 import { fill } from '../kernels/add.ts';
-import { ELEMENT_TYPES, type ElementType, type Kernel } from '../kernels/kernel.ts';
+import { type Access, ELEMENT_TYPES, type ElementType, type Kernel } from '../kernels/kernel.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import { assert } from '../util/errors.ts';
 
@@ -72,7 +72,50 @@ export interface ChunkInstruction extends Common {
   readonly frees: readonly Kind[];
 }
 
-export type Instruction = TensorInstruction | ChunkInstruction;
+/** What lies below the GPU of an activation that was moved there. */
+export interface Stash {
+  readonly name: string;
+  readonly bytes: number;
+}
+
+/**
+ * `offload`: the bytes of an activation are copied below the GPU, where they stay until they are fetched. `fetch`: they are
+ * copied to `tensor`, and are below no more.
+ */
+export interface TransferInstruction extends Common {
+  readonly op: 'offload' | 'fetch';
+  readonly tensor: Tensor;
+  readonly stash: Stash;
+}
+
+export type Instruction = TensorInstruction | ChunkInstruction | TransferInstruction;
+
+/** An activation that an instruction touches: `write` replaces its value, `update` changes a part of it. */
+export interface Touch {
+  readonly tensor: Tensor;
+  readonly access: Access;
+}
+
+/** The activations that an instruction touches, in the order of its operands. Those on chunks touch none. */
+export function touchedBy(instruction: Instruction): Touch[] {
+  switch (instruction.op) {
+    case 'dispatch': {
+      const { kernel, problem, operands } = instruction;
+      return Object.entries(kernel.operands(problem)).flatMap(([name, { access }]) => {
+        const tensor = operands[name];
+        return tensor?.role === 'activation' ? [{ tensor, access }] : [];
+      });
+    }
+    case 'dispatch each chunk':
+      return [];
+    case 'offload':
+      return [{ tensor: instruction.tensor, access: 'read' }];
+    case 'fetch':
+      return [{ tensor: instruction.tensor, access: 'write' }];
+    default:
+      return instruction satisfies never;
+  }
+}
 
 export interface Program {
   readonly name: string;
@@ -245,12 +288,15 @@ export class Graph {
 
 /** The program, one instruction a line: `12 matmul h.0.attn.c_attn a=ln_1 (8,64,128) ...`. */
 export function printProgram(program: Program): string {
+  const shown = (operand: Tensor | { kind: Kind }) =>
+    'kind' in operand ? `each ${operand.kind} chunk` : `${operand.name}(${operand.shape.join(',')})`;
   return program.instructions
-    .map(({ op, kernel, operands, label }, i) => {
-      const shown = (operand: Tensor | { kind: Kind }) =>
-        'kind' in operand ? `each ${operand.kind} chunk` : `${operand.name}(${operand.shape.join(',')})`;
+    .map((instruction, i) => {
+      const at = String(i).padStart(4);
+      if ('tensor' in instruction) return `${at} ${instruction.op} ${instruction.label}: ${shown(instruction.tensor)}`;
+      const { op, kernel, operands, label } = instruction;
       const list = Object.entries(operands).map(([name, operand]) => `${name}=${shown(operand)}`);
-      return `${String(i).padStart(4)} ${op === 'dispatch' ? '' : `${op} `}${kernel.name} ${label}: ${list.join(' ')}`;
+      return `${at} ${op === 'dispatch' ? '' : `${op} `}${kernel.name} ${label}: ${list.join(' ')}`;
     })
     .join('\n');
 }

@@ -1,11 +1,13 @@
 // The placement of activations: each lives from its first to its last instruction, and tensors whose lives do not meet
 // share memory. Placed once, before step 1, and never again.
 //
-// WebGPU tracks usage per buffer: one dispatch may not read one range of a buffer and write another. So there
-// are several arenas, and what an instruction reads never shares an arena with what it writes.
+// WebGPU tracks usage per buffer: one dispatch may not bind one range of a buffer read-only and write another. So there are
+// several arenas, and what an instruction reads shares no arena with what it writes. That costs memory: a tight placement
+// lets them share, and what is read is then declared as writable too. Only what an instruction reads through
+// two operands cannot be declared so, since ranges that may be written must not overlap.
 
 import { assert, HoldfastError } from '../util/errors.ts';
-import { bytesOf, onTensors, type Program, type Tensor } from './graph.ts';
+import { bytesOf, type Program, type Tensor, touchedBy } from './graph.ts';
 
 /** WebGPU's alignment of storage binding offsets. */
 const ALIGNMENT = 256;
@@ -31,9 +33,12 @@ interface Life {
   readonly conflicts: Set<Tensor>;
 }
 
-/** Places the activations of a program. Errors: HoldfastError for a tensor larger than a buffer may be. */
-export function place(program: Program, maxArenaBytes: number): Placement {
-  const lives = livesOf(program);
+/**
+ * Places the activations of a program: tightly, or so that nothing that is read lies beside what is written. Errors:
+ * HoldfastError for a tensor larger than a buffer may be.
+ */
+export function place(program: Program, maxArenaBytes: number, tight = false): Placement {
+  const lives = livesOf(program, tight);
   const places = new Map<Tensor, Place>();
   const arenas: { bytes: number; members: (Life & { offset: number })[] }[] = [];
 
@@ -65,17 +70,14 @@ export function place(program: Program, maxArenaBytes: number): Placement {
   return { places, arenas: arenas.map(({ bytes }) => bytes) };
 }
 
-function livesOf(program: Program): Map<Tensor, Life> {
+function livesOf(program: Program, tight = false): Map<Tensor, Life> {
   const lives = new Map<Tensor, Life>();
-  // Those on chunks have no activations.
-  const instructions = onTensors(program);
-  instructions.forEach(({ kernel, problem, operands, label }, i) => {
+  const { instructions } = program;
+  instructions.forEach((instruction, i) => {
+    const { label } = instruction;
     const reads: Tensor[] = [];
     const writes: Tensor[] = [];
-    for (const [name, { access }] of Object.entries(kernel.operands(problem))) {
-      const tensor = operands[name];
-      assert(tensor, `${label}: ${kernel.name} got no ${name}`);
-      if (tensor.role !== 'activation') continue;
+    for (const { tensor, access } of touchedBy(instruction)) {
       (access === 'read' ? reads : writes).push(tensor);
       const life = lives.get(tensor);
       if (life) life.last = i;
@@ -86,8 +88,9 @@ function livesOf(program: Program): Map<Tensor, Life> {
       }
     }
     for (const read of reads) {
+      assert(!writes.includes(read), `${label} reads and writes ${read.name} through two operands`);
+      if (tight && reads.indexOf(read) === reads.lastIndexOf(read)) continue;
       for (const written of writes) {
-        assert(read !== written, `${label} reads and writes ${read.name} through two operands`);
         lives.get(read)?.conflicts.add(written);
         lives.get(written)?.conflicts.add(read);
       }
@@ -113,13 +116,23 @@ function lowestGap(life: Life, members: readonly (Life & { offset: number })[]):
   return offset;
 }
 
-/** The least memory that any placement needs: the most bytes alive at one instruction. */
-export function liveBytes(program: Program): number {
-  const lives = [...livesOf(program).values()];
-  return Math.max(
-    0,
-    ...onTensors(program).map((_, i) =>
-      lives.filter(({ first, last }) => first <= i && i <= last).reduce((sum, { bytes }) => sum + bytes, 0),
-    ),
-  );
+/** Bytes of the activations alive at each instruction of a program, and behind the last. */
+export function liveProfile(program: Program): number[] {
+  // What begins to live at an instruction, less what ended before it.
+  const changes = new Array<number>(program.instructions.length + 2).fill(0);
+  const change = (i: number, bytes: number) => {
+    changes[i] = (changes[i] ?? 0) + bytes;
+  };
+  for (const { first, last, bytes } of livesOf(program).values()) {
+    change(first, bytes);
+    change(last + 1, -bytes);
+  }
+  let alive = 0;
+  return changes.slice(0, -1).map((bytes) => {
+    alive += bytes;
+    return alive;
+  });
 }
+
+/** The least memory that any placement needs: the most bytes alive at one instruction. */
+export const liveBytes = (program: Program): number => liveProfile(program).reduce((a, b) => Math.max(a, b), 0);

@@ -86,7 +86,8 @@ function bars(caption: string, rows: readonly Bar[], note: string): Html {
   return html`<table class="bars"><caption>${caption}</caption><tbody>${cells}</tbody>${foot}</table>`;
 }
 
-function bytesTable({ bytesPerStep, bound, map, recoveryBytesPerStep, disk, total }: MemoryRecord): Html {
+function bytesTable({ bytesPerStep, offloadedPerStep, bound, map, ...rest }: MemoryRecord): Html {
+  const { recoveryBytesPerStep, disk, total } = rest;
   // Where no step was recorded there is the whole run to show.
   const bytes = map ? bytesPerStep : total;
   const row = (name: string, value: number, rest: Partial<Bar> = {}): Bar => {
@@ -106,6 +107,7 @@ function bytesTable({ bytesPerStep, bound, map, recoveryBytesPerStep, disk, tota
         : `The schedule moves ${bound.ratio.toFixed(2)} × the least.`,
     );
   }
+  if (map && offloadedPerStep > 0) rows.push(row('activations, down and up', 2 * offloadedPerStep));
   if (disk.peak > 0) {
     rows.push(row('read from disk', bytes.diskRead, { color: 'disk' }));
     rows.push(row('written to disk', bytes.diskWrite, { color: 'disk' }));

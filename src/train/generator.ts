@@ -2,8 +2,8 @@
 // programs serve any prompt: one takes BLOCK tokens at a time, one takes a single token.
 
 import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
-import { NO_READBACK } from '../engine/compile/fit.ts';
 import { type Pass, readingPass } from '../engine/compile/pass.ts';
+import { NO_READBACK } from '../engine/compile/workload.ts';
 import { type MemoryOptions, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';

@@ -4,8 +4,8 @@
 
 import type { TokenBatch } from '../data/batches.ts';
 import { KernelChoices } from '../engine/compile/choices.ts';
-import { NO_READBACK } from '../engine/compile/fit.ts';
 import { readingPass } from '../engine/compile/pass.ts';
+import { NO_READBACK } from '../engine/compile/workload.ts';
 import { Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { Graph, type Tensor } from '../graph/graph.ts';

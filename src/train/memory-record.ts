@@ -41,8 +41,10 @@ export interface MemoryRecord {
   readonly host: TierFigures;
   /** Of the file. */
   readonly disk: TierFigures;
-  /** Of a training step, the mean over those recorded; padding, and copies for recovery, count. */
+  /** Of chunks in a training step, the mean over those recorded; padding, and copies for recovery, count. */
   readonly bytesPerStep: LinkBytes;
+  /** Of activations that a training step moves below the GPU; as many come back. */
+  readonly offloadedPerStep: number;
   /** Since the run began: loading, warm-up, validation, samples and saving too. */
   readonly total: LinkBytes;
   /** Of `bytesPerStep.d2h`: beyond what the plan moves, so that a lost device costs one step at most. */
@@ -62,14 +64,23 @@ export interface MemoryInputs {
   /** Of the allocator: what was counted. */
   readonly gpuPeak: number;
   readonly fit: Fit;
-  /** Bytes that the plan moves in a step. */
+  /** Bytes that the plan moves in a step: of chunks, and of activations, which go down and come back. */
   readonly planned: { readonly h2d: number; readonly d2h: number };
+  readonly offloaded: number;
   /** Whole steps; none: neither bytes per step nor a map. */
   readonly recordings: readonly Recording[];
   readonly bound?: MemoryBound | undefined;
 }
 
-export function memoryRecord({ report, gpuPeak, fit, planned, recordings, bound }: MemoryInputs): MemoryRecord {
+export function memoryRecord({
+  report,
+  gpuPeak,
+  fit,
+  planned,
+  offloaded,
+  recordings,
+  bound,
+}: MemoryInputs): MemoryRecord {
   const { gpu, host, disk, link, below } = report;
   const last = recordings.at(-1);
   const bytesPerStep = meanOf(recordings.map(bytesMoved));
@@ -78,6 +89,7 @@ export function memoryRecord({ report, gpuPeak, fit, planned, recordings, bound 
     host,
     disk,
     bytesPerStep,
+    offloadedPerStep: offloaded,
     total: {
       h2d: link.h2dBytes,
       d2h: link.d2hBytes,

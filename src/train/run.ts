@@ -6,6 +6,7 @@ import type { TextSource } from '../data/corpus.ts';
 import { taskOf } from '../data/tasks.ts';
 import type { Tokenizer } from '../data/tokenizer.ts';
 import { loadChoices, saveChoices } from '../engine/compile/choices.ts';
+import { offloadedBytes } from '../engine/compile/pass.ts';
 import type { Recording } from '../engine/observe/recording.ts';
 import { chromeTrace } from '../engine/observe/timeline.ts';
 import { LostForGood } from '../engine/run/device-mutex.ts';
@@ -348,6 +349,7 @@ async function attempt(
       gpuPeak: trainer.device.allocator.peak,
       fit: session.fit,
       planned: session.scheduleOf(session.fit.passes.step).moved,
+      offloaded: offloadedBytes(session.fit.passes.step),
       recordings: lastStep ? [lastStep] : [],
       bound: await memoryBound(session, exactSeconds(performance.now() - began)),
     });

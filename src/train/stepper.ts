@@ -4,8 +4,8 @@
 // below is the state before the oldest step under way, but for the indices that it committed, and for the others
 // their gradients lie there too: the update can be finished.
 
-import type { ReadbackSize } from '../engine/compile/fit.ts';
 import type { Completion, Pass, StepPasses } from '../engine/compile/pass.ts';
+import type { ReadbackSize } from '../engine/compile/workload.ts';
 import type { Recording } from '../engine/observe/recording.ts';
 import { type Kept, Replaced } from '../engine/run/device-mutex.ts';
 import type { Inputs, Session } from '../engine/run/session.ts';
@@ -61,7 +61,7 @@ interface UnderWay {
 
 export class Stepper {
   readonly #session: Session<StepPasses>;
-  readonly #pass: Pass;
+
   /** Where the step control's numbers are on the GPU. */
   readonly #control: Tensor;
   /** The step control's numbers before the oldest step under way. */
@@ -76,7 +76,7 @@ export class Stepper {
 
   constructor(session: Session<StepPasses>, control: Tensor) {
     this.#session = session;
-    this.#pass = session.fit.passes.step;
+
     this.#control = control;
     session.recover = (error, device) => this.#recover(error, device);
     session.hold(control, () => this.#finishing?.state ?? this.#state);
@@ -85,6 +85,11 @@ export class Stepper {
   /** The step control's numbers after the last step that is done. */
   get state(): readonly number[] {
     return [...this.#state];
+  }
+
+  /** Of this budget: another one may treat activations in another way. */
+  get #pass(): Pass {
+    return this.#session.fit.passes.step;
   }
 
   restore(state: readonly number[]): void {

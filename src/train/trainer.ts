@@ -4,12 +4,13 @@
 
 import type { Batch } from '../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
-import { leastBudget, type Workload } from '../engine/compile/fit.ts';
+import { leastBudget } from '../engine/compile/fit.ts';
 import { type Pass, readingPass, type StepPasses, stepPass } from '../engine/compile/pass.ts';
+import type { Workload } from '../engine/compile/workload.ts';
 import { type MemoryOptions, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
+import { ACTIVATION_MODES, type ActivationMode, blocksOf, bytesWith, withActivations } from '../graph/activations.ts';
 import { decayBits } from '../graph/operators/optimizer.ts';
-import { type ActivationMode, withActivations } from '../graph/recompute.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
@@ -95,9 +96,9 @@ export type TrainingPasses = StepPasses & { readonly evaluate: Pass } & Generati
 const MOST_OPERATORS = 2 ** 18;
 
 /**
- * The programs of training, as one workload: what `holdfast plan` works out and what a trainer runs. With `auto`,
- * activations are kept where there is room for them, and made again where there is not. Errors: HoldfastError for a step
- * of more operators than can be planned.
+ * The programs of training, as one workload: what `holdfast plan` works out and what a trainer runs. With `auto`, what
+ * becomes of the activations of each block is a matter of the budget. Errors: HoldfastError for a step of more operators
+ * than can be planned.
  */
 export function trainingWorkload(
   model: Model,
@@ -107,29 +108,43 @@ export function trainingWorkload(
   activations: ActivationMode | 'auto' = 'auto',
 ): Workload<TrainingPasses> {
   checkOperators(programs, accumulate);
-  let smaller: Workload<TrainingPasses> | undefined;
-  const mode = activations === 'auto' ? 'keep' : activations;
   const { update, evaluate } = programs;
-  const first = withActivations(programs.first, mode);
-  const next = accumulate > 1 ? withActivations(programs.next, mode) : first;
-  const micro = accumulate > 1 ? [first, next] : [first];
-  const step = { first, next, update };
-  return {
-    parameters: model.parameters,
-    training: true,
-    activations: mode,
-    programs: [...micro, update, evaluate, ...(generation?.programs ?? [])],
-    passes: (map) => ({
-      step: stepPass(step, map, accumulate),
-      evaluate: readingPass(evaluate, map),
-      ...(generation && generationPasses(generation, map)),
-    }),
-    readback: STEP_READBACK,
-    get smaller() {
-      if (activations === 'auto') smaller ??= trainingWorkload(model, programs, accumulate, generation, 'recompute');
-      return smaller;
-    },
+  const blocks = blocksOf(programs.first);
+  const menu = activations === 'auto' ? [...ACTIVATION_MODES] : [activations];
+  const known = new Map<string, Workload<TrainingPasses>>();
+  const workloadWith = (modes: readonly ActivationMode[]): Workload<TrainingPasses> => {
+    const key = modes.join();
+    const before = known.get(key);
+    if (before) return before;
+    const modeOf = (block: string) => modes[blocks.indexOf(block)] ?? 'keep';
+    const first = withActivations(programs.first, modeOf);
+    const next = accumulate > 1 ? withActivations(programs.next, modeOf) : first;
+    const micro = accumulate > 1 ? [first, next] : [first];
+    const step = { first, next, update };
+    const workload: Workload<TrainingPasses> = {
+      parameters: model.parameters,
+      training: true,
+      programs: [...micro, update, evaluate, ...(generation?.programs ?? [])],
+      passes: (map) => ({
+        step: stepPass(step, map, accumulate),
+        evaluate: readingPass(evaluate, map),
+        ...(generation && generationPasses(generation, map)),
+      }),
+      readback: STEP_READBACK,
+      activations: {
+        modes,
+        menu,
+        with: workloadWith,
+        mainOf: (passes) => passes.step,
+        keptBytes: (mode) => bytesWith(programs.first, mode, 'keep').reduce((a, b) => a + b, 0),
+        movedBytes: (mode) => bytesWith(programs.first, mode, 'move'),
+      },
+    };
+    known.set(key, workload);
+    return workload;
   };
+  const [most = 'keep'] = menu;
+  return workloadWith(blocks.map(() => most));
 }
 
 function checkOperators({ first, next }: StepPrograms, accumulate: number): void {
@@ -299,8 +314,8 @@ export class Trainer {
 
   /** Whether `setBudget` would take it. */
   fits(bytes: number): boolean {
-    const { memory, fit } = this.session;
-    return memory.gpu !== undefined && bytes >= leastBudget(fit);
+    const { memory, leastBudget } = this.session;
+    return memory.gpu !== undefined && bytes >= leastBudget;
   }
 
   /**

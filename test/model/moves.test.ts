@@ -6,7 +6,8 @@ import fc from 'fast-check';
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { TokenBatch } from '../../src/data/batches.ts';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
-import { leastBudget, refitMemory } from '../../src/engine/compile/fit.ts';
+import { refitMemory } from '../../src/engine/compile/fit.ts';
+import { limitsOf } from '../../src/engine/run/session.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import type { Generator } from '../../src/train/generator.ts';
@@ -108,9 +109,8 @@ async function expectStateOf(trainer: Trainer, { weights, moments }: Reference, 
 
 /** Parts of the way from the smallest budget that a trainer's chunks fit into to the one that moves nothing. */
 function budgetsOf({ session }: Trainer): { least: number; whole: number; part: (part: number) => number } {
-  const { fit } = session;
-  const least = leastBudget(fit);
-  const { peak: whole } = refitMemory(fit, 100 * least);
+  const { fit, device, leastBudget: least } = session;
+  const { peak: whole } = refitMemory(fit, limitsOf(device), 100 * least);
   return { least, whole, part: (part) => Math.floor(least + (whole - least) * part) };
 }
 

@@ -4,8 +4,9 @@
 import { expect, vi } from 'vitest';
 import type { TokenBatch } from '../../src/data/batches.ts';
 import { type ChoiceRecord, Trial } from '../../src/engine/compile/choices.ts';
-import { fitMemory, smallestBudget, type Workload } from '../../src/engine/compile/fit.ts';
-import { limitsOf, type MemoryOptions } from '../../src/engine/run/session.ts';
+import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
+import type { Workload } from '../../src/engine/compile/workload.ts';
+import { limitsOf, type MemoryOptions, optionsOf } from '../../src/engine/run/session.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { makeModel } from '../../src/nn/index.ts';
@@ -98,7 +99,7 @@ export function workloadOf(work: Work): Workload<TrainingPasses> {
 }
 
 export const leastBudget = (device: Device, work: Work, recovery: 'step' | 'checkpoint' = 'step'): number =>
-  smallestBudget(workloadOf(work), limitsOf(device), recovery);
+  smallestBudget(workloadOf(work), limitsOf(device), { recovery });
 
 /** The budget that leaves this part of the model data room on the GPU, or the smallest where that is more. */
 export function budgetFor(device: Device, work: Work, part: number, recovery: 'step' | 'checkpoint' = 'step'): number {
@@ -116,7 +117,7 @@ export function budgetFor(device: Device, work: Work, part: number, recovery: 's
 
 /** Chunks and their size under a budget. */
 export function chunksUnder(device: Device, work: Work, memory: MemoryOptions): { chunks: number; bytes: number } {
-  const { map } = fitMemory(workloadOf(work), limitsOf(device), memory.gpu as number | undefined, memory.recovery);
+  const { map } = fitMemory(workloadOf(work), limitsOf(device), memory.gpu as number | undefined, optionsOf(memory));
   return { chunks: map.count, bytes: map.chunkBytes };
 }
 

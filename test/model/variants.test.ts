@@ -3,6 +3,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
+import { onTensors } from '../../src/graph/graph.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
@@ -55,7 +56,7 @@ describe.each(Object.entries(SHAPES))('%s', (_name, config) => {
     const chosen = await Trainer.create(device, model, options);
     const record = chosen.choices.record();
     chosen.destroy();
-    const kernels = new Map(traced.first.instructions.map(({ kernel }) => [kernel.name, kernel]));
+    const kernels = new Map(onTensors(traced.first).map(({ kernel }) => [kernel.name, kernel]));
     let tried = 0;
     for (const { name, variants } of kernels.values()) {
       if (variants.length < 2) continue;

@@ -4,8 +4,9 @@
 import type { Highs } from 'highs';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { CELLS, cellTrace } from '../../src/cli/plan-compare.ts';
-import { DEFAULT_LIMITS, fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
 import { stepPass } from '../../src/engine/compile/pass.ts';
+import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { liveBytes } from '../../src/graph/liveness.ts';
 import { type ChunkMap, mapChunks } from '../../src/memory/layout/chunk-map.ts';
@@ -117,9 +118,9 @@ describe.each(MODELS)('the dry run of %s', (_, model) => {
   it('fits into the smallest budget, into each larger one, and into no smaller one', () => {
     const workload = trainingWorkload(model, programs, 2);
     for (const recovery of ['step', 'checkpoint'] as const) {
-      const least = smallestBudget(workload, DEFAULT_LIMITS, recovery);
+      const least = smallestBudget(workload, DEFAULT_LIMITS, { recovery });
       for (const budget of [least, least + 1, Math.floor(least * 1.1), least * 2, least * 10]) {
-        const { peak, slots, passes, staging, durable } = fitMemory(workload, DEFAULT_LIMITS, budget, recovery);
+        const { peak, slots, passes, staging, durable } = fitMemory(workload, DEFAULT_LIMITS, budget, { recovery });
         expect(peak).toBeLessThanOrEqual(budget);
         expect(staging.down).toBeGreaterThanOrEqual(recovery === 'step' ? 3 : 1);
         expect(durable).toBe(recovery === 'step');
@@ -130,7 +131,7 @@ describe.each(MODELS)('the dry run of %s', (_, model) => {
           );
         }
       }
-      expect(() => fitMemory(workload, DEFAULT_LIMITS, least - 1, recovery)).toThrow(`${least} bytes`);
+      expect(() => fitMemory(workload, DEFAULT_LIMITS, least - 1, { recovery })).toThrow(`${least} bytes`);
     }
   });
 

@@ -9,7 +9,7 @@ import type { Host } from '../../runtime/host.ts';
 import { join } from '../../runtime/host.ts';
 import { assert } from '../../util/errors.ts';
 import { accept, namesTo, parseJSON, text } from '../../util/json.ts';
-import type { Operation } from './lower.ts';
+import type { DispatchOperation } from './lower.ts';
 
 /** Problem key -> variant name, as saved with a run. */
 export type ChoiceRecord = Record<string, string>;
@@ -67,7 +67,7 @@ export class KernelChoices {
    * Measures what the dispatches need and is not chosen yet. A choice is made for a whole problem, on the first of
    * its parts that lie in one tile: what that needs fits where the dispatch itself fits.
    */
-  async settle(dispatches: readonly Pick<Operation, 'kernel' | 'whole' | 'problem'>[]): Promise<void> {
+  async settle(dispatches: readonly Pick<DispatchOperation, 'kernel' | 'whole' | 'problem'>[]): Promise<void> {
     for (const { kernel, whole, problem } of dispatches) {
       const candidates = this.#candidates(kernel, whole);
       if (candidates.length < 2) continue;

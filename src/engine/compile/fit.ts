@@ -8,32 +8,16 @@
 import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import { bytesOf, type Program, type Tensor } from '../../graph/graph.ts';
 import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
-import type { ActivationMode } from '../../graph/recompute.ts';
 import { type ChunkMap, mapChunks, type StoredParameter } from '../../memory/layout/chunk-map.ts';
 import { ELEMENT_BYTES } from '../../memory/layout/kinds.ts';
 import { chunkRange, leastChunkElements } from '../../memory/layout/layout.ts';
-import { at } from '../../util/at.ts';
+import { LARGEST_PUT } from '../../memory/tiers/tier-limits.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
-import { isChunkRange, type Operation, uniformBlocks } from './lower.ts';
-import { operationsOf, type Pass, type Passes } from './pass.ts';
-
-/** What is to run: everything that shares one device's memory. */
-export interface Workload<P extends Passes = Passes> {
-  readonly parameters: readonly StoredParameter[];
-  /** Whether those that train have gradients and moments. */
-  readonly training: boolean;
-  /** Their activations share the arenas. */
-  readonly programs: readonly Program[];
-  /** The passes over chunks of a layout, made of these programs. */
-  passes(map: ChunkMap): P;
-  /** Small results that come back while the GPU works on: bytes of each, and how many may be under way at once. */
-  readonly readback: ReadbackSize;
-  /** What of its activations is kept. @default 'keep' */
-  readonly activations?: ActivationMode;
-  /** The same results in less memory, for more work: what is tried where this does not fit. @default none */
-  readonly smaller?: Workload<P> | undefined;
-}
+import { isChunkRange, uniformBlocks } from './lower.ts';
+import { dispatchesOf, type Pass, type Passes, stashedChunks } from './pass.ts';
+import { cheapest, uniformWays } from './ways.ts';
+import type { AdapterLimits, Workload } from './workload.ts';
 
 /** `step`: every step's state is also kept below the GPU. `checkpoint`: it is not. */
 export type Recovery = 'step' | 'checkpoint';
@@ -48,36 +32,29 @@ export interface NonModelMemory {
   readonly uniforms: number;
 }
 
-/** The adapter's limits on one buffer, in bytes. */
-export interface BufferLimits {
-  readonly binding: number;
-  readonly buffer: number;
-}
-
-/** What every WebGPU adapter allows. */
-export const DEFAULT_LIMITS: BufferLimits = { binding: 128 * 2 ** 20, buffer: 256 * 2 ** 20 };
-
 /** Staging, in chunks: values on their way down, and values on their way up that the GPU has not taken yet. */
 export interface StagingSize {
   readonly down: number;
   readonly up: number;
 }
 
-export interface ReadbackSize {
-  readonly bytes: number;
-  readonly reads: number;
+/** What a fit goes by beside the budget. */
+export interface FitOptions {
+  /** @default 'step' */
+  readonly recovery?: Recovery | undefined;
+  /** Bytes for chunks and activations below the GPU. @default no limit */
+  readonly below?: number;
 }
 
-/** Of a workload whose results are waited for. */
-export const NO_READBACK: ReadbackSize = { bytes: 0, reads: 0 };
-
 export interface Fit<P extends Passes = Passes> {
-  /** The one that was asked for, or the first after it that fits. */
+  /** The one that was asked for, or one that differs from it in what becomes of its activations. */
   readonly workload: Workload<P>;
   readonly map: ChunkMap;
   readonly passes: P;
   readonly placements: readonly Placement[];
   readonly nonModel: NonModelMemory;
+  /** Chunks' worth of activations that lie below the GPU at once. */
+  readonly stashed: number;
   /** Whether every step's state is also kept below: a training within a budget, with recovery by `step`. */
   readonly durable: boolean;
   /** Chunks on the GPU at once. */
@@ -108,77 +85,147 @@ const isDurable = ({ training }: Workload, recovery: Recovery): boolean => train
  */
 export function fitMemory<P extends Passes>(
   workload: Workload<P>,
-  limits: BufferLimits,
+  limits: AdapterLimits,
   budget: number | undefined,
-  recovery: Recovery = 'step',
+  options: FitOptions = {},
 ): Fit<P> {
-  let least = { bytes: Number.POSITIVE_INFINITY, activations: 0 };
-  for (let tried: Workload<P> | undefined = workload; tried; tried = tried.smaller) {
-    const found = fitOne(tried, limits, budget, recovery);
-    if ('peak' in found) return found;
-    if (found.bytes < least.bytes) least = found;
+  if (budget === undefined) return wholeFit(workload, limits);
+  const { recovery = 'step' } = options;
+  const durable = isDurable(workload, recovery);
+  const least = leastFit(workload, limits, options);
+  if (budget < least.bytes) {
+    throw new HoldfastError(
+      `${formatBytes(budget)} of GPU memory are too little: ${least.bytes} bytes (${formatBytes(least.bytes)}) is the smallest ` +
+        `budget that works, ${formatBytes(least.activations)} of it for activations; give that much, or use a smaller batch or context`,
+    );
   }
-  throw new HoldfastError(
-    `${formatBytes(budget ?? 0)} of GPU memory are too little: ${least.bytes} bytes (${formatBytes(least.bytes)}) is the smallest ` +
-      `budget that works, ${formatBytes(least.activations)} of it for activations; give that much, or use a smaller batch or context`,
+  const fits = (tried: Workload<P>, tight: boolean) => fitOne(tried, limits, budget, durable, tight, options.below);
+  return cheapest(
+    workload,
+    budget,
+    limits.rates,
+    () => wholeMap(workload, limits),
+    fits,
+    () => fits(least.workload, true),
   );
 }
 
-/** The best fit of one workload, or the least that it would need and what of it is activations, in bytes. */
+const largestChunk = (workload: Workload, limits: AdapterLimits): number => Math.max(...chunkSizes(workload, limits));
+
+/** Everything at once. */
+const wholeFit = <P extends Passes>(workload: Workload<P>, limits: AdapterLimits): Fit<P> =>
+  sized(candidate(workload, placeAll(workload, limits, false), largestChunk(workload, limits), false), undefined);
+
+const wholeMap = (workload: Workload, limits: AdapterLimits): ChunkMap =>
+  mapOf(workload, largestChunk(workload, limits));
+
+/** The best fit of one workload in one placement; undefined where it does not fit. */
 function fitOne<P extends Passes>(
   workload: Workload<P>,
-  limits: BufferLimits,
-  budget: number | undefined,
-  recovery: Recovery,
-): Fit<P> | { bytes: number; activations: number } {
-  const placements = placeAll(workload, limits);
+  limits: AdapterLimits,
+  budget: number,
+  durable: boolean,
+  tight: boolean,
+  below: number | undefined,
+): Fit<P> | undefined {
+  const placements = placeAll(workload, limits, tight);
+  if (arenaBytes(placements) > budget) return undefined;
   const candidates = chunkSizes(workload, limits);
-  const durable = budget !== undefined && isDurable(workload, recovery);
   const withChunks = (bytes: number) => candidate(workload, placements, bytes, durable);
-  const largest = at(candidates, candidates.length - 1);
-  if (budget === undefined) return sized(withChunks(largest), undefined);
-  const held = workload.parameters.length === 0 ? 0 : budget - withChunks(largest).other;
+  const held = workload.parameters.length === 0 ? 0 : budget - withChunks(largestChunk(workload, limits)).other;
   const { maxBytes: wanted } = chunkRange(workload.parameters, Math.max(0, held), limits.binding);
   // Those nearest to what suits the budget first.
   const order = candidates.toSorted((a, b) => Math.abs(Math.log(a / wanted)) - Math.abs(Math.log(b / wanted)));
   for (const bytes of order) {
     const found = withChunks(bytes);
-    if (leastPeak(found) <= budget) return sized(found, budget);
+    if (leastPeak(found) <= budget && fitsBelow(found, below)) return sized(found, budget);
   }
-  const tried = candidates.map(withChunks);
-  const bytes = tried.map(leastPeak).reduce((a, b) => Math.min(a, b));
-  return { bytes, activations: at(tried, 0).nonModel.arenas };
+  return undefined;
 }
+
+/** Whether there is room below the GPU for all chunks and the activations that lie there; without the latter, others say. */
+const fitsBelow = ({ map, stashed }: Candidate, below = Number.POSITIVE_INFINITY): boolean =>
+  stashed === 0 || (map.count + stashed + LARGEST_PUT) * map.chunkBytes <= below;
 
 const again = <P extends Passes>(found: Fit<P>): Candidate<P> => {
   const { arenas, persistent } = found.nonModel;
   return { ...found, other: arenas + persistent, atOnce: chunksAtOnce(found.passes) };
 };
 
+/** The same chunks, with another workload of the same passes or in another placement. */
+function sameChunks<P extends Passes>(
+  found: Fit<P>,
+  workload: Workload<P>,
+  limits: AdapterLimits,
+  tight: boolean,
+): Candidate<P> {
+  const placements = placeAll(workload, limits, tight);
+  const passes = workload.passes(found.map);
+  return measured(workload, found.map, passes, placements, found.durable);
+}
+
 /** The smallest budget into which these chunks fit, in bytes: staging and everything else included. */
-export const leastBudget = (found: Fit): number => leastPeak(again(found));
+export const leastBudget = (found: Fit, limits: AdapterLimits, options: FitOptions = {}): number =>
+  leastRefit(found, limits, options).bytes;
+
+function leastRefit<P extends Passes>(found: Fit<P>, limits: AdapterLimits, { below }: FitOptions) {
+  const same = again(found);
+  for (const workload of uniformWays(found.workload)) {
+    const candidate = sameChunks(found, workload, limits, true);
+    const bytes = leastPeak(candidate);
+    if (fitsBelow(candidate, below) && bytes <= leastPeak(same)) return { bytes, candidate };
+  }
+  return { bytes: leastPeak(same), candidate: same };
+}
 
 /** The same chunks under another budget. Errors: HoldfastError that names the smallest that these chunks need. */
-export function refitMemory<P extends Passes>(found: Fit<P>, budget: number): Fit<P> {
-  const candidate = again(found);
-  const least = leastPeak(candidate);
-  if (budget < least) {
+export function refitMemory<P extends Passes>(
+  found: Fit<P>,
+  limits: AdapterLimits,
+  budget: number,
+  options: FitOptions = {},
+): Fit<P> {
+  const least = leastRefit(found, limits, options);
+  if (budget < least.bytes) {
     throw new HoldfastError(
       `${formatBytes(budget)} of GPU memory are too little: with chunks of ${formatBytes(found.map.chunkBytes)} this run ` +
-        `needs ${least} bytes (${formatBytes(least)}); give that much, or start the run with the smaller budget`,
+        `needs ${least.bytes} bytes (${formatBytes(least.bytes)}); give that much, or start the run with the smaller budget`,
     );
   }
-  // The passes stay as they are: schedules are made for them.
-  return { ...sized(candidate, budget), passes: found.passes };
+  const fits = (workload: Workload<P>, tight: boolean) => {
+    const candidate = sameChunks(found, workload, limits, tight);
+    return leastPeak(candidate) <= budget && fitsBelow(candidate, options.below) ? sized(candidate, budget) : undefined;
+  };
+  return cheapest(
+    found.workload,
+    budget,
+    limits.rates,
+    () => found.map,
+    fits,
+    () => sized(least.candidate, budget),
+  );
 }
 
 /** The smallest budget that `fitMemory` accepts, in bytes. */
-export function smallestBudget(workload: Workload, limits: BufferLimits, recovery: Recovery = 'step'): number {
-  const placements = placeAll(workload, limits);
-  const durable = isDurable(workload, recovery);
-  const least = chunkSizes(workload, limits).map((bytes) => leastPeak(candidate(workload, placements, bytes, durable)));
-  if (workload.smaller) least.push(smallestBudget(workload.smaller, limits, recovery));
-  return least.reduce((a, b) => Math.min(a, b));
+export const smallestBudget = (workload: Workload, limits: AdapterLimits, options: FitOptions = {}): number =>
+  leastFit(workload, limits, options).bytes;
+
+/** The way that needs the least memory, what it needs in all, and what of that is activations, in bytes. */
+function leastFit<P extends Passes>(
+  workload: Workload<P>,
+  limits: AdapterLimits,
+  options: FitOptions,
+): { bytes: number; activations: number; workload: Workload<P> } {
+  const durable = isDurable(workload, options.recovery ?? 'step');
+  for (const tried of uniformWays(workload)) {
+    const placements = placeAll(tried, limits, true);
+    const bytes = chunkSizes(tried, limits)
+      .map((size) => candidate(tried, placements, size, durable))
+      .filter((found) => fitsBelow(found, options.below))
+      .map(leastPeak);
+    if (bytes.length > 0) return { bytes: Math.min(...bytes), activations: arenaBytes(placements), workload: tried };
+  }
+  throw new Error('internal: a mode that keeps all activations needs nothing below');
 }
 
 interface Candidate<P extends Passes = Passes> {
@@ -187,6 +234,7 @@ interface Candidate<P extends Passes = Passes> {
   readonly passes: P;
   readonly placements: readonly Placement[];
   readonly nonModel: NonModelMemory;
+  readonly stashed: number;
   readonly durable: boolean;
   /** All of nonModel. */
   readonly other: number;
@@ -194,12 +242,24 @@ interface Candidate<P extends Passes = Passes> {
   readonly atOnce: number;
 }
 
-function placeAll({ programs }: Workload, { binding, buffer }: BufferLimits): Placement[] {
-  return programs.map((program) => place(program, Math.min(binding, buffer)));
+const placed = new WeakMap<Program, Map<string, Placement>>();
+
+function placeAll({ programs }: Workload, { binding, buffer }: AdapterLimits, tight: boolean): Placement[] {
+  const most = Math.min(binding, buffer);
+  return programs.map((program) => {
+    const known = placed.get(program) ?? new Map<string, Placement>();
+    placed.set(program, known);
+    const key = `${most} ${tight}`;
+    const placement = known.get(key) ?? place(program, most, tight);
+    known.set(key, placement);
+    return placement;
+  });
 }
 
+const arenaBytes = (placements: readonly Placement[]): number => arenaSizes(placements).reduce((a, b) => a + b, 0);
+
 /** Ascending, by powers of two up to the largest that makes sense here. */
-function chunkSizes({ parameters }: Workload, { binding, buffer }: BufferLimits): number[] {
+function chunkSizes({ parameters }: Workload, { binding, buffer }: AdapterLimits): number[] {
   const held = parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0) * ELEMENT_BYTES;
   const least = Math.max(LEAST_CHUNK, held / MOST_CHUNKS, leastChunkElements(parameters) * ELEMENT_BYTES);
   const most = Math.min(binding, buffer, Math.max(LARGEST_CHUNK, least));
@@ -208,17 +268,31 @@ function chunkSizes({ parameters }: Workload, { binding, buffer }: BufferLimits)
   return sizes;
 }
 
+const mapOf = ({ parameters, training }: Workload, chunkBytes: number): ChunkMap =>
+  mapChunks(parameters, training, { minBytes: chunkBytes / 2, maxBytes: chunkBytes });
+
 function candidate<P extends Passes>(
   workload: Workload<P>,
   placements: readonly Placement[],
   chunkBytes: number,
   durable: boolean,
 ): Candidate<P> {
-  const map = mapChunks(workload.parameters, workload.training, { minBytes: chunkBytes / 2, maxBytes: chunkBytes });
-  const passes = workload.passes(map);
+  const map = mapOf(workload, chunkBytes);
+  return measured(workload, map, workload.passes(map), placements, durable);
+}
+
+function measured<P extends Passes>(
+  workload: Workload<P>,
+  map: ChunkMap,
+  passes: P,
+  placements: readonly Placement[],
+  durable: boolean,
+): Candidate<P> {
   const nonModel = nonModelMemory(workload, placements, passes);
   const atOnce = chunksAtOnce(passes);
-  return { workload, map, passes, placements, nonModel, durable, other: nonModel.arenas + nonModel.persistent, atOnce };
+  const stashed = stashedChunks(passes, map);
+  const other = nonModel.arenas + nonModel.persistent;
+  return { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce };
 }
 
 const chunksAtOnce = (passes: Passes): number =>
@@ -234,7 +308,7 @@ function leastPeak({ map, durable, other, atOnce }: Candidate): number {
 
 /** Deals the room that a budget leaves for chunks to slots and staging. */
 function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined): Fit<P> {
-  const { workload, map, passes, placements, nonModel, durable, other, atOnce } = found;
+  const { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce } = found;
   const least = leastStaging(durable);
   let slots = map.count;
   let staging = least;
@@ -260,6 +334,7 @@ function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined
     passes: Object.fromEntries(withBytes) as P,
     placements,
     nonModel,
+    stashed,
     durable,
     slots,
     staging,
@@ -272,7 +347,7 @@ function nonModelMemory(
   placements: readonly Placement[],
   passes: Passes,
 ): NonModelMemory {
-  const dispatches = new Set<Operation>(operationsOf(passes));
+  const dispatches = new Set(dispatchesOf(passes));
   const uniforms = uniformBlocks(dispatches).count * UNIFORM_STRIDE;
   const tensors = new Set<Tensor>();
   for (const { operands } of dispatches) {
@@ -283,7 +358,7 @@ function nonModelMemory(
   const others = uniforms + readback.reads * readback.bytes;
   const persistent = [...tensors].reduce((sum, tensor) => sum + bytesOf(tensor), others);
   return {
-    arenas: arenaSizes(placements).reduce((a, b) => a + b, 0),
+    arenas: arenaBytes(placements),
     alive: programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0),
     persistent,
     uniforms,

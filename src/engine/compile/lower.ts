@@ -4,7 +4,15 @@
 // Pure: no buffer, no device. Invariant: whatever serves a problem's variant choice is the whole problem, never a
 // tile, so that the layout of chunks has no part in it.
 
-import type { ChunkInstruction, Phase, Program, Tensor, TensorInstruction } from '../../graph/graph.ts';
+import type {
+  ChunkInstruction,
+  Phase,
+  Program,
+  Stash,
+  Tensor,
+  TensorInstruction,
+  TransferInstruction,
+} from '../../graph/graph.ts';
 import type { Access, Kernel } from '../../kernels/kernel.ts';
 import type { MatmulProblem } from '../../kernels/matmul.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
@@ -28,8 +36,18 @@ export interface Use {
   readonly access: Access;
 }
 
+/** What every operation has, whatever its tag. */
+interface Common {
+  readonly label: string;
+  readonly phase: Phase;
+  /** Pieces of model data, in the order in which the chunks are listed in the trace. */
+  readonly uses: readonly Use[];
+  /** There for an operation on the chunks of one index, as the instruction has it. */
+  readonly each?: Pick<ChunkInstruction, 'eager' | 'completes' | 'frees'> & { readonly index: number };
+}
+
 /** One dispatch, and where each of its operands lies. */
-export interface DispatchOperation {
+export interface DispatchOperation extends Common {
   readonly op: 'dispatch';
   // biome-ignore lint/suspicious/noExplicitAny: a list of kernels of different problems
   readonly kernel: Kernel<any>;
@@ -37,18 +55,29 @@ export interface DispatchOperation {
   /** What this is a part of: variants are chosen for it. */
   readonly whole: object;
   readonly operands: Readonly<Record<string, Tensor | ChunkRange>>;
-  /** In the order in which the chunks are listed in the trace. */
-  readonly uses: readonly Use[];
-  readonly label: string;
-  readonly phase: Phase;
   /** As the instruction has it. */
   readonly again?: boolean;
-  /** There for an operation on the chunks of one index, as the instruction has it. */
-  readonly each?: Pick<ChunkInstruction, 'eager' | 'completes' | 'frees'> & { readonly index: number };
+}
+
+/** A part of an activation, no larger than a chunk, and the name it goes by below the GPU: ids follow those of chunks. */
+export interface StashPiece {
+  readonly id: number;
+  /** Bytes, in the activation. */
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+/** An activation that is copied below the GPU, or from there. */
+export interface TransferOperation extends Common {
+  readonly op: TransferInstruction['op'];
+  readonly tensor: Tensor;
+  readonly pieces: readonly StashPiece[];
 }
 
 /** What is done at one moment; its tag says how. Whatever looks at operations switches over the tag, all of them. */
-export type Operation = DispatchOperation;
+export type Operation = DispatchOperation | TransferOperation;
+
+export const isDispatch = (operation: Operation): operation is DispatchOperation => operation.op === 'dispatch';
 
 export const isChunkRange = (operand: Tensor | ChunkRange): operand is ChunkRange => 'chunk' in operand;
 
@@ -70,19 +99,64 @@ export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {
 }
 
 export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
-  return instructions.flatMap((instruction) => {
+  const stashes = new StashIds(map);
+  return instructions.flatMap((instruction): Operation[] => {
     switch (instruction.op) {
       case 'dispatch':
         return onTensors(instruction, map);
       case 'dispatch each chunk':
         return onEachChunk(instruction, map);
+      case 'offload':
+        return [transfer(instruction, stashes.take(instruction.stash))];
+      case 'fetch':
+        return [transfer(instruction, stashes.giveBack(instruction.stash))];
       default:
         return instruction satisfies never;
     }
   });
 }
 
-function onTensors(instruction: TensorInstruction, map: ChunkMap): Operation[] {
+const transfer = ({ op, tensor, label, phase }: TransferInstruction, pieces: readonly StashPiece[]) => ({
+  op,
+  tensor,
+  pieces,
+  label,
+  phase,
+  uses: [],
+});
+
+/** Ids for what of a program's activations is below the GPU at once: they are used again, so that they stay few. */
+class StashIds {
+  readonly #chunkBytes: number;
+  readonly #taken = new Map<Stash, StashPiece[]>();
+  readonly #free: number[] = [];
+  #next: number;
+
+  constructor({ chunkBytes, count }: ChunkMap) {
+    this.#chunkBytes = chunkBytes;
+    this.#next = count;
+  }
+
+  take(stash: Stash): StashPiece[] {
+    const pieces: StashPiece[] = [];
+    for (let offset = 0; offset < stash.bytes; offset += this.#chunkBytes) {
+      const id = this.#free.pop() ?? this.#next++;
+      pieces.push({ id, offset, bytes: Math.min(this.#chunkBytes, stash.bytes - offset) });
+    }
+    this.#taken.set(stash, pieces);
+    return pieces;
+  }
+
+  giveBack(stash: Stash): StashPiece[] {
+    const pieces = this.#taken.get(stash);
+    assert(pieces, `${stash.name} is fetched and was not moved below`);
+    this.#taken.delete(stash);
+    this.#free.push(...pieces.map(({ id }) => id).reverse());
+    return pieces;
+  }
+}
+
+function onTensors(instruction: TensorInstruction, map: ChunkMap): DispatchOperation[] {
   const { op, kernel, problem, operands, label, phase, again = false } = instruction;
   const common = { op, kernel, whole: problem, phase, ...(again && { again }) };
   const fixed: Record<string, Tensor | ChunkRange> = {};
@@ -125,7 +199,7 @@ function onTensors(instruction: TensorInstruction, map: ChunkMap): Operation[] {
   });
 }
 
-function onEachChunk(instruction: ChunkInstruction, map: ChunkMap): Operation[] {
+function onEachChunk(instruction: ChunkInstruction, map: ChunkMap): DispatchOperation[] {
   const { kernel, label, phase, eager, completes, frees } = instruction;
   return map.trainable.used.map((size, index) => {
     const problem = instruction.problemOf({ size, firstBlock: at(map.firstBlock, index) });

@@ -10,7 +10,7 @@ import type { Kind } from '../../memory/layout/kinds.ts';
 import type { State } from '../../memory/layout/states.ts';
 import type { Trace } from '../../memory/plan/trace.ts';
 import { assert } from '../../util/errors.ts';
-import { lower, type Operation } from './lower.ts';
+import { type DispatchOperation, isDispatch, lower, type Operation } from './lower.ts';
 import { Walk } from './walk.ts';
 
 export interface Pass {
@@ -68,20 +68,35 @@ const STATE_AFTER = { forward: 'HOLD_AFTER_FWD', backward: 'HOLD_AFTER_BWD', upd
 
 /** Multiplications and additions of a pass. */
 export const flopsOf = ({ operations }: Pass): number =>
-  operations.reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
+  operations.filter(isDispatch).reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
 
 /** The part of them that makes activations again, and its share of the rest. */
 export function recomputedFlops(pass: Pass): { readonly flops: number; readonly share: number } {
-  const flops = pass.operations.reduce(
-    (sum, { again, kernel, problem }) => sum + (again ? kernel.flops(problem) : 0),
-    0,
-  );
+  const flops = pass.operations
+    .filter(isDispatch)
+    .reduce((sum, { again, kernel, problem }) => sum + (again ? kernel.flops(problem) : 0), 0);
   return { flops, share: flops / (flopsOf(pass) - flops) };
 }
 
+/** Bytes of activations that a pass moves below the GPU; as many come back. */
+export const offloadedBytes = ({ operations }: Pass): number =>
+  operations.reduce((sum, operation) => {
+    if (operation.op !== 'offload') return sum;
+    return operation.pieces.reduce((bytes, piece) => bytes + piece.bytes, sum);
+  }, 0);
+
+/** Chunks that activations take up below the GPU, at most. */
+export const stashedChunks = (passes: Passes, { count }: ChunkMap): number =>
+  Object.values(passes)
+    .flatMap(({ operations }) => operations)
+    .reduce((most, operation) => {
+      if (isDispatch(operation)) return most;
+      return operation.pieces.reduce((ids, { id }) => Math.max(ids, id + 1 - count), most);
+    }, 0);
+
 /** In the order of the passes: one that several of them share comes several times. */
-export const operationsOf = (passes: Passes): Operation[] =>
-  Object.values(passes).flatMap(({ operations }) => operations);
+export const dispatchesOf = (passes: Passes): DispatchOperation[] =>
+  Object.values(passes).flatMap(({ operations }) => operations.filter(isDispatch));
 
 /** A pass that only reads parameters. */
 export function readingPass(program: Program, map: ChunkMap): Pass {

@@ -33,7 +33,8 @@ export class Walk {
   }
 
   /** The next moment is this operation's; what it used is in state `next` behind it. */
-  step({ label, uses, each }: Operation, next: State): void {
+  step(operation: Operation, next: State): void {
+    const { label, uses, each } = operation;
     const where = { operator: label, moment: this.#moments.length };
     const accesses = new Map<number, AccessMode>();
     const held = new Map<number, boolean>();
@@ -59,7 +60,8 @@ export class Walk {
       frees.push(list.first + index);
     }
     const listed = [...accesses].map(([chunk, mode]) => ({ chunk, mode, tier: 'gpu' as const }));
-    this.#moments.push({ label, accesses: listed, frees, nonModelBytes: 0 });
+    const fetches = operation.op === 'fetch' ? operation.pieces.map(({ id }) => id) : [];
+    this.#moments.push({ label, accesses: listed, frees, nonModelBytes: 0, ...(fetches.length > 0 && { fetches }) });
   }
 
   /** The trace, and of each moment and each of its accesses, in their order: the state of the chunk behind it. */

@@ -5,14 +5,15 @@
 // Not for use on a run's own state: the programs are really run, so parameters and moments change.
 
 import { GPUBufferUsage } from '../../gpu/constants.ts';
+import { bytesOf } from '../../graph/graph.ts';
 import { bytesMoved } from '../../kernels/kernel.ts';
 import { at } from '../../util/at.ts';
 import { median } from '../../util/median.ts';
-import type { Operation } from '../compile/lower.ts';
+import { isDispatch, type Operation } from '../compile/lower.ts';
 import type { Pass } from '../compile/pass.ts';
 import type { Session } from '../run/session.ts';
 
-/** All dispatches of one kernel in one step. */
+/** All dispatches of one kernel in one step, or all moves of activations one way. */
 export interface KernelTime {
   readonly kernel: string;
   readonly dispatches: number;
@@ -111,9 +112,10 @@ async function timeEach({ device, executor, scheduleOf }: Session, pass: Pass): 
   return times;
 }
 
-function byKernel(dispatches: readonly Operation[], rounds: readonly Float64Array[]): KernelTime[] {
+function byKernel(operations: readonly Operation[], rounds: readonly Float64Array[]): KernelTime[] {
   const groups = new Map<string, number[]>();
-  dispatches.forEach(({ kernel: { name } }, i) => {
+  operations.forEach((operation, i) => {
+    const name = isDispatch(operation) ? operation.kernel.name : operation.op;
     groups.set(name, [...(groups.get(name) ?? []), i]);
   });
   return [...groups]
@@ -122,9 +124,11 @@ function byKernel(dispatches: readonly Operation[], rounds: readonly Float64Arra
       let flops = 0;
       let bytes = 0;
       for (const i of members) {
-        const { kernel, problem } = at(dispatches, i);
-        flops += kernel.flops(problem);
-        bytes += bytesMoved(kernel, problem);
+        const operation = at(operations, i);
+        if (isDispatch(operation)) {
+          flops += operation.kernel.flops(operation.problem);
+          bytes += bytesMoved(operation.kernel, operation.problem);
+        } else bytes += bytesOf(operation.tensor);
       }
       const gflops = milliseconds ? flops / milliseconds / 1e6 : undefined;
       return { kernel, dispatches: members.length, milliseconds, flops, bytes, gflops };

@@ -4,6 +4,7 @@
 // All times are of the CPU that encodes, in milliseconds since the recorder was made: the executor runs ahead of the
 // GPU, so a moment is when an operator was encoded, not when it ran. Transfers end when the CPU learns of it.
 
+import { chunkCount } from '../../memory/plan/trace.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
 import { type Deferred, deferred } from '../../util/deferred.ts';
 import type { Pass } from '../compile/pass.ts';
@@ -30,7 +31,7 @@ export interface Wait {
 
 export type Link = 'h2d' | 'd2h' | 'diskRead' | 'diskWrite';
 
-/** Chunks on their way over a link. */
+/** Chunks, or pieces of activations by their numbers behind those of chunks, on their way over a link. */
 export interface Transfer {
   readonly link: Link;
   readonly chunks: readonly number[];
@@ -170,10 +171,13 @@ export class Recorder {
 
 export type LinkBytes = Readonly<Record<Link, number>>;
 
-/** Bytes that a run set on their way, over each link. */
-export function bytesMoved({ pass, transfers }: Recording): LinkBytes {
+/** Bytes of chunks that a run set on their way, over each link. */
+export function bytesMoved({ pass: { trace }, transfers }: Recording): LinkBytes {
   const bytes = { h2d: 0, d2h: 0, diskRead: 0, diskWrite: 0 };
-  for (const { link, chunks } of transfers) bytes[link] += chunks.length * pass.trace.chunkBytes;
+  const count = chunkCount(trace);
+  for (const { link, chunks } of transfers) {
+    bytes[link] += chunks.filter((chunk) => chunk < count).length * trace.chunkBytes;
+  }
   return bytes;
 }
 

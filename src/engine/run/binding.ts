@@ -5,11 +5,12 @@ import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';
 import { type BoundDispatch, type BufferRange, bindDispatch, packUniforms } from '../../gpu/dispatch.ts';
 import type { Pipeline } from '../../gpu/pipelines.ts';
+import { asWritable } from '../../gpu/shader.ts';
 import type { Tensor } from '../../graph/graph.ts';
 import type { Dispatch } from '../../kernels/kernel.ts';
 import { at } from '../../util/at.ts';
 import type { KernelChoices } from '../compile/choices.ts';
-import { type ChunkRange, isChunkRange, type Operation, uniformBlocks } from '../compile/lower.ts';
+import { type ChunkRange, type DispatchOperation, isChunkRange, uniformBlocks } from '../compile/lower.ts';
 import type { Slots } from './slots.ts';
 import type { Storage } from './storage.ts';
 
@@ -31,7 +32,7 @@ export class Bindings {
   readonly #device: Device;
   readonly #slots: Slots;
   readonly #uniforms: GPUBuffer;
-  readonly #ready: ReadonlyMap<Operation, Ready>;
+  readonly #ready: ReadonlyMap<DispatchOperation, Ready>;
   #groups = 0;
 
   /** Compiles what the dispatches need and writes their uniform blocks. */
@@ -40,14 +41,16 @@ export class Bindings {
     storage: Storage,
     slots: Slots,
     choices: KernelChoices,
-    dispatches: ReadonlySet<Operation>,
+    dispatches: ReadonlySet<DispatchOperation>,
   ): Promise<Bindings> {
     const compiled = await Promise.all(
-      [...dispatches].map(async ({ kernel, whole, problem }) => {
+      [...dispatches].map(async (operation) => {
+        const { kernel, whole, problem } = operation;
         const variant = choices.variant(kernel, whole);
         const dispatch = variant.dispatch(problem, device.traits);
         const label = `${kernel.name}.${variant.name}`;
-        return { label, dispatch, pipeline: await device.pipelines.get(label, dispatch.shader, dispatch.constants) };
+        const shader = asWritable(dispatch.shader, besideWritten(operation, storage));
+        return { label, dispatch, pipeline: await device.pipelines.get(label, shader, dispatch.constants) };
       }),
     );
     const { indexOf, count } = uniformBlocks(dispatches);
@@ -58,7 +61,7 @@ export class Bindings {
     const data = packUniforms(blocks);
     const uniforms = storage.buffer('uniforms', data.byteLength, GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);
     device.gpu.queue.writeBuffer(uniforms, 0, data);
-    const ready = new Map<Operation, Ready>();
+    const ready = new Map<DispatchOperation, Ready>();
     [...dispatches].forEach((lowered, i) => {
       const { label, dispatch, pipeline } = at(compiled, i);
       const operands = Object.entries(lowered.operands);
@@ -79,7 +82,7 @@ export class Bindings {
     return new Bindings(device, slots, uniforms, ready);
   }
 
-  private constructor(device: Device, slots: Slots, uniforms: GPUBuffer, ready: ReadonlyMap<Operation, Ready>) {
+  private constructor(device: Device, slots: Slots, uniforms: GPUBuffer, ready: ReadonlyMap<DispatchOperation, Ready>) {
     this.#device = device;
     this.#slots = slots;
     this.#uniforms = uniforms;
@@ -87,7 +90,7 @@ export class Bindings {
   }
 
   /** What to encode for a dispatch whose chunks are all on the GPU. */
-  bind(lowered: Operation): BoundDispatch {
+  bind(lowered: DispatchOperation): BoundDispatch {
     const ready = this.#ready.get(lowered) as Ready;
     let key = 0;
     for (const [, { chunk }] of ready.chunks) key = key * this.#slots.buffers.length + this.#slots.of(chunk);
@@ -107,4 +110,16 @@ export class Bindings {
     this.#groups++;
     return bound;
   }
+}
+
+/** Operands that are only read, from a buffer that the dispatch also writes to. */
+function besideWritten({ kernel, problem, operands }: DispatchOperation, storage: Storage): string[] {
+  const accesses = Object.entries(kernel.operands(problem)).flatMap(([name, { access }]) => {
+    const operand = operands[name];
+    return operand === undefined || isChunkRange(operand)
+      ? []
+      : [{ name, access, buffer: storage.range(operand).buffer }];
+  });
+  const written = new Set(accesses.flatMap(({ access, buffer }) => (access === 'read' ? [] : [buffer])));
+  return accesses.flatMap(({ name, access, buffer }) => (access === 'read' && written.has(buffer) ? [name] : []));
 }

@@ -6,7 +6,7 @@ import { ReadbackRing } from '../../gpu/readback.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import { arenaSizes, type Fit } from '../compile/fit.ts';
-import { operationsOf } from '../compile/pass.ts';
+import { dispatchesOf } from '../compile/pass.ts';
 import { Bindings } from './binding.ts';
 import { ChunkCopies } from './copies.ts';
 import { Executor, type ExecutorOptions } from './executor.ts';
@@ -26,7 +26,7 @@ export interface DeviceState {
 /** Errors: OutOfMemory where the device has not the memory; nothing is left of it then. */
 export async function makeDeviceState(
   device: Device,
-  { map, passes, placements, slots: count, staging: size, workload, durable }: Fit,
+  { map, passes, placements, slots: count, staging: size, workload, durable, stashed }: Fit,
   choices: KernelChoices,
   backing: Backing,
   options: ExecutorOptions,
@@ -43,13 +43,13 @@ export async function makeDeviceState(
     return await device.guarded('the training state', async () => {
       const storage = own(new Storage(device));
       storage.placeActivations(placements, arenaSizes(placements));
-      const slots = own(new Slots(device, count, map.chunkBytes, map.count));
+      const slots = own(new Slots(device, count, map.chunkBytes, map.count + stashed));
       const staging = own(new Staging(device, size, map.chunkBytes));
       const ring = own(new ReadbackRing(device.allocator, 'step', workload.readback.bytes, workload.readback.reads));
-      const operations = new Set(operationsOf(passes));
+      const operations = new Set(dispatchesOf(passes));
       const bindings = await Bindings.make(device, storage, slots, choices, operations);
-      const copies = new ChunkCopies(slots, backing, map.count, durable);
-      const executor = new Executor(device, map, slots, copies, bindings, staging, backing, options);
+      const copies = new ChunkCopies(slots, backing, map.count + stashed, durable);
+      const executor = new Executor(device, map, storage, slots, copies, bindings, staging, backing, options);
       return { device, storage, executor, ring, release };
     });
   } catch (error) {

@@ -11,6 +11,7 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
+import type { Operation, TransferOperation } from '../compile/lower.ts';
 import type { Pass } from '../compile/pass.ts';
 import type { Schedule } from '../compile/schedule.ts';
 import { type Below, Recorder } from '../observe/recording.ts';
@@ -19,6 +20,7 @@ import type { ChunkCopies } from './copies.ts';
 import { Link, type LinkLedger, type Placed, type StoreOptions } from './link.ts';
 import type { Slots } from './slots.ts';
 import type { Staging } from './staging.ts';
+import type { Storage } from './storage.ts';
 
 export interface ExecutorOptions {
   /** Chunks whose reading from disk begins before they are needed. */
@@ -35,6 +37,7 @@ export class Executor {
   /** Set to time each moment in a compute pass of its own. */
   timestamps: ((moment: number) => GPUComputePassTimestampWrites) | undefined;
   readonly #map: ChunkMap;
+  readonly #storage: Storage;
   readonly #slots: Slots;
   readonly #bindings: Bindings;
   readonly #backing: Backing;
@@ -49,6 +52,7 @@ export class Executor {
   constructor(
     device: Device,
     map: ChunkMap,
+    storage: Storage,
     slots: Slots,
     copies: ChunkCopies,
     bindings: Bindings,
@@ -57,6 +61,7 @@ export class Executor {
     options: ExecutorOptions,
   ) {
     this.#map = map;
+    this.#storage = storage;
     this.#slots = slots;
     this.copies = copies;
     this.#bindings = bindings;
@@ -123,8 +128,14 @@ export class Executor {
         case 'dispatch':
           encode(this.#link.pass(name, this.timestamps?.(m)), this.#bindings.bind(operation));
           break;
+        case 'offload':
+          await this.#offload(operation);
+          break;
+        case 'fetch':
+          await this.#fetch(operation, m);
+          break;
         default:
-          operation.op satisfies never;
+          operation satisfies never;
       }
       for (const { chunk, mode } of moment.accesses) {
         if (mode !== 'read') this.copies.change(chunk);
@@ -247,7 +258,43 @@ export class Executor {
   }
 
   #placed(chunk: number): Placed {
-    return { chunk, buffer: this.#slots.buffer(chunk) };
+    return { chunk, buffer: this.#slots.buffer(chunk), offset: 0, bytes: this.#map.chunkBytes };
+  }
+
+  // ---- Moving activations -----------------------------------------------------------------------------
+
+  /** Copies an activation down, a piece at a time. */
+  async #offload(operation: TransferOperation): Promise<void> {
+    for (const value of this.#piecesOf(operation)) {
+      await this.#link.store([value]);
+      this.ledger.activationBytes += value.bytes;
+    }
+  }
+
+  /** Brings an activation back; below, it is of no use any more. */
+  async #fetch(operation: TransferOperation, moment: number): Promise<void> {
+    for (const value of this.#piecesOf(operation)) {
+      await this.#valueBelow(value.chunk, moment, (bytes) => this.#link.send(value, bytes));
+      this.ledger.activationBytes += value.bytes;
+      this.copies.forgetBelow(value.chunk);
+    }
+  }
+
+  #piecesOf({ tensor, pieces }: TransferOperation): Placed[] {
+    const { buffer, offset } = this.#storage.range(tensor);
+    return pieces.map((piece) => ({ chunk: piece.id, buffer, offset: offset + piece.offset, bytes: piece.bytes }));
+  }
+
+  // ---- The tiers below --------------------------------------------------------------------------------
+
+  /** Sends up the newest value that lies below or is on its way there, when there is room for it: its bytes are lent. */
+  async #valueBelow(chunk: number, moment: number, send: (bytes: Uint8Array<ArrayBuffer>) => void): Promise<void> {
+    await this.#link.arrival(chunk);
+    // It may be one that was lost on its way down.
+    this.check();
+    this.#fetchAhead(moment);
+    await this.#link.roomUp();
+    send(this.#backing.peek(chunk) ?? (await this.#link.waiting('below', this.#backing.fetch(chunk))));
   }
 
   async #bring(chunk: number, overwrite: boolean, moment: number): Promise<void> {
@@ -262,20 +309,14 @@ export class Executor {
       this.#recorder?.event(moment, chunk, 'clear');
       return;
     }
-    await this.#link.arrival(chunk);
-    // Its newest value may be one that was lost on its way down.
-    this.check();
-    this.#fetchAhead(moment);
-    await this.#link.roomUp();
-    const bytes = this.#backing.peek(chunk) ?? (await this.#link.waiting('below', this.#backing.fetch(chunk)));
-    this.copies.bring(chunk);
-    this.#link.send(this.#placed(chunk), bytes);
+    await this.#valueBelow(chunk, moment, (bytes) => {
+      this.copies.bring(chunk);
+      this.#link.send(this.#placed(chunk), bytes);
+    });
     this.#recorder?.event(moment, chunk, 'load');
   }
 
   readonly #below = (chunk: number): Below => this.copies.below(chunk);
-
-  // ---- The tiers below --------------------------------------------------------------------------------
 
   /** Tells the tiers below when each chunk will be brought again. */
   #orderBelow(moment: number): void {
@@ -297,7 +338,9 @@ export class Executor {
     const base = this.#round * trace.moments.length;
     let ahead = this.readAhead;
     for (let i = 1; i < length && ahead > 0; i++) {
-      for (const chunk of at(plan.moments, (base + moment + i) % length).load) {
+      const then = (base + moment + i) % length;
+      const { fetches = [] } = at(trace.moments, then % trace.moments.length);
+      for (const chunk of [...at(plan.moments, then).load, ...fetches]) {
         if (this.copies.onGPU(chunk) || this.copies.isGoingDown(chunk)) continue;
         this.#backing.prefetch(chunk);
         if (--ahead === 0) return;

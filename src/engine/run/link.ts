@@ -18,6 +18,8 @@ export interface LinkLedger {
   d2hBytes: number;
   /** Of d2hBytes: what went down only so that a lost device costs no more than a step. */
   recoveryBytes: number;
+  /** Of h2dBytes and d2hBytes: activations. */
+  activationBytes: number;
   /** Slots filled with zeros on the GPU: nothing moves. */
   clearedBytes: number;
   submits: number;
@@ -35,15 +37,19 @@ export const emptyLedger = (): LinkLedger => ({
   h2dBytes: 0,
   d2hBytes: 0,
   recoveryBytes: 0,
+  activationBytes: 0,
   clearedBytes: 0,
   submits: 0,
   waits: { down: 0, up: 0, below: 0 },
 });
 
-/** A chunk's value, and where on the GPU it lies or will lie. */
+/** A value that goes by a chunk's number below the GPU, and where on the GPU it lies or will lie. */
 export interface Placed {
   readonly chunk: number;
   readonly buffer: GPUBuffer;
+  /** Bytes; those of a chunk's value fill its slot. */
+  readonly offset: number;
+  readonly bytes: number;
 }
 
 /** Values on their way down, together. */
@@ -153,11 +159,11 @@ export class Link {
     this.check();
   }
 
-  /** Sends a whole chunk's bytes up, behind what was encoded so far; they are taken at once. There is room for it. */
-  send({ chunk, buffer }: Placed, bytes: Uint8Array<ArrayBuffer>): void {
-    const from = this.#staging.fill(bytes, this.recorder?.transfer('h2d', [chunk]));
-    this.command((encoder) => encoder.copyBufferToBuffer(from, 0, buffer, 0, bytes.length));
-    this.ledger.h2dBytes += bytes.length;
+  /** Sends a value up, behind what was encoded so far; its bytes are taken at once. There is room for it. */
+  send({ chunk, buffer, offset, bytes }: Placed, value: Uint8Array<ArrayBuffer>): void {
+    const from = this.#staging.fill(value.subarray(0, bytes), this.recorder?.transfer('h2d', [chunk]));
+    this.command((encoder) => encoder.copyBufferToBuffer(from, 0, buffer, offset, bytes));
+    this.ledger.h2dBytes += bytes;
   }
 
   // ---- Down -------------------------------------------------------------------------------------------
@@ -171,14 +177,13 @@ export class Link {
       this.flush();
       await this.#oldest();
     }
-    const { bytes } = this.#staging;
-    const buffers = values.map(({ buffer: from }) => {
+    const buffers = values.map(({ buffer: from, offset, bytes }) => {
       const buffer = this.#staging.take();
-      this.command((encoder) => encoder.copyBufferToBuffer(from, 0, buffer, 0, bytes));
+      this.command((encoder) => encoder.copyBufferToBuffer(from, offset, buffer, 0, bytes));
+      this.ledger.d2hBytes += bytes;
       return buffer;
     });
     const chunks = values.map(({ chunk }) => chunk);
-    this.ledger.d2hBytes += chunks.length * bytes;
     this.#unsentDown += chunks.length;
     const behind = [...this.#stores].filter(
       (older) =>

@@ -7,8 +7,8 @@
 
 import { type Device, OutOfMemory } from '../../gpu/device.ts';
 import type { ReadbackRing } from '../../gpu/readback.ts';
+import type { ActivationMode } from '../../graph/activations.ts';
 import type { Tensor } from '../../graph/graph.ts';
-import type { ActivationMode } from '../../graph/recompute.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { ALL_KINDS, KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import { Backing } from '../../memory/tiers/backing.ts';
@@ -18,17 +18,10 @@ import { formatBytes } from '../../util/bytes.ts';
 import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import type { ChoiceRecord, KernelChoices } from '../compile/choices.ts';
-import {
-  type BufferLimits,
-  type Fit,
-  fitMemory,
-  leastBudget,
-  type Recovery,
-  refitMemory,
-  type Workload,
-} from '../compile/fit.ts';
-import { operationsOf, type Pass, type Passes } from '../compile/pass.ts';
+import { type Fit, type FitOptions, fitMemory, leastBudget, type Recovery, refitMemory } from '../compile/fit.ts';
+import { dispatchesOf, type Pass, type Passes } from '../compile/pass.ts';
 import { type Policy, type Schedule, schedule } from '../compile/schedule.ts';
+import { type AdapterLimits, GPU_RATES, SOFTWARE_RATES, type Workload } from '../compile/workload.ts';
 import { DeviceMutex, type Kept, Replaced } from './device-mutex.ts';
 import { type DeviceState, makeDeviceState } from './device-state.ts';
 import type { Executor } from './executor.ts';
@@ -45,8 +38,8 @@ export interface MemoryOptions {
    */
   readonly gpu?: number | 'auto';
   /**
-   * What of a block's activations is kept for the backward pass; `auto`: all where the budget has room for it, else
-   * only the block's input. Changes no bit. @default 'auto'
+   * What becomes of a block's activations before its backward pass; `auto`: for each block, what takes the least time
+   * within the budget. Changes no bit. @default 'auto'
    */
   readonly activations?: ActivationMode | 'auto';
   /** Bytes of host memory for chunks. @default no limit */
@@ -112,6 +105,7 @@ export class Session<P extends Passes = Passes> {
   readonly #unset: Set<string>;
   #state: State<P>;
   #epoch = 0;
+  #least: { readonly fit: Fit<P>; readonly bytes: number } | undefined;
   #warmUp: WarmUp | undefined;
   #over: { readonly reason: unknown } | undefined;
   #closing: Promise<void> | undefined;
@@ -127,7 +121,7 @@ export class Session<P extends Passes = Passes> {
     let budget = memory.gpu === 'auto' ? await autoBudget(device, workload) : memory.gpu;
     let exhausted: OutOfMemory | undefined;
     for (;;) {
-      const found = insteadOf(exhausted, () => fitMemory(workload, limits, budget, memory.recovery));
+      const found = insteadOf(exhausted, () => fitMemory(workload, limits, budget, optionsOf(memory)));
       try {
         const { gpu: _, ...rest } = memory;
         const settled = budget === undefined ? rest : { ...rest, gpu: budget };
@@ -148,14 +142,15 @@ export class Session<P extends Passes = Passes> {
   ): Promise<Session<P>> {
     const { map } = found;
     // Trials need operands of their own: before anything else is there, they fit.
-    await choices.settle(operationsOf(found.passes));
-    const bytes = (map.count + LARGEST_PUT) * map.chunkBytes;
+    await choices.settle(dispatchesOf(found.passes));
+    const chunks = map.count + stashRoom(found, memory);
+    const bytes = (chunks + LARGEST_PUT) * map.chunkBytes;
     const diskLimit = Math.min(memory.disk?.limit ?? Number.POSITIVE_INFINITY, bytes);
     const file = await memory.disk?.open(diskLimit);
     let backing: Backing | undefined;
     try {
       backing = new Backing({
-        chunks: map.count,
+        chunks,
         chunkBytes: map.chunkBytes,
         hostLimit: memory.host ?? Number.POSITIVE_INFINITY,
         ...(file && { disk: file, diskLimit }),
@@ -423,7 +418,7 @@ export class Session<P extends Passes = Passes> {
     return this.runWithRetry(`a change of the GPU budget to ${formatBytes(budget)}`, async () => {
       // The GPU found only while it ran that it has not the memory, and the recovery from that made the budget smaller.
       if (tried?.isExhausted) throw this.#refusal(budget, 'it ran out of memory');
-      const arranged = arrange(refitMemory(this.fit, budget), { ...this.memory, gpu: budget });
+      const arranged = this.#arrangedWithin(budget);
       tried = this.device;
       // From here on nothing lives on the GPU alone, and nothing there is waited for.
       await this.executor.empty();
@@ -476,10 +471,29 @@ export class Session<P extends Passes = Passes> {
 
   /** What is tried next. Errors: HoldfastError when that was the smallest. */
   #smaller(fit: Fit<P>, memory: MemoryOptions): Arrangement<P> {
-    const least = leastBudget(fit);
+    const least = this.leastBudget;
     const shrunk = Math.floor(fit.peak * SHRINK);
-    const gpu = fit.peak > least ? Math.max(least, shrunk) : shrunk;
-    return arrange(refitMemory(fit, gpu), { ...memory, gpu });
+    return this.#arrangedWithin(fit.peak > least ? Math.max(least, shrunk) : shrunk, fit, memory);
+  }
+
+  /** The same chunks within another budget. Errors: HoldfastError for one that they do not fit into. */
+  #arrangedWithin(gpu: number, fit = this.fit, memory = this.memory): Arrangement<P> {
+    const refitted = refitMemory(fit, limitsOf(this.device), gpu, this.#refitOptions);
+    return arrange(refitted, { ...memory, gpu });
+  }
+
+  /** Below, there is as much room as there was when the session began. */
+  get #refitOptions(): FitOptions {
+    return { recovery: this.memory.recovery, below: (this.#backing.chunks + LARGEST_PUT) * this.map.chunkBytes };
+  }
+
+  /** The smallest budget that `setBudget` takes, in bytes. */
+  get leastBudget(): number {
+    const known = this.#least;
+    if (known?.fit === this.fit) return known.bytes;
+    const bytes = leastBudget(this.fit, limitsOf(this.device), this.#refitOptions);
+    this.#least = { fit: this.fit, bytes };
+    return bytes;
   }
 
   /** As arranged, or, where the device has not the memory, within as much of it as there is. */
@@ -545,8 +559,9 @@ export class Session<P extends Passes = Passes> {
   }
 }
 
-export function limitsOf({ adapter }: Device): BufferLimits {
-  return { binding: adapter.limits.maxStorageBufferBindingSize, buffer: adapter.limits.maxBufferSize };
+export function limitsOf({ adapter }: Device): AdapterLimits {
+  const { maxStorageBufferBindingSize: binding, maxBufferSize: buffer } = adapter.limits;
+  return { binding, buffer, rates: adapter.software ? SOFTWARE_RATES : GPU_RATES };
 }
 
 /** After the GPU ran out of memory that is what went wrong, not that nothing fits into less. */
@@ -556,6 +571,25 @@ function insteadOf<T>(exhausted: unknown, work: () => T): T {
   } catch (refused) {
     throw exhausted ?? refused;
   }
+}
+
+/** What a fit goes by of the budgets below the GPU. */
+export function optionsOf({ recovery, host, disk }: MemoryOptions): FitOptions {
+  const below = (host ?? Number.POSITIVE_INFINITY) + (disk ? (disk.limit ?? Number.POSITIVE_INFINITY) : 0);
+  return { recovery, below };
+}
+
+/**
+ * Chunks' worth of activations that there is room for below: what the fit needs, and where host memory has no limit and
+ * no file is made, what any other would.
+ */
+function stashRoom({ workload, stashed, map }: Fit, { host, disk }: MemoryOptions): number {
+  const { activations } = workload;
+  if (host !== undefined || disk || !activations) return stashed;
+  const most = activations.menu.map((mode) =>
+    activations.movedBytes(mode).reduce((sum, bytes) => sum + Math.ceil(bytes / map.chunkBytes), 0),
+  );
+  return Math.max(stashed, ...most);
 }
 
 /** What all model data on the GPU needs, or as much of it as there is; undefined when there is enough. */

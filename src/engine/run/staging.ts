@@ -104,7 +104,7 @@ export class Staging {
     return next.buffer.mapState === 'mapped' ? undefined : next.mapped;
   }
 
-  /** A buffer with a whole chunk's bytes, to be copied from by the next commands. `taken` is called when it was. */
+  /** A buffer that begins with these bytes, a chunk's or fewer, to be copied from by the next commands. `taken` is called when it was. */
   fill(bytes: Uint8Array<ArrayBuffer>, taken?: () => void): GPUBuffer {
     const next = this.#emptying.shift();
     assert(next, 'everything in staging waits to be submitted');

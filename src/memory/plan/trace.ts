@@ -30,6 +30,8 @@ export interface Moment {
   readonly accesses: readonly ChunkAccess[];
   /** Chunks that hold no value any more once the operator has run: their slots are given back at once. */
   readonly frees: readonly number[];
+  /** What comes back from below the GPU beside chunks, by its numbers there: activations. @default none */
+  readonly fetches?: readonly number[];
   /** GPU memory that is not chunks, until the next moment. */
   readonly nonModelBytes: number;
   /** Measured; absent in a dry run. */
@@ -49,15 +51,16 @@ export interface Trace {
   readonly moments: readonly Moment[];
 }
 
-export const chunkCount = ({ lists }: Trace): number => lists.reduce((sum, { chunks }) => sum + chunks, 0);
+export const chunkCount = ({ lists }: Pick<Trace, 'lists'>): number =>
+  lists.reduce((sum, { chunks }) => sum + chunks, 0);
 
 /** Bytes of all chunks, padding included. */
 export const modelDataBytes = (trace: Trace): number => chunkCount(trace) * trace.chunkBytes;
 
-/** `parameter 3`: the kind of a chunk and its number in that list. */
+/** `parameter 3`: the kind of a chunk and its number in that list; `activations 2`: the third piece of those that lie below. */
 export function chunkName({ lists }: Trace, chunk: number): string {
   const list = lists.find(({ first, chunks }) => chunk >= first && chunk < first + chunks);
-  return list ? `${list.kind} ${chunk - list.first}` : `chunk ${chunk}`;
+  return list ? `${list.kind} ${chunk - list.first}` : `activations ${chunk - chunkCount({ lists })}`;
 }
 
 /** Slots for chunks at each moment under a budget; may be too few, or negative: see `peakDemand`. */

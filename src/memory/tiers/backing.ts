@@ -61,6 +61,8 @@ interface NewValue {
 }
 
 export class Backing {
+  /** How many there are, from 0 on. */
+  readonly chunks: number;
   readonly #chunkBytes: number;
   readonly #largestPut: number;
   readonly #chunks: readonly Chunk[];
@@ -79,6 +81,7 @@ export class Backing {
     const slots = Math.floor(hostLimit / chunkBytes);
     const blocks = disk ? Math.floor(Math.min(disk.bytes, options.diskLimit ?? disk.bytes) / chunkBytes) : 0;
     checkLimits(options, slots, blocks, largestPut);
+    this.chunks = chunks;
     this.#chunkBytes = chunkBytes;
     this.#largestPut = slots < chunks ? largestPut : Number.POSITIVE_INFINITY;
     this.#host = new HostTier(slots, chunkBytes, () => this.#queue.advance());

@@ -1,0 +1,170 @@
+// The choice among the ways to treat a workload's activations within a budget: for each block whether they are kept, made
+// again or moved, and whether they are placed tightly. The blocks of a model are alike, so a few facts about each mode say
+// roughly what any mixture needs and costs; the most promising are then fitted and planned in full, and priced in seconds.
+//
+// Pure. No way changes a result, and the rates only say which of those that fit is taken.
+
+import type { ActivationMode } from '../../graph/activations.ts';
+import { liveBytes } from '../../graph/liveness.ts';
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { checkPlan, makePlan } from '../../memory/plan/plan.ts';
+import { planStep } from '../../memory/plan/planner.ts';
+import { modelDataBytes } from '../../memory/plan/trace.ts';
+import { assert } from '../../util/errors.ts';
+import { flopsOf, offloadedBytes, type Pass, type Passes } from './pass.ts';
+import type { ActivationChoice, Rates, Workload } from './workload.ts';
+
+/** What is fitted and planned in full: a plan takes tens of milliseconds. */
+const FINALISTS = 4;
+const MOST_TRIED = 12;
+/** Numbers of blocks that are tried in each mode. */
+const MOST_COUNTS = 6;
+/** What a tight placement costs, as a share of the arithmetic: what is read is declared as writable there. */
+const TIGHT = 0.02;
+/** What another one needs beside what is alive at once, where activations are kept and where they are not, about. */
+const LOOSE = { kept: 1.06, other: 1.25 } as const;
+/** Bytes that chunks move in a step for each byte of them that has no room, about. */
+const MOVED = 2.1;
+
+/** What one of the ways comes to. */
+interface Fitted<P extends Passes> {
+  readonly passes: P;
+  readonly map: ChunkMap;
+  readonly slots: number;
+}
+
+/** Fits one of the ways; undefined where it does not fit. */
+export type FitWay<P extends Passes, F extends Fitted<P>> = (workload: Workload<P>, tight: boolean) => F | undefined;
+
+/** The workload with each mode of the menu in all blocks, least memory first. */
+export function uniformWays<P extends Passes>(workload: Workload<P>): Workload<P>[] {
+  const { activations } = workload;
+  if (!activations) return [workload];
+  const { menu, modes } = activations;
+  const all = menu.map((mode) => activations.with(modes.map(() => mode)));
+  const bytes = new Map(all.map((tried) => [tried, aliveIn(tried)]));
+  return all.sort((a, b) => (bytes.get(a) ?? 0) - (bytes.get(b) ?? 0));
+}
+
+const aliveIn = ({ programs }: Workload): number =>
+  programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0);
+
+/** The fit that costs the least time among the promising ones; `least` is what fits if none of them does. */
+export function cheapest<P extends Passes, F extends Fitted<P>>(
+  workload: Workload<P>,
+  budget: number,
+  rates: Rates,
+  mapOf: () => ChunkMap,
+  fit: FitWay<P, F>,
+  least: () => F | undefined,
+): F {
+  const { activations } = workload;
+  if (!activations) {
+    const found = fit(workload, false) ?? fit(workload, true) ?? least();
+    assert(found, 'a budget was accepted that does not fit');
+    return found;
+  }
+  const price = (found: F, tight: boolean) => {
+    const pass = activations.mainOf(found.passes);
+    const moved = 2 * offloadedBytes(pass) + chunkTraffic(pass, found);
+    return (flopsOf(pass) * (tight ? 1 + TIGHT : 1)) / rates.flops + moved / rates.linkBytes;
+  };
+  const [kept] = activations.menu;
+  assert(kept, 'a menu has modes');
+  const all = fit(activations.with(activations.modes.map(() => kept)), false);
+  if (all && all.slots === all.map.count) return all;
+
+  let best = all && { found: all, seconds: price(all, false) };
+  let finalists = 0;
+  for (const { modes, tight } of promising(activations, mapOf(), budget, rates).slice(0, MOST_TRIED)) {
+    const found = fit(activations.with(modes), tight);
+    if (!found) continue;
+    const seconds = price(found, tight);
+    if (!best || seconds < best.seconds) best = { found, seconds };
+    if (++finalists === FINALISTS) break;
+  }
+  const found = best?.found ?? least();
+  assert(found, 'a budget was accepted that does not fit');
+  return found;
+}
+
+/** Bytes of chunks that a step moves. */
+function chunkTraffic({ trace }: Pass, { slots, map }: Pick<Fitted<Passes>, 'slots' | 'map'>): number {
+  if (slots >= map.count) return 0;
+  const room = trace.moments.map(() => slots);
+  const { h2dBytes, d2hBytes } = checkPlan(trace, makePlan('planned', planStep(trace, room)), room);
+  return h2dBytes + d2hBytes;
+}
+
+/** What a mode does to each block, and to the whole. */
+interface Facts {
+  readonly mode: ActivationMode;
+  /** Bytes of a block's activations that stay for the backward pass. */
+  readonly kept: number;
+  /** Bytes that are alive at once beside those. */
+  readonly workingSet: number;
+  /** Beside what there is without it, a block. */
+  readonly flops: number;
+  readonly moved: number;
+}
+
+interface Way {
+  readonly modes: readonly ActivationMode[];
+  readonly tight: boolean;
+}
+
+/** Mixtures of two modes, the most promising first: the earlier blocks have the one, the later the other. */
+function promising<P extends Passes>(choice: ActivationChoice<P>, map: ChunkMap, budget: number, rates: Rates): Way[] {
+  const { modes } = choice;
+  const blocks = modes.length;
+  const { facts, modelBytes, flops } = factsOf(choice, map);
+  const counts = new Set(
+    Array.from({ length: Math.min(blocks, MOST_COUNTS) }, (_, i, all = Math.min(blocks, MOST_COUNTS)) =>
+      Math.round(((i + 1) * blocks) / all),
+    ),
+  );
+  const ways = facts.flatMap((early) =>
+    facts.flatMap((late) => {
+      if (late.kept < early.kept) return [];
+      const some = early === late ? [blocks] : [...counts].filter((count) => count < blocks);
+      return some.flatMap((count) => [true, false].map((tight) => ({ early, late, count, tight })));
+    }),
+  );
+  const ranked = ways.map(({ early, late, count, tight }) => {
+    const rest = blocks - count;
+    const live = count * early.kept + rest * late.kept + Math.max(early.workingSet, rest > 0 ? late.workingSet : 0);
+    const isKept = late.flops === 0 && late.moved === 0 && count < blocks;
+    const bytes = live * (tight ? 1 : isKept ? LOOSE.kept : LOOSE.other);
+    const room = Math.min(modelBytes, budget - bytes);
+    const moved = count * early.moved + rest * late.moved + MOVED * (modelBytes - room);
+    const work = count * early.flops + rest * late.flops + (tight ? TIGHT * flops : 0);
+    const seconds = room > 0 ? work / rates.flops + moved / rates.linkBytes : Number.POSITIVE_INFINITY;
+    const each = modes.map((_, i) => (i < count ? early.mode : late.mode));
+    return { modes: each, tight, seconds, bytes };
+  });
+  return ranked.sort((a, b) => (a.seconds === b.seconds ? a.bytes - b.bytes : a.seconds - b.seconds));
+}
+
+const known = new WeakMap<object, { facts: Facts[]; modelBytes: number; flops: number }>();
+
+/** Of each mode of the menu, measured on the programs that have it in all blocks. */
+function factsOf<P extends Passes>(choice: ActivationChoice<P>, map: ChunkMap) {
+  const before = known.get(choice.menu);
+  if (before) return before;
+  const { modes, menu } = choice;
+  const measured = menu.map((mode) => {
+    const workload = choice.with(modes.map(() => mode));
+    const pass = choice.mainOf(workload.passes(map));
+    const kept = choice.keptBytes(mode) / modes.length;
+    const workingSet = aliveIn(workload) - modes.length * kept;
+    return { mode, kept, workingSet, pass, flops: flopsOf(pass), moved: 2 * offloadedBytes(pass) };
+  });
+  const base = measured[0];
+  assert(base, 'a menu has modes');
+  const facts = measured.map(({ mode, kept, workingSet, flops, moved }) => {
+    return { mode, kept, workingSet, flops: (flops - base.flops) / modes.length, moved: moved / modes.length };
+  });
+  const found = { facts, modelBytes: modelDataBytes(base.pass.trace), flops: base.flops };
+  known.set(choice.menu, found);
+  return found;
+}

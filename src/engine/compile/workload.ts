@@ -1,0 +1,69 @@
+// What is to run on a device and what it runs within, as data: the parameters, programs and passes that share its memory,
+// the ways to treat their activations, and what of the adapter a fit goes by. No fit is worked out here (fit.ts).
+
+import type { ActivationMode } from '../../graph/activations.ts';
+import type { Program } from '../../graph/graph.ts';
+import type { ChunkMap, StoredParameter } from '../../memory/layout/chunk-map.ts';
+import type { Pass, Passes } from './pass.ts';
+
+/** What is to run: everything that shares one device's memory. */
+export interface Workload<P extends Passes = Passes> {
+  readonly parameters: readonly StoredParameter[];
+  /** Whether those that train have gradients and moments. */
+  readonly training: boolean;
+  /** Their activations share the arenas. */
+  readonly programs: readonly Program[];
+  /** The passes over chunks of a layout, made of these programs. */
+  passes(map: ChunkMap): P;
+  /** Small results that come back while the GPU works on: bytes of each, and how many may be under way at once. */
+  readonly readback: ReadbackSize;
+  /** What becomes of its activations, where it could be something else. @default they are kept */
+  readonly activations?: ActivationChoice<P>;
+}
+
+/** What becomes of a workload's activations: other memory, other work, the same results. */
+export interface ActivationChoice<P extends Passes = Passes> {
+  /** By block, in their order. */
+  readonly modes: readonly ActivationMode[];
+  /** What a block's may be; the first keeps the most. One array for all workloads that differ in their modes alone. */
+  readonly menu: readonly ActivationMode[];
+  /** The workload with these modes instead. */
+  with(modes: readonly ActivationMode[]): Workload<P>;
+  /** The pass that they are chosen for. */
+  mainOf(passes: P): Pass;
+  /** Bytes of activations that stay for the backward pass with this mode in all blocks. */
+  keptBytes(mode: ActivationMode): number;
+  /** Bytes of each activation that is moved below with this mode in all blocks. */
+  movedBytes(mode: ActivationMode): readonly number[];
+}
+
+export interface ReadbackSize {
+  readonly bytes: number;
+  readonly reads: number;
+}
+
+/** Of a workload whose results are waited for. */
+export const NO_READBACK: ReadbackSize = { bytes: 0, reads: 0 };
+
+/** What time is reckoned with where a choice costs some, per second. Nothing else depends on it. */
+export interface Rates {
+  /** Multiplications and additions. */
+  readonly flops: number;
+  /** Bytes between the GPU and below, one way at a time. */
+  readonly linkBytes: number;
+}
+
+/** Of a laptop's GPU, and of a software adapter on two cores, about. */
+export const GPU_RATES: Rates = { flops: 5e12, linkBytes: 10e9 };
+export const SOFTWARE_RATES: Rates = { flops: 8e9, linkBytes: 4e9 };
+
+/** What a fit goes by of an adapter. */
+export interface AdapterLimits {
+  /** Bytes of one binding, and of one buffer. */
+  readonly binding: number;
+  readonly buffer: number;
+  readonly rates: Rates;
+}
+
+/** What every WebGPU adapter allows, at the rates of a laptop's GPU. */
+export const DEFAULT_LIMITS: AdapterLimits = { binding: 128 * 2 ** 20, buffer: 256 * 2 ** 20, rates: GPU_RATES };

@@ -1,0 +1,241 @@
+// What becomes of activations between a block's forward pass and its backward pass, as a rewrite of a training program:
+// they are kept, made again before the backward pass first reads them, or moved below the GPU and back. What is made again
+// is written to new tensors by the same kernels with the same problems, hence with the same bits; what is moved is copied.
+// Liveness then sees shorter lives. Which of it to do where is not decided here (engine/compile/fit.ts).
+//
+// Invariant: what is dropped can be made from what is kept or moved, inputs and parameters.
+// Sources of the ideas: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; Rhu et al. 2016, "vDNN".
+
+import { at } from '../util/at.ts';
+import {
+  bytesOf,
+  type Instruction,
+  makeTensor,
+  onTensors,
+  type Program,
+  type Stash,
+  type Tensor,
+  type TensorInstruction,
+  touchedBy,
+} from './graph.ts';
+
+/**
+ * What becomes of a block's activations between its two passes. `keep`: they stay. `light`: those that one pass over the
+ * elements makes again are made again: outputs of norms and of SwiGLU. `recompute`: only the block's input stays, all others
+ * are made again. `spill`: the residual stream, at the block's input and between its halves, is moved below the GPU and back,
+ * all others are made again. `offload`: what is not light is moved below the GPU and back.
+ */
+export const ACTIVATION_MODES = ['keep', 'light', 'recompute', 'spill', 'offload'] as const;
+export type ActivationMode = (typeof ACTIVATION_MODES)[number];
+
+/** The mode of a block, by its name. */
+export type ModeOf = (block: string) => ActivationMode;
+
+type Fate = 'keep' | 'again' | 'move';
+
+/** Of an activation of each class. */
+const FATES: { readonly [M in ActivationMode]: Readonly<Record<Class, Fate>> } = {
+  keep: { input: 'keep', waist: 'keep', light: 'keep', heavy: 'keep' },
+  light: { input: 'keep', waist: 'keep', light: 'again', heavy: 'keep' },
+  recompute: { input: 'keep', waist: 'again', light: 'again', heavy: 'again' },
+  spill: { input: 'move', waist: 'move', light: 'again', heavy: 'again' },
+  offload: { input: 'move', waist: 'move', light: 'again', heavy: 'move' },
+};
+
+/** Operations an element that are as good as none beside a matrix product's thousands. */
+const LIGHT_FLOPS = 32;
+
+/** The program, with each block's activations as its mode says. */
+export function withActivations(program: Program, modeOf: ModeOf): Program {
+  const chosen = (fate: Fate) =>
+    new Set(saved(program).flatMap(({ tensor, block, kind }) => (FATES[modeOf(block)][kind] === fate ? [tensor] : [])));
+  const dropped = chosen('again');
+  const moved = chosen('move');
+  const made = dropped.size > 0 ? recompute(program, dropped) : program;
+  return moved.size > 0 ? offload(made, moved) : made;
+}
+
+/** Bytes of the activations of its blocks that have this fate with one mode in all of them. */
+export const bytesWith = (program: Program, mode: ActivationMode, fate: Fate): number[] =>
+  saved(program).flatMap(({ kind, bytes }) => (FATES[mode][kind] === fate ? [bytes] : []));
+
+/** The blocks of a program, in their order. */
+export const blocksOf = ({ instructions }: Program): string[] => [
+  ...new Set(instructions.flatMap(({ block }) => (block === undefined ? [] : [block]))),
+];
+
+/**
+ * `input`: of the residual stream, made outside of its block. `waist`: made inside, and all that the block does behind it
+ * reads nothing older. `light`: few operations make it again, given what else is saved. `heavy`: the others.
+ */
+type Class = 'input' | 'waist' | 'light' | 'heavy';
+
+/** An activation that the forward pass of a block makes, or begins with, and the backward pass reads. */
+export interface Saved {
+  readonly tensor: Tensor;
+  readonly block: string;
+  readonly bytes: number;
+  readonly kind: Class;
+}
+
+/** In the order in which they are written. */
+export function saved(program: Program): Saved[] {
+  const instructions = onTensors(program);
+  const makers = makersIn(instructions);
+  const madeAt = new Map<Tensor, number>();
+  const readBackward = new Set<Tensor>();
+  /** Blocks that read what another one made, or none. */
+  const readers = new Map<Tensor, string>();
+  /** Of each instruction: how far back what is read at or behind it in its block goes. */
+  const oldest: number[] = [];
+  instructions.forEach((instruction, i) => {
+    const { phase, block } = instruction;
+    for (const tensor of operandsOf(instruction, 'in')) {
+      if (phase === 'backward') readBackward.add(tensor);
+      else if (block !== undefined && makers.get(tensor)?.[0]?.block !== block && !readers.has(tensor))
+        readers.set(tensor, block);
+    }
+    if (phase === 'forward') for (const tensor of operandsOf(instruction, 'out')) madeAt.set(tensor, i);
+  });
+  for (let i = instructions.length - 1; i >= 0; i--) {
+    const instruction = at(instructions, i);
+    const behind = instructions[i + 1]?.block === instruction.block ? (oldest[i + 1] ?? i) : Number.POSITIVE_INFINITY;
+    oldest[i] = operandsOf(instruction, 'in').reduce(
+      (least, tensor) => Math.min(least, madeAt.get(tensor) ?? -1),
+      behind,
+    );
+  }
+  return [...makers].flatMap(([tensor, made]): Saved[] => {
+    if (!readBackward.has(tensor)) return [];
+    const bytes = bytesOf(tensor);
+    const reader = readers.get(tensor);
+    if (reader !== undefined) return [{ tensor, block: reader, bytes, kind: 'input' }];
+    const last = made.at(-1);
+    if (last?.block === undefined) return [];
+    const { block } = last;
+    const flops = made.reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
+    const position = madeAt.get(tensor) ?? 0;
+    const isWaist = instructions[position + 1]?.block === block && (oldest[position + 1] ?? -1) >= position;
+    const kind = isWaist ? 'waist' : flops <= LIGHT_FLOPS * tensor.size ? 'light' : 'heavy';
+    return [{ tensor, block, bytes, kind }];
+  });
+}
+
+/** Makes `dropped` again before each of them is first read in the backward pass. */
+export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Program {
+  const makers = makersIn(onTensors(program));
+  /** What stands for a dropped activation in the backward pass. */
+  const again = new Map<Tensor, Tensor>();
+  const instructions: Instruction[] = [];
+  const standIn = (tensor: Tensor): Tensor => again.get(tensor) ?? tensor;
+  const fresh = (tensor: Tensor): Tensor => {
+    const { name, shape, type, wantsGradient } = tensor;
+    const made = makeTensor(`${name} again`, shape, 'activation', type, wantsGradient);
+    if (dropped.has(tensor)) again.set(tensor, made);
+    return made;
+  };
+  const append = (instruction: TensorInstruction, operands: Record<string, Tensor>) => {
+    const { op, kernel, problem, label } = instruction;
+    instructions.push({ op, kernel, problem, operands, label: `${label}, again`, phase: 'backward', again: true });
+  };
+
+  const make = (wanted: Tensor): void => {
+    if (!dropped.has(wanted) || again.has(wanted)) return;
+    // What one instruction writes beside it is made along with it.
+    const together = new Set([wanted]);
+    const needed = new Set<TensorInstruction>();
+    for (const tensor of together) {
+      for (const maker of makers.get(tensor) ?? []) {
+        needed.add(maker);
+        for (const output of operandsOf(maker, 'out')) together.add(output);
+      }
+    }
+    for (const maker of needed) {
+      for (const input of operandsOf(maker, 'in')) if (!together.has(input)) make(input);
+    }
+    const made = new Map([...together].map((tensor) => [tensor, fresh(tensor)]));
+    for (const maker of inOrder(needed)) {
+      const operands = Object.entries(maker.operands).map(([name, tensor]) => [
+        name,
+        made.get(tensor) ?? standIn(tensor),
+      ]);
+      append(maker, Object.fromEntries(operands));
+    }
+  };
+  const position = new Map(onTensors(program).map((instruction, i) => [instruction, i]));
+  const inOrder = (some: Iterable<TensorInstruction>) =>
+    [...some].sort((a, b) => (position.get(a) ?? 0) - (position.get(b) ?? 0));
+
+  for (const instruction of program.instructions) {
+    if (instruction.op !== 'dispatch' || instruction.phase !== 'backward') {
+      instructions.push(instruction);
+      continue;
+    }
+    for (const tensor of Object.values(instruction.operands)) make(tensor);
+    const operands = Object.entries(instruction.operands).map(([name, tensor]) => [name, standIn(tensor)]);
+    instructions.push({ ...instruction, operands: Object.fromEntries(operands) });
+  }
+  return { ...program, instructions };
+}
+
+/** Moves `moved` below the GPU behind their last use in the forward pass, and back before their first in the backward pass. */
+export function offload(program: Program, moved: ReadonlySet<Tensor>): Program {
+  const lastForward = new Map<Tensor, Instruction>();
+  for (const instruction of program.instructions) {
+    if (instruction.phase !== 'forward') continue;
+    for (const { tensor } of touchedBy(instruction)) if (moved.has(tensor)) lastForward.set(tensor, instruction);
+  }
+  const stashes = new Map<Tensor, Stash>();
+  /** What stands for a moved activation in the backward pass. */
+  const fetched = new Map<Tensor, Tensor>();
+  const instructions: Instruction[] = [];
+  for (const instruction of program.instructions) {
+    if (instruction.phase !== 'backward' || instruction.op !== 'dispatch') {
+      instructions.push(instruction);
+      for (const tensor of new Set(touchedBy(instruction).map(({ tensor }) => tensor))) {
+        if (lastForward.get(tensor) !== instruction) continue;
+        const stash = { name: tensor.name, bytes: bytesOf(tensor) };
+        stashes.set(tensor, stash);
+        const { block } = instruction;
+        const common = {
+          label: `${tensor.name}, moved below`,
+          phase: 'forward' as const,
+          ...(block !== undefined && { block }),
+        };
+        instructions.push({ op: 'offload', tensor, stash, ...common });
+      }
+      continue;
+    }
+    for (const { tensor } of touchedBy(instruction)) {
+      const stash = stashes.get(tensor);
+      if (!stash || fetched.has(tensor)) continue;
+      const { name, shape, type, wantsGradient } = tensor;
+      const back = makeTensor(`${name} back`, shape, 'activation', type, wantsGradient);
+      fetched.set(tensor, back);
+      instructions.push({ op: 'fetch', tensor: back, stash, label: `${name}, moved back`, phase: 'backward' });
+    }
+    const operands = Object.entries(instruction.operands).map(([name, tensor]) => [
+      name,
+      fetched.get(tensor) ?? tensor,
+    ]);
+    instructions.push({ ...instruction, operands: Object.fromEntries(operands) });
+  }
+  return { ...program, instructions };
+}
+
+/** Of each activation: the instructions of the forward pass that write it, in their order. */
+function makersIn(instructions: readonly TensorInstruction[]): Map<Tensor, TensorInstruction[]> {
+  const makers = new Map<Tensor, TensorInstruction[]>();
+  for (const instruction of instructions) {
+    if (instruction.phase !== 'forward') continue;
+    for (const tensor of operandsOf(instruction, 'out'))
+      makers.set(tensor, [...(makers.get(tensor) ?? []), instruction]);
+  }
+  return makers;
+}
+
+/** The activations that an instruction reads, or writes; what it updates is both. */
+const operandsOf = (instruction: Instruction, way: 'in' | 'out'): Tensor[] =>
+  touchedBy(instruction).flatMap(({ tensor, access }) =>
+    (way === 'in' ? access !== 'write' : access !== 'read') ? [tensor] : [],
+  );

@@ -34,7 +34,7 @@ export default defineConfig({
   server: { host: '127.0.0.1' },
   test: {
     include: ['test/**/*.test.ts'],
-    // These run in Chromium: config/vitest.chromium.ts. And this installs a package of its own.
+    // These run in Chromium: config/vitest.browsers.ts. And this installs a package of its own.
     exclude: ['test/browser/**', ...(process.env['HOLDFAST_TESTS'] === 'all' ? [] : ['test/package/docs.test.ts'])],
     testTimeout: 600_000,
     hookTimeout: 600_000,

@@ -2,15 +2,14 @@
 // into the cache folder, with the libraries that a bare system lacks), or the system's Chrome. Knows how to start
 // one and whether it works; what is tested in it is not its business.
 
-import { spawnSync } from 'node:child_process';
 import { createReadStream, createWriteStream, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { chmod, mkdir, rename, rm } from 'node:fs/promises';
-import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import os from 'node:os';
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createBrotliDecompress } from 'node:zlib';
+import { tryOut } from './try-browser.mjs';
 
 const require = createRequire(import.meta.url);
 
@@ -31,7 +30,7 @@ export async function findChromium() {
   const named = process.env['HOLDFAST_CHROMIUM'];
   try {
     const launch = named ? { executablePath: named, args: SOFTWARE } : await packagedOrSystem();
-    const problem = await tryOut(launch);
+    const problem = await tryOut('chromium', launch);
     return problem ? { reason: problem } : { launch };
   } catch (error) {
     return { reason: String(error instanceof Error ? error.message : error).split('\n')[0] ?? '' };
@@ -95,34 +94,4 @@ function packagedFonts(folder) {
     `<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>${places}</fontconfig>`,
   );
   return file;
-}
-
-/**
- * Starts it once and asks for an adapter. Returns what is wrong, if something is.
- * @param {import('playwright').LaunchOptions} launch
- */
-async function tryOut(launch) {
-  if (launch.executablePath) {
-    // A loader's complaint says more than the runner's time-out.
-    const { status, stderr, error } = spawnSync(launch.executablePath, ['--version'], {
-      env: /** @type {NodeJS.ProcessEnv} */ (launch.env ?? process.env),
-      encoding: 'utf8',
-    });
-    if (status !== 0) return `Chromium does not start: ${error?.message ?? stderr.trim().split('\n')[0]}`;
-  }
-  const { chromium } = await import('playwright');
-  const browser = await chromium.launch(launch);
-  // navigator.gpu exists on pages of a server only.
-  const server = createServer((_, response) => response.end('<!doctype html>'));
-  await new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(undefined)));
-  try {
-    const page = await browser.newPage();
-    const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
-    await page.goto(`http://127.0.0.1:${port}/`);
-    const found = await page.evaluate(async () => Boolean(await navigator.gpu?.requestAdapter()));
-    return found ? undefined : `Chromium ${browser.version()} has no WebGPU adapter here`;
-  } finally {
-    await browser.close();
-    server.close();
-  }
 }

@@ -1,6 +1,6 @@
 // `npm test`: lint, types, then the test suites: all of them on the embedded software adapter in Node and in
-// Deno, the device suites once more on every other adapter that is there and in Chromium, with what only a browser
-// does. Says what ran where and what was skipped, and why; the last line counts.
+// Deno, the device suites once more on every other adapter that is there, in Chromium, and in Firefox where the
+// system has one, with what only a browser does. Says what ran where and what was skipped, and why; the last line counts.
 
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -9,6 +9,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { findChromium } from './chromium.mjs';
+import { findFirefox } from './firefox.mjs';
 
 const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const bin = (name) => path.join(root, 'node_modules', '.bin', name);
@@ -41,7 +42,8 @@ else {
   }
 }
 // Deno waits for its polls and Chromium runs one file at a time: side by side they fill two cores.
-await Promise.all([inDeno(), inChromium()]);
+await Promise.all([inDeno(), inBrowser('Chromium', findChromium)]);
+await inBrowser('Firefox', findFirefox);
 if (!found.some(({ software }) => !software)) record({ name: 'GPU', note: 'skipped: this machine has none' });
 if (!found.some(({ name }) => /llvmpipe/i.test(name))) {
   record({ name: 'llvmpipe', note: 'skipped: not installed, or older than Dawn accepts (Mesa 25 works)' });
@@ -74,16 +76,17 @@ async function inDeno() {
   else await suites(`Deno, ${first.name}`, deno, ['run', '-A', '--unstable-webgpu'], filters, { adapter: first });
 }
 
-async function inChromium() {
-  const chromium = await findChromium();
-  if ('reason' in chromium) record({ name: 'Chromium', note: `skipped: ${chromium.reason}` });
+async function inBrowser(name, find) {
+  const found = await find();
+  if ('reason' in found) record({ name, note: `skipped: ${found.reason}` });
   else {
-    await suites('Chromium, WebGPU', process.execPath, [], ['--config', 'config/vitest.chromium.ts'], { aside: true });
+    const config = ['--config', 'config/vitest.browsers.ts'];
+    await suites(`${name}, WebGPU`, process.execPath, [], config, { browser: name.toLowerCase(), aside: true });
   }
 }
 
 /** The test suites under one runtime on one adapter. `aside`: what they print is shown when they are done. */
-async function suites(name, runtime, runtimeArgs, filters, { adapter, aside = false } = {}) {
+async function suites(name, runtime, runtimeArgs, filters, { adapter, browser, aside = false } = {}) {
   console.log(`\n== ${name}${aside ? ', shown when it is done' : ''}`);
   const start = Date.now();
   const report = path.join(scratch, `${started++}.json`);
@@ -91,7 +94,7 @@ async function suites(name, runtime, runtimeArgs, filters, { adapter, aside = fa
   const reporters = ['--reporter=dot', '--reporter=json', `--outputFile.json=${report}`];
   const plain = process.stdout.isTTY ? {} : { NO_COLOR: '1' };
   const wanted = adapter && { HOLDFAST_ADAPTER: adapter.embedded ? 'software' : adapter.name };
-  const env = { ...process.env, ...plain, ...wanted };
+  const env = { ...process.env, ...plain, ...wanted, ...(browser && { HOLDFAST_BROWSER: browser }) };
   const stdio = aside ? 'pipe' : 'inherit';
   const child = spawn(runtime, [...runtimeArgs, vitest, 'run', ...reporters, ...filters], { cwd: root, env, stdio });
   const printed = [];

@@ -3,12 +3,13 @@
 // Both are kept beside the runs' records.
 //
 // Times are those between steps of which several are under way, as in a run: a browser that tells late that the GPU is
-// done (Firefox looks every 100 ms) is not taken for a slow device.
+// done is not taken for a slow device, nor is one that something else needed for a moment.
 
 import { createStore, get, set } from 'idb-keyval';
 import { RandomWindows } from '../data/batches.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
 import { flopsOf } from '../engine/compile/pass.ts';
+import { median } from '../engine/observe/profile.ts';
 import { parseConfig } from '../formats/config.ts';
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';
@@ -60,8 +61,8 @@ const PROBES = [
 ] as const;
 /** Steps before these compile. */
 const WARM_STEPS = 2;
-const LEAST_STEPS = 4;
-const LEAST_MS = 300;
+const LEAST_STEPS = 3 * STEP_READBACK.reads;
+const LEAST_MS = 500;
 const MOST_RUNS = 20;
 
 export class Speeds {
@@ -162,6 +163,16 @@ export function secondsOf(size: StepSize, runs: readonly Timed[], costs: Costs |
   return costs && byCosts(size);
 }
 
+/**
+ * What a step takes, by the times at which steps were known to have ended: several may be told at once, as many as are
+ * under way. The median, since a moment at which the machine did something else says nothing of the next.
+ */
+export function stepMs(ends: readonly number[]): number {
+  const { reads } = STEP_READBACK;
+  const periods = ends.slice(reads).map((end, i) => (end - (ends[i] ?? end)) / reads);
+  return median(periods);
+}
+
 /** Undefined when it is not wanted any more. */
 async function timeSteps(
   host: Host,
@@ -188,15 +199,17 @@ async function timeSteps(
       seq,
       1,
     );
-    let begun = 0;
+    const ends: number[] = [];
     for (let done = 0; wanted(); done++) {
       while (underWay.length < STEP_READBACK.reads) underWay.push(trainer.start([batches.next()]));
       await underWay.shift();
-      if (done === WARM_STEPS) begun = performance.now();
-      const [steps, elapsed] = [done - WARM_STEPS, performance.now() - begun];
-      if (steps < LEAST_STEPS || elapsed < LEAST_MS) continue;
+      if (done < WARM_STEPS) continue;
+      const now = performance.now();
+      ends.push(now);
+      const [begun = now] = ends;
+      if (ends.length <= LEAST_STEPS || now - begun < LEAST_MS) continue;
       const pass = trainer.session.fit.passes.step;
-      return { dispatches: pass.operations.length, flops: flopsOf(pass), seconds: elapsed / 1000 / steps };
+      return { dispatches: pass.operations.length, flops: flopsOf(pass), seconds: stepMs(ends) / 1000 };
     }
     return undefined;
   } finally {

@@ -10,6 +10,7 @@ import { createSHA256 } from 'hash-wasm';
 import exampleText from '../../assets/example.txt.gz?url';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
+import { withNudges } from './firefox-polls.ts';
 import type { BlockFile, FileStat, Files, GPUSource, Host, OpenFile, Sha256, WriteStream } from './host.ts';
 import { find, finishRenames, nameOf, openFolder, renameFolder, splitPath } from './opfs.ts';
 import type { OpfsDisk } from './opfs-disk.ts';
@@ -95,7 +96,8 @@ async function requestAdapter(options?: GPURequestAdapterOptions): Promise<GPUAd
   for (let i = 0; ; i++) {
     const adapter = await navigator.gpu.requestAdapter(options);
     hadAdapter ||= adapter !== null;
-    if (adapter || i === (hadAdapter ? RETRIES.again : RETRIES.first)) return adapter;
+    if (adapter) return browserName().startsWith('Firefox') ? withNudges(adapter) : adapter;
+    if (i === (hadAdapter ? RETRIES.again : RETRIES.first)) return null;
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   }
 }

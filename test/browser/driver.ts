@@ -1,7 +1,7 @@
 // A person at a page, for tests: opens it, has the library in `window.holdfast`, gathers the events of its runs.
 
-import { type Browser, type BrowserContext, chromium, type Page } from 'playwright';
-import { findChromium } from '../../scripts/chromium.mjs';
+import { type Browser, type BrowserContext, chromium, firefox, type Page } from 'playwright';
+import { BROWSER, findBrowser } from '../../scripts/browsers.mjs';
 import type { Holdfast, MemorySettings, RunEvent, RunSettings } from '../../src/browser/index.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 
@@ -20,8 +20,9 @@ const ANY_NUMBER_OF_CRASHES = ['--disable-domain-blocking-for-3d-apis', '--disab
 
 /** With other arguments than those that give WebGPU, if some are given. */
 export async function launch(args?: string[]): Promise<Browser> {
-  const found = await findChromium();
+  const found = await findBrowser();
   if ('reason' in found) throw new Error(found.reason);
+  if (BROWSER === 'firefox') return firefox.launch(found.launch);
   return chromium.launch({ ...found.launch, args: args ?? [...(found.launch.args ?? []), ...ANY_NUMBER_OF_CRASHES] });
 }
 

@@ -1,4 +1,4 @@
-// Every case of the reference, replayed in Chromium: within the tolerances themselves, and where Node has the same
+// Every case of the reference, replayed in a browser: within the tolerances themselves, and where Node has the same
 // adapter with the figures that it gives there, digit for digit.
 
 import { expect, test } from 'vitest';

@@ -32,5 +32,6 @@ const files: Files = Object.assign(Object.create(host.files) as Files, {
 export const testHost = { ...host, files };
 export const ADAPTER = 'auto';
 export const VERBOSE = false;
-export const EVERY_CASE = false;
-export const THOROUGH = false;
+/** As in Node; config/vitest.browsers.ts says it here. */
+export const EVERY_CASE = import.meta.env['EVERY_CASE'] === true;
+export const THOROUGH = EVERY_CASE;

@@ -6,17 +6,19 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
+import { BROWSER } from '../../scripts/browsers.mjs';
 
 export interface NodeFigures {
-  /** One a case, as `holdfast parity --json` prints it; undefined where Node has no software adapter. */
+  /** One a case, as `holdfast parity --json` prints it; undefined where Node has not the browser's adapter. */
   readonly cases: readonly { case: string; metrics: Record<string, { value: number }> }[] | undefined;
   /** The kernel choices that gave them. */
   readonly choices: Record<string, string>;
 }
 
 export async function nodeFigures(): Promise<NodeFigures> {
-  // The embedded adapter is the one that Chromium has here.
-  if (process.platform !== 'linux' || process.arch !== 'x64') return { cases: undefined, choices: {} };
+  // The embedded adapter is the one that Chromium has here; Firefox has its own way to the system's.
+  if (process.platform !== 'linux' || process.arch !== 'x64' || BROWSER !== 'chromium')
+    return { cases: undefined, choices: {} };
   const root = path.resolve(import.meta.dirname, '../..');
   const cache = await mkdtemp(path.join(os.tmpdir(), 'holdfast-figures-'));
   try {

@@ -87,7 +87,13 @@ export async function prepare(page: Page, text: string, settings = SMALL): Promi
 export async function fillSettings(page: Page, settings: Readonly<Record<string, number>>): Promise<void> {
   const form = page.locator('#settings');
   if ((await form.getAttribute('open')) === null) await form.locator('summary').click();
-  for (const [name, value] of Object.entries(settings)) await page.fill(`#field-${name}`, String(value));
+  for (const [name, value] of Object.entries(settings)) await replace(page.locator(`#field-${name}`), String(value));
+}
+
+/** Writes into a field in place of what is there: by keys, since in Firefox Playwright's `fill` adds to a number. */
+export async function replace(field: Locator, value: string): Promise<void> {
+  await field.press('ControlOrMeta+a');
+  await field.pressSequentially(value);
 }
 
 /** Goes there with one key, as who has no mouse does. */

@@ -3,7 +3,7 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { costsOf, secondsOf } from '../../src/browser/speed.ts';
+import { costsOf, secondsOf, stepMs } from '../../src/browser/speed.ts';
 
 const sized = (dispatches: number, flops: number, cost: { dispatch: number; flop: number }) => {
   return { dispatches, flops, seconds: cost.dispatch * dispatches + cost.flop * flops };
@@ -56,4 +56,21 @@ test('the run that is nearest in arithmetic sets an estimate right; without cost
   expect(secondsOf(size, runs, costs)).toBeCloseTo(3 * seconds, 9);
   expect(secondsOf(size, runs, undefined)).toBeCloseTo(6 * thrice.seconds, 9);
   expect(secondsOf(size, [], undefined)).toBe(undefined);
+});
+
+test('a step takes what most steps take, told one by one or several at once, whatever else the machine did meanwhile', () => {
+  fc.assert(
+    fc.property(
+      fc.double({ min: 0.5, max: 400, noNaN: true }),
+      fc.constantFrom(1, 2, 4),
+      fc.record({ at: fc.nat(19), stall: fc.double({ min: 0, max: 5000, noNaN: true }) }),
+      (step, atOnce, { at, stall }) => {
+        const told = (i: number) => Math.ceil((i + 1) / atOnce) * atOnce * step + (at <= i ? stall : 0);
+        const ends = Array.from({ length: 20 }, (_, i) => told(i));
+        expect(stepMs(ends)).toBeGreaterThan(step * 0.999);
+        expect(stepMs(ends)).toBeLessThan(step * 1.001);
+      },
+    ),
+    { seed: 1 },
+  );
 });

@@ -14,8 +14,14 @@ import type { DispatchOperation } from './lower.ts';
 /** Problem key -> variant name, as saved with a run. */
 export type ChoiceRecord = Record<string, string>;
 
-/** A trial repeats the dispatch until it has run this long, so that the clock's grain does not matter. */
+/** A trial's round repeats the dispatch for about so long, so that the clock's grain does not matter, ... */
 const TRIAL_MS = 4;
+/** ... and for so many times what an answer alone takes: a browser may look only now and then whether the GPU is done. */
+const TRIAL_ANSWERS = 8;
+/** More than that of a round is not worth a choice, ... */
+const MOST_TRIAL_MS = 250;
+/** ... nor more dispatches. */
+const MOST_DISPATCHES = 1024;
 const TRIAL_ROUNDS = 3;
 
 // biome-ignore lint/suspicious/noExplicitAny: kernels of different problems
@@ -147,15 +153,21 @@ export class Trial {
       const start = performance.now();
       this.#device.submit(encoder);
       await this.#device.idle();
-      return (performance.now() - start) / count;
+      return performance.now() - start;
     };
     try {
       await run(1); // compiles on the driver's side
-      const once = await run(1);
-      const count = Math.max(1, Math.ceil(TRIAL_MS / Math.max(once, 0.01)));
-      let best = once;
-      for (let round = 0; round < TRIAL_ROUNDS; round++) best = Math.min(best, await run(count));
-      return best;
+      const answer = Math.min(await run(0), await run(0));
+      const wanted = Math.min(MOST_TRIAL_MS, Math.max(TRIAL_MS, TRIAL_ANSWERS * answer));
+      let count = 1;
+      let best = await run(count);
+      // Again, and with more, where most of the time was that of the answer. Half of what is wanted is enough.
+      while (best < wanted / 2 && count < MOST_DISPATCHES) {
+        count = Math.min(MOST_DISPATCHES, Math.ceil((count * wanted) / Math.max(best, 0.01)));
+        best = await run(count);
+      }
+      for (let round = 1; round < TRIAL_ROUNDS; round++) best = Math.min(best, await run(count));
+      return best / count;
     } finally {
       allocator.destroy(uniforms);
     }

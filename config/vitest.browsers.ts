@@ -1,15 +1,15 @@
-// The tests in Chromium. `sources`: the kernel suites and the reference cases, from the sources that Node runs, and
+// The tests in a browser: Chromium, or the one that HOLDFAST_BROWSER says. `sources`: the kernel suites and the reference cases, from the sources that Node runs, and
 // the browser's own files, in a page of Vitest's. `pages`: what a person does with the built library, through Playwright.
 
 import path from 'node:path';
 import { playwright } from '@vitest/browser-playwright';
 import type { Plugin } from 'vite';
 import { defineConfig } from 'vitest/config';
-import { findChromium } from '../scripts/chromium.mjs';
+import { BROWSER, findBrowser } from '../scripts/browsers.mjs';
 import { nodeFigures } from '../test/browser/node-figures.ts';
 import { browserPlugins, ISOLATED } from './browser-plugins.ts';
 
-const found = await findChromium();
+const found = await findBrowser();
 if ('reason' in found) throw new Error(found.reason);
 
 const root = path.dirname(import.meta.dirname);
@@ -32,6 +32,7 @@ export default defineConfig({
         plugins: [...browserPlugins(), browserHost],
         worker: { format: 'es', plugins: browserPlugins },
         server: { host: '127.0.0.1', headers: ISOLATED },
+        define: { 'import.meta.env.EVERY_CASE': JSON.stringify(process.env['HOLDFAST_TESTS'] === 'all') },
         test: {
           ...timeouts,
           name: 'sources',
@@ -49,7 +50,7 @@ export default defineConfig({
             screenshotFailures: false,
             provider: playwright({ launchOptions: found.launch }),
             commands: { nodeFigures },
-            instances: [{ browser: 'chromium' }],
+            instances: [{ browser: BROWSER }],
           },
         },
       },
@@ -60,7 +61,7 @@ export default defineConfig({
           // A page waits more than it computes.
           maxWorkers: 2,
           sequence: { groupOrder: 1 },
-          include: ['test/{browser,package}/*.pages.ts'],
+          include: BROWSER === 'firefox' ? ['test/browser/demo.pages.ts'] : ['test/{browser,package}/*.pages.ts'],
           environment: 'node',
         },
       },

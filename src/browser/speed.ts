@@ -9,7 +9,6 @@ import { createStore, get, set } from 'idb-keyval';
 import { RandomWindows } from '../data/batches.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
 import { flopsOf } from '../engine/compile/pass.ts';
-import { median } from '../engine/observe/profile.ts';
 import { parseConfig } from '../formats/config.ts';
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';
@@ -19,6 +18,7 @@ import type { RunSettings } from '../train/run-settings.ts';
 import { STEP_READBACK } from '../train/stepper.ts';
 import { Trainer } from '../train/trainer.ts';
 import { accept, namesTo, number, object, optional } from '../util/json.ts';
+import { median } from '../util/median.ts';
 import { realNumber } from '../util/range.ts';
 import type { Estimate } from './protocol.ts';
 

@@ -53,19 +53,23 @@ describe('holdfast plan', () => {
     await expect(plan(...SMALL, '--gpu-memory', String(Number(smallest) - 1))).rejects.toThrow(smallest);
   });
 
-  it('makes activations again where it is told to, and by itself where the budget has no room for them', async () => {
-    const kept = async (...args: string[]) => JSON.parse(await plan(...SMALL, '--json', ...args));
-    const all = await kept('--activations', 'keep');
-    expect(all.activations).toEqual({ kept: 'keep', recomputedFlops: 0, share: 0 });
-    const least = await kept('--activations', 'recompute');
-    expect(least.activations.share).toBeGreaterThan(0.01);
-    expect(least.smallestBudget).toBeLessThan(all.smallestBudget);
-    for (const [budget, wanted] of [
-      [all.smallestBudget, 'keep'],
-      [all.smallestBudget - 1, 'recompute'],
-    ]) {
-      expect((await kept('--gpu-memory', String(budget))).activations.kept).toBe(wanted);
-    }
+  it('does with activations what it is told to, and by itself what the budget has room for', async () => {
+    const planned = async (...args: string[]) => JSON.parse(await plan(...SMALL, '--json', ...args));
+    const only = (modes: string[]) => expect(new Set(modes).size).toBe(1);
+    const all = await planned('--activations', 'keep');
+    expect(all.activations).toMatchObject({ recomputedFlops: 0, share: 0, offloadedBytes: 0 });
+    const again = await planned('--activations', 'recompute');
+    only(again.activations.modes);
+    expect(again.activations.share).toBeGreaterThan(0.01);
+    const moved = await planned('--activations', 'offload');
+    only(moved.activations.modes);
+    expect(moved.activations.offloadedBytes).toBeGreaterThan(0);
+    for (const { smallestBudget } of [again, moved]) expect(smallestBudget).toBeLessThan(all.smallestBudget);
+    const within = (bytes: number) => planned('--gpu-memory', String(bytes));
+    const { modes, share, offloadedBytes } = (await within(all.smallestBudget - 1)).activations;
+    expect(modes).not.toEqual(all.activations.modes);
+    expect(share + offloadedBytes).toBeGreaterThan(0);
+    expect((await within(all.smallestBudget)).smallestBudget).toBe(moved.smallestBudget);
   });
 
   it('prints for people too, down to each moment', async () => {

@@ -198,7 +198,7 @@ export class ActiveRun {
         firstStep: ready.firstStep,
         steps: this.settings.steps,
         parameters: ready.model.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0),
-        corpusBytes: ready.corpus.bytes.length,
+        corpusBytes: ready.identity.bytes,
         dispatches: ready.trainer.dispatches,
       });
     },

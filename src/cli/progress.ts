@@ -59,14 +59,16 @@ export class Progress {
 
   #textEvents(): RunEvents {
     return {
-      ready: ({ model, corpus, trainer, firstStep }) => {
+      ready: ({ model, corpus, notes, trainer, firstStep }) => {
         const { config, shape } = model;
         const { batch, seq, accumulate, steps } = this.#settings;
         const size = `${shape.layers} layers, width ${shape.width}, ${shape.heads} heads, context ${seq}`;
         this.#line(`${config.model_type}: ${parameterCount(model).toLocaleString('en')} parameters (${size})`);
         const skipped = corpus.skipped > 0 ? `, ${corpus.skipped} skipped (binary, or no files)` : '';
         const files = corpus.files === 1 ? '1 file' : `${corpus.files} files`;
-        this.#line(`corpus: ${corpus.bytes.length.toLocaleString('en')} bytes in ${files}${skipped}`);
+        if (notes.length === 0)
+          this.#line(`corpus: ${corpus.bytes.length.toLocaleString('en')} bytes in ${files}${skipped}`);
+        for (const note of notes) this.#line(`data: ${note}`);
         this.#line(`adapter: ${trainer.device.adapter.name}, ${trainer.dispatches} dispatches a step`);
         const from = firstStep > 0 ? `from step ${firstStep} ` : '';
         this.#line(`training ${from}to step ${steps}, ${batch * seq * accumulate} tokens a step\n`);

@@ -2,6 +2,8 @@
 // lines, with --json one object a step. The defaults are the library's (defaultSettings).
 
 import { Command, Option } from 'commander';
+import { findChatTemplate } from '../data/records/find-template.ts';
+import { holdRecords, type RecordSettings, TRAIN_ON, type TrainOn } from '../data/records/read-records.ts';
 import { TASKS, type TaskName, taskOf } from '../data/tasks.ts';
 import { DEFAULT_TOKENIZER, TOKENIZER_KINDS, type TokenizerIdentity } from '../data/tokenizer.ts';
 import { checkpointsOf, type FoundModel, findModel } from '../formats/checkpoint.ts';
@@ -12,10 +14,22 @@ import { REPORT_FILE, writeReport } from '../report/run-report.ts';
 import { type FolderClaim, type Host, join } from '../runtime/host.ts';
 import type { MemoryRecord } from '../train/memory-record.ts';
 import { type RunSummary, trainRun } from '../train/run.ts';
-import { checkSettings, defaultSettings, RANGES, type RunSettings, tokenizerFor } from '../train/run-settings.ts';
+import {
+  checkSettings,
+  defaultSettings,
+  EPOCHS,
+  RANGES,
+  type RunSettings,
+  type RunText,
+  readText,
+  tokenizerFor,
+  VALIDATION_SHARE,
+  withEpochs,
+} from '../train/run-settings.ts';
 import { savedSettings } from '../train/saved-state.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
+import { describeRange, inRange } from '../util/range.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { configFromFlags } from './model-flags.ts';
 import { adapterOption, whole, within } from './options.ts';
@@ -31,6 +45,11 @@ interface Flags extends MemoryFlags {
   vocab: TokenizerIdentity['kind'];
   data: string[];
   task?: TaskName;
+  trainOn: TrainOn;
+  pack: 'yes' | 'no';
+  chatTemplate?: string;
+  validation?: string;
+  epochs?: number;
   batch: number;
   accumulate: number;
   steps: number;
@@ -72,7 +91,21 @@ export function trainCommand(host: Host): Command {
     .option('--kv-heads <n>', 'key and value heads, llama only (default: as many as heads)', whole(1))
     .option('--context <n>', 'tokens in a sequence', within(RANGES.seq), DEFAULT_SHAPE.context)
     .addOption(new Option('--vocab <kind>', 'tokens').choices(TOKENIZER_KINDS).default(DEFAULT_TOKENIZER.kind))
-    .option('--data <path...>', 'files, folders, or - for standard input (default: TypeScript’s declarations)', [])
+    .option(
+      '--data <path...>',
+      'files, folders, or - for standard input: text, or JSON records (default: TypeScript’s declarations)',
+      [],
+    )
+    .addOption(
+      new Option('--train-on <what>', 'of records: answers alone, or all').choices(TRAIN_ON).default('answers'),
+    )
+    .addOption(
+      new Option('--pack <choice>', 'of records: several in a sequence, that do not see each other')
+        .choices(['yes', 'no'])
+        .default('yes'),
+    )
+    .option('--chat-template <name>', 'of conversations: chatml, a file or a folder (default: the model’s)')
+    .option('--validation <what>', 'a file to validate on, or the share of the data to hold back (default: 0.1)')
     .addOption(
       new Option('--task <name>', 'generated text instead: problems, some of them held back to be solved')
         .choices(Object.keys(TASKS))
@@ -81,6 +114,11 @@ export function trainCommand(host: Host): Command {
     .option('--batch <n>', 'sequences in a micro-batch', within(RANGES.batch), DEFAULTS.batch)
     .option('--accumulate <n>', 'micro-batches in a step', within(RANGES.accumulate), DEFAULTS.accumulate)
     .option('--steps <n>', 'training steps', within(RANGES.steps), DEFAULTS.steps)
+    .addOption(
+      new Option('--epochs <n>', 'as many steps as so many passes over the data')
+        .argParser(within(EPOCHS))
+        .conflicts('steps'),
+    )
     .option('--until <n>', 'stop after this many of them, saved, to be resumed', whole(1))
     .option('--lr <rate>', 'highest learning rate', within(RANGES.lr), DEFAULTS.lr)
     .option('--min-lr <rate>', 'learning rate at the end (default: a tenth of --lr)', within(RANGES.minLr))
@@ -123,12 +161,18 @@ export function trainCommand(host: Host): Command {
     const out = claim.folder;
     try {
       await checkOut(host, out, flags);
-      const settings = flags.resume
+      let settings = flags.resume
         ? await resumeSettings(host, out, flags, given)
         : await newSettings(host, flags, given);
       // Before anything is opened or made.
       tokenizerFor(settings, flags.resume ? out : flags.model);
       checkSettings(settings);
+      let text: RunText | undefined;
+      if (flags.epochs !== undefined) {
+        text = await readText(host, settings);
+        settings = withEpochs(settings, text, flags.epochs);
+        checkSettings(settings);
+      }
       const device = await openDevice(host, { adapter: flags.adapter });
       const progress = new Progress(host, settings, flags.json ?? false);
       if (device.adapter.embedded)
@@ -146,6 +190,7 @@ export function trainCommand(host: Host): Command {
         memory,
         ...(flags.timeline === undefined ? {} : { timeline: flags.timeline }),
         claim,
+        text,
       });
       progress.finish(summary, describe(summary, out, settings));
       device.close();
@@ -236,6 +281,7 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
       );
     }
   }
+  const records = await recordsFromFlags(host, flags, given, from);
   const { data, batch, accumulate, steps, lr, schedule, warmup, clip, weightDecay, seed } = flags;
   const { evalEvery, evalWindows, sampleEvery, sampleTokens, saveEvery } = flags;
   return defaultSettings({
@@ -243,11 +289,42 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
     tokenizer: { kind: flags.vocab },
     ...(from === undefined ? {} : { from }),
     ...(flags.task === undefined ? {} : { task: flags.task }),
+    ...(records && { records }),
+    ...validationFromFlags(flags),
     ...(family || given('context') ? { seq: flags.context } : {}),
     ...(flags.minLr === undefined ? {} : { minLr: flags.minLr }),
     ...{ data, batch, accumulate, steps, lr, schedule, warmup, clip, weightDecay, seed },
     ...{ evalEvery, evalWindows, sampleEvery, sampleTokens, saveEvery },
   });
+}
+
+/** How records are learned from; undefined where the data is text. */
+async function recordsFromFlags(
+  host: Host,
+  { data, trainOn, pack, chatTemplate: name }: Flags,
+  given: (name: keyof Flags) => boolean,
+  model: string | undefined,
+): Promise<RecordSettings | undefined> {
+  if (!(await holdRecords(host, data))) {
+    const flag = (['trainOn', 'pack', 'chatTemplate'] as const).find(given);
+    if (flag)
+      throw new HoldfastError(`--${dashed(flag)}: is for JSON records, and the data is text; leave the flag out`);
+    return undefined;
+  }
+  const folder = model !== undefined && (await host.files.stat(model))?.kind === 'folder' ? model : undefined;
+  const date = new Date().toISOString().slice(0, 10);
+  const template = await findChatTemplate(host.files, { name, model: folder, date });
+  return { trainOn, pack, ...(template && { template }) };
+}
+
+/** Errors: HoldfastError for neither a share nor a path. */
+function validationFromFlags({ validation, task }: Flags): Pick<RunSettings, 'validationFile' | 'validationShare'> {
+  if (validation === undefined) return {};
+  if (task !== undefined) throw new HoldfastError('--validation: a --task has its own; leave the flag out');
+  const share = Number(validation);
+  if (validation.trim() === '' || Number.isNaN(share)) return { validationFile: validation };
+  if (inRange(VALIDATION_SHARE, share)) return { validationShare: share };
+  throw new HoldfastError(`--validation ${validation}: it must be a file, or ${describeRange(VALIDATION_SHARE)}`);
 }
 
 /** What may change when a run goes on; everything else is the checkpoint's. */
@@ -268,6 +345,10 @@ async function resumeSettings(
     vocab: (saved.tokenizer ?? DEFAULT_TOKENIZER).kind,
     context: saved.seq,
     task: saved.task ?? 'no task',
+    trainOn: saved.records?.trainOn,
+    pack: saved.records?.pack,
+    chatTemplate: saved.records?.template?.name,
+    validation: saved.validationFile ?? String(saved.validationShare ?? 0.1),
   };
   if (saved.task && given('data')) {
     throw new HoldfastError(`--data: the checkpoint in ${out} was made with --task ${saved.task}; leave the flag out`);
@@ -276,12 +357,13 @@ async function resumeSettings(
     if (!given(name) || !Object.hasOwn(known, name) || (CHANGEABLE as readonly string[]).includes(name)) continue;
     if (flags[name] !== known[name]) {
       throw new HoldfastError(
-        `--${dashed(name)} ${flags[name]}: the checkpoint in ${out} was made with ${known[name]}; leave the flag out, or start another run`,
+        `--${dashed(name)} ${flags[name]}: the checkpoint in ${out} was made with ${known[name] ?? 'none'}; leave the flag out, or start another run`,
       );
     }
   }
   const changes = Object.fromEntries(CHANGEABLE.filter(given).map((name) => [name, flags[name]]));
-  return { ...saved, ...changes };
+  const { epochs: _, ...rest } = saved;
+  return { ...(given('steps') ? rest : saved), ...changes };
 }
 
 const dashed = (name: string): string => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);

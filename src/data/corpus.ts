@@ -3,7 +3,7 @@
 // Not tokens, and no decoding: bytes as they lie on disk, joined with nothing between them. Invariant: the
 // same sources give the same bytes in the same order on every system, and nothing in a folder makes reading it endless.
 
-import { type Host, join } from '../runtime/host.ts';
+import { type Files, type Host, join } from '../runtime/host.ts';
 import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
 import { type TaskName, taskOf } from './tasks.ts';
 
@@ -31,6 +31,46 @@ export async function corpusOf(
   return { bytes: new TextEncoder().encode(text(seed)), files: 1, names: [task], lineBytes, skipped: 0 };
 }
 
+/** A file among the sources. */
+interface SourceFile {
+  readonly path: string;
+  /** Found in a folder, not named itself: what is no text is passed over. */
+  readonly isFound: boolean;
+  readonly kind: 'file' | 'pipe' | 'input' | 'other';
+}
+
+/** The files that sources stand for, in order; nothing in a folder makes it endless. Errors: HoldfastError for nothing there. */
+export async function* filesOf(
+  files: Pick<Files, 'stat' | 'list'>,
+  sources: readonly string[],
+): AsyncGenerator<SourceFile> {
+  /** `above`: the ids of the folder itself and of those that it lies in. */
+  async function* inFolder(folder: string, above: readonly (string | undefined)[]): AsyncGenerator<SourceFile> {
+    for (const name of await files.list(folder)) {
+      const path = join(folder, name);
+      const { kind, id } = (await files.stat(path)) ?? {};
+      const leadsUp = id !== undefined && above.includes(id);
+      if (kind === 'folder' && !leadsUp) yield* inFolder(path, [...above, id]);
+      else yield { path, isFound: true, kind: kind === 'file' ? kind : 'other' };
+    }
+  }
+  for (const source of sources) {
+    if (source === '-') {
+      yield { path: source, isFound: false, kind: 'input' };
+      continue;
+    }
+    const { kind, id } = (await files.stat(source)) ?? {};
+    if (kind === 'folder') yield* inFolder(source, [id]);
+    else if (kind === 'file' || kind === 'pipe') yield { path: source, isFound: false, kind };
+    else {
+      const what = kind ? 'a device, a socket or a link to itself is' : 'nothing is';
+      throw new HoldfastError(
+        `corpus ${shortened(source)}: ${what} there; name a text file, a folder, or - for standard input`,
+      );
+    }
+  }
+}
+
 /**
  * Each source is a file, a folder (all its files, sub-folders included, by name) or "-" for standard input.
  * A file named itself is read whatever it holds, and so is a pipe, which a shell makes of `<(command)`. In a folder,
@@ -40,39 +80,13 @@ export async function loadCorpus(host: Host, sources: readonly string[]): Promis
   const names: string[] = [];
   const parts: Uint8Array[] = [];
   let skipped = 0;
-  const add = (name: string, bytes: Uint8Array) => {
-    names.push(name);
-    parts.push(bytes);
-  };
-  /** `above`: the ids of the folder itself and of those that it lies in. */
-  const addFolder = async (folder: string, above: readonly (string | undefined)[]): Promise<void> => {
-    for (const name of await host.files.list(folder)) {
-      const path = join(folder, name);
-      const { kind, id } = (await host.files.stat(path)) ?? {};
-      const leadsUp = id !== undefined && above.includes(id);
-      if (kind === 'folder' && !leadsUp) {
-        await addFolder(path, [...above, id]);
-        continue;
-      }
-      const bytes = kind === 'file' ? await host.files.read(path) : undefined;
-      if (bytes && !bytes.includes(0)) add(path, bytes);
-      else skipped++;
-    }
-  };
-  for (const source of sources) {
-    if (source === '-') {
-      add(source, await host.readStandardInput());
-      continue;
-    }
-    const { kind, id } = (await host.files.stat(source)) ?? {};
-    if (kind === 'folder') await addFolder(source, [id]);
-    else if (kind === 'file' || kind === 'pipe') add(source, await host.files.read(source));
-    else {
-      const what = kind ? 'a device, a socket or a link to itself is' : 'nothing is';
-      throw new HoldfastError(
-        `corpus ${shortened(source)}: ${what} there; name a text file, a folder, or - for standard input`,
-      );
-    }
+  for await (const { path, isFound, kind } of filesOf(host.files, sources)) {
+    const read = () => (kind === 'input' ? host.readStandardInput() : host.files.read(path));
+    const bytes = kind === 'other' ? undefined : await read();
+    if (bytes && !(isFound && bytes.includes(0))) {
+      names.push(path);
+      parts.push(bytes);
+    } else skipped++;
   }
   const bytes = concatenate(parts);
   if (bytes.length === 0) {
@@ -104,12 +118,19 @@ async function unpacked(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<Arra
   }
 }
 
-/** The first 90 % of the bytes (rounded down, to a whole line) train, the rest validate. Both share memory with `bytes`. */
-export function split({ bytes, lineBytes = 1 }: Pick<Corpus, 'bytes' | 'lineBytes'>): {
+/**
+ * The first 90 % of the bytes (rounded down, to a whole line) train, the rest validate, or another share of them. Both share
+ * memory with `bytes`.
+ */
+export function split(
+  { bytes, lineBytes = 1 }: Pick<Corpus, 'bytes' | 'lineBytes'>,
+  validationShare?: number,
+): {
   train: Uint8Array;
   validation: Uint8Array;
 } {
-  const share = Math.floor((bytes.length * 9) / 10);
+  const { length } = bytes;
+  const share = Math.floor(validationShare === undefined ? (length * 9) / 10 : length * (1 - validationShare));
   const border = share - (share % lineBytes);
   return { train: bytes.subarray(0, border), validation: bytes.subarray(border) };
 }

@@ -23,6 +23,8 @@ export interface Tokenizer {
   readonly vocabulary: number;
   /** Bytes of text in a token, where all have equally many. */
   readonly tokenBytes?: number;
+  /** Tokens in front of a document and behind it, where there are such. */
+  readonly specials?: { readonly bos?: number; readonly eos?: number };
   /** Token ids of text, or of its bytes in UTF-8. */
   encode(text: string | Uint8Array): Int32Array<ArrayBuffer>;
   /** Bytes that are not UTF-8 become U+FFFD. Errors: HoldfastError for an id outside the vocabulary. */

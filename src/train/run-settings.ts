@@ -3,8 +3,9 @@
 // same text are the same run, step for step, wherever it is trained.
 
 import { checkTokens } from '../data/batches.ts';
-import { type Corpus, corpusOf } from '../data/corpus.ts';
-import { type Dataset, type TextIdentity, textDataset } from '../data/dataset.ts';
+import { type Corpus, corpusOf, loadCorpus } from '../data/corpus.ts';
+import { type Dataset, type DocumentSets, documentDataset, type TextIdentity, textDataset } from '../data/dataset.ts';
+import { type RecordSettings, readDocuments, recordSettings } from '../data/records/read-records.ts';
 import { TASKS, type TaskName } from '../data/tasks.ts';
 import {
   DEFAULT_TOKENIZER,
@@ -43,6 +44,14 @@ export interface RunSettings {
   data: string[];
   /** Text of this task instead, and at each validation problems that are not in it. @default none */
   task?: TaskName;
+  /** How the files are learned from where they hold records; absent: they are text. @default none */
+  records?: RecordSettings;
+  /** Files to validate on, of the same kind; absent: a part of the data is held back. @default none */
+  validationFile?: string;
+  /** The part of the data that is held back. @default a tenth */
+  validationShare?: number;
+  /** What `steps` was worked out from, where passes over the data were asked for. @default none */
+  epochs?: number;
   /** Sequences in a micro-batch. @default 8 */
   batch: number;
   /** Tokens in a sequence. @default the model's context, 1024 at most */
@@ -126,6 +135,11 @@ export const RANGES = {
   saveEvery: wholeNumber(0),
 } as const satisfies Partial<Record<keyof RunSettings, Range>>;
 
+/** The part of the data that may be held back. */
+export const VALIDATION_SHARE = realNumber(0.0001, 0.9);
+/** Passes over the data. */
+export const EPOCHS = wholeNumber(1, 1_000_000);
+
 type Numbers = { -readonly [K in keyof typeof RANGES]: Schema<number> };
 const numbers = Object.fromEntries(Object.entries(RANGES).map(([name, range]) => [name, number(range)])) as Numbers;
 
@@ -137,6 +151,10 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     from: optional(text),
     data: list(text),
     task: optional(oneOf(Object.keys(TASKS) as TaskName[])),
+    records: optional(recordSettings),
+    validationFile: optional(text),
+    validationShare: optional(number(VALIDATION_SHARE)),
+    epochs: optional(number(EPOCHS)),
     schedule: oneOf(DECAYS),
     ...numbers,
   });
@@ -190,23 +208,47 @@ export const trainAlike = (a: RunSettings, b: RunSettings): boolean => DECISIVE.
 
 /** How its trainer is made, memory and kernel choices apart. */
 export function trainerOptions(settings: RunSettings): TrainerOptions {
-  const { batch, seq, accumulate, clip, weightDecay } = settings;
+  const { batch, seq, accumulate, clip, weightDecay, records } = settings;
+  const packed = records?.pack === 'yes' ? { packed: true } : {};
   const { schedule: decay, lr: peak, minLr: min, warmup, steps } = settings;
-  return { batch, seq, accumulate, schedule: { decay, peak, min, warmup, steps }, optimizer: { clip, weightDecay } };
+  return {
+    batch,
+    seq,
+    ...packed,
+    accumulate,
+    schedule: { decay, peak, min, warmup, steps },
+    optimizer: { clip, weightDecay },
+  };
 }
 
 /** What a run learns from. */
 export interface RunText {
+  /** Without bytes where they are records. */
   readonly corpus: Corpus;
   readonly identity: TextIdentity;
+  /** Where there are records. */
+  readonly documents?: DocumentSets;
+  /** Text to validate on, where it has a file of its own. */
+  readonly validation?: Uint8Array;
 }
 
-/** Errors: HoldfastError where there is no text. */
+/** Errors: HoldfastError where there is no text, and naming the place of a record that cannot be used. */
 export async function readText(host: Host, settings: RunSettings): Promise<RunText> {
+  const { records, data, validationFile } = settings;
+  const other = validationFile === undefined ? undefined : [validationFile];
+  if (records) {
+    const tokenizer = tokenizerFor(settings);
+    const train = await readDocuments(host, data, tokenizer, records);
+    const validation = other && (await readDocuments(host, other, tokenizer, records));
+    const { identity, names } = train;
+    const corpus = { bytes: new Uint8Array(0), files: names.length, names, skipped: 0 };
+    return { corpus, identity, documents: { train, validation } };
+  }
   const corpus = await corpusOf(host, settings);
   const hash = new Uint8Array(await crypto.subtle.digest('SHA-256', corpus.bytes));
   const sha256 = [...hash].map((byte) => byte.toString(16).padStart(2, '0')).join('');
-  return { corpus, identity: { bytes: corpus.bytes.length, sha256 } };
+  const validation = other && (await loadCorpus(host, other)).bytes;
+  return { corpus, identity: { bytes: corpus.bytes.length, sha256 }, ...(validation && { validation }) };
 }
 
 /** Errors: HoldfastError for a vocabulary that is not the tokenizer's. */
@@ -214,8 +256,16 @@ export const tokenizerFor = ({ config, tokenizer }: RunSettings, model = 'the mo
   tokenizerOf(tokenizer, shapeOf(config).vocabulary, model);
 
 /** Batches from the first on. Errors: HoldfastError for text too short, or a vocabulary that is not the tokenizer's. */
-export const datasetOf = (settings: RunSettings, { corpus, identity }: RunText): Dataset =>
-  textDataset(corpus, identity, tokenizerFor(settings), settings);
+export function datasetOf(settings: RunSettings, { corpus, identity, documents, validation }: RunText): Dataset {
+  if (documents) return documentDataset(documents, settings, settings.records?.pack === 'yes');
+  return textDataset(corpus, identity, tokenizerFor(settings), settings, validation);
+}
+
+/** The settings of a run of so many passes over its data. */
+export function withEpochs(settings: RunSettings, text: RunText, epochs: number): RunSettings {
+  const rows = datasetOf(settings, text).rowsIn(epochs);
+  return { ...settings, epochs, steps: Math.ceil(rows / (settings.batch * settings.accumulate)) };
+}
 
 /** Errors: HoldfastError where `found` is not the text that a checkpoint in `from` was trained on. */
 export function checkText(found: TextIdentity, saved: TextIdentity, from: string): void {

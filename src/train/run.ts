@@ -3,6 +3,7 @@
 // stopped and resumed yields the losses and weights of one that was not, bit for bit.
 
 import type { Corpus } from '../data/corpus.ts';
+import type { TextIdentity } from '../data/dataset.ts';
 import { taskOf } from '../data/tasks.ts';
 import { loadChoices, saveChoices } from '../engine/compile/choices.ts';
 import type { Recording } from '../engine/observe/recording.ts';
@@ -61,6 +62,10 @@ export interface ReadyRun {
   readonly model: Model;
   /** What it learns from. */
   readonly corpus: Corpus;
+  /** Of the same. */
+  readonly identity: TextIdentity;
+  /** What became of records, a line each. */
+  readonly notes: readonly string[];
   /** What trains it. Its steps are the run's to start. */
   readonly trainer: Trainer;
   /** From 0; where it was resumed, the steps before it are done. */
@@ -135,6 +140,8 @@ export interface RunOptions {
   observer?: Observer;
   /** On `out`, where the caller has one already. @default the run takes one, and gives it back */
   claim?: FolderClaim | undefined;
+  /** What it learns from, where the caller has read it already. @default it is read */
+  text?: RunText | undefined;
 }
 
 /** Of a task, solved at each validation. */
@@ -167,7 +174,7 @@ export async function trainRun(
   let losses = 0;
   try {
     if (resume) saved = await lastSaved(host, out);
-    const text = await readText(host, settings);
+    const text = options.text ?? (await readText(host, settings));
     for (;;) {
       let trainer: Trainer | undefined;
       const made = (found: Trainer) => {
@@ -292,9 +299,9 @@ async function attempt(
     if (!generator || settings.sampleTokens === 0) return;
     // A task's lines begin its windows: there, what comes before the first one is not known.
     const [problem] = problems ?? [];
-    const prompt = tokenizer.encode(problem?.prompt ?? '\n');
+    const prompt = problem ? tokenizer.encode(problem.prompt) : (dataset.prompt ?? tokenizer.encode('\n'));
     const decoder = tokenizer.stream();
-    let written = problem?.prompt ?? '';
+    let written = problem?.prompt ?? (dataset.prompt ? tokenizer.decode(dataset.prompt) : '');
     for await (const id of generator.generate(prompt, settings.sampleTokens, SAMPLE, sampling))
       written += decoder.push(id);
     written += decoder.end();
@@ -328,7 +335,8 @@ async function attempt(
     events.saved?.(lastSaved);
   };
 
-  events.ready?.({ model, corpus: text.corpus, trainer, firstStep, save, state });
+  const { identity, notes } = dataset;
+  events.ready?.({ model, corpus: text.corpus, identity, notes, trainer, firstStep, save, state });
   let lastStep: Recording | undefined;
   const record = async (): Promise<MemoryRecord> => {
     const { session } = trainer;

@@ -37,8 +37,10 @@ const MOST_TEMPLATE = 2 ** 18;
 const MOST_TEXT = 2 ** 26;
 /** Items of a list. */
 const MOST_ITEMS = 2 ** 17;
-/** Expressions and turns of loops, and parts of the values that they work on: some seconds. */
-const MOST_WORK = 4e6;
+/** Expressions, turns of loops, and parts of the values that they work on: some seconds of it. */
+const MOST_WORK = 2e6;
+/** A turn of a loop costs as much as so many expressions. */
+const TURN_WORK = 20;
 /** Characters, or items, that cost as much as an expression. */
 const FREE_SIZE = 256;
 
@@ -58,7 +60,7 @@ class BoundedInterpreter extends Interpreter {
     if (statement && 'lhs' in statement && this.#iterables.has(statement)) this.#iterables.add(statement.lhs);
     const value = super.evaluate(statement, environment);
     const size = sizeOf(value);
-    this.#work += 1 + (this.#iterables.has(statement) ? size : size / FREE_SIZE);
+    this.#work += 1 + (this.#iterables.has(statement) ? size * TURN_WORK : size / FREE_SIZE);
     if (this.#work > MOST_WORK) throw new Exceeded('it does not come to an end');
     return value;
   }

@@ -57,12 +57,12 @@ describe('hostile templates end in one line', () => {
     ],
     [
       'a text that doubles',
-      `{% set n = namespace(x='ab') %}${loop('{% set n.x = n.x ~ n.x %}')}`,
+      `{% set n = namespace(x='ab') %}${loop('{% set n.x = n.x ~ n.x %}', 100)}`,
       'it writes more than',
     ],
     [
       'a list that doubles',
-      `{% set n = namespace(x=[1]) %}${loop('{% set n.x = n.x + n.x %}')}`,
+      `{% set n = namespace(x=[1]) %}${loop('{% set n.x = n.x + n.x %}', 100)}`,
       'it makes a list of more than',
     ],
     ['a range without end', '{{ range(1000000000000) }}', 'it counts further than'],

@@ -25,7 +25,7 @@ export default defineConfig({
         'commander',
         'highs',
         'valibot',
-        /^@(sparticuz|zip\.js)\//,
+        /^@(sparticuz|zip\.js|huggingface)\//,
       ],
       output: { chunkFileNames: '[name].js' },
     },

@@ -281,7 +281,7 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
       );
     }
   }
-  const records = await recordsFromFlags(host, flags, given, from);
+  const records = await recordsFromFlags(host, flags, given, from ?? (family ? undefined : flags.model));
   const { data, batch, accumulate, steps, lr, schedule, warmup, clip, weightDecay, seed } = flags;
   const { evalEvery, evalWindows, sampleEvery, sampleTokens, saveEvery } = flags;
   return defaultSettings({
@@ -328,7 +328,16 @@ function validationFromFlags({ validation, task }: Flags): Pick<RunSettings, 'va
 }
 
 /** What may change when a run goes on; everything else is the checkpoint's. */
-const CHANGEABLE = ['steps', 'evalEvery', 'evalWindows', 'sampleEvery', 'sampleTokens', 'saveEvery', 'data'] as const;
+const CHANGEABLE = [
+  'steps',
+  'epochs',
+  'evalEvery',
+  'evalWindows',
+  'sampleEvery',
+  'sampleTokens',
+  'saveEvery',
+  'data',
+] as const;
 
 async function resumeSettings(
   host: Host,

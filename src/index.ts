@@ -5,6 +5,9 @@
 export { type Batch, type BatchArray, evenWindows, RandomWindows, type TokenBatch } from './data/batches.ts';
 export { type Corpus, defaultCorpus, loadCorpus, split } from './data/corpus.ts';
 export type { TextIdentity } from './data/dataset.ts';
+export type { ChatTemplate } from './data/records/chat-template.ts';
+export { findChatTemplate } from './data/records/find-template.ts';
+export { holdRecords, type RecordSettings } from './data/records/read-records.ts';
 export type { TaskName } from './data/tasks.ts';
 export { ByteTokenizer, type StreamDecoder, type Tokenizer, type TokenizerIdentity } from './data/tokenizer.ts';
 export { type ChoiceRecord, loadChoices, saveChoices } from './engine/compile/choices.ts';

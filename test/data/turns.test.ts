@@ -7,6 +7,8 @@ import { ChatRenderer } from '../../src/data/records/chat-template.ts';
 import type { Message } from '../../src/data/records/shapes.ts';
 import { TurnFinder } from '../../src/data/records/turns.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { Random } from '../../src/util/random.ts';
+import { EVERY_CASE } from '../host.ts';
 import { TEMPLATES, template } from './chat-templates.ts';
 
 type Name = keyof typeof TEMPLATES;
@@ -115,6 +117,30 @@ test.each(Object.keys(TEMPLATES) as Name[])(
     fc.assert(property, { seed: 4, numRuns: 150 });
   },
 );
+
+test('templates that were changed at random end with a text whose answers have what was said, or in one line', () => {
+  const random = new Random(9, 'templates');
+  const names = Object.keys(TEMPLATES) as Name[];
+  let [accepted, refused] = [0, 0];
+  for (let i = 0; i < (EVERY_CASE ? 10_000 : 300); i++) {
+    const { text } = TEMPLATES[names[i % names.length] ?? 'chatml'];
+    const [from, to, size] = [random.below(text.length), random.below(text.length), random.below(12)];
+    const piece = random.below(2) === 0 ? '' : text.slice(from, from + size);
+    const mutant = text.slice(0, to) + piece + text.slice(to + random.below(12));
+    try {
+      const finder = new TurnFinder(new ChatRenderer(template(mutant)));
+      const answers = answersOf(finder, TALK);
+      expect([answers.length, answers[0]?.includes('Hello!'), answers[1]?.includes('2')]).toEqual([2, true, true]);
+      accepted++;
+    } catch (error) {
+      if (!(error instanceof HoldfastError)) throw error;
+      expect(error.message).not.toContain('\n');
+      expect(error.message.length).toBeLessThan(500);
+      refused++;
+    }
+  }
+  expect(Math.min(accepted, refused)).toBeGreaterThan(50);
+});
 
 describe('is refused with the reason', () => {
   const refusal = (text: string, messages: readonly Message[] = TALK): string => {

@@ -15,8 +15,9 @@ export interface ChatTemplate {
   readonly name: string;
   /** In Jinja. */
   readonly text: string;
-  /** The tokenizer's, where it has them. */
+  /** The token in front of a text, where the tokenizer has one. */
   readonly bos?: string;
+  /** The token behind a text. */
   readonly eos?: string;
   /** What the template takes for today: YYYY-MM-DD. */
   readonly date: string;

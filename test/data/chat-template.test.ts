@@ -7,6 +7,7 @@ import { findChatTemplate } from '../../src/data/records/find-template.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { TEMPLATES, template } from './chat-templates.ts';
+import { filesOf } from './tokenizers.ts';
 
 const HI = [{ role: 'user', content: 'Hi' }];
 const render = (text: string) => new ChatRenderer(template(text)).render(HI);
@@ -137,6 +138,23 @@ describe('where templates are found', () => {
     ['another model', 'old', 'new', { name: 'new', text: 'new', bos: '<b>', eos: '<e>', date }],
   ])('%s', async (_, model, name, wanted) => {
     expect(await find(model, name)).toEqual(wanted);
+  });
+
+  it('what lies beside the tokenizer is the model’s, and else what is in its folder, with the marks of the tokenizer', async () => {
+    const beside = (contents: Record<string, unknown>) => filesOf({}, contents);
+    const marks = { 'tokenizer_config.json': {}, 'special_tokens_map.json': { bos_token: { content: '<s>' } } };
+    const own = beside({ ...marks, 'chat_template.jinja': new TextEncoder().encode('own') });
+    const path = 'model/tokenizer.json';
+    expect(await findChatTemplate(files, { tokenizer: own, model: 'new', date })).toEqual({
+      ...{ name: `of ${path}`, text: 'own', bos: '<s>', date },
+    });
+    expect(await findChatTemplate(files, { tokenizer: beside(marks), model: 'new', date })).toEqual({
+      ...{ name: 'of new', text: 'new', bos: '<s>', eos: '<e>', date },
+    });
+    expect(await findChatTemplate(files, { tokenizer: beside({}), date })).toBeUndefined();
+    expect(await findChatTemplate(files, { tokenizer: own, name: 'mine.jinja', date })).toEqual({
+      ...{ name: 'mine.jinja', text: 'mine', bos: '<s>', date },
+    });
   });
 
   it('one that comes along', async () => {

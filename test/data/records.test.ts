@@ -334,6 +334,21 @@ describe('files of records are known by what is in them', () => {
   });
 });
 
+test('long files say how far they are, and can be ended', async () => {
+  const content = jsonl(...Array.from({ length: 40 }, () => ({ text: 'long '.repeat(2000) })));
+  const host = memoryHost(new MemoryFiles({ 'd.jsonl': content }));
+  const told: [number, number][] = [];
+  const abort = new AbortController();
+  const onProgress = (done: number, total: number) => {
+    told.push([done, total]);
+    if (told.length === 3) abort.abort();
+  };
+  const reading = readDocuments(host, ['d.jsonl'], tokenizer, ANSWERS, { onProgress, signal: abort.signal });
+  expect(await refusal(reading)).toContain('stopped while the text was tokenized');
+  expect(told).toHaveLength(3);
+  expect(told.every(([done, total]) => done <= total && total === content.length)).toBe(true);
+});
+
 describe('tokens and what is learned of them', () => {
   /** Tokens of up to three characters; a, b, c and so on by themselves where their number is 0. */
   const pairs = {

@@ -4,6 +4,9 @@
 
 export { type Batch, type BatchArray, evenWindows, RandomWindows, type TokenBatch } from './data/batches.ts';
 export { type Corpus, defaultCorpus, loadCorpus, split, type TextSource } from './data/corpus.ts';
+export type { ChatTemplate } from './data/records/chat-template.ts';
+export { findChatTemplate } from './data/records/find-template.ts';
+export { holdRecords, type RecordSettings } from './data/records/read-records.ts';
 export type { TaskName } from './data/tasks.ts';
 export type { TextIdentity } from './data/tokenized-text.ts';
 export {

@@ -15,8 +15,9 @@ const SMOOTHING = 0.1;
 
 export class Progress {
   readonly events: RunEvents;
+  /** Of the run: its steps may be known only after its text was read. */
+  settings: RunSettings;
   readonly #host: Host;
-  readonly #settings: RunSettings;
   readonly #json: boolean;
   #shown = Number.NEGATIVE_INFINITY;
   #tokenized = Number.NEGATIVE_INFINITY;
@@ -25,7 +26,7 @@ export class Progress {
 
   constructor(host: Host, settings: RunSettings, json: boolean) {
     this.#host = host;
-    this.#settings = settings;
+    this.settings = settings;
     this.#json = json;
     this.events = json ? this.#jsonEvents() : this.#textEvents();
   }
@@ -69,14 +70,15 @@ export class Progress {
         if (this.#host.terminal.interactive) this.#rewrite(text);
         else this.#line(text);
       },
-      ready: ({ model, corpus, tokenizer, trainer, firstStep }) => {
+      ready: ({ model, corpus, tokenizer, notes, trainer, firstStep }) => {
         const { config, shape } = model;
-        const { batch, seq, accumulate, steps } = this.#settings;
+        const { batch, seq, accumulate, steps } = this.settings;
         const size = `${shape.layers} layers, width ${shape.width}, ${shape.heads} heads, context ${seq}`;
         this.#line(`${config.model_type}: ${parameterCount(model).toLocaleString('en')} parameters (${size})`);
         const skipped = corpus.skipped > 0 ? `, ${corpus.skipped} skipped (binary, or no files)` : '';
         const files = corpus.files === 1 ? '1 file' : `${corpus.files} files`;
-        this.#line(`corpus: ${corpus.bytes.toLocaleString('en')} bytes in ${files}${skipped}`);
+        if (notes.length === 0) this.#line(`corpus: ${corpus.bytes.toLocaleString('en')} bytes in ${files}${skipped}`);
+        for (const note of notes) this.#line(`data: ${note}`);
         const { identity, vocabulary } = tokenizer;
         if (identity.kind !== 'byte')
           this.#line(`tokenizer: ${vocabulary.toLocaleString('en')} tokens, ${identity.path}`);
@@ -92,7 +94,7 @@ export class Progress {
         const every = this.#host.terminal.interactive ? LIVE_EVERY : PLAIN_EVERY;
         if (metrics.step > 0 && now - this.#shown < every) return;
         this.#shown = now;
-        const { steps, batch, seq, accumulate } = this.#settings;
+        const { steps, batch, seq, accumulate } = this.settings;
         const left = ((steps - metrics.step - 1) * batch * seq * accumulate) / metrics.tokensPerSecond;
         const text = [
           `step ${metrics.step + 1}/${steps}`,

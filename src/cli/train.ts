@@ -2,6 +2,8 @@
 // lines, with --json one object a step. The defaults are the library's (defaultSettings).
 
 import { Command, Option } from 'commander';
+import { findChatTemplate, type TemplateSources } from '../data/records/find-template.ts';
+import { holdRecords, type RecordSettings, TRAIN_ON, type TrainOn } from '../data/records/read-records.ts';
 import { TASKS, type TaskName, taskOf } from '../data/tasks.ts';
 import { DEFAULT_TOKENIZER, identityOf, tokenizerFrom } from '../data/tokenizer.ts';
 import { checkpointsOf, type FoundModel, findModel, loadTokenizer } from '../formats/checkpoint.ts';
@@ -13,10 +15,22 @@ import { REPORT_FILE, writeReport } from '../report/run-report.ts';
 import { type FolderClaim, type Host, join } from '../runtime/host.ts';
 import type { MemoryRecord } from '../train/memory-record.ts';
 import { type RunSummary, trainRun } from '../train/run.ts';
-import { checkSettings, defaultSettings, RANGES, type RunSettings, tokenizerFor } from '../train/run-settings.ts';
+import {
+  checkSettings,
+  defaultSettings,
+  EPOCHS,
+  RANGES,
+  type RunSettings,
+  type RunText,
+  readText,
+  tokenizerFor,
+  VALIDATION_SHARE,
+  withEpochs,
+} from '../train/run-settings.ts';
 import { savedSettings } from '../train/saved-state.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
+import { describeRange, inRange } from '../util/range.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { configFromFlags } from './model-flags.ts';
 import { localModel, MODEL_SOURCES } from './model-source.ts';
@@ -33,6 +47,11 @@ interface Flags extends MemoryFlags {
   tokenizer?: string;
   data: string[];
   task?: TaskName;
+  trainOn: TrainOn;
+  pack: 'yes' | 'no';
+  chatTemplate?: string;
+  validation?: string;
+  epochs?: number;
   batch: number;
   accumulate: number;
   steps: number;
@@ -79,7 +98,21 @@ export function trainCommand(host: Host): Command {
       '--tokenizer <path>',
       `tokenizer.json, its folder or zip, or ${BYTES} (default: the model’s own, else ${BYTES})`,
     )
-    .option('--data <path...>', 'files, folders, or - for standard input (default: TypeScript’s declarations)', [])
+    .option(
+      '--data <path...>',
+      'files, folders, or - for standard input: text, or JSON records (default: TypeScript’s declarations)',
+      [],
+    )
+    .addOption(
+      new Option('--train-on <what>', 'of records: answers alone, or all').choices(TRAIN_ON).default('answers'),
+    )
+    .addOption(
+      new Option('--pack <choice>', 'of records: several in a sequence, that do not see each other')
+        .choices(['yes', 'no'])
+        .default('yes'),
+    )
+    .option('--chat-template <name>', 'of conversations: chatml, a file or a folder (default: the model’s)')
+    .option('--validation <what>', 'a file to validate on, or the share of the data to hold back (default: 0.1)')
     .addOption(
       new Option('--task <name>', 'generated text instead: problems, some of them held back to be solved')
         .choices(Object.keys(TASKS))
@@ -88,6 +121,11 @@ export function trainCommand(host: Host): Command {
     .option('--batch <n>', 'sequences in a micro-batch', within(RANGES.batch), DEFAULTS.batch)
     .option('--accumulate <n>', 'micro-batches in a step', within(RANGES.accumulate), DEFAULTS.accumulate)
     .option('--steps <n>', 'training steps', within(RANGES.steps), DEFAULTS.steps)
+    .addOption(
+      new Option('--epochs <n>', 'as many steps as so many passes over the data')
+        .argParser(within(EPOCHS))
+        .conflicts('steps'),
+    )
     .option('--until <n>', 'stop after this many of them, saved, to be resumed', whole(1))
     .option('--lr <rate>', 'highest learning rate', within(RANGES.lr), DEFAULTS.lr)
     .option('--min-lr <rate>', 'learning rate at the end (default: a tenth of --lr)', within(RANGES.minLr))
@@ -130,22 +168,30 @@ export function trainCommand(host: Host): Command {
     const out = claim.folder;
     try {
       await checkOut(host, out, flags);
-      const settings = flags.resume
+      let settings = flags.resume
         ? await resumeSettings(host, out, flags, given)
         : await newSettings(host, flags, given);
       // Before anything is opened or made.
       const carried = flags.resume ? await loadTokenizer(host.files, out) : undefined;
       const tokenizer = await tokenizerFor(host.files, settings, flags.resume ? out : flags.model, carried);
       checkSettings(settings);
-      const device = await openDevice(host, { adapter: flags.adapter });
       const progress = new Progress(host, settings, flags.json ?? false);
-      if (device.adapter.embedded)
-        progress.note('no GPU here: training on the embedded software adapter (SwiftShader)');
       const abort = new AbortController();
       host.onInterrupt(() => {
         progress.note('stopping after this step and saving; press Ctrl-C again to leave at once');
         abort.abort();
       });
+      let text: RunText | undefined;
+      if (flags.epochs !== undefined) {
+        const options = { signal: abort.signal, onProgress: progress.events.tokenizing };
+        text = await readText(host, settings, tokenizer, options);
+        settings = withEpochs(settings, text, flags.epochs);
+        checkSettings(settings);
+        progress.settings = settings;
+      }
+      const device = await openDevice(host, { adapter: flags.adapter });
+      if (device.adapter.embedded)
+        progress.note('no GPU here: training on the embedded software adapter (SwiftShader)');
       const summary = await trainRun(host, device, settings, out, {
         resume: flags.resume ?? false,
         ...(flags.until === undefined ? {} : { until: flags.until }),
@@ -155,6 +201,7 @@ export function trainCommand(host: Host): Command {
         ...(flags.timeline === undefined ? {} : { timeline: flags.timeline }),
         claim,
         tokenizer,
+        text,
       });
       progress.finish(summary, describe(summary, out, settings));
       device.close();
@@ -237,14 +284,15 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
     flags.tokenizer === undefined || flags.tokenizer === BYTES
       ? undefined
       : await findTokenizer(host.files, flags.tokenizer);
+  const model = family ? undefined : await localModel(host, flags.model);
   const sizeOf = async () => (named ? (await tokenizerFrom(named)).vocabulary : vocabSize);
   const {
     config,
     from,
     tokenizer: own,
-  }: FoundModel = family
-    ? { config: configFromFlags({ ...flags, model: family, vocabSize: await sizeOf(), tied }) }
-    : await findModel(host.files, await localModel(host, flags.model));
+  }: FoundModel = model === undefined
+    ? { config: configFromFlags({ ...flags, model: family ?? DEFAULT_SHAPE.family, vocabSize: await sizeOf(), tied }) }
+    : await findModel(host.files, model);
   const tokenizer = flags.tokenizer === BYTES ? undefined : (named ?? own);
   const { context } = shapeOf(config);
   if (!family) {
@@ -257,6 +305,7 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
       );
     }
   }
+  const records = await recordsFromFlags(host, flags, given, { tokenizer, model: from ?? model });
   const { data, batch, accumulate, steps, lr, schedule, warmup, clip, weightDecay, seed } = flags;
   const { evalEvery, evalWindows, sampleEvery, sampleTokens, saveEvery } = flags;
   return defaultSettings({
@@ -264,6 +313,8 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
     tokenizer: tokenizer ? identityOf(tokenizer) : DEFAULT_TOKENIZER,
     ...(from === undefined ? {} : { from }),
     ...(flags.task === undefined ? {} : { task: flags.task }),
+    ...(records && { records }),
+    ...validationFromFlags(flags),
     ...(family || given('context') ? { seq: flags.context } : {}),
     ...(flags.minLr === undefined ? {} : { minLr: flags.minLr }),
     ...{ data, batch, accumulate, steps, lr, schedule, warmup, clip, weightDecay, seed },
@@ -271,8 +322,45 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
   });
 }
 
+/** How records are learned from; undefined where the data is text. */
+async function recordsFromFlags(
+  host: Host,
+  { data, trainOn, pack, chatTemplate: name }: Flags,
+  given: (name: keyof Flags) => boolean,
+  own: Pick<TemplateSources, 'tokenizer' | 'model'>,
+): Promise<RecordSettings | undefined> {
+  if (!(await holdRecords(host, data))) {
+    const flag = (['trainOn', 'pack', 'chatTemplate'] as const).find(given);
+    if (flag)
+      throw new HoldfastError(`--${dashed(flag)}: is for JSON records, and the data is text; leave the flag out`);
+    return undefined;
+  }
+  const date = new Date().toISOString().slice(0, 10);
+  const template = await findChatTemplate(host.files, { ...own, name, date });
+  return { trainOn, pack, ...(template && { template }) };
+}
+
+/** Errors: HoldfastError for neither a share nor a path. */
+function validationFromFlags({ validation, task }: Flags): Pick<RunSettings, 'validationFile' | 'validationShare'> {
+  if (validation === undefined) return {};
+  if (task !== undefined) throw new HoldfastError('--validation: a --task has its own; leave the flag out');
+  const share = Number(validation);
+  if (validation.trim() === '' || Number.isNaN(share)) return { validationFile: validation };
+  if (inRange(VALIDATION_SHARE, share)) return { validationShare: share };
+  throw new HoldfastError(`--validation ${validation}: it must be a file, or ${describeRange(VALIDATION_SHARE)}`);
+}
+
 /** What may change when a run goes on; everything else is the checkpoint's. */
-const CHANGEABLE = ['steps', 'evalEvery', 'evalWindows', 'sampleEvery', 'sampleTokens', 'saveEvery', 'data'] as const;
+const CHANGEABLE = [
+  'steps',
+  'epochs',
+  'evalEvery',
+  'evalWindows',
+  'sampleEvery',
+  'sampleTokens',
+  'saveEvery',
+  'data',
+] as const;
 
 async function resumeSettings(
   host: Host,
@@ -289,6 +377,10 @@ async function resumeSettings(
     ...{ model: config.model_type, layers, width, heads, kvHeads },
     context: saved.seq,
     task: saved.task ?? 'no task',
+    trainOn: saved.records?.trainOn,
+    pack: saved.records?.pack,
+    chatTemplate: saved.records?.template?.name,
+    validation: saved.validationFile ?? String(saved.validationShare ?? 0.1),
   };
   const { tokenizer = DEFAULT_TOKENIZER } = saved;
   if (flags.tokenizer !== undefined) {
@@ -310,12 +402,13 @@ async function resumeSettings(
     if (!given(name) || !Object.hasOwn(known, name) || (CHANGEABLE as readonly string[]).includes(name)) continue;
     if (flags[name] !== known[name]) {
       throw new HoldfastError(
-        `--${dashed(name)} ${flags[name]}: the checkpoint in ${out} was made with ${known[name]}; leave the flag out, or start another run`,
+        `--${dashed(name)} ${flags[name]}: the checkpoint in ${out} was made with ${known[name] ?? 'none'}; leave the flag out, or start another run`,
       );
     }
   }
   const changes = Object.fromEntries(CHANGEABLE.filter(given).map((name) => [name, flags[name]]));
-  return { ...saved, ...changes };
+  const { epochs: _, ...rest } = saved;
+  return { ...(given('steps') ? rest : saved), ...changes };
 }
 
 const dashed = (name: string): string => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);

@@ -48,6 +48,47 @@ const inMemory = ({ bytes, ...rest }: Corpus): TextSource => ({
     for (let at = 0; at < bytes.length; at += PIECE_BYTES) yield bytes.subarray(at, at + PIECE_BYTES);
   },
 });
+/** A file among the sources. */
+interface SourceFile {
+  readonly path: string;
+  /** Found in a folder, not named itself: what is no text is passed over. */
+  readonly isFound: boolean;
+  readonly kind: 'file' | 'pipe' | 'input' | 'other';
+  /** Of a file; what a system makes when it is read says 0. */
+  readonly bytes: number;
+}
+
+/** The files that sources stand for, in order; nothing in a folder makes it endless. Errors: HoldfastError for nothing there. */
+export async function* filesOf(
+  files: Pick<Files, 'stat' | 'list'>,
+  sources: readonly string[],
+): AsyncGenerator<SourceFile> {
+  /** `above`: the ids of the folder itself and of those that it lies in. */
+  async function* inFolder(folder: string, above: readonly (string | undefined)[]): AsyncGenerator<SourceFile> {
+    for (const name of await files.list(folder)) {
+      const path = join(folder, name);
+      const { kind, id, bytes = 0 } = (await files.stat(path)) ?? {};
+      const leadsUp = id !== undefined && above.includes(id);
+      if (kind === 'folder' && !leadsUp) yield* inFolder(path, [...above, id]);
+      else yield { path, isFound: true, kind: kind === 'file' ? kind : 'other', bytes };
+    }
+  }
+  for (const source of sources) {
+    if (source === '-') {
+      yield { path: source, isFound: false, kind: 'input', bytes: 0 };
+      continue;
+    }
+    const { kind, id, bytes = 0 } = (await files.stat(source)) ?? {};
+    if (kind === 'folder') yield* inFolder(source, [id]);
+    else if (kind === 'file' || kind === 'pipe') yield { path: source, isFound: false, kind, bytes };
+    else {
+      const what = kind ? 'a device, a socket or a link to itself is' : 'nothing is';
+      throw new HoldfastError(
+        `corpus ${shortened(source)}: ${what} there; name a text file, a folder, or - for standard input`,
+      );
+    }
+  }
+}
 
 /**
  * Each source is a file, a folder (all its files, sub-folders included, by name) or "-" for standard input.
@@ -77,40 +118,12 @@ async function openSources(host: Host, sources: readonly string[]): Promise<Text
   const names: string[] = [];
   const parts: Source[] = [];
   let skipped = 0;
-  const add = (name: string, part: Source) => {
-    names.push(name);
-    parts.push(part);
-  };
-  /** `above`: the ids of the folder itself and of those that it lies in. */
-  const addFolder = async (folder: string, above: readonly (string | undefined)[]): Promise<void> => {
-    for (const name of await host.files.list(folder)) {
-      const path = join(folder, name);
-      const { kind, id, bytes = 0 } = (await host.files.stat(path)) ?? {};
-      const leadsUp = id !== undefined && above.includes(id);
-      if (kind === 'folder' && !leadsUp) {
-        await addFolder(path, [...above, id]);
-        continue;
-      }
-      if (kind === 'file' && !(await isBinary(host.files, path, bytes))) add(path, { path, bytes });
-      else skipped++;
-    }
-  };
-  for (const source of sources) {
-    if (source === '-') {
-      add(source, { content: await host.readStandardInput() });
-      continue;
-    }
-    const { kind, id, bytes = 0 } = (await host.files.stat(source)) ?? {};
-    if (kind === 'folder') await addFolder(source, [id]);
-    else if (kind === 'file' && bytes > 0) add(source, { path: source, bytes });
-    // What a system makes when it is read says that it is empty.
-    else if (kind === 'file' || kind === 'pipe') add(source, { content: await host.files.read(source) });
-    else {
-      const what = kind ? 'a device, a socket or a link to itself is' : 'nothing is';
-      throw new HoldfastError(
-        `corpus ${shortened(source)}: ${what} there; name a text file, a folder, or - for standard input`,
-      );
-    }
+  for await (const file of filesOf(host.files, sources)) {
+    const part = await partOf(host, file);
+    if (part) {
+      names.push(file.path);
+      parts.push(part);
+    } else skipped++;
   }
   const bytes = parts.reduce((sum, part) => sum + ('content' in part ? part.content.length : part.bytes), 0);
   if (bytes === 0) {
@@ -128,6 +141,16 @@ async function openSources(host: Host, sources: readonly string[]): Promise<Text
       }
     },
   };
+}
+
+/** Undefined for what is passed over. */
+async function partOf(host: Host, { path, isFound, kind, bytes }: SourceFile): Promise<Source | undefined> {
+  if (kind === 'input') return { content: await host.readStandardInput() };
+  if (isFound) {
+    const isText = kind === 'file' && !(await isBinary(host.files, path, bytes));
+    return isText ? { path, bytes } : undefined;
+  }
+  return kind === 'file' && bytes > 0 ? { path, bytes } : { content: await host.files.read(path) };
 }
 
 async function* piecesOf(files: Files, path: string, bytes: number): AsyncGenerator<Uint8Array> {
@@ -159,17 +182,23 @@ async function unpacked(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<Arra
   }
 }
 
-/** Where what validates begins: the first nine tenths of the bytes train (rounded down, to a whole line). */
-export function borderOf(bytes: number, lineBytes = 1): number {
-  const share = Math.floor((bytes * 9) / 10);
+/** Where what validates begins: the first nine tenths of the bytes train, or another share (rounded down, to a whole line). */
+export function borderOf(bytes: number, lineBytes = 1, validationShare?: number): number {
+  const share = Math.floor(validationShare === undefined ? (bytes * 9) / 10 : bytes * (1 - validationShare));
   return share - (share % lineBytes);
 }
 
-/** The first 90 % of the bytes (rounded down, to a whole line) train, the rest validate. Both share memory with `bytes`. */
-export function split({ bytes, lineBytes }: { readonly bytes: Uint8Array; readonly lineBytes?: number | undefined }): {
+/**
+ * The first 90 % of the bytes (rounded down, to a whole line) train, the rest validate, or another share of them. Both share
+ * memory with `bytes`.
+ */
+export function split(
+  { bytes, lineBytes }: { readonly bytes: Uint8Array; readonly lineBytes?: number | undefined },
+  validationShare?: number,
+): {
   train: Uint8Array;
   validation: Uint8Array;
 } {
-  const border = borderOf(bytes.length, lineBytes);
+  const border = borderOf(bytes.length, lineBytes, validationShare);
   return { train: bytes.subarray(0, border), validation: bytes.subarray(border) };
 }

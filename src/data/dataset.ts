@@ -1,10 +1,14 @@
-// What a run learns from, batch by batch: the port, and the one that cuts text into windows. Where the text comes from is
-// corpus.ts, how windows are drawn batches.ts.
+// What a run learns from, batch by batch: the port, the one that cuts text into windows, and the one that puts documents
+// into rows. Where text comes from is corpus.ts, documents records/; how windows are drawn batches.ts, rows packing.ts.
 //
 // Invariant: a dataset of the same identity, made with the same sizes and seed and restored from `state`, goes on with the
 // batches that the original would have yielded.
 
-import { type Batch, evenWindows, RandomWindows, type TokenBatch } from './batches.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { Random } from '../util/random.ts';
+import { type Batch, checkTokens, evenWindows, RandomWindows, type TokenBatch } from './batches.ts';
+import { Pieces, permutation, ShuffledRows } from './packing.ts';
+import type { ReadDocuments } from './records/read-records.ts';
 import type { TextIdentity, TokenizedText } from './tokenized-text.ts';
 
 export type { TextIdentity };
@@ -18,8 +22,14 @@ export interface Dataset<B extends Batch = Batch> {
   next(): B;
   /** Plain JSON. */
   state(): number[];
-  /** Goes on from where `state` was taken. */
+  /** Goes on from where `state` was taken. Errors: HoldfastError for what is no state of it. */
   restore(state: readonly number[]): void;
+  /** Sequences that so many passes over the data are, to the nearest whole one above. */
+  rowsIn(epochs: number): number;
+  /** What a sample of the model's writing begins with. @default a line's end */
+  readonly prompt?: Int32Array<ArrayBuffer>;
+  /** What became of the data, a line each. */
+  readonly notes: readonly string[];
 }
 
 export interface WindowOptions {
@@ -30,6 +40,12 @@ export interface WindowOptions {
   readonly seed: number;
   /** Sequences of the validation. */
   readonly evalWindows: number;
+}
+
+/** How documents become batches. */
+export interface DocumentOptions extends WindowOptions {
+  /** The part of the documents that is held back, where there are no others to validate on. @default a tenth */
+  readonly validationShare?: number | undefined;
 }
 
 /**
@@ -47,5 +63,93 @@ export function textDataset(
     next: () => windows.next(),
     state: () => windows.state(),
     restore: (state) => windows.restore(state),
+    rowsIn: (epochs) => Math.ceil((epochs * train.length) / seq),
+    notes: [],
   };
+}
+
+/** Documents to train on and, perhaps, others to validate on. */
+export interface DocumentSets {
+  readonly train: ReadDocuments;
+  readonly validation?: ReadDocuments | undefined;
+}
+
+/**
+ * Rows of documents, in another order each epoch. A share of them is held back, the same for every seed, where there are
+ * none to validate on. Errors: HoldfastError for too few.
+ */
+export function documentDataset(
+  { train, validation }: DocumentSets,
+  { batch, seq, seed, evalWindows, validationShare = 0.1 }: DocumentOptions,
+  pack: boolean,
+): Dataset {
+  checkTokens('batch', batch, seq);
+  const { count } = train.documents;
+  const heldBack = validation ? 0 : Math.max(1, Math.min(count - 1, Math.round(count * validationShare)));
+  if (heldBack >= count) {
+    throw new HoldfastError(
+      'the data is one document: nothing is left to validate on; give more, or a file to validate on',
+    );
+  }
+  const order = validation
+    ? Uint32Array.from({ length: count }, (_, i) => i)
+    : permutation(count, new Random(0, 'validation'));
+  const piecesOf = (read: ReadDocuments, chosen: Uint32Array) =>
+    new Pieces(read.documents, chosen.toSorted(), { seq, pack, longer: read.longer });
+  const trained = piecesOf(train, order.subarray(heldBack));
+  const validated = validation
+    ? piecesOf(
+        validation,
+        Uint32Array.from({ length: validation.documents.count }, (_, i) => i),
+      )
+    : piecesOf(train, order.subarray(0, heldBack));
+  for (const [part, { count }] of [
+    ['training', trained],
+    ['validation', validated],
+  ] as const) {
+    if (count > 0) continue;
+    throw new HoldfastError(
+      `${part} documents: of all, nothing that is learned lies within ${seq} tokens; use longer sequences`,
+    );
+  }
+  const rows = new ShuffledRows(trained, seed);
+  return {
+    identity: train.identity,
+    validation: validated.batch(evenly(validated.rows(), evalWindows)),
+    next: () => rows.next(batch),
+    state: () => rows.state(),
+    restore: (state) => rows.restore(state),
+    rowsIn: (epochs) => rows.count(epochs),
+    prompt: validated.prompt(),
+    notes: [describe(train, trained, validated, seq)],
+  };
+}
+
+/** Of a list, at most so many, from the first to the last. */
+function evenly<T>(all: readonly T[], most: number): T[] {
+  if (all.length <= most) return [...all];
+  return all.filter((_, i) => Math.floor((i * most) / all.length) !== Math.floor(((i - 1) * most) / all.length));
+}
+
+/** What became of documents, with counts. */
+function describe(
+  { documents, names, shapes, longer, leftOut }: ReadDocuments,
+  train: Pieces,
+  validation: Pieces,
+  seq: number,
+) {
+  const number = (value: number) => value.toLocaleString('en');
+  const files = names.length === 1 ? '1 file' : `${number(names.length)} files`;
+  const sum = (key: 'longer' | 'tokensCut' | 'emptied') => train[key] + validation[key];
+  const lines = [
+    `${number(documents.count)} records (${shapes.join(', ')}) in ${files}, ${number(documents.tokens)} tokens`,
+  ];
+  const long = sum('longer');
+  if (long > 0) {
+    const rule = longer === 'split' ? 'split' : `cut off behind them (${number(sum('tokensCut'))} tokens)`;
+    lines.push(`${number(long)} longer than ${number(seq)} tokens, ${rule}`);
+  }
+  const nothing = leftOut + sum('emptied');
+  if (nothing > 0) lines.push(`${number(nothing)} left out, with nothing to learn`);
+  return lines.join('; ');
 }

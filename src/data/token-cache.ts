@@ -1,5 +1,5 @@
 // Token files in the host's cache folder: the ids of a text that was tokenized before, 16 or 32 bits each, by the checksums
-// of the text and the tokenizer. Each ends with a line that says how many there are and what their checksum is.
+// of the text and the tokenizer, and by where what validates begins. Each ends with a line that says how many there are and what their checksum is.
 //
 // Invariant: what is read is what was written. A file that is damaged, cut off or of another format counts as not there and
 // is made again; a cache that cannot be written costs time only. The oldest go when there are more bytes than MOST_BYTES.
@@ -46,9 +46,10 @@ export class TokenCache {
   readonly #key: string;
   readonly #width: 2 | 4;
 
-  static async at(host: Host, text: TextIdentity, tokenizer: Tokenizer): Promise<TokenCache> {
+  /** `border`: how many bytes of the text train. */
+  static async at(host: Host, text: TextIdentity, border: number, tokenizer: Tokenizer): Promise<TokenCache> {
     const sum = await host.files.sha256();
-    const key = JSON.stringify([FORMAT, text, { ...tokenizer.identity, path: '' }]);
+    const key = JSON.stringify([FORMAT, text, border, { ...tokenizer.identity, path: '' }]);
     sum.update(new TextEncoder().encode(key));
     return new TokenCache(host, sum.hex(), tokenizer.vocabulary <= 2 ** 16 ? 2 : 4);
   }

@@ -1,4 +1,5 @@
-// A text as token ids: nine tenths of its bytes to train on, the rest to validate with, each tokenized by itself. It is read
+// A text as token ids: nine tenths of its bytes to train on (or another share, or all beside a second text), the rest to
+// validate with, each tokenized by itself. It is read
 // piece by piece and cut where the tokenizer knows it to be safe, with pauses in which other work is done: neither text nor
 // ids are ever in memory twice. What was tokenized once is kept in the host's cache (token-cache.ts).
 //
@@ -35,35 +36,63 @@ export interface TokenizingOptions {
 }
 
 /** Characters that are encoded between two pauses: some hundredths of a second. */
-const PART = 2 ** 15;
+export const PART = 2 ** 15;
 /** A text with no place to cut is held until its end. */
 const MOST_HELD = 2 ** 28;
+
+export interface SplitOptions extends TokenizingOptions {
+  /** What is validated with: a share of the text, or another text. @default a tenth of it */
+  heldBack?: number | TextSource | undefined;
+}
 
 /** Errors: HoldfastError where the text cannot be read, or changes while it is, and where `signal` ends it. */
 export async function tokenizedText(
   host: Host,
   source: TextSource,
   tokenizer: Tokenizer,
-  options: TokenizingOptions = {},
+  { heldBack, ...options }: SplitOptions = {},
+): Promise<TokenizedText> {
+  if (typeof heldBack !== 'object') return splitText(host, source, tokenizer, heldBack, options);
+  const total = source.bytes + heldBack.bytes;
+  const behind = (bytes: number): TokenizingOptions => ({
+    ...options,
+    onProgress: (done) => options.onProgress?.(bytes + done, total),
+  });
+  const text = await splitText(host, source, tokenizer, 0, behind(0));
+  const other = await splitText(host, heldBack, tokenizer, 0, behind(source.bytes));
+  return { ...text, validation: other.train };
+}
+
+async function splitText(
+  host: Host,
+  source: TextSource,
+  tokenizer: Tokenizer,
+  validationShare: number | undefined,
+  options: TokenizingOptions,
 ): Promise<TokenizedText> {
   const { tokenBytes } = tokenizer;
   const { lineBytes } = source;
   const stride = lineBytes === undefined || tokenBytes === undefined ? 1 : lineBytes / tokenBytes;
-  if (tokenizer.identity.kind === 'byte') return { ...(await asBytes(host, source)), stride };
+  if (tokenizer.identity.kind === 'byte') return { ...(await asBytes(host, source, validationShare)), stride };
   const identity = await identify(host, source);
-  const cache = await TokenCache.at(host, identity, tokenizer);
+  const border = borderOf(source.bytes, lineBytes, validationShare);
+  const cache = await TokenCache.at(host, identity, border, tokenizer);
   const cached = await cache.read();
   if (cached) return { identity, ...cached, stride };
-  return { identity, ...(await tokenize(host, source, identity, tokenizer, cache, options)), stride };
+  return { identity, ...(await tokenize(host, source, identity, border, tokenizer, cache, options)), stride };
 }
 
 /** Bytes are their own ids. */
-async function asBytes(host: Host, source: TextSource): Promise<Omit<TokenizedText, 'stride'>> {
+async function asBytes(
+  host: Host,
+  source: TextSource,
+  validationShare: number | undefined,
+): Promise<Omit<TokenizedText, 'stride'>> {
   const whole = await wholeOf(source.bytes, source.pieces());
   const sum = await host.files.sha256();
   sum.update(whole);
   const identity = { bytes: whole.length, sha256: sum.hex() };
-  return { identity, ...split({ bytes: whole, lineBytes: source.lineBytes }) };
+  return { identity, ...split({ bytes: whole, lineBytes: source.lineBytes }, validationShare) };
 }
 
 async function identify(host: Host, source: TextSource): Promise<TextIdentity> {
@@ -76,21 +105,16 @@ async function tokenize(
   host: Host,
   source: TextSource,
   identity: TextIdentity,
+  border: number,
   tokenizer: Tokenizer,
   cache: TokenCache,
-  { onProgress, signal }: TokenizingOptions,
+  options: TokenizingOptions,
 ): Promise<Pick<TokenizedText, 'train' | 'validation'>> {
   const sum = await host.files.sha256();
   const writer = await cache.writer();
-  const border = borderOf(source.bytes, source.lineBytes);
   let done = 0;
   let length = 0;
-  const pause = async (share: number) => {
-    onProgress?.(Math.floor(done + share * length), source.bytes);
-    await pauseForOthers();
-    if (signal?.aborted)
-      throw new HoldfastError('stopped while the text was tokenized, before the first step; start again');
-  };
+  const pause = (share: number) => pauseBetween(Math.floor(done + share * length), source.bytes, options);
   const parts = { train: new Parts(tokenizer, pause), validation: new Parts(tokenizer, pause) };
   try {
     for await (const piece of source.pieces()) {
@@ -121,6 +145,18 @@ async function tokenize(
 
 /** Lets messages, timers and signals have their turn. */
 export const pauseForOthers = (): Promise<void> => new Promise((resolve) => setTimeout(resolve));
+
+/** Says how far tokenizing is, and pauses. Errors: HoldfastError where it is to end. */
+export async function pauseBetween(
+  done: number,
+  total: number,
+  { onProgress, signal }: TokenizingOptions,
+): Promise<void> {
+  onProgress?.(done, total);
+  await pauseForOthers();
+  if (signal?.aborted)
+    throw new HoldfastError('stopped while the text was tokenized, before the first step; start again');
+}
 
 type Take = (ids: Int32Array) => Promise<void>;
 
@@ -163,7 +199,7 @@ class Parts {
   }
 
   async end(take: Take): Promise<void> {
-    if (this.#ended) return;
+    if (this.#ended || this.empty) return;
     this.#ended = true;
     await take(this.#tokenizer.encode(this.#text + this.#decoder.decode()));
     this.#text = '';

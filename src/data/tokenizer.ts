@@ -51,7 +51,7 @@ export interface Tokenizer {
   readonly vocabulary: number;
   /** Bytes of text in a token, where all have equally many. */
   readonly tokenBytes?: number;
-  /** Tokens that stand for no text. */
+  /** Tokens that stand for no text. The first that ends a text ends a document. */
   readonly specials: SpecialTokens;
   /** Whether its models see `specials.bos` before every text: `promptIds` puts it there, `encode` never does. */
   readonly addsBos: boolean;

@@ -3,11 +3,12 @@
 
 import type { GPT2Config } from '../formats/config.ts';
 import { shapeOf } from '../formats/families/index.ts';
+import { add } from '../graph/operators/add.ts';
 import { attention } from '../graph/operators/attention.ts';
 import { embedding } from '../graph/operators/embedding.ts';
 import { type Lora, linear } from '../graph/operators/linear.ts';
 import { layernorm } from '../graph/operators/norm.ts';
-import { tokenIds } from './inputs.ts';
+import { packedDocuments, seenBy, tokenIds } from './inputs.ts';
 import type { Initial, Model, Parameter, Weights } from './model.ts';
 import { languageModel } from './objective.ts';
 
@@ -73,10 +74,13 @@ export function gpt2(config: GPT2Config, lora?: LoraOptions): Model {
     constants: [],
     shape,
     objective: languageModel,
-    inputs: (seq) => tokenIds(V, seq),
+    inputs: (seq, packed = false) => [...tokenIds(V, seq), ...(packed ? packedDocuments(seq, S) : [])],
     forward(g, inputs, w, { caches, observe } = {}) {
       const tokens = inputs.tokens('ids');
-      let x = embedding(g, tokens, w('wte.weight'), w('wpe.weight')); // (B, T, C)
+      const mask = seenBy(inputs);
+      let x = inputs.documentStarts
+        ? add(g, embedding(g, tokens, w('wte.weight')), embedding(g, inputs.tokens('positions'), w('wpe.weight')))
+        : embedding(g, tokens, w('wte.weight'), w('wpe.weight')); // (B, T, C)
       observe?.('embed', x);
       for (let i = 0; i < layers; i++) {
         const h = `h.${i}`;
@@ -86,7 +90,7 @@ export function gpt2(config: GPT2Config, lora?: LoraOptions): Model {
             bias: w(`${h}.attn.c_attn.bias`),
             ...(lora && { lora: loraOf(w, h, lora) }),
           }); // (B, T, 3C)
-          const y = attention(g, qkv, tokens, shape, `${h}.attn`, { cache: caches?.[i] }); // (B, T, C)
+          const y = attention(g, qkv, tokens, shape, `${h}.attn`, { cache: caches?.[i], mask }); // (B, T, C)
           x = linear(g, y, w(`${h}.attn.c_proj.weight`), { bias: w(`${h}.attn.c_proj.bias`), residual: x });
 
           const normed = layernorm(g, x, w(`${h}.ln_2.weight`), w(`${h}.ln_2.bias`), eps);

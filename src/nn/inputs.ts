@@ -6,7 +6,9 @@
 
 import { arrayOf, type Batch, type BatchArray } from '../data/batches.ts';
 import { makeTensor, type Tensor } from '../graph/graph.ts';
+import type { Mask } from '../graph/operators/attention.ts';
 import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
+import { documentStarts } from '../kernels/attention-mask.ts';
 import { tokenIndex } from '../kernels/embedding.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 
@@ -23,11 +25,24 @@ export interface InputSpec {
   readonly ignored?: number;
   /** Whether an embedding looks it up: for its gradient, rows come grouped by number. */
   readonly embedded?: boolean;
+  /** Whether it numbers documents: programs read where the one of each token begins. */
+  readonly documents?: boolean;
 }
 
 /** Token ids, the one input of a language model. */
 export const tokenIds = (vocabulary: number, seq: number): InputSpec[] => [
   { name: 'ids', type: 'i32', row: [seq], below: vocabulary, embedded: true },
+];
+
+/**
+ * What a language model reads besides, where its rows hold several documents: which document a token belongs to (equal
+ * numbers side by side are one document) and, for learned positions, its place in it.
+ */
+export const packedDocuments = (seq: number, positions?: number): InputSpec[] => [
+  { name: 'documents', type: 'i32', row: [seq], documents: true },
+  ...(positions === undefined
+    ? []
+    : [{ name: 'positions', type: 'i32', row: [seq], below: positions, embedded: true } as const]),
 ];
 
 /** What a forward pass, or a loss, reads of a batch: by name. */
@@ -36,7 +51,12 @@ export interface ModelInputs {
   tokens(name: string): Tokens;
   /** Any other, (B, ...row). */
   tensor(name: string): Tensor;
+  /** Where the document of each token begins (B, T), in rows of several. */
+  readonly documentStarts?: Tensor | undefined;
 }
+
+/** What a token of a language model sees: all before it, in rows of several documents those of its own. */
+export const seenBy = ({ documentStarts }: ModelInputs): Mask => (documentStarts ? { documentStarts } : 'causal');
 
 /** The token ids of a language model by themselves: to write text, or to look inside. */
 export const onlyTokens = (tokens: Tokens): ModelInputs => ({
@@ -53,13 +73,16 @@ export class BatchInputs implements ModelInputs {
   readonly #specs: readonly InputSpec[];
   readonly #tokens = new Map<string, Tokens>();
   readonly #tensors = new Map<string, Tensor>();
+  /** See ModelInputs. */
+  readonly documentStarts: Tensor | undefined;
 
   constructor(specs: readonly InputSpec[], batch: number, seq: number) {
     this.#batch = batch;
     this.#seq = seq;
     this.#specs = specs;
-    for (const { name, type, row, embedded } of specs) {
-      if (embedded) this.#tokens.set(name, makeTokens(batch, seq, name));
+    for (const { name, type, row, embedded, documents } of specs) {
+      if (documents) this.documentStarts = makeTensor('document starts', [batch, ...row], 'persistent', 'u32');
+      else if (embedded) this.#tokens.set(name, makeTokens(batch, seq, name));
       else this.#tensors.set(name, makeTensor(name, [batch, ...row], 'persistent', type));
     }
   }
@@ -82,6 +105,11 @@ export class BatchInputs implements ModelInputs {
     if (batch !== rows || seq !== this.#seq) {
       throw new HoldfastError(
         `a batch of ${batch} x ${seq} tokens: this trainer was made for ${this.#batch} x ${this.#seq} (batch, seq)`,
+      );
+    }
+    if (given['documents'] !== undefined && !this.documentStarts) {
+      throw new HoldfastError(
+        'a batch of packed documents: this trainer was made for rows of one document, see `packed`',
       );
     }
     for (const { name, type, row, below, ignored } of this.#specs) {
@@ -113,8 +141,9 @@ export class BatchInputs implements ModelInputs {
 
   /** What tensors hold for a batch. */
   values(given: Batch): [Tensor, BatchArray | Uint32Array<ArrayBuffer>][] {
-    return this.#specs.flatMap(({ name, type }): [Tensor, BatchArray | Uint32Array<ArrayBuffer>][] => {
+    return this.#specs.flatMap(({ name, type, documents }): [Tensor, BatchArray | Uint32Array<ArrayBuffer>][] => {
       const values = arrayOf(given, name, type);
+      if (documents && this.documentStarts) return [[this.documentStarts, documentStarts(values, this.#seq)]];
       const tokens = this.#tokens.get(name);
       if (!tokens) return [[this.tensor(name), values]];
       const index = tokenIndex(values as Int32Array);

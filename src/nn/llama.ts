@@ -10,7 +10,7 @@ import { embedding } from '../graph/operators/embedding.ts';
 import { linear, packedLinear } from '../graph/operators/linear.ts';
 import { rmsnorm } from '../graph/operators/norm.ts';
 import { ropeTable } from '../kernels/rope.ts';
-import { tokenIds } from './inputs.ts';
+import { packedDocuments, seenBy, tokenIds } from './inputs.ts';
 import type { Initial, Model, Parameter } from './model.ts';
 import { languageModel } from './objective.ts';
 
@@ -50,9 +50,11 @@ export function llama(config: LlamaConfig): Model {
     constants: [{ tensor: table, values: () => ropeTable(S, headSize, config.rope_theta) }],
     shape,
     objective: languageModel,
-    inputs: (seq) => tokenIds(V, seq),
+    // Of positions, rope sees only differences: those of a row serve each document in it.
+    inputs: (seq, packed = false) => [...tokenIds(V, seq), ...(packed ? packedDocuments(seq) : [])],
     forward(g, inputs, w, { caches, observe } = {}) {
       const tokens = inputs.tokens('ids');
+      const mask = seenBy(inputs);
       let x = embedding(g, tokens, w('model.embed_tokens.weight')); // (B, T, C)
       observe?.('embed', x);
       for (let i = 0; i < layers; i++) {
@@ -67,7 +69,7 @@ export function llama(config: LlamaConfig): Model {
             `${l}.self_attn.qkv`,
           ); // (B, T, (NH + 2 NKV) HS)
           rope(g, qkv, tokens, table, shape);
-          const y = attention(g, qkv, tokens, shape, `${l}.self_attn`, { cache: caches?.[i] }); // (B, T, NH HS)
+          const y = attention(g, qkv, tokens, shape, `${l}.self_attn`, { cache: caches?.[i], mask }); // (B, T, NH HS)
           x = linear(g, y, w(`${l}.self_attn.o_proj.weight`), { stored, residual: x });
 
           const normed = rmsnorm(g, x, w(`${l}.post_attention_layernorm.weight`), eps);

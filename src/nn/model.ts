@@ -51,8 +51,8 @@ export interface Model {
   readonly shape: ModelShape;
   /** What it is trained for. */
   readonly objective: Objective;
-  /** What its forward pass reads of a batch, in sequences of `seq` tokens. */
-  inputs(seq: number): InputSpec[];
+  /** What its forward pass reads of a batch, in sequences of `seq` tokens, or in rows of several documents. */
+  inputs(seq: number, packed?: boolean): InputSpec[];
   /** Appends the forward pass: of a language model, hidden (B, T, C), to be multiplied with head (V, C). */
   forward(g: Graph, inputs: ModelInputs, weights: Weights, options?: ForwardOptions): Features;
 }

@@ -113,7 +113,7 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
 
   const shape = [steps, accumulate, batch, seq] as const;
   const batchesPath = join(folder, 'batches.safetensors');
-  const batches = readBatches(await open('batches.safetensors'), shape, model.shape.vocabulary, batchesPath);
+  const batches = readBatches(await open('batches.safetensors'), shape, ref.inputs ?? [], model.shape, batchesPath);
   if (ref.reduction === 'micro_mean') checkEvenTargets(batches, refuse);
   const context = model.shape.context;
   if (seq > context) refuse(`seq is ${seq}, longer than the ${context} positions of config.json`);
@@ -176,12 +176,20 @@ const curve = list(number(any));
 /** Families, and those of them with low-rank updates. */
 const KINDS = FAMILY_NAMES.flatMap((name) => (FAMILIES[name].lora ? [name, `${name}-lora` as const] : [name]));
 
+/** What a batch calls the tensors that a model reads. */
+const INPUTS: Readonly<Record<string, string>> = {
+  input_ids: 'ids',
+  position_ids: 'positions',
+  document_ids: 'documents',
+};
+
 const REFERENCE = object({
   name: text,
   kind: oneOf(KINDS),
   ignore_index: oneOf([IGNORE_INDEX]),
   reduction: oneOf(['token_mean', 'micro_mean']),
   lora: optional(object({ scale: number(any) })),
+  inputs: optional(list(oneOf(Object.keys(INPUTS)))),
   ...{ steps: count, accum: count, micro_batch: count, seq: count },
   hparams: object({
     steps: count,
@@ -246,11 +254,12 @@ function checkActivations(activations: Values, model: Model, rows: number, path:
 function readBatches(
   tensors: ReadonlyMap<string, Tensor>,
   shape: readonly [number, number, number, number],
-  vocabulary: number,
+  inputs: readonly string[],
+  { vocabulary, context }: Pick<Model['shape'], 'vocabulary' | 'context'>,
   path: string,
 ): TokenBatch[][] {
   const [steps, accumulate, batch, seq] = shape;
-  const take = (name: string, ignored: boolean): Int32Array<ArrayBuffer> => {
+  const take = (name: string, below: number, what: string, ignored?: number): Int32Array<ArrayBuffer> => {
     const tensor = tensors.get(name);
     if (!tensor || !(tensor.data instanceof Int32Array) || tensor.shape.join() !== shape.join()) {
       throw new HoldfastError(
@@ -258,20 +267,31 @@ function readBatches(
       );
     }
     for (const id of tensor.data) {
-      if ((id >= 0 && id < vocabulary) || (ignored && id === IGNORE_INDEX)) continue;
+      if ((id >= 0 && id < below) || id === ignored) continue;
       throw new HoldfastError(
-        `${path}: ${name} has token ${id}, the vocabulary of config.json ends at ${vocabulary - 1}; copy the case again`,
+        `${path}: ${name} has ${what} at ${below - 1}; copy the case again`.replace('#', String(id)),
       );
     }
     return tensor.data;
   };
-  const ids = take('input_ids', false);
-  const targets = take('targets', true);
+  const tokens = 'token #, the vocabulary of config.json ends';
+  const ids = take('input_ids', vocabulary, tokens);
+  const targets = take('targets', vocabulary, tokens, IGNORE_INDEX);
+  const others = inputs
+    .filter((name) => name !== 'input_ids')
+    .map((name) => {
+      const isPosition = name === 'position_ids';
+      const below = isPosition ? context : 2 ** 31;
+      const what = isPosition ? 'position #, those of config.json end' : 'document #, numbers of 32 bits end';
+      return [INPUTS[name] as string, take(name, below, what)] as const;
+    });
   const size = batch * seq;
   return Array.from({ length: steps }, (_, step) =>
     Array.from({ length: accumulate }, (_, micro) => {
       const begin = (step * accumulate + micro) * size;
-      return { ids: ids.slice(begin, begin + size), targets: targets.slice(begin, begin + size), batch, seq };
+      const part = (values: Int32Array<ArrayBuffer>) => values.slice(begin, begin + size);
+      const rest = Object.fromEntries(others.map(([name, values]) => [name, part(values)]));
+      return { ids: part(ids), targets: part(targets), ...rest, batch, seq };
     }),
   );
 }

@@ -1,6 +1,6 @@
 // Replays a case of the numeric reference on a device: its weights, its batches, what comes of them.
 
-import type { TokenBatch } from '../data/batches.ts';
+import { arrayOf, type TokenBatch } from '../data/batches.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import type { MemoryOptions } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
@@ -42,7 +42,8 @@ export async function replay(
 ): Promise<ReplayResult> {
   const { model, batch, seq, accumulate, schedule, optimizer, batches } = reference;
   const { choices = {}, memory = {} } = options;
-  const settings = { batch, seq, accumulate, schedule, optimizer, choices, memory };
+  const packed = batches[0]?.[0]?.['documents'] !== undefined;
+  const settings = { batch, seq, packed, accumulate, schedule, optimizer, choices, memory };
   const trainer = await Trainer.create(device, model, settings);
   try {
     await trainer.setWeights(sourceOf(reference.weights));
@@ -78,8 +79,12 @@ export async function replay(
 
 /** The micro-batches of a step as one batch. */
 function joined(micros: readonly TokenBatch[]): TokenBatch {
-  const { seq } = at(micros, 0);
-  const ids = Int32Array.from(micros.flatMap((micro) => [...micro.ids]));
-  const targets = Int32Array.from(micros.flatMap((micro) => [...micro.targets]));
-  return { ids, targets, batch: ids.length / seq, seq };
+  const [first] = micros;
+  assert(first, 'a step has a micro-batch');
+  const { batch, seq, ...arrays } = first;
+  const all = Object.keys(arrays).map((name) => {
+    const values = micros.flatMap((micro) => [...(arrayOf(micro, name, 'i32') as Int32Array)]);
+    return [name, Int32Array.from(values)] as const;
+  });
+  return { ...(Object.fromEntries(all) as Pick<TokenBatch, 'ids' | 'targets'>), batch: batch * micros.length, seq };
 }

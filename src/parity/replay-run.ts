@@ -75,6 +75,12 @@ export async function loadRun(host: Host, path: string, { data, from }: RunSourc
       `${path}: began from the weights in ${shortened(settings.from)}, which are not here; name them with --model`,
     );
   }
+  const { validationFile } = settings;
+  if (validationFile !== undefined && !(await host.files.stat(validationFile))) {
+    throw new HoldfastError(
+      `${path}: was validated on ${shortened(validationFile)}, which is not here; put it there again`,
+    );
+  }
   const sources = {
     ...settings,
     ...(data && { data: [...data] }),

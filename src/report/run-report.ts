@@ -21,7 +21,7 @@ export async function writeReport(host: Host, out: string, summary: RunSummary, 
 
 /** The page. Without `summary`, figures are those that the state has. */
 export async function runReport(host: Host, state: SavedState, summary?: RunSummary): Promise<string> {
-  const { config, from, data, task, tokenizer: _, ...numbers } = state.settings;
+  const { config, from, data, task, records, tokenizer: _, ...numbers } = state.settings;
   const { memory, figures } = summary ? shown(summary) : { figures: figuresOf(state) };
   return renderReport({
     title: `${config.model_type}, ${figures.parameters.toLocaleString('en')} parameters`,
@@ -29,6 +29,8 @@ export async function runReport(host: Host, state: SavedState, summary?: RunSumm
       ...numbers,
       corpus: `${corpusName(state.settings)} (${state.corpus.bytes} bytes)`,
       ...(from ? { from } : {}),
+      ...(records && { trainOn: records.trainOn, pack: records.pack }),
+      ...(records?.template && { chatTemplate: records.template.name }),
       runtime: host.name,
     },
     summary: worded(figures, state.history.validations.length > 0),

@@ -2,7 +2,7 @@
 // logits, read back whole. For parity with other implementations and for debugging; nothing here is fast, and
 // the logits exist as one (B, T, V) tensor, which training never makes.
 
-import type { TokenBatch } from '../data/batches.ts';
+import type { Batch } from '../data/batches.ts';
 import { KernelChoices } from '../engine/compile/choices.ts';
 import { readingPass } from '../engine/compile/pass.ts';
 import { NO_READBACK } from '../engine/compile/workload.ts';
@@ -10,9 +10,8 @@ import { Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { Graph, type Tensor } from '../graph/graph.ts';
 import { logits } from '../graph/operators/cross-entropy.ts';
-import { makeTokens } from '../graph/operators/embedding.ts';
 import type { ChunkMap } from '../memory/layout/chunk-map.ts';
-import { onlyTokens } from '../nn/inputs.ts';
+import { BatchInputs } from '../nn/inputs.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { sourceOf, type Values } from '../util/tensor-source.ts';
@@ -26,19 +25,21 @@ export async function forwardActivations(
   device: Device,
   model: Model,
   weights: Values,
-  { ids, batch, seq }: Pick<TokenBatch, 'ids' | 'batch' | 'seq'>,
+  given: Batch,
   choices: KernelChoices = new KernelChoices(device),
 ): Promise<Values> {
   const { context, vocabulary } = model.shape;
+  const { batch, seq } = given;
   if (seq > context)
     throw new HoldfastError(`a sequence of ${seq} tokens is longer than the model's context of ${context}`);
 
   const g = new Graph('inspect');
-  const tokens = makeTokens(batch, seq);
+  const inputs = new BatchInputs(model.inputs(seq, given['documents'] !== undefined), batch, seq);
+  inputs.check(given);
   const parameters = parameterTensors(model, false);
   const observed = new Map<string, Tensor>();
   const observe = (name: string, tensor: Tensor) => void observed.set(name, tensor);
-  const { hidden, head } = model.forward(g, onlyTokens(tokens), lookup(parameters), { observe });
+  const { hidden, head } = model.forward(g, inputs, lookup(parameters), { observe });
   const all = g.activation('logits', [batch, seq, vocabulary], [hidden, head]);
   logits(g, hidden, head, all);
   observed.set('logits', all);
@@ -55,7 +56,7 @@ export async function forwardActivations(
   try {
     for (const { tensor, values } of model.constants) session.hold(tensor, values);
     await session.setValues('parameter', sourceOf(weights));
-    await session.run(session.fit.passes.forward, [[tokens.ids, ids]]);
+    await session.run(session.fit.passes.forward, inputs.values(given));
     const values: Values = new Map();
     for (const [name, tensor] of observed) values.set(name, await session.read(tensor));
     return values;

@@ -4,7 +4,8 @@
 
 import { checkTokens } from '../data/batches.ts';
 import { openText, type TextSource } from '../data/corpus.ts';
-import { type Dataset, textDataset } from '../data/dataset.ts';
+import { type Dataset, type DocumentSets, documentDataset, textDataset } from '../data/dataset.ts';
+import { type RecordSettings, readDocuments, recordSettings } from '../data/records/read-records.ts';
 import { TASKS, type TaskName } from '../data/tasks.ts';
 import {
   type TextIdentity,
@@ -44,6 +45,14 @@ export interface RunSettings {
   data: string[];
   /** Text of this task instead, and at each validation problems that are not in it. @default none */
   task?: TaskName;
+  /** How the files are learned from where they hold records; absent: they are text. @default none */
+  records?: RecordSettings;
+  /** Files to validate on, of the same kind; absent: a part of the data is held back. @default none */
+  validationFile?: string;
+  /** The part of the data that is held back. @default a tenth */
+  validationShare?: number;
+  /** What `steps` was worked out from, where passes over the data were asked for. @default none */
+  epochs?: number;
   /** Sequences in a micro-batch. @default 8 */
   batch: number;
   /** Tokens in a sequence. @default the model's context, 1024 at most */
@@ -127,6 +136,11 @@ export const RANGES = {
   saveEvery: wholeNumber(0),
 } as const satisfies Partial<Record<keyof RunSettings, Range>>;
 
+/** The part of the data that may be held back. */
+export const VALIDATION_SHARE = realNumber(0.0001, 0.9);
+/** Passes over the data. */
+export const EPOCHS = wholeNumber(1, 1_000_000);
+
 type Numbers = { -readonly [K in keyof typeof RANGES]: Schema<number> };
 const numbers = Object.fromEntries(Object.entries(RANGES).map(([name, range]) => [name, number(range)])) as Numbers;
 
@@ -143,6 +157,10 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     from: optional(text),
     data: list(text),
     task: optional(oneOf(Object.keys(TASKS) as TaskName[])),
+    records: optional(recordSettings),
+    validationFile: optional(text),
+    validationShare: optional(number(VALIDATION_SHARE)),
+    epochs: optional(number(EPOCHS)),
     schedule: oneOf(DECAYS),
     ...numbers,
   });
@@ -196,29 +214,53 @@ export const trainAlike = (a: RunSettings, b: RunSettings): boolean => DECISIVE.
 
 /** How its trainer is made, memory and kernel choices apart. */
 export function trainerOptions(settings: RunSettings): TrainerOptions {
-  const { batch, seq, accumulate, clip, weightDecay } = settings;
+  const { batch, seq, accumulate, clip, weightDecay, records } = settings;
+  const packed = records?.pack === 'yes' ? { packed: true } : {};
   const { schedule: decay, lr: peak, minLr: min, warmup, steps } = settings;
-  return { batch, seq, accumulate, schedule: { decay, peak, min, warmup, steps }, optimizer: { clip, weightDecay } };
+  return {
+    batch,
+    seq,
+    ...packed,
+    accumulate,
+    schedule: { decay, peak, min, warmup, steps },
+    optimizer: { clip, weightDecay },
+  };
 }
 
 /** What a run learns from. */
 export interface RunText {
   /** Where it comes from. */
-  readonly corpus: TextSource;
+  readonly corpus: Omit<TextSource, 'pieces'>;
   readonly identity: TextIdentity;
-  readonly tokens: TokenizedText;
+  /** Its tokens, or its records as documents. */
+  readonly content:
+    | { readonly kind: 'text'; readonly tokens: TokenizedText }
+    | { readonly kind: 'records'; readonly documents: DocumentSets };
 }
 
-/** Tokenizes what a run learns from. Errors: HoldfastError where there is no text. */
+/**
+ * Tokenizes what a run learns from and validates on. Errors: HoldfastError where there is no text, and naming the place of a
+ * record that cannot be used.
+ */
 export async function readText(
   host: Host,
   settings: RunSettings,
   tokenizer: Tokenizer,
   options: TokenizingOptions = {},
 ): Promise<RunText> {
+  const { records, data, validationFile, validationShare, seed } = settings;
+  const other = validationFile === undefined ? undefined : [validationFile];
+  if (records) {
+    const train = await readDocuments(host, data, tokenizer, records, options);
+    const validation = other && (await readDocuments(host, other, tokenizer, records, options));
+    const { identity, names } = train;
+    const corpus = { bytes: identity.bytes, files: names.length, names, skipped: 0 };
+    return { corpus, identity, content: { kind: 'records', documents: { train, validation } } };
+  }
   const corpus = await openText(host, settings);
-  const tokens = await tokenizedText(host, corpus, tokenizer, options);
-  return { corpus, identity: tokens.identity, tokens };
+  const heldBack = other ? await openText(host, { data: other, seed }) : validationShare;
+  const tokens = await tokenizedText(host, corpus, tokenizer, { ...options, heldBack });
+  return { corpus, identity: tokens.identity, content: { kind: 'text', tokens } };
 }
 
 /**
@@ -238,7 +280,16 @@ export async function tokenizerFor(
 }
 
 /** Batches from the first on. Errors: HoldfastError for text too short. */
-export const datasetOf = (settings: RunSettings, { tokens }: RunText): Dataset => textDataset(tokens, settings);
+export function datasetOf(settings: RunSettings, { content }: RunText): Dataset {
+  if (content.kind === 'text') return textDataset(content.tokens, settings);
+  return documentDataset(content.documents, settings, settings.records?.pack === 'yes');
+}
+
+/** The settings of a run of so many passes over its data. */
+export function withEpochs(settings: RunSettings, text: RunText, epochs: number): RunSettings {
+  const rows = datasetOf(settings, text).rowsIn(epochs);
+  return { ...settings, epochs, steps: Math.ceil(rows / (settings.batch * settings.accumulate)) };
+}
 
 /** Errors: HoldfastError where `found` is not the text that a checkpoint in `from` was trained on. */
 export function checkText(found: TextIdentity, saved: TextIdentity, from: string): void {

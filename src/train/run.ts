@@ -2,7 +2,6 @@
 // a checkpoint left off. It shows nothing; it tells what happens through events. Invariant: a run that was
 // stopped and resumed yields the losses and weights of one that was not, bit for bit.
 
-import type { TextSource } from '../data/corpus.ts';
 import { taskOf } from '../data/tasks.ts';
 import type { Tokenizer } from '../data/tokenizer.ts';
 import { loadChoices, saveChoices } from '../engine/compile/choices.ts';
@@ -65,9 +64,11 @@ export interface ReadyRun {
   /** What is trained. */
   readonly model: Model;
   /** What it learns from. */
-  readonly corpus: TextSource;
+  readonly corpus: RunText['corpus'];
   /** In whose tokens it reads and writes. */
   readonly tokenizer: Tokenizer;
+  /** What became of records, a line each. */
+  readonly notes: readonly string[];
   /** What trains it. Its steps are the run's to start. */
   readonly trainer: Trainer;
   /** From 0; where it was resumed, the steps before it are done. */
@@ -144,6 +145,8 @@ export interface RunOptions {
   tokenizer?: Tokenizer | undefined;
   /** On `out`, where the caller has one already. @default the run takes one, and gives it back */
   claim?: FolderClaim | undefined;
+  /** What it learns from, where the caller has read it already. @default it is read */
+  text?: RunText | undefined;
 }
 
 /** Of a task, solved at each validation. */
@@ -178,10 +181,9 @@ export async function trainRun(
     if (resume) saved = await lastSaved(host, out);
     const carried = resume ? await loadTokenizer(host.files, out) : undefined;
     const tokenizer = options.tokenizer ?? (await tokenizerFor(host.files, settings, out, carried));
-    const text = await readText(host, settings, tokenizer, {
-      signal: options.signal,
-      onProgress: options.events?.tokenizing,
-    });
+    const { signal, events } = options;
+    const text =
+      options.text ?? (await readText(host, settings, tokenizer, { signal, onProgress: events?.tokenizing }));
     for (;;) {
       let trainer: Trainer | undefined;
       const made = (found: Trainer) => {
@@ -305,9 +307,9 @@ async function attempt(
     if (!generator || settings.sampleTokens === 0) return;
     // A task's lines begin its windows: there, what comes before the first one is not known.
     const [problem] = problems ?? [];
-    const prompt = problem?.prompt ?? (tokenizer.addsBos ? '' : '\n');
+    const prompt = problem?.prompt ?? dataset.prompt ?? (tokenizer.addsBos ? '' : '\n');
     const options = { ...SAMPLE, tokens: settings.sampleTokens };
-    let written = problem?.prompt ?? '';
+    let written = problem?.prompt ?? (dataset.prompt ? tokenizer.decode(dataset.prompt) : '');
     for await (const piece of writeText(generator, tokenizer, prompt, options, sampling)) written += piece;
     history.samples.push({ step: trainer.step, text: written });
     events.sample?.(trainer.step, written);
@@ -340,7 +342,8 @@ async function attempt(
     events.saved?.(lastSaved);
   };
 
-  events.ready?.({ model, corpus: text.corpus, tokenizer, trainer, firstStep, save, state });
+  const { notes } = dataset;
+  events.ready?.({ model, corpus: text.corpus, tokenizer, notes, trainer, firstStep, save, state });
   let lastStep: Recording | undefined;
   const record = async (): Promise<MemoryRecord> => {
     const { session } = trainer;

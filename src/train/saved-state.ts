@@ -133,7 +133,7 @@ function schemaFor(file: string, config: ModelConfig): Schema<SavedState> {
     earlier: optional(list(object({ settings: settingsBy(configAt('earlier.settings')), until: step }))),
     corpus,
     trainer: object({ step, control }),
-    batches: words,
+    batches: list(number(count)),
     sampling: words,
     choices: namesTo(text),
     adapter: text,
@@ -155,9 +155,8 @@ function checkTogether(state: SavedState, path: string, refuse: (problem: string
   checkControl(trainer, refuse);
   if (!/^[0-9a-f]{64}$/.test(corpus.sha256))
     refuse(`corpus.sha256 is ${show(corpus.sha256)}; it must be 64 hexadecimal digits`);
-  for (const name of ['batches', 'sampling'] as const) {
-    if (state[name].every((word) => word === 0)) refuse(`${name} is all 0; no random state is`);
-  }
+  checkBatches(state, refuse);
+  if (state.sampling.every((word) => word === 0)) refuse('sampling is all 0; no random state is');
   for (const { lr, minLr, schedule: decay, warmup, steps } of [...earlier.map(({ settings }) => settings), settings]) {
     try {
       checkSchedule({ decay, peak: lr, min: minLr, warmup, steps });
@@ -187,6 +186,16 @@ function checkTogether(state: SavedState, path: string, refuse: (problem: string
   inOrder('history.steps[].step', stepsOf(history.steps), done - 1, 1);
   inOrder('history.validations[].step', stepsOf(history.validations), done, 0);
   inOrder('history.samples[].step', stepsOf(history.samples), done, 0);
+}
+
+/** Of text, a random state; of records, an epoch and a row. */
+function checkBatches({ batches, settings }: SavedState, refuse: (problem: string) => never): void {
+  const length = settings.records ? 2 : 4;
+  if (batches.length !== length) refuse(`batches is a list of ${batches.length}; it must be a list of ${length}`);
+  if (settings.records) return;
+  const large = batches.find((word) => word >= 2 ** 32);
+  if (large !== undefined) refuse(`batches has ${large}; they must be words of 32 bits`);
+  if (batches.every((word) => word === 0)) refuse('batches is all 0; no random state is');
 }
 
 /** What the optimizer's kernel leaves (step-control.ts). */

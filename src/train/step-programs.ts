@@ -31,10 +31,11 @@ export interface StepPrograms extends BlockTensors {
   readonly scalars: StepScalars;
 }
 
-/** Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens. */
-export function traceStep(model: Model, batch: number, seq: number): StepPrograms {
+/** Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens; `packed`: of several documents each. */
+export function traceStep(model: Model, batch: number, seq: number, packed = false): StepPrograms {
   const { objective, shape } = model;
-  const inputs = new BatchInputs([...model.inputs(seq), ...objective.labels(shape.vocabulary, seq)], batch, seq);
+  const specs = [...model.inputs(seq, packed), ...objective.labels(shape.vocabulary, seq)];
+  const inputs = new BatchInputs(specs, batch, seq);
   const scalars = makeStepScalars();
   const parameters = parameterTensors(model, true);
   const weights = lookup(parameters);

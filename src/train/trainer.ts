@@ -44,6 +44,8 @@ export interface TrainerOptions {
   batch: number;
   /** Tokens in a sequence. */
   seq: number;
+  /** Whether a sequence holds several documents, which do not see each other: batches have `documents`. @default false */
+  packed?: boolean;
   /** Micro-batches in a step. @default 1 */
   accumulate?: number;
   /** The learning rate of each step. */
@@ -180,8 +182,8 @@ export class Trainer {
       throw new HoldfastError(`a sequence of ${options.seq} tokens is longer than the model's context of ${context}`);
     }
     const { memory = {}, choices, generates = false, ...rest } = options;
-    const full = { accumulate: 1, ...rest, optimizer: { ...ADAMW_DEFAULTS, ...options.optimizer } };
-    const programs = traceStep(model, full.batch, full.seq);
+    const full = { accumulate: 1, packed: false, ...rest, optimizer: { ...ADAMW_DEFAULTS, ...options.optimizer } };
+    const programs = traceStep(model, full.batch, full.seq, full.packed);
     const generation = generates ? traceGeneration(model, full.seq) : undefined;
     const workload = trainingWorkload(model, programs, full.accumulate, generation, memory.activations);
     const kernelChoices = new KernelChoices(device, choices);

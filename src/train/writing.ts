@@ -18,16 +18,19 @@ export interface WritingOptions extends SamplingOptions {
   readonly stop?: readonly string[];
 }
 
-/** Continues `prompt`, which is not repeated; empty, it is the model's BOS alone. Errors: as Generator.generate. */
+/**
+ * Continues `prompt`, a text or its ids, which is not repeated; an empty text is the model's BOS alone. Errors: as
+ * Generator.generate.
+ */
 export async function* writeText(
   generator: Pick<Generator, 'generate'>,
   tokenizer: Pick<Tokenizer, 'encode' | 'specials' | 'addsBos' | 'stream'>,
-  prompt: string,
+  prompt: string | Int32Array,
   { tokens, stop = [], ...sampling }: WritingOptions,
   random: Random,
 ): AsyncGenerator<string> {
   if (stop.includes('')) throw new HoldfastError('a stop string is empty: give at least one character');
-  const ids = promptIds(tokenizer, prompt);
+  const ids = typeof prompt === 'string' ? promptIds(tokenizer, prompt) : prompt;
   if (ids.length === 0)
     throw new HoldfastError(
       'the prompt is empty, and this model has no token that begins a text; give at least one character',

@@ -167,3 +167,27 @@ test('bytes are their own ids, and no cache is made of them', async () => {
   expect([text.train, text.validation]).toEqual([bytes.subarray(0, border), bytes.subarray(border)]);
   expect([...files.contents.keys()]).toEqual(['text.txt']);
 });
+
+test('what validates is another share, or another text; neither is taken for what was cached of another border', async () => {
+  const files = new MemoryFiles({ 'text.txt': TEXT, 'other.txt': 'The other thing, 12 lines 日本.\n'.repeat(2000) });
+  const [tokenizer, source, other] = [made(SMALL), await corpus(files), await corpus(files, ['other.txt'])];
+  const bytes = new TextEncoder().encode(TEXT);
+  const ids = (text: string) => [...tokenizer.encode(text)];
+  for (let round = 0; round < 2; round++) {
+    expect(found(await tokenizedText(host(files), source, tokenizer))).toEqual(expected(TEXT, tokenizer));
+    const [train, validation] = found(await tokenizedText(host(files), source, tokenizer, { heldBack: 0.5 }));
+    const border = tokenizer.decode(train ?? []).length;
+    expect(new TextEncoder().encode(TEXT.slice(0, border)).length - bytes.length / 2).toBeLessThan(4);
+    expect([train, validation]).toEqual([ids(TEXT.slice(0, border)), ids(TEXT.slice(border))]);
+    const told: [number, number][] = [];
+    const onProgress = (done: number, total: number) => void told.push([done, total]);
+    const text = await tokenizedText(host(files), source, tokenizer, { heldBack: other, onProgress });
+    expect(text.identity.bytes).toBe(source.bytes);
+    expect(found(text)).toEqual([ids(TEXT), ids('The other thing, 12 lines 日本.\n'.repeat(2000))]);
+    // The second time all of it comes from the cache.
+    const total = source.bytes + other.bytes;
+    expect(told.at(-1)).toEqual(round === 0 ? [total, total] : undefined);
+  }
+  const plain = await tokenizedText(host(files), source, new ByteTokenizer(), { heldBack: other });
+  expect([plain.train.length, plain.validation.length]).toEqual([source.bytes, other.bytes]);
+});

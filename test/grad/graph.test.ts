@@ -27,7 +27,7 @@ const LLAMA = {
   head_dim: 4, // not hidden_size / num_attention_heads
 };
 
-const models: Record<string, [object, LoraOptions?]> = {
+const models: Record<string, [config: object, lora?: LoraOptions | undefined, packed?: boolean]> = {
   'gpt2, tied': [GPT2],
   'gpt2, untied, one layer': [{ ...GPT2, tie_word_embeddings: false, n_layer: 1 }],
   'gpt2 with lora': [GPT2, { rank: 2, scale: 1.5 }],
@@ -35,6 +35,8 @@ const models: Record<string, [object, LoraOptions?]> = {
     { ...GPT2, tie_word_embeddings: false },
     { rank: 3, scale: 0.5 },
   ],
+  'gpt2, in rows of several documents': [GPT2, undefined, true],
+  'llama, in rows of several documents': [LLAMA, undefined, true],
   'llama, untied, grouped queries': [LLAMA],
   'llama, tied, one kv head': [{ ...LLAMA, tie_word_embeddings: true, num_key_value_heads: 1 }],
   'llama, as many kv heads as heads': [{ ...LLAMA, num_key_value_heads: 4, head_dim: 2 }],
@@ -46,10 +48,15 @@ const random = new Random(11, 'graph test');
 const normals = (size: number) => Float64Array.from({ length: size }, () => random.normal());
 
 /** Repeated and absent ids, ignored targets; one row of targets wholly ignored when `sparse`. */
-function makeBatch(vocabulary: number, sparse: boolean): TokenBatch {
+function makeBatch(vocabulary: number, sparse: boolean, packed = false): TokenBatch {
   const ids = Int32Array.from({ length: BATCH * SEQ }, () => random.below(vocabulary - 2));
   const targets = ids.map((_, i) => (i % 4 === 1 || (sparse && i < SEQ) ? -100 : random.below(vocabulary)));
-  return { ids, targets, batch: BATCH, seq: SEQ };
+  // Read in rows of several documents alone: two in the first row, three in the second.
+  const rows = packed && {
+    documents: Int32Array.of(4, 4, 2, 2, 2, 0, 1, 1, 7, 7),
+    positions: Int32Array.of(0, 1, 0, 1, 2, 0, 0, 1, 0, 1),
+  };
+  return { ids, targets, ...rows, batch: BATCH, seq: SEQ };
 }
 
 /** Gains around 1, everything else large enough that no path through the model is negligible. */
@@ -65,12 +72,12 @@ function makeWeights(model: Model): Map<string, Float64Array> {
 
 const countValid = ({ targets }: TokenBatch) => targets.filter((target) => target !== -100).length;
 
-describe.each(Object.entries(models))('%s', (_, [config, lora]) => {
+describe.each(Object.entries(models))('%s', (_, [config, lora, packed]) => {
   const model = makeModel(parseConfig(config, 'test'), lora);
-  const traced = traceStep(model, BATCH, SEQ);
+  const traced = traceStep(model, BATCH, SEQ, packed);
   const { first, next, evaluate, parameters, gradients, scalars } = traced;
   const weights = makeWeights(model);
-  const batches = [makeBatch(model.shape.vocabulary, false), makeBatch(model.shape.vocabulary, true)];
+  const batches = [false, true].map((sparse) => makeBatch(model.shape.vocabulary, sparse, packed));
   const scale = 1 / batches.reduce((sum, batch) => sum + countValid(batch), 0);
 
   /** Mean loss of both micro-batches, by the evaluation program. */

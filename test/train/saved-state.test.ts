@@ -137,6 +137,27 @@ describe('refused, by name', () => {
       'sampling[2] is 4294967296; it must be a whole number from 0 to 4294967295',
     ],
     ['no random state', (s) => s.sampling.fill(0), 'sampling is all 0'],
+    ['no random state of batches', (s) => s.batches.fill(0), 'batches is all 0'],
+    [
+      'a large word of batches',
+      (s) => (s.batches[1] = 2 ** 32),
+      'batches has 4294967296; they must be words of 32 bits',
+    ],
+    [
+      'random words where an epoch and a row are due',
+      (s) => (s.settings.records = { trainOn: 'all', pack: 'no' }),
+      'batches is a list of 4; it must be a list of 2',
+    ],
+    [
+      'records learned from in no known way',
+      (s) => (s.settings.records = { trainOn: 'some', pack: 'no' }),
+      'settings.records.trainOn is "some"; it must be one of "answers", "all"',
+    ],
+    [
+      'a template without text',
+      (s) => (s.settings.records = { trainOn: 'all', pack: 'no', template: { name: 'x', date: '2026-01-01' } }),
+      'settings.records.template.text is missing; it must be a text',
+    ],
     ['a choice', (s) => (s.choices['matmul x'] = 5), 'choices.matmul x is 5; it must be a text'],
     ['a corpus', (s) => (s.corpus.bytes = '<b>'), 'corpus.bytes is "<b>"; it must be a whole number'],
     ['a hash', (s) => (s.corpus.sha256 = 'x'), 'corpus.sha256 is "x"; it must be 64 hexadecimal digits'],

@@ -1,0 +1,147 @@
+// Documents as tokens, each token with whether it is learned: in one growing run of memory. How they are cut and put into
+// rows is packing.ts, what they are made of records/.
+//
+// Invariant: a token is learned only where something in front of it in its own document is there to predict it from.
+
+import { assert, HoldfastError } from '../util/errors.ts';
+import type { Tokenizer } from './tokenizer.ts';
+
+/** What documents are encoded with. */
+export type DocumentTokenizer = Pick<Tokenizer, 'encode' | 'stream' | 'tokenBytes' | 'specials' | 'addsBos'>;
+
+/** Text, and which characters of it are learned: all, or those of spans in order. */
+export interface DocumentText {
+  readonly text: string;
+  readonly learned?: readonly { readonly begin: number; readonly end: number }[] | undefined;
+  /**
+   * Whether it begins and ends as a document does by itself: with BOS where the tokenizer adds it, as prompts do, and with
+   * the first of the tokens that end a text, where there is one. @default false
+   */
+  readonly whole?: boolean;
+}
+
+/** 4 GiB of them. */
+const MOST_TOKENS = 2 ** 30;
+
+/** Many documents, one behind the other. */
+export class Documents {
+  #ids = new Int32Array(1024);
+  #learned = new Uint8Array(1024);
+  readonly #ends: number[] = [];
+
+  /** How many. */
+  get count(): number {
+    return this.#ends.length;
+  }
+
+  /** Of all. */
+  get tokens(): number {
+    return this.#ends.at(-1) ?? 0;
+  }
+
+  /** Where a document begins and ends among the tokens. */
+  range(document: number): readonly [begin: number, end: number] {
+    const end = this.#ends[document];
+    assert(end !== undefined, `there is no document ${document}`);
+    return [this.#ends[document - 1] ?? 0, end];
+  }
+
+  /** All tokens. */
+  get ids(): Int32Array<ArrayBuffer> {
+    return this.#ids.subarray(0, this.tokens);
+  }
+
+  /** For each token, whether it is learned. */
+  get learned(): Uint8Array<ArrayBuffer> {
+    return this.#learned.subarray(0, this.tokens);
+  }
+
+  /** Appends one. False where nothing of it would be learned, which leaves it out. */
+  add(ids: Int32Array, learned: Uint8Array): boolean {
+    if (!learned.includes(1, 1)) return false;
+    const begin = this.tokens;
+    const end = begin + ids.length;
+    if (end > MOST_TOKENS) {
+      throw new HoldfastError(
+        `the data has more than ${MOST_TOKENS} tokens, which are held in memory; use a part of it`,
+      );
+    }
+    if (end > this.#ids.length) {
+      const size = Math.min(MOST_TOKENS, Math.max(end, 2 * this.#ids.length));
+      const [grownIds, grownLearned] = [new Int32Array(size), new Uint8Array(size)];
+      grownIds.set(this.ids);
+      grownLearned.set(this.learned);
+      [this.#ids, this.#learned] = [grownIds, grownLearned];
+    }
+    this.#ids.set(ids, begin);
+    this.#learned.set(learned, begin);
+    this.#learned[begin] = 0;
+    this.#ends.push(end);
+    return true;
+  }
+}
+
+/**
+ * Tokens of a document's text, and which of them are learned. Text is encoded as a whole; a token belongs to what its
+ * first character belongs to, as it is predicted before anything of it is written. Where the tokenizer's text is not the
+ * document's, character for character (it normalises), the parts are encoded by themselves, so that no token straddles.
+ */
+export function encodeDocument(
+  tokenizer: DocumentTokenizer,
+  { text, learned = [{ begin: 0, end: text.length }], whole = false }: DocumentText,
+): { ids: Int32Array; learned: Uint8Array } {
+  const { bos, eos } = tokenizer.specials;
+  const [end] = eos;
+  const inner =
+    (tokenizer.tokenBytes === undefined && bySpans(tokenizer, text, learned)) || byParts(tokenizer, text, learned);
+  if (!whole) return inner;
+  const before = bos === undefined || !tokenizer.addsBos || inner.ids[0] === bos ? [] : [bos];
+  const after = end === undefined || eos.includes(inner.ids.at(-1) ?? -1) ? [] : [end];
+  return {
+    ids: Int32Array.of(...before, ...inner.ids, ...after),
+    learned: Uint8Array.of(...before.map(() => 0), ...inner.learned, ...after.map(() => 1)),
+  };
+}
+
+type Spans = NonNullable<DocumentText['learned']>;
+
+/** Undefined where tokens cannot be followed through the text. */
+function bySpans(tokenizer: DocumentTokenizer, text: string, spans: Spans) {
+  const ids = tokenizer.encode(text);
+  const learned = new Uint8Array(ids.length);
+  const decoder = tokenizer.stream();
+  let place = 0;
+  let next = 0;
+  for (const [i, id] of ids.entries()) {
+    while (next < spans.length && place >= (spans[next]?.end ?? 0)) next++;
+    const span = spans[next];
+    if (span && place >= span.begin) learned[i] = 1;
+    const piece = decoder.push(id);
+    if (!text.startsWith(piece, place)) return undefined;
+    place += piece.length;
+  }
+  return place === text.length && decoder.end() === '' ? { ids, learned } : undefined;
+}
+
+function byParts(tokenizer: DocumentTokenizer, text: string, spans: Spans) {
+  const parts: { ids: Int32Array; learned: 0 | 1 }[] = [];
+  const add = (begin: number, end: number, learned: 0 | 1) => {
+    if (begin < end) parts.push({ ids: tokenizer.encode(text.slice(begin, end)), learned });
+  };
+  let at = 0;
+  for (const { begin, end } of spans) {
+    add(at, begin, 0);
+    add(begin, end, 1);
+    at = end;
+  }
+  add(at, text.length, 0);
+  const size = parts.reduce((sum, { ids }) => sum + ids.length, 0);
+  const [ids, learned] = [new Int32Array(size), new Uint8Array(size)];
+  let filled = 0;
+  for (const part of parts) {
+    ids.set(part.ids, filled);
+    learned.fill(part.learned, filled, filled + part.ids.length);
+    filled += part.ids.length;
+  }
+  return { ids, learned };
+}

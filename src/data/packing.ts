@@ -1,0 +1,239 @@
+// Documents in rows of T tokens: several in a row that do not see each other, or one a row; in an order of their own each
+// epoch. Which tokens they have is documents.ts.
+//
+// Invariant: an epoch has every token of every piece once, and no target belongs to another document than its position.
+// The order is made from the seed and the number of the epoch: where a run goes on is an epoch and a row.
+
+import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { Random } from '../util/random.ts';
+import type { TokenBatch } from './batches.ts';
+import type { Documents } from './documents.ts';
+
+/** Rows of several documents. */
+export interface PackedBatch extends TokenBatch {
+  /** (batch, seq): equal numbers side by side are one document. What is left of a row is one more. */
+  readonly documents: Int32Array<ArrayBuffer>;
+  /** (batch, seq): they begin anew in each document. */
+  readonly positions: Int32Array<ArrayBuffer>;
+}
+
+/** How documents become rows. */
+export interface RowOptions {
+  /** Tokens in a row. */
+  readonly seq: number;
+  /** Whether rows hold several documents. */
+  readonly pack: boolean;
+  /** What becomes of documents longer than a row: pieces of it, or its beginning alone. */
+  readonly longer: 'split' | 'cut';
+}
+
+/** Tokens of a document that stand in one row. */
+interface Piece {
+  readonly begin: number;
+  readonly end: number;
+  /** Where its document ends: the target of its last token may lie in the next piece. */
+  readonly documentEnd: number;
+}
+
+/** Rows that are filled at the same time: each piece goes where it leaves the least room. */
+const OPEN_ROWS = 64;
+
+/** Pieces of some documents, and what was cut off. */
+export class Pieces {
+  readonly #documents: Documents;
+  readonly #options: RowOptions;
+  readonly #pieces: Piece[] = [];
+  /** Documents that are longer than a row. */
+  readonly longer: number;
+  /** Tokens that are in no piece. */
+  readonly tokensCut: number;
+  /** Documents of which nothing that is learned is left. */
+  readonly emptied: number;
+
+  constructor(documents: Documents, chosen: Iterable<number>, options: RowOptions) {
+    const { seq } = options;
+    const { learned } = documents;
+    let [longer, tokensCut, emptied] = [0, 0, 0];
+    for (const document of chosen) {
+      const [begin, end] = documents.range(document);
+      if (end - begin > seq) longer++;
+      if (options.longer === 'split') {
+        for (let at = begin; at < end; at += seq) {
+          this.#pieces.push({ begin: at, end: Math.min(at + seq, end), documentEnd: end });
+        }
+        continue;
+      }
+      const kept = Math.min(end, begin + seq);
+      tokensCut += end - kept;
+      if (learned.subarray(begin + 1, kept).includes(1)) this.#pieces.push({ begin, end: kept, documentEnd: kept });
+      else emptied++;
+    }
+    this.#documents = documents;
+    this.#options = options;
+    [this.longer, this.tokensCut, this.emptied] = [longer, tokensCut, emptied];
+  }
+
+  /** How many. */
+  get count(): number {
+    return this.#pieces.length;
+  }
+
+  /** Tokens of the pieces. */
+  get tokens(): number {
+    return this.#pieces.reduce((sum, { begin, end }) => sum + end - begin, 0);
+  }
+
+  /** Rows of pieces, taken in an order (all of them, as they come). */
+  rows(order: ArrayLike<number> = Array.from(this.#pieces.keys())): number[][] {
+    const { seq, pack } = this.#options;
+    if (!pack) return Array.from(order, (piece) => [piece]);
+    const rows: number[][] = [];
+    const open: { room: number; readonly pieces: number[] }[] = [];
+    for (const piece of Array.from(order)) {
+      const size = this.#sizeOf(piece);
+      let best: (typeof open)[number] | undefined;
+      for (const row of open) if (row.room >= size && (!best || row.room < best.room)) best = row;
+      if (best) {
+        best.pieces.push(piece);
+        best.room -= size;
+        if (best.room > 0) continue;
+        open.splice(open.indexOf(best), 1);
+        rows.push(best.pieces);
+        continue;
+      }
+      if (open.length === OPEN_ROWS) {
+        const fullest = open.reduce((a, b) => (b.room < a.room ? b : a));
+        open.splice(open.indexOf(fullest), 1);
+        rows.push(fullest.pieces);
+      }
+      if (size < seq) open.push({ room: seq - size, pieces: [piece] });
+      else rows.push([piece]);
+    }
+    return [...rows, ...open.map(({ pieces }) => pieces)];
+  }
+
+  /** A batch of such rows. */
+  batch(rows: readonly (readonly number[])[]): TokenBatch | PackedBatch {
+    const { seq, pack } = this.#options;
+    const size = rows.length * seq;
+    const [ids, documents, positions] = [new Int32Array(size), new Int32Array(size), new Int32Array(size)];
+    const targets = new Int32Array(size).fill(IGNORE_INDEX);
+    const source = { ids: this.#documents.ids, learned: this.#documents.learned };
+    for (const [row, pieces] of rows.entries()) {
+      let at = row * seq;
+      const end = at + seq;
+      for (const [number, piece] of pieces.entries()) {
+        const { begin, end: pieceEnd, documentEnd } = this.#piece(piece);
+        for (let token = begin; token < pieceEnd; token++, at++) {
+          ids[at] = source.ids[token] ?? 0;
+          documents[at] = number;
+          positions[at] = token - begin;
+          const target = token + 1;
+          if (target < documentEnd && source.learned[target]) targets[at] = source.ids[target] ?? 0;
+        }
+      }
+      for (let i = 0; at < end; i++, at++) {
+        documents[at] = pieces.length;
+        positions[at] = i;
+      }
+    }
+    const batch = { ids, targets, batch: rows.length, seq };
+    return pack ? { ...batch, documents, positions } : batch;
+  }
+
+  /** The tokens of the first piece in front of what is learned. */
+  prompt(): Int32Array<ArrayBuffer> {
+    const { begin, end } = this.#piece(0);
+    const first = this.#documents.learned.subarray(begin, end).indexOf(1);
+    return this.#documents.ids.slice(begin, begin + Math.max(1, first));
+  }
+
+  #piece(piece: number): Piece {
+    const found = this.#pieces[piece];
+    if (found) return found;
+    throw new Error(`internal: there is no piece ${piece}`);
+  }
+
+  #sizeOf(piece: number): number {
+    const { begin, end } = this.#piece(piece);
+    return end - begin;
+  }
+}
+
+/** Rows of pieces, epoch after epoch without end. */
+export class ShuffledRows {
+  readonly #pieces: Pieces;
+  readonly #seed: number;
+  #epoch = 0;
+  #row = 0;
+  /** Of the epoch. */
+  #rows: number[][];
+
+  constructor(pieces: Pieces, seed: number) {
+    this.#pieces = pieces;
+    this.#seed = seed;
+    this.#rows = this.#rowsOf(0);
+  }
+
+  /** Rows in the first so many epochs. */
+  count(epochs: number): number {
+    let count = 0;
+    for (let epoch = 0; epoch < epochs; epoch++) {
+      count += (epoch === this.#epoch ? this.#rows : this.#rowsOf(epoch)).length;
+    }
+    return count;
+  }
+
+  /** The next so many; the last of an epoch are followed by the first of the next. */
+  next(count: number): TokenBatch | PackedBatch {
+    const taken: number[][] = [];
+    while (taken.length < count) {
+      if (this.#row >= this.#rows.length) this.#begin(this.#epoch + 1);
+      const some = this.#rows.slice(this.#row, this.#row + count - taken.length);
+      this.#row += some.length;
+      taken.push(...some);
+    }
+    return this.#pieces.batch(taken);
+  }
+
+  /** The epoch, and its next row. */
+  state(): number[] {
+    return this.#row < this.#rows.length ? [this.#epoch, this.#row] : [this.#epoch + 1, 0];
+  }
+
+  /** Goes on from where `state` was taken. Errors: HoldfastError where there is no such row. */
+  restore(state: readonly number[]): void {
+    const [epoch = -1, row = -1] = state;
+    const isPlace = state.length === 2 && [epoch, row].every((value) => Number.isSafeInteger(value) && value >= 0);
+    if (isPlace && epoch !== this.#epoch) this.#begin(epoch);
+    if (!isPlace || row >= this.#rows.length) {
+      throw new HoldfastError(
+        `the place in the data is row ${row} of epoch ${epoch}; an epoch has ${this.#rows.length} rows, the checkpoint is damaged`,
+      );
+    }
+    this.#row = row;
+  }
+
+  #begin(epoch: number): void {
+    this.#epoch = epoch;
+    this.#row = 0;
+    this.#rows = this.#rowsOf(epoch);
+  }
+
+  #rowsOf(epoch: number): number[][] {
+    return this.#pieces.rows(permutation(this.#pieces.count, new Random(this.#seed, `epoch ${epoch}`)));
+  }
+}
+
+/** The numbers from 0 to below `count` in any order, each as likely (Fisher and Yates). */
+export function permutation(count: number, random: Random): Uint32Array {
+  const order = Uint32Array.from({ length: count }, (_, i) => i);
+  for (let i = count - 1; i > 0; i--) {
+    const other = random.below(i + 1);
+    const value = order[i] ?? 0;
+    order[i] = order[other] ?? 0;
+    order[other] = value;
+  }
+  return order;
+}

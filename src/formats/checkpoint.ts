@@ -9,7 +9,15 @@ import type { ModelConfig } from './config.ts';
 
 export { finiteWeights } from './checkpoint/finite.ts';
 export { checkpointsOf } from './checkpoint/folder.ts';
-export { type FoundModel, findModel, loadCheckpoint, loadState, loadWeights, withWeights } from './checkpoint/load.ts';
+export {
+  type FoundFolder,
+  type FoundModel,
+  findModel,
+  loadCheckpoint,
+  loadState,
+  loadWeights,
+  withWeights,
+} from './checkpoint/load.ts';
 export { replaceState, saveCheckpoint } from './checkpoint/save.ts';
 export { checkWeights } from './checkpoint/tensor-names.ts';
 

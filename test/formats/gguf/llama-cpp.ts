@@ -11,21 +11,6 @@ export function logitsOf(file: ReadGGUF, ids: readonly number[]): Row[] {
   return architecture === 'gpt2' ? gpt2(file, ids) : decoder(file, architecture, ids);
 }
 
-/** The mean of -log p over the targets that count. */
-export function lossOf(file: ReadGGUF, sequences: readonly { ids: number[]; targets: number[] }[]): number {
-  let [sum, count] = [0, 0];
-  for (const { ids, targets } of sequences) {
-    for (const [t, logits] of logitsOf(file, ids).entries()) {
-      const target = targets[t] ?? -100;
-      if (target === -100) continue;
-      const most = Math.max(...logits);
-      sum += most + Math.log(logits.reduce((all, z) => all + Math.exp(z - most), 0)) - (logits[target] ?? 0);
-      count++;
-    }
-  }
-  return sum / count;
-}
-
 class Reader {
   readonly #file: ReadGGUF;
   readonly #prefix: string;

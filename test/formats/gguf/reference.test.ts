@@ -1,4 +1,4 @@
-// GGUF files of PyTorch's cases: what llama.cpp's graphs make of the file alone is PyTorch's loss. So names, metadata, the order of
+// GGUF files of PyTorch's cases: what llama.cpp's graphs make of the file alone are PyTorch's logits. So names, metadata, the order of
 // rows and the shapes are right, in no words of our own.
 
 import { readFileSync } from 'node:fs';
@@ -8,10 +8,11 @@ import { parseConfig } from '../../../src/formats/config.ts';
 import type { AnyConfig } from '../../../src/formats/gguf/families/index.ts';
 import { parse } from '../../../src/formats/safetensors.ts';
 import type { Values } from '../../../src/util/tensor-source.ts';
-import { logitsOf, lossOf } from './llama-cpp.ts';
+import { logitsOf } from './llama-cpp.ts';
 import { modelOf, written } from './models.ts';
 import type { ReadGGUF } from './reader.ts';
 
+const everything = process.env['HOLDFAST_TESTS'] === 'all';
 const root = path.resolve('test/fixtures/reference');
 const json = (file: string) => JSON.parse(readFileSync(path.join(root, file), 'utf8'));
 const DECODERS = ['gpt2', 'llama', 'mistral', 'qwen2', 'qwen3', 'gemma3_text'];
@@ -28,13 +29,14 @@ function caseOf(name: string) {
   const values = new Map([...weights].map(([tensor, { data }]) => [tensor, data as Float32Array<ArrayBuffer>]));
   const shapes = new Map([...weights].map(([tensor, { shape }]) => [tensor, shape]));
   const batches = tensors(`${name}/batches.safetensors`);
-  const [ids, targets] = [batches.get('input_ids'), batches.get('targets')];
-  const [, micro = 0, batch = 0, seq = 0] = ids?.shape ?? [];
-  const row = (all: typeof ids, i: number) => [...(all?.data.slice(i * seq, (i + 1) * seq) ?? [])];
-  const sequences = Array.from({ length: micro * batch }, (_, i) => ({ ids: row(ids, i), targets: row(targets, i) }));
+  const ids = batches.get('input_ids');
+  const [, , batch = 0, seq = 0] = ids?.shape ?? [];
+  // Of the first micro-batch.
+  const sequences = Array.from({ length: everything ? batch : 1 }, (_, i) => [
+    ...(ids?.data.slice(i * seq, (i + 1) * seq) ?? []),
+  ]);
   const logits = tensors(`${name}/activations.safetensors`).get('logits')?.data ?? [];
-  const loss = json(`${name}/ref.json`).loss_f64[0] as number;
-  return { ...withOwnScale(config, values), shapes, sequences, batch, logits, loss };
+  return { ...withOwnScale(config, values), shapes, sequences, logits };
 }
 
 /** llama.cpp has one scale of scores for Gemma: where the case has another, the gains of q's norm take it in. */
@@ -55,21 +57,23 @@ function withOwnScale<C extends AnyConfig>(config: C, values: Values): { config:
 const contextOf = ({ metadata }: ReadGGUF): number =>
   metadata[`${metadata['general.architecture']}.context_length`] as number;
 
-const fits = (file: ReadGGUF, sequences: readonly { ids: number[] }[]): boolean =>
-  sequences.every(({ ids }) => ids.length <= contextOf(file));
+/** The metadata's eps and bases of rotations are float32, of relative errors up to 6e-8, and so are PyTorch's logits. */
+function farthest(file: ReadGGUF, sequences: readonly number[][], logits: ArrayLike<number>): number {
+  let most = 0;
+  for (const [i, ids] of sequences.entries()) {
+    for (const [t, row] of logitsOf(file, ids.slice(0, contextOf(file))).entries()) {
+      const begin = (i * ids.length + t) * row.length;
+      for (const [v, z] of row.entries()) most = Math.max(most, Math.abs(z - (logits[begin + v] ?? Number.NaN)));
+    }
+  }
+  return most;
+}
 
 describe.each(cases)('%s', (name) => {
-  test('as F32 has PyTorch’s logits and loss, in pieces of any size', async () => {
-    const { config, values, shapes, sequences, batch, logits, loss } = caseOf(name);
+  test('as F32 has PyTorch’s logits, in pieces of any size', async () => {
+    const { config, values, shapes, sequences, logits } = caseOf(name);
     const file = await written(modelOf(config, values, shapes));
-    // The metadata's eps and bases of rotations are float32, of relative errors up to 6e-8, and so are the logits.
-    for (const [i, { ids }] of sequences.slice(0, batch).entries()) {
-      for (const [t, row] of logitsOf(file, ids.slice(0, contextOf(file))).entries()) {
-        const begin = (i * ids.length + t) * row.length;
-        for (const [v, z] of row.entries()) expect(Math.abs(z - (logits[begin + v] ?? Number.NaN))).toBeLessThan(1e-5);
-      }
-    }
-    if (fits(file, sequences)) expect(Math.abs(lossOf(file, sequences) - loss)).toBeLessThan(1e-6);
+    expect(farthest(file, sequences, logits)).toBeLessThan(1e-5);
     const pieces = await written(modelOf(config, values, shapes, 13));
     expect(pieces.tensors).toEqual(file.tensors);
   });
@@ -111,7 +115,7 @@ function errorOf(id: number, x: number, block: Iterable<number>): number {
 }
 
 test('a q or k in Hugging Face’s order would be seen', async () => {
-  const { config, values, shapes, sequences, loss } = caseOf('llama-tiny');
+  const { config, values, shapes, sequences, logits } = caseOf('llama-tiny');
   const file = await written(modelOf(config, values, shapes));
   for (const proj of ['q', 'k']) {
     const name = `blk.0.attn_${proj}.weight`;
@@ -119,7 +123,6 @@ test('a q or k in Hugging Face’s order would be seen', async () => {
     const source = values.get(`model.layers.0.self_attn.${proj}_proj.weight`);
     if (!tensor || !source) throw new Error(name);
     const wrong = new Map(file.tensors).set(name, { ...tensor, values: Float64Array.from(source) });
-    expect(Math.abs(lossOf({ ...file, tensors: wrong }, sequences) - loss)).toBeGreaterThan(1e-3);
+    expect(farthest({ ...file, tensors: wrong }, sequences, logits)).toBeGreaterThan(1e-3);
   }
-  expect(logitsOf(file, [1, 2, 3])).toHaveLength(3);
 });

@@ -107,23 +107,28 @@ class GrowingBytes {
   #length = 0;
 
   u8(value: number): void {
-    this.#view.setUint8(this.#grow(1), value);
+    const at = this.#grow(1);
+    this.#view.setUint8(at, value);
   }
 
   u32(value: number): void {
-    this.#view.setUint32(this.#grow(4), value, true);
+    const at = this.#grow(4);
+    this.#view.setUint32(at, value, true);
   }
 
   i32(value: number): void {
-    this.#view.setInt32(this.#grow(4), value, true);
+    const at = this.#grow(4);
+    this.#view.setInt32(at, value, true);
   }
 
   f32(value: number): void {
-    this.#view.setFloat32(this.#grow(4), value, true);
+    const at = this.#grow(4);
+    this.#view.setFloat32(at, value, true);
   }
 
   u64(value: number): void {
-    this.#view.setBigUint64(this.#grow(8), BigInt(value), true);
+    const at = this.#grow(8);
+    this.#view.setBigUint64(at, BigInt(value), true);
   }
 
   /** Its bytes alone. */
@@ -151,10 +156,11 @@ class GrowingBytes {
   }
 
   #append(bytes: Uint8Array): void {
-    this.#bytes.set(bytes, this.#grow(bytes.length));
+    const at = this.#grow(bytes.length);
+    this.#bytes.set(bytes, at);
   }
 
-  /** The place of so many new bytes. */
+  /** The place of so many new bytes. They may lie elsewhere after it. */
   #grow(bytes: number): number {
     const at = this.#length;
     this.#length += bytes;

@@ -69,6 +69,13 @@ describe('byte-level', () => {
     expect(vocabularyOf({ 'tokenizer.json': tokenizer }).specials).toMatchObject({
       ...{ bos: 7, eos: 8, addBos: true, addEos: true },
     });
+    const chats = { bos_token: '<s>', chat_template: '{{ bos_token }}{{ messages }}' };
+    const plain = { ...tokenizer, post_processor: byteLevel };
+    const addsBos = (config: Json) =>
+      vocabularyOf({ 'tokenizer.json': plain, 'tokenizer_config.json': config }).specials.addBos;
+    expect(addsBos(chats)).toBe(true);
+    expect(addsBos({ ...chats, add_bos_token: false })).toBe(false);
+    expect(addsBos({ ...chats, chat_template: '{{ messages }}' })).toBe(false);
     const config = { add_bos_token: false, bos_token: '<s>', eos_token: '<s>' };
     expect(vocabularyOf({ 'tokenizer.json': tokenizer, 'tokenizer_config.json': config }).specials).toMatchObject({
       ...{ bos: 7, eos: 7, addBos: false, addEos: false },

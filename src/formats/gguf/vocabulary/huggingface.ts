@@ -54,8 +54,10 @@ export function huggingFaceVocabulary(contents: ReadonlyMap<string, Uint8Array>,
     tokens[id] = { text, kind: special ? TOKEN.control : TOKEN.userDefined };
   }
   const config = jsonIn(contents, 'tokenizer_config.json', from);
+  const chatTemplate = chatTemplateIn(contents, config);
   const sources = {
     tokenizer,
+    chatTemplate,
     configs: [config, jsonIn(contents, 'special_tokens_map.json', from)],
     ids: [jsonIn(contents, 'generation_config.json', from), jsonIn(contents, 'config.json', from)],
   };
@@ -64,7 +66,6 @@ export function huggingFaceVocabulary(contents: ReadonlyMap<string, Uint8Array>,
     (text) => ids.get(text),
     (id) => tokens[id] !== undefined,
   );
-  const chatTemplate = chatTemplateIn(contents, config);
   const common = { specials, ...(chatTemplate !== undefined && { chatTemplate }) };
   if (isByteLevel) {
     refuseNormalizer(tokenizer, main);

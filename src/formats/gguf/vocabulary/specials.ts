@@ -18,11 +18,12 @@ export interface SpecialSources {
   readonly configs: readonly Json[];
   /** generation_config.json and config.json. */
   readonly ids: readonly Json[];
+  readonly chatTemplate: string | undefined;
 }
 
 /** `idOf`: of a token, as it is spelled. */
 export function specialsOf(
-  { tokenizer, configs, ids }: SpecialSources,
+  { tokenizer, configs, ids, chatTemplate }: SpecialSources,
   idOf: (token: string) => number | undefined,
   hasId: (id: number) => boolean,
 ): Specials {
@@ -48,7 +49,9 @@ export function specialsOf(
     eot: ENDS_OF_TURNS.map(idOf).find((id) => id !== undefined && ends.includes(id)),
     pad: all('pad')[0],
     unk: spelled('unk_token')[0],
-    addBos: bos !== undefined && (named('add_bos_token') ?? before === bos),
+    // A model whose chats begin with it is given it by what makes chats without that template, too.
+    addBos:
+      bos !== undefined && (named('add_bos_token') ?? (before === bos || chatTemplate?.includes('bos_token') === true)),
     addEos: eos !== undefined && (named('add_eos_token') ?? after === eos),
   };
 }

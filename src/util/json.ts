@@ -5,7 +5,7 @@
 // schema does not know are left out: what changes the meaning of a format changes its name ("holdfast 1").
 
 import * as v from 'valibot';
-import { HoldfastError, messageOf } from './errors.ts';
+import { HoldfastError, messageOf, shortened } from './errors.ts';
 import { describeRange, inRange, type Range } from './range.ts';
 
 export type Schema<T> = v.GenericSchema<unknown, T>;
@@ -71,7 +71,7 @@ export function parseJSON(bytes: Uint8Array, name: string, fix: string): unknown
   try {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
   } catch (error) {
-    throw new HoldfastError(`${name}: not JSON (${messageOf(error).split('\n')[0]}); ${fix}`);
+    throw new HoldfastError(`${name}: not JSON (${shortened(messageOf(error).split('\n')[0] ?? '')}); ${fix}`);
   }
 }
 

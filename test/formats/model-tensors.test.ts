@@ -123,6 +123,7 @@ describe('refused in one line that names the file', () => {
       /its pytorch_model\.bin is a program as much as it is data/,
     ],
     ['an index that is no JSON', { [INDEX]: '{"weight_map": ' }, /index\.json: not JSON/],
+    ['an index with an odd end of line', { [INDEX]: '{"a\u2028b":m}' }, /index\.json: not JSON \(.*\)/],
     ['an index without a map', { [INDEX]: '{}' }, /index\.json: weight_map is missing; it must be an object/],
     ['an index with a list', { [INDEX]: '{"weight_map": []}' }, /weight_map is a list of 0; it must be an object/],
     ['an index of nothing', { [INDEX]: '{"weight_map": {}}' }, /index\.json: names no tensor/],

@@ -29,8 +29,13 @@ export class MemoryFiles implements Files {
 
   async writeAtomic(path: string, bytes: Uint8Array | string) {
     const stream = await this.writeStream(path);
-    await stream.write(toBytes(bytes));
-    await stream.commit();
+    try {
+      await stream.write(toBytes(bytes));
+      await stream.commit();
+    } catch (error) {
+      await stream.abort();
+      throw error;
+    }
   }
 
   /** As on disk: what was written lies beside the target until it is renamed. */

@@ -1,9 +1,11 @@
-// `holdfast export DIR --out DIR`: the model of a run, a checkpoint or a folder, written for other programs. No device is
-// opened.
+// `holdfast export DIR --out PATH`: the model of a run, a checkpoint or a folder, written for other programs: a folder, or with
+// --gguf one file. No device is opened.
 
 import { Command, Option } from 'commander';
-import { checkWeights, withWeights } from '../formats/checkpoint.ts';
+import { checkWeights, type FoundFolder, type Weights, withWeights } from '../formats/checkpoint.ts';
 import { exportModel, MAX_SHARD_BYTES, SAVED_DTYPES, type SavedDtype } from '../formats/export.ts';
+import { exportGGUF } from '../formats/gguf/export.ts';
+import { TENSOR_TYPE_NAMES, type TensorType } from '../formats/gguf/tensor-types.ts';
 import { makeModel } from '../nn/index.ts';
 import type { Host } from '../runtime/host.ts';
 import { formatBytes, parseBytes } from '../util/bytes.ts';
@@ -15,13 +17,15 @@ interface Flags {
   out: string;
   dtype: SavedDtype;
   maxShardSize: number;
+  gguf?: TensorType;
+  modelfile?: true;
 }
 
 export function exportCommand(host: Host): Command {
   return new Command('export')
-    .description('write a trained model as a folder that Hugging Face’s libraries load')
+    .description('write a trained model as a folder that Hugging Face’s libraries load, or as a GGUF file')
     .argument('<dir>', `a run, a checkpoint, or a model: ${MODEL_SOURCES}`)
-    .requiredOption('--out <dir>', 'folder to write, which must not be there yet')
+    .requiredOption('--out <path>', 'folder or file to write, which must not be there yet')
     .addOption(
       new Option('--dtype <type>', 'of the weights, rounded to nearest even')
         .choices(Object.keys(SAVED_DTYPES))
@@ -32,15 +36,56 @@ export function exportCommand(host: Host): Command {
         .argParser(checked(shardSize))
         .default(MAX_SHARD_BYTES, '5GB, as Hugging Face’s libraries have it'),
     )
-    .action(async (dir: string, { out, dtype, maxShardSize }: Flags) => {
+    .addOption(
+      new Option('--gguf <type>', 'one file for llama.cpp and what is built on it, its matrices of this type')
+        .choices(TENSOR_TYPE_NAMES)
+        .conflicts(['dtype', 'maxShardSize']),
+    )
+    .option('--modelfile', 'with --gguf: an Ollama Modelfile beside it')
+    .action(async (dir: string, flags: Flags) => {
+      if (flags.modelfile && !flags.gguf) throw new HoldfastError('--modelfile names a GGUF file; give --gguf, too');
       const from = await localModel(host, dir);
-      const { tensors, bytes, shards } = await withWeights(host.files, from, async (weights, found) => {
+      const line = await withWeights(host.files, from, async (weights, found) => {
         checkWeights(weights.shapes, makeModel(weights.config).parameters, dir);
-        return exportModel(host.files, out, { weights, ...found }, { dtype, maxShardBytes: maxShardSize });
+        return flags.gguf
+          ? writeGGUF(host, dir, weights, found, flags, flags.gguf)
+          : writeFolder(host, weights, found, flags);
       });
-      const files = shards.length === 1 ? 'one file' : `${shards.length} files`;
-      host.terminal.write(`${out}: ${tensors} tensors, ${formatBytes(bytes)} as ${dtype}, in ${files}\n`);
+      host.terminal.write(`${flags.out}: ${line}\n`);
     });
+}
+
+async function writeFolder(host: Host, weights: Weights, found: FoundFolder, flags: Flags): Promise<string> {
+  const { dtype, maxShardSize: maxShardBytes } = flags;
+  const { tensors, bytes, shards } = await exportModel(
+    host.files,
+    flags.out,
+    { weights, ...found },
+    { dtype, maxShardBytes },
+  );
+  const files = shards.length === 1 ? 'one file' : `${shards.length} files`;
+  return `${tensors} tensors, ${formatBytes(bytes)} as ${dtype}, in ${files}`;
+}
+
+async function writeGGUF(
+  host: Host,
+  dir: string,
+  weights: Weights,
+  found: FoundFolder,
+  flags: Flags,
+  type: TensorType,
+): Promise<string> {
+  let interrupted = false;
+  host.onInterrupt(() => {
+    interrupted = true;
+  });
+  const name = dir.split(/[/\\]/).findLast((part) => part !== '' && part !== '.') ?? dir;
+  const model = { name, ...weights, ...found };
+  const options = { type, modelfile: flags.modelfile === true, interrupted: () => interrupted };
+  const { tensors, bytes, fallbacks, modelfile } = await exportGGUF(host.files, flags.out, model, options);
+  const others = fallbacks === 0 ? '' : ` (${fallbacks} as F16: their rows are no multiples of 32)`;
+  const beside = modelfile === undefined ? '' : `, and ${modelfile}`;
+  return `${tensors} tensors, ${formatBytes(bytes)} as ${type}${others}${beside}`;
 }
 
 function shardSize(text: string): number {

@@ -11,6 +11,7 @@ import type { TokenizerFiles } from './tokenizer-files.ts';
 export { finiteWeights } from './checkpoint/finite.ts';
 export { checkpointsOf } from './checkpoint/folder.ts';
 export {
+  type FoundFolder,
   type FoundModel,
   findModel,
   loadCheckpoint,

@@ -239,10 +239,21 @@ function* widenedParts(
   }
 }
 
-function narrowed(
+/** Where a value lies that a message names. */
+export interface ValuePlace {
+  /** Of the file. */
+  readonly path: string;
+  /** Of the tensor. */
+  readonly name: string;
+  /** Of the piece's first element, in its tensor. */
+  readonly first: number;
+}
+
+/** Rounded. Errors: HoldfastError for a finite value that the type has no finite place for. */
+export function narrowed(
   dtype: HalfDtype,
   floats: Float32Array<ArrayBuffer>,
-  { path, name, first }: { path: string; name: string; first: number },
+  { path, name, first }: ValuePlace,
 ): Uint16Array<ArrayBuffer> {
   const halves = new Uint16Array(floats.length);
   narrow(dtype, floats, halves);

@@ -19,7 +19,7 @@ import { HoldfastError, messageOf } from '../util/errors.ts';
 import { withNaps } from './dawn-polls.ts';
 import { codeOf, fileError } from './headless/file-errors.ts';
 import { claimFolder, claimNextFolder } from './headless/folder-lock.ts';
-import { makeFolders, syncFolder } from './headless/folders.ts';
+import { freeBytes, makeFolders, syncFolder } from './headless/folders.ts';
 import { withoutNotices } from './headless/native-stderr.ts';
 import { resumeFile } from './headless/resumed-file.ts';
 import { openBlockFile } from './headless/tier-file.ts';
@@ -323,6 +323,7 @@ const files: Files = {
       throw fileError(`cannot sync the folder ${folder}`, error);
     }
   },
+  freeBytes,
   async sha256() {
     const hash = createHash('sha256');
     return { update: (bytes) => void hash.update(bytes), hex: () => hash.digest('hex') };

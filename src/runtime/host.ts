@@ -31,6 +31,8 @@ export interface Files {
   remove(path: string): Promise<void>;
   /** Opens a file for reading. Errors: as `read`. */
   open(path: string): Promise<OpenFile>;
+  /** What may still be written into a folder that is there, in bytes. Absent where the place does not say. */
+  freeBytes?(folder: string): Promise<number>;
   /** The checksum of bytes that come in pieces, by the fastest way of the place. */
   sha256(): Promise<Sha256>;
 }

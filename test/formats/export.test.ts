@@ -201,7 +201,7 @@ describe('holdfast export', () => {
   });
 
   test.each([
-    [['run'], /required option '--out <dir>'/],
+    [['run'], /required option '--out <path>'/],
     [['nothing', '--out', 'out'], /nothing: no such folder/],
     [['run', '--out', 'run'], /run: is there already/],
     [['run', '--out', 'out', '--dtype', 'int8'], /Allowed choices are f32, bf16, f16/],

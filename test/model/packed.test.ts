@@ -53,7 +53,7 @@ test('the reference within the smallest budget', async () => {
   const reference = await loadCase(testHost, CASE);
   const { model, batch, seq, accumulate } = reference;
   const workload = trainingWorkload(model, traceStep(model, batch, seq, true), accumulate);
-  const gpu = smallestBudget(workload, limitsOf(device), 'step');
+  const gpu = smallestBudget(workload, limitsOf(device));
   const { worst, unchecked } = await replay(device, reference, { memory: { gpu, host: 100e6 } });
   expect(worst).toBeLessThanOrEqual(1);
   expect(unchecked).toEqual([]);

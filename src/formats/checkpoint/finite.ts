@@ -1,13 +1,20 @@
-// Weights that training may start from: a source that refuses what is infinite or NaN as it is read. A step with such a
-// weight has no loss, and is skipped: nothing would ever be learned, and nothing would say why.
+// Weights that training may start from, or that are put into blocks: a source that refuses what is infinite or NaN as it is
+// read. A step with such a weight has no loss, and is skipped: nothing would ever be learned, and nothing would say why.
 
 import { HoldfastError } from '../../util/errors.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import type { Weights } from '../checkpoint.ts';
 import { findNonFinite } from '../floats.ts';
 
-/** The same weights. Errors, as they are read: HoldfastError naming the tensor and the index of the first that is not finite. */
-export function finiteWeights({ weights, shapes }: Pick<Weights, 'weights' | 'shapes'>, from: string): TensorSource {
+/**
+ * The same weights. `needs`: for messages, what needs them to be finite. Errors, as they are read: HoldfastError naming the
+ * tensor and the index of the first that is not.
+ */
+export function finiteWeights(
+  { weights, shapes }: Pick<Weights, 'weights' | 'shapes'>,
+  from: string,
+  needs = 'training',
+): TensorSource {
   return {
     names: weights.names,
     async *read(name) {
@@ -17,7 +24,7 @@ export function finiteWeights({ weights, shapes }: Pick<Weights, 'weights' | 'sh
         if (place >= 0) {
           const index = indexOf(first + place, shapes.get(name) ?? []).join(', ');
           throw new HoldfastError(
-            `${from}: ${name} is ${piece[place]} at [${index}]; training needs finite weights, get the file again or use another`,
+            `${from}: ${name} is ${piece[place]} at [${index}]; ${needs} needs finite weights, get the file again or use another`,
           );
         }
         yield piece;

@@ -1,5 +1,5 @@
-// Folders, made with the folders above them. Not Node's own `recursive`: that calls whatever goes wrong on the way
-// "does not exist", and does not return in folders of the system's like /proc.
+// Folders, made with the folders above them, and the room that is left in one. Not Node's own `recursive`: that calls whatever
+// goes wrong on the way "does not exist", and does not return in folders of the system's like /proc.
 
 import * as fs from 'node:fs/promises';
 import path from 'node:path';
@@ -50,5 +50,15 @@ export async function syncFolder(folder: string): Promise<void> {
     // Windows opens no folders, some file systems sync none, and one above ours may be closed to us.
     if (/^(EISDIR|EINVAL|EPERM|EACCES|EBADF|ENOTSUP|ENOSYS)$/.test(codeOf(error))) return;
     throw error;
+  }
+}
+
+/** Infinity where the runtime or the file system does not say. */
+export async function freeBytes(folder: string): Promise<number> {
+  try {
+    const { bavail, bsize } = await fs.statfs(folder);
+    return bavail * bsize;
+  } catch {
+    return Number.POSITIVE_INFINITY;
   }
 }

@@ -8,7 +8,7 @@ import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import type { BlockFile } from '../host.ts';
 import { codeOf, fileError } from './file-errors.ts';
-import { makeFolders } from './folders.ts';
+import { freeBytes, makeFolders } from './folders.ts';
 import { isGone, SELF } from './processes.ts';
 
 /** See Host. */
@@ -109,15 +109,5 @@ async function allocate(descriptor: number, bytes: number): Promise<number | und
     });
   } catch {
     return undefined;
-  }
-}
-
-/** Infinity where the runtime or the file system does not say. */
-async function freeBytes(folder: string): Promise<number> {
-  try {
-    const { bavail, bsize } = await fs.statfs(folder);
-    return bavail * bsize;
-  } catch {
-    return Number.POSITIVE_INFINITY;
   }
 }

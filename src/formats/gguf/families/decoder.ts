@@ -1,0 +1,118 @@
+// Llama and its descendants in GGUF: what their records share. They differ in the names of norms, in the order of the rows of q
+// and k, and in what llama.cpp knows of windows.
+
+import { HoldfastError } from '../../../util/errors.ts';
+import { f32, type MetadataValue, string, u32 } from '../header.ts';
+import type { GGUFFamily, TensorRule } from './family.ts';
+
+/** Of Hugging Face's configurations the fields that are read here. */
+export interface DecoderFields {
+  readonly model_type: string;
+  readonly vocab_size: number;
+  readonly max_position_embeddings: number;
+  readonly hidden_size: number;
+  readonly intermediate_size: number;
+  readonly num_hidden_layers: number;
+  readonly num_attention_heads: number;
+  readonly num_key_value_heads: number;
+  readonly head_dim: number;
+  readonly rms_norm_eps: number;
+  readonly rope_theta: number;
+  readonly rope_scaling?: RopeScalingFields;
+}
+
+type RopeScalingFields =
+  | { readonly rope_type: 'linear'; readonly factor: number }
+  | {
+      readonly rope_type: 'llama3';
+      readonly factor: number;
+      readonly low_freq_factor: number;
+      readonly high_freq_factor: number;
+      readonly original_max_position_embeddings: number;
+    };
+
+/** What a family has of its own. */
+interface Own<C> {
+  readonly architecture: string;
+  /** Keys beside those of all, or instead of them. */
+  readonly metadata?: (config: C, from: string) => Readonly<Record<string, MetadataValue>>;
+  /** Rules beside those of all, or instead of them. */
+  readonly inBlock?: (config: C) => Readonly<Record<string, string | TensorRule>>;
+  readonly outside?: Readonly<Record<string, string | TensorRule>>;
+}
+
+export const decoder = <C extends DecoderFields>(own: Own<C>): GGUFFamily<C> => ({
+  architecture: own.architecture,
+  metadata: (config, from) => ({
+    vocab_size: u32(config.vocab_size),
+    context_length: u32(config.max_position_embeddings),
+    embedding_length: u32(config.hidden_size),
+    block_count: u32(config.num_hidden_layers),
+    feed_forward_length: u32(config.intermediate_size),
+    'attention.head_count': u32(config.num_attention_heads),
+    'attention.head_count_kv': u32(config.num_key_value_heads),
+    'attention.key_length': u32(config.head_dim),
+    'attention.value_length': u32(config.head_dim),
+    'attention.layer_norm_rms_epsilon': f32(config.rms_norm_eps),
+    'rope.dimension_count': u32(config.head_dim),
+    'rope.freq_base': f32(config.rope_theta),
+    ...(config.rope_scaling?.rope_type === 'linear' && {
+      'rope.scaling.type': string('linear'),
+      'rope.scaling.factor': f32(config.rope_scaling.factor),
+    }),
+    ...own.metadata?.(config, from),
+  }),
+  outside: {
+    'model.embed_tokens.weight': 'token_embd.weight',
+    'model.norm.weight': 'output_norm.weight',
+    'lm_head.weight': 'output.weight',
+    ...own.outside,
+  },
+  block: /^model\.layers\.(\d+)\.(.+)$/,
+  inBlock: (config) => ({
+    'input_layernorm.weight': 'attn_norm.weight',
+    'self_attn.q_proj.weight': 'attn_q.weight',
+    'self_attn.k_proj.weight': 'attn_k.weight',
+    'self_attn.v_proj.weight': 'attn_v.weight',
+    'self_attn.o_proj.weight': 'attn_output.weight',
+    'post_attention_layernorm.weight': 'ffn_norm.weight',
+    'mlp.gate_proj.weight': 'ffn_gate.weight',
+    'mlp.up_proj.weight': 'ffn_up.weight',
+    'mlp.down_proj.weight': 'ffn_down.weight',
+    ...own.inBlock?.(config),
+  }),
+  made: (config) => ropeFactors(config),
+});
+
+/**
+ * Llama 3.1's slower rotations, as what llama.cpp divides each frequency by: 1 for those of more turns in the first training's context
+ * than `high_freq_factor`, `factor` for those of fewer than `low_freq_factor`, in between what the shares of both come to.
+ */
+function ropeFactors({ rope_scaling: scaling, rope_theta, head_dim }: DecoderFields) {
+  if (scaling?.rope_type !== 'llama3') return [];
+  const { factor, low_freq_factor: low, high_freq_factor: high, original_max_position_embeddings: positions } = scaling;
+  const values = Float32Array.from({ length: head_dim / 2 }, (_, i) => {
+    const turns = (positions * rope_theta ** ((-2 * i) / head_dim)) / (2 * Math.PI);
+    const stays = Math.min(1, Math.max(0, (turns - low) / (high - low)));
+    return 1 / ((1 - stays) / factor + stays);
+  });
+  return [{ name: 'rope_freqs.weight', values }];
+}
+
+/** For an architecture without windows: as far as a window reaches, all there is to see lies in it. */
+export function withinWindow(
+  context: number,
+  window: number | null | undefined,
+): Readonly<Record<string, MetadataValue>> {
+  return { context_length: u32(Math.min(context, window ?? context)) };
+}
+
+/** The window's period: layer i has none where (i + 1) is a multiple. Errors: HoldfastError where layers are in no such order. */
+export function windowPeriod(isFull: readonly boolean[], from: string): number {
+  const periods = Array.from({ length: isFull.length + 1 }, (_, i) => i + 1);
+  const found = periods.find((period) => isFull.every((full, i) => full === ((i + 1) % period === 0)));
+  if (found !== undefined) return found;
+  throw new HoldfastError(
+    `${from}: layer_types has layers without a window in no regular distance; a GGUF file can only say every how many layers there is one`,
+  );
+}

@@ -1,0 +1,23 @@
+// Llama 1 to 3 and Mistral in GGUF, one architecture there: the rows of q and k are in pairs, and there are no windows.
+
+import { type DecoderFields, decoder, withinWindow } from './decoder.ts';
+import type { TensorRule } from './family.ts';
+
+const paired = (name: string, heads: number): TensorRule => ({ name, arrangement: { kind: 'paired', heads } });
+
+const inBlock = (config: DecoderFields) => ({
+  'self_attn.q_proj.weight': paired('attn_q.weight', config.num_attention_heads),
+  'self_attn.k_proj.weight': paired('attn_k.weight', config.num_key_value_heads),
+});
+
+export const LLAMA = decoder<DecoderFields>({ architecture: 'llama', inBlock });
+
+export interface MistralFields extends DecoderFields {
+  readonly sliding_window: number | null;
+}
+
+export const MISTRAL = decoder<MistralFields>({
+  architecture: 'llama',
+  inBlock,
+  metadata: (config) => withinWindow(config.max_position_embeddings, config.sliding_window),
+});

@@ -1,0 +1,33 @@
+// The element types of GGUF's tensors that are written here, with what the format says of each: ggml's number for it, how
+// many elements share a block, what a block takes. What a block holds is in encode.ts.
+
+import { assert } from '../../util/errors.ts';
+
+/** ggml's facts, and the number of a file whose matrices are of the type (`general.file_type`). */
+export const TENSOR_TYPES = {
+  F32: { id: 0, blockElements: 1, blockBytes: 4, fileType: 0 },
+  F16: { id: 1, blockElements: 1, blockBytes: 2, fileType: 1 },
+  BF16: { id: 30, blockElements: 1, blockBytes: 2, fileType: 32 },
+  Q8_0: { id: 8, blockElements: 32, blockBytes: 34, fileType: 7 },
+} as const;
+
+export type TensorType = keyof typeof TENSOR_TYPES;
+
+/** Their names. */
+export const TENSOR_TYPE_NAMES = Object.keys(TENSOR_TYPES) as TensorType[];
+
+/** What so many elements take: whole blocks. */
+export function tensorBytes(type: TensorType, elements: number): number {
+  const { blockElements, blockBytes } = TENSOR_TYPES[type];
+  assert(elements % blockElements === 0, `${elements} elements are no whole blocks of ${type}`);
+  return (elements / blockElements) * blockBytes;
+}
+
+/**
+ * What a tensor is stored as where `type` is asked for. Vectors, norms and positions stay F32, as llama.cpp keeps them: they are
+ * small, and added to what is F32. A block lies in one row: where rows are no whole blocks, F16 takes the place of Q8_0.
+ */
+export function typeFor(type: TensorType, name: string, shape: readonly number[]): TensorType {
+  if (shape.length < 2 || name.endsWith('_norm.weight') || name === 'position_embd.weight') return 'F32';
+  return (shape.at(-1) ?? 0) % TENSOR_TYPES[type].blockElements === 0 ? type : 'F16';
+}

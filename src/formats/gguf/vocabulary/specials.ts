@@ -1,0 +1,75 @@
+// Which tokens begin and end a text, out of what lies beside a tokenizer.json: the tokenizer's own configuration first, then what
+// generation goes by.
+//
+// Invariant: each is a token that there is.
+
+import { isObject } from '../../../util/json.ts';
+import type { Specials } from './vocabulary.ts';
+
+type Json = Readonly<Record<string, unknown>>;
+
+/** Tokens that end a turn in the chat templates that there are. */
+const ENDS_OF_TURNS = ['<|eot_id|>', '<|im_end|>', '<end_of_turn>', '<|end|>', '<|endofturn|>'];
+
+export interface SpecialSources {
+  /** tokenizer.json. */
+  readonly tokenizer: Json;
+  /** tokenizer_config.json and special_tokens_map.json, the first first. */
+  readonly configs: readonly Json[];
+  /** generation_config.json and config.json. */
+  readonly ids: readonly Json[];
+  readonly chatTemplate: string | undefined;
+}
+
+/** `idOf`: of a token, as it is spelled. */
+export function specialsOf(
+  { tokenizer, configs, ids, chatTemplate }: SpecialSources,
+  idOf: (token: string) => number | undefined,
+  hasId: (id: number) => boolean,
+): Specials {
+  const spelled = (name: string): number[] =>
+    configs.flatMap((config) => {
+      const value = config[name];
+      const text = isObject(value) ? value['content'] : value;
+      const id = typeof text === 'string' ? idOf(text) : undefined;
+      return id === undefined ? [] : [id];
+    });
+  const numbered = (name: string): number[] =>
+    ids.flatMap((config) => [config[name]].flat()).filter((id): id is number => typeof id === 'number' && hasId(id));
+  const all = (name: string): number[] => [...spelled(`${name}_token`), ...numbered(`${name}_token_id`)];
+  const { before, after } = templateOf(tokenizer['post_processor'], idOf);
+  const [bos = before] = all('bos');
+  const ends = all('eos');
+  const [eos = after] = ends;
+  const named = (field: string): boolean | undefined =>
+    configs.map((config) => config[field]).find((value) => typeof value === 'boolean');
+  return {
+    bos,
+    eos,
+    eot: ENDS_OF_TURNS.map(idOf).find((id) => id !== undefined && ends.includes(id)),
+    pad: all('pad')[0],
+    unk: spelled('unk_token')[0],
+    // A model whose chats begin with it is given it by what makes chats without that template, too.
+    addBos:
+      bos !== undefined && (named('add_bos_token') ?? (before === bos || chatTemplate?.includes('bos_token') === true)),
+    addEos: eos !== undefined && (named('add_eos_token') ?? after === eos),
+  };
+}
+
+/** What the post-processor puts around a text. */
+function templateOf(
+  processor: unknown,
+  idOf: (token: string) => number | undefined,
+): { before?: number | undefined; after?: number | undefined } {
+  if (!isObject(processor)) return {};
+  const { type, processors, single } = processor;
+  if (type === 'Sequence' && Array.isArray(processors)) {
+    return Object.assign({}, ...processors.map((each) => templateOf(each, idOf)));
+  }
+  if (type !== 'TemplateProcessing' || !Array.isArray(single)) return {};
+  const tokenAt = (item: unknown): number | undefined => {
+    const token = isObject(item) && isObject(item['SpecialToken']) ? item['SpecialToken']['id'] : undefined;
+    return typeof token === 'string' ? idOf(token) : undefined;
+  };
+  return { before: tokenAt(single[0]), after: tokenAt(single.at(-1)) };
+}

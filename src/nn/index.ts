@@ -2,15 +2,20 @@
 // (formats/families).
 
 import { type FamilyName, familyOf, type ModelConfig } from '../formats/families/index.ts';
+import { LLAMA } from '../formats/families/llama.ts';
+import { MISTRAL } from '../formats/families/mistral.ts';
+import { QWEN2 } from '../formats/families/qwen2.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { decoder } from './decoder.ts';
 import { gpt2, type LoraOptions } from './gpt2.ts';
-import { llama } from './llama.ts';
 import type { Model } from './model.ts';
 import { checkSize } from './size.ts';
 
 const MODELS: { [F in FamilyName]: (config: Extract<ModelConfig, { model_type: F }>, lora?: LoraOptions) => Model } = {
   gpt2,
-  llama,
+  llama: (config) => decoder(config, LLAMA.design(config)),
+  mistral: (config) => decoder(config, MISTRAL.design(config)),
+  qwen2: (config) => decoder(config, QWEN2.design(config)),
 };
 
 /**

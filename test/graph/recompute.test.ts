@@ -11,24 +11,15 @@ import { makeModel } from '../../src/nn/index.ts';
 import type { Model } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Random } from '../../src/util/random.ts';
+import { DECODERS, LLAMA } from '../decoders.ts';
 import { Memory } from '../interpret.ts';
 
 const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 7, n_embd: 6, n_head: 2, n_layer: 3, n_inner: 10 };
-const LLAMA = {
-  model_type: 'llama',
-  vocab_size: 11,
-  max_position_embeddings: 7,
-  hidden_size: 6,
-  intermediate_size: 7,
-  num_hidden_layers: 3,
-  num_attention_heads: 4,
-  num_key_value_heads: 2,
-  head_dim: 4,
-};
 const models: [string, Model][] = [
   ['gpt2', makeModel(parseConfig(GPT2, 'test'))],
   ['gpt2 with lora', makeModel(parseConfig(GPT2, 'test'), { rank: 2, scale: 1.5 })],
   ['llama', makeModel(parseConfig(LLAMA, 'test'))],
+  ...Object.entries(DECODERS).map(([name, config]): [string, Model] => [name, makeModel(parseConfig(config, 'test'))]),
 ];
 const BATCH = 2;
 const SEQ = 5;

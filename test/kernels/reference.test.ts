@@ -11,6 +11,7 @@ import {
   attentionBackwardQ,
   attentionDelta,
 } from '../../src/kernels/attention.ts';
+import type { AttentionMask } from '../../src/kernels/attention-mask.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import { embedding, embeddingBackward, tokenIndex } from '../../src/kernels/embedding.ts';
@@ -19,7 +20,7 @@ import { ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
 import { type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
-import { rope, ropeTable } from '../../src/kernels/rope.ts';
+import { type RopeScaling, rope, ropeTable } from '../../src/kernels/rope.ts';
 import { STATE, stepControl } from '../../src/kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../src/kernels/sum-squares.ts';
 import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
@@ -259,7 +260,7 @@ describeOp('cross_entropy', async (reference) => {
   }
 });
 
-describeOp('rope', async (reference) => {
+async function checkRope(reference: Reference, scaling?: RopeScaling): Promise<void> {
   const [batch, heads, seq, headSize] = reference.shape('x');
   const { pos0, theta } = reference.attrs;
   // (B, H, T, D) here is (B, T, H, D) in the kernel.
@@ -281,12 +282,19 @@ describeOp('rope', async (reference) => {
     const positions = pos0 + seq;
     const stride = heads * headSize;
     const problem = { rows: batch * seq, seq, heads, headSize, stride, offset: 0, positions, inverse };
-    const table = ropeTable(positions, headSize, theta);
+    const table = ropeTable(positions, headSize, theta, scaling);
     const turned = (await run(rope, problem, { table, position: new Uint32Array([pos0]), x })).x;
     return Float32Array.from(given, (_, i) => turned[index(i)]);
   };
   reference.expect('y', await turn('x', false));
   reference.expect('dx', await turn('dy', true));
+}
+
+describeOp('rope', (reference) => checkRope(reference));
+describeOp('rope_llama3', (reference) => {
+  const { factor, low_freq_factor: low, high_freq_factor: high } = reference.attrs;
+  const positions = reference.attrs.original_max_position_embeddings;
+  return checkRope(reference, { kind: 'llama3', factor, low, high, positions });
 });
 
 /** (B, H, T, D) heads side by side, as (B, T, packed row). */
@@ -318,7 +326,7 @@ function unpackRows(rows: HostArray, shape: readonly number[], stride: number, c
 
 const attentionVariants = await runnable(attentionBackwardQ);
 
-describeOp('causal_attention', async (reference) => {
+async function checkAttention(reference: Reference, mask: AttentionMask): Promise<void> {
   const tensor = (name: string) => ({ data: reference.input(name), shape: reference.shape(name) });
   const [q, k, v, upstream] = ['q', 'k', 'v', 'dy'].map(tensor);
   const [batch, heads, seq, headSize] = q.shape;
@@ -329,12 +337,12 @@ describeOp('causal_attention', async (reference) => {
   const dy = packRows([upstream]);
   const offset = reference.attrs.q_offset;
   const position = new Uint32Array([offset]);
-  const index = cases.filter(({ op }) => op === 'causal_attention').indexOf(reference.description);
+  const index = cases.filter(({ op }) => op === reference.description.op).indexOf(reference.description);
   for (const { name } of [...attentionVariants, { name: 'rows' }]) {
     if (!(await isWorthwhile({ name }, index, 8))) continue;
     const problem: AttentionProblem = {
       ...{ batch, seq, heads, kvHeads, headSize, kvRows, qStride: width, qOffset: 0 },
-      ...{ kStride: kvWidth, kOffset: 0, vStride: kvWidth, vOffset: 0 },
+      ...{ kStride: kvWidth, kOffset: 0, vStride: kvWidth, vOffset: 0, mask },
     };
     const given = { q: packRows([q]), k: packRows([k]), v: packRows([v]), position };
     const { y, lse } = await run(attention, problem, given, name);
@@ -344,7 +352,7 @@ describeOp('causal_attention', async (reference) => {
     const { delta } = await run(attentionDelta, { rows, heads, headSize }, { dy, y });
     const qkv = packRows([q, k, v]);
     const data = { qkv, dy, lse, delta, dqkv: new Float32Array(qkv.length) };
-    const backward = { batch, seq, heads, kvHeads, headSize };
+    const backward = { batch, seq, heads, kvHeads, headSize, mask };
     const { dqkv } = await run(attentionBackwardQ, backward, data, name);
     const gradients = (await run(attentionBackwardKV, backward, { ...data, dqkv }, name)).dqkv;
     const stride = width + 2 * kvWidth;
@@ -352,7 +360,10 @@ describeOp('causal_attention', async (reference) => {
     reference.expect('dk', unpackRows(gradients, k.shape, stride, width));
     reference.expect('dv', unpackRows(gradients, v.shape, stride, width + kvWidth));
   }
-});
+}
+
+describeOp('causal_attention', (reference) => checkAttention(reference, 'causal'));
+describeOp('window_attention', (reference) => checkAttention(reference, { window: reference.attrs.window }));
 
 describeOp('embedding', async (reference) => {
   const [vocabulary, width] = reference.shape('weight');

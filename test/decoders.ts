@@ -31,4 +31,10 @@ export const DECODERS = {
     ...{ model_type: 'qwen2', ...SIZES },
     ...{ use_sliding_window: true, sliding_window: 2, max_window_layers: 1 },
   },
+  qwen3: { model_type: 'qwen3', ...SIZES },
+  // The second layer sees all, the others have a window and rotations of their own.
+  gemma3: {
+    ...{ model_type: 'gemma3_text', ...SIZES, query_pre_attn_scalar: 5, final_logit_softcapping: 2.5 },
+    ...{ sliding_window: 3, sliding_window_pattern: 2, rope_theta: 100, rope_local_base_freq: 10 },
+  },
 } as const satisfies Record<string, object>;

@@ -18,7 +18,7 @@ import {
 
 /**
  * What is kept of a block between its two passes. `keep`: everything that the backward pass reads. `light`: not what a
- * pass over the elements makes again: outputs of norms and of SwiGLU. `recompute`: only the block's input.
+ * pass over the elements makes again: outputs of norms and of gated activations. `recompute`: only the block's input.
  */
 export const ACTIVATION_MODES = ['keep', 'light', 'recompute'] as const;
 export type ActivationMode = (typeof ACTIVATION_MODES)[number];
@@ -61,7 +61,8 @@ export function saved(program: Program): Saved[] {
   return [...makers].flatMap(([tensor, made]) => {
     const block = made[0]?.block;
     if (block === undefined || !readBackward.has(tensor)) return [];
-    const flops = made.reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
+    const { needed } = makingOf(tensor, makers);
+    const flops = [...needed].reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
     const light = flops <= LIGHT_FLOPS * tensor.size;
     return [{ tensor, block, bytes: bytesOf(tensor), crosses: readOutside.has(tensor), light }];
   });
@@ -87,15 +88,7 @@ export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Progr
 
   const make = (wanted: Tensor): void => {
     if (!dropped.has(wanted) || again.has(wanted)) return;
-    // What one instruction writes beside it is made along with it.
-    const together = new Set([wanted]);
-    const needed = new Set<TensorInstruction>();
-    for (const tensor of together) {
-      for (const maker of makers.get(tensor) ?? []) {
-        needed.add(maker);
-        for (const output of operandsOf(maker, 'out')) together.add(output);
-      }
-    }
+    const { together, needed } = makingOf(wanted, makers);
     for (const maker of needed) {
       for (const input of operandsOf(maker, 'in')) if (!together.has(input)) make(input);
     }
@@ -124,8 +117,23 @@ export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Progr
   return { ...program, instructions };
 }
 
+type Makers = ReadonlyMap<Tensor, readonly TensorInstruction[]>;
+
+/** What it takes to make an activation again: the instructions that write it, and those of all that they write beside it. */
+function makingOf(wanted: Tensor, makers: Makers): { together: Set<Tensor>; needed: Set<TensorInstruction> } {
+  const together = new Set([wanted]);
+  const needed = new Set<TensorInstruction>();
+  for (const tensor of together) {
+    for (const maker of makers.get(tensor) ?? []) {
+      needed.add(maker);
+      for (const output of operandsOf(maker, 'out')) together.add(output);
+    }
+  }
+  return { together, needed };
+}
+
 /** Of each activation: the instructions of the forward pass that write it, in their order. */
-function makersIn(instructions: readonly TensorInstruction[]): Map<Tensor, TensorInstruction[]> {
+function makersIn(instructions: readonly TensorInstruction[]): Makers {
   const makers = new Map<Tensor, TensorInstruction[]>();
   for (const instruction of instructions) {
     if (instruction.phase !== 'forward') continue;

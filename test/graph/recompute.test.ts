@@ -4,9 +4,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
-import type { Program, Tensor } from '../../src/graph/graph.ts';
+import { onTensors, type Program, type Tensor } from '../../src/graph/graph.ts';
 import { liveBytes, place } from '../../src/graph/liveness.ts';
 import { ACTIVATION_MODES, recompute, saved, withActivations } from '../../src/graph/recompute.ts';
+import { matmul } from '../../src/kernels/matmul.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import type { Model } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
@@ -75,6 +76,19 @@ describe.each(models)('%s', (_, model) => {
     expect(bytes).toEqual([...bytes].sort((a, b) => b - a));
   });
 });
+
+// What is normed in place by heads is made again with all that made it: light is what is light along with that.
+it.each(Object.entries({ LLAMA, ...DECODERS }))(
+  'makes no matrix product of %s again with --activations light',
+  (_, config) => {
+    // Wide enough that a product is none of the light ones.
+    const wide = { ...config, hidden_size: 24, intermediate_size: 24, head_dim: 8 };
+    const { first } = traceStep(makeModel(parseConfig(wide, 'test')), BATCH, SEQ);
+    const again = onTensors(withActivations(first, 'light')).filter((instruction) => instruction.again);
+    expect(again.length).toBeGreaterThan(0);
+    expect(again.filter(({ kernel }) => kernel === matmul).map(({ label }) => label)).toEqual([]);
+  },
+);
 
 it('brings the activations of GPT-2 124M below a sixth', () => {
   const config = { model_type: 'gpt2', vocab_size: 50257, n_positions: 1024, n_embd: 768, n_head: 12, n_layer: 12 };

@@ -12,12 +12,13 @@ import {
   positionEmbedding,
   tokenIndex,
 } from '../../src/kernels/embedding.ts';
+import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
 import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
+import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/kernels/head-norm.ts';
 import { type Arrays, ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
 import { rope } from '../../src/kernels/rope.ts';
-import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
 import { cases, Draws, IGNORE, inputsOf, packed, toArrays } from './cases.ts';
 
 /** The operands of a kernel after its reference ran; `data` is left as it is. */
@@ -91,12 +92,22 @@ forEachProblem(layernorm, (problem, data) => {
 });
 
 forEachProblem(rmsnorm, (problem, data) => {
-  const { rows, width } = problem;
+  const { rows, width, gainOffset } = problem;
   const dy = normals(rows * width);
   const given = { ...data, dy, rstd: run(rmsnorm, problem, data).rstd };
   expectGradients(data, (moved) => dot(run(rmsnorm, problem, moved).y, dy), {
-    x: run(rmsnormBackward, { rows, width, accumulate: false }, given).dx,
+    x: run(rmsnormBackward, { rows, width, accumulate: false, ...(gainOffset && { gainOffset }) }, given).dx,
     weight: sumBlocks(run(rmsnormParameterGrad, { rows, width }, given).partials, rows, width),
+  });
+});
+
+forEachProblem(headNorm, (problem, data) => {
+  const dy = normals(data.x.length);
+  const { normal, rstd } = run(headNorm, problem, data);
+  const { partials } = run(headNormParameterGrad, problem, { dy, normal });
+  expectGradients(data, (moved) => dot(run(headNorm, problem, moved).x, dy), {
+    x: run(headNormBackward, problem, { ...data, normal, rstd, dx: dy }).dx,
+    weight: sumBlocks(partials, problem.rows, problem.width),
   });
 });
 
@@ -111,6 +122,12 @@ forEachProblem(swiglu, (problem, data) => {
   const dy = normals(problem.size);
   const { dgate, dup } = run(swigluBackward, problem, { ...data, dy });
   expectGradients(data, (moved) => dot(run(swiglu, problem, moved).y, dy), { gate: dgate, up: dup });
+});
+
+forEachProblem(geglu, (problem, data) => {
+  const dy = normals(problem.size);
+  const { dgate, dup } = run(gegluBackward, problem, { ...data, dy });
+  expectGradients(data, (moved) => dot(run(geglu, problem, moved).y, dy), { gate: dgate, up: dup });
 });
 
 forEachProblem(rope, (problem, data) => {
@@ -159,11 +176,13 @@ forEachProblem(attentionBackwardQ, (problem, { qkv, dy, ...rest }) => {
 
 describe('cross-entropy', () => {
   it.each([
-    [1, [1]],
-    [5, [7]],
-    [37, [65, 64]],
-    [3, [1, 5, 2]],
-  ])('%d rows, tiles %j', (rows, tiles) => {
+    [1, [1], undefined],
+    [5, [7], undefined],
+    [37, [65, 64], undefined],
+    [3, [1, 5, 2], undefined],
+    [5, [7], 3],
+    [37, [65, 64], 1.5],
+  ])('%d rows, tiles %j, logits capped at %s', (rows, tiles, softcap) => {
     const vocabulary = tiles.reduce((a, b) => a + b);
     const targets = Float64Array.from({ length: rows }, (_, r) =>
       r % 4 === 3 ? IGNORE : random.integer(0, vocabulary),
@@ -172,18 +191,24 @@ describe('cross-entropy', () => {
     const scale = Float64Array.of(0.25);
     const firsts = tiles.map((_, i) => tiles.slice(0, i).reduce((a, b) => a + b, 0));
 
+    /** What matmul's epilogue makes of its products. */
+    const cap = (z: number) => (softcap === undefined ? z : softcap * Math.tanh(z / softcap));
+    const logitsOf = (given: Arrays, i: number) => given[`tile${i}`].map(cap);
     const forward = (given: Arrays) => {
       let statistics: Arrays = {};
       tiles.forEach((tile, i) => {
         const problem = { rows, tile, first: firsts[i], begin: i === 0 };
-        statistics = run(crossEntropyTile, problem, { ...statistics, targets, logits: given[`tile${i}`] });
+        statistics = run(crossEntropyTile, problem, { ...statistics, targets, logits: logitsOf(given, i) });
       });
       return run(crossEntropyLoss, { rows, ignoreIndex: IGNORE }, { ...statistics, targets });
     };
     const { lse } = forward(data);
     const gradients = tiles.map((tile, i) => {
-      const problem = { rows, tile, first: firsts[i], ignoreIndex: IGNORE };
-      return [`tile${i}`, run(crossEntropyBackward, problem, { lse, targets, scale, logits: data[`tile${i}`] }).logits];
+      const problem = { rows, tile, first: firsts[i], ignoreIndex: IGNORE, ...(softcap && { softcap }) };
+      return [
+        `tile${i}`,
+        run(crossEntropyBackward, problem, { lse, targets, scale, logits: logitsOf(data, i) }).logits,
+      ];
     });
     const loss = (given: Arrays) => scale[0] * forward(given).loss.reduce((a, b) => a + b);
     expectGradients(data, loss, Object.fromEntries(gradients) as Arrays);

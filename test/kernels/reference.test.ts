@@ -15,7 +15,9 @@ import type { AttentionMask } from '../../src/kernels/attention-mask.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import { embedding, embeddingBackward, tokenIndex } from '../../src/kernels/embedding.ts';
+import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
 import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
+import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/kernels/head-norm.ts';
 import { ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
 import { type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
@@ -23,7 +25,6 @@ import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernel
 import { type RopeScaling, rope, ropeTable } from '../../src/kernels/rope.ts';
 import { STATE, stepControl } from '../../src/kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../src/kernels/sum-squares.ts';
-import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable } from '../harness.ts';
 import { testHost, VERBOSE } from '../host.ts';
 import { hyperOf } from './cases.ts';
@@ -130,18 +131,48 @@ describeOp('layernorm', async (reference) => {
   }
 });
 
-describeOp('rmsnorm', async (reference) => {
+async function checkRMSNorm(reference: Reference, gainOffset?: number): Promise<void> {
   const shape = reference.shape('x');
   const width = shape[shape.length - 1];
   const rows = product(shape) / width;
   const [x, weight, dy] = ['x', 'weight', 'dy'].map((name) => reference.input(name));
   for (const variant of ['rows', 'workgroup']) {
-    const { y, rstd } = await run(rmsnorm, { rows, width, eps: reference.attrs.eps }, { x, weight }, variant);
+    const gain = gainOffset === undefined ? {} : { gainOffset };
+    const { y, rstd } = await run(rmsnorm, { rows, width, eps: reference.attrs.eps, ...gain }, { x, weight }, variant);
     reference.expect('y', y);
     const data = { dy, x, weight, rstd };
-    const { dx } = await run(rmsnormBackward, { rows, width, accumulate: false }, data, variant);
+    const { dx } = await run(rmsnormBackward, { rows, width, accumulate: false, ...gain }, data, variant);
     reference.expect('dx', dx);
     const { partials } = await run(rmsnormParameterGrad, { rows, width }, data);
+    reference.expect('dweight', await sumBlocks(partials, rows, width));
+  }
+}
+
+describeOp('rmsnorm', (reference) => checkRMSNorm(reference));
+describeOp('rmsnorm_one_plus', (reference) => checkRMSNorm(reference, 1));
+
+describeOp('head_rmsnorm', async (reference) => {
+  const { heads, head_dim: width, offset, stride, eps, one_plus } = reference.attrs;
+  const rows = (product(reference.shape('x')) / stride) * heads;
+  const gain = one_plus ? { gainOffset: 1 } : {};
+  const problem = { rows, heads, width, stride, offset };
+  // A kernel touches nothing behind the last head, and is given no more.
+  const used = headNorm.operands({ ...problem, eps }).x.size;
+  const whole = (name: string, part: HostArray) => {
+    const all = Float32Array.from(reference.input(name));
+    all.set(part);
+    return all;
+  };
+  const [x, weight, dy] = ['x', 'weight', 'dy'].map((name) => reference.input(name));
+  for (const variant of ['rows', 'workgroup']) {
+    const data = { x: x.slice(0, used), weight };
+    const after = await run(headNorm, { ...problem, eps, ...gain }, data, variant);
+    reference.expect('y', whole('x', after.x));
+    const { normal, rstd } = after;
+    const given = { normal, weight, rstd, dx: dy.slice(0, used) };
+    const { dx } = await run(headNormBackward, { ...problem, ...gain }, given, variant);
+    reference.expect('dx', whole('dy', dx));
+    const { partials } = await run(headNormParameterGrad, problem, { dy: dy.slice(0, used), normal });
     reference.expect('dweight', await sumBlocks(partials, rows, width));
   }
 });
@@ -152,12 +183,17 @@ describeOp('gelu_new', async (reference) => {
   reference.expect('dx', (await run(geluBackward, { size: x.length }, { x, dy })).dx);
 });
 
-describeOp('swiglu', async (reference) => {
-  const [gate, up, dy] = ['gate', 'up', 'dy'].map((name) => reference.input(name));
-  reference.expect('y', (await run(swiglu, { size: gate.length }, { gate, up })).y);
-  const { dgate, dup } = await run(swigluBackward, { size: gate.length }, { gate, up, dy });
-  reference.expect('dgate', dgate);
-  reference.expect('dup', dup);
+describe.each([
+  ['swiglu', swiglu, swigluBackward],
+  ['geglu', geglu, gegluBackward],
+] as const)('%s', (op, forward, backward) => {
+  describeOp(op, async (reference) => {
+    const [gate, up, dy] = ['gate', 'up', 'dy'].map((name) => reference.input(name));
+    reference.expect('y', (await run(forward, { size: gate.length }, { gate, up })).y);
+    const { dgate, dup } = await run(backward, { size: gate.length }, { gate, up, dy });
+    reference.expect('dgate', dgate);
+    reference.expect('dup', dup);
+  });
 });
 
 /** Columns first..first+tile-1 of a (rows, vocabulary) matrix. */
@@ -203,10 +239,18 @@ async function checkLinear(reference: Reference, stored: 'in,out' | 'out,in'): P
 describeOp('conv1d', (reference) => checkLinear(reference, 'in,out'));
 describeOp('linear', (reference) => checkLinear(reference, 'out,in'));
 
-describeOp('cross_entropy', async (reference) => {
+/** Logits squashed by matmul's epilogue: a product with the identity is exact. */
+async function capped(logits: HostArray, rows: number, vocabulary: number, scale: number): Promise<HostArray> {
+  const identity = Float32Array.from({ length: vocabulary ** 2 }, (_, i) => (i % (vocabulary + 1) === 0 ? 1 : 0));
+  const problem = { layout: 'NT', M: rows, N: vocabulary, K: vocabulary, epilogue: 'softcap', scale } as const;
+  return (await run(matmul, problem, { a: logits, b: identity })).c;
+}
+
+async function checkCrossEntropy(reference: Reference, cap: { softcap?: number } = {}): Promise<void> {
   const [rows, vocabulary] = reference.shape('logits');
   const ignoreIndex = reference.attrs.ignore_index;
-  const logits = reference.input('logits');
+  const given = reference.input('logits');
+  const logits = cap.softcap === undefined ? given : await capped(given, rows, vocabulary, cap.softcap);
   const targets = reference.input('targets');
   // The whole vocabulary, halves, and tiles that leave an odd rest.
   for (const [width, variant] of [
@@ -244,7 +288,7 @@ describeOp('cross_entropy', async (reference) => {
       const tile = Math.min(width, vocabulary - first);
       const part = await run(
         crossEntropyBackward,
-        { rows, tile, first, ignoreIndex },
+        { rows, tile, first, ignoreIndex, ...cap },
         {
           lse,
           targets,
@@ -258,6 +302,12 @@ describeOp('cross_entropy', async (reference) => {
     }
     reference.expect('dlogits', dlogits);
   }
+}
+
+describeOp('cross_entropy', (reference) => checkCrossEntropy(reference));
+describeOp('softcap_cross_entropy', (reference) => {
+  const { softcap } = reference.attrs;
+  return checkCrossEntropy(reference, { softcap });
 });
 
 async function checkRope(reference: Reference, scaling?: RopeScaling): Promise<void> {

@@ -26,7 +26,7 @@ const gpt2 = (n_layer: number, n_embd: number, vocab_size: number, tie_word_embe
     'gpt2',
   );
 
-const decoder = (config: object) =>
+const decoder = (config: object, num_hidden_layers = 1) =>
   makeModel(
     parseConfig(
       {
@@ -35,7 +35,7 @@ const decoder = (config: object) =>
         max_position_embeddings: 16,
         hidden_size: 32,
         intermediate_size: 80,
-        num_hidden_layers: 1,
+        num_hidden_layers,
         head_dim: 8,
       },
       'decoder',
@@ -49,6 +49,8 @@ export const MODELS = {
   'llama, grouped heads': decoder(LLAMA),
   'mistral, a window': decoder(DECODERS.mistral),
   'qwen2, biases': decoder(DECODERS.qwen2),
+  'qwen3, norms of heads': decoder(DECODERS.qwen3),
+  'gemma3, every switch': decoder(DECODERS.gemma3, 2),
 } as const satisfies Record<string, Model>;
 
 /** Model data of 21 chunks of the smallest size a kind: room for a tenth of it. */

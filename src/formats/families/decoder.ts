@@ -3,8 +3,9 @@
 // here and for the one forward pass of all of them (nn/decoder.ts). Fields that change nothing here are dropped, the
 // dropout rates among them.
 
+import type { GateActivation } from '../../kernels/gated.ts';
 import type { RopeScaling } from '../../kernels/rope.ts';
-import type { Family, FamilyShape } from './family.ts';
+import type { Family, FamilyShape, TensorShape } from './family.ts';
 import type { Fields } from './fields.ts';
 
 /** What the configurations of all decoders of Llama's kind have, by the field names of Hugging Face. */
@@ -48,6 +49,9 @@ export type RopeScalingFields =
       original_max_position_embeddings: number;
     };
 
+/** Rotations in a configuration. */
+type RopeFields = Pick<DecoderConfig, 'rope_theta' | 'rope_scaling'>;
+
 /** How a layer attends. */
 export interface LayerAttention {
   /** Tokens that a query sees, its own among them. @default every one before */
@@ -57,8 +61,22 @@ export interface LayerAttention {
 
 /** What tells a decoder from Llama: of one configuration, since fields switch some of it. */
 export interface DecoderDesign {
-  /** Biases of the projections to q, k and v. @default none */
+  /** Biases of the projections to q, k and v. @default false */
   readonly qkvBiases?: boolean;
+  /** A norm over each head of q and of k, before the rotation. @default false */
+  readonly headNorms?: boolean;
+  /** A norm behind attention and behind the MLP as well, before they are added to the residual stream. @default false */
+  readonly outputNorms?: boolean;
+  /** The gains of norms are stored as differences from 1. @default false */
+  readonly gainsFromOne?: boolean;
+  /** What the MLP applies to its gate. @default 'silu' */
+  readonly activation?: GateActivation;
+  /** What embeddings are multiplied by. @default 1 */
+  readonly embeddingScale?: number;
+  /** What scores are multiplied by. @default 1 / sqrt(HS) */
+  readonly attentionScale?: number;
+  /** Logits are softcap * tanh(z / softcap). @default they are z */
+  readonly softcap?: number | undefined;
   /** How layer `i` attends. */
   attention(i: number): LayerAttention;
 }
@@ -75,8 +93,8 @@ export interface DecoderDefaults {
   num_key_value_heads?: number;
   /** @default hidden_size / num_attention_heads */
   head_dim?: number;
-  /** @default 10000 */
-  rope_theta?: number;
+  /** @default what `rope_theta` and `rope_scaling` say, or `rope_parameters` */
+  rope?: RopeFields;
   /** @default false */
   tie_word_embeddings?: boolean;
 }
@@ -105,7 +123,7 @@ export function parseDecoder(fields: Fields, defaults: DecoderDefaults): Decoder
     num_key_value_heads,
     head_dim,
     rms_norm_eps: fields.positive('rms_norm_eps', 1e-6),
-    ...parseRope(fields, defaults.rope_theta ?? 10000),
+    ...(defaults.rope ?? parseRope(fields, 10000)),
     initializer_range: fields.positive('initializer_range', 0.02),
     tie_word_embeddings: fields.only('tie_word_embeddings', [true, false], defaults.tie_word_embeddings ?? false),
   };
@@ -115,10 +133,10 @@ export function parseDecoder(fields: Fields, defaults: DecoderDefaults): Decoder
  * Where RoPE is described: Transformers 5 writes `rope_parameters: {rope_type, rope_theta}`, earlier ones `rope_theta` and,
  * for other kinds, `rope_scaling: {type}` or `{rope_type}`; it reads them all, and so do we.
  */
-function parseRope(fields: Fields, fallback: number): Pick<DecoderConfig, 'rope_theta' | 'rope_scaling'> {
+export function parseRope(fields: Fields, fallback: number): RopeFields {
   const described = (['rope_parameters', 'rope_scaling'] as const).filter((name) => fields.has(name));
   const outer = { rope_theta: fields.positive('rope_theta', fallback) };
-  return described.reduceRight<ReturnType<typeof parseRope>>((rope, name) => {
+  return described.reduceRight<RopeFields>((rope, name) => {
     const inside = fields.inside(name);
     // One for each kind of layer.
     for (const key of ['full_attention', 'sliding_attention']) inside.neutral(key, []);
@@ -194,13 +212,16 @@ export const decoderFamily = <C extends DecoderConfig>(own: Own<C>): DecoderFami
   }),
   tensors(config) {
     const { hidden_size: C, intermediate_size: inner, vocab_size: V, tie_word_embeddings: tied, head_dim: HS } = config;
-    const { qkvBiases } = own.design(config);
+    const { qkvBiases, headNorms, outputNorms } = own.design(config);
     const q = config.num_attention_heads * HS;
     const kv = config.num_key_value_heads * HS;
-    const biases = qkvBiases ? ([[q], [kv], [kv]] as const) : [];
+    const switched: TensorShape[] = [];
+    if (qkvBiases) switched.push([q], [kv], [kv]);
+    if (headNorms) switched.push([HS], [HS]);
+    if (outputNorms) switched.push([C], [C]);
     return {
       layersField: 'num_hidden_layers',
-      block: [[C], [q, C], [kv, C], [kv, C], ...biases, [C, q], [C], [inner, C], [inner, C], [C, inner]],
+      block: [[C], [q, C], [kv, C], [kv, C], [C, q], [C], [inner, C], [inner, C], [C, inner], ...switched],
       rest: [[V, C], [C], ...(tied ? [] : [[V, C] as const])],
     };
   },

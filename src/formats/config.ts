@@ -10,11 +10,10 @@ import { isObject, show } from '../util/json.ts';
 import { Fields } from './families/fields.ts';
 import { FAMILIES, FAMILY_NAMES, type ModelConfig, shapeOf } from './families/index.ts';
 
-export type { DecoderConfig, RopeScalingFields } from './families/decoder.ts';
+export type { DecoderConfig, LayerType, RopeScalingFields } from './families/decoder.ts';
 export type { Gemma3Config } from './families/gemma3.ts';
 export type { GPT2Config } from './families/gpt2.ts';
 export type { FamilyName, ModelConfig } from './families/index.ts';
-export type { LayerType } from './families/layer-types.ts';
 export type { LlamaConfig } from './families/llama.ts';
 export type { MistralConfig } from './families/mistral.ts';
 export type { Qwen2Config, QwenWindow } from './families/qwen2.ts';

@@ -1,4 +1,5 @@
-// The tanh GELU ("gelu_new"), forward and backward. shared/gelu_math.wgsl also enters the epilogues of matmul.
+// The tanh GELU ("gelu_new"), forward and backward. shared/gelu_math.wgsl also enters the epilogues of matmul,
+// and GeGLU (gated.ts).
 
 import backwardShader from '../../shaders/gelu/backward.wgsl?raw';
 import forwardShader from '../../shaders/gelu/forward.wgsl?raw';

@@ -52,6 +52,11 @@ export type RopeScalingFields =
 /** Rotations in a configuration. */
 type RopeFields = Pick<DecoderConfig, 'rope_theta' | 'rope_scaling'>;
 
+/** What a layer's queries see, in `layer_types`: every token before, or a window of them. */
+export type LayerType = 'full_attention' | 'sliding_attention';
+
+export const LAYER_TYPES: readonly LayerType[] = ['full_attention', 'sliding_attention'];
+
 /** How a layer attends. */
 export interface LayerAttention {
   /** Tokens that a query sees, its own among them. @default every one before */

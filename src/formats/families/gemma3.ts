@@ -4,6 +4,8 @@
 import {
   type DecoderConfig,
   decoderFamily,
+  LAYER_TYPES,
+  type LayerType,
   newDecoder,
   parseDecoder,
   parseRope,
@@ -11,7 +13,6 @@ import {
   ropeOf,
 } from './decoder.ts';
 import type { Fields } from './fields.ts';
-import { LAYER_TYPES, type LayerType } from './layer-types.ts';
 
 /** Gemma 3 without images, by the field names of Hugging Face. */
 export interface Gemma3Config extends DecoderConfig {

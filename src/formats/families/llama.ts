@@ -1,4 +1,6 @@
-// Llama 1 to 3, and what is one by another name (SmolLM2 among them), as a record: the decoder without switches.
+// Llama 1 to 3, and what is one by another name (SmolLM2 among them), as a record: the decoder without switches. Llama 3.1
+// and later scale their rotations. Not Llama 4, which is another family. A window is refused: files that have one were not
+// trained as a Llama.
 
 import { type DecoderConfig, decoderFamily, newDecoder, parseDecoder, ropeOf } from './decoder.ts';
 

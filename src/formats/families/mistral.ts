@@ -1,4 +1,5 @@
-// Mistral as a record: Llama, and a query sees the last `sliding_window` tokens alone.
+// Mistral as a record: Llama, and in every layer a query sees the last `sliding_window` tokens alone. Null is a value of
+// that field, of models without a window; where the field is absent, Transformers takes 4096, and so do we. Not Mixtral.
 
 import { type DecoderConfig, decoderFamily, newDecoder, parseDecoder, ropeOf } from './decoder.ts';
 

@@ -1,9 +1,16 @@
 // Qwen 2 and 2.5 as a record: Llama with biases on q, k and v. A window, where it is switched on, is that of the layers
 // from `max_window_layers` on, or of those that `layer_types` names; Qwen 3 has the same.
 
-import { type DecoderConfig, decoderFamily, newDecoder, parseDecoder, ropeOf } from './decoder.ts';
+import {
+  type DecoderConfig,
+  decoderFamily,
+  LAYER_TYPES,
+  type LayerType,
+  newDecoder,
+  parseDecoder,
+  ropeOf,
+} from './decoder.ts';
 import type { Fields } from './fields.ts';
-import { LAYER_TYPES, type LayerType } from './layer-types.ts';
 
 /** Qwen's windows. */
 export interface QwenWindow {

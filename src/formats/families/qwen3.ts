@@ -1,4 +1,5 @@
 // Qwen 3 as a record: Llama with a norm over each head of q and k, heads of a size of their own, and Qwen 2's windows.
+// Not its mixtures of experts (qwen3_moe); and projections with biases (attention_bias true) are refused by name.
 
 import { type DecoderConfig, decoderFamily, newDecoder, parseDecoder, ropeOf } from './decoder.ts';
 import { parseQwenWindow, type QwenWindow, qwenWindow } from './qwen2.ts';

@@ -20,7 +20,21 @@ export {
   saveCheckpoint,
   type Weights,
 } from './formats/checkpoint.ts';
-export { type FamilyName, type GPT2Config, type LlamaConfig, type ModelConfig, parseConfig } from './formats/config.ts';
+export {
+  type DecoderConfig,
+  type FamilyName,
+  type Gemma3Config,
+  type GPT2Config,
+  type LayerType,
+  type LlamaConfig,
+  type MistralConfig,
+  type ModelConfig,
+  parseConfig,
+  type Qwen2Config,
+  type Qwen3Config,
+  type QwenWindow,
+  type RopeScalingFields,
+} from './formats/config.ts';
 export type { ModelShape } from './formats/families/family.ts';
 export {
   type Dtype,

@@ -68,7 +68,7 @@ export function planCommand(host: Host): Command {
     .option('--layers <n>', 'blocks', whole(1), 12)
     .option('--width <n>', 'embedding width', whole(1), 768)
     .option('--heads <n>', 'attention heads', whole(1), 12)
-    .option('--kv-heads <n>', 'key and value heads, llama only (default: as many as heads)', whole(1))
+    .option('--kv-heads <n>', 'key and value heads, not of gpt2 (default: as many as heads)', whole(1))
     .option('--context <n>', 'tokens in a sequence', whole(1), 256)
     .option('--batch <n>', 'sequences in a micro-batch', whole(1), 1)
     .option('--accumulate <n>', 'micro-batches in a step', whole(1), 1)

@@ -69,7 +69,7 @@ export function trainCommand(host: Host): Command {
     .option('--layers <n>', 'blocks', whole(1), DEFAULT_SHAPE.layers)
     .option('--width <n>', 'embedding width', whole(1), DEFAULT_SHAPE.width)
     .option('--heads <n>', 'attention heads', whole(1), DEFAULT_SHAPE.heads)
-    .option('--kv-heads <n>', 'key and value heads, llama only (default: as many as heads)', whole(1))
+    .option('--kv-heads <n>', 'key and value heads, not of gpt2 (default: as many as heads)', whole(1))
     .option('--context <n>', 'tokens in a sequence', within(RANGES.seq), DEFAULT_SHAPE.context)
     .addOption(new Option('--vocab <kind>', 'tokens').choices(TOKENIZER_KINDS).default(DEFAULT_TOKENIZER.kind))
     .option('--data <path...>', 'files, folders, or - for standard input (default: TypeScript’s declarations)', [])

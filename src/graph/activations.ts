@@ -21,9 +21,9 @@ import {
 
 /**
  * What becomes of a block's activations between its two passes. `keep`: they stay. `light`: those that one pass over the
- * elements makes again are made again: outputs of norms and of SwiGLU. `recompute`: only the block's input stays, all others
- * are made again. `spill`: the residual stream, at the block's input and between its halves, is moved below the GPU and back,
- * all others are made again. `offload`: what is not light is moved below the GPU and back.
+ * elements makes again are made again: outputs of norms and of gated activations. `recompute`: only the block's input stays,
+ * all others are made again. `spill`: the residual stream, at the block's input and between its halves, is moved below the
+ * GPU and back, all others are made again. `offload`: what is not light is moved below the GPU and back.
  */
 export const ACTIVATION_MODES = ['keep', 'light', 'recompute', 'spill', 'offload'] as const;
 export type ActivationMode = (typeof ACTIVATION_MODES)[number];
@@ -113,7 +113,8 @@ export function saved(program: Program): Saved[] {
     const last = made.at(-1);
     if (last?.block === undefined) return [];
     const { block } = last;
-    const flops = made.reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
+    const { needed } = makingOf(tensor, makers);
+    const flops = [...needed].reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
     const position = madeAt.get(tensor) ?? 0;
     const isWaist = instructions[position + 1]?.block === block && (oldest[position + 1] ?? -1) >= position;
     const kind = isWaist ? 'waist' : flops <= LIGHT_FLOPS * tensor.size ? 'light' : 'heavy';
@@ -141,15 +142,7 @@ export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Progr
 
   const make = (wanted: Tensor): void => {
     if (!dropped.has(wanted) || again.has(wanted)) return;
-    // What one instruction writes beside it is made along with it.
-    const together = new Set([wanted]);
-    const needed = new Set<TensorInstruction>();
-    for (const tensor of together) {
-      for (const maker of makers.get(tensor) ?? []) {
-        needed.add(maker);
-        for (const output of operandsOf(maker, 'out')) together.add(output);
-      }
-    }
+    const { together, needed } = makingOf(wanted, makers);
     for (const maker of needed) {
       for (const input of operandsOf(maker, 'in')) if (!together.has(input)) make(input);
     }
@@ -223,8 +216,23 @@ export function offload(program: Program, moved: ReadonlySet<Tensor>): Program {
   return { ...program, instructions };
 }
 
+type Makers = ReadonlyMap<Tensor, readonly TensorInstruction[]>;
+
+/** What it takes to make an activation again: the instructions that write it, and those of all that they write beside it. */
+function makingOf(wanted: Tensor, makers: Makers): { together: Set<Tensor>; needed: Set<TensorInstruction> } {
+  const together = new Set([wanted]);
+  const needed = new Set<TensorInstruction>();
+  for (const tensor of together) {
+    for (const maker of makers.get(tensor) ?? []) {
+      needed.add(maker);
+      for (const output of operandsOf(maker, 'out')) together.add(output);
+    }
+  }
+  return { together, needed };
+}
+
 /** Of each activation: the instructions of the forward pass that write it, in their order. */
-function makersIn(instructions: readonly TensorInstruction[]): Map<Tensor, TensorInstruction[]> {
+function makersIn(instructions: readonly TensorInstruction[]): Makers {
   const makers = new Map<Tensor, TensorInstruction[]>();
   for (const instruction of instructions) {
     if (instruction.phase !== 'forward') continue;

@@ -76,7 +76,7 @@ export function gpt2(config: GPT2Config, lora?: LoraOptions): Model {
     inputs: (seq) => tokenIds(V, seq),
     forward(g, inputs, w, { caches, observe } = {}) {
       const tokens = inputs.tokens('ids');
-      let x = embedding(g, tokens, w('wte.weight'), w('wpe.weight')); // (B, T, C)
+      let x = embedding(g, tokens, w('wte.weight'), { positionWeight: w('wpe.weight') }); // (B, T, C)
       observe?.('embed', x);
       for (let i = 0; i < layers; i++) {
         const h = `h.${i}`;
@@ -97,7 +97,7 @@ export function gpt2(config: GPT2Config, lora?: LoraOptions): Model {
       }
       const hidden = layernorm(g, x, w('ln_f.weight'), w('ln_f.bias'), eps); // (B, T, C)
       observe?.('ln_f', hidden);
-      return { hidden, head: w(config.tie_word_embeddings ? 'wte.weight' : 'lm_head.weight') };
+      return { hidden, head: { weight: w(config.tie_word_embeddings ? 'wte.weight' : 'lm_head.weight') } };
     },
   };
 }

@@ -1,16 +1,25 @@
 // The forward passes of the model families, by their names. All else that differs between them is in their records
 // (formats/families).
 
+import { GEMMA3 } from '../formats/families/gemma3.ts';
 import { type FamilyName, familyOf, type ModelConfig } from '../formats/families/index.ts';
+import { LLAMA } from '../formats/families/llama.ts';
+import { MISTRAL } from '../formats/families/mistral.ts';
+import { QWEN2 } from '../formats/families/qwen2.ts';
+import { QWEN3 } from '../formats/families/qwen3.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { decoder } from './decoder.ts';
 import { gpt2, type LoraOptions } from './gpt2.ts';
-import { llama } from './llama.ts';
 import type { Model } from './model.ts';
 import { checkSize } from './size.ts';
 
 const MODELS: { [F in FamilyName]: (config: Extract<ModelConfig, { model_type: F }>, lora?: LoraOptions) => Model } = {
   gpt2,
-  llama,
+  llama: (config) => decoder(config, LLAMA.design(config)),
+  mistral: (config) => decoder(config, MISTRAL.design(config)),
+  qwen2: (config) => decoder(config, QWEN2.design(config)),
+  qwen3: (config) => decoder(config, QWEN3.design(config)),
+  gemma3_text: (config) => decoder(config, GEMMA3.design(config)),
 };
 
 /**

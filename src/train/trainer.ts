@@ -4,7 +4,6 @@
 
 import type { Batch } from '../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
-import { leastBudget } from '../engine/compile/fit.ts';
 import { type Pass, readingPass, type StepPasses, stepPass } from '../engine/compile/pass.ts';
 import type { Workload } from '../engine/compile/workload.ts';
 import { type MemoryOptions, Session } from '../engine/run/session.ts';

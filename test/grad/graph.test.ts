@@ -11,21 +11,11 @@ import { makeModel } from '../../src/nn/index.ts';
 import type { Model } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Random } from '../../src/util/random.ts';
+import { DECODERS, LLAMA } from '../decoders.ts';
 import { entry, field } from '../entry.ts';
 import { Memory } from '../interpret.ts';
 
 const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 7, n_embd: 6, n_head: 2, n_layer: 2, n_inner: 10 };
-const LLAMA = {
-  model_type: 'llama',
-  vocab_size: 11,
-  max_position_embeddings: 7,
-  hidden_size: 6,
-  intermediate_size: 7,
-  num_hidden_layers: 2,
-  num_attention_heads: 4,
-  num_key_value_heads: 2,
-  head_dim: 4, // not hidden_size / num_attention_heads
-};
 
 const models: Record<string, [object, LoraOptions?]> = {
   'gpt2, tied': [GPT2],
@@ -38,6 +28,7 @@ const models: Record<string, [object, LoraOptions?]> = {
   'llama, untied, grouped queries': [LLAMA],
   'llama, tied, one kv head': [{ ...LLAMA, tie_word_embeddings: true, num_key_value_heads: 1 }],
   'llama, as many kv heads as heads': [{ ...LLAMA, num_key_value_heads: 4, head_dim: 2 }],
+  ...Object.fromEntries(Object.entries(DECODERS).map(([name, config]) => [name, [config] as [object]])),
 };
 
 const BATCH = 2;

@@ -8,7 +8,7 @@
 import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import { bytesOf, type Program, type Tensor } from '../../graph/graph.ts';
 import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
-import { type ChunkMap, mapChunks, type StoredParameter } from '../../memory/layout/chunk-map.ts';
+import { type ChunkMap, mapChunks } from '../../memory/layout/chunk-map.ts';
 import { ELEMENT_BYTES } from '../../memory/layout/kinds.ts';
 import { chunkRange, leastChunkElements } from '../../memory/layout/layout.ts';
 import { LARGEST_PUT } from '../../memory/tiers/tier-limits.ts';

@@ -55,12 +55,12 @@ export function cheapest<P extends Passes, F extends Fitted<P>>(
   budget: number,
   rates: Rates,
   mapOf: () => ChunkMap,
-  fit: FitWay<P, F>,
+  fitWay: FitWay<P, F>,
   least: () => F | undefined,
 ): F {
   const { activations } = workload;
   if (!activations) {
-    const found = fit(workload, false) ?? fit(workload, true) ?? least();
+    const found = fitWay(workload, false) ?? fitWay(workload, true) ?? least();
     assert(found, 'a budget was accepted that does not fit');
     return found;
   }
@@ -71,13 +71,13 @@ export function cheapest<P extends Passes, F extends Fitted<P>>(
   };
   const [kept] = activations.menu;
   assert(kept, 'a menu has modes');
-  const all = fit(activations.with(activations.modes.map(() => kept)), false);
+  const all = fitWay(activations.with(activations.modes.map(() => kept)), false);
   if (all && all.slots === all.map.count) return all;
 
   let best = all && { found: all, seconds: price(all, false) };
   let finalists = 0;
   for (const { modes, tight } of promising(activations, mapOf(), budget, rates).slice(0, MOST_TRIED)) {
-    const found = fit(activations.with(modes), tight);
+    const found = fitWay(activations.with(modes), tight);
     if (!found) continue;
     const seconds = price(found, tight);
     if (!best || seconds < best.seconds) best = { found, seconds };

@@ -11,7 +11,7 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { Operation, TransferOperation } from '../compile/lower.ts';
+import type { TransferOperation } from '../compile/lower.ts';
 import type { Pass } from '../compile/pass.ts';
 import type { Schedule } from '../compile/schedule.ts';
 import { type Below, Recorder } from '../observe/recording.ts';

@@ -46,7 +46,7 @@ export interface Family<C> {
   readonly stored: StoredNames;
 }
 
-type TensorShape = readonly [rows: number, columns?: number];
+export type TensorShape = readonly [rows: number, columns?: number];
 
 export interface FamilyTensors {
   /** The field of the configuration that says how many blocks there are. */

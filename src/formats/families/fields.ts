@@ -11,6 +11,7 @@ export class Fields {
   readonly #json: Readonly<Record<string, unknown>>;
   readonly #name: string;
   readonly #prefix: string;
+  readonly #read = new Set<string>();
 
   /** `name` is for messages, and so is `prefix`, of an object inside another. */
   constructor(json: Readonly<Record<string, unknown>>, name: string, prefix = '') {
@@ -19,30 +20,54 @@ export class Fields {
     this.#prefix = prefix;
   }
 
+  /** Undefined where it is absent or null. */
+  #take(field: string): unknown {
+    this.#read.add(field);
+    return this.#json[field] ?? undefined;
+  }
+
   has(field: string): boolean {
     return (this.#json[field] ?? undefined) !== undefined;
   }
 
-  /** A whole number above 0. */
-  count(field: string, fallback: number): number {
-    const value = this.#json[field] ?? fallback;
-    if (Number.isSafeInteger(value) && (value as number) > 0) return value as number;
-    return this.refuse(`${this.#prefix}${field} is ${show(value)}; it must be a whole number above 0`);
+  /** Whether it was asked for its value: what its family reads is not refused for being there. */
+  wasRead(field: string): boolean {
+    return this.#read.has(field);
   }
 
-  /** A finite number above 0. */
-  positive(field: string, fallback: number): number {
-    const value = this.#json[field] ?? fallback;
+  /** A whole number above 0. Without a fallback it has to be there. */
+  count(field: string, fallback?: number): number {
+    const value = this.#take(field) ?? fallback;
+    if (Number.isSafeInteger(value) && (value as number) > 0) return value as number;
+    return this.refuse(`${field} is ${show(value)}; it must be a whole number above 0`);
+  }
+
+  /** A whole number above 0, or null: of the fields where null is a value, and not the default. */
+  countOrNull(field: string, fallback: number): number | null {
+    const value = this.count(field, fallback);
+    return this.#json[field] === null ? null : value;
+  }
+
+  /** A whole number, 0 or above. */
+  countFrom0(field: string, fallback: number): number {
+    const value = this.#take(field) ?? fallback;
+    if (Number.isSafeInteger(value) && (value as number) >= 0) return value as number;
+    return this.refuse(`${field} is ${show(value)}; it must be a whole number, 0 or above`);
+  }
+
+  /** A finite number above 0. Without a fallback it has to be there. */
+  positive(field: string, fallback?: number): number {
+    const value = this.#take(field) ?? fallback;
     if (Number.isFinite(value) && (value as number) > 0) return value as number;
-    return this.refuse(`${this.#prefix}${field} is ${show(value)}; it must be a number above 0`);
+    return this.refuse(`${field} is ${show(value)}; it must be a number above 0`);
   }
 
   /** One of the supported values. */
   only<T>(field: string, supported: readonly T[], fallback?: T): T {
-    const value = this.#json[field] ?? fallback;
+    const value = this.#take(field) ?? fallback;
     const found = supported.find((item) => item === value);
     if (found !== undefined) return found;
-    return this.refuse(`${this.#prefix}${field} is ${show(value)}; supported: ${supported.map(show).join(', ')}`);
+    return this.refuse(`${field} is ${show(value)}; supported: ${supported.map(show).join(', ')}`);
   }
 
   /** Checks that a field which is not supported is absent, null, or has a value that changes nothing. */
@@ -51,16 +76,20 @@ export class Fields {
     const isNear = (item: unknown) =>
       item === value || (typeof item === 'number' && typeof value === 'number' && Math.abs(value / item - 1) < 1e-6);
     if (value === undefined || values.some(isNear)) return;
-    this.refuse(`${this.#prefix}${field} is ${show(value)}; supported: ${[...values, null].map(show).join(', ')}`);
+    this.refuse(`${field} is ${show(value)}; supported: ${[...values, null].map(show).join(', ')}`);
   }
 
-  /** Checks that such a field, a list with an item for each layer, has none but these. */
-  every(field: string, supported: readonly unknown[]): void {
-    const value = this.#json[field] ?? [];
-    if (!Array.isArray(value)) this.refuse(`${this.#prefix}${field} is ${show(value)}; it must be a list`);
-    const other = (value as unknown[]).find((item) => !supported.includes(item));
-    if (other === undefined) return;
-    this.refuse(`${this.#prefix}${field} has ${show(other)} in it; supported: ${supported.map(show).join(', ')}`);
+  /** A list of supported values, one for each layer where it is said how many these are; undefined where it is absent. */
+  items<T>(field: string, supported: readonly T[], layers?: number): readonly T[] | undefined {
+    const value = this.#take(field);
+    if (value === undefined) return undefined;
+    if (!Array.isArray(value)) return this.refuse(`${field} is ${show(value)}; it must be a list`);
+    const other = value.find((item) => !supported.includes(item));
+    if (other !== undefined)
+      this.refuse(`${field} has ${show(other)} in it; supported: ${supported.map(show).join(', ')}`);
+    if (layers !== undefined && value.length !== layers)
+      this.refuse(`${field} has ${value.length} items; it must have ${layers}, one for each layer`);
+    return value;
   }
 
   /** Checks that one field's value divides another's. */
@@ -71,12 +100,13 @@ export class Fields {
   }
 
   inside(field: string): Fields {
-    const value = this.#json[field];
-    if (isObject(value)) return new Fields(value, this.#name, `${field}.`);
+    const value = this.#take(field);
+    if (isObject(value)) return new Fields(value, this.#name, `${this.#prefix}${field}.`);
     return this.refuse(`${field} is ${show(value)}; it must be an object`);
   }
 
+  /** `problem` begins with a field's name. */
   refuse(problem: string): never {
-    throw new HoldfastError(`${this.#name}: ${problem}`);
+    throw new HoldfastError(`${this.#name}: ${this.#prefix}${problem}`);
   }
 }

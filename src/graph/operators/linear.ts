@@ -79,26 +79,43 @@ export function linear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptio
   return y;
 }
 
-/** x (..., in), several weights (in, out_i) -> y (..., sum of out_i), side by side in one packed tensor. */
-export function packedLinear(g: Graph, x: Tensor, weights: readonly Tensor[], stored: Stored, label: string): Tensor {
-  const outs = weights.map((weight) => features(weight, stored)[1]);
-  const width = outs.reduce((a, b) => a + b, 0);
-  const K = x.shape.at(-1) as number;
-  const M = x.size / K;
-  const y = g.activation(label, [...x.shape.slice(0, -1), width], [x, ...weights]);
-  const parts = weights.map((weight, i) => ({ weight, column: outs.slice(0, i).reduce((a, b) => a + b, 0) }));
-  parts.forEach(({ weight, column }, i) => {
+/** One of several projections of the same x: a weight (in, out), and a bias (out) where it has one. */
+export interface Projection {
+  weight: Tensor;
+  bias?: Tensor | undefined;
+}
+
+/** x (..., in), several projections to out_i -> y (..., sum of out_i), side by side in one packed tensor. */
+export function packedLinear(
+  g: Graph,
+  x: Tensor,
+  projections: readonly Projection[],
+  stored: Stored,
+  label: string,
+): Tensor {
+  let width = 0;
+  const parts = projections.map(({ weight, bias }) => {
     const [, N] = features(weight, stored);
-    const layout = stored === 'in,out' ? 'NN' : 'NT';
-    g.emit(
-      matmul,
-      { layout, M, N, K, cStride: width, cOffset: column, partial: i > 0 },
-      { a: x, b: weight, c: y },
-      weight.name,
-    );
+    width += N;
+    return { weight, bias, N, column: width - N };
   });
+  const K = at(x.shape, x.shape.length - 1);
+  const M = x.size / K;
+  const sources = parts.flatMap(({ weight, bias }) => (bias ? [weight, bias] : [weight]));
+  const y = g.activation(label, [...x.shape.slice(0, -1), width], [x, ...sources]);
+  const layout = stored === 'in,out' ? 'NN' : 'NT';
+  for (const { weight, bias, N, column } of parts) {
+    const problem = { layout, M, N, K, cStride: width, cOffset: column, partial: column > 0 } as const;
+    if (bias) g.emit(matmul, { ...problem, epilogue: 'bias' }, { a: x, b: weight, c: y, bias }, weight.name);
+    else g.emit(matmul, problem, { a: x, b: weight, c: y }, weight.name);
+  }
   g.onBackward(y, (dy) => {
-    for (const { weight, column } of parts) weightGradient(g, x, dy, weight, { M, stored, column, width });
+    for (const { weight, bias, N, column } of parts) {
+      weightGradient(g, x, dy, weight, { M, stored, column, width });
+      if (!bias?.wantsGradient) continue;
+      const { gradient, accumulate } = g.gradientTarget(bias);
+      sumRows(g, dy, gradient, { rows: M, width: N, stride: width, offset: column, accumulate }, bias.name);
+    }
     for (const { weight, column } of parts) inputGradient(g, x, dy, weight, { M, stored, column, width });
   });
   return y;

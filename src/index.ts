@@ -32,9 +32,16 @@ export {
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from './formats/shape.ts';
 export { type AdapterSummary, type Device, type DeviceOptions, listAdapters, openDevice } from './gpu/device.ts';
 export type { Kind } from './memory/layout/kinds.ts';
-export type { LoraOptions } from './nn/gpt2.ts';
 export { makeModel } from './nn/index.ts';
 export { initialWeights } from './nn/initialise.ts';
+export {
+  type AdaptedLinear,
+  type AdapterInfo,
+  type Linear,
+  type LoraOptions,
+  mergedWeights,
+  withLora,
+} from './nn/lora.ts';
 export { type Initial, type Model, type Parameter, parameterCount } from './nn/model.ts';
 export { writeReport } from './report/run-report.ts';
 export type {

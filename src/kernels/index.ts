@@ -6,6 +6,7 @@ import { attention, attentionBackwardKV, attentionBackwardQ, attentionDelta } fr
 import { cacheAppend } from './cache-append.ts';
 import { columnSum } from './column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from './cross-entropy.ts';
+import { dropout } from './dropout.ts';
 import { embedding, embeddingBackward, positionBackward, positionEmbedding } from './embedding.ts';
 import { gelu, geluBackward } from './gelu.ts';
 import type { Kernel } from './kernel.ts';
@@ -32,6 +33,7 @@ export const kernels: readonly Kernel<any>[] = [
   swigluBackward,
   add,
   fill,
+  dropout,
   rope,
   embedding,
   positionEmbedding,

@@ -10,7 +10,7 @@ import { observedNames } from '../../src/nn/model.ts';
 import { sizeOf } from '../../src/nn/size.ts';
 
 describe.each(FAMILY_NAMES)('%s', (family) => {
-  const { groupedHeads, lora, stored, label } = FAMILIES[family];
+  const { groupedHeads, stored, label } = FAMILIES[family];
   const shapes = fc.record({
     layers: fc.integer({ min: 1, max: 5 }),
     kvHeads: fc.integer({ min: 1, max: 3 }),
@@ -48,11 +48,5 @@ describe.each(FAMILY_NAMES)('%s', (family) => {
       expect(names.filter((name) => stored.buffers.test(name))).toEqual([]);
       if (stored.prefix !== '') expect(names.filter((name) => name.startsWith(stored.prefix))).toEqual([]);
     }
-  });
-
-  it('has low-rank updates where it says so', () => {
-    const make = () => makeModel(configOfShape({ family }), { rank: 2, scale: 1 });
-    if (lora) expect(make().parameters.some(({ trainable = true }) => !trainable)).toBe(true);
-    else expect(make).toThrow(`low-rank updates are not there for ${family}`);
   });
 });

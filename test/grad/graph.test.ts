@@ -6,8 +6,8 @@ import { describe, expect, it } from 'vitest';
 import type { TokenBatch } from '../../src/data/batches.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { onTensors } from '../../src/graph/graph.ts';
-import type { LoraOptions } from '../../src/nn/gpt2.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { type LoraOptions, withLora } from '../../src/nn/lora.ts';
 import type { Model } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Random } from '../../src/util/random.ts';
@@ -30,11 +30,14 @@ const LLAMA = {
 const models: Record<string, [object, LoraOptions?]> = {
   'gpt2, tied': [GPT2],
   'gpt2, untied, one layer': [{ ...GPT2, tie_word_embeddings: false, n_layer: 1 }],
-  'gpt2 with lora': [GPT2, { rank: 2, scale: 1.5 }],
-  'gpt2 with lora, untied': [
+  'gpt2 with lora': [GPT2, { rank: 2, alpha: 3 }],
+  'gpt2 with lora on one linear, untied': [
     { ...GPT2, tie_word_embeddings: false },
-    { rank: 3, scale: 0.5 },
+    { rank: 3, alpha: 1.5, targets: ['c_fc'] },
   ],
+  'gpt2 with lora behind GELU': [GPT2, { rank: 2, alpha: 3, targets: ['mlp.c_proj'] }],
+  'llama with lora': [LLAMA, { rank: 2, alpha: 3, rslora: true }],
+  'llama with lora on a part of a packed projection': [LLAMA, { rank: 2, targets: ['q_proj', 'v_proj'] }],
   'llama, untied, grouped queries': [LLAMA],
   'llama, tied, one kv head': [{ ...LLAMA, tie_word_embeddings: true, num_key_value_heads: 1 }],
   'llama, as many kv heads as heads': [{ ...LLAMA, num_key_value_heads: 4, head_dim: 2 }],
@@ -66,7 +69,8 @@ function makeWeights(model: Model): Map<string, Float64Array> {
 const countValid = ({ targets }: TokenBatch) => targets.filter((target) => target !== -100).length;
 
 describe.each(Object.entries(models))('%s', (_, [config, lora]) => {
-  const model = makeModel(parseConfig(config, 'test'), lora);
+  const base = makeModel(parseConfig(config, 'test'));
+  const model = lora ? withLora(base, lora) : base;
   const traced = traceStep(model, BATCH, SEQ);
   const { first, next, evaluate, parameters, gradients, scalars } = traced;
   const weights = makeWeights(model);

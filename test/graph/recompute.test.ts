@@ -8,6 +8,7 @@ import type { Program, Tensor } from '../../src/graph/graph.ts';
 import { liveBytes, place } from '../../src/graph/liveness.ts';
 import { ACTIVATION_MODES, recompute, saved, withActivations } from '../../src/graph/recompute.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { withLora } from '../../src/nn/lora.ts';
 import type { Model } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Random } from '../../src/util/random.ts';
@@ -27,7 +28,7 @@ const LLAMA = {
 };
 const models: [string, Model][] = [
   ['gpt2', makeModel(parseConfig(GPT2, 'test'))],
-  ['gpt2 with lora', makeModel(parseConfig(GPT2, 'test'), { rank: 2, scale: 1.5 })],
+  ['gpt2 with lora', withLora(makeModel(parseConfig(GPT2, 'test')), { rank: 2, alpha: 3, dropout: 0.25 })],
   ['llama', makeModel(parseConfig(LLAMA, 'test'))],
 ];
 const BATCH = 2;

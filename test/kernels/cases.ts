@@ -22,6 +22,7 @@ import {
   positionEmbedding,
   tokenIndex,
 } from '../../src/kernels/embedding.ts';
+import { type DropoutProblem, dropout, KEY_WORDS } from '../../src/kernels/dropout.ts';
 import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
 import type { Arrays, Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad } from '../../src/kernels/layernorm.ts';
@@ -162,6 +163,9 @@ const matmuls: readonly MatmulProblem[] = [
   { layout: 'TN', M: 7, N: 12, K: 20, cOffset: 36, accumulate: true, partial: true },
   ...epilogues.map((epilogue): MatmulProblem => ({ layout: 'NN', M: 17, N: 33, K: 65, epilogue, scale: 0.3 })),
   { layout: 'NT', M: 1, N: 36, K: 20, epilogue: 'biasGelu' },
+  // Behind a low-rank update, which the product goes on from.
+  ...epilogues.map((epilogue): MatmulProblem => ({ layout: 'NT', M: 17, N: 33, K: 65, accumulate: true, epilogue })),
+  { layout: 'NN', M: 20, N: 12, K: 36, accumulate: true, epilogue: 'geluGradient' },
   // Some columns of C, as a row tile of a weight stored transposed gives them.
   ...epilogues.map(
     (epilogue): MatmulProblem => ({
@@ -346,6 +350,15 @@ export const cases = [
     inputs: ({ size }, random) => ({ gate: random.normals(size, 5) }),
   }),
   row({ kernel: add, problems: [...elementwise, { size: FOLDED_ITEMS }] }),
+  row({
+    kernel: dropout,
+    problems: elementwise.flatMap(({ size }, stream): DropoutProblem[] => [
+      { size, rate: 0.3, stream, accumulate: false },
+      { size, rate: 0.3, stream, accumulate: true },
+      { size, rate: 0, stream, accumulate: false },
+    ]),
+    inputs: (_problem, random) => ({ key: Uint32Array.from(random.integers(KEY_WORDS, 0, 2 ** 31 - 1)) }),
+  }),
   row({ kernel: fill, problems: elementwise.map(({ size }) => ({ size, value: -1.5 })) }),
   row({
     kernel: rope,

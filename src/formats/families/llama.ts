@@ -88,7 +88,6 @@ export const LLAMA: Family<LlamaConfig> = {
   label: 'Llama',
   architecture: 'LlamaForCausalLM',
   groupedHeads: true,
-  lora: false,
   parse: parseLlama,
   shape: (config) => ({
     layers: config.num_hidden_layers,

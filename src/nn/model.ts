@@ -93,7 +93,12 @@ export function observedNames(model: Model): string[] {
   return names;
 }
 
+const countOf = (parameters: readonly Parameter[]): number =>
+  parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
+
 /** Number of parameters, tied ones once. */
-export function parameterCount(model: Model): number {
-  return model.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
-}
+export const parameterCount = ({ parameters }: Pick<Model, 'parameters'>): number => countOf(parameters);
+
+/** Number of those that train. */
+export const trainedCount = ({ parameters }: Pick<Model, 'parameters'>): number =>
+  countOf(parameters.filter(({ trainable = true }) => trainable));

@@ -15,6 +15,7 @@ import { documentStarts, keysSeen } from '../../src/kernels/attention-mask.ts';
 import { cacheAppend } from '../../src/kernels/cache-append.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
+import { type DropoutProblem, dropout, KEY_WORDS } from '../../src/kernels/dropout.ts';
 import {
   embedding,
   embeddingBackward,
@@ -22,7 +23,6 @@ import {
   positionEmbedding,
   tokenIndex,
 } from '../../src/kernels/embedding.ts';
-import { type DropoutProblem, dropout, KEY_WORDS } from '../../src/kernels/dropout.ts';
 import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
 import type { Arrays, Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad } from '../../src/kernels/layernorm.ts';

@@ -134,7 +134,7 @@ function fitOne<P extends Passes>(
   const candidates = chunkSizes(workload, limits);
   const durable = budget !== undefined && isDurable(workload, recovery);
   const at = (bytes: number) => candidate(workload, placements, bytes, durable);
-  if (budget === undefined) return sized(at(candidates.at(-1) as number), undefined);
+  if (budget === undefined) return sized(leastPadded(candidates.toReversed().map(at)), undefined);
   const held = workload.parameters.length === 0 ? 0 : budget - at(candidates.at(-1) as number).other;
   const { maxBytes: wanted } = chunkRange(workload.parameters, Math.max(0, held), limits.binding);
   // Those nearest to what suits the budget first.
@@ -146,6 +146,23 @@ function fitOne<P extends Passes>(
   const tried = candidates.map(at);
   const bytes = tried.map(leastPeak).reduce((a, b) => Math.min(a, b));
   return { bytes, activations: (tried[0] as Candidate).nonModel.arenas };
+}
+
+/** Padding that larger chunks may cost where nothing moves, as a share of the model data. */
+const MOST_PADDING = 0.05;
+
+/**
+ * The first of these candidates, whose chunks are the largest; but where some parameters are frozen, all chunks are as
+ * large as the larger part's, and those of the smaller part must not be empty for the most part.
+ */
+function leastPadded<P extends Passes>(found: readonly Candidate<P>[]): Candidate<P> {
+  const bytes = ({ map }: Candidate<P>) => map.count * map.chunkBytes;
+  const [largest] = found;
+  assert(largest, 'there is a chunk size');
+  const { trainable, frozen } = largest.map;
+  if (trainable.chunks === 0 || frozen.chunks === 0) return largest;
+  const least = Math.min(...found.map(bytes));
+  return found.find((candidate) => bytes(candidate) <= (1 + MOST_PADDING) * least) ?? largest;
 }
 
 const again = <P extends Passes>(found: Fit<P>): Candidate<P> => {

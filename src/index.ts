@@ -13,7 +13,10 @@ export type { Policy, PolicyName } from './engine/compile/schedule.ts';
 export type { MemoryOptions, MemoryReport } from './engine/run/session.ts';
 export {
   type Checkpoint,
+  type CheckpointToSave,
   checkWeights,
+  type LoadedAdapter,
+  loadAdapter,
   loadCheckpoint,
   loadWeights,
   type Shapes,
@@ -55,8 +58,9 @@ export type {
   Terminal,
   WriteStream,
 } from './runtime/host.ts';
-export { Generator } from './train/generator.ts';
+export { type GenerationOptions, Generator } from './train/generator.ts';
 export type { MemoryRecord } from './train/memory-record.ts';
+export { type ModelSources, type OpenedModel, withModel } from './train/open-model.ts';
 export {
   type Intermission,
   type Observer,
@@ -66,7 +70,7 @@ export {
   type RunSummary,
   trainRun,
 } from './train/run.ts';
-export { defaultSettings, type RunSettings } from './train/run-settings.ts';
+export { defaultSettings, type LoraSettings, type RunSettings } from './train/run-settings.ts';
 export type { SamplingOptions } from './train/sampling.ts';
 export type { Decay, Schedule } from './train/schedule.ts';
 export type { StepHooks } from './train/stepper.ts';

@@ -4,6 +4,7 @@
 import { Command } from 'commander';
 import { tokenizerOf } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
+import { shapeOf } from '../formats/families/index.ts';
 import { openDevice } from '../gpu/device.ts';
 import { DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
 import type { Host } from '../runtime/host.ts';
@@ -57,7 +58,7 @@ export function generateCommand(host: Host): Command {
       const { device, generator, tokenizer } = await withModel(
         host.files,
         dir,
-        { base, adapters },
+        { base, adapters, check: (config) => void tokenizerOf(undefined, shapeOf(config).vocabulary, dir) },
         async ({ model, weights }) => {
           const tokenizer = tokenizerOf(undefined, model.shape.vocabulary, dir);
           const device = await openDevice(host, { adapter: flags.adapter });

@@ -40,7 +40,9 @@ export interface Linear {
   readonly weight: string;
   /** PEFT's name of its module, in Hugging Face's class for the model. */
   readonly module: string;
+  /** Elements of a row of its input. */
   readonly inputs: number;
+  /** Elements of a row of its output. */
   readonly outputs: number;
   /** Whether its weight is stored (in, out), as PEFT's fan_in_fan_out has it. */
   readonly fanInFanOut: boolean;
@@ -48,12 +50,15 @@ export interface Linear {
 
 /** A linear layer with its adapter's parameters. */
 export interface AdaptedLinear extends Linear {
+  /** The name of A, (rank, inputs). */
   readonly a: string;
+  /** The name of B, (outputs, rank). */
   readonly b: string;
 }
 
 /** An adapter as a part of a model. */
 export interface AdapterInfo {
+  /** 'default', or the name that it was given. */
   readonly name: string;
   /** Complete; `targets` are as they were given. */
   readonly options: Required<LoraOptions>;

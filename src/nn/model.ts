@@ -97,8 +97,11 @@ const countOf = (parameters: readonly Parameter[]): number =>
   parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
 
 /** Number of parameters, tied ones once. */
-export const parameterCount = ({ parameters }: Pick<Model, 'parameters'>): number => countOf(parameters);
+export function parameterCount({ parameters }: Model): number {
+  return countOf(parameters);
+}
 
 /** Number of those that train. */
-export const trainedCount = ({ parameters }: Pick<Model, 'parameters'>): number =>
-  countOf(parameters.filter(({ trainable = true }) => trainable));
+export function trainedCount({ parameters }: Model): number {
+  return countOf(parameters.filter(({ trainable = true }) => trainable));
+}

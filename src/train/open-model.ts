@@ -3,6 +3,7 @@
 
 import { adapterBase } from '../formats/checkpoint/load.ts';
 import { checkWeights, type LoadedAdapter, loadAdapter, withWeights } from '../formats/checkpoint.ts';
+import type { ModelConfig } from '../formats/config.ts';
 import { makeModel } from '../nn/index.ts';
 import { adapterParameter, DEFAULT_ADAPTER, withLora } from '../nn/lora.ts';
 import type { Model } from '../nn/model.ts';
@@ -13,7 +14,9 @@ import { checkAdapterTensors } from './start-weights.ts';
 
 /** A model, and its weights, those of its adapters among them. */
 export interface OpenedModel {
+  /** With its adapters. */
   readonly model: Model;
+  /** Of all its parameters; readable while it is lent. */
   readonly weights: TensorSource;
 }
 
@@ -26,6 +29,8 @@ export interface ModelSources {
    * folder is that one. @default none
    */
   readonly adapters?: Readonly<Record<string, string>>;
+  /** Called with the configuration before the weights are looked at. @default none */
+  readonly check?: (config: ModelConfig) => void;
 }
 
 /**
@@ -49,6 +54,7 @@ export async function withModel<T>(
     throw new HoldfastError(`${folder}: its adapter ${named}; name the folder of its model with --base`);
   }
   return withWeights(files, base, async ({ config, weights, shapes }) => {
+    sources.check?.(config);
     let model = makeModel(config);
     checkWeights(shapes, model.parameters, base);
     const low: Values = new Map();

@@ -134,7 +134,10 @@ function fitOne<P extends Passes>(
   const candidates = chunkSizes(workload, limits);
   const durable = budget !== undefined && isDurable(workload, recovery);
   const at = (bytes: number) => candidate(workload, placements, bytes, durable);
-  if (budget === undefined) return sized(leastPadded(candidates.toReversed().map(at)), undefined);
+  if (budget === undefined) {
+    const bytes = isMixed(workload) ? leastPadded(workload, candidates) : (candidates.at(-1) as number);
+    return sized(at(bytes), undefined);
+  }
   const held = workload.parameters.length === 0 ? 0 : budget - at(candidates.at(-1) as number).other;
   const { maxBytes: wanted } = chunkRange(workload.parameters, Math.max(0, held), limits.binding);
   // Those nearest to what suits the budget first.
@@ -152,18 +155,20 @@ function fitOne<P extends Passes>(
 const MOST_PADDING = 0.05;
 
 /**
- * The first of these candidates, whose chunks are the largest; but where some parameters are frozen, all chunks are as
- * large as the larger part's, and those of the smaller part must not be empty for the most part.
+ * The largest of these chunk sizes; but where some parameters are frozen, all chunks are as large as the larger part's, and
+ * those of the smaller part must not be empty for the most part.
  */
-function leastPadded<P extends Passes>(found: readonly Candidate<P>[]): Candidate<P> {
-  const bytes = ({ map }: Candidate<P>) => map.count * map.chunkBytes;
-  const [largest] = found;
+function leastPadded(workload: Workload, candidates: readonly number[]): number {
+  const largestFirst = candidates.toReversed().map((bytes) => ({ bytes, map: mapOf(workload, bytes) }));
+  const [largest] = largestFirst;
   assert(largest, 'there is a chunk size');
-  const { trainable, frozen } = largest.map;
-  if (trainable.chunks === 0 || frozen.chunks === 0) return largest;
-  const least = Math.min(...found.map(bytes));
-  return found.find((candidate) => bytes(candidate) <= (1 + MOST_PADDING) * least) ?? largest;
+  const size = ({ map }: typeof largest) => map.count * map.chunkBytes;
+  const least = Math.min(...largestFirst.map(size));
+  return (largestFirst.find((found) => size(found) <= (1 + MOST_PADDING) * least) ?? largest).bytes;
 }
+
+const isMixed = ({ parameters, training }: Workload): boolean =>
+  training && new Set(parameters.map(({ trainable = true }) => trainable)).size > 1;
 
 const again = <P extends Passes>(found: Fit<P>): Candidate<P> => {
   const { arenas, persistent } = found.nonModel;
@@ -223,13 +228,16 @@ function chunkSizes({ parameters }: Workload, { binding, buffer }: BufferLimits)
   return sizes;
 }
 
+const mapOf = ({ parameters, training }: Workload, chunkBytes: number): ChunkMap =>
+  mapChunks(parameters, training, { minBytes: chunkBytes / 2, maxBytes: chunkBytes });
+
 function candidate<P extends Passes>(
   workload: Workload<P>,
   placements: readonly Placement[],
   chunkBytes: number,
   durable: boolean,
 ): Candidate<P> {
-  const map = mapChunks(workload.parameters, workload.training, { minBytes: chunkBytes / 2, maxBytes: chunkBytes });
+  const map = mapOf(workload, chunkBytes);
   const passes = workload.passes(map);
   const nonModel = nonModelMemory(workload, placements, passes);
   const atOnce = chunksAtOnce(passes);

@@ -119,6 +119,7 @@ const notAModel = (folder: string) =>
 export interface LoadedAdapter extends AdapterConfig {
   /** By the names of its parameters here, where it is the default one. */
   readonly weights: TensorSource;
+  /** Of every tensor in `weights`. */
   readonly shapes: Shapes;
   /** The folder that it lies in. */
   readonly path: string;

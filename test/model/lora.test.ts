@@ -153,6 +153,22 @@ describe.each([
     }
   });
 
+  test('writes between steps with what it trains, and without it', async () => {
+    const model = withLora(base, { rank: 2, dropout: 0.3 });
+    const work: Work = { model, batch: 1, seq: 8, accumulate: 1, steps: 4, between: true };
+    const trainer = await openTrainer(device, work, { memory: { gpu: 2 * leastBudget(device, work) } });
+    const { generator } = trainer;
+    try {
+      const [before, batches] = [await generator?.next(prompt), batchesOf(work)];
+      expect(bits(await generator?.next(prompt, { adapter: 'none' }))).toEqual(bits(before));
+      for (const micro of batches) await trainer.start(micro);
+      expect(bits(await generator?.next(prompt))).not.toEqual(bits(before));
+      expect(bits(await generator?.next(prompt, { adapter: 'none' }))).toEqual(bits(before));
+    } finally {
+      await trainer.destroy();
+    }
+  });
+
   test('writes no frozen chunk back, and takes no gradient or moment of one', async () => {
     const model = withLora(base, { rank: 2 });
     const work: Work = { model, batch: 1, seq: 8, accumulate: 1, steps: 5 };

@@ -155,9 +155,9 @@ export function withLora(model: Model, lora: LoraOptions, name = DEFAULT_ADAPTER
   const scale = rslora ? alpha / Math.sqrt(rank) : alpha / rank;
   const byWeight = new Map(linears.map((linear) => [linear.weight, linear]));
   const trainable = name === DEFAULT_ADAPTER;
+  const ofAdapters = new Set(adapters.flatMap((adapter) => adapter.linears.flatMap(({ a, b }) => [a, b])));
   const parameters = model.parameters.flatMap((parameter): Parameter[] => {
-    const isAdapter = adapters.some((adapter) => adapter.linears.some(({ a, b }) => [a, b].includes(parameter.name)));
-    const frozen = isAdapter ? parameter : { ...parameter, trainable: false };
+    const frozen = ofAdapters.has(parameter.name) ? parameter : { ...parameter, trainable: false };
     const linear = byWeight.get(parameter.name);
     if (!linear) return [frozen];
     const { a, b, inputs, outputs } = linear;

@@ -4,6 +4,7 @@
 // Invariant: no state. The same key, stream and size drop the same elements in a pass that is repeated or made again.
 
 import shader from '../../shaders/dropout/dropout.wgsl?raw';
+import { assert } from '../util/errors.ts';
 import { splitmix32 } from '../util/random.ts';
 import { type Kernel, read, update, write } from './kernel.ts';
 import { perItem } from './variants.ts';
@@ -42,6 +43,7 @@ export const dropout: Kernel<DropoutProblem> = {
   ),
   flops: ({ size }) => 16 * size,
   reference({ size, rate, stream, accumulate }, { x, key, y }) {
+    assert(x && key && y, 'dropout has all of its operands');
     const start = splitmix32((key[0] ?? 0) ^ stream);
     const threshold = thresholdOf(rate);
     for (let i = 0; i < size; i++) {

@@ -8,7 +8,7 @@ import { makeModel } from '../nn/index.ts';
 import { adapterParameter, DEFAULT_ADAPTER, withLora } from '../nn/lora.ts';
 import type { Model } from '../nn/model.ts';
 import type { Files } from '../runtime/host.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { HoldfastError, shortened } from '../util/errors.ts';
 import { collect, joined, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
 import { checkAdapterTensors } from './start-weights.ts';
 
@@ -48,11 +48,7 @@ export async function withModel<T>(
   if (!itself && sources.base !== undefined)
     throw new HoldfastError(`${folder}: is a model and has no base; leave ${sources.base} out`);
   if (itself && adapters[DEFAULT_ADAPTER] === undefined) adapters[DEFAULT_ADAPTER] = folder;
-  const base = itself ? (sources.base ?? itself.base) : folder;
-  if (base === undefined || !(await files.stat(base))) {
-    const named = base === undefined ? 'names no base' : `belongs to ${base}, which is not here`;
-    throw new HoldfastError(`${folder}: its adapter ${named}; name the folder of its model with --base`);
-  }
+  const base = itself ? await baseOf(files, folder, sources.base ?? itself.base) : folder;
   return withWeights(files, base, async ({ config, weights, shapes }) => {
     sources.check?.(config);
     let model = makeModel(config);
@@ -71,6 +67,13 @@ export async function withModel<T>(
     }
     return use({ model, weights: low.size === 0 ? weights : joined(weights, sourceOf(low)) });
   });
+}
+
+/** Errors: HoldfastError where the base of the adapter in a folder is not named, or not there. */
+async function baseOf(files: Files, folder: string, base: string | undefined): Promise<string> {
+  if (base !== undefined && (await files.stat(base))) return base;
+  const named = base === undefined ? 'names no base' : `belongs to ${shortened(base)}, which is not here`;
+  throw new HoldfastError(`${folder}: its adapter ${named}; name the folder of its model with --base`);
 }
 
 /** Errors: HoldfastError naming the adapter's folder where it is none of this model. */

@@ -110,4 +110,16 @@ describe('refused in one line', () => {
     expect(said).toMatch(/^holdfast: [^\n]+\n$/);
     expect(status).toBe(2);
   });
+
+  test.each<[string[], string]>([
+    [['nowhere'], 'nowhere: no such folder'],
+    [['base', '--base', 'base'], 'base: is a model and has no base'],
+    [['tuned', '--base', 'nowhere'], 'tuned: its adapter belongs to nowhere, which is not here'],
+    [['base', '--lora', 'nowhere'], 'nowhere: there is no adapter'],
+  ])('generate %j', async (args, message) => {
+    const { status, said } = await holdfast('generate', ...args);
+    expect(said).toContain(message);
+    expect(said).toMatch(/^holdfast: [^\n]+\n$/);
+    expect(status).toBe(2);
+  });
 });

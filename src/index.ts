@@ -13,7 +13,10 @@ export type { Policy, PolicyName } from './engine/compile/schedule.ts';
 export type { MemoryOptions, MemoryReport } from './engine/run/session.ts';
 export {
   type Checkpoint,
+  type CheckpointToSave,
   checkWeights,
+  type LoadedAdapter,
+  loadAdapter,
   loadCheckpoint,
   loadWeights,
   type Shapes,
@@ -46,9 +49,16 @@ export {
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from './formats/shape.ts';
 export { type AdapterSummary, type Device, type DeviceOptions, listAdapters, openDevice } from './gpu/device.ts';
 export type { Kind } from './memory/layout/kinds.ts';
-export type { LoraOptions } from './nn/gpt2.ts';
 export { makeModel } from './nn/index.ts';
 export { initialWeights } from './nn/initialise.ts';
+export {
+  type AdaptedLinear,
+  type AdapterInfo,
+  type Linear,
+  type LoraOptions,
+  mergedWeights,
+  withLora,
+} from './nn/lora.ts';
 export { type Initial, type Model, type Parameter, parameterCount } from './nn/model.ts';
 export { writeReport } from './report/run-report.ts';
 export type {
@@ -62,8 +72,9 @@ export type {
   Terminal,
   WriteStream,
 } from './runtime/host.ts';
-export { Generator } from './train/generator.ts';
+export { type GenerationOptions, Generator } from './train/generator.ts';
 export type { MemoryRecord } from './train/memory-record.ts';
+export { type ModelSources, type OpenedModel, withModel } from './train/open-model.ts';
 export {
   type Intermission,
   type Observer,
@@ -73,7 +84,7 @@ export {
   type RunSummary,
   trainRun,
 } from './train/run.ts';
-export { defaultSettings, type RunSettings } from './train/run-settings.ts';
+export { defaultSettings, type LoraSettings, type RunSettings } from './train/run-settings.ts';
 export type { SamplingOptions } from './train/sampling.ts';
 export type { Decay, Schedule } from './train/schedule.ts';
 export type { StepHooks } from './train/stepper.ts';

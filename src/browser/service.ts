@@ -7,11 +7,12 @@
 
 import { limitsOf } from '../engine/run/session.ts';
 import { isZip } from '../formats/archive.ts';
-import { loadWeights } from '../formats/checkpoint.ts';
+
 import { type Device, openDevice } from '../gpu/device.ts';
 import { REPORT_FILE, runReport } from '../report/run-report.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
+import { withModel } from '../train/open-model.ts';
 import { checkSettings, type RunSettings, readSettings } from '../train/run-settings.ts';
 import { savedState } from '../train/saved-state.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
@@ -433,10 +434,11 @@ export class TrainerService {
   }
 
   async #openWriter(source: string, trained: boolean): Promise<Writer> {
-    const { weights, config } = await loadWeights(this.#host.files, source);
     const saved = trained ? await savedState(this.#host, source) : undefined;
-    const device = await this.#openDevice();
-    return Writer.open(device, config, weights, saved?.choices ?? {}, saved?.settings.tokenizer);
+    return withModel(this.#host.files, source, {}, async ({ model, weights }) => {
+      const device = await this.#openDevice();
+      return Writer.open(device, model, weights, saved?.choices ?? {}, saved?.settings.tokenizer);
+    });
   }
 
   /** One that is still being opened is closed when it is. */

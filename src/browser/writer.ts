@@ -2,10 +2,8 @@
 
 import { type Tokenizer, type TokenizerIdentity, tokenizerOf } from '../data/tokenizer.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
-import type { ModelConfig } from '../formats/config.ts';
-import { shapeOf } from '../formats/families/index.ts';
 import type { Device } from '../gpu/device.ts';
-import { makeModel } from '../nn/index.ts';
+import type { Model } from '../nn/model.ts';
 import { Generator } from '../train/generator.ts';
 import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -22,13 +20,13 @@ export class Writer {
   /** A generator of its own. Errors: HoldfastError for a model whose vocabulary is not its tokenizer's. */
   static async open(
     device: Device,
-    config: ModelConfig,
+    model: Model,
     weights: TensorSource,
     choices: ChoiceRecord,
     identity: TokenizerIdentity | undefined,
   ): Promise<Writer> {
-    const tokenizer = tokenizerOf(identity, shapeOf(config).vocabulary, 'this run');
-    return new Writer(await Generator.open(device, makeModel(config), weights, { choices }), tokenizer);
+    const tokenizer = tokenizerOf(identity, model.shape.vocabulary, 'this run');
+    return new Writer(await Generator.open(device, model, weights, { choices }), tokenizer);
   }
 
   constructor(generator: Generator, tokenizer: Tokenizer) {

@@ -4,15 +4,26 @@
 import { Command, Option } from 'commander';
 import { TASKS, type TaskName, taskOf } from '../data/tasks.ts';
 import { DEFAULT_TOKENIZER, TOKENIZER_KINDS, type TokenizerIdentity } from '../data/tokenizer.ts';
-import { checkpointsOf, type FoundModel, findModel } from '../formats/checkpoint.ts';
+import { checkpointsOf, type FoundModel, findModel, loadAdapter } from '../formats/checkpoint.ts';
+import type { ModelConfig } from '../formats/config.ts';
 import { FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { openDevice } from '../gpu/device.ts';
+import { completeLora } from '../nn/lora.ts';
 import { REPORT_FILE, writeReport } from '../report/run-report.ts';
 import { type FolderClaim, type Host, join } from '../runtime/host.ts';
 import type { MemoryRecord } from '../train/memory-record.ts';
 import { type RunSummary, trainRun } from '../train/run.ts';
-import { checkSettings, defaultSettings, RANGES, type RunSettings, tokenizerFor } from '../train/run-settings.ts';
+import {
+  checkSettings,
+  defaultSettings,
+  LORA_RANGES,
+  type LoraSettings,
+  modelOf,
+  RANGES,
+  type RunSettings,
+  tokenizerFor,
+} from '../train/run-settings.ts';
 import { savedSettings } from '../train/saved-state.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
@@ -50,6 +61,12 @@ interface Flags extends MemoryFlags {
   timeline?: string;
   out?: string;
   resume?: boolean;
+  loraRank?: number;
+  loraAlpha?: number;
+  loraTargets?: string;
+  loraDropout?: number;
+  loraRslora?: boolean;
+  loraFrom?: string;
   adapter: string;
   json?: boolean;
 }
@@ -109,6 +126,19 @@ export function trainCommand(host: Host): Command {
       within(RANGES.saveEvery),
       DEFAULTS.saveEvery,
     )
+    .option(
+      '--lora-rank <n>',
+      'train a low-rank update of the model in --model, of this rank',
+      within(LORA_RANGES.rank),
+    )
+    .option('--lora-alpha <a>', 'it is scaled by a / rank (default: twice the rank)', within(LORA_RANGES.alpha))
+    .option('--lora-targets <names>', 'linears that have one: all-linear, or q_proj,v_proj (default: all-linear)')
+    .option('--lora-dropout <rate>', 'of its inputs while it trains (default: 0)', within(LORA_RANGES.dropout))
+    .option('--lora-rslora', 'scale it by a / √rank')
+    .option(
+      '--lora-from <dir>',
+      'go on from this adapter, in PEFT’s layout or of a run; it brings the other --lora flags',
+    )
     .option('--out <dir>', `folder of the run (default: the next free one in ${RUNS}/)`)
     .option('--resume', 'go on from the latest checkpoint')
     .option('--timeline <file>', 'write a trace of the last step, for chrome://tracing and ui.perfetto.dev')
@@ -129,6 +159,7 @@ export function trainCommand(host: Host): Command {
       // Before anything is opened or made.
       tokenizerFor(settings, flags.resume ? out : flags.model);
       checkSettings(settings);
+      modelOf(settings);
       const device = await openDevice(host, { adapter: flags.adapter });
       const progress = new Progress(host, settings, flags.json ?? false);
       if (device.adapter.embedded)
@@ -238,12 +269,14 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
       );
     }
   }
+  const lora = await loraSettings(host, flags, config, from);
   const { data, batch, accumulate, steps, lr, schedule, warmup, clip, weightDecay, seed } = flags;
   const { evalEvery, evalWindows, sampleEvery, sampleTokens, saveEvery } = flags;
   return defaultSettings({
     config,
     tokenizer: { kind: flags.vocab },
     ...(from === undefined ? {} : { from }),
+    ...(lora && { lora }),
     ...(flags.task === undefined ? {} : { task: flags.task }),
     ...(family || given('context') ? { seq: flags.context } : {}),
     ...(flags.minLr === undefined ? {} : { minLr: flags.minLr }),
@@ -251,6 +284,39 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
     ...{ evalEvery, evalWindows, sampleEvery, sampleTokens, saveEvery },
   });
 }
+
+/** The low-rank update that the flags ask for, complete. Errors: HoldfastError for flags that do not go together. */
+async function loraSettings(
+  host: Host,
+  flags: Flags,
+  config: ModelConfig,
+  from: string | undefined,
+): Promise<LoraSettings | undefined> {
+  const { loraRank, loraFrom, loraAlpha: alpha, loraDropout: dropout, loraRslora: rslora } = flags;
+  if (loraRank === undefined && loraFrom === undefined) {
+    const flag = LORA_FLAGS.find((name) => flags[name] !== undefined);
+    if (flag) throw new HoldfastError(`--${dashed(flag)}: is of a low-rank update; give --lora-rank, too`);
+    return undefined;
+  }
+  if (from === undefined) {
+    throw new HoldfastError(
+      `--${loraRank === undefined ? 'lora-from' : 'lora-rank'}: --model ${flags.model} has no weights to update; name a folder that has`,
+    );
+  }
+  const found = loraFrom === undefined ? undefined : (await loadAdapter(host.files, loraFrom, config)).options;
+  const targets = flags.loraTargets?.split(',').map((name) => name.trim());
+  const options = completeLora({
+    ...found,
+    rank: loraRank ?? found?.rank ?? 0,
+    ...(alpha !== undefined && { alpha }),
+    ...(targets && { targets }),
+    ...(dropout !== undefined && { dropout }),
+    ...(rslora !== undefined && { rslora }),
+  });
+  return { ...options, ...(loraFrom !== undefined && { adapter: loraFrom }) };
+}
+
+const LORA_FLAGS = ['loraAlpha', 'loraTargets', 'loraDropout', 'loraRslora'] as const;
 
 /** What may change when a run goes on; everything else is the checkpoint's. */
 const CHANGEABLE = ['steps', 'evalEvery', 'evalWindows', 'sampleEvery', 'sampleTokens', 'saveEvery', 'data'] as const;
@@ -269,6 +335,7 @@ async function resumeSettings(
     ...{ model: config.model_type, layers, width, heads, kvHeads },
     vocab: (saved.tokenizer ?? DEFAULT_TOKENIZER).kind,
     context: saved.seq,
+    ...loraKnown(saved),
     task: saved.task ?? 'no task',
   };
   if (saved.task && given('data')) {
@@ -276,6 +343,8 @@ async function resumeSettings(
   }
   for (const name of Object.keys(flags) as (keyof Flags)[]) {
     if (!given(name) || !Object.hasOwn(known, name) || (CHANGEABLE as readonly string[]).includes(name)) continue;
+    // Where the base lies now; whether it is the same is checked when it is read.
+    if (name === 'model' && saved.lora) continue;
     if (flags[name] !== known[name]) {
       throw new HoldfastError(
         `--${dashed(name)} ${flags[name]}: the checkpoint in ${out} was made with ${known[name]}; leave the flag out, or start another run`,
@@ -283,7 +352,16 @@ async function resumeSettings(
     }
   }
   const changes = Object.fromEntries(CHANGEABLE.filter(given).map((name) => [name, flags[name]]));
-  return { ...saved, ...changes };
+  return { ...saved, ...changes, ...(saved.lora && given('model') && { from: flags.model }) };
 }
+
+const loraKnown = ({ lora }: RunSettings): Partial<Record<keyof Flags, unknown>> => ({
+  loraRank: lora?.rank ?? 'no low-rank update',
+  loraAlpha: lora?.alpha ?? 'no low-rank update',
+  loraTargets: lora?.targets.join(',') ?? 'no low-rank update',
+  loraDropout: lora?.dropout ?? 'no low-rank update',
+  loraRslora: lora?.rslora ?? 'no low-rank update',
+  loraFrom: lora?.adapter ?? 'no adapter to go on from',
+});
 
 const dashed = (name: string): string => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);

@@ -6,6 +6,7 @@ import { attention, attentionBackwardKV, attentionBackwardQ, attentionDelta } fr
 import { cacheAppend } from './cache-append.ts';
 import { columnSum } from './column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from './cross-entropy.ts';
+import { dropout } from './dropout.ts';
 import { embedding, embeddingBackward, positionBackward, positionEmbedding } from './embedding.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from './gated.ts';
 import { gelu, geluBackward } from './gelu.ts';
@@ -38,6 +39,7 @@ export const kernels: readonly Kernel<any>[] = [
   gegluBackward,
   add,
   fill,
+  dropout,
   rope,
   embedding,
   positionEmbedding,

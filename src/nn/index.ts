@@ -2,18 +2,17 @@
 // (formats/families).
 
 import { GEMMA3 } from '../formats/families/gemma3.ts';
-import { type FamilyName, familyOf, type ModelConfig } from '../formats/families/index.ts';
+import type { FamilyName, ModelConfig } from '../formats/families/index.ts';
 import { LLAMA } from '../formats/families/llama.ts';
 import { MISTRAL } from '../formats/families/mistral.ts';
 import { QWEN2 } from '../formats/families/qwen2.ts';
 import { QWEN3 } from '../formats/families/qwen3.ts';
-import { HoldfastError } from '../util/errors.ts';
 import { decoder } from './decoder.ts';
-import { gpt2, type LoraOptions } from './gpt2.ts';
+import { gpt2 } from './gpt2.ts';
 import type { Model } from './model.ts';
 import { checkSize } from './size.ts';
 
-const MODELS: { [F in FamilyName]: (config: Extract<ModelConfig, { model_type: F }>, lora?: LoraOptions) => Model } = {
+const MODELS: { [F in FamilyName]: (config: Extract<ModelConfig, { model_type: F }>) => Model } = {
   gpt2,
   llama: (config) => decoder(config, LLAMA.design(config)),
   mistral: (config) => decoder(config, MISTRAL.design(config)),
@@ -23,14 +22,12 @@ const MODELS: { [F in FamilyName]: (config: Extract<ModelConfig, { model_type: F
 };
 
 /**
- * A model of the family that the configuration names. With `lora` only low-rank updates of its attention train. Errors:
- * HoldfastError for `lora` where the family has none, and for a size that nothing here holds, before any of it is made.
+ * A model of the family that the configuration names. Errors: HoldfastError for a size that nothing here holds, before any
+ * of it is made.
  */
-export function makeModel(config: ModelConfig, lora?: LoraOptions): Model {
+export function makeModel(config: ModelConfig): Model {
   checkSize(config);
-  const { model_type: name } = config;
-  if (lora && !familyOf(config).lora) throw new HoldfastError(`low-rank updates are not there for ${name}`);
   // The table has it that the name is the configuration's.
-  const make = MODELS[name] as (config: ModelConfig, lora?: LoraOptions) => Model;
-  return make(config, lora);
+  const make = MODELS[config.model_type] as (config: ModelConfig) => Model;
+  return make(config);
 }

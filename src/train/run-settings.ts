@@ -13,18 +13,17 @@ import {
   type TokenizerIdentity,
   tokenizerOf,
 } from '../data/tokenizer.ts';
-import { checkWeights, loadWeights } from '../formats/checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
 import { shapeOf } from '../formats/families/index.ts';
 import { configOfShape } from '../formats/shape.ts';
-import { initialWeights } from '../nn/initialise.ts';
+import { makeModel } from '../nn/index.ts';
+import { type LoraOptions, withLora } from '../nn/lora.ts';
 import type { Model } from '../nn/model.ts';
 import { checkSize } from '../nn/size.ts';
 import type { Host } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { check, list, number, object, oneOf, optional, parsed, type Schema, text } from '../util/json.ts';
+import { check, list, number, object, oneOf, optional, parsed, type Schema, text, truth } from '../util/json.ts';
 import { type Range, realNumber, wholeNumber } from '../util/range.ts';
-import type { TensorSource } from '../util/tensor-source.ts';
 import { checkSchedule, DECAYS, type Decay } from './schedule.ts';
 import type { TrainerOptions } from './trainer.ts';
 
@@ -39,6 +38,8 @@ export interface RunSettings {
   tokenizer?: TokenizerIdentity;
   /** A folder or zip whose weights to start from; absent: drawn anew from the seed. @default none */
   from?: string;
+  /** Trains a low-rank update of the model in `from`, and freezes the rest. @default none: all of the model trains */
+  lora?: LoraSettings;
   /** Files, folders or "-"; empty: the default corpus. @default [] */
   data: string[];
   /** Text of this task instead, and at each validation problems that are not in it. @default none */
@@ -75,6 +76,12 @@ export interface RunSettings {
   evalWindows: number;
   /** Tokens of a sample; 0: none is written, and no memory set aside for it. @default 160 */
   sampleTokens: number;
+}
+
+/** The low-rank update that a run trains. */
+export interface LoraSettings extends Required<LoraOptions> {
+  /** A folder with an adapter to go on from, in PEFT's layout or of a run. @default drawn anew */
+  adapter?: string;
 }
 
 /** A sequence of a model with a longer context is no longer than this, unless it is said to be. */
@@ -129,12 +136,29 @@ export const RANGES = {
 type Numbers = { -readonly [K in keyof typeof RANGES]: Schema<number> };
 const numbers = Object.fromEntries(Object.entries(RANGES).map(([name, range]) => [name, number(range)])) as Numbers;
 
+/** What a low-rank update may be. */
+export const LORA_RANGES = {
+  rank: wholeNumber(1),
+  alpha: realNumber(Number.MIN_VALUE, Number.MAX_VALUE),
+  dropout: realNumber(0, 1 - 2 ** -20),
+} as const satisfies Partial<Record<keyof LoraSettings, Range>>;
+
+const lora: Schema<LoraSettings> = object({
+  rank: number(LORA_RANGES.rank),
+  alpha: number(LORA_RANGES.alpha),
+  targets: list(text),
+  dropout: number(LORA_RANGES.dropout),
+  rslora: truth,
+  adapter: optional(text),
+});
+
 /** What settings are as JSON; `config` says what the model's are. */
 export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
   object({
     config,
     tokenizer: optional(object({ kind: oneOf(TOKENIZER_KINDS) })),
     from: optional(text),
+    lora: optional(lora),
     data: list(text),
     task: optional(oneOf(Object.keys(TASKS) as TaskName[])),
     schedule: oneOf(DECAYS),
@@ -164,6 +188,9 @@ const TOKEN_CHARACTERS = 6;
 export function checkSettings(settings: RunSettings): void {
   const { config, batch, seq, evalWindows, steps, schedule, lr, minLr, warmup } = settings;
   checkSize(config);
+  if (settings.lora && settings.from === undefined) {
+    throw new HoldfastError('a low-rank update needs a model with weights to update; name its folder with --model');
+  }
   checkTokens('batch', batch, seq);
   checkTokens('validation', evalWindows, seq);
   checkSchedule({ decay: schedule, peak: lr, min: minLr, warmup, steps });
@@ -188,11 +215,24 @@ const DECISIVE = ['steps', 'lr', 'minLr', 'schedule', 'warmup', 'clip', 'weightD
 /** Whether a run computes the same under both, if its model, text and batches are the same. */
 export const trainAlike = (a: RunSettings, b: RunSettings): boolean => DECISIVE.every((name) => a[name] === b[name]);
 
+/** The model that a run trains. Errors: HoldfastError for targets of a low-rank update that it does not have. */
+export function modelOf({ config, lora }: RunSettings): Model {
+  const model = makeModel(config);
+  return lora ? withLora(model, lora) : model;
+}
+
 /** How its trainer is made, memory and kernel choices apart. */
 export function trainerOptions(settings: RunSettings): TrainerOptions {
-  const { batch, seq, accumulate, clip, weightDecay } = settings;
+  const { batch, seq, accumulate, clip, weightDecay, seed } = settings;
   const { schedule: decay, lr: peak, minLr: min, warmup, steps } = settings;
-  return { batch, seq, accumulate, schedule: { decay, peak, min, warmup, steps }, optimizer: { clip, weightDecay } };
+  return {
+    batch,
+    seq,
+    accumulate,
+    seed,
+    schedule: { decay, peak, min, warmup, steps },
+    optimizer: { clip, weightDecay },
+  };
 }
 
 /** What a run learns from. */
@@ -223,12 +263,4 @@ export function checkText(found: TextIdentity, saved: TextIdentity, from: string
   throw new HoldfastError(
     `${from}: trained on a corpus of ${saved.bytes} bytes, this one has ${found.bytes} or other text; give the same --data`,
   );
-}
-
-/** The weights before the first step. Errors: HoldfastError where `settings.from` has none, or another model's. */
-export async function startWeights(host: Host, { from, seed }: RunSettings, model: Model): Promise<TensorSource> {
-  if (from === undefined) return initialWeights(model, seed);
-  const { weights, shapes } = await loadWeights(host.files, from);
-  checkWeights(shapes, model.parameters, from);
-  return weights;
 }

@@ -14,7 +14,7 @@ import { collect } from '../../src/util/tensor-source.ts';
 import { MemoryFiles } from '../memory-files.ts';
 
 describe.each(FAMILY_NAMES)('%s', (family) => {
-  const { groupedHeads, lora, stored, label } = FAMILIES[family];
+  const { groupedHeads, stored, label } = FAMILIES[family];
   const shapes = fc.record({
     layers: fc.integer({ min: 1, max: 5 }),
     kvHeads: fc.integer({ min: 1, max: 3 }),
@@ -68,11 +68,5 @@ describe.each(FAMILY_NAMES)('%s', (family) => {
     expect(await collect(loaded.weights)).toEqual(await collect(weights));
     const written = JSON.parse(new TextDecoder().decode(await files.read(`${folder}/config.json`)));
     expect(written).toMatchObject({ model_type: family, architectures: [FAMILIES[family].architecture] });
-  });
-
-  it('has low-rank updates where it says so', () => {
-    const make = () => makeModel(configOfShape({ family }), { rank: 2, scale: 1 });
-    if (lora) expect(make().parameters.some(({ trainable = true }) => !trainable)).toBe(true);
-    else expect(make).toThrow(`low-rank updates are not there for ${family}`);
   });
 });

@@ -9,6 +9,7 @@ import { onTensors, type Program, type Tensor } from '../../src/graph/graph.ts';
 import { liveBytes, place } from '../../src/graph/liveness.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { withLora } from '../../src/nn/lora.ts';
 import type { Model } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { at } from '../../src/util/at.ts';
@@ -20,9 +21,17 @@ import { Memory } from '../interpret.ts';
 const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 7, n_embd: 6, n_head: 2, n_layer: 3, n_inner: 10 };
 const models: [string, Model][] = [
   ['gpt2', makeModel(parseConfig(GPT2, 'test'))],
-  ['gpt2 with lora', makeModel(parseConfig(GPT2, 'test'), { rank: 2, scale: 1.5 })],
+  ['gpt2 with lora', withLora(makeModel(parseConfig(GPT2, 'test')), { rank: 2, alpha: 3, dropout: 0.25 })],
   ['llama', makeModel(parseConfig(LLAMA, 'test'))],
   ...Object.entries(DECODERS).map(([name, config]): [string, Model] => [name, makeModel(parseConfig(config, 'test'))]),
+  ...(['qwen3', 'gemma3'] as const).map((name): [string, Model] => [
+    `${name} with lora`,
+    withLora(makeModel(parseConfig(DECODERS[name], 'test')), { rank: 2, dropout: 0.25 }),
+  ]),
+  [
+    'llama with lora on some linears',
+    withLora(makeModel(parseConfig(LLAMA, 'test')), { rank: 2, targets: ['v_proj', 'down_proj'], dropout: 0.25 }),
+  ],
 ];
 const BATCH = 2;
 const SEQ = 5;
@@ -41,8 +50,9 @@ describe.each(models)('%s', (_, model) => {
   function results(first: Program, next: Program): number[][] {
     const memory = new Memory();
     for (const [tensor, values] of weights) memory.set(tensor, values);
-    for (const program of [first, next]) {
+    for (const [micro, program] of [first, next].entries()) {
       memory.setInputs(model, traced, batch, 1 / 18);
+      if (traced.dropoutKey) memory.set(traced.dropoutKey, [3 + micro, 7]);
       memory.run(program);
     }
     return [traced.scalars.lossSum, ...traced.gradients.values()].map((tensor) => [...memory.of(tensor)]);

@@ -206,6 +206,10 @@ export const bounds: Record<string, Bounds<any>> = {
       },
     };
   },
+  // Two roundings of a product whose factor is rounded, and a sum. What goes is the same, or all of it would be off.
+  dropout: (_problem, { x, y: old }: Arrays<'x' | 'y'>, { y }: Arrays<'y'>) => ({
+    y: (i) => 4 * ULP * (abs(x[i]!) + abs(y[i]!) + abs(old[i]!)),
+  }),
   // The reference's own 1 + tanh(u) cancels to CANCELLED in the left tail.
   // s = 1 / (1 + e) with e good to E: s is good to (1 - s) E + 1 + 2.5 ulps, 1 - s = e s to twice that.
   gelu: (_problem, { x }: Arrays<'x'>, { y }: Arrays<'y'>) => ({ y: (i) => geluError(x[i]!, y[i]!) }),

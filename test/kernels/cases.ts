@@ -15,6 +15,7 @@ import { documentStarts, keysSeen } from '../../src/kernels/attention-mask.ts';
 import { cacheAppend } from '../../src/kernels/cache-append.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
+import { type DropoutProblem, dropout, KEY_WORDS } from '../../src/kernels/dropout.ts';
 import {
   embedding,
   embeddingBackward,
@@ -184,6 +185,9 @@ const matmuls: readonly MatmulProblem[] = [
   // Small quotients, and such that tanh is 1.
   { layout: 'NT', M: 17, N: 36, K: 20, epilogue: 'softcap', scale: 30 },
   { layout: 'NN', M: 3, N: 65, K: 64, epilogue: 'softcap', scale: 0.5 },
+  // Behind a low-rank update, which the product goes on from.
+  ...epilogues.map((epilogue): MatmulProblem => ({ layout: 'NT', M: 17, N: 33, K: 65, accumulate: true, epilogue })),
+  { layout: 'NN', M: 20, N: 12, K: 36, accumulate: true, epilogue: 'geluGradient' },
   // Some columns of C, as a row tile of a weight stored transposed gives them.
   ...epilogues.map(
     (epilogue): MatmulProblem => ({
@@ -408,6 +412,15 @@ export const cases = [
     inputs: ({ size }, random) => ({ gate: random.normals(size, 3) }),
   }),
   row({ kernel: add, problems: [...elementwise, { size: FOLDED_ITEMS }] }),
+  row({
+    kernel: dropout,
+    problems: elementwise.flatMap(({ size }, stream): DropoutProblem[] => [
+      { size, rate: 0.3, stream, accumulate: false },
+      { size, rate: 0.3, stream, accumulate: true },
+      { size, rate: 0, stream, accumulate: false },
+    ]),
+    inputs: (_problem, random) => ({ key: Uint32Array.from(random.integers(KEY_WORDS, 0, 2 ** 31 - 1)) }),
+  }),
   row({ kernel: fill, problems: elementwise.map(({ size }) => ({ size, value: -1.5 })) }),
   row({
     kernel: rope,

@@ -11,6 +11,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
+import { withLora } from '../../src/nn/lora.ts';
 import type { Model } from '../../src/nn/model.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import { type Generator, traceGeneration } from '../../src/train/generator.ts';
@@ -47,7 +48,7 @@ const decoder = (config: object, num_hidden_layers = 1) =>
 export const MODELS = {
   'gpt2, tied': makeModel(gpt2(2, 32, 150)),
   'gpt2, untied': makeModel(gpt2(1, 24, 300, false)),
-  'gpt2 with low-rank updates': makeModel(gpt2(1, 32, 90), { rank: 4, scale: 2 }),
+  'gpt2 with low-rank updates': withLora(makeModel(gpt2(1, 32, 90)), { rank: 4, alpha: 8, dropout: 0.1 }),
   'llama, grouped heads': decoder(LLAMA),
   'mistral, a window': decoder(DECODERS.mistral),
   'qwen2, biases': decoder(DECODERS.qwen2),

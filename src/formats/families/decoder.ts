@@ -205,7 +205,6 @@ type Own<C extends DecoderConfig> = Pick<DecoderFamily<C>, 'label' | 'architectu
 export const decoderFamily = <C extends DecoderConfig>(own: Own<C>): DecoderFamily<C> => ({
   ...own,
   groupedHeads: true,
-  lora: false,
   shape: (config) => ({
     layers: config.num_hidden_layers,
     width: config.hidden_size,

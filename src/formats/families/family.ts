@@ -34,8 +34,6 @@ export interface Family<C> {
   readonly architecture: string;
   /** Whether heads of keys and values may be fewer than heads. */
   readonly groupedHeads: boolean;
-  /** Whether low-rank updates are there for it. */
-  readonly lora: boolean;
   /** Its configuration, complete and consistent. Errors: HoldfastError naming a field. */
   parse(fields: Fields): C;
   shape(config: C): ModelShape;

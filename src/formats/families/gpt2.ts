@@ -56,7 +56,6 @@ export const GPT2: Family<GPT2Config> = {
   label: 'GPT-2',
   architecture: 'GPT2LMHeadModel',
   groupedHeads: false,
-  lora: true,
   parse: parseGPT2,
   shape: ({ n_layer: layers, n_embd: width, n_head: heads, n_positions: context, vocab_size: vocabulary }) => ({
     ...{ layers, width, vocabulary, context },

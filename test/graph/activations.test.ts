@@ -15,7 +15,7 @@ import { traceStep } from '../../src/train/step-programs.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
 import { DECODERS, LLAMA } from '../decoders.ts';
-import { leading } from '../entry.ts';
+import { field, leading } from '../entry.ts';
 import { Memory } from '../interpret.ts';
 
 const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 7, n_embd: 6, n_head: 2, n_layer: 3, n_inner: 10 };
@@ -82,6 +82,23 @@ describe.each(models)('%s', (_, model) => {
       { seed: 5, numRuns: process.env['HOLDFAST_TESTS'] === 'all' ? 2000 : 40 },
     );
   });
+
+  it.each(ACTIVATION_MODES.slice(1))(
+    'holds nothing else of a block until its backward pass with --activations %s',
+    (mode) => {
+      const known = new Set(units.map(({ tensor }) => tensor));
+      const made = new Set<Tensor>();
+      const held = new Set<string>();
+      for (const { phase, block, kernel, problem, operands } of onTensors(withActivations(traced.first, () => mode))) {
+        for (const [name, { access }] of Object.entries(kernel.operands(problem))) {
+          const tensor = field(operands, name);
+          if (phase === 'forward' && block !== undefined && access !== 'read') made.add(tensor);
+          if (phase === 'backward' && made.has(tensor) && !known.has(tensor)) held.add(tensor.name);
+        }
+      }
+      expect([...held]).toEqual([]);
+    },
+  );
 
   it('keeps of each block what the others read, and every mode needs less memory than all of them', () => {
     const blocks = new Set(units.map(({ block }) => block));

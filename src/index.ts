@@ -25,14 +25,31 @@ export type { Policy, PolicyName } from './engine/compile/schedule.ts';
 export type { MemoryOptions, MemoryReport } from './engine/run/session.ts';
 export {
   type Checkpoint,
+  type CheckpointToSave,
   checkWeights,
+  type LoadedAdapter,
+  loadAdapter,
   loadCheckpoint,
   loadWeights,
   type Shapes,
   saveCheckpoint,
   type Weights,
 } from './formats/checkpoint.ts';
-export { type FamilyName, type GPT2Config, type LlamaConfig, type ModelConfig, parseConfig } from './formats/config.ts';
+export {
+  type DecoderConfig,
+  type FamilyName,
+  type Gemma3Config,
+  type GPT2Config,
+  type LayerType,
+  type LlamaConfig,
+  type MistralConfig,
+  type ModelConfig,
+  parseConfig,
+  type Qwen2Config,
+  type Qwen3Config,
+  type QwenWindow,
+  type RopeScalingFields,
+} from './formats/config.ts';
 export type { ModelShape } from './formats/families/family.ts';
 export {
   type Dtype,
@@ -45,9 +62,16 @@ export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from './formats/shape
 export { findTokenizer, type TokenizerFiles } from './formats/tokenizer-files.ts';
 export { type AdapterSummary, type Device, type DeviceOptions, listAdapters, openDevice } from './gpu/device.ts';
 export type { Kind } from './memory/layout/kinds.ts';
-export type { LoraOptions } from './nn/gpt2.ts';
 export { makeModel } from './nn/index.ts';
 export { initialWeights } from './nn/initialise.ts';
+export {
+  type AdaptedLinear,
+  type AdapterInfo,
+  type Linear,
+  type LoraOptions,
+  mergedWeights,
+  withLora,
+} from './nn/lora.ts';
 export { type Initial, type Model, type Parameter, parameterCount } from './nn/model.ts';
 export { writeReport } from './report/run-report.ts';
 export type {
@@ -62,8 +86,9 @@ export type {
   Terminal,
   WriteStream,
 } from './runtime/host.ts';
-export { Generator } from './train/generator.ts';
+export { type GenerationOptions, Generator } from './train/generator.ts';
 export type { MemoryRecord } from './train/memory-record.ts';
+export { type ModelSources, type OpenedModel, withModel } from './train/open-model.ts';
 export {
   type Intermission,
   type Observer,
@@ -73,7 +98,7 @@ export {
   type RunSummary,
   trainRun,
 } from './train/run.ts';
-export { defaultSettings, type RunSettings } from './train/run-settings.ts';
+export { defaultSettings, type LoraSettings, type RunSettings } from './train/run-settings.ts';
 export type { SamplingOptions } from './train/sampling.ts';
 export type { Decay, Schedule } from './train/schedule.ts';
 export type { StepHooks } from './train/stepper.ts';

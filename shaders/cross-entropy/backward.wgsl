@@ -1,9 +1,10 @@
 // needs: WORKGROUP
 // needs: elem, LANES, inside
 // Cross-entropy backward over one tile of the vocabulary, in place, one invocation per elem:
-// dlogit = (exp(logit - lse) - [column is the target]) * scale, 0 in ignored rows.
+// dlogit = (exp(logit - lse) - [column is the target]) * scale, 0 in ignored rows. Where logits are capped, cap * tanh(z / cap),
+// it becomes that of z: times 1 - (logit / cap)^2; inverseCap is 0 where they are not.
 
-struct Params { rows: u32, tile: u32, first: u32, ignoreIndex: i32 }
+struct Params { rows: u32, tile: u32, first: u32, ignoreIndex: i32, inverseCap: f32 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> lse: array<vec2f>;         // (rows): maximum, log(sum)
@@ -40,6 +41,8 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     }
     row++;
   }
-  let d = (exp((logits[item] - top) - log_sum) - hit) * scale[0];
+  let logit = logits[item];
+  let t = logit * p.inverseCap;
+  let d = (exp((logit - top) - log_sum) - hit) * scale[0] * ((1.0 - t) * (1.0 + t));
   logits[item] = select(elem(), d, kept > elem());
 }

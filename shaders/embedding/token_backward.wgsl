@@ -1,11 +1,11 @@
 // needs: WORKGROUP
 // needs: elem
 // Token embedding backward, one invocation per (slot, elem), where a slot is a distinct token of the batch:
-// the rows of dy that hold the token are summed in ascending order, then added to its row of dweight.
+// the rows of dy that hold the token are summed in ascending order, then added to its row of dweight, times scale.
 // No two invocations touch one element, so no atomics; slots without a token hold 0xffffffff.
 // `dweight` holds `count` rows of the vocabulary from `first` on; tokens of other rows are left out.
 
-struct Params { rows: u32, width: u32, first: u32, count: u32 } // width: in elem
+struct Params { rows: u32, width: u32, first: u32, count: u32, scale: f32 } // width: in elem
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> tokens: array<u32>;         // (rows)
@@ -27,5 +27,5 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let end = min(starts[slot + 1u], arrayLength(&order));
   var sum = elem();
   for (var j = starts[slot]; j < end; j++) { sum += dy[order[j] * p.width + c]; }
-  dweight[(token - p.first) * p.width + c] += sum;
+  dweight[(token - p.first) * p.width + c] += sum * p.scale;
 }

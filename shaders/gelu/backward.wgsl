@@ -1,13 +1,14 @@
 // needs: WORKGROUP
+// needs: elem
 // needs: gelu_derivative
-// GELU backward, one invocation per element: dx = dy * gelu'(x).
+// GELU backward, one invocation per elem: dx = dy * gelu'(x).
 
-struct Params { size: u32 }
+struct Params { size: u32 } // size: in elem
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> dy: array<f32>;       // (size)
-@group(0) @binding(2) var<storage, read> x: array<f32>;        // (size)
-@group(0) @binding(3) var<storage, read_write> dx: array<f32>; // (size)
+@group(0) @binding(1) var<storage, read> dy: array<elem>;       // (size)
+@group(0) @binding(2) var<storage, read> x: array<elem>;        // (size)
+@group(0) @binding(3) var<storage, read_write> dx: array<elem>; // (size)
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,

@@ -1,7 +1,9 @@
 // needs: p, c_index, c
 // needs: gelu
-// gives: store
+// gives: store, elem
 // Keeps the pre-activation too: the backward pass takes the derivative of GELU there.
+alias elem = f32;
+
 @group(0) @binding(4) var<storage, read> bias: array<f32>;               // (N) from bias0
 @group(0) @binding(5) var<storage, read_write> preactivation: array<f32>; // as C
 

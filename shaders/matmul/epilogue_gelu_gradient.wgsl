@@ -1,7 +1,9 @@
 // needs: c, c_index
 // needs: gelu_derivative
-// gives: store
+// gives: store, elem
 // The chain rule through GELU: the product is the gradient of its output.
+alias elem = f32;
+
 @group(0) @binding(4) var<storage, read> preactivation: array<f32>;  // as C
 
 fn store(row: u32, column: u32, sum: f32) {

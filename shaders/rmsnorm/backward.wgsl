@@ -2,10 +2,10 @@
 // needs: row_of, start_of, STEP, row_sum
 // needs: elem, LANES, total
 // RMSNorm backward to its input, a row to an invocation or to a workgroup.
-// With n = x * rstd and g = dy * weight: dx = rstd * (g - n * mean(g * n)), added to the old dx when
+// With n = x * rstd and g = dy * (weight + gain): dx = rstd * (g - n * mean(g * n)), added to the old dx when
 // accumulate is set.
 
-struct Params { rows: u32, width: u32, accumulate: u32 } // width: in elem
+struct Params { rows: u32, width: u32, accumulate: u32, gain: f32 } // width: in elem
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> dy: array<elem>;       // (rows, width)
@@ -25,11 +25,11 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let r = rstd[row];
 
   var alongs = elem();
-  for (var c = start_of(lane); c < width; c += STEP) { alongs += dy[base + c] * weight[c] * (x[base + c] * r); }
+  for (var c = start_of(lane); c < width; c += STEP) { alongs += dy[base + c] * (weight[c] + p.gain) * (x[base + c] * r); }
   let along = row_sum(lane, total(alongs)) / count;
 
   for (var c = start_of(lane); c < width; c += STEP) {
-    var d = r * (dy[base + c] * weight[c] - x[base + c] * r * along);
+    var d = r * (dy[base + c] * (weight[c] + p.gain) - x[base + c] * r * along);
     if (p.accumulate != 0u) { d += dx[base + c]; }
     dx[base + c] = d;
   }

@@ -1,10 +1,10 @@
 // needs: WORKGROUP
 // needs: row_of, start_of, STEP, row_sum, keeps
 // needs: elem, total, LANES
-// RMSNorm, a row to an invocation or to a workgroup: y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps), kept for
-// the backward pass.
+// RMSNorm, a row to an invocation or to a workgroup: y = x * rstd * (weight + gain),
+// rstd = 1 / sqrt(mean(x^2) + eps), kept for the backward pass.
 
-struct Params { rows: u32, width: u32, eps: f32 } // width: in elem
+struct Params { rows: u32, width: u32, eps: f32, gain: f32 } // width: in elem
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<elem>;         // (rows, width)
@@ -24,6 +24,6 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   for (var c = start_of(lane); c < width; c += STEP) { squares += x[base + c] * x[base + c]; }
   let r = 1.0 / sqrt(row_sum(lane, total(squares)) / f32(p.width * LANES) + p.eps);
 
-  for (var c = start_of(lane); c < width; c += STEP) { y[base + c] = x[base + c] * r * weight[c]; }
+  for (var c = start_of(lane); c < width; c += STEP) { y[base + c] = x[base + c] * r * (weight[c] + p.gain); }
   if (keeps(lane)) { rstd[row] = r; }
 }

@@ -15,11 +15,19 @@ export {
 } from '../engine/observe/chunk-codes.ts';
 export type { MemoryReport } from '../engine/run/session.ts';
 export {
+  type DecoderConfig,
   type FamilyName,
+  type Gemma3Config,
   type GPT2Config,
+  type LayerType,
   type LlamaConfig,
+  type MistralConfig,
   type ModelConfig,
   parseConfig,
+  type Qwen2Config,
+  type Qwen3Config,
+  type QwenWindow,
+  type RopeScalingFields,
 } from '../formats/config.ts';
 export { FAMILIES, FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from '../formats/shape.ts';

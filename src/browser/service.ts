@@ -10,13 +10,14 @@ import { identityOf, tokenizerFrom, tokenizerOf } from '../data/tokenizer.ts';
 import { trainBpe } from '../data/train-bpe.ts';
 import { limitsOf } from '../engine/run/session.ts';
 import { isZip } from '../formats/archive.ts';
-import { loadTokenizer, loadWeights } from '../formats/checkpoint.ts';
+import { loadTokenizer } from '../formats/checkpoint.ts';
 import { shapeOf } from '../formats/families/index.ts';
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
 import { REPORT_FILE, runReport } from '../report/run-report.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
+import { withModel } from '../train/open-model.ts';
 import { checkSettings, type RunSettings, readSettings } from '../train/run-settings.ts';
 import { savedState } from '../train/saved-state.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
@@ -470,12 +471,12 @@ export class TrainerService {
   }
 
   async #openWriter(source: string, trained: boolean): Promise<Writer> {
-    const { weights, config, tokenizer: files } = await loadWeights(this.#host.files, source);
     const saved = trained ? await savedState(this.#host, source) : undefined;
-    const identity = saved?.settings.tokenizer;
-    const tokenizer = await tokenizerOf(identity, files, shapeOf(config).vocabulary, 'this run');
-    const device = await this.#openDevice();
-    return Writer.open(device, config, weights, saved?.choices ?? {}, tokenizer);
+    return withModel(this.#host.files, source, {}, async ({ model, weights, tokenizer: files }) => {
+      const tokenizer = await tokenizerOf(saved?.settings.tokenizer, files, model.shape.vocabulary, 'this run');
+      const device = await this.#openDevice();
+      return Writer.open(device, model, weights, saved?.choices ?? {}, tokenizer);
+    });
   }
 
   /** The one that was given, which is kept with the run; else that of the weights, unless the model is one of bytes. */

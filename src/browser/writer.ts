@@ -2,9 +2,8 @@
 
 import { promptIds, type Tokenizer } from '../data/tokenizer.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
-import type { ModelConfig } from '../formats/config.ts';
 import type { Device } from '../gpu/device.ts';
-import { makeModel } from '../nn/index.ts';
+import type { Model } from '../nn/model.ts';
 import { Generator } from '../train/generator.ts';
 import { writeText } from '../train/writing.ts';
 import { at } from '../util/at.ts';
@@ -22,12 +21,12 @@ export class Writer {
   /** A generator of its own. */
   static async open(
     device: Device,
-    config: ModelConfig,
+    model: Model,
     weights: TensorSource,
     choices: ChoiceRecord,
     tokenizer: Tokenizer,
   ): Promise<Writer> {
-    return new Writer(await Generator.open(device, makeModel(config), weights, { choices }), tokenizer);
+    return new Writer(await Generator.open(device, model, weights, { choices }), tokenizer);
   }
 
   constructor(generator: Generator, tokenizer: Tokenizer) {

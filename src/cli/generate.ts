@@ -4,12 +4,11 @@
 import { Command } from 'commander';
 import { promptIds, tokenizerOf } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
-import { checkWeights, withWeights } from '../formats/checkpoint.ts';
-import { shapeOf } from '../formats/families/index.ts';
 import { openDevice } from '../gpu/device.ts';
-import { makeModel } from '../nn/index.ts';
+import { DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
 import type { Host } from '../runtime/host.ts';
 import { Generator } from '../train/generator.ts';
+import { withModel } from '../train/open-model.ts';
 import { checkSampling, type SamplingOptions } from '../train/sampling.ts';
 import { writeText } from '../train/writing.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -25,13 +24,15 @@ interface Flags {
   topK?: number;
   topP: number;
   seed: number;
+  base?: string;
+  lora?: string;
   adapter: string;
 }
 
 export function generateCommand(host: Host): Command {
   return new Command('generate')
     .description('write text with a trained model')
-    .argument('<dir>', `a run, a checkpoint, or a model: ${MODEL_SOURCES}`)
+    .argument('<dir>', `a run, a checkpoint, a model, or an adapter: ${MODEL_SOURCES}`)
     .option('--prompt <text>', 'what the text begins with; empty: the token that begins a text alone', '\n')
     .option('--tokens <n>', 'tokens to write; the model may end before', whole(1), 256)
     .option('--stop <text...>', 'end before the first of these')
@@ -39,6 +40,8 @@ export function generateCommand(host: Host): Command {
     .option('--top-k <n>', 'only the n likeliest tokens', whole(1))
     .option('--top-p <p>', 'only the likeliest tokens that together reach this probability', number(0), 1)
     .option('--seed <n>', 'the same seed writes the same text', whole(0), 1)
+    .option('--lora <dir>', 'with the adapter in this folder; none: without the one that DIR has')
+    .option('--base <dir>', 'the model that an adapter belongs to (default: the one that it names)')
     .addOption(adapterOption())
     .action(async (dir: string, flags: Flags) => {
       const sampling: SamplingOptions = {
@@ -49,18 +52,22 @@ export function generateCommand(host: Host): Command {
       checkSampling(sampling);
       if (flags.stop?.includes('')) throw new HoldfastError('--stop is empty; give at least one character');
       const from = await localModel(host, dir);
+      const base = flags.base === undefined ? undefined : await localModel(host, flags.base);
+      const lora =
+        flags.lora === undefined || flags.lora === NO_ADAPTER ? undefined : await localModel(host, flags.lora);
+      const adapters = lora === undefined ? {} : { [DEFAULT_ADAPTER]: lora };
+      const without = flags.lora === NO_ADAPTER ? { adapter: NO_ADAPTER } : {};
       // The run may go on meanwhile: its checkpoint stays readable until the weights are on the device.
-      const { device, generator, tokenizer } = await withWeights(
+      const { device, generator, tokenizer } = await withModel(
         host.files,
         from,
-        async ({ config, weights, shapes, tokenizer: files }) => {
-          const tokenizer = await tokenizerOf(undefined, files, shapeOf(config).vocabulary, dir);
+        { base, adapters },
+        async ({ model, weights, tokenizer: files }) => {
+          const tokenizer = await tokenizerOf(undefined, files, model.shape.vocabulary, dir);
           if (promptIds(tokenizer, flags.prompt).length === 0)
             throw new HoldfastError(
               '--prompt is empty, and no token begins a text of this model; give at least one character',
             );
-          const model = makeModel(config);
-          checkWeights(shapes, model.parameters, dir);
           const device = await openDevice(host, { adapter: flags.adapter });
           const choices = await loadChoices(host, device);
           return { device, tokenizer, generator: await Generator.open(device, model, weights, { choices }) };
@@ -68,7 +75,7 @@ export function generateCommand(host: Host): Command {
       );
       const random = new Random(flags.seed, 'samples');
       host.terminal.write(flags.prompt);
-      const options = { ...sampling, tokens: flags.tokens, stop: flags.stop ?? [] };
+      const options = { ...sampling, tokens: flags.tokens, stop: flags.stop ?? [], ...without };
       for await (const piece of writeText(generator, tokenizer, flags.prompt, options, random))
         host.terminal.write(piece);
       host.terminal.write('\n');

@@ -10,11 +10,11 @@ export interface ModelFlags {
   layers: number;
   width: number;
   heads: number;
-  /** Llama only. @default heads */
+  /** Of families with grouped heads. @default heads */
   kvHeads?: number;
   context: number;
   vocabSize: number;
-  /** Whether llama's head is its embedding; gpt2's always is. */
+  /** Whether the head is the embedding; gpt2's always is. */
   tied: boolean;
 }
 

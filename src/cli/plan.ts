@@ -3,19 +3,21 @@
 import { Command, Option } from 'commander';
 import type { Highs } from 'highs';
 import { fitMemory, smallestBudget } from '../engine/compile/fit.ts';
-import { offloadedBytes, recomputedFlops } from '../engine/compile/pass.ts';
+import { flopsOf, offloadedBytes, recomputedFlops, stepPass } from '../engine/compile/pass.ts';
 import { schedule } from '../engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../engine/compile/workload.ts';
 import { FAMILY_NAMES, type FamilyName } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../graph/activations.ts';
+import { mapChunks } from '../memory/layout/chunk-map.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { ratioTo } from '../memory/plan/compare.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
 import { checkPlan, printPlan } from '../memory/plan/plan.ts';
 import { chunkCount, modelDataBytes } from '../memory/plan/trace.ts';
 import { makeModel } from '../nn/index.ts';
-import { parameterCount } from '../nn/model.ts';
+import { withLora } from '../nn/lora.ts';
+import { type Model, parameterCount, trainedCount } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
 import { traceStep } from '../train/step-programs.ts';
 import { trainingWorkload } from '../train/trainer.ts';
@@ -36,6 +38,8 @@ interface Flags {
   accumulate: number;
   vocabSize: number;
   gpuMemory?: number;
+  loraRank?: number;
+  loraTargets?: string;
   recovery: 'step' | 'checkpoint';
   activations: ActivationMode | 'auto';
   compare?: boolean;
@@ -45,7 +49,7 @@ interface Flags {
 
 const FATES: Readonly<Record<ActivationMode, string>> = {
   keep: 'all kept for the backward pass',
-  light: 'outputs of norms and SwiGLU made again',
+  light: 'outputs of norms and gated activations made again',
   recompute: 'made again from each block’s input',
   spill: 'made again from a residual stream that is moved below the GPU',
   offload: 'moved below the GPU',
@@ -68,7 +72,7 @@ export function planCommand(host: Host): Command {
     .option('--layers <n>', 'blocks', whole(1), 12)
     .option('--width <n>', 'embedding width', whole(1), 768)
     .option('--heads <n>', 'attention heads', whole(1), 12)
-    .option('--kv-heads <n>', 'key and value heads, llama only (default: as many as heads)', whole(1))
+    .option('--kv-heads <n>', 'key and value heads, not of gpt2 (default: as many as heads)', whole(1))
     .option('--context <n>', 'tokens in a sequence', whole(1), 256)
     .option('--batch <n>', 'sequences in a micro-batch', whole(1), 1)
     .option('--accumulate <n>', 'micro-batches in a step', whole(1), 1)
@@ -78,6 +82,8 @@ export function planCommand(host: Host): Command {
       'the budget, as 64MB or 1.5GiB (default: half of what all would need)',
       checked(parseBytes),
     )
+    .option('--lora-rank <n>', 'train a low-rank update of this rank, and freeze the rest', whole(1))
+    .option('--lora-targets <names>', 'linears that have one: all-linear, or q_proj,v_proj (default: all-linear)')
     .addOption(activationsOption())
     .addOption(recoveryOption())
     .option('--moments', 'print what to do at each moment of a step')
@@ -97,7 +103,12 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
     const { batch, context, accumulate } = { ...flags, ...changes };
     return trainingWorkload(model, traceStep(model, batch, context), accumulate, undefined, flags.activations);
   };
-  const model = makeModel(configFromFlags({ ...flags, tied: false }));
+  const base = makeModel(configFromFlags({ ...flags, tied: false }));
+  const targets = flags.loraTargets?.split(',');
+  if (targets && flags.loraRank === undefined)
+    throw new HoldfastError('--lora-targets: is of a low-rank update; give --lora-rank, too');
+  const model =
+    flags.loraRank === undefined ? base : withLora(base, { rank: flags.loraRank, ...(targets && { targets }) });
   const parameters = parameterCount(model);
   const workload = workloadOf();
   const smallest = smallestBudget(workload, DEFAULT_LIMITS, { recovery });
@@ -132,7 +143,12 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
   const cost = checkPlan(trace, plan, room);
   const linear = linearBound(highs, findGaps(trace, room)).chunks;
   const ratio = ratioTo(linear, cost);
-  const { padding, held, tiled, chunks } = map.trainable;
+  const { trainable, frozen } = map;
+  const [padding, held] = [trainable.padding + frozen.padding, trainable.held + frozen.held];
+  const tiled = trainable.tiled + frozen.tiled;
+  const { chunks } = trainable;
+  const flops = flopsOf(passes.step);
+  const full = frozen.chunks > 0 ? fullStepFlops(base, flags) : undefined;
   const again = recomputedFlops(passes.step);
   const modes = found.workload.activations?.modes ?? [];
   const offloaded = offloadedBytes(passes.step);
@@ -141,8 +157,16 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
     write(
       `${JSON.stringify({
         parameters,
+        trained: trainedCount(model),
+        flops: { step: flops, ...(full !== undefined && { fullStep: full }) },
         modelDataBytes: modelDataBytes(trace),
-        chunks: { bytes: trace.chunkBytes, perKind: chunks, tiledTensors: tiled, waste: padding / held },
+        chunks: {
+          bytes: trace.chunkBytes,
+          perKind: chunks,
+          frozen: frozen.chunks,
+          tiledTensors: tiled,
+          waste: padding / held,
+        },
         nonModelBytes: { ...nonModel, total: nonModel.arenas + nonModel.persistent },
         smallestBudget: smallest,
         budget,
@@ -162,7 +186,10 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
   write(
     [
       `${flags.model}, ${flags.layers} layers of width ${flags.width}, vocabulary ${flags.vocabSize}: ${parameters.toLocaleString('en')} parameters`,
-      `  ${shown(modelDataBytes(trace))}  model data: parameters, gradients and two moments in f32`,
+      `  ${shown(modelDataBytes(trace))}  model data: ${frozen.chunks > 0 ? `${trainedCount(model).toLocaleString('en')} parameters that train, their` : 'parameters,'} gradients and two moments in f32`,
+      ...(frozen.chunks > 0
+        ? [`  ${shown(frozen.chunks * trace.chunkBytes)}  of it frozen: ${frozen.chunks} chunks that are only read`]
+        : []),
       `            ${chunks} chunks of ${formatBytes(trace.chunkBytes)} a kind, ${tiled} tensors tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
       `  ${shown(nonModel.arenas)}  activations, batch ${flags.batch} x ${flags.context} (${formatBytes(nonModel.alive)} alive at once): ${describeModes(modes)}${again.flops > 0 ? `, ${(100 * again.share).toFixed(1)} % more arithmetic` : ''}`,
       `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms`,
@@ -171,9 +198,17 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
       `a step of ${flags.accumulate} micro-batch${flags.accumulate === 1 ? '' : 'es'} moves`,
       ...(offloaded > 0 ? [`  ${shown(offloaded)}  of activations down, and up again`] : []),
       `  ${shown(cost.h2dBytes)}  of chunks up, ${formatBytes(cost.d2hBytes)} down: ${ratio.toFixed(3)} x the least of any schedule (linear bound ${formatBytes(linear * trace.chunkBytes)})`,
+      `  ${(flops / 1e9).toPrecision(4)} GFLOP a step${full === undefined ? '' : `, ${(flops / full).toFixed(3)} x those of a step that trains all of it`}`,
       `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${cost.loads} loads, ${cost.stores} stores`,
       ...(flags.moments ? [printPlan(trace, plan)] : []),
       '',
     ].join('\n'),
   );
+}
+
+/** Operations of a step that trains the whole model, with the activations kept. */
+function fullStepFlops(model: Model, { batch, context, accumulate }: Flags): number {
+  const step = traceStep(model, batch, context);
+  const map = mapChunks(model.parameters, true, { minBytes: 0, maxBytes: DEFAULT_LIMITS.binding });
+  return flopsOf(stepPass(step, map, accumulate));
 }

@@ -1,7 +1,7 @@
 // The progress display of a run: on a terminal one line that is rewritten, piped one plain line now and then, with
 // --json one object a line and nothing else on standard output.
 
-import { parameterCount } from '../nn/model.ts';
+import { parameterCount, trainedCount } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
 import type { RunEvents, RunSummary } from '../train/run.ts';
 import type { RunSettings } from '../train/run-settings.ts';
@@ -74,7 +74,9 @@ export class Progress {
         const { config, shape } = model;
         const { batch, seq, accumulate, steps } = this.settings;
         const size = `${shape.layers} layers, width ${shape.width}, ${shape.heads} heads, context ${seq}`;
-        this.#line(`${config.model_type}: ${parameterCount(model).toLocaleString('en')} parameters (${size})`);
+        const count = parameterCount(model).toLocaleString('en');
+        const trained = model.adapters ? `, ${trainedCount(model).toLocaleString('en')} of them train` : '';
+        this.#line(`${config.model_type}: ${count} parameters${trained} (${size})`);
         const skipped = corpus.skipped > 0 ? `, ${corpus.skipped} skipped (binary, or no files)` : '';
         const files = corpus.files === 1 ? '1 file' : `${corpus.files} files`;
         if (notes.length === 0) this.#line(`corpus: ${corpus.bytes.toLocaleString('en')} bytes in ${files}${skipped}`);

@@ -6,11 +6,13 @@ import { findChatTemplate, type TemplateSources } from '../data/records/find-tem
 import { holdRecords, type RecordSettings, TRAIN_ON, type TrainOn } from '../data/records/read-records.ts';
 import { TASKS, type TaskName, taskOf } from '../data/tasks.ts';
 import { DEFAULT_TOKENIZER, identityOf, tokenizerFrom } from '../data/tokenizer.ts';
-import { checkpointsOf, type FoundModel, findModel, loadTokenizer } from '../formats/checkpoint.ts';
+import { checkpointsOf, type FoundModel, findModel, loadAdapter, loadTokenizer } from '../formats/checkpoint.ts';
+import type { ModelConfig } from '../formats/config.ts';
 import { FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { findTokenizer } from '../formats/tokenizer-files.ts';
 import { openDevice } from '../gpu/device.ts';
+import { completeLora } from '../nn/lora.ts';
 import { REPORT_FILE, writeReport } from '../report/run-report.ts';
 import { type FolderClaim, type Host, join } from '../runtime/host.ts';
 import type { MemoryRecord } from '../train/memory-record.ts';
@@ -19,6 +21,9 @@ import {
   checkSettings,
   defaultSettings,
   EPOCHS,
+  LORA_RANGES,
+  type LoraSettings,
+  modelOf,
   RANGES,
   type RunSettings,
   type RunText,
@@ -71,6 +76,12 @@ interface Flags extends MemoryFlags {
   timeline?: string;
   out?: string;
   resume?: boolean;
+  loraRank?: number;
+  loraAlpha?: number;
+  loraTargets?: string;
+  loraDropout?: number;
+  loraRslora?: boolean;
+  loraFrom?: string;
   adapter: string;
   json?: boolean;
 }
@@ -92,7 +103,7 @@ export function trainCommand(host: Host): Command {
     .option('--layers <n>', 'blocks', whole(1), DEFAULT_SHAPE.layers)
     .option('--width <n>', 'embedding width', whole(1), DEFAULT_SHAPE.width)
     .option('--heads <n>', 'attention heads', whole(1), DEFAULT_SHAPE.heads)
-    .option('--kv-heads <n>', 'key and value heads, llama only (default: as many as heads)', whole(1))
+    .option('--kv-heads <n>', 'key and value heads, not of gpt2 (default: as many as heads)', whole(1))
     .option('--context <n>', 'tokens in a sequence', within(RANGES.seq), DEFAULT_SHAPE.context)
     .option(
       '--tokenizer <path>',
@@ -154,6 +165,19 @@ export function trainCommand(host: Host): Command {
       within(RANGES.saveEvery),
       DEFAULTS.saveEvery,
     )
+    .option(
+      '--lora-rank <n>',
+      'train a low-rank update of the model in --model, of this rank',
+      within(LORA_RANGES.rank),
+    )
+    .option('--lora-alpha <a>', 'it is scaled by a / rank (default: twice the rank)', within(LORA_RANGES.alpha))
+    .option('--lora-targets <names>', 'linears that have one: all-linear, or q_proj,v_proj (default: all-linear)')
+    .option('--lora-dropout <rate>', 'of its inputs while it trains (default: 0)', within(LORA_RANGES.dropout))
+    .option('--lora-rslora', 'scale it by a / √rank')
+    .option(
+      '--lora-from <dir>',
+      'go on from this adapter, in PEFT’s layout or of a run; it brings the other --lora flags',
+    )
     .option('--out <dir>', `folder of the run (default: the next free one in ${RUNS}/)`)
     .option('--resume', 'go on from the latest checkpoint')
     .option('--timeline <file>', 'write a trace of the last step, for chrome://tracing and ui.perfetto.dev')
@@ -175,6 +199,7 @@ export function trainCommand(host: Host): Command {
       const carried = flags.resume ? await loadTokenizer(host.files, out) : undefined;
       const tokenizer = await tokenizerFor(host.files, settings, flags.resume ? out : flags.model, carried);
       checkSettings(settings);
+      modelOf(settings);
       const progress = new Progress(host, settings, flags.json ?? false);
       const abort = new AbortController();
       host.onInterrupt(() => {
@@ -306,12 +331,14 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
     }
   }
   const records = await recordsFromFlags(host, flags, given, { tokenizer, model: from ?? model });
+  const lora = await loraSettings(host, flags, config, from);
   const { data, batch, accumulate, steps, lr, schedule, warmup, clip, weightDecay, seed } = flags;
   const { evalEvery, evalWindows, sampleEvery, sampleTokens, saveEvery } = flags;
   return defaultSettings({
     config,
     tokenizer: tokenizer ? identityOf(tokenizer) : DEFAULT_TOKENIZER,
     ...(from === undefined ? {} : { from }),
+    ...(lora && { lora }),
     ...(flags.task === undefined ? {} : { task: flags.task }),
     ...(records && { records }),
     ...validationFromFlags(flags),
@@ -350,6 +377,40 @@ function validationFromFlags({ validation, task }: Flags): Pick<RunSettings, 'va
   throw new HoldfastError(`--validation ${validation}: it must be a file, or ${describeRange(VALIDATION_SHARE)}`);
 }
 
+/** The low-rank update that the flags ask for, complete. Errors: HoldfastError for flags that do not go together. */
+async function loraSettings(
+  host: Host,
+  flags: Flags,
+  config: ModelConfig,
+  from: string | undefined,
+): Promise<LoraSettings | undefined> {
+  const { loraRank, loraFrom, loraAlpha: alpha, loraDropout: dropout, loraRslora: rslora } = flags;
+  if (loraRank === undefined && loraFrom === undefined) {
+    const flag = LORA_FLAGS.find((name) => flags[name] !== undefined);
+    if (flag) throw new HoldfastError(`--${dashed(flag)}: is of a low-rank update; give --lora-rank, too`);
+    return undefined;
+  }
+  if (from === undefined) {
+    throw new HoldfastError(
+      `--${loraRank === undefined ? 'lora-from' : 'lora-rank'}: --model ${flags.model} has no weights to update; name a folder that has`,
+    );
+  }
+  const adapter = loraFrom === undefined ? undefined : await localModel(host, loraFrom);
+  const found = adapter === undefined ? undefined : (await loadAdapter(host.files, adapter, config)).options;
+  const targets = flags.loraTargets?.split(',').map((name) => name.trim());
+  const options = completeLora({
+    ...found,
+    rank: loraRank ?? found?.rank ?? 0,
+    ...(alpha !== undefined && { alpha }),
+    ...(targets && { targets }),
+    ...(dropout !== undefined && { dropout }),
+    ...(rslora !== undefined && { rslora }),
+  });
+  return { ...options, ...(adapter !== undefined && { adapter }) };
+}
+
+const LORA_FLAGS = ['loraAlpha', 'loraTargets', 'loraDropout', 'loraRslora'] as const;
+
 /** What may change when a run goes on; everything else is the checkpoint's. */
 const CHANGEABLE = [
   'steps',
@@ -376,6 +437,7 @@ async function resumeSettings(
     tokenizer: flags.tokenizer,
     ...{ model: config.model_type, layers, width, heads, kvHeads },
     context: saved.seq,
+    ...loraKnown(saved),
     task: saved.task ?? 'no task',
     trainOn: saved.records?.trainOn,
     pack: saved.records?.pack,
@@ -400,6 +462,8 @@ async function resumeSettings(
   }
   for (const name of Object.keys(flags) as (keyof Flags)[]) {
     if (!given(name) || !Object.hasOwn(known, name) || (CHANGEABLE as readonly string[]).includes(name)) continue;
+    // Where the base lies now; whether it is the same is checked when it is read.
+    if (name === 'model' && saved.lora) continue;
     if (flags[name] !== known[name]) {
       throw new HoldfastError(
         `--${dashed(name)} ${flags[name]}: the checkpoint in ${out} was made with ${known[name] ?? 'none'}; leave the flag out, or start another run`,
@@ -408,7 +472,17 @@ async function resumeSettings(
   }
   const changes = Object.fromEntries(CHANGEABLE.filter(given).map((name) => [name, flags[name]]));
   const { epochs: _, ...rest } = saved;
-  return { ...(given('steps') ? rest : saved), ...changes };
+  const base = saved.lora && given('model') && { from: await localModel(host, flags.model) };
+  return { ...(given('steps') ? rest : saved), ...changes, ...base };
 }
+
+const loraKnown = ({ lora }: RunSettings): Partial<Record<keyof Flags, unknown>> => ({
+  loraRank: lora?.rank ?? 'no low-rank update',
+  loraAlpha: lora?.alpha ?? 'no low-rank update',
+  loraTargets: lora?.targets.join(',') ?? 'no low-rank update',
+  loraDropout: lora?.dropout ?? 'no low-rank update',
+  loraRslora: lora?.rslora ?? 'no low-rank update',
+  loraFrom: lora?.adapter ?? 'no adapter to go on from',
+});
 
 const dashed = (name: string): string => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);

@@ -1,11 +1,14 @@
 // A checkpoint: a folder that Hugging Face's libraries open (config.json, model.safetensors), with what resuming needs
 // beside it (optimizer.safetensors, trainer_state.json) and the checksums of all (SHA256SUMS). This file says what one
-// holds; the folder beside it chooses, saves and loads them.
+// holds; the folder beside it chooses, saves and loads them. Of a run that trains an adapter it holds that alone, in PEFT's
+// layout (adapter_config.json, adapter_model.safetensors), and says which base it belongs to.
 //
 // Tensors come and go in pieces (tensor-source.ts): what is loaded is read from the files when it is asked for.
 
+import type { AdapterInfo } from '../nn/lora.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import type { ModelConfig } from './config.ts';
+import type { AdapterConfig } from './peft.ts';
 import type { TokenizerFiles } from './tokenizer-files.ts';
 
 export { finiteWeights } from './checkpoint/finite.ts';
@@ -14,6 +17,8 @@ export {
   type FoundFolder,
   type FoundModel,
   findModel,
+  type LoadedAdapter,
+  loadAdapter,
   loadCheckpoint,
   loadState,
   loadTokenizer,
@@ -48,9 +53,17 @@ export interface Checkpoint extends Weights {
   readonly state: unknown;
 }
 
+/** A checkpoint to be saved. */
+export interface CheckpointToSave extends Checkpoint {
+  /** There where `weights` are an adapter's alone: which, and the name or folder of its base. */
+  readonly adapter?: { readonly info: AdapterInfo; readonly base: string | undefined };
+}
+
 /** A checkpoint, and the folder that it lies in. */
 export interface LoadedCheckpoint extends Checkpoint {
   readonly path: string;
+  /** There where `weights` are an adapter's alone. */
+  readonly adapter?: AdapterConfig;
 }
 
 /** Of a checkpoint, what says how it is to be read. */

@@ -11,9 +11,14 @@ import { isObject, show } from '../util/json.ts';
 import { Fields } from './families/fields.ts';
 import { FAMILIES, FAMILY_NAMES, type ModelConfig, shapeOf } from './families/index.ts';
 
+export type { DecoderConfig, LayerType, RopeScalingFields } from './families/decoder.ts';
+export type { Gemma3Config } from './families/gemma3.ts';
 export type { GPT2Config } from './families/gpt2.ts';
 export type { FamilyName, ModelConfig } from './families/index.ts';
 export type { LlamaConfig } from './families/llama.ts';
+export type { MistralConfig } from './families/mistral.ts';
+export type { Qwen2Config, QwenWindow } from './families/qwen2.ts';
+export type { Qwen3Config } from './families/qwen3.ts';
 
 /** A parsed config.json with defaults filled in. `name` is for messages. Errors: HoldfastError per field. */
 export function parseConfig(json: unknown, name: string): ModelConfig {
@@ -30,8 +35,9 @@ export function parseConfig(json: unknown, name: string): ModelConfig {
 }
 
 /**
- * Fields of other architectures that files of these two are seen with, and the values at which they change nothing.
- * Transformers ignores them in these two; but where one is active, the weights were most likely trained with it.
+ * Fields of other architectures that files of these are seen with, and the values at which they change nothing; a family
+ * that reads one knows what to do with it. Transformers ignores them in the others; but where one is active, the weights
+ * were most likely trained with it.
  */
 const NEUTRAL: Readonly<Record<string, readonly unknown[]>> = {
   is_causal: [true],
@@ -69,7 +75,17 @@ const NEUTRAL: Readonly<Record<string, readonly unknown[]>> = {
 
 /** Errors: HoldfastError for a field that would make attention or anything else compute what it does not here. */
 function refuseOthers(fields: Fields, positions: number, headSize: number): void {
-  for (const [field, values] of Object.entries(NEUTRAL)) fields.neutral(field, values);
+  const neutral = {
+    ...NEUTRAL,
+    attention_multiplier: [headSize ** -0.5],
+    query_pre_attn_scalar: [headSize],
+  };
+  for (const [field, values] of Object.entries(neutral)) if (!fields.wasRead(field)) fields.neutral(field, values);
+  if (!fields.wasRead('layer_types')) fields.items('layer_types', ['full_attention']);
+  fields.items('no_rope_layers', [1]);
+  // Transformers writes an empty one; heads that were cut off have no weights.
+  if (fields.has('pruned_heads')) fields.inside('pruned_heads').refuseUnread();
+  if (fields.wasRead('sliding_window')) return;
   // A window as long as the context, or one that is switched off, hides nothing.
   const window = fields.count('sliding_window', positions);
   const isUsed = fields.only('use_sliding_window', [true, false], true);
@@ -78,10 +94,4 @@ function refuseOthers(fields: Fields, positions: number, headSize: number): void
       `sliding_window is ${window}, shorter than the context of ${positions}; supported: none, or with use_sliding_window false`,
     );
   }
-  fields.every('layer_types', ['full_attention']);
-  fields.every('no_rope_layers', [1]);
-  // Transformers writes an empty one; heads that were cut off have no weights.
-  if (fields.has('pruned_heads')) fields.inside('pruned_heads').refuseUnread();
-  fields.neutral('attention_multiplier', [headSize ** -0.5]);
-  fields.neutral('query_pre_attn_scalar', [headSize]);
 }

@@ -6,7 +6,10 @@ import { FAMILIES, type FamilyName } from './families/index.ts';
 
 /** A model that is trained from the start: all that its family leaves open. */
 export interface ShapeOptions {
-  /** `gpt2`: learned positions, GELU, biases. `llama`: RoPE, SwiGLU, RMS norm, grouped-query attention. @default 'gpt2' */
+  /**
+   * `gpt2`: learned positions, GELU, biases. `llama`: RoPE, SwiGLU, RMS norm, grouped-query attention; the others are
+   * its descendants, with their published windows, biases and norms. @default 'gpt2'
+   */
   family?: FamilyName;
   /** Blocks. @default 2 */
   layers?: number;
@@ -14,13 +17,13 @@ export interface ShapeOptions {
   width?: number;
   /** Heads of attention. @default 4 */
   heads?: number;
-  /** Heads of keys and values, a divisor of `heads`: llama only, gpt2 has as many as heads. @default heads */
+  /** Heads of keys and values, a divisor of `heads`; gpt2 has as many as heads. @default heads */
   kvHeads?: number;
   /** The longest sequence, in tokens. @default 64 */
   context?: number;
   /** Tokens that there are; text is read as bytes, which are the first 256 of them. @default 256 */
   vocabulary?: number;
-  /** Whether llama's head is its embedding; gpt2's always is. @default true */
+  /** Whether the head is the embedding; gpt2's always is. @default true */
   tied?: boolean;
 }
 

@@ -21,9 +21,9 @@ import {
 
 /**
  * What becomes of a block's activations between its two passes. `keep`: they stay. `light`: those that one pass over the
- * elements makes again are made again: outputs of norms and of SwiGLU. `recompute`: only the block's input stays, all others
- * are made again. `spill`: the residual stream, at the block's input and between its halves, is moved below the GPU and back,
- * all others are made again. `offload`: what is not light is moved below the GPU and back.
+ * elements makes again are made again: outputs of norms and of gated activations. `recompute`: only the block's input stays,
+ * all others are made again. `spill`: the residual stream, at the block's input and between its halves, is moved below the
+ * GPU and back, all others are made again. `offload`: what is not light is moved below the GPU and back.
  */
 export const ACTIVATION_MODES = ['keep', 'light', 'recompute', 'spill', 'offload'] as const;
 export type ActivationMode = (typeof ACTIVATION_MODES)[number];
@@ -47,10 +47,12 @@ const LIGHT_FLOPS = 32;
 
 /** The program, with each block's activations as its mode says. */
 export function withActivations(program: Program, modeOf: ModeOf): Program {
-  const chosen = (fate: Fate) =>
-    new Set(saved(program).flatMap(({ tensor, block, kind }) => (FATES[modeOf(block)][kind] === fate ? [tensor] : [])));
-  const dropped = chosen('again');
-  const moved = chosen('move');
+  const all = classified(program);
+  const chosen = (some: readonly Saved[], fate: Fate) =>
+    new Set(some.flatMap(({ tensor, block, kind }) => (FATES[modeOf(block)][kind] === fate ? [tensor] : [])));
+  // What the backward pass does not read goes anyway; but what is made again from it must not hold it until then.
+  const dropped = chosen(all, 'again');
+  const moved = chosen(all.filter(readBackward), 'move');
   const made = dropped.size > 0 ? recompute(program, dropped) : program;
   return moved.size > 0 ? offload(made, moved) : made;
 }
@@ -79,11 +81,21 @@ export interface Saved {
 }
 
 /** In the order in which they are written. */
-export function saved(program: Program): Saved[] {
+export const saved = (program: Program): Saved[] => classified(program).filter(readBackward);
+
+interface Classified extends Saved {
+  /** Or else it is of use only to make others. */
+  readonly isRead: boolean;
+}
+
+const readBackward = ({ isRead }: Classified): boolean => isRead;
+
+/** The activations that the forward pass of a block makes, and those that it begins with and the backward pass reads. */
+function classified(program: Program): Classified[] {
   const instructions = onTensors(program);
   const makers = makersIn(instructions);
   const madeAt = new Map<Tensor, number>();
-  const readBackward = new Set<Tensor>();
+  const read = new Set<Tensor>();
   /** Blocks that read what another one made, or none. */
   const readers = new Map<Tensor, string>();
   /** Of each instruction: how far back what is read at or behind it in its block goes. */
@@ -91,7 +103,7 @@ export function saved(program: Program): Saved[] {
   instructions.forEach((instruction, i) => {
     const { phase, block } = instruction;
     for (const tensor of operandsOf(instruction, 'in')) {
-      if (phase === 'backward') readBackward.add(tensor);
+      if (phase === 'backward') read.add(tensor);
       else if (block !== undefined && makers.get(tensor)?.[0]?.block !== block && !readers.has(tensor))
         readers.set(tensor, block);
     }
@@ -105,19 +117,20 @@ export function saved(program: Program): Saved[] {
       behind,
     );
   }
-  return [...makers].flatMap(([tensor, made]): Saved[] => {
-    if (!readBackward.has(tensor)) return [];
+  return [...makers].flatMap(([tensor, made]): Classified[] => {
+    const isRead = read.has(tensor);
     const bytes = bytesOf(tensor);
     const reader = readers.get(tensor);
-    if (reader !== undefined) return [{ tensor, block: reader, bytes, kind: 'input' }];
+    if (reader !== undefined) return isRead ? [{ tensor, block: reader, bytes, kind: 'input', isRead }] : [];
     const last = made.at(-1);
     if (last?.block === undefined) return [];
     const { block } = last;
-    const flops = made.reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
+    const { needed } = makingOf(tensor, makers);
+    const flops = [...needed].reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
     const position = madeAt.get(tensor) ?? 0;
     const isWaist = instructions[position + 1]?.block === block && (oldest[position + 1] ?? -1) >= position;
     const kind = isWaist ? 'waist' : flops <= LIGHT_FLOPS * tensor.size ? 'light' : 'heavy';
-    return [{ tensor, block, bytes, kind }];
+    return [{ tensor, block, bytes, kind, isRead }];
   });
 }
 
@@ -141,15 +154,7 @@ export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Progr
 
   const make = (wanted: Tensor): void => {
     if (!dropped.has(wanted) || again.has(wanted)) return;
-    // What one instruction writes beside it is made along with it.
-    const together = new Set([wanted]);
-    const needed = new Set<TensorInstruction>();
-    for (const tensor of together) {
-      for (const maker of makers.get(tensor) ?? []) {
-        needed.add(maker);
-        for (const output of operandsOf(maker, 'out')) together.add(output);
-      }
-    }
+    const { together, needed } = makingOf(wanted, makers);
     for (const maker of needed) {
       for (const input of operandsOf(maker, 'in')) if (!together.has(input)) make(input);
     }
@@ -223,8 +228,23 @@ export function offload(program: Program, moved: ReadonlySet<Tensor>): Program {
   return { ...program, instructions };
 }
 
+type Makers = ReadonlyMap<Tensor, readonly TensorInstruction[]>;
+
+/** What it takes to make an activation again: the instructions that write it, and those of all that they write beside it. */
+function makingOf(wanted: Tensor, makers: Makers): { together: Set<Tensor>; needed: Set<TensorInstruction> } {
+  const together = new Set([wanted]);
+  const needed = new Set<TensorInstruction>();
+  for (const tensor of together) {
+    for (const maker of makers.get(tensor) ?? []) {
+      needed.add(maker);
+      for (const output of operandsOf(maker, 'out')) together.add(output);
+    }
+  }
+  return { together, needed };
+}
+
 /** Of each activation: the instructions of the forward pass that write it, in their order. */
-function makersIn(instructions: readonly TensorInstruction[]): Map<Tensor, TensorInstruction[]> {
+function makersIn(instructions: readonly TensorInstruction[]): Makers {
   const makers = new Map<Tensor, TensorInstruction[]>();
   for (const instruction of instructions) {
     if (instruction.phase !== 'forward') continue;

@@ -25,6 +25,24 @@ export interface Tensor {
   readonly geluOf?: Tensor;
 }
 
+/** A low-rank update of a weight (Hu et al. 2021): y = x W + scale (drop(x) A^T) B^T. */
+export interface Adapter {
+  /** A (r, in) and B (out, r). */
+  readonly a: Tensor;
+  readonly b: Tensor;
+  readonly scale: number;
+  /** Of x, on its way to A. @default none */
+  readonly dropout?: Dropout | undefined;
+}
+
+export interface Dropout {
+  readonly rate: number;
+  /** Tells it from others with the same key. */
+  readonly stream: number;
+  /** (2) u32: the randomness of a micro-batch. */
+  readonly key: Tensor;
+}
+
 /** The part of a step that an instruction belongs to. */
 export type Phase = 'forward' | 'backward' | 'update';
 
@@ -148,6 +166,7 @@ export class Graph {
   readonly #tape: { output: Tensor | undefined; rule: GradientRule }[] = [];
   readonly #gradients = new Map<Tensor, Tensor>();
   readonly #uses = new Map<Tensor, number>();
+  readonly #adapters = new Map<Tensor, Adapter>();
   readonly #accumulate: boolean;
   readonly #gradientOf: (parameter: Tensor) => Tensor;
   #phase: Phase;
@@ -185,6 +204,17 @@ export class Graph {
       type,
       from.some((tensor) => tensor.wantsGradient),
     );
+  }
+
+  /** From now on linear layers with this weight take its low-rank update. */
+  adapt(weight: Tensor, adapter: Adapter): void {
+    assert(!this.#adapters.has(weight), `${weight.name} is adapted already`);
+    this.#adapters.set(weight, adapter);
+  }
+
+  /** What linear layers with this weight add. */
+  adapterOf(weight: Tensor): Adapter | undefined {
+    return this.#adapters.get(weight);
   }
 
   /** Reads of a tensor by the instructions so far: after the forward pass, its number of consumers. */

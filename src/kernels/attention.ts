@@ -40,9 +40,9 @@ import {
  * Query i of a batch (at position `position[0] + i`) sees those keys of its `kvRows` rows, up to that position or, with
  * the mask 'none', up to the last query's, that the mask lets it see.
  * Strides and offsets are in elements: head h of a row of q is at `row * qStride + qOffset + h * headSize`,
- * and reads kv head floor(h / (heads / kvHeads)). Scores are scaled by 1 / sqrt(headSize).
+ * and reads kv head floor(h / (heads / kvHeads)).
  */
-export interface AttentionProblem extends Masked {
+export interface AttentionProblem extends Masked, Scaled {
   batch: number;
   seq: number;
   heads: number;
@@ -57,6 +57,14 @@ export interface AttentionProblem extends Masked {
   vStride: number;
   vOffset: number;
 }
+
+/** What scores are multiplied by. */
+interface Scaled {
+  /** @default 1 / sqrt(headSize) */
+  scale?: number;
+}
+
+export const scaleOf = ({ scale, headSize }: Scaled & { headSize: number }): number => scale ?? 1 / Math.sqrt(headSize);
 
 interface Tileable extends Masked {
   batch: number;
@@ -146,7 +154,7 @@ const forwardGiven = (p: AttentionProblem): Given => ({
     heads: p.heads,
     group: p.heads / p.kvHeads,
     kv_rows: p.kvRows,
-    scale: 1 / Math.sqrt(p.headSize),
+    scale: scaleOf(p),
   },
   strides: {
     q_stride: p.qStride,
@@ -187,6 +195,7 @@ export const attention: Kernel<AttentionProblem> = {
     vStride: false,
     vOffset: false,
     mask: true,
+    scale: false,
   },
   variants: [
     ...tileVariants(forwardTexts, (p: AttentionProblem) => p.heads, forwardGiven),
@@ -217,7 +226,7 @@ export const attention: Kernel<AttentionProblem> = {
         for (let j = 0; j < scores.length; j++) {
           const key = (kvRow + first + j) * p.kStride + p.kOffset + column;
           for (let d = 0; d < size; d++) scores[j]! += q[row * p.qStride + p.qOffset + h * size + d]! * k[key + d]!;
-          scores[j]! /= Math.sqrt(size);
+          scores[j]! *= scaleOf(p);
         }
         const top = Math.max(...scores);
         const sum = scores.reduce((a, s) => a + Math.exp(s - top), 0);
@@ -274,7 +283,7 @@ export const attentionDelta: Kernel<AttentionDeltaProblem> = {
 };
 
 /** Training: q, k and v are column blocks of one packed tensor, and every sequence starts at position 0. */
-export interface AttentionBackwardProblem extends Masked {
+export interface AttentionBackwardProblem extends Masked, Scaled {
   batch: number;
   seq: number;
   heads: number;
@@ -285,7 +294,7 @@ export interface AttentionBackwardProblem extends Masked {
 const packedStride = (p: AttentionBackwardProblem) => (p.heads + 2 * p.kvHeads) * p.headSize;
 
 const backwardGiven = (p: AttentionBackwardProblem): Given => ({
-  counts: { seq: p.seq, heads: p.heads, group: p.heads / p.kvHeads, scale: 1 / Math.sqrt(p.headSize) },
+  counts: { seq: p.seq, heads: p.heads, group: p.heads / p.kvHeads, scale: scaleOf(p) },
   strides: {
     stride: packedStride(p),
     k_offset: p.heads * p.headSize,
@@ -332,8 +341,8 @@ function eachPair(
           score += qkv[q + d]! * qkv[k + d]!;
           dw += dy[i * size + d]! * qkv[v + d]!;
         }
-        const w = Math.exp(score / Math.sqrt(size) - lse[2 * i]! - lse[2 * i + 1]!);
-        visit(q, k, v, i * size, w, (w * (dw - delta[i]!)) / Math.sqrt(size));
+        const w = Math.exp(score * scaleOf(p) - lse[2 * i]! - lse[2 * i + 1]!);
+        visit(q, k, v, i * size, w, w * (dw - delta[i]!) * scaleOf(p));
       }
     }
   }
@@ -343,7 +352,7 @@ function eachPair(
 export const attentionBackwardQ: Kernel<AttentionBackwardProblem> = {
   name: 'attentionBackwardQ',
   operands: backwardOperands,
-  affectsSpeed: { batch: true, seq: true, heads: true, kvHeads: true, headSize: true, mask: true },
+  affectsSpeed: { batch: true, seq: true, heads: true, kvHeads: true, headSize: true, mask: true, scale: false },
   variants: tileVariants(
     { load1: backwardLoad1, load4: backwardLoad4, span: backwardQSpan, tiled: backwardQTiled },
     (p) => p.heads,
@@ -364,7 +373,7 @@ export const attentionBackwardQ: Kernel<AttentionBackwardProblem> = {
 export const attentionBackwardKV: Kernel<AttentionBackwardProblem> = {
   name: 'attentionBackwardKV',
   operands: backwardOperands,
-  affectsSpeed: { batch: true, seq: true, heads: true, kvHeads: true, headSize: true, mask: true },
+  affectsSpeed: { batch: true, seq: true, heads: true, kvHeads: true, headSize: true, mask: true, scale: false },
   variants: tileVariants(
     { load1: backwardLoad1, load4: backwardLoad4, span: backwardKvSpan, tiled: backwardKvTiled },
     (p) => p.kvHeads,

@@ -95,9 +95,11 @@ export interface CrossEntropyBackwardProblem {
   tile: number;
   first: number;
   ignoreIndex: number;
+  /** The logits are softcap * tanh(z / softcap), and what is wanted is the gradient of z. @default they are not capped */
+  softcap?: number;
 }
 
-/** lse (rows, 2), targets (rows), scale (1) -> logits (rows, tile) become d(scale * sum of losses)/d(logits). */
+/** lse (rows, 2), targets (rows), scale (1) -> logits (rows, tile) become d(scale * sum of losses)/d(logits, uncapped). */
 export const crossEntropyBackward: Kernel<CrossEntropyBackwardProblem> = {
   name: 'crossEntropyBackward',
   operands: ({ rows, tile }) => ({
@@ -106,16 +108,16 @@ export const crossEntropyBackward: Kernel<CrossEntropyBackwardProblem> = {
     scale: read(1),
     logits: update(rows * tile),
   }),
-  affectsSpeed: { rows: true, tile: true, first: false, ignoreIndex: false },
+  affectsSpeed: { rows: true, tile: true, first: false, ignoreIndex: false, softcap: false },
   variants: perElem(
     backwardShader,
     ({ rows, tile }) => lanesOf(rows * tile),
     ({ rows, tile }, lanes) => (rows * tile) / lanes,
-    (problem) => ({ ...problem }),
+    ({ softcap = Number.POSITIVE_INFINITY, ...problem }) => ({ ...problem, inverseCap: 1 / softcap }),
   ),
   flops: ({ rows, tile }) => rows * tile * 4,
   reference(
-    { rows, tile, first, ignoreIndex },
+    { rows, tile, first, ignoreIndex, softcap = Infinity },
     { lse, targets, scale, logits }: Arrays<'lse' | 'targets' | 'scale' | 'logits'>,
   ) {
     for (let r = 0; r < rows; r++) {
@@ -123,7 +125,8 @@ export const crossEntropyBackward: Kernel<CrossEntropyBackwardProblem> = {
         const i = r * tile + c;
         const probability = Math.exp(logits[i]! - lse[2 * r]! - lse[2 * r + 1]!);
         const wanted = targets[r] === first + c ? 1 : 0;
-        logits[i] = targets[r] === ignoreIndex ? 0 : (probability - wanted) * scale[0]!;
+        logits[i] =
+          targets[r] === ignoreIndex ? 0 : (probability - wanted) * scale[0]! * (1 - (logits[i]! / softcap) ** 2);
       }
     }
   },

@@ -35,6 +35,8 @@ export interface EmbeddingProblem extends TableTile {
   width: number;
   /** Rows of the whole table. */
   vocabulary: number;
+  /** What its rows are multiplied by. @default 1 */
+  scale?: number;
 }
 
 /** ids (rows), weight (vocabulary, width) -> y (rows, width); a row whose id lies in another tile stays. */
@@ -45,17 +47,18 @@ export const embedding: Kernel<EmbeddingProblem> = {
     weight: read(rowCount * width),
     y: rowCount < vocabulary ? update(rows * width) : write(rows * width),
   }),
-  affectsSpeed: { rows: true, width: true, vocabulary: true, firstRow: false, rowCount: true },
+  affectsSpeed: { rows: true, width: true, vocabulary: true, firstRow: false, rowCount: true, scale: false },
   variants: perElem(
     tokenShader,
     ({ width }) => lanesOf(width),
     ({ rows, width }, lanes) => (rows * width) / lanes,
-    ({ rows, width, vocabulary, firstRow = 0, rowCount = vocabulary }, lanes) => ({
+    ({ rows, width, vocabulary, firstRow = 0, rowCount = vocabulary, scale = 1 }, lanes) => ({
       rows,
       width: width / lanes,
       vocabulary,
       first: firstRow,
       count: rowCount,
+      scale,
     }),
   ),
   tile(problem, operand, tile) {
@@ -64,13 +67,13 @@ export const embedding: Kernel<EmbeddingProblem> = {
   },
   flops: () => 0,
   reference(
-    { rows, width, vocabulary, firstRow = 0, rowCount = vocabulary },
+    { rows, width, vocabulary, firstRow = 0, rowCount = vocabulary, scale = 1 },
     { ids, weight, y }: Arrays<'ids' | 'weight' | 'y'>,
   ) {
     for (let r = 0; r < rows; r++) {
       const row = clamp(ids[r]!, vocabulary) - firstRow;
       if (row < 0 || row >= rowCount) continue;
-      for (let c = 0; c < width; c++) y[r * width + c] = weight[row * width + c]!;
+      for (let c = 0; c < width; c++) y[r * width + c] = scale * weight[row * width + c]!;
     }
   },
 };
@@ -151,15 +154,8 @@ export function tokenIndex(ids: Int32Array): TokenIndex {
   return { tokens, starts, order };
 }
 
-export interface EmbeddingBackwardProblem extends TableTile {
-  rows: number;
-  width: number;
-  /** Rows of the whole table. */
-  vocabulary: number;
-}
-
 /** tokens, starts, order (see TokenIndex), dy (rows, width) -> dweight (vocabulary, width), added to. */
-export const embeddingBackward: Kernel<EmbeddingBackwardProblem> = {
+export const embeddingBackward: Kernel<EmbeddingProblem> = {
   name: 'embeddingBackward',
   operands: ({ rows, width, vocabulary, rowCount = vocabulary }) => ({
     tokens: read(rows, 'u32'),
@@ -168,16 +164,17 @@ export const embeddingBackward: Kernel<EmbeddingBackwardProblem> = {
     dy: read(rows * width),
     dweight: update(rowCount * width),
   }),
-  affectsSpeed: { rows: true, width: true, vocabulary: true, firstRow: false, rowCount: true },
+  affectsSpeed: { rows: true, width: true, vocabulary: true, firstRow: false, rowCount: true, scale: false },
   variants: perElem(
     backwardShader,
     ({ width }) => lanesOf(width),
     ({ rows, width }, lanes) => (rows * width) / lanes,
-    ({ rows, width, vocabulary, firstRow = 0, rowCount = vocabulary }, lanes) => ({
+    ({ rows, width, vocabulary, firstRow = 0, rowCount = vocabulary, scale = 1 }, lanes) => ({
       rows,
       width: width / lanes,
       first: firstRow,
       count: rowCount,
+      scale,
     }),
   ),
   tile(problem, operand, tile) {
@@ -186,14 +183,14 @@ export const embeddingBackward: Kernel<EmbeddingBackwardProblem> = {
   },
   flops: ({ rows, width }) => rows * width,
   reference(problem, { tokens, starts, order, dy, dweight }: Arrays<'tokens' | 'starts' | 'order' | 'dy' | 'dweight'>) {
-    const { rows, width, vocabulary, firstRow = 0, rowCount = vocabulary } = problem;
+    const { rows, width, vocabulary, firstRow = 0, rowCount = vocabulary, scale = 1 } = problem;
     for (let s = 0; s < rows; s++) {
       const row = tokens[s]! - firstRow;
       if (row < 0 || row >= rowCount) continue;
       for (let c = 0; c < width; c++) {
         let sum = 0;
         for (let j = starts[s]!; j < starts[s + 1]!; j++) sum += dy[order[j]! * width + c]!;
-        dweight[row * width + c]! += sum;
+        dweight[row * width + c]! += scale * sum;
       }
     }
   },

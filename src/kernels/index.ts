@@ -6,8 +6,11 @@ import { attention, attentionBackwardKV, attentionBackwardQ, attentionDelta } fr
 import { cacheAppend } from './cache-append.ts';
 import { columnSum } from './column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from './cross-entropy.ts';
+import { dropout } from './dropout.ts';
 import { embedding, embeddingBackward, positionBackward, positionEmbedding } from './embedding.ts';
+import { geglu, gegluBackward, swiglu, swigluBackward } from './gated.ts';
 import { gelu, geluBackward } from './gelu.ts';
+import { headNorm, headNormBackward, headNormParameterGrad } from './head-norm.ts';
 import type { Kernel } from './kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad } from './layernorm.ts';
 import { matmul } from './matmul.ts';
@@ -15,7 +18,6 @@ import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from './rmsnorm.ts';
 import { rope } from './rope.ts';
 import { stepControl } from './step-control.ts';
 import { sumSquares } from './sum-squares.ts';
-import { swiglu, swigluBackward } from './swiglu.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: each kernel has a problem type of its own.
 export const kernels: readonly Kernel<any>[] = [
@@ -26,12 +28,18 @@ export const kernels: readonly Kernel<any>[] = [
   rmsnorm,
   rmsnormBackward,
   rmsnormParameterGrad,
+  headNorm,
+  headNormBackward,
+  headNormParameterGrad,
   gelu,
   geluBackward,
   swiglu,
   swigluBackward,
+  geglu,
+  gegluBackward,
   add,
   fill,
+  dropout,
   rope,
   embedding,
   positionEmbedding,

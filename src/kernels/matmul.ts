@@ -10,6 +10,7 @@ import epilogueGeluGradient from '../../shaders/matmul/epilogue_gelu_gradient.wg
 import epilogueNone from '../../shaders/matmul/epilogue_none.wgsl?raw';
 import epilogueResidual from '../../shaders/matmul/epilogue_residual.wgsl?raw';
 import epilogueScale from '../../shaders/matmul/epilogue_scale.wgsl?raw';
+import epilogueSoftcap from '../../shaders/matmul/epilogue_softcap.wgsl?raw';
 import load1 from '../../shaders/matmul/load_1.wgsl?raw';
 import load4 from '../../shaders/matmul/load_4.wgsl?raw';
 import problemShader from '../../shaders/matmul/problem.wgsl?raw';
@@ -42,6 +43,7 @@ export type Layout = 'NN' | 'NT' | 'TN';
 export type Epilogue =
   | 'none' // c = s
   | 'scale' // c = scale * s
+  | 'softcap' // c = scale * tanh(s / scale)
   | 'bias' // c = s + bias
   | 'residual' // c = residual + s
   | 'biasResidual' // c = residual + (s + bias)
@@ -70,13 +72,14 @@ export interface MatmulProblem {
   partial?: boolean;
   /** @default 'none' */
   epilogue?: Epilogue;
-  /** For the epilogue 'scale'. @default 1 */
+  /** For the epilogues 'scale' and 'softcap'. @default 1 */
   scale?: number;
 }
 
 const epilogues: Record<Epilogue, string> = {
   none: epilogueNone,
   scale: epilogueScale,
+  softcap: epilogueSoftcap,
   bias: epilogueBias,
   residual: epilogueResidual,
   biasResidual: epilogueBiasResidual,
@@ -292,6 +295,9 @@ export const matmul: Kernel<MatmulProblem> = {
             break;
           case 'scale':
             c[at] = s.scale * sum;
+            break;
+          case 'softcap':
+            c[at] = s.scale * Math.tanh(sum / s.scale);
             break;
           case 'bias':
             c[at] = sum + bias[s.bias0 + n]!;

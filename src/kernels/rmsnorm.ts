@@ -7,11 +7,19 @@ import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel
 import { type NormBackwardProblem, type NormParameterGradProblem, ROW_BLOCK } from './layernorm.ts';
 import { lanesOf, perElem, perRow } from './variants.ts';
 
-export interface RMSNormProblem {
+/** What is added to the weight: 1 where it is stored as a difference from 1. */
+interface Gain {
+  /** @default 0 */
+  gainOffset?: number;
+}
+
+export interface RMSNormProblem extends Gain {
   rows: number;
   width: number;
   eps: number;
 }
+
+export interface RMSNormBackwardProblem extends NormBackwardProblem, Gain {}
 
 /** x (rows, width) -> y (rows, width), rstd (rows). */
 export const rmsnorm: Kernel<RMSNormProblem> = {
@@ -22,25 +30,25 @@ export const rmsnorm: Kernel<RMSNormProblem> = {
     y: write(rows * width),
     rstd: write(rows),
   }),
-  affectsSpeed: { rows: true, width: true, eps: false },
+  affectsSpeed: { rows: true, width: true, eps: false, gainOffset: false },
   variants: perRow(
     forwardShader,
     ({ width }) => lanesOf(width),
-    ({ rows, width, eps }, lanes) => ({ rows, width: width / lanes, eps }),
+    ({ rows, width, eps, gainOffset = 0 }, lanes) => ({ rows, width: width / lanes, eps, gain: gainOffset }),
   ),
   flops: ({ rows, width }) => rows * width * 4,
-  reference({ rows, width, eps }, { x, weight, y, rstd }: Arrays<'x' | 'weight' | 'y' | 'rstd'>) {
+  reference({ rows, width, eps, gainOffset = 0 }, { x, weight, y, rstd }: Arrays<'x' | 'weight' | 'y' | 'rstd'>) {
     for (let r = 0; r < rows; r++) {
       const row = x.subarray(r * width, (r + 1) * width);
       const scale = 1 / Math.sqrt(row.reduce((a, b) => a + b * b, 0) / width + eps);
-      for (let c = 0; c < width; c++) y[r * width + c] = row[c]! * scale * weight[c]!;
+      for (let c = 0; c < width; c++) y[r * width + c] = row[c]! * scale * (weight[c]! + gainOffset);
       rstd[r] = scale;
     }
   },
 };
 
 /** dy, x (rows, width) -> dx (rows, width), added to the old dx when accumulating. */
-export const rmsnormBackward: Kernel<NormBackwardProblem> = {
+export const rmsnormBackward: Kernel<RMSNormBackwardProblem> = {
   name: 'rmsnormBackward',
   operands: ({ rows, width, accumulate }) => ({
     dy: read(rows * width),
@@ -49,20 +57,26 @@ export const rmsnormBackward: Kernel<NormBackwardProblem> = {
     rstd: read(rows),
     dx: accumulate ? update(rows * width) : write(rows * width),
   }),
-  affectsSpeed: { rows: true, width: true, accumulate: false },
+  affectsSpeed: { rows: true, width: true, accumulate: false, gainOffset: false },
   variants: perRow(
     backwardShader,
     ({ width }) => lanesOf(width),
-    ({ rows, width, accumulate }, lanes) => ({ rows, width: width / lanes, accumulate: Number(accumulate) }),
+    ({ rows, width, accumulate, gainOffset = 0 }, lanes) => ({
+      ...{ rows, width: width / lanes, accumulate: Number(accumulate), gain: gainOffset },
+    }),
   ),
   flops: ({ rows, width, accumulate }) => rows * width * (accumulate ? 10 : 9),
-  reference({ rows, width, accumulate }, { dy, x, weight, rstd, dx }: Arrays<'dy' | 'x' | 'weight' | 'rstd' | 'dx'>) {
+  reference(
+    { rows, width, accumulate, gainOffset = 0 },
+    { dy, x, weight, rstd, dx }: Arrays<'dy' | 'x' | 'weight' | 'rstd' | 'dx'>,
+  ) {
+    const gain = weight.map((value) => value + gainOffset);
     for (let r = 0; r < rows; r++) {
       let along = 0;
-      for (let c = 0; c < width; c++) along += dy[r * width + c]! * weight[c]! * x[r * width + c]! * rstd[r]!;
+      for (let c = 0; c < width; c++) along += dy[r * width + c]! * gain[c]! * x[r * width + c]! * rstd[r]!;
       for (let c = 0; c < width; c++) {
         const i = r * width + c;
-        const d = rstd[r]! * (dy[i]! * weight[c]! - (x[i]! * rstd[r]! * along) / width);
+        const d = rstd[r]! * (dy[i]! * gain[c]! - (x[i]! * rstd[r]! * along) / width);
         dx[i] = (accumulate ? dx[i]! : 0) + d;
       }
     }

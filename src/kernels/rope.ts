@@ -21,13 +21,47 @@ export interface RopeProblem {
   inverse: boolean;
 }
 
-/** Cosines, then sines, of angle t * theta^(-2i / headSize): (positions, 2, headSize / 2). */
-export function ropeTable(positions: number, headSize: number, theta: number): Float32Array<ArrayBuffer> {
+/** How a model is made to reach further than it was first trained for: by slower rotations, at every length. */
+export type RopeScaling =
+  /** All frequencies divided by `factor`. */
+  | { readonly kind: 'linear'; readonly factor: number }
+  /**
+   * Llama 3.1: by the turns that a frequency makes in `positions`, the context of the first training. Those of fewer than
+   * `low` are divided by `factor`, those of more than `high` stay, between the two the share that stays grows with the turns.
+   */
+  | {
+      readonly kind: 'llama3';
+      readonly factor: number;
+      readonly low: number;
+      readonly high: number;
+      readonly positions: number;
+    };
+
+function scaledFrequency(frequency: number, scaling: RopeScaling | undefined): number {
+  if (!scaling) return frequency;
+  const slow = frequency / scaling.factor;
+  if (scaling.kind === 'linear') return slow;
+  const { low, high, positions } = scaling;
+  const turns = (positions * frequency) / (2 * Math.PI);
+  const stays = Math.min(1, Math.max(0, (turns - low) / (high - low)));
+  return stays === 1 ? frequency : (1 - stays) * slow + stays * frequency;
+}
+
+/** Cosines, then sines, of angle t * theta^(-2i / headSize), its frequency scaled: (positions, 2, headSize / 2). */
+export function ropeTable(
+  positions: number,
+  headSize: number,
+  theta: number,
+  scaling?: RopeScaling,
+): Float32Array<ArrayBuffer> {
   const half = headSize / 2;
+  const frequencies = Float64Array.from({ length: half }, (_, i) =>
+    scaledFrequency(theta ** ((-2 * i) / headSize), scaling),
+  );
   const table = new Float32Array(positions * headSize);
   for (let t = 0; t < positions; t++) {
-    for (let i = 0; i < half; i++) {
-      const angle = t * theta ** ((-2 * i) / headSize);
+    for (const [i, frequency] of frequencies.entries()) {
+      const angle = t * frequency;
       table[t * headSize + i] = Math.cos(angle);
       table[t * headSize + half + i] = Math.sin(angle);
     }

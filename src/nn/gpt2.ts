@@ -6,26 +6,17 @@ import { shapeOf } from '../formats/families/index.ts';
 import { add } from '../graph/operators/add.ts';
 import { attention } from '../graph/operators/attention.ts';
 import { embedding } from '../graph/operators/embedding.ts';
-import { type Lora, linear } from '../graph/operators/linear.ts';
+import { linear } from '../graph/operators/linear.ts';
 import { layernorm } from '../graph/operators/norm.ts';
 import { packedDocuments, seenBy, tokenIds } from './inputs.ts';
-import type { Initial, Model, Parameter, Weights } from './model.ts';
+import type { Initial, Model, Parameter } from './model.ts';
 import { languageModel } from './objective.ts';
 
-/** Low-rank updates of every c_attn: only their A and B train. */
-export interface LoraOptions {
-  /** Columns of A and rows of B, 1 or more. */
-  rank: number;
-  /** alpha / rank. */
-  scale: number;
-}
-
-export function gpt2(config: GPT2Config, lora?: LoraOptions): Model {
+export function gpt2(config: GPT2Config): Model {
   const shape = shapeOf(config);
   const { layers, width: C, vocabulary: V, context: S } = shape;
   const { n_inner: inner, layer_norm_epsilon: eps } = config;
 
-  const trainable = lora === undefined;
   const normal: Initial = { normal: config.initializer_range };
   const zeros: Initial = { constant: 0 };
   const ones: Initial = { constant: 1 };
@@ -33,40 +24,31 @@ export function gpt2(config: GPT2Config, lora?: LoraOptions): Model {
   const residual: Initial = { normal: config.initializer_range / Math.sqrt(2 * layers) };
 
   const parameters: Parameter[] = [
-    { name: 'wte.weight', shape: [V, C], initial: normal, trainable },
-    { name: 'wpe.weight', shape: [S, C], initial: normal, trainable },
+    { name: 'wte.weight', shape: [V, C], initial: normal },
+    { name: 'wpe.weight', shape: [S, C], initial: normal },
   ];
   for (let i = 0; i < layers; i++) {
     const h = `h.${i}`;
     parameters.push(
-      { name: `${h}.ln_1.weight`, shape: [C], initial: ones, trainable },
-      { name: `${h}.ln_1.bias`, shape: [C], initial: zeros, trainable },
-      { name: `${h}.attn.c_attn.weight`, shape: [C, 3 * C], initial: normal, trainable },
-      { name: `${h}.attn.c_attn.bias`, shape: [3 * C], initial: zeros, trainable },
-    );
-    if (lora) {
-      parameters.push(
-        { name: `${h}.attn.c_attn.lora_A.weight`, shape: [lora.rank, C], initial: normal },
-        { name: `${h}.attn.c_attn.lora_B.weight`, shape: [3 * C, lora.rank], initial: zeros },
-      );
-    }
-    parameters.push(
-      { name: `${h}.attn.c_proj.weight`, shape: [C, C], initial: residual, trainable },
-      { name: `${h}.attn.c_proj.bias`, shape: [C], initial: zeros, trainable },
-      { name: `${h}.ln_2.weight`, shape: [C], initial: ones, trainable },
-      { name: `${h}.ln_2.bias`, shape: [C], initial: zeros, trainable },
-      { name: `${h}.mlp.c_fc.weight`, shape: [C, inner], initial: normal, trainable },
-      { name: `${h}.mlp.c_fc.bias`, shape: [inner], initial: zeros, trainable },
-      { name: `${h}.mlp.c_proj.weight`, shape: [inner, C], initial: residual, trainable },
-      { name: `${h}.mlp.c_proj.bias`, shape: [C], initial: zeros, trainable },
+      { name: `${h}.ln_1.weight`, shape: [C], initial: ones },
+      { name: `${h}.ln_1.bias`, shape: [C], initial: zeros },
+      { name: `${h}.attn.c_attn.weight`, shape: [C, 3 * C], initial: normal },
+      { name: `${h}.attn.c_attn.bias`, shape: [3 * C], initial: zeros },
+      { name: `${h}.attn.c_proj.weight`, shape: [C, C], initial: residual },
+      { name: `${h}.attn.c_proj.bias`, shape: [C], initial: zeros },
+      { name: `${h}.ln_2.weight`, shape: [C], initial: ones },
+      { name: `${h}.ln_2.bias`, shape: [C], initial: zeros },
+      { name: `${h}.mlp.c_fc.weight`, shape: [C, inner], initial: normal },
+      { name: `${h}.mlp.c_fc.bias`, shape: [inner], initial: zeros },
+      { name: `${h}.mlp.c_proj.weight`, shape: [inner, C], initial: residual },
+      { name: `${h}.mlp.c_proj.bias`, shape: [C], initial: zeros },
     );
   }
   parameters.push(
-    { name: 'ln_f.weight', shape: [C], initial: ones, trainable },
-    { name: 'ln_f.bias', shape: [C], initial: zeros, trainable },
+    { name: 'ln_f.weight', shape: [C], initial: ones },
+    { name: 'ln_f.bias', shape: [C], initial: zeros },
   );
-  if (!config.tie_word_embeddings)
-    parameters.push({ name: 'lm_head.weight', shape: [V, C], initial: normal, trainable });
+  if (!config.tie_word_embeddings) parameters.push({ name: 'lm_head.weight', shape: [V, C], initial: normal });
 
   return {
     config,
@@ -80,16 +62,13 @@ export function gpt2(config: GPT2Config, lora?: LoraOptions): Model {
       const mask = seenBy(inputs);
       let x = inputs.documentStarts
         ? add(g, embedding(g, tokens, w('wte.weight')), embedding(g, inputs.tokens('positions'), w('wpe.weight')))
-        : embedding(g, tokens, w('wte.weight'), w('wpe.weight')); // (B, T, C)
+        : embedding(g, tokens, w('wte.weight'), { positionWeight: w('wpe.weight') }); // (B, T, C)
       observe?.('embed', x);
       for (let i = 0; i < layers; i++) {
         const h = `h.${i}`;
         g.block(h, () => {
           const attended = layernorm(g, x, w(`${h}.ln_1.weight`), w(`${h}.ln_1.bias`), eps);
-          const qkv = linear(g, attended, w(`${h}.attn.c_attn.weight`), {
-            bias: w(`${h}.attn.c_attn.bias`),
-            ...(lora && { lora: loraOf(w, h, lora) }),
-          }); // (B, T, 3C)
+          const qkv = linear(g, attended, w(`${h}.attn.c_attn.weight`), { bias: w(`${h}.attn.c_attn.bias`) }); // (B, T, 3C)
           const y = attention(g, qkv, tokens, shape, `${h}.attn`, { cache: caches?.[i], mask }); // (B, T, C)
           x = linear(g, y, w(`${h}.attn.c_proj.weight`), { bias: w(`${h}.attn.c_proj.bias`), residual: x });
 
@@ -101,11 +80,7 @@ export function gpt2(config: GPT2Config, lora?: LoraOptions): Model {
       }
       const hidden = layernorm(g, x, w('ln_f.weight'), w('ln_f.bias'), eps); // (B, T, C)
       observe?.('ln_f', hidden);
-      return { hidden, head: w(config.tie_word_embeddings ? 'wte.weight' : 'lm_head.weight') };
+      return { hidden, head: { weight: w(config.tie_word_embeddings ? 'wte.weight' : 'lm_head.weight') } };
     },
   };
-}
-
-function loraOf(w: Weights, block: string, { scale }: LoraOptions): Lora {
-  return { a: w(`${block}.attn.c_attn.lora_A.weight`), b: w(`${block}.attn.c_attn.lora_B.weight`), scale };
 }

@@ -1,27 +1,33 @@
 // The forward passes of the model families, by their names. All else that differs between them is in their records
 // (formats/families).
 
-import { type FamilyName, familyOf, type ModelConfig } from '../formats/families/index.ts';
-import { HoldfastError } from '../util/errors.ts';
-import { gpt2, type LoraOptions } from './gpt2.ts';
-import { llama } from './llama.ts';
+import { GEMMA3 } from '../formats/families/gemma3.ts';
+import type { FamilyName, ModelConfig } from '../formats/families/index.ts';
+import { LLAMA } from '../formats/families/llama.ts';
+import { MISTRAL } from '../formats/families/mistral.ts';
+import { QWEN2 } from '../formats/families/qwen2.ts';
+import { QWEN3 } from '../formats/families/qwen3.ts';
+import { decoder } from './decoder.ts';
+import { gpt2 } from './gpt2.ts';
 import type { Model } from './model.ts';
 import { checkSize } from './size.ts';
 
-const MODELS: { [F in FamilyName]: (config: Extract<ModelConfig, { model_type: F }>, lora?: LoraOptions) => Model } = {
+const MODELS: { [F in FamilyName]: (config: Extract<ModelConfig, { model_type: F }>) => Model } = {
   gpt2,
-  llama,
+  llama: (config) => decoder(config, LLAMA.design(config)),
+  mistral: (config) => decoder(config, MISTRAL.design(config)),
+  qwen2: (config) => decoder(config, QWEN2.design(config)),
+  qwen3: (config) => decoder(config, QWEN3.design(config)),
+  gemma3_text: (config) => decoder(config, GEMMA3.design(config)),
 };
 
 /**
- * A model of the family that the configuration names. With `lora` only low-rank updates of its attention train. Errors:
- * HoldfastError for `lora` where the family has none, and for a size that nothing here holds, before any of it is made.
+ * A model of the family that the configuration names. Errors: HoldfastError for a size that nothing here holds, before any
+ * of it is made.
  */
-export function makeModel(config: ModelConfig, lora?: LoraOptions): Model {
+export function makeModel(config: ModelConfig): Model {
   checkSize(config);
-  const { model_type: name } = config;
-  if (lora && !familyOf(config).lora) throw new HoldfastError(`low-rank updates are not there for ${name}`);
   // The table has it that the name is the configuration's.
-  const make = MODELS[name] as (config: ModelConfig, lora?: LoraOptions) => Model;
-  return make(config, lora);
+  const make = MODELS[config.model_type] as (config: ModelConfig) => Model;
+  return make(config);
 }

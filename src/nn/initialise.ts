@@ -21,7 +21,9 @@ export function initialWeights(model: Model, seed: number, pieceElements = PIECE
       for (let first = 0; first < size; first += pieceElements) {
         const piece = memory.subarray(0, Math.min(pieceElements, size - first));
         if ('constant' in initial) piece.fill(initial.constant);
-        else for (let i = 0; i < piece.length; i++) piece[i] = initial.normal * random.normal();
+        else if ('normal' in initial)
+          for (let i = 0; i < piece.length; i++) piece[i] = initial.normal * random.normal();
+        else for (let i = 0; i < piece.length; i++) piece[i] = initial.uniform * (2 * random.uniform() - 1);
         yield piece;
       }
     },

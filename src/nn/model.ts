@@ -8,10 +8,11 @@ import type { Cache } from '../graph/operators/attention.ts';
 import { makeTokens } from '../graph/operators/embedding.ts';
 import { assert } from '../util/errors.ts';
 import { type InputSpec, type ModelInputs, onlyTokens } from './inputs.ts';
+import type { AdapterInfo } from './lora.ts';
 import type { Features, Objective } from './objective.ts';
 
-/** Standard deviation of a normal distribution around 0, or a constant. */
-export type Initial = { normal: number } | { constant: number };
+/** Standard deviation of a normal distribution around 0, the bound of a uniform one around 0, or a constant. */
+export type Initial = { normal: number } | { uniform: number } | { constant: number };
 
 /** A tensor that belongs to the model's weights. */
 export interface Parameter {
@@ -37,6 +38,10 @@ export interface ForwardOptions {
   caches?: readonly Cache[];
   /** Called with the embedding, the residual stream after each block and the last norm, by HF's names. */
   observe?: (name: string, tensor: Tensor) => void;
+  /** The name of the adapter in use, or 'none': the model without. @default the one that trains */
+  adapter?: string;
+  /** (2) u32: the key of dropout, where adapters have it. Absent: nothing is dropped. */
+  dropout?: Tensor;
 }
 
 /** A model as its description; its weights are a trainer's or a generator's. */
@@ -51,6 +56,8 @@ export interface Model {
   readonly shape: ModelShape;
   /** What it is trained for. */
   readonly objective: Objective;
+  /** Low-rank updates of its weights. @default none */
+  readonly adapters?: readonly AdapterInfo[];
   /** What its forward pass reads of a batch, in sequences of `seq` tokens, or in rows of several documents. */
   inputs(seq: number, packed?: boolean): InputSpec[];
   /** Appends the forward pass: of a language model, hidden (B, T, C), to be multiplied with head (V, C). */
@@ -86,7 +93,15 @@ export function observedNames(model: Model): string[] {
   return names;
 }
 
+const countOf = (parameters: readonly Parameter[]): number =>
+  parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
+
 /** Number of parameters, tied ones once. */
-export function parameterCount(model: Model): number {
-  return model.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
+export function parameterCount({ parameters }: Model): number {
+  return countOf(parameters);
+}
+
+/** Number of those that train. */
+export function trainedCount({ parameters }: Model): number {
+  return countOf(parameters.filter(({ trainable = true }) => trainable));
 }

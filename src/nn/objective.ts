@@ -6,15 +6,15 @@
 
 import { arrayOf, type Batch } from '../data/batches.ts';
 import type { Graph, Tensor } from '../graph/graph.ts';
-import { crossEntropyHead, IGNORE_INDEX, type LossOutput } from '../graph/operators/cross-entropy.ts';
+import { crossEntropyHead, type Head, IGNORE_INDEX, type LossOutput } from '../graph/operators/cross-entropy.ts';
 import type { InputSpec, ModelInputs } from './inputs.ts';
 
 /** What a forward pass gives. */
 export interface Features {
   /** (..., C): a row for each prediction. */
   readonly hidden: Tensor;
-  /** (V, C): a row for each of what is told apart: tokens, or classes. */
-  readonly head: Tensor;
+  /** Its weight has a row for each of what is told apart: tokens, or classes. */
+  readonly head: Head;
 }
 
 export interface Objective {

@@ -82,7 +82,7 @@ export function judge(reference: ReferenceCase, outcome: Outcome): Verdict {
 
   for (const [step, wanted] of reference.gradients) {
     const name = step === 0 ? 'grads' : `grads_step${step}`;
-    const { differences, keyBias } = compare(outcome.gradients.get(step), wanted);
+    const { differences, keyBias } = compare(outcome.gradients.get(step), wanted, 'gradients');
     const rel = worstOf(differences.map(({ name, error, size }) => [ratio(norm(error), norm(size), Infinity), name]));
     const abs = worstOf(differences.map(({ name, error }) => [largest(error), name]));
     if (step > 0) {
@@ -95,7 +95,7 @@ export function judge(reference: ReferenceCase, outcome: Outcome): Verdict {
     reportIfLimited('kbias_grad_max_abs', keyBias);
   }
 
-  const { differences, keyBias } = compare(outcome.final, reference.final, reference.weights);
+  const { differences, keyBias } = compare(outcome.final, reference.final, 'weights', reference.weights);
   report(
     'final_update_rel_fro',
     worstOf(differences.map(({ name, error, size }) => [ratio(norm(error), norm(size), 1), name])),
@@ -106,14 +106,18 @@ export function judge(reference: ReferenceCase, outcome: Outcome): Verdict {
   // Final logits have a tolerance of their own: the training before them adds its errors.
   const shared = new Map([...activations].filter(([name]) => name !== 'final_logits'));
   const abs = ({ name, error }: Difference): Found => [largest(error), name];
-  report('activations_max_abs', worstOf(compare(outcome.activations, shared).differences.map(abs)));
+  report('activations_max_abs', worstOf(compare(outcome.activations, shared, 'activations').differences.map(abs)));
   const finalLogits = activations.get('final_logits');
   if (finalLogits) {
     const limits = ['activations_max_abs', 'final_logits_max_abs'];
     const limit = limits.reduce((a, b) => ((tolerance.get(b) ?? 0) > (tolerance.get(a) ?? 0) ? b : a));
     used.add('final_logits_max_abs');
     const wanted = new Map([['final_logits', finalLogits]]);
-    report('final_logits_max_abs', worstOf(compare(outcome.activations, wanted).differences.map(abs)), limit);
+    report(
+      'final_logits_max_abs',
+      worstOf(compare(outcome.activations, wanted, 'activations').differences.map(abs)),
+      limit,
+    );
   }
 
   const unchecked = [...tolerance.keys()].filter((name) => !used.has(name));
@@ -180,8 +184,8 @@ export function judgeRun(name: string, start: Values, recorded: Course, found: C
   if (!recorded.weights || !found.weights || !twin.weights)
     return verdict(name, metrics, ['final_update_rel_fro', 'final_max_abs']);
 
-  const ours = compare(found.weights, recorded.weights, start).differences;
-  const twins = compare(twin.weights, found.weights, start).differences;
+  const ours = compare(found.weights, recorded.weights, 'weights', start).differences;
+  const twins = compare(twin.weights, found.weights, 'weights', start).differences;
   const final = (metric: string, error: (difference: Difference) => number, least: number) => {
     const worst = (of: readonly Difference[]) => worstOf(of.map((difference) => [error(difference), difference.name]));
     metrics.set(metric, metricOf(worst(ours), Math.max(least, MARGIN * worst(twins)[0])));
@@ -221,14 +225,30 @@ interface Difference {
   readonly size: Float64Array;
 }
 
+type Compared = 'gradients' | 'weights' | 'activations';
+
+interface KeyBias {
+  readonly tensors: RegExp;
+  /** The first of them in a tensor of so many elements, and the first behind them. */
+  part(size: number): [begin: number, end: number];
+  /** Where they count apart. */
+  readonly apart: readonly Compared[];
+}
+
+const KEY_BIASES: readonly KeyBias[] = [
+  { tensors: /attn\.c_attn\.bias$/, part: (size) => [size / 3, (2 * size) / 3], apart: ['gradients', 'weights'] },
+  // Added before the rotation, which leaves only the slow frequencies alike: the gradient counts as any other.
+  { tensors: /self_attn\.k_proj\.bias$/, part: (size) => [0, size], apart: ['weights'] },
+];
+
 /**
- * The differences of every wanted tensor, without the key third of each c_attn.bias: a constant added to all
- * keys changes no softmax, so its gradient is rounding noise, which AdamW turns into drift. `keyBias` is the
- * largest error in there.
+ * The differences of every wanted tensor, without biases of keys: a constant added to all keys changes no softmax, so
+ * its gradient is rounding noise, which AdamW turns into drift. `keyBias` is the largest error in there.
  */
 function compare(
   got: Values | undefined,
   wanted: Values,
+  what: Compared,
   base?: Values,
 ): { differences: Difference[]; keyBias: Found } {
   const differences: Difference[] = [];
@@ -237,17 +257,13 @@ function compare(
     const values = got?.get(name);
     assert(values && values.length === reference.length, `the replay gave no ${name} of ${reference.length} elements`);
     const start = base?.get(name);
-    let error = Float64Array.from(reference, (value, i) => at(values, i) - value);
-    let size = Float64Array.from(reference, (value, i) => value - (start?.[i] ?? 0));
-    if (name.endsWith('attn.c_attn.bias')) {
-      const third = error.length / 3;
-      keys.push([largest(error.subarray(third, 2 * third)), name]);
-      [error, size] = [error, size].map((all) => all.filter((_, i) => i < third || i >= 2 * third)) as [
-        typeof error,
-        typeof size,
-      ];
-    }
-    differences.push({ name, error, size });
+    const error = Float64Array.from(reference, (value, i) => at(values, i) - value);
+    const size = Float64Array.from(reference, (value, i) => value - (start?.[i] ?? 0));
+    const keyBias = KEY_BIASES.find(({ tensors, apart }) => tensors.test(name) && apart.includes(what));
+    const [begin, end] = keyBias?.part(error.length) ?? [0, 0];
+    if (keyBias) keys.push([largest(error.subarray(begin, end)), name]);
+    const others = (all: Float64Array) => all.filter((_, i) => i < begin || i >= end);
+    differences.push({ name, error: others(error), size: others(size) });
   }
   return { differences, keyBias: worstOf(keys) };
 }

@@ -7,11 +7,12 @@
 
 import type { TokenBatch } from '../data/batches.ts';
 import { parseConfig } from '../formats/config.ts';
-import { FAMILIES, FAMILY_NAMES } from '../formats/families/index.ts';
+import { FAMILY_NAMES } from '../formats/families/index.ts';
+import { nameOfStored, parseAdapterConfig } from '../formats/peft.ts';
 import { parse, type Tensor } from '../formats/safetensors.ts';
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
-import type { LoraOptions } from '../nn/gpt2.ts';
 import { makeModel } from '../nn/index.ts';
+import { withLora } from '../nn/lora.ts';
 import { type Model, observedNames } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
 import type { Schedule } from '../train/schedule.ts';
@@ -92,21 +93,30 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
 
   const stored = await open('weights.safetensors');
   const weights = new Map(stored);
-  let lora: LoraOptions | undefined;
+  /** Tensors by the names used here: those of adapters are PEFT's in files. */
+  const named = async (file: string) =>
+    new Map([...(await open(file))].map(([name, tensor]) => [nameOfStored(name, config), tensor]));
+  let model = makeModel(config);
+  let source = 'weights.safetensors';
   if (kind !== family) {
-    const adapters = await open('lora.safetensors');
+    const configured = await host.files.stat(join(folder, 'adapter_config.json'));
+    const file = configured ? 'adapter_model.safetensors' : 'lora.safetensors';
+    const adapters = await named(file);
     for (const [name, tensor] of adapters) weights.set(name, tensor);
-    lora = {
-      rank: rankOf(adapters, join(folder, 'lora.safetensors')),
-      scale: ref.lora?.scale ?? refuse('lora.scale is missing'),
-    };
+    const adapterPath = join(folder, 'adapter_config.json');
+    // A case without a configuration adapts every c_attn.
+    const rank = configured ? 0 : rankOf(adapters, join(folder, file));
+    const scale = configured ? 0 : (ref.lora?.scale ?? refuse('lora.scale is missing'));
+    const { options } = configured
+      ? parseAdapterConfig(await json(adapterPath), adapterPath)
+      : { options: { rank, alpha: scale * rank, targets: ['c_attn'] } };
+    model = withLora(model, options);
+    source = `weights.safetensors with ${file}`;
   }
-  const model = makeModel(config, lora);
-  const source = lora ? 'weights.safetensors with lora.safetensors' : 'weights.safetensors';
   const isTrained = ({ trainable = true }) => trainable;
   checkTensors(weights, model.parameters, `${folder}/${source}`);
   const trained = async (file: string): Promise<Values> => {
-    const tensors = await open(file);
+    const tensors = await named(file);
     checkTensors(tensors, model.parameters.filter(isTrained), join(folder, file));
     return asFloats(tensors, join(folder, file));
   };
@@ -174,7 +184,7 @@ const count = number(wholeNumber(1));
 const curve = list(number(any));
 
 /** Families, and those of them with low-rank updates. */
-const KINDS = FAMILY_NAMES.flatMap((name) => (FAMILIES[name].lora ? [name, `${name}-lora` as const] : [name]));
+const KINDS = FAMILY_NAMES.flatMap((name) => [name, `${name}-lora` as const]);
 
 /** What a batch calls the tensors that a model reads. */
 const INPUTS: Readonly<Record<string, string>> = {

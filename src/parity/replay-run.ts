@@ -5,28 +5,29 @@
 // Not for models that fill the host's memory: weights are held there up to four times.
 
 import type { MemoryOptions } from '../engine/run/session.ts';
-import { checkWeights, loadCheckpoint } from '../formats/checkpoint.ts';
+import { loadCheckpoint } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
-import { makeModel } from '../nn/index.ts';
 import type { Model } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
+import { checkBase } from '../train/base-identity.ts';
 import {
   checkText,
   datasetOf,
+  modelOf,
   type RunSettings,
   type RunText,
   readText,
-  startWeights,
   tokenizerFor,
   trainerOptions,
 } from '../train/run-settings.ts';
 import { type SavedState, stateOf } from '../train/saved-state.ts';
+import { checkTrained, isTrainedIn, startWeights } from '../train/start-weights.ts';
 import { STEPS_AHEAD } from '../train/stepper.ts';
 import { type StepMetrics, Trainer } from '../train/trainer.ts';
 import { at } from '../util/at.ts';
 import { assert, HoldfastError, shortened } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
-import { collect, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
+import { collect, joined, restricted, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
 import { type Course, judgeRun, sameCourse, type Verdict } from './judge.ts';
 
 export interface RecordedRun {
@@ -51,7 +52,7 @@ export interface RunSources {
  */
 export async function loadRun(host: Host, path: string, { data, from }: RunSources = {}): Promise<RecordedRun> {
   const checkpoint = await loadCheckpoint(host.files, path);
-  const { weights: final, shapes } = checkpoint;
+  const { weights: final } = checkpoint;
   const state = stateOf(checkpoint);
   const { history, trainer } = state;
   const { settings } = at(partsOf(state), 0);
@@ -88,10 +89,13 @@ export async function loadRun(host: Host, path: string, { data, from }: RunSourc
   };
   const text = await readText(host, sources, tokenizer);
   checkText(text.identity, state.corpus, path);
-  const model = makeModel(settings.config);
-  checkWeights(shapes, model.parameters, path);
+  const model = modelOf(settings);
+  checkTrained(checkpoint, model);
   const name = path.replace(/\/+$/, '').split('/').at(-1) ?? path;
-  return { name, model, state, text, start: await startWeights(host, sources, model), final };
+  const start = await startWeights(host, sources, model);
+  const base = await start.base();
+  if (base !== undefined) checkBase(base, state.base, sources.from ?? '', path);
+  return { name, model, state, text, start: start.weights, final };
 }
 
 /** Settings of a run, and the step up to which they held. */
@@ -138,7 +142,11 @@ export async function replayRun(device: Device, run: RecordedRun, options: RunRe
   const found = await train(run.start, 1);
   const sameBits = sameCourse(recorded, found);
   const twin = sameBits ? found : await train(inTheLastBit(run.start, run.state.settings.seed), 2);
-  return { ...judgeRun(run.name, await collect(run.start), recorded, found, twin), sameBits, steps };
+  return {
+    ...judgeRun(run.name, await collect(restricted(run.start, isTrainedIn(run.model))), recorded, found, twin),
+    sameBits,
+    steps,
+  };
 }
 
 async function trainAgain(
@@ -162,7 +170,8 @@ async function trainAgain(
       memory,
     });
     try {
-      await trainer.setWeights(weights ? sourceOf(weights) : start);
+      // What is frozen is what it was.
+      await trainer.setWeights(weights ? joined(sourceOf(weights), start) : start);
       if (moments) {
         await trainer.setValues('moment1', sourceOf(moments.moment1));
         await trainer.setValues('moment2', sourceOf(moments.moment2));
@@ -186,7 +195,7 @@ async function trainAgain(
       } finally {
         await Promise.allSettled(underWay);
       }
-      weights = await collect(trainer.values('parameter'));
+      weights = await collect(restricted(trainer.values('parameter'), isTrainedIn(model)));
       if (end < until) break;
       moments = {
         moment1: await collect(trainer.values('moment1')),

@@ -2,11 +2,10 @@
 // report.ts's; when it is written, that of those who train (the command line, the page's service).
 
 import { STATE } from '../kernels/step-control.ts';
-import { makeModel } from '../nn/index.ts';
 import { parameterCount } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
 import type { RunSummary } from '../train/run.ts';
-import type { RunSettings } from '../train/run-settings.ts';
+import { modelOf, type RunSettings } from '../train/run-settings.ts';
 import type { SavedState } from '../train/saved-state.ts';
 import { at } from '../util/at.ts';
 import { renderReport } from './report.ts';
@@ -21,7 +20,7 @@ export async function writeReport(host: Host, out: string, summary: RunSummary, 
 
 /** The page. Without `summary`, figures are those that the state has. */
 export async function runReport(host: Host, state: SavedState, summary?: RunSummary): Promise<string> {
-  const { config, from, data, task, records, tokenizer: _, ...numbers } = state.settings;
+  const { config, from, lora, data, task, records, tokenizer: _, ...numbers } = state.settings;
   const { memory, figures } = summary ? shown(summary) : { figures: figuresOf(state) };
   return renderReport({
     title: `${config.model_type}, ${figures.parameters.toLocaleString('en')} parameters`,
@@ -31,6 +30,7 @@ export async function runReport(host: Host, state: SavedState, summary?: RunSumm
       ...(from ? { from } : {}),
       ...(records && { trainOn: records.trainOn, pack: records.pack }),
       ...(records?.template && { chatTemplate: records.template.name }),
+      ...(lora ? { lora: `rank ${lora.rank}, alpha ${lora.alpha}, ${lora.targets.join(', ')}` } : {}),
       runtime: host.name,
     },
     summary: worded(figures, state.history.validations.length > 0),
@@ -67,7 +67,7 @@ function figuresOf({ settings, trainer, adapter, history: { steps, validations }
     validationLoss: validations.at(-1)?.loss ?? Number.NaN,
     ...(accuracy !== undefined && { accuracy }),
     ...(steps.length > 0 && { tokensPerSecond: steps.length / seconds }),
-    parameters: parameterCount(makeModel(settings.config)),
+    parameters: parameterCount(modelOf(settings)),
     skippedSteps: at(trainer.control, STATE.skipped),
     adapter,
   };

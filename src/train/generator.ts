@@ -11,8 +11,8 @@ import { logits as logitsOf } from '../graph/operators/cross-entropy.ts';
 import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
 import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import { onlyTokens } from '../nn/inputs.ts';
+import { checkAdapter, DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
-import { at } from '../util/at.ts';
 import { assert, finishing, HoldfastError } from '../util/errors.ts';
 import type { Random } from '../util/random.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
@@ -20,14 +20,20 @@ import { checkSampling, type SamplingOptions, sampleToken } from './sampling.ts'
 
 const BLOCK = 16;
 
-/** The programs of generation: one for each of `inputs`, longest first. */
+/** The programs of generation: for each choice of an adapter, one for each of `inputs`, longest first. */
 export interface Generation {
   readonly inputs: readonly Tokens[];
-  readonly programs: readonly Program[];
+  readonly programs: readonly GenerationProgram[];
   /** (V) of the last token. */
   readonly logits: Tensor;
   /** Positions in the cache. */
   readonly capacity: number;
+}
+
+export interface GenerationProgram extends Program {
+  /** The adapter in use; undefined where the model has none. */
+  readonly adapter: string | undefined;
+  readonly tokens: Tokens;
 }
 
 /** Traces generation over a cache of `capacity` positions. */
@@ -41,25 +47,43 @@ export function traceGeneration(model: Model, capacity: number): Generation {
   }));
   const logits = makeTensor('logits', [vocabulary], 'persistent');
   const inputs = (capacity >= BLOCK ? [BLOCK, 1] : [1]).map((length) => makeTokens(1, length));
-  const programs = inputs.map((tokens) => {
-    const g = new Graph(`generate ${tokens.seq}`);
-    const { hidden, head } = model.forward(g, onlyTokens(tokens), lookup(parameters), { caches });
-    logitsOf(g, hidden, head, logits, tokens.seq - 1);
-    return g.program();
-  });
+  const { adapters = [] } = model;
+  const choices = adapters.length > 0 ? [...adapters.map(({ name }) => name), NO_ADAPTER] : [undefined];
+  const programs = choices.flatMap((adapter) =>
+    inputs.map((tokens): GenerationProgram => {
+      const g = new Graph(nameOf(tokens, adapter));
+      const options = { caches, ...(adapter !== undefined && { adapter }) };
+      const { hidden, head } = model.forward(g, onlyTokens(tokens), lookup(parameters), options);
+      logitsOf(g, hidden, head, logits, tokens.seq - 1);
+      return { ...g.program(), adapter, tokens };
+    }),
+  );
   return { inputs, programs, logits, capacity };
 }
 
-/** A pass of generation is named for the tokens that it takes at once. */
-const nameOf = ({ seq }: Tokens) => `generate ${seq}` as const;
+/** A pass of generation is named for the tokens that it takes at once, and the adapter in use. */
+const nameOf = ({ seq }: Tokens, adapter: string | undefined) =>
+  `generate ${adapter === undefined ? seq : `${seq} with ${adapter}`}` as const;
 
 export type GenerationPasses = Readonly<Record<ReturnType<typeof nameOf>, Pass>>;
 
-export const generationPasses = ({ inputs, programs }: Generation, map: ChunkMap): GenerationPasses =>
-  Object.fromEntries(programs.map((program, stage) => [nameOf(at(inputs, stage)), readingPass(program, map)]));
+export const generationPasses = ({ programs }: Generation, map: ChunkMap): GenerationPasses =>
+  Object.fromEntries(programs.map((program) => [nameOf(program.tokens, program.adapter), readingPass(program, map)]));
 
-/** Tokens in the order in which they went through the model, together or one by one. */
-type Fed = (readonly number[])[];
+/** Tokens in the order in which they went through the model, together or one by one, and the adapter in use. */
+interface Fed {
+  readonly adapter: string | undefined;
+  readonly parts: (readonly number[])[];
+}
+
+/** How text is written. */
+export interface GenerationOptions {
+  /**
+   * The adapter in use, by its name, or 'none': the model without, to the bit. @default the one that trains, 'default',
+   * where the model has it
+   */
+  readonly adapter?: string | undefined;
+}
 
 /** Writes text with a model, token by token, over a cache of keys and values. */
 export class Generator {
@@ -120,12 +144,13 @@ export class Generator {
     count: number,
     sampling: SamplingOptions,
     random: Random,
+    options: GenerationOptions = {},
   ): AsyncGenerator<number> {
     checkSampling(sampling);
     this.#check(prompt);
     const context = this.#generation.capacity;
     let text = [...prompt].slice(-context);
-    let fed: Fed = [];
+    let fed = this.#nothingFed(options);
     let logits = await this.#feed(fed, text);
     for (let i = 0; i < count; i++) {
       const id = sampleToken(logits, sampling, random);
@@ -134,16 +159,25 @@ export class Generator {
       text.push(id);
       if (text.length > context) {
         text = text.slice(-Math.max(1, Math.floor(context / 2)));
-        fed = [];
+        fed = this.#nothingFed(options);
         logits = await this.#feed(fed, text);
       } else logits = await this.#feed(fed, [id]);
     }
   }
 
   /** The logits (V) of the token after `prompt`. */
-  next(prompt: Int32Array): Promise<Float32Array> {
+  async next(prompt: Int32Array, options: GenerationOptions = {}): Promise<Float32Array> {
     this.#check(prompt);
-    return this.#feed([], [...prompt].slice(-this.#generation.capacity));
+    return this.#feed(this.#nothingFed(options), [...prompt].slice(-this.#generation.capacity));
+  }
+
+  /** Errors: HoldfastError for an adapter that the model does not have. */
+  #nothingFed({ adapter }: GenerationOptions): Fed {
+    checkAdapter(this.#model, adapter);
+    const { adapters = [] } = this.#model;
+    if (adapters.length === 0) return { adapter: undefined, parts: [] };
+    const trained = adapters.some(({ name }) => name === DEFAULT_ADAPTER) ? DEFAULT_ADAPTER : NO_ADAPTER;
+    return { adapter: adapter ?? trained, parts: [] };
   }
 
   #check(prompt: Int32Array): void {
@@ -157,18 +191,18 @@ export class Generator {
 
   /** Runs tokens through the model behind those that were fed; returns the logits after the last. */
   #feed(fed: Fed, ids: readonly number[]): Promise<Float32Array> {
-    fed.push([...ids]);
+    fed.parts.push([...ids]);
     this.#session.checkWeights();
     return this.#session.runWithRetry('the writing of text', async () => {
       const { epoch } = this.#session;
       const isThere = this.#cached?.fed === fed && this.#cached.epoch === epoch;
       this.#cached = undefined;
-      const before = fed.slice(0, -1).flat().length;
-      if (isThere) await this.#run(ids, before);
+      const before = fed.parts.slice(0, -1).flat().length;
+      if (isThere) await this.#run(ids, before, fed.adapter);
       else {
         let position = 0;
-        for (const part of fed) {
-          await this.#run(part, position);
+        for (const part of fed.parts) {
+          await this.#run(part, position, fed.adapter);
           position += part.length;
         }
       }
@@ -179,14 +213,14 @@ export class Generator {
   }
 
   /** Runs tokens through the model from a position on. */
-  async #run(ids: readonly number[], position: number): Promise<void> {
+  async #run(ids: readonly number[], position: number, adapter: string | undefined): Promise<void> {
     const { inputs, capacity } = this.#generation;
     assert(position + ids.length <= capacity, 'the cache is full');
     const session = this.#session;
     for (let done = 0; done < ids.length; ) {
       const tokens = inputs.find(({ seq }) => seq <= ids.length - done) as Tokens;
       const { seq } = tokens;
-      const pass = session.fit.passes[nameOf(tokens)];
+      const pass = session.fit.passes[nameOf(tokens, adapter)];
       assert(pass, `no pass takes ${seq} tokens`);
       await session.run(pass, [
         [tokens.ids, Int32Array.from(ids.slice(done, done + seq))],

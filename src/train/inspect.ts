@@ -40,7 +40,7 @@ export async function forwardActivations(
   const observed = new Map<string, Tensor>();
   const observe = (name: string, tensor: Tensor) => void observed.set(name, tensor);
   const { hidden, head } = model.forward(g, inputs, lookup(parameters), { observe });
-  const all = g.activation('logits', [batch, seq, vocabulary], [hidden, head]);
+  const all = g.activation('logits', [batch, seq, vocabulary], [hidden, head.weight]);
   logits(g, hidden, head, all);
   observed.set('logits', all);
   const program = g.program([...observed.values()]);

@@ -14,19 +14,18 @@ import {
   tokenizedText,
 } from '../data/tokenized-text.ts';
 import { DEFAULT_TOKENIZER, type Tokenizer, type TokenizerIdentity, tokenizerOf } from '../data/tokenizer.ts';
-import { checkWeights, finiteWeights, loadWeights } from '../formats/checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
 import { shapeOf } from '../formats/families/index.ts';
 import { configOfShape } from '../formats/shape.ts';
 import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';
-import { initialWeights } from '../nn/initialise.ts';
+import { makeModel } from '../nn/index.ts';
+import { type LoraOptions, withLora } from '../nn/lora.ts';
 import type { Model } from '../nn/model.ts';
 import { checkSize } from '../nn/size.ts';
 import type { Files, Host } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { check, kinds, list, number, object, oneOf, optional, parsed, type Schema, text } from '../util/json.ts';
+import { check, kinds, list, number, object, oneOf, optional, parsed, type Schema, text, truth } from '../util/json.ts';
 import { type Range, realNumber, wholeNumber } from '../util/range.ts';
-import type { TensorSource } from '../util/tensor-source.ts';
 import { checkSchedule, DECAYS, type Decay } from './schedule.ts';
 import type { TrainerOptions } from './trainer.ts';
 
@@ -41,6 +40,8 @@ export interface RunSettings {
   tokenizer?: TokenizerIdentity;
   /** A folder or zip whose weights to start from; absent: drawn anew from the seed. @default none */
   from?: string;
+  /** Trains a low-rank update of the model in `from`, and freezes the rest. @default none: all of the model trains */
+  lora?: LoraSettings;
   /** Files, folders or "-"; empty: the default corpus. @default [] */
   data: string[];
   /** Text of this task instead, and at each validation problems that are not in it. @default none */
@@ -85,6 +86,12 @@ export interface RunSettings {
   evalWindows: number;
   /** Tokens of a sample; 0: none is written, and no memory set aside for it. @default 160 */
   sampleTokens: number;
+}
+
+/** The low-rank update that a run trains. */
+export interface LoraSettings extends Required<LoraOptions> {
+  /** A folder with an adapter to go on from, in PEFT's layout or of a run. @default drawn anew */
+  adapter?: string;
 }
 
 /** A sequence of a model with a longer context is no longer than this, unless it is said to be. */
@@ -149,12 +156,29 @@ const tokenizer = kinds<TokenizerIdentity>('kind', {
   huggingface: object({ kind: oneOf(['huggingface']), path: text, sha256: text }),
 });
 
+/** What a low-rank update may be. */
+export const LORA_RANGES = {
+  rank: wholeNumber(1),
+  alpha: realNumber(Number.MIN_VALUE, Number.MAX_VALUE),
+  dropout: realNumber(0, 1 - 2 ** -20),
+} as const satisfies Partial<Record<keyof LoraSettings, Range>>;
+
+const lora: Schema<LoraSettings> = object({
+  rank: number(LORA_RANGES.rank),
+  alpha: number(LORA_RANGES.alpha),
+  targets: list(text),
+  dropout: number(LORA_RANGES.dropout),
+  rslora: truth,
+  adapter: optional(text),
+});
+
 /** What settings are as JSON; `config` says what the model's are. */
 export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
   object({
     config,
     tokenizer: optional(tokenizer),
     from: optional(text),
+    lora: optional(lora),
     data: list(text),
     task: optional(oneOf(Object.keys(TASKS) as TaskName[])),
     records: optional(recordSettings),
@@ -188,6 +212,9 @@ const TOKEN_CHARACTERS = 6;
 export function checkSettings(settings: RunSettings): void {
   const { config, batch, seq, evalWindows, steps, schedule, lr, minLr, warmup } = settings;
   checkSize(config);
+  if (settings.lora && settings.from === undefined) {
+    throw new HoldfastError('a low-rank update needs a model with weights to update; name its folder with --model');
+  }
   checkTokens('batch', batch, seq);
   checkTokens('validation', evalWindows, seq);
   checkSchedule({ decay: schedule, peak: lr, min: minLr, warmup, steps });
@@ -212,9 +239,15 @@ const DECISIVE = ['steps', 'lr', 'minLr', 'schedule', 'warmup', 'clip', 'weightD
 /** Whether a run computes the same under both, if its model, text and batches are the same. */
 export const trainAlike = (a: RunSettings, b: RunSettings): boolean => DECISIVE.every((name) => a[name] === b[name]);
 
+/** The model that a run trains. Errors: HoldfastError for targets of a low-rank update that it does not have. */
+export function modelOf({ config, lora }: RunSettings): Model {
+  const model = makeModel(config);
+  return lora ? withLora(model, lora) : model;
+}
+
 /** How its trainer is made, memory and kernel choices apart. */
 export function trainerOptions(settings: RunSettings): TrainerOptions {
-  const { batch, seq, accumulate, clip, weightDecay, records } = settings;
+  const { batch, seq, accumulate, clip, weightDecay, seed, records } = settings;
   const packed = records?.pack === 'yes' ? { packed: true } : {};
   const { schedule: decay, lr: peak, minLr: min, warmup, steps } = settings;
   return {
@@ -222,6 +255,7 @@ export function trainerOptions(settings: RunSettings): TrainerOptions {
     seq,
     ...packed,
     accumulate,
+    seed,
     schedule: { decay, peak, min, warmup, steps },
     optimizer: { clip, weightDecay },
   };
@@ -297,15 +331,4 @@ export function checkText(found: TextIdentity, saved: TextIdentity, from: string
   throw new HoldfastError(
     `${from}: trained on a corpus of ${saved.bytes} bytes, this one has ${found.bytes} or other text; give the same --data`,
   );
-}
-
-/**
- * The weights before the first step. Errors: HoldfastError where `settings.from` has none, or another model's, and as they
- * are read where one is not finite.
- */
-export async function startWeights(host: Host, { from, seed }: RunSettings, model: Model): Promise<TensorSource> {
-  if (from === undefined) return initialWeights(model, seed);
-  const found = await loadWeights(host.files, from);
-  checkWeights(found.shapes, model.parameters, from);
-  return finiteWeights(found, from);
 }

@@ -10,13 +10,15 @@ import type { Recording } from '../engine/observe/recording.ts';
 import { chromeTrace } from '../engine/observe/timeline.ts';
 import { LostForGood } from '../engine/run/device-mutex.ts';
 import type { MemoryOptions } from '../engine/run/session.ts';
-import { checkpointsOf, checkWeights, loadCheckpoint, loadTokenizer, saveCheckpoint } from '../formats/checkpoint.ts';
+import { checkpointsOf, loadCheckpoint, loadTokenizer, saveCheckpoint } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
-import { makeModel } from '../nn/index.ts';
+import { DEFAULT_ADAPTER } from '../nn/lora.ts';
 import { type Model, parameterCount } from '../nn/model.ts';
 import type { FolderClaim, Host } from '../runtime/host.ts';
 import { finishing, HoldfastError, messageOf } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
+import { restricted } from '../util/tensor-source.ts';
+import { checkBase } from './base-identity.ts';
 import { memoryBound } from './memory-bound.ts';
 import { type MemoryRecord, memoryRecord } from './memory-record.ts';
 import {
@@ -24,16 +26,17 @@ import {
   checkText,
   datasetOf,
   generates,
+  modelOf,
   type RunSettings,
   type RunText,
   readText,
-  startWeights,
   tokenizerFor,
   trainerOptions,
 } from './run-settings.ts';
 import type { SamplingOptions } from './sampling.ts';
 import { type SavedState, stateOf, type Validation, withSettings } from './saved-state.ts';
 import { accuracyOn } from './solving.ts';
+import { checkTrained, isTrainedIn, startWeights } from './start-weights.ts';
 import { StepClock } from './step-clock.ts';
 import { STEPS_AHEAD } from './stepper.ts';
 import { type StepMetrics, Trainer } from './trainer.ts';
@@ -238,11 +241,13 @@ async function attempt(
   const { files } = host;
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
   const saved = checkpoint && stateOf(checkpoint);
+  const { from, lora } = settings;
 
   if (saved) checkText(text.identity, saved.corpus, out);
   const dataset = datasetOf(settings, text);
 
-  const model = makeModel(settings.config);
+  const model = modelOf(settings);
+  const isTrained = isTrainedIn(model);
   const choices = saved?.choices ?? (await loadChoices(host, device));
   const trainer = await Trainer.create(device, model, {
     ...trainerOptions(settings),
@@ -252,14 +257,22 @@ async function attempt(
   });
   made(trainer);
   const { generator } = trainer;
+  const adapter = model.adapters?.find(({ name }) => name === DEFAULT_ADAPTER);
   if (checkpoint && saved) {
-    checkWeights(checkpoint.shapes, model.parameters, out);
-    await trainer.setWeights(checkpoint.weights);
+    checkTrained(checkpoint, model);
+    if (!lora) await trainer.setWeights(checkpoint.weights);
     await trainer.setValues('moment1', checkpoint.moment1);
     await trainer.setValues('moment2', checkpoint.moment2);
     trainer.restore(saved.trainer);
     dataset.restore(saved.batches);
-  } else await trainer.setWeights(await startWeights(host, settings, model));
+  }
+  let base: string | undefined;
+  if (lora || !checkpoint) {
+    const start = await startWeights(host, settings, model, checkpoint?.weights);
+    await trainer.setWeights(start.weights);
+    base = await start.base();
+    if (base !== undefined) checkBase(base, saved?.base, from ?? '', out);
+  }
   if (trainer.choices.measured > 0) await saveChoices(host, device, trainer.choices.record());
   const sampling = new Random(settings.seed, 'samples');
   if (saved) sampling.restore(saved.sampling);
@@ -318,6 +331,7 @@ async function attempt(
     format: 'holdfast 1',
     settings,
     ...(earlier && { earlier }),
+    ...(base !== undefined && { base }),
     corpus: dataset.identity,
     trainer: await trainer.state(),
     batches: dataset.state(),
@@ -329,7 +343,8 @@ async function attempt(
   const save = async (): Promise<void> => {
     const now = {
       config: settings.config,
-      weights: trainer.values('parameter'),
+      weights: restricted(trainer.values('parameter'), lora ? isTrained : () => true),
+      ...(adapter && { adapter: { info: adapter, base: from } }),
       shapes,
       moment1: trainer.values('moment1'),
       moment2: trainer.values('moment2'),

@@ -53,6 +53,8 @@ export interface SavedState {
   settings: RunSettings;
   /** Where the run was forked or given more steps: what it was trained with before, and up to which step. */
   earlier?: { settings: RunSettings; until: number }[];
+  /** Of a low-rank update: the SHA-256 of the weights that it belongs to (base-identity.ts). */
+  base?: string;
   corpus: TextIdentity;
   trainer: TrainerState;
   batches: number[];
@@ -131,6 +133,7 @@ function schemaFor(file: string, config: ModelConfig): Schema<SavedState> {
     format: oneOf<typeof FORMAT>([FORMAT]),
     settings: settingsBy(configAt('settings')),
     earlier: optional(list(object({ settings: settingsBy(configAt('earlier.settings')), until: step }))),
+    base: optional(text),
     corpus,
     trainer: object({ step, control }),
     batches: list(number(count)),
@@ -153,6 +156,8 @@ function checkTogether(state: SavedState, path: string, refuse: (problem: string
   if (named !== undefined && Number(named) !== done)
     refuse(`trainer.step is ${done}; the folder's name says ${Number(named)}`);
   checkControl(trainer, refuse);
+  if ((settings.lora === undefined) !== (state.base === undefined))
+    refuse(`base is ${show(state.base)}; it is there for a low-rank update, and only then`);
   if (!/^[0-9a-f]{64}$/.test(corpus.sha256))
     refuse(`corpus.sha256 is ${show(corpus.sha256)}; it must be 64 hexadecimal digits`);
   checkBatches(state, refuse);

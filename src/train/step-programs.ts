@@ -10,6 +10,7 @@ import {
   optimizerStep,
   type StepScalars,
 } from '../graph/operators/optimizer.ts';
+import { KEY_WORDS } from '../kernels/dropout.ts';
 import { BatchInputs } from '../nn/inputs.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
 import { assert } from '../util/errors.ts';
@@ -29,6 +30,8 @@ export interface StepPrograms extends BlockTensors {
   /** What a micro-batch brings. */
   readonly inputs: BatchInputs;
   readonly scalars: StepScalars;
+  /** The randomness of a micro-batch, where something of the model is dropped: (2) u32. */
+  readonly dropoutKey: Tensor | undefined;
 }
 
 /** Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens; `packed`: of several documents each. */
@@ -37,6 +40,8 @@ export function traceStep(model: Model, batch: number, seq: number, packed = fal
   const specs = [...model.inputs(seq, packed), ...objective.labels(shape.vocabulary, seq)];
   const inputs = new BatchInputs(specs, batch, seq);
   const scalars = makeStepScalars();
+  const drops = (model.adapters ?? []).some(({ options }) => options.dropout > 0);
+  const dropoutKey = drops ? makeTensor('dropout key', [KEY_WORDS], 'persistent', 'u32') : undefined;
   const parameters = parameterTensors(model, true);
   const weights = lookup(parameters);
   const gradients = new Map<string, Tensor>();
@@ -50,7 +55,7 @@ export function traceStep(model: Model, batch: number, seq: number, packed = fal
   };
   const trace = (name: string, accumulate: boolean, backward: boolean): Program => {
     const g = new Graph(name, { gradientOf, accumulate });
-    const features = model.forward(g, inputs, weights);
+    const features = model.forward(g, inputs, weights, backward && dropoutKey ? { dropout: dropoutKey } : {});
     const scale = backward ? { scale: scalars.lossScale } : {};
     objective.loss(g, features, inputs, { sum: scalars.lossSum, accumulate, ...scale });
     if (backward) g.backward([...parameters.values()]);
@@ -69,5 +74,6 @@ export function traceStep(model: Model, batch: number, seq: number, packed = fal
     gradients,
     inputs,
     scalars,
+    dropoutKey,
   };
 }

@@ -6,7 +6,7 @@ import type { Batch } from '../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
 import { type Pass, readingPass, type StepPasses, stepPass } from '../engine/compile/pass.ts';
 import type { Workload } from '../engine/compile/workload.ts';
-import { type MemoryOptions, Session } from '../engine/run/session.ts';
+import { type Inputs, type MemoryOptions, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode, blocksOf, bytesWith, withActivations } from '../graph/activations.ts';
 import { decayBits } from '../graph/operators/optimizer.ts';
@@ -15,6 +15,7 @@ import type { Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
 import { at } from '../util/at.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
+import { Random } from '../util/random.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import { type Generation, type GenerationPasses, Generator, generationPasses, traceGeneration } from './generator.ts';
 import { checkSchedule, learningRate, type Schedule } from './schedule.ts';
@@ -48,6 +49,8 @@ export interface TrainerOptions {
   packed?: boolean;
   /** Micro-batches in a step. @default 1 */
   accumulate?: number;
+  /** Of what is random in a step: dropout, where the model has it. @default 1 */
+  seed?: number;
   /** The learning rate of each step. */
   schedule: Schedule;
   /** @default ADAMW_DEFAULTS */
@@ -182,7 +185,8 @@ export class Trainer {
       throw new HoldfastError(`a sequence of ${options.seq} tokens is longer than the model's context of ${context}`);
     }
     const { memory = {}, choices, generates = false, ...rest } = options;
-    const full = { accumulate: 1, packed: false, ...rest, optimizer: { ...ADAMW_DEFAULTS, ...options.optimizer } };
+    const optimizer = { ...ADAMW_DEFAULTS, ...options.optimizer };
+    const full = { accumulate: 1, packed: false, seed: 1, ...rest, optimizer };
     const programs = traceStep(model, full.batch, full.seq, full.packed);
     const generation = generates ? traceGeneration(model, full.seq) : undefined;
     const workload = trainingWorkload(model, programs, full.accumulate, generation, memory.activations);
@@ -280,7 +284,7 @@ export class Trainer {
         [scalars.hyper, this.#hyper(lr, lossScale)],
         [scalars.lossScale, Float32Array.of(lossScale)],
       ],
-      micro: batches.map((given) => this.#programs.inputs.values(given)),
+      micro: batches.map((given, i) => [...this.#programs.inputs.values(given), ...this.#dropout(step, i)]),
       ...hooks,
     });
     return {
@@ -356,6 +360,14 @@ export class Trainer {
   /** Frees every buffer and removes the slow tier's file. The device stays open. */
   destroy(): Promise<void> {
     return this.session.close();
+  }
+
+  /** Of a micro-batch: a function of its place in the run, so that a step that is done again is the same one. */
+  #dropout(step: number, micro: number): Inputs {
+    const { dropoutKey } = this.#programs;
+    if (!dropoutKey) return [];
+    const random = new Random(this.options.seed, `dropout ${step} ${micro}`);
+    return [[dropoutKey, Uint32Array.of(random.uint32(), random.uint32())]];
   }
 
   #hyper(lr: number, lossScale: number): Float32Array<ArrayBuffer> {

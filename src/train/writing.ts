@@ -7,11 +7,11 @@
 import { promptIds, type Tokenizer } from '../data/tokenizer.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { Random } from '../util/random.ts';
-import type { Generator } from './generator.ts';
+import type { GenerationOptions, Generator } from './generator.ts';
 import type { SamplingOptions } from './sampling.ts';
 
 /** How much is written, how tokens are drawn, and what ends it. */
-export interface WritingOptions extends SamplingOptions {
+export interface WritingOptions extends SamplingOptions, GenerationOptions {
   /** The most to write. */
   readonly tokens: number;
   /** Each of them ends the text, and is left out. @default none */
@@ -26,7 +26,7 @@ export async function* writeText(
   generator: Pick<Generator, 'generate'>,
   tokenizer: Pick<Tokenizer, 'encode' | 'specials' | 'addsBos' | 'stream'>,
   prompt: string | Int32Array,
-  { tokens, stop = [], ...sampling }: WritingOptions,
+  { tokens, stop = [], adapter, ...sampling }: WritingOptions,
   random: Random,
 ): AsyncGenerator<string> {
   if (stop.includes('')) throw new HoldfastError('a stop string is empty: give at least one character');
@@ -39,7 +39,7 @@ export async function* writeText(
   // So that the first word keeps the space before it.
   for (const id of ids) decoder.push(id);
   const stops = new StopStrings(stop);
-  for await (const id of generator.generate(ids, tokens, sampling, random)) {
+  for await (const id of generator.generate(ids, tokens, sampling, random, adapter === undefined ? {} : { adapter })) {
     if (tokenizer.specials.eos.includes(id)) break;
     const piece = stops.push(decoder.push(id));
     if (piece !== '') yield piece;

@@ -18,6 +18,8 @@ export const number = (range: Range): Schema<number> =>
 
 export const text = v.string('a text');
 
+export const truth = v.boolean('true or false');
+
 export const oneOf = <const T extends string | number>(allowed: readonly T[]): Schema<T> =>
   v.picklist(allowed, allowed.length === 1 ? show(allowed[0]) : `one of ${allowed.map(show).join(', ')}`);
 

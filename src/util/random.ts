@@ -8,7 +8,7 @@
 import { assert, HoldfastError } from './errors.ts';
 
 /** One step of splitmix32: a bijection of 32-bit words that spreads every input bit over all of them. */
-function splitmix32(word: number): number {
+export function splitmix32(word: number): number {
   let z = (word + 0x9e3779b9) | 0;
   z = Math.imul(z ^ (z >>> 16), 0x21f0aaad);
   z = Math.imul(z ^ (z >>> 15), 0x735a2d97);

@@ -35,6 +35,25 @@ export function sourceOf(
   };
 }
 
+/** Those of a source's tensors that have such names. */
+export const restricted = (source: TensorSource, isWanted: (name: string) => boolean): TensorSource => ({
+  names: source.names.filter(isWanted),
+  read: (name) => source.read(name),
+});
+
+/** The tensors of several sources; of those that have one name, the first one's. */
+export function joined(...sources: readonly TensorSource[]): TensorSource {
+  const owners = new Map(sources.toReversed().flatMap((source) => source.names.map((name) => [name, source] as const)));
+  return {
+    names: [...new Set(sources.flatMap(({ names }) => names))],
+    read(name) {
+      const owner = owners.get(name);
+      assert(owner, `no source has ${name}`);
+      return owner.read(name);
+    },
+  };
+}
+
 /** All values of a source in memory, whatever their size. */
 export async function collect(source: TensorSource): Promise<Values> {
   const values: Values = new Map();

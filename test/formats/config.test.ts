@@ -86,15 +86,27 @@ describe('parseConfig', () => {
     });
 
     test.each([
-      [{ rope_parameters: { rope_type: 'yarn' } }, 'rope_parameters.rope_type is "yarn"; supported: "default"'],
-      [{ rope_parameters: { type: 'linear', factor: 8 } }, 'rope_parameters.type is "linear"; supported: "default"'],
+      [
+        { rope_parameters: { rope_type: 'yarn' } },
+        'rope_parameters.rope_type is "yarn"; supported: "default", "linear", "llama3"',
+      ],
+      [{ rope_parameters: { rope_type: 'longrope', factor: 8 } }, 'rope_parameters.rope_type is "longrope"'],
       [{ rope_parameters: { rope_type: 'default', type: 'linear' } }, 'rope_parameters.type is "linear"'],
       [{ rope_parameters: { factor: 8 } }, 'rope_parameters.factor is 8; supported: 1, null'],
       [{ rope_parameters: { partial_rotary_factor: 0.5 } }, 'rope_parameters.partial_rotary_factor is 0.5'],
       [{ rope_parameters: { full_attention: { rope_theta: 1 } } }, 'rope_parameters.full_attention is an object'],
       [{ rope_parameters: [] }, 'rope_parameters is a list of 0; it must be an object'],
-      [{ rope_scaling: { type: 'linear', factor: 2 } }, 'rope_scaling.type is "linear"; supported: "default"'],
-      [{ rope_scaling: { rope_type: 'llama3' } }, 'rope_scaling.rope_type is "llama3"; supported: "default"'],
+      [{ rope_scaling: { type: 'linear' } }, 'rope_scaling.factor is missing; it must be a number above 0'],
+      [{ rope_scaling: { type: 'linear', factor: 2, attention_factor: 3 } }, 'rope_scaling.attention_factor is 3'],
+      [{ rope_scaling: { rope_type: 'llama3', factor: 8 } }, 'rope_scaling.low_freq_factor is missing'],
+      [
+        { rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 4, high_freq_factor: 4 } },
+        'rope_scaling.high_freq_factor is 4; it must be above low_freq_factor (4)',
+      ],
+      [
+        { rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4 } },
+        'rope_scaling.original_max_position_embeddings is missing',
+      ],
       [{ rope_parameters: {}, rope_scaling: { type: 'dynamic' } }, 'rope_scaling.type is "dynamic"'],
       [{ rope_theta: 0 }, 'rope_theta is 0'],
       [{ rope_parameters: { rope_theta: '5e5' } }, 'rope_parameters.rope_theta is "5e5"'],

@@ -5,7 +5,8 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { findModel, finiteWeights, loadWeights, withWeights } from '../../src/formats/checkpoint.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { defaultSettings, startWeights } from '../../src/train/run-settings.ts';
+import { defaultSettings } from '../../src/train/run-settings.ts';
+import { startWeights } from '../../src/train/start-weights.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { collect, PIECE_ELEMENTS } from '../../src/util/tensor-source.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
@@ -202,7 +203,7 @@ describe('weights that are not finite', () => {
       ({ name, shape }) => [name, floats(shape, bad.get(name) ?? new Float32Array())] as const,
     );
     const files = new MemoryFiles({ ...CONFIG, 'm/model.safetensors': fileOf(new Map(tensors)) });
-    const weights = await startWeights(memoryHost(files), defaultSettings({ config, from: 'm' }), model);
+    const { weights } = await startWeights(memoryHost(files), defaultSettings({ config, from: 'm' }), model);
     await expect(collect(weights)).rejects.toThrow('m: ln_f.bias is Infinity at [4]; training needs finite weights');
   });
 

@@ -36,7 +36,7 @@ function expectGradients(
     const g = new Graph('test', { gradientOf: (p) => entry(gradients, p) });
     const y = make(g, tokens);
     const scale = backward ? { scale: scalars.lossScale } : {};
-    crossEntropyHead(g, y, head, targets, { sum: scalars.lossSum, accumulate: false, ...scale });
+    crossEntropyHead(g, y, { weight: head }, targets, { sum: scalars.lossSum, accumulate: false, ...scale });
     if (backward) g.backward(parameters);
     return g.program();
   };

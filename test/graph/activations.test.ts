@@ -5,32 +5,33 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
 import { ACTIVATION_MODES, recompute, saved, withActivations } from '../../src/graph/activations.ts';
-import type { Program, Tensor } from '../../src/graph/graph.ts';
+import { onTensors, type Program, type Tensor } from '../../src/graph/graph.ts';
 import { liveBytes, place } from '../../src/graph/liveness.ts';
+import { matmul } from '../../src/kernels/matmul.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { withLora } from '../../src/nn/lora.ts';
 import type { Model } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
-import { leading } from '../entry.ts';
+import { DECODERS, LLAMA } from '../decoders.ts';
+import { field, leading } from '../entry.ts';
 import { Memory } from '../interpret.ts';
 
 const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 7, n_embd: 6, n_head: 2, n_layer: 3, n_inner: 10 };
-const LLAMA = {
-  model_type: 'llama',
-  vocab_size: 11,
-  max_position_embeddings: 7,
-  hidden_size: 6,
-  intermediate_size: 7,
-  num_hidden_layers: 3,
-  num_attention_heads: 4,
-  num_key_value_heads: 2,
-  head_dim: 4,
-};
 const models: [string, Model][] = [
   ['gpt2', makeModel(parseConfig(GPT2, 'test'))],
-  ['gpt2 with lora', makeModel(parseConfig(GPT2, 'test'), { rank: 2, scale: 1.5 })],
+  ['gpt2 with lora', withLora(makeModel(parseConfig(GPT2, 'test')), { rank: 2, alpha: 3, dropout: 0.25 })],
   ['llama', makeModel(parseConfig(LLAMA, 'test'))],
+  ...Object.entries(DECODERS).map(([name, config]): [string, Model] => [name, makeModel(parseConfig(config, 'test'))]),
+  ...(['qwen3', 'gemma3'] as const).map((name): [string, Model] => [
+    `${name} with lora`,
+    withLora(makeModel(parseConfig(DECODERS[name], 'test')), { rank: 2, dropout: 0.25 }),
+  ]),
+  [
+    'llama with lora on some linears',
+    withLora(makeModel(parseConfig(LLAMA, 'test')), { rank: 2, targets: ['v_proj', 'down_proj'], dropout: 0.25 }),
+  ],
 ];
 const BATCH = 2;
 const SEQ = 5;
@@ -49,8 +50,9 @@ describe.each(models)('%s', (_, model) => {
   function results(first: Program, next: Program): number[][] {
     const memory = new Memory();
     for (const [tensor, values] of weights) memory.set(tensor, values);
-    for (const program of [first, next]) {
+    for (const [micro, program] of [first, next].entries()) {
       memory.setInputs(model, traced, batch, 1 / 18);
+      if (traced.dropoutKey) memory.set(traced.dropoutKey, [3 + micro, 7]);
       memory.run(program);
     }
     return [traced.scalars.lossSum, ...traced.gradients.values()].map((tensor) => [...memory.of(tensor)]);
@@ -81,6 +83,23 @@ describe.each(models)('%s', (_, model) => {
     );
   });
 
+  it.each(ACTIVATION_MODES.slice(1))(
+    'holds nothing else of a block until its backward pass with --activations %s',
+    (mode) => {
+      const known = new Set(units.map(({ tensor }) => tensor));
+      const made = new Set<Tensor>();
+      const held = new Set<string>();
+      for (const { phase, block, kernel, problem, operands } of onTensors(withActivations(traced.first, () => mode))) {
+        for (const [name, { access }] of Object.entries(kernel.operands(problem))) {
+          const tensor = field(operands, name);
+          if (phase === 'forward' && block !== undefined && access !== 'read') made.add(tensor);
+          if (phase === 'backward' && made.has(tensor) && !known.has(tensor)) held.add(tensor.name);
+        }
+      }
+      expect([...held]).toEqual([]);
+    },
+  );
+
   it('keeps of each block what the others read, and every mode needs less memory than all of them', () => {
     const blocks = new Set(units.map(({ block }) => block));
     expect(blocks.size).toBe(3);
@@ -95,6 +114,19 @@ describe.each(models)('%s', (_, model) => {
     for (const less of bytes.slice(1)) expect(less).toBeLessThan(bytes[0] ?? 0);
   });
 });
+
+// What is normed in place by heads is made again with all that made it: light is what is light along with that.
+it.each(Object.entries({ LLAMA, ...DECODERS }))(
+  'makes no matrix product of %s again with --activations light',
+  (_, config) => {
+    // Wide enough that a product is none of the light ones.
+    const wide = { ...config, hidden_size: 24, intermediate_size: 24, head_dim: 8 };
+    const { first } = traceStep(makeModel(parseConfig(wide, 'test')), BATCH, SEQ);
+    const again = onTensors(withActivations(first, () => 'light')).filter((instruction) => instruction.again);
+    expect(again.length).toBeGreaterThan(0);
+    expect(again.filter(({ kernel }) => kernel === matmul).map(({ label }) => label)).toEqual([]);
+  },
+);
 
 it('brings the activations of GPT-2 124M below a sixth', () => {
   const config = { model_type: 'gpt2', vocab_size: 50257, n_positions: 1024, n_embd: 768, n_head: 12, n_layer: 12 };

@@ -14,6 +14,7 @@ import {
 import { liveBytes, type Placement, place } from '../../src/graph/liveness.ts';
 import { type Access, type Kernel, type Operand, read, update, write } from '../../src/kernels/kernel.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { type LoraOptions, withLora } from '../../src/nn/lora.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { at } from '../../src/util/at.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
@@ -216,12 +217,13 @@ describe('traced models', () => {
     num_attention_heads: 8,
     num_key_value_heads: 2,
   };
-  const models: [string, object, { rank: number; scale: number }?][] = [
+  const models: [string, object, LoraOptions?][] = [
     ['gpt2', gpt2],
     ['gpt2, large vocabulary', { ...gpt2, vocab_size: 50257 }],
     ['gpt2, 12 layers', { ...gpt2, n_layer: 12 }],
-    ['gpt2 with lora', gpt2, { rank: 4, scale: 2 }],
+    ['gpt2 with lora', gpt2, { rank: 4, alpha: 8 }],
     ['llama', llama],
+    ['llama with lora on two linears', llama, { rank: 8, targets: ['q_proj', 'down_proj'], dropout: 0.1 }],
     ['llama, tied, 12 layers', { ...llama, tie_word_embeddings: true, num_hidden_layers: 12 }],
   ];
 
@@ -229,7 +231,8 @@ describe('traced models', () => {
   // factor is what was measured, 1.00 to 1.11, rounded up.
   const MOST = 1.15;
   it.each(models)('%s', (_, config, lora) => {
-    const model = makeModel(parseConfig(config, 'test'), lora);
+    const base = makeModel(parseConfig(config, 'test'));
+    const model = lora ? withLora(base, lora) : base;
     const { first, next, evaluate } = traceStep(model, 4, 64);
     const programs = [first, next, evaluate];
     for (const program of programs) {

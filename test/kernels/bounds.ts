@@ -5,8 +5,10 @@
 // absolute (WGSL, "Floating point accuracy"). A sum of n terms in any order errs by at most n ulp of the
 // sum of their absolute values. Second-order terms are left out, small change is rounded up.
 
-import type { AttentionBackwardProblem, AttentionProblem } from '../../src/kernels/attention.ts';
+import { type AttentionBackwardProblem, type AttentionProblem, scaleOf } from '../../src/kernels/attention.ts';
 import { keysSeen } from '../../src/kernels/attention-mask.ts';
+import { geluOf } from '../../src/kernels/gelu.ts';
+import type { HeadNormBackwardProblem, HeadNormProblem, HeadRows } from '../../src/kernels/head-norm.ts';
 import type { Arrays } from '../../src/kernels/kernel.ts';
 import { ROW_BLOCK } from '../../src/kernels/layernorm.ts';
 import { type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
@@ -59,21 +61,22 @@ interface Rows {
   rows: number;
   width: number;
   accumulate?: boolean;
+  gainOffset?: number;
 }
 
 /** |g|, mean |g| and mean |g n| |n|: the terms of dx / rstd, with g = dy * weight and n the normalised x. */
 const normBackward =
   (centre: boolean): Bounds<Rows> =>
-  ({ width, accumulate }, before: Arrays<'dy' | 'x' | 'weight' | 'mean' | 'rstd' | 'dx'>) => {
+  ({ width, accumulate, gainOffset = 0 }, before: Arrays<'dy' | 'x' | 'weight' | 'mean' | 'rstd' | 'dx'>) => {
     const { dy, x, weight, rstd } = before;
     return {
       dx: byRow(width, (r) => {
-        const g = (c: number) => abs(dy[r * width + c]! * weight[c]!);
+        const g = (c: number) => abs(dy[r * width + c]! * (weight[c]! + gainOffset));
         const n = (c: number) => abs((x[r * width + c]! - (centre ? before.mean[r]! : 0)) * rstd[r]!);
         const meanG = centre ? average(width, g) : 0;
         const meanGN = average(width, (c) => g(c) * n(c));
-        // Sums of width terms with four roundings each, a division, then the last line's eight operations.
-        const ulps = width + 4 + 2.5 + 8;
+        // Sums of width terms with four roundings each, a division, then the last line's eight operations; the gain.
+        const ulps = width + 4 + 2.5 + 8 + (gainOffset === 0 ? 0 : 2);
         return (c) =>
           ulps * ULP * rstd[r]! * (g(c) + meanG + n(c) * meanGN) +
           (accumulate ? ULP * (abs(before.dx[r * width + c]!) + rstd[r]! * (g(c) + meanG + n(c) * meanGN)) : 0);
@@ -114,10 +117,53 @@ export const bounds: Record<string, Bounds<any>> = {
   },
   layernormBackward: normBackward(true),
   rmsnormBackward: normBackward(false),
-  rmsnorm({ width }: Rows, _before, { y, rstd }: Arrays<'y' | 'rstd'>) {
-    // The mean of squares: width + 1 roundings and a division, halved by the root; then root and division.
-    const relative = (0.5 * (width + 1 + 2.5 + 1) + 4.5 + 2.5) * ULP;
-    return { y: (i) => abs(y[i]!) * (relative + 2 * ULP), rstd: (r) => rstd[r]! * relative };
+  rmsnorm({ width, gainOffset = 0 }: Rows, _before, { y, rstd }: Arrays<'y' | 'rstd'>) {
+    const relative = rstdError(width);
+    const roundings = gainOffset === 0 ? 2 : 3;
+    return { y: (i) => abs(y[i]!) * (relative + roundings * ULP), rstd: (r) => rstd[r]! * relative };
+  },
+  headNorm(p: HeadNormProblem, _before, { x, normal, rstd }: Arrays<'x' | 'normal' | 'rstd'>) {
+    const relative = rstdError(p.width);
+    const isHead = headColumns(p);
+    return {
+      x: (i) => (isHead(i) ? abs(x[i]!) * (relative + 3 * ULP) : 0),
+      normal: (i) => abs(normal[i]!) * (relative + ULP),
+      rstd: (r) => rstd[r]! * relative,
+    };
+  },
+  headNormBackward(
+    p: HeadNormBackwardProblem,
+    { normal, weight, rstd, dx }: Arrays<'normal' | 'weight' | 'rstd' | 'dx'>,
+  ) {
+    const { heads, width, stride, offset, gainOffset = 0 } = p;
+    const isHead = headColumns(p);
+    return {
+      dx: (i) => {
+        if (!isHead(i)) return 0;
+        const c = (i - offset) % stride;
+        const row = Math.floor((i - offset) / stride) * heads + Math.floor(c / width);
+        const first = i - (c % width);
+        const g = (j: number) => abs(dx[first + j]! * (weight[j]! + gainOffset));
+        const n = (j: number) => abs(normal[row * width + j]!);
+        const meanGN = average(width, (j) => g(j) * n(j));
+        // As rmsnormBackward: sums of width terms with three roundings each, a division, the last line.
+        return (width + 3 + 2.5 + 6) * ULP * rstd[row]! * (g(c % width) + n(c % width) * meanGN);
+      },
+    };
+  },
+  headNormParameterGrad(p: HeadRows, { dy, normal }: Arrays<'dy' | 'normal'>) {
+    const { rows, heads, width, stride, offset } = p;
+    return {
+      partials: (i) => {
+        const block = Math.floor(i / width);
+        let sum = 0;
+        for (let r = block * ROW_BLOCK; r < min(rows, (block + 1) * ROW_BLOCK); r++) {
+          const base = Math.floor(r / heads) * stride + offset + (r % heads) * width;
+          sum += abs(dy[base + (i % width)]! * normal[r * width + (i % width)]!);
+        }
+        return (min(rows, ROW_BLOCK) + 1) * ULP * sum;
+      },
+    };
   },
   layernormParameterGrad({ rows, width }: Rows, { dy, x, mean, rstd }: Arrays<'dy' | 'x' | 'mean' | 'rstd'>) {
     return {
@@ -160,6 +206,10 @@ export const bounds: Record<string, Bounds<any>> = {
       },
     };
   },
+  // Two roundings of a product whose factor is rounded, and a sum. What goes is the same, or all of it would be off.
+  dropout: (_problem, { x, y: old }: Arrays<'x' | 'y'>, { y }: Arrays<'y'>) => ({
+    y: (i) => 4 * ULP * (abs(x[i]!) + abs(y[i]!) + abs(old[i]!)),
+  }),
   // The reference's own 1 + tanh(u) cancels to CANCELLED in the left tail.
   // s = 1 / (1 + e) with e good to E: s is good to (1 - s) E + 1 + 2.5 ulps, 1 - s = e s to twice that.
   gelu: (_problem, { x }: Arrays<'x'>, { y }: Arrays<'y'>) => ({ y: (i) => geluError(x[i]!, y[i]!) }),
@@ -178,6 +228,17 @@ export const bounds: Record<string, Bounds<any>> = {
       dup: (i) => abs(dup[i]!) * ((1 - sigmoid(gate[i]!)) * expUlps(gate[i]!) + 5.5) * ULP + TINY,
     };
   },
+  geglu: (_problem, { gate, up }: Arrays<'gate' | 'up'>, { y }: Arrays<'y'>) => ({
+    y: (i) => abs(up[i]!) * geluError(gate[i]!, geluOf(gate[i]!)) + ULP * abs(y[i]!) + TINY,
+  }),
+  gegluBackward: (
+    _problem,
+    { dy, gate, up }: Arrays<'dy' | 'gate' | 'up'>,
+    { dgate, dup }: Arrays<'dgate' | 'dup'>,
+  ) => ({
+    dgate: (i) => abs(dy[i]! * up[i]!) * geluDerivativeError(gate[i]!) + 2 * ULP * abs(dgate[i]!) + TINY,
+    dup: (i) => abs(dy[i]!) * geluError(gate[i]!, geluOf(gate[i]!)) + ULP * abs(dup[i]!) + TINY,
+  }),
   add: (_problem, _before, { y }: Arrays<'y'>) => ({ y: (i) => ULP * abs(y[i]!) }),
   fill: () => ({ y: exact }),
   rope({ heads, headSize, stride, offset }, { x }: Arrays<'x'>) {
@@ -191,10 +252,11 @@ export const bounds: Record<string, Bounds<any>> = {
       },
     };
   },
-  embedding: () => ({ y: exact }),
+  // Exact where the scale is 1.
+  embedding: ({ scale = 1 }, _before, { y }: Arrays<'y'>) => ({ y: (i) => (scale === 1 ? 0 : ULP * abs(y[i]!)) }),
   positionEmbedding: (_, _before, { y }: Arrays<'y'>) => ({ y: (i) => ULP * abs(y[i]!) }),
   embeddingBackward(
-    { rows, width, firstRow = 0 },
+    { rows, width, firstRow = 0, scale = 1 },
     { tokens, starts, order, dy, dweight }: Arrays<'tokens' | 'starts' | 'order' | 'dy' | 'dweight'>,
   ) {
     const slotOf = new Map<number, number>();
@@ -204,8 +266,10 @@ export const bounds: Record<string, Bounds<any>> = {
         const slot = slotOf.get(firstRow + Math.floor(i / width));
         if (slot === undefined) return 0;
         let sum = abs(dweight[i]!);
-        for (let j = starts[slot]!; j < starts[slot + 1]!; j++) sum += abs(dy[order[j]! * width + (i % width)]!);
-        return (starts[slot + 1]! - starts[slot]! + 1) * ULP * sum;
+        for (let j = starts[slot]!; j < starts[slot + 1]!; j++) {
+          sum += abs(scale * dy[order[j]! * width + (i % width)]!);
+        }
+        return (starts[slot + 1]! - starts[slot]! + 2) * ULP * sum;
       },
     };
   },
@@ -244,6 +308,11 @@ export const bounds: Record<string, Bounds<any>> = {
           return sumError(i);
         case 'scale':
           return abs(p.scale ?? 1) * sumError(i) + last;
+        case 'softcap': {
+          const cap = p.scale ?? 1;
+          // tanh is nowhere steeper than 1.
+          return sumError(i) + cap * tanhError(sums[i]! / cap) + last;
+        }
         case 'bias':
         case 'residual':
           return sumError(i) + last;
@@ -295,7 +364,7 @@ export const bounds: Record<string, Bounds<any>> = {
     };
   },
   crossEntropyBackward(
-    { tile },
+    { tile, first, softcap },
     { lse, logits, scale, targets }: Arrays<'lse' | 'logits' | 'scale' | 'targets'>,
     after: Arrays<'logits'>,
   ) {
@@ -306,7 +375,14 @@ export const bounds: Record<string, Bounds<any>> = {
         const shifted = logits[i]! - lse[2 * r]!;
         const z = shifted - lse[2 * r + 1]!;
         const probabilityError = exp(z) * (expUlps(z, 1) + abs(shifted));
-        return (abs(scale[0]!) * probabilityError + 2 * abs(after.logits[i]!)) * ULP + TINY;
+        if (softcap === undefined) return (abs(scale[0]!) * probabilityError + 2 * abs(after.logits[i]!)) * ULP + TINY;
+        // The slope is (1 - t) (1 + t), with two roundings in t and three of its own; then one more product.
+        const t = abs(logits[i]! / softcap);
+        const slope = 1 - t * t;
+        const wanted = targets[r] === first + (i % tile) ? 1 : 0;
+        const gradient = abs(exp(z) - wanted);
+        const error = probabilityError * slope + gradient * (4 * t * t + 3 * slope);
+        return (abs(scale[0]!) * error + 3 * abs(after.logits[i]!)) * ULP + TINY;
       },
     };
   },
@@ -373,7 +449,7 @@ export const bounds: Record<string, Bounds<any>> = {
       const keys = last + 1 - first;
       const pairs = Array.from({ length: keys }, (_, j) => {
         const at = (kvRow + j) * p.kStride + p.kOffset + column;
-        return dotError(size, q, row * p.qStride + p.qOffset + (i % heads) * size, k, at);
+        return dotError(size, q, row * p.qStride + p.qOffset + (i % heads) * size, k, at, scaleOf(p));
       });
       const top = max(...pairs.map(({ value }) => value));
       const rises = Math.ceil(keys / 4);
@@ -411,7 +487,7 @@ export const bounds: Record<string, Bounds<any>> = {
 };
 
 /** scale a . b, and what `size` products, their sum and the scale lose. */
-function dotError(size: number, a: Float64Array, aAt: number, b: Float64Array, bAt: number, scale = 1 / sqrt(size)) {
+function dotError(size: number, a: Float64Array, aAt: number, b: Float64Array, bAt: number, scale: number) {
   let value = 0;
   let terms = 0;
   for (let d = 0; d < size; d++) {
@@ -441,13 +517,13 @@ function attentionGradientErrors(p: AttentionBackwardProblem, before: BackwardAr
       for (let key = base + first; key <= base + last; key++) {
         const k = key * stride + (heads + Math.floor(head / group)) * size;
         const v = k + kvHeads * size;
-        const score = dotError(size, qkv, q, qkv, k);
+        const score = dotError(size, qkv, q, qkv, k, scaleOf(p));
         const exponent = score.value - lse[2 * i]! - lse[2 * i + 1]!;
         const w = exp(exponent);
         const relative = score.error + ULP * expUlps(abs(score.value - lse[2 * i]!) + lse[2 * i + 1]!, 2);
         const dw = dotError(size, dy, i * size, qkv, v, 1);
-        const ds = (w * abs(dw.value - delta[i]!)) / sqrt(size);
-        const dsError = ds * (relative + 4 * ULP) + (w * dw.error) / sqrt(size);
+        const ds = w * abs(dw.value - delta[i]!) * scaleOf(p);
+        const dsError = ds * (relative + 4 * ULP) + w * dw.error * scaleOf(p);
         // Sums over at most seq keys, or over the queries of every head of the group.
         for (let d = 0; d < size; d++) {
           errors.q[q + d]! += (dsError + (seq + 1) * ULP * ds) * abs(qkv[k + d]!) + TINY;
@@ -459,6 +535,27 @@ function attentionGradientErrors(p: AttentionBackwardProblem, before: BackwardAr
   }
   gradientErrors.set(before, errors);
   return errors;
+}
+
+/** Relative, of 1 / sqrt(mean of squares): width + 1 roundings and a division, halved by the root; then root and division. */
+function rstdError(width: number): number {
+  return (0.5 * (width + 1 + 2.5 + 1) + 4.5 + 2.5) * ULP;
+}
+
+/** Whether an element of packed rows belongs to one of the heads. */
+function headColumns({ heads, width, stride, offset }: HeadRows): (i: number) => boolean {
+  return (i) => i >= offset && (i - offset) % stride < heads * width;
+}
+
+/** Of tanh(u), where u is a quotient, good to 2.5 ulps. */
+function tanhError(u: number): number {
+  const t = abs(Math.tanh(u));
+  // The polynomial is good to an ulp, its last sum and product round; what it adds to u is at most 0.13 of it, with 6 roundings.
+  const near = t * (2.5 + 1 + 2 + 1);
+  // e = exp(2|u|); 2 / (e + 1) = 1 - t; then 1 - it, and u / |u|.
+  const far = (1 - t * t) * abs(u) * 2.5 + (1 - t) * (expUlps(2 * min(abs(u), 10)) + 3.5) + t * (1 + 2.5 + 1);
+  // Close to where the one takes over, it may be either.
+  return ULP * (abs(u) < 0.62 ? near : abs(u) > 0.63 ? far : max(near, far));
 }
 
 function sigmoid(x: number): number {

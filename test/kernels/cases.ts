@@ -15,6 +15,7 @@ import { documentStarts, keysSeen } from '../../src/kernels/attention-mask.ts';
 import { cacheAppend } from '../../src/kernels/cache-append.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
+import { type DropoutProblem, dropout, KEY_WORDS } from '../../src/kernels/dropout.ts';
 import {
   embedding,
   embeddingBackward,
@@ -22,7 +23,9 @@ import {
   positionEmbedding,
   tokenIndex,
 } from '../../src/kernels/embedding.ts';
+import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
 import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
+import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/kernels/head-norm.ts';
 import type { Arrays, Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad } from '../../src/kernels/layernorm.ts';
 import { type Epilogue, type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
@@ -30,7 +33,6 @@ import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernel
 import { rope, ropeTable } from '../../src/kernels/rope.ts';
 import { HYPER, STATE, stepControl } from '../../src/kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../src/kernels/sum-squares.ts';
-import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
 import { Random } from '../../src/util/random.ts';
 import { field, fields } from '../entry.ts';
 import type { HostArray } from '../harness.ts';
@@ -131,8 +133,25 @@ const parameterGrads = [
   { rows: 66, width: 268 },
 ];
 
+/** An odd rest of columns, heads behind others, one head, and four floats at a time. */
+const headRows = [
+  { rows: 28, heads: 4, width: 14, stride: 56, offset: 0 },
+  { rows: 18, heads: 2, width: 10, stride: 81, offset: 41 },
+  { rows: 3, heads: 1, width: 2, stride: 2, offset: 0 },
+  { rows: 65 * 3, heads: 3, width: 16, stride: 80, offset: 16 },
+  { rows: 2, heads: 2, width: 132, stride: 264, offset: 0 },
+];
+
 const layouts: readonly Layout[] = ['NN', 'NT', 'TN'];
-const epilogues: readonly Epilogue[] = ['scale', 'bias', 'residual', 'biasResidual', 'biasGelu', 'geluGradient'];
+const epilogues: readonly Epilogue[] = [
+  'scale',
+  'softcap',
+  'bias',
+  'residual',
+  'biasResidual',
+  'biasGelu',
+  'geluGradient',
+];
 
 const matmuls: readonly MatmulProblem[] = [
   ...layouts.flatMap((layout) => [
@@ -163,6 +182,12 @@ const matmuls: readonly MatmulProblem[] = [
   { layout: 'TN', M: 7, N: 12, K: 20, cOffset: 36, accumulate: true, partial: true },
   ...epilogues.map((epilogue): MatmulProblem => ({ layout: 'NN', M: 17, N: 33, K: 65, epilogue, scale: 0.3 })),
   { layout: 'NT', M: 1, N: 36, K: 20, epilogue: 'biasGelu' },
+  // Small quotients, and such that tanh is 1.
+  { layout: 'NT', M: 17, N: 36, K: 20, epilogue: 'softcap', scale: 30 },
+  { layout: 'NN', M: 3, N: 65, K: 64, epilogue: 'softcap', scale: 0.5 },
+  // Behind a low-rank update, which the product goes on from.
+  ...epilogues.map((epilogue): MatmulProblem => ({ layout: 'NT', M: 17, N: 33, K: 65, accumulate: true, epilogue })),
+  { layout: 'NN', M: 20, N: 12, K: 36, accumulate: true, epilogue: 'geluGradient' },
   // Some columns of C, as a row tile of a weight stored transposed gives them.
   ...epilogues.map(
     (epilogue): MatmulProblem => ({
@@ -222,6 +247,9 @@ const attentions: AttentionBackwardProblem[] = [
   { batch: 1, seq: 37, heads: 3, kvHeads: 3, headSize: 12, mask: { window: 100 } },
   { batch: 1, seq: 70, heads: 2, kvHeads: 1, headSize: 32, mask: { window: 33 } },
   { batch: 2, seq: 101, heads: 4, kvHeads: 2, headSize: 16, mask: { window: 7 } },
+  // A scale of its own.
+  { batch: 1, seq: 37, heads: 4, kvHeads: 1, headSize: 12, mask: { window: 6 }, scale: 20 ** -0.5 },
+  { batch: 2, seq: 33, heads: 2, kvHeads: 1, headSize: 5, scale: 1 },
   { batch: 1, seq: 1, heads: 2, kvHeads: 1, headSize: 8, mask: 'none' },
   { batch: 3, seq: 37, heads: 4, kvHeads: 2, headSize: 5, mask: 'none' },
   { batch: 1, seq: 65, heads: 3, kvHeads: 3, headSize: 16, mask: 'none' },
@@ -241,6 +269,7 @@ const overCache: AttentionBackwardProblem[] = [
   { batch: 2, seq: 1, heads: 4, kvHeads: 2, headSize: 16, mask: { window: 5 } },
   { batch: 1, seq: 37, heads: 2, kvHeads: 1, headSize: 12, mask: { window: 9 } },
   { batch: 2, seq: 3, heads: 3, kvHeads: 3, headSize: 5, mask: { window: 2 } },
+  { batch: 1, seq: 1, heads: 4, kvHeads: 1, headSize: 16, scale: 0.1 },
   { batch: 2, seq: 3, heads: 4, kvHeads: 2, headSize: 16, mask: 'none' },
   { batch: 2, seq: 3, heads: 3, kvHeads: 3, headSize: 5, mask: 'none' },
   { batch: 3, seq: 1, heads: 4, kvHeads: 2, headSize: 16, mask: 'documents' },
@@ -316,10 +345,22 @@ export const cases = [
       { rows: 131, width: 36, stride: 84, offset: 40, rowsPerBlock: 33, accumulate: true },
     ],
   }),
-  row({ kernel: rmsnorm, problems: [...norms, { rows: FOLDED_ROWS, width: 3, eps: 1e-5 }] }),
+  row({
+    kernel: rmsnorm,
+    problems: [
+      ...norms,
+      { rows: 3, width: 5, eps: 1e-6, gainOffset: 1 },
+      { rows: 66, width: 268, eps: 1e-6, gainOffset: 1 },
+      { rows: FOLDED_ROWS, width: 3, eps: 1e-5 },
+    ],
+  }),
   row({
     kernel: rmsnormBackward,
-    problems: normBackwards,
+    problems: [
+      ...normBackwards,
+      { rows: 3, width: 5, accumulate: true, gainOffset: 1 },
+      { rows: 66, width: 268, accumulate: false, gainOffset: 1 },
+    ],
     inputs: ({ rows }, random) => ({ rstd: random.uniforms(rows, 0.5, 2) }),
   }),
   row({
@@ -327,6 +368,19 @@ export const cases = [
     problems: parameterGrads,
     inputs: ({ rows }, random) => ({ rstd: random.uniforms(rows, 0.5, 2) }),
   }),
+  row({
+    kernel: headNorm,
+    problems: headRows.flatMap((heads) => [
+      { ...heads, eps: 1e-6 },
+      { ...heads, eps: 1e-5, gainOffset: 1 },
+    ]),
+  }),
+  row({
+    kernel: headNormBackward,
+    problems: headRows.flatMap((heads) => [heads, { ...heads, gainOffset: 1 }]),
+    inputs: ({ rows }, random) => ({ rstd: random.uniforms(rows, 0.5, 2) }),
+  }),
+  row({ kernel: headNormParameterGrad, problems: headRows }),
   row({
     kernel: gelu,
     problems: elementwise,
@@ -347,7 +401,26 @@ export const cases = [
     problems: elementwise,
     inputs: ({ size }, random) => ({ gate: random.normals(size, 5) }),
   }),
+  row({
+    kernel: geglu,
+    problems: elementwise,
+    inputs: ({ size }, random) => ({ gate: random.normals(size, 3) }),
+  }),
+  row({
+    kernel: gegluBackward,
+    problems: elementwise,
+    inputs: ({ size }, random) => ({ gate: random.normals(size, 3) }),
+  }),
   row({ kernel: add, problems: [...elementwise, { size: FOLDED_ITEMS }] }),
+  row({
+    kernel: dropout,
+    problems: elementwise.flatMap(({ size }, stream): DropoutProblem[] => [
+      { size, rate: 0.3, stream, accumulate: false },
+      { size, rate: 0.3, stream, accumulate: true },
+      { size, rate: 0, stream, accumulate: false },
+    ]),
+    inputs: (_problem, random) => ({ key: Uint32Array.from(random.integers(KEY_WORDS, 0, 2 ** 31 - 1)) }),
+  }),
   row({ kernel: fill, problems: elementwise.map(({ size }) => ({ size, value: -1.5 })) }),
   row({
     kernel: rope,
@@ -371,6 +444,7 @@ export const cases = [
       { rows: 15, width: 37, vocabulary: 11 },
       { rows: 65, width: 3, vocabulary: 129 },
       { rows: 74, width: 20, vocabulary: 7 },
+      { rows: 37, width: 5, vocabulary: 11, scale: Math.sqrt(5) },
       // The rows of one tile of the table, of which y already holds the others.
       { rows: 65, width: 12, vocabulary: 129, firstRow: 37, rowCount: 65 },
     ],
@@ -396,6 +470,7 @@ export const cases = [
       { rows: 15, width: 37, vocabulary: 5 },
       { rows: 129, width: 3, vocabulary: 1000 },
       { rows: 129, width: 12, vocabulary: 11 },
+      { rows: 129, width: 5, vocabulary: 11, scale: Math.sqrt(5) },
       { rows: 129, width: 3, vocabulary: 37, firstRow: 5, rowCount: 17 },
     ],
     inputs: ({ rows, vocabulary }, random) => ({ ...tokenIndex(random.integers(rows, 0, vocabulary)) }),
@@ -446,6 +521,8 @@ export const cases = [
       { rows: 37, tile: 132, first: 65, ignoreIndex: IGNORE },
       { rows: 36, tile: 65, first: 0, ignoreIndex: IGNORE },
       { rows: 12, tile: 1, first: 1, ignoreIndex: IGNORE },
+      { rows: 37, tile: 33, first: 65, ignoreIndex: IGNORE, softcap: 9 },
+      { rows: 12, tile: 36, first: 0, ignoreIndex: IGNORE, softcap: 30 },
     ],
     inputs: ({ rows, tile, first }, random) => ({
       logits: random.normals(rows * tile, 2),

@@ -12,12 +12,13 @@ import {
   positionEmbedding,
   tokenIndex,
 } from '../../src/kernels/embedding.ts';
+import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
 import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
+import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/kernels/head-norm.ts';
 import { type Arrays, ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
 import { rope } from '../../src/kernels/rope.ts';
-import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
 import { at } from '../../src/util/at.ts';
 import { field, fields } from '../entry.ts';
 import { cases, Draws, IGNORE, inputsOf, packed, toArrays } from './cases.ts';
@@ -100,12 +101,23 @@ forEachProblem(layernorm, (problem, data) => {
 });
 
 forEachProblem(rmsnorm, (problem, data) => {
-  const { rows, width } = problem;
+  const { rows, width, gainOffset } = problem;
   const dy = normals(rows * width);
   const given = { ...data, dy, rstd: output('rstd', rmsnorm, problem, data) };
+  const backward = { rows, width, accumulate: false, ...(gainOffset && { gainOffset }) };
   expectGradients(data, (moved) => dot(output('y', rmsnorm, problem, moved), dy), {
-    x: output('dx', rmsnormBackward, { rows, width, accumulate: false }, given),
+    x: output('dx', rmsnormBackward, backward, given),
     weight: sumBlocks(output('partials', rmsnormParameterGrad, { rows, width }, given), rows, width),
+  });
+});
+
+forEachProblem(headNorm, (problem, data) => {
+  const dy = normals(field(data, 'x').length);
+  const { normal, rstd } = fields(run(headNorm, problem, data), 'normal', 'rstd');
+  const partials = output('partials', headNormParameterGrad, problem, { dy, normal });
+  expectGradients(data, (moved) => dot(output('x', headNorm, problem, moved), dy), {
+    x: output('dx', headNormBackward, problem, { ...data, normal, rstd, dx: dy }),
+    weight: sumBlocks(partials, problem.rows, problem.width),
   });
 });
 
@@ -120,6 +132,12 @@ forEachProblem(swiglu, (problem, data) => {
   const dy = normals(problem.size);
   const { dgate, dup } = fields(run(swigluBackward, problem, { ...data, dy }), 'dgate', 'dup');
   expectGradients(data, (moved) => dot(output('y', swiglu, problem, moved), dy), { gate: dgate, up: dup });
+});
+
+forEachProblem(geglu, (problem, data) => {
+  const dy = normals(problem.size);
+  const { dgate, dup } = fields(run(gegluBackward, problem, { ...data, dy }), 'dgate', 'dup');
+  expectGradients(data, (moved) => dot(output('y', geglu, problem, moved), dy), { gate: dgate, up: dup });
 });
 
 forEachProblem(rope, (problem, data) => {
@@ -170,11 +188,13 @@ forEachProblem(attentionBackwardQ, (problem, data) => {
 
 describe('cross-entropy', () => {
   it.each([
-    [1, [1]],
-    [5, [7]],
-    [37, [65, 64]],
-    [3, [1, 5, 2]],
-  ])('%d rows, tiles %j', (rows, tiles) => {
+    [1, [1], undefined],
+    [5, [7], undefined],
+    [37, [65, 64], undefined],
+    [3, [1, 5, 2], undefined],
+    [5, [7], 3],
+    [37, [65, 64], 1.5],
+  ])('%d rows, tiles %j, logits capped at %s', (rows, tiles, softcap) => {
     const vocabulary = tiles.reduce((a, b) => a + b);
     const targets = Float64Array.from({ length: rows }, (_, r) =>
       r % 4 === 3 ? IGNORE : random.integer(0, vocabulary),
@@ -183,18 +203,21 @@ describe('cross-entropy', () => {
     const scale = 0.25;
     const firsts = tiles.map((_, i) => tiles.slice(0, i).reduce((a, b) => a + b, 0));
 
+    /** What matmul's epilogue makes of its products. */
+    const cap = (z: number) => (softcap === undefined ? z : softcap * Math.tanh(z / softcap));
+    const logitsOf = (given: Arrays, i: number) => field(given, `tile${i}`).map(cap);
     const forward = (given: Arrays) => {
       let statistics: Arrays = {};
       tiles.forEach((tile, i) => {
         const problem = { rows, tile, first: at(firsts, i), begin: i === 0 };
-        statistics = run(crossEntropyTile, problem, { ...statistics, targets, logits: field(given, `tile${i}`) });
+        statistics = run(crossEntropyTile, problem, { ...statistics, targets, logits: logitsOf(given, i) });
       });
       return run(crossEntropyLoss, { rows, ignoreIndex: IGNORE }, { ...statistics, targets });
     };
     const lse = field(forward(data), 'lse');
     const gradients = tiles.map((tile, i) => {
-      const problem = { rows, tile, first: at(firsts, i), ignoreIndex: IGNORE };
-      const given = { lse, targets, scale: Float64Array.of(scale), logits: field(data, `tile${i}`) };
+      const problem = { rows, tile, first: at(firsts, i), ignoreIndex: IGNORE, ...(softcap && { softcap }) };
+      const given = { lse, targets, scale: Float64Array.of(scale), logits: logitsOf(data, i) };
       return [`tile${i}`, output('logits', crossEntropyBackward, problem, given)];
     });
     const loss = (given: Arrays) => scale * field(forward(given), 'loss').reduce((a, b) => a + b);

@@ -8,11 +8,12 @@ import { adamw } from '../../src/kernels/adamw.ts';
 import { attention } from '../../src/kernels/attention.ts';
 import { crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import { tokenIndex } from '../../src/kernels/embedding.ts';
+import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
 import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
 import { kernels } from '../../src/kernels/index.ts';
 import { type Kernel, linearGrid, type Traits, type Variant } from '../../src/kernels/kernel.ts';
+import { matmul } from '../../src/kernels/matmul.ts';
 import { STATE, stepControl } from '../../src/kernels/step-control.ts';
-import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
 import { field, fields, leading, only } from '../entry.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable, testDevice } from '../harness.ts';
 import { THOROUGH, VERBOSE } from '../host.ts';
@@ -178,9 +179,12 @@ describe('activations far out', () => {
     expect((await output('dx', geluBackward, { size: 1 }, { x, dy: one }))[0]).toBeCloseTo(value > 0 ? 1 : 0, 6);
     const [silu] = await output('y', swiglu, { size: 1 }, { gate: x, up: one });
     expect(Math.abs(silu! - value / (1 + Math.exp(-value)))).toBeLessThan(1e-6 * Math.abs(tail) + 1e-9);
-    const gradients = await run(swigluBackward, { size: 1 }, { gate: x, up: one, dy: one });
-    const { dgate, dup } = fields(gradients, 'dgate', 'dup');
-    expect(Number.isFinite(dgate[0]) && Number.isFinite(dup[0])).toBe(true);
+    expect((await output('y', geglu, { size: 1 }, { gate: x, up: one }))[0]).toBeCloseTo(tail, 20);
+    for (const backward of [swigluBackward, gegluBackward]) {
+      const gradients = await run(backward, { size: 1 }, { gate: x, up: one, dy: one });
+      const { dgate, dup } = fields(gradients, 'dgate', 'dup');
+      expect(Number.isFinite(dgate[0]) && Number.isFinite(dup[0])).toBe(true);
+    }
   });
 });
 
@@ -198,6 +202,20 @@ describe.each(crossEntropyTile.variants)('crossEntropyTile $name', (variant) => 
       expect(Number.isFinite(loss[0])).toBe(false);
     }
   });
+});
+
+describe.each(matmul.variants)('a softcap behind matmul $name', (variant) => {
+  const problem = { layout: 'NT', M: 1, N: 4, K: 1, epilogue: 'softcap', scale: 5 } as const;
+  it.runIf(variant.supports?.(problem, DEFAULTS) ?? true)(
+    'takes what is huge, and lets what is no number through',
+    async () => {
+      const b = Float32Array.of(3e38, -1e6, Number.NaN, Number.POSITIVE_INFINITY);
+      const c = field(await runKernel(matmul, variant, problem, { a: Float32Array.of(1), b }), 'c');
+      expect(c[0]).toBeCloseTo(5, 5);
+      expect(c[1]).toBeCloseTo(-5, 5);
+      expect(c.subarray(2).some((value) => Number.isFinite(value))).toBe(false);
+    },
+  );
 });
 
 describe('stepControl', () => {

@@ -11,18 +11,20 @@ import {
   attentionBackwardQ,
   attentionDelta,
 } from '../../src/kernels/attention.ts';
+import type { AttentionMask } from '../../src/kernels/attention-mask.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import { embedding, embeddingBackward, tokenIndex } from '../../src/kernels/embedding.ts';
+import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
 import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
+import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/kernels/head-norm.ts';
 import { ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
 import { type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
-import { rope, ropeTable } from '../../src/kernels/rope.ts';
+import { type RopeScaling, rope, ropeTable } from '../../src/kernels/rope.ts';
 import { STATE, stepControl } from '../../src/kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../src/kernels/sum-squares.ts';
-import { swiglu, swigluBackward } from '../../src/kernels/swiglu.ts';
 import { at } from '../../src/util/at.ts';
 import { entry, field, fields, leading } from '../entry.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable } from '../harness.ts';
@@ -138,19 +140,50 @@ describeOp('layernorm', async (reference) => {
   }
 });
 
-describeOp('rmsnorm', async (reference) => {
+async function checkRMSNorm(reference: Reference, gainOffset?: number): Promise<void> {
   const shape = reference.shape('x');
   const width = at(shape, shape.length - 1);
   const rows = product(shape) / width;
+  const gain = gainOffset === undefined ? {} : { gainOffset };
   const { x, weight, dy } = reference.inputs('x', 'weight', 'dy');
   for (const variant of ['rows', 'workgroup']) {
-    const results = await run(rmsnorm, { rows, width, ...reference.attrs('eps') }, { x, weight }, variant);
+    const results = await run(rmsnorm, { rows, width, ...reference.attrs('eps'), ...gain }, { x, weight }, variant);
     const { y, rstd } = fields(results, 'y', 'rstd');
     reference.expect('y', y);
     const data = { dy, x, weight, rstd };
-    const dx = await output('dx', rmsnormBackward, { rows, width, accumulate: false }, data, variant);
+    const dx = await output('dx', rmsnormBackward, { rows, width, accumulate: false, ...gain }, data, variant);
     reference.expect('dx', dx);
     const partials = await output('partials', rmsnormParameterGrad, { rows, width }, data);
+    reference.expect('dweight', await sumBlocks(partials, rows, width));
+  }
+}
+
+describeOp('rmsnorm', (reference) => checkRMSNorm(reference));
+describeOp('rmsnorm_one_plus', (reference) => checkRMSNorm(reference, 1));
+
+describeOp('head_rmsnorm', async (reference) => {
+  const attrs = reference.attrs('heads', 'head_dim', 'offset', 'stride', 'eps', 'one_plus');
+  const { heads, head_dim: width, offset, stride, eps, one_plus } = attrs;
+  const rows = (product(reference.shape('x')) / stride) * heads;
+  const gain = one_plus ? { gainOffset: 1 } : {};
+  const problem = { rows, heads, width, stride, offset };
+  // A kernel touches nothing behind the last head, and is given no more.
+  const used = field(headNorm.operands({ ...problem, eps }), 'x').size;
+  const whole = (name: string, part: HostArray) => {
+    const all = Float32Array.from(reference.input(name));
+    all.set(part);
+    return all;
+  };
+  const { x, weight, dy } = reference.inputs('x', 'weight', 'dy');
+  for (const variant of ['rows', 'workgroup']) {
+    const data = { x: x.slice(0, used), weight };
+    const after = await run(headNorm, { ...problem, eps, ...gain }, data, variant);
+    const { x: y, normal, rstd } = fields(after, 'x', 'normal', 'rstd');
+    reference.expect('y', whole('x', y));
+    const given = { normal, weight, rstd, dx: dy.slice(0, used) };
+    const dx = await output('dx', headNormBackward, { ...problem, ...gain }, given, variant);
+    reference.expect('dx', whole('dy', dx));
+    const partials = await output('partials', headNormParameterGrad, problem, { dy: dy.slice(0, used), normal });
     reference.expect('dweight', await sumBlocks(partials, rows, width));
   }
 });
@@ -161,13 +194,18 @@ describeOp('gelu_new', async (reference) => {
   reference.expect('dx', await output('dx', geluBackward, { size: x.length }, { x, dy }));
 });
 
-describeOp('swiglu', async (reference) => {
-  const { gate, up, dy } = reference.inputs('gate', 'up', 'dy');
-  reference.expect('y', await output('y', swiglu, { size: gate.length }, { gate, up }));
-  const results = await run(swigluBackward, { size: gate.length }, { gate, up, dy });
-  const { dgate, dup } = fields(results, 'dgate', 'dup');
-  reference.expect('dgate', dgate);
-  reference.expect('dup', dup);
+describe.each([
+  ['swiglu', swiglu, swigluBackward],
+  ['geglu', geglu, gegluBackward],
+] as const)('%s', (op, forward, backward) => {
+  describeOp(op, async (reference) => {
+    const { gate, up, dy } = reference.inputs('gate', 'up', 'dy');
+    reference.expect('y', await output('y', forward, { size: gate.length }, { gate, up }));
+    const results = await run(backward, { size: gate.length }, { gate, up, dy });
+    const { dgate, dup } = fields(results, 'dgate', 'dup');
+    reference.expect('dgate', dgate);
+    reference.expect('dup', dup);
+  });
 });
 
 /** Columns first..first+tile-1 of a (rows, vocabulary) matrix. */
@@ -213,10 +251,18 @@ async function checkLinear(reference: Reference, stored: 'in,out' | 'out,in'): P
 describeOp('conv1d', (reference) => checkLinear(reference, 'in,out'));
 describeOp('linear', (reference) => checkLinear(reference, 'out,in'));
 
-describeOp('cross_entropy', async (reference) => {
+/** Logits squashed by matmul's epilogue: a product with the identity is exact. */
+async function capped(logits: HostArray, rows: number, vocabulary: number, scale: number): Promise<HostArray> {
+  const identity = Float32Array.from({ length: vocabulary ** 2 }, (_, i) => (i % (vocabulary + 1) === 0 ? 1 : 0));
+  const problem = { layout: 'NT', M: rows, N: vocabulary, K: vocabulary, epilogue: 'softcap', scale } as const;
+  return output('c', matmul, problem, { a: logits, b: identity });
+}
+
+async function checkCrossEntropy(reference: Reference, cap: { softcap?: number } = {}): Promise<void> {
   const [rows, vocabulary] = leading(2, reference.shape('logits'));
   const { ignore_index: ignoreIndex, valid } = reference.attrs('ignore_index', 'valid');
-  const { logits, targets } = reference.inputs('logits', 'targets');
+  const { logits: given, targets } = reference.inputs('logits', 'targets');
+  const logits = cap.softcap === undefined ? given : await capped(given, rows, vocabulary, cap.softcap);
   // The whole vocabulary, halves, and tiles that leave an odd rest.
   for (const [width, variant] of [
     [vocabulary, 'rows'],
@@ -256,7 +302,7 @@ describeOp('cross_entropy', async (reference) => {
       const part = await output(
         'logits',
         crossEntropyBackward,
-        { rows, tile, first, ignoreIndex },
+        { rows, tile, first, ignoreIndex, ...cap },
         {
           lse,
           targets,
@@ -270,9 +316,14 @@ describeOp('cross_entropy', async (reference) => {
     }
     reference.expect('dlogits', dlogits);
   }
+}
+
+describeOp('cross_entropy', (reference) => checkCrossEntropy(reference));
+describeOp('softcap_cross_entropy', (reference) => {
+  return checkCrossEntropy(reference, reference.attrs('softcap'));
 });
 
-describeOp('rope', async (reference) => {
+async function checkRope(reference: Reference, scaling?: RopeScaling): Promise<void> {
   const [batch, heads, seq, headSize] = leading(4, reference.shape('x'));
   const { pos0, theta } = reference.attrs('pos0', 'theta');
   // (B, H, T, D) here is (B, T, H, D) in the kernel.
@@ -292,12 +343,20 @@ describeOp('rope', async (reference) => {
     const positions = pos0 + seq;
     const stride = heads * headSize;
     const problem = { rows: batch * seq, seq, heads, headSize, stride, offset: 0, positions, inverse };
-    const table = ropeTable(positions, headSize, theta);
+    const table = ropeTable(positions, headSize, theta, scaling);
     const turned = await output('x', rope, problem, { table, position: new Uint32Array([pos0]), x });
     return Float32Array.from(given, (_, i) => turned[index(i)]!);
   };
   reference.expect('y', await turn('x', false));
   reference.expect('dx', await turn('dy', true));
+}
+
+describeOp('rope', (reference) => checkRope(reference));
+describeOp('rope_llama3', (reference) => {
+  const names = ['factor', 'low_freq_factor', 'high_freq_factor', 'original_max_position_embeddings'] as const;
+  const attrs = reference.attrs(...names);
+  const { factor, low_freq_factor: low, high_freq_factor: high, original_max_position_embeddings: positions } = attrs;
+  return checkRope(reference, { kind: 'llama3', factor, low, high, positions });
 });
 
 type HeadsShape = readonly [batch: number, heads: number, seq: number, size: number];
@@ -336,7 +395,7 @@ function unpackRows(rows: HostArray, shape: HeadsShape, stride: number, column: 
 
 const attentionVariants = await runnable(attentionBackwardQ);
 
-describeOp('causal_attention', async (reference) => {
+async function checkAttention(reference: Reference, mask: AttentionMask): Promise<void> {
   const tensor = (name: string): Heads => ({ data: reference.input(name), shape: leading(4, reference.shape(name)) });
   const [q, k, v] = [tensor('q'), tensor('k'), tensor('v')];
   const [batch, heads, seq, headSize] = q.shape;
@@ -347,12 +406,12 @@ describeOp('causal_attention', async (reference) => {
   const dy = packRows(tensor('dy'));
   const { q_offset: offset } = reference.attrs('q_offset');
   const position = new Uint32Array([offset]);
-  const index = cases.filter(({ op }) => op === 'causal_attention').indexOf(reference.description);
+  const index = cases.filter(({ op }) => op === reference.description.op).indexOf(reference.description);
   for (const { name } of [...attentionVariants, { name: 'rows' }]) {
     if (!(await isWorthwhile({ name }, index, 8))) continue;
     const problem: AttentionProblem = {
       ...{ batch, seq, heads, kvHeads, headSize, kvRows, qStride: width, qOffset: 0 },
-      ...{ kStride: kvWidth, kOffset: 0, vStride: kvWidth, vOffset: 0 },
+      ...{ kStride: kvWidth, kOffset: 0, vStride: kvWidth, vOffset: 0, mask },
     };
     const given = { q: packRows(q), k: packRows(k), v: packRows(v), position };
     const { y, lse } = fields(await run(attention, problem, given, name), 'y', 'lse');
@@ -362,7 +421,7 @@ describeOp('causal_attention', async (reference) => {
     const delta = await output('delta', attentionDelta, { rows, heads, headSize }, { dy, y });
     const qkv = packRows(q, k, v);
     const data = { qkv, dy, lse, delta, dqkv: new Float32Array(qkv.length) };
-    const backward = { batch, seq, heads, kvHeads, headSize };
+    const backward = { batch, seq, heads, kvHeads, headSize, mask };
     const dqkv = await output('dqkv', attentionBackwardQ, backward, data, name);
     const gradients = await output('dqkv', attentionBackwardKV, backward, { ...data, dqkv }, name);
     const stride = width + 2 * kvWidth;
@@ -370,7 +429,10 @@ describeOp('causal_attention', async (reference) => {
     reference.expect('dk', unpackRows(gradients, k.shape, stride, width));
     reference.expect('dv', unpackRows(gradients, v.shape, stride, width + kvWidth));
   }
-});
+}
+
+describeOp('causal_attention', (reference) => checkAttention(reference, 'causal'));
+describeOp('window_attention', (reference) => checkAttention(reference, reference.attrs('window')));
 
 describeOp('embedding', async (reference) => {
   const [vocabulary, width] = leading(2, reference.shape('weight'));

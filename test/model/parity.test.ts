@@ -2,14 +2,18 @@
 // the allowance for what WGSL would permit. And the replay notices: a wrong optimizer, a wrong gradient, NaN.
 
 import { beforeAll, describe, expect, it } from 'vitest';
+import { smallestBudget } from '../../src/engine/compile/fit.ts';
+import { limitsOf } from '../../src/engine/run/session.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ALLOWED_MULTIPLE, judge } from '../../src/parity/judge.ts';
 import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';
 import { replay, replayCase } from '../../src/parity/replay-case.ts';
 import { join } from '../../src/runtime/host.ts';
+import { traceStep } from '../../src/train/step-programs.ts';
+import { trainingWorkload } from '../../src/train/trainer.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
-import { THOROUGH, testHost, VERBOSE } from '../host.ts';
+import { EVERY_CASE, THOROUGH, testHost, VERBOSE } from '../host.ts';
 
 const FOLDER = 'test/fixtures/reference';
 const { files } = testHost;
@@ -33,6 +37,21 @@ describe('replayed cases', () => {
     expect(pass).toBe(true);
     expect(unchecked).toEqual([]);
     expect(device.allocator.bytes, 'buffers left behind').toBe(before);
+  });
+});
+
+describe.runIf(THOROUGH)('replayed in its smallest budget, with the same figures', () => {
+  const few = ['llama3-rope-scaling', 'mistral-window', 'qwen2', 'qwen3', 'gemma3-text'];
+  it.each(EVERY_CASE ? cases : few)('%s', async (name) => {
+    const reference = await loadCase(testHost, join(FOLDER, name));
+    const { model, batch, seq, accumulate } = reference;
+    const workload = trainingWorkload(model, traceStep(model, batch, seq), accumulate);
+    const gpu = smallestBudget(workload, limitsOf(device));
+    const { choices, ...resident } = await replay(device, reference);
+    const { choices: _, ...found } = await replay(device, reference, { choices, memory: { gpu } });
+    expect(found).toEqual(resident);
+    expect(found.worst).toBeLessThanOrEqual(1);
+    await expect(replay(device, reference, { choices, memory: { gpu: gpu - 1 } })).rejects.toThrow(`${gpu} bytes`);
   });
 });
 
@@ -69,6 +88,23 @@ describe('judging', () => {
     expect(moved(bias, 2 * width - 1, 2 * drift * ALLOWED_MULTIPLE).pass).toBe(false);
     expect(moved(bias, width - 1, drift / 2).pass).toBe(false);
     expect(moved(bias, 2 * width, drift / 2).pass).toBe(false);
+  });
+
+  it("lets the final biases of Qwen's keys drift within a limit of their own, and their gradients as any other", async () => {
+    const reference = await loadCase(testHost, join(FOLDER, 'qwen2'));
+    const name = 'model.layers.1.self_attn.k_proj.bias';
+    const drift = entry(reference.tolerance, 'kbias_final_drift');
+    const drifted = perfect(reference);
+    entry(drifted.final, name)[3]! += drift / 2;
+    const { metrics, worst } = judge(reference, drifted);
+    expect(worst).toBeCloseTo(0.5, 2);
+    expect(metrics.get('kbias_final_drift')?.where).toBe(name);
+    expect(metrics.get('final_max_abs')?.multiple).toBe(0);
+    const wrong = perfect(reference);
+    const gradient = entry(entry(wrong.gradients, 0), name);
+    gradient.set(gradient.map((value) => 1.001 * value));
+    expect(judge(reference, wrong).metrics.get('grads_rel_fro')).toMatchObject({ where: name });
+    expect(judge(reference, wrong).pass).toBe(false);
   });
 
   it('wants exact zeros where the reference gradient is zero', async () => {

@@ -11,6 +11,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
+import { withLora } from '../../src/nn/lora.ts';
 import type { Model } from '../../src/nn/model.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import { type Generator, traceGeneration } from '../../src/train/generator.ts';
@@ -19,6 +20,7 @@ import { Trainer, type TrainingPasses, trainingWorkload } from '../../src/train/
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, type Values } from '../../src/util/tensor-source.ts';
+import { DECODERS, LLAMA } from '../decoders.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
 
 const gpt2 = (n_layer: number, n_embd: number, vocab_size: number, tie_word_embeddings = true) =>
@@ -27,26 +29,31 @@ const gpt2 = (n_layer: number, n_embd: number, vocab_size: number, tie_word_embe
     'gpt2',
   );
 
-export const MODELS = {
-  'gpt2, tied': makeModel(gpt2(2, 32, 150)),
-  'gpt2, untied': makeModel(gpt2(1, 24, 300, false)),
-  'gpt2 with low-rank updates': makeModel(gpt2(1, 32, 90), { rank: 4, scale: 2 }),
-  'llama, grouped heads': makeModel(
+const decoder = (config: object, num_hidden_layers = 1) =>
+  makeModel(
     parseConfig(
       {
-        model_type: 'llama',
+        ...config,
         vocab_size: 120,
         max_position_embeddings: 16,
         hidden_size: 32,
         intermediate_size: 80,
-        num_hidden_layers: 1,
-        num_attention_heads: 4,
-        num_key_value_heads: 2,
+        num_hidden_layers,
         head_dim: 8,
       },
-      'llama',
+      'decoder',
     ),
-  ),
+  );
+
+export const MODELS = {
+  'gpt2, tied': makeModel(gpt2(2, 32, 150)),
+  'gpt2, untied': makeModel(gpt2(1, 24, 300, false)),
+  'gpt2 with low-rank updates': withLora(makeModel(gpt2(1, 32, 90)), { rank: 4, alpha: 8, dropout: 0.1 }),
+  'llama, grouped heads': decoder(LLAMA),
+  'mistral, a window': decoder(DECODERS.mistral),
+  'qwen2, biases': decoder(DECODERS.qwen2),
+  'qwen3, norms of heads': decoder(DECODERS.qwen3),
+  'gemma3, every switch': decoder(DECODERS.gemma3, 2),
 } as const satisfies Record<string, Model>;
 
 /** Model data of 21 chunks of the smallest size a kind: room for a tenth of it. */

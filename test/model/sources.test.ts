@@ -6,6 +6,7 @@ import { limitsOf } from '../../src/engine/run/session.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
+import { withLora } from '../../src/nn/lora.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer, trainingWorkload } from '../../src/train/trainer.ts';
 import { Random } from '../../src/util/random.ts';
@@ -14,22 +15,26 @@ import { testDevice } from '../harness.ts';
 
 const config = { model_type: 'gpt2', vocab_size: 23, n_positions: 7, n_embd: 6, n_layer: 2, n_head: 3 };
 const model = makeModel(parseConfig(config, 'test'));
+const adapted = withLora(model, { rank: 2 });
 
 describe('initial weights', () => {
   test('are drawn from a stream for each parameter, or constant', async () => {
-    const weights = await collect(initialWeights(model, 5));
-    expect([...weights.keys()]).toEqual(model.parameters.map(({ name }) => name));
-    for (const { name, shape, initial } of model.parameters) {
+    const weights = await collect(initialWeights(adapted, 5));
+    expect([...weights.keys()]).toEqual(adapted.parameters.map(({ name }) => name));
+    for (const { name, shape, initial } of adapted.parameters) {
       const random = new Random(5, `weights ${name}`);
-      const value = () => ('constant' in initial ? initial.constant : initial.normal * random.normal());
+      const value = () => {
+        if ('constant' in initial) return initial.constant;
+        return 'normal' in initial ? initial.normal * random.normal() : initial.uniform * (2 * random.uniform() - 1);
+      };
       expect(weights.get(name), name).toEqual(Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, value));
     }
   });
 
   test('are the same in pieces of any size, in any order, at every read', async () => {
-    const whole = await collect(initialWeights(model, 5));
+    const whole = await collect(initialWeights(adapted, 5));
     for (const size of [1, 17, 138]) {
-      const source = initialWeights(model, 5, size);
+      const source = initialWeights(adapted, 5, size);
       const backwards = { ...source, names: source.names.toReversed() };
       expect(await collect(backwards)).toEqual(whole);
       expect(await collect(source)).toEqual(whole);
@@ -38,7 +43,7 @@ describe('initial weights', () => {
 
   test('are drawn into the memory of one piece', async () => {
     const memory = new Set<ArrayBuffer>();
-    for await (const piece of initialWeights(model, 5, 10).read('wte.weight')) {
+    for await (const piece of initialWeights(adapted, 5, 10).read('wte.weight')) {
       memory.add(piece.buffer);
     }
     expect([...memory].map(({ byteLength }) => byteLength)).toEqual([40]);

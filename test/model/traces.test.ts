@@ -16,6 +16,7 @@ import { checkPlan } from '../../src/memory/plan/plan.ts';
 import { ORDERS } from '../../src/memory/plan/policies.ts';
 import { checkTrace, type Trace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { withLora } from '../../src/nn/lora.ts';
 import type { Trainer } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { leading } from '../entry.ts';
@@ -206,7 +207,7 @@ describe('random configurations', () => {
       head_dim: headSize,
     };
     const parsed = parseConfig(isLlama ? llama : { ...config, n_embd: width, n_positions: 16 }, 'random');
-    const model = makeModel(parsed, lora && !isLlama ? { rank: 2, scale: 1 } : undefined);
+    const model = lora ? withLora(makeModel(parsed), { rank: 2, dropout: 0.2 }) : makeModel(parsed);
     return { model, batch, seq, accumulate, steps: 1, between };
   }
 

@@ -27,6 +27,21 @@ const SHAPES = {
     num_key_value_heads: 2,
     head_dim: 8,
   },
+  'Gemma 3, norms of heads and windows': {
+    model_type: 'gemma3_text',
+    vocab_size: 41,
+    max_position_embeddings: 20,
+    hidden_size: 24,
+    intermediate_size: 52,
+    num_hidden_layers: 2,
+    num_attention_heads: 4,
+    num_key_value_heads: 1,
+    head_dim: 12,
+    query_pre_attn_scalar: 20,
+    sliding_window: 6,
+    sliding_window_pattern: 2,
+    final_logit_softcapping: 5,
+  },
 };
 
 const schedule = { decay: 'constant', peak: 1e-3, min: 0, warmup: 0, steps: 2 } as const;

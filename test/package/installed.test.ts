@@ -54,18 +54,18 @@ console.log(setImmediate === before.setImmediate);`,
 describe('types', () => {
   const USE = `
 import { type Batch, configOfShape, defaultSettings, HoldfastError, type LoraOptions, makeModel, openDevice, type RunOptions,
-  type RunSettings, type RunSummary, type StepHooks, type StepMetrics, Trainer, type TrainerOptions, trainRun } from 'holdfast';
+  type RunSettings, type RunSummary, type StepHooks, type StepMetrics, Trainer, type TrainerOptions, trainRun, withLora } from 'holdfast';
 import { headlessHost } from 'holdfast/headless';
 import { type Holdfast, openHoldfast, type RunEvent } from 'holdfast/browser';
 
 const settings: RunSettings = defaultSettings({ steps: 2, config: configOfShape({ family: 'llama', kvHeads: 2 }) });
-const lora: LoraOptions = { rank: 4, scale: 2 };
+const lora: LoraOptions = { rank: 4, alpha: 8, targets: ['q_proj'] };
 const hooks: StepHooks = { inspect: async (gradients) => void gradients.names.map((name) => name.length) };
 const options: TrainerOptions = { batch: 4, seq: 32, schedule: { decay: 'cosine', peak: 1, min: 0, warmup: 0, steps: 1 } };
 
 export async function train(batch: Batch): Promise<StepMetrics> {
   const device = await openDevice(headlessHost());
-  const trainer = await Trainer.create(device, makeModel(configOfShape(), lora), options);
+  const trainer = await Trainer.create(device, withLora(makeModel(configOfShape()), lora), options);
   const limit: number = device.gpu.limits.maxBufferSize;
   if (limit < 0) throw new HoldfastError('no room');
   return trainer.start([batch], hooks);

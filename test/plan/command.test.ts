@@ -3,6 +3,9 @@
 import { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
 import { planCommand } from '../../src/cli/plan.ts';
+import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
+import { configOfShape } from '../../src/formats/shape.ts';
+import { sizeOf } from '../../src/nn/size.ts';
 import type { Host } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
@@ -29,6 +32,14 @@ describe('holdfast plan', () => {
     const { h2d, d2h } = report.bytesPerStep;
     expect((h2d + d2h) / report.bound.lp).toBeCloseTo(report.bound.ratio);
     expect(report.bound.ratio).toBeLessThanOrEqual(1.05);
+  });
+
+  it.each(FAMILY_NAMES)('plans %s', async (family) => {
+    const report = JSON.parse(await plan(...SMALL, '--model', family, '--json'));
+    const shape = { layers: 3, width: 128, heads: 4, context: 32, vocabulary: 2000, tied: false };
+    const config = configOfShape({ family, ...shape });
+    expect(report.parameters).toBe(sizeOf(config).parameters);
+    expect(report.smallestBudget).toBeLessThan(report.budget);
   });
 
   it('moves nothing when all fits, and more the less fits', async () => {

@@ -18,6 +18,7 @@ import { checkPlan, makePlan } from '../../src/memory/plan/plan.ts';
 import { planStep } from '../../src/memory/plan/planner.ts';
 import { checkTrace, chunkName, type Trace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { withLora } from '../../src/nn/lora.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
@@ -148,7 +149,7 @@ describe('LoRA', () => {
       { model_type: 'gpt2', n_layer: 2, n_embd: 64, n_head: 4, n_positions: 32, vocab_size: 65 },
       'gpt2',
     );
-    const model = makeModel(config, { rank: 4, scale: 1 });
+    const model = withLora(makeModel(config), { rank: 4 });
     const map = mapChunks(model.parameters, true, { minBytes: 30_000, maxBytes: 80_000 });
     const { trace } = stepPass(traceStep(model, 2, 16), map, 2);
     checkTrace(trace);

@@ -112,12 +112,31 @@ export function fitMemory<P extends Passes>(
 
 const largestChunk = (workload: Workload, limits: AdapterLimits): number => Math.max(...chunkSizes(workload, limits));
 
-/** Everything at once. */
-const wholeFit = <P extends Passes>(workload: Workload<P>, limits: AdapterLimits): Fit<P> =>
-  sized(candidate(workload, placeAll(workload, limits, false), largestChunk(workload, limits), false), undefined);
+/** Padding that larger chunks may cost where nothing moves, as a share of the model data. */
+const MOST_PADDING = 0.05;
 
-const wholeMap = (workload: Workload, limits: AdapterLimits): ChunkMap =>
-  mapOf(workload, largestChunk(workload, limits));
+/**
+ * Of everything at once: the largest size. But where some parameters are frozen, all chunks are as large as the larger
+ * part's, and those of the smaller part must not be empty for the most part.
+ */
+function wholeMap(workload: Workload, limits: AdapterLimits): ChunkMap {
+  if (!isMixed(workload)) return mapOf(workload, largestChunk(workload, limits));
+  const maps = chunkSizes(workload, limits).map((bytes) => mapOf(workload, bytes));
+  const size = (map: ChunkMap) => map.count * map.chunkBytes;
+  const least = Math.min(...maps.map(size));
+  const found = maps.findLast((map) => size(map) <= (1 + MOST_PADDING) * least);
+  assert(found, 'there is a chunk size');
+  return found;
+}
+
+const isMixed = ({ parameters, training }: Workload): boolean =>
+  training && new Set(parameters.map(({ trainable = true }) => trainable)).size > 1;
+
+/** Everything at once. */
+function wholeFit<P extends Passes>(workload: Workload<P>, limits: AdapterLimits): Fit<P> {
+  const map = wholeMap(workload, limits);
+  return sized(measured(workload, map, workload.passes(map), placeAll(workload, limits, false), false), undefined);
+}
 
 /** The best fit of one workload in one placement; undefined where it does not fit. */
 function fitOne<P extends Passes>(

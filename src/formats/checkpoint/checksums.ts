@@ -8,7 +8,7 @@
 import { type Files, type FolderReader, join, type Sha256, type WriteStream } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { TOKENIZER_FILES } from '../tokenizer-files.ts';
-import { CHECKPOINT_FILES, OTHER_CHECKPOINT, SUMS } from './folder.ts';
+import { ADAPTER_CHECKPOINT_FILES, CHECKPOINT_FILES, OTHER_CHECKPOINT, SUMS } from './folder.ts';
 
 const PIECE_BYTES = 4 * 2 ** 20;
 const LINES = /^(?:[0-9a-f]{64} {2}[\w.]+\n)+$/;
@@ -78,10 +78,11 @@ export async function readSums(files: FolderReader, folder: string): Promise<Sum
   if (!LINES.test(text)) throw refuse('has lines that are no SHA-256, two spaces and a name');
   const lines = text.trimEnd().split('\n');
   const sums = new Map(lines.map((line) => [line.slice(66), line.slice(0, 64)]));
-  const expected = [...CHECKPOINT_FILES, ...TOKENIZER_FILES.filter((name) => sums.has(name))];
-  if (lines.length !== expected.length || !expected.every((name) => sums.has(name)))
+  const own = [...sums.keys()].filter((name) => !TOKENIZER_FILES.includes(name));
+  const isOf = (files: readonly string[]) => own.length === files.length && files.every((name) => sums.has(name));
+  if (lines.length !== sums.size || !(isOf(CHECKPOINT_FILES) || isOf(ADAPTER_CHECKPOINT_FILES)))
     throw refuse(`names ${lines.map((line) => line.slice(66)).join(', ')}, a checkpoint's has ${names}`);
-  for (const name of expected)
+  for (const name of sums.keys())
     if ((await files.stat(join(folder, name)))?.kind !== 'file') throw refuse(`names ${name}, which is not there`);
   return sums;
 }

@@ -13,6 +13,8 @@ export const CONFIG = 'config.json';
 export const WEIGHTS = 'model.safetensors';
 /** Of weights in several files. */
 export const INDEX = 'model.safetensors.index.json';
+export const ADAPTER_CONFIG = 'adapter_config.json';
+export const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
 export const MOMENTS = 'optimizer.safetensors';
 export const STATE = 'trainer_state.json';
 export const SUMS = 'SHA256SUMS';
@@ -21,6 +23,9 @@ export const SUMS = 'SHA256SUMS';
 export const MODEL_FILES = [CONFIG, WEIGHTS] as const;
 /** What a checkpoint takes. Those of earlier versions have no SHA256SUMS. */
 export const CHECKPOINT_FILES = [CONFIG, WEIGHTS, MOMENTS, STATE] as const;
+/** What an adapter takes, in PEFT's layout, and what a checkpoint of a run that trains one: its base lies elsewhere. */
+export const ADAPTER_FILES = [ADAPTER_CONFIG, ADAPTER_WEIGHTS] as const;
+export const ADAPTER_CHECKPOINT_FILES = [CONFIG, ...ADAPTER_FILES, MOMENTS, STATE] as const;
 
 /** What tokenizers and generation need beside a model, and training leaves as it is. */
 export const COMPANIONS: readonly string[] = [...TOKENIZER_FILES, 'chat_template.json', 'preprocessor_config.json'];
@@ -51,7 +56,7 @@ export async function checkpointsOf(files: FolderReader, run: string): Promise<F
   for (let names = await files.list(run); ; ) {
     const named = byStep(run, names);
     const complete: Found[] = [];
-    for (const found of named) if (await hasFiles(files, found.path, CHECKPOINT_FILES)) complete.push(found);
+    for (const found of named) if (await isComplete(files, found.path)) complete.push(found);
     if (complete.length === named.length) return complete;
     // One may have gone between two looks, because a newer one is there.
     const now = await files.list(run);
@@ -67,6 +72,14 @@ function byStep(run: string, names: readonly string[]): Found[] {
     .sort((a, b) => Number(a.step) - Number(b.step) || b.name.length - a.name.length)
     .map(({ name, step }) => ({ step: Number(step), path: join(run, name) }));
 }
+
+/** Whether a folder has all files of a checkpoint, of either kind. */
+const isComplete = async (files: FolderReader, folder: string): Promise<boolean> =>
+  (await hasFiles(files, folder, CHECKPOINT_FILES)) || (await hasFiles(files, folder, ADAPTER_CHECKPOINT_FILES));
+
+/** Whether a folder has an adapter instead of a model. */
+export const isAdapter = async (files: FolderReader, folder: string): Promise<boolean> =>
+  (await hasFiles(files, folder, ADAPTER_FILES)) && !(await hasWeights(files, folder));
 
 async function hasFiles(files: FolderReader, folder: string, names: readonly string[]): Promise<boolean> {
   for (const name of names) if ((await files.stat(join(folder, name)))?.kind !== 'file') return false;
@@ -103,6 +116,30 @@ export async function modelFolder(files: FolderReader, path: string): Promise<st
     `${folder}: holds neither a checkpoint nor a config.json; name a run, a checkpoint or a model folder`,
   );
 }
+
+/**
+ * The folder with the adapter that a name stands for: the folder itself, or the latest checkpoint of a run that trains
+ * one; undefined where it stands for something else. Errors: HoldfastError for an adapter in another library's layout.
+ */
+export async function adapterFolder(files: FolderReader, path: string): Promise<string | undefined> {
+  if (await isAdapter(files, path)) return path;
+  if ((await files.stat(path))?.kind !== 'folder') return undefined;
+  for (const [name, writer] of FOREIGN_ADAPTERS) {
+    if (!(await files.stat(join(path, name)))) continue;
+    throw new HoldfastError(
+      `${join(path, name)}: an adapter as ${writer} writes it; PEFT's layout is read (${ADAPTER_FILES.join(', ')}), convert it`,
+    );
+  }
+  const latest = (await checkpointsOf(files, path)).at(-1)?.path;
+  return latest !== undefined && (await isAdapter(files, latest)) ? latest : undefined;
+}
+
+const FOREIGN_ADAPTERS = [
+  ['adapters.safetensors', 'mlx-lm'],
+  ['adapters.npz', 'mlx-lm'],
+  ['adapter_model.bin', 'an old PEFT, pickled,'],
+  ['pytorch_lora_weights.safetensors', 'diffusers'],
+] as const;
 
 /** Whether its state is Holdfast's. One that is damaged counts: what loads it says so. */
 async function isOfRun(files: FolderReader, checkpoint: string): Promise<boolean> {

@@ -9,15 +9,20 @@ import { assert, HoldfastError, shortened } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import { readerOf } from '../archive.ts';
-import type { Checkpoint, LoadedCheckpoint, LoadedState, Weights } from '../checkpoint.ts';
+import type { Checkpoint, LoadedCheckpoint, LoadedState, Shapes, Weights } from '../checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../config.ts';
+import { type AdapterConfig, nameOfStored, parseAdapterConfig } from '../peft.ts';
 import { TensorFile } from '../safetensors.ts';
 import { type TokenizerFiles, tokenizerIn, tokenizerNames } from '../tokenizer-files.ts';
 import { checkSums } from './checksums.ts';
 import {
-  CHECKPOINT_FILES,
+  ADAPTER_CONFIG,
+  ADAPTER_FILES,
+  ADAPTER_WEIGHTS,
+  adapterFolder,
   CONFIG,
   hasWeights,
+  isAdapter,
   MODEL_FILES,
   MOMENTS,
   modelFolder,
@@ -77,12 +82,8 @@ export async function withWeights<T>(
 export async function loadCheckpoint(from: Files, folder: string): Promise<LoadedCheckpoint> {
   const files = await readerOf(from, folder);
   return opening(files, folder, async (at) => {
-    await checkSums(
-      files,
-      at,
-      CHECKPOINT_FILES.filter((name) => !isOf(MODEL_FILES, name)),
-    );
-    const loaded = await weightsIn(files, at);
+    await checkSums(files, at, [MOMENTS, STATE]);
+    const loaded = (await isAdapter(files, at)) ? await trainedAdapterIn(files, at) : await weightsIn(files, at);
     const state = await jsonIn(files, at, STATE);
     return { ...loaded, ...(await momentsIn(files, at, loaded)), state, path: at };
   });
@@ -119,6 +120,7 @@ export async function findModel(from: Files, folder: string): Promise<FoundModel
   const files = await readerOf(from, folder);
   return opening(files, folder, async (at) => {
     await checkSums(files, at, [CONFIG]);
+    if (await isAdapter(files, at)) throw notAModel(at);
     const config = await configIn(files, at);
     const path = files === from ? at : folder;
     const tokenizer = await checkedTokenizer(files, at, path);
@@ -129,7 +131,70 @@ export async function findModel(from: Files, folder: string): Promise<FoundModel
 
 // ---- One folder ------------------------------------------------------------------------------------------------
 
+const notAModel = (folder: string) =>
+  new HoldfastError(
+    `${folder}: holds an adapter and not its model; name the model that it belongs to, or merge the two`,
+  );
+
+/** An adapter in PEFT's layout. */
+export interface LoadedAdapter extends AdapterConfig {
+  /** By the names of its parameters here, where it is the default one. */
+  readonly weights: TensorSource;
+  /** Of every tensor in `weights`. */
+  readonly shapes: Shapes;
+  /** The folder that it lies in. */
+  readonly path: string;
+}
+
+/**
+ * The adapter in a folder of PEFT's, or in the latest checkpoint of a run that trains one; `config` is its model's. Errors:
+ * HoldfastError where there is none, and naming what is missing, damaged or not supported.
+ */
+export async function loadAdapter(from: Files, folder: string, config: ModelConfig): Promise<LoadedAdapter> {
+  const files = await readerOf(from, folder);
+  const at = await adapterFolder(files, folder);
+  if (at === undefined)
+    throw new HoldfastError(`${folder}: there is no adapter; name a folder with ${ADAPTER_FILES.join(' and ')}`);
+  return adapterIn(files, at, config);
+}
+
+/** What lies beside the adapter in a folder; undefined where the folder has none. */
+export async function besideAdapter(from: Files, folder: string): Promise<BesideAdapter | undefined> {
+  const files = await readerOf(from, folder);
+  const at = await adapterFolder(files, folder);
+  if (at === undefined) return undefined;
+  const { base } = parseAdapterConfig(await jsonIn(files, at, ADAPTER_CONFIG), join(at, ADAPTER_CONFIG));
+  return { base, tokenizer: await checkedTokenizer(files, at, folder) };
+}
+
+/** What an adapter says of the model that it belongs to. */
+export interface BesideAdapter {
+  /** The name or folder of the base, if it says one. */
+  readonly base: string | undefined;
+  /** The tokenizer that it was trained with, where there is one beside it. */
+  readonly tokenizer: TokenizerFiles | undefined;
+}
+
+async function adapterIn(files: FolderReader, folder: string, config: ModelConfig): Promise<LoadedAdapter> {
+  await checkSums(files, folder, ADAPTER_FILES);
+  const parsed = parseAdapterConfig(await jsonIn(files, folder, ADAPTER_CONFIG), join(folder, ADAPTER_CONFIG));
+  const path = join(folder, ADAPTER_WEIGHTS);
+  const file = new ModelTensors(path, [await TensorFile.open(files, path)]);
+  const names = new Map([...file.entries.keys()].map((stored) => [nameOfStored(stored, config), stored]));
+  const shapes = new Map([...names].map(([name, stored]) => [name, shapeOf(file, stored)]));
+  return { ...parsed, weights: floatsOf(files, folder, file, names), shapes, path: folder };
+}
+
+async function trainedAdapterIn(files: FolderReader, folder: string): Promise<Weights & { adapter: AdapterConfig }> {
+  await checkSums(files, folder, [CONFIG]);
+  const config = await configIn(files, folder);
+  const { weights, shapes, path: _, ...adapter } = await adapterIn(files, folder, config);
+  const tokenizer = await checkedTokenizer(files, folder, folder);
+  return { config, weights, shapes, adapter, ...(tokenizer && { tokenizer }) };
+}
+
 async function weightsIn(files: FolderReader, folder: string): Promise<Weights> {
+  if (await isAdapter(files, folder)) throw notAModel(folder);
   await checkSums(files, folder, MODEL_FILES);
   const config = await configIn(files, folder);
   const tensors = await openTensors(files, folder);

@@ -8,11 +8,14 @@
 import { type Files, join } from '../../runtime/host.ts';
 import { assert } from '../../util/errors.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
-import type { Checkpoint } from '../checkpoint.ts';
+import type { CheckpointToSave } from '../checkpoint.ts';
 import { familyOf } from '../families/index.ts';
+import { adapterConfigOf, storedNames } from '../peft.ts';
 import { type TensorToWrite, writeTensors } from '../safetensors.ts';
 import { readSums, SummedFolder, writeSums } from './checksums.ts';
 import {
+  ADAPTER_CONFIG,
+  ADAPTER_WEIGHTS,
   CONFIG,
   checkpointPath,
   checkpointsOf,
@@ -35,7 +38,7 @@ export async function saveCheckpoint(
   files: Files,
   run: string,
   step: number,
-  checkpoint: Checkpoint,
+  checkpoint: CheckpointToSave,
   beside?: string,
 ): Promise<string> {
   const target = checkpointPath(run, step);
@@ -88,20 +91,33 @@ async function keepOnly(files: Files, run: string, kept: readonly string[]): Pro
   }
 }
 
-async function writeFolder(files: Files, folder: string, checkpoint: Checkpoint): Promise<void> {
-  const { config, weights, shapes, moment1, moment2, state, tokenizer } = checkpoint;
-  const tensorsOf = (source: TensorSource, prefix: string): TensorToWrite[] =>
+async function writeFolder(files: Files, folder: string, checkpoint: CheckpointToSave): Promise<void> {
+  const { config, weights, shapes, moment1, moment2, state, adapter, tokenizer } = checkpoint;
+  const tensorsOf = (source: TensorSource, nameOf: (name: string) => string): TensorToWrite[] =>
     source.names.map((name) => {
       const shape = shapes.get(name);
       assert(shape, `the checkpoint has no shape for ${name}`);
-      return { name: prefix + name, dtype: 'F32', shape, read: () => source.read(name) };
+      return { name: nameOf(name), dtype: 'F32', shape, read: () => source.read(name) };
     });
   await files.makeFolder(folder);
   const summed = new SummedFolder(files, folder);
   const hub = { ...config, architectures: [familyOf(config).architecture], torch_dtype: 'float32' };
   await summed.writeText(CONFIG, `${JSON.stringify(hub, undefined, 2)}\n`);
-  await writeTensors(summed, WEIGHTS, tensorsOf(weights, ''), { format: 'pt' });
-  await writeTensors(summed, MOMENTS, [...tensorsOf(moment1, MOMENT1), ...tensorsOf(moment2, MOMENT2)]);
+  if (adapter) {
+    const stored = storedNames(adapter.info);
+    const file = adapterConfigOf(adapter.info, adapter.base);
+    await summed.writeText(ADAPTER_CONFIG, `${JSON.stringify(file, undefined, 2)}\n`);
+    const tensors = tensorsOf(weights, (name) => stored.get(name) ?? name);
+    await writeTensors(summed, ADAPTER_WEIGHTS, tensors, { format: 'pt' });
+  } else
+    await writeTensors(
+      summed,
+      WEIGHTS,
+      tensorsOf(weights, (name) => name),
+      { format: 'pt' },
+    );
+  const moments = [...tensorsOf(moment1, (name) => MOMENT1 + name), ...tensorsOf(moment2, (name) => MOMENT2 + name)];
+  await writeTensors(summed, MOMENTS, moments);
   for (const [name, bytes] of tokenizer?.contents ?? []) await summed.writeBytes(name, bytes);
   await summed.writeText(STATE, stateText(state));
   await summed.finish();

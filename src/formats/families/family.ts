@@ -34,8 +34,6 @@ export interface Family<C> {
   readonly architecture: string;
   /** Whether heads of keys and values may be fewer than heads. */
   readonly groupedHeads: boolean;
-  /** Whether low-rank updates are there for it. */
-  readonly lora: boolean;
   /** Its configuration, complete and consistent. Errors: HoldfastError naming a field. */
   parse(fields: Fields): C;
   /** Fields of its config.json that `parse` does not ask for and that change no result; `rope_scaling.x` is one inside. */
@@ -48,7 +46,7 @@ export interface Family<C> {
   readonly stored: StoredNames;
 }
 
-type TensorShape = readonly [rows: number, columns?: number];
+export type TensorShape = readonly [rows: number, columns?: number];
 
 export interface FamilyTensors {
   /** The field of the configuration that says how many blocks there are. */

@@ -47,13 +47,14 @@ export class Fields {
     this.#prefix = prefix;
   }
 
-  has(field: string): boolean {
-    return this.#value(field) !== undefined;
-  }
-
-  #value(field: string): unknown {
+  /** Undefined where it is absent or null. */
+  #take(field: string): unknown {
     if (!this.#read.has(field)) this.#read.set(field, undefined);
     return this.#json[field] ?? undefined;
+  }
+
+  has(field: string): boolean {
+    return this.#take(field) !== undefined;
   }
 
   /** Errors: HoldfastError for a field that is there, was not asked for, and is not known to change nothing. */
@@ -63,50 +64,72 @@ export class Fields {
       if (this.#read.has(field)) this.#read.get(field)?.refuseUnread(harmless);
       else {
         this.refuse(
-          `${shortened(this.#prefix + field)} is ${show(value)}; this field is not known here and may change what the model computes: remove it if it does not`,
+          `${shortened(field)} is ${show(value)}; this field is not known here and may change what the model computes: remove it if it does not`,
         );
       }
     }
   }
 
-  /** A whole number above 0. */
-  count(field: string, fallback: number): number {
-    const value = this.#value(field) ?? fallback;
-    if (Number.isSafeInteger(value) && (value as number) > 0) return value as number;
-    return this.refuse(`${this.#prefix}${field} is ${show(value)}; it must be a whole number above 0`);
+  /** Whether it was asked for its value: what its family reads is not refused for being there. */
+  wasRead(field: string): boolean {
+    return this.#read.has(field);
   }
 
-  /** A finite number above 0. */
-  positive(field: string, fallback: number): number {
-    const value = this.#value(field) ?? fallback;
+  /** A whole number above 0. Without a fallback it has to be there. */
+  count(field: string, fallback?: number): number {
+    const value = this.#take(field) ?? fallback;
+    if (Number.isSafeInteger(value) && (value as number) > 0) return value as number;
+    return this.refuse(`${field} is ${show(value)}; it must be a whole number above 0`);
+  }
+
+  /** A whole number above 0, or null: of the fields where null is a value, and not the default. */
+  countOrNull(field: string, fallback: number): number | null {
+    const value = this.count(field, fallback);
+    return this.#json[field] === null ? null : value;
+  }
+
+  /** A whole number, 0 or above. */
+  countFrom0(field: string, fallback: number): number {
+    const value = this.#take(field) ?? fallback;
+    if (Number.isSafeInteger(value) && (value as number) >= 0) return value as number;
+    return this.refuse(`${field} is ${show(value)}; it must be a whole number, 0 or above`);
+  }
+
+  /** A finite number above 0. Without a fallback it has to be there. */
+  positive(field: string, fallback?: number): number {
+    const value = this.#take(field) ?? fallback;
     if (Number.isFinite(value) && (value as number) > 0) return value as number;
-    return this.refuse(`${this.#prefix}${field} is ${show(value)}; it must be a number above 0`);
+    return this.refuse(`${field} is ${show(value)}; it must be a number above 0`);
   }
 
   /** One of the supported values. */
   only<T>(field: string, supported: readonly T[], fallback?: T): T {
-    const value = this.#value(field) ?? fallback;
+    const value = this.#take(field) ?? fallback;
     const found = supported.find((item) => item === value);
     if (found !== undefined) return found;
-    return this.refuse(`${this.#prefix}${field} is ${show(value)}; supported: ${supported.map(show).join(', ')}`);
+    return this.refuse(`${field} is ${show(value)}; supported: ${supported.map(show).join(', ')}`);
   }
 
   /** Checks that a field which is not supported is absent, null, or has a value that changes nothing. */
   neutral(field: string, values: readonly unknown[]): void {
-    const value = this.#value(field);
+    const value = this.#take(field);
     const isNear = (item: unknown) =>
       item === value || (typeof item === 'number' && typeof value === 'number' && Math.abs(value / item - 1) < 1e-6);
     if (value === undefined || values.some(isNear)) return;
-    this.refuse(`${this.#prefix}${field} is ${show(value)}; supported: ${[...values, null].map(show).join(', ')}`);
+    this.refuse(`${field} is ${show(value)}; supported: ${[...values, null].map(show).join(', ')}`);
   }
 
-  /** Checks that such a field, a list with an item for each layer, has none but these. */
-  every(field: string, supported: readonly unknown[]): void {
-    const value = this.#value(field) ?? [];
-    if (!Array.isArray(value)) this.refuse(`${this.#prefix}${field} is ${show(value)}; it must be a list`);
-    const other = (value as unknown[]).find((item) => !supported.includes(item));
-    if (other === undefined) return;
-    this.refuse(`${this.#prefix}${field} has ${show(other)} in it; supported: ${supported.map(show).join(', ')}`);
+  /** A list of supported values, one for each layer where it is said how many these are; undefined where it is absent. */
+  items<T>(field: string, supported: readonly T[], layers?: number): readonly T[] | undefined {
+    const value = this.#take(field);
+    if (value === undefined) return undefined;
+    if (!Array.isArray(value)) return this.refuse(`${field} is ${show(value)}; it must be a list`);
+    const other = value.find((item) => !supported.includes(item));
+    if (other !== undefined)
+      this.refuse(`${field} has ${show(other)} in it; supported: ${supported.map(show).join(', ')}`);
+    if (layers !== undefined && value.length !== layers)
+      this.refuse(`${field} has ${value.length} items; it must have ${layers}, one for each layer`);
+    return value;
   }
 
   /** Checks that one field's value divides another's. */
@@ -117,7 +140,7 @@ export class Fields {
   }
 
   inside(field: string): Fields {
-    const value = this.#value(field);
+    const value = this.#take(field);
     if (isObject(value)) {
       const inside = this.#read.get(field) ?? new Fields(value, this.#name, `${this.#prefix}${field}.`);
       this.#read.set(field, inside);
@@ -126,7 +149,8 @@ export class Fields {
     return this.refuse(`${field} is ${show(value)}; it must be an object`);
   }
 
+  /** `problem` begins with a field's name. */
   refuse(problem: string): never {
-    throw new HoldfastError(`${this.#name}: ${problem}`);
+    throw new HoldfastError(`${this.#name}: ${this.#prefix}${problem}`);
   }
 }

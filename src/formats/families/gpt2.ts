@@ -56,7 +56,6 @@ export const GPT2: Family<GPT2Config> = {
   label: 'GPT-2',
   architecture: 'GPT2LMHeadModel',
   groupedHeads: false,
-  lora: true,
   parse: parseGPT2,
   harmless: [
     ...['n_ctx', 'is_decoder', 'reorder_and_upcast_attn', 'attn_pdrop', 'embd_pdrop', 'resid_pdrop'],

@@ -1,11 +1,15 @@
 // The table of model families, by Hugging Face's `model_type`.
 
 import type { Family, ModelShape } from './family.ts';
+import { GEMMA3, type Gemma3Config } from './gemma3.ts';
 import { GPT2, type GPT2Config } from './gpt2.ts';
 import { LLAMA, type LlamaConfig } from './llama.ts';
+import { MISTRAL, type MistralConfig } from './mistral.ts';
+import { QWEN2, type Qwen2Config } from './qwen2.ts';
+import { QWEN3, type Qwen3Config } from './qwen3.ts';
 
 /** The configuration of a model: what its `model_type` says. */
-export type ModelConfig = GPT2Config | LlamaConfig;
+export type ModelConfig = GPT2Config | LlamaConfig | MistralConfig | Qwen2Config | Qwen3Config | Gemma3Config;
 
 /** A model family, as `model_type` names it. */
 export type FamilyName = ModelConfig['model_type'];
@@ -14,6 +18,10 @@ export type FamilyName = ModelConfig['model_type'];
 export const FAMILIES: { readonly [F in FamilyName]: Family<Extract<ModelConfig, { model_type: F }>> } = {
   gpt2: GPT2,
   llama: LLAMA,
+  mistral: MISTRAL,
+  qwen2: QWEN2,
+  qwen3: QWEN3,
+  gemma3_text: GEMMA3,
 };
 
 /** Their names, in the order of the table. */

@@ -1,7 +1,7 @@
 // The elementwise operators of the feed-forward layer, for where no matmul epilogue carries them.
 
+import { type GateActivation, geglu, gegluBackward, swiglu, swigluBackward } from '../../kernels/gated.ts';
 import { geluBackward, gelu as geluKernel } from '../../kernels/gelu.ts';
-import { swigluBackward, swiglu as swigluKernel } from '../../kernels/swiglu.ts';
 import type { Graph, Tensor } from '../graph.ts';
 import { addGradient } from './add.ts';
 
@@ -18,14 +18,17 @@ export function gelu(g: Graph, x: Tensor, label = 'gelu'): Tensor {
   return y;
 }
 
-/** silu(gate) * up, all of one shape. */
-export function swiglu(g: Graph, gate: Tensor, up: Tensor, label = 'swiglu'): Tensor {
+const GATED = { silu: [swiglu, swigluBackward], gelu: [geglu, gegluBackward] } as const;
+
+/** activation(gate) * up, all of one shape. */
+export function gated(g: Graph, activation: GateActivation, gate: Tensor, up: Tensor, label: string): Tensor {
+  const [forward, backward] = GATED[activation];
   const y = g.activation(label, gate.shape, [gate, up]);
-  g.emit(swigluKernel, { size: y.size }, { gate, up, y }, label);
+  g.emit(forward, { size: y.size }, { gate, up, y }, label);
   g.onBackward(y, (dy) => {
     const dgate = g.activation(`d gate of ${label}`, gate.shape);
     const dup = g.activation(`d up of ${label}`, up.shape);
-    g.emit(swigluBackward, { size: y.size }, { dy, gate, up, dgate, dup }, label);
+    g.emit(backward, { size: y.size }, { dy, gate, up, dgate, dup }, label);
     if (gate.wantsGradient && !g.aliasGradient(gate, dgate)) addGradient(g, gate, dgate, label);
     if (up.wantsGradient && !g.aliasGradient(up, dup)) addGradient(g, up, dup, label);
   });

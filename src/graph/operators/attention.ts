@@ -40,6 +40,8 @@ export interface AttentionOptions {
   cache?: Cache | undefined;
   /** @default 'causal' */
   mask?: Mask;
+  /** What scores are multiplied by. @default 1 / sqrt(headSize) */
+  scale?: number | undefined;
 }
 
 const packedWidth = ({ heads, kvHeads, headSize }: Heads) => (heads + 2 * kvHeads) * headSize;
@@ -69,14 +71,14 @@ export function rope(g: Graph, qkv: Tensor, tokens: Tokens, table: Tensor, shape
   g.onBackward(qkv, (dqkv) => turn(dqkv, true));
 }
 
-/** qkv (B, T, packed) -> (B, T, heads * headSize): softmax(q k' / sqrt(headSize)) v, over the keys the mask allows. */
+/** qkv (B, T, packed) -> (B, T, heads * headSize): softmax(scale q k') v, over the keys the mask allows. */
 export function attention(
   g: Graph,
   qkv: Tensor,
   tokens: Tokens,
   shape: Heads,
   label: string,
-  { cache, mask = 'causal' }: AttentionOptions = {},
+  { cache, mask = 'causal', scale }: AttentionOptions = {},
 ): Tensor {
   const { batch, seq, position } = tokens;
   const { heads, kvHeads, headSize } = shape;
@@ -84,7 +86,7 @@ export function attention(
   const rows = batch * seq;
   const y = g.activation(label, [batch, seq, heads * headSize], [qkv]);
   const lse = g.activation(`${label} lse`, [rows, heads, 2]);
-  const rule = ruleOf(mask);
+  const rule = { ...ruleOf(mask), ...(scale !== undefined && { scale }) };
   const documents = typeof mask === 'object' && 'documentStarts' in mask ? mask : {};
   const q = { batch, seq, heads, kvHeads, headSize, qStride: stride, qOffset: 0, ...rule };
   const kOffset = heads * headSize;

@@ -30,8 +30,20 @@ export interface LossOutput {
   scale?: Tensor;
 }
 
-/** x (..., C), weight (V, C), targets (...) i32, IGNORE_INDEX where there is none -> the sum of -log softmax(x weight^T)[target] over the valid targets. */
-export function crossEntropyHead(g: Graph, x: Tensor, weight: Tensor, targets: Tensor, output: LossOutput): void {
+/** What turns hidden states into logits. */
+export interface Head {
+  /** (V, C) */
+  weight: Tensor;
+  /** Logits are softcap * tanh(x weight^T / softcap). @default x weight^T */
+  softcap?: number | undefined;
+}
+
+/** The end of the product that makes logits: nothing, or their cap. */
+const finish = ({ softcap }: Head) => (softcap === undefined ? {} : ({ epilogue: 'softcap', scale: softcap } as const));
+
+/** x (..., C), targets (...) i32, IGNORE_INDEX where there is none -> the sum of -log softmax(logits)[target] over the valid targets. */
+export function crossEntropyHead(g: Graph, x: Tensor, head: Head, targets: Tensor, output: LossOutput): void {
+  const { weight, softcap } = head;
   const [vocabulary, width] = weight.shape as [number, number];
   const rows = x.size / width;
   const tile = vocabularyTile(vocabulary);
@@ -44,7 +56,7 @@ export function crossEntropyHead(g: Graph, x: Tensor, weight: Tensor, targets: T
   const logitsOf = (first: number): Tensor => {
     const columns = Math.min(tile, vocabulary - first);
     const logits = g.activation(`${label} logits from ${first}`, [rows, columns]);
-    const problem = { layout: 'NT', M: rows, N: columns, K: width, bOffset: first * width } as const;
+    const problem = { layout: 'NT', M: rows, N: columns, K: width, bOffset: first * width, ...finish(head) } as const;
     g.emit(matmul, problem, { a: x, b: weight, c: logits }, label);
     return logits;
   };
@@ -64,7 +76,8 @@ export function crossEntropyHead(g: Graph, x: Tensor, weight: Tensor, targets: T
     for (let first = 0; first < vocabulary; first += tile) {
       const dlogits = logitsOf(first);
       const columns = at(dlogits.shape, 1);
-      const problem = { rows, tile: columns, first, ignoreIndex: IGNORE_INDEX };
+      const cap = softcap === undefined ? {} : { softcap };
+      const problem = { rows, tile: columns, first, ignoreIndex: IGNORE_INDEX, ...cap };
       g.emit(crossEntropyBackward, problem, { lse, targets, scale, logits: dlogits }, label);
       if (dweight) {
         // Each tile owns its rows of the gradient: all add to what was there before, or none does.
@@ -82,10 +95,11 @@ export function crossEntropyHead(g: Graph, x: Tensor, weight: Tensor, targets: T
   });
 }
 
-/** x (..., C), weight (V, C) -> logits of the rows from `firstRow` on, (rows, V): where few rows are wanted. */
-export function logits(g: Graph, x: Tensor, weight: Tensor, output: Tensor, firstRow = 0): void {
+/** x (..., C) -> logits of the rows from `firstRow` on, (rows, V): where few rows are wanted. */
+export function logits(g: Graph, x: Tensor, head: Head, output: Tensor, firstRow = 0): void {
+  const { weight } = head;
   const [vocabulary, width] = weight.shape as [number, number];
   const M = x.size / width - firstRow;
-  const problem = { layout: 'NT', M, N: vocabulary, K: width, aOffset: firstRow * width } as const;
+  const problem = { layout: 'NT', M, N: vocabulary, K: width, aOffset: firstRow * width, ...finish(head) } as const;
   g.emit(matmul, problem, { a: x, b: weight, c: output }, `head ${weight.name}`);
 }

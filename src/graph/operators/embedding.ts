@@ -39,14 +39,23 @@ export function makeTokens(batch: number, seq: number, name = 'ids'): Tokens {
   };
 }
 
-/** tokens (B, T), weight (V, C), positionWeight (S, C) or none -> (B, T, C). */
-export function embedding(g: Graph, tokens: Tokens, weight: Tensor, positionWeight?: Tensor): Tensor {
+export interface EmbeddingOptions {
+  /** (S, C): learned positions. @default none */
+  positionWeight?: Tensor;
+  /** What the tokens' rows are multiplied by. @default 1 */
+  scale?: number | undefined;
+}
+
+/** tokens (B, T), weight (V, C) -> (B, T, C). */
+export function embedding(g: Graph, tokens: Tokens, weight: Tensor, options: EmbeddingOptions = {}): Tensor {
+  const { positionWeight, scale } = options;
   const { batch, seq, ids, position, index } = tokens;
   const [vocabulary, width] = weight.shape as [number, number];
   const rows = batch * seq;
   const positions = positionWeight ? at(positionWeight.shape, 0) : 0;
   const y = g.activation('embed', [batch, seq, width], positionWeight ? [weight, positionWeight] : [weight]);
-  g.emit(embeddingKernel, { rows, width, vocabulary }, { ids, weight, y }, weight.name);
+  const table = { rows, width, vocabulary, ...(scale !== undefined && { scale }) };
+  g.emit(embeddingKernel, table, { ids, weight, y }, weight.name);
   if (positionWeight) {
     const problem = { rows, seq, width, positions };
     g.emit(positionEmbedding, problem, { position, positionWeight, y }, positionWeight.name);
@@ -57,7 +66,7 @@ export function embedding(g: Graph, tokens: Tokens, weight: Tensor, positionWeig
       const { gradient, accumulate } = g.gradientTarget(weight);
       if (!accumulate) g.emit(fill, { size: weight.size, value: 0 }, { y: gradient }, weight.name);
       const operands = { ...index, dy, dweight: gradient };
-      g.emit(embeddingBackward, { rows, width, vocabulary }, operands, weight.name);
+      g.emit(embeddingBackward, table, operands, weight.name);
     }
     if (positionWeight?.wantsGradient) {
       const { gradient, accumulate } = g.gradientTarget(positionWeight);

@@ -7,16 +7,17 @@ import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Graph, Tensor } from '../graph.ts';
 import { addGradient } from './add.ts';
+import {
+  adapterBackward,
+  adapterForward,
+  adapterInputGradient,
+  type LowGradient,
+  outerProduct,
+  trainedOf,
+} from './low-rank.ts';
 import { sumRows } from './sum-rows.ts';
 
 export type Stored = 'in,out' | 'out,in';
-
-/** y += scale * (x A^T) B^T, with A (r, in) and B (out, r). */
-export interface Lora {
-  a: Tensor;
-  b: Tensor;
-  scale: number;
-}
 
 export interface LinearOptions {
   bias?: Tensor;
@@ -26,8 +27,6 @@ export interface LinearOptions {
   gelu?: boolean;
   /** y = residual + (x W + bias), of y's shape. */
   residual?: Tensor;
-  /** A low-rank update of W; not together with gelu or residual. */
-  lora?: Lora;
 }
 
 const features = (weight: Tensor, stored: Stored): [number, number] => {
@@ -37,14 +36,13 @@ const features = (weight: Tensor, stored: Stored): [number, number] => {
 
 /** x (..., in) -> y (..., out). */
 export function linear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptions = {}): Tensor {
-  const { bias, residual, lora, stored = 'in,out', gelu = false } = options;
+  const { bias, residual, stored = 'in,out', gelu = false } = options;
   assert(!gelu || (bias && !residual), 'a fused gelu needs a bias and takes no residual');
-  assert(!lora || !(gelu || residual), 'lora goes with neither gelu nor residual');
   const label = weight.name;
   const [K, N] = features(weight, stored);
   const M = x.size / K;
   const shape = [...x.shape.slice(0, -1), N];
-  const sources = [x, weight, bias, residual, lora?.a, lora?.b].filter((tensor) => tensor !== undefined);
+  const sources = [x, ...trainedOf(g, weight), bias, residual].filter((tensor) => tensor !== undefined);
 
   // What the product itself becomes: y, or what GELU makes y of.
   const sum = g.activation(gelu ? `${label} before gelu` : label, shape, sources);
@@ -56,8 +54,9 @@ export function linear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptio
   if (bias) operands['bias'] = bias;
   if (residual) operands['residual'] = residual;
   if (gelu) operands['preactivation'] = sum;
-  g.emit(matmul, { layout: stored === 'in,out' ? 'NN' : 'NT', M, N, K, epilogue }, operands, label);
-  const low = lora ? loraForward(g, x, y, lora, M) : undefined;
+  const low = adapterForward(g, x, y, g.adapterOf(weight), { M, column: 0, width: N, partial: false });
+  const problem = { layout: stored === 'in,out' ? 'NN' : 'NT', M, N, K, epilogue } as const;
+  g.emit(matmul, { ...problem, ...(low && { accumulate: true }) }, operands, label);
 
   g.onBackward(sum, (dy) => {
     weightGradient(g, x, dy, weight, { M, stored, column: 0, width: N });
@@ -65,8 +64,8 @@ export function linear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptio
       const { gradient, accumulate } = g.gradientTarget(bias);
       sumRows(g, dy, gradient, { rows: M, width: N, accumulate }, bias.name);
     }
-    if (lora && low) loraBackward(g, x, dy, lora, low, M);
-    inputGradient(g, x, dy, weight, { M, stored, column: 0, width: N });
+    const dlow = adapterBackward(g, dy, low, { M, column: 0, width: N });
+    inputGradient(g, x, dy, weight, { M, stored, column: 0, width: N }, dlow);
     if (residual?.wantsGradient && !g.aliasGradient(residual, dy)) addGradient(g, residual, dy, label);
   });
   if (gelu) {
@@ -79,27 +78,52 @@ export function linear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptio
   return y;
 }
 
-/** x (..., in), several weights (in, out_i) -> y (..., sum of out_i), side by side in one packed tensor. */
-export function packedLinear(g: Graph, x: Tensor, weights: readonly Tensor[], stored: Stored, label: string): Tensor {
-  const outs = weights.map((weight) => features(weight, stored)[1]);
-  const width = outs.reduce((a, b) => a + b, 0);
-  const K = x.shape.at(-1) as number;
-  const M = x.size / K;
-  const y = g.activation(label, [...x.shape.slice(0, -1), width], [x, ...weights]);
-  const parts = weights.map((weight, i) => ({ weight, column: outs.slice(0, i).reduce((a, b) => a + b, 0) }));
-  parts.forEach(({ weight, column }, i) => {
+/** One of several projections of the same x: a weight (in, out), and a bias (out) where it has one. */
+export interface Projection {
+  weight: Tensor;
+  bias?: Tensor | undefined;
+}
+
+/** x (..., in), several projections to out_i -> y (..., sum of out_i), side by side in one packed tensor. */
+export function packedLinear(
+  g: Graph,
+  x: Tensor,
+  projections: readonly Projection[],
+  stored: Stored,
+  label: string,
+): Tensor {
+  let width = 0;
+  const parts = projections.map(({ weight, bias }) => {
     const [, N] = features(weight, stored);
-    const layout = stored === 'in,out' ? 'NN' : 'NT';
-    g.emit(
-      matmul,
-      { layout, M, N, K, cStride: width, cOffset: column, partial: i > 0 },
-      { a: x, b: weight, c: y },
-      weight.name,
-    );
+    width += N;
+    return { weight, bias, N, column: width - N };
+  });
+  const K = at(x.shape, x.shape.length - 1);
+  const M = x.size / K;
+  const sources = parts.flatMap(({ weight, bias }) => [...trainedOf(g, weight), ...(bias ? [bias] : [])]);
+  const y = g.activation(label, [...x.shape.slice(0, -1), width], [x, ...sources]);
+  const layout = stored === 'in,out' ? 'NN' : 'NT';
+  const written = parts.map(({ weight, bias, N, column }) => {
+    const partial = column > 0;
+    const low = adapterForward(g, x, y, g.adapterOf(weight), { M, column, width, partial });
+    const place = { cStride: width, cOffset: column, partial, ...(low && { accumulate: true }) };
+    const problem = { layout, M, N, K, ...place } as const;
+    if (bias) g.emit(matmul, { ...problem, epilogue: 'bias' }, { a: x, b: weight, c: y, bias }, weight.name);
+    else g.emit(matmul, problem, { a: x, b: weight, c: y }, weight.name);
+    return { weight, column, low };
   });
   g.onBackward(y, (dy) => {
-    for (const { weight, column } of parts) weightGradient(g, x, dy, weight, { M, stored, column, width });
-    for (const { weight, column } of parts) inputGradient(g, x, dy, weight, { M, stored, column, width });
+    for (const { weight, bias, N, column } of parts) {
+      weightGradient(g, x, dy, weight, { M, stored, column, width });
+      if (!bias?.wantsGradient) continue;
+      const { gradient, accumulate } = g.gradientTarget(bias);
+      sumRows(g, dy, gradient, { rows: M, width: N, stride: width, offset: column, accumulate }, bias.name);
+    }
+    const throughAll = written.map(({ weight, column, low }) => {
+      return { weight, column, dlow: adapterBackward(g, dy, low, { M, column, width }) };
+    });
+    for (const { weight, column, dlow } of throughAll)
+      inputGradient(g, x, dy, weight, { M, stored, column, width }, dlow);
   });
   return y;
 }
@@ -113,68 +137,40 @@ interface Slice {
 }
 
 /** dW = x^T dy (in, out), or dy^T x (out, in). */
-function weightGradient(g: Graph, x: Tensor, dy: Tensor, weight: Tensor, { M, stored, column, width }: Slice): void {
+function weightGradient(g: Graph, x: Tensor, dy: Tensor, weight: Tensor, slice: Slice): void {
   if (!weight.wantsGradient) return;
-  const { gradient, accumulate } = g.gradientTarget(weight);
-  const [inputs, outputs] = features(weight, stored);
-  if (stored === 'in,out') {
-    g.emit(
-      matmul,
-      { layout: 'TN', M: inputs, N: outputs, K: M, bStride: width, bOffset: column, accumulate },
-      { a: x, b: dy, c: gradient },
-      weight.name,
-    );
-  } else {
-    g.emit(
-      matmul,
-      { layout: 'TN', M: outputs, N: inputs, K: M, aStride: width, aOffset: column, accumulate },
-      { a: dy, b: x, c: gradient },
-      weight.name,
-    );
+  if (slice.stored === 'out,in') outerProduct(g, dy, x, weight, slice);
+  else {
+    const { M, column, width } = slice;
+    const [inputs, outputs] = features(weight, 'in,out');
+    const { gradient, accumulate } = g.gradientTarget(weight);
+    const problem = { M: inputs, N: outputs, K: M, bStride: width, bOffset: column, accumulate };
+    g.emit(matmul, { layout: 'TN', ...problem }, { a: x, b: dy, c: gradient }, weight.name);
   }
 }
 
-/** dx (+)= dy W^T; when x is a GELU's output of which this is the only use, straight on to the GELU's input. */
-function inputGradient(g: Graph, x: Tensor, dy: Tensor, weight: Tensor, { M, stored, column, width }: Slice): void {
+/** dx (+)= dy W^T and what comes through the adapter; when x is a GELU's output of which this is the only use, straight on to the GELU's input. */
+function inputGradient(
+  g: Graph,
+  x: Tensor,
+  dy: Tensor,
+  weight: Tensor,
+  { M, stored, column, width }: Slice,
+  low: LowGradient | undefined,
+): void {
   if (!x.wantsGradient) return;
   const [inputs, outputs] = features(weight, stored);
   const layout = stored === 'in,out' ? 'NT' : 'NN';
   const problem = { layout, M, N: inputs, K: outputs, aStride: width, aOffset: column } as const;
-  // Uses counted over the forward pass and this rule's weight gradient: the product and dW are two.
-  const onlyUse = g.uses(x) <= (weight.wantsGradient ? 2 : 1);
-  if (x.geluOf && onlyUse) {
-    const { gradient } = g.gradientTarget(x.geluOf);
-    g.emit(
-      matmul,
-      { ...problem, epilogue: 'geluGradient' },
-      { a: dy, b: weight, c: gradient, preactivation: x.geluOf },
-      weight.name,
-    );
-    return;
-  }
-  const { gradient, accumulate } = g.gradientTarget(x);
-  g.emit(matmul, { ...problem, accumulate }, { a: dy, b: weight, c: gradient }, weight.name);
-}
-
-/** y += (scale * x A^T) B^T; returns the scaled low-rank activation (rows, r). */
-function loraForward(g: Graph, x: Tensor, y: Tensor, { a, b, scale }: Lora, M: number): Tensor {
-  const [r, K] = a.shape as [number, number];
-  const N = at(b.shape, 0);
-  const low = g.activation(a.name, [M, r], [x, a]);
-  g.emit(matmul, { layout: 'NT', M, N: r, K, epilogue: 'scale', scale }, { a: x, b: a, c: low }, a.name);
-  g.emit(matmul, { layout: 'NT', M, N, K: r, accumulate: true }, { a: low, b, c: y }, b.name);
-  return low;
-}
-
-function loraBackward(g: Graph, x: Tensor, dy: Tensor, { a, b, scale }: Lora, low: Tensor, M: number): void {
-  const [r, K] = a.shape as [number, number];
-  const N = at(b.shape, 0);
-  const dlow = g.activation(`d ${a.name}`, [M, r]);
-  weightGradient(g, low, dy, b, { M, stored: 'out,in', column: 0, width: N });
-  g.emit(matmul, { layout: 'NN', M, N: r, K: N, epilogue: 'scale', scale }, { a: dy, b, c: dlow }, b.name);
-  weightGradient(g, x, dlow, a, { M, stored: 'out,in', column: 0, width: r });
-  if (x.wantsGradient) {
-    const { gradient, accumulate } = g.gradientTarget(x);
-    g.emit(matmul, { layout: 'NN', M, N: K, K: r, accumulate }, { a: dlow, b: a, c: gradient }, a.name);
-  }
+  // Uses counted over the forward pass and this rule so far: the product, dW, and those of the adapter.
+  const own = 1 + (weight.wantsGradient ? 1 : 0) + (low?.uses ?? 0);
+  const preactivation = g.uses(x) <= own ? x.geluOf : undefined;
+  const into = preactivation ?? x;
+  if (low) adapterInputGradient(g, low, into, M);
+  const { gradient, accumulate } = g.gradientTarget(into);
+  const operands = { a: dy, b: weight, c: gradient };
+  if (preactivation) {
+    const fused = { ...problem, epilogue: 'geluGradient', ...(accumulate && { accumulate }) } as const;
+    g.emit(matmul, fused, { ...operands, preactivation }, weight.name);
+  } else g.emit(matmul, { ...problem, accumulate }, operands, weight.name);
 }

@@ -1,0 +1,126 @@
+// PEFT's adapter_config.json and the names in its adapter_model.safetensors: what one says, as options of a low-rank update,
+// and back. Not the files themselves (checkpoint/adapter.ts).
+//
+// Invariant: an adapter that parseAdapterConfig() lets pass computes here what PEFT computes with it. A field that would
+// make it something else is refused by name, and so is one that is not known and is set.
+
+import type { AdapterInfo, LoraOptions } from '../nn/lora.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { isObject, show } from '../util/json.ts';
+import { Fields } from './families/fields.ts';
+import { familyOf, type ModelConfig } from './families/index.ts';
+
+/** What adapter_config.json says. */
+export interface AdapterConfig {
+  readonly options: Required<LoraOptions>;
+  /** The name or folder of the model that it belongs to, if it says one. */
+  readonly base?: string;
+}
+
+/** Of PEFT's LoraConfig: fields that are read, or say nothing of what is computed with an adapter that is loaded. */
+const KNOWN = [
+  ...['peft_type', 'r', 'lora_alpha', 'lora_dropout', 'target_modules', 'use_rslora', 'base_model_name_or_path'],
+  // The sides of A and B say by themselves how the weight lies.
+  ...['fan_in_fan_out', 'inference_mode', 'task_type', 'revision', 'peft_version', 'auto_mapping'],
+  ...['megatron_core', 'qalora_group_size', 'bias', 'init_lora_weights'],
+];
+
+/** How A and B began, where the base stayed what it was. */
+const PLAIN_STARTS = [true, false, 'gaussian', 'orthogonal', 'eva'] as const;
+
+const isUnset = (value: unknown): boolean =>
+  value === undefined ||
+  value === null ||
+  value === false ||
+  (Array.isArray(value) && value.length === 0) ||
+  (isObject(value) && Object.keys(value).length === 0);
+
+/** `name` is for messages. Errors: HoldfastError naming the field. */
+export function parseAdapterConfig(json: unknown, name: string): AdapterConfig {
+  if (!isObject(json)) throw new HoldfastError(`${name}: is ${show(json)}, not an object; expected PEFT's LoraConfig`);
+  const fields = new Fields(json, name);
+  if (!fields.has('peft_type') && fields.has('fine_tune_type'))
+    fields.refuse('an adapter as mlx-lm writes it; PEFT has another layout, convert it');
+  fields.only('peft_type', ['LORA']);
+  fields.only('bias', ['none'], 'none');
+  fields.only('init_lora_weights', PLAIN_STARTS, true);
+  for (const [field, value] of Object.entries(json)) {
+    if (KNOWN.includes(field) || isUnset(value)) continue;
+    fields.refuse(`${field.slice(0, 100)} is ${show(value)}; adapters with it are not supported`);
+  }
+  const rank = fields.count('r', 8);
+  const { base_model_name_or_path: base, lora_dropout = 0 } = json;
+  if (typeof lora_dropout !== 'number' || !(lora_dropout >= 0 && lora_dropout < 1))
+    fields.refuse(`lora_dropout is ${show(lora_dropout)}; it must be from 0 to below 1`);
+  return {
+    options: {
+      rank,
+      alpha: fields.positive('lora_alpha', 8),
+      targets: targetsOf(fields, json['target_modules']),
+      dropout: lora_dropout as number,
+      rslora: fields.only('use_rslora', [true, false], false),
+    },
+    ...(typeof base === 'string' && base !== '' && { base }),
+  };
+}
+
+function targetsOf(fields: Fields, value: unknown): readonly string[] {
+  if (value === 'all-linear') return [value];
+  if (Array.isArray(value) && value.length > 0 && value.every((target) => typeof target === 'string')) return value;
+  const what = typeof value === 'string' ? `${show(value)}, a regular expression` : show(value);
+  return fields.refuse(`target_modules is ${what}; it must be a list of names, or "all-linear"`);
+}
+
+/** The fields of adapter_config.json, all of them; `base` is the name or folder of the model. */
+export function adapterConfigOf({ options, linears }: AdapterInfo, base: string | undefined): Record<string, unknown> {
+  const { rank, alpha, targets, dropout, rslora } = options;
+  // PEFT writes what it found, by the last parts of the names.
+  const expanded = [...new Set(linears.map(({ module }) => module.split('.').at(-1)))];
+  return {
+    alpha_pattern: {},
+    auto_mapping: null,
+    base_model_name_or_path: base ?? null,
+    bias: 'none',
+    exclude_modules: null,
+    fan_in_fan_out: linears.every(({ fanInFanOut }) => fanInFanOut),
+    inference_mode: true,
+    init_lora_weights: true,
+    layer_replication: null,
+    layers_pattern: null,
+    layers_to_transform: null,
+    loftq_config: {},
+    lora_alpha: alpha,
+    lora_dropout: dropout,
+    megatron_config: null,
+    megatron_core: 'megatron.core',
+    modules_to_save: null,
+    peft_type: 'LORA',
+    peft_version: '0.21.0',
+    r: rank,
+    rank_pattern: {},
+    revision: null,
+    target_modules: targets.includes('all-linear') ? expanded : targets,
+    task_type: 'CAUSAL_LM',
+    trainable_token_indices: null,
+    use_dora: false,
+    use_rslora: rslora,
+  };
+}
+
+const PREFIX = 'base_model.model.';
+
+/** PEFT's names of an adapter's parameters in files, by the names used here. */
+export const storedNames = ({ linears }: AdapterInfo): ReadonlyMap<string, string> =>
+  new Map(
+    linears.flatMap(({ module, a, b }) => [
+      [a, `${PREFIX}${module}.lora_A.weight`],
+      [b, `${PREFIX}${module}.lora_B.weight`],
+    ]),
+  );
+
+/** The name used here of a parameter of the default adapter, by the one in a file. */
+export function nameOfStored(stored: string, config: ModelConfig): string {
+  const { prefix } = familyOf(config).stored;
+  const inside = stored.startsWith(PREFIX) ? stored.slice(PREFIX.length) : stored;
+  return inside.startsWith(prefix) ? inside.slice(prefix.length) : inside;
+}

@@ -1,0 +1,118 @@
+// The low-rank update of a linear layer (Adapter of graph.ts), as the parts that linear.ts puts around its own products.
+//
+// The update is written first, and the product with W goes on from there: so every epilogue of that product serves, and
+// with B = 0 it starts from the zeros that it would start from alone, hence with the same bits. Of the forward pass only
+// x A^T is kept, r wide, and where there is dropout what it left of x.
+
+import { dropout as dropoutKernel } from '../../kernels/dropout.ts';
+import { matmul } from '../../kernels/matmul.ts';
+import type { Adapter, Dropout, Graph, Tensor } from '../graph.ts';
+
+/** Columns of a packed tensor: `width` a row, the adapter's from `column` on. */
+interface Columns {
+  M: number;
+  column: number;
+  width: number;
+}
+
+/** What the forward pass leaves for the backward pass. */
+export interface Low {
+  readonly adapter: Adapter;
+  /** What A was multiplied with: x, or what dropout left of it. */
+  readonly input: Tensor;
+  /** (M, r) scale * input A^T. */
+  readonly product: Tensor;
+}
+
+/** The gradient of `product` before its scale, and how often the adapter has read x itself. */
+export interface LowGradient {
+  readonly adapter: Adapter;
+  readonly gradient: Tensor;
+  readonly uses: number;
+}
+
+/** What may want a gradient where a product takes this weight. */
+export function trainedOf(g: Graph, weight: Tensor): Tensor[] {
+  const adapter = g.adapterOf(weight);
+  return adapter ? [weight, adapter.a, adapter.b] : [weight];
+}
+
+/** y = scale (drop(x) A^T) B^T, into the adapter's columns; `partial`: others of y are there already. */
+export function adapterForward(
+  g: Graph,
+  x: Tensor,
+  y: Tensor,
+  adapter: Adapter | undefined,
+  { M, column, width, partial }: Columns & { partial: boolean },
+): Low | undefined {
+  if (!adapter) return undefined;
+  const { a, b, scale, dropout } = adapter;
+  const [r, K] = a.shape as [number, number];
+  const [N] = b.shape as [number, number];
+  const input = dropout ? g.activation(`${a.name} dropout`, x.shape, [x]) : x;
+  if (dropout) drop(g, x, input, dropout, false, a.name);
+  const product = g.activation(a.name, [M, r], [x, a]);
+  g.emit(matmul, { layout: 'NT', M, N: r, K, epilogue: 'scale', scale }, { a: input, b: a, c: product }, a.name);
+  const into = { cStride: width, cOffset: column, partial };
+  g.emit(matmul, { layout: 'NT', M, N, K: r, ...into }, { a: product, b, c: y }, b.name);
+  return { adapter, input, product };
+}
+
+/** dB and dA of the columns of dy; what dx takes of it is left to `adapterInputGradient`. */
+export function adapterBackward(
+  g: Graph,
+  dy: Tensor,
+  low: Low | undefined,
+  { M, column, width }: Columns,
+): LowGradient | undefined {
+  if (!low) return undefined;
+  const { adapter, input, product } = low;
+  const { a, b, scale, dropout } = adapter;
+  const [N, r] = b.shape as [number, number];
+  outerProduct(g, dy, product, b, { M, column, width });
+  const gradient = g.activation(`d ${a.name}`, [M, r]);
+  const columns = { aStride: width, aOffset: column, epilogue: 'scale', scale } as const;
+  g.emit(matmul, { layout: 'NN', M, N: r, K: N, ...columns }, { a: dy, b, c: gradient }, b.name);
+  outerProduct(g, gradient, input, a, { M, column: 0, width: r });
+  return { adapter, gradient, uses: dropout || !a.wantsGradient ? 1 : 2 };
+}
+
+/** The gradient of `into` (+)= drop(dlow A). */
+export function adapterInputGradient(
+  g: Graph,
+  { adapter, gradient: dlow }: LowGradient,
+  into: Tensor,
+  M: number,
+): void {
+  const { a, dropout } = adapter;
+  const [r, K] = a.shape as [number, number];
+  const problem = { layout: 'NN', M, N: K, K: r } as const;
+  const { gradient, accumulate } = g.gradientTarget(into);
+  if (!dropout) {
+    g.emit(matmul, { ...problem, accumulate }, { a: dlow, b: a, c: gradient }, a.name);
+    return;
+  }
+  const whole = g.activation(`d ${a.name} dropout`, [M, K]);
+  g.emit(matmul, problem, { a: dlow, b: a, c: whole }, a.name);
+  drop(g, whole, gradient, dropout, accumulate, a.name);
+}
+
+/** The gradient of a weight (out, in) (+)= dy^T x, of these columns of dy. */
+export function outerProduct(g: Graph, dy: Tensor, x: Tensor, weight: Tensor, { M, column, width }: Columns): void {
+  if (!weight.wantsGradient) return;
+  const { gradient, accumulate } = g.gradientTarget(weight);
+  const [outputs, inputs] = weight.shape as [number, number];
+  const problem = { M: outputs, N: inputs, K: M, aStride: width, aOffset: column, accumulate };
+  g.emit(matmul, { layout: 'TN', ...problem }, { a: dy, b: x, c: gradient }, weight.name);
+}
+
+function drop(
+  g: Graph,
+  x: Tensor,
+  y: Tensor,
+  { rate, stream, key }: Dropout,
+  accumulate: boolean,
+  label: string,
+): void {
+  g.emit(dropoutKernel, { size: x.size, rate, stream, accumulate }, { x, key, y }, label);
+}

@@ -1,0 +1,53 @@
+// Dropout: each element goes with a probability, and what stays is scaled so that the mean stays. Forward and backward
+// are one kernel, on x and on dy: which elements go follows from the key, which is data, and from where they lie.
+//
+// Invariant: no state. The same key, stream and size drop the same elements in a pass that is repeated or made again.
+
+import shader from '../../shaders/dropout/dropout.wgsl?raw';
+import { splitmix32 } from '../util/random.ts';
+import { type Arrays, type Kernel, read, update, write } from './kernel.ts';
+import { perItem } from './variants.ts';
+
+export interface DropoutProblem {
+  size: number;
+  /** The probability that an element goes, below 1. */
+  rate: number;
+  /** Of what draws with the same key: a number of its own each. */
+  stream: number;
+  /** Adds to y. */
+  accumulate: boolean;
+}
+
+/** Words of a key. */
+export const KEY_WORDS = 2;
+
+/** Words from here on stay. */
+const thresholdOf = (rate: number): number => Math.floor(rate * 2 ** 32);
+
+/** x (size), key (2) u32 -> y (size). */
+export const dropout: Kernel<DropoutProblem> = {
+  name: 'dropout',
+  operands: ({ size, accumulate }) => ({
+    x: read(size),
+    key: read(KEY_WORDS, 'u32'),
+    y: accumulate ? update(size) : write(size),
+  }),
+  affectsSpeed: { size: true, rate: false, stream: false, accumulate: false },
+  variants: perItem(
+    shader,
+    ({ size }) => size,
+    ({ size, rate, stream, accumulate }) => ({
+      ...{ size, stream, threshold: thresholdOf(rate), scale: 1 / (1 - rate), accumulate: Number(accumulate) },
+    }),
+  ),
+  flops: ({ size }) => 16 * size,
+  reference({ size, rate, stream, accumulate }, { x, key, y }: Arrays<'x' | 'key' | 'y'>) {
+    const start = splitmix32(key[0]! ^ stream);
+    const threshold = thresholdOf(rate);
+    for (let i = 0; i < size; i++) {
+      const word = splitmix32(splitmix32(start ^ i) ^ key[1]!);
+      const kept = word >= threshold ? x[i]! / (1 - rate) : 0;
+      y[i] = accumulate ? y[i]! + kept : kept;
+    }
+  },
+};

@@ -1,0 +1,80 @@
+// The middle of a gated MLP, forward and backward: y = activation(gate) * up. The activation is a part of the shader:
+// silu(g) = g / (1 + exp(-g)) makes SwiGLU, the tanh GELU makes GeGLU.
+
+import backwardShader from '../../shaders/gated/backward.wgsl?raw';
+import forwardShader from '../../shaders/gated/forward.wgsl?raw';
+import geluShader from '../../shaders/gated/gelu.wgsl?raw';
+import siluShader from '../../shaders/gated/silu.wgsl?raw';
+import geluMath from '../../shaders/shared/gelu_math.wgsl?raw';
+import { type ElementwiseProblem, geluDerivativeOf, geluOf } from './gelu.ts';
+import { type Arrays, type Kernel, read, write } from './kernel.ts';
+import { lanesOf, perElem } from './variants.ts';
+
+/** What a gated MLP applies to its gate: `silu` makes SwiGLU, `gelu` GeGLU. */
+export type GateActivation = 'silu' | 'gelu';
+
+/** An activation: its text, and itself in float64. */
+interface Activation {
+  readonly text: string;
+  /** Operations an element, forward and backward. */
+  readonly flops: readonly [number, number];
+  value(g: number): number;
+  slope(g: number): number;
+}
+
+const variants = (shader: string) =>
+  perElem<ElementwiseProblem>(
+    shader,
+    ({ size }) => lanesOf(size),
+    ({ size }, lanes) => size / lanes,
+    ({ size }, lanes) => ({ size: size / lanes }),
+  );
+
+/** gate, up (size) -> y (size). */
+const forward = (name: string, { text, flops, value }: Activation): Kernel<ElementwiseProblem> => ({
+  name,
+  operands: ({ size }) => ({ gate: read(size), up: read(size), y: write(size) }),
+  affectsSpeed: { size: true },
+  variants: variants(forwardShader + text),
+  flops: ({ size }) => size * flops[0],
+  reference({ size }, { gate, up, y }: Arrays<'gate' | 'up' | 'y'>) {
+    for (let i = 0; i < size; i++) y[i] = value(gate[i]!) * up[i]!;
+  },
+});
+
+/** dy, gate, up (size) -> dgate, dup (size). */
+const backward = (name: string, { text, flops, value, slope }: Activation): Kernel<ElementwiseProblem> => ({
+  name,
+  operands: ({ size }) => ({
+    dy: read(size),
+    gate: read(size),
+    up: read(size),
+    dgate: write(size),
+    dup: write(size),
+  }),
+  affectsSpeed: { size: true },
+  variants: variants(backwardShader + text),
+  flops: ({ size }) => size * flops[1],
+  reference({ size }, { dy, gate, up, dgate, dup }: Arrays<'dy' | 'gate' | 'up' | 'dgate' | 'dup'>) {
+    for (let i = 0; i < size; i++) {
+      dgate[i] = dy[i]! * up[i]! * slope(gate[i]!);
+      dup[i] = dy[i]! * value(gate[i]!);
+    }
+  },
+});
+
+const sigmoid = (g: number) => 1 / (1 + Math.exp(-g));
+
+const SILU: Activation = {
+  text: siluShader,
+  flops: [5, 12],
+  value: (g) => g / (1 + Math.exp(-g)),
+  slope: (g) => sigmoid(g) * (1 + g * (1 - sigmoid(g))),
+};
+
+const GELU: Activation = { text: geluShader + geluMath, flops: [9, 20], value: geluOf, slope: geluDerivativeOf };
+
+export const swiglu = forward('swiglu', SILU);
+export const swigluBackward = backward('swigluBackward', SILU);
+export const geglu = forward('geglu', GELU);
+export const gegluBackward = backward('gegluBackward', GELU);

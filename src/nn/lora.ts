@@ -1,0 +1,238 @@
+// Low-rank updates (LoRA, Hu et al. 2021) of any linears of any model, by PEFT's rules and names: the weights of the model
+// are frozen, and the matrices A and B beside chosen ones are what trains. Not the arithmetic (graph/operators/low-rank.ts),
+// and not PEFT's files (formats/peft.ts).
+//
+// Which weights are linears is read off the model's own forward pass: what it multiplies with, apart from its head.
+// Invariant: with B = 0, as adapters begin, or with the adapter 'none', the forward pass has the bits of the model alone.
+
+import { familyOf } from '../formats/families/index.ts';
+import { Graph, onTensors } from '../graph/graph.ts';
+import { type MatmulProblem, matmul } from '../kernels/matmul.ts';
+import { HoldfastError, shortened } from '../util/errors.ts';
+import { collect, restricted, type TensorSource } from '../util/tensor-source.ts';
+import { BatchInputs } from './inputs.ts';
+import { lookup, type Model, type Parameter, parameterTensors } from './model.ts';
+
+/** Every linear but the head. */
+export const ALL_LINEAR = 'all-linear';
+/** The adapter that trains, and is in use where none is named. */
+export const DEFAULT_ADAPTER = 'default';
+/** In place of an adapter's name: the model without. */
+export const NO_ADAPTER = 'none';
+
+/** A low-rank update, by the meanings of PEFT's LoraConfig. */
+export interface LoraOptions {
+  /** Rows of A and columns of B, 1 or more. */
+  rank: number;
+  /** What is added is scaled by alpha / rank. @default 2 * rank */
+  alpha?: number;
+  /** Names of modules or ends of them, such as `q_proj` or `mlp.c_proj`, or 'all-linear'. @default ['all-linear'] */
+  targets?: readonly string[];
+  /** Of the adapter's inputs while it trains, from 0 to below 1. @default 0 */
+  dropout?: number;
+  /** Scales by alpha / sqrt(rank) instead (rsLoRA, Kalajdzievski 2023). @default false */
+  rslora?: boolean;
+}
+
+/** A linear layer of a model. */
+export interface Linear {
+  /** Its parameter. */
+  readonly weight: string;
+  /** PEFT's name of its module, in Hugging Face's class for the model. */
+  readonly module: string;
+  /** Elements of a row of its input. */
+  readonly inputs: number;
+  /** Elements of a row of its output. */
+  readonly outputs: number;
+  /** Whether its weight is stored (in, out), as PEFT's fan_in_fan_out has it. */
+  readonly fanInFanOut: boolean;
+}
+
+/** A linear layer with its adapter's parameters. */
+export interface AdaptedLinear extends Linear {
+  /** The name of A, (rank, inputs). */
+  readonly a: string;
+  /** The name of B, (outputs, rank). */
+  readonly b: string;
+}
+
+/** An adapter as a part of a model. */
+export interface AdapterInfo {
+  /** 'default', or the name that it was given. */
+  readonly name: string;
+  /** Complete; `targets` are as they were given. */
+  readonly options: Required<LoraOptions>;
+  /** What its product is multiplied with. */
+  readonly scale: number;
+  /** In the order of the model's parameters. */
+  readonly linears: readonly AdaptedLinear[];
+}
+
+/** Of a parameter: what PEFT calls its module, in Hugging Face's class for the model. */
+const moduleOf = ({ config }: Pick<Model, 'config'>, weight: string): string => {
+  const { prefix, head } = familyOf(config).stored;
+  return (weight === head ? '' : prefix) + weight.replace(/\.weight$/, '');
+};
+
+/** The linear layers of a model but its head, in the order of its parameters. */
+export function linearsOf(model: Model): Linear[] {
+  const tensors = parameterTensors(model, false);
+  const g = new Graph('linears');
+  const { head } = model.forward(g, new BatchInputs(model.inputs(1), 1, 1), lookup(tensors), { adapter: NO_ADAPTER });
+  const stored = new Map<string, MatmulProblem['layout']>();
+  for (const { kernel, problem, operands } of onTensors(g.program())) {
+    const weight = operands['b'];
+    if (kernel !== matmul || weight?.role !== 'parameter' || weight === head.weight || weight.shape.length !== 2)
+      continue;
+    stored.set(weight.name, (problem as MatmulProblem).layout);
+  }
+  return model.parameters.flatMap(({ name: weight, shape }) => {
+    const layout = stored.get(weight);
+    if (!layout) return [];
+    const fanInFanOut = layout === 'NN';
+    const [first = 0, second = 0] = shape;
+    const [inputs, outputs] = fanInFanOut ? [first, second] : [second, first];
+    return [{ weight, module: moduleOf(model, weight), inputs, outputs, fanInFanOut }];
+  });
+}
+
+/** Whether PEFT adapts a module where it is given such targets. */
+const isTarget = (module: string, target: string): boolean =>
+  target === ALL_LINEAR || module === target || module.endsWith(`.${target}`);
+
+/** Errors: HoldfastError for numbers that no adapter can have, and for targets that are no linears of the model. */
+function targetsIn(model: Model, { rank, alpha, targets, dropout }: Required<LoraOptions>): Linear[] {
+  const refuse = (problem: string): never => {
+    throw new HoldfastError(`low-rank updates: ${problem}`);
+  };
+  const linears = linearsOf(model);
+  const widest = Math.max(...linears.map(({ inputs, outputs }) => Math.max(inputs, outputs)));
+  if (!Number.isSafeInteger(rank) || rank < 1 || rank > widest)
+    refuse(`the rank is ${rank}; it must be a whole number from 1 to ${widest}, the largest side of a linear here`);
+  if (!Number.isFinite(alpha) || alpha <= 0) refuse(`alpha is ${alpha}; it must be a number above 0`);
+  if (!(dropout >= 0 && dropout < 1)) refuse(`the dropout is ${dropout}; it must be from 0 to below 1`);
+  const known = () => [...new Set(linears.map(({ module }) => module.split('.').at(-1)))].join(', ');
+  const { stored } = familyOf(model.config);
+  for (const target of targets) {
+    if (linears.some(({ module }) => isTarget(module, target))) continue;
+    const head = [stored.head, stored.embedding].some((name) => isTarget(moduleOf(model, name), target));
+    refuse(
+      `${shortened(target)} is ${head ? 'an embedding or the head, which are not adapted here' : 'no linear of this model'}; it has ${known()}, or ${ALL_LINEAR}`,
+    );
+  }
+  if (targets.length === 0) refuse(`there are no targets; this model has ${known()}, or ${ALL_LINEAR}`);
+  return linears.filter(({ module }) => targets.some((target) => isTarget(module, target)));
+}
+
+/** What is left open, filled in. */
+export function completeLora({ rank, ...rest }: LoraOptions): Required<LoraOptions> {
+  return { rank, alpha: 2 * rank, targets: [ALL_LINEAR], dropout: 0, rslora: false, ...rest };
+}
+
+/** The name of a parameter of an adapter: PEFT's, who leaves "default" out in files. */
+export const adapterParameter = (weight: string, which: 'A' | 'B', adapter = DEFAULT_ADAPTER): string =>
+  weight.replace(/\.weight$/, `.lora_${which}${adapter === DEFAULT_ADAPTER ? '' : `.${adapter}`}.weight`);
+
+/**
+ * The model with a low-rank update of some of its linears; all else is frozen. An adapter of the name 'default' trains;
+ * those of other names, of which there may be several, are there to be chosen when text is written. Errors: HoldfastError
+ * naming the number or the target that is none.
+ */
+export function withLora(model: Model, lora: LoraOptions, name = DEFAULT_ADAPTER): Model {
+  const { adapters = [] } = model;
+  if (name === NO_ADAPTER || !/^[\w-]+$/.test(name) || adapters.some((other) => other.name === name))
+    throw new HoldfastError(
+      `an adapter cannot be called ${shortened(JSON.stringify(name))}; give it a name of its own, of letters, digits, - and _`,
+    );
+  const options = completeLora(lora);
+  const { rank, alpha, rslora, dropout: rate } = options;
+  const linears = targetsIn(model, options).map(
+    (linear): AdaptedLinear => ({
+      ...linear,
+      a: adapterParameter(linear.weight, 'A', name),
+      b: adapterParameter(linear.weight, 'B', name),
+    }),
+  );
+  const scale = rslora ? alpha / Math.sqrt(rank) : alpha / rank;
+  const byWeight = new Map(linears.map((linear) => [linear.weight, linear]));
+  const trainable = name === DEFAULT_ADAPTER;
+  const ofAdapters = new Set(adapters.flatMap((adapter) => adapter.linears.flatMap(({ a, b }) => [a, b])));
+  const parameters = model.parameters.flatMap((parameter): Parameter[] => {
+    const frozen = ofAdapters.has(parameter.name) ? parameter : { ...parameter, trainable: false };
+    const linear = byWeight.get(parameter.name);
+    if (!linear) return [frozen];
+    const { a, b, inputs, outputs } = linear;
+    return [
+      frozen,
+      // Kaiming's uniform distribution with a = sqrt(5), as PEFT draws A.
+      { name: a, shape: [rank, inputs], initial: { uniform: 1 / Math.sqrt(inputs) }, trainable },
+      { name: b, shape: [outputs, rank], initial: { constant: 0 }, trainable },
+    ];
+  });
+  return {
+    ...model,
+    parameters,
+    adapters: [...adapters, { name, options, scale, linears }],
+    forward(g, inputs, w, forward = {}) {
+      if ((forward.adapter ?? DEFAULT_ADAPTER) !== name) return model.forward(g, inputs, w, forward);
+      linears.forEach(({ weight, a, b }, stream) => {
+        const dropout = forward.dropout && rate > 0 ? { rate, stream, key: forward.dropout } : undefined;
+        g.adapt(w(weight), { a: w(a), b: w(b), scale, dropout });
+      });
+      return model.forward(g, inputs, w, { ...forward, adapter: NO_ADAPTER });
+    },
+  };
+}
+
+/** Errors: HoldfastError for an adapter that the model does not have. */
+export function checkAdapter({ adapters = [] }: Pick<Model, 'adapters'>, name: string | undefined): void {
+  if (name === undefined || name === NO_ADAPTER || adapters.some((adapter) => adapter.name === name)) return;
+  const names = [...adapters.map((adapter) => adapter.name), NO_ADAPTER];
+  throw new HoldfastError(`the model has no adapter ${shortened(name)}; it has ${names.join(', ')}`);
+}
+
+/**
+ * The weights of the model alone with an adapter made a part of them: W + scale B A, in float64, rounded once. `weights` are
+ * those of the model with its adapters; the adapter's own are held in memory.
+ */
+export async function mergedWeights(
+  model: Model,
+  weights: TensorSource,
+  name = DEFAULT_ADAPTER,
+): Promise<TensorSource> {
+  checkAdapter(model, name);
+  const { adapters = [] } = model;
+  const of = adapters.find((adapter) => adapter.name === name);
+  const own = new Set(adapters.flatMap(({ linears }) => linears.flatMap(({ a, b }) => [a, b])));
+  const rest = restricted(weights, (parameter) => !own.has(parameter));
+  if (!of) return rest;
+  const { scale, options, linears } = of;
+  const wanted = new Set(linears.flatMap(({ a, b }) => [a, b]));
+  const low = await collect(restricted(weights, (parameter) => wanted.has(parameter)));
+  const byWeight = new Map(linears.map((linear) => [linear.weight, linear]));
+  return {
+    names: rest.names,
+    async *read(parameter) {
+      const linear = byWeight.get(parameter);
+      const [a, b] = [low.get(linear?.a ?? ''), low.get(linear?.b ?? '')];
+      if (!linear || !a || !b) {
+        yield* rest.read(parameter);
+        return;
+      }
+      const { inputs, outputs, fanInFanOut } = linear;
+      const columns = fanInFanOut ? outputs : inputs;
+      let at = 0;
+      for await (const piece of rest.read(parameter)) {
+        yield piece.map((value, i) => {
+          const [row, column] = [Math.floor((at + i) / columns), (at + i) % columns];
+          const [input, output] = fanInFanOut ? [row, column] : [column, row];
+          let sum = 0;
+          for (let r = 0; r < options.rank; r++)
+            sum += (b[output * options.rank + r] ?? 0) * (a[r * inputs + input] ?? 0);
+          return value + scale * sum;
+        });
+        at += piece.length;
+      }
+    },
+  };
+}

@@ -1,0 +1,107 @@
+// The weights that a run begins with: drawn, from a folder, or a frozen base with an adapter, whether that is drawn, loaded
+// or goes on. And whether what a checkpoint or a folder holds is what the model of a run trains.
+
+import { ADAPTER_CONFIG } from '../formats/checkpoint/folder.ts';
+import {
+  checkWeights,
+  finiteWeights,
+  type LoadedAdapter,
+  type LoadedCheckpoint,
+  loadAdapter,
+  loadWeights,
+  type Shapes,
+} from '../formats/checkpoint.ts';
+import { makeModel } from '../nn/index.ts';
+import { initialWeights } from '../nn/initialise.ts';
+import { type AdapterInfo, DEFAULT_ADAPTER } from '../nn/lora.ts';
+import type { Model } from '../nn/model.ts';
+import type { Host } from '../runtime/host.ts';
+import { HoldfastError, shortened } from '../util/errors.ts';
+import { joined, restricted, type TensorSource } from '../util/tensor-source.ts';
+import { SummedSource } from './base-identity.ts';
+import type { LoraSettings, RunSettings } from './run-settings.ts';
+
+/** The weights of a run at its beginning, or of an adapter's base with the adapter as it is now. */
+export interface StartWeights {
+  readonly weights: TensorSource;
+  /** SHA-256 of the base, where a low-rank update of it trains; best asked for when the weights were read. */
+  base(): Promise<string | undefined>;
+}
+
+/**
+ * The weights before the first step; those of a low-rank update are `adapter`, where it is given. Errors: HoldfastError
+ * where `settings.from` has none, or another model's, and as they are read where one is not finite.
+ */
+export async function startWeights(
+  host: Host,
+  { config, from, seed, lora }: RunSettings,
+  model: Model,
+  adapter?: TensorSource,
+): Promise<StartWeights> {
+  if (from === undefined) return { weights: initialWeights(model, seed), base: async () => undefined };
+  const found = await loadWeights(host.files, from);
+  const { shapes } = found;
+  const weights = finiteWeights(found, from);
+  if (!lora) {
+    checkWeights(shapes, model.parameters, from);
+    return { weights, base: async () => undefined };
+  }
+  checkWeights(shapes, makeModel(config).parameters, from);
+  const summed = new SummedSource(weights, host.files);
+  const low = adapter ?? (await startAdapter(host, lora, seed, model));
+  return { weights: joined(summed, low), base: () => summed.sum() };
+}
+
+/** Errors: HoldfastError where the folder has no adapter, or one of another rank, scale or of other linears. */
+async function startAdapter({ files }: Host, lora: LoraSettings, seed: number, model: Model): Promise<TensorSource> {
+  const drawn = restricted(initialWeights(model, seed), isTrainedIn(model));
+  if (lora.adapter === undefined) return drawn;
+  const found = await loadAdapter(files, lora.adapter, model.config);
+  checkAdapterFits(found, model);
+  return finiteWeights(found, lora.adapter);
+}
+
+/** Errors: HoldfastError where what a checkpoint holds is not what a run of this model trains. */
+export function checkTrained({ shapes, adapter, path }: LoadedCheckpoint, model: Model): void {
+  if (adapter) checkAdapterFits({ ...adapter, shapes, path }, model);
+  else checkWeights(shapes, model.parameters, path);
+}
+
+/** Errors: HoldfastError where an adapter is not the model's default one: other tensors, shapes or another scale. */
+function checkAdapterFits({ options, shapes, path }: Omit<LoadedAdapter, 'weights'>, model: Model): void {
+  const [own] = (model.adapters ?? []).filter(({ name }) => name === DEFAULT_ADAPTER);
+  if (!own) throw new HoldfastError(`${path}: holds an adapter, and the settings of the run have none`);
+  for (const name of ['rank', 'alpha', 'rslora'] as const) {
+    if (options[name] === own.options[name]) continue;
+    throw new HoldfastError(
+      `${path}: its ${name} is ${options[name]}, and ${own.options[name]} was asked for; leave it out, or give the same`,
+    );
+  }
+  checkAdapterTensors(shapes, own, path);
+}
+
+/** Errors: HoldfastError where the tensors of an adapter are not those that its configuration asks for in the model. */
+export function checkAdapterTensors(shapes: Shapes, { options, linears }: AdapterInfo, path: string): void {
+  const wanted = linears.flatMap(({ a, b, inputs, outputs }): [string, readonly number[]][] => [
+    [a, [options.rank, inputs]],
+    [b, [outputs, options.rank]],
+  ]);
+  for (const [name, shape] of wanted) {
+    const found = shapes.get(name);
+    if (!found) throw new HoldfastError(`${path}: there is no tensor ${name}, of a target in its ${ADAPTER_CONFIG}`);
+    if (found.join() === shape.join()) continue;
+    throw new HoldfastError(
+      `${path}: ${name} has shape [${found.join(', ')}], its ${ADAPTER_CONFIG} and the model ask for [${shape.join(', ')}]`,
+    );
+  }
+  const known = new Set(wanted.map(([name]) => name));
+  const stranger = [...shapes.keys()].find((name) => !known.has(name));
+  if (stranger !== undefined)
+    throw new HoldfastError(`${path}: ${shortened(stranger)} belongs to no target in its ${ADAPTER_CONFIG}`);
+}
+
+/** Whether a parameter of that name trains. */
+export function isTrainedIn({ parameters }: Model): (name: string) => boolean {
+  const trained = new Set(parameters.filter(({ trainable = true }) => trainable).map(({ name }) => name));
+  return (name) => trained.has(name);
+}

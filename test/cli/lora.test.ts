@@ -1,0 +1,125 @@
+// LoRA on the command line: flags to runs, adapters to text, and what is refused in one line. In process, on the adapter
+// under test.
+
+import { beforeAll, describe, expect, test } from 'vitest';
+import { run } from '../../src/cli/run.ts';
+import { loadAdapter, loadWeights } from '../../src/formats/checkpoint.ts';
+import { collect } from '../../src/util/tensor-source.ts';
+import { ADAPTER, testHost } from '../host.ts';
+import { MemoryFiles, memoryHost } from '../memory-files.ts';
+
+const files = new MemoryFiles({ 'text.txt': 'hold fast, and then hold on; '.repeat(100) });
+
+async function holdfast(...args: string[]): Promise<{ status: number; out: string; said: string }> {
+  let [out, said] = ['', ''];
+  const terminal = {
+    ...{ interactive: false, columns: 80 },
+    write: (text: string) => {
+      out += text;
+    },
+    warn: (text: string) => {
+      said += text;
+    },
+  };
+  const adapter = args[0] === 'plan' ? [] : ['--adapter', ADAPTER];
+  const { gpuSources } = testHost;
+  const status = await run(
+    memoryHost(files, { args: [...args, ...adapter], terminal, gpuSources: () => gpuSources() }),
+  );
+  return { status, out, said };
+}
+
+const train = (...args: string[]) =>
+  holdfast('train', '--data', 'text.txt', '--eval-windows', '2', '--sample-tokens', '0', '--warmup', '0', ...args);
+const write = async (...args: string[]) => {
+  const { status, out, said } = await holdfast('generate', ...args, '--tokens', '24', '--temperature', '1');
+  expect(`${status} ${said}`).toBe('0 ');
+  return out;
+};
+
+beforeAll(async () => {
+  const shape = ['--layers', '1', '--width', '16', '--heads', '2', '--context', '12', '--batch', '2'];
+  expect((await train(...shape, '--steps', '4', '--out', 'base')).status).toBe(0);
+  const lora = ['--model', 'base', '--lora-rank', '3', '--lora-targets', 'c_attn,mlp.c_proj', '--lora-dropout', '0.1'];
+  const { status, out, said } = await train(...lora, '--batch', '2', '--steps', '30', '--lr', '0.05', '--out', 'tuned');
+  expect(`${status} ${said}`).toBe('0 ');
+  // A of c_attn and of c_proj, B of both.
+  expect(out).toContain(`${3 * (16 + 48 + 64 + 16)} of them train`);
+});
+
+test('a run of it keeps the model as it was, and its adapter beside', async () => {
+  const { weights } = await loadWeights(files, 'base');
+  const { config } = await loadWeights(files, 'base');
+  expect((await collect(weights)).size).toBeGreaterThan(10);
+  const { options, base } = await loadAdapter(files, 'tuned', config);
+  expect(options).toEqual({ rank: 3, alpha: 6, targets: ['c_attn', 'mlp.c_proj'], dropout: 0.1, rslora: false });
+  expect(base).toBe('base/checkpoint-4');
+  const prompt = ['--prompt', 'hold'];
+  const [alone, tuned] = [await write('base', ...prompt), await write('tuned', ...prompt)];
+  expect(tuned).not.toBe(alone);
+  expect(await write('tuned', ...prompt, '--lora', 'none')).toBe(alone);
+  expect(await write('base', ...prompt, '--lora', 'tuned')).toBe(tuned);
+  expect(await write('tuned', ...prompt, '--base', 'base')).toBe(tuned);
+});
+
+test('it goes on, and another run goes on from its adapter', async () => {
+  const { status, said } = await train('--resume', '--out', 'tuned', '--steps', '31', '--lora-rank', '3');
+  expect(`${status} ${said}`).toBe('0 ');
+  const on = await train('--model', 'base', '--lora-from', 'tuned', '--batch', '2', '--steps', '1', '--out', 'on');
+  expect(`${on.status} ${on.said}`).toBe('0 ');
+  const { config } = await loadWeights(files, 'base');
+  expect((await loadAdapter(files, 'on', config)).options).toEqual((await loadAdapter(files, 'tuned', config)).options);
+});
+
+test('plan counts what trains, what is frozen, and the arithmetic', async () => {
+  const size = ['--model', 'llama', '--layers', '2', '--width', '64', '--heads', '4', '--vocab-size', '256'];
+  const plan = async (...args: string[]) => JSON.parse((await holdfast('plan', ...size, '--json', ...args)).out);
+  const [full, lora] = [await plan(), await plan('--lora-rank', '4')];
+  expect(lora.flops.fullStep).toBe(full.flops.step);
+  // Without weight gradients two of three products are left, and what the updates add.
+  expect(lora.flops.step / full.flops.step).toBeGreaterThan(2 / 3);
+  expect(lora.flops.step / full.flops.step).toBeLessThan(0.9);
+  expect(lora.trained).toBe(lora.parameters - full.parameters);
+  expect(lora.modelDataBytes).toBeLessThan(full.modelDataBytes);
+  expect(lora.chunks.frozen).toBeGreaterThan(0);
+});
+
+describe('refused in one line', () => {
+  const base = ['--model', 'base', '--out', 'other'];
+  test.each<[string[], string]>([
+    [[...base, '--lora-alpha', '4'], '--lora-alpha: is of a low-rank update; give --lora-rank, too'],
+    [
+      ['--lora-rank', '4', '--out', 'other'],
+      '--lora-rank: --model gpt2 has no weights to update; name a folder that has',
+    ],
+    [[...base, '--lora-rank', '4', '--lora-targets', 'q_proj'], 'q_proj is no linear of this model; it has c_attn'],
+    [[...base, '--lora-rank', '1000'], 'the rank is 1000; it must be a whole number from 1 to 64'],
+    [[...base, '--lora-rank', '4', '--lora-dropout', '1'], '--lora-dropout'],
+    [[...base, '--lora-from', 'text.txt'], 'text.txt: there is no adapter'],
+    [[...base, '--lora-from', 'tuned', '--lora-rank', '4'], 'tuned/checkpoint-31: its rank is 3, and 4 was asked for'],
+    [['--model', 'tuned', '--out', 'other'], 'tuned/checkpoint-31: holds an adapter and not its model'],
+    [['--resume', '--out', 'tuned', '--lora-rank', '4'], '--lora-rank 4: the checkpoint in tuned was made with 3'],
+    [
+      ['--resume', '--out', 'base', '--lora-rank', '4'],
+      '--lora-rank 4: the checkpoint in base was made with no low-rank',
+    ],
+    [['--resume', '--out', 'tuned', '--steps', '33', '--model', 'on'], 'on/checkpoint-1: holds an adapter'],
+  ])('%j', async (args, message) => {
+    const { status, said } = await train(...args);
+    expect(said).toContain(message);
+    expect(said).toMatch(/^holdfast: [^\n]+\n$/);
+    expect(status).toBe(2);
+  });
+
+  test.each<[string[], string]>([
+    [['nowhere'], 'nowhere: no such folder'],
+    [['base', '--base', 'base'], 'base: is a model and has no base'],
+    [['tuned', '--base', 'nowhere'], 'tuned: its adapter belongs to nowhere, which is not here'],
+    [['base', '--lora', 'nowhere'], 'nowhere: there is no adapter'],
+  ])('generate %j', async (args, message) => {
+    const { status, said } = await holdfast('generate', ...args);
+    expect(said).toContain(message);
+    expect(said).toMatch(/^holdfast: [^\n]+\n$/);
+    expect(status).toBe(2);
+  });
+});

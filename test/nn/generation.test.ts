@@ -1,0 +1,84 @@
+// Is a token's prediction over a cache of keys and values that of the whole row at once? Every family, by programs that
+// take tokens one by one and in blocks, interpreted in float64: rotations and windows at every position, and no device.
+
+import { describe, expect, it } from 'vitest';
+import { parseConfig } from '../../src/formats/config.ts';
+import { Graph, makeTensor, onTensors, type Tensor } from '../../src/graph/graph.ts';
+import { logits } from '../../src/graph/operators/cross-entropy.ts';
+import { makeTokens } from '../../src/graph/operators/embedding.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { onlyTokens } from '../../src/nn/inputs.ts';
+import { lookup, type Model, parameterTensors } from '../../src/nn/model.ts';
+import { traceGeneration } from '../../src/train/generator.ts';
+import { Random } from '../../src/util/random.ts';
+import { DECODERS, LLAMA } from '../decoders.ts';
+import { Memory } from '../interpret.ts';
+
+const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 23, n_embd: 6, n_head: 2, n_layer: 2, n_inner: 10 };
+/** A block of 16 tokens, and seven by themselves. */
+const CONTEXT = 23;
+
+/** Weights by name: each model of a test is given the same. */
+function setWeights(memory: Memory, model: Model, tensors: Iterable<Tensor>): void {
+  for (const tensor of tensors) {
+    const random = new Random(5, tensor.name);
+    memory.set(
+      tensor,
+      Float64Array.from({ length: tensor.size }, () => 0.5 * random.normal()),
+    );
+  }
+  for (const { tensor, values } of model.constants) memory.set(tensor, values());
+}
+
+describe.each(Object.entries({ gpt2: GPT2, llama: LLAMA, ...DECODERS }))('%s', (_, config) => {
+  const model = makeModel(parseConfig({ ...config, max_position_embeddings: CONTEXT }, 'test'));
+  const { vocabulary } = model.shape;
+  const ids = Int32Array.from({ length: CONTEXT }, (_, i) => (7 * i * i + 3 * i) % vocabulary);
+
+  /** (T, V): what follows each token, from one pass over the row. */
+  function whole(): Float64Array {
+    const g = new Graph('whole');
+    const tokens = makeTokens(1, CONTEXT);
+    const parameters = parameterTensors(model, false);
+    const features = model.forward(g, onlyTokens(tokens), lookup(parameters));
+    const all = makeTensor('all logits', [CONTEXT, vocabulary], 'persistent');
+    logits(g, features.hidden, features.head, all);
+    const memory = new Memory();
+    setWeights(memory, model, parameters.values());
+    memory.set(tokens.ids, ids);
+    memory.set(tokens.position, [0]);
+    memory.run(g.program());
+    return memory.of(all);
+  }
+
+  it('predicts over a cache what it predicts for the whole row', () => {
+    const wanted = whole();
+    const generation = traceGeneration(model, CONTEXT);
+    // The parameters of a generation are its own tensors.
+    const parameters = new Set(
+      generation.programs.flatMap((program) =>
+        onTensors(program).flatMap(({ operands }) =>
+          Object.values(operands).filter(({ role }) => role === 'parameter'),
+        ),
+      ),
+    );
+    const memory = new Memory();
+    setWeights(memory, model, parameters);
+    const feed = (stage: number, position: number) => {
+      const tokens = generation.inputs[stage];
+      const program = generation.programs[stage];
+      if (!tokens || !program) throw new Error(`no stage ${stage}`);
+      memory.set(tokens.ids, ids.subarray(position, position + tokens.seq));
+      memory.set(tokens.position, [position]);
+      memory.run(program);
+      const last = position + tokens.seq - 1;
+      for (const [i, value] of memory.of(generation.logits).entries())
+        expect(value, `logit ${i} behind token ${last}`).toBeCloseTo(wanted[last * vocabulary + i]!, 12);
+    };
+    expect(generation.inputs.map(({ seq }) => seq)).toEqual([16, 1]);
+    feed(0, 0);
+    for (let position = 16; position < CONTEXT; position++) feed(1, position);
+    // A text that begins anew over the old cache, token by token.
+    for (let position = 0; position < CONTEXT; position++) feed(1, position);
+  });
+});

@@ -4,11 +4,11 @@
 // dlogit = (exp(logit - lse) - [column is the target]) * scale, 0 in ignored rows. Where logits are capped, cap * tanh(z / cap),
 // it becomes that of z: times 1 - (logit / cap)^2; inverseCap is 0 where they are not.
 
-struct Params { rows: u32, tile: u32, first: u32, ignoreIndex: i32, inverseCap: f32 }
+struct Params { rows: u32, tile: u32, first: u32, ignoreIndex: i32, inverseCap: f32, firstRow: u32 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> lse: array<vec2f>;         // (rows): maximum, log(sum)
-@group(0) @binding(2) var<storage, read> targets: array<i32>;       // (rows)
+@group(0) @binding(1) var<storage, read> lse: array<vec2f>;         // (firstRow + rows): maximum, log(sum)
+@group(0) @binding(2) var<storage, read> targets: array<i32>;       // (firstRow + rows)
 @group(0) @binding(3) var<storage, read> scale: array<f32>;         // (1)
 @group(0) @binding(4) var<storage, read_write> logits: array<elem>; // (rows, tile)
 
@@ -24,9 +24,11 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   var log_sum = elem();
   var hit = elem();
   var kept = elem();
-  let rows = min(p.rows, min(arrayLength(&targets), arrayLength(&lse)));
-  var row = at / p.tile;
-  for (var begin = row * p.tile; begin < at + LANES && row < rows; begin += p.tile) {
+  // Of logits there are these rows alone, of all else those of the whole.
+  let rows = min(p.firstRow + p.rows, min(arrayLength(&targets), arrayLength(&lse)));
+  let own_row = at / p.tile;
+  var row = own_row + p.firstRow;
+  for (var begin = own_row * p.tile; begin < at + LANES && row < rows; begin += p.tile) {
     let wanted = targets[row];
     if (wanted != p.ignoreIndex) {
       let own = inside(item, begin, begin + p.tile);

@@ -15,34 +15,37 @@ export interface CrossEntropyTileProblem {
   first: number;
   /** The first tile of a pass starts the statistics, the others continue them. */
   begin: boolean;
+  /** Logits are there for the rows from this one on; targets and statistics for those before it, too. @default 0 */
+  firstRow?: number;
 }
 
-/** logits (rows, tile), targets (rows) -> maximum, sum, picked (rows). */
+/** logits (rows, tile), targets (firstRow + rows) -> maximum, sum, picked (firstRow + rows). */
 export const crossEntropyTile: Kernel<CrossEntropyTileProblem> = {
   name: 'crossEntropyTile',
-  operands: ({ rows, tile, begin }) => {
-    const statistic = begin ? write(rows) : update(rows);
+  operands: ({ rows, tile, begin, firstRow = 0 }) => {
+    const all = firstRow + rows;
+    const statistic = begin && firstRow === 0 ? write(all) : update(all);
     return {
       logits: read(rows * tile),
-      targets: read(rows, 'i32'),
+      targets: read(all, 'i32'),
       maximum: statistic,
       sum: statistic,
       picked: statistic,
     };
   },
-  affectsSpeed: { rows: true, tile: true, first: false, begin: false },
+  affectsSpeed: { rows: true, tile: true, first: false, begin: false, firstRow: false },
   variants: perRow(
     tileShader,
     ({ rows, tile }) => lanesOf(rows * tile),
-    (problem) => ({ ...problem, begin: Number(problem.begin) }),
+    ({ begin, firstRow = 0, ...problem }) => ({ ...problem, begin: Number(begin), firstRow }),
   ),
   flops: ({ rows, tile }) => rows * tile * 4,
   reference(
-    { rows, tile, first, begin },
+    { rows, tile, first, begin, firstRow = 0 },
     { logits, targets, maximum, sum, picked }: Arrays<'logits' | 'targets' | 'maximum' | 'sum' | 'picked'>,
   ) {
-    for (let r = 0; r < rows; r++) {
-      const row = logits.subarray(r * tile, (r + 1) * tile);
+    for (let r = firstRow; r < firstRow + rows; r++) {
+      const row = logits.subarray((r - firstRow) * tile, (r - firstRow + 1) * tile);
       const old = begin ? -Infinity : maximum[r]!;
       const top = row.reduce((a, b) => Math.max(a, b), old);
       const carried = begin ? 0 : sum[r]! * Math.exp(old - top);
@@ -97,32 +100,36 @@ export interface CrossEntropyBackwardProblem {
   ignoreIndex: number;
   /** The logits are softcap * tanh(z / softcap), and what is wanted is the gradient of z. @default they are not capped */
   softcap?: number;
+  /** Logits are there for the rows from this one on; all else for those before it, too. @default 0 */
+  firstRow?: number;
 }
 
-/** lse (rows, 2), targets (rows), scale (1) -> logits (rows, tile) become d(scale * sum of losses)/d(logits, uncapped). */
+/** lse (firstRow + rows, 2), targets (firstRow + rows), scale (1) -> logits (rows, tile) become d(scale * sum of losses)/d(logits, uncapped). */
 export const crossEntropyBackward: Kernel<CrossEntropyBackwardProblem> = {
   name: 'crossEntropyBackward',
-  operands: ({ rows, tile }) => ({
-    lse: read(rows * 2),
-    targets: read(rows, 'i32'),
+  operands: ({ rows, tile, firstRow = 0 }) => ({
+    lse: read((firstRow + rows) * 2),
+    targets: read(firstRow + rows, 'i32'),
     scale: read(1),
     logits: update(rows * tile),
   }),
-  affectsSpeed: { rows: true, tile: true, first: false, ignoreIndex: false, softcap: false },
+  affectsSpeed: { rows: true, tile: true, first: false, ignoreIndex: false, softcap: false, firstRow: false },
   variants: perElem(
     backwardShader,
     ({ rows, tile }) => lanesOf(rows * tile),
     ({ rows, tile }, lanes) => (rows * tile) / lanes,
-    ({ softcap = Number.POSITIVE_INFINITY, ...problem }) => ({ ...problem, inverseCap: 1 / softcap }),
+    ({ softcap = Number.POSITIVE_INFINITY, firstRow = 0, ...problem }) => {
+      return { ...problem, inverseCap: 1 / softcap, firstRow };
+    },
   ),
   flops: ({ rows, tile }) => rows * tile * 4,
   reference(
-    { rows, tile, first, ignoreIndex, softcap = Infinity },
+    { rows, tile, first, ignoreIndex, softcap = Infinity, firstRow = 0 },
     { lse, targets, scale, logits }: Arrays<'lse' | 'targets' | 'scale' | 'logits'>,
   ) {
-    for (let r = 0; r < rows; r++) {
+    for (let r = firstRow; r < firstRow + rows; r++) {
       for (let c = 0; c < tile; c++) {
-        const i = r * tile + c;
+        const i = (r - firstRow) * tile + c;
         const probability = Math.exp(logits[i]! - lse[2 * r]! - lse[2 * r + 1]!);
         const wanted = targets[r] === first + c ? 1 : 0;
         logits[i] =

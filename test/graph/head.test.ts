@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
 import { onTensors, type Program, type Tensor } from '../../src/graph/graph.ts';
 import { place } from '../../src/graph/liveness.ts';
-import { vocabularyTile } from '../../src/graph/operators/cross-entropy.ts';
+import { rowTile, vocabularyTile } from '../../src/graph/operators/head-tiles.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 
@@ -68,5 +68,16 @@ it('tiles cover the vocabulary, are at least two, and depend on it alone', () =>
     expect(tiles).toBeGreaterThanOrEqual(2);
     expect(tile).toBeLessThanOrEqual(8192);
     expect((tiles - 1) * tile).toBeLessThan(vocabulary);
+  }
+});
+
+it('of many rows there are so many at a time that their logits fit into one binding of any adapter', () => {
+  for (const vocabulary of [256, 50257, 151936, 262144]) {
+    const tile = vocabularyTile(vocabulary);
+    for (const rows of [1, 63, 64, 1024, 8192, 131072]) {
+      const most = rowTile(rows, tile);
+      expect(4 * most * tile).toBeLessThanOrEqual(2 ** 25);
+      expect(most === rows || most % 64 === 0, `${most} of ${rows}`).toBe(true);
+    }
   }
 });

@@ -335,7 +335,7 @@ export const bounds: Record<string, Bounds<any>> = {
     };
   },
   crossEntropyTile(
-    { tile, begin },
+    { tile, begin, firstRow = 0 },
     before: Arrays<'logits' | 'sum' | 'maximum'>,
     { maximum, sum }: Arrays<'maximum' | 'sum'>,
   ) {
@@ -343,10 +343,11 @@ export const bounds: Record<string, Bounds<any>> = {
       maximum: exact,
       picked: exact,
       sum: (r) => {
+        if (r < firstRow) return 0;
         // The argument is a difference, rounded once.
         const term = (d: number) => exp(d) * expUlps(d, 1);
         let bound = (tile + 1) * sum[r]!;
-        for (let c = 0; c < tile; c++) bound += term(before.logits[r * tile + c]! - maximum[r]!);
+        for (let c = 0; c < tile; c++) bound += term(before.logits[(r - firstRow) * tile + c]! - maximum[r]!);
         if (!begin) bound += before.sum[r]! * (term(before.maximum[r]! - maximum[r]!) + 1);
         return bound * ULP + TINY;
       },
@@ -364,13 +365,13 @@ export const bounds: Record<string, Bounds<any>> = {
     };
   },
   crossEntropyBackward(
-    { tile, first, softcap },
+    { tile, first, softcap, firstRow = 0 },
     { lse, logits, scale, targets }: Arrays<'lse' | 'logits' | 'scale' | 'targets'>,
     after: Arrays<'logits'>,
   ) {
     return {
       logits: (i) => {
-        const r = Math.floor(i / tile);
+        const r = firstRow + Math.floor(i / tile);
         if (targets[r]! < 0) return 0;
         const shifted = logits[i]! - lse[2 * r]!;
         const z = shifted - lse[2 * r + 1]!;

@@ -496,11 +496,14 @@ export const cases = [
       { rows: 37, tile: 132, first: 65, begin: false },
       { rows: 36, tile: 65, first: 0, begin: true },
       { rows: 12, tile: 3, first: 3, begin: false },
+      // Rows in the middle of more.
+      { rows: 37, tile: 33, first: 65, begin: false, firstRow: 129 },
+      { rows: 12, tile: 36, first: 0, begin: true, firstRow: 5 },
     ],
-    inputs: ({ rows, tile, first }, random) => ({
+    inputs: ({ rows, tile, first, firstRow = 0 }, random) => ({
       logits: random.normals(rows * tile, 4),
-      targets: targets(random, rows, first + tile + 3),
-      sum: random.uniforms(rows, 1, 9),
+      targets: targets(random, firstRow + rows, first + tile + 3),
+      sum: random.uniforms(firstRow + rows, 1, 9),
     }),
   }),
   row({
@@ -523,11 +526,13 @@ export const cases = [
       { rows: 12, tile: 1, first: 1, ignoreIndex: IGNORE },
       { rows: 37, tile: 33, first: 65, ignoreIndex: IGNORE, softcap: 9 },
       { rows: 12, tile: 36, first: 0, ignoreIndex: IGNORE, softcap: 30 },
+      { rows: 37, tile: 33, first: 65, ignoreIndex: IGNORE, firstRow: 129 },
+      { rows: 12, tile: 36, first: 0, ignoreIndex: IGNORE, softcap: 30, firstRow: 5 },
     ],
-    inputs: ({ rows, tile, first }, random) => ({
+    inputs: ({ rows, tile, first, firstRow = 0 }, random) => ({
       logits: random.normals(rows * tile, 2),
-      lse: Float32Array.from({ length: 2 * rows }, (_, i) => (i % 2 === 0 ? 4 : 3) + random.uniform()),
-      targets: targets(random, rows, first + tile + 3),
+      lse: Float32Array.from({ length: 2 * (firstRow + rows) }, (_, i) => (i % 2 === 0 ? 4 : 3) + random.uniform()),
+      targets: targets(random, firstRow + rows, first + tile + 3),
       scale: new Float32Array([0.125]),
     }),
   }),

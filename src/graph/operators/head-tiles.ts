@@ -1,0 +1,23 @@
+// The sizes of a tile of logits, of which one is there at a time: columns of the vocabulary, and rows where there are many.
+// No result depends on the rows; how the columns are cut is a part of the arithmetic.
+
+import { ceilDiv } from '../../kernels/kernel.ts';
+
+const LEAST_TILES = 2;
+const MOST_TILE = 8192;
+
+/** Vocabulary columns a tile: at least 2 tiles, about 128 columns for small vocabularies, at most 8192. */
+export function vocabularyTile(vocabulary: number): number {
+  const tiles = Math.max(LEAST_TILES, Math.min(8, ceilDiv(vocabulary, 128)), ceilDiv(vocabulary, MOST_TILE));
+  return ceilDiv(vocabulary, tiles);
+}
+
+/** Elements of a tile of logits, at most: 32 MiB of them. */
+const MOST_LOGITS = 2 ** 23;
+/** Rows of a tile are a multiple of this, but for the last: fours of floats then lie as they do in all rows at once. */
+const ROW_UNIT = 64;
+
+/** Rows of a tile of logits: all of them, or as many as keep it small. */
+export function rowTile(rows: number, tile: number): number {
+  return Math.min(rows, Math.max(1, Math.floor(MOST_LOGITS / tile / ROW_UNIT)) * ROW_UNIT);
+}

@@ -60,15 +60,21 @@ const changed = (machine: Machine, { reached, copies }: MachineFlags): Machine =
   ...(copies && { link: { ...machine.link, copies } }),
 });
 
-/** What training may use: as the flags say, else what the machine has, less a margin. */
-function budgetsOf(machine: Machine, { gpuMemory, hostMemory }: MachineFlags): { gpu: number; host: number } {
+/** Bytes; without a budget for the GPU everything is there. */
+interface Budgets {
+  readonly gpu: number | undefined;
+  readonly host: number;
+}
+
+/** As the flags say, else what the machine has, less a margin: none for the GPU where everything fits. */
+function budgetsOf({ machine, resident }: Predictor, { gpuMemory, hostMemory }: MachineFlags): Budgets {
   const { gpu, host } = memoryOf(machine);
-  return { gpu: gpuMemory ?? gpu, host: hostMemory ?? host };
+  return { gpu: gpuMemory ?? (resident.bytes <= gpu ? undefined : gpu), host: hostMemory ?? host };
 }
 
 function predictOne(host: Host, what: string, scenario: Scenario, machine: Machine, flags: MachineFlags): void {
   const predictor = new Predictor(scenario, machine);
-  const budgets = budgetsOf(machine, flags);
+  const budgets = budgetsOf(predictor, flags);
   const found = predictor.at(budgets.gpu, budgets.host);
   const comfortable = predictor.comfortable(Number.POSITIVE_INFINITY);
   const { smallest, resident, blocks } = predictor;
@@ -88,10 +94,10 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
       `            arithmetic ${percent(found.computeSeconds / found.seconds)}${waits(found)}`,
       `            moves ${moved(found)}`,
       ...advice(predictor, budgets, found, scenario, comfortable).map((line) => `            ${line}`),
-      `  ${formatBytes(budgets.gpu).padStart(8)}  of GPU memory, ${formatBytes(budgets.host)} of host memory${machine.disk ? `, ${formatBytes(machine.disk.bytes)} of disk` : ''}${found.below > 0 ? `: ${formatBytes(found.below)} lie below the GPU, ${formatBytes(found.onDisk)} of them on disk` : ''}`,
+      `  ${formatBytes(found.budget).padStart(8)}  of GPU memory${budgets.gpu === undefined ? ', with everything in it' : `, ${belowOf(found, budgets, machine)}`}`,
       `  ${formatBytes(smallest).padStart(8)}  is the smallest budget that works`,
       comfortable === undefined
-        ? '            no budget is within 5 % of the step with everything on the GPU'
+        ? `            no budget is within 5 % of the step with everything on the GPU${scenario.recovery === 'step' ? ', since each step is kept below it as well' : ''}`
         : `  ${formatBytes(comfortable).padStart(8)}  is a comfortable one: within 5 % of ${duration(resident.seconds)}, with host memory for the rest`,
       `  ${formatBytes(resident.bytes).padStart(8)}  is everything on the GPU`,
       ...(blocks < scenario.layers
@@ -103,6 +109,11 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
       '',
     ].join('\n'),
   );
+}
+
+function belowOf({ below, onDisk }: Prediction, { host }: Budgets, { disk }: Machine): string {
+  const has = `${formatBytes(host)} of host memory${disk ? `, ${formatBytes(disk.bytes)} of disk` : ''}`;
+  return below > 0 ? `${has}: ${formatBytes(below)} lie below the GPU, ${formatBytes(onDisk)} of them on disk` : has;
 }
 
 const WAITED: Readonly<Record<Waited, string>> = {
@@ -130,7 +141,7 @@ function moved({ bytes }: SimulatedStep): string {
 /** What would help, tried out: each with what a step would then take. */
 function advice(
   predictor: Predictor,
-  { gpu, host }: { gpu: number; host: number },
+  { gpu, host }: Budgets,
   found: Prediction,
   { recovery }: Scenario,
   comfortable: number | undefined,
@@ -158,7 +169,7 @@ function advice(
       'each step is kept below the GPU as well',
     );
   }
-  if (link >= WORTH_SAYING && comfortable !== undefined && comfortable > gpu) {
+  if (link >= WORTH_SAYING && comfortable !== undefined && gpu !== undefined && comfortable > gpu) {
     lines.push(
       `waiting for the link ${percent(link)}: --gpu-memory ${megabytes(comfortable)} would end it; a larger batch waits less for each token`,
     );
@@ -170,12 +181,13 @@ function sweep(what: string, scenario: Scenario, machines: readonly Machine[], f
   const lines = machines.map((machine): Line => {
     const predictor = new Predictor(scenario, machine, SWEEP_BLOCKS);
     const { smallest, resident } = predictor;
-    const { gpu, host } = budgetsOf(machine, flags);
+    const { host } = budgetsOf(predictor, flags);
     const points = Array.from({ length: BUDGETS }, (_, i) => {
-      const budget = Math.round(smallest + (i / (BUDGETS - 1)) * (resident.bytes - smallest));
+      // By equal factors: below, each byte is worth more.
+      const budget = Math.ceil(smallest * (resident.bytes / smallest) ** (i / (BUDGETS - 1)));
       return { budget, seconds: predictor.at(budget, host).seconds };
     });
-    return { label: machine.title, points, resident: resident.seconds, has: gpu };
+    return { label: machine.title, points, resident: resident.seconds, has: memoryOf(machine).gpu };
   });
   return renderSweep(what, lines);
 }

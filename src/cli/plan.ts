@@ -18,6 +18,7 @@ import { chunkCount, modelDataBytes } from '../memory/plan/trace.ts';
 import { makeModel } from '../nn/index.ts';
 import { withLora } from '../nn/lora.ts';
 import { type Model, parameterCount, trainedCount } from '../nn/model.ts';
+import { sizeOf } from '../nn/size.ts';
 import type { Host } from '../runtime/host.ts';
 import type { Scenario } from '../train/prediction.ts';
 import { traceStep } from '../train/step-programs.ts';
@@ -131,9 +132,22 @@ const names = (text: string): string[] => text.split(',').filter((name) => name 
 const nameOf = ({ model, layers, width, vocabSize, batch, context, accumulate }: Flags): string =>
   `${model}, ${layers} layers of width ${width}, vocabulary ${vocabSize}, batch ${batch} x ${context}${accumulate > 1 ? ` x ${accumulate}` : ''}`;
 
+const configOf = (flags: Flags, layers: number) => configFromFlags({ ...flags, layers, tied: false });
+
+function modelOf(flags: Flags, layers: number): Model {
+  const { loraRank: rank, loraTargets } = flags;
+  const targets = loraTargets?.split(',');
+  if (targets && rank === undefined)
+    throw new HoldfastError('--lora-targets: is of a low-rank update; give --lora-rank, too');
+  const base = makeModel(configOf(flags, layers));
+  return rank === undefined ? base : withLora(base, { rank, ...(targets && { targets }) });
+}
+
+/** Low-rank updates are left out of the size: they are a small part of it. */
 const scenarioOf = (flags: Flags): Scenario => ({
   ...flags,
-  modelOf: (layers) => makeModel(configFromFlags({ ...flags, layers, tied: false })),
+  parameters: sizeOf(configOf(flags, flags.layers)).parameters,
+  modelOf: (layers) => modelOf(flags, layers),
 });
 
 function planOne(host: Host, highs: Highs, flags: Flags): void {
@@ -143,12 +157,7 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
     const { batch, context, accumulate } = { ...flags, ...changes };
     return trainingWorkload(model, traceStep(model, batch, context), accumulate, undefined, flags.activations);
   };
-  const base = makeModel(configFromFlags({ ...flags, tied: false }));
-  const targets = flags.loraTargets?.split(',');
-  if (targets && flags.loraRank === undefined)
-    throw new HoldfastError('--lora-targets: is of a low-rank update; give --lora-rank, too');
-  const model =
-    flags.loraRank === undefined ? base : withLora(base, { rank: flags.loraRank, ...(targets && { targets }) });
+  const model = modelOf(flags, flags.layers);
   const parameters = parameterCount(model);
   const workload = workloadOf();
   const smallest = smallestBudget(workload, DEFAULT_LIMITS, { recovery });

@@ -21,7 +21,9 @@ import { type TrainingPasses, trainingWorkload } from './trainer.ts';
 /** What would be trained, and how. */
 export interface Scenario {
   readonly layers: number;
-  /** The model with so many blocks. */
+  /** Of all of its layers. */
+  readonly parameters: number;
+  /** The model with so many blocks: of a deep one, a part. */
   modelOf(layers: number): Model;
   readonly batch: number;
   readonly context: number;
@@ -70,7 +72,6 @@ export class Predictor {
   readonly smallest: number;
   /** Everything at once: bytes, and seconds of a step in which nothing is waited for. */
   readonly resident: { readonly bytes: number; readonly seconds: number };
-  readonly parameters: number;
   readonly #scenario: Scenario;
   readonly #limits: AdapterLimits;
   readonly #part: Part;
@@ -79,11 +80,9 @@ export class Predictor {
 
   /** Errors: HoldfastError for a shape that makes no model. */
   constructor(scenario: Scenario, machine: Machine, most = WHOLE) {
-    const { layers, modelOf } = scenario;
-    const { parameters } = modelOf(layers);
+    const { layers, parameters } = scenario;
     this.machine = machine;
     this.#scenario = scenario;
-    this.parameters = parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
     this.#limits = { ...machineLimits(machine), leastChunk: leastChunkOf(parameters) };
     this.blocks = layers <= most ? layers : Math.min(PART, most);
     this.#part = this.#partOf(this.blocks);
@@ -116,8 +115,12 @@ export class Predictor {
     };
   }
 
-  /** A step within these budgets. Errors: HoldfastError for one that is too small, naming what would do. */
-  at(budget: number, hostBytes: number, recovery = this.#scenario.recovery): Prediction {
+  /**
+   * A step within these budgets; without one for the GPU, with everything there. Errors: HoldfastError for one that is too
+   * small, naming what would do.
+   */
+  at(asked: number | undefined, hostBytes: number, recovery = this.#scenario.recovery): Prediction {
+    const budget = asked ?? this.resident.bytes;
     if (budget < this.smallest) {
       throw new HoldfastError(
         `${formatBytes(budget)} of GPU memory are too little: ${formatBytes(this.smallest)} is the smallest budget that works; ` +
@@ -132,7 +135,8 @@ export class Predictor {
         ? budget
         : Math.max(smallest, Math.floor(smallest + share * (whole.peak - smallest)));
     const scale = this.#modelBytes / modelBytes;
-    const fit = fitMemory(workload, this.#limits, within, { recovery });
+    const isWhole = asked === undefined || (recovery === 'checkpoint' && budget >= this.resident.bytes);
+    const fit = isWhole ? whole : fitMemory(workload, this.#limits, within, { recovery });
     const { step } = fit.passes;
     const { disk } = this.machine;
     const machine = { ...this.machine, ...(disk && { disk: { ...disk, bytes: disk.bytes / scale } }) };

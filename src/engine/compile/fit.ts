@@ -300,15 +300,14 @@ function placeAll({ programs }: Workload, { binding, buffer }: AdapterLimits, ti
 
 const arenaBytes = (placements: readonly Placement[]): number => arenaSizes(placements).reduce((a, b) => a + b, 0);
 
-/** Bytes of the smallest chunk that a model of this size is cut into. */
-export function leastChunkOf(parameters: readonly StoredParameter[]): number {
-  const held = parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0) * ELEMENT_BYTES;
-  return Math.max(LEAST_CHUNK, held / MOST_CHUNKS);
-}
+/** Bytes of the smallest chunk that a model of so many parameters is cut into. */
+export const leastChunkOf = (parameters: number): number =>
+  Math.max(LEAST_CHUNK, (parameters * ELEMENT_BYTES) / MOST_CHUNKS);
 
 /** Ascending, by powers of two up to the largest that makes sense here. */
 function chunkSizes({ parameters }: Workload, { binding, buffer, leastChunk = 0 }: AdapterLimits): number[] {
-  const ofSize = Math.max(leastChunk, leastChunkOf(parameters));
+  const held = parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
+  const ofSize = Math.max(leastChunk, leastChunkOf(held));
   const least = Math.max(ofSize, leastChunkElements(parameters) * ELEMENT_BYTES);
   const most = Math.min(binding, buffer, Math.max(LARGEST_CHUNK, least));
   const sizes = [most];

@@ -143,38 +143,54 @@ function advice(
   predictor: Predictor,
   { gpu, host }: Budgets,
   found: Prediction,
-  { recovery }: Scenario,
+  { recovery, activations }: Scenario,
   comfortable: number | undefined,
 ): string[] {
   const { diskRead, diskWrite, up, down } = found.waits;
   const disk = (diskRead + diskWrite) / found.seconds;
   const link = (up + down) / found.seconds;
+  const has = memoryOf(predictor.machine);
   const lines: string[] = [];
-  const tried = (what: string, then: () => Prediction, why: string) => {
-    const { seconds } = then();
-    if (seconds < WORTH_DOING * found.seconds) lines.push(`${why}: ${what} makes it ${duration(seconds)}`);
+  const tried = (why: string, what: string, then: () => Prediction) => {
+    const seconds = secondsOr(then);
+    if (seconds < WORTH_DOING * found.seconds) lines.push(`${why}: ${what} ${duration(seconds)}`);
   };
   if (disk >= WORTH_SAYING && found.onDisk > 0) {
-    const more = found.below - host;
-    tried(
-      `--host-memory ${megabytes(found.below)}, ${formatBytes(more)} more,`,
-      () => predictor.at(gpu, Number.POSITIVE_INFINITY),
-      `waiting for disk ${percent(disk)}`,
+    const more = `${formatBytes(found.onDisk)} more of host memory`;
+    const what = found.below <= has.host ? `--host-memory ${megabytes(found.below)}, ${more},` : more;
+    tried(`waiting for disk ${percent(disk)}`, `${what} would make it`, () =>
+      predictor.at(gpu, Number.POSITIVE_INFINITY),
     );
   }
-  if (recovery === 'step' && found.bytes.recovery > 0 && disk + link >= WORTH_SAYING) {
-    tried(
-      '--recovery checkpoint',
-      () => predictor.at(gpu, host, 'checkpoint'),
-      'each step is kept below the GPU as well',
-    );
+  if (disk + link >= WORTH_SAYING) {
+    const waiting = `waiting for ${disk > link ? 'disk' : 'the link'} ${percent(Math.max(disk, link))}`;
+    if (activations === 'auto' && !found.modes.every((mode) => mode === 'recompute')) {
+      tried(waiting, '--activations recompute would make it', () =>
+        predictor.at(gpu, host, { activations: 'recompute' }),
+      );
+    }
+    if (recovery === 'step' && found.bytes.recovery > 0) {
+      tried('each step is kept below the GPU as well', '--recovery checkpoint would make it', () =>
+        predictor.at(gpu, host, { recovery: 'checkpoint' }),
+      );
+    }
   }
-  if (link >= WORTH_SAYING && comfortable !== undefined && gpu !== undefined && comfortable > gpu) {
-    lines.push(
-      `waiting for the link ${percent(link)}: --gpu-memory ${megabytes(comfortable)} would end it; a larger batch waits less for each token`,
-    );
+  if (link >= WORTH_SAYING) {
+    const isThere = comfortable !== undefined && gpu !== undefined && comfortable > gpu && comfortable <= has.gpu;
+    const more = isThere ? `--gpu-memory ${megabytes(comfortable)} would end it; ` : '';
+    lines.push(`waiting for the link ${percent(link)}: ${more}a larger batch waits less for each token`);
   }
   return lines;
+}
+
+/** What does not fit helps nothing. */
+function secondsOr(then: () => Prediction): number {
+  try {
+    return then().seconds;
+  } catch (error) {
+    if (error instanceof HoldfastError) return Number.POSITIVE_INFINITY;
+    throw error;
+  }
 }
 
 function sweep(what: string, scenario: Scenario, machines: readonly Machine[], flags: MachineFlags): string {

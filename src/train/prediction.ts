@@ -12,14 +12,21 @@ import type { AdapterLimits, Workload } from '../engine/compile/workload.ts';
 import { computeSeconds, type Machine, machineLimits } from '../engine/simulate/machine.ts';
 import { type SimulatedStep, simulate } from '../engine/simulate/simulate.ts';
 import type { ActivationMode } from '../graph/activations.ts';
+import { LARGEST_PUT } from '../memory/tiers/tier-limits.ts';
 import type { Model } from '../nn/model.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { traceStep } from './step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from './trainer.ts';
 
+/** What of it may be changed without another model. */
+export interface Changes {
+  readonly activations: ActivationMode | 'auto';
+  readonly recovery: Recovery;
+}
+
 /** What would be trained, and how. */
-export interface Scenario {
+export interface Scenario extends Changes {
   readonly layers: number;
   /** Of all of its layers. */
   readonly parameters: number;
@@ -28,8 +35,6 @@ export interface Scenario {
   readonly batch: number;
   readonly context: number;
   readonly accumulate: number;
-  readonly activations: ActivationMode | 'auto';
-  readonly recovery: Recovery;
 }
 
 /** A step within a budget. */
@@ -52,7 +57,7 @@ const PART = 8;
 /** A comfortable budget costs no more than this, as a share of the resident step. */
 const COMFORT = 0.05;
 /** Halvings of the way from the smallest budget to all. */
-const HALVINGS = 5;
+const HALVINGS = 4;
 
 /** A model of some of the blocks. */
 interface Part {
@@ -98,10 +103,15 @@ export class Predictor {
     this.#modelBytes = grown(({ modelBytes }) => modelBytes);
   }
 
-  #partOf(blocks: number): Part {
-    const { modelOf, batch, context, accumulate, activations, recovery } = this.#scenario;
+  #workloadOf(blocks: number, activations: Changes['activations']): Workload<TrainingPasses> {
+    const { modelOf, batch, context, accumulate } = this.#scenario;
     const model = modelOf(blocks);
-    const workload = trainingWorkload(model, traceStep(model, batch, context), accumulate, undefined, activations);
+    return trainingWorkload(model, traceStep(model, batch, context), accumulate, undefined, activations);
+  }
+
+  #partOf(blocks: number): Part {
+    const { activations, recovery } = this.#scenario;
+    const workload = this.#workloadOf(blocks, activations);
     const whole = fitMemory(workload, this.#limits, undefined);
     const { step } = whole.passes;
     return {
@@ -116,10 +126,12 @@ export class Predictor {
   }
 
   /**
-   * A step within these budgets; without one for the GPU, with everything there. Errors: HoldfastError for one that is too
-   * small, naming what would do.
+   * A step within these budgets; without one for the GPU, with everything there. `changes` are tried out in place of what
+   * the scenario says. Errors: HoldfastError for what is too small, naming what would do.
    */
-  at(asked: number | undefined, hostBytes: number, recovery = this.#scenario.recovery): Prediction {
+  at(asked: number | undefined, hostBytes: number, changes: Partial<Changes> = {}): Prediction {
+    const { layers, batch, context, accumulate, ...scenario } = this.#scenario;
+    const { recovery, activations } = { ...scenario, ...changes };
     const budget = asked ?? this.resident.bytes;
     if (budget < this.smallest) {
       throw new HoldfastError(
@@ -127,38 +139,53 @@ export class Predictor {
           'give that much, or use a smaller batch or context',
       );
     }
-    const { workload, whole, smallest, modelBytes, seconds } = this.#part;
-    const span = Math.max(1, this.resident.bytes - this.smallest);
-    const share = (budget - this.smallest) / span;
+    const part = this.#part;
+    const share = (budget - this.smallest) / Math.max(1, this.resident.bytes - this.smallest);
     const within =
-      this.blocks === this.#scenario.layers
+      this.blocks === layers
         ? budget
-        : Math.max(smallest, Math.floor(smallest + share * (whole.peak - smallest)));
-    const scale = this.#modelBytes / modelBytes;
+        : Math.max(part.smallest, Math.floor(part.smallest + share * (part.whole.peak - part.smallest)));
     const isWhole = asked === undefined || (recovery === 'checkpoint' && budget >= this.resident.bytes);
-    const fit = isWhole ? whole : fitMemory(workload, this.#limits, within, { recovery });
-    const { step } = fit.passes;
+    const workload = activations === scenario.activations ? part.workload : this.#workloadOf(this.blocks, activations);
+    const scale = this.#modelBytes / part.modelBytes;
     const { disk } = this.machine;
-    const machine = { ...this.machine, ...(disk && { disk: { ...disk, bytes: disk.bytes / scale } }) };
+    const room = hostBytes + (disk?.bytes ?? 0);
+    const fitted = (below?: number) =>
+      isWhole ? part.whole : fitMemory(workload, this.#limits, within, { recovery, ...(below && { below }) });
+    const first = fitted();
+    // Activations may be made again where there is no room for them below.
+    const fit = first.stashed > 0 && belowOf(first) * scale > room ? fitted(room / scale) : first;
+    const { step } = fit.passes;
+    const below = belowOf(fit) * scale;
+    this.#checkBelow(below, hostBytes, fit.map.chunkBytes);
+    const machine = { ...this.machine, ...(disk && { disk: { ...disk, bytes: Number.POSITIVE_INFINITY } }) };
     const simulated = simulate(fit, step, schedule(step.trace, fit.slots, 'planned'), machine, hostBytes / scale);
-    const longer = this.resident.seconds / seconds;
-    const took = simulated.seconds * longer;
-    const { batch, context, accumulate } = this.#scenario;
-    const below =
-      fit.slots >= fit.map.count && fit.stashed === 0 ? 0 : (fit.map.count + fit.stashed) * fit.map.chunkBytes;
+    const longer = this.resident.seconds / part.seconds;
+    const seconds = simulated.seconds * longer;
     return {
       budget,
-      seconds: took,
+      seconds,
       computeSeconds: simulated.computeSeconds * longer,
       waits: scaled(simulated.waits, longer),
       bytes: scaled(simulated.bytes, scale),
-      tokensPerSecond: (batch * context * accumulate) / took,
-      efficiency: this.resident.seconds / took,
-      shareOfPeak: this.#flops / took / this.machine.peakFlops,
-      below: below * scale,
-      onDisk: Math.max(0, below * scale - hostBytes),
+      tokensPerSecond: (batch * context * accumulate) / seconds,
+      efficiency: this.resident.seconds / seconds,
+      shareOfPeak: this.#flops / seconds / this.machine.peakFlops,
+      below,
+      onDisk: Math.max(0, below - hostBytes),
       modes: fit.workload.activations?.modes ?? [],
     };
+  }
+
+  /** Of the whole model: of a part, there would be room. */
+  #checkBelow(below: number, hostBytes: number, chunkBytes: number): void {
+    const { disk } = this.machine;
+    if (below <= hostBytes) return;
+    if (disk && below + LARGEST_PUT * chunkBytes <= hostBytes + disk.bytes) return;
+    throw new HoldfastError(
+      `${formatBytes(below)} lie below the GPU, and there are ${formatBytes(hostBytes)} of host memory and ` +
+        `${disk ? `${formatBytes(disk.bytes)} of` : 'no'} disk; use a smaller model, or a machine with more of either`,
+    );
   }
 
   /**
@@ -177,6 +204,10 @@ export class Predictor {
     return enough;
   }
 }
+
+/** Bytes that lie below the GPU at most. */
+const belowOf = ({ map, slots, stashed }: Fit): number =>
+  slots >= map.count && stashed === 0 ? 0 : (map.count + stashed) * map.chunkBytes;
 
 const scaled = <K extends string>(values: Readonly<Record<K, number>>, factor: number): Record<K, number> =>
   Object.fromEntries(Object.entries<number>(values).map(([key, value]) => [key, value * factor])) as Record<K, number>;

@@ -41,7 +41,7 @@ describe('holdfast plan --hardware', () => {
     expect(text).toMatch(/^gpt2, 2 layers of width 64, vocabulary 500, batch 1 x 32 on Raspberry Pi 5/);
     expect(text).toMatch(/a step, [\d,.]+ tokens\/s: \d+(\.\d)? % of the speed with everything on the GPU/);
     expect(text).toMatch(/arithmetic \d+(\.\d)? %.*, waiting for disk (reads|writes) \d/);
-    expect(text).toMatch(/waiting for disk \d+(\.\d)? %: --host-memory \d+MB, .* more, makes it/);
+    expect(text).toMatch(/waiting for disk \d+(\.\d)? %: --host-memory \d+MB, .* more of host memory, would make it/);
     expect(text).toMatch(/is the smallest budget that works/);
     expect(text).toMatch(/assumed: kernels reach 50 % of the peak/);
     expect((await plan(...args)).text).toBe(text);
@@ -72,6 +72,14 @@ describe('holdfast plan --hardware', () => {
     await expect(plan(...SMALL, '--hardware', 'rtx-3060,rtx-4090')).rejects.toThrow(/--sweep/);
     await expect(plan(...SMALL, '--sweep', 'x.svg')).rejects.toThrow(/--sweep: give --hardware/);
     await expect(plan(...SMALL, '--hardware', 'rtx-3060', '--gpu-memory', '1KB')).rejects.toThrow(/smallest budget/);
+  });
+
+  it('refuses what fits into neither memory, by the size of the whole model', async () => {
+    const deep = ['--layers', '96', '--width', '1024', '--heads', '8', '--context', '16', '--vocab-size', '300'];
+    const planned = plan(...deep, '--hardware', 'amd-radeon-780m', '--gpu-memory', '1GB', '--host-memory', '10GB');
+    await expect(planned).rejects.toThrow(
+      /^1\d\.\d GB lie below the GPU, and there are 10\.0 GB of host memory and no disk/,
+    );
   });
 
   it('draws a line a machine, of as many budgets each, all within the frame', async () => {

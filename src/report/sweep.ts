@@ -49,7 +49,7 @@ export function renderSweep(title: string, lines: readonly Line[]): string {
 ${y.marks.map((value) => mark(value, y, 'y')).join('\n')}
 ${x.marks.map((value) => mark(value, x, 'x')).join('\n')}
 ${drawn.join('\n')}
-<text class="muted" x="${(FRAME.left + FRAME.right) / 2}" y="${FRAME.bottom + 44}" text-anchor="middle">dashed: everything on the GPU; a ring: the memory that the machine has</text>
+<text class="muted" x="${(FRAME.left + FRAME.right) / 2}" y="${FRAME.bottom + 44}" text-anchor="middle">dashed: everything on the GPU${lines.some(isBetween) ? '; a ring: the memory that the machine has' : ''}</text>
 ${lines.map(({ label }, i) => legend(label, i)).join('\n')}
 </svg>
 `;
@@ -63,9 +63,7 @@ function drawLine({ points, resident, has }: Line, index: number, x: Axis, y: Ax
     ({ budget, seconds }) =>
       `<circle r="2.5" cx="${round(x.at(budget))}" cy="${round(y.at(seconds))}"><title>${formatBytes(budget)}: ${time(seconds)}</title></circle>`,
   );
-  const [first, last] = [points[0], points.at(-1)];
-  const isInside = first && last && has >= first.budget && has <= last.budget;
-  const ring = isInside
+  const ring = isBetween({ points, has })
     ? `<circle class="ring" r="6" cx="${round(x.at(has))}" cy="${round(y.at(between(points, has)))}"/>`
     : '';
   const level = round(y.at(resident));
@@ -73,6 +71,12 @@ function drawLine({ points, resident, has }: Line, index: number, x: Axis, y: Ax
 <path class="resident" d="M${FRAME.left} ${level}H${FRAME.right}"/>
 <path d="${path.join('')}"/>${dots.join('')}${ring}
 </g>`;
+}
+
+/** Whether the memory that a machine has is among the budgets that are drawn. */
+function isBetween({ points, has }: Pick<Line, 'points' | 'has'>): boolean {
+  const [first, last] = [points[0], points.at(-1)];
+  return first !== undefined && last !== undefined && has >= first.budget && has <= last.budget;
 }
 
 /** The seconds at a budget between two points. */

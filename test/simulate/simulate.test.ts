@@ -127,6 +127,25 @@ describe('seconds', () => {
     expect(infinite.seconds).toBeLessThan(own * 1.05);
   });
 
+  it('are no fewer than the link or the disk is busy, however activations and chunks share it', () => {
+    for (const activations of ['offload', 'spill', 'keep'] as const) {
+      for (const share of [0.2, 1]) {
+        const machine = withLink(0.01);
+        const { fit, pass, plan } = fitOf(share, machine, { activations });
+        const host = 0.5 * (fit.map.count + fit.stashed) * fit.map.chunkBytes;
+        const { seconds, bytes } = simulate(fit, pass, plan, machine, host);
+        const { link, disk } = machine;
+        const least = [
+          bytes.up / link.upBytesPerSecond,
+          bytes.down / link.downBytesPerSecond,
+          bytes.diskRead / (disk?.readBytesPerSecond ?? 0),
+          bytes.diskWrite / (disk?.writeBytesPerSecond ?? 0),
+        ];
+        for (const busy of least) expect(seconds).toBeGreaterThanOrEqual(busy * (1 - 1e-9));
+      }
+    }
+  });
+
   it('never grow with bandwidth, of the link, the disk or the memory', () => {
     for (const share of [0, 0.3, 0.7]) {
       // The same plan: another machine might be given another.

@@ -197,7 +197,7 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
   const tiled = trainable.tiled + frozen.tiled;
   const { chunks } = trainable;
   const flops = flopsOf(passes.step);
-  const full = frozen.chunks > 0 ? fullStepFlops(base, flags) : undefined;
+  const full = frozen.chunks > 0 ? fullStepFlops(makeModel(configOf(flags, flags.layers)), flags) : undefined;
   const again = recomputedFlops(passes.step);
   const modes = found.workload.activations?.modes ?? [];
   const offloaded = offloadedBytes(passes.step);

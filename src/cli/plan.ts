@@ -18,14 +18,18 @@ import { chunkCount, modelDataBytes } from '../memory/plan/trace.ts';
 import { makeModel } from '../nn/index.ts';
 import { withLora } from '../nn/lora.ts';
 import { type Model, parameterCount, trainedCount } from '../nn/model.ts';
+import { sizeOf } from '../nn/size.ts';
 import type { Host } from '../runtime/host.ts';
+import type { Scenario } from '../train/prediction.ts';
 import { traceStep } from '../train/step-programs.ts';
 import { trainingWorkload } from '../train/trainer.ts';
 import { formatBytes, parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { realNumber } from '../util/range.ts';
 import { configFromFlags } from './model-flags.ts';
-import { activationsOption, checked, recoveryOption, whole } from './options.ts';
+import { activationsOption, checked, recoveryOption, whole, within } from './options.ts';
 import { comparePolicies } from './plan-compare.ts';
+import { planOnMachines } from './plan-machine.ts';
 
 interface Flags {
   model: FamilyName;
@@ -42,6 +46,11 @@ interface Flags {
   loraTargets?: string;
   recovery: 'step' | 'checkpoint';
   activations: ActivationMode | 'auto';
+  hardware?: string[];
+  hostMemory?: number;
+  reached?: number;
+  copies?: 'serial' | 'duplex';
+  sweep?: string;
   compare?: boolean;
   moments?: boolean;
   json?: boolean;
@@ -86,15 +95,60 @@ export function planCommand(host: Host): Command {
     .option('--lora-targets <names>', 'linears that have one: all-linear, or q_proj,v_proj (default: all-linear)')
     .addOption(activationsOption())
     .addOption(recoveryOption())
+    .option('--hardware <names>', 'predict a step on this machine: a file, or one that comes along', names)
+    .option('--host-memory <bytes>', 'with --hardware: host memory for what is not on the GPU', checked(parseBytes))
+    .option(
+      '--reached <share>',
+      'with --hardware: what kernels reach of its peak arithmetic',
+      within(realNumber(0.001, 1)),
+    )
+    .addOption(
+      new Option('--copies <how>', 'with --hardware: copies and arithmetic take turns, or not').choices([
+        'serial',
+        'duplex',
+      ]),
+    )
+    .option('--sweep <file>', 'with --hardware, of several machines too: step time over the budget as a picture (SVG)')
     .option('--moments', 'print what to do at each moment of a step')
     .option('--compare', 'eviction policies against the bound, on models and budgets of all sizes')
     .option('--json', 'one JSON object (with --compare, one a line)')
     .action(async (flags: Flags) => {
+      const { hardware } = flags;
+      if (hardware) {
+        await planOnMachines(host, nameOf(flags), scenarioOf(flags), { ...flags, hardware });
+        return;
+      }
+      const alone = (['hostMemory', 'reached', 'copies', 'sweep'] as const).find((flag) => flags[flag] !== undefined);
+      if (alone)
+        throw new HoldfastError(`--${alone === 'hostMemory' ? 'host-memory' : alone}: give --hardware, a machine`);
       const highs = await loadSolver();
       if (flags.compare) comparePolicies(host, highs, flags.json ?? false);
       else planOne(host, highs, flags);
     });
 }
+
+const names = (text: string): string[] => text.split(',').filter((name) => name !== '');
+
+const nameOf = ({ model, layers, width, vocabSize, batch, context, accumulate }: Flags): string =>
+  `${model}, ${layers} layers of width ${width}, vocabulary ${vocabSize}, batch ${batch} x ${context}${accumulate > 1 ? ` x ${accumulate}` : ''}`;
+
+const configOf = (flags: Flags, layers: number) => configFromFlags({ ...flags, layers, tied: false });
+
+function modelOf(flags: Flags, layers: number): Model {
+  const { loraRank: rank, loraTargets } = flags;
+  const targets = loraTargets?.split(',');
+  if (targets && rank === undefined)
+    throw new HoldfastError('--lora-targets: is of a low-rank update; give --lora-rank, too');
+  const base = makeModel(configOf(flags, layers));
+  return rank === undefined ? base : withLora(base, { rank, ...(targets && { targets }) });
+}
+
+/** Low-rank updates are left out of the size: they are a small part of it. */
+const scenarioOf = (flags: Flags): Scenario => ({
+  ...flags,
+  parameters: sizeOf(configOf(flags, flags.layers)).parameters,
+  modelOf: (layers) => modelOf(flags, layers),
+});
 
 function planOne(host: Host, highs: Highs, flags: Flags): void {
   const { write } = host.terminal;
@@ -103,12 +157,7 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
     const { batch, context, accumulate } = { ...flags, ...changes };
     return trainingWorkload(model, traceStep(model, batch, context), accumulate, undefined, flags.activations);
   };
-  const base = makeModel(configFromFlags({ ...flags, tied: false }));
-  const targets = flags.loraTargets?.split(',');
-  if (targets && flags.loraRank === undefined)
-    throw new HoldfastError('--lora-targets: is of a low-rank update; give --lora-rank, too');
-  const model =
-    flags.loraRank === undefined ? base : withLora(base, { rank: flags.loraRank, ...(targets && { targets }) });
+  const model = modelOf(flags, flags.layers);
   const parameters = parameterCount(model);
   const workload = workloadOf();
   const smallest = smallestBudget(workload, DEFAULT_LIMITS, { recovery });
@@ -148,7 +197,7 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
   const tiled = trainable.tiled + frozen.tiled;
   const { chunks } = trainable;
   const flops = flopsOf(passes.step);
-  const full = frozen.chunks > 0 ? fullStepFlops(base, flags) : undefined;
+  const full = frozen.chunks > 0 ? fullStepFlops(makeModel(configOf(flags, flags.layers)), flags) : undefined;
   const again = recomputedFlops(passes.step);
   const modes = found.workload.activations?.modes ?? [];
   const offloaded = offloadedBytes(passes.step);

@@ -229,18 +229,41 @@ export function refitMemory<P extends Passes>(
 export const smallestBudget = (workload: Workload, limits: AdapterLimits, options: FitOptions = {}): number =>
   leastFit(workload, limits, options).bytes;
 
+interface Least<P extends Passes> {
+  readonly bytes: number;
+  readonly activations: number;
+  readonly workload: Workload<P>;
+}
+
+const leastFits = new WeakMap<Workload, Map<string, Least<Passes>>>();
+
 /** The way that needs the least memory, what it needs in all, and what of that is activations, in bytes. */
 function leastFit<P extends Passes>(
   workload: Workload<P>,
   limits: AdapterLimits,
-  options: FitOptions,
-): { bytes: number; activations: number; workload: Workload<P> } {
-  const durable = isDurable(workload, options.recovery ?? 'step');
+  { recovery = 'step', below }: FitOptions,
+): Least<P> {
+  // It does not depend on the budget, and is asked for with each.
+  const known = leastFits.get(workload) ?? new Map<string, Least<Passes>>();
+  leastFits.set(workload, known);
+  const key = `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${recovery} ${below}`;
+  const found = (known.get(key) as Least<P> | undefined) ?? findLeast(workload, limits, recovery, below);
+  known.set(key, found);
+  return found;
+}
+
+function findLeast<P extends Passes>(
+  workload: Workload<P>,
+  limits: AdapterLimits,
+  recovery: Recovery,
+  below: number | undefined,
+): Least<P> {
+  const durable = isDurable(workload, recovery);
   for (const tried of uniformWays(workload)) {
     const placements = placeAll(tried, limits, true);
     const bytes = chunkSizes(tried, limits)
       .map((size) => candidate(tried, placements, size, durable))
-      .filter((found) => fitsBelow(found, options.below))
+      .filter((found) => fitsBelow(found, below))
       .map(leastPeak);
     if (bytes.length > 0) return { bytes: Math.min(...bytes), activations: arenaBytes(placements), workload: tried };
   }
@@ -277,10 +300,15 @@ function placeAll({ programs }: Workload, { binding, buffer }: AdapterLimits, ti
 
 const arenaBytes = (placements: readonly Placement[]): number => arenaSizes(placements).reduce((a, b) => a + b, 0);
 
+/** Bytes of the smallest chunk that a model of so many parameters is cut into. */
+export const leastChunkOf = (parameters: number): number =>
+  Math.max(LEAST_CHUNK, (parameters * ELEMENT_BYTES) / MOST_CHUNKS);
+
 /** Ascending, by powers of two up to the largest that makes sense here. */
-function chunkSizes({ parameters }: Workload, { binding, buffer }: AdapterLimits): number[] {
-  const held = parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0) * ELEMENT_BYTES;
-  const least = Math.max(LEAST_CHUNK, held / MOST_CHUNKS, leastChunkElements(parameters) * ELEMENT_BYTES);
+function chunkSizes({ parameters }: Workload, { binding, buffer, leastChunk = 0 }: AdapterLimits): number[] {
+  const held = parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
+  const ofSize = Math.max(leastChunk, leastChunkOf(held));
+  const least = Math.max(ofSize, leastChunkElements(parameters) * ELEMENT_BYTES);
   const most = Math.min(binding, buffer, Math.max(LARGEST_CHUNK, least));
   const sizes = [most];
   for (let bytes = most / 2; bytes >= least; bytes /= 2) sizes.unshift(bytes);

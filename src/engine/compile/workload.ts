@@ -63,6 +63,8 @@ export interface AdapterLimits {
   readonly binding: number;
   readonly buffer: number;
   readonly rates: Rates;
+  /** Bytes; no chunk is smaller. @default what the size of the model makes of it */
+  readonly leastChunk?: number;
 }
 
 /** What every WebGPU adapter allows, at the rates of a laptop's GPU. */

@@ -72,11 +72,15 @@ export class WarmUp {
     this.#left--;
   }
 
-  /** Chunks to read ahead, where the disk gave `bytesPerMs`: as many as are needed while one is read, and one more. */
+  /** Chunks to read ahead, where the disk gave `bytesPerMs`. */
   readAhead(bytesPerMs: number, loadsPerStep: number): number {
     const step = this.#milliseconds.reduce((a, b) => a + b, 0);
-    const read = this.#pass.trace.chunkBytes / bytesPerMs;
-    const wanted = Math.ceil(read / (step / Math.max(1, loadsPerStep))) + 1;
-    return Math.min(MOST_AHEAD, Math.max(LEAST_AHEAD, Number.isFinite(wanted) ? wanted : LEAST_AHEAD));
+    return readAheadFor(this.#pass.trace.chunkBytes / bytesPerMs, step, loadsPerStep);
   }
+}
+
+/** Chunks to read ahead: as many as are needed while one is read, and one more. Times of a read and a step, in one unit. */
+export function readAheadFor(read: number, step: number, loadsPerStep: number): number {
+  const wanted = Math.ceil(read / (step / Math.max(1, loadsPerStep))) + 1;
+  return Math.min(MOST_AHEAD, Math.max(LEAST_AHEAD, Number.isFinite(wanted) ? wanted : LEAST_AHEAD));
 }

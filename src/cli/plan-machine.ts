@@ -1,0 +1,222 @@
+// `holdfast plan --hardware`: what training would take on a machine that is described in a file, in words that one acts
+// on; and with --sweep, the time of a step over the budget as a picture.
+
+import { hardwareNames, knownMachine, machineOf } from '../engine/simulate/hardware.ts';
+import { type Machine, memoryOf } from '../engine/simulate/machine.ts';
+import type { SimulatedStep, Waited } from '../engine/simulate/simulate.ts';
+import { type Line, renderSweep } from '../report/sweep.ts';
+import type { Host } from '../runtime/host.ts';
+import { type Prediction, Predictor, type Scenario } from '../train/prediction.ts';
+import { formatBytes } from '../util/bytes.ts';
+import { HoldfastError } from '../util/errors.ts';
+
+export interface MachineFlags {
+  readonly hardware: readonly string[];
+  readonly gpuMemory?: number;
+  readonly hostMemory?: number;
+  readonly reached?: number;
+  readonly copies?: 'serial' | 'duplex';
+  readonly sweep?: string;
+  readonly json?: boolean;
+}
+
+/** What a sweep shows: so many budgets between the smallest and all, on so many blocks at most. */
+const BUDGETS = 20;
+const SWEEP_BLOCKS = 8;
+/** Waits that are worth words, as a share of a step, and a change that is worth advice. */
+const WORTH_SAYING = 0.02;
+const WORTH_DOING = 0.95;
+
+/** Predicts for the machines that the flags name; only a picture has room for several. `what` names the model. */
+export async function planOnMachines(host: Host, what: string, scenario: Scenario, flags: MachineFlags): Promise<void> {
+  const machines = await Promise.all(
+    flags.hardware.map(async (name) => changed(await machineNamed(host, name), flags)),
+  );
+  if (flags.sweep !== undefined) {
+    await host.files.writeAtomic(flags.sweep, sweep(what, scenario, machines, flags));
+    if (!flags.json) host.terminal.write(`${flags.sweep}: step time over ${BUDGETS} budgets\n`);
+    return;
+  }
+  const [machine, second] = machines;
+  if (!machine || second)
+    throw new HoldfastError('--hardware: several machines need --sweep, a picture of all of them');
+  predictOne(host, what, scenario, machine, flags);
+}
+
+/** A file if there is one of that name, else one of those that come along. */
+async function machineNamed(host: Host, name: string): Promise<Machine> {
+  const isFile = (await host.files.stat(name))?.kind === 'file';
+  if (isFile) return machineOf(new TextDecoder().decode(await host.files.read(name)), name);
+  const known = knownMachine(name);
+  if (known) return known;
+  throw new HoldfastError(
+    `--hardware ${name}: no such file, and no machine of that name; there are ${hardwareNames()}`,
+  );
+}
+
+const changed = (machine: Machine, { reached, copies }: MachineFlags): Machine => ({
+  ...machine,
+  ...(reached !== undefined && { reached }),
+  ...(copies && { link: { ...machine.link, copies } }),
+});
+
+/** Bytes; without a budget for the GPU everything is there. */
+interface Budgets {
+  readonly gpu: number | undefined;
+  readonly host: number;
+}
+
+/** As the flags say, else what the machine has, less a margin: none for the GPU where everything fits. */
+function budgetsOf({ machine, resident }: Predictor, { gpuMemory, hostMemory }: MachineFlags): Budgets {
+  const { gpu, host } = memoryOf(machine);
+  return { gpu: gpuMemory ?? (resident.bytes <= gpu ? undefined : gpu), host: hostMemory ?? host };
+}
+
+function predictOne(host: Host, what: string, scenario: Scenario, machine: Machine, flags: MachineFlags): void {
+  const predictor = new Predictor(scenario, machine);
+  const budgets = budgetsOf(predictor, flags);
+  const found = predictor.at(budgets.gpu, budgets.host);
+  const comfortable = predictor.comfortable(Number.POSITIVE_INFINITY);
+  const { smallest, resident, blocks } = predictor;
+  if (flags.json) {
+    const { title } = machine;
+    const facts = { machine: title, ...found, hostMemory: budgets.host, smallestBudget: smallest };
+    const whole = { bytes: resident.bytes, seconds: resident.seconds };
+    host.terminal.write(
+      `${JSON.stringify({ ...facts, comfortableBudget: comfortable ?? null, resident: whole, blocks: { all: scenario.layers, simulated: blocks } })}\n`,
+    );
+    return;
+  }
+  host.terminal.write(
+    [
+      `${what} on ${machine.title}`,
+      `  ${duration(found.seconds).padStart(8)}  a step, ${count(found.tokensPerSecond)} tokens/s: ${percent(found.efficiency)} of the speed with everything on the GPU, ${percent(found.shareOfPeak)} of its peak`,
+      `            arithmetic ${percent(found.computeSeconds / found.seconds)}${waits(found)}`,
+      `            moves ${moved(found)}`,
+      ...advice(predictor, budgets, found, scenario, comfortable).map((line) => `            ${line}`),
+      `  ${formatBytes(found.budget).padStart(8)}  of GPU memory${budgets.gpu === undefined ? ', with everything in it' : `, ${belowOf(found, budgets, machine)}`}`,
+      `  ${formatBytes(smallest).padStart(8)}  is the smallest budget that works`,
+      comfortable === undefined
+        ? `            no budget is within 5 % of the step with everything on the GPU${scenario.recovery === 'step' ? ', since each step is kept below it as well' : ''}`
+        : `  ${formatBytes(comfortable).padStart(8)}  is a comfortable one: within 5 % of ${duration(resident.seconds)}, with host memory for the rest`,
+      `  ${formatBytes(resident.bytes).padStart(8)}  is everything on the GPU`,
+      ...(blocks < scenario.layers
+        ? [
+            `worked out on ${blocks} of ${scenario.layers} blocks, which are alike; waits are theirs at the same share of memory`,
+          ]
+        : []),
+      `assumed: kernels reach ${percent(machine.reached)} of the peak (--reached), ${(machine.launchSeconds * 1e6).toFixed(1)} us a dispatch, copies ${machine.link.copies === 'duplex' ? 'both ways beside arithmetic' : 'and arithmetic take turns'} (--copies)`,
+      '',
+    ].join('\n'),
+  );
+}
+
+function belowOf({ below, onDisk }: Prediction, { host }: Budgets, { disk }: Machine): string {
+  const has = `${formatBytes(host)} of host memory${disk ? `, ${formatBytes(disk.bytes)} of disk` : ''}`;
+  return below > 0 ? `${has}: ${formatBytes(below)} lie below the GPU, ${formatBytes(onDisk)} of them on disk` : has;
+}
+
+const WAITED: Readonly<Record<Waited, string>> = {
+  up: 'the link up',
+  down: 'the link down',
+  diskRead: 'disk reads',
+  diskWrite: 'disk writes',
+};
+
+function waits({ waits, seconds }: SimulatedStep): string {
+  const said = (Object.entries(waits) as [Waited, number][])
+    .filter(([, waited]) => waited >= WORTH_SAYING * seconds)
+    .map(([cause, waited]) => `, waiting for ${WAITED[cause]} ${percent(waited / seconds)}`);
+  return said.join('') || ', next to nothing is waited for';
+}
+
+function moved({ bytes }: SimulatedStep): string {
+  const { up, down, recovery, diskRead, diskWrite } = bytes;
+  const kept = recovery > 0 ? `, up to ${formatBytes(recovery)} of it against the loss of a device` : '';
+  const disk =
+    diskRead + diskWrite > 0 ? `, from disk ${formatBytes(diskRead)}, to disk ${formatBytes(diskWrite)}` : '';
+  return `${formatBytes(up)} up, ${formatBytes(down)} down${kept}${disk}`;
+}
+
+/** What would help, tried out: each with what a step would then take. */
+function advice(
+  predictor: Predictor,
+  { gpu, host }: Budgets,
+  found: Prediction,
+  { recovery, activations }: Scenario,
+  comfortable: number | undefined,
+): string[] {
+  const { diskRead, diskWrite, up, down } = found.waits;
+  const disk = (diskRead + diskWrite) / found.seconds;
+  const link = (up + down) / found.seconds;
+  const has = memoryOf(predictor.machine);
+  const lines: string[] = [];
+  const tried = (why: string, what: string, then: () => Prediction) => {
+    const seconds = secondsOr(then);
+    if (seconds < WORTH_DOING * found.seconds) lines.push(`${why}: ${what} ${duration(seconds)}`);
+  };
+  if (disk >= WORTH_SAYING && found.onDisk > 0) {
+    const more = `${formatBytes(found.onDisk)} more of host memory`;
+    const what = found.below <= has.host ? `--host-memory ${megabytes(found.below)}, ${more},` : more;
+    tried(`waiting for disk ${percent(disk)}`, `${what} would make it`, () =>
+      predictor.at(gpu, Number.POSITIVE_INFINITY),
+    );
+  }
+  if (disk + link >= WORTH_SAYING) {
+    const waiting = `waiting for ${disk > link ? 'disk' : 'the link'} ${percent(Math.max(disk, link))}`;
+    if (activations === 'auto' && !found.modes.every((mode) => mode === 'recompute')) {
+      tried(waiting, '--activations recompute would make it', () =>
+        predictor.at(gpu, host, { activations: 'recompute' }),
+      );
+    }
+    if (recovery === 'step' && found.bytes.recovery > 0) {
+      tried('each step is kept below the GPU as well', '--recovery checkpoint would make it', () =>
+        predictor.at(gpu, host, { recovery: 'checkpoint' }),
+      );
+    }
+  }
+  if (link >= WORTH_SAYING) {
+    const isThere = comfortable !== undefined && gpu !== undefined && comfortable > gpu && comfortable <= has.gpu;
+    const more = isThere ? `--gpu-memory ${megabytes(comfortable)} would end it; ` : '';
+    lines.push(`waiting for the link ${percent(link)}: ${more}a larger batch waits less for each token`);
+  }
+  return lines;
+}
+
+/** What does not fit helps nothing. */
+function secondsOr(then: () => Prediction): number {
+  try {
+    return then().seconds;
+  } catch (error) {
+    if (error instanceof HoldfastError) return Number.POSITIVE_INFINITY;
+    throw error;
+  }
+}
+
+function sweep(what: string, scenario: Scenario, machines: readonly Machine[], flags: MachineFlags): string {
+  const lines = machines.map((machine): Line => {
+    const predictor = new Predictor(scenario, machine, SWEEP_BLOCKS);
+    const { smallest, resident } = predictor;
+    const { host } = budgetsOf(predictor, flags);
+    const points = Array.from({ length: BUDGETS }, (_, i) => {
+      // By equal factors: below, each byte is worth more.
+      const budget = Math.ceil(smallest * (resident.bytes / smallest) ** (i / (BUDGETS - 1)));
+      return { budget, seconds: predictor.at(budget, host).seconds };
+    });
+    return { label: machine.title, points, resident: resident.seconds, has: memoryOf(machine).gpu };
+  });
+  return renderSweep(what, lines);
+}
+
+const percent = (share: number): string => `${(100 * share).toFixed(share < 0.0995 && share > 0 ? 1 : 0)} %`;
+
+const megabytes = (bytes: number): string => `${Math.ceil(bytes / 1e6)}MB`;
+
+const count = (value: number): string => (value < 10 ? value.toPrecision(2) : Math.round(value).toLocaleString('en'));
+
+/** Three digits, in the unit that suits. */
+function duration(seconds: number): string {
+  if (seconds < 0.9995) return `${Number((seconds * 1e3).toPrecision(3))} ms`;
+  if (seconds < 3600) return `${Number(seconds.toPrecision(3))} s`;
+  return `${Number((seconds / 3600).toPrecision(3))} h`;
+}

@@ -1,0 +1,49 @@
+// A simulated clock: tasks on resources that each do one at a time, in the order in which they are given. A task starts
+// when its resource is free and all it needs is done, and remembers which of these it was that it started behind: so
+// what a resource stood still for can be told (`waitedFor`).
+//
+// Invariant: a task starts exactly when the last of what it is behind ends.
+
+/** What a task is, and what is said to be waited for while one is. */
+export type Work = 'compute' | 'up' | 'down' | 'diskRead' | 'diskWrite';
+
+export interface Task {
+  readonly work: Work;
+  readonly start: number;
+  readonly end: number;
+  /** That it started behind; none at the beginning of time. */
+  readonly behind: Task | undefined;
+}
+
+export class Resource {
+  #last: Task | undefined;
+
+  /** The task that it was given last. */
+  get last(): Task | undefined {
+    return this.#last;
+  }
+
+  /** A task of so many seconds, behind all of these. */
+  run(work: Work, seconds: number, after: Iterable<Task | undefined>): Task {
+    const behind = latest([this.#last, ...after]);
+    const start = behind?.end ?? 0;
+    this.#last = { work, start, end: start + seconds, behind };
+    return this.#last;
+  }
+}
+
+/** The one that ends last; of equals the first. */
+export function latest(tasks: Iterable<Task | undefined>): Task | undefined {
+  let found: Task | undefined;
+  for (const task of tasks) if (task && (!found || task.end > found.end)) found = task;
+  return found;
+}
+
+/** Adds to `waits`, by what it is, the work that `task` waited for since `from`: back along what each was behind. */
+export function waitedFor(task: Task, from: number, waits: Record<Work, number>): void {
+  let until = task.start;
+  for (let { behind } = task; behind && until > from; { behind } = behind) {
+    waits[behind.work] += until - Math.max(from, behind.start);
+    until = behind.start;
+  }
+}

@@ -1,0 +1,76 @@
+// A machine to predict for, as figures: what its GPU computes and moves a second, its link, its memories, its disk.
+// Whether they are a vendor's or were measured is for those who make one to say (hardware.ts); nothing is timed here.
+
+import { bytesMoved } from '../../kernels/kernel.ts';
+import { isDispatch, type Operation } from '../compile/lower.ts';
+import { type AdapterLimits, DEFAULT_LIMITS } from '../compile/workload.ts';
+
+export interface Machine {
+  readonly title: string;
+  /** Multiplications and additions a second in f32: the most there could be, and what kernels reach of it (0 to 1). */
+  readonly peakFlops: number;
+  readonly reached: number;
+  /** Bytes a second of the GPU's memory. */
+  readonly memoryBytesPerSecond: number;
+  /** Seconds that a dispatch takes beside its work. */
+  readonly launchSeconds: number;
+  /** Bytes; where GPU and host share one memory, both are all of it. */
+  readonly gpuBytes: number;
+  readonly hostBytes: number;
+  readonly sharedMemory: boolean;
+  readonly link: MachineLink;
+  readonly disk?: MachineDisk;
+}
+
+/** Between host and GPU. */
+export interface MachineLink {
+  readonly upBytesPerSecond: number;
+  readonly downBytesPerSecond: number;
+  /** `serial`: copies and arithmetic take turns in one queue. `duplex`: each way beside the other and beside arithmetic. */
+  readonly copies: 'serial' | 'duplex';
+}
+
+export interface MachineDisk {
+  readonly readBytesPerSecond: number;
+  readonly writeBytesPerSecond: number;
+  readonly bytes: number;
+}
+
+/** What kernels are taken to reach of a GPU's arithmetic, and seconds a dispatch: assumptions, until it was measured. */
+export const ASSUMED = { reached: 0.5, launchSeconds: 5e-6 } as const;
+
+/** Of a GPU's memory: what is left to others, and the part that a GPU has of a memory that it shares with the host. */
+const MARGIN = 0.1;
+const SHARE = 0.5;
+
+/** What training may use of the GPU's memory where no budget is given, and of host memory beside it. */
+export function memoryOf({ gpuBytes, hostBytes, sharedMemory }: Machine): { gpu: number; host: number } {
+  const part = 1 - MARGIN;
+  if (!sharedMemory) return { gpu: Math.floor(gpuBytes * part), host: Math.floor(hostBytes * part) };
+  return { gpu: Math.floor(gpuBytes * part * SHARE), host: Math.floor(hostBytes * part * (1 - SHARE)) };
+}
+
+/** The most that a GPU's adapter allows of a binding, where its memory is large enough: what a 32-bit size holds. */
+const LARGEST_BINDING = 2 ** 31 - 4;
+
+/** What a fit goes by on this machine: its own rates, and bindings as GPUs of its size allow them. */
+export function machineLimits({ peakFlops, reached, link, gpuBytes }: Machine): AdapterLimits {
+  const { upBytesPerSecond: up, downBytesPerSecond: down } = link;
+  const binding = Math.max(DEFAULT_LIMITS.binding, Math.min(LARGEST_BINDING, Math.floor(gpuBytes / 16) * 4));
+  return { binding, buffer: binding, rates: { flops: peakFlops * reached, linkBytes: Math.min(up, down) } };
+}
+
+/** Seconds of an operation on the GPU: bound by arithmetic or by memory. Those of a transfer are the link's. */
+export function secondsOn(
+  { peakFlops, reached, memoryBytesPerSecond, launchSeconds }: Machine,
+  operation: Operation,
+): number {
+  if (!isDispatch(operation)) return 0;
+  const { kernel, problem } = operation;
+  const arithmetic = kernel.flops(problem) / (peakFlops * reached);
+  return Math.max(arithmetic, bytesMoved(kernel, problem) / memoryBytesPerSecond) + launchSeconds;
+}
+
+/** Seconds of a pass's operations when nothing is waited for. */
+export const computeSeconds = (machine: Machine, operations: readonly Operation[]): number =>
+  operations.reduce((sum, operation) => sum + secondsOn(machine, operation), 0);

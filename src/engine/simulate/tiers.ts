@@ -1,0 +1,135 @@
+// The tiers below the GPU on a simulated clock: which values lie in host memory and which on disk, by the rules of the
+// real ones (memory/tiers): who leaves host memory is needed last, what lies in both leaves for nothing, a value that
+// is itself needed last goes to disk. Moves no bytes and holds none.
+
+import { assert } from '../../util/errors.ts';
+import { latest, Resource, type Task } from './clock.ts';
+import type { MachineDisk } from './machine.ts';
+
+interface Value {
+  /** In host memory, from this task on if it is read. */
+  here: boolean;
+  read: Task | undefined;
+  /** On disk, from this task on. */
+  onDisk: boolean;
+  written: Task | undefined;
+}
+
+export class SimulatedTiers {
+  /** Bytes moved so far. */
+  readBytes = 0;
+  writtenBytes = 0;
+  /** When a value is needed next: a larger number is later. */
+  nextUse: (id: number) => number = () => 0;
+  readonly #bytes: number;
+  readonly #disk: MachineDisk | undefined;
+  readonly #reads = new Resource();
+  readonly #writes = new Resource();
+  readonly #values = new Map<number, Value>();
+  /** Those in host memory. */
+  readonly #here = new Set<number>();
+  #free: number;
+
+  /** `slots`: values of `bytes` bytes that host memory holds. */
+  constructor(slots: number, bytes: number, disk: MachineDisk | undefined) {
+    this.#free = slots;
+    this.#bytes = bytes;
+    this.#disk = disk;
+  }
+
+  /** Lies there before the clock starts. */
+  begin(ids: Iterable<number>): void {
+    for (const id of ids) {
+      const here = this.#free > 0;
+      if (here) this.#take(id);
+      this.#values.set(id, { here, read: undefined, onDisk: !here, written: undefined });
+    }
+  }
+
+  /** A new value, behind `sent`. Returns what it has arrived behind. */
+  put(id: number, sent: Task): Task {
+    const old = this.#values.get(id);
+    if (old?.here) {
+      this.#values.set(id, { here: true, read: undefined, onDisk: false, written: undefined });
+      return sent;
+    }
+    const room = this.#room(id, sent, false);
+    if (room) {
+      this.#take(id);
+      this.#values.set(id, { here: true, read: undefined, onDisk: false, written: undefined });
+      return room.task ?? sent;
+    }
+    const written = this.#write(sent);
+    this.#values.set(id, { here: false, read: undefined, onDisk: true, written });
+    return written;
+  }
+
+  /** What a value that is wanted behind `now` is here behind; undefined: it is here. */
+  fetch(id: number, now: Task | undefined): Task | undefined {
+    const value = this.#values.get(id);
+    assert(value, `value ${id} is fetched and lies nowhere`);
+    if (!value.here) this.#read(id, value, now, true);
+    return value.read;
+  }
+
+  /** Begins to read a value, if there is room or what is in it is needed later. */
+  prefetch(id: number, now: Task | undefined): void {
+    const value = this.#values.get(id);
+    if (value && !value.here) this.#read(id, value, now, false);
+  }
+
+  /** The value is dead. */
+  discard(id: number): void {
+    if (this.#here.delete(id)) this.#free++;
+    this.#values.delete(id);
+  }
+
+  #take(id: number): void {
+    this.#free--;
+    this.#here.add(id);
+  }
+
+  #read(id: number, value: Value, now: Task | undefined, must: boolean): void {
+    const room = this.#room(id, now, must);
+    if (!room) return;
+    this.#take(id);
+    assert(this.#disk, 'a value lies on disk, and there is none');
+    this.readBytes += this.#bytes;
+    const seconds = this.#bytes / this.#disk.readBytesPerSecond;
+    value.here = true;
+    value.read = this.#reads.run('diskRead', seconds, [now, room.task, value.written]);
+  }
+
+  #write(after: Task | undefined): Task {
+    assert(this.#disk, 'host memory is full, and there is no disk');
+    this.writtenBytes += this.#bytes;
+    return this.#writes.run('diskWrite', this.#bytes / this.#disk.writeBytesPerSecond, [after]);
+  }
+
+  /** Makes room in host memory for a value, behind a task if one must be written first; undefined: others are needed sooner. */
+  #room(id: number, now: Task | undefined, must: boolean): { task: Task | undefined } | undefined {
+    if (this.#free > 0) return { task: undefined };
+    let victim: number | undefined;
+    let last = must ? Number.NEGATIVE_INFINITY : this.nextUse(id);
+    for (const other of this.#here) {
+      const next = this.nextUse(other);
+      const clean = this.#values.get(other)?.onDisk === true;
+      const best = victim === undefined ? undefined : this.#values.get(victim);
+      if (next > last || (next === last && clean && !best?.onDisk)) {
+        victim = other;
+        last = next;
+      }
+    }
+    const leaving = victim === undefined ? undefined : this.#values.get(victim);
+    if (victim === undefined || !leaving) return undefined;
+    this.#here.delete(victim);
+    this.#free++;
+    leaving.here = false;
+    const read = leaving.read;
+    leaving.read = undefined;
+    if (leaving.onDisk) return { task: read };
+    leaving.onDisk = true;
+    leaving.written = this.#write(latest([now, read]));
+    return { task: leaving.written };
+  }
+}

@@ -1,0 +1,167 @@
+// The picture of a sweep: seconds of a step over the budget of GPU memory, a line a machine, as SVG that needs nothing
+// else, light and dark. Pure text from plain data. Both axes are logarithmic: machines differ by thousands.
+
+import { formatBytes } from '../util/bytes.ts';
+
+/** A machine. */
+export interface Line {
+  readonly label: string;
+  /** Ascending budgets, in bytes, and seconds of a step within them. */
+  readonly points: readonly { readonly budget: number; readonly seconds: number }[];
+  /** Seconds of a step in which nothing is waited for. */
+  readonly resident: number;
+  /** The GPU memory that it has for training. */
+  readonly has: number;
+}
+
+const WIDTH = 880;
+const HEIGHT = 480;
+const FRAME = { left: 76, right: 856, top: 84, bottom: 404 };
+const LEGEND_ROW = 18;
+/** Light and dark, one a line. */
+const COLORS = [
+  ['#23617f', '#7cb8d6'],
+  ['#c05a1c', '#e8975a'],
+  ['#4f7a28', '#9cc46f'],
+  ['#8a3d7c', '#d08cc4'],
+  ['#7a6a1c', '#d0bf6a'],
+  ['#5a5f66', '#a9b0b6'],
+] as const;
+
+/** An axis: where a value lies on it, and the values that are marked. */
+interface Axis {
+  at(value: number): number;
+  readonly marks: readonly number[];
+}
+
+export function renderSweep(title: string, lines: readonly Line[]): string {
+  const budgets = lines.flatMap(({ points }) => points.map(({ budget }) => budget));
+  const times = lines.flatMap(({ points, resident }) => [resident, ...points.map(({ seconds }) => seconds)]);
+  const x = axis(Math.min(...budgets), Math.max(...budgets), FRAME.left, FRAME.right);
+  const y = axis(Math.min(...times), Math.max(...times), FRAME.bottom, FRAME.top);
+  const height = HEIGHT + Math.ceil(lines.length / 2) * LEGEND_ROW;
+  const drawn = lines.map((line, i) => drawLine(line, i, x, y));
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}" role="img" aria-label="${escaped(title)}">
+<style>${style(lines.length)}</style>
+<rect class="paper" width="${WIDTH}" height="${height}"/>
+<text class="title" x="24" y="34">${escaped(title)}</text>
+<text class="muted" x="24" y="56">Seconds of a training step over the budget of GPU memory</text>
+${y.marks.map((value) => mark(value, y, 'y')).join('\n')}
+${x.marks.map((value) => mark(value, x, 'x')).join('\n')}
+${drawn.join('\n')}
+<text class="muted" x="${(FRAME.left + FRAME.right) / 2}" y="${FRAME.bottom + 44}" text-anchor="middle">dashed: everything on the GPU${lines.some(isBetween) ? '; a ring: the memory that the machine has' : ''}</text>
+${lines.map(({ label }, i) => legend(label, i)).join('\n')}
+</svg>
+`;
+}
+
+function drawLine({ points, resident, has }: Line, index: number, x: Axis, y: Axis): string {
+  const path = points.map(
+    ({ budget, seconds }, i) => `${i === 0 ? 'M' : 'L'}${round(x.at(budget))} ${round(y.at(seconds))}`,
+  );
+  const dots = points.map(
+    ({ budget, seconds }) =>
+      `<circle r="2.5" cx="${round(x.at(budget))}" cy="${round(y.at(seconds))}"><title>${formatBytes(budget)}: ${time(seconds)}</title></circle>`,
+  );
+  const ring = isBetween({ points, has })
+    ? `<circle class="ring" r="6" cx="${round(x.at(has))}" cy="${round(y.at(between(points, has)))}"/>`
+    : '';
+  const level = round(y.at(resident));
+  return `<g class="line${index % COLORS.length}">
+<path class="resident" d="M${FRAME.left} ${level}H${FRAME.right}"/>
+<path d="${path.join('')}"/>${dots.join('')}${ring}
+</g>`;
+}
+
+/** Whether the memory that a machine has is among the budgets that are drawn. */
+function isBetween({ points, has }: Pick<Line, 'points' | 'has'>): boolean {
+  const [first, last] = [points[0], points.at(-1)];
+  return first !== undefined && last !== undefined && has >= first.budget && has <= last.budget;
+}
+
+/** The seconds at a budget between two points. */
+function between(points: Line['points'], budget: number): number {
+  const after = Math.max(
+    1,
+    points.findIndex((point) => point.budget >= budget),
+  );
+  const [a, b] = [points[after - 1], points[after]];
+  if (!a || !b) return a?.seconds ?? b?.seconds ?? 0;
+  const share = Math.log(budget / a.budget) / Math.log(b.budget / a.budget);
+  return Math.exp(Math.log(a.seconds) + share * Math.log(b.seconds / a.seconds));
+}
+
+function legend(label: string, index: number): string {
+  const left = 24 + (index % 2) * (WIDTH / 2);
+  const top = HEIGHT - 8 + Math.floor(index / 2) * LEGEND_ROW;
+  return `<g class="line${index % COLORS.length}"><path d="M${left} ${top - 4}h22"/></g><text x="${left + 30}" y="${top}">${escaped(label)}</text>`;
+}
+
+function mark(value: number, { at }: Axis, of: 'x' | 'y'): string {
+  const where = round(at(value));
+  if (of === 'y') {
+    return `<path class="rule" d="M${FRAME.left} ${where}H${FRAME.right}"/><text class="muted" x="${FRAME.left - 8}" y="${where + 4}" text-anchor="end">${time(value)}</text>`;
+  }
+  return `<path class="rule" d="M${where} ${FRAME.bottom}v5"/><text class="muted" x="${where}" y="${FRAME.bottom + 20}" text-anchor="middle">${bytes(value)}</text>`;
+}
+
+/** Logarithmic, a little wider than its values, marked at 1, 2 and 5. */
+function axis(least: number, most: number, from: number, to: number): Axis {
+  const margin = Math.max(Math.log(most / least) * 0.04, 0.02);
+  const low = Math.log(least) - margin;
+  const high = Math.log(most) + margin;
+  const all: number[] = [];
+  for (let power = Math.floor(low / Math.LN10); power <= high / Math.LN10; power++) {
+    for (const digit of [1, 1.5, 2, 3, 5, 7]) all.push(digit * 10 ** power);
+  }
+  const inside = all.filter((value) => Math.log(value) >= low && Math.log(value) <= high);
+  const coarse = inside.filter((value) =>
+    [1, 2, 5].includes(Number((value / 10 ** Math.floor(Math.log10(value))).toFixed(1))),
+  );
+  return {
+    at: (value) => from + ((Math.log(value) - low) / (high - low)) * (to - from),
+    marks: coarse.length >= 3 ? coarse : inside,
+  };
+}
+
+function style(lines: number): string {
+  const colors = (of: 0 | 1) =>
+    COLORS.slice(0, lines).map(
+      (pair, i) => `.line${i} { stroke: ${pair[of]}; } .line${i} circle { fill: ${pair[of]}; }`,
+    );
+  return `
+text { font: 13px system-ui, sans-serif; fill: #1c2024; font-variant-numeric: tabular-nums; }
+.title { font-size: 17px; font-weight: 600; }
+.muted { font-size: 12px; fill: #6a7178; }
+.paper { fill: #fdfdfb; }
+.rule { stroke: #e6e6e1; }
+path { fill: none; stroke-width: 1.5; }
+.rule { stroke-width: 1; }
+.resident { stroke-dasharray: 4 4; stroke-width: 1; opacity: 0.6; }
+circle { stroke: none; }
+${colors(0).join('\n')}
+.ring.ring { fill: none; stroke: inherit; stroke-width: 1.5; }
+@media (prefers-color-scheme: dark) {
+text { fill: #e4e5e2; } .muted { fill: #8d959c; } .paper { fill: #15181a; } .rule { stroke: #2a2e31; }
+${colors(1).join('\n')}
+}
+`;
+}
+
+const round = (value: number): number => Number(value.toFixed(1));
+
+const bytes = (value: number): string =>
+  formatBytes(value)
+    .replace(/(\.\d*?)0+ /, '$1 ')
+    .replace('. ', ' ');
+
+function time(seconds: number): string {
+  if (seconds < 0.9995) return `${Number((seconds * 1e3).toPrecision(3))} ms`;
+  if (seconds < 3600) return `${Number(seconds.toPrecision(3))} s`;
+  return `${Number((seconds / 3600).toPrecision(3))} h`;
+}
+
+function escaped(text: string): string {
+  const entities: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
+  return text.replace(/[&<>"]/g, (character) => entities[character] ?? character);
+}

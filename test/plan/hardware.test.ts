@@ -1,0 +1,146 @@
+// `holdfast plan --hardware` from its flags to its text and its picture, with no GPU, and the part of a deep model that
+// stands for all of it.
+
+import { Command } from 'commander';
+import { describe, expect, it } from 'vitest';
+import { configFromFlags } from '../../src/cli/model-flags.ts';
+import { planCommand } from '../../src/cli/plan.ts';
+import { HARDWARE, knownMachine } from '../../src/engine/simulate/hardware.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { sizeOf } from '../../src/nn/size.ts';
+import type { Host } from '../../src/runtime/host.ts';
+import { Predictor, type Scenario } from '../../src/train/prediction.ts';
+
+interface Output {
+  text: string;
+  readonly files: Record<string, string>;
+}
+
+async function plan(...args: string[]): Promise<Output> {
+  const output: Output = { text: '', files: {} };
+  const terminal = { interactive: false, columns: 120, write: (part: string) => (output.text += part), warn: () => {} };
+  const own = (HARDWARE['apple-m1'] ?? '').replace('Apple M1', 'A machine of mine');
+  const files = {
+    stat: async (path: string) => (path === 'mine.json' ? { kind: 'file', bytes: own.length } : undefined),
+    read: async () => new TextEncoder().encode(own),
+    writeAtomic: async (path: string, text: string) => {
+      output.files[path] = text;
+    },
+  };
+  const program = new Command().exitOverride().addCommand(planCommand({ terminal, files } as unknown as Host));
+  await program.parseAsync(['plan', ...args], { from: 'user' });
+  return output;
+}
+
+const SMALL = ['--layers', '2', '--width', '64', '--heads', '4', '--context', '32', '--vocab-size', '500'];
+
+describe('holdfast plan --hardware', () => {
+  it('says what a step takes, what it waits for and what would help', async () => {
+    const args = [...SMALL, '--hardware', 'raspberry-pi-5', '--gpu-memory', '500KB', '--host-memory', '600KB'];
+    const { text } = await plan(...args);
+    expect(text).toMatch(/^gpt2, 2 layers of width 64, vocabulary 500, batch 1 x 32 on Raspberry Pi 5/);
+    expect(text).toMatch(/a step, [\d,.]+ tokens\/s: \d+(\.\d)? % of the speed with everything on the GPU/);
+    expect(text).toMatch(/arithmetic \d+(\.\d)? %.*, waiting for disk (reads|writes) \d/);
+    expect(text).toMatch(/waiting for disk \d+(\.\d)? %: --host-memory \d+MB, .* more of host memory, would make it/);
+    expect(text).toMatch(/is the smallest budget that works/);
+    expect(text).toMatch(/assumed: kernels reach 50 % of the peak/);
+    expect((await plan(...args)).text).toBe(text);
+  });
+
+  it('gives the same as JSON, in which what would help does help', async () => {
+    const report = async (...args: string[]) =>
+      JSON.parse((await plan(...SMALL, '--hardware', 'rtx-3060', '--json', ...args)).text);
+    const budget = ['--gpu-memory', '1MB', '--recovery', 'checkpoint'];
+    const found = await report(...budget);
+    const waited = Object.values<number>(found.waits).reduce((a, b) => a + b, 0);
+    expect(found.computeSeconds + waited).toBeCloseTo(found.seconds, 12);
+    expect(found.tokensPerSecond).toBeCloseTo(32 / found.seconds, 6);
+    expect(found.efficiency).toBeCloseTo(found.resident.seconds / found.seconds, 12);
+    expect((await report(...budget, '--reached', '0.25')).resident.seconds).toBeGreaterThan(found.resident.seconds);
+    expect((await report(...budget, '--copies', 'serial')).seconds).toBeGreaterThanOrEqual(found.seconds);
+    const { comfortableBudget } = found;
+    const comfortable = await report('--gpu-memory', `${comfortableBudget}`, '--recovery', 'checkpoint');
+    expect(comfortable.seconds).toBeLessThanOrEqual(1.05 * comfortable.resident.seconds);
+    const all = await report();
+    expect(all.seconds).toBeCloseTo(all.resident.seconds, 12);
+    expect(all.budget).toBe(all.resident.bytes);
+  });
+
+  it('reads a file of one’s own, and says which machines come along where there is none', async () => {
+    expect((await plan(...SMALL, '--hardware', 'mine.json')).text).toMatch(/on A machine of mine/);
+    await expect(plan(...SMALL, '--hardware', 'a-cray')).rejects.toThrow(/a-cray: no such file.*apple-m1.*rtx-4090/);
+    await expect(plan(...SMALL, '--hardware', 'rtx-3060,rtx-4090')).rejects.toThrow(/--sweep/);
+    await expect(plan(...SMALL, '--sweep', 'x.svg')).rejects.toThrow(/--sweep: give --hardware/);
+    await expect(plan(...SMALL, '--hardware', 'rtx-3060', '--gpu-memory', '1KB')).rejects.toThrow(/smallest budget/);
+  });
+
+  it('refuses what fits into neither memory, by the size of the whole model', async () => {
+    const deep = ['--layers', '96', '--width', '1024', '--heads', '8', '--context', '16', '--vocab-size', '300'];
+    const planned = plan(...deep, '--hardware', 'amd-radeon-780m', '--gpu-memory', '1GB', '--host-memory', '10GB');
+    await expect(planned).rejects.toThrow(
+      /^1\d\.\d GB lie below the GPU, and there are 10\.0 GB of host memory and no disk/,
+    );
+  });
+
+  it('draws a line a machine, of as many budgets each, all within the frame', async () => {
+    const { files } = await plan(
+      ...SMALL,
+      '--layers',
+      '1',
+      '--activations',
+      'keep',
+      '--hardware',
+      'apple-m1,mine.json',
+      '--sweep',
+      'x.svg',
+      '--recovery',
+      'checkpoint',
+    );
+    const svg = files['x.svg'] ?? '';
+    expect(svg.match(/<circle r="2.5"/g)).toHaveLength(40);
+    const places = [...svg.matchAll(/<circle r="2.5" cx="([\d.]+)" cy="([\d.]+)"/g)].map(([, x, y]) => [
+      Number(x),
+      Number(y),
+    ]);
+    for (const [x = 0, y = 0] of places) {
+      expect(x).toBeGreaterThan(76);
+      expect(x).toBeLessThan(856);
+      expect(y).toBeGreaterThan(84);
+      expect(y).toBeLessThan(404);
+    }
+    // Two names of one machine are two equal lines.
+    expect(places.slice(0, 20)).toEqual(places.slice(20));
+    expect(svg).toMatch(/A machine of mine/);
+    expect(svg).not.toMatch(/NaN|undefined|Infinity/);
+  });
+});
+
+describe('a part of the blocks', () => {
+  const flags = { model: 'gpt2', width: 96, heads: 4, context: 64, vocabSize: 300, tied: false } as const;
+  const scenario: Scenario = {
+    layers: 12,
+    parameters: sizeOf(configFromFlags({ ...flags, layers: 12 })).parameters,
+    modelOf: (layers) => makeModel(configFromFlags({ ...flags, layers })),
+    batch: 4,
+    context: 64,
+    accumulate: 1,
+    activations: 'recompute',
+    recovery: 'checkpoint',
+  };
+
+  it('stands for all: the same memory and arithmetic, and nearly the same waits', () => {
+    const machine = knownMachine('rtx-3050-laptop');
+    expect(machine).toBeDefined();
+    if (!machine) return;
+    const whole = new Predictor(scenario, machine);
+    const part = new Predictor(scenario, machine, 8);
+    expect([whole.blocks, part.blocks]).toEqual([12, 8]);
+    expect(part.resident.bytes / whole.resident.bytes).toBeCloseTo(1, 1);
+    expect(part.resident.seconds / whole.resident.seconds).toBeCloseTo(1, 1);
+    for (const share of [0.1, 0.4]) {
+      const budget = (of: Predictor) => Math.ceil(of.smallest + share * (of.resident.bytes - of.smallest));
+      const [a, b] = [whole.at(budget(whole), 1e9), part.at(budget(part), 1e9)];
+      expect(Math.abs(b.seconds / a.seconds - 1)).toBeLessThan(0.1);
+    }
+  });
+});

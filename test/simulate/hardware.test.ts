@@ -1,0 +1,74 @@
+// Hardware files: that each that comes along is read, says where its figures are from, and describes a machine that could
+// be; and that a file of the user's is refused in one line where it is none.
+
+import { describe, expect, it } from 'vitest';
+import { HARDWARE, knownMachine, machineOf } from '../../src/engine/simulate/hardware.ts';
+import { machineLimits, memoryOf } from '../../src/engine/simulate/machine.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
+
+interface Figures {
+  [name: string]: Figures | number | string;
+}
+
+/** Every figure of a file, by its path. */
+function figuresOf(part: Figures, path = ''): [string, Figures][] {
+  if ('value' in part) return [[path, part]];
+  return Object.entries(part).flatMap(([name, value]) =>
+    typeof value === 'object' ? figuresOf(value, `${path}.${name}`) : [],
+  );
+}
+
+describe('the machines that come along', () => {
+  it('are ten at least', () => {
+    expect(Object.keys(HARDWARE).length).toBeGreaterThanOrEqual(10);
+  });
+
+  it.each(Object.keys(HARDWARE))('%s is a machine whose every figure has a source', (name) => {
+    const machine = knownMachine(name);
+    expect(machine).toBeDefined();
+    if (!machine) return;
+    const figures = figuresOf(JSON.parse(HARDWARE[name] ?? ''));
+    expect(figures.length).toBeGreaterThanOrEqual(6);
+    for (const [path, { source }] of figures) {
+      expect(source, path).toMatch(/https?:\/\/|^half of |^the same memory$|^a configuration of this machine/);
+    }
+    const { gpu, host } = memoryOf(machine);
+    expect(gpu).toBeLessThan(machine.gpuBytes);
+    if (machine.sharedMemory) {
+      expect(machine.hostBytes).toBe(machine.gpuBytes);
+      expect(gpu + host).toBeLessThanOrEqual(machine.gpuBytes);
+      // Nothing is copied faster within a memory than it is read.
+      expect(machine.link.upBytesPerSecond).toBeLessThan(machine.memoryBytesPerSecond);
+    }
+    expect(machineLimits(machine).binding).toBeLessThan(machine.gpuBytes);
+    expect(machineLimits(machine).binding % 4).toBe(0);
+  });
+});
+
+describe('a hardware file', () => {
+  const file = () => JSON.parse(HARDWARE['rtx-3060'] ?? '');
+  const read = (change: (file: ReturnType<typeof JSON.parse>) => void) => {
+    const changed = file();
+    change(changed);
+    return () => machineOf(JSON.stringify(changed), 'mine.json');
+  };
+
+  it('is refused without a source, a figure, or with one that is none', () => {
+    expect(read((it) => (it.gpu.flops.source = ' '))).toThrow(/mine.json: gpu.flops has no source/);
+    expect(read((it) => delete it.link.upBytesPerSecond)).toThrow(/mine.json: link.upBytesPerSecond is missing/);
+    expect(read((it) => (it.gpu.bytes.value = 0))).toThrow(
+      /mine.json: gpu.bytes.value is 0; it must be a number above 0/,
+    );
+    expect(read((it) => (it.link.copies = 'both'))).toThrow(/one of "serial", "duplex"/);
+    expect(read((it) => (it.reached = { value: 1.2, source: 'measured' }))).toThrow(/at most 1/);
+    expect(() => machineOf('{', 'mine.json')).toThrow(HoldfastError);
+  });
+
+  it('may say what was measured instead of what is assumed', () => {
+    const measured = read((it) => {
+      it.reached = { value: 0.31, source: 'holdfast bench' };
+      it.launchSeconds = { value: 1e-6, source: 'holdfast bench' };
+    })();
+    expect(measured).toMatchObject({ reached: 0.31, launchSeconds: 1e-6 });
+  });
+});

@@ -126,7 +126,20 @@ test('of records, packed, in tokens of its own: its checkpoints carry the tokeni
 });
 
 test('plan counts what trains, what is frozen, and the arithmetic', async () => {
-  const size = ['--model', 'llama', '--layers', '2', '--width', '64', '--heads', '4', '--vocab-size', '256'];
+  const size = [
+    '--model',
+    'llama',
+    '--layers',
+    '2',
+    '--width',
+    '64',
+    '--heads',
+    '4',
+    '--vocab-size',
+    '256',
+    '--activations',
+    'keep',
+  ];
   const plan = async (...args: string[]) => JSON.parse((await holdfast('plan', ...size, '--json', ...args)).out);
   const [full, lora] = [await plan(), await plan('--lora-rank', '4')];
   expect(lora.flops.fullStep).toBe(full.flops.step);

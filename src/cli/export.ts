@@ -61,7 +61,7 @@ export function exportCommand(host: Host): Command {
         const { config, parameters } = model;
         const shapes = new Map(parameters.map(({ name, shape }) => [name, shape]));
         const weights = {
-          ...{ config, shapes, weights: await mergedWeights(model, stored) },
+          ...{ config, shapes, weights: flags.merge ? await mergedWeights(model, stored) : stored },
           ...(tokenizer && { tokenizer }),
         };
         return flags.gguf

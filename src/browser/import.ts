@@ -9,10 +9,10 @@ import {
   INDEX,
   modelFolder,
   SUMS,
+  TOKENIZER_FILES,
   WEIGHTS,
 } from '../formats/checkpoint/folder.ts';
 import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights } from '../formats/checkpoint.ts';
-import { TOKENIZER_FILES } from '../formats/tokenizer-files.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { savedState } from '../train/saved-state.ts';

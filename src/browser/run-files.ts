@@ -1,8 +1,9 @@
 // A run's files on their way out of the site, and into the folder of another run.
 
 import { storeFile } from '../formats/archive.ts';
+import { TOKENIZER_FILES, TOKENIZER as TOKENIZER_JSON } from '../formats/checkpoint/folder.ts';
 import { checkpointsOf, replaceState } from '../formats/checkpoint.ts';
-import { TOKENIZER_FILES, TOKENIZER as TOKENIZER_JSON, type TokenizerFiles } from '../formats/tokenizer-files.ts';
+import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
 import { checkSettings, readSettings } from '../train/run-settings.ts';

@@ -2,12 +2,13 @@
 // --gguf one file. No device is opened.
 
 import { Command, Option } from 'commander';
-import { checkWeights, type FoundFolder, type Weights, withWeights } from '../formats/checkpoint.ts';
+import type { FoundFolder, Weights } from '../formats/checkpoint.ts';
 import { exportModel, MAX_SHARD_BYTES, SAVED_DTYPES, type SavedDtype } from '../formats/export.ts';
 import { exportGGUF } from '../formats/gguf/export.ts';
 import { TENSOR_TYPE_NAMES, type TensorType } from '../formats/gguf/tensor-types.ts';
-import { makeModel } from '../nn/index.ts';
+import { mergedWeights } from '../nn/lora.ts';
 import type { Host } from '../runtime/host.ts';
+import { withModel } from '../train/open-model.ts';
 import { formatBytes, parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { localModel, MODEL_SOURCES } from './model-source.ts';
@@ -19,12 +20,14 @@ interface Flags {
   maxShardSize: number;
   gguf?: TensorType;
   modelfile?: true;
+  merge?: true;
+  base?: string;
 }
 
 export function exportCommand(host: Host): Command {
   return new Command('export')
     .description('write a trained model as a folder that Hugging Face’s libraries load, or as a GGUF file')
-    .argument('<dir>', `a run, a checkpoint, or a model: ${MODEL_SOURCES}`)
+    .argument('<dir>', `a run, a checkpoint, a model, or with --merge an adapter: ${MODEL_SOURCES}`)
     .requiredOption('--out <path>', 'folder or file to write, which must not be there yet')
     .addOption(
       new Option('--dtype <type>', 'of the weights, rounded to nearest even')
@@ -42,11 +45,25 @@ export function exportCommand(host: Host): Command {
         .conflicts(['dtype', 'maxShardSize']),
     )
     .option('--modelfile', 'with --gguf: an Ollama Modelfile beside it')
+    .option('--merge', 'of an adapter: its model, with the adapter made a part of the weights')
+    .option('--base <dir>', 'with --merge: the model that the adapter belongs to (default: the one that it names)')
     .action(async (dir: string, flags: Flags) => {
       if (flags.modelfile && !flags.gguf) throw new HoldfastError('--modelfile names a GGUF file; give --gguf, too');
       const from = await localModel(host, dir);
-      const line = await withWeights(host.files, from, async (weights, found) => {
-        checkWeights(weights.shapes, makeModel(weights.config).parameters, dir);
+      const base = flags.base === undefined ? undefined : await localModel(host, flags.base);
+      const line = await withModel(host.files, from, { base }, async ({ model, weights: stored, found, tokenizer }) => {
+        if (model.adapters && !flags.merge)
+          throw new HoldfastError(
+            `${dir}: holds an adapter, which is in PEFT’s files already; add --merge for its model`,
+          );
+        if (!model.adapters && flags.merge)
+          throw new HoldfastError(`${dir}: has no adapter to merge; leave --merge out`);
+        const { config, parameters } = model;
+        const shapes = new Map(parameters.map(({ name, shape }) => [name, shape]));
+        const weights = {
+          ...{ config, shapes, weights: flags.merge ? await mergedWeights(model, stored) : stored },
+          ...(tokenizer && { tokenizer }),
+        };
         return flags.gguf
           ? writeGGUF(host, dir, weights, found, flags, flags.gguf)
           : writeFolder(host, weights, found, flags);

@@ -80,7 +80,7 @@ export async function exportModel(
 async function writeModel(
   files: Files,
   folder: string,
-  { weights: { config, weights, shapes }, files: from, folder: source }: ExportedModel,
+  { weights: { config, weights, shapes, tokenizer }, files: from, folder: source }: ExportedModel,
   { dtype, maxShardBytes }: ExportOptions,
 ): Promise<ExportSummary> {
   const { stored, torch } = SAVED_DTYPES[dtype];
@@ -95,6 +95,8 @@ async function writeModel(
   };
   await files.writeAtomic(join(folder, CONFIG), `${JSON.stringify(hub, undefined, 2)}\n`);
   for (const name of COMPANIONS) await copyFile(from, join(source, name), files, join(folder, name));
+  // An adapter may bring one along.
+  for (const [name, bytes] of tokenizer?.contents ?? []) await files.writeAtomic(join(folder, name), bytes);
   const tensors = weights.names.map(
     (name): TensorToWrite => ({ name, dtype: stored, shape: shapes.get(name) ?? [], read: () => weights.read(name) }),
   );

@@ -6,23 +6,7 @@ import { type Files, type FolderReader, join } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { readerOf } from './archive.ts';
-import { modelFolder } from './checkpoint/folder.ts';
-
-export const TOKENIZER = 'tokenizer.json';
-
-/** All that tokenizers of Hugging Face's libraries, old ones too, read or write beside each other. */
-export const TOKENIZER_FILES: readonly string[] = [
-  TOKENIZER,
-  'tokenizer_config.json',
-  'special_tokens_map.json',
-  'added_tokens.json',
-  'generation_config.json',
-  'chat_template.jinja',
-  'vocab.json',
-  'merges.txt',
-  'vocab.txt',
-  'tokenizer.model',
-];
+import { modelFolder, TOKENIZER, TOKENIZER_FILES } from './checkpoint/folder.ts';
 
 /** The largest that there are have 33 MB; V8 makes no longer text than 512 MiB. */
 const MOST_BYTES = 2 ** 28;

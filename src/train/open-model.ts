@@ -2,7 +2,7 @@
 // adapters to choose from when text is written. Not for training (start-weights.ts).
 
 import { besideAdapter } from '../formats/checkpoint/load.ts';
-import { checkWeights, type LoadedAdapter, loadAdapter, withWeights } from '../formats/checkpoint.ts';
+import { checkWeights, type FoundFolder, type LoadedAdapter, loadAdapter, withWeights } from '../formats/checkpoint.ts';
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
 import { makeModel } from '../nn/index.ts';
 import { adapterParameter, DEFAULT_ADAPTER, withLora } from '../nn/lora.ts';
@@ -20,6 +20,8 @@ export interface OpenedModel {
   readonly weights: TensorSource;
   /** The adapter's tokenizer, else the model's, where there is one beside it. */
   readonly tokenizer?: TokenizerFiles;
+  /** Where the model lies: of an adapter, its base. */
+  readonly found: FoundFolder;
 }
 
 /** What else belongs to a model. */
@@ -49,7 +51,7 @@ export async function withModel<T>(
     throw new HoldfastError(`${folder}: is a model and has no base; leave ${sources.base} out`);
   if (itself && adapters[DEFAULT_ADAPTER] === undefined) adapters[DEFAULT_ADAPTER] = folder;
   const base = itself ? await baseOf(files, folder, sources.base ?? itself.base) : folder;
-  return withWeights(files, base, async ({ config, weights, shapes, tokenizer: own }) => {
+  return withWeights(files, base, async ({ config, weights, shapes, tokenizer: own }, found) => {
     let model = makeModel(config);
     checkWeights(shapes, model.parameters, base);
     const low: Values = new Map();
@@ -66,7 +68,7 @@ export async function withModel<T>(
     }
     const tokenizer = itself?.tokenizer ?? own;
     const all = low.size === 0 ? weights : joined(weights, sourceOf(low));
-    return use({ model, weights: all, ...(tokenizer && { tokenizer }) });
+    return use({ model, weights: all, found, ...(tokenizer && { tokenizer }) });
   });
 }
 

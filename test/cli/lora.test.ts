@@ -21,7 +21,7 @@ async function holdfast(...args: string[]): Promise<{ status: number; out: strin
       said += text;
     },
   };
-  const adapter = args[0] === 'plan' ? [] : ['--adapter', ADAPTER];
+  const adapter = ['train', 'generate'].includes(args[0] ?? '') ? ['--adapter', ADAPTER] : [];
   const { gpuSources } = testHost;
   const status = await run(
     memoryHost(files, { args: [...args, ...adapter], terminal, gpuSources: () => gpuSources() }),
@@ -69,6 +69,60 @@ test('it goes on, and another run goes on from its adapter', async () => {
   expect(`${on.status} ${on.said}`).toBe('0 ');
   const { config } = await loadWeights(files, 'base');
   expect((await loadAdapter(files, 'on', config)).options).toEqual((await loadAdapter(files, 'tuned', config)).options);
+});
+
+test('it is merged into its model, which is then a model like any other', async () => {
+  const { status, said } = await holdfast('export', 'tuned', '--merge', '--out', 'merged');
+  expect(`${status} ${said}`).toBe('0 ');
+  const [alone, merged] = [await loadWeights(files, 'base'), await loadWeights(files, 'merged')];
+  expect([...merged.shapes]).toEqual([...alone.shapes]);
+  const [before, after] = [await collect(alone.weights), await collect(merged.weights)];
+  const changed = [...before].filter(([name, values]) => values.join() !== after.get(name)?.join());
+  expect(changed.map(([name]) => name)).toEqual(['h.0.attn.c_attn.weight', 'h.0.mlp.c_proj.weight']);
+});
+
+test('of records, packed, in tokens of its own: its checkpoints carry the tokenizer, and it writes with it', async () => {
+  const done = async (...args: string[]) => {
+    const { status, said, out } = await holdfast(...args);
+    expect(`${status} ${said}`).toBe('0 ');
+    return out;
+  };
+  const records = Array.from({ length: 40 }, (_, i) => ({
+    prompt: `hold ${i}: `,
+    completion: `then hold on ${i * i}`,
+  }));
+  await files.writeAtomic('pairs.jsonl', records.map((record) => `${JSON.stringify(record)}\n`).join(''));
+  await done('tokenizer', 'train', '--data', 'text.txt', '--vocab-size', '270', '--out', 'bpe');
+  const few = ['--batch', '2', '--eval-windows', '2', '--sample-tokens', '0', '--warmup', '0', '--steps', '2'];
+  const shape = ['--model', 'llama', '--layers', '1', '--width', '16', '--heads', '2', '--context', '24'];
+  await done('train', ...shape, ...few, '--tokenizer', 'bpe', '--data', 'text.txt', '--out', 'worded');
+  const lora = ['--model', 'worded', '--lora-rank', '2', '--data', 'pairs.jsonl', '--out', 'answers'];
+  await done('train', ...lora, ...few, '--until', '1');
+  await done('train', '--resume', '--out', 'answers');
+  const kept = ['SHA256SUMS', 'adapter_config.json', 'adapter_model.safetensors', 'config.json'];
+  const rest = [
+    'generation_config.json',
+    'optimizer.safetensors',
+    'special_tokens_map.json',
+    'tokenizer.json',
+    'tokenizer_config.json',
+    'trainer_state.json',
+  ];
+  expect((await files.list('answers/checkpoint-2')).toSorted()).toEqual([...kept, ...rest]);
+  const sums = new TextDecoder().decode(await files.read('answers/checkpoint-2/SHA256SUMS'));
+  expect([...sums.matchAll(/ {2}(.+)\n/g)].map(([, name]) => name)).toEqual([...kept, ...rest].slice(1));
+  const prompt = ['--prompt', 'hold 3: '];
+  const text = await write('answers', ...prompt);
+  for (const path of rest.filter((name) => name.startsWith('tokenizer')))
+    await files.remove(`worded/checkpoint-2/${path}`);
+  await files.remove('worded/checkpoint-2/SHA256SUMS');
+  expect(await write('answers', ...prompt)).toBe(text);
+  const stop = text.slice(12, 14);
+  expect(await write('answers', ...prompt, '--stop', stop)).toBe(`${text.slice(0, text.indexOf(stop, 8))}\n`);
+  await files.writeAtomic('answers/checkpoint-2/tokenizer.json', '{}');
+  expect((await holdfast('generate', 'answers')).said).toContain(
+    'answers/checkpoint-2/tokenizer.json: its SHA-256 is not the one in SHA256SUMS',
+  );
 });
 
 test('plan counts what trains, what is frozen, and the arithmetic', async () => {
@@ -133,6 +187,15 @@ describe('refused in one line', () => {
     const { status, said } = await holdfast('generate', ...args);
     expect(said).toContain(message);
     expect(said).toMatch(/^holdfast: [^\n]+\n$/);
+    expect(status).toBe(2);
+  });
+
+  test.each<[string[], string]>([
+    [['tuned'], 'tuned: holds an adapter, which is in PEFT’s files already; add --merge for its model'],
+    [['base', '--merge'], 'base: has no adapter to merge; leave --merge out'],
+  ])('export %j', async (args, message) => {
+    const { status, said } = await holdfast('export', ...args, '--out', 'exported');
+    expect(said).toBe(`holdfast: ${message}\n`);
     expect(status).toBe(2);
   });
 });

@@ -91,6 +91,37 @@ describe('what is read', () => {
   });
 });
 
+// As they are on the hub, sizes apart.
+test.each([
+  ['mistral', { attention_dropout: 0, head_dim: 128, rope_theta: 1e6, sliding_window: null, use_cache: true }],
+  [
+    'qwen2',
+    {
+      ...{ attention_dropout: 0, max_window_layers: 21, rope_theta: 1e6, sliding_window: 32768, use_cache: true },
+      ...{ use_mrope: false, use_sliding_window: false },
+    },
+  ],
+  [
+    'qwen3',
+    {
+      ...{ attention_bias: false, head_dim: 128, max_window_layers: 28, rope_scaling: null, rope_theta: 1e6 },
+      ...{ sliding_window: null, use_sliding_window: false },
+    },
+  ],
+  [
+    'gemma3_text',
+    {
+      ...{ _sliding_window_pattern: 6, attn_logit_softcapping: null, cache_implementation: 'hybrid' },
+      ...{ final_logit_softcapping: null, hidden_activation: 'gelu_pytorch_tanh', query_pre_attn_scalar: 256 },
+      ...{ rope_local_base_freq: 1e4, rope_scaling: null, rope_theta: 1e6, sliding_window: 512 },
+      ...{ sliding_window_pattern: 6, use_bidirectional_attention: false },
+    },
+  ],
+])('%s: each field of a published configuration is read or changes nothing, and no other passes', (family, fields) => {
+  expect(() => parse(family, fields)).not.toThrow();
+  expect(() => parse(family, { ...fields, nova: 1 })).toThrow('config.json: nova is 1; this field is not known here');
+});
+
 test.each([
   ['llama', { rope_scaling: { rope_type: 'linear', factor: 4 } }],
   ['qwen3', {}],

@@ -4,10 +4,13 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
+import { parseConfig } from '../../src/formats/config.ts';
 import { tokenIndex } from '../../src/kernels/embedding.ts';
+import { makeModel } from '../../src/nn/index.ts';
 import { BatchInputs, type InputSpec, tokenIds } from '../../src/nn/inputs.ts';
 import { languageModel } from '../../src/nn/objective.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { DECODERS } from '../decoders.ts';
 
 const PIXELS: InputSpec = { name: 'pixels', type: 'f32', row: [3, 2, 2] };
 const LABEL: InputSpec = { name: 'label', type: 'i32', row: [], below: 10, ignored: -100 };
@@ -79,4 +82,15 @@ it('counts the labels of a batch, whole or part by part', () => {
     expect(languageModel.count(whole)).toBe(sum);
   });
   fc.assert(counted, { seed: 3, numRuns: 60 });
+});
+
+it('refuses rows of several documents where a window hides tokens of a row', () => {
+  const { inputs } = makeModel(parseConfig(DECODERS.gemma3, 'test'));
+  expect(() => inputs(4, true)).toThrow(HoldfastError);
+  expect(() => inputs(4, true)).toThrow(
+    'rows of 4 tokens with several documents: layer 0 of this gemma3_text has a window of 3, and windows within documents ' +
+      'are not supported; use rows of at most 3 tokens (--context), or one document each (--pack no)',
+  );
+  expect(inputs(4).map(({ name }) => name)).toEqual(['ids']);
+  expect(inputs(3, true).map(({ name }) => name)).toEqual(['ids', 'documents']);
 });

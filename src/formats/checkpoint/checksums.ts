@@ -7,8 +7,7 @@
 
 import { type Files, type FolderReader, join, type Sha256, type WriteStream } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { TOKENIZER_FILES } from '../tokenizer-files.ts';
-import { ADAPTER_CHECKPOINT_FILES, CHECKPOINT_FILES, OTHER_CHECKPOINT, SUMS } from './folder.ts';
+import { ADAPTER_CHECKPOINT_FILES, CHECKPOINT_FILES, OTHER_CHECKPOINT, SUMS, TOKENIZER_FILES } from './folder.ts';
 
 const PIECE_BYTES = 4 * 2 ** 20;
 const LINES = /^(?:[0-9a-f]{64} {2}[\w.]+\n)+$/;

@@ -7,7 +7,6 @@
 import { type FolderReader, join } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { ZipFolder } from '../archive.ts';
-import { TOKENIZER_FILES } from '../tokenizer-files.ts';
 
 export const CONFIG = 'config.json';
 export const WEIGHTS = 'model.safetensors';
@@ -26,6 +25,21 @@ export const CHECKPOINT_FILES = [CONFIG, WEIGHTS, MOMENTS, STATE] as const;
 /** What an adapter takes, in PEFT's layout, and what a checkpoint of a run that trains one: its base lies elsewhere. */
 export const ADAPTER_FILES = [ADAPTER_CONFIG, ADAPTER_WEIGHTS] as const;
 export const ADAPTER_CHECKPOINT_FILES = [CONFIG, ...ADAPTER_FILES, MOMENTS, STATE] as const;
+
+export const TOKENIZER = 'tokenizer.json';
+/** All that tokenizers of Hugging Face's libraries, old ones too, read or write beside each other. */
+export const TOKENIZER_FILES: readonly string[] = [
+  TOKENIZER,
+  'tokenizer_config.json',
+  'special_tokens_map.json',
+  'added_tokens.json',
+  'generation_config.json',
+  'chat_template.jinja',
+  'vocab.json',
+  'merges.txt',
+  'vocab.txt',
+  'tokenizer.model',
+];
 
 /** What tokenizers and generation need beside a model, and training leaves as it is. */
 export const COMPANIONS: readonly string[] = [...TOKENIZER_FILES, 'chat_template.json', 'preprocessor_config.json'];

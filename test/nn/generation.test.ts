@@ -14,9 +14,20 @@ import { Random } from '../../src/util/random.ts';
 import { DECODERS, LLAMA } from '../decoders.ts';
 import { Memory } from '../interpret.ts';
 
-const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 23, n_embd: 6, n_head: 2, n_layer: 2, n_inner: 10 };
 /** A block of 16 tokens, and seven by themselves. */
 const CONTEXT = 23;
+const GPT2 = {
+  model_type: 'gpt2',
+  vocab_size: 11,
+  n_positions: CONTEXT,
+  n_embd: 6,
+  n_head: 2,
+  n_layer: 2,
+  n_inner: 10,
+};
+const decoders = Object.entries({ llama: LLAMA, ...DECODERS }).map(
+  ([name, config]) => [name, { ...config, max_position_embeddings: CONTEXT }] as const,
+);
 
 /** Weights by name: each model of a test is given the same. */
 function setWeights(memory: Memory, model: Model, tensors: Iterable<Tensor>): void {
@@ -30,8 +41,8 @@ function setWeights(memory: Memory, model: Model, tensors: Iterable<Tensor>): vo
   for (const { tensor, values } of model.constants) memory.set(tensor, values());
 }
 
-describe.each(Object.entries({ gpt2: GPT2, llama: LLAMA, ...DECODERS }))('%s', (_, config) => {
-  const model = makeModel(parseConfig({ ...config, max_position_embeddings: CONTEXT }, 'test'));
+describe.each([['gpt2', GPT2] as const, ...decoders])('%s', (_, config) => {
+  const model = makeModel(parseConfig(config, 'test'));
   const { vocabulary } = model.shape;
   const ids = Int32Array.from({ length: CONTEXT }, (_, i) => (7 * i * i + 3 * i) % vocabulary);
 

@@ -129,7 +129,7 @@ export function completeLora({ rank, ...rest }: LoraOptions): Required<LoraOptio
   return { rank, alpha: 2 * rank, targets: [ALL_LINEAR], dropout: 0, rslora: false, ...rest };
 }
 
-/** The name of a parameter of an adapter: PEFT's, who leaves "default" out in files. */
+/** The name of a parameter of an adapter: PEFT's in files, where "default" is left out. */
 export const adapterParameter = (weight: string, which: 'A' | 'B', adapter = DEFAULT_ADAPTER): string =>
   weight.replace(/\.weight$/, `.lora_${which}${adapter === DEFAULT_ADAPTER ? '' : `.${adapter}`}.weight`);
 

@@ -1,5 +1,5 @@
 // The report of a run: of one that is over, with all that it measured, or of what a run has saved so far. How it looks is
-// report.ts's; when it is written, that of those who train (the command line, the page's service).
+// report.ts's; when it is written is a matter of the command line and of the page's service.
 
 import { STATE } from '../kernels/step-control.ts';
 import { parameterCount } from '../nn/model.ts';

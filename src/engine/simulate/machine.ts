@@ -1,5 +1,5 @@
 // A machine to predict for, as figures: what its GPU computes and moves a second, its link, its memories, its disk.
-// Whether they are a vendor's or were measured is for those who make one to say (hardware.ts); nothing is timed here.
+// Whether they are a vendor's or were measured is said where one is made (hardware.ts); nothing is timed here.
 
 import { bytesMoved } from '../../kernels/kernel.ts';
 import { isDispatch, type Operation } from '../compile/lower.ts';

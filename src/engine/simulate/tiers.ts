@@ -1,5 +1,5 @@
 // The tiers below the GPU on a simulated clock: which values lie in host memory and which on disk, by the rules of the
-// real ones (memory/tiers): who leaves host memory is needed last, what lies in both leaves for nothing, a value that
+// real ones (memory/tiers): what leaves host memory is needed last, what lies in both leaves for nothing, a value that
 // is itself needed last goes to disk. Moves no bytes and holds none.
 
 import { assert } from '../../util/errors.ts';

@@ -2,7 +2,7 @@
 // and keeps its record.
 
 import { flopsOf } from '../engine/compile/pass.ts';
-import type { MemoryOptions } from '../engine/run/session.ts';
+import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import { writeReport } from '../report/run-report.ts';

@@ -8,7 +8,7 @@
 import { openText } from '../data/corpus.ts';
 import { identityOf, tokenizerFrom, tokenizerOf } from '../data/tokenizer.ts';
 import { trainBpe } from '../data/train-bpe.ts';
-import { limitsOf } from '../engine/run/session.ts';
+import { limitsOf } from '../engine/run/arrangement.ts';
 import { isZip } from '../formats/archive.ts';
 import { loadTokenizer } from '../formats/checkpoint.ts';
 import { shapeOf } from '../formats/families/index.ts';

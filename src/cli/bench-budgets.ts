@@ -3,7 +3,7 @@
 
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import { fitMemory } from '../engine/compile/fit.ts';
-import { limitsOf } from '../engine/run/session.ts';
+import { limitsOf } from '../engine/run/arrangement.ts';
 import { WARM_UP_STEPS } from '../engine/run/warm-up.ts';
 import { parseConfig } from '../formats/config.ts';
 import type { Device } from '../gpu/device.ts';

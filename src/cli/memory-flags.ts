@@ -2,7 +2,7 @@
 
 import { type Command, InvalidArgumentError } from 'commander';
 import type { PolicyName } from '../engine/compile/schedule.ts';
-import type { MemoryOptions } from '../engine/run/session.ts';
+import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { ActivationMode } from '../graph/activations.ts';
 import { ORDERS } from '../memory/plan/policies.ts';
 import type { Host } from '../runtime/host.ts';

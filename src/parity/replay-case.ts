@@ -2,7 +2,7 @@
 
 import { arrayOf, type TokenBatch } from '../data/batches.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
-import type { MemoryOptions } from '../engine/run/session.ts';
+import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { Device } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
 import { forwardActivations } from '../train/inspect.ts';

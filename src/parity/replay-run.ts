@@ -4,7 +4,7 @@
 //
 // Not for models that fill the host's memory: weights are held there up to four times.
 
-import type { MemoryOptions } from '../engine/run/session.ts';
+import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import { loadCheckpoint } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import type { Model } from '../nn/model.ts';

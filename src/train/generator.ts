@@ -4,7 +4,8 @@
 import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
 import { type Pass, readingPass } from '../engine/compile/pass.ts';
 import { NO_READBACK } from '../engine/compile/workload.ts';
-import { type MemoryOptions, Session } from '../engine/run/session.ts';
+import type { MemoryOptions } from '../engine/run/arrangement.ts';
+import { Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
 import { logits as logitsOf } from '../graph/operators/cross-entropy.ts';

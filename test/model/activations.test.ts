@@ -3,7 +3,7 @@
 
 import { assert, beforeAll, describe, expect, it } from 'vitest';
 import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
-import { limitsOf } from '../../src/engine/run/session.ts';
+import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../src/graph/activations.ts';
 import { traceStep } from '../../src/train/step-programs.ts';

@@ -5,7 +5,7 @@
 import fc from 'fast-check';
 import { beforeAll, describe, expect, test } from 'vitest';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
-import type { MemoryOptions } from '../../src/engine/run/session.ts';
+import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ORDERS, type Order } from '../../src/memory/plan/policies.ts';
 import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';

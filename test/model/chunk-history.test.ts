@@ -10,7 +10,7 @@ import { type ChunkHistory, decode, expand, slotsInUse } from '../../src/engine/
 import { chunkHistory } from '../../src/engine/observe/chunk-history.ts';
 import { bytesMoved, type Recording } from '../../src/engine/observe/recording.ts';
 import { type ChromeTrace, chromeTrace } from '../../src/engine/observe/timeline.ts';
-import { limitsOf, type MemoryOptions } from '../../src/engine/run/session.ts';
+import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { WARM_UP_STEPS } from '../../src/engine/run/warm-up.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { TRANSITIONS } from '../../src/memory/layout/states.ts';

@@ -3,9 +3,9 @@
 
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
+import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { ChunkCopies } from '../../src/engine/run/copies.ts';
 import { Executor } from '../../src/engine/run/executor.ts';
-import type { MemoryOptions } from '../../src/engine/run/session.ts';
 import { Slots } from '../../src/engine/run/slots.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { Backing } from '../../src/memory/tiers/backing.ts';

@@ -4,8 +4,8 @@
 
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
+import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { LostForGood } from '../../src/engine/run/device-mutex.ts';
-import type { MemoryOptions } from '../../src/engine/run/session.ts';
 import { checkpointsOf, loadCheckpoint } from '../../src/formats/checkpoint.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';

@@ -5,7 +5,7 @@ import { afterEach, beforeAll, describe, expect, it, test, vi } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
 import { smallestBudget } from '../../src/engine/compile/fit.ts';
-import { limitsOf } from '../../src/engine/run/session.ts';
+import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { checkpointsOf } from '../../src/formats/checkpoint.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';

@@ -3,7 +3,7 @@
 
 import { beforeAll, describe, expect, it } from 'vitest';
 import { smallestBudget } from '../../src/engine/compile/fit.ts';
-import { limitsOf } from '../../src/engine/run/session.ts';
+import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ALLOWED_MULTIPLE, judge } from '../../src/parity/judge.ts';
 import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';

@@ -6,7 +6,7 @@ import type { TokenBatch } from '../../src/data/batches.ts';
 import { type ChoiceRecord, Trial } from '../../src/engine/compile/choices.ts';
 import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
 import type { Workload } from '../../src/engine/compile/workload.ts';
-import { limitsOf, type MemoryOptions, optionsOf } from '../../src/engine/run/session.ts';
+import { limitsOf, type MemoryOptions, optionsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { makeModel } from '../../src/nn/index.ts';

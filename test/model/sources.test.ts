@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { smallestBudget } from '../../src/engine/compile/fit.ts';
-import { limitsOf } from '../../src/engine/run/session.ts';
+import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';

@@ -8,7 +8,7 @@ import { offloadedBytes } from '../../src/engine/compile/pass.ts';
 import { type Schedule, schedule } from '../../src/engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import type { ChunkEvent, Recorder } from '../../src/engine/observe/recording.ts';
-import type { MemoryOptions } from '../../src/engine/run/session.ts';
+import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { WARM_UP_STEPS } from '../../src/engine/run/warm-up.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';

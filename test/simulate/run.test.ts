@@ -2,7 +2,7 @@
 
 import { beforeAll, expect, it } from 'vitest';
 import { smallestBudget } from '../../src/engine/compile/fit.ts';
-import { limitsOf } from '../../src/engine/run/session.ts';
+import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { knownMachine } from '../../src/engine/simulate/hardware.ts';
 import { simulate } from '../../src/engine/simulate/simulate.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';

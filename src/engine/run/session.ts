@@ -7,55 +7,35 @@
 
 import { type Device, OutOfMemory } from '../../gpu/device.ts';
 import type { ReadbackRing } from '../../gpu/readback.ts';
-import type { ActivationMode } from '../../graph/activations.ts';
 import type { Tensor } from '../../graph/graph.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { ALL_KINDS, KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import { Backing } from '../../memory/tiers/backing.ts';
 import { LARGEST_PUT } from '../../memory/tiers/tier-limits.ts';
-import type { BlockFile } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import type { ChoiceRecord, KernelChoices } from '../compile/choices.ts';
-import { type Fit, type FitOptions, fitMemory, leastBudget, type Recovery, refitMemory } from '../compile/fit.ts';
+import { type Fit, type FitOptions, fitMemory, leastBudget, refitMemory } from '../compile/fit.ts';
 import { dispatchesOf, type Pass, type Passes } from '../compile/pass.ts';
-import { type Policy, type Schedule, schedule } from '../compile/schedule.ts';
-import { type AdapterLimits, GPU_RATES, SOFTWARE_RATES, type Workload } from '../compile/workload.ts';
+import type { Schedule } from '../compile/schedule.ts';
+import type { Workload } from '../compile/workload.ts';
+import {
+  type Arrangement,
+  arrange,
+  autoBudget,
+  limitsOf,
+  type MemoryOptions,
+  optionsOf,
+  SHRINK,
+  stashRoom,
+} from './arrangement.ts';
 import { DeviceMutex, type Kept, Replaced } from './device-mutex.ts';
 import { type DeviceState, makeDeviceState } from './device-state.ts';
 import type { Executor } from './executor.ts';
 import { emptyLedger, type LinkLedger } from './link.ts';
-import { probeMemory } from './probe.ts';
 import { setTensors, tensorNames, tensorsOf } from './values.ts';
 import { WarmUp } from './warm-up.ts';
-
-/** Budgets, tiers and policy: where model data lies. No result depends on them. */
-export interface MemoryOptions {
-  /**
-   * Bytes of GPU memory, for everything; `auto`: as much as can be had. Absent: all model data stays on the GPU, as
-   * long as there is memory for it.
-   */
-  readonly gpu?: number | 'auto';
-  /**
-   * What becomes of a block's activations before its backward pass; `auto`: for each block, what takes the least time
-   * within the budget. Changes no bit. @default 'auto'
-   */
-  readonly activations?: ActivationMode | 'auto';
-  /** Bytes of host memory for chunks. @default no limit */
-  readonly host?: number;
-  /** The slow tier. @default none */
-  readonly disk?: { readonly open: (bytes: number) => Promise<BlockFile>; readonly limit?: number };
-  /** The eviction policy. @default 'planned' */
-  readonly policy?: Policy;
-  /** Whether chunks on disk are read before they are needed. @default true */
-  readonly prefetch?: boolean;
-  /**
-   * `step`: every step's state is also kept below the GPU, and a lost device costs one step at most. `checkpoint`:
-   * it is not, which moves fewer bytes. Without a budget nothing is kept below. @default 'step'
-   */
-  readonly recovery?: Recovery;
-}
 
 /** What a session can tell of its memory at any time. Bytes. */
 export interface MemoryReport {
@@ -71,23 +51,10 @@ export interface MemoryReport {
   readonly below: Backing['ledger'];
 }
 
-/** What is tried next where the GPU has less memory than was asked of it. */
-const SHRINK = 0.8;
-/** Chunks of disk reads begun before they are needed, as long as nothing better is known. */
-const READ_AHEAD = 4;
-
 type Data = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
 
 /** Tensors, and what to set them to. */
 export type Inputs = readonly (readonly [tensor: Tensor, data: Data])[];
-
-/** What a budget comes to. */
-interface Arrangement<P extends Passes> {
-  readonly memory: Readonly<MemoryOptions>;
-  readonly fit: Fit<P>;
-  readonly schedules: ReadonlyMap<Pass, Schedule>;
-  readonly readAhead: number;
-}
 
 /** Everything that a move replaces: as a whole, or not at all. */
 interface State<P extends Passes> extends Arrangement<P> {
@@ -559,11 +526,6 @@ export class Session<P extends Passes = Passes> {
   }
 }
 
-export function limitsOf({ adapter }: Device): AdapterLimits {
-  const { maxStorageBufferBindingSize: binding, maxBufferSize: buffer } = adapter.limits;
-  return { binding, buffer, rates: adapter.software ? SOFTWARE_RATES : GPU_RATES };
-}
-
 /** After the GPU ran out of memory that is what went wrong, not that nothing fits into less. */
 function insteadOf<T>(exhausted: unknown, work: () => T): T {
   try {
@@ -571,36 +533,4 @@ function insteadOf<T>(exhausted: unknown, work: () => T): T {
   } catch (refused) {
     throw exhausted ?? refused;
   }
-}
-
-/** What a fit goes by of the budgets below the GPU. */
-export function optionsOf({ recovery, host, disk }: MemoryOptions): FitOptions {
-  const below = (host ?? Number.POSITIVE_INFINITY) + (disk ? (disk.limit ?? Number.POSITIVE_INFINITY) : 0);
-  return { recovery, below };
-}
-
-/**
- * Chunks' worth of activations that there is room for below: what the fit needs, and where host memory has no limit and
- * no file is made, what any other would.
- */
-function stashRoom({ workload, stashed, map }: Fit, { host, disk }: MemoryOptions): number {
-  const { activations } = workload;
-  if (host !== undefined || disk || !activations) return stashed;
-  const most = activations.menu.map((mode) =>
-    activations.movedBytes(mode).reduce((sum, bytes) => sum + Math.ceil(bytes / map.chunkBytes), 0),
-  );
-  return Math.max(stashed, ...most);
-}
-
-/** What all model data on the GPU needs, or as much of it as there is; undefined when there is enough. */
-async function autoBudget(device: Device, workload: Workload): Promise<number | undefined> {
-  const { peak } = fitMemory(workload, limitsOf(device), undefined);
-  const found = await probeMemory(device, peak);
-  return found < peak ? Math.floor(found * SHRINK) : undefined;
-}
-
-function arrange<P extends Passes>(fit: Fit<P>, memory: MemoryOptions): Arrangement<P> {
-  const { policy = 'planned', prefetch = true } = memory;
-  const schedules = new Map(Object.values(fit.passes).map((pass) => [pass, schedule(pass.trace, fit.slots, policy)]));
-  return { memory, fit, schedules, readAhead: prefetch ? READ_AHEAD : 0 };
 }

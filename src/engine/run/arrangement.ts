@@ -1,0 +1,89 @@
+// What a budget comes to, worked out before any of it is made: the options that say where model data lies, the fit into the
+// budget, a schedule for each pass. What follows from it on a device is a session's (session.ts).
+
+import type { Device } from '../../gpu/device.ts';
+import type { ActivationMode } from '../../graph/activations.ts';
+import type { BlockFile } from '../../runtime/host.ts';
+import { type Fit, type FitOptions, fitMemory, type Recovery } from '../compile/fit.ts';
+import type { Pass, Passes } from '../compile/pass.ts';
+import { type Policy, type Schedule, schedule } from '../compile/schedule.ts';
+import { type AdapterLimits, GPU_RATES, SOFTWARE_RATES, type Workload } from '../compile/workload.ts';
+import { probeMemory } from './probe.ts';
+
+/** Budgets, tiers and policy: where model data lies. No result depends on them. */
+export interface MemoryOptions {
+  /**
+   * Bytes of GPU memory, for everything; `auto`: as much as can be had. Absent: all model data stays on the GPU, as
+   * long as there is memory for it.
+   */
+  readonly gpu?: number | 'auto';
+  /**
+   * What becomes of a block's activations before its backward pass; `auto`: for each block, what takes the least time
+   * within the budget. Changes no bit. @default 'auto'
+   */
+  readonly activations?: ActivationMode | 'auto';
+  /** Bytes of host memory for chunks. @default no limit */
+  readonly host?: number;
+  /** The slow tier. @default none */
+  readonly disk?: { readonly open: (bytes: number) => Promise<BlockFile>; readonly limit?: number };
+  /** The eviction policy. @default 'planned' */
+  readonly policy?: Policy;
+  /** Whether chunks on disk are read before they are needed. @default true */
+  readonly prefetch?: boolean;
+  /**
+   * `step`: every step's state is also kept below the GPU, and a lost device costs one step at most. `checkpoint`:
+   * it is not, which moves fewer bytes. Without a budget nothing is kept below. @default 'step'
+   */
+  readonly recovery?: Recovery;
+}
+
+/** What is tried next where the GPU has less memory than was asked of it. */
+export const SHRINK = 0.8;
+/** Chunks of disk reads begun before they are needed, as long as nothing better is known. */
+const READ_AHEAD = 4;
+
+/** What a budget comes to. */
+export interface Arrangement<P extends Passes> {
+  readonly memory: Readonly<MemoryOptions>;
+  readonly fit: Fit<P>;
+  readonly schedules: ReadonlyMap<Pass, Schedule>;
+  readonly readAhead: number;
+}
+
+export function limitsOf({ adapter }: Device): AdapterLimits {
+  const { maxStorageBufferBindingSize: binding, maxBufferSize: buffer } = adapter.limits;
+  return { binding, buffer, rates: adapter.software ? SOFTWARE_RATES : GPU_RATES };
+}
+
+/** What a fit goes by of the budgets below the GPU. */
+export function optionsOf({ recovery, host, disk }: MemoryOptions): FitOptions {
+  const below = (host ?? Number.POSITIVE_INFINITY) + (disk ? (disk.limit ?? Number.POSITIVE_INFINITY) : 0);
+  return { recovery, below };
+}
+
+/**
+ * Chunks' worth of activations that there is room for below: what the fit needs, and where host memory has no limit and
+ * no file is made, what any other would.
+ */
+export function stashRoom({ workload, stashed, map }: Fit, { host, disk }: MemoryOptions): number {
+  const { activations } = workload;
+  if (host !== undefined || disk || !activations) return stashed;
+  const most = activations.menu.map((mode) =>
+    activations.movedBytes(mode).reduce((sum, bytes) => sum + Math.ceil(bytes / map.chunkBytes), 0),
+  );
+  return Math.max(stashed, ...most);
+}
+
+/** What all model data on the GPU needs, or as much of it as there is; undefined when there is enough. */
+export async function autoBudget(device: Device, workload: Workload): Promise<number | undefined> {
+  const { peak } = fitMemory(workload, limitsOf(device), undefined);
+  const found = await probeMemory(device, peak);
+  return found < peak ? Math.floor(found * SHRINK) : undefined;
+}
+
+/** The schedules of a fit. */
+export function arrange<P extends Passes>(fit: Fit<P>, memory: MemoryOptions): Arrangement<P> {
+  const { policy = 'planned', prefetch = true } = memory;
+  const schedules = new Map(Object.values(fit.passes).map((pass) => [pass, schedule(pass.trace, fit.slots, policy)]));
+  return { memory, fit, schedules, readAhead: prefetch ? READ_AHEAD : 0 };
+}

@@ -3,7 +3,16 @@
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -149,21 +158,26 @@ test('of many processes that find the same stale locks at once, each folder goes
     if (i % 3 > 0) writeFileSync(path.join(run, `run.lock.${id}`), lockText({ pid, id: id.replace(/^./, 'f') }));
     if (i % 3 > 1) writeFileSync(path.join(run, `run.lock.${id}.${id.replace(/^./, 'f')}`), lockText({ pid }));
   }
-  writeFileSync(at('folders.json'), JSON.stringify(folders));
+  // They begin when the list is there, and live until it is gone: Deno's stdin now and then keeps a line to itself.
+  const list = at('folders.json');
   const children = Array.from({ length: count }, () =>
     processOf(
       `const won = [];
        process.stdout.write('ready\\n');
-       await new Promise((resolve) => process.stdin.once('data', resolve));
+       const there = () => fs.existsSync(args[0]);
+       const until = async (done) => {
+         while (!done() && fs.existsSync(args[1])) await new Promise((resolve) => setTimeout(resolve, 2));
+       };
+       await until(there);
        for (const folder of JSON.parse(fs.readFileSync(args[0], 'utf8'))) {
          await claimFolder(folder).then(() => won.push(folder), (error) => {
            if (!error.message.includes('has it since')) console.log(error.message);
          });
        }
        console.log(JSON.stringify(won));
-       // Living until all are done.
-       await new Promise((resolve) => process.stdin.once('end', resolve).resume());`,
-      at('folders.json'),
+       await until(() => !there());`,
+      list,
+      folder,
     ),
   );
   const answers = children.map(async (child) => {
@@ -189,11 +203,12 @@ test('of many processes that find the same stale locks at once, each folder goes
     if (--left === 0) allReady();
   }
   await barrier;
-  for (const child of children) child.stdin?.write('go\n');
+  writeFileSync(at('list'), JSON.stringify(folders));
+  renameSync(at('list'), list);
   const won = (await Promise.all(answers)).flatMap(([, line]) => JSON.parse(line as string) as string[]);
   expect(won.sort()).toEqual([...folders].sort());
   for (const run of folders) expect(readdirSync(run)).toEqual(['run.lock']);
-  for (const child of children) child.stdin?.end();
+  rmSync(list);
   await Promise.all(children.map((child) => once(child, 'close')));
 });
 

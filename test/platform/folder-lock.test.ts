@@ -28,11 +28,9 @@ import { EVERY_CASE } from '../host.ts';
 
 const isDeno = 'Deno' in globalThis;
 let folder: string;
-let script: string;
 const at = (...names: string[]) => path.join(folder, ...names);
 beforeEach(() => {
   folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-lock-'));
-  script = at('process.mjs');
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
@@ -44,6 +42,8 @@ function processOf(source: string, ...args: string[]): ChildProcess {
     import process from 'node:process';
     const { claimFolder } = headlessHost();
     const args = process.argv.slice(2);`;
+  // Of its own: a process that starts reads it while the next one's is written.
+  const script = at(`${crypto.randomUUID()}.mjs`);
   writeFileSync(script, `${head}\n${source}`);
   const runtime = isDeno ? ['run', '-A', '--unstable-webgpu'] : [];
   return spawn(process.execPath, [...runtime, script, ...args], { stdio: ['pipe', 'pipe', 'inherit'] });
@@ -158,7 +158,6 @@ test('of many processes that find the same stale locks at once, each folder goes
     if (i % 3 > 0) writeFileSync(path.join(run, `run.lock.${id}`), lockText({ pid, id: id.replace(/^./, 'f') }));
     if (i % 3 > 1) writeFileSync(path.join(run, `run.lock.${id}.${id.replace(/^./, 'f')}`), lockText({ pid }));
   }
-  // All that is said goes through files: a line through a pipe is now and then not told in Deno.
   const list = at('folders.json');
   const told = (child: ChildProcess, what: string) => at(`${child.pid}.${what}`);
   const children = Array.from({ length: count }, () =>

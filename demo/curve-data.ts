@@ -8,15 +8,15 @@ import type { drawing, History, StepEvent } from '../src/browser/index.ts';
 export const MOST_POINTS = 1500;
 
 /** What is kept of each step. */
-export type Field = 'loss' | 'lr' | 'gradNorm' | 'tokensPerSecond';
-export type Thinned = { readonly x: number[] } & Readonly<Record<Field, drawing.Column>>;
+export type CurveField = 'loss' | 'lr' | 'gradNorm' | 'tokensPerSecond';
+export type Thinned = { readonly x: number[] } & Readonly<Record<CurveField, drawing.Column>>;
 export type Validation = { readonly step: number; readonly loss: number; readonly accuracy?: number };
 
-const FIELDS: readonly Field[] = ['loss', 'lr', 'gradNorm', 'tokensPerSecond'];
+const FIELDS: readonly CurveField[] = ['loss', 'lr', 'gradNorm', 'tokensPerSecond'];
 
 export class RunCurves {
   readonly steps: number[] = [];
-  readonly #values: Readonly<Record<Field, number[]>> = { loss: [], lr: [], gradNorm: [], tokensPerSecond: [] };
+  readonly #values: Readonly<Record<CurveField, number[]>> = { loss: [], lr: [], gradNorm: [], tokensPerSecond: [] };
   validations: Validation[] = [];
   samples: { step: number; text: string }[] = [];
 
@@ -32,17 +32,17 @@ export class RunCurves {
     return this.steps.at(-1);
   }
 
-  last(field: Field): number | undefined {
+  last(field: CurveField): number | undefined {
     return this.#values[field].at(-1);
   }
 
   /** The mean of the latest steps. */
-  recent(field: Field, count: number): number | undefined {
+  recent(field: CurveField, count: number): number | undefined {
     const values = this.#values[field];
     return mean(values, Math.max(0, values.length - count), values.length) ?? undefined;
   }
 
-  addStep(event: Pick<StepEvent, 'step' | Field>): void {
+  addStep(event: Pick<StepEvent, 'step' | CurveField>): void {
     this.#rewind(event.step);
     this.steps.push(event.step);
     for (const field of FIELDS) this.#values[field].push(event[field]);

@@ -60,7 +60,7 @@ const buttons = {
 
 buttons.train.addEventListener('click', () => attempt(train));
 buttons.pause.addEventListener('click', () =>
-  attempt(async () => (training?.phase === 'paused' ? training.goOn() : training?.pause())),
+  attempt(async () => (training?.phase === 'paused' ? training.unpause() : training?.pause())),
 );
 buttons.step.addEventListener('click', () => attempt(async () => training?.step()));
 buttons.stop.addEventListener('click', () => attempt(async () => training?.stop()));

@@ -12,7 +12,7 @@ import { showReport } from './report.ts';
 const COLORS = ['--run-1', '--run-2', '--run-3', '--run-4'] as const;
 
 /** What a person wants of a run; the page does it. */
-export interface RunEvents {
+export interface RunListEvents {
   look(run: RunInfo): Promise<void>;
   goOn(run: RunInfo): Promise<void>;
   compared(others: readonly Compared[]): void;
@@ -27,14 +27,14 @@ export class RunList {
   readonly #list = byId('runs', HTMLElement);
   readonly #empty = byId('runs-empty', HTMLElement);
   readonly #trainer: () => Trainer;
-  readonly #events: RunEvents;
+  readonly #events: RunListEvents;
   readonly #compared = new Map<string, Compared>();
   #runs: readonly RunInfo[] = [];
   /** The run that the page shows, and whether it is open here. */
   #shown: { id: string | undefined; open: boolean } = { id: undefined, open: false };
   #drawn = '';
 
-  constructor(trainer: () => Trainer, events: RunEvents) {
+  constructor(trainer: () => Trainer, events: RunListEvents) {
     this.#trainer = trainer;
     this.#events = events;
     const input = byId('import', HTMLInputElement);

@@ -73,8 +73,8 @@ export class Training {
     await this.#trainer.pause();
   }
 
-  async goOn(): Promise<void> {
-    await this.#trainer.goOn();
+  async unpause(): Promise<void> {
+    await this.#trainer.unpause();
   }
 
   async step(): Promise<void> {

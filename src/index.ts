@@ -32,9 +32,9 @@ export {
   loadAdapter,
   loadCheckpoint,
   loadWeights,
+  type SavedWeights as Weights,
   type Shapes,
   saveCheckpoint,
-  type Weights,
 } from './formats/checkpoint.ts';
 export {
   type DecoderConfig,
@@ -55,8 +55,8 @@ export type { ModelShape } from './formats/families/family.ts';
 export {
   type Dtype,
   parse as parseSafetensors,
+  type StoredTensor,
   serialize as serializeSafetensors,
-  type Tensor as StoredTensor,
   type TensorData,
 } from './formats/safetensors.ts';
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from './formats/shape.ts';
@@ -101,7 +101,7 @@ export {
 } from './train/run.ts';
 export { defaultSettings, type LoraSettings, type RunSettings } from './train/run-settings.ts';
 export type { SamplingOptions } from './train/sampling.ts';
-export type { Decay, Schedule } from './train/schedule.ts';
+export type { Decay, LearningRateSchedule as Schedule } from './train/schedule.ts';
 export type { StepHooks } from './train/stepper.ts';
 export {
   ADAMW_DEFAULTS,

@@ -2,7 +2,7 @@
 
 import { GPUBufferUsage, GPUMapMode } from '../src/gpu/constants.ts';
 import { type Device, openDevice } from '../src/gpu/device.ts';
-import { bindDispatch, encode, packUniforms } from '../src/gpu/dispatch.ts';
+import { bindDispatch, encodeDispatch, packUniforms } from '../src/gpu/dispatch.ts';
 import type { Kernel, Operand, Variant } from '../src/kernels/kernel.ts';
 import { ADAPTER, EVERY_CASE, testHost } from './host.ts';
 
@@ -77,7 +77,7 @@ export async function runKernel<P>(
   const bound = bindDispatch(device, kernel.name, pipeline, dispatch.workgroups, ranges, uniforms, 0);
   const encoder = gpu.createCommandEncoder();
   const pass = encoder.beginComputePass();
-  encode(pass, bound);
+  encodeDispatch(pass, bound);
   pass.end();
   // All operands come back in one read: some runtimes take 10 ms for each.
   const total = extents.reduce((sum, { bytes }) => sum + bytes, 0);

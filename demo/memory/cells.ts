@@ -6,7 +6,7 @@
 
 import { drawing } from '../../src/browser/index.ts';
 import { type Film, stateOf, tierOf } from './film.ts';
-import type { Paint, Place } from './paint.ts';
+import type { CellPlace, Paint } from './paint.ts';
 import type { Shelves, Spot } from './shelves.ts';
 
 /** Rings reach beyond the cells: so far the canvases reach beyond the stage. */
@@ -30,7 +30,7 @@ export interface Motion {
 }
 
 interface Glide {
-  readonly from: Place;
+  readonly from: CellPlace;
   readonly began: number;
   readonly milliseconds: number;
   readonly hollow: boolean;
@@ -46,8 +46,8 @@ export class Cells {
   readonly #above: CanvasRenderingContext2D;
   readonly #kinds: readonly string[];
   /** By chunk: where it is, where it belongs, and its code, as the film told last. */
-  readonly #here: Place[];
-  readonly #to: Place[];
+  readonly #here: CellPlace[];
+  readonly #to: CellPlace[];
   readonly #codes: Uint8Array;
   readonly #gliding = new Map<number, Glide>();
   /** On their way to a slot that they have from a coming moment on. */
@@ -85,7 +85,7 @@ export class Cells {
     this.#paintPlaces();
     for (let chunk = 0; chunk < chunks.length; chunk++) {
       if (stateOf(film.codes[chunk] as number) === 'COMPUTE') this.#computing.add(chunk);
-      if (same(this.#here[chunk] as Place, this.#to[chunk] as Place)) this.#rest(chunk);
+      if (same(this.#here[chunk] as CellPlace, this.#to[chunk] as CellPlace)) this.#rest(chunk);
       else this.#setOut(chunk, time, milliseconds, false);
     }
     this.#paintCopies();
@@ -108,7 +108,7 @@ export class Cells {
       else this.#computing.delete(chunk);
       const spot = this.#spotOf(chunk);
       const expected = this.#expected.delete(chunk);
-      if (same(spot, this.#to[chunk] as Place)) {
+      if (same(spot, this.#to[chunk] as CellPlace)) {
         if (expected || !this.#gliding.has(chunk)) arrived.push(chunk);
         continue;
       }
@@ -150,12 +150,12 @@ export class Cells {
       else this.#glide(chunk, glide, Math.min(1, Math.max(0, passed)));
     }
     for (const chunk of this.#computing) {
-      const at = this.#here[chunk] as Place;
+      const at = this.#here[chunk] as CellPlace;
       const wide = at[2] >= 10;
       this.#paint.ring(context, colors.ink, at, wide ? 1 + 1.6 * pulse : 1, wide ? 1.6 : 1);
     }
     if (this.marked !== undefined) {
-      const at = this.#here[this.marked] as Place;
+      const at = this.#here[this.marked] as CellPlace;
       this.#paint.ring(context, colors.paper, at, 2, 4);
       this.#paint.ring(context, colors.staging, at, 3, 2);
     }
@@ -171,11 +171,11 @@ export class Cells {
   }
 
   /** Where a chunk is painted now. */
-  placeOf(chunk: number): Place {
-    return this.#here[chunk] as Place;
+  placeOf(chunk: number): CellPlace {
+    return this.#here[chunk] as CellPlace;
   }
 
-  #spotOf(chunk: number): Place {
+  #spotOf(chunk: number): CellPlace {
     const tier = tierOf(this.#film.codes[chunk] as number);
     const placed = tier === 'gpu' || tier === 'staging';
     const corner = placed
@@ -217,39 +217,39 @@ export class Cells {
     this.#copies = copies;
   }
 
-  #clear([x, y, size]: Place): void {
+  #clear([x, y, size]: CellPlace): void {
     // Less than the gap between cells.
     this.#resting.clearRect(x - 0.5, y - 0.5, size + 1, size + 1);
   }
 
   #leave(chunk: number): void {
-    const at = this.#here[chunk] as Place;
+    const at = this.#here[chunk] as CellPlace;
     this.#clear(at);
     this.#paint.empty(this.#resting, ...at);
   }
 
   #setOut(chunk: number, time: number, milliseconds: number, hollow: boolean): void {
-    this.#gliding.set(chunk, { from: this.#here[chunk] as Place, began: time, milliseconds, hollow });
+    this.#gliding.set(chunk, { from: this.#here[chunk] as CellPlace, began: time, milliseconds, hollow });
   }
 
   #rest(chunk: number): void {
-    const at = this.#here[chunk] as Place;
+    const at = this.#here[chunk] as CellPlace;
     this.#clear(at);
     this.#paint.chunk(this.#resting, this.#codes[chunk] as number, this.#kinds[chunk] ?? '', ...at);
   }
 
   #land(chunk: number): void {
-    this.#here[chunk] = this.#to[chunk] as Place;
+    this.#here[chunk] = this.#to[chunk] as CellPlace;
     this.#gliding.delete(chunk);
     this.#rest(chunk);
   }
 
   #glide(chunk: number, { from, hollow }: Glide, passed: number): void {
-    const to = this.#to[chunk] as Place;
+    const to = this.#to[chunk] as CellPlace;
     // Slow at both ends.
     const share = passed * passed * (3 - 2 * passed);
     const between = (i: 0 | 1 | 2) => from[i] + (to[i] - from[i]) * share;
-    const at: Place = [between(0), between(1), between(2)];
+    const at: CellPlace = [between(0), between(1), between(2)];
     this.#here[chunk] = at;
     const code = this.#codes[chunk] as number;
     this.#trail(this.#paint.of(tierOf(code)), from, at, 1 - share);
@@ -258,7 +258,7 @@ export class Cells {
   }
 
   /** What a cell leaves behind it for a moment: stills and quick eyes see where it came from. */
-  #trail(color: string, from: Place, at: Place, strength: number): void {
+  #trail(color: string, from: CellPlace, at: CellPlace, strength: number): void {
     const context = this.#above;
     context.globalAlpha = 0.35 * strength;
     context.strokeStyle = color;
@@ -272,4 +272,4 @@ export class Cells {
   }
 }
 
-const same = (a: Place, b: Place): boolean => a[0] === b[0] && a[1] === b[1];
+const same = (a: CellPlace, b: CellPlace): boolean => a[0] === b[0] && a[1] === b[1];

@@ -152,7 +152,7 @@ export class Figures {
         ? 'Everything fits: none of them moves anything.'
         : `Worked out from the trace, for ${slots} slots and ${chunks} chunks. The line is the least that any schedule can move: ${formatBytes(lp)}. The losses are the same under all.`;
     this.#policies.replaceChildren(
-      make('h3', {}, 'Who leaves the GPU: bytes a step, by policy'),
+      make('h3', {}, 'Which chunk leaves the GPU: bytes a step, by policy'),
       ...rows,
       make('p', { className: 'note' }, note),
     );

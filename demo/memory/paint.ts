@@ -5,7 +5,7 @@ import { drawing, type Tier } from '../../src/browser/index.ts';
 import { CODES, stateOf, tierOf } from './film.ts';
 
 /** A left upper corner and a size. */
-export type Place = readonly [x: number, y: number, size: number];
+export type CellPlace = readonly [x: number, y: number, size: number];
 
 /** Letters of the kinds, for cells that are large enough: the moments by Adam's names. */
 export const LETTERS: Readonly<Record<string, string>> = {
@@ -79,7 +79,7 @@ export class Paint {
   }
 
   /** Around a cell: in use, or pointed at. */
-  ring(context: CanvasRenderingContext2D, color: string, at: Place, away: number, width: number): void {
+  ring(context: CanvasRenderingContext2D, color: string, at: CellPlace, away: number, width: number): void {
     const [x, y, size] = at;
     context.strokeStyle = color;
     context.lineWidth = width;

@@ -23,7 +23,7 @@ export interface Column {
   readonly width: number;
 }
 
-export interface Shape extends Pick<ChunkHistory, 'lists' | 'slots' | 'staging'> {
+export interface ShelfShape extends Pick<ChunkHistory, 'lists' | 'slots' | 'staging'> {
   readonly disk: boolean;
 }
 
@@ -59,7 +59,7 @@ export class Shelves {
   readonly placePitch: number;
   readonly shelves: readonly Shelf[];
   readonly columns: readonly Column[];
-  readonly #shape: Shape;
+  readonly #shape: ShelfShape;
   /** Cells in a row of slots or of staging. */
   readonly #across: number;
   /** By chunk: the left edge of its home, and its row. */
@@ -68,7 +68,7 @@ export class Shelves {
   readonly #perRow: readonly number[];
   readonly #rows: number;
 
-  constructor(shape: Shape, width: number, wished: number) {
+  constructor(shape: ShelfShape, width: number, wished: number) {
     this.#shape = shape;
     this.width = width;
     this.gutter = width < NARROW ? 0 : GUTTER;
@@ -193,7 +193,7 @@ function placePitch(slots: number, pitch: number, inner: number, wished: number)
 }
 
 /** The fewest rows of homes with which all columns stand side by side. */
-function homeRows({ lists }: Shape, pitch: number, inner: number): number {
+function homeRows({ lists }: ShelfShape, pitch: number, inner: number): number {
   const fits = (rows: number) => {
     const across = lists.reduce((sum, { chunks }) => sum + Math.max(1, Math.ceil(chunks / rows)), 0);
     return across * pitch + (lists.length - 1) * COLUMN_GAP <= inner;

@@ -104,8 +104,8 @@ export class ActiveRun {
     });
   }
 
-  goOn(): void {
-    this.gate.goOn();
+  unpause(): void {
+    this.gate.unpause();
     this.#record({ status: 'running' });
     this.#emit({ type: 'going on' });
   }

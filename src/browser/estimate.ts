@@ -65,16 +65,16 @@ export async function comparePolicies(
   limits: AdapterLimits = DEFAULT_LIMITS,
 ): Promise<PolicyComparison> {
   const { workload } = knownOf(settings, limits, memory.recovery);
-  await aTurn();
+  await nextTask();
   const { passes, slots, map } = fitMemory(workload, limits, memory.gpu, { recovery: memory.recovery });
   const { trace } = passes.step;
   const policies: PolicyComparison['policies'][number][] = [];
   for (const name of ['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])] satisfies PolicyName[]) {
-    await aTurn();
+    await nextTask();
     policies.push({ name, ...schedule(trace, slots, name).moved });
   }
   const highs = await loadSolver();
-  await aTurn();
+  await nextTask();
   const { chunks } = linearBound(
     highs,
     findGaps(
@@ -110,4 +110,4 @@ function knownOf(settings: RunSettings, limits: AdapterLimits, recovery: Recover
 }
 
 /** Lets others use this thread. */
-const aTurn = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));
+const nextTask = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));

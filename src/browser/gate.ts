@@ -42,7 +42,7 @@ export class Gate implements Intermission {
     this.#paused = true;
   }
 
-  goOn(): void {
+  unpause(): void {
     this.#paused = false;
     this.#wake?.resolve();
   }

@@ -7,9 +7,9 @@ export type { PolicyName } from '../engine/compile/schedule.ts';
 export {
   type ChunkHistory,
   decode,
-  encode,
+  encodeState as encode,
   expand,
-  type Runs,
+  type RunLengths as Runs,
   TIERS,
   type Tier,
 } from '../engine/observe/chunk-codes.ts';

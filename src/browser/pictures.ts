@@ -4,7 +4,7 @@
 import type { Fit } from '../engine/compile/fit.ts';
 import type { StepPasses } from '../engine/compile/pass.ts';
 import { chunkHistory } from '../engine/observe/chunk-history.ts';
-import { bytesMoved, type Recording } from '../engine/observe/recording.ts';
+import { linkBytes, type Recording } from '../engine/observe/recording.ts';
 import type { Session } from '../engine/run/session.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
 import { memoryBound } from '../train/memory-bound.ts';
@@ -56,7 +56,7 @@ export class Pictures implements Observer {
         step,
         milliseconds: millisecondsOf(recording),
         history: chunkHistory(recording, fit),
-        bytes: bytesMoved(recording),
+        bytes: linkBytes(recording),
         planned: moved,
         ...(solved && { bound: solved }),
         ...(typeof gpu === 'number' && { budget: gpu }),

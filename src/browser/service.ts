@@ -216,8 +216,8 @@ export class TrainerService {
   }
 
   /** Goes on with the run that is paused. */
-  goOn(): void {
-    this.#need().goOn();
+  unpause(): void {
+    this.#need().unpause();
   }
 
   /** One step of the run that is paused. */

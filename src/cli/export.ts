@@ -2,7 +2,7 @@
 // --gguf one file. No device is opened.
 
 import { Command, Option } from 'commander';
-import type { FoundFolder, Weights } from '../formats/checkpoint.ts';
+import type { FoundFolder, SavedWeights } from '../formats/checkpoint.ts';
 import { exportModel, MAX_SHARD_BYTES, SAVED_DTYPES, type SavedDtype } from '../formats/export.ts';
 import { exportGGUF } from '../formats/gguf/export.ts';
 import { TENSOR_TYPE_NAMES, type TensorType } from '../formats/gguf/tensor-types.ts';
@@ -72,7 +72,7 @@ export function exportCommand(host: Host): Command {
     });
 }
 
-async function writeFolder(host: Host, weights: Weights, found: FoundFolder, flags: Flags): Promise<string> {
+async function writeFolder(host: Host, weights: SavedWeights, found: FoundFolder, flags: Flags): Promise<string> {
   const { dtype, maxShardSize: maxShardBytes } = flags;
   const { tensors, bytes, shards } = await exportModel(
     host.files,
@@ -87,7 +87,7 @@ async function writeFolder(host: Host, weights: Weights, found: FoundFolder, fla
 async function writeGGUF(
   host: Host,
   dir: string,
-  weights: Weights,
+  weights: SavedWeights,
   found: FoundFolder,
   flags: Flags,
   type: TensorType,

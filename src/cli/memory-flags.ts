@@ -40,7 +40,12 @@ export function addMemoryOptions(command: Command): Command {
     .option('--host-memory <bytes>', 'the most host memory for what is not on the GPU', checked(parseBytes))
     .option('--disk <dir>', 'folder for what fits into neither')
     .option('--disk-limit <bytes>', 'the most that may lie there', checked(parseBytes))
-    .option('--policy <name>', `who leaves the GPU: ${Object.keys(POLICIES).join(', ')}`, checked(policy), 'planned')
+    .option(
+      '--policy <name>',
+      `which chunk leaves the GPU: ${Object.keys(POLICIES).join(', ')}`,
+      checked(policy),
+      'planned',
+    )
     .option('--no-prefetch', 'read from disk only when needed')
     .addOption(activationsOption())
     .addOption(recoveryOption());

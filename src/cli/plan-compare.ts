@@ -61,7 +61,7 @@ export function cellTrace({ model: family, size, accumulate, share }: Cell): { t
 }
 
 /** Prints how near each policy comes to the linear bound, cell by cell, then the medians and the worst. */
-export function comparePolicies(host: Host, highs: Highs, json: boolean): void {
+export function printComparison(host: Host, highs: Highs, json: boolean): void {
   const { write } = host.terminal;
   const policies = [PLANNER, ...Object.keys(ORDERS)];
   const widths = policies.map((name) => Math.max(7, name.length));

@@ -4,7 +4,7 @@
 import { hardwareNames, knownMachine, machineOf } from '../engine/simulate/hardware.ts';
 import { type Machine, memoryOf } from '../engine/simulate/machine.ts';
 import type { SimulatedStep, Waited } from '../engine/simulate/simulate.ts';
-import { type Line, renderSweep } from '../report/sweep.ts';
+import { renderSweep, type SweepLine } from '../report/sweep.ts';
 import type { Host } from '../runtime/host.ts';
 import { type Prediction, Predictor, type Scenario } from '../train/prediction.ts';
 import { formatBytes } from '../util/bytes.ts';
@@ -194,7 +194,7 @@ function secondsOr(then: () => Prediction): number {
 }
 
 function sweep(what: string, scenario: Scenario, machines: readonly Machine[], flags: MachineFlags): string {
-  const lines = machines.map((machine): Line => {
+  const lines = machines.map((machine): SweepLine => {
     const predictor = new Predictor(scenario, machine, SWEEP_BLOCKS);
     const { smallest, resident } = predictor;
     const { host } = budgetsOf(predictor, flags);

@@ -28,7 +28,7 @@ import { HoldfastError } from '../util/errors.ts';
 import { realNumber } from '../util/range.ts';
 import { configFromFlags } from './model-flags.ts';
 import { activationsOption, checked, recoveryOption, whole, within } from './options.ts';
-import { comparePolicies } from './plan-compare.ts';
+import { printComparison } from './plan-compare.ts';
 import { planOnMachines } from './plan-machine.ts';
 
 interface Flags {
@@ -122,7 +122,7 @@ export function planCommand(host: Host): Command {
       if (alone)
         throw new HoldfastError(`--${alone === 'hostMemory' ? 'host-memory' : alone}: give --hardware, a machine`);
       const highs = await loadSolver();
-      if (flags.compare) comparePolicies(host, highs, flags.json ?? false);
+      if (flags.compare) printComparison(host, highs, flags.json ?? false);
       else planOne(host, highs, flags);
     });
 }

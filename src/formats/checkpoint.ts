@@ -32,7 +32,7 @@ export { checkWeights } from './checkpoint/tensor-names.ts';
 export type Shapes = ReadonlyMap<string, readonly number[]>;
 
 /** A model's folder: config.json and model.safetensors, or the shards of it. */
-export interface Weights {
+export interface SavedWeights {
   /** Of its config.json. */
   readonly config: ModelConfig;
   /** Of its safetensors files, by the names of the parameters; read when they are asked for. */
@@ -44,7 +44,7 @@ export interface Weights {
 }
 
 /** Weights with what resuming needs. */
-export interface Checkpoint extends Weights {
+export interface Checkpoint extends SavedWeights {
   /** Of the trained tensors, in their shapes. */
   readonly moment1: TensorSource;
   /** As `moment1`. */

@@ -7,7 +7,7 @@ import { type Files, type FolderReader, join } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { isObject, parseJSON } from '../util/json.ts';
 import { COMPANIONS, CONFIG, INDEX, WEIGHTS } from './checkpoint/folder.ts';
-import type { Weights } from './checkpoint.ts';
+import type { SavedWeights } from './checkpoint.ts';
 import { familyOf } from './families/index.ts';
 import { type TensorToWrite, writeTensors } from './safetensors.ts';
 import { elementBytes, elements } from './safetensors-header.ts';
@@ -32,7 +32,7 @@ export interface ExportOptions {
 
 /** Weights, and the folder that they were found in. */
 export interface ExportedModel {
-  readonly weights: Weights;
+  readonly weights: SavedWeights;
   readonly files: FolderReader;
   readonly folder: string;
 }

@@ -33,7 +33,7 @@ const WIDENED_ELEMENTS = 2 ** 16;
 export type TensorData = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Float64Array<ArrayBuffer>;
 
 /** A tensor as a file has it. */
-export interface Tensor {
+export interface StoredTensor {
   /** As stored in the file: F16 and BF16 come with a Float32Array. */
   readonly dtype: Dtype;
   /** [] is a scalar. */
@@ -43,7 +43,7 @@ export interface Tensor {
 }
 
 /** The tensors of a file in the order of their data; each is a copy. `name` is for messages. */
-export function parse(bytes: Uint8Array, name: string): Map<string, Tensor> {
+export function parse(bytes: Uint8Array, name: string): Map<string, StoredTensor> {
   const { header, data } = split(bytes, name);
   return new Map(
     [...entriesOf(header, data.length, name)].map(([tensor, entry]) => {

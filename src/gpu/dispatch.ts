@@ -56,7 +56,7 @@ export function bindDispatch(
   return { pipeline: pipeline.pipeline, bindGroup, workgroups };
 }
 
-export function encode(pass: GPUComputePassEncoder, bound: BoundDispatch): void {
+export function encodeDispatch(pass: GPUComputePassEncoder, bound: BoundDispatch): void {
   pass.setPipeline(bound.pipeline);
   pass.setBindGroup(0, bound.bindGroup);
   pass.dispatchWorkgroups(...bound.workgroups);

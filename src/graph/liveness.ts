@@ -12,14 +12,14 @@ import { bytesOf, type Program, type Tensor, touchedBy } from './graph.ts';
 /** WebGPU's alignment of storage binding offsets. */
 const ALIGNMENT = 256;
 
-export interface Place {
+export interface ArenaRange {
   readonly arena: number;
   /** Bytes. */
   readonly offset: number;
 }
 
 export interface Placement {
-  readonly places: ReadonlyMap<Tensor, Place>;
+  readonly places: ReadonlyMap<Tensor, ArenaRange>;
   /** Bytes of each arena. */
   readonly arenas: readonly number[];
 }
@@ -39,7 +39,7 @@ interface Life {
  */
 export function place(program: Program, maxArenaBytes: number, tight = false): Placement {
   const lives = livesOf(program, tight);
-  const places = new Map<Tensor, Place>();
+  const places = new Map<Tensor, ArenaRange>();
   const arenas: { bytes: number; members: (Life & { offset: number })[] }[] = [];
 
   // Large tensors first: the small ones fill the gaps between them.

@@ -9,13 +9,13 @@ import type { TokenBatch } from '../data/batches.ts';
 import { parseConfig } from '../formats/config.ts';
 import { FAMILY_NAMES } from '../formats/families/index.ts';
 import { nameOfStored, parseAdapterConfig } from '../formats/peft.ts';
-import { parse, type Tensor } from '../formats/safetensors.ts';
+import { parse, type StoredTensor } from '../formats/safetensors.ts';
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
 import { makeModel } from '../nn/index.ts';
 import { withLora } from '../nn/lora.ts';
 import { type Model, observedNames } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
-import type { Schedule } from '../train/schedule.ts';
+import type { LearningRateSchedule } from '../train/schedule.ts';
 import type { AdamWOptions } from '../train/trainer.ts';
 import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -48,7 +48,7 @@ export interface ReferenceCase extends Outcome {
   readonly batch: number;
   readonly seq: number;
   readonly accumulate: number;
-  readonly schedule: Schedule;
+  readonly schedule: LearningRateSchedule;
   readonly optimizer: AdamWOptions;
   /** Initial values of every parameter, low-rank ones included. */
   readonly weights: Values;
@@ -73,7 +73,7 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
     if ((await host.files.stat(join(folder, file)))?.kind === 'file') continue;
     throw new HoldfastError(`${join(folder, file)} is missing: a case holds ${FILES.join(', ')}; copy it again, whole`);
   }
-  const open = async (file: string): Promise<Map<string, Tensor>> =>
+  const open = async (file: string): Promise<Map<string, StoredTensor>> =>
     parse(await host.files.read(join(folder, file)), join(folder, file));
   const floats = async (file: string) => asFloats(await open(file), join(folder, file));
 
@@ -214,7 +214,7 @@ const REFERENCE = object({
 });
 
 /** The rank of the adapters, from their shapes: A is (rank, in), B (out, rank). */
-function rankOf(adapters: ReadonlyMap<string, Tensor>, path: string): number {
+function rankOf(adapters: ReadonlyMap<string, StoredTensor>, path: string): number {
   for (const [name, { shape }] of adapters) {
     if (name.endsWith('lora_A.weight') && shape.length === 2 && at(shape, 0) > 0) return at(shape, 0);
   }
@@ -223,7 +223,7 @@ function rankOf(adapters: ReadonlyMap<string, Tensor>, path: string): number {
 
 /** The file must hold exactly these tensors, in these shapes. */
 function checkTensors(
-  tensors: ReadonlyMap<string, Tensor>,
+  tensors: ReadonlyMap<string, StoredTensor>,
   wanted: readonly { name: string; shape: readonly number[] }[],
   path: string,
 ): void {
@@ -262,7 +262,7 @@ function checkActivations(activations: Values, model: Model, rows: number, path:
 }
 
 function readBatches(
-  tensors: ReadonlyMap<string, Tensor>,
+  tensors: ReadonlyMap<string, StoredTensor>,
   shape: readonly [number, number, number, number],
   inputs: readonly string[],
   { vocabulary, context }: Pick<Model['shape'], 'vocabulary' | 'context'>,
@@ -318,7 +318,7 @@ function checkEvenTargets(batches: readonly (readonly TokenBatch[])[], refuse: (
   }
 }
 
-function asFloats(tensors: ReadonlyMap<string, Tensor>, path: string): Values {
+function asFloats(tensors: ReadonlyMap<string, StoredTensor>, path: string): Values {
   return new Map(
     [...tensors].map(([name, { dtype, data }]) => {
       if (data instanceof Float32Array) return [name, data];

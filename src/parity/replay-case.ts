@@ -10,8 +10,8 @@ import { Trainer } from '../train/trainer.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
-import { judge, type Verdict } from './judge.ts';
 import { loadCase, type ReferenceCase } from './reference-case.ts';
+import { compareWithReference, type Verdict } from './verdict.ts';
 
 export interface ReplayResult extends Verdict {
   /** The kernel choices of the replay. */
@@ -71,7 +71,7 @@ export async function replay(
     }
     const final = new Map([...weights].filter(([name]) => trainer.session.map.trains(name)));
     const outcome = { lr, loss, gradNorm, finalLoss, gradients, final, activations };
-    return { ...judge(reference, outcome), choices: trainer.choices.record() };
+    return { ...compareWithReference(reference, outcome), choices: trainer.choices.record() };
   } finally {
     await trainer.destroy();
   }

@@ -1,6 +1,6 @@
 // Trains a run again, from its seed to its latest checkpoint, and compares: what another runtime, another adapter or
 // another machine made of the same settings and the same text. With the run's own kernels on the same adapter, the bits
-// are the same; elsewhere rounding differs, and a twin of the run says by how much it may (judge.ts).
+// are the same; elsewhere rounding differs, and a run from perturbed weights says by how much it may (verdict.ts).
 //
 // Not for models that fill the host's memory: weights are held there up to four times.
 
@@ -28,7 +28,7 @@ import { at } from '../util/at.ts';
 import { assert, HoldfastError, shortened } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { collect, joined, restricted, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
-import { type Course, judgeRun, sameCourse, type Verdict } from './judge.ts';
+import { compareRuns, type RunTrace, sameTrace, type Verdict } from './verdict.ts';
 
 export interface RecordedRun {
   readonly name: string;
@@ -130,7 +130,7 @@ export async function replayRun(device: Device, run: RecordedRun, options: RunRe
   const steps = Math.min(options.steps ?? trainer.step, trainer.step);
   const whole = steps === trainer.step;
   const figure = (which: 'lr' | 'loss' | 'gradNorm') => history.steps.slice(0, steps).map((step) => step[which]);
-  const recorded: Course = {
+  const recorded: RunTrace = {
     lr: figure('lr'),
     loss: figure('loss'),
     gradNorm: figure('gradNorm'),
@@ -140,10 +140,10 @@ export async function replayRun(device: Device, run: RecordedRun, options: RunRe
   const train = (start: TensorSource, replays: number) =>
     trainAgain(device, run, start, steps, options.memory ?? {}, () => options.onStep?.(++done, replays * steps));
   const found = await train(run.start, 1);
-  const sameBits = sameCourse(recorded, found);
-  const twin = sameBits ? found : await train(inTheLastBit(run.start, run.state.settings.seed), 2);
+  const sameBits = sameTrace(recorded, found);
+  const perturbed = sameBits ? found : await train(inTheLastBit(run.start, run.state.settings.seed), 2);
   return {
-    ...judgeRun(run.name, await collect(restricted(run.start, isTrainedIn(run.model))), recorded, found, twin),
+    ...compareRuns(run.name, await collect(restricted(run.start, isTrainedIn(run.model))), recorded, found, perturbed),
     sameBits,
     steps,
   };
@@ -156,7 +156,7 @@ async function trainAgain(
   steps: number,
   memory: MemoryOptions,
   onStep: () => void,
-): Promise<Course> {
+): Promise<RunTrace> {
   const parts = partsOf(state);
   const dataset = datasetOf(at(parts, 0).settings, text);
   const found: StepMetrics[] = [];

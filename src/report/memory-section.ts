@@ -5,7 +5,7 @@
 import {
   type ChunkHistory,
   decode,
-  encode,
+  encodeState,
   expand,
   slotsInUse,
   TIERS,
@@ -158,9 +158,9 @@ function chunkMap(history: ChunkHistory, budget: number | undefined): Html {
   const swatch = (code: number, name: string, title = '') =>
     html`<span title="${title}"><canvas class="swatch" data-code="${code}" aria-hidden="true"></canvas>${name}</span>`;
   const present = presentTiers(history);
-  const tiers = present.map((tier) => swatch(encode(tier, 'HOLD'), WORDS[tier] ?? tier));
+  const tiers = present.map((tier) => swatch(encodeState(tier, 'HOLD'), WORDS[tier] ?? tier));
   const states = STATES.filter((state) => state !== 'FREE').map((state) =>
-    swatch(encode('gpu', state), WORDS[state] ?? state, state),
+    swatch(encodeState('gpu', state), WORDS[state] ?? state, state),
   );
   const area = (color: Color, name: string, bytes?: number) => {
     const size = bytes === undefined ? '' : html` <output>${formatBytes(bytes)}</output>`;
@@ -176,7 +176,7 @@ function chunkMap(history: ChunkHistory, budget: number | undefined): Html {
   return html`<figure class="chunk-map">
 <figcaption><b>One step, chunk by chunk</b><span>${operators.length} moments, ${chunks.length} chunks of ${formatBytes(chunkBytes)}</span></figcaption>
 <p class="legend"><b>Where</b>${tiers}</p>
-<p class="legend"><b>State</b>${states}${swatch(encode('none', 'FREE'), 'free', 'FREE')}</p>
+<p class="legend"><b>State</b>${states}${swatch(encodeState('none', 'FREE'), 'free', 'FREE')}</p>
 <div class="frame" tabindex="0" role="application" aria-roledescription="chunk map" aria-label="${alternative}">
 <canvas class="tiers"></canvas>
 <p class="legend below"><b>GPU memory</b>${memory}</p>

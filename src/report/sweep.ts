@@ -4,7 +4,7 @@
 import { formatBytes } from '../util/bytes.ts';
 
 /** A machine. */
-export interface Line {
+export interface SweepLine {
   readonly label: string;
   /** Ascending budgets, in bytes, and seconds of a step within them. */
   readonly points: readonly { readonly budget: number; readonly seconds: number }[];
@@ -34,7 +34,7 @@ interface Axis {
   readonly marks: readonly number[];
 }
 
-export function renderSweep(title: string, lines: readonly Line[]): string {
+export function renderSweep(title: string, lines: readonly SweepLine[]): string {
   const budgets = lines.flatMap(({ points }) => points.map(({ budget }) => budget));
   const times = lines.flatMap(({ points, resident }) => [resident, ...points.map(({ seconds }) => seconds)]);
   const x = axis(Math.min(...budgets), Math.max(...budgets), FRAME.left, FRAME.right);
@@ -55,7 +55,7 @@ ${lines.map(({ label }, i) => legend(label, i)).join('\n')}
 `;
 }
 
-function drawLine({ points, resident, has }: Line, index: number, x: Axis, y: Axis): string {
+function drawLine({ points, resident, has }: SweepLine, index: number, x: Axis, y: Axis): string {
   const path = points.map(
     ({ budget, seconds }, i) => `${i === 0 ? 'M' : 'L'}${round(x.at(budget))} ${round(y.at(seconds))}`,
   );
@@ -74,13 +74,13 @@ function drawLine({ points, resident, has }: Line, index: number, x: Axis, y: Ax
 }
 
 /** Whether the memory that a machine has is among the budgets that are drawn. */
-function isBetween({ points, has }: Pick<Line, 'points' | 'has'>): boolean {
+function isBetween({ points, has }: Pick<SweepLine, 'points' | 'has'>): boolean {
   const [first, last] = [points[0], points.at(-1)];
   return first !== undefined && last !== undefined && has >= first.budget && has <= last.budget;
 }
 
 /** The seconds at a budget between two points. */
-function between(points: Line['points'], budget: number): number {
+function between(points: SweepLine['points'], budget: number): number {
   const after = Math.max(
     1,
     points.findIndex((point) => point.budget >= budget),

@@ -1,7 +1,7 @@
 // The browser's private file system (OPFS) as a tree of paths, and the one thing that it lacks: a folder cannot be
 // renamed. Here it is done by moving its files one by one, after a note of what is to be done; a note that is found
-// later (the tab was closed half-way) is carried out first. So a folder is renamed or it is not, for all who open
-// the tree after a crash.
+// later (the tab was closed half-way) is carried out first. So after a crash, too, a
+// folder is renamed or it is not.
 //
 // Invariant: nothing outside the folder `holdfast` of the site's file system is touched.
 

@@ -5,7 +5,7 @@
 import type { Fit } from '../engine/compile/fit.ts';
 import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
 import { chunkHistory } from '../engine/observe/chunk-history.ts';
-import { bytesMoved, type LinkBytes, type Recording } from '../engine/observe/recording.ts';
+import { type LinkBytes, linkBytes, type Recording } from '../engine/observe/recording.ts';
 import type { MemoryReport } from '../engine/run/session.ts';
 
 /** Bytes; `budget` is undefined where there was no limit. */
@@ -83,7 +83,7 @@ export function memoryRecord({
 }: MemoryInputs): MemoryRecord {
   const { gpu, host, disk, link, below } = report;
   const last = recordings.at(-1);
-  const bytesPerStep = meanOf(recordings.map(bytesMoved));
+  const bytesPerStep = meanOf(recordings.map(linkBytes));
   return {
     gpu: { ...gpu, peak: gpuPeak },
     host,

@@ -11,7 +11,7 @@ export type Decay = 'constant' | 'linear' | 'cosine';
 export const DECAYS: readonly Decay[] = ['constant', 'linear', 'cosine'];
 
 /** The learning rate over a run. Errors where it is used: HoldfastError for what is no schedule. */
-export interface Schedule {
+export interface LearningRateSchedule {
   /** From the peak to the minimum. */
   readonly decay: Decay;
   /** The highest rate, reached at the end of the warm-up. */
@@ -25,7 +25,7 @@ export interface Schedule {
 }
 
 /** The rate of step `step`, counted from 0. */
-export function learningRate({ decay, peak, min, warmup, steps }: Schedule, step: number): number {
+export function learningRate({ decay, peak, min, warmup, steps }: LearningRateSchedule, step: number): number {
   if (step < warmup) return (peak * (step + 1)) / warmup;
   if (decay === 'constant') return peak;
   if (step >= steps) return min;
@@ -34,7 +34,7 @@ export function learningRate({ decay, peak, min, warmup, steps }: Schedule, step
 }
 
 /** Errors: HoldfastError for a schedule that is not one. */
-export function checkSchedule({ decay, peak, min, warmup, steps }: Schedule): void {
+export function checkSchedule({ decay, peak, min, warmup, steps }: LearningRateSchedule): void {
   if (!DECAYS.includes(decay)) {
     throw new HoldfastError(`learning rate schedule "${decay}": choose one of ${DECAYS.join(', ')}`);
   }

@@ -269,7 +269,7 @@ export class Stepper {
         throw new HoldfastError(`${lossOf(device)}, during ${this.#place}; ${WITHOUT_RECOVERY}`);
       session.executor.stop(error);
       this.#recovery = session.mutex
-        .move(() => this.#goOn())
+        .move(() => this.#continueOnNext())
         .finally(() => {
           this.#recovery = undefined;
         });
@@ -286,7 +286,7 @@ export class Stepper {
   }
 
   /** On the device after this one, or after that, if it is lost as well. */
-  async #goOn(): Promise<void> {
+  async #continueOnNext(): Promise<void> {
     const session = this.#session;
     try {
       for (let done = false; !done; ) {

@@ -19,7 +19,7 @@ import { finishing, HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import { type Generation, type GenerationPasses, Generator, generationPasses, traceGeneration } from './generator.ts';
-import { checkSchedule, learningRate, type Schedule } from './schedule.ts';
+import { checkSchedule, type LearningRateSchedule, learningRate } from './schedule.ts';
 import { type StepPrograms, traceStep } from './step-programs.ts';
 import { STEP_READBACK, type StepHooks, Stepper } from './stepper.ts';
 
@@ -53,7 +53,7 @@ export interface TrainerOptions {
   /** Of what is random in a step: dropout, where the model has it. @default 1 */
   seed?: number;
   /** The learning rate of each step. */
-  schedule: Schedule;
+  schedule: LearningRateSchedule;
   /** @default ADAMW_DEFAULTS */
   optimizer?: Partial<AdamWOptions>;
   /**

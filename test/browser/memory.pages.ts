@@ -98,7 +98,7 @@ test('a picture of a step has every moment of every chunk, and the bytes that th
   expect(picture).toMatchObject({ budget: budgets.least, policy: 'planned' });
   expect(milliseconds).toBeGreaterThan(0);
   expect((await losses(page)).has(step)).toBe(true);
-  await page.evaluate(() => window.holdfast.trainer.goOn());
+  await page.evaluate(() => window.holdfast.trainer.unpause());
   await event(page, 'ended');
   expect(await page.evaluate(() => window.holdfast.trainer.recordStep().catch((error) => error.message))).toMatch(
     /no run is open/,
@@ -121,7 +121,7 @@ test('another budget on the way, and another policy: no bit changes; one that is
         return found;
       };
       const budget = most - 3 * chunkBytes;
-      await trainer.goOn();
+      await trainer.unpause();
       await trainer.setMemory({ gpu: budget });
       await trainer.pause();
       const smaller = await picture();
@@ -134,7 +134,7 @@ test('another budget on the way, and another policy: no bit changes; one that is
       await trainer.setMemory({ gpu: least, policy: 'LRU' });
       const policies = await trainer.comparePolicies((await run())?.settings as never, { gpu: least });
       const last = (await run())?.memory;
-      await trainer.goOn();
+      await trainer.unpause();
       return { smaller, live, refused, kept, budget, lru, last, policies, report };
     },
     { id, ...budgets },

@@ -103,7 +103,7 @@ test('paused, stepped, sampled from, given another budget: the losses are those 
     if (!run?.settings) throw new Error('the run has no settings');
     const { smallest } = await trainer.estimate(run.settings, { gpu: 1 });
     await trainer.setMemory({ gpu: smallest });
-    await trainer.goOn();
+    await trainer.unpause();
     return { paused, still, stepped };
   }, id);
   expect(at.still).toBe(at.paused);
@@ -200,7 +200,7 @@ test('a text that is being written, or about to be, gives way to the run that go
   expect(texts.at(-1)).toBe('fulfilled,rejected');
   expectSame(await losses(page), 10);
   await forget(page);
-  await page.evaluate(() => window.holdfast.trainer.goOn());
+  await page.evaluate(() => window.holdfast.trainer.unpause());
   await event(page, 'ended');
   expectSame(await losses(page), 1);
 });
@@ -256,7 +256,7 @@ describe('what cuts a run off costs no bit', () => {
     const session = await browser.newBrowserCDPSession();
     await session.send('Browser.crashGpuProcess');
     await session.detach();
-    await page.evaluate(() => window.holdfast.trainer.goOn());
+    await page.evaluate(() => window.holdfast.trainer.unpause());
   }
 });
 
@@ -304,7 +304,7 @@ describe('room', () => {
     await forget(page);
     const id = await halted(page, 10);
     await leave(page, 20_000);
-    await page.evaluate(() => window.holdfast.trainer.goOn());
+    await page.evaluate(() => window.holdfast.trainer.unpause());
     const { message } = await event(page, 'failed');
     expect(message).toMatch(/^cannot write runs.*: this site may keep .* would fit; remove runs/);
     await leave(page);

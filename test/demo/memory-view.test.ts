@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { Film, HOME, tierOf } from '../../demo/memory/film.ts';
 import { FrameMeter } from '../../demo/memory/frame-meter.ts';
 import { Playback, readingTime, speedWords } from '../../demo/memory/playback.ts';
-import { type Shape, type ShelfName, Shelves } from '../../demo/memory/shelves.ts';
+import { type ShelfName, type ShelfShape, Shelves } from '../../demo/memory/shelves.ts';
 import { type ChunkHistory, expand, slotsInUse } from '../../src/engine/observe/chunk-codes.ts';
 import { at } from '../../src/util/at.ts';
 import { leading } from '../entry.ts';
@@ -197,7 +197,7 @@ describe('shelves', () => {
       staging: fc.integer({ min: 0, max: 16 }),
       disk: fc.boolean(),
     })
-    .map(({ chunks, kinds, slots, staging, disk }): Shape => {
+    .map(({ chunks, kinds, slots, staging, disk }): ShelfShape => {
       const each = Math.ceil(chunks / kinds);
       const lists = (['parameter', 'gradient', 'moment1', 'moment2', 'frozen'] as const)
         .slice(0, kinds)
@@ -243,7 +243,7 @@ describe('shelves', () => {
   });
 
   test('cells are as large as the height allows', () => {
-    const shape = (chunks: number): Shape => {
+    const shape = (chunks: number): ShelfShape => {
       return { lists: [{ kind: 'parameter', first: 0, chunks }], slots: 8, staging: 2, disk: true };
     };
     const sizes = [20, 400, 3000].map((chunks) => new Shelves(shape(chunks), 720, 360));

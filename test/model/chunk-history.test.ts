@@ -8,7 +8,7 @@ import { smallestBudget } from '../../src/engine/compile/fit.ts';
 import { offloadedBytes } from '../../src/engine/compile/pass.ts';
 import { type ChunkHistory, decode, expand, slotsInUse } from '../../src/engine/observe/chunk-codes.ts';
 import { chunkHistory } from '../../src/engine/observe/chunk-history.ts';
-import { bytesMoved, type Recording } from '../../src/engine/observe/recording.ts';
+import { linkBytes, type Recording } from '../../src/engine/observe/recording.ts';
 import { type ChromeTrace, chromeTrace } from '../../src/engine/observe/timeline.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { WARM_UP_STEPS } from '../../src/engine/run/warm-up.ts';
@@ -201,7 +201,7 @@ describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, memory
     const links = ['h2d', 'd2h', 'diskRead', 'diskWrite'] as const;
     const recorded = recordings.map((recording) => {
       const { pass, transfers } = recording;
-      const bytes = bytesMoved(recording);
+      const bytes = linkBytes(recording);
       // Activations go over the link in what they have, and to disk in chunks.
       const offloaded = offloadedBytes(pass);
       const onDisk = (way: 'diskRead' | 'diskWrite') => {

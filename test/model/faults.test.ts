@@ -3,7 +3,7 @@
 
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { parse, serialize, type Tensor } from '../../src/formats/safetensors.ts';
+import { parse, type StoredTensor, serialize } from '../../src/formats/safetensors.ts';
 import { loadCase } from '../../src/parity/reference-case.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { entry } from '../entry.ts';
@@ -23,7 +23,7 @@ function editJSON(files: MemoryFiles, file: string, edit: (json: any) => void): 
   files.contents.set(`case/${file}`, new TextEncoder().encode(JSON.stringify(json)));
 }
 
-function editTensors(files: MemoryFiles, file: string, edit: (tensors: Map<string, Tensor>) => void): void {
+function editTensors(files: MemoryFiles, file: string, edit: (tensors: Map<string, StoredTensor>) => void): void {
   const tensors = parse(entry(files.contents, `case/${file}`), file);
   edit(tensors);
   files.contents.set(`case/${file}`, serialize(tensors));

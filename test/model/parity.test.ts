@@ -5,9 +5,9 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { smallestBudget } from '../../src/engine/compile/fit.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { ALLOWED_MULTIPLE, judge } from '../../src/parity/judge.ts';
 import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';
 import { replay, replayCase } from '../../src/parity/replay-case.ts';
+import { ALLOWED_MULTIPLE, compareWithReference } from '../../src/parity/verdict.ts';
 import { join } from '../../src/runtime/host.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/trainer.ts';
@@ -70,7 +70,7 @@ const perfect = (reference: ReferenceCase) =>
 describe('judging', () => {
   it('finds no error in the reference itself', async () => {
     const reference = await loadCase(testHost, join(FOLDER, 'gpt2-tiny'));
-    expect(judge(reference, perfect(reference))).toMatchObject({ worst: 0, pass: true, unchecked: [] });
+    expect(compareWithReference(reference, perfect(reference))).toMatchObject({ worst: 0, pass: true, unchecked: [] });
   });
 
   it('lets the key third of c_attn.bias drift within its own limits only', async () => {
@@ -80,7 +80,7 @@ describe('judging', () => {
       const outcome = perfect(reference);
       const values = entry(outcome.final, name);
       values[i]! += by;
-      return judge(reference, outcome);
+      return compareWithReference(reference, outcome);
     };
     const bias = 'h.0.attn.c_attn.bias';
     const drift = entry(reference.tolerance, 'kbias_final_drift');
@@ -96,15 +96,15 @@ describe('judging', () => {
     const drift = entry(reference.tolerance, 'kbias_final_drift');
     const drifted = perfect(reference);
     entry(drifted.final, name)[3]! += drift / 2;
-    const { metrics, worst } = judge(reference, drifted);
+    const { metrics, worst } = compareWithReference(reference, drifted);
     expect(worst).toBeCloseTo(0.5, 2);
     expect(metrics.get('kbias_final_drift')?.where).toBe(name);
     expect(metrics.get('final_max_abs')?.multiple).toBe(0);
     const wrong = perfect(reference);
     const gradient = entry(entry(wrong.gradients, 0), name);
     gradient.set(gradient.map((value) => 1.001 * value));
-    expect(judge(reference, wrong).metrics.get('grads_rel_fro')).toMatchObject({ where: name });
-    expect(judge(reference, wrong).pass).toBe(false);
+    expect(compareWithReference(reference, wrong).metrics.get('grads_rel_fro')).toMatchObject({ where: name });
+    expect(compareWithReference(reference, wrong).pass).toBe(false);
   });
 
   it('wants exact zeros where the reference gradient is zero', async () => {
@@ -113,9 +113,12 @@ describe('judging', () => {
     const name = 'h.0.ln_1.weight';
     entry(entry(reference.gradients, 0), name).fill(0);
     entry(entry(outcome.gradients, 0), name).fill(0);
-    expect(judge(reference, outcome).pass).toBe(true);
+    expect(compareWithReference(reference, outcome).pass).toBe(true);
     entry(entry(outcome.gradients, 0), name)[3] = 1e-30;
-    expect(judge(reference, outcome).metrics.get('grads_rel_fro')).toMatchObject({ multiple: Infinity, where: name });
+    expect(compareWithReference(reference, outcome).metrics.get('grads_rel_fro')).toMatchObject({
+      multiple: Infinity,
+      where: name,
+    });
   });
 
   it('fails NaN wherever it is', async () => {
@@ -133,7 +136,7 @@ describe('judging', () => {
     for (const change of spoil) {
       const outcome = perfect(reference);
       change(outcome);
-      expect(judge(reference, outcome), String(change)).toMatchObject({ worst: Infinity, pass: false });
+      expect(compareWithReference(reference, outcome), String(change)).toMatchObject({ worst: Infinity, pass: false });
     }
   });
 
@@ -144,7 +147,7 @@ describe('judging', () => {
     const changed = { ...reference, tolerance, activations };
     const outcome = perfect(changed);
     entry(outcome.activations, 'final_logits')[1] = 2.5;
-    expect(judge(changed, outcome)).toMatchObject({ worst: 0.5, unchecked: [] });
+    expect(compareWithReference(changed, outcome)).toMatchObject({ worst: 0.5, unchecked: [] });
   });
 });
 

@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
 import { offloadedBytes } from '../../src/engine/compile/pass.ts';
-import { type Schedule, schedule } from '../../src/engine/compile/schedule.ts';
+import { type PassSchedule, schedule } from '../../src/engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import type { ChunkEvent, Recorder } from '../../src/engine/observe/recording.ts';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
@@ -146,7 +146,7 @@ function expectUses(events: readonly ChunkEvent[], { trace }: { trace: Trace }, 
 }
 
 /** Loads, stores and drops at the moments of the plan; what it claims or loads as zeros is cleared, if at all. */
-function expectAsPlanned(events: readonly ChunkEvent[], found: Schedule, name: string): void {
+function expectAsPlanned(events: readonly ChunkEvent[], found: PassSchedule, name: string): void {
   const { plan, trace } = found;
   expectUses(events, found, plan.steps, name);
   const count = trace.moments.length;

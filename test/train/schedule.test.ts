@@ -1,19 +1,19 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { checkSchedule, learningRate, type Schedule } from '../../src/train/schedule.ts';
+import { checkSchedule, type LearningRateSchedule, learningRate } from '../../src/train/schedule.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
 const REFERENCE = new URL('../fixtures/reference/', import.meta.url);
 const cases = readdirSync(REFERENCE, { withFileTypes: true })
   .filter((entry) => entry.isDirectory() && entry.name !== 'ops')
   .map((entry) => entry.name);
-const base: Schedule = { decay: 'cosine', peak: 1e-3, min: 1e-4, warmup: 5, steps: 20 };
+const base: LearningRateSchedule = { decay: 'cosine', peak: 1e-3, min: 1e-4, warmup: 5, steps: 20 };
 
 describe('learningRate', () => {
   test.each(cases)('repeats the reference schedule of %s', (name) => {
     const { lr, hparams } = JSON.parse(readFileSync(new URL(`${name}/ref.json`, REFERENCE), 'utf8'));
     const { lr_max: peak, lr_min: min, warmup, steps } = hparams;
-    const schedule: Schedule = { decay: 'cosine', peak, min, warmup, steps };
+    const schedule: LearningRateSchedule = { decay: 'cosine', peak, min, warmup, steps };
     expect(lr.length).toBe(steps);
     // The same formula in float64; cos may differ in its last bit between libraries.
     for (let step = 0; step < steps; step++) {
@@ -29,7 +29,7 @@ describe('learningRate', () => {
   });
 
   test('linear is halfway in the middle, constant stays', () => {
-    const schedule: Schedule = { ...base, peak: 1, min: 0.5, warmup: 0, steps: 10 };
+    const schedule: LearningRateSchedule = { ...base, peak: 1, min: 0.5, warmup: 0, steps: 10 };
     expect(learningRate({ ...schedule, decay: 'linear' }, 5)).toBe(0.75);
     expect(learningRate({ ...schedule, decay: 'linear' }, 0)).toBe(1);
     expect(learningRate({ ...schedule, decay: 'constant' }, 10_000)).toBe(1);
@@ -50,7 +50,7 @@ describe('learningRate', () => {
 
 test('checkSchedule names what is out of range', () => {
   expect(() => checkSchedule(base)).not.toThrow();
-  const bad: [Partial<Schedule>, string][] = [
+  const bad: [Partial<LearningRateSchedule>, string][] = [
     [{ decay: 'step' as 'linear' }, 'schedule "step": choose one of constant, linear, cosine'],
     [{ peak: 0 }, 'learning rate 0'],
     [{ peak: Number.NaN }, 'learning rate NaN'],

@@ -8,7 +8,7 @@ import { show } from '../../util/json.ts';
 import { BYTE_CHARACTERS } from './byte-characters.ts';
 import type { Part } from './part.ts';
 
-export interface Model {
+export interface TokenModel {
   readonly type: 'BPE' | 'WordPiece';
   /** Ids by token. */
   readonly vocabulary: ReadonlyMap<string, number>;
@@ -21,7 +21,7 @@ const MOST_IDS = 2 ** 22;
 const UTF8_BYTES = Array.from({ length: 0xf5 }, (_, byte) => byte).filter((byte) => byte !== 0xc0 && byte !== 0xc1);
 
 /** `byteLevel`: pieces come as the characters of their bytes. */
-export function modelOf(part: Part, byteLevel: boolean): Model {
+export function tokenModelOf(part: Part, byteLevel: boolean): TokenModel {
   const type = part.type ?? (part.value('merges') === undefined ? undefined : 'BPE');
   if (type === 'BPE') return bpe(part, byteLevel);
   if (type === 'WordPiece') return wordPiece(part);
@@ -44,7 +44,7 @@ function vocabularyIn(part: Part): Map<string, number> {
   return found;
 }
 
-function bpe(part: Part, byteLevel: boolean): Model {
+function bpe(part: Part, byteLevel: boolean): TokenModel {
   const vocabulary = vocabularyIn(part);
   const merges = part.list('merges').map((merge, i) => mergeOf(part, vocabulary, merge, i));
   part.neutral('dropout', 0);
@@ -85,7 +85,7 @@ function mergeOf(part: Part, vocabulary: ReadonlyMap<string, number>, merge: unk
   return [left, right];
 }
 
-function wordPiece(part: Part): Model {
+function wordPiece(part: Part): TokenModel {
   const vocabulary = vocabularyIn(part);
   const unknown = part.text('unk_token', '[UNK]');
   if (!vocabulary.has(unknown)) part.refuse('unk_token', unknown, 'in vocab');

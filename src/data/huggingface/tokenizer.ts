@@ -11,7 +11,7 @@ import { type AddedToken, addedTokensIn, TokenFinder } from './added-tokens.ts';
 import { byteCharacters } from './byte-characters.ts';
 import { type CutRules, cutRulesOf, nextCut } from './cuts.ts';
 import { type Decoder, decoderOf, TextStream } from './decoder.ts';
-import { type Model, modelOf } from './model.ts';
+import { type TokenModel, tokenModelOf } from './model.ts';
 import { type Normalizer, normalizerOf } from './normalizer.ts';
 import { Part } from './part.ts';
 import { type PreTokenizer, preTokenizerOf, type Step } from './pre-tokenizer.ts';
@@ -31,7 +31,7 @@ export class HuggingFaceTokenizer implements Tokenizer {
   readonly #steps: readonly Step[];
   /** Whether a piece goes to the model as the characters of its bytes. */
   readonly #byteLevel: boolean;
-  readonly #model: Model;
+  readonly #model: TokenModel;
   readonly #decoder: Decoder;
   readonly #tokens: ReadonlyMap<number, { readonly text: string; readonly added: boolean }>;
   readonly #raw: TokenFinder;
@@ -54,7 +54,7 @@ export class HuggingFaceTokenizer implements Tokenizer {
     this.#byteLevel = split.byteLevel;
     this.#steps = split.byteLevel ? split.steps.slice(0, -1) : split.steps;
     const model = root.part('model') ?? root.refuse('model', undefined, 'an object');
-    this.#model = modelOf(model, split.byteLevel);
+    this.#model = tokenModelOf(model, split.byteLevel);
     this.#decoder = decoderOf(root.part('decoder'));
     const { vocabulary } = this.#model;
     const added = addedTokensIn(root.list('added_tokens', []), vocabulary, file);

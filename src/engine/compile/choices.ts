@@ -3,7 +3,7 @@
 
 import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';
-import { bindDispatch, encode, packUniforms } from '../../gpu/dispatch.ts';
+import { bindDispatch, encodeDispatch, packUniforms } from '../../gpu/dispatch.ts';
 import { ELEMENT_TYPES, type Kernel, type Variant } from '../../kernels/kernel.ts';
 import type { Host } from '../../runtime/host.ts';
 import { join } from '../../runtime/host.ts';
@@ -148,7 +148,7 @@ export class Trial {
     const run = async (count: number): Promise<number> => {
       const encoder = gpu.createCommandEncoder();
       const pass = encoder.beginComputePass();
-      for (let i = 0; i < count; i++) encode(pass, bound);
+      for (let i = 0; i < count; i++) encodeDispatch(pass, bound);
       pass.end();
       const start = performance.now();
       this.#device.submit(encoder);

@@ -12,7 +12,7 @@ export type PolicyName = 'planned' | keyof typeof ORDERS;
 /** What decides which chunk leaves the GPU: a policy's name, or an order of one's own. */
 export type Policy = PolicyName | Order;
 
-export interface Schedule {
+export interface PassSchedule {
   readonly trace: Trace;
   readonly plan: Plan;
   /** For each round of the plan: what it expects on the GPU when the round begins. */
@@ -25,7 +25,7 @@ export interface Schedule {
   readonly loadsOf: ReadonlyMap<number, readonly number[]>;
 }
 
-export function schedule(trace: Trace, slots: number, policy: Policy): Schedule {
+export function schedule(trace: Trace, slots: number, policy: Policy): PassSchedule {
   const room = trace.moments.map(() => slots);
   const plan = makePlan(typeof policy === 'string' ? policy : 'custom order', decide(trace, room, policy));
   const cost = checkPlan(trace, plan, room);

@@ -17,7 +17,7 @@ export const TIERS = ['none', 'gpu', 'staging', 'host', 'disk'] as const;
 export type Tier = (typeof TIERS)[number];
 
 /** Values and how often they follow on themselves: value, length, value, length, ... */
-export type Runs = readonly number[];
+export type RunLengths = readonly number[];
 
 /** One step, as plain data that survives JSON. */
 export interface ChunkHistory {
@@ -34,9 +34,9 @@ export interface ChunkHistory {
   /** Operators by name. */
   readonly labels: readonly string[];
   /** Of each chunk: its codes over the moments; see `decode`. */
-  readonly chunks: readonly Runs[];
+  readonly chunks: readonly RunLengths[];
   /** Chunks that staging held at each moment, both ways. */
-  readonly staged: Runs;
+  readonly staged: RunLengths;
   /** Chunks that have a place on the GPU at once. */
   readonly slots: number;
   /** Chunks that staging holds in all. */
@@ -48,7 +48,8 @@ export interface ChunkHistory {
 }
 
 /** The code of `chunks` for a tier and a state. */
-export const encode = (tier: Tier, state: State): number => TIERS.indexOf(tier) * STATES.length + STATES.indexOf(state);
+export const encodeState = (tier: Tier, state: State): number =>
+  TIERS.indexOf(tier) * STATES.length + STATES.indexOf(state);
 
 /** What a code of `chunks` stands for. */
 export function decode(code: number): { readonly tier: Tier; readonly state: State } {
@@ -59,7 +60,7 @@ export function decode(code: number): { readonly tier: Tier; readonly state: Sta
 }
 
 /** The value at each moment. */
-export function expand(runs: Runs): number[] {
+export function expand(runs: RunLengths): number[] {
   const values: number[] = [];
   for (let i = 0; i < runs.length; i += 2) {
     values.push(...Array<number>(at(runs, i + 1)).fill(at(runs, i)));
@@ -68,7 +69,7 @@ export function expand(runs: Runs): number[] {
 }
 
 /** Slots in use at each moment, by the codes of all chunks. */
-export function slotsInUse(chunks: readonly Runs[]): number[] {
+export function slotsInUse(chunks: readonly RunLengths[]): number[] {
   const counts: number[] = [];
   for (const runs of chunks) {
     for (let i = 0, m = 0; i < runs.length; i += 2) {

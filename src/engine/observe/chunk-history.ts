@@ -11,7 +11,7 @@ import { chunkCount, chunkName } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Fit } from '../compile/fit.ts';
-import { type ChunkHistory, encode, type Runs } from './chunk-codes.ts';
+import { type ChunkHistory, encodeState, type RunLengths } from './chunk-codes.ts';
 import { isWhole, type Recording } from './recording.ts';
 
 /** Errors: the recording is of a run that was cut short. */
@@ -48,7 +48,7 @@ const partName = ({ tensor, row, rows }: Piece, parts: number): string =>
   parts > 1 ? `${tensor}, rows ${row} to ${row + rows - 1}` : tensor;
 
 /** Of each chunk: its codes over the moments. Errors: the recording is of a run that was cut short. */
-export function chunkRuns(recording: Recording): Runs[] {
+export function chunkRuns(recording: Recording): RunLengths[] {
   assert(isWhole(recording), 'a run that was cut short has no picture');
   const { pass, residents, below, events, moved } = recording;
   const { trace, states } = pass;
@@ -58,8 +58,8 @@ export function chunkRuns(recording: Recording): Runs[] {
   const lower = [...below];
   const writers = Array.from({ length: count }, () => new RunWriter());
   const write = (m: number, chunk: number) => {
-    const beneath = BENEATH[at(lower, chunk)];
-    writers[chunk]?.from(m, encode(here.has(chunk) ? 'gpu' : beneath, at(state, chunk)));
+    const beneath = STATE_BELOW[at(lower, chunk)];
+    writers[chunk]?.from(m, encodeState(here.has(chunk) ? 'gpu' : beneath, at(state, chunk)));
   };
   let nextEvent = 0;
   let nextMove = 0;
@@ -95,7 +95,7 @@ export function chunkRuns(recording: Recording): Runs[] {
   return writers.map((writer) => writer.end(trace.moments.length));
 }
 
-const BENEATH = {
+const STATE_BELOW = {
   nothing: 'none',
   zero: 'none',
   staging: 'staging',
@@ -118,7 +118,7 @@ class RunWriter {
   }
 
   /** Closes the last run. */
-  end(m: number): Runs {
+  end(m: number): RunLengths {
     if (this.#runs.length % 2 === 1) this.#runs.push(m - this.#since);
     return this.#runs;
   }

@@ -29,11 +29,11 @@ export interface Wait {
   readonly to: number;
 }
 
-export type Link = 'h2d' | 'd2h' | 'diskRead' | 'diskWrite';
+export type LinkName = 'h2d' | 'd2h' | 'diskRead' | 'diskWrite';
 
 /** Chunks, or pieces of activations by their numbers behind those of chunks, on their way over a link. */
 export interface Transfer {
-  readonly link: Link;
+  readonly link: LinkName;
   readonly chunks: readonly number[];
   readonly moment: number;
   readonly from: number;
@@ -42,13 +42,13 @@ export interface Transfer {
 }
 
 /** Where the newest value of a chunk lies below its slot: `staging` if it is on its way down. */
-export type Below = ReturnType<Backing['where']> | 'staging';
+export type CopyPlace = ReturnType<Backing['where']> | 'staging';
 
 /** A chunk lies elsewhere below the GPU when this moment's operator is encoded than at the moment before. */
 export interface Moved {
   readonly moment: number;
   readonly chunk: number;
-  readonly where: Below;
+  readonly where: CopyPlace;
 }
 
 /** One run of a pass. */
@@ -60,7 +60,7 @@ export interface Recording {
   readonly began: number;
   /** What was on the GPU then, and where each chunk was below it. */
   readonly residents: readonly number[];
-  readonly below: readonly Below[];
+  readonly below: readonly CopyPlace[];
   /** By moment: when the work for it began, when its operator was encoded, and how many chunks staging held then. */
   readonly entered: number[];
   readonly encoded: number[];
@@ -83,7 +83,7 @@ export class Recorder {
   #underWay = 0;
   #quiet: Deferred<void> | undefined;
   /** Where each chunk was last seen below the GPU. */
-  #seen: Below[] = [];
+  #seen: CopyPlace[] = [];
 
   constructor(pass: Pass, runs: number) {
     this.#pass = pass;
@@ -96,7 +96,7 @@ export class Recorder {
     slots: number,
     staging: number,
     residents: readonly number[],
-    where: (chunk: number) => Below,
+    where: (chunk: number) => CopyPlace,
   ): void {
     this.#current = undefined;
     if (pass !== this.#pass || this.#runs === 0) return;
@@ -119,7 +119,7 @@ export class Recorder {
   }
 
   /** The moment's operator is encoded now, with so many chunks in staging. */
-  encode(staged: number, whereIs: (chunk: number) => Below): void {
+  encode(staged: number, whereIs: (chunk: number) => CopyPlace): void {
     const run = this.#current;
     if (!run) return;
     run.encoded[this.#moment] = this.#now();
@@ -142,7 +142,7 @@ export class Recorder {
   }
 
   /** Chunks set out; call what this returns when they have arrived. */
-  transfer(link: Link, chunks: readonly number[]): (() => void) | undefined {
+  transfer(link: LinkName, chunks: readonly number[]): (() => void) | undefined {
     if (!this.#current) return undefined;
     const transfer: Transfer = { link, chunks, moment: this.#moment, from: this.#now() };
     this.#current.transfers.push(transfer);
@@ -169,10 +169,10 @@ export class Recorder {
   }
 }
 
-export type LinkBytes = Readonly<Record<Link, number>>;
+export type LinkBytes = Readonly<Record<LinkName, number>>;
 
 /** Bytes of chunks that a run set on their way, over each link. */
-export function bytesMoved({ pass: { trace }, transfers }: Recording): LinkBytes {
+export function linkBytes({ pass: { trace }, transfers }: Recording): LinkBytes {
   const bytes = { h2d: 0, d2h: 0, diskRead: 0, diskWrite: 0 };
   const count = chunkCount(trace);
   for (const { link, chunks } of transfers) {

@@ -8,7 +8,7 @@ import { chunkName } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { slotsInUse } from './chunk-codes.ts';
 import { chunkRuns } from './chunk-history.ts';
-import type { Cause, Link, Recording, Transfer } from './recording.ts';
+import type { Cause, LinkName, Recording, Transfer } from './recording.ts';
 
 /** Of the Trace Event Format: X is a slice, C a counter, M a name, i a mark. Times in microseconds. */
 export interface TraceEvent {
@@ -29,7 +29,7 @@ export interface ChromeTrace {
 }
 
 const PID = 1;
-const LINKS: Readonly<Record<Link, string>> = {
+const LINKS: Readonly<Record<LinkName, string>> = {
   h2d: 'host to GPU',
   d2h: 'GPU to host',
   diskRead: 'disk read',
@@ -80,12 +80,12 @@ export function chromeTrace(recordings: readonly Recording[]): ChromeTrace {
       tracks.count('GPU memory in use, chunks', at(encoded, m), { slots, staging });
     });
   });
-  for (const link of Object.keys(LINKS) as Link[]) moveOver(tracks, link, recordings);
+  for (const link of Object.keys(LINKS) as LinkName[]) moveOver(tracks, link, recordings);
   return { traceEvents: tracks.events(), displayTimeUnit: 'ms', otherData: { clock: CLOCK } };
 }
 
 /** Transfers overlap: each goes to the first lane that is free. */
-function moveOver(tracks: Tracks, link: Link, recordings: readonly Recording[]): void {
+function moveOver(tracks: Tracks, link: LinkName, recordings: readonly Recording[]): void {
   const lanes: { track: number; until: number }[] = [];
   const changes: { at: number; bytes: number }[] = [];
   const last = recordings.at(-1);

@@ -6,7 +6,7 @@ import type { ActivationMode } from '../../graph/activations.ts';
 import type { BlockFile } from '../../runtime/host.ts';
 import { type Fit, type FitOptions, fitMemory, type Recovery } from '../compile/fit.ts';
 import type { Pass, Passes } from '../compile/pass.ts';
-import { type Policy, type Schedule, schedule } from '../compile/schedule.ts';
+import { type PassSchedule, type Policy, schedule } from '../compile/schedule.ts';
 import { type AdapterLimits, GPU_RATES, SOFTWARE_RATES, type Workload } from '../compile/workload.ts';
 import { probeMemory } from './probe.ts';
 
@@ -46,7 +46,7 @@ const READ_AHEAD = 4;
 export interface Arrangement<P extends Passes> {
   readonly memory: Readonly<MemoryOptions>;
   readonly fit: Fit<P>;
-  readonly schedules: ReadonlyMap<Pass, Schedule>;
+  readonly schedules: ReadonlyMap<Pass, PassSchedule>;
   readonly readAhead: number;
 }
 

@@ -4,7 +4,7 @@
 //
 // Invariant: a value is nowhere given up while its copy there is the only one; check() lists what must hold.
 
-import type { Backing, Below, Entry } from '../../memory/tiers/backing.ts';
+import type { Backing, Entry, TierState } from '../../memory/tiers/backing.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Slots } from './slots.ts';
@@ -44,7 +44,7 @@ export class ChunkCopies {
   }
 
   /** The newest copy that is not in a slot; where the chunk is dirty it is out of date. */
-  below(chunk: number): Below | 'staging' {
+  below(chunk: number): TierState | 'staging' {
     return this.isGoingDown(chunk) ? 'staging' : this.#backing.where(chunk);
   }
 

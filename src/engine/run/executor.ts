@@ -6,15 +6,15 @@
 // that exists only on the GPU is copied down before its slot is given away.
 
 import type { Device } from '../../gpu/device.ts';
-import { encode } from '../../gpu/dispatch.ts';
+import { encodeDispatch } from '../../gpu/dispatch.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { TransferOperation } from '../compile/lower.ts';
 import type { Pass } from '../compile/pass.ts';
-import type { Schedule } from '../compile/schedule.ts';
-import { type Below, Recorder } from '../observe/recording.ts';
+import type { PassSchedule } from '../compile/schedule.ts';
+import { type CopyPlace, Recorder } from '../observe/recording.ts';
 import type { Bindings } from './binding.ts';
 import type { ChunkCopies } from './copies.ts';
 import { Link, type LinkLedger, type Placed, type StoreOptions } from './link.ts';
@@ -45,9 +45,9 @@ export class Executor {
   #recorder: Recorder | undefined;
 
   #pass: Pass | undefined;
-  #schedule: Schedule | undefined;
+  #schedule: PassSchedule | undefined;
   #round = 0;
-  #nextRounds = new WeakMap<Schedule, number>();
+  #nextRounds = new WeakMap<PassSchedule, number>();
 
   constructor(
     device: Device,
@@ -84,7 +84,7 @@ export class Executor {
   }
 
   /** Begins a pass: what the plan does not expect on the GPU leaves, as far as the plan needs the room. */
-  async begin(pass: Pass, schedule: Schedule): Promise<void> {
+  async begin(pass: Pass, schedule: PassSchedule): Promise<void> {
     this.check();
     this.#pass = pass;
     this.#schedule = schedule;
@@ -104,7 +104,7 @@ export class Executor {
   /** Encodes the moments from `from` up to but without `to`. */
   async run(from: number, to: number): Promise<void> {
     const { name, operations } = this.#pass as Pass;
-    const { trace, plan } = this.#schedule as Schedule;
+    const { trace, plan } = this.#schedule as PassSchedule;
     const { moments } = trace;
     const base = this.#round * moments.length;
     for (let m = from; m < to; m++) {
@@ -126,7 +126,7 @@ export class Executor {
       const operation = at(operations, m);
       switch (operation.op) {
         case 'dispatch':
-          encode(this.#link.pass(name, this.timestamps?.(m)), this.#bindings.bind(operation));
+          encodeDispatch(this.#link.pass(name, this.timestamps?.(m)), this.#bindings.bind(operation));
           break;
         case 'offload':
           await this.#offload(operation);
@@ -236,7 +236,7 @@ export class Executor {
 
   /** Only where the plan was not followed from its first moment: the chunk that is needed last leaves. */
   async #makeRoom(moment: number): Promise<void> {
-    const { moments } = (this.#schedule as Schedule).trace;
+    const { moments } = (this.#schedule as PassSchedule).trace;
     const victims = new Set(this.#slots.residents());
     for (let i = 0; i < moments.length && victims.size > 1; i++) {
       for (const { chunk } of moments[(moment + i) % moments.length]?.accesses ?? []) {
@@ -316,11 +316,11 @@ export class Executor {
     this.#recorder?.event(moment, chunk, 'load');
   }
 
-  readonly #below = (chunk: number): Below => this.copies.below(chunk);
+  readonly #below = (chunk: number): CopyPlace => this.copies.below(chunk);
 
   /** Tells the tiers below when each chunk will be brought again. */
   #orderBelow(moment: number): void {
-    const { loadsOf, plan, trace } = this.#schedule as Schedule;
+    const { loadsOf, plan, trace } = this.#schedule as PassSchedule;
     const now = this.#round * trace.moments.length + moment;
     this.#backing.setOrder((chunk) => {
       const loads = loadsOf.get(chunk);
@@ -333,7 +333,7 @@ export class Executor {
   #fetchAhead(moment: number): void {
     this.#orderBelow(moment);
     if (this.readAhead === 0) return;
-    const { plan, trace } = this.#schedule as Schedule;
+    const { plan, trace } = this.#schedule as PassSchedule;
     const { length } = plan.moments;
     const base = this.#round * trace.moments.length;
     let ahead = this.readAhead;

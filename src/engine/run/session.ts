@@ -18,7 +18,7 @@ import type { TensorSource } from '../../util/tensor-source.ts';
 import type { ChoiceRecord, KernelChoices } from '../compile/choices.ts';
 import { type Fit, type FitOptions, fitMemory, leastBudget, refitMemory } from '../compile/fit.ts';
 import { dispatchesOf, type Pass, type Passes } from '../compile/pass.ts';
-import type { Schedule } from '../compile/schedule.ts';
+import type { PassSchedule } from '../compile/schedule.ts';
 import type { Workload } from '../compile/workload.ts';
 import {
   type Arrangement,
@@ -182,7 +182,7 @@ export class Session<P extends Passes = Passes> {
     return this.#epoch;
   }
 
-  readonly scheduleOf = (pass: Pass): Schedule => this.#state.schedules.get(pass) as Schedule;
+  readonly scheduleOf = (pass: Pass): PassSchedule => this.#state.schedules.get(pass) as PassSchedule;
 
   /** The first steps are watched; undefined when they are over, or where everything fits. */
   get warmUp(): WarmUp | undefined {

@@ -1,5 +1,5 @@
 // Staging: the few buffers through which values go up to the GPU and come down from it. Both ways a value lies here
-// only until its copy is done, in the order of the queue; who waits for that, and when commands are submitted, is
+// only until its copy is done, in the order of the queue. When commands are submitted, and what waits for a copy, is
 // not decided here. A buffer on the way up is mapped again as soon as the GPU has taken what was in it.
 
 import { GPUBufferUsage, GPUMapMode } from '../../gpu/constants.ts';

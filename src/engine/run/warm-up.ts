@@ -7,7 +7,7 @@
 import { assert } from '../../util/errors.ts';
 import type { Fit } from '../compile/fit.ts';
 import type { Pass } from '../compile/pass.ts';
-import { type Policy, type Schedule, schedule } from '../compile/schedule.ts';
+import { type PassSchedule, type Policy, schedule } from '../compile/schedule.ts';
 import type { Recorder } from '../observe/recording.ts';
 import type { Executor } from './executor.ts';
 
@@ -20,7 +20,7 @@ const LEAST_AHEAD = 2;
 const MOST_AHEAD = 16;
 
 export class WarmUp {
-  readonly schedule: Schedule;
+  readonly schedule: PassSchedule;
   readonly #pass: Pass;
   readonly #milliseconds: Float64Array;
   #recorder: Recorder | undefined;

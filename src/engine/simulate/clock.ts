@@ -7,24 +7,24 @@
 /** What a task is, and what is said to be waited for while one is. */
 export type Work = 'compute' | 'up' | 'down' | 'diskRead' | 'diskWrite';
 
-export interface Task {
+export interface SimulatedTask {
   readonly work: Work;
   readonly start: number;
   readonly end: number;
   /** That it started behind; none at the beginning of time. */
-  readonly behind: Task | undefined;
+  readonly behind: SimulatedTask | undefined;
 }
 
 export class Resource {
-  #last: Task | undefined;
+  #last: SimulatedTask | undefined;
 
   /** The task that it was given last. */
-  get last(): Task | undefined {
+  get last(): SimulatedTask | undefined {
     return this.#last;
   }
 
   /** A task of so many seconds, behind all of these. */
-  run(work: Work, seconds: number, after: Iterable<Task | undefined>): Task {
+  run(work: Work, seconds: number, after: Iterable<SimulatedTask | undefined>): SimulatedTask {
     const behind = latest([this.#last, ...after]);
     const start = behind?.end ?? 0;
     this.#last = { work, start, end: start + seconds, behind };
@@ -33,14 +33,14 @@ export class Resource {
 }
 
 /** The one that ends last; of equals the first. */
-export function latest(tasks: Iterable<Task | undefined>): Task | undefined {
-  let found: Task | undefined;
+export function latest(tasks: Iterable<SimulatedTask | undefined>): SimulatedTask | undefined {
+  let found: SimulatedTask | undefined;
   for (const task of tasks) if (task && (!found || task.end > found.end)) found = task;
   return found;
 }
 
 /** Adds to `waits`, by what it is, the work that `task` waited for since `from`: back along what each was behind. */
-export function waitedFor(task: Task, from: number, waits: Record<Work, number>): void {
+export function waitedFor(task: SimulatedTask, from: number, waits: Record<Work, number>): void {
   let until = task.start;
   for (let { behind } = task; behind && until > from; { behind } = behind) {
     waits[behind.work] += until - Math.max(from, behind.start);

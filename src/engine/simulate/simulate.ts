@@ -14,9 +14,9 @@ import { assert, HoldfastError } from '../../util/errors.ts';
 import type { Fit } from '../compile/fit.ts';
 import { isDispatch, type StashPiece, type TransferOperation } from '../compile/lower.ts';
 import type { Completion, Pass } from '../compile/pass.ts';
-import type { Schedule } from '../compile/schedule.ts';
+import type { PassSchedule } from '../compile/schedule.ts';
 import { readAheadFor } from '../run/warm-up.ts';
-import { latest, Resource, type Task, type Work, waitedFor } from './clock.ts';
+import { latest, Resource, type SimulatedTask, type Work, waitedFor } from './clock.ts';
 import { type Machine, secondsOn } from './machine.ts';
 import { SharedPlaces } from './shared-places.ts';
 import { SimulatedTiers } from './tiers.ts';
@@ -42,7 +42,7 @@ interface Command {
   readonly work: 'compute' | 'up' | 'down';
   readonly seconds: number;
   readonly after: readonly (Command | undefined)[];
-  task: Task | undefined;
+  task: SimulatedTask | undefined;
 }
 
 /** What comes down in one turn. */
@@ -51,7 +51,7 @@ interface Store {
   readonly phase: number | undefined;
   readonly behind: readonly Store[];
   readonly arrived: (() => void) | undefined;
-  done: Task | undefined;
+  done: SimulatedTask | undefined;
 }
 
 /** A chunk on the GPU. */
@@ -77,7 +77,7 @@ interface Sent {
 export function simulate(
   fit: Fit,
   pass: Pass,
-  schedule: Schedule,
+  schedule: PassSchedule,
   machine: Machine,
   hostBytes = Number.POSITIVE_INFINITY,
 ): SimulatedStep {
@@ -87,7 +87,7 @@ export function simulate(
 class Simulation {
   readonly #map: ChunkMap;
   readonly #pass: Pass;
-  readonly #schedule: Schedule;
+  readonly #schedule: PassSchedule;
   readonly #machine: Machine;
   readonly #fit: Fit;
   readonly #tiers: SimulatedTiers;
@@ -101,15 +101,15 @@ class Simulation {
 
   readonly #queues: Readonly<Record<Command['work'], Resource>>;
   /** What the CPU waited for last. */
-  #now: Task | undefined;
-  #lastCompute: Task | undefined;
+  #now: SimulatedTask | undefined;
+  #lastCompute: SimulatedTask | undefined;
   #unsent: Command[] = [];
   #unsentStores: Store[] = [];
   readonly #stores: Store[] = [];
   #storing = 0;
   #unsentDown = 0;
   /** Staging on the way up: what each free buffer is free behind, and those that are filled. */
-  readonly #emptying: (Task | undefined)[];
+  readonly #emptying: (SimulatedTask | undefined)[];
   #filled = 0;
 
   readonly #residents = new Map<number, Resident>();
@@ -127,7 +127,7 @@ class Simulation {
   #down = 0;
   #recovery = 0;
 
-  constructor(fit: Fit, pass: Pass, schedule: Schedule, machine: Machine, hostBytes: number) {
+  constructor(fit: Fit, pass: Pass, schedule: PassSchedule, machine: Machine, hostBytes: number) {
     const { map, slots, staging, stashed, durable } = fit;
     this.#fit = fit;
     this.#map = map;
@@ -388,7 +388,7 @@ class Simulation {
     this.#unsentStores = [];
   }
 
-  #wait(task: Task | undefined): void {
+  #wait(task: SimulatedTask | undefined): void {
     this.#now = latest([this.#now, task]);
   }
 

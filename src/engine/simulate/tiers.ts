@@ -3,16 +3,16 @@
 // is itself needed last goes to disk. Moves no bytes and holds none.
 
 import { assert } from '../../util/errors.ts';
-import { latest, Resource, type Task } from './clock.ts';
+import { latest, Resource, type SimulatedTask } from './clock.ts';
 import type { MachineDisk } from './machine.ts';
 
 interface Value {
   /** In host memory, from this task on if it is read. */
   here: boolean;
-  read: Task | undefined;
+  read: SimulatedTask | undefined;
   /** On disk, from this task on. */
   onDisk: boolean;
-  written: Task | undefined;
+  written: SimulatedTask | undefined;
 }
 
 export class SimulatedTiers {
@@ -47,7 +47,7 @@ export class SimulatedTiers {
   }
 
   /** A new value, behind `sent`. Returns what it has arrived behind. */
-  put(id: number, sent: Task): Task {
+  put(id: number, sent: SimulatedTask): SimulatedTask {
     const old = this.#values.get(id);
     if (old?.here) {
       this.#values.set(id, { here: true, read: undefined, onDisk: false, written: undefined });
@@ -65,7 +65,7 @@ export class SimulatedTiers {
   }
 
   /** What a value that is wanted behind `now` is here behind; undefined: it is here. */
-  fetch(id: number, now: Task | undefined): Task | undefined {
+  fetch(id: number, now: SimulatedTask | undefined): SimulatedTask | undefined {
     const value = this.#values.get(id);
     assert(value, `value ${id} is fetched and lies nowhere`);
     if (!value.here) this.#read(id, value, now, true);
@@ -73,7 +73,7 @@ export class SimulatedTiers {
   }
 
   /** Begins to read a value, if there is room or what is in it is needed later. */
-  prefetch(id: number, now: Task | undefined): void {
+  prefetch(id: number, now: SimulatedTask | undefined): void {
     const value = this.#values.get(id);
     if (value && !value.here) this.#read(id, value, now, false);
   }
@@ -89,7 +89,7 @@ export class SimulatedTiers {
     this.#here.add(id);
   }
 
-  #read(id: number, value: Value, now: Task | undefined, must: boolean): void {
+  #read(id: number, value: Value, now: SimulatedTask | undefined, must: boolean): void {
     const room = this.#room(id, now, must);
     if (!room) return;
     this.#take(id);
@@ -100,14 +100,14 @@ export class SimulatedTiers {
     value.read = this.#reads.run('diskRead', seconds, [now, room.task, value.written]);
   }
 
-  #write(after: Task | undefined): Task {
+  #write(after: SimulatedTask | undefined): SimulatedTask {
     assert(this.#disk, 'host memory is full, and there is no disk');
     this.writtenBytes += this.#bytes;
     return this.#writes.run('diskWrite', this.#bytes / this.#disk.writeBytesPerSecond, [after]);
   }
 
   /** Makes room in host memory for a value, behind a task if one must be written first; undefined: others are needed sooner. */
-  #room(id: number, now: Task | undefined, must: boolean): { task: Task | undefined } | undefined {
+  #room(id: number, now: SimulatedTask | undefined, must: boolean): { task: SimulatedTask | undefined } | undefined {
     if (this.#free > 0) return { task: undefined };
     let victim: number | undefined;
     let last = must ? Number.NEGATIVE_INFINITY : this.nextUse(id);

@@ -1,6 +1,6 @@
 // The checksums of a checkpoint's files: SHA256SUMS, one line a file, as `sha256sum -c` reads it. They are made of the
 // bytes on their way to the disk, and compared with those that come back: what memory, the disk or a copy has changed
-// between is found, to the bit. Not a protection against an attacker, who can change the sums along.
+// between is found, to the bit. Not a protection against an attacker: the sums can be changed along.
 //
 // Invariant: where the file is there, it names each file of a checkpoint once, those of its tokenizer too, and nothing else. Folders without one,
 // of others and of earlier versions, are not checked.

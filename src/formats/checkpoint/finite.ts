@@ -3,7 +3,7 @@
 
 import { HoldfastError } from '../../util/errors.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
-import type { Weights } from '../checkpoint.ts';
+import type { SavedWeights } from '../checkpoint.ts';
 import { findNonFinite } from '../floats.ts';
 
 /**
@@ -11,7 +11,7 @@ import { findNonFinite } from '../floats.ts';
  * tensor and the index of the first that is not.
  */
 export function finiteWeights(
-  { weights, shapes }: Pick<Weights, 'weights' | 'shapes'>,
+  { weights, shapes }: Pick<SavedWeights, 'weights' | 'shapes'>,
   from: string,
   needs = 'training',
 ): TensorSource {

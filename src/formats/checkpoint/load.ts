@@ -9,7 +9,7 @@ import { assert, HoldfastError, shortened } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import { readerOf } from '../archive.ts';
-import type { Checkpoint, LoadedCheckpoint, LoadedState, Shapes, Weights } from '../checkpoint.ts';
+import type { Checkpoint, LoadedCheckpoint, LoadedState, SavedWeights, Shapes } from '../checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../config.ts';
 import { type AdapterConfig, nameOfStored, parseAdapterConfig } from '../peft.ts';
 import { TensorFile } from '../safetensors.ts';
@@ -41,7 +41,7 @@ const MOST_REPLACED = 20;
  * config.json and model.safetensors or its shards; or in a zip of these files. Errors: HoldfastError naming what is missing, damaged or
  * does not fit.
  */
-export async function loadWeights(from: Files, folder: string): Promise<Weights> {
+export async function loadWeights(from: Files, folder: string): Promise<SavedWeights> {
   const files = await readerOf(from, folder);
   return opening(files, folder, (at) => weightsIn(files, at));
 }
@@ -56,7 +56,7 @@ export interface FoundFolder {
 export async function withWeights<T>(
   from: Files,
   name: string,
-  use: (weights: Weights, found: FoundFolder) => Promise<T>,
+  use: (weights: SavedWeights, found: FoundFolder) => Promise<T>,
 ): Promise<T> {
   const files = await readerOf(from, name);
   const { weights, folder, release } = await opening(files, name, async (folder) => {
@@ -185,7 +185,10 @@ async function adapterIn(files: FolderReader, folder: string, config: ModelConfi
   return { ...parsed, weights: floatsOf(files, folder, file, names), shapes, path: folder };
 }
 
-async function trainedAdapterIn(files: FolderReader, folder: string): Promise<Weights & { adapter: AdapterConfig }> {
+async function trainedAdapterIn(
+  files: FolderReader,
+  folder: string,
+): Promise<SavedWeights & { adapter: AdapterConfig }> {
   await checkSums(files, folder, [CONFIG]);
   const config = await configIn(files, folder);
   const { weights, shapes, path: _, ...adapter } = await adapterIn(files, folder, config);
@@ -193,7 +196,7 @@ async function trainedAdapterIn(files: FolderReader, folder: string): Promise<We
   return { config, weights, shapes, adapter, ...(tokenizer && { tokenizer }) };
 }
 
-async function weightsIn(files: FolderReader, folder: string): Promise<Weights> {
+async function weightsIn(files: FolderReader, folder: string): Promise<SavedWeights> {
   if (await isAdapter(files, folder)) throw notAModel(folder);
   await checkSums(files, folder, MODEL_FILES);
   const config = await configIn(files, folder);
@@ -217,7 +220,7 @@ async function checkedTokenizer(
 async function momentsIn(
   files: FolderReader,
   folder: string,
-  { shapes }: Weights,
+  { shapes }: SavedWeights,
 ): Promise<Pick<Checkpoint, 'moment1' | 'moment2'>> {
   const path = join(folder, MOMENTS);
   const file = new ModelTensors(path, [await TensorFile.open(files, path)]);

@@ -6,7 +6,7 @@ import { PIECE_ELEMENTS, type TensorSource } from '../../util/tensor-source.ts';
 
 type Floats = Float32Array<ArrayBuffer>;
 
-export type Arrangement =
+export type TensorArrangement =
   /** [in, out] -> [out, in]: GPT-2's projections, which multiply from the other side. */
   | { readonly kind: 'transposed' }
   /**
@@ -21,15 +21,17 @@ export type Arrangement =
 const BAND_ELEMENTS = 4 * PIECE_ELEMENTS;
 
 /** The shape of what an arrangement makes. */
-export const arrangedShape = (arrangement: Arrangement | undefined, shape: readonly number[]): readonly number[] =>
-  arrangement?.kind === 'transposed' ? [...shape].reverse() : shape;
+export const arrangedShape = (
+  arrangement: TensorArrangement | undefined,
+  shape: readonly number[],
+): readonly number[] => (arrangement?.kind === 'transposed' ? [...shape].reverse() : shape);
 
 /** The values of a weight of this shape, rearranged. */
 export function arranged(
   source: TensorSource,
   name: string,
   shape: readonly number[],
-  arrangement: Arrangement | undefined,
+  arrangement: TensorArrangement | undefined,
   bandElements = BAND_ELEMENTS,
 ): AsyncIterable<Floats> {
   if (!arrangement) return source.read(name);

@@ -10,7 +10,7 @@ import type { TensorSource } from '../../util/tensor-source.ts';
 import { finiteWeights } from '../checkpoint/finite.ts';
 import type { Shapes } from '../checkpoint.ts';
 import { elements } from '../safetensors-header.ts';
-import { type Arrangement, arranged, arrangedShape } from './arrange.ts';
+import { arranged, arrangedShape, type TensorArrangement } from './arrange.ts';
 import { encoded } from './encode.ts';
 import { ruleOf } from './families/family.ts';
 import { type AnyConfig, ggufFamilyOf } from './families/index.ts';
@@ -146,7 +146,7 @@ function planned(
   weight: string,
   name: string,
   given: readonly number[],
-  arrangement: Arrangement | undefined,
+  arrangement: TensorArrangement | undefined,
   type: TensorType,
 ): PlannedTensor {
   const shape = arrangedShape(arrangement, given);

@@ -1,9 +1,9 @@
 // `Backing`: the bytes of all chunks in the tiers below the GPU (host memory and disk): in a slot of host memory, in a
-// block on disk, in both, or nowhere because they are all zeros. Values come by putAll and are read by fetch; who
+// block on disk, in both, or nowhere because they are all zeros. Values come by putAll and are read by fetch; what
 // leaves host memory follows from the order of next uses. Knows chunk numbers only: no model, no GPU.
 //
 // Why nothing here waits for ever. A fetch needs a slot; a put needs for each chunk a slot or a block. Each gets
-// all it needs in one synchronous turn or stands in line, first come first served, *holding nothing*. Whoever
+// all it needs in one synchronous turn or stands in line, first come first served, *holding nothing*. What
 // holds something waits only for reads and writes, which end, and for the end of a turn. So in time nothing is
 // held and the first in line is looked at with every slot free, clean or dirty: S slots and B blocks for n chunks,
 // S + B >= n + largestPut, leave it at least `largestPut` of: free slots, free blocks, copies that lie in both.
@@ -15,8 +15,8 @@
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import { DiskTier, type DiskWay } from './disk-tier.ts';
-import { HostPlacement, isClean, type Located, NOWHERE, type Place } from './host-placement.ts';
-import { HostTier, NOBODY, type Slot } from './host-tier.ts';
+import { HostPlacement, isClean, type Located, NOWHERE, type Target } from './host-placement.ts';
+import { HostTier, NO_OWNER, type Slot } from './host-tier.ts';
 import { type Loadable, PendingReads } from './pending-reads.ts';
 import { StopWatch } from './stop-watch.ts';
 import { type BackingOptions, checkLimits, LARGEST_PUT } from './tier-limits.ts';
@@ -45,12 +45,12 @@ export interface Ledger {
 }
 
 /** Where a valid copy lies below the GPU. */
-export type Below = 'nothing' | 'zero' | 'host' | 'disk' | 'both';
+export type TierState = 'nothing' | 'zero' | 'host' | 'disk' | 'both';
 
 interface Chunk extends Loadable {
-  /** Counts the calls that give it a value or take it, ... */
+  /** The calls so far that gave it a value or took it. */
   calls: number;
-  /** ... and says which of them the value is from: a put that a later call overtook has no effect any more. */
+  /** The number of the call that its value is from: a put that a later call overtook has no effect any more. */
   applied: number;
 }
 
@@ -94,7 +94,7 @@ export class Backing {
   }
 
   /** Where a valid copy lies now. Zeros are 'zero' whether or not a slot holds them, too. */
-  where(chunk: number): Below {
+  where(chunk: number): TierState {
     const { slot, block, zero } = this.#chunk(chunk);
     if (zero) return 'zero';
     if (block !== NOWHERE) return slot ? 'both' : 'disk';
@@ -225,7 +225,7 @@ export class Backing {
         slots.add(slot);
       }
     }
-    for (const slot of this.#host.slots) assert(slot.owner === NOBODY || slots.has(slot), 'a slot has a stale owner');
+    for (const slot of this.#host.slots) assert(slot.owner === NO_OWNER || slots.has(slot), 'a slot has a stale owner');
     const used = this.#disk?.used ?? 0;
     assert(blocks.size <= used, `${used} blocks in use, ${blocks.size} with owners`);
     if (!this.#queue.isIdle) return;
@@ -264,8 +264,8 @@ export class Backing {
    * Places for all new values, or undefined and nothing taken. Those needed soonest get slots, at the cost of
    * owners needed later; a value that is itself needed last goes to a block.
    */
-  #place(values: readonly NewValue[]): Place[] | undefined {
-    const places = new Map<NewValue, Place>();
+  #place(values: readonly NewValue[]): Target[] | undefined {
+    const places = new Map<NewValue, Target>();
     const giveBack = () => {
       for (const place of places.values()) this.#placement.giveBack(place);
     };
@@ -297,11 +297,11 @@ export class Backing {
       giveBack(); // no memory for a slot that the limit allows
       throw error;
     }
-    return values.map((value) => places.get(value) as Place);
+    return values.map((value) => places.get(value) as Target);
   }
 
   /** Writes what must be on disk before the new values become visible. On an error all places are given back. */
-  async #fill(values: readonly NewValue[], places: readonly Place[]): Promise<void> {
+  async #fill(values: readonly NewValue[], places: readonly Target[]): Promise<void> {
     const writes = places.map((place, i) => {
       if ('slot' in place) return this.#placement.empty(place);
       const { chunk, bytes } = at(values, i);
@@ -314,7 +314,7 @@ export class Backing {
   }
 
   /** Makes the new values those of their chunks, save where a later call was faster. */
-  #commit(values: readonly NewValue[], places: readonly Place[]): void {
+  #commit(values: readonly NewValue[], places: readonly Target[]): void {
     values.forEach(({ chunk, bytes, call }, i) => {
       const place = at(places, i);
       if (call < chunk.applied) {

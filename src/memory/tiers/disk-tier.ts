@@ -1,6 +1,6 @@
 // The slow tier: a file cut into blocks that hold one chunk each. Allots blocks, moves bytes, and guards them:
-// every block has a checksum in memory, taken as it is written and compared as it is read. Knows nothing of who
-// needs what.
+// every block has a checksum in memory, taken as it is written and compared as it is read. Knows nothing of what
+// is needed when.
 //
 // Invariant: a read that resolves brought the bytes of the last write to that block, for that chunk; all else
 // is an error that names the file, the chunk, the block and what to do. Every byte moved is counted, those of

@@ -1,5 +1,5 @@
 // `HostPlacement`: which value leaves host memory when a slot is needed, which block a value goes to,
-// and what it takes until a slot is ready. Policy and bookkeeping; Backing decides when and for whom.
+// and what it takes until a slot is ready. Policy and bookkeeping; Backing decides when and for which chunk.
 //
 // Invariant: only a copy of a value that lies elsewhere too (or zeros) is ever dropped. A value's only copy keeps
 // its slot, held, until it is written to a block; if that fails it stays.
@@ -7,18 +7,18 @@
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { DiskTier } from './disk-tier.ts';
-import { type HostTier, NOBODY, type Slot } from './host-tier.ts';
+import { type HostTier, NO_OWNER, type Slot } from './host-tier.ts';
 
 export const NOWHERE = -1;
 
 /** Where a chunk's value lies; nowhere if it has none. */
 export interface Located {
   readonly id: number;
-  /** Here, ... */
+  /** The slot of host memory that holds it, if one does. */
   slot: Slot | undefined;
-  /** ... and here, or NOWHERE, ... */
+  /** The block on disk that holds it, or NOWHERE. */
   block: number;
-  /** ... or it is zeros (which a slot may hold as well). */
+  /** It is zeros: no slot or block needs to hold it, though a slot may. */
   zero: boolean;
 }
 
@@ -29,7 +29,7 @@ export interface Claim {
 }
 
 /** Where a new value will lie: in a slot, its own or a claimed one, or in a block. */
-export type Place = Claim | { readonly block: number };
+export type Target = Claim | { readonly block: number };
 
 /** A value that also lies below its slot, or can be had for nothing. */
 export const isClean = ({ block, zero }: Located): boolean => zero || block !== NOWHERE;
@@ -51,7 +51,7 @@ export class HostPlacement {
   count(): number {
     let count = this.#host.available + (this.#disk?.available ?? 0);
     for (const { owner, holds, lent } of this.#host.slots) {
-      if (owner === NOBODY) continue;
+      if (owner === NO_OWNER) continue;
       const { zero, block } = at(this.#chunks, owner);
       if (block !== NOWHERE || (zero && holds === 0 && !lent)) count++;
     }
@@ -102,12 +102,12 @@ export class HostPlacement {
     return { block };
   }
 
-  giveBack(place: Place): void {
+  giveBack(place: Target): void {
     if ('slot' in place) this.#host.release(place.slot);
     else this.#disk?.free(place.block);
   }
 
-  /** Makes a claimed slot ready to be written: its value goes to disk, those who were lent it have run. */
+  /** Makes a claimed slot ready to be written: its value goes to disk, everything that was lent it has run. */
   async empty({ slot, leaving }: Claim): Promise<void> {
     if (!leaving) return;
     const { chunk, block } = leaving;
@@ -149,7 +149,7 @@ export class HostPlacement {
   #victim(onlyClean: boolean): Located | undefined {
     let best: Located | undefined;
     for (const { owner, holds, lent } of this.#host.slots) {
-      if (owner === NOBODY || holds > 0 || lent) continue;
+      if (owner === NO_OWNER || holds > 0 || lent) continue;
       const chunk = at(this.#chunks, owner);
       if (onlyClean && !isClean(chunk)) continue;
       const later = best ? this.rank(chunk) - this.rank(best) : 1;

@@ -1,18 +1,18 @@
 // The middle tier: slots of host memory, one chunk each, made when first needed, reused, never more than the
-// limit allows. Says which slots are in use and by whom, never who must leave.
+// limit allows. Says which slots are in use and by which chunk, never which of them must leave.
 //
 // A slot is *held* while something under way counts on it (a read or write, a put that will fill it), and *lent*
-// from the moment its bytes are handed out until the end of that turn of the event loop: whoever awaited them
-// has run by then. Invariant: a slot is given to someone else only when it has no owner, is not held and not lent.
+// from the moment its bytes are handed out until the end of that turn of the event loop: everything that awaited them
+// has run by then. Invariant: a slot is given to another chunk only when it has no owner, is not held and not lent.
 
 import { assert, HoldfastError } from '../../util/errors.ts';
 
 /** A slot that belongs to no chunk. */
-export const NOBODY = -1;
+export const NO_OWNER = -1;
 
 export interface Slot {
   readonly bytes: Uint8Array<ArrayBuffer>;
-  /** The chunk whose valid value lies here, or NOBODY. */
+  /** The chunk whose valid value lies here, or NO_OWNER. */
   owner: number;
   holds: number;
   lent: boolean;
@@ -58,11 +58,11 @@ export class HostTier {
 
   /** The owner's value is dead, or valid elsewhere. */
   disown(slot: Slot): void {
-    slot.owner = NOBODY;
+    slot.owner = NO_OWNER;
     this.#reuse(slot);
   }
 
-  /** Hands out the bytes: they stay until all who wait for them now have run. */
+  /** Hands out the bytes: they stay until everything that waits for them now has run. */
   lend(slot: Slot): Uint8Array<ArrayBuffer> {
     if (!slot.lent) {
       slot.lent = true;
@@ -91,13 +91,13 @@ export class HostTier {
   }
 
   #reuse(slot: Slot): void {
-    if (slot.owner === NOBODY && slot.holds === 0 && !slot.lent) this.#free.push(slot);
+    if (slot.owner === NO_OWNER && slot.holds === 0 && !slot.lent) this.#free.push(slot);
   }
 
   #make(): Slot {
     try {
       const bytes = new Uint8Array(this.#chunkBytes);
-      const slot: Slot = { bytes, owner: NOBODY, holds: 0, lent: false };
+      const slot: Slot = { bytes, owner: NO_OWNER, holds: 0, lent: false };
       this.slots.push(slot);
       return slot;
     } catch {

@@ -20,7 +20,7 @@ export class WaitQueue {
     return this.#underWay.size === 0;
   }
 
-  /** What `take` gives, as soon as it gives something and all who came before have theirs. */
+  /** What `take` gives, as soon as it gives something and all earlier requests have theirs. */
   wait<T>(take: () => T | undefined): Promise<T> {
     return new Promise((resolve, reject) => {
       const start = () => {
@@ -32,7 +32,7 @@ export class WaitQueue {
     });
   }
 
-  /** Starts those in line who can: to be called whenever something was given back. */
+  /** Serves requests in order as long as the first can be served: to be called whenever something was given back. */
   advance(): void {
     for (let first = this.#waiting[0]; first; first = this.#waiting[0]) {
       try {

@@ -2,13 +2,13 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { type Arrangement, arranged, arrangedShape } from '../../../src/formats/gguf/arrange.ts';
+import { arranged, arrangedShape, type TensorArrangement } from '../../../src/formats/gguf/arrange.ts';
 import { sourceOf } from '../../../src/util/tensor-source.ts';
 
 async function rearranged(
   all: Float32Array<ArrayBuffer>,
   shape: readonly number[],
-  arrangement: Arrangement | undefined,
+  arrangement: TensorArrangement | undefined,
   pieceElements: number,
   bandElements: number,
 ): Promise<number[]> {

@@ -2,14 +2,14 @@
 // it reads, how each weight is called and must lie, what it cannot compute. Not how a tensor is encoded.
 
 import { HoldfastError, shortened } from '../../../util/errors.ts';
-import type { Arrangement } from '../arrange.ts';
+import type { TensorArrangement } from '../arrange.ts';
 import type { MetadataValue } from '../header.ts';
 
 /** What becomes of a weight. */
 export interface TensorRule {
   /** GGUF's name; in a block, what follows "blk.N.". */
   readonly name: string;
-  readonly arrangement?: Arrangement;
+  readonly arrangement?: TensorArrangement;
 }
 
 /** A tensor that is no weight of the model. */

@@ -50,7 +50,7 @@ export interface Verdict {
 }
 
 /** Compares an outcome with the reference: pure arithmetic. */
-export function judge(reference: ReferenceCase, outcome: Outcome): Verdict {
+export function compareWithReference(reference: ReferenceCase, outcome: Outcome): Verdict {
   const { tolerance, activations } = reference;
   const metrics = new Map<string, Metric>();
   const used = new Set<string>();
@@ -132,7 +132,7 @@ function verdict(name: string, metrics: ReadonlyMap<string, Metric>, unchecked: 
 // ---- Runs ----------------------------------------------------------------------------------------------------
 
 /** A run, as it was recorded or as it was trained again. */
-export interface Course extends Curves {
+export interface RunTrace extends Curves {
   /** After the last of these steps; undefined where they are not known. */
   readonly weights: Values | undefined;
 }
@@ -144,7 +144,7 @@ const LEAST_OF_UPDATE = 5e-5;
 const MARGIN = 4;
 
 /** Whether every figure and every weight that both have is the same, NaN for NaN. */
-export function sameCourse(a: Course, b: Course): boolean {
+export function sameTrace(a: RunTrace, b: RunTrace): boolean {
   const equal = (x: ArrayLike<number>, y: ArrayLike<number> | undefined) =>
     x.length === y?.length && Array.prototype.every.call(x, (value, i) => Object.is(value, y[i]));
   if (![equal(a.lr, b.lr), equal(a.loss, b.loss), equal(a.gradNorm, b.gradNorm)].every(Boolean)) return false;
@@ -153,11 +153,17 @@ export function sameCourse(a: Course, b: Course): boolean {
 
 /**
  * Compares a run that was trained again with what was recorded of it. No float64 reference is there to say what
- * rounding may do to it, so a `twin` does: the same run from start weights that differ in the last bit. What the twin is
+ * rounding may do to it, so `perturbed` does: the same run from start weights that differ in the last bit. What that run is
  * off by, up to each step, is what rounding alone makes of this run; a tolerance is 4 times that, or the least.
- * `twin` may be `found` itself, where nothing is off.
+ * `perturbed` may be `found` itself, where nothing is off.
  */
-export function judgeRun(name: string, start: Values, recorded: Course, found: Course, twin: Course): Verdict {
+export function compareRuns(
+  name: string,
+  start: Values,
+  recorded: RunTrace,
+  found: RunTrace,
+  perturbed: RunTrace,
+): Verdict {
   const metrics = new Map<string, Metric>();
   type Error = (value: number, wanted: number) => number;
   const absolute: Error = (value, wanted) => Math.abs(value - wanted);
@@ -165,8 +171,8 @@ export function judgeRun(name: string, start: Values, recorded: Course, found: C
     let tolerance = LEAST;
     let worst: Metric | undefined;
     for (let step = 0; step < steps; step++) {
-      const valueIn = (course: Course) => at(course[which], step);
-      const [is, was, other] = [valueIn(found), valueIn(recorded), valueIn(twin)];
+      const valueIn = (run: RunTrace) => at(run[which], step);
+      const [is, was, other] = [valueIn(found), valueIn(recorded), valueIn(perturbed)];
       // A loss that is not a number is one that was skipped, there and here.
       if (Number.isNaN(is) && Number.isNaN(was)) continue;
       const off = error(other, is);
@@ -181,14 +187,14 @@ export function judgeRun(name: string, start: Values, recorded: Course, found: C
   alongside('loss_step0', 'loss', absolute, 1);
   alongside('loss', 'loss', absolute, found.loss.length);
   alongside('grad_norm_rel', 'gradNorm', relative, found.gradNorm.length);
-  if (!recorded.weights || !found.weights || !twin.weights)
+  if (!recorded.weights || !found.weights || !perturbed.weights)
     return verdict(name, metrics, ['final_update_rel_fro', 'final_max_abs']);
 
   const ours = compare(found.weights, recorded.weights, 'weights', start).differences;
-  const twins = compare(twin.weights, found.weights, 'weights', start).differences;
+  const rounding = compare(perturbed.weights, found.weights, 'weights', start).differences;
   const final = (metric: string, error: (difference: Difference) => number, least: number) => {
     const worst = (of: readonly Difference[]) => worstOf(of.map((difference) => [error(difference), difference.name]));
-    metrics.set(metric, metricOf(worst(ours), Math.max(least, MARGIN * worst(twins)[0])));
+    metrics.set(metric, metricOf(worst(ours), Math.max(least, MARGIN * worst(rounding)[0])));
   };
   final('final_update_rel_fro', ({ error, size }) => ratio(norm(error), norm(size), 1), LEAST_OF_UPDATE);
   final('final_max_abs', ({ error }) => largest(error), LEAST);

@@ -5,7 +5,7 @@ import { beforeAll, describe, expect, it, vi } from 'vitest';
 import type { Device } from '../../src/gpu/device.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { testDevice } from '../harness.ts';
-import { EVERY_CASE } from '../host.ts';
+import { EVERY_CASE, THOROUGH } from '../host.ts';
 import { chooseVariants, expectSame, leastBudget, MODELS, run, type Work } from './runs.ts';
 
 const most = vi.hoisted(() => ({ rows: Number.POSITIVE_INFINITY }));
@@ -17,13 +17,13 @@ vi.mock('../../src/graph/operators/head-tiles.ts', async (original) => ({
 /** Multiples of four: rows of any length then lie in fours of floats as they do in the whole. */
 const ROWS = 24;
 
-describe.each(Object.entries(MODELS).slice(0, EVERY_CASE ? undefined : 3))('%s', (_, model) => {
+describe.each(Object.entries(MODELS).slice(0, EVERY_CASE ? undefined : THOROUGH ? 3 : 1))('%s', (_, model) => {
   let device: Device;
   beforeAll(async () => {
     device = await testDevice();
   });
 
-  it.each(EVERY_CASE ? [1, 2, 3, 4] : [1, 2])('with variants %d', async (seed) => {
+  it.each(EVERY_CASE ? [1, 2, 3, 4] : THOROUGH ? [1, 2] : [1])('with variants %d', async (seed) => {
     chooseVariants(seed);
     const work = (): Work => ({ model, batch: 3, seq: ROWS / 3, accumulate: 2, steps: 2 });
     most.rows = ROWS;

@@ -122,7 +122,7 @@ describe('a device lost at the n-th', () => {
   });
 
   test.each([
-    ['submit', every(isDeno ? 5 : 13)],
+    ['submit', every(isDeno ? 5 : 19)],
     ['writeBuffer', every(7)],
     ['mapAsync', every(13)],
     ['onSubmittedWorkDone', every(isDeno ? 3 : 29)],

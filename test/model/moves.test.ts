@@ -191,7 +191,7 @@ describe('a change of the budget', () => {
     reference = await referenceOf(work);
   });
 
-  const stride = EVERY_CASE ? 1 : isDeno ? 37 : 13;
+  const stride = EVERY_CASE ? 1 : isDeno ? 37 : 19;
 
   /** One step, a change with faults in it, and if that leaves a way to go on, the rest. */
   async function changed(
@@ -405,7 +405,7 @@ describe.each(['gpt2, untied', 'llama, grouped heads'] as const)('%s', (name) =>
   });
 
   /** Half of 12 for each model; of 300 with every case. */
-  const numRuns = EVERY_CASE ? 150 : isDeno ? 2 : 6;
+  const numRuns = EVERY_CASE ? 150 : isDeno ? 2 : 4;
 
   test(`${numRuns} random mixes of steps, budgets, evaluations, texts and losses change no bit`, async () => {
     const property = fc.asyncProperty(setting, ops, async (given, mix) => {

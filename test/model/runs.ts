@@ -21,6 +21,7 @@ import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, type Values } from '../../src/util/tensor-source.ts';
 import { DECODERS, LLAMA } from '../decoders.ts';
+import { THOROUGH } from '../host.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
 
 const gpt2 = (n_layer: number, n_embd: number, vocab_size: number, tie_word_embeddings = true) =>
@@ -55,6 +56,9 @@ export const MODELS = {
   'qwen3, norms of heads': decoder(DECODERS.qwen3),
   'gemma3, every switch': decoder(DECODERS.gemma3, 2),
 } as const satisfies Record<string, Model>;
+
+/** One of every three where a runtime repeats what Node runs whole. */
+export const SAMPLED_MODELS = Object.entries(MODELS).filter((_, i) => THOROUGH || i % 3 === 0);
 
 /** Model data of 21 chunks of the smallest size a kind: room for a tenth of it. */
 export const LARGEST = makeModel(gpt2(3, 48, 97));

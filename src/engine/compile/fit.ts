@@ -15,7 +15,7 @@ import { LARGEST_PUT } from '../../memory/tiers/tier-limits.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import { isChunkRange, uniformBlocks } from './lower.ts';
-import { dispatchesOf, type Pass, type Passes, stashedChunks } from './pass.ts';
+import { chunksAtOnce, dispatchesOf, type Pass, type Passes, stashedChunks } from './pass.ts';
 import { cheapest, uniformWays } from './ways.ts';
 import type { AdapterLimits, Workload } from './workload.ts';
 
@@ -315,8 +315,17 @@ function chunkSizes({ parameters }: Workload, { binding, buffer, leastChunk = 0 
   return sizes;
 }
 
-const mapOf = ({ parameters, training }: Workload, chunkBytes: number): ChunkMap =>
-  mapChunks(parameters, training, { minBytes: chunkBytes / 2, maxBytes: chunkBytes });
+const maps = new WeakMap<Workload['parameters'], Map<string, ChunkMap>>();
+
+function mapOf({ parameters, training }: Workload, chunkBytes: number): ChunkMap {
+  // Workloads that differ in their activations alone have the same chunks.
+  const known = maps.get(parameters) ?? new Map<string, ChunkMap>();
+  maps.set(parameters, known);
+  const key = `${chunkBytes} ${training}`;
+  const map = known.get(key) ?? mapChunks(parameters, training, { minBytes: chunkBytes / 2, maxBytes: chunkBytes });
+  known.set(key, map);
+  return map;
+}
 
 function candidate<P extends Passes>(
   workload: Workload<P>,
@@ -341,12 +350,6 @@ function measured<P extends Passes>(
   const other = nonModel.arenas + nonModel.persistent;
   return { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce };
 }
-
-const chunksAtOnce = (passes: Passes): number =>
-  Object.values(passes).reduce(
-    (most, { trace }) => trace.moments.reduce((n, { accesses }) => Math.max(n, accesses.length), most),
-    0,
-  );
 
 function leastPeak({ map, durable, other, atOnce }: Candidate): number {
   const { down, up } = leastStaging(durable);

@@ -100,8 +100,8 @@ export const dispatchesOf = (passes: Passes): DispatchOperation[] =>
 
 /** A pass that only reads parameters. */
 export function readingPass(program: Program, map: ChunkMap): Pass {
-  const operations = lower(program, map);
-  return { name: program.name, operations, starts: [0], ...walked(operations, map, () => 'HOLD') };
+  const parts = { name: program.name, operations: lower(program, map), starts: [0] };
+  return withTrace(parts, map, () => 'HOLD');
 }
 
 /** One step of `accumulate` micro-batches. */
@@ -115,8 +115,8 @@ export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): P
   );
   const decided = completions.find(({ kinds }) => kinds.includes('parameter'))?.moment;
   assert(decided !== undefined, 'a step updates parameters');
-  const walk = walked(operations, map, (phase) => STATE_AFTER[phase]);
-  return { name: 'step', operations, starts: starts.slice(0, accumulate), ...walk, update: { decided, completions } };
+  const parts = { name: 'step', operations, starts: starts.slice(0, accumulate), update: { decided, completions } };
+  return withTrace(parts, map, (phase) => STATE_AFTER[phase]);
 }
 
 /**
@@ -156,13 +156,44 @@ function withEagerMoved(parts: readonly (readonly Operation[])[]): { operations:
   return { operations, starts };
 }
 
-function walked(operations: readonly Operation[], map: ChunkMap, after: (phase: Phase) => State) {
-  const walk = new Walk(map);
+/** With what follows from the operations. Their dry run waits until it is asked for: most layouts are only measured. */
+function withTrace(
+  parts: Pick<Pass, 'name' | 'operations' | 'starts' | 'update'>,
+  map: ChunkMap,
+  after: (phase: Phase) => State,
+): Pass {
   const phases: PhaseStart[] = [];
-  operations.forEach((operation, first) => {
-    const { phase: name } = operation;
+  parts.operations.forEach(({ phase: name }, first) => {
     if (phases.at(-1)?.name !== name) phases.push({ name, first });
-    walk.step(operation, after(name));
   });
-  return { ...walk.end(), phases };
+  let walk: ReturnType<Walk['end']> | undefined;
+  const walked = () => {
+    walk ??= dryRun(parts.operations, map, after);
+    return walk;
+  };
+  return {
+    ...parts,
+    phases,
+    get trace() {
+      return walked().trace;
+    },
+    get states() {
+      return walked().states;
+    },
+  };
 }
+
+function dryRun(operations: readonly Operation[], map: ChunkMap, after: (phase: Phase) => State) {
+  const walk = new Walk(map);
+  for (const operation of operations) walk.step(operation, after(operation.phase));
+  return walk.end();
+}
+
+/** Chunks that one operation uses, at most. */
+export const chunksAtOnce = (passes: Passes): number =>
+  Object.values(passes)
+    .flatMap(({ operations }) => operations)
+    .reduce((most, { uses }) => {
+      if (uses.length <= most) return most;
+      return Math.max(most, new Set(uses.map(({ list, piece }) => list.first + piece.chunk)).size);
+    }, 0);

@@ -16,7 +16,7 @@ import { formatBytes } from '../../util/bytes.ts';
 import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import type { ChoiceRecord, KernelChoices } from '../compile/choices.ts';
-import { type Fit, type FitOptions, fitMemory, leastBudget, refitMemory } from '../compile/fit.ts';
+import { type Fit, fitMemory } from '../compile/fit.ts';
 import { dispatchesOf, type Pass, type Passes } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import type { Workload } from '../compile/workload.ts';
@@ -31,9 +31,11 @@ import {
   stashRoom,
 } from './arrangement.ts';
 import { DeviceMutex, type Kept, Replaced } from './device-mutex.ts';
-import { type DeviceState, makeDeviceState } from './device-state.ts';
+import { makeDeviceState } from './device-state.ts';
 import type { Executor } from './executor.ts';
 import { emptyLedger, type LinkLedger } from './link.ts';
+import { insteadOf, type SessionState, StateBuilder } from './state-builder.ts';
+import type { TensorData } from './storage.ts';
 import { setTensors, tensorNames, tensorsOf } from './values.ts';
 import { WarmUp } from './warm-up.ts';
 
@@ -51,28 +53,19 @@ export interface MemoryReport {
   readonly below: Backing['ledger'];
 }
 
-type Data = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
-
 /** Tensors, and what to set them to. */
-export type Inputs = readonly (readonly [tensor: Tensor, data: Data])[];
-
-/** Everything that a move replaces: as a whole, or not at all. */
-interface State<P extends Passes> extends Arrangement<P> {
-  readonly on: DeviceState;
-}
+export type Inputs = readonly (readonly [tensor: Tensor, data: TensorData])[];
 
 export class Session<P extends Passes = Passes> {
   readonly mutex = new DeviceMutex();
   readonly #choices: KernelChoices;
   readonly #backing: Backing;
   readonly #ledger: LinkLedger;
-  /** Of persistent tensors that keep their contents wherever the session moves. */
-  readonly #contents = new Map<Tensor, () => Data>();
+  readonly #builder: StateBuilder<P>;
   /** Parameters that were never set. */
   readonly #unset: Set<string>;
-  #state: State<P>;
+  #state: SessionState<P>;
   #epoch = 0;
-  #least: { readonly fit: Fit<P>; readonly bytes: number } | undefined;
   #warmUp: WarmUp | undefined;
   #over: { readonly reason: unknown } | undefined;
   #closing: Promise<void> | undefined;
@@ -139,11 +132,12 @@ export class Session<P extends Passes = Passes> {
     }
   }
 
-  private constructor(state: State<P>, choices: KernelChoices, backing: Backing, ledger: LinkLedger) {
+  private constructor(state: SessionState<P>, choices: KernelChoices, backing: Backing, ledger: LinkLedger) {
     this.#state = state;
     this.#choices = choices;
     this.#backing = backing;
     this.#ledger = ledger;
+    this.#builder = new StateBuilder(choices, backing, ledger);
     const { fit, memory } = state;
     this.#unset = new Set(tensorNames(fit.map, 'parameter'));
     const step = Object.values(fit.passes).find(({ update }) => update);
@@ -288,13 +282,13 @@ export class Session<P extends Passes = Passes> {
   }
 
   /** Sets a tensor for everything that is not yet submitted, up to the next move. */
-  write(tensor: Tensor, data: Data): void {
+  write(tensor: Tensor, data: TensorData): void {
     this.#state.on.storage.write(tensor, data);
   }
 
   /** Sets a tensor now, and to what `contents` then says whenever a move has made its buffer anew. */
-  hold(tensor: Tensor, contents: () => Data): void {
-    this.#contents.set(tensor, contents);
+  hold(tensor: Tensor, contents: () => TensorData): void {
+    this.#builder.contents.set(tensor, contents);
     this.write(tensor, contents());
   }
 
@@ -385,7 +379,7 @@ export class Session<P extends Passes = Passes> {
     return this.runWithRetry(`a change of the GPU budget to ${formatBytes(budget)}`, async () => {
       // The GPU found only while it ran that it has not the memory, and the recovery from that made the budget smaller.
       if (tried?.isExhausted) throw this.#refusal(budget, 'it ran out of memory');
-      const arranged = this.#arrangedWithin(budget);
+      const arranged = this.#builder.within(budget, this.#state, this.device);
       tried = this.device;
       // From here on nothing lives on the GPU alone, and nothing there is waited for.
       await this.executor.empty();
@@ -400,12 +394,12 @@ export class Session<P extends Passes = Passes> {
     const { device } = this;
     before.on.release();
     try {
-      this.#commit(await this.#build(device, arranged));
+      this.#commit(await this.#builder.build(device, arranged));
     } catch (error) {
       // The recovery makes everything as it was.
       if (await device.showsLoss(error)) throw error;
       try {
-        this.#commit(await this.#buildWhatFits(device, before));
+        this.#commit(await this.#builder.buildWhatFits(device, before));
       } catch (second) {
         if (!(await device.showsLoss(second))) this.end(error);
         throw second;
@@ -428,73 +422,20 @@ export class Session<P extends Passes = Passes> {
    * HoldfastError where nothing fits.
    */
   async moveTo(device: Device): Promise<void> {
-    const { device: before, fit, memory } = this;
+    const before = this.device;
     // A device that ran out of memory is there still; it must not keep its.
     if (!before.isLost) before.close();
     await this.executor.abandon();
-    const arranged = before.isExhausted ? this.#smaller(fit, memory) : this.#state;
-    this.#commit(await this.#buildWhatFits(device, arranged));
-  }
-
-  /** What is tried next. Errors: HoldfastError when that was the smallest. */
-  #smaller(fit: Fit<P>, memory: MemoryOptions): Arrangement<P> {
-    const least = this.leastBudget;
-    const shrunk = Math.floor(fit.peak * SHRINK);
-    return this.#arrangedWithin(fit.peak > least ? Math.max(least, shrunk) : shrunk, fit, memory);
-  }
-
-  /** The same chunks within another budget. Errors: HoldfastError for one that they do not fit into. */
-  #arrangedWithin(gpu: number, fit = this.fit, memory = this.memory): Arrangement<P> {
-    const refitted = refitMemory(fit, limitsOf(this.device), gpu, this.#refitOptions);
-    return arrange(refitted, { ...memory, gpu });
-  }
-
-  /** Below, there is as much room as there was when the session began. */
-  get #refitOptions(): FitOptions {
-    return { recovery: this.memory.recovery, below: (this.#backing.chunks + LARGEST_PUT) * this.map.chunkBytes };
+    const arranged = before.isExhausted ? this.#builder.smaller(this.#state, device) : this.#state;
+    this.#commit(await this.#builder.buildWhatFits(device, arranged));
   }
 
   /** The smallest budget that `setBudget` takes, in bytes. */
   get leastBudget(): number {
-    const known = this.#least;
-    if (known?.fit === this.fit) return known.bytes;
-    const bytes = leastBudget(this.fit, limitsOf(this.device), this.#refitOptions);
-    this.#least = { fit: this.fit, bytes };
-    return bytes;
+    return this.#builder.leastBudget(this.#state, this.device);
   }
 
-  /** As arranged, or, where the device has not the memory, within as much of it as there is. */
-  async #buildWhatFits(device: Device, arranged: Arrangement<P>): Promise<State<P>> {
-    let exhausted: unknown;
-    for (let next = arranged; ; ) {
-      try {
-        return await this.#build(device, next);
-      } catch (error) {
-        if (!(error instanceof HoldfastError) || (await device.showsLoss(error))) throw error;
-        exhausted ??= error;
-        const { fit, memory } = next;
-        next = insteadOf(exhausted, () => this.#smaller(fit, memory));
-      }
-    }
-  }
-
-  /** Makes what is arranged, and changes nothing else. Errors: whatever went wrong; nothing is left of it then. */
-  async #build(device: Device, arranged: Arrangement<P>): Promise<State<P>> {
-    const { fit, schedules, memory, readAhead } = arranged;
-    const options = { readAhead, ledger: this.#ledger };
-    // Of the memory under this budget.
-    device.allocator.restartPeak();
-    const on = await makeDeviceState(device, fit, this.#choices, this.#backing, options);
-    try {
-      for (const [tensor, contents] of this.#contents) on.storage.write(tensor, contents());
-    } catch (error) {
-      on.release();
-      throw error;
-    }
-    return { memory, fit, schedules, readAhead, on };
-  }
-
-  #commit(state: State<P>): void {
+  #commit(state: SessionState<P>): void {
     if (state.fit !== this.fit) this.#warmUp = undefined;
     this.#state = state;
     this.#epoch++;
@@ -523,14 +464,5 @@ export class Session<P extends Passes = Passes> {
     };
     const isReplaced = (error: unknown) => error instanceof Replaced;
     while (await this.mutex.exclusive(last).then(() => false, isReplaced));
-  }
-}
-
-/** After the GPU ran out of memory that is what went wrong, not that nothing fits into less. */
-function insteadOf<T>(exhausted: unknown, work: () => T): T {
-  try {
-    return work();
-  } catch (refused) {
-    throw exhausted ?? refused;
   }
 }

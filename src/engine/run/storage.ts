@@ -11,6 +11,9 @@ import { assert } from '../../util/errors.ts';
 
 const STORAGE_USAGE = () => GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
 
+/** The elements of a tensor, all four bytes wide. */
+export type TensorData = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
+
 export class Storage {
   readonly #device: Device;
   readonly #ranges = new Map<Tensor, BufferRange>();
@@ -49,7 +52,7 @@ export class Storage {
   }
 
   /** Sets a tensor; one that no dispatch uses has no memory and needs no value. */
-  write(tensor: Tensor, data: Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void {
+  write(tensor: Tensor, data: TensorData): void {
     assert(data.length <= tensor.size, `${tensor.name} holds ${tensor.size} elements, not ${data.length}`);
     const range = this.#ranges.get(tensor);
     if (range) this.#device.gpu.queue.writeBuffer(range.buffer, range.offset, data);

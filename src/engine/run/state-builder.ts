@@ -1,0 +1,103 @@
+// `StateBuilder`: makes the state of a session for another budget or another device: works out what it comes to, and then
+// makes all of it or nothing. Which state a session is in, and when it moves, is the session's affair (session.ts).
+
+import type { Device } from '../../gpu/device.ts';
+import type { Tensor } from '../../graph/graph.ts';
+import type { Backing } from '../../memory/tiers/backing.ts';
+import { LARGEST_PUT } from '../../memory/tiers/tier-limits.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import type { KernelChoices } from '../compile/choices.ts';
+import { type Fit, type FitOptions, leastBudget, refitMemory } from '../compile/fit.ts';
+import type { Passes } from '../compile/pass.ts';
+import { type Arrangement, arrange, limitsOf, SHRINK } from './arrangement.ts';
+import { type DeviceState, makeDeviceState } from './device-state.ts';
+import type { LinkLedger } from './link.ts';
+import type { TensorData } from './storage.ts';
+
+/** Everything that a move replaces: as a whole, or not at all. */
+export interface SessionState<P extends Passes> extends Arrangement<P> {
+  readonly on: DeviceState;
+}
+
+export class StateBuilder<P extends Passes> {
+  /** Of persistent tensors that keep their contents wherever the session moves. */
+  readonly contents = new Map<Tensor, () => TensorData>();
+  readonly #choices: KernelChoices;
+  readonly #backing: Backing;
+  readonly #ledger: LinkLedger;
+  #least: { readonly fit: Fit<P>; readonly bytes: number } | undefined;
+
+  constructor(choices: KernelChoices, backing: Backing, ledger: LinkLedger) {
+    this.#choices = choices;
+    this.#backing = backing;
+    this.#ledger = ledger;
+  }
+
+  /** The same chunks within another budget. Errors: HoldfastError for one that they do not fit into. */
+  within(gpu: number, from: Arrangement<P>, device: Device): Arrangement<P> {
+    const refitted = refitMemory(from.fit, limitsOf(device), gpu, this.#refitOptions(from));
+    return arrange(refitted, { ...from.memory, gpu });
+  }
+
+  /** The smallest budget into which these chunks fit, in bytes. */
+  leastBudget(from: Arrangement<P>, device: Device): number {
+    const { fit } = from;
+    if (this.#least?.fit === fit) return this.#least.bytes;
+    const bytes = leastBudget(fit, limitsOf(device), this.#refitOptions(from));
+    this.#least = { fit, bytes };
+    return bytes;
+  }
+
+  /** What is tried next where the GPU has not the memory. Errors: HoldfastError when that was the smallest. */
+  smaller(from: Arrangement<P>, device: Device): Arrangement<P> {
+    const { peak } = from.fit;
+    const least = this.leastBudget(from, device);
+    const shrunk = Math.floor(peak * SHRINK);
+    return this.within(peak > least ? Math.max(least, shrunk) : shrunk, from, device);
+  }
+
+  /** Below, there is as much room as there was when the session began. */
+  #refitOptions({ fit, memory }: Arrangement<P>): FitOptions {
+    return { recovery: memory.recovery, below: (this.#backing.chunks + LARGEST_PUT) * fit.map.chunkBytes };
+  }
+
+  /** Makes what is arranged, and changes nothing else. Errors: whatever went wrong; nothing is left of it then. */
+  async build(device: Device, arranged: Arrangement<P>): Promise<SessionState<P>> {
+    const { fit, schedules, memory, readAhead } = arranged;
+    const options = { readAhead, ledger: this.#ledger };
+    // Of the memory under this budget.
+    device.allocator.restartPeak();
+    const on = await makeDeviceState(device, fit, this.#choices, this.#backing, options);
+    try {
+      for (const [tensor, contents] of this.contents) on.storage.write(tensor, contents());
+    } catch (error) {
+      on.release();
+      throw error;
+    }
+    return { memory, fit, schedules, readAhead, on };
+  }
+
+  /** As arranged, or, where the device has not the memory, within as much of it as there is. */
+  async buildWhatFits(device: Device, arranged: Arrangement<P>): Promise<SessionState<P>> {
+    let exhausted: unknown;
+    for (let next = arranged; ; ) {
+      const tried = next;
+      try {
+        return await this.build(device, tried);
+      } catch (error) {
+        if (!(error instanceof HoldfastError) || (await device.showsLoss(error))) throw error;
+        exhausted ??= error;
+        next = insteadOf(exhausted, () => this.smaller(tried, device));
+      }
+    }
+  }
+}
+
+/** After the GPU ran out of memory that is what went wrong, not that nothing fits into less. */
+export function insteadOf<T>(exhausted: unknown, work: () => T): T {
+  try {
+    return work();
+  } catch (refused) {
+    throw exhausted ?? refused;
+  }
+}

@@ -7,6 +7,7 @@ import { HoldfastError, messageOf } from '../util/errors.ts';
 import { benchCommand } from './bench.ts';
 import { devicesCommand } from './devices.ts';
 import { exportCommand } from './export.ts';
+import { finetuneCommand } from './finetune.ts';
 import { generateCommand } from './generate.ts';
 import { parityCommand } from './parity.ts';
 import { planCommand } from './plan.ts';
@@ -17,6 +18,7 @@ const BAD_INPUT = 2;
 
 const COMMANDS = [
   trainCommand,
+  finetuneCommand,
   generateCommand,
   exportCommand,
   tokenizerCommand,

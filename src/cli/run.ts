@@ -6,6 +6,7 @@ import type { Host } from '../runtime/host.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { benchCommand } from './bench.ts';
 import { devicesCommand } from './devices.ts';
+import { evalCommand } from './eval.ts';
 import { exportCommand } from './export.ts';
 import { finetuneCommand } from './finetune.ts';
 import { generateCommand } from './generate.ts';
@@ -20,6 +21,7 @@ const COMMANDS = [
   trainCommand,
   finetuneCommand,
   generateCommand,
+  evalCommand,
   exportCommand,
   tokenizerCommand,
   parityCommand,

@@ -15,8 +15,12 @@ export interface Said {
 
 const USE_A_DEVICE = ['train', 'finetune', 'eval', 'generate'];
 
-/** `holdfast ARGS` over these files. */
-export async function inProcess(files: MemoryFiles, args: readonly string[]): Promise<Said> {
+/** `holdfast ARGS` over these files; `lines` come from the terminal, one behind each answer. */
+export async function inProcess(
+  files: MemoryFiles,
+  args: readonly string[],
+  lines: readonly string[] = [],
+): Promise<Said> {
   let [out, said] = ['', ''];
   const terminal = {
     ...{ interactive: false, columns: 80 },
@@ -29,9 +33,11 @@ export async function inProcess(files: MemoryFiles, args: readonly string[]): Pr
   };
   const adapter = USE_A_DEVICE.includes(args[0] ?? '') ? ['--adapter', ADAPTER] : [];
   const { gpuSources } = testHost;
-  const status = await run(
-    memoryHost(files, { args: [...args, ...adapter], terminal, gpuSources: () => gpuSources() }),
-  );
+  async function* readLines() {
+    yield* lines;
+  }
+  const here = { args: [...args, ...adapter], terminal, gpuSources: () => gpuSources(), readLines };
+  const status = await run(memoryHost(files, here));
   return { status, out, said };
 }
 

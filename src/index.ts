@@ -7,6 +7,8 @@ export { type Corpus, defaultCorpus, loadCorpus, split, type TextSource } from '
 export type { ChatTemplate } from './data/records/chat-template.ts';
 export { findChatTemplate } from './data/records/find-template.ts';
 export { holdRecords, type RecordSettings } from './data/records/read-records.ts';
+export type { Message } from './data/records/shapes.ts';
+export { type StrideOptions, stridedWindows } from './data/strided-windows.ts';
 export type { TaskName } from './data/tasks.ts';
 export type { TextIdentity } from './data/tokenized-text.ts';
 export {
@@ -87,7 +89,9 @@ export type {
   Terminal,
   WriteStream,
 } from './runtime/host.ts';
-export { type GenerationOptions, Generator } from './train/generator.ts';
+export { Conversation, type ConversationOptions } from './train/conversation.ts';
+export { Evaluator, type EvaluatorOptions } from './train/evaluator.ts';
+export { type GenerationOptions, Generator, type GeneratorOptions } from './train/generator.ts';
 export type { MemoryRecord } from './train/memory-record.ts';
 export { type ModelSources, type OpenedModel, withModel } from './train/open-model.ts';
 export {

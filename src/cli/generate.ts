@@ -1,84 +1,154 @@
-// `holdfast generate DIR`: text from a checkpoint, a run, a Hugging Face folder, or a zip of one, as it is
-// written.
+// `holdfast generate DIR`: text from a checkpoint, a run, a Hugging Face folder, or a zip of one, as it is written: behind a
+// prompt, behind each of several, or as the answers of a conversation.
 
 import { Command } from 'commander';
-import { promptIds, tokenizerOf } from '../data/tokenizer.ts';
+import { promptIds, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
 import { openDevice } from '../gpu/device.ts';
-import { DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
 import type { Host } from '../runtime/host.ts';
+import { Conversation } from '../train/conversation.ts';
 import { Generator } from '../train/generator.ts';
-import { withModel } from '../train/open-model.ts';
 import { checkSampling, type SamplingOptions } from '../train/sampling.ts';
-import { writeText } from '../train/writing.ts';
+import { type WritingOptions, writeText } from '../train/writing.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
-import { localModel, MODEL_SOURCES } from './model-source.ts';
-import { adapterOption, number, whole } from './options.ts';
+import { wholeNumber } from '../util/range.ts';
+import { chat } from './chat.ts';
+import { findTemplateFor } from './chat-template.ts';
+import { addBudgetOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
+import { MODEL_SOURCES } from './model-source.ts';
+import { type AdapterFlags, addAdapterOptions, withNamedModel } from './opened-model.ts';
+import { adapterOption, number, whole, within } from './options.ts';
 
-interface Flags {
+interface Flags extends MemoryFlags, AdapterFlags {
   prompt: string;
+  prompts?: string;
+  chat?: boolean;
+  chatTemplate?: string;
+  system?: string;
   tokens: number;
+  context?: number;
   stop?: string[];
   temperature: number;
   topK?: number;
   topP: number;
   seed: number;
-  base?: string;
-  lora?: string;
   adapter: string;
+  json?: boolean;
 }
 
+/** Positions of the cache where nothing is said: of models with a longer context it would take gigabytes. */
+const MOST_CONTEXT = 4096;
+
 export function generateCommand(host: Host): Command {
-  return new Command('generate')
+  const command = new Command('generate')
     .description('write text with a trained model')
     .argument('<dir>', `a run, a checkpoint, a model, or an adapter: ${MODEL_SOURCES}`)
     .option('--prompt <text>', 'what the text begins with; empty: the token that begins a text alone', '\n')
+    .option('--prompts <file>', 'a prompt a line; of each a text, as --prompt would have it')
+    .option('--chat', 'hold a conversation: lines of the terminal are answered, until they end')
+    .option('--system <text>', 'with --chat: what is said before all else')
+    .option('--chat-template <name>', 'with --chat: chatml, a file or a folder (default: the model’s)')
     .option('--tokens <n>', 'tokens to write; the model may end before', whole(1), 256)
+    .option(
+      '--context <n>',
+      `tokens that it sees (default: the model’s context, ${MOST_CONTEXT} at most)`,
+      within(wholeNumber(1)),
+    )
     .option('--stop <text...>', 'end before the first of these')
     .option('--temperature <t>', 'below 1 is safer, above 1 is wilder, 0 always takes the likeliest', number(0), 0.8)
     .option('--top-k <n>', 'only the n likeliest tokens', whole(1))
     .option('--top-p <p>', 'only the likeliest tokens that together reach this probability', number(0), 1)
     .option('--seed <n>', 'the same seed writes the same text', whole(0), 1)
-    .option('--lora <dir>', 'with the adapter in this folder; none: without the one that DIR has')
-    .option('--base <dir>', 'the model that an adapter belongs to (default: the one that it names)')
     .addOption(adapterOption())
-    .action(async (dir: string, flags: Flags) => {
-      const sampling: SamplingOptions = {
-        temperature: flags.temperature,
-        topP: flags.topP,
-        ...(flags.topK === undefined ? {} : { topK: flags.topK }),
-      };
-      checkSampling(sampling);
-      if (flags.stop?.includes('')) throw new HoldfastError('--stop is empty; give at least one character');
-      const from = await localModel(host, dir);
-      const base = flags.base === undefined ? undefined : await localModel(host, flags.base);
-      const lora =
-        flags.lora === undefined || flags.lora === NO_ADAPTER ? undefined : await localModel(host, flags.lora);
-      const adapters = lora === undefined ? {} : { [DEFAULT_ADAPTER]: lora };
-      const without = flags.lora === NO_ADAPTER ? { adapter: NO_ADAPTER } : {};
-      // The run may go on meanwhile: its checkpoint stays readable until the weights are on the device.
-      const { device, generator, tokenizer } = await withModel(
-        host.files,
-        from,
-        { base, adapters },
-        async ({ model, weights, tokenizer: files }) => {
-          const tokenizer = await tokenizerOf(undefined, files, model.shape.vocabulary, dir);
-          if (promptIds(tokenizer, flags.prompt).length === 0)
-            throw new HoldfastError(
-              '--prompt is empty, and no token begins a text of this model; give at least one character',
-            );
-          const device = await openDevice(host, { adapter: flags.adapter });
-          const choices = await loadChoices(host, device);
-          return { device, tokenizer, generator: await Generator.open(device, model, weights, { choices }) };
-        },
-      );
-      const random = new Random(flags.seed, 'samples');
-      host.terminal.write(flags.prompt);
-      const options = { ...sampling, tokens: flags.tokens, stop: flags.stop ?? [], ...without };
-      for await (const piece of writeText(generator, tokenizer, flags.prompt, options, random))
-        host.terminal.write(piece);
-      host.terminal.write('\n');
-      device.close();
-    });
+    .option('--json', 'one JSON object a text');
+  addBudgetOptions(addAdapterOptions(command));
+  return command.action(async (dir: string, flags: Flags) => {
+    checkTogether(flags, (name) => command.getOptionValueSource(name) === 'cli');
+    const memory = memoryFromFlags(host, flags);
+    const prompts = flags.prompts === undefined ? [flags.prompt] : await promptsIn(host, flags.prompts);
+    // The run may go on meanwhile: its checkpoint stays readable until the weights are on the device.
+    const { device, generator, tokenizer, template, without } = await withNamedModel(
+      host,
+      dir,
+      flags,
+      async ({ model, weights, tokenizer: files, from, without }) => {
+        const tokenizer = await tokenizerOf(undefined, files, model.shape.vocabulary, dir);
+        const { context } = model.shape;
+        if (flags.context !== undefined && flags.context > context)
+          throw new HoldfastError(`--context ${flags.context}: the model in ${dir} has at most ${context} positions`);
+        const sources = { tokenizer: files, model: from, name: flags.chatTemplate };
+        const template = flags.chat ? await findTemplateFor(host, sources) : undefined;
+        if (flags.chat && !template)
+          throw new HoldfastError(
+            `--chat: ${dir} has no chat template; name one with --chat-template (chatml comes along)`,
+          );
+        if (!flags.chat) for (const prompt of prompts) checkPrompt(tokenizer, prompt);
+        const device = await openDevice(host, { adapter: flags.adapter });
+        const choices = await loadChoices(host, device);
+        const capacity = flags.context ?? Math.min(context, MOST_CONTEXT);
+        const generator = await Generator.open(device, model, weights, { choices, memory, capacity });
+        return { device, tokenizer, generator, template, without };
+      },
+    );
+    const options = { ...samplingOf(flags), tokens: flags.tokens, stop: flags.stop ?? [], ...without };
+    const random = () => new Random(flags.seed, 'samples');
+    if (template) {
+      const { system } = flags;
+      await chat(host, new Conversation(generator, tokenizer, { ...options, template, system }, random()));
+    } else for (const prompt of prompts) await write(host, generator, tokenizer, prompt, options, random(), flags.json);
+    await generator.close();
+    device.close();
+  });
+}
+
+/** Errors: HoldfastError for flags that mean nothing, or nothing together. */
+function checkTogether(flags: Flags, given: (name: string) => boolean): void {
+  checkSampling(samplingOf(flags));
+  if (flags.stop?.includes('')) throw new HoldfastError('--stop is empty; give at least one character');
+  if (given('prompt') && flags.prompts !== undefined)
+    throw new HoldfastError('--prompts: is instead of --prompt; leave one of them out');
+  const other = (['prompt', 'prompts', 'json'] as const).find(given);
+  if (flags.chat && other) throw new HoldfastError(`--chat: takes lines from the terminal; leave --${other} out`);
+  if (!flags.chat && flags.system !== undefined)
+    throw new HoldfastError('--system: is for a conversation; give --chat, too');
+  if (!flags.chat && flags.chatTemplate !== undefined)
+    throw new HoldfastError('--chat-template: is for a conversation; give --chat, too');
+}
+
+const samplingOf = ({ temperature, topK, topP }: Flags): SamplingOptions => ({
+  temperature,
+  topP,
+  ...(topK !== undefined && { topK }),
+});
+
+/** The lines of a file. An empty one is an empty prompt. */
+async function promptsIn({ files }: Host, path: string): Promise<string[]> {
+  const text = new TextDecoder().decode(await files.read(path));
+  const lines = text.replace(/\r?\n$/, '').split(/\r?\n/);
+  if (text !== '') return lines;
+  throw new HoldfastError(`--prompts ${path}: there is no line in it; write a prompt a line`);
+}
+
+function checkPrompt(tokenizer: Tokenizer, prompt: string): void {
+  if (promptIds(tokenizer, prompt).length > 0) return;
+  throw new HoldfastError('--prompt is empty, and no token begins a text of this model; give at least one character');
+}
+
+async function write(
+  { terminal }: Host,
+  generator: Generator,
+  tokenizer: Tokenizer,
+  prompt: string,
+  options: WritingOptions,
+  random: Random,
+  json = false,
+): Promise<void> {
+  let text = '';
+  if (!json) terminal.write(prompt);
+  for await (const piece of writeText(generator, tokenizer, prompt, options, random)) {
+    text += piece;
+    if (!json) terminal.write(piece);
+  }
+  terminal.write(json ? `${JSON.stringify({ prompt, text })}\n` : '\n');
 }

@@ -17,8 +17,8 @@ export interface MemoryFlags {
   diskLimit?: number;
   policy: PolicyName;
   prefetch: boolean;
-  recovery: 'step' | 'checkpoint';
-  activations: ActivationMode | 'auto';
+  recovery?: 'step' | 'checkpoint';
+  activations?: ActivationMode | 'auto';
 }
 
 /** By what one types: `opt`, `patrickstar`, `zero-offload`. */
@@ -34,7 +34,13 @@ const POLICIES: Readonly<Record<string, PolicyName>> = {
 
 const bytesOrAuto = (text: string) => (text === 'auto' ? text : parseBytes(text));
 
+/** For commands that train. */
 export function addMemoryOptions(command: Command): Command {
+  return addBudgetOptions(command).addOption(activationsOption()).addOption(recoveryOption());
+}
+
+/** For commands that read a model: there are no activations to keep, and no state to lose. */
+export function addBudgetOptions(command: Command): Command {
   return command
     .option('--gpu-memory <bytes>', 'the most GPU memory to use, as 64MB or 1.5GiB, or auto', checked(bytesOrAuto))
     .option('--host-memory <bytes>', 'the most host memory for what is not on the GPU', checked(parseBytes))
@@ -46,9 +52,7 @@ export function addMemoryOptions(command: Command): Command {
       checked(policy),
       'planned',
     )
-    .option('--no-prefetch', 'read from disk only when needed')
-    .addOption(activationsOption())
-    .addOption(recoveryOption());
+    .option('--no-prefetch', 'read from disk only when needed');
 }
 
 function policy(name: string): PolicyName {
@@ -76,7 +80,7 @@ export function memoryFromFlags(host: Host, flags: MemoryFlags): MemoryOptions {
     }),
     policy: flags.policy,
     prefetch,
-    recovery,
-    activations,
+    ...(recovery && { recovery }),
+    ...(activations && { activations }),
   };
 }

@@ -6,7 +6,9 @@ import type { Host } from '../runtime/host.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { benchCommand } from './bench.ts';
 import { devicesCommand } from './devices.ts';
+import { evalCommand } from './eval.ts';
 import { exportCommand } from './export.ts';
+import { finetuneCommand } from './finetune.ts';
 import { generateCommand } from './generate.ts';
 import { parityCommand } from './parity.ts';
 import { planCommand } from './plan.ts';
@@ -17,7 +19,9 @@ const BAD_INPUT = 2;
 
 const COMMANDS = [
   trainCommand,
+  finetuneCommand,
   generateCommand,
+  evalCommand,
   exportCommand,
   tokenizerCommand,
   parityCommand,

@@ -1,5 +1,5 @@
-// `holdfast train`: the flags of a run, and what it shows. On a terminal a live progress line, piped plain
-// lines, with --json one object a step. The defaults are the library's (defaultSettings).
+// `holdfast train`, and what it has in common with `holdfast finetune`: the flags of a run, and what it shows. On a terminal
+// a live progress line, piped plain lines, with --json one object a step. The defaults are the library's (defaultSettings).
 
 import { Command, Option } from 'commander';
 import { findChatTemplate, type TemplateSources } from '../data/records/find-template.ts';
@@ -15,6 +15,7 @@ import { openDevice } from '../gpu/device.ts';
 import { completeLora } from '../nn/lora.ts';
 import { REPORT_FILE, writeReport } from '../report/run-report.ts';
 import { type FolderClaim, type Host, join } from '../runtime/host.ts';
+import { FINE_TUNING_EPOCHS, fineTuningSettings, paceOf } from '../train/fine-tuning.ts';
 import type { MemoryRecord } from '../train/memory-record.ts';
 import { type RunSummary, trainRun } from '../train/run.ts';
 import {
@@ -42,7 +43,7 @@ import { localModel, MODEL_SOURCES } from './model-source.ts';
 import { adapterOption, whole, within } from './options.ts';
 import { Progress } from './progress.ts';
 
-interface Flags extends MemoryFlags {
+export interface TrainFlags extends MemoryFlags {
   model: string;
   layers: number;
   width: number;
@@ -59,20 +60,20 @@ interface Flags extends MemoryFlags {
   epochs?: number;
   batch: number;
   accumulate: number;
-  steps: number;
+  steps?: number;
   until?: number;
-  lr: number;
+  lr?: number;
   minLr?: number;
   schedule: RunSettings['schedule'];
-  warmup: number;
+  warmup?: number;
   clip: number;
   weightDecay: number;
   seed: number;
-  evalEvery: number;
+  evalEvery?: number;
   evalWindows: number;
-  sampleEvery: number;
+  sampleEvery?: number;
   sampleTokens: number;
-  saveEvery: number;
+  saveEvery?: number;
   timeline?: string;
   out?: string;
   resume?: boolean;
@@ -86,9 +87,16 @@ interface Flags extends MemoryFlags {
   json?: boolean;
 }
 
+/** For commands that train: a number, or in words how it is worked out. */
+export type TrainDefaults = Readonly<Record<keyof typeof RANGES & keyof TrainFlags, number | string>>;
+/** Whether a flag was given, and is no default. */
+export type IsGiven = (name: keyof TrainFlags) => boolean;
+
 const DEFAULTS = defaultSettings();
 /** The tokenizer that needs no file: one token a byte. */
 const BYTES = 'bytes';
+/** Of models that were not taught to chat, and are now. */
+const FALLBACK_TEMPLATE = 'chatml';
 /** Where runs go when --out names no folder. */
 const RUNS = 'runs';
 
@@ -105,15 +113,29 @@ export function trainCommand(host: Host): Command {
     .option('--heads <n>', 'attention heads', whole(1), DEFAULT_SHAPE.heads)
     .option('--kv-heads <n>', 'key and value heads, not of gpt2 (default: as many as heads)', whole(1))
     .option('--context <n>', 'tokens in a sequence', within(RANGES.seq), DEFAULT_SHAPE.context)
+    .addOption(
+      new Option('--task <name>', 'generated text instead of data: problems, some of them held back to be solved')
+        .choices(Object.keys(TASKS))
+        .conflicts('data'),
+    );
+  addTrainingOptions(command, DEFAULTS, 'TypeScript’s declarations');
+  const given: IsGiven = (name) => command.getOptionValueSource(name) === 'cli';
+  return command.action((flags: TrainFlags) => train(host, flags, given));
+}
+
+/** The flags of all commands that train. `data`: what they learn from where nothing is named. */
+export function addTrainingOptions(command: Command, defaults: TrainDefaults, data: string): void {
+  const count = (flag: string, what: string, name: keyof TrainDefaults): Command => {
+    const value = defaults[name];
+    if (typeof value === 'number') return command.option(flag, what, within(RANGES[name]), value);
+    return command.option(flag, `${what} (default: ${value})`, within(RANGES[name]));
+  };
+  command
     .option(
       '--tokenizer <path>',
       `tokenizer.json, its folder or zip, or ${BYTES} (default: the model’s own, else ${BYTES})`,
     )
-    .option(
-      '--data <path...>',
-      'files, folders, or - for standard input: text, or JSON records (default: TypeScript’s declarations)',
-      [],
-    )
+    .option('--data <path...>', `files, folders, or - for standard input: text, or JSON records (default: ${data})`, [])
     .addOption(
       new Option('--train-on <what>', 'of records: answers alone, or all').choices(TRAIN_ON).default('answers'),
     )
@@ -123,53 +145,29 @@ export function trainCommand(host: Host): Command {
         .default('yes'),
     )
     .option('--chat-template <name>', 'of conversations: chatml, a file or a folder (default: the model’s)')
-    .option('--validation <what>', 'a file to validate on, or the share of the data to hold back (default: 0.1)')
-    .addOption(
-      new Option('--task <name>', 'generated text instead: problems, some of them held back to be solved')
-        .choices(Object.keys(TASKS))
-        .conflicts('data'),
-    )
-    .option('--batch <n>', 'sequences in a micro-batch', within(RANGES.batch), DEFAULTS.batch)
-    .option('--accumulate <n>', 'micro-batches in a step', within(RANGES.accumulate), DEFAULTS.accumulate)
-    .option('--steps <n>', 'training steps', within(RANGES.steps), DEFAULTS.steps)
+    .option('--validation <what>', 'a file to validate on, or the share of the data to hold back (default: 0.1)');
+  count('--batch <n>', 'sequences in a micro-batch', 'batch');
+  count('--accumulate <n>', 'micro-batches in a step', 'accumulate');
+  count('--steps <n>', 'training steps', 'steps')
     .addOption(
       new Option('--epochs <n>', 'as many steps as so many passes over the data')
         .argParser(within(EPOCHS))
         .conflicts('steps'),
     )
-    .option('--until <n>', 'stop after this many of them, saved, to be resumed', whole(1))
-    .option('--lr <rate>', 'highest learning rate', within(RANGES.lr), DEFAULTS.lr)
+    .option('--until <n>', 'stop after this many of them, saved, to be resumed', whole(1));
+  count('--lr <rate>', 'highest learning rate', 'lr')
     .option('--min-lr <rate>', 'learning rate at the end (default: a tenth of --lr)', within(RANGES.minLr))
-    .addOption(new Option('--schedule <kind>').choices(['constant', 'linear', 'cosine']).default(DEFAULTS.schedule))
-    .option('--warmup <n>', 'steps of warm-up', within(RANGES.warmup), DEFAULTS.warmup)
-    .option('--clip <norm>', 'largest gradient norm, 0 for none', within(RANGES.clip), DEFAULTS.clip)
-    .option('--weight-decay <rate>', 'of matrices', within(RANGES.weightDecay), DEFAULTS.weightDecay)
-    .option('--seed <n>', 'for weights, batches and samples', within(RANGES.seed), DEFAULTS.seed)
-    .option(
-      '--eval-every <n>',
-      'steps between validations, 0 for the end only',
-      within(RANGES.evalEvery),
-      DEFAULTS.evalEvery,
-    )
-    .option('--eval-windows <n>', 'sequences of a validation', within(RANGES.evalWindows), DEFAULTS.evalWindows)
-    .option(
-      '--sample-every <n>',
-      'steps between samples, 0 for the end only',
-      within(RANGES.sampleEvery),
-      DEFAULTS.sampleEvery,
-    )
-    .option('--sample-tokens <n>', 'tokens of a sample, 0 for none', within(RANGES.sampleTokens), DEFAULTS.sampleTokens)
-    .option(
-      '--save-every <n>',
-      'steps between checkpoints, 0 for the end only; the newest two are kept',
-      within(RANGES.saveEvery),
-      DEFAULTS.saveEvery,
-    )
-    .option(
-      '--lora-rank <n>',
-      'train a low-rank update of the model in --model, of this rank',
-      within(LORA_RANGES.rank),
-    )
+    .addOption(new Option('--schedule <kind>').choices(['constant', 'linear', 'cosine']).default(DEFAULTS.schedule));
+  count('--warmup <n>', 'steps of warm-up', 'warmup');
+  count('--clip <norm>', 'largest gradient norm, 0 for none', 'clip');
+  count('--weight-decay <rate>', 'of matrices', 'weightDecay');
+  count('--seed <n>', 'for weights, batches and samples', 'seed');
+  count('--eval-every <n>', 'steps between validations, 0 for the end only', 'evalEvery');
+  count('--eval-windows <n>', 'sequences of a validation', 'evalWindows');
+  count('--sample-every <n>', 'steps between samples, 0 for the end only', 'sampleEvery');
+  count('--sample-tokens <n>', 'tokens of a sample, 0 for none', 'sampleTokens');
+  count('--save-every <n>', 'steps between checkpoints, 0 for the end only; the newest two are kept', 'saveEvery')
+    .option('--lora-rank <n>', 'train a low-rank update of the model, of this rank', within(LORA_RANGES.rank))
     .option('--lora-alpha <a>', 'it is scaled by a / rank (default: twice the rank)', within(LORA_RANGES.alpha))
     .option('--lora-targets <names>', 'linears that have one: all-linear, or q_proj,v_proj (default: all-linear)')
     .option('--lora-dropout <rate>', 'of its inputs while it trains (default: 0)', within(LORA_RANGES.dropout))
@@ -184,59 +182,64 @@ export function trainCommand(host: Host): Command {
     .addOption(adapterOption())
     .option('--json', 'one JSON object a step, then a summary');
   addMemoryOptions(command);
-  return command.action(async (flags: Flags) => {
-    const given = (name: keyof Flags) => command.getOptionValueSource(name) === 'cli';
-    const memory = memoryFromFlags(host, flags);
-    // Before anything is read or a device opened: from here on the folder is this process's, and can be written to.
-    const claim = await claimOut(host, flags);
-    const out = claim.folder;
-    try {
-      await checkOut(host, out, flags);
-      let settings = flags.resume
-        ? await resumeSettings(host, out, flags, given)
-        : await newSettings(host, flags, given);
-      // Before anything is opened or made.
-      const carried = flags.resume ? await loadTokenizer(host.files, out) : undefined;
-      const tokenizer = await tokenizerFor(host.files, settings, flags.resume ? out : flags.model, carried);
-      checkSettings(settings);
-      modelOf(settings);
-      const progress = new Progress(host, settings, flags.json ?? false);
-      const abort = new AbortController();
-      host.onInterrupt(() => {
-        progress.note('stopping after this step and saving; press Ctrl-C again to leave at once');
-        abort.abort();
-      });
-      let text: RunText | undefined;
-      if (flags.epochs !== undefined) {
-        const options = { signal: abort.signal, onProgress: progress.events.tokenizing };
-        text = await readText(host, settings, tokenizer, options);
-        settings = withEpochs(settings, text, flags.epochs);
-        checkSettings(settings);
-        progress.settings = settings;
-      }
-      const device = await openDevice(host, { adapter: flags.adapter });
-      if (device.adapter.embedded)
-        progress.note('no GPU here: training on the embedded software adapter (SwiftShader)');
-      const summary = await trainRun(host, device, settings, out, {
-        resume: flags.resume ?? false,
-        ...(flags.until === undefined ? {} : { until: flags.until }),
-        signal: abort.signal,
-        events: { ...progress.events, over: (summary, state) => writeReport(host, out, summary, state) },
-        memory,
-        ...(flags.timeline === undefined ? {} : { timeline: flags.timeline }),
-        claim,
-        tokenizer,
-        text,
-      });
-      progress.finish(summary, describe(summary, out, settings));
-      device.close();
-    } finally {
-      await claim.release();
-    }
-  });
 }
 
-function describe(summary: RunSummary, out: string, { task, seed }: RunSettings): string[] {
+/** A run as the flags have it. `fineTunes`: of the weights in `flags.model`, with what suits them by default. */
+export async function train(host: Host, flags: TrainFlags, given: IsGiven, fineTunes = false): Promise<void> {
+  const memory = memoryFromFlags(host, flags);
+  // Before anything is read or a device opened: from here on the folder is this process's, and can be written to.
+  const claim = await claimOut(host, flags);
+  const out = claim.folder;
+  try {
+    await checkOut(host, out, flags);
+    let settings = flags.resume
+      ? await resumeSettings(host, out, flags, given)
+      : await newSettings(host, flags, given, fineTunes);
+    // Before anything is opened or made.
+    const carried = flags.resume ? await loadTokenizer(host.files, out) : undefined;
+    const tokenizer = await tokenizerFor(host.files, settings, flags.resume ? out : flags.model, carried);
+    checkSettings(settings);
+    modelOf(settings);
+    const progress = new Progress(host, settings, flags.json ?? false);
+    const abort = new AbortController();
+    host.onInterrupt(() => {
+      progress.note('stopping after this step and saving; press Ctrl-C again to leave at once');
+      abort.abort();
+    });
+    let text: RunText | undefined;
+    const tunes = fineTunes && !flags.resume;
+    if (tunes && flags.chatTemplate === undefined && settings.records?.template?.name === FALLBACK_TEMPLATE)
+      progress.note(`chat template: ${FALLBACK_TEMPLATE}, as the model has none`);
+    const epochs = flags.epochs ?? (tunes && flags.steps === undefined ? FINE_TUNING_EPOCHS : undefined);
+    if (epochs !== undefined) {
+      const options = { signal: abort.signal, onProgress: progress.events.tokenizing };
+      text = await readText(host, settings, tokenizer, options);
+      settings = withEpochs(settings, text, epochs);
+    }
+    if (tunes) settings = { ...settings, ...paceOf(settings), ...numbersIn(flags) };
+    checkSettings(settings);
+    progress.settings = settings;
+    const device = await openDevice(host, { adapter: flags.adapter });
+    if (device.adapter.embedded) progress.note('no GPU here: training on the embedded software adapter (SwiftShader)');
+    const summary = await trainRun(host, device, settings, out, {
+      resume: flags.resume ?? false,
+      ...(flags.until === undefined ? {} : { until: flags.until }),
+      signal: abort.signal,
+      events: { ...progress.events, over: (summary, state) => writeReport(host, out, summary, state) },
+      memory,
+      ...(flags.timeline === undefined ? {} : { timeline: flags.timeline }),
+      claim,
+      tokenizer,
+      text,
+    });
+    progress.finish(summary, describe(summary, out, settings));
+    device.close();
+  } finally {
+    await claim.release();
+  }
+}
+
+function describe(summary: RunSummary, out: string, { task, seed, records }: RunSettings): string[] {
   const prompt = task ? taskOf(task).unseen(seed, 1)[0]?.prompt : 'interface ';
   // A run stopped before its first validation has none.
   const validated = Number.isNaN(summary.validationLoss) ? '' : `, validation ${summary.validationLoss.toFixed(4)}`;
@@ -254,7 +257,7 @@ function describe(summary: RunSummary, out: string, { task, seed }: RunSettings)
     `checkpoint ${summary.checkpoint}, curves ${join(out, REPORT_FILE)}`,
     summary.interrupted
       ? `go on:   holdfast train --resume --out ${out}`
-      : `write:   holdfast generate ${out} --prompt "${prompt}"`,
+      : `write:   holdfast generate ${out} ${records?.template ? '--chat' : `--prompt "${prompt}"`}`,
   ];
 }
 
@@ -273,7 +276,7 @@ function memoryLines({ gpu, host, disk, bytesPerStep, offloadedPerStep, ...rest 
 }
 
 /** Takes the folder of the run: the one named, the latest one to resume, or a new one. */
-async function claimOut(host: Host, flags: Flags): Promise<FolderClaim> {
+async function claimOut(host: Host, flags: TrainFlags): Promise<FolderClaim> {
   const { claimFolder, claimNextFolder } = host;
   assert(claimFolder && claimNextFolder, 'the command line shares folders with other processes');
   if (flags.out !== undefined) return claimFolder(flags.out);
@@ -291,7 +294,7 @@ async function latestRun({ files }: Host): Promise<string> {
 }
 
 /** What would otherwise be noticed when the steps are done. */
-async function checkOut({ files }: Host, out: string, { resume, timeline }: Flags): Promise<void> {
+async function checkOut({ files }: Host, out: string, { resume, timeline }: TrainFlags): Promise<void> {
   if (!resume && (await checkpointsOf(files, out)).length > 0) {
     throw new HoldfastError(`${out}: holds a checkpoint already; add --resume to go on, or choose another --out`);
   }
@@ -302,8 +305,16 @@ async function checkOut({ files }: Host, out: string, { resume, timeline }: Flag
   await (await files.writeStream(timeline)).abort();
 }
 
-async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) => boolean): Promise<RunSettings> {
-  const family = FAMILY_NAMES.find((name) => name === flags.model);
+/** The numbers among the flags: those that were given, or are a default that needs no working out. */
+const numbersIn = (flags: TrainFlags): Partial<RunSettings> =>
+  Object.fromEntries(
+    (Object.keys(RANGES) as (keyof typeof RANGES)[]).flatMap((name) =>
+      name === 'seq' || flags[name] === undefined ? [] : [[name, flags[name]]],
+    ),
+  );
+
+async function newSettings(host: Host, flags: TrainFlags, given: IsGiven, fineTunes: boolean): Promise<RunSettings> {
+  const family = fineTunes ? undefined : FAMILY_NAMES.find((name) => name === flags.model);
   const { vocabulary: vocabSize, tied } = DEFAULT_SHAPE;
   const named =
     flags.tokenizer === undefined || flags.tokenizer === BYTES
@@ -330,11 +341,15 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
       );
     }
   }
-  const records = await recordsFromFlags(host, flags, given, { tokenizer, model: from ?? model });
+  if (fineTunes && from === undefined)
+    throw new HoldfastError(
+      `${flags.model}: has no weights to fine-tune; name a folder that has, or train it: holdfast train --model ${flags.model}`,
+    );
+  const records = await recordsFromFlags(host, flags, given, { tokenizer, model: from ?? model }, fineTunes);
   const lora = await loraSettings(host, flags, config, from);
-  const { data, batch, accumulate, steps, lr, schedule, warmup, clip, weightDecay, seed } = flags;
-  const { evalEvery, evalWindows, sampleEvery, sampleTokens, saveEvery } = flags;
-  return defaultSettings({
+  const { data, schedule } = flags;
+  const settings = fineTunes ? fineTuningSettings : defaultSettings;
+  return settings({
     config,
     tokenizer: tokenizer ? identityOf(tokenizer) : DEFAULT_TOKENIZER,
     ...(from === undefined ? {} : { from }),
@@ -343,18 +358,17 @@ async function newSettings(host: Host, flags: Flags, given: (name: keyof Flags) 
     ...(records && { records }),
     ...validationFromFlags(flags),
     ...(family || given('context') ? { seq: flags.context } : {}),
-    ...(flags.minLr === undefined ? {} : { minLr: flags.minLr }),
-    ...{ data, batch, accumulate, steps, lr, schedule, warmup, clip, weightDecay, seed },
-    ...{ evalEvery, evalWindows, sampleEvery, sampleTokens, saveEvery },
+    ...{ data, schedule, ...numbersIn(flags) },
   });
 }
 
 /** How records are learned from; undefined where the data is text. */
 async function recordsFromFlags(
   host: Host,
-  { data, trainOn, pack, chatTemplate: name }: Flags,
-  given: (name: keyof Flags) => boolean,
+  { data, trainOn, pack, chatTemplate: name }: TrainFlags,
+  given: IsGiven,
   own: Pick<TemplateSources, 'tokenizer' | 'model'>,
+  fineTunes: boolean,
 ): Promise<RecordSettings | undefined> {
   if (!(await holdRecords(host, data))) {
     const flag = (['trainOn', 'pack', 'chatTemplate'] as const).find(given);
@@ -363,12 +377,17 @@ async function recordsFromFlags(
     return undefined;
   }
   const date = new Date().toISOString().slice(0, 10);
-  const template = await findChatTemplate(host.files, { ...own, name, date });
+  const template =
+    (await findChatTemplate(host.files, { ...own, name, date })) ??
+    (fineTunes ? await findChatTemplate(host.files, { ...own, name: FALLBACK_TEMPLATE, date }) : undefined);
   return { trainOn, pack, ...(template && { template }) };
 }
 
 /** Errors: HoldfastError for neither a share nor a path. */
-function validationFromFlags({ validation, task }: Flags): Pick<RunSettings, 'validationFile' | 'validationShare'> {
+function validationFromFlags({
+  validation,
+  task,
+}: TrainFlags): Pick<RunSettings, 'validationFile' | 'validationShare'> {
   if (validation === undefined) return {};
   if (task !== undefined) throw new HoldfastError('--validation: a --task has its own; leave the flag out');
   const share = Number(validation);
@@ -380,7 +399,7 @@ function validationFromFlags({ validation, task }: Flags): Pick<RunSettings, 'va
 /** The low-rank update that the flags ask for, complete. Errors: HoldfastError for flags that do not go together. */
 async function loraSettings(
   host: Host,
-  flags: Flags,
+  flags: TrainFlags,
   config: ModelConfig,
   from: string | undefined,
 ): Promise<LoraSettings | undefined> {
@@ -423,16 +442,11 @@ const CHANGEABLE = [
   'data',
 ] as const;
 
-async function resumeSettings(
-  host: Host,
-  out: string,
-  flags: Flags,
-  given: (name: keyof Flags) => boolean,
-): Promise<RunSettings> {
+async function resumeSettings(host: Host, out: string, flags: TrainFlags, given: IsGiven): Promise<RunSettings> {
   const saved = await savedSettings(host, out);
   const { config } = saved;
   const { layers, width, heads, kvHeads } = shapeOf(config);
-  const known: Partial<Record<keyof Flags, unknown>> = {
+  const known: Partial<Record<keyof TrainFlags, unknown>> = {
     ...saved,
     tokenizer: flags.tokenizer,
     ...{ model: config.model_type, layers, width, heads, kvHeads },
@@ -460,10 +474,10 @@ async function resumeSettings(
   if (saved.task && given('data')) {
     throw new HoldfastError(`--data: the checkpoint in ${out} was made with --task ${saved.task}; leave the flag out`);
   }
-  for (const name of Object.keys(flags) as (keyof Flags)[]) {
+  for (const name of Object.keys(flags) as (keyof TrainFlags)[]) {
     if (!given(name) || !Object.hasOwn(known, name) || (CHANGEABLE as readonly string[]).includes(name)) continue;
     // Where the base lies now; whether it is the same is checked when it is read.
-    if (name === 'model' && saved.lora) continue;
+    if (name === 'model' && (saved.lora || flags.model === saved.from)) continue;
     if (flags[name] !== known[name]) {
       throw new HoldfastError(
         `--${dashed(name)} ${flags[name]}: the checkpoint in ${out} was made with ${known[name] ?? 'none'}; leave the flag out, or start another run`,
@@ -476,7 +490,7 @@ async function resumeSettings(
   return { ...(given('steps') ? rest : saved), ...changes, ...base };
 }
 
-const loraKnown = ({ lora }: RunSettings): Partial<Record<keyof Flags, unknown>> => ({
+const loraKnown = ({ lora }: RunSettings): Partial<Record<keyof TrainFlags, unknown>> => ({
   loraRank: lora?.rank ?? 'no low-rank update',
   loraAlpha: lora?.alpha ?? 'no low-rank update',
   loraTargets: lora?.targets.join(',') ?? 'no low-rank update',

@@ -20,6 +20,7 @@ import { withNaps } from './dawn-polls.ts';
 import { codeOf, fileError } from './headless/file-errors.ts';
 import { claimFolder, claimNextFolder } from './headless/folder-lock.ts';
 import { freeBytes, makeFolders, syncFolder } from './headless/folders.ts';
+import { readLines } from './headless/lines.ts';
 import { withoutNotices } from './headless/native-stderr.ts';
 import { resumeFile } from './headless/resumed-file.ts';
 import { openBlockFile } from './headless/tier-file.ts';
@@ -43,6 +44,7 @@ export function headlessHost(): Host {
     claimNextFolder,
     resumeFile,
     readStandardInput,
+    readLines,
     onInterrupt,
     exit: (status) => process.exit(status),
   };

@@ -171,6 +171,8 @@ export interface Host {
   resumeFile?(path: string): Promise<ResumedFile>;
   /** All bytes of standard input, until its end. */
   readStandardInput(): Promise<Uint8Array<ArrayBuffer>>;
+  /** Lines of standard input as they come, until its end or an interrupt; on a terminal asked for with `prompt`. Absent in a page. */
+  readLines?(prompt: string): AsyncIterable<string>;
   /** Calls back on the first interrupt or when the terminal is closed; a second interrupt ends the process at once. */
   onInterrupt(callback: () => void): void;
   /** Ends the process. */

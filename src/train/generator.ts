@@ -77,6 +77,16 @@ interface Fed {
   readonly parts: (readonly number[])[];
 }
 
+/** How a generator of its own is made. */
+export interface GeneratorOptions {
+  /** Kernel choices to start from. @default none */
+  readonly choices?: ChoiceRecord;
+  /** Budgets, tiers and policy. @default all model data stays on the GPU */
+  readonly memory?: MemoryOptions;
+  /** Tokens that it sees: positions in the cache. @default the model's context */
+  readonly capacity?: number;
+}
+
 /** How text is written. */
 export interface GenerationOptions {
   /**
@@ -99,9 +109,9 @@ export class Generator {
     device: Device,
     model: Model,
     weights: TensorSource,
-    options: { choices?: ChoiceRecord; memory?: MemoryOptions } = {},
+    options: GeneratorOptions = {},
   ): Promise<Generator> {
-    const generation = traceGeneration(model, model.shape.context);
+    const generation = traceGeneration(model, options.capacity ?? model.shape.context);
     const workload = {
       parameters: model.parameters,
       training: false,
@@ -128,6 +138,11 @@ export class Generator {
     this.#session = session;
     this.#model = model;
     this.#generation = generation;
+  }
+
+  /** Tokens that it sees: a longer text is cut at its beginning. */
+  get capacity(): number {
+    return this.#generation.capacity;
   }
 
   /** The device in use: another one after the first was lost. */

@@ -2,6 +2,7 @@
 // a checkpoint left off. It shows nothing; it tells what happens through events. Invariant: a run that was
 // stopped and resumed yields the losses and weights of one that was not, bit for bit.
 
+import { withTemplate } from '../data/records/find-template.ts';
 import { taskOf } from '../data/tasks.ts';
 import type { Tokenizer } from '../data/tokenizer.ts';
 import { loadChoices, saveChoices } from '../engine/compile/choices.ts';
@@ -349,7 +350,7 @@ async function attempt(
       moment1: trainer.values('moment1'),
       moment2: trainer.values('moment2'),
       state: await state(),
-      ...(tokenizer.files && { tokenizer: tokenizer.files }),
+      ...(tokenizer.files && { tokenizer: withTemplate(tokenizer.files, settings.records?.template) }),
     };
     lastSaved = await saveCheckpoint(files, out, trainer.step, now, lastGood);
     if (skippedInARow === 0) lastGood = lastSaved;

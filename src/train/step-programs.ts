@@ -34,11 +34,38 @@ export interface StepPrograms extends BlockTensors {
   readonly dropoutKey: Tensor | undefined;
 }
 
+/** The loss of a model alone: what a step evaluates with, by itself. */
+export interface EvaluationProgram {
+  readonly program: Program;
+  /** What a batch brings. */
+  readonly inputs: BatchInputs;
+  /** (1) what the losses of batches add up to. */
+  readonly lossSum: Tensor;
+}
+
+/** Traces the loss on batches of `batch` sequences of `seq` tokens. `adapter`: as in ForwardOptions. */
+export function traceEvaluation(
+  model: Model,
+  { batch, seq, packed = false, adapter }: { batch: number; seq: number; packed?: boolean; adapter?: string },
+): EvaluationProgram {
+  const inputs = inputsOf(model, batch, seq, packed);
+  const { lossSum } = makeStepScalars();
+  const g = new Graph('evaluate');
+  const weights = lookup(parameterTensors(model, false));
+  const features = model.forward(g, inputs, weights, adapter === undefined ? {} : { adapter });
+  model.objective.loss(g, features, inputs, { sum: lossSum, accumulate: true });
+  return { program: g.program(), inputs, lossSum };
+}
+
+function inputsOf(model: Model, batch: number, seq: number, packed: boolean): BatchInputs {
+  const { objective, shape } = model;
+  return new BatchInputs([...model.inputs(seq, packed), ...objective.labels(shape.vocabulary, seq)], batch, seq);
+}
+
 /** Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens; `packed`: of several documents each. */
 export function traceStep(model: Model, batch: number, seq: number, packed = false): StepPrograms {
-  const { objective, shape } = model;
-  const specs = [...model.inputs(seq, packed), ...objective.labels(shape.vocabulary, seq)];
-  const inputs = new BatchInputs(specs, batch, seq);
+  const { objective } = model;
+  const inputs = inputsOf(model, batch, seq, packed);
   const scalars = makeStepScalars();
   const drops = (model.adapters ?? []).some(({ options }) => options.dropout > 0);
   const dropoutKey = drops ? makeTensor('dropout key', [KEY_WORDS], 'persistent', 'u32') : undefined;

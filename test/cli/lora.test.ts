@@ -2,33 +2,14 @@
 // under test.
 
 import { beforeAll, describe, expect, test } from 'vitest';
-import { run } from '../../src/cli/run.ts';
 import { loadAdapter, loadWeights } from '../../src/formats/checkpoint.ts';
 import { collect } from '../../src/util/tensor-source.ts';
-import { ADAPTER, testHost } from '../host.ts';
-import { MemoryFiles, memoryHost } from '../memory-files.ts';
+import { MemoryFiles } from '../memory-files.ts';
+import { inProcess } from './in-process.ts';
 
 const files = new MemoryFiles({ 'text.txt': 'hold fast, and then hold on; '.repeat(100) });
 
-async function holdfast(...args: string[]): Promise<{ status: number; out: string; said: string }> {
-  let [out, said] = ['', ''];
-  const terminal = {
-    ...{ interactive: false, columns: 80 },
-    write: (text: string) => {
-      out += text;
-    },
-    warn: (text: string) => {
-      said += text;
-    },
-  };
-  const adapter = ['train', 'generate'].includes(args[0] ?? '') ? ['--adapter', ADAPTER] : [];
-  const { gpuSources } = testHost;
-  const status = await run(
-    memoryHost(files, { args: [...args, ...adapter], terminal, gpuSources: () => gpuSources() }),
-  );
-  return { status, out, said };
-}
-
+const holdfast = (...args: string[]) => inProcess(files, args);
 const train = (...args: string[]) =>
   holdfast('train', '--data', 'text.txt', '--eval-windows', '2', '--sample-tokens', '0', '--warmup', '0', ...args);
 const write = async (...args: string[]) => {

@@ -31,7 +31,7 @@ export function start(
   args: readonly string[],
   options: Options = {},
 ): { child: ChildProcess; finished: Promise<Finished> } {
-  const usesDevice = ['train', 'generate', 'parity', 'bench'].includes(args[0] ?? '');
+  const usesDevice = ['train', 'finetune', 'eval', 'generate', 'parity', 'bench'].includes(args[0] ?? '');
   const adapter = usesDevice && !args.includes('--adapter') && !args.includes('--help') ? ['--adapter', ADAPTER] : [];
   const runtime = isDeno ? ['run', '-A', '--unstable-webgpu'] : [];
   const child = spawn(process.execPath, [...runtime, path.join(root, 'dist/holdfast.js'), ...args, ...adapter], {

@@ -57,6 +57,12 @@ export async function findChatTemplate(
   );
 }
 
+/** The files of a tokenizer with the template that its model was taught with, where it is another than theirs. */
+export function withTemplate(files: TokenizerFiles, template: ChatTemplate | undefined): TokenizerFiles {
+  if (!template || templateIn(files.contents, files.path).text === template.text) return files;
+  return { ...files, contents: new Map([...files.contents, [TEMPLATE_FILE, new TextEncoder().encode(template.text)]]) };
+}
+
 /** Of a model's folder, a run (its latest checkpoint), or a zip of either. */
 async function inFolder(from: Files, path: string): Promise<Partial<Found>> {
   const files = await readerOf(from, path);

@@ -10,8 +10,11 @@ import type { FoundRecord } from './lines.ts';
 
 /** A message, as a chat template gets it: its other fields too. */
 export interface Message {
+  /** Of its writer: user, assistant, system, tool; what a template knows. */
   readonly role: string;
+  /** What is said. */
   readonly content: string;
+  /** What else a template may look at. */
   readonly [field: string]: unknown;
 }
 

@@ -155,6 +155,26 @@ export class TurnFinder {
   }
 }
 
+/**
+ * What a template writes behind every answer: it ends the text of one. Undefined where it writes nothing, or has no
+ * conversation of a question and an answer alone.
+ */
+export function endOfTurns(renderer: ChatRenderer): string | undefined {
+  const conversation = [
+    { role: 'user', content: 'a' },
+    { role: 'assistant', content: 'b' },
+  ];
+  const { messages, last, pattern } = mark(conversation);
+  try {
+    const text = renderer.render(messages);
+    const end = endOfTurn({ text, marks: marksIn(text, pattern) }, last.at(-1) ?? -1, 1);
+    return end.trim() || end;
+  } catch (error) {
+    if (error instanceof Unclear || error instanceof HoldfastError) return undefined;
+    throw error;
+  }
+}
+
 /** What stands behind an answer that ends a text: its first word, with space in front; space alone where that is all. */
 function endOfTurn({ text, marks }: { text: string; marks: readonly Mark[] }, number: number, i: number): string {
   const said = marks.find((mark) => mark.number === number);

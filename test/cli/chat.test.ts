@@ -1,0 +1,103 @@
+// `holdfast generate`: a conversation on the terminal with a model that was fine-tuned to it, several prompts, within a
+// budget; and what is refused in one line.
+
+import { beforeAll, describe, expect, test } from 'vitest';
+import { BUILT_IN_TEMPLATES } from '../../src/data/records/chat-template.ts';
+import { MemoryFiles } from '../memory-files.ts';
+import { done, inProcess } from './in-process.ts';
+
+const files = new MemoryFiles({
+  'text.txt': 'a rope that holds fast, holds; '.repeat(60),
+  'chats.jsonl': Array.from({ length: 40 }, (_, i) =>
+    JSON.stringify({
+      messages: [
+        { role: 'user', content: `${i}?` },
+        { role: 'assistant', content: 'it holds' },
+      ],
+    }),
+  ).join('\n'),
+  'prompts.txt': 'a rope\nholds\na rope\n',
+});
+const QUICK = ['--eval-windows', '3', '--sample-tokens', '0'];
+const GREEDY = ['--temperature', '0'];
+
+beforeAll(async () => {
+  const shape = ['--layers', '1', '--width', '32', '--heads', '2', '--context', '160', '--batch', '2', '--warmup', '0'];
+  await done(files, ['train', ...shape, ...QUICK, '--data', 'text.txt', '--steps', '2', '--out', 'base']);
+  const tune = ['--steps', '60', '--lr', '0.01', '--pack', 'no', '--context', '96'];
+  await done(files, ['finetune', 'base', '--data', 'chats.jsonl', ...tune, ...QUICK, '--out', 'tuned']);
+});
+
+test('a conversation is answered line by line, up to the end of its turns; the context’s end is said', async () => {
+  const lines = ['3?', '', '15?', '7?'];
+  const { status, out, said } = await inProcess(files, ['generate', 'tuned', '--chat', ...GREEDY], lines);
+  expect([status, out]).toEqual([0, 'it holds\nit holds\nit holds\n']);
+  // Two exchanges of 75 bytes fit into 160 positions beside half of them for the answer; one does.
+  expect(said).toBe('holdfast: the context is full: 2 older messages were left out\n'.repeat(2));
+  const long = await inProcess(files, ['generate', 'tuned', '--chat', ...GREEDY], ['x'.repeat(160), '3?']);
+  expect([long.status, long.out]).toEqual([0, 'it holds\n']);
+  expect(long.said).toMatch(/^holdfast: the message has 210 tokens with what is around it, the context 160;.*\n$/);
+});
+
+test('several prompts are written one after the other, each as by itself', async () => {
+  const alone = async (prompt: string) => done(files, ['generate', 'base', '--prompt', prompt, '--tokens', '12']);
+  const [rope, holds] = [await alone('a rope'), await alone('holds')];
+  expect(rope).not.toBe(holds);
+  const several = ['generate', 'base', '--prompts', 'prompts.txt', '--tokens', '12'];
+  expect(await done(files, several)).toBe(rope + holds + rope);
+  const json = (await done(files, [...several, '--json']))
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+  expect(json.map(({ prompt, text }) => `${prompt}${text}\n`)).toEqual([rope, holds, rope]);
+});
+
+test('within the smallest budget, the same text', async () => {
+  const args = ['generate', 'base', '--prompt', 'a rope', '--tokens', '20'];
+  const whole = await done(files, args);
+  const { said } = await inProcess(files, [...args, '--gpu-memory', '1B']);
+  const [, least = said] = /(\d+) bytes \([^)]+\) is the smallest budget that works/.exec(said) ?? [];
+  expect(await done(files, [...args, '--gpu-memory', least])).toBe(whole);
+});
+
+test('in tokens of its own: its checkpoints carry the template that it was taught with', async () => {
+  await done(files, ['tokenizer', 'train', '--data', 'text.txt', '--vocab-size', '270', '--out', 'bpe']);
+  const shape = ['--model', 'llama', '--layers', '1', '--width', '16', '--heads', '2', '--context', '96'];
+  const few = [...QUICK, '--warmup', '0', '--batch', '2', '--steps', '1', '--validation', '0.4'];
+  await done(files, ['train', ...shape, ...few, '--tokenizer', 'bpe', '--data', 'text.txt', '--out', 'worded']);
+  await done(files, ['finetune', 'worded', '--data', 'chats.jsonl', ...few, '--out', 'chatty']);
+  const template = 'chatty/checkpoint-1/chat_template.jinja';
+  expect(new TextDecoder().decode(await files.read(template))).toBe(BUILT_IN_TEMPLATES.chatml);
+  const sums = new TextDecoder().decode(await files.read('chatty/checkpoint-1/SHA256SUMS'));
+  expect(sums).toContain('chat_template.jinja');
+  // As a model like any other, with no state of a run.
+  await done(files, ['export', 'chatty', '--out', 'exported']);
+  const { status, said } = await inProcess(files, ['generate', 'exported', '--chat', '--tokens', '3'], ['a']);
+  expect(`${status} ${said}`).toBe('0 ');
+  const without = await inProcess(files, ['generate', 'worded', '--chat']);
+  expect(without.said).toBe(
+    'holdfast: --chat: worded has no chat template; name one with --chat-template (chatml comes along)\n',
+  );
+});
+
+describe('refused in one line', () => {
+  test.each<[string[], string]>([
+    [['--chat', '--prompt', 'x'], '--chat: takes lines from the terminal; leave --prompt out'],
+    [['--chat', '--json'], '--chat: takes lines from the terminal; leave --json out'],
+    [['--prompts', 'prompts.txt', '--prompt', 'x'], '--prompts: is instead of --prompt'],
+    [['--prompts', 'nothing.txt'], '--prompts nothing.txt: there is no line in it'],
+    [['--prompts', 'blank.txt'], '--prompt is empty, and no token begins a text of this model'],
+    [['--system', 'x'], '--system: is for a conversation; give --chat, too'],
+    [['--chat-template', 'chatml'], '--chat-template: is for a conversation'],
+    [['--chat'], '--chat: base has no chat template'],
+    [['--context', '161'], '--context 161: the model in base has at most 160 positions'],
+    [['--host-memory', '1MB'], '--host-memory: without --gpu-memory'],
+  ])('%j', async (args, message) => {
+    await files.writeAtomic('nothing.txt', '');
+    await files.writeAtomic('blank.txt', 'a\n\nb');
+    const { status, said } = await inProcess(files, ['generate', 'base', ...args]);
+    expect(said).toContain(message);
+    expect(said).toMatch(/^holdfast: [^\n]+\n$/);
+    expect(status).toBe(2);
+  });
+});

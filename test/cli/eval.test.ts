@@ -1,0 +1,143 @@
+// `holdfast eval`: its loss beside a float64 computation of the same windows and the trainer's own evaluation; the same bits
+// within every budget; records; and what is refused in one line.
+
+import { beforeAll, describe, expect, test } from 'vitest';
+import { evenWindows } from '../../src/data/batches.ts';
+import { loadWeights } from '../../src/formats/checkpoint.ts';
+import { Graph, makeTensor } from '../../src/graph/graph.ts';
+import { logits } from '../../src/graph/operators/cross-entropy.ts';
+import { makeTokens } from '../../src/graph/operators/embedding.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { onlyTokens } from '../../src/nn/inputs.ts';
+import { lookup, parameterTensors } from '../../src/nn/model.ts';
+import { Evaluator } from '../../src/train/evaluator.ts';
+import { Trainer } from '../../src/train/trainer.ts';
+import { collect } from '../../src/util/tensor-source.ts';
+import { entry } from '../entry.ts';
+import { testDevice } from '../harness.ts';
+import { Memory } from '../interpret.ts';
+import { MemoryFiles } from '../memory-files.ts';
+import { done, inProcess } from './in-process.ts';
+
+const CONTEXT = 11;
+const TEXT = 'hold fast; hold on, héld 日 to the last. '.repeat(2);
+const files = new MemoryFiles({
+  'text.txt': 'hold fast, and hold on. '.repeat(60),
+  'other.txt': TEXT,
+  'pairs.jsonl': Array.from({ length: 9 }, (_, i) => JSON.stringify({ prompt: `${i}:`, completion: 'on' })).join('\n'),
+});
+const evaluate = async (...args: string[]) =>
+  JSON.parse(await done(files, ['eval', 'base', '--json', ...args])) as Record<string, number>;
+
+beforeAll(async () => {
+  const shape = ['--model', 'llama', '--layers', '2', '--width', '16', '--heads', '2', '--context', `${CONTEXT}`];
+  const few = ['--eval-windows', '2', '--sample-tokens', '0', '--warmup', '0', '--steps', '12', '--batch', '4'];
+  await done(files, ['train', ...shape, ...few, '--data', 'text.txt', '--out', 'base']);
+});
+
+/** Nats of the token behind a text, in float64. */
+async function reference() {
+  const { config, weights } = await loadWeights(files, 'base');
+  const model = makeModel(config);
+  const { vocabulary } = model.shape;
+  const values = await collect(weights);
+  const g = new Graph('whole');
+  const tokens = makeTokens(1, CONTEXT);
+  const parameters = parameterTensors(model, false);
+  const { hidden, head } = model.forward(g, onlyTokens(tokens), lookup(parameters));
+  const all = makeTensor('all logits', [CONTEXT, vocabulary], 'persistent');
+  logits(g, hidden, head, all);
+  const memory = new Memory();
+  for (const [name, tensor] of parameters) memory.set(tensor, entry(values, name));
+  for (const { tensor, values } of model.constants) memory.set(tensor, values());
+  memory.set(tokens.position, [0]);
+  const program = g.program();
+  return (window: readonly number[], target: number): number => {
+    memory.set(
+      tokens.ids,
+      Array.from({ length: CONTEXT }, (_, i) => window[i] ?? 0),
+    );
+    memory.run(program);
+    const row = memory.of(all).subarray((window.length - 1) * vocabulary, window.length * vocabulary);
+    const most = row.reduce((a, b) => Math.max(a, b));
+    return Math.log(row.reduce((sum, value) => sum + Math.exp(value - most), 0)) + most - (row[target] ?? 0);
+  };
+}
+
+test('the loss of text is that of a float64 computation, token by token, for any stride', async () => {
+  const nats = await reference();
+  const bytes = new TextEncoder().encode(TEXT);
+  for (const stride of [1, 4, CONTEXT]) {
+    // Which window a token is scored in: the first one that has it.
+    const begins = [0];
+    while ((begins.at(-1) ?? 0) + CONTEXT + 1 < bytes.length) begins.push((begins.at(-1) ?? 0) + stride);
+    let sum = 0;
+    for (let token = 1; token < bytes.length; token++) {
+      const begin = begins.find((begin) => token <= begin + CONTEXT) ?? 0;
+      sum += nats([...bytes.subarray(begin, token)], bytes[token]!);
+    }
+    const found = await evaluate('--data', 'other.txt', '--stride', `${stride}`, '--batch', '3');
+    const loss = sum / (bytes.length - 1);
+    expect(Math.abs((found['loss'] ?? 0) - loss)).toBeLessThan(1e-5);
+    expect(found).toMatchObject({
+      ...{ tokens: bytes.length - 1, bytes: bytes.length, windows: begins.length, context: CONTEXT, stride },
+      ...{ perplexity: Math.exp(found['loss']!), bitsPerByte: found['loss']! / Math.LN2 },
+    });
+  }
+});
+
+test('within the smallest budget, the same bits', async () => {
+  const whole = await evaluate('--data', 'other.txt');
+  const { status, said } = await inProcess(files, ['eval', 'base', '--data', 'other.txt', '--gpu-memory', '1B']);
+  expect(status).toBe(2);
+  const [, least = said] = /(\d+) bytes \([^)]+\) is the smallest budget that works/.exec(said) ?? [];
+  const below = ['--host-memory', '33KB', '--disk', 'tier'];
+  expect(await evaluate('--data', 'other.txt', '--gpu-memory', least, ...below)).toEqual(whole);
+});
+
+test('a batch has the loss that the trainer’s own evaluation gives, to the bit', async () => {
+  const { config, weights } = await loadWeights(files, 'base');
+  const model = makeModel(config);
+  const device = await testDevice();
+  const schedule = { decay: 'constant', peak: 1e-3, min: 0, warmup: 0, steps: 1 } as const;
+  const trainer = await Trainer.create(device, model, { batch: 3, seq: CONTEXT, schedule });
+  await trainer.setWeights(weights);
+  const windows = evenWindows(new TextEncoder().encode(TEXT), CONTEXT, 3);
+  const wanted = await trainer.evaluate(windows);
+  const options = { batch: 3, seq: CONTEXT, choices: trainer.choices.record() };
+  const evaluator = await Evaluator.open(device, model, weights, options);
+  const { nats, targets } = await evaluator.lossOf(windows);
+  expect(targets).toBe(3 * CONTEXT);
+  expect(nats / targets).toBe(wanted);
+  await evaluator.close();
+  await trainer.destroy();
+});
+
+test('of records, the answers count, or all of them', async () => {
+  const answers = await evaluate('--data', 'pairs.jsonl');
+  expect(answers).toMatchObject({ tokens: 9 * 2, records: 9, trainOn: 'answers' });
+  expect(answers['bitsPerByte']).toBeUndefined();
+  const all = await evaluate('--data', 'pairs.jsonl', '--train-on', 'all');
+  expect(all['tokens']).toBe(9 * 3);
+  expect(await done(files, ['eval', 'base', '--data', 'other.txt'])).toMatch(
+    /^\d+ tokens of \d+ bytes, in \d+ windows of 11\nloss [\d.]+ nats per token, perplexity [\d.]+\n[\d.]+ bits per byte\n$/,
+  );
+});
+
+describe('refused in one line', () => {
+  test.each<[string[], string]>([
+    [[], "required option '--data <path...>' not specified"],
+    [['--data', 'nowhere'], 'corpus nowhere: nothing is there'],
+    [['--data', 'other.txt', '--context', '12'], '--context 12: the model in base has at most 11 positions'],
+    [['--data', 'other.txt', '--stride', '12'], '--stride 12: a window has 11 tokens'],
+    [['--data', 'pairs.jsonl', '--stride', '2'], '--stride: is for text, and the data is JSON records'],
+    [['--data', 'other.txt', '--disk', 'x'], '--disk: without --gpu-memory'],
+    [['--data', 'one.txt'], 'the text has 1 tokens; there is nothing to predict'],
+  ])('%j', async (args, message) => {
+    await files.writeAtomic('one.txt', 'x');
+    const { status, said } = await inProcess(files, ['eval', 'base', ...args]);
+    expect(said).toContain(message);
+    expect(said).toMatch(/^holdfast: [^\n]+\n$/);
+    expect(status).toBe(2);
+  });
+});

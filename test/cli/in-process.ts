@@ -1,0 +1,49 @@
+// The command line in this process, over files in memory, on the adapter under test.
+
+import { expect } from 'vitest';
+import { run } from '../../src/cli/run.ts';
+import { ADAPTER, testHost } from '../host.ts';
+import { type MemoryFiles, memoryHost } from '../memory-files.ts';
+
+export interface Said {
+  readonly status: number;
+  /** On standard output. */
+  readonly out: string;
+  /** On standard error. */
+  readonly said: string;
+}
+
+const USE_A_DEVICE = ['train', 'finetune', 'eval', 'generate'];
+
+/** `holdfast ARGS` over these files; `lines` come from the terminal, one behind each answer. */
+export async function inProcess(
+  files: MemoryFiles,
+  args: readonly string[],
+  lines: readonly string[] = [],
+): Promise<Said> {
+  let [out, said] = ['', ''];
+  const terminal = {
+    ...{ interactive: false, columns: 80 },
+    write: (text: string) => {
+      out += text;
+    },
+    warn: (text: string) => {
+      said += text;
+    },
+  };
+  const adapter = USE_A_DEVICE.includes(args[0] ?? '') ? ['--adapter', ADAPTER] : [];
+  const { gpuSources } = testHost;
+  async function* readLines() {
+    yield* lines;
+  }
+  const here = { args: [...args, ...adapter], terminal, gpuSources: () => gpuSources(), readLines };
+  const status = await run(memoryHost(files, here));
+  return { status, out, said };
+}
+
+/** The same for what must succeed, and says nothing on standard error: standard output. */
+export async function done(files: MemoryFiles, args: readonly string[]): Promise<string> {
+  const { status, out, said } = await inProcess(files, args);
+  expect(`${status} ${said}`).toBe('0 ');
+  return out;
+}

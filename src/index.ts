@@ -37,6 +37,7 @@ export {
   type Weights,
 } from './formats/checkpoint.ts';
 export {
+  type BertConfig,
   type DecoderConfig,
   type FamilyName,
   type Gemma3Config,

@@ -37,7 +37,7 @@ export interface StepPrograms extends BlockTensors {
 /** Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens; `packed`: of several documents each. */
 export function traceStep(model: Model, batch: number, seq: number, packed = false): StepPrograms {
   const { objective, shape } = model;
-  const specs = [...model.inputs(seq, packed), ...objective.labels(shape.vocabulary, seq)];
+  const specs = [...model.inputs(seq, packed), ...objective.labels(shape.classes, seq)];
   const inputs = new BatchInputs(specs, batch, seq);
   const scalars = makeStepScalars();
   const drops = (model.adapters ?? []).some(({ options }) => options.dropout > 0);

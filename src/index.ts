@@ -39,6 +39,7 @@ export {
   saveCheckpoint,
 } from './formats/checkpoint.ts';
 export {
+  type BertConfig,
   type DecoderConfig,
   type FamilyName,
   type Gemma3Config,

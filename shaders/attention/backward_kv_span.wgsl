@@ -8,15 +8,15 @@
 // The weights are those of backward_q_span.wgsl.
 
 // Of one key and 4 queries.
-fn weights(s: vec4f, lse: mat2x4f, key: u32, queries: vec4u, firsts: vec4u) -> vec4f {
-  let mask = seen(vec4u(key), firsts, last_tokens(queries)) & (queries < vec4u(p.seq));
+fn weights(s: vec4f, lse: mat2x4f, base: u32, key: u32, queries: vec4u, firsts: vec4u) -> vec4f {
+  let mask = seen(base, vec4u(key), firsts, last_tokens(queries)) & (queries < vec4u(p.seq));
   return select(vec4f(), exp(s * p.scale - lse[0] - lse[1]), mask);
 }
 fn weigh(s: mat4x4f, lse: mat2x4f, key: u32, query: u32, base: u32) -> mat4x4f {
   let queries = four(query);
   let firsts = first_keys(vec4u(base) + min(queries, vec4u(p.seq - 1u)), queries);
-  return mat4x4f(weights(s[0], lse, key, queries, firsts), weights(s[1], lse, key + 1u, queries, firsts),
-                 weights(s[2], lse, key + 2u, queries, firsts), weights(s[3], lse, key + 3u, queries, firsts));
+  return mat4x4f(weights(s[0], lse, base, key, queries, firsts), weights(s[1], lse, base, key + 1u, queries, firsts),
+                 weights(s[2], lse, base, key + 2u, queries, firsts), weights(s[3], lse, base, key + 3u, queries, firsts));
 }
 fn score_gradients(w: mat4x4f, dw: mat4x4f, delta: vec4f) -> mat4x4f {
   return mat4x4f(w[0] * (dw[0] - delta), w[1] * (dw[1] - delta), w[2] * (dw[2] - delta), w[3] * (dw[3] - delta));

@@ -6,8 +6,8 @@
 // heads of the group: always in the same order, so no atomics. The weights are those of
 // backward_q_tiled.wgsl; here a lane's own rows are keys and the other side's are queries.
 
-fn weights(s: vec4f, lse: mat2x4f, key: u32, queries: vec4u, firsts: vec4u) -> vec4f {
-  let mask = seen(vec4u(key), firsts, last_tokens(queries)) & (queries < vec4u(p.seq));
+fn weights(s: vec4f, lse: mat2x4f, base: u32, key: u32, queries: vec4u, firsts: vec4u) -> vec4f {
+  let mask = seen(base, vec4u(key), firsts, last_tokens(queries)) & (queries < vec4u(p.seq));
   return select(vec4f(), exp(s * p.scale - lse[0] - lse[1]), mask);
 }
 
@@ -72,8 +72,8 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
       let out = rows * p.heads + head;
       let lses = transpose(mat4x2f(lse[out.x], lse[out.y], lse[out.z], lse[out.w]));
       let deltas = vec4f(delta[out.x], delta[out.y], delta[out.z], delta[out.w]);
-      s = mat4x4f(weights(s[0], lses, keys.x, queries, firsts), weights(s[1], lses, keys.y, queries, firsts),
-                  weights(s[2], lses, keys.z, queries, firsts), weights(s[3], lses, keys.w, queries, firsts));
+      s = mat4x4f(weights(s[0], lses, base, keys.x, queries, firsts), weights(s[1], lses, base, keys.y, queries, firsts),
+                  weights(s[2], lses, base, keys.z, queries, firsts), weights(s[3], lses, base, keys.w, queries, firsts));
       dw = mat4x4f(s[0] * (dw[0] - deltas), s[1] * (dw[1] - deltas), s[2] * (dw[2] - deltas), s[3] * (dw[3] - deltas));
       for (var c = 0u; c < 2u * CHUNKS; c++) {
         let of_values = c < CHUNKS;

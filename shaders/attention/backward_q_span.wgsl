@@ -7,13 +7,15 @@
 // queries. The weights are computed anew from the saved logsumexp: w = exp(q.k * scale - lse),
 // ds = w * (dy.v - delta), dq = scale * sum ds * k.
 
-fn score_gradient(s: vec4f, dw: vec4f, lse: vec2f, delta: f32, key: u32, first: u32, last: u32) -> vec4f {
-  return select(vec4f(), exp(s * p.scale - lse.x - lse.y) * (dw - delta), seen(four(key), vec4u(first), vec4u(last)));
+fn score_gradient(s: vec4f, dw: vec4f, lse: vec2f, delta: f32, base: u32, key: u32, first: u32, last: u32) -> vec4f {
+  return select(vec4f(), exp(s * p.scale - lse.x - lse.y) * (dw - delta), seen(base, four(key), vec4u(first), vec4u(last)));
 }
-fn score_gradients(s: mat4x4f, dw: mat4x4f, lse: mat4x2f, delta: vec4f, key: u32, first: vec4u, last: vec4u) -> mat4x4f {
+fn score_gradients(s: mat4x4f, dw: mat4x4f, lse: mat4x2f, delta: vec4f, base: u32, key: u32, first: vec4u, last: vec4u) -> mat4x4f {
   return mat4x4f(
-    score_gradient(s[0], dw[0], lse[0], delta.x, key, first.x, last.x), score_gradient(s[1], dw[1], lse[1], delta.y, key, first.y, last.y),
-    score_gradient(s[2], dw[2], lse[2], delta.z, key, first.z, last.z), score_gradient(s[3], dw[3], lse[3], delta.w, key, first.w, last.w));
+    score_gradient(s[0], dw[0], lse[0], delta.x, base, key, first.x, last.x),
+    score_gradient(s[1], dw[1], lse[1], delta.y, base, key, first.y, last.y),
+    score_gradient(s[2], dw[2], lse[2], delta.z, base, key, first.z, last.z),
+    score_gradient(s[3], dw[3], lse[3], delta.w, base, key, first.w, last.w));
 }
 
 @compute @workgroup_size(LANES)
@@ -74,11 +76,11 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
         w3 = tile_from(w3, a, swaps_xy(b));
       }
     }
-    s0 = score_gradients(s0, w0, lses, deltas, key + 4u * lane, firsts, lasts);
+    s0 = score_gradients(s0, w0, lses, deltas, batch * p.seq, key + 4u * lane, firsts, lasts);
     if (SPAN > 1u) {
-      s1 = score_gradients(s1, w1, lses, deltas, key + 4u * (lane ^ 1u), firsts, lasts);
-      s2 = score_gradients(s2, w2, lses, deltas, key + 4u * (lane ^ 2u), firsts, lasts);
-      s3 = score_gradients(s3, w3, lses, deltas, key + 4u * (lane ^ 3u), firsts, lasts);
+      s1 = score_gradients(s1, w1, lses, deltas, batch * p.seq, key + 4u * (lane ^ 1u), firsts, lasts);
+      s2 = score_gradients(s2, w2, lses, deltas, batch * p.seq, key + 4u * (lane ^ 2u), firsts, lasts);
+      s3 = score_gradients(s3, w3, lses, deltas, batch * p.seq, key + 4u * (lane ^ 3u), firsts, lasts);
     }
     for (var d = 0u; d < dims; d++) {
       let b = mat4x4f(load_qkv(k_at.x, d), load_qkv(k_at.y, d), load_qkv(k_at.z, d), load_qkv(k_at.w, d));

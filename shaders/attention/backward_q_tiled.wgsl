@@ -5,8 +5,8 @@
 // dq of attention, 32 queries of one head per workgroup, 32 keys at a time. The weights are computed anew
 // from the saved logsumexp: w = exp(q.k * scale - lse), ds = w * (dy.v - delta), dq = scale * sum ds * k.
 
-fn score_gradient(s: vec4f, dw: vec4f, lse: vec2f, delta: f32, keys: vec4u, first: u32, last: u32) -> vec4f {
-  return select(vec4f(), exp(s * p.scale - lse.x - lse.y) * (dw - delta), seen(keys, vec4u(first), vec4u(last)));
+fn score_gradient(s: vec4f, dw: vec4f, lse: vec2f, delta: f32, base: u32, keys: vec4u, first: u32, last: u32) -> vec4f {
+  return select(vec4f(), exp(s * p.scale - lse.x - lse.y) * (dw - delta), seen(base, keys, vec4u(first), vec4u(last)));
 }
 
 @compute @workgroup_size(64)
@@ -65,10 +65,10 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
       dw = meet(dw, y, x, min(DEPTH, dims - d));
     }
     let keys = rows_of(key + x);
-    put_tile(mat4x4f(score_gradient(s[0], dw[0], lses[0], deltas.x, keys, firsts.x, lasts.x),
-                     score_gradient(s[1], dw[1], lses[1], deltas.y, keys, firsts.y, lasts.y),
-                     score_gradient(s[2], dw[2], lses[2], deltas.z, keys, firsts.z, lasts.z),
-                     score_gradient(s[3], dw[3], lses[3], deltas.w, keys, firsts.w, lasts.w)), y, x);
+    put_tile(mat4x4f(score_gradient(s[0], dw[0], lses[0], deltas.x, base, keys, firsts.x, lasts.x),
+                     score_gradient(s[1], dw[1], lses[1], deltas.y, base, keys, firsts.y, lasts.y),
+                     score_gradient(s[2], dw[2], lses[2], deltas.z, base, keys, firsts.z, lasts.z),
+                     score_gradient(s[3], dw[3], lses[3], deltas.w, base, keys, firsts.w, lasts.w)), y, x);
     let count = min(ROWS, last + 1u - key);
     for (var c = 0u; c < CHUNKS; c++) {
       workgroupBarrier();

@@ -1,6 +1,6 @@
 // needs: LANES, HEAD, DIMS
 // needs: p, position, dims_of_head, load_q, load_k, load_v, store_y, lse
-// needs: lowest_key, last_token
+// needs: lowest_key, last_token, seen
 // Attention, one query of one head per invocation: online softmax over the keys. For a few queries over
 // a long cache, where a tile of queries would be nearly empty.
 
@@ -29,6 +29,7 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   for (var j = begin; j < end; j++) {
     var score = 0.0;
     for (var d = 0u; d < dims; d++) { score += dot(query[d], load_k(k_at + j * p.k_stride, d)); }
+    score = select(-1e30, score, seen(kv_row, vec4u(j), vec4u(begin), vec4u(end - 1u)).x);
     let higher = max(top, score);
     let shrink = exp(top - higher);
     let weight = exp(score - higher);

@@ -7,12 +7,12 @@
 // holds 4 queries. Keys before the first and past the last one that the workgroup sees are never loaded. A query that
 // sees no key of the first tiles weighs them by exp(0), until its first key shrinks that to nothing.
 
-fn masked(s: vec4f, key: u32, first: u32, last: u32) -> vec4f {
-  return select(vec4f(-1e30), s * p.scale, seen(four(key), vec4u(first), vec4u(last)));
+fn masked(s: vec4f, base: u32, key: u32, first: u32, last: u32) -> vec4f {
+  return select(vec4f(-1e30), s * p.scale, seen(base, four(key), vec4u(first), vec4u(last)));
 }
-fn mask_tile(s: mat4x4f, key: u32, first: vec4u, last: vec4u) -> mat4x4f {
-  return mat4x4f(masked(s[0], key, first.x, last.x), masked(s[1], key, first.y, last.y),
-                 masked(s[2], key, first.z, last.z), masked(s[3], key, first.w, last.w));
+fn mask_tile(s: mat4x4f, base: u32, key: u32, first: vec4u, last: vec4u) -> mat4x4f {
+  return mat4x4f(masked(s[0], base, key, first.x, last.x), masked(s[1], base, key, first.y, last.y),
+                 masked(s[2], base, key, first.z, last.z), masked(s[3], base, key, first.w, last.w));
 }
 fn top_of(s: vec4f) -> f32 { return max(max(s.x, s.y), max(s.z, s.w)); }
 fn tops_of(s: mat4x4f) -> vec4f { return vec4f(top_of(s[0]), top_of(s[1]), top_of(s[2]), top_of(s[3])); }
@@ -70,12 +70,12 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
         s3 = tile_from(s3, a, swaps_xy(b));
       }
     }
-    s0 = mask_tile(s0, key + 4u * lane, firsts, lasts);
+    s0 = mask_tile(s0, batch * p.kv_rows, key + 4u * lane, firsts, lasts);
     var higher = max(top, tops_of(s0));
     if (SPAN > 1u) {
-      s1 = mask_tile(s1, key + 4u * (lane ^ 1u), firsts, lasts);
-      s2 = mask_tile(s2, key + 4u * (lane ^ 2u), firsts, lasts);
-      s3 = mask_tile(s3, key + 4u * (lane ^ 3u), firsts, lasts);
+      s1 = mask_tile(s1, batch * p.kv_rows, key + 4u * (lane ^ 1u), firsts, lasts);
+      s2 = mask_tile(s2, batch * p.kv_rows, key + 4u * (lane ^ 2u), firsts, lasts);
+      s3 = mask_tile(s3, batch * p.kv_rows, key + 4u * (lane ^ 3u), firsts, lasts);
       higher = max(max(higher, tops_of(s1)), max(tops_of(s2), tops_of(s3)));
     }
     let shrink = exp(top - higher);

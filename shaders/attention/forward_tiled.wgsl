@@ -6,8 +6,8 @@
 
 var<workgroup> part: array<array<vec4f, 8>, 8>;  // (x, y), of 4 queries
 
-fn masked(s: vec4f, keys: vec4u, first: u32, last: u32) -> vec4f {
-  return select(vec4f(-1e30), s * p.scale, seen(keys, vec4u(first), vec4u(last)));
+fn masked(s: vec4f, base: u32, keys: vec4u, first: u32, last: u32) -> vec4f {
+  return select(vec4f(-1e30), s * p.scale, seen(base, keys, vec4u(first), vec4u(last)));
 }
 fn top_of(s: vec4f) -> f32 { return max(max(s.x, s.y), max(s.z, s.w)); }
 
@@ -57,8 +57,9 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
       s = meet(s, y_lane, x, min(DEPTH, dims - d));
     }
     let keys = rows_of(key + x);
-    s = mat4x4f(masked(s[0], keys, firsts.x, lasts.x), masked(s[1], keys, firsts.y, lasts.y),
-                masked(s[2], keys, firsts.z, lasts.z), masked(s[3], keys, firsts.w, lasts.w));
+    let base = batch * p.kv_rows;
+    s = mat4x4f(masked(s[0], base, keys, firsts.x, lasts.x), masked(s[1], base, keys, firsts.y, lasts.y),
+                masked(s[2], base, keys, firsts.z, lasts.z), masked(s[3], base, keys, firsts.w, lasts.w));
     part[x][y_lane] = vec4f(top_of(s[0]), top_of(s[1]), top_of(s[2]), top_of(s[3]));
     workgroupBarrier();
     var higher = top;

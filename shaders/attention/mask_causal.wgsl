@@ -1,10 +1,10 @@
 // needs: p
 // gives: seen, last_token, last_tokens, first_keys, lowest_key, first_query, end_of_queries
 // The causal rule: a query sees its own token and every one before. Each mask rule gives the same functions. They
-// rest on this: what a query sees is one range of keys, and neither end of it falls from a query to the next.
+// rest on this: what a query sees lies in one range of keys, and neither end of it falls from a query to the next.
 
-// Whether key i is in the range that ends at firsts[i] and lasts[i].
-fn seen(keys: vec4u, firsts: vec4u, lasts: vec4u) -> vec4<bool> { return keys <= lasts; }
+// Whether key i is in the range that ends at firsts[i] and lasts[i]; base: the row of key 0.
+fn seen(base: u32, keys: vec4u, firsts: vec4u, lasts: vec4u) -> vec4<bool> { return keys <= lasts; }
 
 // The last token that a query sees: tokens and queries are counted from 0 in a row of seq.
 fn last_token(query: u32) -> u32 { return query; }

@@ -4,7 +4,7 @@
 
 @group(0) @binding(7) var<storage, read> documentStarts: array<u32>;  // (batch * seq): the first key of each query's document, never falling in a row
 
-fn seen(keys: vec4u, firsts: vec4u, lasts: vec4u) -> vec4<bool> { return (keys >= firsts) & (keys <= lasts); }
+fn seen(base: u32, keys: vec4u, firsts: vec4u, lasts: vec4u) -> vec4<bool> { return (keys >= firsts) & (keys <= lasts); }
 
 fn last_token(query: u32) -> u32 { return query; }
 fn last_tokens(queries: vec4u) -> vec4u { return queries; }

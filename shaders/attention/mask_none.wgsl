@@ -2,7 +2,7 @@
 // gives: seen, last_token, last_tokens, first_keys, lowest_key, first_query, end_of_queries
 // No mask: a query sees every token of its row, and what the cache holds before it. See mask_causal.wgsl.
 
-fn seen(keys: vec4u, firsts: vec4u, lasts: vec4u) -> vec4<bool> { return keys <= lasts; }
+fn seen(base: u32, keys: vec4u, firsts: vec4u, lasts: vec4u) -> vec4<bool> { return keys <= lasts; }
 
 fn last_token(query: u32) -> u32 { return p.seq - 1u; }
 fn last_tokens(queries: vec4u) -> vec4u { return vec4u(p.seq - 1u); }

@@ -3,7 +3,7 @@
 // gives: seen, last_token, last_tokens, first_keys, lowest_key, first_query, end_of_queries
 // A causal sliding window: a query sees its own token and the WINDOW - 1 before. See mask_causal.wgsl.
 
-fn seen(keys: vec4u, firsts: vec4u, lasts: vec4u) -> vec4<bool> { return (keys >= firsts) & (keys <= lasts); }
+fn seen(base: u32, keys: vec4u, firsts: vec4u, lasts: vec4u) -> vec4<bool> { return (keys >= firsts) & (keys <= lasts); }
 
 fn last_token(query: u32) -> u32 { return query; }
 fn last_tokens(queries: vec4u) -> vec4u { return queries; }

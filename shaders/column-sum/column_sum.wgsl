@@ -3,11 +3,11 @@
 // Sums of columns over blocks of rows, one invocation per (block, elem). Four running sums, combined in
 // a fixed order: a quarter of the rounding of one.
 
-struct Params { rows: u32, width: u32, stride: u32, offset: u32, rowsPerBlock: u32, accumulate: u32 } // width, stride, offset: in elem
+struct Params { rows: u32, width: u32, stride: u32, offset: u32, rowsPerBlock: u32, accumulate: u32, into: u32 } // width, stride, offset, into: in elem
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<elem>;       // (rows, stride), columns offset..offset+width-1
-@group(0) @binding(2) var<storage, read_write> y: array<elem>; // (blocks, width)
+@group(0) @binding(2) var<storage, read_write> y: array<elem>; // (blocks, width) from `into` on
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
@@ -36,6 +36,6 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     i += p.stride;
   }
   var sum = (a + b) + (c + d);
-  if (p.accumulate != 0u) { sum += y[item]; }
-  y[item] = sum;
+  if (p.accumulate != 0u) { sum += y[p.into + item]; }
+  y[p.into + item] = sum;
 }

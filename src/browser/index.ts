@@ -15,6 +15,7 @@ export {
 } from '../engine/observe/chunk-codes.ts';
 export type { MemoryReport } from '../engine/run/session.ts';
 export {
+  type BertConfig,
   type DecoderConfig,
   type FamilyName,
   type Gemma3Config,

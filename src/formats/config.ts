@@ -11,6 +11,7 @@ import { isObject, show } from '../util/json.ts';
 import { Fields } from './families/fields.ts';
 import { FAMILIES, FAMILY_NAMES, type ModelConfig, shapeOf } from './families/index.ts';
 
+export type { BertConfig } from './families/bert.ts';
 export type { DecoderConfig, LayerType, RopeScalingFields } from './families/decoder.ts';
 export type { Gemma3Config } from './families/gemma3.ts';
 export type { GPT2Config } from './families/gpt2.ts';

@@ -89,7 +89,7 @@ async function writeModel(
   const given = parseJSON(await from.read(path), path, 'write it again');
   const hub = {
     ...(isObject(given) ? given : config),
-    architectures: [familyOf(config).architecture],
+    architectures: [familyOf(config).architecture(config)],
     // Its name since Transformers 5.
     [isObject(given) && 'dtype' in given ? 'dtype' : 'torch_dtype']: torch,
   };

@@ -3,6 +3,7 @@
 // what they emit. A Program is plain data: it holds no buffer, no device and no values.
 
 import { fill } from '../kernels/add.ts';
+import type { GeluForm } from '../kernels/gelu.ts';
 import { type Access, ELEMENT_TYPES, type ElementType, type Kernel } from '../kernels/kernel.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import { assert } from '../util/errors.ts';
@@ -21,8 +22,8 @@ export interface Tensor {
   readonly role: Role;
   /** Whether the backward pass must compute its gradient. */
   readonly wantsGradient: boolean;
-  /** Set on the output of a fused GELU: the tensor that it was applied to. */
-  readonly geluOf?: Tensor;
+  /** Set on the output of a fused GELU: the tensor that it was applied to, and by which form. */
+  readonly geluOf?: { readonly tensor: Tensor; readonly form: GeluForm };
 }
 
 /** A low-rank update of a weight (Hu et al. 2021): y = x W + scale (drop(x) A^T) B^T. */

@@ -1,10 +1,11 @@
-// The mask rules of attention: which keys a query sees, as data, as WGSL and in float64. Every rule gives a query one
-// range of keys that holds its own, and neither end of it falls from a query to the next, so that kernels can skip
-// whole tiles on both sides. A rule is a part of the shader: the causal one costs nothing for the others' sake.
+// The mask rules of attention: which keys a query sees, as data, as WGSL and in float64. By every rule they lie in one
+// range of keys, and neither end of it falls from a query to the next, so that kernels can skip whole tiles on both sides;
+// a query sees one key at least. A rule is a part of the shader: the causal one costs nothing for the others' sake.
 
 import causalText from '../../shaders/attention/mask_causal.wgsl?raw';
 import documentsText from '../../shaders/attention/mask_documents.wgsl?raw';
 import noneText from '../../shaders/attention/mask_none.wgsl?raw';
+import paddingText from '../../shaders/attention/mask_padding.wgsl?raw';
 import windowText from '../../shaders/attention/mask_window.wgsl?raw';
 import { assert } from '../util/errors.ts';
 import { type Arrays, type Dispatch, type Operands, read } from './kernel.ts';
@@ -14,9 +15,11 @@ import { type Arrays, type Dispatch, type Operands, read } from './kernel.ts';
  * - none: every token of its row (and, over a cache, every one before the row).
  * - documents: its own token and those before in the same document. The operand `documentStarts` (batch * seq) holds
  *   for each query the first key of its document; along a row it never falls.
+ * - padding: every token of its row that is no padding, its own if it is none. The operand `keyMask` (batch * seq) holds 0
+ *   for those that are; keys are those of the row, not of a cache.
  * - window: its own token and the `window - 1` before.
  */
-export type AttentionMask = 'causal' | 'none' | 'documents' | { readonly window: number };
+export type AttentionMask = 'causal' | 'none' | 'documents' | 'padding' | { readonly window: number };
 
 /** A problem's mask. */
 export interface Masked {
@@ -27,18 +30,20 @@ export interface Masked {
 /** The text that every attention shader is completed with, and its constants. */
 export function maskShader({ mask = 'causal' }: Masked): Pick<Dispatch, 'shader' | 'constants'> {
   if (typeof mask === 'string') {
-    return { shader: { causal: causalText, none: noneText, documents: documentsText }[mask], constants: {} };
+    const texts = { causal: causalText, none: noneText, documents: documentsText, padding: paddingText };
+    return { shader: texts[mask], constants: {} };
   }
   assert(Number.isInteger(mask.window) && mask.window >= 1, `attention over a window of ${mask.window} tokens`);
   return { shader: windowText, constants: { WINDOW: mask.window } };
 }
 
 export function maskOperands({ mask }: Masked, rows: number): Operands {
-  return mask === 'documents' ? { documentStarts: read(rows, 'u32') } : {};
+  if (mask === 'documents') return { documentStarts: read(rows, 'u32') };
+  return mask === 'padding' ? { keyMask: read(rows, 'i32') } : {};
 }
 
 /** What the reference of a masked kernel finds beside its other operands. */
-export type MaskArrays = Partial<Arrays<'documentStarts'>>;
+export type MaskArrays = Partial<Arrays<'documentStarts' | 'keyMask'>>;
 
 /** Where a row of queries lies among the keys of its batch. */
 interface Row {
@@ -48,18 +53,27 @@ interface Row {
   position: number;
 }
 
-/** The first and the last key that the row's query i sees; `start` is the first key of its document. */
-export function keysSeen(mask: AttentionMask = 'causal', row: Row, i: number, start = 0): [number, number] {
-  const own = Math.min(row.position + i, row.kvRows - 1);
-  if (mask === 'none') return [0, Math.min(row.position + row.seq, row.kvRows) - 1];
-  if (mask === 'causal') return [0, own];
-  if (mask === 'documents') return [Math.min(start, own), own];
-  return [Math.max(0, own - mask.window + 1), own];
+/** The keys that a query sees, ascending: that of `row` of all rows of queries, batch by batch. */
+export function keysSeen(
+  mask: AttentionMask = 'causal',
+  { seq, kvRows, position }: Row,
+  row: number,
+  { documentStarts, keyMask }: MaskArrays,
+): number[] {
+  const query = row % seq;
+  const own = Math.min(position + query, kvRows - 1);
+  const range = (first: number, last: number) => Array.from({ length: last + 1 - first }, (_, i) => first + i);
+  const whole = () => range(0, Math.min(position + seq, kvRows) - 1);
+  if (mask === 'none') return whole();
+  if (mask === 'padding') return whole().filter((key) => keyMask?.[row - query + key] !== 0);
+  if (mask === 'causal') return range(0, own);
+  if (mask === 'documents') return range(Math.min(documentStarts?.[row] ?? 0, own), own);
+  return range(Math.max(0, own - mask.window + 1), own);
 }
 
-/** Pairs of a query and a key that it sees, in a row of `seq` tokens: for documents, those of one as long as the row. */
+/** Pairs of a query and a key that it sees, in a row of `seq` tokens: for documents, those of one as long as the row, without padding. */
 export function pairsSeen(mask: AttentionMask = 'causal', seq: number): number {
-  if (mask === 'none') return seq * seq;
+  if (mask === 'none' || mask === 'padding') return seq * seq;
   const window = typeof mask === 'string' ? seq : Math.min(mask.window, seq);
   return (window * (window + 1)) / 2 + (seq - window) * window;
 }

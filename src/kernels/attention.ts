@@ -169,7 +169,7 @@ const forwardGiven = (p: AttentionProblem): Given => ({
 /** Up to so many queries the kernel without tiles is tried too: generation has one. */
 const FEW = 8;
 
-/** q, k, v, position (1), documentStarts if the mask is so -> y (batch * seq, heads * headSize), lse (batch * seq, heads, 2). */
+/** q, k, v, position (1), documentStarts or keyMask if the mask is so -> y (batch * seq, heads * headSize), lse (batch * seq, heads, 2). */
 export const attention: Kernel<AttentionProblem> = {
   name: 'attention',
   operands: (p) => ({
@@ -213,29 +213,29 @@ export const attention: Kernel<AttentionProblem> = {
   flops: (p) => p.batch * p.heads * pairsSeen(p.mask, p.seq) * p.headSize * 4,
   reference(
     p,
-    { q, k, v, position, y, lse, documentStarts }: Arrays<'q' | 'k' | 'v' | 'position' | 'y' | 'lse'> & MaskArrays,
+    { q, k, v, position, y, lse, ...masks }: Arrays<'q' | 'k' | 'v' | 'position' | 'y' | 'lse'> & MaskArrays,
   ) {
     const { heads, headSize: size } = p;
     for (let row = 0; row < p.batch * p.seq; row++) {
       const kvRow = Math.floor(row / p.seq) * p.kvRows;
       const placed = { seq: p.seq, kvRows: p.kvRows, position: position[0]! };
-      const [first, last] = keysSeen(p.mask, placed, row % p.seq, documentStarts?.[row]);
+      const keys = keysSeen(p.mask, placed, row, masks);
       for (let h = 0; h < heads; h++) {
         const column = Math.floor(h / (heads / p.kvHeads)) * size;
-        const scores = new Float64Array(last + 1 - first);
-        for (let j = 0; j < scores.length; j++) {
-          const key = (kvRow + first + j) * p.kStride + p.kOffset + column;
-          for (let d = 0; d < size; d++) scores[j]! += q[row * p.qStride + p.qOffset + h * size + d]! * k[key + d]!;
-          scores[j]! *= scaleOf(p);
-        }
+        const scores = Float64Array.from(keys, (j) => {
+          const key = (kvRow + j) * p.kStride + p.kOffset + column;
+          let score = 0;
+          for (let d = 0; d < size; d++) score += q[row * p.qStride + p.qOffset + h * size + d]! * k[key + d]!;
+          return score * scaleOf(p);
+        });
         const top = Math.max(...scores);
         const sum = scores.reduce((a, s) => a + Math.exp(s - top), 0);
         lse[2 * (row * heads + h)] = top;
         lse[2 * (row * heads + h) + 1] = Math.log(sum);
         for (let d = 0; d < size; d++) {
           let value = 0;
-          for (let j = 0; j < scores.length; j++) {
-            value += Math.exp(scores[j]! - top) * v[(kvRow + first + j) * p.vStride + p.vOffset + column + d]!;
+          for (const [i, j] of keys.entries()) {
+            value += Math.exp(scores[i]! - top) * v[(kvRow + j) * p.vStride + p.vOffset + column + d]!;
           }
           y[(row * heads + h) * size + d] = value / sum;
         }
@@ -319,7 +319,7 @@ function backwardOperands(p: AttentionBackwardProblem): Operands {
 /** Calls back with each pair of a query and a key that it sees in a head, its weight w and its score gradient ds. */
 function eachPair(
   p: AttentionBackwardProblem,
-  { qkv, dy, lse, delta, documentStarts }: BackwardArrays,
+  { qkv, dy, lse, delta, ...masks }: BackwardArrays,
   visit: (q: number, k: number, v: number, dyBase: number, w: number, ds: number) => void,
 ): void {
   const size = p.headSize;
@@ -327,13 +327,13 @@ function eachPair(
   for (let row = 0; row < p.batch * p.seq; row++) {
     const base = row - (row % p.seq);
     const placed = { seq: p.seq, kvRows: p.seq, position: 0 };
-    const [first, last] = keysSeen(p.mask, placed, row - base, documentStarts?.[row]);
+    const keys = keysSeen(p.mask, placed, row, masks);
     for (let h = 0; h < p.heads; h++) {
       const kvHead = Math.floor(h / (p.heads / p.kvHeads));
       const q = row * stride + h * size;
       const i = row * p.heads + h;
-      for (let key = base + first; key <= base + last; key++) {
-        const k = key * stride + (p.heads + kvHead) * size;
+      for (const seen of keys) {
+        const k = (base + seen) * stride + (p.heads + kvHead) * size;
         const v = k + p.kvHeads * size;
         let score = 0;
         let dw = 0;
@@ -348,7 +348,7 @@ function eachPair(
   }
 }
 
-/** qkv, dy, lse, delta, documentStarts if the mask is so -> the q columns of dqkv. */
+/** qkv, dy, lse, delta, documentStarts or keyMask if the mask is so -> the q columns of dqkv. */
 export const attentionBackwardQ: Kernel<AttentionBackwardProblem> = {
   name: 'attentionBackwardQ',
   operands: backwardOperands,

@@ -14,37 +14,43 @@ export interface ColumnSumProblem {
   offset: number;
   rowsPerBlock: number;
   accumulate: boolean;
+  /** Elements of y before the first, which stay. @default 0 */
+  into?: number;
 }
 
 /** x (rows, stride), columns offset.. -> y (ceil(rows / rowsPerBlock), width). */
 export const columnSum: Kernel<ColumnSumProblem> = {
   name: 'columnSum',
-  operands: ({ rows, width, stride, offset, rowsPerBlock, accumulate }) => {
-    const size = ceilDiv(rows, rowsPerBlock) * width;
+  operands: ({ rows, width, stride, offset, rowsPerBlock, accumulate, into = 0 }) => {
+    const size = into + ceilDiv(rows, rowsPerBlock) * width;
     return {
       x: read(offset + (rows - 1) * stride + width),
-      y: accumulate ? update(size) : write(size),
+      y: accumulate || into > 0 ? update(size) : write(size),
     };
   },
-  affectsSpeed: { rows: true, width: true, stride: false, offset: false, rowsPerBlock: true, accumulate: false },
+  affectsSpeed: {
+    ...{ rows: true, width: true, stride: false, offset: false, rowsPerBlock: true },
+    ...{ accumulate: false, into: false },
+  },
   variants: perElem(
     shader,
-    ({ width, stride, offset }) => lanesOf(width, stride, offset),
+    ({ width, stride, offset, into = 0 }) => lanesOf(width, stride, offset, into),
     ({ rows, width, rowsPerBlock }, lanes) => (ceilDiv(rows, rowsPerBlock) * width) / lanes,
-    ({ rows, width, stride, offset, rowsPerBlock, accumulate }, lanes) => ({
+    ({ rows, width, stride, offset, rowsPerBlock, accumulate, into = 0 }, lanes) => ({
       rows,
       width: width / lanes,
       stride: stride / lanes,
       offset: offset / lanes,
       rowsPerBlock,
       accumulate: Number(accumulate),
+      into: into / lanes,
     }),
   ),
   flops: ({ rows, width }) => rows * width,
-  reference({ rows, width, stride, offset, rowsPerBlock, accumulate }, { x, y }: Arrays<'x' | 'y'>) {
-    if (!accumulate) y.fill(0);
+  reference({ rows, width, stride, offset, rowsPerBlock, accumulate, into = 0 }, { x, y }: Arrays<'x' | 'y'>) {
+    if (!accumulate) y.fill(0, into, into + ceilDiv(rows, rowsPerBlock) * width);
     for (let r = 0; r < rows; r++) {
-      const at = Math.floor(r / rowsPerBlock) * width;
+      const at = into + Math.floor(r / rowsPerBlock) * width;
       for (let c = 0; c < width; c++) y[at + c]! += x[offset + r * stride + c]!;
     }
   },

@@ -9,7 +9,7 @@ import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from './cros
 import { dropout } from './dropout.ts';
 import { embedding, embeddingBackward, positionBackward, positionEmbedding } from './embedding.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from './gated.ts';
-import { gelu, geluBackward } from './gelu.ts';
+import { gelu, geluBackward, geluErf, geluErfBackward } from './gelu.ts';
 import { headNorm, headNormBackward, headNormParameterGrad } from './head-norm.ts';
 import type { Kernel } from './kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad } from './layernorm.ts';
@@ -33,6 +33,8 @@ export const kernels: readonly Kernel<any>[] = [
   headNormParameterGrad,
   gelu,
   geluBackward,
+  geluErf,
+  geluErfBackward,
   swiglu,
   swigluBackward,
   geglu,

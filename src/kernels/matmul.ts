@@ -17,9 +17,8 @@ import problemShader from '../../shaders/matmul/problem.wgsl?raw';
 import quadsShader from '../../shaders/matmul/quads.wgsl?raw';
 import rowsShader from '../../shaders/matmul/rows.wgsl?raw';
 import tiledShader from '../../shaders/matmul/tiled.wgsl?raw';
-import geluMath from '../../shaders/shared/gelu_math.wgsl?raw';
 import { assert } from '../util/errors.ts';
-import { geluDerivativeOf, geluOf } from './gelu.ts';
+import { GELU_FORMS } from './gelu.ts';
 import {
   type Arrays,
   ceilDiv,
@@ -48,7 +47,9 @@ export type Epilogue =
   | 'residual' // c = residual + s
   | 'biasResidual' // c = residual + (s + bias)
   | 'biasGelu' // preactivation = s + bias, c = gelu(preactivation)
-  | 'geluGradient'; // c = s * gelu'(preactivation)
+  | 'geluGradient' // c = s * gelu'(preactivation)
+  | 'biasGeluErf' // these two by erf
+  | 'geluErfGradient';
 
 /** NN: A (M, K), B (K, N). NT: A (M, K), B (N, K). TN: A (K, M), B (K, N). C (M, N). */
 export interface MatmulProblem {
@@ -83,8 +84,10 @@ const epilogues: Record<Epilogue, string> = {
   bias: epilogueBias,
   residual: epilogueResidual,
   biasResidual: epilogueBiasResidual,
-  biasGelu: epilogueBiasGelu + geluMath,
-  geluGradient: epilogueGeluGradient + geluMath,
+  biasGelu: epilogueBiasGelu + GELU_FORMS.tanh.text,
+  geluGradient: epilogueGeluGradient + GELU_FORMS.tanh.text,
+  biasGeluErf: epilogueBiasGelu + GELU_FORMS.erf.text,
+  geluErfGradient: epilogueGeluGradient + GELU_FORMS.erf.text,
 };
 
 /** Rows and columns of A and B as stored, with strides and offsets filled in. */
@@ -217,12 +220,13 @@ export const matmul: Kernel<MatmulProblem> = {
       c: p.accumulate || p.partial ? update(c.size) : write(c.size),
     };
     const epilogue = p.epilogue ?? 'none';
-    if (epilogue === 'bias' || epilogue === 'biasResidual' || epilogue === 'biasGelu') {
+    const isGelu = epilogue === 'biasGelu' || epilogue === 'biasGeluErf';
+    if (epilogue === 'bias' || epilogue === 'biasResidual' || isGelu) {
       operands['bias'] = read((p.biasOffset ?? 0) + p.N);
     }
     if (epilogue === 'residual' || epilogue === 'biasResidual') operands['residual'] = read(c.size);
-    if (epilogue === 'biasGelu') operands['preactivation'] = p.partial ? update(c.size) : write(c.size);
-    if (epilogue === 'geluGradient') operands['preactivation'] = read(c.size);
+    if (isGelu) operands['preactivation'] = p.partial ? update(c.size) : write(c.size);
+    if (epilogue === 'geluGradient' || epilogue === 'geluErfGradient') operands['preactivation'] = read(c.size);
     return operands;
   },
   affectsSpeed: {
@@ -309,11 +313,13 @@ export const matmul: Kernel<MatmulProblem> = {
             c[at] = residual[at]! + sum + bias[s.bias0 + n]!;
             break;
           case 'biasGelu':
+          case 'biasGeluErf':
             preactivation[at] = sum + bias[s.bias0 + n]!;
-            c[at] = geluOf(preactivation[at]);
+            c[at] = GELU_FORMS[p.epilogue === 'biasGelu' ? 'tanh' : 'erf'].value(preactivation[at]);
             break;
           case 'geluGradient':
-            c[at] = sum * geluDerivativeOf(preactivation[at]!);
+          case 'geluErfGradient':
+            c[at] = sum * GELU_FORMS[p.epilogue === 'geluGradient' ? 'tanh' : 'erf'].slope(preactivation[at]!);
             break;
         }
       }

@@ -7,6 +7,7 @@ import { LLAMA } from '../formats/families/llama.ts';
 import { MISTRAL } from '../formats/families/mistral.ts';
 import { QWEN2 } from '../formats/families/qwen2.ts';
 import { QWEN3 } from '../formats/families/qwen3.ts';
+import { bert } from './bert.ts';
 import { decoder } from './decoder.ts';
 import { gpt2 } from './gpt2.ts';
 import type { Model } from './model.ts';
@@ -19,6 +20,7 @@ const MODELS: { [F in FamilyName]: (config: Extract<ModelConfig, { model_type: F
   qwen2: (config) => decoder(config, QWEN2.design(config)),
   qwen3: (config) => decoder(config, QWEN3.design(config)),
   gemma3_text: (config) => decoder(config, GEMMA3.design(config)),
+  bert,
 };
 
 /**

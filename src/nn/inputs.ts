@@ -23,6 +23,8 @@ export interface InputSpec {
   readonly below?: number;
   /** The number that takes no part in the loss, beside those. */
   readonly ignored?: number;
+  /** What it holds all over where a batch does not bring it. @default it has to */
+  readonly otherwise?: number;
   /** Whether an embedding looks it up: for its gradient, rows come grouped by number. */
   readonly embedded?: boolean;
   /** Whether it numbers documents: programs read where the one of each token begins. */
@@ -43,6 +45,16 @@ export const packedDocuments = (seq: number, positions?: number): InputSpec[] =>
   ...(positions === undefined
     ? []
     : [{ name: 'positions', type: 'i32', row: [seq], below: positions, embedded: true } as const]),
+];
+
+/**
+ * What an encoder of text reads: token ids, of which kind each token is (0 where a batch does not say), and whether it is
+ * one (1, where a batch does not say) or padding (0), which no token sees.
+ */
+export const textInputs = (vocabulary: number, types: number, seq: number): InputSpec[] => [
+  ...tokenIds(vocabulary, seq),
+  { name: 'tokenTypes', type: 'i32', row: [seq], below: types, embedded: true, otherwise: 0 },
+  { name: 'attentionMask', type: 'i32', row: [seq], below: 2, otherwise: 1 },
 ];
 
 /** What a forward pass, or a loss, reads of a batch: by name. */
@@ -112,7 +124,8 @@ export class BatchInputs implements ModelInputs {
         'a batch of packed documents: this trainer was made for rows of one document, see `packed`',
       );
     }
-    for (const { name, type, row, below, ignored } of this.#specs) {
+    for (const { name, type, row, below, ignored, otherwise } of this.#specs) {
+      if (otherwise !== undefined && given[name] === undefined) continue;
       const values = arrayOf(given, name, type);
       const size = batch * sizeOf(row);
       if (values.length !== size) {
@@ -128,12 +141,13 @@ export class BatchInputs implements ModelInputs {
 
   /** The rows from `first` on that programs take at once; behind the last there are rows that take no part in the loss. */
   part(given: Batch, first: number): Batch {
-    const arrays = this.#specs.map(({ name, type, row, ignored = 0 }): [string, BatchArray] => {
+    const arrays = this.#specs.map(({ name, type, row, otherwise, ignored = otherwise ?? 0 }): [string, BatchArray] => {
       const size = sizeOf(row);
       const length = this.#batch * size;
       const part = type === 'i32' ? new Int32Array(length) : new Float32Array(length);
       part.fill(ignored);
-      part.set(arrayOf(given, name, type).subarray(first * size, first * size + length));
+      if (otherwise === undefined || given[name] !== undefined)
+        part.set(arrayOf(given, name, type).subarray(first * size, first * size + length));
       return [name, part];
     });
     return { ...Object.fromEntries(arrays), batch: this.#batch, seq: this.#seq };
@@ -141,8 +155,10 @@ export class BatchInputs implements ModelInputs {
 
   /** What tensors hold for a batch. */
   values(given: Batch): [Tensor, BatchArray | Uint32Array<ArrayBuffer>][] {
-    return this.#specs.flatMap(({ name, type, documents }): [Tensor, BatchArray | Uint32Array<ArrayBuffer>][] => {
-      const values = arrayOf(given, name, type);
+    return this.#specs.flatMap((spec): [Tensor, BatchArray | Uint32Array<ArrayBuffer>][] => {
+      const { name, type, row, documents, otherwise } = spec;
+      const isLeftOut = otherwise !== undefined && given[name] === undefined;
+      const values = isLeftOut ? new Int32Array(given.batch * sizeOf(row)).fill(otherwise) : arrayOf(given, name, type);
       if (documents && this.documentStarts) return [[this.documentStarts, documentStarts(values, this.#seq)]];
       const tokens = this.#tokens.get(name);
       if (!tokens) return [[this.tensor(name), values]];

@@ -5,9 +5,8 @@ import type { ModelConfig } from '../formats/config.ts';
 import type { ModelShape } from '../formats/families/family.ts';
 import { Graph, makeTensor, type Tensor } from '../graph/graph.ts';
 import type { Cache } from '../graph/operators/attention.ts';
-import { makeTokens } from '../graph/operators/embedding.ts';
 import { assert } from '../util/errors.ts';
-import { type InputSpec, type ModelInputs, onlyTokens } from './inputs.ts';
+import { BatchInputs, type InputSpec, type ModelInputs } from './inputs.ts';
 import type { AdapterInfo } from './lora.ts';
 import type { Features, Objective } from './objective.ts';
 
@@ -60,7 +59,7 @@ export interface Model {
   readonly adapters?: readonly AdapterInfo[];
   /** What its forward pass reads of a batch, in sequences of `seq` tokens, or in rows of several documents. */
   inputs(seq: number, packed?: boolean): InputSpec[];
-  /** Appends the forward pass: of a language model, hidden (B, T, C), to be multiplied with head (V, C). */
+  /** Appends the forward pass: of a language model, hidden (B, T, C), to be multiplied with head (V, C); of a classifier, hidden (B, C). */
   forward(g: Graph, inputs: ModelInputs, weights: Weights, options?: ForwardOptions): Features;
 }
 
@@ -85,11 +84,12 @@ export function lookup(tensors: ReadonlyMap<string, Tensor>): Weights {
   };
 }
 
-/** What a forward pass shows to `observe`, in order; all of it is (B, T, C). */
+/** What a forward pass shows to `observe`, in order; all of it has a row of C for each row of the sequences. */
 export function observedNames(model: Model): string[] {
   const names: string[] = [];
   const weights = lookup(parameterTensors(model, false));
-  model.forward(new Graph('names'), onlyTokens(makeTokens(1, 1)), weights, { observe: (name) => names.push(name) });
+  const inputs = new BatchInputs(model.inputs(1), 1, 1);
+  model.forward(new Graph('names'), inputs, weights, { observe: (name) => names.push(name) });
   return names;
 }
 

@@ -18,6 +18,8 @@ export interface Features {
 }
 
 export interface Objective {
+  /** Whether the model can go on with a text: each token is predicted from those before it. */
+  readonly writes: boolean;
   /** What a batch brings beside the model's inputs, where `classes` are told apart in sequences of `seq`. */
   labels(classes: number, seq: number): InputSpec[];
   /** Appends the loss. */
@@ -28,6 +30,7 @@ export interface Objective {
 
 /** The next token at each position: mean cross-entropy in nats, without targets that are IGNORE_INDEX. */
 export const languageModel: Objective = {
+  writes: true,
   labels: (classes, seq) => [{ name: 'targets', type: 'i32', row: [seq], below: classes, ignored: IGNORE_INDEX }],
   loss: (g, { hidden, head }, inputs, output) => crossEntropyHead(g, hidden, head, inputs.tensor('targets'), output),
   count(batch) {
@@ -35,4 +38,13 @@ export const languageModel: Objective = {
     for (const target of arrayOf(batch, 'targets', 'i32')) if (target !== IGNORE_INDEX) valid++;
     return valid;
   },
+};
+
+/** The tokens that were hidden, from those on both sides: targets are IGNORE_INDEX everywhere else. */
+export const maskedLanguageModel: Objective = { ...languageModel, writes: false };
+
+/** One class for each row of a batch, told from what a forward pass gives of it. */
+export const classifier: Objective = {
+  ...maskedLanguageModel,
+  labels: (classes) => [{ name: 'targets', type: 'i32', row: [], below: classes, ignored: IGNORE_INDEX }],
 };

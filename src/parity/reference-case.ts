@@ -191,6 +191,8 @@ const INPUTS: Readonly<Record<string, string>> = {
   input_ids: 'ids',
   position_ids: 'positions',
   document_ids: 'documents',
+  token_type_ids: 'tokenTypes',
+  attention_mask: 'attentionMask',
 };
 
 const REFERENCE = object({

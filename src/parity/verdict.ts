@@ -243,6 +243,7 @@ interface KeyBias {
 
 const KEY_BIASES: readonly KeyBias[] = [
   { tensors: /attn\.c_attn\.bias$/, part: (size) => [size / 3, (2 * size) / 3], apart: ['gradients', 'weights'] },
+  { tensors: /attention\.(?:self|attention)\.key\.bias$/, part: (size) => [0, size], apart: ['gradients', 'weights'] },
   // Added before the rotation, which leaves only the slow frequencies alike: the gradient counts as any other.
   { tensors: /self_attn\.k_proj\.bias$/, part: (size) => [0, size], apart: ['weights'] },
 ];

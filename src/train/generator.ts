@@ -37,8 +37,17 @@ export interface GenerationProgram extends Program {
   readonly tokens: Tokens;
 }
 
-/** Traces generation over a cache of `capacity` positions. */
+/** Errors: HoldfastError for a model that cannot go on with a text. */
+function checkWriter({ objective, config: { model_type } }: Model): void {
+  if (objective.writes) return;
+  throw new HoldfastError(
+    `a ${model_type} model writes no text: each of its tokens sees those behind it too; generate with a decoder, such as gpt2 or llama`,
+  );
+}
+
+/** Traces generation over a cache of `capacity` positions. Errors: HoldfastError for a model that writes no text. */
 export function traceGeneration(model: Model, capacity: number): Generation {
+  checkWriter(model);
   const { layers, kvHeads, headSize, vocabulary } = model.shape;
   const parameters = parameterTensors(model, false);
   const caches = Array.from({ length: layers }, (_, i) => ({

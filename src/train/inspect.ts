@@ -18,7 +18,7 @@ import { sourceOf, type Values } from '../util/tensor-source.ts';
 
 /**
  * Activations by Hugging Face's names: `embed`, `h.0` or `layers.0` and so on, `ln_f` or `norm`, each
- * (B, T, C), and `logits` (B, T, V). All buffers are freed.
+ * (B, T, C), and `logits` (B, T, V), of a classifier (B, V). All buffers are freed.
  * Errors: HoldfastError when T is longer than the model's context, or the adapter cannot hold the logits.
  */
 export async function forwardActivations(
@@ -28,7 +28,7 @@ export async function forwardActivations(
   given: Batch,
   choices: KernelChoices = new KernelChoices(device),
 ): Promise<Values> {
-  const { context, vocabulary } = model.shape;
+  const { context, classes } = model.shape;
   const { batch, seq } = given;
   if (seq > context)
     throw new HoldfastError(`a sequence of ${seq} tokens is longer than the model's context of ${context}`);
@@ -40,7 +40,7 @@ export async function forwardActivations(
   const observed = new Map<string, Tensor>();
   const observe = (name: string, tensor: Tensor) => void observed.set(name, tensor);
   const { hidden, head } = model.forward(g, inputs, lookup(parameters), { observe });
-  const all = g.activation('logits', [batch, seq, vocabulary], [hidden, head.weight]);
+  const all = g.activation('logits', [...hidden.shape.slice(0, -1), classes], [hidden, head.weight]);
   logits(g, hidden, head, all);
   observed.set('logits', all);
   const program = g.program([...observed.values()]);

@@ -59,7 +59,7 @@ export function traceEvaluation(
 
 function inputsOf(model: Model, batch: number, seq: number, packed: boolean): BatchInputs {
   const { objective, shape } = model;
-  return new BatchInputs([...model.inputs(seq, packed), ...objective.labels(shape.vocabulary, seq)], batch, seq);
+  return new BatchInputs([...model.inputs(seq, packed), ...objective.labels(shape.classes, seq)], batch, seq);
 }
 
 /** Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens; `packed`: of several documents each. */

@@ -27,6 +27,14 @@ const llama = parseConfig(
   'l',
 );
 
+const bert = parseConfig(
+  {
+    ...{ model_type: 'bert', vocab_size: 5, max_position_embeddings: 3, type_vocab_size: 2, hidden_size: 4 },
+    ...{ intermediate_size: 6, num_hidden_layers: 2, num_attention_heads: 2 },
+  },
+  'b',
+);
+
 /** The weights of a model in a file with these tensors besides, and its own under `prefix`. */
 async function load(config: ModelConfig, more: Record<string, Stored>, prefix = '') {
   const model = makeModel(config);
@@ -42,6 +50,46 @@ async function load(config: ModelConfig, more: Record<string, Stored>, prefix = 
 }
 
 const bytes = (count: number) => new Uint8Array(count).fill(1);
+
+describe('of BERT', () => {
+  const [word, bias] = ['bert.embeddings.word_embeddings.weight', 'cls.predictions.bias'];
+
+  test('the head is the embedding, and heads of other tasks and numbers of positions are left out', async () => {
+    const values = await load(bert, {
+      'bert.embeddings.position_ids': { dtype: 'I64', shape: [1, 3], bytes: bytes(24) },
+      'bert.pooler.dense.weight': floats([4, 4], new Float32Array(16)),
+      'bert.pooler.dense.bias': floats([4], new Float32Array(4)),
+      'cls.seq_relationship.weight': floats([2, 4], new Float32Array(8)),
+      'cls.seq_relationship.bias': floats([2], new Float32Array(2)),
+    });
+    const copies = {
+      'cls.predictions.decoder.weight': floats([5, 4], entry(values, word)),
+      'cls.predictions.decoder.bias': floats([5], entry(values, bias)),
+    };
+    await load(bert, copies);
+    const other = floats(
+      [5],
+      entry(values, bias).map((value) => value + 1),
+    );
+    await expect(load(bert, { ...copies, 'cls.predictions.decoder.bias': other })).rejects.toThrow(
+      `cls.predictions.decoder.bias is not ${bias}, to which its config.json ties it`,
+    );
+  });
+
+  test('gamma and beta are the weight and the bias of a LayerNorm', async () => {
+    const { parameters } = makeModel(bert);
+    const weights = await collect(initialWeights(makeModel(bert), 4));
+    const stored = new Map(
+      parameters.map(({ name, shape }) => [
+        name.replace('LayerNorm.weight', 'LayerNorm.gamma').replace('LayerNorm.bias', 'LayerNorm.beta'),
+        floats(shape, entry(weights, name)),
+      ]),
+    );
+    expect([...stored.keys()].filter((name) => name.endsWith('gamma'))).toHaveLength(6);
+    const files = new MemoryFiles({ 'm/config.json': JSON.stringify(bert), 'm/model.safetensors': fileOf(stored) });
+    expect(await collect((await loadWeights(files, 'm')).weights)).toEqual(weights);
+  });
+});
 
 describe('buffers are left out', () => {
   test.each(['', 'transformer.'])('of GPT-2, under the prefix "%s"', async (prefix) => {

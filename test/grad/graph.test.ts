@@ -17,6 +17,11 @@ import { Memory } from '../interpret.ts';
 
 const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 7, n_embd: 6, n_head: 2, n_layer: 2, n_inner: 10 };
 
+const BERT = {
+  ...{ model_type: 'bert', vocab_size: 11, max_position_embeddings: 7, type_vocab_size: 3, hidden_size: 6 },
+  ...{ num_attention_heads: 2, num_hidden_layers: 2, intermediate_size: 10 },
+};
+
 const models: Record<string, [config: object, lora?: LoraOptions | undefined, packed?: boolean]> = {
   'gpt2, tied': [GPT2],
   'gpt2, untied, one layer': [{ ...GPT2, tie_word_embeddings: false, n_layer: 1 }],
@@ -38,6 +43,8 @@ const models: Record<string, [config: object, lora?: LoraOptions | undefined, pa
   'qwen2 with lora, its biases frozen': [DECODERS.qwen2, { rank: 2, alpha: 3 }],
   'qwen3 with lora in front of norms of heads': [DECODERS.qwen3, { rank: 2, targets: ['k_proj', 'o_proj'] }],
   'gemma3 with lora': [DECODERS.gemma3, { rank: 2, alpha: 1 }],
+  bert: [BERT],
+  'bert with lora': [BERT, { rank: 2, alpha: 3 }],
 };
 
 const BATCH = 2;
@@ -54,14 +61,17 @@ function makeBatch(vocabulary: number, sparse: boolean, packed = false): TokenBa
     documents: Int32Array.of(4, 4, 2, 2, 2, 0, 1, 1, 7, 7),
     positions: Int32Array.of(0, 1, 0, 1, 2, 0, 0, 1, 0, 1),
   };
-  return { ids, targets, ...rows, batch: BATCH, seq: SEQ };
+  // Read by encoders alone: kinds of tokens, and padding in the second row.
+  const tokenTypes = ids.map((_, i) => i % 3);
+  const attentionMask = ids.map((_, i) => Number(i !== 5 && i !== 9));
+  return { ids, targets, tokenTypes, attentionMask, ...rows, batch: BATCH, seq: SEQ };
 }
 
 /** Gains around 1, everything else large enough that no path through the model is negligible. */
 function makeWeights(model: Model): Map<string, Float64Array> {
   return new Map(
     model.parameters.map(({ name, shape }) => {
-      const gain = /(ln_.|norm)\.weight$/.test(name) ? 1 : 0;
+      const gain = /(ln_.|norm|LayerNorm)\.weight$/.test(name) ? 1 : 0;
       const values = normals(shape.reduce((a, b) => a * b, 1));
       return [name, values.map((value) => gain + 0.4 * value)];
     }),

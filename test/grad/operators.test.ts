@@ -82,10 +82,20 @@ test('gelu and add, with an input that three operators read', () => {
 const shape = { heads: 2, kvHeads: 1, headSize: 2 };
 
 /** A mask for rows of `seq` tokens, and the operand that it comes with. */
-const masks: Record<string, (batch: number, seq: number) => { mask: Mask; starts?: [Tensor, Uint32Array] }> = {
+const masks: Record<
+  string,
+  (batch: number, seq: number) => { mask: Mask; starts?: [Tensor, Uint32Array | Int32Array] }
+> = {
   causal: () => ({ mask: 'causal' }),
   none: () => ({ mask: 'none' }),
   window: () => ({ mask: { window: 2 } }),
+  padding: (batch, seq) => {
+    const keys = makeTensor('attention mask', [batch, seq], 'persistent', 'i32');
+    return {
+      mask: { keyMask: keys },
+      starts: [keys, Int32Array.of(1, 0, 1, 0, 1, 1, 1, 1).slice(0, batch * seq)],
+    };
+  },
   documents: (batch, seq) => {
     const starts = makeTensor('document starts', [batch, seq], 'persistent', 'u32');
     return {
@@ -107,8 +117,8 @@ describe('attention', () => {
     );
   });
 
-  // Not without a mask, where the first token would have to see the last.
-  const causal = Object.entries(masks).filter(([name]) => name !== 'none');
+  // Not without a mask, or with padding alone, where the first token would have to see the last.
+  const causal = Object.entries(masks).filter(([name]) => name !== 'none' && name !== 'padding');
   test.each(causal)('%s: over a cache, a token at a time, is that of the whole row', (_, maskOf) => {
     const seq = 8;
     const rows = values(seq * 8, 3);

@@ -26,7 +26,7 @@ const CANCELLED = 2 ** -52;
 type Bound = (i: number) => number;
 /** A method, so that each may say which operands it reads. */
 type Bounds<P> = { of(problem: P, before: Arrays, after: Arrays): Record<string, Bound> }['of'];
-type MaskArrays = Partial<Arrays<'documentStarts'>>;
+type MaskArrays = Partial<Arrays<'documentStarts' | 'keyMask'>>;
 
 type BackwardArrays = Arrays<'qkv' | 'dy' | 'lse' | 'delta'> & MaskArrays;
 
@@ -193,13 +193,14 @@ export const bounds: Record<string, Bounds<any>> = {
       },
     };
   },
-  columnSum({ rows, width, stride, offset, rowsPerBlock, accumulate }, { x, y }: Arrays<'x' | 'y'>) {
+  columnSum({ rows, width, stride, offset, rowsPerBlock, accumulate, into = 0 }, { x, y }: Arrays<'x' | 'y'>) {
     return {
       y: (i) => {
-        const block = Math.floor(i / width);
+        if (i < into) return 0;
+        const block = Math.floor((i - into) / width);
         let sum = accumulate ? abs(y[i]!) : 0;
         for (let r = block * rowsPerBlock; r < min(rows, (block + 1) * rowsPerBlock); r++) {
-          sum += abs(x[offset + r * stride + (i % width)]!);
+          sum += abs(x[offset + r * stride + ((i - into) % width)]!);
         }
         // Four running sums, two more levels, the old value.
         return (Math.ceil(min(rows, rowsPerBlock) / 4) + 3 + 2 + 1) * ULP * sum;
@@ -214,6 +215,10 @@ export const bounds: Record<string, Bounds<any>> = {
   // s = 1 / (1 + e) with e good to E: s is good to (1 - s) E + 1 + 2.5 ulps, 1 - s = e s to twice that.
   gelu: (_problem, { x }: Arrays<'x'>, { y }: Arrays<'y'>) => ({ y: (i) => geluError(x[i]!, y[i]!) }),
   geluBackward: (_problem, { dy, x }: Arrays<'dy' | 'x'>) => ({ dx: (i) => abs(dy[i]!) * geluDerivativeError(x[i]!) }),
+  geluErf: (_problem, { x }: Arrays<'x'>, { y }: Arrays<'y'>) => ({ y: (i) => geluErfError(x[i]!, y[i]!) }),
+  geluErfBackward: (_problem, { dy, x }: Arrays<'dy' | 'x'>) => ({
+    dx: (i) => abs(dy[i]!) * geluErfDerivativeError(x[i]!),
+  }),
   swiglu(_problem, { gate }: Arrays<'gate'>, { y }: Arrays<'y'>) {
     return { y: (i) => abs(y[i]!) * ((1 - sigmoid(gate[i]!)) * expUlps(gate[i]!) + 5.5) * ULP + TINY };
   },
@@ -318,6 +323,14 @@ export const bounds: Record<string, Bounds<any>> = {
           return sumError(i) + last;
         case 'biasResidual':
           return sumError(i) + ULP * abs(sums[i]! + before.bias[biasOffset + columnOf(i)]!) + last;
+        case 'biasGeluErf': {
+          const u = after.preactivation[i]!;
+          return 1.13 * (sumError(i) + ULP * abs(u)) + geluErfError(u, after.c[i]!);
+        }
+        case 'geluErfGradient': {
+          const u = before.preactivation[i]!;
+          return 1.13 * sumError(i) + abs(sums[i]!) * geluErfDerivativeError(u);
+        }
         case 'biasGelu': {
           // GELU is nowhere steeper than 1.13.
           const u = after.preactivation[i]!;
@@ -436,7 +449,7 @@ export const bounds: Record<string, Bounds<any>> = {
   // fourth key, what was summed is multiplied by exp(old - new): the exponents of one key add up to its own.
   attention(
     p: AttentionProblem,
-    { q, k, v, position, documentStarts }: Arrays<'q' | 'k' | 'v' | 'position'> & MaskArrays,
+    { q, k, v, position, ...masks }: Arrays<'q' | 'k' | 'v' | 'position'> & MaskArrays,
     { lse }: Arrays<'lse'>,
   ) {
     const { heads, headSize: size } = p;
@@ -445,11 +458,11 @@ export const bounds: Record<string, Bounds<any>> = {
       const row = Math.floor(i / heads);
       const column = Math.floor((i % heads) / group) * size;
       const placed = { seq: p.seq, kvRows: p.kvRows, position: position[0]! };
-      const [first, last] = keysSeen(p.mask, placed, row % p.seq, documentStarts?.[row]);
-      const kvRow = Math.floor(row / p.seq) * p.kvRows + first;
-      const keys = last + 1 - first;
-      const pairs = Array.from({ length: keys }, (_, j) => {
-        const at = (kvRow + j) * p.kStride + p.kOffset + column;
+      const seen = keysSeen(p.mask, placed, row, masks);
+      const kvRow = Math.floor(row / p.seq) * p.kvRows;
+      const keys = seen.length;
+      const pairs = seen.map((key) => {
+        const at = (kvRow + key) * p.kStride + p.kOffset + column;
         return dotError(size, q, row * p.qStride + p.qOffset + (i % heads) * size, k, at, scaleOf(p));
       });
       const top = max(...pairs.map(({ value }) => value));
@@ -458,7 +471,8 @@ export const bounds: Record<string, Bounds<any>> = {
       const weight = pairs.map(({ value }) => exp(value - lse[2 * i]! - lse[2 * i + 1]!));
       const mean = weight.reduce((sum, w, j) => sum + w * relative[j]!, 0);
       const topError = max(...pairs.map(({ error }) => error));
-      return { keys, weight, relative, mean, topError, valuesAt: kvRow * p.vStride + p.vOffset + column };
+      const valuesAt = seen.map((key) => (kvRow + key) * p.vStride + p.vOffset + column);
+      return { keys, weight, relative, mean, topError, valuesAt };
     };
     return {
       y: byRow(size, (i) => {
@@ -466,7 +480,7 @@ export const bounds: Record<string, Bounds<any>> = {
         return (d) => {
           let bound = TINY;
           for (let j = 0; j < keys; j++) {
-            const term = weight[j]! * abs(v[valuesAt + j * p.vStride + d]!);
+            const term = weight[j]! * abs(v[valuesAt[j]! + d]!);
             bound += term * (relative[j]! + mean + (2 * keys + 1 + 2.5) * ULP);
           }
           return bound;
@@ -504,19 +518,19 @@ const gradientErrors = new WeakMap<BackwardArrays, { q: Float64Array; kv: Float6
 function attentionGradientErrors(p: AttentionBackwardProblem, before: BackwardArrays) {
   const known = gradientErrors.get(before);
   if (known) return known;
-  const { qkv, dy, lse, delta, documentStarts } = before;
+  const { qkv, dy, lse, delta, ...masks } = before;
   const { heads, kvHeads, headSize: size, seq } = p;
   const group = heads / kvHeads;
   const stride = (heads + 2 * kvHeads) * size;
   const errors = { q: new Float64Array(qkv.length), kv: new Float64Array(qkv.length) };
   for (let row = 0; row < p.batch * seq; row++) {
     const base = row - (row % seq);
-    const [first, last] = keysSeen(p.mask, { seq, kvRows: seq, position: 0 }, row - base, documentStarts?.[row]);
+    const keys = keysSeen(p.mask, { seq, kvRows: seq, position: 0 }, row, masks);
     for (let head = 0; head < heads; head++) {
       const i = row * heads + head;
       const q = row * stride + head * size;
-      for (let key = base + first; key <= base + last; key++) {
-        const k = key * stride + (heads + Math.floor(head / group)) * size;
+      for (const seen of keys) {
+        const k = (base + seen) * stride + (heads + Math.floor(head / group)) * size;
         const v = k + kvHeads * size;
         const score = dotError(size, qkv, q, qkv, k, scaleOf(p));
         const exponent = score.value - lse[2 * i]! - lse[2 * i + 1]!;
@@ -580,4 +594,32 @@ function geluSigmoid(x: number): { s: number; ulps: number; slope: number } {
   const t = max(-9.5, min(9.5, x));
   const a = 2 * sqrt(2 / Math.PI) * (t + 0.044715 * t ** 3);
   return { s: sigmoid(a), ulps: expUlps(a, 5), slope: abs(2 * sqrt(2 / Math.PI) * (t + 3 * 0.044715 * t ** 3)) };
+}
+
+/**
+ * In ulps of R(t) the polynomial's error: j + 1 products and as many sums make its term |c_j| s^(j+1), with s good to 4.5;
+ * 6.5 (j + 1) |c_j| s^(j+1), summed, is nowhere above 73 R(t). The fit is good to a quarter.
+ */
+const TAIL_POLYNOMIAL = 73.25;
+
+/** The density at x, and the errors of the tail beyond |x| and of the density. */
+function normalErrors(x: number): { density: number; tailError: number; densityError: number } {
+  const t = min(abs(x), 13);
+  const density = exp((-t * t) / 2) / sqrt(2 * Math.PI);
+  const ulps = expUlps((t * t) / 2, 2);
+  // Mills: the tail is below density / t, and below a half.
+  const tail = min(0.5, density / max(t, TINY));
+  return { density, tailError: tail * (ulps + TAIL_POLYNOMIAL + 1) * ULP, densityError: density * (ulps + 1) * ULP };
+}
+
+function geluErfError(x: number, y: number): number {
+  return abs(x) * normalErrors(x).tailError + 2 * ULP * abs(y) + TINY;
+}
+
+/** Of the derivative times a number, relative to that number. */
+function geluErfDerivativeError(x: number): number {
+  const { density, tailError, densityError } = normalErrors(x);
+  const t = min(abs(x), 13);
+  // 1 - tail, x * density, their sum, and its product with the number.
+  return tailError + t * densityError + ULP * (4 + 3 * t * density) + TINY;
 }

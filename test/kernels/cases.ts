@@ -24,7 +24,7 @@ import {
   tokenIndex,
 } from '../../src/kernels/embedding.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
-import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
+import { gelu, geluBackward, geluErf, geluErfBackward } from '../../src/kernels/gelu.ts';
 import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/kernels/head-norm.ts';
 import type { Arrays, Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad } from '../../src/kernels/layernorm.ts';
@@ -151,6 +151,8 @@ const epilogues: readonly Epilogue[] = [
   'biasResidual',
   'biasGelu',
   'geluGradient',
+  'biasGeluErf',
+  'geluErfGradient',
 ];
 
 const matmuls: readonly MatmulProblem[] = [
@@ -259,6 +261,11 @@ const attentions: AttentionBackwardProblem[] = [
   { batch: 5, seq: 37, heads: 1, kvHeads: 1, headSize: 12, mask: 'documents' },
   { batch: 3, seq: 101, heads: 4, kvHeads: 2, headSize: 16, mask: 'documents' },
   { batch: 4, seq: 67, heads: 3, kvHeads: 1, headSize: 5, mask: 'documents' },
+  // In the first row no padding, in the second one token alone, in the third holes, in the others any length.
+  { batch: 3, seq: 1, heads: 2, kvHeads: 1, headSize: 8, mask: 'padding' },
+  { batch: 5, seq: 37, heads: 1, kvHeads: 1, headSize: 12, mask: 'padding' },
+  { batch: 3, seq: 101, heads: 4, kvHeads: 2, headSize: 16, mask: 'padding' },
+  { batch: 4, seq: 67, heads: 3, kvHeads: 3, headSize: 5, mask: 'padding' },
 ];
 
 /** Over a cache of 70 rows a batch: unpacked keys and values, queries at an odd stride or a wide one. */
@@ -286,8 +293,18 @@ const cached: AttentionProblem[] = overCache.map((p) => {
 /** Where the queries of a problem over a cache begin; the last problem's rows end with the cache. */
 const positionOf = (p: AttentionProblem) => (p.kvRows === p.seq ? 0 : p.headSize === 5 ? 68 : 31);
 
-/** For each query the first key of its document, if the mask asks for it: over a cache, one begun before the queries. */
-function documentsOf(p: AttentionProblem, random: Draws): Inputs {
+/** What the mask asks for: for each query the first key of its document (over a cache, one begun before the queries), or the keys that are no padding. */
+function maskInputs(p: AttentionProblem, random: Draws): Inputs {
+  if (p.mask === 'padding') {
+    const lengths = Array.from({ length: p.batch }, () => random.integer(1, p.seq + 1));
+    const keyMask = Int32Array.from({ length: p.batch * p.seq }, (_, i) => {
+      const [row, key] = [Math.floor(i / p.seq), i % p.seq];
+      if (row === 0) return 1;
+      if (row === 1) return Number(key === p.seq >> 1);
+      return Number(row === 2 ? key === 0 || random.uniform() < 0.6 : key < lengths[row]!);
+    });
+    return { keyMask };
+  }
   if (p.mask !== 'documents') return {};
   const position = positionOf(p);
   if (position > 0) {
@@ -308,15 +325,15 @@ function attentionGradients(p: AttentionBackwardProblem, random: Draws): Inputs 
   const forward = packed(p);
   const qkv = random.normals(p.batch * p.seq * forward.qStride);
   const dy = random.normals(p.batch * p.seq * p.heads * p.headSize);
-  const documents = documentsOf(forward, random);
-  const given = { q: qkv, k: qkv, v: qkv, position: new Uint32Array(1), ...documents };
+  const masks = maskInputs(forward, random);
+  const given = { q: qkv, k: qkv, v: qkv, position: new Uint32Array(1), ...masks };
   const arrays = toArrays(attention, forward, given);
   attention.reference(forward, arrays);
   const after = fields(arrays, 'y', 'lse');
   const rows = { rows: p.batch * p.seq, heads: p.heads, headSize: p.headSize };
   const deltas = { dy: Float64Array.from(dy), y: after.y, delta: new Float64Array(after.lse.length / 2) };
   attentionDelta.reference(rows, deltas);
-  return { qkv, dy, lse: Float32Array.from(after.lse), delta: Float32Array.from(deltas.delta), ...documents };
+  return { qkv, dy, lse: Float32Array.from(after.lse), delta: Float32Array.from(deltas.delta), ...masks };
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: a table of kernels of different problems
@@ -343,6 +360,9 @@ export const cases = [
       { rows: 1001, width: 1, stride: 1, offset: 0, rowsPerBlock: 1001, accumulate: false },
       { rows: 65, width: 129, stride: 387, offset: 258, rowsPerBlock: 65, accumulate: true },
       { rows: 131, width: 36, stride: 84, offset: 40, rowsPerBlock: 33, accumulate: true },
+      // Behind others, which stay.
+      { rows: 37, width: 5, stride: 5, offset: 0, rowsPerBlock: 37, accumulate: false, into: 9 },
+      { rows: 19, width: 12, stride: 12, offset: 0, rowsPerBlock: 7, accumulate: true, into: 8 },
     ],
   }),
   row({
@@ -381,16 +401,9 @@ export const cases = [
     inputs: ({ rows }, random) => ({ rstd: random.uniforms(rows, 0.5, 2) }),
   }),
   row({ kernel: headNormParameterGrad, problems: headRows }),
-  row({
-    kernel: gelu,
-    problems: elementwise,
-    inputs: ({ size }, random) => ({ x: random.normals(size, 3) }),
-  }),
-  row({
-    kernel: geluBackward,
-    problems: elementwise,
-    inputs: ({ size }, random) => ({ x: random.normals(size, 3) }),
-  }),
+  ...[gelu, geluBackward, geluErf, geluErfBackward].map((kernel) =>
+    row({ kernel, problems: elementwise, inputs: ({ size }, random) => ({ x: random.normals(size, 3) }) }),
+  ),
   row({
     kernel: swiglu,
     problems: elementwise,
@@ -582,17 +595,17 @@ export const cases = [
       const { k, v } = fields(attention.operands(p), 'k', 'v');
       const keys = random.normals(k.size);
       const values = random.normals(v.size);
-      const documents = documentsOf(p, random);
-      const seen = Array.from({ length: p.batch * p.seq }, (_, i) =>
-        keysSeen(p.mask, { ...p, position }, i % p.seq, documents.documentStarts?.[i]),
-      );
+      const masks = maskInputs(p, random);
+      const arrays = Object.fromEntries(Object.entries(masks).map(([name, list]) => [name, Float64Array.from(list)]));
+      const seen = Array.from({ length: p.batch * p.seq }, (_, i) => keysSeen(p.mask, { ...p, position }, i, arrays));
       for (let row = 0; row < p.batch * p.kvRows; row++) {
         const key = row % p.kvRows;
-        if (seen.some(([first, last]) => first <= key && key <= last)) continue;
+        // Padding is read, and weighs nothing.
+        if (p.mask === 'padding' || seen.some((keys) => keys.includes(key))) continue;
         keys.fill(Number.NaN, row * p.kStride, (row + 1) * p.kStride);
         values.fill(Number.NaN, row * p.vStride, (row + 1) * p.vStride);
       }
-      return { k: keys, v: values, position: new Uint32Array([position]), ...documents };
+      return { k: keys, v: values, position: new Uint32Array([position]), ...masks };
     },
   }),
   row({

@@ -13,7 +13,7 @@ import {
   tokenIndex,
 } from '../../src/kernels/embedding.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
-import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
+import { gelu, geluBackward, geluErf, geluErfBackward } from '../../src/kernels/gelu.ts';
 import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/kernels/head-norm.ts';
 import { type Arrays, ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
@@ -121,12 +121,16 @@ forEachProblem(headNorm, (problem, data) => {
   });
 });
 
-forEachProblem(gelu, (problem, data) => {
-  const dy = normals(problem.size);
-  expectGradients(data, (moved) => dot(output('y', gelu, problem, moved), dy), {
-    x: output('dx', geluBackward, problem, { ...data, dy }),
+for (const [forward, backward] of [
+  [gelu, geluBackward],
+  [geluErf, geluErfBackward],
+] as const)
+  forEachProblem(forward, (problem, data) => {
+    const dy = normals(problem.size);
+    expectGradients(data, (moved) => dot(output('y', forward, problem, moved), dy), {
+      x: output('dx', backward, problem, { ...data, dy }),
+    });
   });
-});
 
 forEachProblem(swiglu, (problem, data) => {
   const dy = normals(problem.size);
@@ -174,12 +178,12 @@ forEachProblem(positionEmbedding, (problem, table) => {
 
 forEachProblem(attentionBackwardQ, (problem, data) => {
   const { qkv, dy } = fields(data, 'qkv', 'dy');
-  const documents: Arrays = problem.mask === 'documents' ? fields(data, 'documentStarts') : {};
+  const { qkv: _qkv, dy: _dy, lse: _lse, delta: _delta, dqkv: _dqkv, ...masks } = data;
   const forward = (x: Float64Array) =>
-    run(attention, packed(problem), { q: x, k: x, v: x, position: new Float64Array(1), ...documents });
+    run(attention, packed(problem), { q: x, k: x, v: x, position: new Float64Array(1), ...masks });
   const { y, lse } = fields(forward(qkv), 'y', 'lse');
   const rows = { rows: problem.batch * problem.seq, heads: problem.heads, headSize: problem.headSize };
-  const given = { qkv, dy, lse, delta: output('delta', attentionDelta, rows, { dy, y }), ...documents };
+  const given = { qkv, dy, lse, delta: output('delta', attentionDelta, rows, { dy, y }), ...masks };
   const dqkv = output('dqkv', attentionBackwardQ, problem, { ...given, dqkv: new Float64Array(qkv.length) });
   expectGradients({ qkv }, (moved) => dot(field(forward(field(moved, 'qkv')), 'y'), dy), {
     qkv: output('dqkv', attentionBackwardKV, problem, { ...given, dqkv }),

@@ -11,12 +11,12 @@ import {
   attentionBackwardQ,
   attentionDelta,
 } from '../../src/kernels/attention.ts';
-import type { AttentionMask } from '../../src/kernels/attention-mask.ts';
+import { type AttentionMask, documentStarts } from '../../src/kernels/attention-mask.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import { embedding, embeddingBackward, tokenIndex } from '../../src/kernels/embedding.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
-import { gelu, geluBackward } from '../../src/kernels/gelu.ts';
+import { gelu, geluBackward, geluErf, geluErfBackward } from '../../src/kernels/gelu.ts';
 import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/kernels/head-norm.ts';
 import { ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
@@ -188,10 +188,15 @@ describeOp('head_rmsnorm', async (reference) => {
   }
 });
 
-describeOp('gelu_new', async (reference) => {
-  const { x, dy } = reference.inputs('x', 'dy');
-  reference.expect('y', await output('y', gelu, { size: x.length }, { x }));
-  reference.expect('dx', await output('dx', geluBackward, { size: x.length }, { x, dy }));
+describe.each([
+  ['gelu_new', gelu, geluBackward],
+  ['gelu_erf', geluErf, geluErfBackward],
+] as const)('%s', (op, forward, backward) => {
+  describeOp(op, async (reference) => {
+    const { x, dy } = reference.inputs('x', 'dy');
+    reference.expect('y', await output('y', forward, { size: x.length }, { x }));
+    reference.expect('dx', await output('dx', backward, { size: x.length }, { x, dy }));
+  });
 });
 
 describe.each([
@@ -395,7 +400,11 @@ function unpackRows(rows: HostArray, shape: HeadsShape, stride: number, column: 
 
 const attentionVariants = await runnable(attentionBackwardQ);
 
-async function checkAttention(reference: Reference, mask: AttentionMask): Promise<void> {
+async function checkAttention(
+  reference: Reference,
+  mask: AttentionMask,
+  masks: Record<string, HostArray> = {},
+): Promise<void> {
   const tensor = (name: string): Heads => ({ data: reference.input(name), shape: leading(4, reference.shape(name)) });
   const [q, k, v] = [tensor('q'), tensor('k'), tensor('v')];
   const [batch, heads, seq, headSize] = q.shape;
@@ -404,7 +413,7 @@ async function checkAttention(reference: Reference, mask: AttentionMask): Promis
   const width = heads * headSize;
   const rows = batch * seq;
   const dy = packRows(tensor('dy'));
-  const { q_offset: offset } = reference.attrs('q_offset');
+  const { q_offset: offset = 0 } = reference.description.attrs;
   const position = new Uint32Array([offset]);
   const index = cases.filter(({ op }) => op === reference.description.op).indexOf(reference.description);
   for (const { name } of [...attentionVariants, { name: 'rows' }]) {
@@ -413,14 +422,14 @@ async function checkAttention(reference: Reference, mask: AttentionMask): Promis
       ...{ batch, seq, heads, kvHeads, headSize, kvRows, qStride: width, qOffset: 0 },
       ...{ kStride: kvWidth, kOffset: 0, vStride: kvWidth, vOffset: 0, mask },
     };
-    const given = { q: packRows(q), k: packRows(k), v: packRows(v), position };
+    const given = { q: packRows(q), k: packRows(k), v: packRows(v), position, ...masks };
     const { y, lse } = fields(await run(attention, problem, given, name), 'y', 'lse');
     reference.expect('y', unpackRows(y, q.shape, width, 0));
     if (offset > 0 || name === 'rows') continue; // training starts at position 0, generation has no gradient
 
     const delta = await output('delta', attentionDelta, { rows, heads, headSize }, { dy, y });
     const qkv = packRows(q, k, v);
-    const data = { qkv, dy, lse, delta, dqkv: new Float32Array(qkv.length) };
+    const data = { qkv, dy, lse, delta, ...masks, dqkv: new Float32Array(qkv.length) };
     const backward = { batch, seq, heads, kvHeads, headSize, mask };
     const dqkv = await output('dqkv', attentionBackwardQ, backward, data, name);
     const gradients = await output('dqkv', attentionBackwardKV, backward, { ...data, dqkv }, name);
@@ -433,6 +442,16 @@ async function checkAttention(reference: Reference, mask: AttentionMask): Promis
 
 describeOp('causal_attention', (reference) => checkAttention(reference, 'causal'));
 describeOp('window_attention', (reference) => checkAttention(reference, reference.attrs('window')));
+describeOp('document_attention', (reference) => {
+  const [batch, seq] = leading(2, reference.shape('document_ids'));
+  const starts = documentStarts(reference.input('document_ids'), seq);
+  expect(starts).toHaveLength(batch * seq);
+  return checkAttention(reference, 'documents', { documentStarts: starts });
+});
+describeOp('padded_attention', (reference) => {
+  if (!('attention_mask' in reference.description.inputs)) return checkAttention(reference, 'none');
+  return checkAttention(reference, 'padding', { keyMask: reference.input('attention_mask') });
+});
 
 describeOp('embedding', async (reference) => {
   const [vocabulary, width] = leading(2, reference.shape('weight'));

@@ -149,7 +149,13 @@ describe.each(await runnable(matmul))('matmul $name', (variant) => {
   const numRuns = EVERY_CASE ? 100 : variant.name === 'tiled' ? 5 : THOROUGH ? 40 : 15;
 
   it.each<Products>([
-    { operand: 'b', epilogues: ['none', 'scale', 'bias', 'residual', 'biasResidual', 'biasGelu', 'geluGradient'] },
+    {
+      operand: 'b',
+      epilogues: [
+        ...(['none', 'scale', 'bias', 'residual', 'biasResidual', 'biasGelu', 'geluGradient'] as const),
+        ...(['biasGeluErf', 'geluErfGradient'] as const),
+      ],
+    },
     { operand: 'c', epilogues: ['none', 'scale', 'bias'] },
   ])('$operand in tiles', async (given) => {
     await fc.assert(

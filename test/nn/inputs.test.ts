@@ -7,7 +7,7 @@ import type { Batch } from '../../src/data/batches.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { tokenIndex } from '../../src/kernels/embedding.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { BatchInputs, type InputSpec, tokenIds } from '../../src/nn/inputs.ts';
+import { BatchInputs, type InputSpec, textInputs, tokenIds } from '../../src/nn/inputs.ts';
 import { languageModel } from '../../src/nn/objective.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { DECODERS } from '../decoders.ts';
@@ -67,6 +67,28 @@ it('groups the rows of everything that is embedded', () => {
       order,
     ]);
   }
+});
+
+it('fills in what a batch may leave out, and lets rows that do not count be tokens', () => {
+  const inputs = new BatchInputs(textInputs(9, 2, 3), 2, 3);
+  const ids = Int32Array.of(1, 2, 3, 4, 5, 6, 7, 8, 0);
+  const batch = { ids, batch: 3, seq: 3 };
+  inputs.check(batch);
+  const last = inputs.part(batch, 2);
+  const ones = new Int32Array(6).fill(1);
+  expect(last).toMatchObject({
+    ids: Int32Array.of(7, 8, 0, 0, 0, 0),
+    attentionMask: ones,
+    tokenTypes: new Int32Array(6),
+  });
+  expect(
+    new Map(inputs.values({ ids: ids.slice(0, 6), batch: 2, seq: 3 })).get(inputs.tensor('attentionMask')),
+  ).toEqual(ones);
+  const attentionMask = Int32Array.of(1, 1, 0, 1, 0, 0, 1, 1, 1);
+  expect(inputs.part({ ...batch, attentionMask }, 0)['attentionMask']).toEqual(attentionMask.slice(0, 6));
+  expect(() => inputs.check({ ...batch, attentionMask: attentionMask.map(() => 2) })).toThrow(
+    'a batch has 2 among its attentionMask: for this model, they end at 1',
+  );
 });
 
 it('counts the labels of a batch, whole or part by part', () => {

@@ -101,7 +101,7 @@ async function writeFolder(files: Files, folder: string, checkpoint: CheckpointT
     });
   await files.makeFolder(folder);
   const summed = new SummedFolder(files, folder);
-  const hub = { ...config, architectures: [familyOf(config).architecture], torch_dtype: 'float32' };
+  const hub = { ...config, architectures: [familyOf(config).architecture(config)], torch_dtype: 'float32' };
   await summed.writeText(CONFIG, `${JSON.stringify(hub, undefined, 2)}\n`);
   if (adapter) {
     const stored = storedNames(adapter.info);

@@ -17,11 +17,14 @@ export const MOMENT2 = 'exp_avg_sq.';
  * head that is another than the embedding to which the configuration ties it.
  */
 export async function weightNames(tensors: ModelTensors, config: ModelConfig): Promise<Map<string, string>> {
-  const { prefix, buffers, ...tied } = familyOf(config).stored;
+  const family = familyOf(config);
+  const { prefix, buffers, head, embedding, copies = {}, former = [] } = family.stored;
+  const unused = family.unused?.(config);
   const names = new Map<string, string>();
   for (const stored of tensors.entries.keys()) {
-    const name = stored.startsWith(prefix) ? stored.slice(prefix.length) : stored;
-    if (buffers.test(name)) continue;
+    const own = stored.startsWith(prefix) ? stored.slice(prefix.length) : stored;
+    const name = former.reduce((now, [end, newer]) => now.replace(end, newer), own);
+    if (buffers.test(name) || unused?.test(name)) continue;
     const other = names.get(name);
     if (other !== undefined)
       throw new HoldfastError(
@@ -29,13 +32,18 @@ export async function weightNames(tensors: ModelTensors, config: ModelConfig): P
       );
     names.set(name, stored);
   }
-  const [head, embedding] = [names.get(tied.head), names.get(tied.embedding)];
-  if (!config.tie_word_embeddings || head === undefined || embedding === undefined) return names;
-  if (!(await sameValues(tensors, head, embedding)))
-    throw new HoldfastError(
-      `${tensors.path}: ${head} is not ${embedding}, to which its config.json ties it; set tie_word_embeddings to false there`,
-    );
-  names.delete(tied.head);
+  for (const [copy, original] of Object.entries({
+    ...(config.tie_word_embeddings && { [head]: embedding }),
+    ...copies,
+  })) {
+    const [one, other] = [names.get(copy), names.get(original)];
+    if (one === undefined || other === undefined) continue;
+    if (!(await sameValues(tensors, one, other))) {
+      const fix = copy === head ? 'set tie_word_embeddings to false there' : 'the two are one in this model';
+      throw new HoldfastError(`${tensors.path}: ${one} is not ${other}, to which its config.json ties it; ${fix}`);
+    }
+    names.delete(copy);
+  }
   return names;
 }
 

@@ -212,6 +212,7 @@ export const decoderFamily = <C extends DecoderConfig>(own: Own<C>): DecoderFami
     layers: config.num_hidden_layers,
     width: config.hidden_size,
     vocabulary: config.vocab_size,
+    classes: config.vocab_size,
     context: config.max_position_embeddings,
     heads: config.num_attention_heads,
     kvHeads: config.num_key_value_heads,

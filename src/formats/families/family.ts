@@ -9,8 +9,10 @@ export interface ModelShape {
   readonly layers: number;
   /** C: the width of the residual stream. */
   readonly width: number;
-  /** V: tokens that there are. */
+  /** V: tokens that there are; 0 where there are none (images). */
   readonly vocabulary: number;
+  /** Rows of the head: what is told apart, tokens or classes. */
+  readonly classes: number;
   /** The longest sequence, in tokens. */
   readonly context: number;
   /** NH. */
@@ -22,7 +24,7 @@ export interface ModelShape {
 }
 
 /** What a new model of a family is made from. */
-export interface FamilyShape extends Omit<ModelShape, 'headSize'> {
+export interface FamilyShape extends Omit<ModelShape, 'headSize' | 'classes'> {
   /** Whether the head is the embedding, where the family leaves it open. */
   readonly tied: boolean;
 }
@@ -31,7 +33,7 @@ export interface Family<C> {
   /** For a person. */
   readonly label: string;
   /** Hugging Face's class, for `architectures`. */
-  readonly architecture: string;
+  architecture(config: C): string;
   /** Whether heads of keys and values may be fewer than heads. */
   readonly groupedHeads: boolean;
   /** Its configuration, complete and consistent. Errors: HoldfastError naming a field. */
@@ -44,6 +46,8 @@ export interface Family<C> {
   /** Shapes of the parameters, before any of them is made. */
   tensors(config: C): FamilyTensors;
   readonly stored: StoredNames;
+  /** Tensors, by their names here, that its files may hold and this configuration has no use for. @default none */
+  unused?(config: C): RegExp;
 }
 
 export type TensorShape = readonly [rows: number, columns?: number];
@@ -65,4 +69,8 @@ export interface StoredNames {
   /** With tied embeddings, the same as `embedding`. */
   readonly head: string;
   readonly embedding: string;
+  /** What else some writers store twice: the one name, and that of the tensor which it equals. */
+  readonly copies?: Readonly<Record<string, string>>;
+  /** How older writers end names, and how they end now. */
+  readonly former?: readonly (readonly [end: RegExp, now: string])[];
 }

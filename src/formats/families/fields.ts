@@ -139,6 +139,13 @@ export class Fields {
     this.refuse(`${large} is ${value}, not a multiple of ${small} (${divisor}); ${works} would work`);
   }
 
+  /** An object whose fields are data; undefined where it is absent. */
+  object(field: string): Readonly<Record<string, unknown>> | undefined {
+    const value = this.#take(field);
+    if (value === undefined || isObject(value)) return value;
+    return this.refuse(`${field} is ${show(value)}; it must be an object`);
+  }
+
   inside(field: string): Fields {
     const value = this.#take(field);
     if (isObject(value)) {

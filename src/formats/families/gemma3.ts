@@ -53,7 +53,7 @@ function parseRopes(fields: Fields): Ropes {
 
 export const GEMMA3 = decoderFamily<Gemma3Config>({
   label: 'Gemma 3',
-  architecture: 'Gemma3ForCausalLM',
+  architecture: () => 'Gemma3ForCausalLM',
   parse(fields) {
     const { rope_local_base_freq, ...rope } = parseRopes(fields);
     const decoder = parseDecoder(fields, {

@@ -54,7 +54,7 @@ function parseGPT2(fields: Fields): GPT2Config {
 
 export const GPT2: Family<GPT2Config> = {
   label: 'GPT-2',
-  architecture: 'GPT2LMHeadModel',
+  architecture: () => 'GPT2LMHeadModel',
   groupedHeads: false,
   parse: parseGPT2,
   harmless: [
@@ -63,7 +63,7 @@ export const GPT2: Family<GPT2Config> = {
     ...['summary_type', 'summary_use_proj', 'summary_activation', 'summary_first_dropout', 'summary_proj_to_labels'],
   ],
   shape: ({ n_layer: layers, n_embd: width, n_head: heads, n_positions: context, vocab_size: vocabulary }) => ({
-    ...{ layers, width, vocabulary, context },
+    ...{ layers, width, vocabulary, context, classes: vocabulary },
     ...{ heads, kvHeads: heads, headSize: width / heads },
   }),
   fromShape: ({ layers, width, heads, context, vocabulary }) => ({

@@ -1,5 +1,6 @@
 // The table of model families, by Hugging Face's `model_type`.
 
+import { BERT, type BertConfig } from './bert.ts';
 import type { Family, ModelShape } from './family.ts';
 import { GEMMA3, type Gemma3Config } from './gemma3.ts';
 import { GPT2, type GPT2Config } from './gpt2.ts';
@@ -9,7 +10,14 @@ import { QWEN2, type Qwen2Config } from './qwen2.ts';
 import { QWEN3, type Qwen3Config } from './qwen3.ts';
 
 /** The configuration of a model: what its `model_type` says. */
-export type ModelConfig = GPT2Config | LlamaConfig | MistralConfig | Qwen2Config | Qwen3Config | Gemma3Config;
+export type ModelConfig =
+  | GPT2Config
+  | LlamaConfig
+  | MistralConfig
+  | Qwen2Config
+  | Qwen3Config
+  | Gemma3Config
+  | BertConfig;
 
 /** A model family, as `model_type` names it. */
 export type FamilyName = ModelConfig['model_type'];
@@ -22,6 +30,7 @@ export const FAMILIES: { readonly [F in FamilyName]: Family<Extract<ModelConfig,
   qwen2: QWEN2,
   qwen3: QWEN3,
   gemma3_text: GEMMA3,
+  bert: BERT,
 };
 
 /** Their names, in the order of the table. */

@@ -14,7 +14,7 @@ export interface LlamaConfig extends DecoderConfig {
 
 export const LLAMA = decoderFamily<LlamaConfig>({
   label: 'Llama',
-  architecture: 'LlamaForCausalLM',
+  architecture: () => 'LlamaForCausalLM',
   parse(fields) {
     fields.only('mlp_bias', [false], false);
     const decoder = parseDecoder(fields, {

@@ -15,7 +15,7 @@ export interface MistralConfig extends DecoderConfig {
 
 export const MISTRAL = decoderFamily<MistralConfig>({
   label: 'Mistral',
-  architecture: 'MistralForCausalLM',
+  architecture: () => 'MistralForCausalLM',
   parse(fields) {
     // No switch of Mistral's: its window is there or null.
     fields.neutral('use_sliding_window', [true]);

@@ -60,7 +60,7 @@ export function qwenWindow(
 
 export const QWEN2 = decoderFamily<Qwen2Config>({
   label: 'Qwen 2',
-  architecture: 'Qwen2ForCausalLM',
+  architecture: () => 'Qwen2ForCausalLM',
   parse(fields) {
     const decoder = parseDecoder(fields, {
       ...{ vocab_size: 151936, max_position_embeddings: 32768, hidden_size: 4096, intermediate_size: 22016 },

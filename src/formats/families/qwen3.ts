@@ -14,7 +14,7 @@ export interface Qwen3Config extends DecoderConfig, QwenWindow {
 
 export const QWEN3 = decoderFamily<Qwen3Config>({
   label: 'Qwen 3',
-  architecture: 'Qwen3ForCausalLM',
+  architecture: () => 'Qwen3ForCausalLM',
   parse(fields) {
     const decoder = parseDecoder(fields, {
       ...{ vocab_size: 151936, max_position_embeddings: 32768, hidden_size: 4096, intermediate_size: 22016 },

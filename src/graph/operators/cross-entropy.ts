@@ -4,7 +4,8 @@
 // own, and the weight's gradient adds up over the rows in their order, so that the bits are those of all rows at once.
 
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../kernels/cross-entropy.ts';
-import { matmul } from '../../kernels/matmul.ts';
+import { type MatmulProblem, matmul } from '../../kernels/matmul.ts';
+import { assert } from '../../util/errors.ts';
 import type { Graph, Tensor } from '../graph.ts';
 import { rowTile, vocabularyTile } from './head-tiles.ts';
 import { sumRows } from './sum-rows.ts';
@@ -25,19 +26,25 @@ export interface LossOutput {
 export interface Head {
   /** (V, C) */
   weight: Tensor;
-  /** Logits are softcap * tanh(x weight^T / softcap). @default x weight^T */
+  /** (V): added to the product. @default nothing is */
+  bias?: Tensor | undefined;
+  /** Logits are softcap * tanh(x weight^T / softcap), without a bias. @default x weight^T */
   softcap?: number | undefined;
 }
 
-/** The end of the product that makes logits: nothing, or their cap. */
-const finish = ({ softcap }: Head) => (softcap === undefined ? {} : ({ epilogue: 'softcap', scale: softcap } as const));
+/** The end of the product that makes logits, of the columns from `first` on: nothing, their bias, or their cap. */
+function finish({ bias, softcap }: Head, first: number): Pick<MatmulProblem, 'epilogue' | 'scale' | 'biasOffset'> {
+  assert(!bias || softcap === undefined, 'a head with a bias has no cap');
+  if (bias) return { epilogue: 'bias', ...(first > 0 && { biasOffset: first }) };
+  return softcap === undefined ? {} : { epilogue: 'softcap', scale: softcap };
+}
 
 /**
  * x (..., C), targets (...) i32, IGNORE_INDEX where there is none -> the sum of -log softmax(logits)[target] over the valid
  * targets.
  */
 export function crossEntropyHead(g: Graph, x: Tensor, head: Head, targets: Tensor, output: LossOutput): void {
-  const { weight, softcap } = head;
+  const { weight, bias, softcap } = head;
   const [vocabulary, width] = weight.shape as [number, number];
   const rows = x.size / width;
   const tile = vocabularyTile(vocabulary);
@@ -59,8 +66,8 @@ export function crossEntropyHead(g: Graph, x: Tensor, head: Head, targets: Tenso
           columns,
         ]);
         const offsets = { bOffset: first * width, ...(firstRow > 0 && { aOffset: firstRow * width }) };
-        const problem = { layout: 'NT', M, N: columns, K: width, ...offsets, ...finish(head) } as const;
-        g.emit(matmul, problem, { a: x, b: weight, c: logits }, label);
+        const problem = { layout: 'NT', M, N: columns, K: width, ...offsets, ...finish(head, first) } as const;
+        g.emit(matmul, problem, { a: x, b: weight, c: logits, ...(bias && { bias }) }, label);
         use(logits, { rows: M, tile: columns, first, ...(firstRow > 0 && { firstRow }) });
       }
     }
@@ -76,6 +83,7 @@ export function crossEntropyHead(g: Graph, x: Tensor, head: Head, targets: Tenso
   if (!scale) return;
   g.onBackwardOfLoss(() => {
     const dweight = weight.wantsGradient ? g.gradientTarget(weight) : undefined;
+    const dbias = bias?.wantsGradient ? g.gradientTarget(bias) : undefined;
     const dx = x.wantsGradient ? g.gradientTarget(x) : undefined;
     eachTile((dlogits, part) => {
       const { rows: M, tile: columns, first, firstRow = 0 } = part;
@@ -93,6 +101,10 @@ export function crossEntropyHead(g: Graph, x: Tensor, head: Head, targets: Tenso
         const offset = firstRow > 0 ? { bOffset: firstRow * width } : {};
         const problem = { layout: 'TN', M: columns, N: width, K: M, ...rowsOfTile, ...offset } as const;
         g.emit(matmul, problem, { a: dlogits, b: x, c: dweight.gradient }, label);
+      }
+      if (dbias) {
+        const accumulate = dbias.accumulate || firstRow > 0;
+        sumRows(g, dlogits, dbias.gradient, { rows: M, width: columns, into: first, accumulate }, label);
       }
       if (dx) {
         const accumulate = dx.accumulate || first > 0;
@@ -116,9 +128,9 @@ interface LogitsTile {
 
 /** x (..., C) -> logits of the rows from `firstRow` on, (rows, V): where few rows are wanted. */
 export function logits(g: Graph, x: Tensor, head: Head, output: Tensor, firstRow = 0): void {
-  const { weight } = head;
+  const { weight, bias } = head;
   const [vocabulary, width] = weight.shape as [number, number];
   const M = x.size / width - firstRow;
-  const problem = { layout: 'NT', M, N: vocabulary, K: width, aOffset: firstRow * width, ...finish(head) } as const;
-  g.emit(matmul, problem, { a: x, b: weight, c: output }, `head ${weight.name}`);
+  const problem = { layout: 'NT', M, N: vocabulary, K: width, aOffset: firstRow * width, ...finish(head, 0) } as const;
+  g.emit(matmul, problem, { a: x, b: weight, c: output, ...(bias && { bias }) }, `head ${weight.name}`);
 }

@@ -1,7 +1,7 @@
 // y = x W (+ bias), with the epilogues of a transformer block fused in: GELU, or the residual stream.
 // x is (..., in); W is stored (in, out) as GPT-2 does, or (out, in) as Llama does.
 
-import { geluBackward } from '../../kernels/gelu.ts';
+import { type GeluForm, geluBackward, geluErfBackward } from '../../kernels/gelu.ts';
 import { type Epilogue, matmul } from '../../kernels/matmul.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
@@ -23,20 +23,28 @@ export interface LinearOptions {
   bias?: Tensor;
   /** @default 'in,out' */
   stored?: Stored;
-  /** y = gelu(x W + bias); needs a bias. @default false */
-  gelu?: boolean;
+  /** y = gelu(x W + bias), in this form; needs a bias. @default y = x W + bias */
+  gelu?: GeluForm;
   /** y = residual + (x W + bias), of y's shape. */
   residual?: Tensor;
 }
 
+/** The forms of GELU: what a product with it ends in, what one with its derivative does, and the latter alone. */
+const GELU = {
+  tanh: { forward: 'biasGelu', gradient: 'geluGradient', backward: geluBackward },
+  erf: { forward: 'biasGeluErf', gradient: 'geluErfGradient', backward: geluErfBackward },
+} as const;
+
+/** Of a weight of more dimensions the first is what comes out, or in, as it is stored. */
 const features = (weight: Tensor, stored: Stored): [number, number] => {
-  const [first, second] = weight.shape as [number, number];
+  const first = at(weight.shape, 0);
+  const second = weight.size / first;
   return stored === 'in,out' ? [first, second] : [second, first];
 };
 
 /** x (..., in) -> y (..., out). */
 export function linear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptions = {}): Tensor {
-  const { bias, residual, stored = 'in,out', gelu = false } = options;
+  const { bias, residual, stored = 'in,out', gelu } = options;
   assert(!gelu || (bias && !residual), 'a fused gelu needs a bias and takes no residual');
   const label = weight.name;
   const [K, N] = features(weight, stored);
@@ -46,9 +54,9 @@ export function linear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptio
 
   // What the product itself becomes: y, or what GELU makes y of.
   const sum = g.activation(gelu ? `${label} before gelu` : label, shape, sources);
-  const y = gelu ? { ...g.activation(label, shape, sources), geluOf: sum } : sum;
+  const y = gelu ? { ...g.activation(label, shape, sources), geluOf: { tensor: sum, form: gelu } } : sum;
   let epilogue: Epilogue = bias ? 'bias' : 'none';
-  if (gelu) epilogue = 'biasGelu';
+  if (gelu) epilogue = GELU[gelu].forward;
   if (residual) epilogue = bias ? 'biasResidual' : 'residual';
   const operands: Record<string, Tensor> = { a: x, b: weight, c: y };
   if (bias) operands['bias'] = bias;
@@ -72,7 +80,7 @@ export function linear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptio
     // Reached only when the consumer could not fold the derivative into its own product.
     g.onBackward(y, (dy) => {
       const { gradient } = g.gradientTarget(sum);
-      g.emit(geluBackward, { size: y.size }, { dy, x: sum, dx: gradient }, label);
+      g.emit(GELU[gelu].backward, { size: y.size }, { dy, x: sum, dx: gradient }, label);
     });
   }
   return y;
@@ -165,12 +173,12 @@ function inputGradient(
   // Uses counted over the forward pass and this rule so far: the product, dW, and those of the adapter.
   const own = 1 + (weight.wantsGradient ? 1 : 0) + (low?.uses ?? 0);
   const preactivation = g.uses(x) <= own ? x.geluOf : undefined;
-  const into = preactivation ?? x;
+  const into = preactivation?.tensor ?? x;
   if (low) adapterInputGradient(g, low, into, M);
   const { gradient, accumulate } = g.gradientTarget(into);
   const operands = { a: dy, b: weight, c: gradient };
   if (preactivation) {
-    const fused = { ...problem, epilogue: 'geluGradient', ...(accumulate && { accumulate }) } as const;
-    g.emit(matmul, fused, { ...operands, preactivation }, weight.name);
+    const fused = { ...problem, epilogue: GELU[preactivation.form].gradient, ...(accumulate && { accumulate }) };
+    g.emit(matmul, fused, { ...operands, preactivation: into }, weight.name);
   } else g.emit(matmul, { ...problem, accumulate }, operands, weight.name);
 }

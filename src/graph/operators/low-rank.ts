@@ -6,6 +6,7 @@
 
 import { dropout as dropoutKernel } from '../../kernels/dropout.ts';
 import { matmul } from '../../kernels/matmul.ts';
+import { at } from '../../util/at.ts';
 import type { Adapter, Dropout, Graph, Tensor } from '../graph.ts';
 
 /** Columns of a packed tensor: `width` a row, the adapter's from `column` on. */
@@ -101,7 +102,8 @@ export function adapterInputGradient(
 export function outerProduct(g: Graph, dy: Tensor, x: Tensor, weight: Tensor, { M, column, width }: Columns): void {
   if (!weight.wantsGradient) return;
   const { gradient, accumulate } = g.gradientTarget(weight);
-  const [outputs, inputs] = weight.shape as [number, number];
+  const outputs = at(weight.shape, 0);
+  const inputs = weight.size / outputs;
   const problem = { M: outputs, N: inputs, K: M, aStride: width, aOffset: column, accumulate };
   g.emit(matmul, { layout: 'TN', ...problem }, { a: dy, b: x, c: gradient }, weight.name);
 }

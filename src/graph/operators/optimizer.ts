@@ -49,7 +49,7 @@ export function makeBlockTensors(parameters: readonly { size: number }[]): Block
   };
 }
 
-/** The words of `decayMask`: matrices decay. */
+/** The words of `decayMask`: what has two dimensions or more decays. */
 export function decayBits(parameters: readonly { shape: readonly number[]; size: number }[]): Uint32Array<ArrayBuffer> {
   const { decayMask } = makeBlockTensors(parameters);
   const bits = new Uint32Array(decayMask.size);
@@ -57,7 +57,7 @@ export function decayBits(parameters: readonly { shape: readonly number[]; size:
   for (const { shape, size } of parameters) {
     const end = block + ceilDiv(size, BLOCK);
     for (; block < end; block++) {
-      if (shape.length === 2) bits[block >> 5] = at(bits, block >> 5) | (1 << (block & 31));
+      if (shape.length >= 2) bits[block >> 5] = at(bits, block >> 5) | (1 << (block & 31));
     }
   }
   return bits;

@@ -17,11 +17,13 @@ export interface SumRows {
   /** The first column. @default 0 */
   offset?: number;
   accumulate?: boolean;
+  /** The first column of y. @default 0 */
+  into?: number;
 }
 
-/** x (rows, stride) -> y (width): y (+)= the sum of columns offset..offset+width-1. */
+/** x (rows, stride) -> columns into..into+width-1 of y: (+)= the sum of columns offset..offset+width-1. */
 export function sumRows(g: Graph, x: Tensor, y: Tensor, sum: SumRows, label: string): void {
-  const { width, accumulate = false } = sum;
+  const { width, accumulate = false, into } = sum;
   let { rows, stride = width, offset = 0 } = sum;
   let source = x;
   while (rows > ROWS_AT_ONCE) {
@@ -31,5 +33,6 @@ export function sumRows(g: Graph, x: Tensor, y: Tensor, sum: SumRows, label: str
     g.emit(columnSum, problem, { x: source, y: partial }, label);
     [source, rows, stride, offset] = [partial, blocks, width, 0];
   }
-  g.emit(columnSum, { rows, width, stride, offset, rowsPerBlock: rows, accumulate }, { x: source, y }, label);
+  const last = { rows, width, stride, offset, rowsPerBlock: rows, accumulate, ...(into && { into }) };
+  g.emit(columnSum, last, { x: source, y }, label);
 }

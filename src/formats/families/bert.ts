@@ -1,0 +1,130 @@
+// BERT as a record: its configuration by Hugging Face's field names, and the facts that follow from it. What it is trained
+// for its `architectures` say, as in Hugging Face's files: the tokens that were masked, or the class of a sequence. Not its
+// forward pass (nn/bert.ts). Dropout rates are dropped: Holdfast trains without.
+
+import type { Family, TensorShape } from './family.ts';
+import type { Fields } from './fields.ts';
+import { type Labels, parseLabels } from './labels.ts';
+
+/** The heads that there are. */
+export type BertArchitecture = 'BertForMaskedLM' | 'BertForSequenceClassification';
+
+/** BERT, by the field names of Hugging Face. */
+export interface BertConfig extends Partial<Labels> {
+  /** The family. */
+  model_type: 'bert';
+  /** Its head: one. @default BertForMaskedLM */
+  architectures: readonly BertArchitecture[];
+  /** Tokens in the vocabulary: V. */
+  vocab_size: number;
+  /** The longest T. */
+  max_position_embeddings: number;
+  /** Kinds of tokens, such as those of a first and a second sentence. */
+  type_vocab_size: number;
+  /** Width of the residual stream: C, a multiple of num_attention_heads. */
+  hidden_size: number;
+  /** Width of the MLP. */
+  intermediate_size: number;
+  /** Blocks: L. */
+  num_hidden_layers: number;
+  /** NH. */
+  num_attention_heads: number;
+  /** GELU by erf. */
+  hidden_act: 'gelu';
+  /** Added to variances. @default 1e-12 */
+  layer_norm_eps: number;
+  /** Standard deviation of new weights. @default 0.02 */
+  initializer_range: number;
+  /** Whether the head over tokens is the embedding: always. */
+  tie_word_embeddings: boolean;
+}
+
+const ARCHITECTURES: readonly BertArchitecture[] = ['BertForMaskedLM'];
+
+/** Whether it tells classes of sequences apart. */
+export const classifiesSequences = ({ architectures }: BertConfig): boolean =>
+  architectures[0] === 'BertForSequenceClassification';
+
+function parseBert(fields: Fields): BertConfig {
+  fields.only('is_decoder', [false], false);
+  fields.only('position_embedding_type', ['absolute'], 'absolute');
+  const hidden_size = fields.count('hidden_size', 768);
+  const num_attention_heads = fields.count('num_attention_heads', 12);
+  fields.divides('num_attention_heads', num_attention_heads, 'hidden_size', hidden_size);
+  const [architecture = 'BertForMaskedLM'] = fields.items('architectures', ARCHITECTURES) ?? [];
+  return {
+    model_type: 'bert',
+    architectures: [architecture],
+    vocab_size: fields.count('vocab_size', 30522),
+    max_position_embeddings: fields.count('max_position_embeddings', 512),
+    type_vocab_size: fields.count('type_vocab_size', 2),
+    hidden_size,
+    intermediate_size: fields.count('intermediate_size', 3072),
+    num_hidden_layers: fields.count('num_hidden_layers', 12),
+    num_attention_heads,
+    hidden_act: fields.only('hidden_act', ['gelu'], 'gelu'),
+    layer_norm_eps: fields.positive('layer_norm_eps', 1e-12),
+    initializer_range: fields.positive('initializer_range', 0.02),
+    tie_word_embeddings: fields.only('tie_word_embeddings', [true], true),
+    ...(architecture === 'BertForSequenceClassification' && parseLabels(fields)),
+  };
+}
+
+export const BERT: Family<BertConfig> = {
+  label: 'BERT',
+  architecture: ({ architectures: [architecture = 'BertForMaskedLM'] }) => architecture,
+  groupedHeads: false,
+  parse: parseBert,
+  harmless: [
+    ...['hidden_dropout_prob', 'attention_probs_dropout_prob'],
+    // Of a pooler that Google's multilingual files describe; none of it is read anywhere.
+    ...['directionality', 'pooler_fc_size', 'pooler_num_attention_heads', 'pooler_num_fc_layers'],
+    ...['pooler_size_per_head', 'pooler_type'],
+  ],
+  shape: (config) => ({
+    layers: config.num_hidden_layers,
+    width: config.hidden_size,
+    vocabulary: config.vocab_size,
+    classes: classifiesSequences(config) ? Object.keys(config.id2label ?? {}).length : config.vocab_size,
+    context: config.max_position_embeddings,
+    heads: config.num_attention_heads,
+    kvHeads: config.num_attention_heads,
+    headSize: config.hidden_size / config.num_attention_heads,
+  }),
+  fromShape: ({ layers, width, heads, context, vocabulary }) => ({
+    ...{ vocab_size: vocabulary, hidden_size: width, intermediate_size: 4 * width, num_hidden_layers: layers },
+    ...{ num_attention_heads: heads, max_position_embeddings: context },
+  }),
+  tensors(config) {
+    const { hidden_size: C, intermediate_size: inner, vocab_size: V, max_position_embeddings: S } = config;
+    const dense: TensorShape[] = [[C, C], [C]];
+    const norm: TensorShape[] = [[C], [C]];
+    const { classes } = BERT.shape(config);
+    return {
+      layersField: 'num_hidden_layers',
+      block: [...dense, ...dense, ...dense, ...dense, ...norm, [inner, C], [inner], [C, inner], [C], ...norm],
+      rest: [
+        ...([[V, C], [S, C], [config.type_vocab_size, C], ...norm, ...dense] as const),
+        ...(classifiesSequences(config) ? ([[classes, C], [classes]] as const) : ([...norm, [V]] as const)),
+      ],
+    };
+  },
+  stored: {
+    prefix: '',
+    // Numbers from 0 up, as positions and as types.
+    buffers: /^bert\.embeddings\.(?:position_ids|token_type_ids)$/,
+    head: 'cls.predictions.decoder.weight',
+    embedding: 'bert.embeddings.word_embeddings.weight',
+    copies: { 'cls.predictions.decoder.bias': 'cls.predictions.bias' },
+    // As TensorFlow called them.
+    former: [
+      [/LayerNorm\.gamma$/, 'LayerNorm.weight'],
+      [/LayerNorm\.beta$/, 'LayerNorm.bias'],
+    ],
+  },
+  // Heads of other tasks, which the files of a first training hold together.
+  unused: (config) =>
+    classifiesSequences(config)
+      ? /^cls\.(?:predictions|seq_relationship)\./
+      : /^(?:bert\.pooler|cls\.seq_relationship)\./,
+};

@@ -1,0 +1,41 @@
+// The classes of a classifier, as Hugging Face's configurations name them: `id2label` and `label2id`. Not the classes of a
+// data set, which are held against these.
+
+import { isObject, show } from '../../util/json.ts';
+import type { Fields } from './fields.ts';
+
+/** Names of classes by their numbers from 0 on, and the other way round. */
+export interface Labels {
+  id2label: Readonly<Record<string, string>>;
+  label2id: Readonly<Record<string, number>>;
+}
+
+/** Of these names, in their order. */
+export const labelsOf = (names: readonly string[]): Labels => ({
+  id2label: Object.fromEntries(names.map((name, i) => [String(i), name])),
+  label2id: Object.fromEntries(names.map((name, i) => [name, i])),
+});
+
+/** So many without names of their own, called as Hugging Face does. */
+export const unnamedLabels = (count: number): string[] => Array.from({ length: count }, (_, i) => `LABEL_${i}`);
+
+/** Where only their number is there, or nothing: two. Errors: HoldfastError for names that are not numbered from 0 on. */
+export function parseLabels(fields: Fields): Labels {
+  const named = fields.object('id2label');
+  if (!named) return labelsOf(unnamedLabels(fields.count('num_labels', 2)));
+  const entries = Object.entries(named);
+  const names = entries.map((_, i) => {
+    const name = named[String(i)];
+    return typeof name === 'string'
+      ? name
+      : fields.refuse(
+          `id2label has ${show(name)} for class ${i}; give a name for each number from 0 to ${entries.length - 1}`,
+        );
+  });
+  if (names.length === 0) fields.refuse('id2label is empty; give the name of each class');
+  const labels = labelsOf(names);
+  const back = fields.object('label2id');
+  if (isObject(back) && Object.keys(labels.label2id).some((name) => back[name] !== labels.label2id[name]))
+    fields.refuse('label2id does not say what id2label says; remove it');
+  return labels;
+}

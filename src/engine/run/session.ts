@@ -34,7 +34,7 @@ import { DeviceMutex, type Kept, Replaced } from './device-mutex.ts';
 import { type DeviceState, makeDeviceState } from './device-state.ts';
 import type { Executor } from './executor.ts';
 import { emptyLedger, type LinkLedger } from './link.ts';
-import { setTensors, tensorNames, tensorsOf } from './values.ts';
+import { setTensors, tensorsOf } from './values.ts';
 import { WarmUp } from './warm-up.ts';
 
 /** What a session can tell of its memory at any time. Bytes. */
@@ -145,7 +145,7 @@ export class Session<P extends Passes = Passes> {
     this.#backing = backing;
     this.#ledger = ledger;
     const { fit, memory } = state;
-    this.#unset = new Set(tensorNames(fit.map, 'parameter'));
+    this.#unset = new Set(fit.map.names('parameter'));
     const step = Object.values(fit.passes).find(({ update }) => update);
     if (step && fit.slots < fit.map.count) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
   }
@@ -322,8 +322,8 @@ export class Session<P extends Passes = Passes> {
       // What is on its way down lies neither here nor below.
       await this.executor.settle();
       await setTensors(this.map, kind, source, {
-        get: (chunk, words) => this.#getChunk(chunk, words),
-        set: (chunk, words) => this.#setChunk(chunk, words),
+        get: (chunk, bytes) => this.#getChunk(chunk, bytes),
+        set: (chunk, bytes) => this.#setChunk(chunk, bytes),
       });
       if (kind === 'parameter') for (const name of source.names) this.#unset.delete(name);
     });
@@ -357,8 +357,7 @@ export class Session<P extends Passes = Passes> {
     return tensorsOf(this.map, kind, (...piece) => turn(() => read(...piece)));
   }
 
-  async #setChunk(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void> {
-    const bytes = new Uint8Array(words.buffer);
+  async #setChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     const { executor } = this;
     // Without a tier below in use, values live on the GPU alone.
     if (this.memory.gpu === undefined) {
@@ -369,8 +368,8 @@ export class Session<P extends Passes = Passes> {
     await executor.copies.replace(chunk, bytes);
   }
 
-  async #getChunk(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void> {
-    if (this.executor.copies.exists(chunk)) await this.executor.read(chunk, 0, new Uint8Array(words.buffer));
+  async #getChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
+    if (this.executor.copies.exists(chunk)) await this.executor.read(chunk, 0, bytes);
   }
 
   // ---- Moves ------------------------------------------------------------------------------------------

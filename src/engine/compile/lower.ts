@@ -13,7 +13,7 @@ import type {
   TensorInstruction,
   TransferInstruction,
 } from '../../graph/graph.ts';
-import type { Access, Kernel } from '../../kernels/kernel.ts';
+import { type Access, bytesMoved, type Kernel } from '../../kernels/kernel.ts';
 import type { MatmulProblem } from '../../kernels/matmul.ts';
 import { type StoredElement, storedBytes } from '../../kernels/stored.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
@@ -82,6 +82,13 @@ export type Operation = DispatchOperation | TransferOperation;
 export const isDispatch = (operation: Operation): operation is DispatchOperation => operation.op === 'dispatch';
 
 export const isChunkRange = (operand: Tensor | ChunkRange): operand is ChunkRange => 'chunk' in operand;
+
+/** Bytes that a dispatch moves at least on the GPU, its model data as it is stored. */
+export const bytesMovedBy = ({ kernel, problem, operands }: DispatchOperation): number =>
+  bytesMoved(kernel, problem, (name) => {
+    const operand = operands[name];
+    return operand && isChunkRange(operand) ? operand.element : undefined;
+  });
 
 /** Dispatches of one problem share their uniform block. */
 export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {

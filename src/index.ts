@@ -65,6 +65,7 @@ export {
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from './formats/shape.ts';
 export { findTokenizer, type TokenizerFiles } from './formats/tokenizer-files.ts';
 export { type AdapterSummary, type Device, type DeviceOptions, listAdapters, openDevice } from './gpu/device.ts';
+export type { StoredElement } from './kernels/stored.ts';
 export type { Kind } from './memory/layout/kinds.ts';
 export { makeModel } from './nn/index.ts';
 export { initialWeights } from './nn/initialise.ts';
@@ -76,7 +77,7 @@ export {
   mergedWeights,
   withLora,
 } from './nn/lora.ts';
-export { type Initial, type Model, type Parameter, parameterCount } from './nn/model.ts';
+export { type Initial, type Model, type Parameter, parameterCount, withStored } from './nn/model.ts';
 export { writeReport } from './report/run-report.ts';
 export type {
   BlockFile,

@@ -4,6 +4,8 @@ import { GPUBufferUsage, GPUMapMode } from '../src/gpu/constants.ts';
 import { type Device, openDevice } from '../src/gpu/device.ts';
 import { bindDispatch, encodeDispatch, packUniforms } from '../src/gpu/dispatch.ts';
 import type { Kernel, Operand, Variant } from '../src/kernels/kernel.ts';
+import { type NarrowElement, readingStored, storedBytes } from '../src/kernels/stored.ts';
+import { narrow } from '../src/util/floats.ts';
 import { ADAPTER, EVERY_CASE, testHost } from './host.ts';
 
 let opened: Promise<Device> | undefined;
@@ -32,17 +34,27 @@ export async function isWorthwhile({ name }: { name: string }, n: number, stride
 export const SENTINEL = 0x7fc5a17e;
 const GUARD_WORDS = 64;
 
+/** As the GPU finds them; behind narrow ones lies what no kernel may use. */
+function wordsOf(given: HostArray, element: NarrowElement | undefined): Uint32Array {
+  if (!element) return new Uint32Array(given.buffer, given.byteOffset, given.length);
+  const halves = new Uint16Array(2 * given.length).fill(SENTINEL >> 16);
+  narrow(element === 'bf16' ? 'BF16' : 'F16', Float32Array.from(given), halves);
+  return new Uint32Array(halves.buffer);
+}
+
 export type HostArray = Float32Array | Int32Array | Uint32Array;
 
 /**
  * Runs one dispatch. `data` holds the operands' contents; one that the kernel only writes is filled with
- * the sentinel instead. Returns the written operands. Throws when a word behind an operand's end changed.
+ * the sentinel instead. Those in `stored` are narrowed. Returns the written operands. Throws when a word behind an
+ * operand's end changed.
  */
 export async function runKernel<P>(
   kernel: Kernel<P>,
   variant: Variant<P>,
   problem: P,
   data: Readonly<Record<string, HostArray>>,
+  stored: Readonly<Record<string, NarrowElement>> = {},
 ): Promise<Record<string, HostArray>> {
   const device = await testDevice();
   const { gpu, allocator, pipelines, traits } = device;
@@ -59,14 +71,18 @@ export async function runKernel<P>(
       if (!given || given.length !== operand.size) {
         throw new Error(`${kernel.name}: operand ${name} wants ${operand.size} elements, got ${given?.length}`);
       }
-      words.set(new Uint32Array(given.buffer, given.byteOffset, given.length));
+      words.set(wordsOf(given, stored[name]));
     }
     gpu.queue.writeBuffer(buffer, 0, words);
     extents.push({ name, operand, buffer, bytes: (operand.size + GUARD_WORDS) * 4 });
-    ranges[name] = { buffer, offset: 0, bytes: Math.max(4, bytes) };
+    ranges[name] = { buffer, offset: 0, bytes: storedBytes(stored[name] ?? 'f32', operand.size) };
   }
   const dispatch = variant.dispatch(problem, traits);
-  const pipeline = await pipelines.get(`${kernel.name}.${variant.name}`, dispatch.shader, dispatch.constants);
+  const shader = Object.entries(stored).reduce(
+    (text, [name, element]) => readingStored(text, name, element),
+    dispatch.shader,
+  );
+  const pipeline = await pipelines.get(`${kernel.name}.${variant.name}`, shader, dispatch.constants);
   const uniformData = packUniforms([{ pipeline, dispatch }]);
   const uniforms = allocator.create(
     'uniforms',

@@ -27,8 +27,8 @@ fn add_products(sum: f32, a: vec4f, b: vec4f) -> f32 {
   return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 }
 
-// The same for four columns: b[j] is column j over four steps of k.
-fn add_columns(sums: vec4f, a: vec4f, b: mat4x4f) -> vec4f {
-  return vec4f(add_products(sums.x, a, b[0]), add_products(sums.y, a, b[1]),
-               add_products(sums.z, a, b[2]), add_products(sums.w, a, b[3]));
+// The same for four columns: columns[j] is column j of B over four steps of k.
+fn add_columns(sums: vec4f, a: vec4f, columns: mat4x4f) -> vec4f {
+  return vec4f(add_products(sums.x, a, columns[0]), add_products(sums.y, a, columns[1]),
+               add_products(sums.z, a, columns[2]), add_products(sums.w, a, columns[3]));
 }

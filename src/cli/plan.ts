@@ -9,6 +9,7 @@ import { DEFAULT_LIMITS } from '../engine/compile/workload.ts';
 import { FAMILY_NAMES, type FamilyName } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../graph/activations.ts';
+import type { StoredElement } from '../kernels/stored.ts';
 import { mapChunks } from '../memory/layout/chunk-map.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { ratioTo } from '../memory/plan/compare.ts';
@@ -17,9 +18,10 @@ import { checkPlan, printPlan } from '../memory/plan/plan.ts';
 import { chunkCount, modelDataBytes } from '../memory/plan/trace.ts';
 import { makeModel } from '../nn/index.ts';
 import { withLora } from '../nn/lora.ts';
-import { type Model, parameterCount, trainedCount } from '../nn/model.ts';
+import { type Model, parameterCount, trainedCount, withStored } from '../nn/model.ts';
 import { sizeOf } from '../nn/size.ts';
 import type { Host } from '../runtime/host.ts';
+import { BASE_DTYPES, baseStorage } from '../train/base-dtype.ts';
 import type { Scenario } from '../train/prediction.ts';
 import { traceStep } from '../train/step-programs.ts';
 import { trainingWorkload } from '../train/trainer.ts';
@@ -44,6 +46,7 @@ interface Flags {
   gpuMemory?: number;
   loraRank?: number;
   loraTargets?: string;
+  baseDtype?: StoredElement;
   recovery: 'step' | 'checkpoint';
   activations: ActivationMode | 'auto';
   hardware?: string[];
@@ -93,6 +96,11 @@ export function planCommand(host: Host): Command {
     )
     .option('--lora-rank <n>', 'train a low-rank update of this rank, and freeze the rest', whole(1))
     .option('--lora-targets <names>', 'linears that have one: all-linear, or q_proj,v_proj (default: all-linear)')
+    .addOption(
+      new Option('--base-dtype <type>', 'with --lora-rank: how the frozen model lies in memory (default: f32)').choices(
+        BASE_DTYPES,
+      ),
+    )
     .addOption(activationsOption())
     .addOption(recoveryOption())
     .option('--hardware <names>', 'predict a step on this machine: a file, or one that comes along', names)
@@ -135,12 +143,16 @@ const nameOf = ({ model, layers, width, vocabSize, batch, context, accumulate }:
 const configOf = (flags: Flags, layers: number) => configFromFlags({ ...flags, layers, tied: false });
 
 function modelOf(flags: Flags, layers: number): Model {
-  const { loraRank: rank, loraTargets } = flags;
+  const { loraRank: rank, loraTargets, baseDtype } = flags;
   const targets = loraTargets?.split(',');
-  if (targets && rank === undefined)
-    throw new HoldfastError('--lora-targets: is of a low-rank update; give --lora-rank, too');
   const base = makeModel(configOf(flags, layers));
-  return rank === undefined ? base : withLora(base, { rank, ...(targets && { targets }) });
+  if (rank === undefined) {
+    const flag = targets ? 'lora-targets' : baseDtype && 'base-dtype';
+    if (flag) throw new HoldfastError(`--${flag}: is of a low-rank update; give --lora-rank, too`);
+    return base;
+  }
+  const inFiles = new Map(base.parameters.map(({ name }) => [name, 'f32' as const]));
+  return withStored(withLora(base, { rank, ...(targets && { targets }) }), baseStorage(inFiles, baseDtype));
 }
 
 /** Low-rank updates are left out of the size: they are a small part of it. */
@@ -237,7 +249,9 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
       `${flags.model}, ${flags.layers} layers of width ${flags.width}, vocabulary ${flags.vocabSize}: ${parameters.toLocaleString('en')} parameters`,
       `  ${shown(modelDataBytes(trace))}  model data: ${frozen.chunks > 0 ? `${trainedCount(model).toLocaleString('en')} parameters that train, their` : 'parameters,'} gradients and two moments in f32`,
       ...(frozen.chunks > 0
-        ? [`  ${shown(frozen.chunks * trace.chunkBytes)}  of it frozen: ${frozen.chunks} chunks that are only read`]
+        ? [
+            `  ${shown(frozen.chunks * trace.chunkBytes)}  of it frozen${flags.baseDtype ? `, in ${flags.baseDtype}` : ''}: ${frozen.chunks} chunks that are only read`,
+          ]
         : []),
       `            ${chunks} chunks of ${formatBytes(trace.chunkBytes)} a kind, ${tiled} tensors tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
       `  ${shown(nonModel.arenas)}  activations, batch ${flags.batch} x ${flags.context} (${formatBytes(nonModel.alive)} alive at once): ${describeModes(modes)}${again.flops > 0 ? `, ${(100 * again.share).toFixed(1)} % more arithmetic` : ''}`,

@@ -12,9 +12,11 @@ import { FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { findTokenizer } from '../formats/tokenizer-files.ts';
 import { openDevice } from '../gpu/device.ts';
+import type { StoredElement } from '../kernels/stored.ts';
 import { completeLora } from '../nn/lora.ts';
 import { REPORT_FILE, writeReport } from '../report/run-report.ts';
 import { type FolderClaim, type Host, join } from '../runtime/host.ts';
+import { BASE_DTYPES } from '../train/base-dtype.ts';
 import { FINE_TUNING_EPOCHS, fineTuningSettings, paceOf } from '../train/fine-tuning.ts';
 import type { MemoryRecord } from '../train/memory-record.ts';
 import { type RunSummary, trainRun } from '../train/run.ts';
@@ -83,6 +85,7 @@ export interface TrainFlags extends MemoryFlags {
   loraDropout?: number;
   loraRslora?: boolean;
   loraFrom?: string;
+  baseDtype?: 'auto' | StoredElement;
   adapter: string;
   json?: boolean;
 }
@@ -175,6 +178,12 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
     .option(
       '--lora-from <dir>',
       'go on from this adapter, in PEFT’s layout or of a run; it brings the other --lora flags',
+    )
+    .addOption(
+      new Option(
+        '--base-dtype <type>',
+        'with --lora-rank: how the frozen model lies in memory; auto (the default): as in its files, with the same losses as f32',
+      ).choices(['auto', ...BASE_DTYPES]),
     )
     .option('--out <dir>', `folder of the run (default: the next free one in ${RUNS}/)`)
     .option('--resume', 'go on from the latest checkpoint')
@@ -425,10 +434,11 @@ async function loraSettings(
     ...(dropout !== undefined && { dropout }),
     ...(rslora !== undefined && { rslora }),
   });
-  return { ...options, ...(adapter !== undefined && { adapter }) };
+  const { baseDtype = 'auto' } = flags;
+  return { ...options, ...(adapter !== undefined && { adapter }), ...(baseDtype !== 'auto' && { baseDtype }) };
 }
 
-const LORA_FLAGS = ['loraAlpha', 'loraTargets', 'loraDropout', 'loraRslora'] as const;
+const LORA_FLAGS = ['loraAlpha', 'loraTargets', 'loraDropout', 'loraRslora', 'baseDtype'] as const;
 
 /** What may change when a run goes on; everything else is the checkpoint's. */
 const CHANGEABLE = [
@@ -497,6 +507,7 @@ const loraKnown = ({ lora }: RunSettings): Partial<Record<keyof TrainFlags, unkn
   loraDropout: lora?.dropout ?? 'no low-rank update',
   loraRslora: lora?.rslora ?? 'no low-rank update',
   loraFrom: lora?.adapter ?? 'no adapter to go on from',
+  baseDtype: lora ? (lora.baseDtype ?? 'auto') : 'no low-rank update',
 });
 
 const dashed = (name: string): string => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);

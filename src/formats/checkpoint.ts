@@ -5,6 +5,7 @@
 //
 // Tensors come and go in pieces (tensor-source.ts): what is loaded is read from the files when it is asked for.
 
+import type { StoredElement } from '../kernels/stored.ts';
 import type { AdapterInfo } from '../nn/lora.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import type { ModelConfig } from './config.ts';
@@ -39,6 +40,8 @@ export interface SavedWeights {
   readonly weights: TensorSource;
   /** Of every tensor in `weights`. */
   readonly shapes: Shapes;
+  /** How its files hold those of `weights` that are not f32. @default all are */
+  readonly stored?: ReadonlyMap<string, StoredElement>;
   /** Its tokenizer, where there is one beside it. */
   readonly tokenizer?: TokenizerFiles;
 }

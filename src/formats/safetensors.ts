@@ -3,12 +3,12 @@
 // write the same bytes and refuse the same files.
 //
 // Little-endian machines only, as every one with WebGPU is. F16 and BF16 widen to float32 when read, and are made of it
-// when written (floats.ts).
+// when written (util/floats.ts).
 
 import type { Files, FolderReader } from '../runtime/host.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
+import { findNonFinite, type HalfDtype, LARGEST, narrow, widen } from '../util/floats.ts';
 import { PIECE_ELEMENTS } from '../util/tensor-source.ts';
-import { findNonFinite, type HalfDtype, LARGEST, narrow, widen } from './floats.ts';
 import {
   type Dtype,
   dtypeToRead,

@@ -4,6 +4,8 @@
 // no buffer and no tensor: the graph binds tensors to operand names, the engine turns dispatches into
 // pipelines. Invariant: every variant and the reference compute the same function of the same operands.
 
+import { STORED_BYTES, type StoredElement } from './stored.ts';
+
 /** Bytes of an element, by its WGSL type. */
 export const ELEMENT_TYPES = { f32: 4, i32: 4, u32: 4 } as const;
 export type ElementType = keyof typeof ELEMENT_TYPES;
@@ -87,11 +89,20 @@ export interface Kernel<P> {
   reference(problem: P, data: Arrays): void;
 }
 
-/** Bytes that one dispatch must move at least: every operand once, updated ones twice. */
-export function bytesMoved<P>(kernel: Kernel<P>, problem: P): number {
+/**
+ * Bytes that one dispatch must move at least: every operand once, updated ones twice. `storedAs`: of operands that are
+ * stored narrower than the kernel has them.
+ */
+export function bytesMoved<P>(
+  kernel: Kernel<P>,
+  problem: P,
+  storedAs: (operand: string) => StoredElement | undefined = () => undefined,
+): number {
   let bytes = 0;
-  for (const operand of Object.values(kernel.operands(problem))) {
-    bytes += operand.size * ELEMENT_TYPES[operand.type] * (operand.access === 'update' ? 2 : 1);
+  for (const [name, { size, type, access }] of Object.entries(kernel.operands(problem))) {
+    const stored = storedAs(name);
+    const each = stored === undefined ? ELEMENT_TYPES[type] : STORED_BYTES[stored];
+    bytes += size * each * (access === 'update' ? 2 : 1);
   }
   return bytes;
 }

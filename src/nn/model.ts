@@ -5,6 +5,7 @@ import type { ModelConfig } from '../formats/config.ts';
 import type { ModelShape } from '../formats/families/family.ts';
 import { Graph, makeTensor, type Tensor } from '../graph/graph.ts';
 import type { Cache } from '../graph/operators/attention.ts';
+import type { StoredElement } from '../kernels/stored.ts';
 import { assert } from '../util/errors.ts';
 import { BatchInputs, type InputSpec, type ModelInputs } from './inputs.ts';
 import type { AdapterInfo } from './lora.ts';
@@ -23,6 +24,8 @@ export interface Parameter {
   readonly initial: Initial;
   /** False: its gradient is never computed and the optimizer leaves it alone. @default true */
   readonly trainable?: boolean;
+  /** How its elements lie in memory, where it does not train; kernels compute in f32 whatever it is. @default 'f32' */
+  readonly stored?: StoredElement;
 }
 
 /** Values that the forward pass reads and nothing trains, such as rope's table. */
@@ -74,6 +77,15 @@ export function parameterTensors(model: Model, trainable: boolean): Map<string, 
       makeTensor(name, shape, 'parameter', 'f32', trainable && own),
     ]),
   );
+}
+
+/** The model with those of its parameters frozen that are stored narrower than f32, as `storedAs` has it by their names. */
+export function withStored(model: Model, storedAs: (name: string) => StoredElement): Model {
+  const parameters = model.parameters.map((parameter): Parameter => {
+    const stored = storedAs(parameter.name);
+    return stored === 'f32' ? parameter : { ...parameter, trainable: false, stored };
+  });
+  return { ...model, parameters };
 }
 
 export function lookup(tensors: ReadonlyMap<string, Tensor>): Weights {

@@ -20,6 +20,8 @@ export const WORDS: Record<string, string> = {
   moment1: '1st moment',
   moment2: '2nd moment',
   frozen: 'frozen',
+  frozenBF16: 'frozen, bf16',
+  frozenF16: 'frozen, f16',
 };
 
 /** The phase that a moment is in. */

@@ -6,15 +6,16 @@ import { checkWeights, type FoundFolder, type LoadedAdapter, loadAdapter, withWe
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
 import { makeModel } from '../nn/index.ts';
 import { adapterParameter, DEFAULT_ADAPTER, withLora } from '../nn/lora.ts';
-import type { Model } from '../nn/model.ts';
+import { type Model, withStored } from '../nn/model.ts';
 import type { Files } from '../runtime/host.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { collect, joined, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
+import { baseStorage } from './base-dtype.ts';
 import { checkAdapterTensors } from './start-weights.ts';
 
 /** A model, and its weights, those of its adapters among them. */
 export interface OpenedModel {
-  /** With its adapters. */
+  /** With its adapters, and its weights stored as they are in its files: it is not to be trained. */
   readonly model: Model;
   /** Of all its parameters; readable while it is lent. */
   readonly weights: TensorSource;
@@ -51,7 +52,7 @@ export async function withModel<T>(
     throw new HoldfastError(`${folder}: is a model and has no base; leave ${sources.base} out`);
   if (itself && adapters[DEFAULT_ADAPTER] === undefined) adapters[DEFAULT_ADAPTER] = folder;
   const base = itself ? await baseOf(files, folder, sources.base ?? itself.base) : folder;
-  return withWeights(files, base, async ({ config, weights, shapes, tokenizer: own }, found) => {
+  return withWeights(files, base, async ({ config, weights, shapes, stored = new Map(), tokenizer: own }, found) => {
     let model = makeModel(config);
     checkWeights(shapes, model.parameters, base);
     const low: Values = new Map();
@@ -68,7 +69,8 @@ export async function withModel<T>(
     }
     const tokenizer = itself?.tokenizer ?? own;
     const all = low.size === 0 ? weights : joined(weights, sourceOf(low));
-    return use({ model, weights: all, found, ...(tokenizer && { tokenizer }) });
+    const kept = withStored(model, baseStorage(stored, undefined));
+    return use({ model: kept, weights: all, found, ...(tokenizer && { tokenizer }) });
   });
 }
 

@@ -12,6 +12,7 @@ import type { AdapterLimits, Workload } from '../engine/compile/workload.ts';
 import { computeSeconds, type Machine, machineLimits } from '../engine/simulate/machine.ts';
 import { type SimulatedStep, simulate } from '../engine/simulate/simulate.ts';
 import type { ActivationMode } from '../graph/activations.ts';
+import { ELEMENT_BYTES } from '../memory/layout/kinds.ts';
 import { LARGEST_PUT } from '../memory/tiers/tier-limits.ts';
 import type { Model } from '../nn/model.ts';
 import { formatBytes } from '../util/bytes.ts';
@@ -88,7 +89,7 @@ export class Predictor {
     const { layers, parameters } = scenario;
     this.machine = machine;
     this.#scenario = scenario;
-    this.#limits = { ...machineLimits(machine), leastChunk: leastChunkOf(parameters) };
+    this.#limits = { ...machineLimits(machine), leastChunk: leastChunkOf(parameters * ELEMENT_BYTES) };
     this.blocks = layers <= most ? layers : Math.min(PART, most);
     this.#part = this.#partOf(this.blocks);
     const other = this.blocks < layers ? this.#partOf(Math.max(1, this.blocks >> 1)) : this.#part;

@@ -18,6 +18,7 @@ import { type ModelConfig, parseConfig } from '../formats/config.ts';
 import { shapeOf } from '../formats/families/index.ts';
 import { configOfShape } from '../formats/shape.ts';
 import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';
+import type { StoredElement } from '../kernels/stored.ts';
 import { makeModel } from '../nn/index.ts';
 import { type LoraOptions, withLora } from '../nn/lora.ts';
 import type { Model } from '../nn/model.ts';
@@ -26,6 +27,7 @@ import type { Files, Host } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { check, kinds, list, number, object, oneOf, optional, parsed, type Schema, text, truth } from '../util/json.ts';
 import { type Range, realNumber, wholeNumber } from '../util/range.ts';
+import { BASE_DTYPES } from './base-dtype.ts';
 import { checkSchedule, DECAYS, type Decay } from './schedule.ts';
 import type { TrainerOptions } from './trainer.ts';
 
@@ -92,6 +94,8 @@ export interface RunSettings {
 export interface LoraSettings extends Required<LoraOptions> {
   /** A folder with an adapter to go on from, in PEFT's layout or of a run. @default drawn anew */
   adapter?: string;
+  /** What the frozen weights are rounded to, and lie in memory as. @default as they are in their files */
+  baseDtype?: StoredElement;
 }
 
 /** A sequence of a model with a longer context is no longer than this, unless it is said to be. */
@@ -170,6 +174,7 @@ const lora: Schema<LoraSettings> = object({
   dropout: number(LORA_RANGES.dropout),
   rslora: truth,
   adapter: optional(text),
+  baseDtype: optional(oneOf(BASE_DTYPES)),
 });
 
 /** What settings are as JSON; `config` says what the model's are. */

@@ -247,7 +247,10 @@ async function attempt(
   if (saved) checkText(text.identity, saved.corpus, out);
   const dataset = datasetOf(settings, text);
 
-  const model = modelOf(settings);
+  const alone = modelOf(settings);
+  if (checkpoint) checkTrained(checkpoint, alone);
+  const start = lora || !checkpoint ? await startWeights(host, settings, alone, checkpoint?.weights) : undefined;
+  const { model } = start ?? { model: alone };
   const isTrained = isTrainedIn(model);
   const choices = saved?.choices ?? (await loadChoices(host, device));
   const trainer = await Trainer.create(device, model, {
@@ -260,7 +263,6 @@ async function attempt(
   const { generator } = trainer;
   const adapter = model.adapters?.find(({ name }) => name === DEFAULT_ADAPTER);
   if (checkpoint && saved) {
-    checkTrained(checkpoint, model);
     if (!lora) await trainer.setWeights(checkpoint.weights);
     await trainer.setValues('moment1', checkpoint.moment1);
     await trainer.setValues('moment2', checkpoint.moment2);
@@ -268,8 +270,7 @@ async function attempt(
     dataset.restore(saved.batches);
   }
   let base: string | undefined;
-  if (lora || !checkpoint) {
-    const start = await startWeights(host, settings, model, checkpoint?.weights);
+  if (start) {
     await trainer.setWeights(start.weights);
     base = await start.base();
     if (base !== undefined) checkBase(base, saved?.base, from ?? '', out);

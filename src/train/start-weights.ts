@@ -11,18 +11,22 @@ import {
   loadWeights,
   type Shapes,
 } from '../formats/checkpoint.ts';
+import type { StoredElement } from '../kernels/stored.ts';
 import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import { type AdapterInfo, DEFAULT_ADAPTER } from '../nn/lora.ts';
-import type { Model } from '../nn/model.ts';
+import { type Model, withStored } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { joined, restricted, type TensorSource } from '../util/tensor-source.ts';
+import { baseStorage, roundedWeights } from './base-dtype.ts';
 import { SummedSource } from './base-identity.ts';
 import type { LoraSettings, RunSettings } from './run-settings.ts';
 
 /** The weights of a run at its beginning, or of an adapter's base with the adapter as it is now. */
 export interface StartWeights {
+  /** What they are for: with what of it is frozen stored as it is to lie in memory. */
+  readonly model: Model;
   readonly weights: TensorSource;
   /** SHA-256 of the base, where a low-rank update of it trains; best asked for when the weights were read. */
   base(): Promise<string | undefined>;
@@ -38,18 +42,21 @@ export async function startWeights(
   model: Model,
   adapter?: TensorSource,
 ): Promise<StartWeights> {
-  if (from === undefined) return { weights: initialWeights(model, seed), base: async () => undefined };
+  if (from === undefined) return { model, weights: initialWeights(model, seed), base: async () => undefined };
   const found = await loadWeights(host.files, from);
-  const { shapes } = found;
+  const { shapes, stored = new Map<string, StoredElement>() } = found;
   const weights = finiteWeights(found, from);
   if (!lora) {
     checkWeights(shapes, model.parameters, from);
-    return { weights, base: async () => undefined };
+    return { model, weights, base: async () => undefined };
   }
   checkWeights(shapes, makeModel(config).parameters, from);
   const summed = new SummedSource(weights, host.files);
   const low = adapter ?? (await startAdapter(host, lora, seed, model));
-  return { weights: joined(summed, low), base: () => summed.sum() };
+  const storedAs = baseStorage(stored, lora.baseDtype);
+  // What is as in its files needs no rounding.
+  const base = lora.baseDtype === undefined ? summed : roundedWeights(summed, storedAs, from);
+  return { model: withStored(model, storedAs), weights: joined(base, low), base: () => summed.sum() };
 }
 
 /** Errors: HoldfastError where the folder has no adapter, or one of another rank, scale or of other linears. */

@@ -93,7 +93,7 @@ describe('packTensors', () => {
       ),
     );
     expect(text.split('\n')).toEqual([
-      '1031 elements in 2 chunks of 3072 bytes, 1 tensors tiled, 48.9816 % padding',
+      '1031 elements in 2 chunks of 768, 1 tensors tiled, 48.9816 % padding',
       '   0  w[0..2]',
       '   1  w[3..3] b',
     ]);

@@ -19,7 +19,7 @@ import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer, type TrainingPasses, trainingWorkload } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
-import { collect, type Values } from '../../src/util/tensor-source.ts';
+import { collect, type TensorSource, type Values } from '../../src/util/tensor-source.ts';
 import { DECODERS, LLAMA } from '../decoders.ts';
 import { THOROUGH } from '../host.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
@@ -149,10 +149,17 @@ export function batchesOf({ model, batch, seq, accumulate, steps }: Work): Micro
   return Array.from({ length: steps }, () => [next(), ...Array.from({ length: accumulate - 1 }, next)]);
 }
 
+interface RunOptions {
+  readonly memory?: MemoryOptions;
+  readonly choices?: ChoiceRecord;
+  /** @default drawn, the same for all runs */
+  readonly weights?: TensorSource;
+}
+
 export async function openTrainer(
   device: Device,
   { model, batch, seq, accumulate, between = false }: Work,
-  options: { memory?: MemoryOptions; choices?: ChoiceRecord } = {},
+  { weights = initialWeights(model, 3), ...options }: RunOptions = {},
 ): Promise<Trainer> {
   const schedule = { decay: 'cosine', peak: 1e-2, min: 1e-3, warmup: 1, steps: 10 } as const;
   const trainer = await Trainer.create(device, model, {
@@ -164,7 +171,7 @@ export async function openTrainer(
     ...options,
   });
   try {
-    await trainer.setWeights(initialWeights(model, 3));
+    await trainer.setWeights(weights);
     return trainer;
   } catch (error) {
     await trainer.destroy();
@@ -217,7 +224,7 @@ export async function write(generator: Generator): Promise<number[]> {
 export async function run(
   device: Device,
   work: Work,
-  options: { memory?: MemoryOptions; choices?: ChoiceRecord } = {},
+  options: RunOptions = {},
 ): Promise<{ outcome: Outcome; choices: ChoiceRecord; report: ReturnType<Trainer['session']['report']> }> {
   const before = device.allocator.bytes;
   const trainer = await openTrainer(device, work, options);

@@ -8,9 +8,8 @@
 import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import { bytesOf, type Program, type Tensor } from '../../graph/graph.ts';
 import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
-import { type ChunkMap, mapChunks } from '../../memory/layout/chunk-map.ts';
-import { ELEMENT_BYTES } from '../../memory/layout/kinds.ts';
-import { chunkRange, leastChunkElements } from '../../memory/layout/layout.ts';
+import { type ChunkMap, layoutFor, mapChunks } from '../../memory/layout/chunk-map.ts';
+import { bytesHeld, chunkRange, leastChunkBytes } from '../../memory/layout/layout.ts';
 import { LARGEST_PUT } from '../../memory/tiers/tier-limits.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
@@ -116,8 +115,8 @@ const largestChunk = (workload: Workload, limits: AdapterLimits): number => Math
 const MOST_PADDING = 0.05;
 
 /**
- * Of everything at once: the largest size. But where some parameters are frozen, all chunks are as large as the larger
- * part's, and those of the smaller part must not be empty for the most part.
+ * Of everything at once: the largest size. But where some parameters are frozen, or stored otherwise, all chunks are as
+ * large as the largest part's, and those of the other parts must not be empty for the most part.
  */
 function wholeMap(workload: Workload, limits: AdapterLimits): ChunkMap {
   if (!isMixed(workload)) return mapOf(workload, largestChunk(workload, limits));
@@ -130,7 +129,7 @@ function wholeMap(workload: Workload, limits: AdapterLimits): ChunkMap {
 }
 
 const isMixed = ({ parameters, training }: Workload): boolean =>
-  training && new Set(parameters.map(({ trainable = true }) => trainable)).size > 1;
+  new Set(parameters.map((parameter) => layoutFor(parameter, training))).size > 1;
 
 /** Everything at once. */
 function wholeFit<P extends Passes>(workload: Workload<P>, limits: AdapterLimits): Fit<P> {
@@ -300,15 +299,13 @@ function placeAll({ programs }: Workload, { binding, buffer }: AdapterLimits, ti
 
 const arenaBytes = (placements: readonly Placement[]): number => arenaSizes(placements).reduce((a, b) => a + b, 0);
 
-/** Bytes of the smallest chunk that a model of so many parameters is cut into. */
-export const leastChunkOf = (parameters: number): number =>
-  Math.max(LEAST_CHUNK, (parameters * ELEMENT_BYTES) / MOST_CHUNKS);
+/** Bytes of the smallest chunk that a model whose parameters have so many bytes is cut into. */
+export const leastChunkOf = (bytes: number): number => Math.max(LEAST_CHUNK, bytes / MOST_CHUNKS);
 
 /** Ascending, by powers of two up to the largest that makes sense here. */
 function chunkSizes({ parameters }: Workload, { binding, buffer, leastChunk = 0 }: AdapterLimits): number[] {
-  const held = parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
-  const ofSize = Math.max(leastChunk, leastChunkOf(held));
-  const least = Math.max(ofSize, leastChunkElements(parameters) * ELEMENT_BYTES);
+  const ofSize = Math.max(leastChunk, leastChunkOf(bytesHeld(parameters)));
+  const least = Math.max(ofSize, leastChunkBytes(parameters));
   const most = Math.min(binding, buffer, Math.max(LARGEST_CHUNK, least));
   const sizes = [most];
   for (let bytes = most / 2; bytes >= least; bytes /= 2) sizes.unshift(bytes);

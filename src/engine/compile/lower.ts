@@ -13,10 +13,11 @@ import type {
   TensorInstruction,
   TransferInstruction,
 } from '../../graph/graph.ts';
-import type { Access, Kernel } from '../../kernels/kernel.ts';
+import { type Access, bytesMoved, type Kernel } from '../../kernels/kernel.ts';
 import type { MatmulProblem } from '../../kernels/matmul.ts';
+import { type StoredElement, storedBytes } from '../../kernels/stored.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { KINDS, type Kind, TRAINED_KINDS } from '../../memory/layout/kinds.ts';
+import { elementBytesOf, KINDS, type Kind, TRAINED_KINDS } from '../../memory/layout/kinds.ts';
 import type { Piece } from '../../memory/layout/layout.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
@@ -27,6 +28,7 @@ export interface ChunkRange {
   readonly chunk: number;
   readonly offset: number;
   readonly bytes: number;
+  readonly element: StoredElement;
 }
 
 /** A piece of model data that a dispatch uses, and how. */
@@ -80,6 +82,13 @@ export type Operation = DispatchOperation | TransferOperation;
 export const isDispatch = (operation: Operation): operation is DispatchOperation => operation.op === 'dispatch';
 
 export const isChunkRange = (operand: Tensor | ChunkRange): operand is ChunkRange => 'chunk' in operand;
+
+/** Bytes that a dispatch moves at least on the GPU, its model data as it is stored. */
+export const bytesMovedBy = ({ kernel, problem, operands }: DispatchOperation): number =>
+  bytesMoved(kernel, problem, (name) => {
+    const operand = operands[name];
+    return operand && isChunkRange(operand) ? operand.element : undefined;
+  });
 
 /** Dispatches of one problem share their uniform block. */
 export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {
@@ -229,8 +238,8 @@ function rangeOf(
   index: number,
   { offset, size }: { offset: number; size: number },
 ): ChunkRange {
-  const { elementBytes } = KINDS[kind];
-  return { chunk: first + index, offset: offset * elementBytes, bytes: size * elementBytes };
+  const { element } = KINDS[kind];
+  return { chunk: first + index, offset: offset * elementBytesOf(kind), bytes: storedBytes(element, size), element };
 }
 
 /** Operands say where they end; only products also start somewhere else than at 0. */

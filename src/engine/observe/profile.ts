@@ -6,10 +6,9 @@
 
 import { GPUBufferUsage } from '../../gpu/constants.ts';
 import { bytesOf } from '../../graph/graph.ts';
-import { bytesMoved } from '../../kernels/kernel.ts';
 import { at } from '../../util/at.ts';
 import { median } from '../../util/median.ts';
-import { isDispatch, type Operation } from '../compile/lower.ts';
+import { bytesMovedBy, isDispatch, type Operation } from '../compile/lower.ts';
 import type { Pass } from '../compile/pass.ts';
 import type { Session } from '../run/session.ts';
 
@@ -127,7 +126,7 @@ function byKernel(operations: readonly Operation[], rounds: readonly Float64Arra
         const operation = at(operations, i);
         if (isDispatch(operation)) {
           flops += operation.kernel.flops(operation.problem);
-          bytes += bytesMoved(operation.kernel, operation.problem);
+          bytes += bytesMovedBy(operation);
         } else bytes += bytesOf(operation.tensor);
       }
       const gflops = milliseconds ? flops / milliseconds / 1e6 : undefined;

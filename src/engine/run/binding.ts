@@ -8,6 +8,7 @@ import type { Pipeline } from '../../gpu/pipelines.ts';
 import { asWritable } from '../../gpu/shader.ts';
 import type { Tensor } from '../../graph/graph.ts';
 import type { Dispatch } from '../../kernels/kernel.ts';
+import { readingStored } from '../../kernels/stored.ts';
 import { at } from '../../util/at.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import { type ChunkRange, type DispatchOperation, isChunkRange, uniformBlocks } from '../compile/lower.ts';
@@ -49,7 +50,7 @@ export class Bindings {
         const variant = choices.variant(kernel, whole);
         const dispatch = variant.dispatch(problem, device.traits);
         const label = `${kernel.name}.${variant.name}`;
-        const shader = asWritable(dispatch.shader, besideWritten(operation, storage));
+        const shader = asWritable(readingChunks(dispatch.shader, operation), besideWritten(operation, storage));
         return { label, dispatch, pipeline: await device.pipelines.get(label, shader, dispatch.constants) };
       }),
     );
@@ -111,6 +112,13 @@ export class Bindings {
     return bound;
   }
 }
+
+/** The shader with its operands in chunks stored as they are there. A part of a problem may do without some of them. */
+const readingChunks = (shader: string, { kernel, problem, operands }: DispatchOperation): string =>
+  Object.keys(kernel.operands(problem)).reduce((text, name) => {
+    const operand = operands[name];
+    return operand && isChunkRange(operand) ? readingStored(text, name, operand.element) : text;
+  }, shader);
 
 /** Operands that are only read, from a buffer that the dispatch also writes to. */
 function besideWritten({ kernel, problem, operands }: DispatchOperation, storage: Storage): string[] {

@@ -36,7 +36,7 @@ import type { Executor } from './executor.ts';
 import { emptyLedger, type LinkLedger } from './link.ts';
 import { insteadOf, type SessionState, StateBuilder } from './state-builder.ts';
 import type { TensorData } from './storage.ts';
-import { setTensors, tensorNames, tensorsOf } from './values.ts';
+import { setTensors, tensorsOf } from './values.ts';
 import { WarmUp } from './warm-up.ts';
 
 /** What a session can tell of its memory at any time. Bytes. */
@@ -139,7 +139,7 @@ export class Session<P extends Passes = Passes> {
     this.#ledger = ledger;
     this.#builder = new StateBuilder(choices, backing, ledger);
     const { fit, memory } = state;
-    this.#unset = new Set(tensorNames(fit.map, 'parameter'));
+    this.#unset = new Set(fit.map.names('parameter'));
     const step = Object.values(fit.passes).find(({ update }) => update);
     if (step && fit.slots < fit.map.count) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
   }
@@ -316,8 +316,8 @@ export class Session<P extends Passes = Passes> {
       // What is on its way down lies neither here nor below.
       await this.executor.settle();
       await setTensors(this.map, kind, source, {
-        get: (chunk, words) => this.#getChunk(chunk, words),
-        set: (chunk, words) => this.#setChunk(chunk, words),
+        get: (chunk, bytes) => this.#getChunk(chunk, bytes),
+        set: (chunk, bytes) => this.#setChunk(chunk, bytes),
       });
       if (kind === 'parameter') for (const name of source.names) this.#unset.delete(name);
     });
@@ -351,8 +351,7 @@ export class Session<P extends Passes = Passes> {
     return tensorsOf(this.map, kind, (...piece) => turn(() => read(...piece)));
   }
 
-  async #setChunk(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void> {
-    const bytes = new Uint8Array(words.buffer);
+  async #setChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     const { executor } = this;
     // Without a tier below in use, values live on the GPU alone.
     if (this.memory.gpu === undefined) {
@@ -363,8 +362,8 @@ export class Session<P extends Passes = Passes> {
     await executor.copies.replace(chunk, bytes);
   }
 
-  async #getChunk(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void> {
-    if (this.executor.copies.exists(chunk)) await this.executor.read(chunk, 0, new Uint8Array(words.buffer));
+  async #getChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
+    if (this.executor.copies.exists(chunk)) await this.executor.read(chunk, 0, bytes);
   }
 
   // ---- Moves ------------------------------------------------------------------------------------------

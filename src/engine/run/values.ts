@@ -1,26 +1,29 @@
-// Model data by the names of its tensors: what a source brings is cut into chunks, and pieces of chunks become
-// tensors again, one at a time. Knows the layout alone; where the bytes of a chunk lie is its caller's affair.
+// Model data by the names of its tensors: what a source brings is cut into chunks, narrowed where its kind is, and pieces
+// of chunks become tensors again, one at a time. Knows the layout alone; where the bytes of a chunk lie is its caller's
+// affair.
 
+import { isNarrow, type NarrowElement, type StoredElement, storedBytes } from '../../kernels/stored.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { KINDS, type Kind } from '../../memory/layout/kinds.ts';
+import { elementBytesOf, KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import { assert } from '../../util/errors.ts';
+import { type HalfDtype, narrow, widen } from '../../util/floats.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 
-/** Whole chunks; one without a value leaves the words that it is read into as they are. */
+/** Whole chunks; one without a value leaves the bytes that it is read into as they are. */
 export interface ChunkValues {
-  get(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void>;
-  set(chunk: number, words: Float32Array<ArrayBuffer>): Promise<void>;
+  get(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void>;
+  set(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void>;
 }
 
 /** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
 export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource, values: ChunkValues): Promise<void> {
   const given = new Set(source.names);
-  const words = new Float32Array(map.chunkElements);
+  const bytes = new Uint8Array(map.chunkBytes);
   let open = -1;
   const finish = async () => {
-    if (open >= 0) await values.set(open, words);
+    if (open >= 0) await values.set(open, bytes);
   };
-  for (const name of tensorNames(map, kind)) {
+  for (const name of map.names(kind)) {
     if (!given.has(name)) continue;
     const list = map.listOf(kind, name);
     let at = 0;
@@ -35,11 +38,11 @@ export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource
         if (chunk !== open) {
           await finish();
           open = chunk;
-          words.fill(0);
-          if (!namesIn(map, chunk).every((other) => given.has(other))) await values.get(chunk, words);
+          bytes.fill(0);
+          if (!namesIn(map, chunk).every((other) => given.has(other))) await values.get(chunk, bytes);
         }
         const count = Math.min(elements.length - taken, piece.first + piece.size - at);
-        words.set(elements.subarray(taken, taken + count), piece.offset + at - piece.first);
+        store(list.kind, elements.subarray(taken, taken + count), bytes, piece.offset + at - piece.first);
         taken += count;
         at += count;
       }
@@ -57,22 +60,44 @@ export function tensorsOf(
   read: (chunk: number, offset: number, into: Uint8Array) => Promise<void>,
 ): TensorSource {
   return {
-    names: tensorNames(map, kind),
+    names: map.names(kind),
     async *read(name) {
       const list = map.listOf(kind, name);
+      const { element } = KINDS[list.kind];
       for (const piece of map.pieces(name)) {
-        const elements = new Float32Array(piece.size);
-        await read(list.first + piece.chunk, piece.offset * KINDS[kind].elementBytes, new Uint8Array(elements.buffer));
-        yield elements;
+        const bytes = new Uint8Array(storedBytes(element, piece.size));
+        await read(list.first + piece.chunk, piece.offset * elementBytesOf(list.kind), bytes);
+        yield floatsIn(element, bytes, piece.size);
       }
     },
   };
 }
 
-/** The tensors of a kind. */
-export function tensorNames({ trainable, frozen }: ChunkMap, kind: Kind): string[] {
-  return [...trainable.pieces.keys(), ...(kind === 'parameter' ? frozen.pieces.keys() : [])];
+/** Puts elements into a chunk, from an element on. */
+function store(
+  kind: Kind,
+  elements: Float32Array<ArrayBuffer>,
+  { buffer }: Uint8Array<ArrayBuffer>,
+  first: number,
+): void {
+  const { element } = KINDS[kind];
+  const at = first * elementBytesOf(kind);
+  if (isNarrow(element)) narrow(DTYPES[element], elements, new Uint16Array(buffer, at, elements.length));
+  else new Float32Array(buffer, at, elements.length).set(elements);
 }
+
+function floatsIn(
+  element: StoredElement,
+  { buffer }: Uint8Array<ArrayBuffer>,
+  count: number,
+): Float32Array<ArrayBuffer> {
+  if (!isNarrow(element)) return new Float32Array(buffer, 0, count);
+  const floats = new Float32Array(count);
+  widen(DTYPES[element], new Uint16Array(buffer, 0, count), floats);
+  return floats;
+}
+
+const DTYPES = { bf16: 'BF16', f16: 'F16' } as const satisfies Record<NarrowElement, HalfDtype>;
 
 function namesIn(map: ChunkMap, chunk: number): string[] {
   const { kind, first } = map.holding(chunk);

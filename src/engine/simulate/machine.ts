@@ -1,8 +1,7 @@
 // A machine to predict for, as figures: what its GPU computes and moves a second, its link, its memories, its disk.
 // Whether they are a vendor's or were measured is said where one is made (hardware.ts); nothing is timed here.
 
-import { bytesMoved } from '../../kernels/kernel.ts';
-import { isDispatch, type Operation } from '../compile/lower.ts';
+import { bytesMovedBy, isDispatch, type Operation } from '../compile/lower.ts';
 import { type AdapterLimits, DEFAULT_LIMITS } from '../compile/workload.ts';
 
 export interface Machine {
@@ -68,7 +67,7 @@ export function secondsOn(
   if (!isDispatch(operation)) return 0;
   const { kernel, problem } = operation;
   const arithmetic = kernel.flops(problem) / (peakFlops * reached);
-  return Math.max(arithmetic, bytesMoved(kernel, problem) / memoryBytesPerSecond) + launchSeconds;
+  return Math.max(arithmetic, bytesMovedBy(operation) / memoryBytesPerSecond) + launchSeconds;
 }
 
 /** Seconds of a pass's operations when nothing is waited for. */

@@ -2,9 +2,9 @@
 // read. A step with such a weight has no loss, and is skipped: nothing would ever be learned, and nothing would say why.
 
 import { HoldfastError } from '../../util/errors.ts';
+import { findNonFinite } from '../../util/floats.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import type { SavedWeights } from '../checkpoint.ts';
-import { findNonFinite } from '../floats.ts';
 
 /**
  * The same weights. `needs`: for messages, what needs them to be finite. Errors, as they are read: HoldfastError naming the

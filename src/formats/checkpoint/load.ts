@@ -4,6 +4,7 @@
 // A run that goes on replaces its checkpoints while they are read: the opening is begun again with what is there then.
 // `withWeights` keeps the files open, so that what it opened stays; other sources say that their folder has gone.
 
+import type { StoredElement } from '../../kernels/stored.ts';
 import { type Files, type FolderReader, join } from '../../runtime/host.ts';
 import { assert, HoldfastError, shortened } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
@@ -203,8 +204,9 @@ async function weightsIn(files: FolderReader, folder: string): Promise<SavedWeig
   const tensors = await openTensors(files, folder);
   const names = await weightNames(tensors, config);
   const shapes = new Map([...names].map(([name, stored]) => [name, shapeOf(tensors, stored)]));
+  const stored = new Map([...names].map(([name, stored]) => [name, elementOf(tensors, stored)]));
   const tokenizer = await checkedTokenizer(files, folder, folder);
-  return { config, weights: floatsOf(files, folder, tensors, names), shapes, ...(tokenizer && { tokenizer }) };
+  return { config, weights: floatsOf(files, folder, tensors, names), shapes, stored, ...(tokenizer && { tokenizer }) };
 }
 
 /** `path`: what it is called. */
@@ -287,6 +289,11 @@ function floatsOf(
 
 function shapeOf(tensors: ModelTensors, stored: string): readonly number[] {
   return tensors.entries.get(stored)?.shape ?? [];
+}
+
+function elementOf(tensors: ModelTensors, stored: string): StoredElement {
+  const dtype = tensors.entries.get(stored)?.dtype;
+  return dtype === 'BF16' ? 'bf16' : dtype === 'F16' ? 'f16' : 'f32';
 }
 
 const isOf = (list: readonly string[], item: string): boolean => list.includes(item);

@@ -4,7 +4,7 @@
 // Invariant: what a type has no place for is refused, never written as infinite. Little-endian machines only.
 
 import { HoldfastError } from '../../util/errors.ts';
-import { findNonFinite, LARGEST, narrow, widen } from '../floats.ts';
+import { findNonFinite, LARGEST, narrow, widen } from '../../util/floats.ts';
 import { narrowed, type ValuePlace } from '../safetensors.ts';
 import { TENSOR_TYPES, type TensorType } from './tensor-types.ts';
 

@@ -1,27 +1,46 @@
 // The layout of model data: tensors in the order of use, packed into equal chunks, and the search for the chunk size
-// that wastes least. A matrix that does not fit is tiled by rows. Every kind of model data has this one layout. Pure
-// arithmetic: no buffer is made here.
+// that wastes least. A matrix that does not fit is tiled by rows. The tensors of one layout are stored alike, so that it
+// counts in elements. Pure arithmetic: no buffer is made here.
 //
 // Invariant: a tile starts at a multiple of BLOCK_ELEMENTS of its tensor as well as of its chunk, so sums by
 // block (gradient norm, decay bits) are the same numbers whatever the chunk size.
 
+import { STORED_BYTES, type StoredElement } from '../../kernels/stored.ts';
 import { at } from '../../util/at.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { ELEMENT_BYTES } from './kinds.ts';
 
 /**
- * Tensors start at multiples of this many elements (1 KiB). It covers WebGPU's offset alignment, and makes
- * each block of 256 elements belong to one tensor, so sums of squares and decay bits go by block.
+ * Tensors start at multiples of this many elements (1 KiB of float32). It covers WebGPU's offset alignment in every
+ * width, and makes each block of 256 elements belong to one tensor, so sums of squares and decay bits go by block.
  */
 export const BLOCK_ELEMENTS = 256;
 
 /** Padding that is as good as none, as a share of the data: the search prefers fewer tiles below it. */
 export const WASTE_TOLERANCE = 0.001;
 
+/** Chunks are multiples of this, in whatever width their elements are. */
+const CHUNK_GRAIN_BYTES = BLOCK_ELEMENTS * STORED_BYTES.f32;
+
+/** The bytes of the smallest chunk that has so many. */
+export const chunkBytesFor = (bytes: number): number => Math.ceil(bytes / CHUNK_GRAIN_BYTES) * CHUNK_GRAIN_BYTES;
+
 export interface ShapedTensor {
   readonly name: string;
   readonly shape: readonly number[];
+  /** @default 'f32' */
+  readonly stored?: StoredElement;
 }
+
+/** Bytes of an element of a tensor. */
+const elementBytes = ({ stored = 'f32' }: ShapedTensor): number => STORED_BYTES[stored];
+
+/** Of all elements. */
+export const bytesHeld = (tensors: readonly ShapedTensor[]): number =>
+  tensors.reduce((sum, tensor) => sum + extentOf(tensor).size * elementBytes(tensor), 0);
+
+/** Bytes of an element of all tensors of one layout. */
+export const elementBytesIn = (tensors: readonly ShapedTensor[]): number =>
+  tensors[0] ? elementBytes(tensors[0]) : STORED_BYTES.f32;
 
 /** Rows `row` to `row + rows - 1` of a tensor; a vector is one row. */
 export interface Piece {
@@ -94,9 +113,10 @@ export function packTensors(
     used[chunk] = offset + roundUp(piece.size);
   });
   if (tooLarge) {
+    const bytes = elementBytesIn(tensors);
     throw new HoldfastError(
-      `a chunk of ${limit * ELEMENT_BYTES} bytes cannot hold ${tooLarge.name}: ` +
-        `chunks need ${tooLarge.unit * ELEMENT_BYTES} bytes at least, or use a smaller width`,
+      `a chunk of ${limit * bytes} bytes cannot hold ${tooLarge.name}: ` +
+        `chunks need ${tooLarge.unit * bytes} bytes at least, or use a smaller width`,
     );
   }
   const held = extents.reduce((sum, { size }) => sum + size, 0);
@@ -109,6 +129,12 @@ export function packTensors(
 /** Elements of the smallest chunk in which these tensors can lie. */
 export function leastChunkElements(tensors: readonly ShapedTensor[]): number {
   return tensors.reduce((most, tensor) => Math.max(most, extentOf(tensor).unit), BLOCK_ELEMENTS);
+}
+
+/** Bytes of the smallest chunk in which these tensors can lie, each in the chunks of its width. */
+export function leastChunkBytes(tensors: readonly ShapedTensor[]): number {
+  const units = tensors.map((tensor) => chunkBytesFor(extentOf(tensor).unit * elementBytes(tensor)));
+  return units.reduce((most, unit) => Math.max(most, unit), CHUNK_GRAIN_BYTES);
 }
 
 /** Slots that a budget should be good for: what an operator pins is then a small part of it. */
@@ -129,9 +155,9 @@ export function chunkRange(
   budgetBytes: number,
   limitBytes: number,
 ): { minBytes: number; maxBytes: number } {
-  const held = tensors.reduce((sum, tensor) => sum + extentOf(tensor).size, 0) * ELEMENT_BYTES;
+  const held = bytesHeld(tensors);
   const wanted = Math.max(budgetBytes / SLOTS_WANTED, Math.min(budgetBytes / LEAST_SLOTS, held / CHUNKS_WANTED));
-  const least = Math.max(LEAST_CHUNK_BYTES, held / MOST_CHUNKS, leastChunkElements(tensors) * ELEMENT_BYTES);
+  const least = Math.max(LEAST_CHUNK_BYTES, held / MOST_CHUNKS, leastChunkBytes(tensors));
   const maxBytes = Math.min(limitBytes, Math.max(wanted, least));
   return { minBytes: maxBytes * 0.6, maxBytes };
 }
@@ -147,8 +173,9 @@ export function searchLayout(
 ): TiledLayout {
   const extents = tensors.map(extentOf);
   const held = extents.reduce((sum, { size }) => sum + size, 0);
-  const most = Math.floor(limits.maxBytes / ELEMENT_BYTES / BLOCK_ELEMENTS) * BLOCK_ELEMENTS;
-  const least = Math.min(most, Math.max(leastChunkElements(tensors), roundUp(limits.minBytes / ELEMENT_BYTES)));
+  const bytes = elementBytesIn(tensors);
+  const most = Math.floor(limits.maxBytes / CHUNK_GRAIN_BYTES) * (CHUNK_GRAIN_BYTES / bytes);
+  const least = Math.min(most, Math.max(leastChunkElements(tensors), roundUp(limits.minBytes / bytes)));
   let best = { elements: most, tiling: 'any' as Tiling, grain: 1 as Grain, isGood: false, cost: Infinity };
   const sizes = candidates(extents, least, most);
   for (const tiling of ['large', 'any'] as const) {
@@ -274,11 +301,11 @@ function greatestCommonDivisor(a: number, b: number): number {
   return b === 0 ? a : greatestCommonDivisor(b, a % b);
 }
 
-/** `124.4 M elements in 24 chunks of 20.9 MB, 9 tensors tiled, 0.004 % padding`, then one line a chunk. */
+/** `124.4 M elements in 24 chunks of 5.2 M, 9 tensors tiled, 0.004 % padding`, then one line a chunk. */
 export function printLayout(layout: TiledLayout): string {
   const share = layout.held === 0 ? 0 : (100 * layout.padding) / layout.held;
   const lines = [
-    `${layout.held} elements in ${layout.chunks} chunks of ${layout.chunkElements * ELEMENT_BYTES} bytes, ` +
+    `${layout.held} elements in ${layout.chunks} chunks of ${layout.chunkElements}, ` +
       `${layout.tiled} tensors tiled, ${share.toFixed(4)} % padding`,
   ];
   const inChunk: string[][] = Array.from({ length: layout.chunks }, () => []);

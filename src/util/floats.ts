@@ -1,5 +1,5 @@
 // Sixteen-bit floats, to and from float32: bfloat16 and IEEE binary16, whole arrays at a time. Not the file format around
-// them (safetensors.ts).
+// them (formats/safetensors.ts).
 //
 // Invariant: widening is exact, subnormals, infinities and signed zeros included; narrowing rounds to nearest, ties to
 // even, and what is past the largest becomes infinite, as in PyTorch. Little-endian machines only.

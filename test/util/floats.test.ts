@@ -2,7 +2,7 @@
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { findNonFinite, type HalfDtype, LARGEST, narrow, widen } from '../../src/formats/floats.ts';
+import { findNonFinite, type HalfDtype, LARGEST, narrow, widen } from '../../src/util/floats.ts';
 import { EVERY_CASE } from '../host.ts';
 
 const ALL = Uint16Array.from({ length: 65536 }, (_, i) => i);

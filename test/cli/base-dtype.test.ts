@@ -1,0 +1,184 @@
+// Low-rank updates of models in sixteen bits on the command line: their files stay as narrow in memory, with every bit of
+// the run on the same weights in f32, stopped and resumed, replayed, and in the text that it writes. In process.
+
+import { beforeAll, expect, test } from 'vitest';
+import { run } from '../../src/cli/run.ts';
+import { loadAdapter, loadCheckpoint, loadWeights } from '../../src/formats/checkpoint.ts';
+import type { StoredElement } from '../../src/kernels/stored.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { withLora } from '../../src/nn/lora.ts';
+import type { Model } from '../../src/nn/model.ts';
+import { roundedWeights } from '../../src/train/base-dtype.ts';
+import { withModel } from '../../src/train/open-model.ts';
+import type { RunSettings } from '../../src/train/run-settings.ts';
+import { stateOf } from '../../src/train/saved-state.ts';
+import { startWeights } from '../../src/train/start-weights.ts';
+import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { ADAPTER, testHost } from '../host.ts';
+import { MemoryFiles, memoryHost } from '../memory-files.ts';
+
+const files = new MemoryFiles({ 'text.txt': 'hold fast, and then hold on; '.repeat(100) });
+
+async function holdfast(...args: string[]): Promise<{ status: number; out: string; said: string }> {
+  let [out, said] = ['', ''];
+  const terminal = {
+    ...{ interactive: false, columns: 80 },
+    write: (text: string) => {
+      out += text;
+    },
+    warn: (text: string) => {
+      said += text;
+    },
+  };
+  const adapter = ['train', 'generate', 'parity'].includes(args[0] ?? '') ? ['--adapter', ADAPTER] : [];
+  const { gpuSources } = testHost;
+  const host = memoryHost(files, { args: [...args, ...adapter], terminal, gpuSources: () => gpuSources() });
+  return { status: await run(host), out, said };
+}
+
+async function done(...args: string[]): Promise<string> {
+  const { status, out, said } = await holdfast(...args);
+  expect(`${status} ${said}`, args.join(' ')).toBe('0 ');
+  return out;
+}
+
+const train = (...args: string[]) =>
+  done('train', '--data', 'text.txt', '--eval-windows', '2', '--sample-tokens', '4', '--warmup', '0', ...args);
+const tune = (model: string, out: string, ...args: string[]) =>
+  train('--model', model, '--lora-rank', '3', '--batch', '2', '--steps', '4', '--lr', '0.02', '--out', out, ...args);
+
+/** All that a run says and keeps, as text; numbers are written in full. */
+async function resultOf(folder: string): Promise<unknown> {
+  const checkpoint = await loadCheckpoint(files, folder);
+  const { steps, validations, samples } = stateOf(checkpoint).history;
+  const values = await Promise.all(
+    [checkpoint.weights, checkpoint.moment1, checkpoint.moment2].map((source) => collect(source)),
+  );
+  const tensors = values.map((tensors) => [...tensors].map(([name, data]) => `${name} ${data.join()}`));
+  return { steps: steps.map(({ loss, gradNorm }) => [loss, gradNorm]), validations, samples, tensors };
+}
+
+/** Base in f32; rounded, in 16 bits; and the rounded values in f32 again. */
+beforeAll(async () => {
+  const shape = ['--layers', '1', '--width', '18', '--heads', '3', '--kv-heads', '1', '--context', '12'];
+  await train('--model', 'llama', ...shape, '--batch', '2', '--steps', '2', '--out', 'base');
+  for (const dtype of ['bf16', 'f16']) {
+    await done('export', 'base', '--dtype', dtype, '--out', dtype);
+    await done('export', dtype, '--dtype', 'f32', '--out', `${dtype}-wide`);
+  }
+  await tune('bf16-wide', 'wanted-bf16');
+});
+
+test('a base in bf16 has the losses, the adapter and the texts of the same one in f32', async () => {
+  const wanted = await resultOf('wanted-bf16');
+  await tune('bf16', 'tuned');
+  expect(await resultOf('tuned')).toEqual(wanted);
+  await tune('bf16', 'widened', '--base-dtype', 'f32');
+  expect(await resultOf('widened')).toEqual(wanted);
+  // Rounded by the run as the export rounds.
+  await tune('base', 'rounded', '--base-dtype', 'bf16');
+  expect(await resultOf('rounded')).toEqual(wanted);
+  const prompt = ['--prompt', 'hold', '--tokens', '20', '--temperature', '1'];
+  expect(await done('generate', 'tuned', ...prompt)).toBe(await done('generate', 'wanted-bf16', ...prompt));
+  expect(await done('generate', 'bf16', ...prompt)).toBe(await done('generate', 'bf16-wide', ...prompt));
+});
+
+test('it lies in memory as in its files, or as it was asked for', async () => {
+  const model = makeModel((await loadWeights(files, 'bf16')).config);
+  const storedIn = ({ parameters }: Model) => new Set(parameters.map(({ stored = 'f32' }) => stored));
+  const { settings } = stateOf(await loadCheckpoint(files, 'wanted-bf16'));
+  const lora = settings.lora && withLora(model, settings.lora);
+  const started = async (from: string, baseDtype?: StoredElement) => {
+    const changed = { ...settings, from, ...(settings.lora && { lora: { ...settings.lora, baseDtype } }) };
+    return startWeights(memoryHost(files), changed as RunSettings, lora ?? model);
+  };
+  for (const [from, dtype, found] of [
+    ['bf16', undefined, 'bf16'],
+    ['f16', undefined, 'f16'],
+    ['bf16-wide', undefined, 'f32'],
+    ['bf16', 'f32', 'f32'],
+    ['base', 'bf16', 'bf16'],
+  ] as const) {
+    const { parameters } = (await started(from, dtype)).model;
+    for (const { name, stored = 'f32', trainable } of parameters) {
+      const adapts = name.includes('lora_');
+      expect({ stored, trainable }, name).toEqual({ stored: adapts ? 'f32' : found, trainable: adapts });
+    }
+  }
+  await withModel(files, 'f16', {}, async (opened) => expect(storedIn(opened.model)).toEqual(new Set(['f16'])));
+});
+
+test('a base in f16 has them, too', async () => {
+  await tune('f16-wide', 'wanted-f16');
+  await tune('f16', 'tuned-f16');
+  expect(await resultOf('tuned-f16')).toEqual(await resultOf('wanted-f16'));
+});
+
+test('a run that was stopped goes on in the same bits, in a budget and without, and from either base', async () => {
+  await tune('bf16', 'parts', '--until', '1');
+  await train('--resume', '--out', 'parts', '--until', '2', '--gpu-memory', '2MB');
+  // The same weights elsewhere, in another type, are the same base.
+  await train('--resume', '--out', 'parts', '--model', 'bf16-wide', '--until', '3');
+  await train('--resume', '--out', 'parts', '--model', 'bf16');
+  expect(await resultOf('parts')).toEqual(await resultOf('wanted-bf16'));
+});
+
+test('a recorded run is replayed in the same bits, with a base that was rounded as well', async () => {
+  await tune('base', 'replayed', '--base-dtype', 'bf16');
+  expect(await done('parity', 'replayed')).toContain('the same bits');
+});
+
+test('merged and exported it is what the f32 one is', async () => {
+  await tune('bf16', 'merging');
+  for (const [run, out] of [
+    ['merging', 'merged'],
+    ['wanted-bf16', 'merged-wide'],
+  ] as const)
+    await done('export', run, '--merge', '--out', out);
+  const values = async (folder: string) => {
+    const { weights, stored } = await loadWeights(files, folder);
+    expect(new Set(stored?.values())).toEqual(new Set(['f32']));
+    return collect(weights);
+  };
+  expect(await values('merged')).toEqual(await values('merged-wide'));
+  const { config } = await loadWeights(files, 'merged');
+  expect((await loadAdapter(files, 'merging', config)).base).toBe('bf16');
+});
+
+test('plan counts half the bytes for the frozen model', async () => {
+  const size = ['--model', 'llama', '--layers', '4', '--width', '128', '--heads', '4', '--vocab-size', '999'];
+  const plan = async (...args: string[]) =>
+    JSON.parse(await done('plan', ...size, '--lora-rank', '4', '--json', ...args));
+  const [wide, bf16, f16] = [await plan(), await plan('--base-dtype', 'bf16'), await plan('--base-dtype', 'f16')];
+  const frozen = ({ chunks }: { chunks: { frozen: number; bytes: number } }) => chunks.frozen * chunks.bytes;
+  expect(frozen(bf16) / frozen(wide)).toBeLessThan(0.55);
+  expect(frozen(f16)).toBe(frozen(bf16));
+  expect(bf16.smallestBudget).toBeLessThan(wide.smallestBudget);
+  expect(bf16.trained).toBe(wide.trained);
+});
+
+test('what is past the largest f16 is refused by name', async () => {
+  const source = sourceOf(new Map([['w', Float32Array.of(1, 65504, 65519, 70000)]]));
+  const rounded = async (dtype: 'bf16' | 'f16') => collect(roundedWeights(source, () => dtype, 'base'));
+  await expect(rounded('f16')).rejects.toThrow(
+    'base: w has 70000, past the largest f16, 65504; leave its weights as they are in the files (auto), or take bf16 or f32',
+  );
+  expect((await rounded('bf16')).get('w')).toEqual(Float32Array.of(1, 65536, 65536, 70144));
+});
+
+test.each<[string[], string]>([
+  [
+    ['train', '--model', 'base', '--base-dtype', 'bf16'],
+    '--base-dtype: is of a low-rank update; give --lora-rank, too',
+  ],
+  [['plan', '--base-dtype', 'bf16'], '--base-dtype: is of a low-rank update; give --lora-rank, too'],
+  [
+    ['train', '--resume', '--out', 'wanted-bf16', '--base-dtype', 'f16'],
+    '--base-dtype f16: the checkpoint in wanted-bf16 was made with auto',
+  ],
+])('%j is refused in one line', async (args, message) => {
+  const { status, said } = await holdfast(...args);
+  expect(said).toContain(message);
+  expect(said).toMatch(/^holdfast: [^\n]+\n$/);
+  expect(status).toBe(2);
+});

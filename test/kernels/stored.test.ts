@@ -1,0 +1,98 @@
+// Kernels on operands that are stored in sixteen bits: in every variant the bits of the same kernel on the widened operand,
+// whatever the size, the offset and the stride; and the text of a shader where nothing is narrow.
+
+import { describe, expect, it } from 'vitest';
+import type { Kernel } from '../../src/kernels/kernel.ts';
+import { type NarrowElement, readingStored, storedBytes } from '../../src/kernels/stored.ts';
+import { narrow, widen } from '../../src/util/floats.ts';
+import { type HostArray, isWorthwhile, runKernel, runnable } from '../harness.ts';
+import { EVERY_CASE } from '../host.ts';
+import { cases, inputsOf } from './cases.ts';
+
+/** The operands in which a model's parameters are read. */
+const PARAMETERS: Readonly<Record<string, readonly string[]>> = {
+  matmul: ['b', 'bias'],
+  embedding: ['weight'],
+  positionEmbedding: ['positionWeight'],
+  layernorm: ['weight', 'bias'],
+  layernormBackward: ['weight'],
+  rmsnorm: ['weight'],
+  rmsnormBackward: ['weight'],
+  headNorm: ['weight'],
+  headNormBackward: ['weight'],
+};
+
+const ELEMENTS = ['bf16', 'f16'] as const;
+
+/** The values as sixteen bits have them; among them zeros of both signs, the smallest and the largest. */
+function rounded(values: HostArray, element: NarrowElement): Float32Array {
+  const given = Float32Array.from(values);
+  const special = element === 'bf16' ? [2 ** -126, -(2 ** -133), 2 ** 60] : [2 ** -14, -(2 ** -24), 65504];
+  [0, -0, ...special].forEach((value, i) => {
+    if (7 * i + 5 < given.length) given[7 * i + 5] = value;
+  });
+  const dtype = element === 'bf16' ? 'BF16' : 'F16';
+  const halves = new Uint16Array(given.length);
+  narrow(dtype, given, halves);
+  widen(dtype, halves, given);
+  return given;
+}
+
+const bits = (results: Record<string, HostArray>) =>
+  Object.fromEntries(
+    Object.entries(results).map(([name, { buffer, byteOffset, length }]) => [
+      name,
+      new Uint32Array(buffer, byteOffset, length),
+    ]),
+  );
+
+const isSmall = (kernel: Kernel<unknown>, problem: unknown) =>
+  Object.values(kernel.operands(problem)).every(({ size }) => size < 1e5);
+
+describe.each(cases.filter(({ kernel }) => kernel.name in PARAMETERS))('$kernel.name', async (kernelCase) => {
+  const { kernel, problems } = kernelCase;
+  const small = problems.filter((problem) => isSmall(kernel, problem));
+  for (const variant of await runnable(kernel)) {
+    it.each(ELEMENTS)(`${variant.name} has the bits of f32 where its weights are %s`, async (element) => {
+      let compared = 0;
+      const stride = EVERY_CASE ? 1 : Math.ceil(small.length / 6);
+      for (const [n, problem] of small.entries()) {
+        if (n % stride !== 0 || !(await isWorthwhile(variant, n, 3 * stride))) continue;
+        const names = Object.keys(kernel.operands(problem)).filter((name) => PARAMETERS[kernel.name]?.includes(name));
+        const data = inputsOf(kernelCase, problem);
+        for (const name of names) data[name] = rounded(data[name] ?? new Float32Array(), element);
+        const wide = await runKernel(kernel, variant, problem, data);
+        const stored = Object.fromEntries(names.map((name) => [name, element]));
+        expect(bits(await runKernel(kernel, variant, problem, data, stored)), JSON.stringify(problem)).toEqual(
+          bits(wide),
+        );
+        compared++;
+      }
+      expect(compared).toBeGreaterThan(0);
+    });
+  }
+});
+
+describe('a shader', () => {
+  const text = '@group(0) @binding(2) var<storage, read> b: array<f32>;\nfn f(i: u32) -> f32 { return b[i + 1u]; }';
+
+  it('stays as it is where its operands are f32', () => {
+    expect(readingStored(text, 'b', 'f32')).toBe(text);
+  });
+
+  it('reads nothing of a narrow operand but through its words', () => {
+    const narrowed = readingStored(text, 'b', 'bf16');
+    expect(narrowed).toContain('b: array<u32>');
+    expect(narrowed).toContain('return b_at(i + 1u);');
+  });
+
+  it('of which an operand is written takes no narrow one', () => {
+    expect(() => readingStored(text.replace('read>', 'read_write>'), 'b', 'f16')).toThrow('only reads');
+  });
+
+  it('is bound to whole words', () => {
+    expect([storedBytes('f32', 3), storedBytes('bf16', 3), storedBytes('f16', 4), storedBytes('bf16', 1)]).toEqual([
+      12, 8, 8, 4,
+    ]);
+  });
+});

@@ -1,0 +1,167 @@
+// Frozen parameters that stay in sixteen bits: a run of low-rank updates on them has every bit of the run on the widened
+// ones, in any memory, and they take half the bytes everywhere; text is written with the same bits.
+
+import { beforeAll, describe, expect, test } from 'vitest';
+import { fitMemory } from '../../src/engine/compile/fit.ts';
+import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
+import { limitsOf } from '../../src/engine/run/arrangement.ts';
+import type { Device } from '../../src/gpu/device.ts';
+import type { StoredElement } from '../../src/kernels/stored.ts';
+import { initialWeights } from '../../src/nn/initialise.ts';
+import { withLora } from '../../src/nn/lora.ts';
+import { type Model, withStored } from '../../src/nn/model.ts';
+import { Generator } from '../../src/train/generator.ts';
+import { narrow, widen } from '../../src/util/floats.ts';
+import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
+import { testDevice } from '../harness.ts';
+import { EVERY_CASE } from '../host.ts';
+import {
+  chooseVariants,
+  expectSame,
+  leastBudget,
+  MODELS,
+  memoryDisk,
+  openTrainer,
+  run,
+  train,
+  type Work,
+  workloadOf,
+} from './runs.ts';
+
+let device: Device;
+beforeAll(async () => {
+  device = await testDevice();
+  chooseVariants(9);
+});
+
+type Storing = (name: string) => StoredElement;
+
+const STORED: Readonly<Record<string, Storing>> = {
+  bf16: () => 'bf16',
+  f16: () => 'f16',
+  // As published models have it now and then.
+  'bf16, norms in f32': (name) => (/norm|ln_/.test(name) ? 'f32' : 'bf16'),
+  'every third f16, the others f32 and bf16': (name) => (['f32', 'f16', 'bf16'] as const)[name.length % 3] ?? 'f32',
+};
+
+/** The base's parameters in sixteen bits, the update's in f32. */
+const storedAs = (model: Model, storing: Storing): Model =>
+  withStored(model, (name) => (name.includes('lora_') ? 'f32' : storing(name)));
+
+/** Drawn weights of which those that are stored narrow have values that fit. */
+async function weightsOf(model: Model): Promise<Values> {
+  const values = await collect(initialWeights(model, 3));
+  for (const { name, stored = 'f32' } of model.parameters) {
+    const all = values.get(name);
+    if (stored === 'f32' || !all) continue;
+    const dtype = stored === 'bf16' ? 'BF16' : 'F16';
+    const halves = new Uint16Array(all.length);
+    narrow(dtype, all, halves);
+    widen(dtype, halves, all);
+  }
+  return values;
+}
+
+const bits = (values: Float32Array | undefined) =>
+  values && [...new Uint32Array(values.buffer, values.byteOffset, values.length)];
+
+const CASES = [
+  ['gpt2, tied', 'bf16'],
+  ['gpt2, untied', 'f16'],
+  ['llama, grouped heads', 'bf16, norms in f32'],
+  ['qwen2, biases', 'every third f16, the others f32 and bf16'],
+  ['qwen3, norms of heads', 'bf16'],
+  ['gemma3, every switch', 'f16'],
+] as const;
+
+describe.each(EVERY_CASE ? CASES : [CASES[0], CASES[3]])('%s in %s', (name, storing) => {
+  const wide = withLora(MODELS[name], { rank: 3, alpha: 4, dropout: 0.2 });
+  const narrowed = storedAs(wide, STORED[storing] ?? (() => 'f32'));
+  const work: Work = { model: wide, batch: 2, seq: 8, accumulate: 2, steps: 4, between: true };
+  const narrowWork: Work = { ...work, model: narrowed };
+
+  test('trains with every bit of the widened base, in any memory and with activations kept or not', async () => {
+    const weights = sourceOf(await weightsOf(narrowed));
+    const { outcome, choices } = await run(device, work, { weights });
+    expect(outcome.steps.every(([loss, norm]) => Number.isFinite(loss) && norm > 0)).toBe(true);
+    const least = leastBudget(device, narrowWork);
+    expect(least).toBeLessThanOrEqual(leastBudget(device, work));
+    const some = Math.floor(1.6 * least);
+    const memories: MemoryOptions[] = [
+      {},
+      { gpu: least, host: 60_000, disk: memoryDisk() },
+      { gpu: some, recovery: 'checkpoint', activations: 'keep' },
+      { gpu: some, host: 60_000, disk: memoryDisk(), activations: 'recompute' },
+      { activations: 'light' },
+      { gpu: some, activations: 'spill' },
+      { gpu: some, activations: 'offload' },
+    ];
+    for (const memory of EVERY_CASE ? memories : memories.slice(0, 2)) {
+      const found = await run(device, narrowWork, { memory, choices, weights });
+      expectSame(found.outcome, outcome, JSON.stringify(memory));
+    }
+  });
+});
+
+test('a lost device and a new budget on the way change no bit', async () => {
+  const wide = withLora(MODELS['gpt2, tied'], { rank: 2 });
+  const narrowed = storedAs(wide, () => 'bf16');
+  const work: Work = { model: wide, batch: 2, seq: 8, accumulate: 1, steps: 8 };
+  const weights = sourceOf(await weightsOf(narrowed));
+  const { outcome, choices } = await run(device, work, { weights });
+  const narrowWork = { ...work, model: narrowed };
+  const least = leastBudget(device, narrowWork);
+  const memory = { gpu: 2 * least };
+  const trainer = await openTrainer(await device.reopen(), narrowWork, { memory, choices, weights });
+  const found = await train(trainer, narrowWork, async (pair) => {
+    if (pair === 1) await trainer.setBudget(trainer.session.leastBudget);
+    if (pair === 2) trainer.device.gpu.destroy();
+  });
+  expect(trainer.recoveries).toBe(1);
+  expectSame(found, outcome, 'after a loss');
+  const last = trainer.device;
+  await trainer.destroy();
+  last.close();
+});
+
+test('takes half the bytes of model data, below the GPU as well', () => {
+  const wide = withLora(MODELS['gpt2, tied'], { rank: 2 });
+  const narrowed = storedAs(wide, () => 'bf16');
+  const frozenBytes = (model: Model) => {
+    const work: Work = { model, batch: 1, seq: 8, accumulate: 1, steps: 1 };
+    const { map } = fitMemory(workloadOf(work), limitsOf(device), undefined);
+    return map.frozen.chunks * map.chunkBytes;
+  };
+  const padding = 1.15;
+  expect(frozenBytes(narrowed)).toBeLessThan((padding * frozenBytes(wide)) / 2);
+});
+
+test('is never written back', async () => {
+  const model = storedAs(withLora(MODELS['gpt2, tied'], { rank: 2 }), () => 'bf16');
+  const work: Work = { model, batch: 1, seq: 8, accumulate: 1, steps: 4 };
+  const { trace } = fitMemory(workloadOf(work), limitsOf(device), leastBudget(device, work)).passes.step;
+  const list = trace.lists.find(({ kind }) => kind === 'frozenBF16');
+  const modes = new Set(
+    trace.moments.flatMap(({ accesses }) =>
+      accesses.flatMap(({ chunk, mode }) =>
+        list && chunk >= list.first && chunk < list.first + list.chunks ? [mode] : [],
+      ),
+    ),
+  );
+  expect([...modes]).toEqual(['read']);
+});
+
+test('text is written with the bits of the widened model, in half the memory', async () => {
+  const wide = MODELS['llama, grouped heads'];
+  const narrowed = withStored(wide, () => 'bf16');
+  const weights = sourceOf(await weightsOf(narrowed));
+  const prompt = Int32Array.of(3, 1, 4, 1, 5);
+  const first = await Generator.open(device, wide, weights);
+  const second = await Generator.open(device, narrowed, weights);
+  try {
+    expect(bits(await second.next(prompt))).toEqual(bits(await first.next(prompt)));
+  } finally {
+    await first.close();
+    await second.close();
+  }
+});

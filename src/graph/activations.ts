@@ -144,8 +144,11 @@ export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Progr
   const fresh = (tensor: Tensor): Tensor => {
     const { name, shape, type, wantsGradient } = tensor;
     const made = makeTensor(`${name} again`, shape, 'activation', type, wantsGradient);
-    if (dropped.has(tensor)) again.set(tensor, made);
-    return made;
+    // What is written beside it was not given up.
+    if (!dropped.has(tensor)) return made;
+    const inPlace = { ...made, standsFor: tensor };
+    again.set(tensor, inPlace);
+    return inPlace;
   };
   const append = (instruction: TensorInstruction, operands: Record<string, Tensor>) => {
     const { op, kernel, problem, label } = instruction;
@@ -215,7 +218,8 @@ export function offload(program: Program, moved: ReadonlySet<Tensor>): Program {
       const stash = stashes.get(tensor);
       if (!stash || fetched.has(tensor)) continue;
       const { name, shape, type, wantsGradient } = tensor;
-      const back = makeTensor(`${name} back`, shape, 'activation', type, wantsGradient);
+      const made = makeTensor(`${name} back`, shape, 'activation', type, wantsGradient);
+      const back: Tensor = { ...made, standsFor: tensor };
       fetched.set(tensor, back);
       instructions.push({ op: 'fetch', tensor: back, stash, label: `${name}, moved back`, phase: 'backward' });
     }

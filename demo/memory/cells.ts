@@ -196,6 +196,9 @@ export class Cells {
     const empty = ([x, y]: readonly [number, number], size: number) => this.#paint.empty(this.#resting, x, y, size);
     const larger = this.#shelves.sizeOn('gpu');
     for (let slot = 0; slot < slots; slot++) empty(this.#shelves.place('gpu', slot), larger);
+    for (let chunk = this.#film.history.chunks.length; chunk < rows.length; chunk++) {
+      empty(this.#shelves.home('gpu', chunk), larger);
+    }
     for (let place = 0; place < staging; place++) empty(this.#shelves.place('staging', place), larger);
     for (const tier of ['host', 'disk'] as const) {
       if (!this.#shelves.shelf(tier)) continue;

@@ -1,7 +1,7 @@
 // The picture: shelves with their names, the cells on them, and what is said of the chunk that is pointed at. It paints
 // the film that it is given, at the moment where that stands; when, others say.
 
-import { type ChunkHistory, drawing, formatBytes, type Runs, type Tier } from '../../src/browser/index.ts';
+import { drawing, formatBytes, type Runs, type Tier } from '../../src/browser/index.ts';
 import { make, setText } from '../page.ts';
 import { Cells, type Motion } from './cells.ts';
 import { decoded, type Film, tierOf } from './film.ts';
@@ -16,6 +16,18 @@ const NAMES: Readonly<Record<ShelfName, string>> = {
   staging: 'staging',
   host: 'host memory',
   disk: 'disk',
+};
+
+/** Of a letter of these names, about. */
+const LETTER_WIDTH = 6.5;
+/** Of kinds, where there is no room for their names. */
+const SHORT_KINDS: Readonly<Record<string, string>> = {
+  parameter: 'params',
+  gradient: 'grads',
+  moment1: '1st m.',
+  moment2: '2nd m.',
+  frozen: 'frozen',
+  activation: 'activ.',
 };
 
 /** The height that is wished for: narrow pages are taller than wide ones. */
@@ -95,7 +107,7 @@ export class Stage {
     const canvases = { resting: this.#resting, above: this.#above };
     this.#cells = new Cells(canvases, film, this.#shelves, new Paint(colors), motion, before);
     this.#cells.marked = marked !== undefined && marked < film.rows.length ? marked : undefined;
-    this.#nameShelves(film.history, this.#shelves);
+    this.#nameShelves(this.#shelves);
     this.#note.hidden = note === '';
     setText(this.#note, note);
     // Below the shelves, where there is room, or else upon them.
@@ -159,7 +171,7 @@ export class Stage {
     this.#tellMarked(film);
   }
 
-  #nameShelves({ lists }: ChunkHistory, shelves: Shelves): void {
+  #nameShelves(shelves: Shelves): void {
     this.#names.replaceChildren();
     this.#taken.clear();
     for (const { name, top } of shelves.shelves) {
@@ -180,10 +192,13 @@ export class Stage {
     const top = shelves.shelf('host')?.top ?? 0;
     shelves.columns.forEach(({ kind, x, width }, i) => {
       const letter = shelves.gutter > 0 && shelves.sizeOn('gpu') >= 13 ? `${LETTERS[kind]} ` : '';
-      const label = make('p', { className: 'kind' }, lists.length > 1 ? `${letter}${drawing.WORDS[kind]}` : '');
+      const room = Math.max(width, (shelves.columns[i + 1]?.x ?? shelves.width) - x - 4);
+      const full = `${letter}${drawing.WORDS[kind]}`;
+      const name = full.length * LETTER_WIDTH > room ? `${letter}${SHORT_KINDS[kind]}` : full;
+      const label = make('p', { className: 'kind' }, shelves.columns.length > 1 ? name : '');
       label.style.left = `${x}px`;
       label.style.top = `${top - 18}px`;
-      label.style.maxWidth = `${Math.max(width, (shelves.columns[i + 1]?.x ?? shelves.width) - x - 4)}px`;
+      label.style.maxWidth = `${room}px`;
       this.#names.append(label);
     });
   }

@@ -166,7 +166,7 @@ export class Timeline {
     if (marked === undefined) {
       context.fillStyle = colors.unused;
       context.fillRect(this.#gutter, top, this.#width - this.#gutter, LIFE);
-      this.#name(context, colors, 'one chunk', top + LIFE / 2);
+      this.#name(context, colors, 'one cell', top + LIFE / 2);
       return;
     }
     const runs = film.rows[marked] ?? [];

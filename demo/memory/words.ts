@@ -69,7 +69,10 @@ export function nextUse({ history, rows, at }: Film, chunk: number): string {
 }
 
 /** The picture in words, for screen readers. */
-export function summary({ step, milliseconds, budget, history, bytes, policy }: StepPicture, film: Film): string {
+export function summary(
+  { step, milliseconds, budget, history, bytes, offloaded, policy }: StepPicture,
+  film: Film,
+): string {
   const up = film.risen.reduce((sum, count) => sum + count, 0);
   const kinds = history.lists.map(({ kind, chunks }) => `${drawing.WORDS[kind]} ${chunks}`).join(', ');
   const within = budget === undefined ? 'without a budget' : `within ${formatBytes(budget)}`;
@@ -78,7 +81,7 @@ export function summary({ step, milliseconds, budget, history, bytes, policy }: 
     history.activations.tensors.length === 0
       ? ''
       : ` Of ${history.activations.tensors.length} activations ${kept.count} are kept for the backward pass, ` +
-        `${again.count} are given up and made again, ${away.count} are moved below the GPU and back.`;
+        `${again.count} are given up and made again, ${away.count} are moved below the GPU and back${offloaded > 0 ? `, ${formatBytes(offloaded)} each way` : ''}.`;
   const moved =
     up === 0
       ? 'Everything fits on the GPU and nothing moves.'

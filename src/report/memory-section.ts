@@ -181,7 +181,7 @@ function chunkMap(history: ChunkHistory, budget: number | undefined): Html {
     area('staging', 'staging, at most', Math.max(...expand(history.staged)) * chunkBytes),
     area('activations', 'activations kept, at most', most(held.kept)),
     ...(most(held.again) > 0 ? [area('again', 'made again, at most', most(held.again))] : []),
-    area('working', 'in the operators’ hands, at most', most(held.working)),
+    area('working', 'their gradients, and scratch, at most', most(held.working)),
     area('other', 'inputs and uniforms', otherBytes),
     area('unused', 'set aside, not in use'),
   ];

@@ -120,7 +120,7 @@ describe('the section on memory', async () => {
     );
     expect(text).toContain('activations kept, at most 4.00 KB');
     expect(text).toContain('made again, at most 1.00 KB');
-    expect(text).toContain('in the operators’ hands, at most 200 B');
+    expect(text).toContain('their gradients, and scratch, at most 200 B');
     expect(text).toMatch(/<b>Activations<\/b>(<[^>]*>)*kept on the GPU(<[^>]*>)*given up, to be made again/);
   });
 

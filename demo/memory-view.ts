@@ -26,7 +26,7 @@ import { button, make, setText } from './page.ts';
 /** Of the rings around what is in use. */
 const PULSE_PERIOD = 900;
 const FITS = 'Everything fits on the GPU: nothing moves. Drag the budget down.';
-const HINT = 'Point at a cell, or tap it: what becomes of its chunk in the step shows here.';
+const HINT = 'Point at a cell, or tap it: what becomes of it in the step shows here.';
 const WAITING = 'Every square will be one chunk of the model’s memory. They move once a run trains within a budget.';
 
 /** At once. */
@@ -48,6 +48,7 @@ const EMPTY: ChunkHistory = {
   staged: [0, 1],
   slots: 12,
   staging: 4,
+  activations: { tensors: [], codes: [], working: [] },
   activationBytes: 0,
   otherBytes: 0,
 };
@@ -82,7 +83,7 @@ export class MemoryView {
     const controls = make('div', { className: 'controls' }, this.#play, this.#live, this.#step, this.#now);
     this.#summary.id = 'memory-view-summary';
     this.#stage.element.setAttribute('aria-describedby', this.#summary.id);
-    this.#stage.element.ariaLabel = 'Chunks: left and right arrow keys mark one, Escape none';
+    this.#stage.element.ariaLabel = 'Chunks and activations: left and right arrow keys mark one, Escape none';
     host.append(
       this.#stage.element,
       controls,
@@ -164,7 +165,9 @@ export class MemoryView {
   /** Lays the film out anew: another film, another width, other colours. */
   #lay(glide: boolean): void {
     if (this.#width === 0) return;
-    const moves = this.#film.risen.some((count) => count > 0);
+    const { risen, history } = this.#film;
+    const { moved, again } = drawing.activationShares(history);
+    const moves = risen.some((count) => count > 0) || moved.count + again.count > 0;
     const note = this.#playback.picture ? (moves ? '' : FITS) : WAITING;
     this.#stage.show(this.#film, this.#width, this.#colors, note, glide ? this.#motion() : NOW);
     this.#drawTimeline();

@@ -37,7 +37,7 @@ interface Glide {
 }
 
 export class Cells {
-  /** The chunk that is pointed at. */
+  /** The chunk or activation that is pointed at. */
   marked: number | undefined;
   readonly #film: Film;
   readonly #shelves: Shelves;
@@ -45,7 +45,7 @@ export class Cells {
   readonly #resting: CanvasRenderingContext2D;
   readonly #above: CanvasRenderingContext2D;
   readonly #kinds: readonly string[];
-  /** By chunk: where it is, where it belongs, and its code, as the film told last. */
+  /** By chunk and activation: where it is, where it belongs, and its code, as the film told last. */
   readonly #here: CellPlace[];
   readonly #to: CellPlace[];
   readonly #codes: Uint8Array;
@@ -76,14 +76,14 @@ export class Cells {
     };
     this.#resting = wide(shelves, canvases.resting);
     this.#above = wide(shelves, canvases.above);
-    const { lists, chunks } = film.history;
-    this.#kinds = lists.flatMap((list) => Array<string>(list.chunks).fill(list.kind));
+    const { rows } = film;
+    this.#kinds = film.history.lists.flatMap((list) => Array<string>(list.chunks).fill(list.kind));
     this.#codes = film.codes.slice();
-    this.#to = chunks.map((_, chunk) => this.#spotOf(chunk));
-    const known = before !== undefined && before.#here.length === chunks.length;
+    this.#to = rows.map((_, chunk) => this.#spotOf(chunk));
+    const known = before !== undefined && before.#here.length === rows.length;
     this.#here = known ? [...before.#here] : [...this.#to];
     this.#paintPlaces();
-    for (let chunk = 0; chunk < chunks.length; chunk++) {
+    for (let chunk = 0; chunk < rows.length; chunk++) {
       if (stateOf(film.codes[chunk] as number) === 'COMPUTE') this.#computing.add(chunk);
       if (same(this.#here[chunk] as CellPlace, this.#to[chunk] as CellPlace)) this.#rest(chunk);
       else this.#setOut(chunk, time, milliseconds, false);
@@ -115,7 +115,7 @@ export class Cells {
       if (!this.#gliding.has(chunk)) this.#leave(chunk);
       this.#to[chunk] = spot;
       const carries = from !== 'none' && to !== 'none';
-      const hollow = from === 'gpu' && (to === 'host' || to === 'disk');
+      const hollow = from === 'gpu' && (to === 'host' || to === 'disk') && !this.#film.isActivation(chunk);
       if (milliseconds > 0 && carries) this.#setOut(chunk, time, milliseconds, hollow);
       else arrived.push(chunk);
     }
@@ -124,12 +124,13 @@ export class Cells {
     this.#paintCopies();
   }
 
-  /** A chunk will have a slot at a coming time: it sets out now. */
+  /** A chunk will have a slot at a coming time, or an activation be back: it sets out now. */
   expect(chunk: number, slot: number, time: number, arrival: number): void {
     if (this.#expected.has(chunk)) return;
     this.#expected.add(chunk);
     if (!this.#gliding.has(chunk)) this.#leave(chunk);
-    this.#to[chunk] = [...this.#shelves.place('gpu', slot), this.#shelves.sizeOn('gpu')];
+    const at = this.#film.isActivation(chunk) ? this.#shelves.home('gpu', chunk) : this.#shelves.place('gpu', slot);
+    this.#to[chunk] = [...at, this.#shelves.sizeOn('gpu')];
     this.#setOut(chunk, time, Math.max(1, arrival - time), false);
   }
 
@@ -162,21 +163,26 @@ export class Cells {
     return this.#gliding.size > 0;
   }
 
-  /** The chunk in a place; of an empty home, whose it is. */
+  /** The chunk or activation in a place; of an empty home, whose it is. */
   chunkAt(spot: Spot): number | undefined {
-    if (spot.shelf === 'host' || spot.shelf === 'disk') return spot.index;
+    if (spot.shelf !== 'gpu' && spot.shelf !== 'staging') return spot.index;
     const { codes, places } = this.#film;
     const chunk = places.findIndex((place, i) => place === spot.index && tierOf(codes[i] as number) === spot.shelf);
     return chunk < 0 ? undefined : chunk;
   }
 
-  /** Where a chunk is painted now. */
+  /** Where a chunk or an activation is painted now. */
   placeOf(chunk: number): CellPlace {
     return this.#here[chunk] as CellPlace;
   }
 
   #spotOf(chunk: number): CellPlace {
     const tier = tierOf(this.#film.codes[chunk] as number);
+    if (this.#film.isActivation(chunk)) {
+      // It is too large for staging to hold all of it at once.
+      const home = tier === 'staging' ? 'host' : tier;
+      return [...this.#shelves.home(home, chunk), this.#shelves.sizeOn(home === 'none' ? 'gpu' : home)];
+    }
     const placed = tier === 'gpu' || tier === 'staging';
     const corner = placed
       ? this.#shelves.place(tier, this.#film.places[chunk] as number)
@@ -185,14 +191,19 @@ export class Cells {
   }
 
   #paintPlaces(): void {
-    const { slots, staging, chunks } = this.#film.history;
+    const { slots, staging } = this.#film.history;
+    const { rows } = this.#film;
     const empty = ([x, y]: readonly [number, number], size: number) => this.#paint.empty(this.#resting, x, y, size);
     const larger = this.#shelves.sizeOn('gpu');
     for (let slot = 0; slot < slots; slot++) empty(this.#shelves.place('gpu', slot), larger);
+    for (let chunk = this.#film.history.chunks.length; chunk < rows.length; chunk++) {
+      empty(this.#shelves.home('gpu', chunk), larger);
+    }
     for (let place = 0; place < staging; place++) empty(this.#shelves.place('staging', place), larger);
     for (const tier of ['host', 'disk'] as const) {
       if (!this.#shelves.shelf(tier)) continue;
-      for (let chunk = 0; chunk < chunks.length; chunk++) {
+      for (let chunk = 0; chunk < rows.length; chunk++) {
+        if (!this.#shelves.isBelow(chunk)) continue;
         empty(this.#shelves.home(tier, chunk), this.#shelves.sizeOn(tier));
       }
     }
@@ -205,7 +216,7 @@ export class Cells {
   #paintCopies(): void {
     const { at, staged, history } = this.#film;
     let own = 0;
-    for (const code of this.#film.codes) if (tierOf(code) === 'staging') own++;
+    for (const code of this.#film.codes.subarray(0, history.chunks.length)) if (tierOf(code) === 'staging') own++;
     const copies = Math.max(0, (staged[at] ?? 0) - own);
     const size = this.#shelves.sizeOn('staging');
     for (let i = Math.min(copies, this.#copies); i < Math.max(copies, this.#copies); i++) {
@@ -235,7 +246,7 @@ export class Cells {
   #rest(chunk: number): void {
     const at = this.#here[chunk] as CellPlace;
     this.#clear(at);
-    this.#paint.chunk(this.#resting, this.#codes[chunk] as number, this.#kinds[chunk] ?? '', ...at);
+    this.#paint.chunk(this.#resting, this.#codes[chunk] as number, this.#kinds[chunk] ?? 'activation', ...at);
   }
 
   #land(chunk: number): void {
@@ -252,9 +263,9 @@ export class Cells {
     const at: CellPlace = [between(0), between(1), between(2)];
     this.#here[chunk] = at;
     const code = this.#codes[chunk] as number;
-    this.#trail(this.#paint.of(tierOf(code)), from, at, 1 - share);
+    this.#trail(this.#paint.of(code), from, at, 1 - share);
     if (hollow) this.#paint.hollow(this.#above, tierOf(code), ...at);
-    else this.#paint.chunk(this.#above, code, this.#kinds[chunk] ?? '', ...at);
+    else this.#paint.chunk(this.#above, code, this.#kinds[chunk] ?? 'activation', ...at);
   }
 
   /** What a cell leaves behind it for a moment: stills and quick eyes see where it came from. */

@@ -64,6 +64,7 @@ export class Figures {
   onPolicy: ((name: PolicyName) => void) | undefined;
   readonly #up = new Row('host to GPU', 1);
   readonly #down = new Row('GPU to host', 2);
+  readonly #activations = new Row('activations', 1);
   readonly #read = new Row('read from disk', 1);
   readonly #written = new Row('written to disk', 1);
   readonly #both = new Row('both ways, planned', 1);
@@ -80,7 +81,16 @@ export class Figures {
   constructor() {
     this.#peaks.classList.add('peaks');
     this.element.append(
-      block('Moved in this step', this.#movedNote, this.#up, this.#down, this.#both, this.#read, this.#written),
+      block(
+        'Moved in this step',
+        this.#movedNote,
+        this.#up,
+        this.#down,
+        this.#both,
+        this.#activations,
+        this.#read,
+        this.#written,
+      ),
       this.#peaks,
       this.#policies,
     );
@@ -88,21 +98,23 @@ export class Figures {
   }
 
   clear(): void {
-    for (const row of [this.#up, this.#down, this.#read, this.#written, this.#both]) row.show('–', [], 0);
+    for (const row of [this.#up, this.#down, this.#both, this.#activations, this.#read, this.#written])
+      row.show('–', [], 0);
     for (const row of [this.#gpu, this.#host, this.#disk]) row.show('–', [], 0);
     setText(this.#movedNote, 'The line is the least that any schedule can move.');
     setText(this.#peakNote, 'Every GPU buffer is counted, and the budget is never exceeded.');
     this.compare(undefined);
   }
 
-  show({ bytes, planned, bound, policy }: StepPicture): void {
+  show({ bytes, offloaded, planned, bound, policy }: StepPicture): void {
     const both = planned.h2d + planned.d2h;
-    const most = Math.max(bytes.h2d, bytes.d2h, bytes.diskRead, bytes.diskWrite, both, bound?.lp ?? 0);
+    const most = Math.max(bytes.h2d, bytes.d2h, bytes.diskRead, bytes.diskWrite, both, 2 * offloaded, bound?.lp ?? 0);
     const copies = Math.max(0, bytes.d2h - planned.d2h);
     const one = (row: Row, value: number, color: string) => row.show(formatBytes(value), [{ color, value }], most);
     one(this.#up, bytes.h2d, 'var(--gpu)');
     const down = { color: 'var(--host)', value: bytes.d2h - copies };
     this.#down.show(formatBytes(bytes.d2h), [down, { color: 'var(--copies)', value: copies }], most);
+    one(this.#activations, 2 * offloaded, 'var(--activations)');
     one(this.#read, bytes.diskRead, 'var(--disk)');
     one(this.#written, bytes.diskWrite, 'var(--disk)');
     this.#both.show(formatBytes(both), [{ color: 'var(--muted)', value: both }], most, bound?.lp);
@@ -170,5 +182,5 @@ function movedWords(both: number, copies: number, lp: number | undefined): strin
   const kept = copies > 0 ? ` ${formatBytes(copies)} more went down, so that a lost GPU costs one step at most.` : '';
   if (both === 0) return `Everything fits: no schedule has to move anything.${kept}`;
   if (lp === undefined) return `The schedule moves ${formatBytes(both)} between host memory and GPU.${kept}`;
-  return `The schedule moves ${formatBytes(both)}; no schedule moves less than ${formatBytes(lp)}: ${times(both, lp)}.${kept}`;
+  return `The schedule moves ${formatBytes(both)} of chunks; no schedule moves less than ${formatBytes(lp)}: ${times(both, lp)}.${kept}`;
 }

@@ -1,19 +1,19 @@
 // A recorded step as a film: what changes at each moment, so that going on by a moment, or back, costs no more than
 // the changes. Pure; it knows moments and places, not pixels and not seconds.
 //
+// Activations are in it too, their numbers behind those of chunks; each has a home on the GPU, and no slot.
+//
 // The history says that a chunk is on the GPU, not in which slot. As the executor does, a chunk takes the slot that
 // it had last if that is free, or else the first free one: so it stays put, and no slot holds two.
 
-import { type ChunkHistory, decode, encode, expand, STATES, TIERS, type Tier } from '../../src/browser/index.ts';
+import { type ChunkHistory, CODES, decode, expand, type Runs, rowsOf, type Tier } from '../../src/browser/index.ts';
 
-/** Of a chunk that is neither in a slot nor in staging: it is at its home in the tier. */
+/** Of a chunk that is neither in a slot nor in staging, and of all activations: it is at its home in the tier. */
 export const HOME = -1;
 
-const DECODED = TIERS.flatMap((tier) => STATES.map((state) => decode(encode(tier, state))));
+const DECODED = Array.from({ length: CODES }, (_, code) => decode(code));
 
-/** All that there are. */
-export const CODES: readonly number[] = DECODED.map((_, code) => code);
-
+export const decoded = (code: number) => DECODED[code] as (typeof DECODED)[number];
 export const tierOf = (code: number): Tier => (DECODED[code] as (typeof DECODED)[number]).tier;
 export const stateOf = (code: number) => (DECODED[code] as (typeof DECODED)[number]).state;
 
@@ -34,9 +34,11 @@ export class Film {
   readonly history: ChunkHistory;
   /** How many there are. */
   readonly moments: number;
-  /** By chunk, at the moment that is shown; see `decode`. */
+  /** Of each chunk and activation: its codes over the moments. */
+  readonly rows: readonly Runs[];
+  /** By chunk and activation, at the moment that is shown; see `decode`. */
   readonly codes: Uint8Array;
-  /** By chunk: its slot, its place in staging, or HOME. */
+  /** By chunk and activation: its slot, its place in staging, or HOME. */
   readonly places: Int32Array;
   /** Chunks in slots, and in staging both ways, by moment. */
   readonly used: Uint16Array;
@@ -48,6 +50,9 @@ export class Film {
   readonly risen: Uint16Array;
   readonly sunk: Uint16Array;
   readonly dropped: Uint16Array;
+  /** By moment: bytes of activations that come back from below, and that leave for there. */
+  readonly fetched: Float64Array;
+  readonly offloaded: Float64Array;
   readonly #changes: Changes;
   #at = 0;
 
@@ -56,13 +61,17 @@ export class Film {
     this.history = history;
     this.moments = history.operators.length;
     this.staged = expand(history.staged);
-    this.codes = Uint8Array.from(history.chunks, (runs) => runs[0] as number);
-    this.places = new Int32Array(history.chunks.length).fill(HOME);
+    this.rows = rowsOf(history);
+    this.codes = Uint8Array.from(this.rows, (runs) => runs[0] as number);
+    this.places = new Int32Array(this.rows.length).fill(HOME);
     this.risen = new Uint16Array(this.moments);
     this.sunk = new Uint16Array(this.moments);
     this.dropped = new Uint16Array(this.moments);
     this.used = new Uint16Array(this.moments);
-    this.used[0] = this.codes.reduce((sum, code) => sum + (tierOf(code) === 'gpu' ? 1 : 0), 0);
+    this.fetched = new Float64Array(this.moments);
+    this.offloaded = new Float64Array(this.moments);
+    const chunks = this.codes.subarray(0, history.chunks.length);
+    this.used[0] = chunks.reduce((sum, code) => sum + (tierOf(code) === 'gpu' ? 1 : 0), 0);
     this.#changes = this.#work(before);
   }
 
@@ -71,7 +80,12 @@ export class Film {
     return this.#at;
   }
 
-  /** Shows a moment. `changed` is called for each chunk that changes on the way there, once or more. */
+  /** Whether a number is that of an activation. */
+  isActivation(which: number): boolean {
+    return which >= this.history.chunks.length;
+  }
+
+  /** Shows a moment. `changed` is called for each chunk and activation that changes on the way there, once or more. */
   seek(moment: number, changed: (chunk: number) => void): void {
     const { first, chunk, before, after, placeBefore, placeAfter } = this.#changes;
     const target = Math.min(this.moments - 1, Math.max(0, moment));
@@ -89,7 +103,7 @@ export class Film {
     this.#at = target;
   }
 
-  /** Chunks that come up from below within so many moments from here: `arrives` hears the slot and the moment. */
+  /** What comes up from below within so many moments from here: `arrives` hears the slot and the moment. */
   ahead(moments: number, arrives: (chunk: number, slot: number, moment: number) => void): void {
     const { first, chunk, before, after, placeAfter } = this.#changes;
     const seen = new Set<number>();
@@ -110,7 +124,7 @@ export class Film {
   #work(previous: Film | undefined): Changes {
     const { chunks, slots, staging } = this.history;
     const first = new Int32Array(this.moments + 1);
-    for (const runs of chunks) {
+    for (const runs of this.rows) {
       for (let i = 0, m = 0; i + 2 < runs.length; i += 2) {
         m += runs[i + 1] as number;
         (first[m + 1] as number)++;
@@ -127,7 +141,7 @@ export class Film {
       placeAfter: new Int32Array(count),
     };
     const next = first.slice();
-    chunks.forEach((runs, which) => {
+    this.rows.forEach((runs, which) => {
       for (let i = 0, m = 0; i + 2 < runs.length; i += 2) {
         m += runs[i + 1] as number;
         const at = (next[m] as number)++;
@@ -143,7 +157,7 @@ export class Film {
     for (const chosen of [true, false]) {
       this.codes.forEach((code, which) => {
         const tier = tierOf(code);
-        if (!isPlaced(tier) || (rooms[tier].had[which] !== HOME) !== chosen) return;
+        if (this.isActivation(which) || !isPlaced(tier) || (rooms[tier].had[which] !== HOME) !== chosen) return;
         if (this.places[which] === HOME) this.places[which] = rooms[tier].take(which);
       });
     }
@@ -165,6 +179,12 @@ export class Film {
       placeBefore[i] = place;
       placeAfter[i] = from === to ? place : HOME;
       if (from === to) continue;
+      if (this.isActivation(which)) {
+        const { bytes = 0 } = this.history.activations.tensors[which - this.history.chunks.length] ?? {};
+        const way = from === 'none' || to === 'none' ? undefined : to === 'gpu' ? this.fetched : this.offloaded;
+        if (way && (from === 'gpu' || to === 'gpu')) (way[m] as number) += bytes;
+        continue;
+      }
       if (isPlaced(from)) rooms[from].give(place);
       if (from === 'gpu') used--;
       if (to === 'gpu') used++;
@@ -176,7 +196,8 @@ export class Film {
     for (let i = first[m] as number; i < end; i++) {
       const which = chunk[i] as number;
       const to = tierOf(after[i] as number);
-      if (to !== tierOf(before[i] as number) && isPlaced(to)) placeAfter[i] = rooms[to].take(which);
+      const moves = to !== tierOf(before[i] as number) && !this.isActivation(which);
+      if (moves && isPlaced(to)) placeAfter[i] = rooms[to].take(which);
       this.places[which] = placeAfter[i] as number;
     }
   }
@@ -187,7 +208,7 @@ export class Film {
     const now = this.#at;
     this.seek(this.moments - 1, () => {});
     this.codes.forEach((code, which) => {
-      if (tierOf(code) === 'gpu') slots[which] = this.places[which] as number;
+      if (!this.isActivation(which) && tierOf(code) === 'gpu') slots[which] = this.places[which] as number;
     });
     this.seek(now, () => {});
     return slots;

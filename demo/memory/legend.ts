@@ -1,6 +1,6 @@
 // The legend: every colour and outline with what it means. Swatches are painted by what paints the cells.
 
-import { type drawing, encode } from '../../src/browser/index.ts';
+import { activationCode, type drawing, encode } from '../../src/browser/index.ts';
 import { make } from '../page.ts';
 import { open } from './cells.ts';
 import { Paint } from './paint.ts';
@@ -29,6 +29,15 @@ const ENTRIES: readonly (readonly [title: string, entries: readonly (readonly [n
       [encode('gpu', 'HOLD'), 'held'],
       [encode('gpu', 'HOLD_AFTER_FWD'), 'forward has used it, backward will'],
       [encode('gpu', 'HOLD_AFTER_BWD'), 'backward has used it, the update will'],
+    ],
+  ],
+  [
+    'Activations',
+    [
+      [activationCode('kept', false), 'kept for the backward pass, or back'],
+      [activationCode('host', false), 'moved below'],
+      [activationCode('given up', false), 'given up, to be made again'],
+      [activationCode('again', false), 'made again'],
     ],
   ],
   [

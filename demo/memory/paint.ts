@@ -1,8 +1,8 @@
-// The look of a cell: colour says in which tier the chunk is, fill and outline what it is doing, so that either reads
+// The look of a cell: colour says in which tier the chunk is or that it is an activation, fill and outline what it is doing, so that either reads
 // without the other. Colours are the page's variables, read once per scheme; the report's map mixes the same.
 
-import { drawing, type Tier } from '../../src/browser/index.ts';
-import { CODES, stateOf, tierOf } from './film.ts';
+import { CODES, type Decoded, drawing, type Tier } from '../../src/browser/index.ts';
+import { decoded } from './film.ts';
 
 /** A left upper corner and a size. */
 export type CellPlace = readonly [x: number, y: number, size: number];
@@ -14,6 +14,7 @@ export const LETTERS: Readonly<Record<string, string>> = {
   moment1: 'm',
   moment2: 'v',
   frozen: 'F',
+  activation: 'A',
 };
 
 const LEAST_OUTLINED = 6;
@@ -22,7 +23,8 @@ const LEAST_LETTERED = 13;
 interface Look {
   readonly fill: string | undefined;
   readonly line: string | undefined;
-  readonly letter: string;
+  readonly letter: string | undefined;
+  readonly dashed?: boolean;
 }
 
 export class Paint {
@@ -31,22 +33,22 @@ export class Paint {
 
   constructor(colors: drawing.Colors) {
     this.colors = colors;
-    this.#looks = CODES.map((code) => lookOf(colors, code));
+    this.#looks = Array.from({ length: CODES }, (_, code) => lookOf(colors, decoded(code)));
   }
 
-  /** Of what is in a tier. */
-  of(tier: Tier): string {
-    return tier === 'none' ? this.colors.unused : this.colors[tier];
+  /** Of what has a code, where it only rests. */
+  of(code: number): string {
+    return this.colors[drawing.colorOf(decoded(code)) ?? 'unused'];
   }
 
   /** A chunk, its left upper corner at x, y. */
   chunk(context: CanvasRenderingContext2D, code: number, kind: string, x: number, y: number, size: number): void {
-    const { fill, line, letter } = this.#looks[code] as Look;
+    const { fill, line, letter, dashed = false } = this.#looks[code] as Look;
     if (size < LEAST_OUTLINED) {
       if (fill) {
         context.fillStyle = fill;
         context.fillRect(x, y, size, size);
-      } else this.#outline(context, line ?? '', x, y, size, 0.75);
+      } else this.#outline(context, line ?? '', x, y, size, 0.75, dashed);
       return;
     }
     if (fill) {
@@ -55,8 +57,8 @@ export class Paint {
       context.roundRect(x, y, size, size, this.#radius(size));
       context.fill();
     }
-    if (line) this.#outline(context, line, x, y, size, size < 10 ? 1 : 1.5);
-    if (size < LEAST_LETTERED || !fill) return;
+    if (line) this.#outline(context, line, x, y, size, size < 10 ? 1 : 1.5, dashed);
+    if (size < LEAST_LETTERED || !fill || !letter) return;
     context.font = `600 ${Math.round(size * 0.46)}px system-ui, sans-serif`;
     context.textAlign = 'center';
     context.textBaseline = 'middle';
@@ -66,7 +68,8 @@ export class Paint {
 
   /** No bytes: what staging holds of a chunk that is elsewhere, or a chunk that leaves because its copy lies below. */
   hollow(context: CanvasRenderingContext2D, tier: Tier, x: number, y: number, size: number): void {
-    this.#outline(context, this.of(tier), x, y, size, size < LEAST_OUTLINED ? 1 : 1.5);
+    const color = tier === 'none' ? this.colors.unused : this.colors[tier];
+    this.#outline(context, color, x, y, size, size < LEAST_OUTLINED ? 1 : 1.5, false);
   }
 
   /** An empty place. */
@@ -88,13 +91,23 @@ export class Paint {
     context.stroke();
   }
 
-  #outline(context: CanvasRenderingContext2D, color: string, x: number, y: number, size: number, width: number): void {
+  #outline(
+    context: CanvasRenderingContext2D,
+    color: string,
+    x: number,
+    y: number,
+    size: number,
+    width: number,
+    dashed: boolean,
+  ): void {
+    if (dashed) context.setLineDash([Math.max(1.5, size / 8), Math.max(1.5, size / 8)]);
     context.strokeStyle = color;
     context.lineWidth = width;
     context.beginPath();
     const radius = size < LEAST_OUTLINED ? 0 : this.#radius(size) - width / 2;
     context.roundRect(x + width / 2, y + width / 2, size - width, size - width, radius);
     context.stroke();
+    context.setLineDash([]);
   }
 
   #radius(size: number): number {
@@ -102,17 +115,21 @@ export class Paint {
   }
 }
 
-function lookOf(colors: drawing.Colors, code: number): Look {
-  const tier = tierOf(code);
-  const state = stateOf(code);
+function lookOf(colors: drawing.Colors, decoded: Decoded): Look {
+  const { tier, state, activation } = decoded;
   const { paper, ink, muted } = colors;
+  // An empty place, and one that will be filled again.
+  if (activation === 'absent') return { fill: colors.unused, line: undefined, letter: undefined };
+  if (activation === 'given up') return { fill: undefined, line: colors.activations, letter: undefined, dashed: true };
   if (tier === 'none') return { fill: undefined, line: drawing.mix(muted, paper, 0.55), letter: ink };
-  const base = colors[tier];
+  const color = drawing.colorOf(decoded) ?? tier;
+  const base = colors[color];
   const readable = (fill: string) => (contrast(fill, paper) > contrast(fill, ink) ? paper : ink);
   if (state === 'COMPUTE') {
-    const fill = drawing.inUseColor(colors, tier);
+    const fill = drawing.inUseColor(colors, color);
     return { fill, line: undefined, letter: readable(fill) };
   }
+  if (activation === 'again') return { fill: base, line: colors.activations, letter: readable(base) };
   if (state === 'HOLD') return { fill: base, line: undefined, letter: readable(base) };
   const fill = drawing.mix(base, paper, state === 'HOLD_AFTER_FWD' ? 0.5 : state === 'HOLD_AFTER_BWD' ? 0.8 : 1);
   return { fill, line: state === 'FREE' ? drawing.mix(base, paper, 0.5) : base, letter: readable(fill) };

@@ -1,5 +1,5 @@
-// The places of all cells: GPU slots on top, staging under them, then host memory and disk, in which each chunk has a
-// home under the name of its kind. Pure geometry, in CSS pixels. Invariant: places do not overlap and lie within the
+// The places of all cells: GPU slots on top, under them the homes of activations on the GPU and staging, then host memory and
+// disk, in which each chunk has a home under the name of its kind, and each activation that ever lies there. Pure geometry, in CSS pixels. Invariant: places do not overlap and lie within the
 // width.
 //
 // One size for all homes, the largest with which all shelves fit into the height that is wished for. Where that is small,
@@ -7,7 +7,7 @@
 
 import type { ChunkHistory, Tier } from '../../src/browser/index.ts';
 
-export type ShelfName = Exclude<Tier, 'none'>;
+export type ShelfName = Exclude<Tier, 'none'> | 'activations';
 
 export interface Shelf {
   readonly name: ShelfName;
@@ -16,18 +16,21 @@ export interface Shelf {
   readonly bottom: number;
 }
 
-/** The homes of one kind. */
+/** The homes of one kind: of chunks and activations by their numbers. */
 export interface Column {
   readonly kind: string;
+  readonly members: readonly number[];
   readonly x: number;
   readonly width: number;
 }
 
 export interface ShelfShape extends Pick<ChunkHistory, 'lists' | 'slots' | 'staging'> {
   readonly disk: boolean;
+  /** Of each activation: whether it ever lies below the GPU. Their numbers follow those of chunks. */
+  readonly activations: readonly boolean[];
 }
 
-/** What lies at a point: a place with a number, or the home of a chunk. */
+/** What lies at a point: a place with a number, or the home of a chunk or an activation. */
 export interface Spot {
   readonly shelf: ShelfName;
   readonly index: number;
@@ -62,11 +65,12 @@ export class Shelves {
   readonly #shape: ShelfShape;
   /** Cells in a row of slots or of staging. */
   readonly #across: number;
-  /** By chunk: the left edge of its home, and its row. */
+  /** By chunk and activation: the left edge of its home below, and its row. */
   readonly #homeX: Float32Array;
   readonly #homeRow: Int32Array;
   readonly #perRow: readonly number[];
   readonly #rows: number;
+  readonly #chunks: number;
 
   constructor(shape: ShelfShape, width: number, wished: number) {
     this.#shape = shape;
@@ -75,19 +79,30 @@ export class Shelves {
     const inner = width - this.gutter;
     const named = this.gutter === 0 ? NAME_HEIGHT : 0;
     const reserved = (height: number) => (this.gutter === 0 ? height : Math.max(LEAST_SHELF, height));
+    const chunks = shape.lists.reduce((sum, list) => sum + list.chunks, 0);
+    const below = shape.activations.flatMap((isBelow, i) => (isBelow ? [chunks + i] : []));
+    const kinds = [
+      ...shape.lists.map(({ kind, first, chunks }): [kind: string, members: number[]] => [
+        kind,
+        Array.from({ length: chunks }, (_, i) => first + i),
+      ]),
+      ...(below.length > 0 ? [['activation', below] as [string, number[]]] : []),
+    ];
+    const counts = kinds.map(([, { length }]) => length);
+    const lines = { gpu: shape.slots, activations: shape.activations.length, staging: shape.staging };
     const names: ShelfName[] = [
       'gpu',
+      ...(shape.activations.length > 0 ? ['activations' as const] : []),
       ...(shape.staging > 0 ? ['staging' as const] : []),
       'host',
       ...(shape.disk ? ['disk' as const] : []),
     ];
     const attempt = (pitch: number) => {
-      const larger = placePitch(shape.slots, pitch, inner, wished);
+      const larger = placePitch(Math.max(shape.slots, shape.activations.length), pitch, inner, wished);
       const across = acrossOf(larger, inner);
-      const rows = homeRows(shape, pitch, inner);
-      const lines = { gpu: shape.slots, staging: shape.staging };
+      const rows = homeRows(counts, pitch, inner);
       const heights = names.map((name) =>
-        name === 'gpu' || name === 'staging' ? Math.max(1, Math.ceil(lines[name] / across)) * larger : rows * pitch,
+        isPlaced(name) ? Math.max(1, Math.ceil(lines[name] / across)) * larger : rows * pitch,
       );
       const cells = heights.reduce((sum, height) => sum + reserved(height), 0);
       const texts = names.length * named + COLUMN_NAME_HEIGHT;
@@ -109,22 +124,22 @@ export class Shelves {
       return { name, top: Math.round(top), bottom: Math.round(bottom) };
     });
     this.height = Math.ceil(Math.max(wished, y - air));
-    const chunks = shape.lists.reduce((sum, list) => sum + list.chunks, 0);
-    this.#homeX = new Float32Array(chunks);
-    this.#homeRow = new Int32Array(chunks);
-    this.#perRow = shape.lists.map((list) => Math.max(1, Math.ceil(list.chunks / rows)));
+    this.#chunks = chunks;
+    this.#homeX = new Float32Array(chunks + shape.activations.length).fill(Number.NaN);
+    this.#homeRow = new Int32Array(chunks + shape.activations.length);
+    this.#perRow = counts.map((count) => Math.max(1, Math.ceil(count / rows)));
     const widths = this.#perRow.map((count) => count * pitch - gapOf(pitch));
     // What is left of the width goes between the columns.
     const rest = inner - widths.reduce((sum, one) => sum + one, 0);
     const between = Math.floor(rest / Math.max(1, widths.length));
     let x = this.gutter;
-    this.columns = shape.lists.map(({ kind, first, chunks }, list) => {
+    this.columns = kinds.map(([kind, members], list) => {
       const perRow = this.#perRow[list] as number;
-      for (let i = 0; i < chunks; i++) {
-        this.#homeX[first + i] = x + (i % perRow) * pitch;
-        this.#homeRow[first + i] = Math.floor(i / perRow);
-      }
-      const column = { kind, x, width: widths[list] as number };
+      members.forEach((member, i) => {
+        this.#homeX[member] = x + (i % perRow) * pitch;
+        this.#homeRow[member] = Math.floor(i / perRow);
+      });
+      const column = { kind, members, x, width: widths[list] as number };
       x += column.width + between;
       return column;
     });
@@ -141,13 +156,21 @@ export class Shelves {
   }
 
   /** The left upper corner of a slot or of a place in staging. */
-  place(name: 'gpu' | 'staging', index: number): readonly [x: number, y: number] {
+  place(name: Placed, index: number): readonly [x: number, y: number] {
     const row = Math.floor(index / this.#across);
     return [this.gutter + (index % this.#across) * this.placePitch, this.#topOf(name) + row * this.placePitch];
   }
 
-  /** Of a chunk's home in a tier; what lies nowhere is at home in the first. */
-  home(tier: 'host' | 'disk' | 'none', chunk: number): readonly [x: number, y: number] {
+  /** Whether it has a home below the GPU. */
+  isBelow(which: number): boolean {
+    return !Number.isNaN(this.#homeX[which]);
+  }
+
+  /** Of a chunk's home in a tier; what lies nowhere is at home in the first, and an activation on the GPU. */
+  home(tier: 'gpu' | 'host' | 'disk' | 'none', chunk: number): readonly [x: number, y: number] {
+    if (chunk >= this.#chunks && (tier === 'gpu' || tier === 'none')) {
+      return this.place('activations', chunk - this.#chunks);
+    }
     const top = this.#topOf(tier === 'disk' && this.#shape.disk ? 'disk' : 'host');
     return [this.#homeX[chunk] as number, top + (this.#homeRow[chunk] as number) * this.pitch];
   }
@@ -158,28 +181,35 @@ export class Shelves {
     if (!shelf) return undefined;
     const pitch = this.#pitchOf(shelf.name);
     const row = Math.floor((y - shelf.top) / pitch);
-    if (shelf.name === 'gpu' || shelf.name === 'staging') {
+    const { name } = shelf;
+    if (isPlaced(name)) {
+      const { slots, staging, activations } = this.#shape;
       const column = Math.floor((x - this.gutter) / pitch);
       const index = row * this.#across + column;
-      const count = shelf.name === 'gpu' ? this.#shape.slots : this.#shape.staging;
-      return column >= 0 && column < this.#across && index < count ? { shelf: shelf.name, index } : undefined;
+      const count = { gpu: slots, activations: activations.length, staging }[name];
+      if (column < 0 || column >= this.#across || index >= count) return undefined;
+      return { shelf: name, index: name === 'activations' ? this.#chunks + index : index };
     }
     const list = this.columns.findIndex((column) => x >= column.x && x < column.x + column.width + gapOf(pitch));
-    const chunks = this.#shape.lists[list];
+    const column = this.columns[list];
     const perRow = this.#perRow[list] as number;
-    if (!chunks || row >= this.#rows) return undefined;
-    const index = row * perRow + Math.floor((x - (this.columns[list] as Column).x) / pitch);
-    return index < chunks.chunks ? { shelf: shelf.name, index: chunks.first + index } : undefined;
+    if (!column || row >= this.#rows) return undefined;
+    const index = column.members[row * perRow + Math.floor((x - column.x) / pitch)];
+    return index === undefined ? undefined : { shelf: name, index };
   }
 
   #pitchOf(name: ShelfName | 'none'): number {
-    return name === 'gpu' || name === 'staging' ? this.placePitch : this.pitch;
+    return name !== 'none' && isPlaced(name) ? this.placePitch : this.pitch;
   }
 
   #topOf(name: ShelfName): number {
     return this.shelf(name)?.top ?? 0;
   }
 }
+
+type Placed = 'gpu' | 'activations' | 'staging';
+
+const isPlaced = (name: ShelfName): name is Placed => name !== 'host' && name !== 'disk';
 
 const gapOf = (pitch: number): number => (pitch >= 18 ? 4 : pitch >= 12 ? 3 : pitch >= 7 ? 2 : 1);
 
@@ -193,14 +223,14 @@ function placePitch(slots: number, pitch: number, inner: number, wished: number)
 }
 
 /** The fewest rows of homes with which all columns stand side by side. */
-function homeRows({ lists }: ShelfShape, pitch: number, inner: number): number {
+function homeRows(counts: readonly number[], pitch: number, inner: number): number {
   const fits = (rows: number) => {
-    const across = lists.reduce((sum, { chunks }) => sum + Math.max(1, Math.ceil(chunks / rows)), 0);
-    return across * pitch + (lists.length - 1) * COLUMN_GAP <= inner;
+    const across = counts.reduce((sum, count) => sum + Math.max(1, Math.ceil(count / rows)), 0);
+    return across * pitch + (counts.length - 1) * COLUMN_GAP <= inner;
   };
-  const chunks = lists.reduce((sum, list) => sum + list.chunks, 0);
-  let rows = Math.max(1, Math.ceil((chunks * pitch) / inner));
-  const most = Math.max(1, ...lists.map((list) => list.chunks));
+  const all = counts.reduce((sum, count) => sum + count, 0);
+  let rows = Math.max(1, Math.ceil((all * pitch) / inner));
+  const most = Math.max(1, ...counts);
   while (rows < most && !fits(rows)) rows++;
   return rows;
 }

@@ -1,10 +1,10 @@
 // The picture: shelves with their names, the cells on them, and what is said of the chunk that is pointed at. It paints
 // the film that it is given, at the moment where that stands; when, others say.
 
-import { type ChunkHistory, drawing, formatBytes } from '../../src/browser/index.ts';
+import { drawing, formatBytes, type Runs, type Tier } from '../../src/browser/index.ts';
 import { make, setText } from '../page.ts';
 import { Cells, type Motion } from './cells.ts';
-import { type Film, tierOf } from './film.ts';
+import { decoded, type Film, tierOf } from './film.ts';
 import { LETTERS, Paint } from './paint.ts';
 import type { Playback } from './playback.ts';
 import { type ShelfName, Shelves } from './shelves.ts';
@@ -12,13 +12,26 @@ import { chunkWords, whereabouts } from './words.ts';
 
 const NAMES: Readonly<Record<ShelfName, string>> = {
   gpu: 'GPU',
+  activations: 'activations',
   staging: 'staging',
   host: 'host memory',
   disk: 'disk',
 };
 
+/** Of a letter of these names, about. */
+const LETTER_WIDTH = 6.5;
+/** Of kinds, where there is no room for their names. */
+const SHORT_KINDS: Readonly<Record<string, string>> = {
+  parameter: 'params',
+  gradient: 'grads',
+  moment1: '1st m.',
+  moment2: '2nd m.',
+  frozen: 'frozen',
+  activation: 'activ.',
+};
+
 /** The height that is wished for: narrow pages are taller than wide ones. */
-const heightFor = (width: number): number => (width < 540 ? 430 : 360);
+const heightFor = (width: number, activations: boolean): number => (width < 540 ? 430 : 360) + (activations ? 44 : 0);
 
 export class Stage {
   readonly element = make('div', { className: 'stage' });
@@ -49,7 +62,7 @@ export class Stage {
     this.element.append(this.#resting, this.#above, this.#names, this.#note, this.#tip);
     this.element.tabIndex = 0;
     this.element.setAttribute('role', 'application');
-    this.element.setAttribute('aria-roledescription', 'chunks in their tiers');
+    this.element.setAttribute('aria-roledescription', 'chunks and activations in their tiers');
     this.element.addEventListener('pointermove', (event) => {
       if (event.pointerType === 'mouse' && !this.#pinned) this.#point(event);
     });
@@ -75,19 +88,26 @@ export class Stage {
   /** Another film, another width or other colours. Chunks of before set out from where they were, if it takes time. */
   show(film: Film, width: number, colors: drawing.Colors, note: string, motion: Motion): void {
     const { lists, slots, staging, chunks } = film.history;
-    const onDisk = chunks.some((runs) => runs.some((code, i) => i % 2 === 0 && tierOf(code) === 'disk'));
+    const goesTo = (runs: Runs, tiers: readonly Tier[]) =>
+      runs.some((code, i) => i % 2 === 0 && tiers.includes(tierOf(code)));
+    const onDisk = film.rows.some((runs) => goesTo(runs, ['disk']));
+    const activations = film.rows.slice(chunks.length).map((runs) => goesTo(runs, ['staging', 'host', 'disk']));
     // A step that leaves the disk alone, between others, does not take the shelf away.
-    const disk = onDisk || (this.#film?.history.chunks.length === chunks.length && this.#disk);
+    const disk = onDisk || (this.#film?.rows.length === film.rows.length && this.#disk);
     this.#disk = disk;
     const before = motion.milliseconds > 0 ? this.#cells : undefined;
     const marked = this.#cells?.marked;
     this.#film = film;
-    this.#shelves = new Shelves({ lists, slots, staging, disk }, width, heightFor(width));
+    this.#shelves = new Shelves(
+      { lists, slots, staging, disk, activations },
+      width,
+      heightFor(width, activations.length > 0),
+    );
     this.element.style.height = `${this.#shelves.height}px`;
     const canvases = { resting: this.#resting, above: this.#above };
     this.#cells = new Cells(canvases, film, this.#shelves, new Paint(colors), motion, before);
-    this.#cells.marked = marked !== undefined && marked < chunks.length ? marked : undefined;
-    this.#nameShelves(film.history, this.#shelves);
+    this.#cells.marked = marked !== undefined && marked < film.rows.length ? marked : undefined;
+    this.#nameShelves(this.#shelves);
     this.#note.hidden = note === '';
     setText(this.#note, note);
     // Below the shelves, where there is room, or else upon them.
@@ -128,21 +148,30 @@ export class Stage {
   tell(): void {
     const film = this.#film;
     if (!film) return;
-    const { slots, staging, chunkBytes } = film.history;
+    const { slots, staging, chunkBytes, chunks, activations } = film.history;
     const counts = { gpu: 0, staging: 0, host: 0, disk: 0, none: 0 };
-    for (const code of film.codes) counts[tierOf(code)]++;
-    const held = (count: number) => `${count}, ${formatBytes(count * chunkBytes)}`;
+    const bytes = { ...counts };
+    const here = { ...counts };
+    film.codes.forEach((code, which) => {
+      const { tier } = decoded(code);
+      const tensor = activations.tensors[which - chunks.length];
+      if (tensor) here[tier] += tensor.bytes;
+      else counts[tier]++;
+      bytes[tier] += tensor ? tensor.bytes : chunkBytes;
+    });
+    const held = (tier: 'host' | 'disk') => formatBytes(bytes[tier]);
     const texts: Record<ShelfName, string> = {
       gpu: `${counts.gpu} of ${slots} slots`,
       staging: `${film.staged[film.at] ?? 0} of ${staging}`,
-      host: held(counts.host),
-      disk: held(counts.disk),
+      activations: formatBytes(here.gpu),
+      host: held('host'),
+      disk: held('disk'),
     };
     for (const [name, taken] of this.#taken) setText(taken, texts[name]);
     this.#tellMarked(film);
   }
 
-  #nameShelves({ lists }: ChunkHistory, shelves: Shelves): void {
+  #nameShelves(shelves: Shelves): void {
     this.#names.replaceChildren();
     this.#taken.clear();
     for (const { name, top } of shelves.shelves) {
@@ -163,10 +192,13 @@ export class Stage {
     const top = shelves.shelf('host')?.top ?? 0;
     shelves.columns.forEach(({ kind, x, width }, i) => {
       const letter = shelves.gutter > 0 && shelves.sizeOn('gpu') >= 13 ? `${LETTERS[kind]} ` : '';
-      const label = make('p', { className: 'kind' }, lists.length > 1 ? `${letter}${drawing.WORDS[kind]}` : '');
+      const room = Math.max(width, (shelves.columns[i + 1]?.x ?? shelves.width) - x - 4);
+      const full = `${letter}${drawing.WORDS[kind]}`;
+      const name = full.length * LETTER_WIDTH > room ? `${letter}${SHORT_KINDS[kind]}` : full;
+      const label = make('p', { className: 'kind' }, shelves.columns.length > 1 ? name : '');
       label.style.left = `${x}px`;
       label.style.top = `${top - 18}px`;
-      label.style.maxWidth = `${Math.max(width, (shelves.columns[i + 1]?.x ?? shelves.width) - x - 4)}px`;
+      label.style.maxWidth = `${room}px`;
       this.#names.append(label);
     });
   }
@@ -178,7 +210,7 @@ export class Stage {
   }
 
   #key(event: KeyboardEvent): void {
-    const count = this.#film?.history.chunks.length ?? 0;
+    const count = this.#film?.rows.length ?? 0;
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (event.key === 'Escape') {
       this.#pinned = false;

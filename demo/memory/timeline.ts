@@ -133,8 +133,12 @@ export class Timeline {
 
   #drawTraffic(context: CanvasRenderingContext2D, film: Film, colors: drawing.Colors): void {
     const middle = PHASES + AREAS + GAP + TRAFFIC / 2;
-    const leave = (m: number) => (film.sunk[m] as number) + (film.dropped[m] as number);
-    const most = film.risen.reduce((high, up, m) => Math.max(high, up, leave(m)), 1);
+    // Of activations too, as many chunks as their bytes are.
+    const { chunkBytes } = film.history;
+    const come = (m: number) => (film.risen[m] as number) + (film.fetched[m] as number) / chunkBytes;
+    const sink = (m: number) => (film.sunk[m] as number) + (film.offloaded[m] as number) / chunkBytes;
+    const leave = (m: number) => sink(m) + (film.dropped[m] as number);
+    const most = film.risen.reduce((high, _, m) => Math.max(high, come(m), leave(m)), 1);
     const pixel = Math.max(1, (this.#width - this.#gutter) / film.moments);
     const unit = (TRAFFIC / 2 - 1) / most;
     const bars = (color: string, from: (m: number) => number, to: (m: number) => number) => {
@@ -147,15 +151,11 @@ export class Timeline {
     const host = colors.host;
     bars(
       colors.gpu,
-      (m) => -(film.risen[m] as number),
+      (m) => -come(m),
       () => 0,
     );
-    bars(
-      host,
-      () => 0,
-      (m) => film.sunk[m] as number,
-    );
-    bars(drawing.mix(host, colors.paper, 0.5), (m) => film.sunk[m] as number, leave);
+    bars(host, () => 0, sink);
+    bars(drawing.mix(host, colors.paper, 0.5), sink, leave);
     context.fillStyle = colors.rule;
     context.fillRect(this.#gutter, middle - 0.5, this.#width - this.#gutter, 1);
     this.#name(context, colors, 'come, leave', middle);
@@ -166,20 +166,27 @@ export class Timeline {
     if (marked === undefined) {
       context.fillStyle = colors.unused;
       context.fillRect(this.#gutter, top, this.#width - this.#gutter, LIFE);
-      this.#name(context, colors, 'one chunk', top + LIFE / 2);
+      this.#name(context, colors, 'one cell', top + LIFE / 2);
       return;
     }
-    const runs = film.history.chunks[marked] ?? [];
+    const runs = film.rows[marked] ?? [];
     for (let i = 0, m = 0; i < runs.length; i += 2) {
-      const { tier, state } = decode(runs[i] as number);
+      const found = decode(runs[i] as number);
+      const color = drawing.colorOf(found);
+      const using = found.state === 'COMPUTE';
       const [from, to] = [this.#x(m), this.#x(m + (runs[i + 1] as number))];
       m += runs[i + 1] as number;
-      if (tier === 'none') context.fillStyle = colors.unused;
-      else context.fillStyle = state === 'COMPUTE' ? drawing.inUseColor(colors, tier) : colors[tier];
-      context.fillRect(from, top, Math.max(state === 'COMPUTE' ? 1 : 0, to - from), LIFE);
+      context.fillStyle = color && using ? drawing.inUseColor(colors, color) : colors[color ?? 'unused'];
+      context.fillRect(from, top, Math.max(using ? 1 : 0, to - from), LIFE);
+      if (found.activation !== 'given up') continue;
+      // It is nowhere, and comes again.
+      context.fillStyle = colors.activations;
+      context.fillRect(from, top + LIFE / 2 - 1, to - from, 2);
     }
-    const found = drawing.kindOf(film.history, marked);
-    if (found) this.#name(context, colors, `${drawing.WORDS[found.kind]} ${found.index + 1}`, top + LIFE / 2);
+    const kind = drawing.kindOf(film.history, marked);
+    const index = marked - film.history.chunks.length;
+    const name = kind ? `${drawing.WORDS[kind.kind]} ${kind.index + 1}` : `activation ${index + 1}`;
+    this.#name(context, colors, name, top + LIFE / 2);
   }
 
   /** In the gutter, where there is one. */

@@ -1,7 +1,7 @@
 // The words of the memory view for a moment, a chunk and a step. Pure text from a film.
 
 import { drawing, formatBytes, type PolicyName, type StepPicture } from '../../src/browser/index.ts';
-import { type Film, stateOf, tierOf } from './film.ts';
+import { decoded, type Film, stateOf } from './film.ts';
 
 /** Policies as people know them. */
 export const POLICY_WORDS: Readonly<Record<PolicyName, string>> = {
@@ -24,17 +24,18 @@ export function momentWords({ history, moments }: Film, moment: number): string 
   return `moment ${moment + 1} of ${moments}: ${phase ? `${phase}, ` : ''}${operatorWords(drawing.operatorAt(history, moment))}`;
 }
 
-/** "parameters, chunk 3 of 12". */
+/** "parameters, chunk 3 of 12"; "layer 1 attn.c_attn, output". */
 export function chunkWords({ history }: Film, chunk: number): string {
+  const tensor = history.activations.tensors[chunk - history.chunks.length];
+  if (tensor) return drawing.activationName(tensor.name, operatorWords);
   const found = drawing.kindOf(history, chunk);
   return found ? `${drawing.WORDS[found.kind]}, chunk ${found.index + 1} of ${found.of}` : '';
 }
 
 /** Where a chunk is, what it is doing, and when it is used next. */
 export function whereabouts(film: Film, chunk: number): string {
-  const code = film.codes[chunk] as number;
-  const tier = tierOf(code);
-  const state = stateOf(code);
+  const { tier, state, activation } = decoded(film.codes[chunk] as number);
+  if (activation) return `${drawing.WORDS[activation]}${state === 'COMPUTE' ? '; in use' : ''}`;
   const place = film.places[chunk] as number;
   const where = tier === 'gpu' ? `on the GPU, slot ${place + 1}` : drawing.WORDS[tier];
   // Zeros are stored nowhere, and yet they are a value.
@@ -43,13 +44,16 @@ export function whereabouts(film: Film, chunk: number): string {
 }
 
 /** "Holds layer 1 attn.c_attn.weight, rows 0 to 31; layer 1 ln_2.weight." */
-export const contentWords = ({ history }: Film, chunk: number): string =>
-  `Holds ${drawing.contentsOf(history, chunk, operatorWords)}.`;
+export function contentWords({ history }: Film, chunk: number): string {
+  const tensor = history.activations.tensors[chunk - history.chunks.length];
+  if (tensor) return `An activation of ${formatBytes(tensor.bytes)}.`;
+  return `Holds ${drawing.contentsOf(history, chunk, operatorWords)}.`;
+}
 
-/** The next moment that uses a chunk, in this step or else the first in the next one. */
-export function nextUse({ history, at }: Film, chunk: number): string {
+/** The next moment that uses a chunk or an activation, in this step or else the first in the next one. */
+export function nextUse({ history, rows, at }: Film, chunk: number): string {
   const uses: number[] = [];
-  const runs = history.chunks[chunk] ?? [];
+  const runs = rows[chunk] ?? [];
   for (let i = 0, m = 0; i < runs.length; i += 2) {
     const length = runs[i + 1] as number;
     if (stateOf(runs[i] as number) === 'COMPUTE') {
@@ -65,10 +69,19 @@ export function nextUse({ history, at }: Film, chunk: number): string {
 }
 
 /** The picture in words, for screen readers. */
-export function summary({ step, milliseconds, budget, history, bytes, policy }: StepPicture, film: Film): string {
+export function summary(
+  { step, milliseconds, budget, history, bytes, offloaded, policy }: StepPicture,
+  film: Film,
+): string {
   const up = film.risen.reduce((sum, count) => sum + count, 0);
   const kinds = history.lists.map(({ kind, chunks }) => `${drawing.WORDS[kind]} ${chunks}`).join(', ');
   const within = budget === undefined ? 'without a budget' : `within ${formatBytes(budget)}`;
+  const { kept, moved: away, again } = drawing.activationShares(history);
+  const activations =
+    history.activations.tensors.length === 0
+      ? ''
+      : ` Of ${history.activations.tensors.length} activations ${kept.count} are kept for the backward pass, ` +
+        `${again.count} are given up and made again, ${away.count} are moved below the GPU and back${offloaded > 0 ? `, ${formatBytes(offloaded)} each way` : ''}.`;
   const moved =
     up === 0
       ? 'Everything fits on the GPU and nothing moves.'
@@ -76,6 +89,6 @@ export function summary({ step, milliseconds, budget, history, bytes, policy }: 
   return (
     `Step ${step + 1} took ${Math.round(milliseconds)} ms and ${film.moments} moments, ${within}, policy ${policy}. ` +
     `${history.chunks.length} chunks of ${formatBytes(history.chunkBytes)} (${kinds}); ${history.slots} slots on the GPU, ` +
-    `at most ${Math.max(...film.used)} in use. ${moved}`
+    `at most ${Math.max(...film.used)} in use. ${moved}${activations}`
   );
 }

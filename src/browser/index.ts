@@ -5,11 +5,18 @@ export { TASKS, type Task, type TaskName } from '../data/tasks.ts';
 export type { Recovery } from '../engine/compile/fit.ts';
 export type { PolicyName } from '../engine/compile/schedule.ts';
 export {
+  ACTIVATION_STATES,
+  type ActivationHistory,
+  type ActivationState,
+  activationCode,
   type ChunkHistory,
+  CODES,
+  type Decoded,
   decode,
   encodeState as encode,
   expand,
   type RunLengths as Runs,
+  rowsOf,
   TIERS,
   type Tier,
 } from '../engine/observe/chunk-codes.ts';

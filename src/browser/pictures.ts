@@ -2,7 +2,7 @@
 // anyway, and given when what the step moved has arrived. Without a request there is no cost.
 
 import type { Fit } from '../engine/compile/fit.ts';
-import type { StepPasses } from '../engine/compile/pass.ts';
+import { offloadedBytes, type StepPasses } from '../engine/compile/pass.ts';
 import { chunkHistory } from '../engine/observe/chunk-history.ts';
 import { linkBytes, type Recording } from '../engine/observe/recording.ts';
 import type { Session } from '../engine/run/session.ts';
@@ -57,6 +57,7 @@ export class Pictures implements Observer {
         milliseconds: millisecondsOf(recording),
         history: chunkHistory(recording, fit),
         bytes: linkBytes(recording),
+        offloaded: offloadedBytes(recording.pass),
         planned: moved,
         ...(solved && { bound: solved }),
         ...(typeof gpu === 'number' && { budget: gpu }),

@@ -160,6 +160,8 @@ export interface StepPicture {
   readonly history: ChunkHistory;
   /** That this step set on their way, padding and copies for recovery included. */
   readonly bytes: LinkBytes;
+  /** Of activations that this step moves below the GPU, in bytes; as many come back. */
+  readonly offloaded: number;
   /** That the plan moves in a step. */
   readonly planned: { readonly h2d: number; readonly d2h: number };
   /** Absent without a budget, and where its linear program is too large to be solved on the way. */

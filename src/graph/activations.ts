@@ -31,7 +31,8 @@ export type ActivationMode = (typeof ACTIVATION_MODES)[number];
 /** The mode of a block, by its name. */
 export type ModeOf = (block: string) => ActivationMode;
 
-type Fate = 'keep' | 'again' | 'move';
+/** Of one activation. */
+export type Fate = 'keep' | 'again' | 'move';
 
 /** Of an activation of each class. */
 const FATES: { readonly [M in ActivationMode]: Readonly<Record<Class, Fate>> } = {
@@ -46,13 +47,20 @@ const FATES: { readonly [M in ActivationMode]: Readonly<Record<Class, Fate>> } =
 const LIGHT_FLOPS = 32;
 
 /** The program, with each block's activations as its mode says. */
-export function withActivations(program: Program, modeOf: ModeOf): Program {
-  const all = classified(program);
-  const chosen = (some: readonly Saved[], fate: Fate) =>
-    new Set(some.flatMap(({ tensor, block, kind }) => (FATES[modeOf(block)][kind] === fate ? [tensor] : [])));
+export const withActivations = (program: Program, modeOf: ModeOf): Program =>
+  withFates(program, ({ block, kind }) => FATES[modeOf(block)][kind]);
+
+/** The program, with each activation of its blocks as this says. */
+export function withFates(program: Program, fateOf: (activation: BlockActivation) => Fate): Program {
+  const all = activationsOf(program).map((activation) => ({ ...activation, fate: fateOf(activation) }));
+  const chosen = (some: readonly { tensor: Tensor; fate: Fate }[], wanted: Fate) =>
+    new Set(some.flatMap(({ tensor, fate }) => (fate === wanted ? [tensor] : [])));
   // What the backward pass does not read goes anyway; but what is made again from it must not hold it until then.
   const dropped = chosen(all, 'again');
-  const moved = chosen(all.filter(readBackward), 'move');
+  const moved = chosen(
+    all.filter(({ isRead }) => isRead),
+    'move',
+  );
   const made = dropped.size > 0 ? recompute(program, dropped) : program;
   return moved.size > 0 ? offload(made, moved) : made;
 }
@@ -81,17 +89,16 @@ export interface Saved {
 }
 
 /** In the order in which they are written. */
-export const saved = (program: Program): Saved[] => classified(program).filter(readBackward);
+export const saved = (program: Program): Saved[] => activationsOf(program).filter(({ isRead }) => isRead);
 
-interface Classified extends Saved {
+/** One of a block, whether the backward pass reads it or not. */
+export interface BlockActivation extends Saved {
   /** Or else it is of use only to make others. */
   readonly isRead: boolean;
 }
 
-const readBackward = ({ isRead }: Classified): boolean => isRead;
-
 /** The activations that the forward pass of a block makes, and those that it begins with and the backward pass reads. */
-function classified(program: Program): Classified[] {
+export function activationsOf(program: Program): BlockActivation[] {
   const instructions = onTensors(program);
   const makers = makersIn(instructions);
   const madeAt = new Map<Tensor, number>();
@@ -117,7 +124,7 @@ function classified(program: Program): Classified[] {
       behind,
     );
   }
-  return [...makers].flatMap(([tensor, made]): Classified[] => {
+  return [...makers].flatMap(([tensor, made]): BlockActivation[] => {
     const isRead = read.has(tensor);
     const bytes = bytesOf(tensor);
     const reader = readers.get(tensor);
@@ -144,8 +151,11 @@ export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Progr
   const fresh = (tensor: Tensor): Tensor => {
     const { name, shape, type, wantsGradient } = tensor;
     const made = makeTensor(`${name} again`, shape, 'activation', type, wantsGradient);
-    if (dropped.has(tensor)) again.set(tensor, made);
-    return made;
+    // What is written beside it was not given up.
+    if (!dropped.has(tensor)) return made;
+    const inPlace = { ...made, standsFor: tensor };
+    again.set(tensor, inPlace);
+    return inPlace;
   };
   const append = (instruction: TensorInstruction, operands: Record<string, Tensor>) => {
     const { op, kernel, problem, label } = instruction;
@@ -215,7 +225,8 @@ export function offload(program: Program, moved: ReadonlySet<Tensor>): Program {
       const stash = stashes.get(tensor);
       if (!stash || fetched.has(tensor)) continue;
       const { name, shape, type, wantsGradient } = tensor;
-      const back = makeTensor(`${name} back`, shape, 'activation', type, wantsGradient);
+      const made = makeTensor(`${name} back`, shape, 'activation', type, wantsGradient);
+      const back: Tensor = { ...made, standsFor: tensor };
       fetched.set(tensor, back);
       instructions.push({ op: 'fetch', tensor: back, stash, label: `${name}, moved back`, phase: 'backward' });
     }
@@ -228,10 +239,11 @@ export function offload(program: Program, moved: ReadonlySet<Tensor>): Program {
   return { ...program, instructions };
 }
 
-type Makers = ReadonlyMap<Tensor, readonly TensorInstruction[]>;
+/** Of each activation: the instructions that make it. */
+export type Makers = ReadonlyMap<Tensor, readonly TensorInstruction[]>;
 
 /** What it takes to make an activation again: the instructions that write it, and those of all that they write beside it. */
-function makingOf(wanted: Tensor, makers: Makers): { together: Set<Tensor>; needed: Set<TensorInstruction> } {
+export function makingOf(wanted: Tensor, makers: Makers): { together: Set<Tensor>; needed: Set<TensorInstruction> } {
   const together = new Set([wanted]);
   const needed = new Set<TensorInstruction>();
   for (const tensor of together) {
@@ -244,7 +256,7 @@ function makingOf(wanted: Tensor, makers: Makers): { together: Set<Tensor>; need
 }
 
 /** Of each activation: the instructions of the forward pass that write it, in their order. */
-function makersIn(instructions: readonly TensorInstruction[]): Makers {
+export function makersIn(instructions: readonly TensorInstruction[]): Makers {
   const makers = new Map<Tensor, TensorInstruction[]>();
   for (const instruction of instructions) {
     if (instruction.phase !== 'forward') continue;
@@ -255,7 +267,7 @@ function makersIn(instructions: readonly TensorInstruction[]): Makers {
 }
 
 /** The activations that an instruction reads, or writes; what it updates is both. */
-const operandsOf = (instruction: Instruction, way: 'in' | 'out'): Tensor[] =>
+export const operandsOf = (instruction: Instruction, way: 'in' | 'out'): Tensor[] =>
   touchedBy(instruction).flatMap(({ tensor, access }) =>
     (way === 'in' ? access !== 'write' : access !== 'read') ? [tensor] : [],
   );

@@ -24,6 +24,8 @@ export interface Tensor {
   readonly wantsGradient: boolean;
   /** Set on the output of a fused GELU: the tensor that it was applied to, and by which form. */
   readonly geluOf?: { readonly tensor: Tensor; readonly form: GeluForm };
+  /** Set on what the backward pass has in place of an activation that did not stay: that activation. */
+  readonly standsFor?: Tensor;
 }
 
 /** A low-rank update of a weight (Hu et al. 2021): y = x W + scale (drop(x) A^T) B^T. */

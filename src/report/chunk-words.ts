@@ -1,7 +1,7 @@
-// How the report and the page call tiers, states and kinds of model data, one word for one thing; and what a history
-// says of one moment or one chunk. Only words and look-ups: nothing is drawn here.
+// How the report and the page call tiers, states, kinds of model data and activations, one word for one thing; and what a
+// history says of one moment, one chunk or all activations. Only words and look-ups: nothing is drawn here.
 
-import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
+import { type ActivationState, type ChunkHistory, decode } from '../engine/observe/chunk-codes.ts';
 
 /** By tier, state or kind. */
 export const WORDS: Record<string, string> = {
@@ -22,6 +22,13 @@ export const WORDS: Record<string, string> = {
   frozen: 'frozen',
   frozenBF16: 'frozen, bf16',
   frozenF16: 'frozen, f16',
+  activation: 'activations',
+  absent: 'not made yet, or used up',
+  kept: 'kept on the GPU',
+  leaving: 'on its way down',
+  'given up': 'given up, to be made again',
+  again: 'made again',
+  back: 'back on the GPU',
 };
 
 /** The phase that a moment is in. */
@@ -39,6 +46,39 @@ export function kindOf(
 ): { kind: string; index: number; of: number } | undefined {
   const list = lists.find(({ first, chunks }) => chunk >= first && chunk < first + chunks);
   return list && { kind: list.kind, index: chunk - list.first, of: list.chunks };
+}
+
+/**
+ * What an activation is, by the name of what makes it: "h.0.attn.c_attn.weight" is "h.0.attn.c_attn, output". `named`: as in
+ * `contentsOf`.
+ */
+export function activationName(name: string, named = (name: string): string => name): string {
+  const [, operator = name, part = 'output'] = /^(.*?)(?:\.weight)?(?: (before gelu|lse|mean|rstd))?$/.exec(name) ?? [];
+  return `${named(operator)}, ${PARTS[part] ?? part}`;
+}
+
+const PARTS: Readonly<Record<string, string>> = {
+  'before gelu': 'before GELU',
+  lse: 'log-sum-exp',
+  mean: 'means',
+  rstd: 'deviations',
+};
+
+/** How many activations stay on the GPU, are moved below it, and are made again; and the bytes of each. */
+export function activationShares({
+  activations: { tensors, codes },
+}: ChunkHistory): Readonly<Record<'kept' | 'moved' | 'again', { readonly count: number; readonly bytes: number }>> {
+  const shares = { kept: { count: 0, bytes: 0 }, moved: { count: 0, bytes: 0 }, again: { count: 0, bytes: 0 } };
+  tensors.forEach(({ bytes }, i) => {
+    const states = new Set<ActivationState | undefined>();
+    codes[i]?.forEach((code, r) => {
+      if (r % 2 === 0) states.add(decode(code).activation);
+    });
+    const share = shares[states.has('back') ? 'moved' : states.has('again') ? 'again' : 'kept'];
+    share.count++;
+    share.bytes += bytes;
+  });
+  return shares;
 }
 
 /** Tensors that are named; the others are counted. */

@@ -3,10 +3,16 @@
 // plain data, through html.ts; page/step-map.ts draws.
 
 import {
+  type ActivationState,
+  activationBytesOf,
+  activationCode,
   type ChunkHistory,
   decode,
   encodeState,
   expand,
+  type RunLengths,
+  rowLists,
+  rowsOf,
   slotsInUse,
   TIERS,
   type Tier,
@@ -15,7 +21,7 @@ import { STATES } from '../memory/layout/states.ts';
 import type { MemoryRecord, TierFigures } from '../train/memory-record.ts';
 import { at } from '../util/at.ts';
 import { formatBytes } from '../util/bytes.ts';
-import { WORDS } from './chunk-words.ts';
+import { activationShares, WORDS } from './chunk-words.ts';
 import { dataOf, type Html, html } from './html.ts';
 import MEMORY_COLORS from './memory-colors.css?raw';
 import MEMORY_SCRIPT from './page/memory.ts?script';
@@ -150,18 +156,22 @@ function duration(milliseconds: number): string {
 // ---- The map -------------------------------------------------------------------------------------------
 
 function chunkMap(history: ChunkHistory, budget: number | undefined): Html {
-  const { chunks, operators, chunkBytes, activationBytes, otherBytes, slots, staging } = history;
+  const { chunks, operators, chunkBytes, otherBytes, slots, staging, activations } = history;
   const used = slotsInUse(chunks);
+  const { length: tensors } = activations.tensors;
+  const rows = `${chunks.length} chunks${tensors > 0 ? ` and ${tensors} activations` : ''}`;
   const alternative =
-    `Map of ${chunks.length} chunks over the ${operators.length} moments of one step: in which tier each is and what it is doing. ` +
+    `Map of ${rows} over the ${operators.length} moments of one step: in which tier each is and what it is doing. ` +
     'Arrow keys move, plus and minus zoom; the table below has the shares.';
   const swatch = (code: number, name: string, title = '') =>
     html`<span title="${title}"><canvas class="swatch" data-code="${code}" aria-hidden="true"></canvas>${name}</span>`;
-  const present = presentTiers(history);
-  const tiers = present.map((tier) => swatch(encodeState(tier, 'HOLD'), WORDS[tier] ?? tier));
+  const tiers = presentTiers(history).map((tier) => swatch(encodeState(tier, 'HOLD'), WORDS[tier] ?? tier));
   const states = STATES.filter((state) => state !== 'FREE').map((state) =>
     swatch(encodeState('gpu', state), WORDS[state] ?? state, state),
   );
+  const fates = presentStates(history).map((state) => swatch(activationCode(state, false), WORDS[state] ?? state));
+  const held = activationBytesOf(history);
+  const most = (values: readonly number[]) => Math.max(0, ...values);
   const area = (color: Color, name: string, bytes?: number) => {
     const size = bytes === undefined ? '' : html` <output>${formatBytes(bytes)}</output>`;
     return html`<span><i class="box paint-${color}"></i>${name}${size}</span>`;
@@ -169,14 +179,19 @@ function chunkMap(history: ChunkHistory, budget: number | undefined): Html {
   const memory = [
     area('gpu', 'chunks, at most', Math.max(...used) * chunkBytes),
     area('staging', 'staging, at most', Math.max(...expand(history.staged)) * chunkBytes),
-    area('activations', 'activations', activationBytes),
+    area('activations', 'activations kept, at most', most(held.kept)),
+    ...(most(held.again) > 0 ? [area('again', 'made again, at most', most(held.again))] : []),
+    area('working', 'their gradients, and scratch, at most', most(held.working)),
     area('other', 'inputs and uniforms', otherBytes),
-    area('unused', 'slots and staging not in use'),
+    area('unused', 'set aside, not in use'),
   ];
   return html`<figure class="chunk-map">
-<figcaption><b>One step, chunk by chunk</b><span>${operators.length} moments, ${chunks.length} chunks of ${formatBytes(chunkBytes)}</span></figcaption>
+<figcaption><b>One step, chunk by chunk</b><span>${operators.length} moments, ${chunks.length} chunks of ${formatBytes(chunkBytes)}${
+    tensors > 0 ? `; ${becameOf(history)}` : ''
+  }</span></figcaption>
 <p class="legend"><b>Where</b>${tiers}</p>
 <p class="legend"><b>State</b>${states}${swatch(encodeState('none', 'FREE'), 'free', 'FREE')}</p>
+${fates.length > 0 ? html`<p class="legend"><b>Activations</b>${fates}</p>` : ''}
 <div class="frame" tabindex="0" role="application" aria-roledescription="chunk map" aria-label="${alternative}">
 <canvas class="tiers"></canvas>
 <p class="legend below"><b>GPU memory</b>${memory}</p>
@@ -186,27 +201,46 @@ function chunkMap(history: ChunkHistory, budget: number | undefined): Html {
 </div>
 <p class="hint">A step’s operators from left to right.${
     budget === undefined ? '' : ` The budget leaves ${slots} slots and ${staging} chunks of staging.`
-  } Point at a chunk to read it, drag to zoom, double-click to see all; or use the arrow keys, + and −.</p>
+  } Point at a row to read it, drag to zoom, double-click to see all; or use the arrow keys, + and −.</p>
 ${sharesTable(history)}
 </figure>`;
 }
 
-const presentTiers = ({ chunks }: ChunkHistory): Tier[] => {
-  const found = new Set(chunks.flatMap((runs) => runs.filter((_, i) => i % 2 === 0).map((code) => decode(code).tier)));
+const presentTiers = (history: ChunkHistory): Tier[] => {
+  const found = new Set([...codesOf(rowsOf(history))].map((code) => decode(code).tier));
   return TIERS.filter((tier) => tier !== 'none' && found.has(tier));
 };
 
-/** The same in numbers: how much of the step the chunks of each kind spent where. */
+/** What activations are on the GPU, or not at all: what lies below has the colours of its tier. */
+const presentStates = ({ activations }: ChunkHistory): ActivationState[] => {
+  const found = new Set([...codesOf(activations.codes)].map((code) => decode(code).activation));
+  return (['kept', 'given up', 'again'] as const).filter((state) => found.has(state));
+};
+
+const codesOf = (rows: readonly RunLengths[]): Set<number> =>
+  new Set(rows.flatMap((runs) => runs.filter((_, i) => i % 2 === 0)));
+
+/** "of 26 activations 18 are kept, 8 made again". */
+function becameOf(history: ChunkHistory): string {
+  const words = { kept: 'kept', moved: 'moved down and back', again: 'given up and made again' };
+  const shares = Object.entries(activationShares(history)).flatMap(([share, { count, bytes }]) =>
+    count > 0 ? [`${count} ${words[share as keyof typeof words]} (${formatBytes(bytes)})`] : [],
+  );
+  return `of ${history.activations.tensors.length} activations ${shares.join(', ')}`;
+}
+
+/** The same in numbers: how much of the step the chunks of each kind, and the activations, spent where. */
 function sharesTable(history: ChunkHistory): Html {
   const tiers: Tier[] = [...presentTiers(history), 'none'];
   const percent = (part: number, whole: number) => {
     const value = (100 * part) / whole;
     return part === 0 ? '–' : value < 0.1 ? '< 0.1 %' : `${value.toFixed(1)} %`;
   };
-  const rows = history.lists.map(({ kind, first, chunks }) => {
+  const all = rowsOf(history);
+  const rows = rowLists(history).map(({ kind, first, chunks }) => {
     const spent = new Map<Tier, number>();
     let using = 0;
-    for (const runs of history.chunks.slice(first, first + chunks)) {
+    for (const runs of all.slice(first, first + chunks)) {
       for (let i = 0; i < runs.length; i += 2) {
         const { tier, state } = decode(at(runs, i));
         const length = at(runs, i + 1);
@@ -218,7 +252,7 @@ function sharesTable(history: ChunkHistory): Html {
     const cells = tiers.map((tier) => html`<td>${percent(spent.get(tier) ?? 0, whole)}</td>`);
     return html`<tr><th scope="row">${WORDS[kind] ?? kind}</th><td>${chunks}</td>${cells}<td>${percent(using, whole)}</td></tr>`;
   });
-  const heads = ['', 'chunks', ...tiers.map((tier) => WORDS[tier] ?? tier), 'in use'];
+  const heads = ['', 'rows', ...tiers.map((tier) => WORDS[tier] ?? tier), 'in use'];
   return html`<details><summary>The same as a table: shares of the step’s moments</summary>
 <div class="wide"><table class="shares"><thead><tr>${heads.map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
 <tbody>${rows}</tbody></table></div></details>`;

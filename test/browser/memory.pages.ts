@@ -4,7 +4,7 @@
 import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { Estimate, MemorySettings, RunEvent, RunSettings, StepPicture } from '../../src/browser/index.ts';
-import { expand } from '../../src/engine/observe/chunk-codes.ts';
+import { decode, expand } from '../../src/engine/observe/chunk-codes.ts';
 import { event, halted, launch, losses, open, SETTINGS, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 
@@ -90,6 +90,13 @@ test('a picture of a step has every moment of every chunk, and the bytes that th
     after.report.link[name] - before.report.link[name];
   const activations = grown('activationBytes') / 2;
   expect(activations).toBeGreaterThan(0);
+  expect(picture.offloaded).toBe(activations);
+  // They are seen below the GPU meanwhile, and on it again.
+  const seen = new Set(
+    history.activations.codes.flatMap((runs) => expand(runs).map((code) => decode(code).activation)),
+  );
+  expect([...seen]).toEqual(expect.arrayContaining(['absent', 'kept', 'back']));
+  expect(seen.has('leaving') || seen.has('host')).toBe(true);
   expect(bytes.h2d + activations).toBe(grown('h2dBytes'));
   expect(bytes.d2h + activations).toBe(grown('d2hBytes'));
   // Nothing is kept for recovery: the step moves what was planned.

@@ -6,7 +6,15 @@ import { Film, HOME, tierOf } from '../../demo/memory/film.ts';
 import { FrameMeter } from '../../demo/memory/frame-meter.ts';
 import { Playback, readingTime, speedWords } from '../../demo/memory/playback.ts';
 import { type ShelfName, type ShelfShape, Shelves } from '../../demo/memory/shelves.ts';
-import { type ChunkHistory, expand, slotsInUse } from '../../src/engine/observe/chunk-codes.ts';
+import {
+  ACTIVATION_STATES,
+  activationCode,
+  type ChunkHistory,
+  expand,
+  rowsOf,
+  slotsInUse,
+} from '../../src/engine/observe/chunk-codes.ts';
+import { runsOf } from '../../src/engine/observe/run-writer.ts';
 import { at } from '../../src/util/at.ts';
 import { leading } from '../entry.ts';
 
@@ -19,9 +27,12 @@ const histories: fc.Arbitrary<ChunkHistory> = fc
     chunks: fc.integer({ min: 1, max: 12 }),
     slots: fc.integer({ min: 1, max: 6 }),
     staging: fc.integer({ min: 0, max: 3 }),
+    activations: fc.array(fc.array(fc.constantFrom(...ACTIVATION_STATES), { minLength: 25, maxLength: 25 }), {
+      maxLength: 3,
+    }),
     moments: fc.array(fc.array(fc.tuple(fc.nat(), fc.nat(6)), { maxLength: 4 }), { minLength: 1, maxLength: 25 }),
   })
-  .map(({ chunks, slots, staging, moments }) => {
+  .map(({ chunks, slots, staging, moments, activations }) => {
     const now = Array<number>(chunks).fill(17);
     const runs = now.map((): number[] => []);
     const count = (tier: string) => now.filter((code) => tierOf(code) === tier).length;
@@ -51,6 +62,11 @@ const histories: fc.Arbitrary<ChunkHistory> = fc
       staged: [0, moments.length],
       slots,
       staging,
+      activations: {
+        tensors: activations.map((_, i) => ({ name: `a${i}`, bytes: 1000 * (i + 1) })),
+        codes: activations.map((states) => runsOf(moments.map((_, m) => activationCode(at(states, m), m % 3 === 0)))),
+        working: [0, moments.length],
+      },
       activationBytes: 0,
       otherBytes: 0,
     };
@@ -62,7 +78,7 @@ describe('a film', () => {
       fc.property(histories, fc.array(fc.nat(30), { maxLength: 12 }), (history, seeks) => {
         const film = new Film(history);
         expect([...film.used]).toEqual(slotsInUse(history.chunks));
-        const codes = history.chunks.map(expand);
+        const codes = rowsOf(history).map(expand);
         const seen = [...film.codes];
         for (const moment of [0, ...seeks, 0, 24]) {
           film.seek(moment, (chunk) => {
@@ -89,7 +105,8 @@ describe('a film', () => {
           const taken = new Set<string>();
           film.places.forEach((place, chunk) => {
             const tier = tierOf(film.codes[chunk]!);
-            const room = { gpu: history.slots, staging: history.staging }[tier as string] ?? 0;
+            const placed = { gpu: history.slots, staging: history.staging };
+            const room = film.isActivation(chunk) ? 0 : (placed[tier as keyof typeof placed] ?? 0);
             if (room === 0) {
               expect(place).toBe(HOME);
               return;
@@ -104,6 +121,22 @@ describe('a film', () => {
         }
       }),
       { numRuns: 60 },
+    );
+  });
+
+  test('counts the bytes of activations that leave the GPU for below, and come back', () => {
+    const states = ['kept', 'leaving', 'disk', 'back', 'absent', 'kept', 'given up', 'again'] as const;
+    fc.assert(
+      fc.property(histories, (history) => {
+        const moments = history.operators.length;
+        const codes = runsOf(Array.from({ length: moments }, (_, m) => activationCode(at(states, m % 8), true)));
+        const one = { tensors: [{ name: 'a', bytes: 700 }], codes: [codes], working: [0, moments] };
+        const film = new Film({ ...history, activations: one });
+        const from = (state: number) => Array.from({ length: moments }, (_, m) => (m % 8 === state ? 700 : 0));
+        expect([...film.offloaded]).toEqual(from(1));
+        expect([...film.fetched]).toEqual(from(3));
+      }),
+      { numRuns: 20 },
     );
   });
 
@@ -131,12 +164,14 @@ describe('a film', () => {
         const film = new Film(history);
         const told: [chunk: number, slot: number, moment: number][] = [];
         film.ahead(moments, (...arrival) => told.push(arrival));
-        const expected = history.chunks.map(expand).flatMap((values, chunk) => {
-          const [start] = leading(1, values);
-          const moment = values.findIndex((code) => code !== start);
-          const comes = moment > 0 && moment <= moments && tierOf(values[moment]!) === 'gpu';
-          return comes && !['gpu', 'none'].includes(tierOf(start)) ? [[chunk, moment]] : [];
-        });
+        const expected = rowsOf(history)
+          .map(expand)
+          .flatMap((values, chunk) => {
+            const [start] = leading(1, values);
+            const moment = values.findIndex((code) => code !== start);
+            const comes = moment > 0 && moment <= moments && tierOf(values[moment]!) === 'gpu';
+            return comes && !['gpu', 'none'].includes(tierOf(start)) ? [[chunk, moment]] : [];
+          });
         expect(told.map(([chunk, , moment]) => [chunk, moment] as const).sort(([a], [b]) => a - b)).toEqual(expected);
         for (const [chunk, slot, moment] of told) {
           film.seek(moment, () => {});
@@ -164,6 +199,7 @@ describe('a film', () => {
       staged: [0, 2],
       slots: 2,
       staging: 0,
+      activations: { tensors: [], codes: [], working: [] },
       activationBytes: 0,
       otherBytes: 0,
     };
@@ -196,13 +232,14 @@ describe('shelves', () => {
       slots: fc.integer({ min: 1, max: 5000 }),
       staging: fc.integer({ min: 0, max: 16 }),
       disk: fc.boolean(),
+      activations: fc.array(fc.boolean(), { maxLength: 300 }),
     })
-    .map(({ chunks, kinds, slots, staging, disk }): ShelfShape => {
+    .map(({ chunks, kinds, slots, staging, disk, activations }): ShelfShape => {
       const each = Math.ceil(chunks / kinds);
       const lists = (['parameter', 'gradient', 'moment1', 'moment2', 'frozen'] as const)
         .slice(0, kinds)
         .map((kind, i) => ({ kind, first: i * each, chunks: each }));
-      return { lists, slots: Math.min(slots, each * kinds), staging, disk };
+      return { lists, slots: Math.min(slots, each * kinds), staging, disk, activations };
     });
 
   test('places do not overlap, lie within the width, and are found again at their points', () => {
@@ -217,9 +254,15 @@ describe('shelves', () => {
           const spots: [name: ShelfName, index: number, at: readonly [number, number]][] = [];
           for (let i = 0; i < shape.slots; i++) spots.push(['gpu', i, shelves.place('gpu', i)]);
           for (let i = 0; i < shape.staging; i++) spots.push(['staging', i, shelves.place('staging', i)]);
+          const all = chunks + shape.activations.length;
+          for (let i = chunks; i < all; i++) spots.push(['activations', i, shelves.home('gpu', i)]);
           for (const tier of shape.disk ? (['host', 'disk'] as const) : (['host'] as const)) {
-            for (let i = 0; i < chunks; i++) spots.push([tier, i, shelves.home(tier, i)]);
+            for (let i = 0; i < all; i++) if (shelves.isBelow(i)) spots.push([tier, i, shelves.home(tier, i)]);
           }
+          expect(Array.from({ length: all }, (_, i) => shelves.isBelow(i))).toEqual([
+            ...Array<boolean>(chunks).fill(true),
+            ...shape.activations,
+          ]);
           // A place is found at its corners: then no other can lie there, since one point has one answer.
           let wrong = 0;
           for (const [shelf, index, [x, y]] of spots) {
@@ -244,7 +287,7 @@ describe('shelves', () => {
 
   test('cells are as large as the height allows', () => {
     const shape = (chunks: number): ShelfShape => {
-      return { lists: [{ kind: 'parameter', first: 0, chunks }], slots: 8, staging: 2, disk: true };
+      return { lists: [{ kind: 'parameter', first: 0, chunks }], slots: 8, staging: 2, disk: true, activations: [] };
     };
     const sizes = [20, 400, 3000].map((chunks) => new Shelves(shape(chunks), 720, 360));
     const [few, some, many] = leading(

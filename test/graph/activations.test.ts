@@ -7,6 +7,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import { ACTIVATION_MODES, recompute, saved, withActivations } from '../../src/graph/activations.ts';
 import { onTensors, type Program, type Tensor } from '../../src/graph/graph.ts';
 import { liveBytes, place } from '../../src/graph/liveness.ts';
+import { ACTIVATION_POLICIES, type Setting } from '../../src/graph/policies/index.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
@@ -35,6 +36,14 @@ const models: [string, Model][] = [
 ];
 const BATCH = 2;
 const SEQ = 5;
+
+/** Of a machine that computes and moves about as fast. */
+const settingOf = (room: number): Setting => ({
+  room,
+  secondsOf: (instruction) =>
+    instruction.op === 'dispatch' ? 1e-6 + instruction.kernel.flops(instruction.problem) / 1e9 : 0,
+  linkBytes: 1e8,
+});
 
 describe.each(models)('%s', (_, model) => {
   const traced = traceStep(model, BATCH, SEQ);
@@ -81,6 +90,19 @@ describe.each(models)('%s', (_, model) => {
       }),
       { seed: 5, numRuns: process.env['HOLDFAST_TESTS'] === 'all' ? 2000 : 40 },
     );
+  });
+
+  it.each(ACTIVATION_POLICIES)('has them under the policy $name, in any room', ({ name, apply, fillsRoom }) => {
+    const all = liveBytes(traced.first);
+    for (const share of fillsRoom ? [0.5, 0.65, 0.8, 1] : [1]) {
+      const rewrite = (program: Program) => apply(program, settingOf(share * all));
+      const [first, next] = [rewrite(traced.first), rewrite(traced.next)];
+      if (!first || !next) expect(name === 'DTR' && share < 1, `${name} finds no way in ${share}`).toBe(true);
+      else expect(results(first, next)).toEqual(expected);
+      // In as much as there was, nothing changes.
+      if (share === 1 && fillsRoom && name !== 'SuperNeurons')
+        expect(first?.instructions).toEqual(traced.first.instructions);
+    }
   });
 
   it.each(ACTIVATION_MODES.slice(1))(
@@ -142,4 +164,55 @@ it('brings the activations of GPT-2 124M below a sixth', () => {
   expect(light / keep).toBeLessThan(0.9);
   expect(light / keep).toBeGreaterThan(0.85);
   expect(least / keep).toBeLessThan(1 / 6);
+});
+
+describe('policies, for GPT-2 with six blocks', () => {
+  const config = { model_type: 'gpt2', vocab_size: 101, n_positions: 64, n_embd: 64, n_head: 4, n_layer: 6 };
+  const { first } = traceStep(makeModel(parseConfig(config, 'test')), 8, 64);
+  const all = liveBytes(first);
+  const policy = (name: string) => {
+    const found = ACTIVATION_POLICIES.find((policy) => policy.name === name);
+    if (!found) throw new Error(name);
+    return (share: number) => found.apply(first, settingOf(share * all));
+  };
+  const againIn = (program: Program | undefined) =>
+    program
+      ? onTensors(program).reduce((sum, { again, kernel, problem }) => sum + (again ? kernel.flops(problem) : 0), 0)
+      : 0;
+  const movedIn = (program: Program | undefined) => program?.instructions.filter(({ op }) => op === 'offload').length;
+
+  it('checkpoints of segments need more room than of blocks, and much less than all; both make about all of it again once', () => {
+    const [sqrt, each] = [policy('√N checkpoints')(1), policy('recompute all')(1)];
+    if (!sqrt || !each) throw new Error('a policy without a room fills it');
+    expect(liveBytes(each)).toBeLessThan(liveBytes(sqrt));
+    expect(liveBytes(sqrt)).toBeLessThan(0.6 * all);
+    expect(againIn(sqrt) / againIn(each)).toBeGreaterThan(0.9);
+    expect(againIn(sqrt) / againIn(each)).toBeLessThan(1.3);
+  });
+
+  it('vDNN moves and makes nothing again; SuperNeurons moves less, what is light it makes again', () => {
+    const [moved, cached] = [policy('offload all (vDNN)')(1), policy('SuperNeurons')(0.5)];
+    expect(againIn(moved)).toBe(0);
+    expect(againIn(cached)).toBeGreaterThan(0);
+    expect(movedIn(cached)).toBeGreaterThan(0);
+    expect(movedIn(cached)).toBeLessThan(movedIn(moved) ?? 0);
+  });
+
+  it.each(['SuperNeurons', 'Capuchin', 'DTR'])(
+    '%s keeps to its room, and gives up less where there is more',
+    (name) => {
+      const rewrite = policy(name);
+      const costs = [0.45, 0.6, 0.8, 1].map((share) => {
+        const program = rewrite(share);
+        if (!program) throw new Error(`${name} found no way in ${share}`);
+        expect(liveBytes(program), `${share}`).toBeLessThanOrEqual(share * all);
+        return againIn(program) / 1e9 + (movedIn(program) ?? 0);
+      });
+      expect(costs).toEqual(costs.toSorted((a, b) => b - a));
+    },
+  );
+
+  it('DTR gives up where there is no room for what an operator needs at once', () => {
+    expect(policy('DTR')(0.05)).toBe(undefined);
+  });
 });

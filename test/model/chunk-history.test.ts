@@ -5,8 +5,14 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { RandomWindows } from '../../src/data/batches.ts';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import { smallestBudget } from '../../src/engine/compile/fit.ts';
-import { offloadedBytes } from '../../src/engine/compile/pass.ts';
-import { type ChunkHistory, decode, expand, slotsInUse } from '../../src/engine/observe/chunk-codes.ts';
+import { offloadedBytes, recomputedFlops } from '../../src/engine/compile/pass.ts';
+import {
+  activationBytesOf,
+  type ChunkHistory,
+  decode,
+  expand,
+  slotsInUse,
+} from '../../src/engine/observe/chunk-codes.ts';
 import { chunkHistory } from '../../src/engine/observe/chunk-history.ts';
 import { linkBytes, type Recording } from '../../src/engine/observe/recording.ts';
 import { type ChromeTrace, chromeTrace } from '../../src/engine/observe/timeline.ts';
@@ -52,9 +58,9 @@ const cases: Case[] = [
     memory: (least) => ({ gpu: least + 4 * 16384, host: 9 * 16384, disk, recovery: 'checkpoint' }),
   },
   {
-    name: 'kept below, on disk, least recently used leave',
+    name: 'kept below, on disk, least recently used leave, activations moved',
     accumulate: 2,
-    memory: (least) => ({ gpu: least + 2 * 16384, host: 9 * 16384, disk, policy: 'LRU' }),
+    memory: (least) => ({ gpu: least + 8 * 16384, host: 9 * 16384, disk, policy: 'LRU', activations: 'offload' }),
   },
 ];
 
@@ -195,6 +201,45 @@ describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, memory
         expect(host * chunkBytes).toBeLessThanOrEqual(hostLimit);
       });
     }
+  });
+
+  test('activations are kept, moved or made again as the pass has it, used on the GPU alone, and all that is alive', () => {
+    const { placements, nonModel } = trainer.session.fit;
+    expect(placements.length).toBeGreaterThan(0);
+    histories.forEach((history, i) => {
+      const { pass } = at(recordings, i);
+      const { activations, operators } = history;
+      const states = activations.codes.map((runs) => expand(runs).map(decode));
+      expect(new Set(activations.tensors.map(({ name }) => name)).size).toBe(activations.tensors.length);
+      expect(activations.tensors.length).toBeGreaterThan(8 * config.n_layer);
+      const seen = new Set<string>();
+      states.forEach((moments, a) => {
+        expect(moments.length).toBe(operators.length);
+        const path = moments.map(({ activation }) => activation ?? '').filter((state, m, all) => state !== all[m - 1]);
+        // The first may be made at the first moment.
+        const [first, ...rest] = path;
+        const turn = (first === 'absent' ? rest : path).join(' > ');
+        const { name } = at(activations.tensors, a);
+        expect(turn, name).toMatch(
+          /^(kept( > (given up > again|(leaving > )?(host|disk|leaving)( > (leaving|host|disk))* > back))?( > absent)?( > |$))+$/,
+        );
+        for (const { state, tier, activation } of moments) {
+          seen.add(activation ?? '');
+          if (state === 'COMPUTE') expect(tier, name).toBe('gpu');
+        }
+      });
+      expect(seen.has('again')).toBe(recomputedFlops(pass).flops > 0);
+      expect(seen.has('back')).toBe(offloadedBytes(pass) > 0);
+      expect(seen.has('leaving') || seen.has('host') || seen.has('disk')).toBe(seen.has('back'));
+      const { kept, again, working } = activationBytesOf(history);
+      const alive = operators.map((_, m) => at(kept, m) + at(again, m) + at(working, m));
+      const most = Math.max(...alive);
+      // Each lies at a multiple of 256 bytes.
+      expect(most).toBeLessThanOrEqual(nonModel.alive);
+      expect(most).toBeGreaterThan(0.9 * nonModel.alive);
+      expect(most).toBeLessThanOrEqual(history.activationBytes);
+      expect(Math.min(...working)).toBeGreaterThanOrEqual(0);
+    });
   });
 
   test('what was recorded on each link is what was counted; staging never holds more than it has', () => {

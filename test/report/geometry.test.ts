@@ -8,7 +8,7 @@ import { contentsOf, kindOf } from '../../src/report/chunk-words.ts';
 import { Geometry, GUTTER } from '../../src/report/page/geometry.ts';
 import { at } from '../../src/util/at.ts';
 
-const historyOf = (kinds: readonly number[], moments: number): ChunkHistory => {
+const historyOf = (kinds: readonly number[], moments: number, activations = 0): ChunkHistory => {
   let first = 0;
   const lists = kinds.map((chunks, i): ChunkList => {
     const list = { kind: at(['parameter', 'gradient', 'moment1', 'moment2'] as const, i), first, chunks };
@@ -26,14 +26,23 @@ const historyOf = (kinds: readonly number[], moments: number): ChunkHistory => {
     staged: [0, moments],
     slots: first,
     staging: 0,
+    activations: {
+      tensors: Array.from({ length: activations }, (_, i) => ({ name: `a${i}`, bytes: 1 })),
+      codes: Array.from({ length: activations }, () => [27, moments]),
+      working: [0, moments],
+    },
     activationBytes: 0,
     otherBytes: 0,
   };
 };
 
 const histories = fc
-  .tuple(fc.array(fc.integer({ min: 1, max: 300 }), { minLength: 1, maxLength: 4 }), fc.integer({ min: 1, max: 400 }))
-  .map(([kinds, moments]) => historyOf(kinds, moments));
+  .tuple(
+    fc.array(fc.integer({ min: 1, max: 300 }), { minLength: 1, maxLength: 4 }),
+    fc.integer({ min: 1, max: 400 }),
+    fc.nat(200),
+  )
+  .map(([kinds, moments, activations]) => historyOf(kinds, moments, activations));
 
 test('zoomed anywhere: what is in view is of the step, ends at the edges, and each point is the moment drawn there', () => {
   const part = fc.double({ min: -500, max: 900, noNaN: true });
@@ -62,12 +71,12 @@ test('zoomed anywhere: what is in view is of the step, ends at the edges, and ea
   );
 });
 
-test('every chunk has a row of its own, and the row that is pointed at is the one drawn there', () => {
+test('every chunk and every activation has a row of its own, and the row that is pointed at is the one drawn there', () => {
   fc.assert(
     fc.property(histories, (history) => {
       const geometry = new Geometry(history);
       const { tops, rowHeight, height } = geometry;
-      expect(tops.length).toBe(history.chunks.length);
+      expect(tops.length).toBe(history.chunks.length + history.activations.tensors.length);
       tops.forEach((top, chunk) => {
         expect(geometry.chunkAt(top + rowHeight / 2)).toBe(chunk);
         if (chunk > 0) expect(top).toBeGreaterThanOrEqual(tops[chunk - 1]! + rowHeight);

@@ -5,7 +5,8 @@ import type { ChunkHistory } from '../../src/engine/observe/chunk-codes.ts';
 import { type ReportContent, renderReport } from '../../src/report/report.ts';
 import type { MemoryRecord } from '../../src/train/memory-record.ts';
 
-// Codes: tier * 5 + state; 6 is in use on the GPU, 7 held there, 12 held in staging, 17 held in host memory, 0 free.
+// Codes: tier * 5 + state; 6 is in use on the GPU, 7 held there, 12 held in staging, 17 held in host memory, 0 free. Of
+// activations: 25 absent, 27 and 28 kept and in use, 31 in host memory, 35 given up, 38 and 40 in use, made again and back.
 const map: ChunkHistory = {
   chunkBytes: 1000,
   tensors: [],
@@ -26,6 +27,19 @@ const map: ChunkHistory = {
   staged: [0, 1, 1, 1, 0, 2],
   slots: 2,
   staging: 1,
+  activations: {
+    tensors: [
+      { name: 'h.0.attn.c_attn.weight', bytes: 3000 },
+      { name: 'h.0.mlp.c_fc.weight before gelu', bytes: 1000 },
+      { name: 'ln_f.weight', bytes: 800 },
+    ],
+    codes: [
+      [28, 1, 31, 1, 40, 1, 25, 1],
+      [28, 1, 35, 1, 38, 1, 25, 1],
+      [25, 1, 28, 1, 27, 1, 28, 1],
+    ],
+    working: [100, 2, 200, 2],
+  },
   activationBytes: 5000,
   otherBytes: 500,
 };
@@ -87,15 +101,33 @@ describe('the section on memory', async () => {
   });
 
   test('what the map shows is there in numbers', () => {
-    const shares = [...html.matchAll(/<th scope="row">(parameters|gradients)<\/th>(.*?)<\/tr>/g)].map(
+    const shares = [...html.matchAll(/<th scope="row">(parameters|gradients|activations)<\/th>(.*?)<\/tr>/g)].map(
       ([, , cells = '']) => [...cells.matchAll(/<td>(.*?)<\/td>/g)].map(([, text]) => text),
     );
-    // Chunks, on the GPU, on its way down, in host memory, nowhere, in use.
+    // Rows, on the GPU, on its way down, in host memory, nowhere, in use.
     expect(shares).toEqual([
       ['1', '50.0 %', '25.0 %', '25.0 %', '–', '25.0 %'],
       ['1', '50.0 %', '–', '–', '50.0 %', '50.0 %'],
+      ['3', '58.3 %', '–', '8.3 %', '33.3 %', '50.0 %'],
     ]);
-    expect(html).toMatch(/aria-label="Map of 2 chunks over the 4 moments of one step/);
+    expect(html).toMatch(/aria-label="Map of 2 chunks and 3 activations over the 4 moments of one step/);
+  });
+
+  test('says what became of the activations, and what they held at most', () => {
+    const text = html.replace(/<(?:canvas|i|output)[^>]*>|<\/(?:canvas|i|output)>/g, '');
+    expect(text).toContain(
+      'of 3 activations 1 kept (800 B), 1 moved down and back (3.00 KB), 1 given up and made again (1.00 KB)',
+    );
+    expect(text).toContain('activations kept, at most 4.00 KB');
+    expect(text).toContain('made again, at most 1.00 KB');
+    expect(text).toContain('their gradients, and scratch, at most 200 B');
+    expect(text).toMatch(/<b>Activations<\/b>(<[^>]*>)*kept on the GPU(<[^>]*>)*given up, to be made again/);
+  });
+
+  test('without activations it says nothing of them', async () => {
+    const none = { ...map, activations: { tensors: [], codes: [], working: [0, 4] } };
+    const other = await page({ ...memory, map: none });
+    expect(other.replace(/<script.*?<\/script>/gs, '')).not.toMatch(/<b>Activations|made again|of 0 activations/);
   });
 
   test('loads nothing', () => {

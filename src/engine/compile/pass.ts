@@ -87,12 +87,14 @@ export const offloadedBytes = ({ operations }: Pass): number =>
 
 /** Chunks that activations take up below the GPU, at most. */
 export const stashedChunks = (passes: Passes, { count }: ChunkMap): number =>
-  Object.values(passes)
-    .flatMap(({ operations }) => operations)
-    .reduce((most, operation) => {
-      if (isDispatch(operation)) return most;
-      return operation.pieces.reduce((ids, { id }) => Math.max(ids, id + 1 - count), most);
-    }, 0);
+  Object.values(passes).reduce((most, pass) => Math.max(most, stashedIn(pass, count)), 0);
+
+/** Of one pass over so many chunks. */
+export const stashedIn = ({ operations }: Pass, count: number): number =>
+  operations.reduce((most, operation) => {
+    if (isDispatch(operation)) return most;
+    return operation.pieces.reduce((ids, { id }) => Math.max(ids, id + 1 - count), most);
+  }, 0);
 
 /** In the order of the passes: one that several of them share comes several times. */
 export const dispatchesOf = (passes: Passes): DispatchOperation[] =>

@@ -1,5 +1,6 @@
-// The codes of a chunk history: for every chunk, codes of its tier and state, run by run over the moments of a step.
-// Plain data and how to read it; chunk-history.ts makes it. A page reads it too: no kernel comes along with this file.
+// The codes of a chunk history: for every chunk and every activation, codes of its tier and state, run by run over the
+// moments of a step. Plain data and how to read it; chunk-history.ts and activation-history.ts make it. A page reads it too:
+// no kernel comes along with this file.
 
 import { STATES, type State } from '../../memory/layout/states.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
@@ -16,8 +17,27 @@ export const TIERS = ['none', 'gpu', 'staging', 'host', 'disk'] as const;
 /** One of TIERS. */
 export type Tier = (typeof TIERS)[number];
 
+/**
+ * What has become of an activation that the forward pass makes and the backward pass uses. `absent`: it is not made yet, or of
+ * no use any more. `kept`: it stays on the GPU. `leaving`: it is on its way down; `host`, `disk`: it lies there; `back`: it is
+ * on the GPU again, from there. `given up`: it is nowhere, and will be made again; `again`: it is made again.
+ */
+export const ACTIVATION_STATES = ['absent', 'kept', 'leaving', 'host', 'disk', 'given up', 'again', 'back'] as const;
+/** One of ACTIVATION_STATES. */
+export type ActivationState = (typeof ACTIVATION_STATES)[number];
+
 /** Values and how often they follow on themselves: value, length, value, length, ... */
 export type RunLengths = readonly number[];
+
+/** The activations of one step, but for the smallest. */
+export interface ActivationHistory {
+  /** In the order in which they are made: each by the name of what makes it. */
+  readonly tensors: readonly { readonly name: string; readonly bytes: number }[];
+  /** Of each: its codes over the moments; see `decode`. */
+  readonly codes: readonly RunLengths[];
+  /** Bytes of all that is alive beside them: what an operator leaves to the next, gradients, statistics. */
+  readonly working: RunLengths;
+}
 
 /** One step, as plain data that survives JSON. */
 export interface ChunkHistory {
@@ -41,9 +61,11 @@ export interface ChunkHistory {
   readonly slots: number;
   /** Chunks that staging holds in all. */
   readonly staging: number;
-  /** GPU memory that is no chunk and no staging, in bytes: it is placed once. */
+  /** What becomes of the activations. */
+  readonly activations: ActivationHistory;
+  /** GPU memory that is placed for activations, in bytes. */
   readonly activationBytes: number;
-  /** As `activationBytes`, of what is neither. */
+  /** Bytes of GPU memory that is neither chunks, staging nor activations. */
   readonly otherBytes: number;
 }
 
@@ -51,12 +73,90 @@ export interface ChunkHistory {
 export const encodeState = (tier: Tier, state: State): number =>
   TIERS.indexOf(tier) * STATES.length + STATES.indexOf(state);
 
-/** What a code of `chunks` stands for. */
-export function decode(code: number): { readonly tier: Tier; readonly state: State } {
+/** Codes of activations follow those of chunks. */
+const CHUNK_CODES = TIERS.length * STATES.length;
+
+/** The code of an activation. */
+export const activationCode = (state: ActivationState, used: boolean): number =>
+  CHUNK_CODES + 2 * ACTIVATION_STATES.indexOf(state) + Number(used);
+
+/** How many codes there are, from 0 on. */
+export const CODES = CHUNK_CODES + 2 * ACTIVATION_STATES.length;
+
+const TIER_OF: Readonly<Record<ActivationState, Tier>> = {
+  absent: 'none',
+  kept: 'gpu',
+  leaving: 'staging',
+  host: 'host',
+  disk: 'disk',
+  'given up': 'none',
+  again: 'gpu',
+  back: 'gpu',
+};
+
+/** What a code stands for. */
+export interface Decoded {
+  /** Where it is. */
+  readonly tier: Tier;
+  /** What it is doing. */
+  readonly state: State;
+  /** Of an activation alone. */
+  readonly activation?: ActivationState;
+}
+
+/** What a code of a chunk or an activation stands for. */
+export function decode(code: number): Decoded {
+  const activation = ACTIVATION_STATES[(code - CHUNK_CODES) >> 1];
+  if (code >= CHUNK_CODES && activation) {
+    const used = (code - CHUNK_CODES) % 2 === 1;
+    const state = used ? 'COMPUTE' : activation === 'absent' ? 'FREE' : 'HOLD';
+    return { tier: TIER_OF[activation], state, activation };
+  }
   const tier = TIERS[Math.floor(code / STATES.length)];
   const state = STATES[code % STATES.length];
-  assert(tier && state, `no chunk has the code ${code}`);
+  assert(tier && state, `nothing has the code ${code}`);
   return { tier, state };
+}
+
+/** What chunks and activations hold, one row each: lists of model data, and one of activations behind them. */
+export const rowLists = ({
+  lists,
+  chunks,
+  activations,
+}: Pick<ChunkHistory, 'lists' | 'chunks' | 'activations'>): readonly RowList[] => {
+  const { length } = activations.tensors;
+  return length === 0 ? lists : [...lists, { kind: 'activation', first: chunks.length, chunks: length }];
+};
+
+/** Rows of one kind: ids `first` to `first + chunks - 1`. */
+export interface RowList extends Omit<ChunkList, 'kind'> {
+  readonly kind: ChunkList['kind'] | 'activation';
+}
+
+/** The codes of all rows: of chunks, and behind them of activations. */
+export const rowsOf = ({
+  chunks,
+  activations,
+}: Pick<ChunkHistory, 'chunks' | 'activations'>): readonly RunLengths[] => [...chunks, ...activations.codes];
+
+/** Bytes of activations at each moment that are on the GPU, by whether they were made again. */
+export function activationBytesOf({ activations, operators }: ChunkHistory): {
+  readonly kept: readonly number[];
+  readonly again: readonly number[];
+  readonly working: readonly number[];
+} {
+  const kept = operators.map(() => 0);
+  const again = operators.map(() => 0);
+  activations.codes.forEach((runs, i) => {
+    const { bytes } = at(activations.tensors, i);
+    for (let r = 0, m = 0; r < runs.length; r += 2) {
+      const end = m + at(runs, r + 1);
+      const { tier, activation } = decode(at(runs, r));
+      const sums = activation === 'again' ? again : kept;
+      for (; m < end; m++) if (tier === 'gpu') sums[m] = (sums[m] ?? 0) + bytes;
+    }
+  });
+  return { kept, again, working: expand(activations.working) };
 }
 
 /** The value at each moment. */

@@ -11,8 +11,10 @@ import { chunkCount, chunkName } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Fit } from '../compile/fit.ts';
+import { activationHistory } from './activation-history.ts';
 import { type ChunkHistory, encodeState, type RunLengths } from './chunk-codes.ts';
 import { isWhole, type Recording } from './recording.ts';
+import { RunWriter, runsOf } from './run-writer.ts';
 
 /** Errors: the recording is of a run that was cut short. */
 export function chunkHistory(recording: Recording, { map, nonModel }: Pick<Fit, 'map' | 'nonModel'>): ChunkHistory {
@@ -24,10 +26,6 @@ export function chunkHistory(recording: Recording, { map, nonModel }: Pick<Fit, 
     indexOf.set(label, index);
     return index;
   });
-  const staged = new RunWriter();
-  recording.staged.forEach((count, m) => {
-    staged.from(m, count);
-  });
   return {
     chunkBytes,
     lists,
@@ -36,7 +34,8 @@ export function chunkHistory(recording: Recording, { map, nonModel }: Pick<Fit, 
     operators,
     labels: [...indexOf.keys()],
     chunks: chunkRuns(recording),
-    staged: staged.end(moments.length),
+    staged: runsOf(recording.staged),
+    activations: activationHistory(recording),
     slots: recording.slots,
     staging: recording.staging,
     activationBytes: nonModel.arenas,
@@ -74,6 +73,7 @@ export function chunkRuns(recording: Recording): RunLengths[] {
     }
     for (; moved[nextMove]?.moment === m; nextMove++) {
       const { chunk, where } = at(moved, nextMove);
+      if (chunk >= count) continue;
       lower[chunk] = where;
       changed.add(chunk);
     }
@@ -103,23 +103,3 @@ const STATE_BELOW = {
   both: 'host',
   disk: 'disk',
 } as const;
-
-/** Writes runs, one value after the other. */
-class RunWriter {
-  readonly #runs: number[] = [];
-  #since = 0;
-
-  /** The value is this from moment `m` on. */
-  from(m: number, value: number): void {
-    if (this.#runs.at(-1) === value && this.#runs.length % 2 === 1) return;
-    this.end(m);
-    this.#runs.push(value);
-    this.#since = m;
-  }
-
-  /** Closes the last run. */
-  end(m: number): RunLengths {
-    if (this.#runs.length % 2 === 1) this.#runs.push(m - this.#since);
-    return this.#runs;
-  }
-}

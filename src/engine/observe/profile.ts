@@ -40,7 +40,7 @@ export interface Profile {
 const MAX_QUERIES = 4096;
 
 /**
- * Runs a pass `repeats` times over. A kernel's time is the median of its sums: browsers, and Dawn by default, round
+ * RunLengths a pass `repeats` times over. A kernel's time is the median of its sums: browsers, and Dawn by default, round
  * timestamps to 65 or 100 microseconds, so one dispatch alone may well read as 0.
  */
 export function profile(session: Session, pass: Pass, repeats = 7): Promise<Profile> {

@@ -1,5 +1,5 @@
 // A recording of what the executor did in a few runs of one pass, as it did it: the raw material of the chunk map and
-// of the timeline. Off unless asked for; then a few pushes per moment, and a look at every chunk below the GPU.
+// of the timeline. Off unless asked for; then a few pushes per moment, and a look at everything that may lie below the GPU.
 //
 // All times are of the CPU that encodes, in milliseconds since the recorder was made: the executor runs ahead of the
 // GPU, so a moment is when an operator was encoded, not when it ran. Transfers end when the CPU learns of it.
@@ -7,7 +7,7 @@
 import { chunkCount } from '../../memory/plan/trace.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
 import { type Deferred, deferred } from '../../util/deferred.ts';
-import type { Pass } from '../compile/pass.ts';
+import { type Pass, stashedIn } from '../compile/pass.ts';
 
 export type Action = 'use' | 'load' | 'clear' | 'store' | 'drop' | 'free';
 
@@ -44,7 +44,10 @@ export interface Transfer {
 /** Where the newest value of a chunk lies below its slot: `staging` if it is on its way down. */
 export type CopyPlace = ReturnType<Backing['where']> | 'staging';
 
-/** A chunk lies elsewhere below the GPU when this moment's operator is encoded than at the moment before. */
+/**
+ * A chunk, or a piece of an activation by its number behind those of chunks, lies elsewhere below the GPU when this moment's
+ * operator is encoded than at the moment before.
+ */
 export interface Moved {
   readonly moment: number;
   readonly chunk: number;
@@ -58,7 +61,7 @@ export interface Recording {
   readonly slots: number;
   readonly staging: number;
   readonly began: number;
-  /** What was on the GPU then, and where each chunk was below it. */
+  /** What was on the GPU then, and where each chunk was below it, and behind them each piece of an activation. */
   readonly residents: readonly number[];
   readonly below: readonly CopyPlace[];
   /** By moment: when the work for it began, when its operator was encoded, and how many chunks staging held then. */
@@ -82,7 +85,7 @@ export class Recorder {
   #moment = 0;
   #underWay = 0;
   #quiet: Deferred<void> | undefined;
-  /** Where each chunk was last seen below the GPU. */
+  /** Where each chunk and piece of an activation was last seen below the GPU. */
   #seen: CopyPlace[] = [];
 
   constructor(pass: Pass, runs: number) {
@@ -102,8 +105,8 @@ export class Recorder {
     if (pass !== this.#pass || this.#runs === 0) return;
     this.#runs--;
     this.#moment = 0;
-    const chunks = pass.trace.lists.reduce((sum, list) => sum + list.chunks, 0);
-    const below = Array.from({ length: chunks }, (_, chunk) => where(chunk));
+    const chunks = chunkCount(pass.trace);
+    const below = Array.from({ length: chunks + stashedIn(pass, chunks) }, (_, chunk) => where(chunk));
     this.#seen = [...below];
     this.#current = {
       ...{ pass, slots, staging, began: this.#now(), residents, below },

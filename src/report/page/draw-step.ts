@@ -1,7 +1,7 @@
-// What is drawn of one step: a row for every chunk, coloured by tier and state from moment to moment, and below, on the
+// What is drawn of one step: a row for every chunk and every activation, coloured by tier and state from moment to moment, and below, on the
 // same axis, the GPU's memory. Draws what it is given, as it lies in a Geometry; answers nothing.
 
-import { type ChunkHistory, decode } from '../../engine/observe/chunk-codes.ts';
+import { type ChunkHistory, decode, rowLists, rowsOf } from '../../engine/observe/chunk-codes.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { WORDS } from '../chunk-words.ts';
 import { openCanvas } from '../paint/canvas.ts';
@@ -13,27 +13,28 @@ import { type Geometry, HEAD } from './geometry.ts';
 const AREA_HEIGHT = 150;
 const AXIS_HEIGHT = 26;
 
-/** The rows of all chunks, with the names of kinds and phases. */
+/** All rows, with the names of kinds and phases. */
 export function drawRows(canvas: HTMLCanvasElement, history: ChunkHistory, at: Geometry, colors: Colors): void {
   const { rowHeight, tops, height, left, right } = at;
   const context = openCanvas(canvas, right, height);
   const fills = new Fills(colors, rowHeight >= 4);
   paintPhases(context, history, at, colors, { height, names: HEAD / 2 - 2, opens: true });
   context.textAlign = 'left';
-  for (const { kind, first, chunks } of history.lists) {
+  for (const { kind, first, chunks } of rowLists(history)) {
     context.fillStyle = colors.ink;
     const middle = (tops[first] ?? 0) + (chunks * rowHeight) / 2;
     const name = WORDS[kind] ?? kind;
     if (chunks * rowHeight >= 30) {
       context.fillText(name, 0, middle - 7);
       context.fillStyle = colors.muted;
-      context.fillText(`${chunks} chunk${chunks === 1 ? '' : 's'}`, 0, middle + 9);
+      const things = `${chunks} ${kind === 'activation' ? 'tensor' : 'chunk'}${chunks === 1 ? '' : 's'}`;
+      context.fillText(things, 0, middle + 9);
     } else context.fillText(name, 0, middle);
   }
   clipped(context, at, height, () => {
     // What is in use comes last, and at least a pixel wide: of many moments on one pixel it is the one to see.
     for (const using of [false, true]) {
-      history.chunks.forEach((runs, chunk) => {
+      rowsOf(history).forEach((runs, chunk) => {
         let m = 0;
         for (let i = 0; i < runs.length; i += 2) {
           const [code, length] = [runs[i] ?? 0, runs[i + 1] ?? 0];

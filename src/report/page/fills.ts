@@ -1,8 +1,8 @@
-// How the map paints a chunk by its code: colour says in which tier it is, lightness and hatching what it is doing, so
+// How the map paints a chunk or an activation by its code: colour says in which tier it is, lightness and hatching what it is doing, so
 // that either reads without the other, and without telling red from green.
 
 import { decode } from '../../engine/observe/chunk-codes.ts';
-import { type Colors, inUseColor, mix } from '../paint/colors.ts';
+import { type Colors, colorOf, inUseColor, mix } from '../paint/colors.ts';
 
 /** Undefined: nothing is painted. */
 export type Fill = string | CanvasPattern | undefined;
@@ -24,17 +24,32 @@ export class Fills {
   }
 
   #make(context: CanvasRenderingContext2D, code: number): Fill {
-    const { tier, state } = decode(code);
-    if (tier === 'none') return undefined;
-    const base = this.#colors[tier];
+    const decoded = decode(code);
+    const { state, activation } = decoded;
+    // Given up: a line of dots where it would be.
+    if (activation === 'given up') return this.#hatched ? dots(context, this.#colors) : undefined;
+    const color = colorOf(decoded);
+    if (!color) return undefined;
+    const base = this.#colors[color];
     const lighter = (share: number) => mix(base, this.#colors.paper, share);
-    if (state === 'COMPUTE') return inUseColor(this.#colors, tier);
+    if (state === 'COMPUTE') return inUseColor(this.#colors, color);
     if (state === 'HOLD') return base;
     if (state === 'FREE') return lighter(0.82);
     const forward = state === 'HOLD_AFTER_FWD';
     const ground = lighter(forward ? 0.4 : 0.7);
     return this.#hatched ? hatch(context, ground, lighter(forward ? 0.16 : 0.46), forward) : ground;
   }
+}
+
+function dots(context: CanvasRenderingContext2D, { activations }: Colors): Fill {
+  const ratio = window.devicePixelRatio;
+  const tile = document.createElement('canvas');
+  tile.width = Math.round(6 * ratio);
+  tile.height = Math.round(4 * ratio);
+  const on = tile.getContext('2d') as CanvasRenderingContext2D;
+  on.fillStyle = activations;
+  on.fillRect(0, ratio, 2 * ratio, ratio);
+  return context.createPattern(tile, 'repeat') ?? undefined;
 }
 
 function hatch(context: CanvasRenderingContext2D, ground: string, line: string, rises: boolean): Fill {

@@ -1,7 +1,7 @@
-// Where things lie on the chunk map, in CSS pixels: a row for every chunk, under each other by kind, and the moments from
-// left to right. Pure; the part of the step that is in view is its only state.
+// Where things lie on the chunk map, in CSS pixels: a row for every chunk and every activation, under each other by kind, and the
+// moments from left to right. Pure; the part of the step that is in view is its only state.
 
-import type { ChunkHistory } from '../../engine/observe/chunk-codes.ts';
+import { type ChunkHistory, rowLists } from '../../engine/observe/chunk-codes.ts';
 import type { MomentAxis } from '../paint/step.ts';
 
 /** Names stand in it. */
@@ -9,7 +9,7 @@ export const GUTTER = 88;
 /** Phases are named above the rows. */
 export const HEAD = 22;
 const GAP = 9;
-/** The height that the rows of all chunks share. */
+/** The height that all rows share. */
 const ROWS_HEIGHT = 420;
 /** What is looked at closest. */
 const LEAST_MOMENTS = 8;
@@ -17,7 +17,7 @@ const LEAST_MOMENTS = 8;
 export class Geometry implements MomentAxis {
   readonly left = GUTTER;
   readonly rowHeight: number;
-  /** The upper edge of each chunk's row. */
+  /** The upper edge of each row. */
   readonly tops: readonly number[];
   /** Of all rows and the names above them. */
   readonly height: number;
@@ -27,11 +27,13 @@ export class Geometry implements MomentAxis {
   from = 0;
   to: number;
 
-  constructor({ lists, chunks, operators }: ChunkHistory) {
-    this.moments = operators.length;
+  constructor(history: ChunkHistory) {
+    const lists = rowLists(history);
+    const rows = history.chunks.length + history.activations.tensors.length;
+    this.moments = history.operators.length;
     this.to = this.moments;
     // Whole pixels, so that rows of one state look alike.
-    this.rowHeight = Math.min(10, Math.max(1, Math.round(ROWS_HEIGHT / chunks.length)));
+    this.rowHeight = Math.min(10, Math.max(1, Math.round(ROWS_HEIGHT / rows)));
     const tops: number[] = [];
     let bottom = HEAD;
     for (const list of lists) {
@@ -72,7 +74,7 @@ export class Geometry implements MomentAxis {
     this.to = this.from + span;
   }
 
-  /** The chunk whose row is nearest. */
+  /** The chunk or activation whose row is nearest. */
   chunkAt(y: number): number {
     let best = 0;
     let distance = Number.POSITIVE_INFINITY;

@@ -1,9 +1,16 @@
 // The chunk map of a report, alive: it draws the step when the page's width or colours change, zooms into it, and reads
 // out what is pointed at, by pointer or keyboard. The section's markup is memory-section.ts's.
 
-import { type ChunkHistory, decode, expand, slotsInUse } from '../../engine/observe/chunk-codes.ts';
+import {
+  type ChunkHistory,
+  decode,
+  expand,
+  type RunLengths,
+  rowsOf,
+  slotsInUse,
+} from '../../engine/observe/chunk-codes.ts';
 import { formatBytes } from '../../util/bytes.ts';
-import { contentsOf, kindOf, operatorAt, phaseAt, WORDS } from '../chunk-words.ts';
+import { activationName, contentsOf, kindOf, operatorAt, phaseAt, WORDS } from '../chunk-words.ts';
 import { readColors } from '../paint/colors.ts';
 import { type MemoryLayers, memoryLayers } from '../paint/step.ts';
 import { drawMemory, drawRows, drawSwatch } from './draw-step.ts';
@@ -16,7 +23,7 @@ export interface MapData {
   readonly budget: number | null;
 }
 
-/** A moment, and on the map a chunk. */
+/** A moment, and on the map a chunk, or behind those an activation. */
 interface Spot {
   readonly m: number;
   readonly chunk?: number;
@@ -29,6 +36,7 @@ export class StepMap {
   readonly #history: ChunkHistory;
   readonly #budget: number | null;
   readonly #at: Geometry;
+  readonly #rowRuns: readonly RunLengths[];
   /** By moment. */
   readonly #used: readonly number[];
   readonly #staged: readonly number[];
@@ -49,6 +57,7 @@ export class StepMap {
     this.#history = history;
     this.#budget = budget;
     this.#at = new Geometry(history);
+    this.#rowRuns = rowsOf(history);
     this.#used = slotsInUse(history.chunks);
     this.#staged = expand(history.staged);
     this.#layers = memoryLayers(history, this.#used, this.#staged);
@@ -120,11 +129,19 @@ export class StepMap {
   }
 
   #ofMemory(m: number): HTMLElement[] {
-    return [line('name', `${formatBytes(this.#layers.staging(m))} of GPU memory in use`)];
+    return [line('name', `${formatBytes(this.#layers.inUse(m))} of GPU memory in use`)];
   }
 
   #ofChunk(chunk: number, m: number): HTMLElement[] {
-    const { tier, state } = decode(this.#codeAt(chunk, m));
+    const { tier, state, activation } = decode(this.#codeAt(chunk, m));
+    const tensor = this.#history.activations.tensors[chunk - this.#history.chunks.length];
+    if (tensor && activation) {
+      return [
+        line('name', activationName(tensor.name)),
+        line('more', `activation, ${formatBytes(tensor.bytes)}`),
+        line('', `${WORDS[activation]}${state === 'COMPUTE' ? '; in use' : ''}`),
+      ];
+    }
     const kind = kindOf(this.#history, chunk);
     const where = tier === 'none' ? (state === 'FREE' ? 'nowhere' : 'all zeros, kept nowhere') : WORDS[tier];
     return [
@@ -135,7 +152,7 @@ export class StepMap {
   }
 
   #codeAt(chunk: number, m: number): number {
-    const runs = this.#history.chunks[chunk] ?? [];
+    const runs = this.#rowRuns[chunk] ?? [];
     let at = 0;
     for (let i = 0; i < runs.length; i += 2) {
       at += runs[i + 1] ?? 0;
@@ -201,7 +218,7 @@ export class StepMap {
     const go = (dm: number, dc: number) => {
       const to = at.held(m + dm);
       if (!at.isInView(to)) this.#look(to - span / 2, to + span / 2);
-      this.#point({ m: to, chunk: Math.min(Math.max(0, chunk + dc), this.#history.chunks.length - 1) });
+      this.#point({ m: to, chunk: Math.min(Math.max(0, chunk + dc), this.#rowRuns.length - 1) });
     };
     const keys: Record<string, () => void> = {
       ArrowLeft: () => go(-stride, 0),

@@ -2,7 +2,7 @@
 // says in which tier a chunk is, lightness what it is doing. Not where the colours are set: memory-colors.css and the
 // pages' own styles do that.
 
-import type { Tier } from '../../engine/observe/chunk-codes.ts';
+import type { Decoded, Tier } from '../../engine/observe/chunk-codes.ts';
 import { at } from '../../util/at.ts';
 
 const NAMES = [
@@ -18,6 +18,8 @@ const NAMES = [
   'host',
   'disk',
   'activations',
+  'again',
+  'working',
   'other',
   'unused',
 ] as const;
@@ -50,5 +52,16 @@ export function mix(a: string, b: string, share: number): string {
   return `#${mixed.map((value) => value.toString(16).padStart(2, '0')).join('')}`;
 }
 
-/** Of a chunk that an operator uses; one that is only held has the colour of its tier. */
-export const inUseColor = (colors: Colors, tier: Exclude<Tier, 'none'>): string => mix(colors[tier], colors.ink, 0.72);
+/** Of what an operator uses: a chunk, or an activation by its own colour. */
+export const inUseColor = (colors: Colors, from: Exclude<Tier, 'none'> | 'activations' | 'again'): string =>
+  mix(colors[from], colors.ink, 0.72);
+
+/**
+ * Of what a code stands for: a chunk by its tier, and so an activation below the GPU; on the GPU activations have colours of
+ * their own, and those that are made again another one. Undefined: it is nowhere.
+ */
+export function colorOf({ tier, activation }: Decoded): Exclude<Tier, 'none'> | 'activations' | 'again' | undefined {
+  if (tier === 'none') return undefined;
+  if (tier !== 'gpu' || !activation) return tier;
+  return activation === 'again' ? 'again' : 'activations';
+}

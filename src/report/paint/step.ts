@@ -1,7 +1,7 @@
 // A step over its moments, painted: its phases, and what GPU memory held. For the report's map, which zooms, and for the
 // page's timeline, which does not: both give an axis. Knows no element and no pointer.
 
-import type { ChunkHistory } from '../../engine/observe/chunk-codes.ts';
+import { activationBytesOf, type ChunkHistory } from '../../engine/observe/chunk-codes.ts';
 import type { Color, Colors } from './colors.ts';
 
 /** Moments from left to right; what lies outside of `left` and `right` is not painted. */
@@ -63,41 +63,63 @@ export function paintPhases(
   });
 }
 
-/** GPU memory over a step, in bytes: how high each layer reaches, with those below it. */
+/** GPU memory over a step, in bytes: areas one upon the other, from the lowest on. */
 export interface MemoryLayers {
-  /** Inputs and uniforms. */
-  readonly otherBytes: number;
-  /** And activations. */
-  readonly fixed: number;
-  /** And chunks in slots. */
-  chunks(moment: number): number;
-  /** And staging. */
-  staging(moment: number): number;
-  /** And slots and staging that are not in use. */
+  /** In their order. */
+  readonly areas: readonly MemoryArea[];
+  /** All that is in use at a moment. */
+  inUse(moment: number): number;
+  /** All that there is: slots, staging and memory placed for activations, in use or not. */
   readonly reserved: number;
 }
 
-/** What the layers of a history are. `used`, `staged`: its chunks in slots, and in staging, by moment. */
-export function memoryLayers(
-  { chunkBytes, activationBytes, otherBytes, slots, staging }: ChunkHistory,
-  used: ArrayLike<number>,
-  staged: ArrayLike<number>,
-): MemoryLayers {
-  const fixed = activationBytes + otherBytes;
-  const chunks = (m: number) => fixed + (used[m] ?? 0) * chunkBytes;
+/** What one kind of use takes of the memory, over the moments: from one height to another. */
+export interface MemoryArea {
+  /** What it is painted in. */
+  readonly color: Color;
+  /** Where it begins. */
+  low(moment: number): number;
+  /** Where it ends. */
+  high(moment: number): number;
+}
+
+/**
+ * What the areas of a history are: inputs and uniforms; activations as kept or brought back, made again, and in the hands of
+ * the operators; what is left of the memory placed for them; chunks in slots, staging, and what of both is not in use.
+ * `used`, `staged`: its chunks in slots, and in staging, by moment.
+ */
+export function memoryLayers(history: ChunkHistory, used: ArrayLike<number>, staged: ArrayLike<number>): MemoryLayers {
+  const { chunkBytes, activationBytes, otherBytes, slots, staging } = history;
+  const { kept, again, working } = activationBytesOf(history);
+  const fixed = otherBytes + activationBytes;
+  const reserved = fixed + (slots + staging) * chunkBytes;
+  const keptTo = (m: number) => otherBytes + (kept[m] ?? 0);
+  const againTo = (m: number) => keptTo(m) + (again[m] ?? 0);
+  const workingTo = (m: number) => againTo(m) + (working[m] ?? 0);
+  const chunksTo = (m: number) => fixed + (used[m] ?? 0) * chunkBytes;
+  const stagedTo = (m: number) => chunksTo(m) + (staged[m] ?? 0) * chunkBytes;
+  const flat = (bytes: number) => () => bytes;
+  const area = (color: Color, low: (m: number) => number, high: (m: number) => number) => ({ color, low, high });
   return {
-    otherBytes,
-    fixed,
-    chunks,
-    staging: (m) => chunks(m) + (staged[m] ?? 0) * chunkBytes,
-    reserved: fixed + (slots + staging) * chunkBytes,
+    areas: [
+      area('other', flat(0), flat(otherBytes)),
+      area('activations', flat(otherBytes), keptTo),
+      area('again', keptTo, againTo),
+      area('working', againTo, workingTo),
+      area('unused', workingTo, flat(fixed)),
+      area('gpu', flat(fixed), chunksTo),
+      area('staging', chunksTo, stagedTo),
+      area('unused', stagedTo, flat(reserved)),
+    ],
+    inUse: (m) => workingTo(m) + stagedTo(m) - fixed,
+    reserved,
   };
 }
 
-/** The layers as areas, one upon the other. `y`: the height of so many bytes. */
+/** The areas, painted. `y`: the height of so many bytes. */
 export function paintMemory(
   context: CanvasRenderingContext2D,
-  { otherBytes, fixed, chunks, staging, reserved }: MemoryLayers,
+  { areas }: MemoryLayers,
   axis: MomentAxis,
   y: (bytes: number) => number,
   colors: Colors,
@@ -105,7 +127,7 @@ export function paintMemory(
   const x = (m: number) => axis.x(m);
   const first = Math.floor(axis.from);
   const last = Math.ceil(axis.to);
-  const layer = (color: Color, low: (m: number) => number, high: (m: number) => number) => {
+  for (const { color, low, high } of areas) {
     context.fillStyle = colors[color];
     context.beginPath();
     for (let m = first; m < last; m++) {
@@ -117,11 +139,5 @@ export function paintMemory(
       context.lineTo(x(m), y(low(m)));
     }
     context.fill();
-  };
-  const flat = (bytes: number) => () => bytes;
-  layer('other', flat(0), flat(otherBytes));
-  layer('activations', flat(otherBytes), flat(fixed));
-  layer('gpu', flat(fixed), chunks);
-  layer('staging', chunks, staging);
-  layer('unused', staging, flat(reserved));
+  }
 }

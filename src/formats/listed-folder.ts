@@ -46,7 +46,7 @@ export interface ListWords {
 }
 
 export class ListedFolder implements FolderReader {
-  /** What all paths begin with; may be empty. */
+  /** What all paths begin with. */
   readonly path: string;
   readonly sha256: Files['sha256'];
   readonly #words: ListWords;
@@ -65,7 +65,7 @@ export class ListedFolder implements FolderReader {
       if (parts.some((part) => LEFT_OUT.test(part))) continue;
       if (parts.length === 0 || parts.includes('..') || parts.length > MOST_FOLDERS || !isLine(file.path)) {
         const shown = JSON.stringify(file.path).slice(0, MOST_LETTERS);
-        throw new HoldfastError(`${this.#name}: ${shown} is no name for a file in it; ${words.verb} the folder again`);
+        throw new HoldfastError(`${this.path}: ${shown} is no name for a file in it; ${words.verb} the folder again`);
       }
       const inside = parts.join('/');
       // Where names differ in case only, systems disagree whether there are two files.
@@ -73,7 +73,7 @@ export class ListedFolder implements FolderReader {
       const other = known.get(folded);
       if (other !== undefined) {
         throw new HoldfastError(
-          `${this.#name} has ${other === file.path ? `${other} twice` : `both ${other} and ${file.path}`}; ${words.verb} the folder again`,
+          `${this.path} has ${other === file.path ? `${other} twice` : `both ${other} and ${file.path}`}; ${words.verb} the folder again`,
         );
       }
       known.set(folded, file.path);
@@ -84,10 +84,6 @@ export class ListedFolder implements FolderReader {
         this.#folders.set(folder, names.add(part));
       });
     }
-  }
-
-  get #name(): string {
-    return this.path === '' ? 'what was chosen' : this.path;
   }
 
   /** The folders in it whose names are such, seen from the top: in the folders of a found one nothing is searched. */
@@ -109,7 +105,7 @@ export class ListedFolder implements FolderReader {
       const names = found.map((folder) => this.#inside(folder) ?? '');
       const shown = names.slice(0, 5).join(', ') + (found.length > 5 ? ', ...' : '');
       throw new HoldfastError(
-        `${this.#name} holds ${found.length} models or runs (${shown}); ${this.#words.verb} one of them alone`,
+        `${this.path} holds ${found.length} models or runs (${shown}); ${this.#words.verb} one of them alone`,
       );
     }
     return found[0] ?? this.path;
@@ -122,6 +118,16 @@ export class ListedFolder implements FolderReader {
       const file = this.#files.get(below(inside, name));
       return file ? [{ name, bytes: file.bytes, open: () => file.open() }] : [];
     });
+  }
+
+  /** Files of a folder of it, by their names, as a folder of their own that is called `path`. */
+  part(folder: string, names: readonly string[], path: string): ListedFolder {
+    const inside = this.#inside(folder) ?? '';
+    const files = names.flatMap((name) => {
+      const file = this.#files.get(below(inside, name));
+      return file ? [{ ...file, path: name }] : [];
+    });
+    return new ListedFolder(path, files, this.sha256, this.#words);
   }
 
   async read(path: string): Promise<Uint8Array<ArrayBuffer>> {
@@ -161,7 +167,7 @@ export class ListedFolder implements FolderReader {
     const inside = this.#inside(path);
     const file = inside === undefined ? undefined : this.#files.get(inside);
     if (file) return file;
-    throw new HoldfastError(`${this.#name} has no ${inside ?? path} in it; ${this.#words.wanted}`);
+    throw new HoldfastError(`${this.path} has no ${inside ?? path} in it; ${this.#words.wanted}`);
   }
 
   /** Of the path of a file in it: join() writes a path in another way than it was given. */

@@ -105,11 +105,12 @@ async function partsOf(host: Host, given: readonly ChosenFile[]): Promise<Chosen
   const isSuch =
     beside === undefined ? (names: readonly string[]) => names.includes(CONFIG) || hasModel(names) : hasModel;
   const folder = files.only(isSuch);
-  const last = folder.slice(files.path.length).split('/').at(-1);
-  const name = zip === undefined && folder === UNNAMED ? undefined : last || files.path.replace(/^.*\/|\.zip$/g, '');
-  const adapter = beside === undefined ? undefined : files.part(beside, ADAPTER_FILES, ADAPTER);
+  const name = folder === UNNAMED ? undefined : lastOf(folder).replace(/\.zip$/i, '');
+  const adapter = beside === undefined ? undefined : files.part(beside, ADAPTER_FILES, lastOf(beside));
   return { name, files, folder, adapter };
 }
+
+const lastOf = (path: string): string => path.replace(/^.*\//s, '');
 
 /** Files that all lie in one folder are called by it. */
 function listOf(given: readonly ChosenFile[], sha256: Files['sha256']): ListedFolder {

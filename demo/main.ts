@@ -178,16 +178,12 @@ async function estimate(): Promise<void> {
   const { trainer } = holdfast;
   const open = training?.open ? training.run?.settings : undefined;
   try {
-    if (model.isOwn && !own.info) {
-      model.showEstimate(undefined);
-      model.showProblem('');
-      return;
-    }
-    const settings = wanted();
-    const found = await trainer.estimate(settings, open ? {} : memory.memory);
+    // A model of the person's own that is still to come needs nothing.
+    const settings = model.isOwn && !own.info ? undefined : wanted();
+    const found = settings && (await trainer.estimate(settings, open ? {} : memory.memory));
     model.showEstimate(found, settings);
     model.showProblem('');
-    if (!open) memory.showEstimate(found);
+    if (found && !open) memory.showEstimate(found);
   } catch (error) {
     model.showProblem(messageOf(error));
   }

@@ -113,7 +113,7 @@ export class OwnModel {
     return own ?? { rank: RANK, alpha: 2 * RANK, targets: [ALL_LINEAR], dropout: 0, rslora: false };
   }
 
-  /** Errors: none; what goes wrong is shown here. */
+  /** What goes wrong is shown here; where that cannot be seen, it is an error. */
   async #inspect(source: readonly ChosenFile[] | string): Promise<void> {
     const trainer = this.#trainer();
     if (!trainer) return;
@@ -128,6 +128,7 @@ export class OwnModel {
       this.#chosen();
     } catch (error) {
       this.#say(messageOf(error), true);
+      if (this.#panel.hidden) throw error;
     }
   }
 

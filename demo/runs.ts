@@ -120,7 +120,7 @@ export class RunList {
         { className: 'row' },
         action('Fork', () => this.#fork(run), savedStep > 0 && settings !== undefined),
         action('Rename', () => this.#rename(run), run.status !== 'damaged'),
-        action('Use as model', () => this.#events.use(run), settings !== undefined && isBase(run)),
+        ...(settings ? [action('Use as model', () => this.#events.use(run), isBase(run))] : []),
         action('Export model', () => this.#exportModel(run), savedStep > 0 || run.status === 'imported'),
         action('Export zip', () => this.#export(run), savedStep > 0 || run.status === 'imported'),
         ...('showDirectoryPicker' in globalThis

@@ -1,6 +1,9 @@
 // Models that a person brings to a page: looked into before their weights are read, trained whole or by a low-rank update,
 // talked to, exported. First the library's service, then the demo page.
 
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { unzipSync } from 'fflate';
 import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
@@ -12,6 +15,7 @@ import { MemoryFiles } from '../memory-files.ts';
 import { event, launch, open, SETTINGS } from './driver.ts';
 import { bytesOf, CHATS, type Folder, publishedAdapter, publishedModel } from './published.ts';
 import { type Site, serve } from './site.ts';
+import { dropAll, fillSettings, misdeeds, overflow, ready, row, says, steps } from './visitor.ts';
 
 const TEXT = 'what says the cat? the cat says meow. what says the dog? the dog says woof. '.repeat(60);
 
@@ -183,6 +187,132 @@ describe('the service', () => {
       'adapter_config.json': bytesOf({ peft_type: 'LORA', r: 3, target_modules: ['q_proj'] }),
     };
     expect(await inspect(page, { 'tiny-llama': model, mine: other })).toMatch(/^mine: /);
+  });
+});
+
+describe('the page', () => {
+  const TRAINING = { context: 64, batch: 2, lr: 0.02, evalEvery: 10, evalWindows: 2, sampleEvery: 10, saveEvery: 10 };
+  let folder: string;
+  beforeAll(() => {
+    folder = mkdtempSync(path.join(tmpdir(), 'published-'));
+    mkdirSync(path.join(folder, 'tiny-llama'));
+    for (const [name, bytes] of Object.entries(model)) writeFileSync(path.join(folder, 'tiny-llama', name), bytes);
+    writeFileSync(path.join(folder, 'chats.jsonl'), CHATS);
+  });
+  afterAll(() => rmSync(folder, { recursive: true }));
+  afterEach(() => expect(misdeeds.splice(0)).toEqual([]));
+
+  const demo = async () => ready(await browser.newContext(), `${site.isolated}demo/`);
+  const own = (page: Page) => page.locator('#own-facts', { hasText: 'Llama 2 × 32' }).waitFor();
+  const kept = (page: Page) =>
+    page.evaluate(async () => {
+      const names: string[] = [];
+      const root = await (await navigator.storage.getDirectory()).getDirectoryHandle('holdfast');
+      for await (const name of root.keys()) if (name === 'runs') names.push(name);
+      return names;
+    });
+
+  test('a folder is chosen, learns conversations by LoRA, is asked with its adapter and without, and exported', async () => {
+    const page = await demo();
+    await page.setInputFiles('#own-folder', path.join(folder, 'tiny-llama'));
+    await own(page);
+    expect(await page.textContent('#own-facts')).toBe('Llama 2 × 32 · 312 tokens of its own · chat template');
+    expect(await page.textContent('#own-note')).toMatch(/^[\d.]+ KB to keep here; [\d.]+ [KMGT]B are free\.$/);
+    expect(await page.getByRole('radio', { name: 'Your own tiny-llama' }).isChecked()).toBe(true);
+    // What it needs is said, and nothing of it is here yet.
+    await page.locator('#fact-parameters', { hasText: '40,' }).waitFor();
+    expect(await page.textContent('#fact-smallest')).toMatch(/KB$/);
+    const trained = await page.textContent('#fact-trained');
+    expect(await kept(page)).toEqual([]);
+
+    await page.setInputFiles('#files', path.join(folder, 'chats.jsonl'));
+    await page.locator('#text-note', { hasText: /^chats\.jsonl: [\d.]+ KB, conversations$/ }).waitFor();
+    await fillSettings(page, { ...TRAINING, steps: 20, rank: 4, alpha: 8 });
+    await expect.poll(() => page.textContent('#fact-trained')).not.toBe(trained);
+    for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
+    await page.click('#train');
+    await says(page, /^Done after 20 steps/);
+    expect(await page.locator('#runs .name').allTextContents()).toEqual(['tiny-llama, LoRA', 'tiny-llama']);
+    expect(await page.textContent('#own-note')).toMatch(/^[\d.]+ KB, kept here\.$/);
+
+    await page.getByRole('radio', { name: 'Both' }).check();
+    await page.fill('#prompt', 'what says the cat?');
+    await page.fill('#temperature', '0');
+    await page.fill('#length', '12');
+    await page.click('#write');
+    await page.locator('#sample-title', { hasText: 'a conversation' }).waitFor();
+    expect(await page.locator('#chat .question').allTextContents()).toEqual(['what says the cat?']);
+    expect(await page.locator('#chat h4').allTextContents()).toEqual(['with the adapter', 'without']);
+    const [low, base] = await page.locator('#chat .answers p').allTextContents();
+    expect(low).not.toBe(base);
+    for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
+
+    const tuned = await row(page);
+    for (const [form, name] of [
+      ['adapter', 'tiny-llama-LoRA-adapter.zip'],
+      ['model bf16', 'tiny-llama-LoRA-model.zip'],
+      ['gguf Q8_0', 'tiny-llama-LoRA-Q8_0.gguf'],
+    ] as const) {
+      await tuned.getByRole('button', { name: 'Export model' }).click();
+      await page.locator('#dialog select').selectOption(form);
+      const [file] = await Promise.all([
+        page.waitForEvent('download'),
+        page.locator('#dialog').getByRole('button', { name: 'Export' }).click(),
+      ]);
+      expect(file.suggestedFilename()).toBe(name);
+    }
+    // What it goes back to stays.
+    const other = await row(page, 1);
+    await other.getByRole('button', { name: 'Remove' }).click();
+    await page.locator('#dialog').getByRole('button', { name: 'Remove' }).click();
+    await says(page, /needs its weights/);
+    await page.context().close();
+  });
+
+  test('loose files are dropped, all of the model trains on text in its own tokens, and it goes on after a reload', async () => {
+    const page = await demo();
+    await page.getByRole('radio', { name: 'Your own', exact: true }).first().check();
+    await page.fill('#paste', TEXT);
+    await dropAll(page, model);
+    await own(page);
+    await page.getByRole('radio', { name: 'All of it every weight' }).check();
+    await expect.poll(() => page.locator('#trained').isHidden()).toBe(true);
+    await fillSettings(page, { ...TRAINING, steps: 100_000 });
+    await page.click('#train');
+    await says(page, /^Training/);
+    await steps(page, 12);
+    await page.reload();
+    await says(page, /^Going on from step [1-9]\d*0/);
+    await steps(page, 21);
+    await page.click('#stop:enabled');
+    await says(page, /^Stopped after \d+ steps/);
+    // 5.77 nats where each of its 320 tokens is as likely.
+    expect(Number(await page.textContent('#now-loss'))).toBeLessThan(4.5);
+    expect(await page.locator('#runs .name').first().textContent()).toBe('Llama 2 × 32, tuned');
+    expect(await page.locator('#adapters').isHidden()).toBe(true);
+    // The model itself is chosen anew from what is kept.
+    await (await row(page, 1)).getByRole('button', { name: 'Use as model' }).click();
+    await page.locator('#own-note', { hasText: 'kept here' }).waitFor();
+    await page.context().close();
+  });
+
+  test('what cannot be used is one line, and what was chosen stays', async () => {
+    const page = await demo();
+    await dropAll(page, { ...model, 'config.json': bytesOf({ model_type: 'mamba' }) });
+    expect(await says(page, /mamba/)).not.toContain('\n');
+    expect(await page.getByRole('radio', { name: 'Tiny' }).isChecked()).toBe(true);
+    await page.setInputFiles('#own-folder', path.join(folder, 'tiny-llama'));
+    await own(page);
+    await dropAll(page, { 'config.json': model['config.json'] ?? bytesOf('') });
+    await page.locator('#own-note.problem', { hasText: 'there is no model.safetensors' }).waitFor();
+    expect(await page.textContent('#own-name')).toBe('tiny-llama');
+    // An adapter goes with the model that is there.
+    await dropAll(page, adapter);
+    await page.locator('#own-facts', { hasText: 'adapter of rank 2' }).waitFor();
+    expect(await page.locator('#field-rank').inputValue()).toBe('2');
+    expect(await page.locator('#field-rank').isDisabled()).toBe(true);
+    expect(await kept(page)).toEqual([]);
+    await page.context().close();
   });
 });
 

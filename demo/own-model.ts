@@ -15,7 +15,7 @@ import {
   type RunSettings,
   shapeOf,
 } from '../src/browser/index.ts';
-import { whole } from './figures.ts';
+import { short, whole } from './figures.ts';
 import { byId, setText } from './page.ts';
 
 type Trainer = Holdfast['trainer'];
@@ -132,9 +132,13 @@ export class OwnModel {
     }
   }
 
-  async #describe({ name, config, bytes, tokens, chats, adapter, from }: ModelInfo, trainer: Trainer): Promise<void> {
+  async #describe(
+    { name, config, parameters, bytes, tokens, chats, adapter, from }: ModelInfo,
+    trainer: Trainer,
+  ): Promise<void> {
     const { layers, width } = shapeOf(config);
     setText(this.#name, name);
+    setText(byId('own-kind', HTMLElement), `${short(parameters)} parameters`);
     const parts = [
       `${FAMILIES[config.model_type].label} ${layers} × ${width}`,
       tokens === undefined ? 'bytes as tokens' : `${whole(tokens)} tokens of its own`,

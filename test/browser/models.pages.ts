@@ -218,7 +218,7 @@ describe('the page', () => {
     await own(page);
     expect(await page.textContent('#own-facts')).toBe('Llama 2 × 32 · 312 tokens of its own · chat template');
     expect(await page.textContent('#own-note')).toMatch(/^[\d.]+ KB to keep here; [\d.]+ [KMGT]B are free\.$/);
-    expect(await page.getByRole('radio', { name: 'Your own tiny-llama' }).isChecked()).toBe(true);
+    expect(await page.getByRole('radio', { name: /^tiny-llama 40\.6k parameters$/ }).isChecked()).toBe(true);
     // What it needs is said, and nothing of it is here yet.
     await page.locator('#fact-parameters', { hasText: '40,' }).waitFor();
     expect(await page.textContent('#fact-smallest')).toMatch(/KB$/);
@@ -271,7 +271,7 @@ describe('the page', () => {
 
   test('loose files are dropped, all of the model trains on text in its own tokens, and it goes on after a reload', async () => {
     const page = await demo();
-    await page.getByRole('radio', { name: 'Your own', exact: true }).first().check();
+    await page.getByRole('radio', { name: 'Your own', exact: true }).check();
     await page.fill('#paste', TEXT);
     await dropAll(page, model);
     await own(page);

@@ -1,7 +1,15 @@
-// The text that a model learns from: the example, a text of the person's own (pasted, dropped, chosen), or a task that
-// is made up as it goes. Reads no more of a file than it needs to tell text from other things; nothing leaves the page.
+// The text that a model learns from: the example, a text or JSON records of the person's own (pasted, dropped, chosen), or a
+// task that is made up as it goes. Reads no more of a file than it needs to tell text from other things; nothing leaves the page.
 
-import { formatBytes, TASKS, type TaskName, type TrainingText } from '../src/browser/index.ts';
+import {
+  formatBytes,
+  type RecordChoice,
+  type ShapeName,
+  TASKS,
+  type TaskName,
+  type TrainingText,
+  type TrainOn,
+} from '../src/browser/index.ts';
 import { whole } from './figures.ts';
 import { byId, make, setText } from './page.ts';
 
@@ -9,6 +17,18 @@ type Kind = 'example' | 'own' | 'task';
 
 /** What is looked at of a file; a text has no byte 0. */
 const LOOKED_AT = 1 << 16;
+
+/** What records are, to a person. */
+const SHAPES: Readonly<Record<ShapeName, string>> = {
+  messages: 'conversations',
+  sharegpt: 'conversations',
+  'prompt/completion': 'prompts and answers',
+  alpaca: 'instructions and answers',
+  text: 'texts, one a record',
+};
+const RECORD_FILE = /\.(jsonl|ndjson)$/i;
+
+type Recognise = (text: Blob) => Promise<ShapeName | undefined>;
 
 export class DataPanel {
   readonly #kinds = byId('text-kinds', HTMLFieldSetElement);
@@ -18,10 +38,21 @@ export class DataPanel {
   readonly #note = byId('text-note', HTMLElement);
   readonly #changed: () => void;
   readonly #task = byId('task', HTMLSelectElement);
+  readonly #recognise: Recognise;
+  readonly #records = byId('records', HTMLElement);
+  readonly #trainOn = byId('train-on', HTMLFieldSetElement);
+  readonly #template = byId('template', HTMLSelectElement);
+  readonly #pack = byId('pack', HTMLInputElement);
   #chosen: readonly File[] = [];
+  /** Of the text that is there. */
+  #shape: ShapeName | undefined;
+  #looks = 0;
 
-  constructor(changed: () => void) {
+  /** `recognise` tells records from text. */
+  constructor(recognise: Recognise, changed: () => void) {
+    this.#recognise = recognise;
     this.#changed = changed;
+    for (const control of [this.#trainOn, this.#template, this.#pack]) control.addEventListener('change', changed);
     for (const value of Object.keys(TASKS)) this.#task.append(make('option', { value }, value));
     this.#task.addEventListener('change', () => this.#show());
     this.#kinds.addEventListener('change', () => this.#show());
@@ -61,19 +92,45 @@ export class DataPanel {
     if (refused.length > 0) this.problem(`${refused.join('; ')}. Choose plain text (UTF-8).`);
   }
 
+  /** How the text is learned from, where it holds records. */
+  get records(): RecordChoice | undefined {
+    if (this.kind !== 'own' || this.#shape === undefined) return undefined;
+    const { value = 'answers' } = this.#trainOn.querySelector<HTMLInputElement>('input:checked') ?? {};
+    return {
+      trainOn: value as TrainOn,
+      pack: this.#pack.checked ? 'yes' : 'no',
+      ...(this.#template.value === 'chatml' && { template: 'chatml' }),
+    };
+  }
+
+  /** Whether the model has a chat template of its own. */
+  modelChats(chats: boolean): void {
+    const [own] = this.#template.options;
+    if (!own || own.disabled === !chats) return;
+    own.disabled = !chats;
+    this.#template.value = chats ? 'model' : 'chatml';
+  }
+
   /** Absent: the example. Errors: an Error that says what is wrong with the text. */
   text(context: number): TrainingText | undefined {
     if (this.kind !== 'own') return undefined;
-    const text = this.#chosen.length > 0 ? new Blob(this.#chosen as File[]) : new Blob([this.#paste.value]);
+    const text = this.#blob;
     // A tenth validates, and a window needs one token more than the context.
     const least = 10 * (context + 1);
     if (text.size === 0) throw new Error('There is no text yet: paste one, or choose files.');
-    if (text.size < least) {
+    if (this.#shape === undefined && text.size < least) {
       throw new Error(
         `The text has ${whole(text.size)} bytes; a context of ${context} needs ${whole(least)}. Add text, or set a shorter context.`,
       );
     }
     return text;
+  }
+
+  /** Records end with their line. */
+  get #blob(): Blob {
+    if (this.#chosen.length === 0) return new Blob([this.#paste.value]);
+    const areRecords = this.#chosen.every(({ name }) => RECORD_FILE.test(name));
+    return new Blob(this.#chosen.flatMap((file) => (areRecords ? [file, '\n'] : [file])));
   }
 
   problem(message: string): void {
@@ -96,7 +153,25 @@ export class DataPanel {
     const bytes =
       files.length > 0 ? files.reduce((sum, { size }) => sum + size, 0) : new Blob([this.#paste.value]).size;
     const names = files.map(({ name }) => name).join(', ');
-    setText(this.#note, kind === 'own' && bytes > 0 ? [names, formatBytes(bytes)].filter(Boolean).join(': ') : '');
+    const what = kind === 'own' && bytes > 0 ? [names, formatBytes(bytes)].filter(Boolean).join(': ') : '';
+    setText(this.#note, what);
+    this.#shape = undefined;
+    this.#records.hidden = true;
+    this.#changed();
+    if (what !== '') void this.#look(what);
+  }
+
+  /** Sees whether it is records. */
+  async #look(what: string): Promise<void> {
+    const look = ++this.#looks;
+    const text = this.#blob;
+    const shape = await this.#recognise(text).catch(() => undefined);
+    if (look !== this.#looks || this.kind !== 'own') return;
+    this.#shape = shape;
+    this.#records.hidden = shape === undefined || shape === 'text';
+    if (shape !== undefined) setText(this.#note, `${what}, ${SHAPES[shape]}`);
+    else if (this.#chosen.some(({ name }) => RECORD_FILE.test(name)))
+      this.problem(`${what}. Its first record is of no shape that is known: it would be learned as text.`);
     this.#changed();
   }
 }

@@ -1,33 +1,40 @@
 // Questions to the person: a title, some fields, yes or no. The browser's own dialog keeps the keyboard inside and gives
 // the focus back.
 
-import { byId, make } from './page.ts';
+import { byId, choice, make } from './page.ts';
 
 export interface Field {
   readonly label: string;
   readonly value: string;
   readonly type?: 'text' | 'number';
+  /** What may be chosen, and what it is called; `value` is one of them. */
+  readonly options?: Readonly<Record<string, string>>;
 }
 
 /** The values of the fields, in order; undefined when the person thinks better of it. */
 export function ask(title: string, text: string, fields: readonly Field[], yes: string): Promise<string[] | undefined> {
   const dialog = byId('dialog', HTMLDialogElement);
-  const inputs = fields.map(({ value, type = 'text' }) =>
-    make('input', {
+  const inputs = fields.map(({ value, type = 'text', options }) => {
+    if (options) {
+      const select = choice(options);
+      select.value = value;
+      return select;
+    }
+    return make('input', {
       type,
       value,
       required: true,
       autocomplete: 'off',
       ...(type === 'number' && { step: 'any', min: '0' }),
-    }),
-  );
+    });
+  });
   const no = make('button', { type: 'button' }, 'Cancel');
   const form = make(
     'form',
     { method: 'dialog' },
     make('h2', { id: 'dialog-title' }, title),
     ...(text ? [make('p', { className: 'hint' }, text)] : []),
-    ...fields.map(({ label }, i) => make('label', {}, label, inputs[i] as HTMLInputElement)),
+    ...fields.map(({ label }, i) => make('label', {}, label, inputs[i] as HTMLElement)),
     make('div', { className: 'row' }, make('button', { className: 'primary', value: 'yes' }, yes), no),
   );
   dialog.replaceChildren(form);

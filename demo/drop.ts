@@ -1,11 +1,21 @@
-// Files and folders that are dropped anywhere on the page: a run's checkpoint or a model is imported, all else is text to
-// train on.
+// Files and folders that are dropped anywhere on the page: a run's checkpoint or zip, a model, or text to train on, by their
+// names.
 
+import type { ChosenFile } from '../src/browser/index.ts';
 import { byId } from './page.ts';
 
-const isCheckpoint = (file: File): boolean => /\.(zip|safetensors)$/i.test(file.name);
+export type Dropped = 'run' | 'model' | 'text';
 
-export function takeDrops(take: (files: File[], what: 'checkpoint' | 'text') => void): void {
+/** What files are, by their names. */
+export function kindOf(files: readonly ChosenFile[]): Dropped {
+  const names = files.map(({ file }) => file.name);
+  const isRun = names.includes('trainer_state.json') && names.includes('optimizer.safetensors');
+  if (isRun || names.some((name) => /\.zip$/i.test(name))) return 'run';
+  const isModel = (name: string) => /\.safetensors$/i.test(name) || /^(adapter_)?config\.json$/.test(name);
+  return names.some(isModel) ? 'model' : 'text';
+}
+
+export function takeDrops(take: (files: ChosenFile[], what: Dropped) => void): void {
   const sign = byId('drop', HTMLElement);
   let inside = 0;
   const carriesFiles = ({ dataTransfer }: DragEvent) => dataTransfer?.types.includes('Files') ?? false;
@@ -28,17 +38,20 @@ export function takeDrops(take: (files: File[], what: 'checkpoint' | 'text') => 
     sign.hidden = true;
     // The list is empty once the event is over.
     const entries = [...(event.dataTransfer?.items ?? [])].map((item) => item.webkitGetAsEntry());
-    const given = [...(event.dataTransfer?.files ?? [])];
+    const given = [...(event.dataTransfer?.files ?? [])].map((file) => ({ path: file.name, file }));
     // A folder that cannot be read is passed on as it came: what takes it says so.
     const all = filesOf(entries, given).catch(() => given);
     void all.then((files) => {
-      if (files.length > 0) take(files, files.some(isCheckpoint) ? 'checkpoint' : 'text');
+      if (files.length > 0) take(files, kindOf(files));
     });
   });
 }
 
 /** With those in the dropped folders; not in the folders there, which of a model's are other things. */
-async function filesOf(entries: readonly (FileSystemEntry | null)[], given: readonly File[]): Promise<File[]> {
+async function filesOf(
+  entries: readonly (FileSystemEntry | null)[],
+  given: readonly ChosenFile[],
+): Promise<ChosenFile[]> {
   const folders = entries.filter((entry) => entry instanceof FileSystemDirectoryEntry);
   if (folders.length === 0) return [...given];
   const files = entries.filter((entry) => entry instanceof FileSystemFileEntry);
@@ -51,5 +64,10 @@ async function filesOf(entries: readonly (FileSystemEntry | null)[], given: read
       files.push(...more.filter((entry) => entry instanceof FileSystemFileEntry));
     }
   }
-  return Promise.all(files.map((file) => new Promise<File>((resolve, reject) => file.file(resolve, reject))));
+  return Promise.all(
+    files.map(async (entry) => ({
+      path: entry.fullPath.replace(/^\//, ''),
+      file: await new Promise<File>((resolve, reject) => entry.file(resolve, reject)),
+    })),
+  );
 }

@@ -18,6 +18,7 @@ import { MemoryPanel } from './memory-panel.ts';
 import { ModelForm } from './model.ts';
 import { Notes } from './notes.ts';
 import { showObstacle } from './obstacles.ts';
+import { OwnModel } from './own-model.ts';
 import { byId, setText } from './page.ts';
 import { RunList } from './runs.ts';
 import { type Phase, Training } from './training.ts';
@@ -28,8 +29,16 @@ const ESTIMATE_MS = 200;
 const notes = new Notes();
 const live = new Live();
 const curves = new Curves();
-const data = new DataPanel(() => changed());
-const model = new ModelForm(() => changed());
+const data = new DataPanel(
+  async (text) => holdfast?.trainer.recordsIn(text),
+  () => changed(),
+);
+const own = new OwnModel(
+  () => holdfast?.trainer,
+  () => model.ownChosen(),
+  () => model.ownChanged(),
+);
+const model = new ModelForm(own, () => changed());
 const memory = new MemoryPanel({
   wanted: (asked) => changeMemory(asked),
   picture: async () => training?.picture(),
@@ -38,6 +47,7 @@ const writing = new Writing(() => holdfast?.trainer);
 const runs = new RunList(() => (holdfast as Holdfast).trainer, {
   look: (run) => look(run),
   goOn: (run) => goOn(run),
+  use: (run) => own.use(run),
   compared: (others) => {
     compared = others;
     phaseChanged();
@@ -66,19 +76,49 @@ buttons.step.addEventListener('click', () => attempt(async () => training?.step(
 buttons.stop.addEventListener('click', () => attempt(async () => training?.stop()));
 takeDrops((files, what) =>
   attempt(async () => {
-    if (what === 'text') await data.take(files);
-    else if (holdfast) await runs.import(files);
+    const alone = files.map(({ file }) => file);
+    if (what === 'text') await data.take(alone);
+    else if (what === 'model') await own.take(files);
+    else if (holdfast) await runs.import(alone);
   }),
 );
 
 async function train(): Promise<void> {
   if (!holdfast || !training || training.open) return;
-  const { task } = data;
-  const settings: RunSettings = { ...model.settings(), ...(task && { task }) };
-  const text = data.text(settings.seq);
+  const asked = wanted();
+  const text = data.text(asked.seq);
   void holdfast.persist();
-  memory.clear();
-  await training.start({ settings, memory: memory.memory, ...(text !== undefined && { text }) });
+  buttons.train.disabled = true;
+  try {
+    const name = model.isOwn ? await keepModel() : undefined;
+    const { records: _, ...settings } = wanted();
+    const { records } = data;
+    memory.clear();
+    await training.start({
+      ...{ settings, memory: memory.memory },
+      ...(text !== undefined && { text }),
+      ...(records && { records }),
+      ...(name !== undefined && { name }),
+    });
+  } finally {
+    buttons.train.disabled = false;
+  }
+}
+
+/** What the form and the text say. */
+function wanted(): RunSettings {
+  const { task, records } = data;
+  data.modelChats(model.isOwn && own.info?.chats === true);
+  const { trainOn = 'answers', pack = 'yes' } = records ?? {};
+  return { ...model.settings(), ...(task && { task }), ...(records && { records: { trainOn, pack } }) };
+}
+
+/** The model of the person's own is there for the run. Returns the run's name. */
+async function keepModel(): Promise<string> {
+  if (own.info?.from === undefined) notes.say('Preparing: the model is kept in this browser …');
+  const { name } = await own.keep();
+  await runs.refresh();
+  return own.way === 'lora' ? `${name}, LoRA` : `${name}, tuned`;
 }
 
 async function goOn(run: RunInfo): Promise<void> {
@@ -138,12 +178,12 @@ async function estimate(): Promise<void> {
   const { trainer } = holdfast;
   const open = training?.open ? training.run?.settings : undefined;
   try {
-    const { task } = data;
-    const settings: RunSettings = { ...model.settings(), ...(task && { task }) };
-    const found = await trainer.estimate(settings, open ? {} : memory.memory);
+    // A model of the person's own that is still to come needs nothing.
+    const settings = model.isOwn && !own.info ? undefined : wanted();
+    const found = settings && (await trainer.estimate(settings, open ? {} : memory.memory));
     model.showEstimate(found, settings);
     model.showProblem('');
-    if (!open) memory.showEstimate(found);
+    if (found && !open) memory.showEstimate(found);
   } catch (error) {
     model.showProblem(messageOf(error));
   }

@@ -30,6 +30,12 @@ export function button(text: string, hint: string, onClick: () => void): HTMLBut
   return made;
 }
 
+/** A select of names and what they are called. */
+export function choice<T extends string>(names: Readonly<Record<T, string>>): HTMLSelectElement {
+  const options = Object.entries(names) as [T, string][];
+  return make('select', {}, ...options.map(([value, text]) => make('option', { value }, text)));
+}
+
 /** Offers a file for download. */
 export function save(file: File): void {
   const url = URL.createObjectURL(file);

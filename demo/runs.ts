@@ -1,7 +1,7 @@
 // The runs of this browser: each can be looked at, gone on with, compared, forked, renamed, exported and removed. The list
 // is the worker's; this file shows it and asks.
 
-import type { Holdfast, RunInfo, RunSettings } from '../src/browser/index.ts';
+import { formatBytes, type Holdfast, type ModelExport, type RunInfo, type RunSettings } from '../src/browser/index.ts';
 import { RunCurves } from './curve-data.ts';
 import type { Compared } from './curves.ts';
 import { ask } from './dialogs.ts';
@@ -15,6 +15,8 @@ const COLORS = ['--run-1', '--run-2', '--run-3', '--run-4'] as const;
 export interface RunListEvents {
   look(run: RunInfo): Promise<void>;
   goOn(run: RunInfo): Promise<void>;
+  /** Takes its weights as the model to train. */
+  use(run: RunInfo): Promise<void>;
   compared(others: readonly Compared[]): void;
   /** Runs something and says what goes wrong. */
   attempt(work: () => Promise<unknown>): Promise<void>;
@@ -73,6 +75,7 @@ export class RunList {
     this.#events.say(`Imported “${run.name}”`);
     await this.refresh();
     if (!this.#shown.open) await this.#events.look(run);
+    if (!run.settings) await this.#events.use(run);
   }
 
   #draw(): void {
@@ -117,6 +120,8 @@ export class RunList {
         { className: 'row' },
         action('Fork', () => this.#fork(run), savedStep > 0 && settings !== undefined),
         action('Rename', () => this.#rename(run), run.status !== 'damaged'),
+        ...(settings ? [action('Use as model', () => this.#events.use(run), isBase(run))] : []),
+        action('Export model', () => this.#exportModel(run), savedStep > 0 || run.status === 'imported'),
         action('Export zip', () => this.#export(run), savedStep > 0 || run.status === 'imported'),
         ...('showDirectoryPicker' in globalThis
           ? [action('Export to folder', () => this.#exportFolder(run), savedStep > 0)]
@@ -134,7 +139,9 @@ export class RunList {
       make(
         'div',
         { className: 'row' },
-        action(savedStep > 0 ? 'Go on' : 'Start again', () => this.#events.goOn(run), free && goOn),
+        settings
+          ? action(savedStep > 0 ? 'Go on' : 'Start again', () => this.#events.goOn(run), free && goOn)
+          : action('Use as model', () => this.#events.use(run), isBase(run)),
         make('label', { className: 'compare' }, compare, ' Compare', swatch),
       ),
       more,
@@ -198,6 +205,25 @@ export class RunList {
     save(await this.#trainer().exportZip(run.id));
   }
 
+  async #exportModel(run: RunInfo): Promise<void> {
+    const { adapter } = await this.#trainer().voiceOf(run.id);
+    const values = await ask(
+      `Export “${run.name}” for other programs`,
+      adapter ? 'A model and a GGUF file have the adapter made a part of them.' : '',
+      [{ label: 'As', value: adapter ? 'adapter' : 'model f32', options: adapter ? { ...ADAPTER, ...FORMS } : FORMS }],
+      'Export',
+    );
+    const [form, type] = values?.[0]?.split(' ') ?? [];
+    if (form === undefined) return;
+    this.#events.say('Writing the files …');
+    const file = await this.#trainer().exportModel(run.id, {
+      form,
+      ...(type && { [form === 'gguf' ? 'type' : 'dtype']: type }),
+    } as ModelExport);
+    save(file);
+    this.#events.say(`${file.name}: ${formatBytes(file.size)}`);
+  }
+
   async #exportFolder(run: RunInfo): Promise<void> {
     type Picker = { showDirectoryPicker(options: { mode: 'readwrite' }): Promise<FileSystemDirectoryHandle> };
     const target = await (globalThis as unknown as Picker)
@@ -227,6 +253,19 @@ export class RunList {
     await this.refresh();
   }
 }
+
+const ADAPTER = { adapter: 'the adapter, in PEFT’s files (zip)' };
+const FORMS = {
+  'model f32': 'model, safetensors in F32 (zip)',
+  'model bf16': 'model, safetensors in BF16 (zip)',
+  'gguf F16': 'GGUF in F16, for llama.cpp',
+  'gguf Q8_0': 'GGUF in Q8_0, for llama.cpp',
+  'gguf F32': 'GGUF in F32, for llama.cpp',
+};
+
+/** Whether others may start from its weights: they do not change any more. */
+const isBase = ({ settings, savedStep, status }: RunInfo): boolean =>
+  settings ? !settings.lora && savedStep === settings.steps : status === 'imported';
 
 function describe(
   { savedStep, settings, status, open, created, loss, error, forkedFrom }: RunInfo,

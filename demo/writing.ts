@@ -1,6 +1,8 @@
-// Text that a model writes: the samples of its training, texts that are asked for, and what it expects after a prompt.
+// Text that a model writes: the samples of its training, texts and answers that are asked for, with its adapter and without,
+// and what it expects after a prompt.
 
-import { type Candidate, callback, type Holdfast, messageOf } from '../src/browser/index.ts';
+import { type Candidate, callback, type Holdfast, messageOf, type Voice } from '../src/browser/index.ts';
+import { Chat, places, type Side } from './chat.ts';
 import type { RunCurves } from './curve-data.ts';
 import { whole } from './figures.ts';
 import { byId, make, setText } from './page.ts';
@@ -23,6 +25,14 @@ export class Writing {
   readonly #length = byId('length', HTMLInputElement);
   readonly #next = byId('next', HTMLElement);
   readonly #nextPrompt = byId('next-prompt', HTMLElement);
+  readonly #modes = byId('modes', HTMLFieldSetElement);
+  readonly #adapters = byId('adapters', HTMLFieldSetElement);
+  readonly #paper = byId('paper', HTMLElement);
+  readonly #chatBox = byId('chat', HTMLElement);
+  readonly #anew = byId('chat-anew', HTMLButtonElement);
+  readonly #chat = new Chat(this.#chatBox);
+  /** How the run that is shown can be written with. */
+  #voice: Voice = { chats: false, adapter: false };
   readonly #nothing = this.#sample.cloneNode(true).childNodes;
   #run: string | undefined;
   #curves: RunCurves | undefined;
@@ -40,7 +50,12 @@ export class Writing {
     this.#trainer = trainer;
     byId('write-form', HTMLFormElement).addEventListener('submit', (event) => {
       event.preventDefault();
-      void this.#writeText();
+      void (this.#chats ? this.#answer() : this.#writeText());
+    });
+    this.#modes.addEventListener('change', () => this.#showMode());
+    this.#anew.addEventListener('click', () => {
+      this.#chat.clear();
+      this.#prompt.focus();
     });
     this.#earlier.addEventListener('click', () => this.#turn(-1));
     this.#later.addEventListener('click', () => this.#turn(1));
@@ -65,6 +80,8 @@ export class Writing {
       this.#at = 'newest';
       this.#showNext([]);
       this.#lookAnew();
+      this.#chat.clear();
+      void this.#listen(run);
     }
     this.#curves = curves;
     this.#write.disabled = run === undefined || this.#writing;
@@ -75,7 +92,7 @@ export class Writing {
   /** Looks at what comes next, if it is in sight: now, or once the last look is a while ago and nothing is written. */
   look(): void {
     const [trainer, run, prompt] = [this.#trainer(), this.#run, this.#prompt.value];
-    if (!trainer || !run || !this.#inView) return;
+    if (!trainer || !run || !this.#inView || this.#chats) return;
     const wait = this.#looked + LOOK_MS - performance.now();
     if (this.#looking || this.#writing || wait > 0) {
       this.#again ??= setTimeout(
@@ -112,32 +129,104 @@ export class Writing {
     this.look();
   }
 
+  get #chats(): boolean {
+    return this.#voice.chats && this.#modes.querySelector<HTMLInputElement>('input:checked')?.value === 'chat';
+  }
+
+  /** Which weights write. */
+  get #sides(): readonly Side[] {
+    const { value = 'with' } = this.#adapters.querySelector<HTMLInputElement>('input:checked') ?? {};
+    if (!this.#voice.adapter) return ['with'];
+    return value === 'both' ? ['with', 'without'] : [value as Side];
+  }
+
+  /** Hears how a run can be written with; one that learned to answer is talked to. */
+  async #listen(run: string | undefined): Promise<void> {
+    const nothing: Voice = { chats: false, adapter: false };
+    const found =
+      run === undefined
+        ? nothing
+        : await this.#trainer()
+            ?.voiceOf(run)
+            .catch(() => nothing);
+    if (run !== this.#run || !found) return;
+    this.#voice = found;
+    this.#modes.hidden = !found.chats;
+    this.#adapters.hidden = !found.adapter;
+    const mode = this.#modes.querySelector<HTMLInputElement>(`input[value=${found.chats ? 'chat' : 'text'}]`);
+    if (mode) mode.checked = true;
+    this.#showMode();
+  }
+
+  #showMode(): void {
+    const chats = this.#chats;
+    this.#chatBox.hidden = !chats;
+    this.#anew.hidden = !chats;
+    this.#sample.hidden = chats;
+    this.#earlier.hidden = chats;
+    this.#later.hidden = chats;
+    byId('next-box', HTMLElement).hidden = chats;
+    this.#paper.setAttribute('aria-label', chats ? 'Conversation with the model' : 'Text written by the model');
+    setText(byId('prompt-label', HTMLElement), chats ? 'Ask' : 'Begin with');
+    setText(this.#write, chats ? 'Send' : 'Write');
+    if (chats && this.#prompt.value === 'interface ') this.#prompt.value = '';
+    if (!chats && this.#prompt.value === '') this.#prompt.value = 'interface ';
+    if (chats) setText(this.#title, 'a conversation');
+    this.#showSample();
+    this.look();
+  }
+
+  /** What the form asks for. */
+  #asked(side: Side) {
+    return {
+      tokens: this.#length.valueAsNumber || 200,
+      temperature: Number.isFinite(this.#temperature.valueAsNumber) ? this.#temperature.valueAsNumber : 0.7,
+      ...(side === 'without' && { adapter: 'none' as const }),
+    };
+  }
+
+  async #answer(): Promise<void> {
+    const [trainer, run, question] = [this.#trainer(), this.#run, this.#prompt.value.trim()];
+    if (!trainer || !run || this.#writing || question === '') return;
+    this.#prompt.value = '';
+    const seed = newSeed();
+    await this.#busy('a conversation', () =>
+      this.#chat.ask(question, this.#sides, (side, messages, onText) =>
+        trainer.chat(run, { messages, seed, ...this.#asked(side) }, callback(onText)),
+      ),
+    );
+  }
+
   async #writeText(): Promise<void> {
     const [trainer, run] = [this.#trainer(), this.#run];
     if (!trainer || !run || this.#writing) return;
-    this.#writing = true;
     this.#own = true;
-    this.#write.disabled = true;
     const prompt = this.#prompt.value === '' ? '\n' : this.#prompt.value;
-    const text = document.createTextNode('');
-    this.#sample.replaceChildren(make('b', {}, prompt), text);
+    const sides = this.#sides;
+    const { element, texts } = places(sides);
+    const only = document.createTextNode('');
+    const seed = newSeed();
+    this.#sample.replaceChildren(make('b', {}, prompt), sides.length > 1 ? element : only);
+    await this.#busy(`asked for, at temperature ${this.#asked('with').temperature}`, async () => {
+      for (const side of sides) {
+        const text = sides.length > 1 ? texts.get(side) : only;
+        const onText = (piece: string) => {
+          text?.appendData(piece);
+          this.#paper.scrollTop = this.#paper.scrollHeight;
+        };
+        await trainer.sample(run, { prompt, seed, ...this.#asked(side) }, callback(onText));
+      }
+    });
+  }
+
+  /** Writes; `title` says afterwards what is there, or what went wrong. */
+  async #busy(title: string, work: () => Promise<void>): Promise<void> {
+    this.#writing = true;
+    this.#write.disabled = true;
     setText(this.#title, 'writing …');
-    const request = {
-      prompt,
-      tokens: this.#length.valueAsNumber || 200,
-      temperature: Number.isFinite(this.#temperature.valueAsNumber) ? this.#temperature.valueAsNumber : 0.7,
-      seed: 1 + Math.floor(Math.random() * 2 ** 31),
-    };
     try {
-      await trainer.sample(
-        run,
-        request,
-        callback((piece: string) => {
-          text.appendData(piece);
-          this.#sample.scrollTop = this.#sample.scrollHeight;
-        }),
-      );
-      setText(this.#title, `asked for, at temperature ${request.temperature}`);
+      await work();
+      setText(this.#title, title);
     } catch (error) {
       setText(this.#title, messageOf(error));
     }
@@ -160,7 +249,7 @@ export class Writing {
     const sample = samples[index];
     this.#earlier.disabled = samples.length === 0 || (!this.#own && index === 0);
     this.#later.disabled = samples.length === 0 || (!this.#own && index === samples.length - 1);
-    if (this.#own) return;
+    if (this.#own || this.#chats) return;
     setText(this.#title, sample ? `after ${whole(sample.step)} steps` : 'no sample yet');
     if (sample) setText(this.#sample, sample.text);
     else this.#sample.replaceChildren(...[...this.#nothing].map((node) => node.cloneNode(true)));
@@ -176,5 +265,8 @@ export class Writing {
     });
   }
 }
+
+/** The same for all that is compared. */
+const newSeed = (): number => 1 + Math.floor(Math.random() * 2 ** 31);
 
 const shown = (text: string): string => (text === ' ' ? 'space' : text);

@@ -1,6 +1,7 @@
 // A run that is open: training, paused, or on its way to the end. Turns what the training loop reports into events
 // and keeps its record.
 
+import type { ChatTemplate } from '../data/records/chat-template.ts';
 import { flopsOf } from '../engine/compile/pass.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
@@ -32,6 +33,8 @@ export interface Dependencies {
   readonly speeds: Speeds;
   readonly device: () => Promise<Device>;
   readonly emit: (event: RunEvent) => void;
+  /** How its conversations are written down, where it has a way. */
+  readonly template: () => Promise<ChatTemplate | undefined>;
 }
 
 export class ActiveRun {
@@ -167,7 +170,7 @@ export class ActiveRun {
       const { trainer, tokenizer } = this.#ready as ReadyRun;
       const { generator } = trainer;
       if (!generator) throw new HoldfastError(`run ${this.id} sets no memory aside for text (sampleTokens is 0)`);
-      return work(new Writer(generator, tokenizer));
+      return work(new Writer(generator, tokenizer, await this.#dependencies.template()));
     });
   }
 

@@ -8,10 +8,9 @@ import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../engine/com
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
 import { ORDERS } from '../memory/plan/policies.ts';
-import { makeModel } from '../nn/index.ts';
-import { parameterCount } from '../nn/model.ts';
+import { parameterCount, trainedCount } from '../nn/model.ts';
 import { traceGeneration } from '../train/generator.ts';
-import { generates, type RunSettings } from '../train/run-settings.ts';
+import { generates, modelOf, type RunSettings } from '../train/run-settings.ts';
 import { traceStep } from '../train/step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from '../train/trainer.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -25,6 +24,7 @@ interface Known {
   readonly workload: Workload<TrainingPasses>;
   readonly whole: Fit<TrainingPasses>;
   readonly parameters: number;
+  readonly trained: number;
   readonly smallest: number;
 }
 
@@ -34,9 +34,10 @@ export function estimateRun(
   memory: MemorySettings,
   limits: AdapterLimits = DEFAULT_LIMITS,
 ): Omit<Estimate, 'room' | 'tokensPerSecond'> {
-  const { workload, whole, parameters, smallest } = knownOf(settings, limits, memory.recovery);
+  const { workload, whole, parameters, trained, smallest } = knownOf(settings, limits, memory.recovery);
   const figures = {
     parameters,
+    trained,
     modelData: whole.map.count * whole.map.chunkBytes,
     unlimited: whole.peak,
     smallest,
@@ -86,22 +87,24 @@ export async function comparePolicies(
 }
 
 function knownOf(settings: RunSettings, limits: AdapterLimits, recovery: Recovery = 'step'): Known {
-  const { config, batch, seq, accumulate } = settings;
-  const key = JSON.stringify([config, batch, seq, accumulate, generates(settings), recovery, limits]);
+  const { config, lora, records, batch, seq, accumulate } = settings;
+  const packed = records?.pack === 'yes';
+  const key = JSON.stringify([config, lora, packed, batch, seq, accumulate, generates(settings), recovery, limits]);
   const before = known.get(key);
   if (before) return before;
-  const model = makeModel(config);
+  const model = modelOf(settings);
   if (seq > model.shape.context) {
     throw new HoldfastError(
       `a sequence of ${seq} tokens is longer than the model's context of ${model.shape.context}; use at most that`,
     );
   }
   const generation = generates(settings) ? traceGeneration(model, seq) : undefined;
-  const workload = trainingWorkload(model, traceStep(model, batch, seq), accumulate, generation);
+  const workload = trainingWorkload(model, traceStep(model, batch, seq, packed), accumulate, generation);
   const found = {
     workload,
     whole: fitMemory(workload, limits, undefined),
     parameters: parameterCount(model),
+    trained: trainedCount(model),
     smallest: smallestBudget(workload, limits, { recovery }),
   };
   if (known.size === MOST_KNOWN) known.clear();

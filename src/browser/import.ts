@@ -1,6 +1,6 @@
 // Files that a person chose, made into the folder of a run: checked whole before anything counts as there.
 
-import { type ImportedFile, isZip, storeFile, ZipFolder } from '../formats/archive.ts';
+import { isZip, openZip, storeFile } from '../formats/archive.ts';
 import { sourceOf } from '../formats/byte-source.ts';
 import {
   CHECKPOINT_FILES,
@@ -13,6 +13,7 @@ import {
   WEIGHTS,
 } from '../formats/checkpoint/folder.ts';
 import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights } from '../formats/checkpoint.ts';
+import type { ImportedFile } from '../formats/listed-folder.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { savedState } from '../train/saved-state.ts';
@@ -23,7 +24,7 @@ import type { RunRecord } from './protocol.ts';
 export async function filesIn({ files }: Host, chosen: readonly File[]): Promise<ImportedFile[]> {
   const [first] = chosen;
   if (chosen.length === 1 && first && isZip(first.name)) {
-    const zip = await ZipFolder.open(sourceOf(first, first.name), first.name, () => files.sha256());
+    const zip = await openZip(sourceOf(first, first.name), first.name, () => files.sha256());
     return zip.files(await modelFolder(zip, zip.path));
   }
   return chosen.map((file) => ({ name: file.name, bytes: file.size, open: () => file.stream() }));

@@ -1,6 +1,8 @@
 // `holdfast/browser`: training on a page's behalf, in workers. Not the engine: that is in the trainer's worker, and a page
 // talks to it through TrainerService. The demo uses nothing but this: what a page needs to show runs is here, too.
 
+export type { TrainOn } from '../data/records/read-records.ts';
+export type { ShapeName } from '../data/records/shapes.ts';
 export { TASKS, type Task, type TaskName } from '../data/tasks.ts';
 export type { Recovery } from '../engine/compile/fit.ts';
 export type { PolicyName } from '../engine/compile/schedule.ts';
@@ -37,15 +39,18 @@ export {
   type QwenWindow,
   type RopeScalingFields,
 } from '../formats/config.ts';
+export type { SavedDtype } from '../formats/export.ts';
 export { FAMILIES, FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
+export type { TensorType } from '../formats/gguf/tensor-types.ts';
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from '../formats/shape.ts';
 export type { AdapterSummary } from '../gpu/device.ts';
 export { STATES, type State } from '../memory/layout/states.ts';
+export { ALL_LINEAR, type LoraOptions } from '../nn/lora.ts';
 export * as drawing from '../report/drawing.ts';
 export type { DiskRoom } from '../runtime/browser.ts';
 export type { MemoryBound, MemoryRecord } from '../train/memory-record.ts';
 export type { RunSummary } from '../train/run.ts';
-export { defaultSettings, type RunSettings } from '../train/run-settings.ts';
+export { defaultSettings, type LoraSettings, type RunSettings } from '../train/run-settings.ts';
 export type { Decay } from '../train/schedule.ts';
 export { formatBytes, parseBytes } from '../util/bytes.ts';
 export { HoldfastError, messageOf } from '../util/errors.ts';

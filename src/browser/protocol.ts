@@ -1,15 +1,19 @@
 // The types of what passes between a page and the trainer's worker: plain data, all of it, so that it can be cloned.
 
+import type { TrainOn } from '../data/records/read-records.ts';
 import type { Recovery } from '../engine/compile/fit.ts';
 import type { PolicyName } from '../engine/compile/schedule.ts';
 import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
 import type { LinkBytes } from '../engine/observe/recording.ts';
 import type { MemoryReport } from '../engine/run/session.ts';
+import type { ModelConfig } from '../formats/config.ts';
+import type { SavedDtype } from '../formats/export.ts';
+import type { TensorType } from '../formats/gguf/tensor-types.ts';
 import type { AdapterSummary } from '../gpu/device.ts';
 import type { DiskRoom } from '../runtime/browser.ts';
 import type { MemoryBound } from '../train/memory-record.ts';
 import type { RunSummary } from '../train/run.ts';
-import type { RunSettings } from '../train/run-settings.ts';
+import type { LoraSettings, RunSettings } from '../train/run-settings.ts';
 import type { SavedState } from '../train/saved-state.ts';
 
 /** Budgets, in bytes. Absent: no limit, and no disk tier. */
@@ -41,6 +45,44 @@ export interface Environment {
 /** Text to train on: absent, the example text; it is kept with the run. */
 export type TrainingText = string | Blob;
 
+/** A file of a model, and where it lies below what was chosen: `SmolLM2/config.json`. */
+export interface ChosenFile {
+  /** With its folders. */
+  readonly path: string;
+  /** Its bytes stay where they are until they are needed. */
+  readonly file: File;
+}
+
+/** What there is to know of a model before its weights are read. */
+export interface ModelInfo {
+  /** For the person: of its folder, or of the run. */
+  readonly name: string;
+  /** Of its config.json. */
+  readonly config: ModelConfig;
+  /** Their number, not bytes. */
+  readonly parameters: number;
+  /** Of its weights' files. */
+  readonly bytes: number;
+  /** Tokens of its own tokenizer; absent: its tokens are bytes. */
+  readonly tokens?: number;
+  /** Whether it brings a chat template. */
+  readonly chats: boolean;
+  /** An adapter that came with it. */
+  readonly adapter?: LoraSettings;
+  /** `settings.from` of a run that starts from it; absent: it is not kept here yet. */
+  readonly from?: string;
+}
+
+/** How records are learned from, as the flags of `holdfast train` have it. */
+export interface RecordChoice {
+  /** Of conversations, the answers alone. @default 'answers' */
+  readonly trainOn?: TrainOn;
+  /** Whether rows hold several records, which do not see each other. @default 'yes' */
+  readonly pack?: 'yes' | 'no';
+  /** A template that comes along, in place of the model's. @default the model's */
+  readonly template?: 'chatml';
+}
+
 /** What a new run is made of. */
 export interface NewRun {
   /** What it computes: see `defaultSettings`. */
@@ -56,6 +98,8 @@ export interface NewRun {
    * for its tokens. @default that of the weights which the run starts from, else bytes
    */
   tokenizer?: readonly File[];
+  /** How the text is learned from where it holds JSON records: see `recordsIn`. @default it is text */
+  records?: RecordChoice;
 }
 
 /**
@@ -122,6 +166,8 @@ export interface RunInfo extends RunRecord {
 export interface Estimate {
   /** Their number, not bytes. */
   readonly parameters: number;
+  /** How many of them train: fewer where a low-rank update of the model does. */
+  readonly trained: number;
   /** Parameters, gradients and moments. */
   readonly modelData: number;
   /** GPU memory with no budget, and the least that works. */
@@ -246,10 +292,27 @@ export interface Candidate {
   readonly probability: number;
 }
 
-/** Text to write. */
-export interface SampleRequest {
-  /** What the text continues. */
-  readonly prompt: string;
+/** What is exported for other programs. */
+export type ModelExport =
+  /** What a low-rank update trained, in PEFT's layout: a zip. */
+  | { readonly form: 'adapter' }
+  /** The model as Hugging Face's libraries load it, an adapter made a part of it: a zip. `dtype`: @default 'f32' */
+  | { readonly form: 'model'; readonly dtype?: SavedDtype }
+  /** The same for llama.cpp and what is built on it: one file. `type`: of its matrices. @default 'F16' */
+  | { readonly form: 'gguf'; readonly type?: TensorType };
+
+/** How a run can be written with. */
+export interface Voice {
+  /** Whether it has a chat template: then `chat` answers. */
+  readonly chats: boolean;
+  /** Whether it has an adapter, which can be left out. */
+  readonly adapter: boolean;
+}
+
+/** How much is written, and how. */
+export interface WritingRequest {
+  /** 'none': the model without the adapter that it has. @default with it */
+  readonly adapter?: 'none';
   /** @default 160 */
   readonly tokens?: number;
   /** @default 0.7 */
@@ -258,4 +321,24 @@ export interface SampleRequest {
   readonly topP?: number;
   /** For the draws; the same seed writes the same. @default 1 */
   readonly seed?: number;
+}
+
+/** Text to write. */
+export interface SampleRequest extends WritingRequest {
+  /** What the text continues. */
+  readonly prompt: string;
+}
+
+/** What was said by one side. */
+export interface ChatMessage {
+  /** 'system', 'user' or 'assistant'. */
+  readonly role: string;
+  /** What was said. */
+  readonly content: string;
+}
+
+/** An answer to write. */
+export interface ChatRequest extends WritingRequest {
+  /** So far; the last is the question. */
+  readonly messages: readonly ChatMessage[];
 }

@@ -58,13 +58,13 @@ export async function keepTokenizer(
   return { ...found, path };
 }
 
-/** A folder as one zip, which stays on disk. */
-export async function zipOf(host: BrowserHost, folder: string, { id, name }: RunRecord): Promise<File> {
+/** A folder as one zip of that name, which stays on disk. */
+export async function zipOf(host: BrowserHost, folder: string, name: string): Promise<File> {
   await host.files.makeFolder(EXPORTS);
-  const path = join(EXPORTS, `${id}.zip`);
+  const path = join(EXPORTS, `${crypto.randomUUID()}.zip`);
   const { writeZip } = await import('../formats/zip.ts');
   await writeZip(host.files, folder, path);
-  return new File([await host.fileAt(path)], `${fileName(name)}.zip`, { type: 'application/zip' });
+  return new File([await host.fileAt(path)], `${name}.zip`, { type: 'application/zip' });
 }
 
 /** What a person calls it, as the name of a file. */

@@ -133,7 +133,7 @@ export class Runs {
 }
 
 /** What a run is called by default: "GPT-2 2 × 64". */
-export function nameOf({ config }: RunSettings): string {
+export function nameOf({ config }: Pick<RunSettings, 'config'>): string {
   const { layers, width } = shapeOf(config);
   return `${familyOf(config).label} ${layers} × ${width}`;
 }

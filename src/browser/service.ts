@@ -6,6 +6,7 @@
 // (or, budgeted, from its last step) with the losses that it would have had, bit for bit.
 
 import { openText } from '../data/corpus.ts';
+import type { ShapeName } from '../data/records/shapes.ts';
 import { identityOf, tokenizerFrom, tokenizerOf } from '../data/tokenizer.ts';
 import { trainBpe } from '../data/train-bpe.ts';
 import { limitsOf } from '../engine/run/arrangement.ts';
@@ -22,18 +23,25 @@ import { checkSettings, type RunSettings, readSettings } from '../train/run-sett
 import { savedState } from '../train/saved-state.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { ActiveRun } from './active-run.ts';
+import { recordSettings, recordsIn, templateOf } from './conversations.ts';
 import { notesOn } from './environment.ts';
 import { comparePolicies, estimateRun } from './estimate.ts';
+import { exportFile } from './export.ts';
 import { filesIn, importCheckpoint } from './import.ts';
+import { adapterBeside, importModel, inspectFiles, inspectKept } from './models.ts';
 import { Outbox } from './outbox.ts';
 import type {
   Candidate,
+  ChatRequest,
+  ChosenFile,
   Environment,
   Estimate,
   Fork,
   History,
   Listener,
   MemorySettings,
+  ModelExport,
+  ModelInfo,
   NewRun,
   PolicyComparison,
   RunInfo,
@@ -41,6 +49,7 @@ import type {
   SampleRequest,
   StepPicture,
   TrainingText,
+  Voice,
 } from './protocol.ts';
 import { readMemory } from './record.ts';
 import {
@@ -140,14 +149,22 @@ export class TrainerService {
     await this.#runs.change(id, { name });
   }
 
-  /** Removes a run with its checkpoints. Errors: HoldfastError where it is open, here or in another tab. */
+  /**
+   * Removes a run with its checkpoints. Errors: HoldfastError where it is open, here or in another tab, and where another
+   * run still needs its weights.
+   */
   async remove(id: string): Promise<void> {
+    const folder = this.#runs.folder(id);
+    const needing = (await this.#runs.list()).find(
+      ({ settings, savedStep }) => settings?.from === folder && (settings.lora !== undefined || savedStep === 0),
+    );
+    if (needing) throw new HoldfastError(`“${needing.name}” needs its weights; remove that first, or keep both`);
     await this.#closeWriter();
     await this.#runs.remove(id);
   }
 
   /** Starts a new run; resolves when it is on its way. Errors: HoldfastError where one is open here. */
-  async start({ settings: given, name, memory: limits = {}, text, tokenizer }: NewRun): Promise<RunInfo> {
+  async start({ settings: given, name, memory: limits = {}, text, tokenizer, records }: NewRun): Promise<RunInfo> {
     this.#refuseSecond();
     const [settings, memory] = [readSettings(given), readMemory(limits)];
     checkSettings(settings);
@@ -155,11 +172,17 @@ export class TrainerService {
     const release = await this.#runs.hold(id);
     try {
       const data = text === undefined ? settings.data : [await keepText(this.#host, this.#runs.folder(id), text)];
+      const found = await this.#tokenizerOf(id, settings, tokenizer);
       const record: RunRecord = {
         id,
         name: name ?? nameOf(settings),
         created: Date.now(),
-        settings: { ...settings, data, ...(await this.#tokenizerOf(id, settings, tokenizer)) },
+        settings: {
+          ...settings,
+          data,
+          ...(found && { tokenizer: identityOf(found) }),
+          ...(records && { records: await recordSettings(this.#host.files, records, found, settings.from) }),
+        },
         memory,
         status: 'running',
         savedStep: 0,
@@ -310,6 +333,53 @@ export class TrainerService {
     return this.#write(id, (writer) => writer.next(prompt, count));
   }
 
+  /** The same as an answer in a conversation, by the chat template. Errors: HoldfastError where there is none: see `voiceOf`. */
+  async chat(id: string, request: ChatRequest, onText?: (text: string) => void): Promise<string> {
+    return this.#write(id, (writer) => writer.chat(request, onText));
+  }
+
+  /** How a run can be written with, as far as its files say. */
+  async voiceOf(id: string): Promise<Voice> {
+    const record = await this.#runs.whole(id);
+    const adapter = record.settings?.lora !== undefined || (await this.#adapterBeside(id)) !== undefined;
+    const template = await templateOf(this.#host.files, record, this.#runs.folder(id));
+    return { chats: template !== undefined, adapter };
+  }
+
+  // ---- Models ---------------------------------------------------------------------------------------------------
+
+  /**
+   * What there is to know of a model before its weights are read: files that a person chose, which are not kept yet, or a
+   * run of this site. Errors: HoldfastError naming what is missing, damaged or not supported, and for a tokenizer of
+   * another vocabulary.
+   */
+  async inspectModel(source: readonly ChosenFile[] | string): Promise<ModelInfo> {
+    if (typeof source !== 'string') return inspectFiles(this.#host, source);
+    const { name } = await this.#runs.whole(source);
+    return inspectKept(this.#host, name, this.#runs.folder(source));
+  }
+
+  /** Keeps a model as a run that has weights alone: `settings.from` of others is `weightsOf` it. Errors: as `inspectModel`. */
+  async importModel(chosen: readonly ChosenFile[], name?: string): Promise<RunInfo> {
+    return this.#import(name, (folder) => importModel(this.#host, folder, chosen));
+  }
+
+  /** The shape of the records that a text holds; undefined: it is text. */
+  recordsIn(text: TrainingText): Promise<ShapeName | undefined> {
+    return recordsIn(text);
+  }
+
+  /** The run or model for other programs. A run that trains is saved. Errors: HoldfastError for an adapter where there is none. */
+  async exportModel(id: string, wanted: ModelExport): Promise<File> {
+    const { name, settings } = await this.#runs.get(id);
+    const beside = await this.#adapterBeside(id);
+    const base = settings?.from === undefined ? name : await this.#nameOf(settings.from);
+    return this.#withCheckpoint(id, (folder) => {
+      const adapter = settings?.lora ? folder : beside;
+      return exportFile(this.#host, { name, folder, base, ...(adapter !== undefined && { adapter }) }, wanted);
+    });
+  }
+
   // ---- Tokenizers -----------------------------------------------------------------------------------------------
 
   /** The tokens of a tokenizer.json, which lies among the files: what `vocab_size` has to be at least. Errors: HoldfastError for one that cannot be used. */
@@ -333,7 +403,7 @@ export class TrainerService {
   /** The latest checkpoint as a zip, which stays on disk: a page offers it for download. A run that trains is saved. */
   async exportZip(id: string): Promise<File> {
     const run = await this.#runs.get(id);
-    return this.#withCheckpoint(id, (folder) => zipOf(this.#host, folder, run));
+    return this.#withCheckpoint(id, (folder) => zipOf(this.#host, folder, fileName(run.name)));
   }
 
   /** The same into a folder that the person chose (showDirectoryPicker): of any size. */
@@ -363,26 +433,11 @@ export class TrainerService {
    * without it, it can be sampled from, and started from. Errors: HoldfastError naming what is missing or damaged.
    */
   async importRun(chosen: readonly File[], name?: string): Promise<RunInfo> {
-    const id = this.#runs.newId();
-    const release = await this.#runs.hold(id);
-    try {
-      const found = await importCheckpoint(this.#host, this.#runs.folder(id), await filesIn(this.#host, chosen));
+    return this.#import(name, async (folder) => {
       const [first] = chosen;
-      await this.#runs.put({
-        id,
-        name: name ?? (first && isZip(first.name) ? first.name.slice(0, -4) : 'imported'),
-        created: Date.now(),
-        memory: {},
-        status: 'imported',
-        ...found,
-      });
-    } catch (error) {
-      await this.#host.files.remove(this.#runs.folder(id));
-      throw error;
-    } finally {
-      release();
-    }
-    return this.#runs.get(id);
+      const called = first && isZip(first.name) ? first.name.slice(0, -4) : 'imported';
+      return { name: called, ...(await importCheckpoint(this.#host, folder, await filesIn(this.#host, chosen))) };
+    });
   }
 
   /** Where a run's weights lie, as `settings.from` of a new one. */
@@ -408,6 +463,7 @@ export class TrainerService {
       speeds: this.#speeds,
       device: () => this.#openDevice(),
       emit: (event) => this.#outbox.push(event),
+      template: () => templateOf(this.#host.files, record, this.#runs.folder(record.id)),
     });
     this.#active = active;
     try {
@@ -425,6 +481,35 @@ export class TrainerService {
       release();
       active.announceEnd();
     });
+  }
+
+  /** `store` writes the files into the folder of the run. */
+  async #import(
+    name: string | undefined,
+    store: (folder: string) => Promise<Pick<RunRecord, 'name' | 'savedStep' | 'settings' | 'loss'>>,
+  ): Promise<RunInfo> {
+    const id = this.#runs.newId();
+    const release = await this.#runs.hold(id);
+    try {
+      const found = await store(this.#runs.folder(id));
+      const record = { id, created: Date.now(), memory: {}, status: 'imported' as const, ...found };
+      await this.#runs.put({ ...record, name: name ?? found.name });
+    } catch (error) {
+      await this.#host.files.remove(this.#runs.folder(id));
+      throw error;
+    } finally {
+      release();
+    }
+    return this.#runs.get(id);
+  }
+
+  #adapterBeside(id: string): Promise<string | undefined> {
+    return adapterBeside(this.#host.files, this.#runs.folder(id));
+  }
+
+  /** What the run in a folder is called. */
+  async #nameOf(folder: string): Promise<string | undefined> {
+    return (await this.#runs.list()).find(({ id }) => this.#runs.folder(id) === folder)?.name;
   }
 
   #refuseSecond(): void {
@@ -454,14 +539,14 @@ export class TrainerService {
     if (this.#active?.id === id) return this.#active.write(work);
     if (this.#active) throw new HoldfastError(`run ${this.#active.id} is open here; stop it before another one writes`);
     const source = await latestOf(this.#host, id, this.#runs.folder(id));
-    const { savedStep } = await this.#runs.get(id);
+    const run = await this.#runs.get(id);
     const before = this.#writer;
     const works = (await before?.opened.catch(() => undefined))?.works ?? true;
     // Since then a run may have begun.
     if (this.#active) return this.#write(id, work);
     if (this.#writer?.source !== source || (this.#writer === before && !works)) {
       const closed = this.#closeWriter();
-      const writer = { source, opened: closed.then(() => this.#openWriter(source, savedStep > 0)) };
+      const writer = { source, opened: closed.then(() => this.#openWriter(source, run)) };
       this.#writer = writer;
       writer.opened.catch(() => {
         if (this.#writer === writer) this.#writer = undefined;
@@ -470,12 +555,15 @@ export class TrainerService {
     return work(await this.#writer.opened);
   }
 
-  async #openWriter(source: string, trained: boolean): Promise<Writer> {
-    const saved = trained ? await savedState(this.#host, source) : undefined;
-    return withModel(this.#host.files, source, {}, async ({ model, weights, tokenizer: files }) => {
+  async #openWriter(source: string, run: RunInfo): Promise<Writer> {
+    const saved = run.savedStep > 0 ? await savedState(this.#host, source) : undefined;
+    const template = await templateOf(this.#host.files, run, this.#runs.folder(run.id));
+    const beside = await this.#adapterBeside(run.id);
+    const adapters = beside === undefined ? {} : { adapters: { default: beside } };
+    return withModel(this.#host.files, source, adapters, async ({ model, weights, tokenizer: files }) => {
       const tokenizer = await tokenizerOf(saved?.settings.tokenizer, files, model.shape.vocabulary, 'this run');
       const device = await this.#openDevice();
-      return Writer.open(device, model, weights, saved?.choices ?? {}, tokenizer);
+      return Writer.open(device, model, weights, saved?.choices ?? {}, tokenizer, template);
     });
   }
 
@@ -484,15 +572,14 @@ export class TrainerService {
     id: string,
     { from, config }: RunSettings,
     given: NewRun['tokenizer'],
-  ): Promise<Pick<RunSettings, 'tokenizer'>> {
+  ): Promise<TokenizerFiles | undefined> {
     const { files } = this.#host;
     const vocabulary = shapeOf(config).vocabulary;
     let found: TokenizerFiles | undefined;
     if (given) found = await keepTokenizer(this.#host, this.#runs.folder(id), given);
     else if (from !== undefined && vocabulary !== 256) found = await loadTokenizer(files, from);
-    if (!found) return {};
-    await tokenizerOf(undefined, found, vocabulary, 'the model');
-    return { tokenizer: identityOf(found) };
+    if (found) await tokenizerOf(undefined, found, vocabulary, 'the model');
+    return found;
   }
 
   /** One that is still being opened is closed when it is. */

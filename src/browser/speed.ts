@@ -138,8 +138,8 @@ export class Speeds {
 }
 
 /** Runs of one shape take the same time, however long they are and whatever they learn from. */
-const shapeOf = ({ config, batch, seq, accumulate }: RunSettings): string =>
-  JSON.stringify([config, batch, seq, accumulate]);
+const shapeOf = ({ config, lora, batch, seq, accumulate }: RunSettings): string =>
+  JSON.stringify([config, ...(lora ? [lora] : []), batch, seq, accumulate]);
 
 /** The costs that explain both times; neither is negative. */
 export function costsOf([small, large]: readonly [Timed, Timed]): Costs {

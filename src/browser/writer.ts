@@ -1,5 +1,7 @@
 // Text from a generator, for a person to look at.
 
+import { ChatRenderer, type ChatTemplate } from '../data/records/chat-template.ts';
+import { endOfTurns } from '../data/records/turns.ts';
 import { promptIds, type Tokenizer } from '../data/tokenizer.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import type { Device } from '../gpu/device.ts';
@@ -10,11 +12,12 @@ import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
-import type { Candidate, SampleRequest } from './protocol.ts';
+import type { Candidate, ChatRequest, SampleRequest, WritingRequest } from './protocol.ts';
 
 export class Writer {
   readonly #generator: Generator;
   readonly #tokenizer: Tokenizer;
+  readonly #template: ChatTemplate | undefined;
   readonly #underWay = new Set<Promise<unknown>>();
   #closing = false;
 
@@ -25,13 +28,15 @@ export class Writer {
     weights: TensorSource,
     choices: ChoiceRecord,
     tokenizer: Tokenizer,
+    template: ChatTemplate | undefined,
   ): Promise<Writer> {
-    return new Writer(await Generator.open(device, model, weights, { choices }), tokenizer);
+    return new Writer(await Generator.open(device, model, weights, { choices }), tokenizer, template);
   }
 
-  constructor(generator: Generator, tokenizer: Tokenizer) {
+  constructor(generator: Generator, tokenizer: Tokenizer, template: ChatTemplate | undefined) {
     this.#generator = generator;
     this.#tokenizer = tokenizer;
+    this.#template = template;
   }
 
   /** False once its device was lost: then only another writer writes. */
@@ -41,7 +46,21 @@ export class Writer {
 
   /** Once it is closed, the text that there is. */
   sample(request: SampleRequest, onText?: (text: string) => void): Promise<string> {
-    return this.#do(() => this.#sample(request, onText));
+    return this.#do(() => this.#write(request.prompt, [], request, onText));
+  }
+
+  /** The answer to the last of some messages. Errors: HoldfastError where there is no template. */
+  chat({ messages, ...request }: ChatRequest, onText?: (text: string) => void): Promise<string> {
+    return this.#do(async () => {
+      if (!this.#template) throw new HoldfastError('this model has no chat template: it continues texts, ask for that');
+      const renderer = new ChatRenderer(this.#template);
+      const end = endOfTurns(renderer);
+      const prompt = renderer.render(
+        messages.map((message) => ({ ...message })),
+        { addGenerationPrompt: true },
+      );
+      return this.#write(prompt, end === undefined ? [] : [end], request, onText);
+    });
   }
 
   /** The likeliest next tokens after the prompt, most likely first. */
@@ -64,17 +83,16 @@ export class Writer {
     return result;
   }
 
-  async #sample(request: SampleRequest, onText?: (text: string) => void): Promise<string> {
-    const { prompt, tokens = 160, temperature = 0.7, topP = 0.95, seed = 1 } = request;
+  async #write(
+    prompt: string,
+    stop: readonly string[],
+    { tokens = 160, temperature = 0.7, topP = 0.95, seed = 1, adapter }: WritingRequest,
+    onText?: (text: string) => void,
+  ): Promise<string> {
     const random = new Random(seed, 'sample');
+    const options = { tokens, temperature, topP, stop, ...(adapter !== undefined && { adapter }) };
     let text = '';
-    for await (const piece of writeText(
-      this.#generator,
-      this.#tokenizer,
-      prompt,
-      { tokens, temperature, topP },
-      random,
-    )) {
+    for await (const piece of writeText(this.#generator, this.#tokenizer, prompt, options, random)) {
       text += piece;
       onText?.(piece);
       if (this.#closing) break;

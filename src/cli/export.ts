@@ -6,9 +6,8 @@ import type { FoundFolder, SavedWeights } from '../formats/checkpoint.ts';
 import { exportModel, MAX_SHARD_BYTES, SAVED_DTYPES, type SavedDtype } from '../formats/export.ts';
 import { exportGGUF } from '../formats/gguf/export.ts';
 import { TENSOR_TYPE_NAMES, type TensorType } from '../formats/gguf/tensor-types.ts';
-import { mergedWeights } from '../nn/lora.ts';
 import type { Host } from '../runtime/host.ts';
-import { withModel } from '../train/open-model.ts';
+import { mergedModel, withModel } from '../train/open-model.ts';
 import { formatBytes, parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { localModel, MODEL_SOURCES } from './model-source.ts';
@@ -51,19 +50,15 @@ export function exportCommand(host: Host): Command {
       if (flags.modelfile && !flags.gguf) throw new HoldfastError('--modelfile names a GGUF file; give --gguf, too');
       const from = await localModel(host, dir);
       const base = flags.base === undefined ? undefined : await localModel(host, flags.base);
-      const line = await withModel(host.files, from, { base }, async ({ model, weights: stored, found, tokenizer }) => {
+      const line = await withModel(host.files, from, { base }, async (opened) => {
+        const { model, found } = opened;
         if (model.adapters && !flags.merge)
           throw new HoldfastError(
             `${dir}: holds an adapter, which is in PEFT’s files already; add --merge for its model`,
           );
         if (!model.adapters && flags.merge)
           throw new HoldfastError(`${dir}: has no adapter to merge; leave --merge out`);
-        const { config, parameters } = model;
-        const shapes = new Map(parameters.map(({ name, shape }) => [name, shape]));
-        const weights = {
-          ...{ config, shapes, weights: flags.merge ? await mergedWeights(model, stored) : stored },
-          ...(tokenizer && { tokenizer }),
-        };
+        const weights = await mergedModel(opened);
         return flags.gguf
           ? writeGGUF(host, dir, weights, found, flags, flags.gguf)
           : writeFolder(host, weights, found, flags);

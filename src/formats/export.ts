@@ -19,6 +19,7 @@ export const SAVED_DTYPES = {
   f16: { stored: 'F16', torch: 'float16' },
 } as const;
 
+/** What weights can be saved as. */
 export type SavedDtype = keyof typeof SAVED_DTYPES;
 
 /** Bytes of tensors in one file, as `save_pretrained` has it. */

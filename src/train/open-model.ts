@@ -2,10 +2,17 @@
 // adapters to choose from when text is written. Not for training (start-weights.ts).
 
 import { besideAdapter } from '../formats/checkpoint/load.ts';
-import { checkWeights, type FoundFolder, type LoadedAdapter, loadAdapter, withWeights } from '../formats/checkpoint.ts';
+import {
+  checkWeights,
+  type FoundFolder,
+  type LoadedAdapter,
+  loadAdapter,
+  type SavedWeights,
+  withWeights,
+} from '../formats/checkpoint.ts';
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
 import { makeModel } from '../nn/index.ts';
-import { adapterParameter, DEFAULT_ADAPTER, withLora } from '../nn/lora.ts';
+import { adapterParameter, DEFAULT_ADAPTER, mergedWeights, withLora } from '../nn/lora.ts';
 import { type Model, withStored } from '../nn/model.ts';
 import type { Files } from '../runtime/host.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
@@ -74,6 +81,16 @@ export async function withModel<T>(
   });
 }
 
+/** The model alone, its adapter made a part of the weights where it has one: what is exported. */
+export async function mergedModel({ model, weights, tokenizer }: OpenedModel): Promise<SavedWeights> {
+  return {
+    config: model.config,
+    shapes: new Map(model.parameters.map(({ name, shape }) => [name, shape])),
+    weights: model.adapters ? await mergedWeights(model, weights) : weights,
+    ...(tokenizer && { tokenizer }),
+  };
+}
+
 /** Errors: HoldfastError where the base of the adapter in a folder is not named, or not there. */
 async function baseOf(files: Files, folder: string, base: string | undefined): Promise<string> {
   if (base !== undefined && (await files.stat(base))) return base;
@@ -81,8 +98,8 @@ async function baseOf(files: Files, folder: string, base: string | undefined): P
   throw new HoldfastError(`${folder}: its adapter ${named}; name the folder of its model with --base`);
 }
 
-/** Errors: HoldfastError naming the adapter's folder where it is none of this model. */
-function withAdapter(model: Model, { options, shapes, path }: LoadedAdapter, name: string): Model {
+/** The model with an adapter of that name. Errors: HoldfastError naming the adapter's folder where it is none of this model. */
+export function withAdapter(model: Model, { options, shapes, path }: LoadedAdapter, name = DEFAULT_ADAPTER): Model {
   try {
     // By the names in its file, whatever it is called here.
     const alone = withLora(makeModel(model.config), options);

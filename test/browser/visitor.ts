@@ -132,14 +132,17 @@ export async function losses(page: Page): Promise<Map<number, number>> {
 }
 
 /** Drops a file onto the page. */
-export async function drop(page: Page, name: string, bytes: Uint8Array): Promise<void> {
+export const drop = (page: Page, name: string, bytes: Uint8Array): Promise<void> => dropAll(page, { [name]: bytes });
+
+/** Drops several at once. */
+export async function dropAll(page: Page, files: Readonly<Record<string, Uint8Array>>): Promise<void> {
   const dataTransfer = await page.evaluateHandle(
-    ({ name, bytes }) => {
+    (files) => {
       const transfer = new DataTransfer();
-      transfer.items.add(new File([Uint8Array.from(bytes)], name));
+      for (const [name, bytes] of files) transfer.items.add(new File([Uint8Array.from(bytes)], name));
       return transfer;
     },
-    { name, bytes: [...bytes] },
+    Object.entries(files).map(([name, bytes]) => [name, [...bytes]] as const),
   );
   await page.dispatchEvent('body', 'drop', { dataTransfer });
 }

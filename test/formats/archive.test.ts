@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { zipSync } from 'fflate';
 import { describe, expect, test } from 'vitest';
 import { filesIn, importCheckpoint } from '../../src/browser/import.ts';
-import { ZipFolder } from '../../src/formats/archive.ts';
+import { openZip } from '../../src/formats/archive.ts';
 import { sourceAt } from '../../src/formats/byte-source.ts';
 import { findModel, loadCheckpoint, loadWeights, saveCheckpoint } from '../../src/formats/checkpoint.ts';
 import { parseConfig } from '../../src/formats/config.ts';
@@ -253,7 +253,7 @@ test('the zip of any folder reads as the folder does', async () => {
     fc.asyncProperty(given, fc.constantFrom(0 as const, 6 as const), async (content, level) => {
       const folder = new MemoryFiles(under('z/', content));
       const bytes = zipSync(content, { level });
-      const zip = await ZipFolder.open(sourceAt(new MemoryFiles({ z: bytes }), 'z', bytes.length), 'z', () =>
+      const zip = await openZip(sourceAt(new MemoryFiles({ z: bytes }), 'z', bytes.length), 'z', () =>
         new MemoryFiles().sha256(),
       );
       const compare = async (path: string): Promise<void> => {

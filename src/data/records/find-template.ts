@@ -4,7 +4,7 @@
 import { readerOf } from '../../formats/archive.ts';
 import { modelFolder } from '../../formats/checkpoint/folder.ts';
 import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
-import { type Files, join } from '../../runtime/host.ts';
+import { type FolderReader, join } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { check, isObject, list, object, parseJSON, show, text } from '../../util/json.ts';
 import { BUILT_IN_TEMPLATES, type ChatTemplate } from './chat-template.ts';
@@ -34,7 +34,7 @@ export interface TemplateSources {
  * for one that is not there.
  */
 export async function findChatTemplate(
-  files: Files,
+  files: FolderReader,
   { name, tokenizer, model, date }: TemplateSources,
 ): Promise<ChatTemplate | undefined> {
   const beside = tokenizer && templateIn(tokenizer.contents, tokenizer.path);
@@ -64,7 +64,7 @@ export function withTemplate(files: TokenizerFiles, template: ChatTemplate | und
 }
 
 /** Of a model's folder, a run (its latest checkpoint), or a zip of either. */
-async function inFolder(from: Files, path: string): Promise<Partial<Found>> {
+async function inFolder(from: FolderReader, path: string): Promise<Partial<Found>> {
   const files = await readerOf(from, path);
   // A folder may have nothing of a model but its template.
   const folder = await modelFolder(files, path).catch(() => path);

@@ -17,6 +17,7 @@ import { TurnFinder } from './turns.ts';
 
 /** What is learned of a document that has answers. */
 export const TRAIN_ON = ['answers', 'all'] as const;
+/** See TRAIN_ON. */
 export type TrainOn = (typeof TRAIN_ON)[number];
 
 /** How records are learned from: part of a run's settings. */

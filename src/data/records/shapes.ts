@@ -130,6 +130,7 @@ const SHAPES = {
   text: { fields: ['text'], read: (value, at) => ({ kind: 'text', ...check(object({ text }), value, at) }) },
 } as const satisfies Record<string, ShapeReader>;
 
+/** The shapes of records that are known: what they say is in `exampleOf`. */
 export type ShapeName = keyof typeof SHAPES;
 
 const READERS: Readonly<Record<ShapeName, ShapeReader>> = SHAPES;

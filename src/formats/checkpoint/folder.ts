@@ -6,7 +6,7 @@
 
 import { type FolderReader, join } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { ZipFolder } from '../archive.ts';
+import { ListedFolder } from '../listed-folder.ts';
 
 export const CONFIG = 'config.json';
 export const WEIGHTS = 'model.safetensors';
@@ -116,7 +116,7 @@ const isOfModel = (name: string): boolean => [CONFIG, WEIGHTS, INDEX].includes(n
  * of the only one in it. Errors: HoldfastError where there is neither.
  */
 export async function modelFolder(files: FolderReader, path: string): Promise<string> {
-  const folder = files instanceof ZipFolder ? files.only((names) => names.some(isOfModel)) : path;
+  const folder = files instanceof ListedFolder ? files.only((names) => names.some(isOfModel)) : path;
   const kind = (await files.stat(folder))?.kind;
   if (kind !== 'folder')
     throw new HoldfastError(`${folder}: no such folder; name a run, a checkpoint, a model folder or a zip`);

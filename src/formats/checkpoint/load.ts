@@ -42,7 +42,7 @@ const MOST_REPLACED = 20;
  * config.json and model.safetensors or its shards; or in a zip of these files. Errors: HoldfastError naming what is missing, damaged or
  * does not fit.
  */
-export async function loadWeights(from: Files, folder: string): Promise<SavedWeights> {
+export async function loadWeights(from: FolderReader, folder: string): Promise<SavedWeights> {
   const files = await readerOf(from, folder);
   return opening(files, folder, (at) => weightsIn(files, at));
 }
@@ -103,7 +103,7 @@ export async function loadState(from: Files, folder: string): Promise<LoadedStat
 }
 
 /** The tokenizer that a checkpoint or a model's folder has beside it, if any. Errors: as `loadWeights`. */
-export async function loadTokenizer(from: Files, folder: string): Promise<TokenizerFiles | undefined> {
+export async function loadTokenizer(from: FolderReader, folder: string): Promise<TokenizerFiles | undefined> {
   const files = await readerOf(from, folder);
   return opening(files, folder, (at) => checkedTokenizer(files, at, folder));
 }
@@ -117,7 +117,7 @@ export interface FoundModel {
 }
 
 /** A model to start from: a configuration, and the weights in the same place. Errors: as `loadWeights`. */
-export async function findModel(from: Files, folder: string): Promise<FoundModel> {
+export async function findModel(from: FolderReader, folder: string): Promise<FoundModel> {
   const files = await readerOf(from, folder);
   return opening(files, folder, async (at) => {
     await checkSums(files, at, [CONFIG]);
@@ -151,7 +151,7 @@ export interface LoadedAdapter extends AdapterConfig {
  * The adapter in a folder of PEFT's, or in the latest checkpoint of a run that trains one; `config` is its model's. Errors:
  * HoldfastError where there is none, and naming what is missing, damaged or not supported.
  */
-export async function loadAdapter(from: Files, folder: string, config: ModelConfig): Promise<LoadedAdapter> {
+export async function loadAdapter(from: FolderReader, folder: string, config: ModelConfig): Promise<LoadedAdapter> {
   const files = await readerOf(from, folder);
   const at = await adapterFolder(files, folder);
   if (at === undefined)

@@ -11,6 +11,7 @@ export const TENSOR_TYPES = {
   Q8_0: { id: 8, blockElements: 32, blockBytes: 34, fileType: 7 },
 } as const;
 
+/** What matrices of a GGUF file may be. */
 export type TensorType = keyof typeof TENSOR_TYPES;
 
 /** Their names. */

@@ -1,0 +1,168 @@
+// A model of the person's own beside the presets: dropped, chosen, or kept here already. It is looked into at once and said
+// what it is; its weights are read, and kept in the site, when it is trained. What cannot be used is said in one line, and
+// what was chosen before stays.
+
+import {
+  ALL_LINEAR,
+  type ChosenFile,
+  FAMILIES,
+  formatBytes,
+  type Holdfast,
+  type LoraSettings,
+  type ModelInfo,
+  messageOf,
+  type RunInfo,
+  type RunSettings,
+  shapeOf,
+} from '../src/browser/index.ts';
+import { short, whole } from './figures.ts';
+import { byId, setText } from './page.ts';
+
+type Trainer = Holdfast['trainer'];
+
+/** Whether a low-rank update of it is trained, or all of it. */
+export type Way = 'lora' | 'all';
+
+/** A sequence is no longer, unless the form says so. */
+const LONGEST = 256;
+const RANK = 16;
+/** Of the learning rate, times the width; a low-rank update takes ten times as much. */
+const RATE = 0.04;
+
+export class OwnModel {
+  readonly #trainer: () => Trainer | undefined;
+  readonly #chosen: () => void;
+  readonly #panel = byId('own', HTMLElement);
+  readonly #hint = byId('own-hint', HTMLElement);
+  readonly #facts = byId('own-facts', HTMLElement);
+  readonly #name = byId('own-name', HTMLElement);
+  readonly #note = byId('own-note', HTMLElement);
+  readonly #ways = byId('own-ways', HTMLFieldSetElement);
+  #files: readonly ChosenFile[] = [];
+  #info: ModelInfo | undefined;
+
+  /** `chosen`: another model is there; `changed`: it is trained in another way. */
+  constructor(trainer: () => Trainer | undefined, chosen: () => void, changed: () => void) {
+    this.#trainer = trainer;
+    this.#chosen = chosen;
+    for (const id of ['own-folder', 'own-files']) {
+      const input = byId(id, HTMLInputElement);
+      input.addEventListener('change', () => {
+        const files = [...(input.files ?? [])].map((file) => ({ path: file.webkitRelativePath || file.name, file }));
+        input.value = '';
+        if (files.length > 0) void this.take(files);
+      });
+    }
+    this.#ways.addEventListener('change', changed);
+  }
+
+  get info(): ModelInfo | undefined {
+    return this.#info;
+  }
+
+  get way(): Way {
+    return (this.#ways.querySelector<HTMLInputElement>('input:checked')?.value ?? 'lora') as Way;
+  }
+
+  show(visible: boolean): void {
+    this.#panel.hidden = !visible;
+  }
+
+  /** Takes files that were dropped or chosen; an adapter alone goes with the model that is there. */
+  async take(files: readonly ChosenFile[]): Promise<void> {
+    const isAdapter = (names: readonly string[]) =>
+      names.includes('adapter_config.json') && !names.includes('config.json');
+    const beside = isAdapter(files.map(({ file }) => file.name)) ? this.#files : [];
+    await this.#inspect([...beside, ...files]);
+  }
+
+  /** Takes a model, or the end of a run, that is kept here. */
+  async use(run: RunInfo): Promise<void> {
+    await this.#inspect(run.id);
+  }
+
+  /** The model, kept here. Errors: HoldfastError where there is no room, or a file is damaged. */
+  async keep(): Promise<ModelInfo> {
+    const [trainer, info] = [this.#trainer(), this.#info];
+    if (!trainer || !info) throw new Error('There is no model yet: drop its folder, or choose it.');
+    if (info.from !== undefined) return info;
+    const { id } = await trainer.importModel(this.#files, info.name);
+    const kept = await trainer.inspectModel(id);
+    this.#info = kept;
+    await this.#describe(kept, trainer);
+    return kept;
+  }
+
+  /** What suits it: fine-tuning begins gently. */
+  defaults({ config }: ModelInfo): Partial<RunSettings> {
+    return {
+      ...{ seq: Math.min(shapeOf(config).context, LONGEST), batch: 4, steps: 200, lr: this.rate(config), warmup: 10 },
+      ...{ weightDecay: 0.01, evalEvery: 50, evalWindows: 16, sampleEvery: 50, saveEvery: 50 },
+    };
+  }
+
+  /** The learning rate that suits it: the wider a model, the lower; to two digits. */
+  rate(config: ModelInfo['config']): number {
+    const rate = (RATE / shapeOf(config).width) * (this.way === 'lora' ? 10 : 1);
+    return Number(rate.toPrecision(2));
+  }
+
+  /** An adapter that came along is gone on with: its numbers stay. */
+  get lora(): LoraSettings {
+    const own = this.#info?.adapter;
+    return own ?? { rank: RANK, alpha: 2 * RANK, targets: [ALL_LINEAR], dropout: 0, rslora: false };
+  }
+
+  /** What goes wrong is shown here; where that cannot be seen, it is an error. */
+  async #inspect(source: readonly ChosenFile[] | string): Promise<void> {
+    const trainer = this.#trainer();
+    if (!trainer) return;
+    this.#say('Looking into it …');
+    try {
+      const info = await trainer.inspectModel(source);
+      this.#files = typeof source === 'string' ? [] : source;
+      this.#info = info;
+      await this.#describe(info, trainer);
+      const [lora] = this.#ways.querySelectorAll('input');
+      if (info.adapter && lora) lora.checked = true;
+      this.#chosen();
+    } catch (error) {
+      this.#say(messageOf(error), true);
+      if (this.#panel.hidden) throw error;
+    }
+  }
+
+  async #describe(
+    { name, config, parameters, bytes, tokens, chats, adapter, from }: ModelInfo,
+    trainer: Trainer,
+  ): Promise<void> {
+    const { layers, width } = shapeOf(config);
+    setText(this.#name, name);
+    setText(byId('own-kind', HTMLElement), `${short(parameters)} parameters`);
+    const parts = [
+      `${FAMILIES[config.model_type].label} ${layers} × ${width}`,
+      tokens === undefined ? 'bytes as tokens' : `${whole(tokens)} tokens of its own`,
+      ...(chats ? ['chat template'] : []),
+      ...(adapter ? [`adapter of rank ${adapter.rank}`] : []),
+    ];
+    setText(this.#facts, parts.join(' · '));
+    this.#hint.hidden = true;
+    this.#facts.hidden = false;
+    this.#ways.hidden = false;
+    const { room } = await trainer.environment();
+    const free = Math.max(0, room.quota - room.used);
+    if (from !== undefined) this.#say(`${formatBytes(bytes)}, kept here.`);
+    else if (bytes <= free) this.#say(`${formatBytes(bytes)} to keep here; ${formatBytes(free)} are free.`);
+    else
+      this.#say(
+        `${formatBytes(bytes)} to keep here, and this site may keep ${formatBytes(free)} more: remove runs, or make room.`,
+        true,
+      );
+  }
+
+  #say(text: string, problem = false): void {
+    this.#note.hidden = false;
+    setText(this.#note, text);
+    this.#note.classList.toggle('problem', problem);
+  }
+}

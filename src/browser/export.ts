@@ -1,0 +1,97 @@
+// A run, or a model that was brought along, written for other programs as one file to download: its adapter in PEFT's layout,
+// its model as a folder that Hugging Face's libraries load (an adapter made a part of it), or a GGUF file. The files are
+// those of `holdfast export`.
+//
+// Invariant: what is written lies below EXPORTS alone, until the next start.
+
+import { storeFile } from '../formats/archive.ts';
+import { ADAPTER_CONFIG, ADAPTER_FILES, TOKENIZER_FILES } from '../formats/checkpoint/folder.ts';
+import { exportModel, MAX_SHARD_BYTES } from '../formats/export.ts';
+import { exportGGUF } from '../formats/gguf/export.ts';
+import type { BrowserHost } from '../runtime/browser.ts';
+import { join } from '../runtime/host.ts';
+import { mergedModel, type OpenedModel, withModel } from '../train/open-model.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { parseJSON } from '../util/json.ts';
+import type { ModelExport } from './protocol.ts';
+import { EXPORTS, fileName, zipOf } from './run-files.ts';
+
+/** What is exported. */
+export interface Exported {
+  /** What the person calls it. */
+  readonly name: string;
+  /** Of the latest checkpoint, or of the model. */
+  readonly folder: string;
+  /** Of the adapter; absent: it has none. */
+  readonly adapter?: string;
+  /** What the adapter's model is called. */
+  readonly base: string | undefined;
+}
+
+/** Errors: HoldfastError where there is no such thing of the run. */
+export async function exportFile(host: BrowserHost, from: Exported, wanted: ModelExport): Promise<File> {
+  await host.files.makeFolder(EXPORTS);
+  const place = join(EXPORTS, crypto.randomUUID());
+  const name = fileName(from.name);
+  if (wanted.form === 'adapter') return adapterZip(host, from, place, name);
+  const { folder, adapter } = from;
+  const adapters = adapter === undefined || adapter === folder ? {} : { adapters: { default: adapter } };
+  return withModel(host.files, folder, adapters, async (opened) =>
+    wanted.form === 'gguf' ? ggufFile(host, opened, wanted, place, name) : modelZip(host, opened, wanted, place, name),
+  );
+}
+
+async function adapterZip(
+  host: BrowserHost,
+  { name: run, adapter, base }: Exported,
+  place: string,
+  name: string,
+): Promise<File> {
+  const { files } = host;
+  if (adapter === undefined) throw new HoldfastError(`“${run}” has no adapter: all of its model trains; export that`);
+  await files.makeFolder(place);
+  try {
+    for (const each of await files.list(adapter)) {
+      if (![...ADAPTER_FILES, ...TOKENIZER_FILES].includes(each)) continue;
+      const file = await host.fileAt(join(adapter, each));
+      await storeFile(files, join(place, each), { name: each, bytes: file.size, open: () => file.stream() });
+    }
+    // Where the base lies on this site means nothing elsewhere.
+    const path = join(place, ADAPTER_CONFIG);
+    const config = parseJSON(await files.read(path), path, 'train it again') as Record<string, unknown>;
+    const named = { ...config, ...(base !== undefined && { base_model_name_or_path: base }) };
+    await files.writeAtomic(path, `${JSON.stringify(named, undefined, 2)}\n`);
+    return await zipOf(host, place, `${name}-adapter`);
+  } finally {
+    await files.remove(place);
+  }
+}
+
+async function modelZip(
+  host: BrowserHost,
+  opened: OpenedModel,
+  { dtype = 'f32' }: Extract<ModelExport, { form: 'model' }>,
+  place: string,
+  name: string,
+): Promise<File> {
+  try {
+    const weights = await mergedModel(opened);
+    await exportModel(host.files, place, { weights, ...opened.found }, { dtype, maxShardBytes: MAX_SHARD_BYTES });
+    return await zipOf(host, place, `${name}-model`);
+  } finally {
+    await host.files.remove(place);
+  }
+}
+
+async function ggufFile(
+  host: BrowserHost,
+  opened: OpenedModel,
+  { type = 'F16' }: Extract<ModelExport, { form: 'gguf' }>,
+  place: string,
+  name: string,
+): Promise<File> {
+  const path = `${place}.gguf`;
+  const model = { name, ...(await mergedModel(opened)), ...opened.found };
+  await exportGGUF(host.files, path, model, { type, modelfile: false });
+  return new File([await host.fileAt(path)], `${name}-${type}.gguf`, { type: 'application/octet-stream' });
+}

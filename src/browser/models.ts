@@ -1,0 +1,160 @@
+// Models that a person brings along: the files of a folder as Hugging Face's libraries write it, looked into before any
+// weights are read, and kept in the site as a run that has weights alone. An adapter in PEFT's layout may come with one; it
+// is kept below the model.
+//
+// Invariant: what `inspectModel` lets pass is a model that trains here, with the tokenizer that is its own; of the weights'
+// files it has read no more than headers.
+
+import { findChatTemplate } from '../data/records/find-template.ts';
+import { tokenizerOf } from '../data/tokenizer.ts';
+import { isZip, readerOf, storeFile } from '../formats/archive.ts';
+import {
+  ADAPTER_CONFIG,
+  ADAPTER_FILES,
+  CONFIG,
+  INDEX,
+  modelFolder,
+  SUMS,
+  WEIGHTS,
+} from '../formats/checkpoint/folder.ts';
+import { weightFiles } from '../formats/checkpoint/model-tensors.ts';
+import { checkWeights, loadAdapter, loadWeights } from '../formats/checkpoint.ts';
+import type { ModelConfig } from '../formats/config.ts';
+import { ListedFolder, listedBlob } from '../formats/listed-folder.ts';
+import { makeModel } from '../nn/index.ts';
+import { parameterCount } from '../nn/model.ts';
+import { type Files, type FolderReader, type Host, join } from '../runtime/host.ts';
+import { withAdapter } from '../train/open-model.ts';
+import type { LoraSettings } from '../train/run-settings.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { importCheckpoint } from './import.ts';
+import type { ChosenFile, ModelInfo, RunRecord } from './protocol.ts';
+import { nameOf } from './runs.ts';
+
+/** Below the folder of a model. */
+const ADAPTER = 'adapter';
+/** Of files with no folder around them. */
+const UNNAMED = 'the model';
+const WORDS = { verb: 'choose', wanted: "choose all files of a model's folder" } as const;
+
+/** The parts of what was chosen. */
+interface Chosen {
+  /** What the person calls it, where the files say so. */
+  readonly name: string | undefined;
+  readonly files: ListedFolder;
+  /** Of the model. */
+  readonly folder: string;
+  /** Its files alone. */
+  readonly adapter: ListedFolder | undefined;
+}
+
+/** Looks into files that were chosen. Errors: HoldfastError naming what is missing, damaged, or not supported. */
+export async function inspectFiles(host: Host, given: readonly ChosenFile[]): Promise<ModelInfo> {
+  const { name, files, folder, adapter } = await partsOf(host, given);
+  const found = await inspect(files, folder, name ?? UNNAMED, adapter && { files: adapter, folder: adapter.path });
+  return { name: name ?? nameOf(found), ...found };
+}
+
+/** The same for one that is kept here: the folder of a run. */
+export async function inspectKept({ files }: Host, name: string, folder: string): Promise<ModelInfo> {
+  const own = await adapterBeside(files, folder);
+  const beside = own === undefined ? undefined : { files, folder: own };
+  const found = await inspect(files, await modelFolder(files, folder), name, beside);
+  const adapter = found.adapter && own !== undefined && { adapter: { ...found.adapter, adapter: own } };
+  return { name, from: folder, ...found, ...adapter };
+}
+
+/** The adapter that was brought along with the model in a folder, if one was. */
+export async function adapterBeside(files: FolderReader, folder: string): Promise<string | undefined> {
+  const path = join(folder, ADAPTER);
+  return (await files.stat(join(path, ADAPTER_CONFIG))) ? path : undefined;
+}
+
+/** Keeps a model, and the adapter with it, in `folder`. Errors: HoldfastError; what was written is the caller's to remove. */
+export async function importModel(
+  host: Host,
+  folder: string,
+  given: readonly ChosenFile[],
+): Promise<Pick<RunRecord, 'name' | 'savedStep' | 'settings' | 'loss'>> {
+  const { name } = await inspectFiles(host, given);
+  const { files, folder: from, adapter } = await partsOf(host, given);
+  const found = await importCheckpoint(host, folder, files.files(from));
+  if (adapter) {
+    const beside = join(folder, ADAPTER);
+    await host.files.makeFolder(beside);
+    for (const file of adapter.files(adapter.path)) await storeFile(host.files, join(beside, file.name), file);
+  }
+  return { name, ...found };
+}
+
+/** Of files from one folder, its name; of a zip alone, the zip's. */
+async function partsOf(host: Host, given: readonly ChosenFile[]): Promise<Chosen> {
+  const all = listOf(given, () => host.files.sha256());
+  const [first] = given;
+  const zip = given.length === 1 && first && isZip(first.path) ? join(all.path, first.path) : undefined;
+  const files = zip === undefined ? all : await readerOf(all, zip);
+  const hasModel = (names: readonly string[]) => names.includes(WEIGHTS) || names.includes(INDEX);
+  const [beside, ...others] = files.foldersWith((names) => names.includes(ADAPTER_CONFIG));
+  if (others.length > 0)
+    throw new HoldfastError(
+      `there are ${others.length + 1} adapters (${ADAPTER_CONFIG}); choose a model with one of them`,
+    );
+  if (beside !== undefined && files.foldersWith(hasModel).length === 0)
+    throw new HoldfastError('this is an adapter without its model; choose both, or bring the model first');
+  // A run that trained an adapter has its model's config.json beside it.
+  const isSuch =
+    beside === undefined ? (names: readonly string[]) => names.includes(CONFIG) || hasModel(names) : hasModel;
+  const folder = files.only(isSuch);
+  const name = folder === UNNAMED ? undefined : lastOf(folder).replace(/\.zip$/i, '');
+  const adapter = beside === undefined ? undefined : files.part(beside, ADAPTER_FILES, lastOf(beside));
+  return { name, files, folder, adapter };
+}
+
+const lastOf = (path: string): string => path.replace(/^.*\//s, '');
+
+/** Files that all lie in one folder are called by it. */
+function listOf(given: readonly ChosenFile[], sha256: Files['sha256']): ListedFolder {
+  const [top = ''] = given[0]?.path.split('/') ?? [];
+  const together = given.every(({ path }) => path.startsWith(`${top}/`));
+  const files = given.map(({ path, file }) => listedBlob(together ? path.slice(top.length + 1) : path, file));
+  return new ListedFolder(together ? top : UNNAMED, files, sha256, WORDS);
+}
+
+/** A reader without the sums, which take all of the weights to be checked: they are when the weights are loaded. */
+const unsummed = (files: FolderReader): FolderReader => ({
+  read: (path) => files.read(path),
+  readRange: (path, offset, bytes) => files.readRange(path, offset, bytes),
+  stat: async (path) => (path.endsWith(SUMS) ? undefined : files.stat(path)),
+  list: (path) => files.list(path),
+  sha256: () => files.sha256(),
+});
+
+async function inspect(
+  from: FolderReader,
+  folder: string,
+  name: string,
+  beside: { readonly files: FolderReader; readonly folder: string } | undefined,
+): Promise<Omit<ModelInfo, 'name'>> {
+  const files = unsummed(from);
+  const { config, shapes, tokenizer: companions } = await loadWeights(files, folder);
+  const model = makeModel(config);
+  checkWeights(shapes, model.parameters, name);
+  const tokenizer = await tokenizerOf(undefined, companions, model.shape.vocabulary, name);
+  let bytes = 0;
+  for (const file of await weightFiles(files, folder)) bytes += (await files.stat(join(folder, file)))?.bytes ?? 0;
+  const template = await findChatTemplate(files, { tokenizer: companions, model: folder, date: '2000-01-01' });
+  return {
+    config,
+    parameters: parameterCount(model),
+    bytes,
+    ...(tokenizer.files && { tokens: tokenizer.vocabulary }),
+    chats: template !== undefined,
+    ...(beside && { adapter: await adapterIn(beside.files, beside.folder, config) }),
+  };
+}
+
+async function adapterIn(files: FolderReader, folder: string, config: ModelConfig): Promise<LoraSettings> {
+  const adapter = await loadAdapter(files, folder, config);
+  withAdapter(makeModel(config), adapter);
+  return adapter.options as LoraSettings;
+}

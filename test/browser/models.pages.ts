@@ -1,0 +1,340 @@
+// Models that a person brings to a page: looked into before their weights are read, trained whole or by a low-rank update,
+// talked to, exported. First the library's service, then the demo page.
+
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { unzipSync } from 'fflate';
+import type { Browser, BrowserContext, Page } from 'playwright';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import type { ModelExport, ModelInfo, NewRun } from '../../src/browser/index.ts';
+import { loadWeights } from '../../src/formats/checkpoint.ts';
+import { collect } from '../../src/util/tensor-source.ts';
+import { readGGUF } from '../formats/gguf/reader.ts';
+import { MemoryFiles } from '../memory-files.ts';
+import { event, launch, open, SETTINGS } from './driver.ts';
+import { bytesOf, CHATS, type Folder, publishedAdapter, publishedModel } from './published.ts';
+import { type Site, serve } from './site.ts';
+import { dropAll, fillSettings, misdeeds, overflow, ready, row, says, steps } from './visitor.ts';
+
+const TEXT = 'what says the cat? the cat says meow. what says the dog? the dog says woof. '.repeat(60);
+
+let browser: Browser;
+let site: Site;
+let context: BrowserContext;
+let model: Folder;
+const adapter = publishedAdapter();
+
+beforeAll(async () => {
+  [browser, site, model] = await Promise.all([launch(), serve(), publishedModel(TEXT)]);
+  context = await browser.newContext();
+});
+afterAll(async () => {
+  await browser.close();
+  site.close();
+});
+afterEach(() => Promise.all(context.pages().map((page) => page.close())));
+
+/** For the page: files by their paths. */
+const carried = (folders: Readonly<Record<string, Folder>>): [string, number[]][] =>
+  Object.entries(folders).flatMap(([folder, files]) =>
+    Object.entries(files).map(([name, bytes]): [string, number[]] => [
+      folder === '' ? name : `${folder}/${name}`,
+      [...bytes],
+    ]),
+  );
+
+/** What the service says of files that were chosen, or why it takes none of them. */
+const inspect = (page: Page, folders: Readonly<Record<string, Folder>>): Promise<ModelInfo | string> =>
+  page.evaluate(async (files) => {
+    const chosen = files.map(([path, bytes]) => ({
+      path,
+      file: new File([Uint8Array.from(bytes)], path.replace(/^.*\//, '')),
+    }));
+    return window.holdfast.trainer.inspectModel(chosen).catch((error: Error) => error.message);
+  }, carried(folders));
+
+/** Keeps a model; returns what it is then. */
+const keep = (page: Page, folders: Readonly<Record<string, Folder>>): Promise<ModelInfo & { id: string }> =>
+  page.evaluate(async (files) => {
+    const { trainer } = window.holdfast;
+    const chosen = files.map(([path, bytes]) => ({
+      path,
+      file: new File([Uint8Array.from(bytes)], path.replace(/^.*\//, '')),
+    }));
+    const { id } = await trainer.importModel(chosen);
+    return { id, ...(await trainer.inspectModel(id)) };
+  }, carried(folders));
+
+const exported = async (page: Page, id: string, wanted: ModelExport): Promise<{ name: string; bytes: Uint8Array }> => {
+  const { name, bytes } = await page.evaluate(
+    async ([id, wanted]) => {
+      const file = await window.holdfast.trainer.exportModel(id, wanted);
+      return { name: file.name, bytes: [...new Uint8Array(await file.arrayBuffer())] };
+    },
+    [id, wanted] as const,
+  );
+  return { name, bytes: Uint8Array.from(bytes) };
+};
+
+const LORA = { rank: 4, alpha: 8, targets: ['all-linear'], dropout: 0, rslora: false };
+
+async function train(page: Page, run: NewRun): Promise<string> {
+  const { id } = await page.evaluate((run) => window.holdfast.trainer.start(run), run);
+  await event(page, 'ended');
+  return id;
+}
+
+describe('the service', () => {
+  test('a model of shards with an adapter beside it is known before it is kept', async () => {
+    const page = await open(context, site.isolated);
+    const found = await inspect(page, { 'tiny-llama': model, mine: adapter });
+    expect(found).toMatchObject({
+      ...{
+        name: 'tiny-llama',
+        tokens: 312,
+        chats: true,
+        adapter: { rank: 2, alpha: 4, targets: ['q_proj', 'v_proj'] },
+      },
+      config: { model_type: 'llama', vocab_size: 320 },
+    });
+    const { parameters, bytes } = found as ModelInfo;
+    expect(bytes).toBeGreaterThan(2 * parameters);
+    expect(await page.evaluate(() => window.holdfast.trainer.runs())).toEqual([]);
+  });
+
+  test('a low-rank update of it learns conversations, answers with and without, and is exported', async () => {
+    const page = await open(context, site.isolated);
+    const { id: base, from, config } = await keep(page, { 'tiny-llama': model });
+    const settings = {
+      ...{ ...SETTINGS, config, lora: LORA, steps: 12, lr: 0.02, evalWindows: 2, seq: 64 },
+      ...(from !== undefined && { from }),
+    };
+    const id = await train(page, { settings, text: CHATS, records: {}, name: 'animals' });
+    const asked = await page.evaluate(
+      async ([id, base]) => {
+        const { trainer } = window.holdfast;
+        const messages = [{ role: 'user', content: 'what says the cat?' }];
+        const ask = (run: string, adapter?: 'none') =>
+          trainer.chat(run, { messages, temperature: 0, tokens: 12, ...(adapter && { adapter }) });
+        return {
+          voice: await trainer.voiceOf(id),
+          with: await ask(id),
+          without: await ask(id, 'none'),
+          base: await ask(base),
+          removed: await trainer.remove(base).catch((error: Error) => error.message),
+          records: (await trainer.runs()).find((run) => run.id === id)?.settings?.records,
+        };
+      },
+      [id, base] as const,
+    );
+    expect(asked.voice).toEqual({ chats: true, adapter: true });
+    expect(asked.without).toBe(asked.base);
+    expect(asked.with).not.toBe(asked.without);
+    expect(asked.removed).toBe('“animals” needs its weights; remove that first, or keep both');
+    expect(asked.records).toMatchObject({ trainOn: 'answers', pack: 'yes', template: { name: expect.any(String) } });
+
+    const low = unzipSync((await exported(page, id, { form: 'adapter' })).bytes);
+    expect(JSON.parse(new TextDecoder().decode(low['adapter_config.json']))).toMatchObject({
+      ...{ peft_type: 'LORA', r: 4, lora_alpha: 8, base_model_name_or_path: 'tiny-llama' },
+    });
+    expect(low['adapter_model.safetensors']?.length).toBeGreaterThan(1000);
+    // An adapter that came from here goes with the model again.
+    expect(await inspect(page, { 'tiny-llama': model, low })).toMatchObject({ adapter: { rank: 4, alpha: 8 } });
+
+    const merged = unzipSync((await exported(page, id, { form: 'model' })).bytes);
+    const files = new MemoryFiles(
+      Object.fromEntries(Object.entries(merged).map(([name, bytes]) => [`m/${name}`, bytes])),
+    );
+    const weights = await loadWeights(files, 'm');
+    const gguf = await exported(page, id, { form: 'gguf', type: 'F32' });
+    expect(gguf.name).toBe('animals-F32.gguf');
+    const { tensors } = await readGGUF(gguf.bytes as Uint8Array<ArrayBuffer>);
+    expect(tensors.size).toBe(weights.weights.names.length);
+    expect((await collect(weights.weights)).size).toBe(tensors.size);
+    expect(Object.keys(merged)).toContain('tokenizer.json');
+  });
+
+  test.each([
+    ['no config', without('config.json'), /config\.json/],
+    ['no weights', without('model.safetensors.index.json'), /there is no model\.safetensors/],
+    ['a missing shard', without('model-00002-of-00002.safetensors'), /model-00002-of-00002\.safetensors is missing/],
+    ['no tokenizer', without('tokenizer.json'), /its vocabulary has 320 tokens, of a tokenizer that is not there/],
+    ['an unknown architecture', changed({ model_type: 'mamba', architectures: ['MambaForCausalLM'] }), /mamba/],
+    ['a field that would change the result', changed({ attention_multiplier: 2 }), /attention_multiplier/],
+    [
+      'a tokenizer of another vocabulary',
+      withToken,
+      /its tokens go up to 500, the vocabulary of tiny-llama ends at 319/,
+    ],
+    ['a header that promises more than there is', truncated, /model-00001-of-00002\.safetensors/],
+    ['a config that is no JSON', (files) => ({ ...files, 'config.json': bytesOf('{') }), /config\.json/],
+  ] as [string, (files: Folder) => Folder, RegExp][])('%s: one line, and nothing changes', async (_, change, line) => {
+    const page = await open(await browser.newContext(), site.isolated);
+    const said = await inspect(page, { 'tiny-llama': change(model) });
+    expect(said).toMatch(line);
+    expect(said).not.toContain('\n');
+    const kept = await page.evaluate(() => window.holdfast.trainer.runs());
+    expect(kept).toEqual([]);
+    await page.context().close();
+  });
+
+  test('an adapter alone, and one of another model', async () => {
+    const page = await open(context, site.isolated);
+    expect(await inspect(page, { mine: adapter })).toContain('this is an adapter without its model');
+    const other = {
+      ...adapter,
+      'adapter_config.json': bytesOf({ peft_type: 'LORA', r: 3, target_modules: ['q_proj'] }),
+    };
+    expect(await inspect(page, { 'tiny-llama': model, mine: other })).toMatch(/^mine: /);
+  });
+});
+
+describe('the page', () => {
+  const TRAINING = { context: 64, batch: 2, lr: 0.02, evalEvery: 10, evalWindows: 2, sampleEvery: 10, saveEvery: 10 };
+  let folder: string;
+  beforeAll(() => {
+    folder = mkdtempSync(path.join(tmpdir(), 'published-'));
+    mkdirSync(path.join(folder, 'tiny-llama'));
+    for (const [name, bytes] of Object.entries(model)) writeFileSync(path.join(folder, 'tiny-llama', name), bytes);
+    writeFileSync(path.join(folder, 'chats.jsonl'), CHATS);
+  });
+  afterAll(() => rmSync(folder, { recursive: true }));
+  afterEach(() => expect(misdeeds.splice(0)).toEqual([]));
+
+  const demo = async () => ready(await browser.newContext(), `${site.isolated}demo/`);
+  const own = (page: Page) => page.locator('#own-facts', { hasText: 'Llama 2 × 32' }).waitFor();
+  const kept = (page: Page) =>
+    page.evaluate(async () => {
+      const names: string[] = [];
+      const root = await (await navigator.storage.getDirectory()).getDirectoryHandle('holdfast');
+      for await (const name of root.keys()) if (name === 'runs') names.push(name);
+      return names;
+    });
+
+  test('a folder is chosen, learns conversations by LoRA, is asked with its adapter and without, and exported', async () => {
+    const page = await demo();
+    await page.setInputFiles('#own-folder', path.join(folder, 'tiny-llama'));
+    await own(page);
+    expect(await page.textContent('#own-facts')).toBe('Llama 2 × 32 · 312 tokens of its own · chat template');
+    expect(await page.textContent('#own-note')).toMatch(/^[\d.]+ KB to keep here; [\d.]+ [KMGT]B are free\.$/);
+    expect(await page.getByRole('radio', { name: /^tiny-llama 40\.6k parameters$/ }).isChecked()).toBe(true);
+    // What it needs is said, and nothing of it is here yet.
+    await page.locator('#fact-parameters', { hasText: '40,' }).waitFor();
+    expect(await page.textContent('#fact-smallest')).toMatch(/KB$/);
+    const trained = await page.textContent('#fact-trained');
+    expect(await kept(page)).toEqual([]);
+
+    await page.setInputFiles('#files', path.join(folder, 'chats.jsonl'));
+    await page.locator('#text-note', { hasText: /^chats\.jsonl: [\d.]+ KB, conversations$/ }).waitFor();
+    await fillSettings(page, { ...TRAINING, steps: 20, rank: 4, alpha: 8 });
+    await expect.poll(() => page.textContent('#fact-trained')).not.toBe(trained);
+    for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
+    await page.click('#train');
+    await says(page, /^Done after 20 steps/);
+    expect(await page.locator('#runs .name').allTextContents()).toEqual(['tiny-llama, LoRA', 'tiny-llama']);
+    expect(await page.textContent('#own-note')).toMatch(/^[\d.]+ KB, kept here\.$/);
+
+    await page.getByRole('radio', { name: 'Both' }).check();
+    await page.fill('#prompt', 'what says the cat?');
+    await page.fill('#temperature', '0');
+    await page.fill('#length', '12');
+    await page.click('#write');
+    await page.locator('#sample-title', { hasText: 'a conversation' }).waitFor();
+    expect(await page.locator('#chat .question').allTextContents()).toEqual(['what says the cat?']);
+    expect(await page.locator('#chat h4').allTextContents()).toEqual(['with the adapter', 'without']);
+    const [low, base] = await page.locator('#chat .answers p').allTextContents();
+    expect(low).not.toBe(base);
+    for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
+
+    const tuned = await row(page);
+    for (const [form, name] of [
+      ['adapter', 'tiny-llama-LoRA-adapter.zip'],
+      ['model bf16', 'tiny-llama-LoRA-model.zip'],
+      ['gguf Q8_0', 'tiny-llama-LoRA-Q8_0.gguf'],
+    ] as const) {
+      await tuned.getByRole('button', { name: 'Export model' }).click();
+      await page.locator('#dialog select').selectOption(form);
+      const [file] = await Promise.all([
+        page.waitForEvent('download'),
+        page.locator('#dialog').getByRole('button', { name: 'Export' }).click(),
+      ]);
+      expect(file.suggestedFilename()).toBe(name);
+    }
+    // What it goes back to stays.
+    const other = await row(page, 1);
+    await other.getByRole('button', { name: 'Remove' }).click();
+    await page.locator('#dialog').getByRole('button', { name: 'Remove' }).click();
+    await says(page, /needs its weights/);
+    await page.context().close();
+  });
+
+  test('loose files are dropped, all of the model trains on text in its own tokens, and it goes on after a reload', async () => {
+    const page = await demo();
+    await page.getByRole('radio', { name: 'Your own', exact: true }).check();
+    await page.fill('#paste', TEXT);
+    await dropAll(page, model);
+    await own(page);
+    await page.getByRole('radio', { name: 'All of it every weight' }).check();
+    await expect.poll(() => page.locator('#trained').isHidden()).toBe(true);
+    await fillSettings(page, { ...TRAINING, steps: 100_000 });
+    await page.click('#train');
+    await says(page, /^Training/);
+    await steps(page, 12);
+    await page.reload();
+    await says(page, /^Going on from step [1-9]\d*0/);
+    await steps(page, 21);
+    await page.click('#stop:enabled');
+    await says(page, /^Stopped after \d+ steps/);
+    // 5.77 nats where each of its 320 tokens is as likely.
+    expect(Number(await page.textContent('#now-loss'))).toBeLessThan(4.5);
+    expect(await page.locator('#runs .name').first().textContent()).toBe('Llama 2 × 32, tuned');
+    expect(await page.locator('#adapters').isHidden()).toBe(true);
+    // The model itself is chosen anew from what is kept.
+    await (await row(page, 1)).getByRole('button', { name: 'Use as model' }).click();
+    await page.locator('#own-note', { hasText: 'kept here' }).waitFor();
+    await page.context().close();
+  });
+
+  test('what cannot be used is one line, and what was chosen stays', async () => {
+    const page = await demo();
+    await dropAll(page, { ...model, 'config.json': bytesOf({ model_type: 'mamba' }) });
+    expect(await says(page, /mamba/)).not.toContain('\n');
+    expect(await page.getByRole('radio', { name: 'Tiny' }).isChecked()).toBe(true);
+    await page.setInputFiles('#own-folder', path.join(folder, 'tiny-llama'));
+    await own(page);
+    await dropAll(page, { 'config.json': model['config.json'] ?? bytesOf('') });
+    await page.locator('#own-note.problem', { hasText: 'there is no model.safetensors' }).waitFor();
+    expect(await page.textContent('#own-name')).toBe('tiny-llama');
+    // An adapter goes with the model that is there.
+    await dropAll(page, adapter);
+    await page.locator('#own-facts', { hasText: 'adapter of rank 2' }).waitFor();
+    expect(await page.locator('#field-rank').inputValue()).toBe('2');
+    expect(await page.locator('#field-rank').isDisabled()).toBe(true);
+    expect(await kept(page)).toEqual([]);
+    await page.context().close();
+  });
+});
+
+function without(name: string) {
+  return (files: Folder): Folder => Object.fromEntries(Object.entries(files).filter(([other]) => other !== name));
+}
+
+function changed(changes: Readonly<Record<string, unknown>>) {
+  return (files: Folder): Folder => {
+    const config = JSON.parse(new TextDecoder().decode(files['config.json']));
+    return { ...files, 'config.json': bytesOf({ ...config, ...changes }) };
+  };
+}
+
+/** A token that the model has no row for. */
+function withToken(files: Folder): Folder {
+  const tokenizer = JSON.parse(new TextDecoder().decode(files['tokenizer.json']));
+  tokenizer.added_tokens.push({ ...tokenizer.added_tokens[0], id: 500, content: '<|other|>' });
+  return { ...files, 'tokenizer.json': bytesOf(tokenizer) };
+}
+
+function truncated(files: Folder): Folder {
+  const name = 'model-00001-of-00002.safetensors';
+  return { ...files, [name]: files[name]?.subarray(0, 300) ?? new Uint8Array() };
+}

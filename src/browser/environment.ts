@@ -12,8 +12,5 @@ export function notesOn({ adapter, isolated, room }: Omit<Environment, 'notes'>)
     notes.push('The browser may clear the runs of this site when the disk is full: export what matters.');
   }
   if (adapter.software) notes.push('No GPU here: the software adapter computes on the CPU, slower.');
-  if (!adapter.features.includes('shader-f16')) {
-    notes.push('This adapter has no 16-bit floats (shader-f16): nothing is lost, all is computed in 32 bits.');
-  }
   return notes;
 }

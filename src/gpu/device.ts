@@ -9,7 +9,7 @@ import { GPUBufferUsage, GPUMapMode, isOutOfMemory } from './constants.ts';
 import { mapBuffer } from './mapping.ts';
 import { Pipelines } from './pipelines.ts';
 
-const WANTED_FEATURES = ['timestamp-query', 'subgroups', 'shader-f16'] as const satisfies GPUFeatureName[];
+const WANTED_FEATURES = ['timestamp-query', 'subgroups'] as const satisfies GPUFeatureName[];
 
 /** Limits that kernels and buffers use; the adapter's own are asked for, the defaults are enough. */
 const WANTED_LIMITS = [

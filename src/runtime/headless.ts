@@ -62,11 +62,8 @@ function packageFolder(): string {
 
 // ---- GPUs ----------------------------------------------------------------------------------------------
 
-/** By default Dawn hides shader-f16 on NVIDIA and rounds timestamps to 65 microseconds. */
-const DAWN_OPTIONS = [
-  'enable-dawn-features=vulkan_enable_f16_on_nvidia',
-  'disable-dawn-features=timestamp_quantization',
-];
+/** By default Dawn rounds timestamps to 65 microseconds. */
+const DAWN_OPTIONS = ['disable-dawn-features=timestamp_quantization'];
 
 /** Dawn instances live as long as the process: an adapter outlives the call that opened its instance. */
 const instances: GPU[] = [];

@@ -1,21 +1,23 @@
 // `holdfast plan`: what training a model under a GPU budget would move and need, worked out with no GPU.
 
-import { Command, Option } from 'commander';
+import { Command, InvalidArgumentError, Option } from 'commander';
 import type { Highs } from 'highs';
-import { fitMemory, smallestBudget } from '../engine/compile/fit.ts';
-import { flopsOf, offloadedBytes, recomputedFlops, stepPass } from '../engine/compile/pass.ts';
+import { type Fit, fitMemory, smallestBudget } from '../engine/compile/fit.ts';
+import { flopsOf, offloadedBytes, recomputedFlops, type StepPasses, stepPass } from '../engine/compile/pass.ts';
 import { schedule } from '../engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../engine/compile/workload.ts';
 import { FAMILY_NAMES, type FamilyName } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../graph/activations.ts';
+import { printProgram } from '../graph/graph.ts';
 import type { StoredElement } from '../kernels/stored.ts';
 import { mapChunks } from '../memory/layout/chunk-map.ts';
+import { printLayout } from '../memory/layout/layout.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { ratioTo } from '../memory/plan/compare.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
-import { checkPlan, printPlan } from '../memory/plan/plan.ts';
-import { chunkCount, modelDataBytes } from '../memory/plan/trace.ts';
+import { checkPlan, type Plan, printPlan } from '../memory/plan/plan.ts';
+import { chunkCount, modelDataBytes, printTrace } from '../memory/plan/trace.ts';
 import { makeModel } from '../nn/index.ts';
 import { withLora } from '../nn/lora.ts';
 import { type Model, parameterCount, trainedCount, withStored } from '../nn/model.ts';
@@ -55,7 +57,7 @@ interface Flags {
   copies?: 'serial' | 'duplex';
   sweep?: string;
   compare?: boolean;
-  moments?: boolean;
+  print?: readonly (keyof typeof LISTINGS)[];
   json?: boolean;
 }
 
@@ -117,7 +119,7 @@ export function planCommand(host: Host): Command {
       ]),
     )
     .option('--sweep <file>', 'with --hardware, of several machines too: step time over the budget as a picture (SVG)')
-    .option('--moments', 'print what to do at each moment of a step')
+    .option('--print <parts>', `list these in full: ${Object.keys(LISTINGS).join(', ')}`, listings)
     .option('--compare', 'eviction policies against the bound, on models and budgets of all sizes')
     .option('--json', 'one JSON object (with --compare, one a line)')
     .action(async (flags: Flags) => {
@@ -133,6 +135,25 @@ export function planCommand(host: Host): Command {
       if (flags.compare) printComparison(host, highs, flags.json ?? false);
       else planOne(host, highs, flags);
     });
+}
+
+/** A fit and its plan, part by part, a line an item. */
+const LISTINGS = {
+  program: ({ workload }: Fit) => workload.programs.map((p) => `${p.name}\n${printProgram(p)}`).join('\n\n'),
+  layout: ({ map }: Fit) =>
+    [...new Set(map.lists.filter(({ chunks }) => chunks > 0).map(({ kind }) => map.layoutOf(kind)))]
+      .map(printLayout)
+      .join('\n\n'),
+  trace: ({ passes }: Fit<StepPasses>) => printTrace(passes.step.trace),
+  plan: ({ passes }: Fit<StepPasses>, plan: Plan) => printPlan(passes.step.trace, plan),
+};
+
+function listings(text: string): (keyof typeof LISTINGS)[] {
+  return names(text).map((name) => {
+    const part = Object.keys(LISTINGS).find((part) => part === name) as keyof typeof LISTINGS | undefined;
+    if (!part) throw new InvalidArgumentError(`${name} is none of ${Object.keys(LISTINGS).join(', ')}`);
+    return part;
+  });
 }
 
 const names = (text: string): string[] => text.split(',').filter((name) => name !== '');
@@ -263,7 +284,7 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
       `  ${shown(cost.h2dBytes)}  of chunks up, ${formatBytes(cost.d2hBytes)} down: ${ratio.toFixed(3)} x the least of any schedule (linear bound ${formatBytes(linear * trace.chunkBytes)})`,
       `  ${(flops / 1e9).toPrecision(4)} GFLOP a step${full === undefined ? '' : `, ${(flops / full).toFixed(3)} x those of a step that trains all of it`}`,
       `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${cost.loads} loads, ${cost.stores} stores`,
-      ...(flags.moments ? [printPlan(trace, plan)] : []),
+      ...(flags.print ?? []).flatMap((part) => ['', LISTINGS[part](found, plan)]),
       '',
     ].join('\n'),
   );

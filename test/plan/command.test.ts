@@ -84,9 +84,12 @@ describe('holdfast plan', () => {
   });
 
   it('prints for people too, down to each moment', async () => {
-    const text = await plan(...SMALL, '--gpu-memory', '8MB', '--moments');
+    const text = await plan(...SMALL, '--gpu-memory', '8MB', '--print', 'program,layout,trace,plan');
     expect(text).toMatch(/model data: parameters, gradients and two moments in f32/);
     expect(text).toMatch(/x the least of any schedule/);
+    expect(text).toMatch(/^ +\d+ matmul h\.0\.attn\.c_attn.*: a=/m);
+    expect(text).toMatch(/^ +\d+ {2}.*h\.0\.attn\.c_attn\.weight/m);
+    expect(text).toMatch(/^ +\d+ .*: parameter \d+.*\(non-model \d+ B\)$/m);
     expect(text).toMatch(/^ +\d+ (store|drop|load|claim) (parameter|gradient|moment1|moment2) \d+/m);
   });
 });

@@ -3,6 +3,7 @@
 
 import type uPlot from 'uplot';
 import { drawing } from '../src/browser/index.ts';
+import { at } from './at.ts';
 import { plain, short } from './figures.ts';
 import { make, setText } from './page.ts';
 
@@ -22,7 +23,7 @@ interface ChartOptions {
 }
 
 let library: Promise<typeof uPlot> | undefined;
-const WHOLE_STEPS = Array.from({ length: 30 }, (_, i) => ([1, 2, 5][i % 3] as number) * 10 ** Math.floor(i / 3));
+const WHOLE_STEPS = Array.from({ length: 30 }, (_, i) => at([1, 2, 5], i % 3) * 10 ** Math.floor(i / 3));
 
 async function load(): Promise<typeof uPlot> {
   drawing.mendLanguage();
@@ -86,7 +87,7 @@ export class Chart {
     const readings = this.#lines.map(({ label, color }, i) => {
       const swatch = make('i');
       swatch.style.background = `var(${color})`;
-      return make('span', {}, ...(several ? [swatch] : []), `${label} `, this.#outputs[i] as HTMLElement);
+      return make('span', {}, ...(several ? [swatch] : []), `${label} `, at(this.#outputs, i));
     });
     this.#stepOutput = several ? make('output') : undefined;
     if (this.#stepOutput) readings.push(make('span', { className: 'step' }, 'step ', this.#stepOutput));
@@ -95,11 +96,11 @@ export class Chart {
 
   /** At the cursor, or else the last ones. */
   #read(): void {
-    const at = this.#plot?.cursor.idx ?? this.#x.length - 1;
-    if (this.#stepOutput) setText(this.#stepOutput, String(this.#x[at] ?? ''));
+    const index = this.#plot?.cursor.idx ?? this.#x.length - 1;
+    if (this.#stepOutput) setText(this.#stepOutput, String(this.#x[index] ?? ''));
     this.#lines.forEach(({ values }, i) => {
-      const value = lastUntil(values, at);
-      setText(this.#outputs[i] as HTMLElement, value === null ? '' : plain(value));
+      const value = lastUntil(values, index);
+      setText(at(this.#outputs, i), value === null ? '' : plain(value));
     });
   }
 

@@ -4,6 +4,7 @@
 // Not the drawing: charts.ts. Invariant: what is drawn of a long run is at most MOST_POINTS points, whatever its length.
 
 import type { drawing, History, StepEvent } from '../src/browser/index.ts';
+import { at } from './at.ts';
 
 export const MOST_POINTS = 1500;
 
@@ -83,7 +84,7 @@ function mean(values: readonly number[], from: number, to: number): number | nul
   let sum = 0;
   let count = 0;
   for (let i = from; i < Math.min(to, values.length); i++) {
-    const value = values[i] as number;
+    const value = at(values, i);
     if (!Number.isFinite(value)) continue;
     sum += value;
     count++;

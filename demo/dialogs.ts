@@ -1,6 +1,7 @@
 // Questions to the person: a title, some fields, yes or no. The browser's own dialog keeps the keyboard inside and gives
 // the focus back.
 
+import { at } from './at.ts';
 import { byId, choice, make } from './page.ts';
 
 export interface Field {
@@ -34,7 +35,7 @@ export function ask(title: string, text: string, fields: readonly Field[], yes: 
     { method: 'dialog' },
     make('h2', { id: 'dialog-title' }, title),
     ...(text ? [make('p', { className: 'hint' }, text)] : []),
-    ...fields.map(({ label }, i) => make('label', {}, label, inputs[i] as HTMLElement)),
+    ...fields.map(({ label }, i) => make('label', {}, label, at(inputs, i))),
     make('div', { className: 'row' }, make('button', { className: 'primary', value: 'yes' }, yes), no),
   );
   dialog.replaceChildren(form);

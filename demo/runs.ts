@@ -2,6 +2,7 @@
 // is the worker's; this file shows it and asks.
 
 import { formatBytes, type Holdfast, type ModelExport, type RunInfo, type RunSettings } from '../src/browser/index.ts';
+import { at } from './at.ts';
 import { RunCurves } from './curve-data.ts';
 import type { Compared } from './curves.ts';
 import { ask } from './dialogs.ts';
@@ -197,7 +198,7 @@ export class RunList {
   async #rename(run: RunInfo): Promise<void> {
     const values = await ask('Rename', '', [{ label: 'Name', value: run.name }], 'Rename');
     if (!values) return;
-    await this.#trainer().rename(run.id, values[0] as string);
+    await this.#trainer().rename(run.id, at(values, 0));
     await this.refresh();
   }
 

@@ -5,6 +5,7 @@
 // leaves. One that is dropped, a copy lying below, sinks hollow. One that is made or freed on the GPU stays.
 
 import { drawing } from '../../src/browser/index.ts';
+import { at } from '../at.ts';
 import { type Film, stateOf, tierOf } from './film.ts';
 import type { CellPlace, Paint } from './paint.ts';
 import type { Shelves, Spot } from './shelves.ts';
@@ -84,8 +85,8 @@ export class Cells {
     this.#here = known ? [...before.#here] : [...this.#to];
     this.#paintPlaces();
     for (let chunk = 0; chunk < rows.length; chunk++) {
-      if (stateOf(film.codes[chunk] as number) === 'COMPUTE') this.#computing.add(chunk);
-      if (same(this.#here[chunk] as CellPlace, this.#to[chunk] as CellPlace)) this.#rest(chunk);
+      if (stateOf(at(film.codes, chunk)) === 'COMPUTE') this.#computing.add(chunk);
+      if (same(at(this.#here, chunk), at(this.#to, chunk))) this.#rest(chunk);
       else this.#setOut(chunk, time, milliseconds, false);
     }
     this.#paintCopies();
@@ -101,14 +102,14 @@ export class Cells {
     // All leave before any arrives: a place may change hands.
     const arrived: number[] = [];
     for (const chunk of this.#changed) {
-      const code = this.#film.codes[chunk] as number;
-      const [from, to] = [tierOf(this.#codes[chunk] as number), tierOf(code)];
+      const code = at(this.#film.codes, chunk);
+      const [from, to] = [tierOf(at(this.#codes, chunk)), tierOf(code)];
       this.#codes[chunk] = code;
       if (stateOf(code) === 'COMPUTE') this.#computing.add(chunk);
       else this.#computing.delete(chunk);
       const spot = this.#spotOf(chunk);
       const expected = this.#expected.delete(chunk);
-      if (same(spot, this.#to[chunk] as CellPlace)) {
+      if (same(spot, at(this.#to, chunk))) {
         if (expected || !this.#gliding.has(chunk)) arrived.push(chunk);
         continue;
       }
@@ -151,14 +152,14 @@ export class Cells {
       else this.#glide(chunk, glide, Math.min(1, Math.max(0, passed)));
     }
     for (const chunk of this.#computing) {
-      const at = this.#here[chunk] as CellPlace;
-      const wide = at[2] >= 10;
-      this.#paint.ring(context, colors.ink, at, wide ? 1 + 1.6 * pulse : 1, wide ? 1.6 : 1);
+      const here = at(this.#here, chunk);
+      const wide = here[2] >= 10;
+      this.#paint.ring(context, colors.ink, here, wide ? 1 + 1.6 * pulse : 1, wide ? 1.6 : 1);
     }
     if (this.marked !== undefined) {
-      const at = this.#here[this.marked] as CellPlace;
-      this.#paint.ring(context, colors.paper, at, 2, 4);
-      this.#paint.ring(context, colors.staging, at, 3, 2);
+      const here = at(this.#here, this.marked);
+      this.#paint.ring(context, colors.paper, here, 2, 4);
+      this.#paint.ring(context, colors.staging, here, 3, 2);
     }
     return this.#gliding.size > 0;
   }
@@ -167,26 +168,24 @@ export class Cells {
   chunkAt(spot: Spot): number | undefined {
     if (spot.shelf !== 'gpu' && spot.shelf !== 'staging') return spot.index;
     const { codes, places } = this.#film;
-    const chunk = places.findIndex((place, i) => place === spot.index && tierOf(codes[i] as number) === spot.shelf);
+    const chunk = places.findIndex((place, i) => place === spot.index && tierOf(at(codes, i)) === spot.shelf);
     return chunk < 0 ? undefined : chunk;
   }
 
   /** Where a chunk or an activation is painted now. */
   placeOf(chunk: number): CellPlace {
-    return this.#here[chunk] as CellPlace;
+    return at(this.#here, chunk);
   }
 
   #spotOf(chunk: number): CellPlace {
-    const tier = tierOf(this.#film.codes[chunk] as number);
+    const tier = tierOf(at(this.#film.codes, chunk));
     if (this.#film.isActivation(chunk)) {
       // It is too large for staging to hold all of it at once.
       const home = tier === 'staging' ? 'host' : tier;
       return [...this.#shelves.home(home, chunk), this.#shelves.sizeOn(home === 'none' ? 'gpu' : home)];
     }
     const placed = tier === 'gpu' || tier === 'staging';
-    const corner = placed
-      ? this.#shelves.place(tier, this.#film.places[chunk] as number)
-      : this.#shelves.home(tier, chunk);
+    const corner = placed ? this.#shelves.place(tier, at(this.#film.places, chunk)) : this.#shelves.home(tier, chunk);
     return [...corner, this.#shelves.sizeOn(tier)];
   }
 
@@ -234,38 +233,38 @@ export class Cells {
   }
 
   #leave(chunk: number): void {
-    const at = this.#here[chunk] as CellPlace;
-    this.#clear(at);
-    this.#paint.empty(this.#resting, ...at);
+    const here = at(this.#here, chunk);
+    this.#clear(here);
+    this.#paint.empty(this.#resting, ...here);
   }
 
   #setOut(chunk: number, time: number, milliseconds: number, hollow: boolean): void {
-    this.#gliding.set(chunk, { from: this.#here[chunk] as CellPlace, began: time, milliseconds, hollow });
+    this.#gliding.set(chunk, { from: at(this.#here, chunk), began: time, milliseconds, hollow });
   }
 
   #rest(chunk: number): void {
-    const at = this.#here[chunk] as CellPlace;
-    this.#clear(at);
-    this.#paint.chunk(this.#resting, this.#codes[chunk] as number, this.#kinds[chunk] ?? 'activation', ...at);
+    const here = at(this.#here, chunk);
+    this.#clear(here);
+    this.#paint.chunk(this.#resting, at(this.#codes, chunk), this.#kinds[chunk] ?? 'activation', ...here);
   }
 
   #land(chunk: number): void {
-    this.#here[chunk] = this.#to[chunk] as CellPlace;
+    this.#here[chunk] = at(this.#to, chunk);
     this.#gliding.delete(chunk);
     this.#rest(chunk);
   }
 
   #glide(chunk: number, { from, hollow }: Glide, passed: number): void {
-    const to = this.#to[chunk] as CellPlace;
+    const to = at(this.#to, chunk);
     // Slow at both ends.
     const share = passed * passed * (3 - 2 * passed);
     const between = (i: 0 | 1 | 2) => from[i] + (to[i] - from[i]) * share;
-    const at: CellPlace = [between(0), between(1), between(2)];
-    this.#here[chunk] = at;
-    const code = this.#codes[chunk] as number;
-    this.#trail(this.#paint.of(code), from, at, 1 - share);
-    if (hollow) this.#paint.hollow(this.#above, tierOf(code), ...at);
-    else this.#paint.chunk(this.#above, code, this.#kinds[chunk] ?? 'activation', ...at);
+    const here: CellPlace = [between(0), between(1), between(2)];
+    this.#here[chunk] = here;
+    const code = at(this.#codes, chunk);
+    this.#trail(this.#paint.of(code), from, here, 1 - share);
+    if (hollow) this.#paint.hollow(this.#above, tierOf(code), ...here);
+    else this.#paint.chunk(this.#above, code, this.#kinds[chunk] ?? 'activation', ...here);
   }
 
   /** What a cell leaves behind it for a moment: stills and quick eyes see where it came from. */

@@ -8,6 +8,7 @@ import {
   type RunEvent,
   type StepPicture,
 } from '../../src/browser/index.ts';
+import { at } from '../at.ts';
 import { make, setText } from '../page.ts';
 import { POLICY_WORDS } from './words.ts';
 
@@ -150,7 +151,7 @@ export class Figures {
     const most = Math.max(...sums, lp);
     const rows = policies.map(({ name }, i) => {
       const row = new Row(POLICY_WORDS[name], 1);
-      const value = sums[i] as number;
+      const value = at(sums, i);
       const running = name === this.#running;
       row.element.classList.toggle('running', running);
       if (running) row.name.append(make('span', { className: 'hidden-text' }, ' (running)'));

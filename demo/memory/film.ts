@@ -7,15 +7,16 @@
 // it had last if that is free, or else the first free one: so it stays put, and no slot holds two.
 
 import { type ChunkHistory, CODES, decode, expand, type Runs, rowsOf, type Tier } from '../../src/browser/index.ts';
+import { at } from '../at.ts';
 
 /** Of a chunk that is neither in a slot nor in staging, and of all activations: it is at its home in the tier. */
 export const HOME = -1;
 
 const DECODED = Array.from({ length: CODES }, (_, code) => decode(code));
 
-export const decoded = (code: number) => DECODED[code] as (typeof DECODED)[number];
-export const tierOf = (code: number): Tier => (DECODED[code] as (typeof DECODED)[number]).tier;
-export const stateOf = (code: number) => (DECODED[code] as (typeof DECODED)[number]).state;
+export const decoded = (code: number) => at(DECODED, code);
+export const tierOf = (code: number): Tier => at(DECODED, code).tier;
+export const stateOf = (code: number) => at(DECODED, code).state;
 
 /** The tiers that have numbered places; the others have a home for each chunk. */
 type Placed = 'gpu' | 'staging';
@@ -62,7 +63,7 @@ export class Film {
     this.moments = history.operators.length;
     this.staged = expand(history.staged);
     this.rows = rowsOf(history);
-    this.codes = Uint8Array.from(this.rows, (runs) => runs[0] as number);
+    this.codes = Uint8Array.from(this.rows, (runs) => at(runs, 0));
     this.places = new Int32Array(this.rows.length).fill(HOME);
     this.risen = new Uint16Array(this.moments);
     this.sunk = new Uint16Array(this.moments);
@@ -90,15 +91,15 @@ export class Film {
     const { first, chunk, before, after, placeBefore, placeAfter } = this.#changes;
     const target = Math.min(this.moments - 1, Math.max(0, moment));
     const put = (i: number, code: number, place: number) => {
-      const which = chunk[i] as number;
+      const which = at(chunk, i);
       this.codes[which] = code;
       this.places[which] = place;
       changed(which);
     };
-    const end = first[target + 1] as number;
-    for (let i = first[this.#at + 1] as number; i < end; i++) put(i, after[i] as number, placeAfter[i] as number);
-    for (let i = (first[this.#at + 1] as number) - 1; i >= end; i--) {
-      put(i, before[i] as number, placeBefore[i] as number);
+    const end = at(first, target + 1);
+    for (let i = at(first, this.#at + 1); i < end; i++) put(i, at(after, i), at(placeAfter, i));
+    for (let i = at(first, this.#at + 1) - 1; i >= end; i--) {
+      put(i, at(before, i), at(placeBefore, i));
     }
     this.#at = target;
   }
@@ -108,14 +109,14 @@ export class Film {
     const { first, chunk, before, after, placeAfter } = this.#changes;
     const seen = new Set<number>();
     for (let m = this.#at + 1; m <= Math.min(this.#at + moments, this.moments - 1); m++) {
-      for (let i = first[m] as number; i < (first[m + 1] as number); i++) {
-        const from = tierOf(before[i] as number);
-        const comes = tierOf(after[i] as number) === 'gpu' && from !== 'gpu' && from !== 'none';
+      for (let i = at(first, m); i < at(first, m + 1); i++) {
+        const from = tierOf(at(before, i));
+        const comes = tierOf(at(after, i)) === 'gpu' && from !== 'gpu' && from !== 'none';
         // A chunk that changes otherwise before it comes is not on its way yet.
-        const other = seen.has(chunk[i] as number);
-        seen.add(chunk[i] as number);
+        const other = seen.has(at(chunk, i));
+        seen.add(at(chunk, i));
         if (!comes || other) continue;
-        arrives(chunk[i] as number, placeAfter[i] as number, m);
+        arrives(at(chunk, i), at(placeAfter, i), m);
       }
     }
   }
@@ -126,12 +127,12 @@ export class Film {
     const first = new Int32Array(this.moments + 1);
     for (const runs of this.rows) {
       for (let i = 0, m = 0; i + 2 < runs.length; i += 2) {
-        m += runs[i + 1] as number;
-        (first[m + 1] as number)++;
+        m += at(runs, i + 1);
+        first[m + 1] = at(first, m + 1) + 1;
       }
     }
-    for (let m = 0; m < this.moments; m++) first[m + 1] = (first[m + 1] as number) + (first[m] as number);
-    const count = first[this.moments] as number;
+    for (let m = 0; m < this.moments; m++) first[m + 1] = at(first, m + 1) + at(first, m);
+    const count = at(first, this.moments);
     const changes: Changes = {
       first,
       chunk: new Int32Array(count),
@@ -143,11 +144,12 @@ export class Film {
     const next = first.slice();
     this.rows.forEach((runs, which) => {
       for (let i = 0, m = 0; i + 2 < runs.length; i += 2) {
-        m += runs[i + 1] as number;
-        const at = (next[m] as number)++;
-        changes.chunk[at] = which;
-        changes.before[at] = runs[i] as number;
-        changes.after[at] = runs[i + 2] as number;
+        m += at(runs, i + 1);
+        const place = at(next, m);
+        next[m] = place + 1;
+        changes.chunk[place] = which;
+        changes.before[place] = at(runs, i);
+        changes.after[place] = at(runs, i + 2);
       }
     });
     const rooms = { gpu: new Places(slots, chunks.length), staging: new Places(staging, chunks.length) };
@@ -169,36 +171,36 @@ export class Film {
 
   /** The places of one moment: chunks that leave make room for those that come. */
   #deal({ first, chunk, before, after, placeBefore, placeAfter }: Changes, m: number, rooms: Record<Placed, Places>) {
-    const end = first[m + 1] as number;
-    let used = this.used[m - 1] as number;
-    for (let i = first[m] as number; i < end; i++) {
-      const which = chunk[i] as number;
-      const place = this.places[which] as number;
-      const from = tierOf(before[i] as number);
-      const to = tierOf(after[i] as number);
+    const end = at(first, m + 1);
+    let used = at(this.used, m - 1);
+    for (let i = at(first, m); i < end; i++) {
+      const which = at(chunk, i);
+      const place = at(this.places, which);
+      const from = tierOf(at(before, i));
+      const to = tierOf(at(after, i));
       placeBefore[i] = place;
       placeAfter[i] = from === to ? place : HOME;
       if (from === to) continue;
       if (this.isActivation(which)) {
         const { bytes = 0 } = this.history.activations.tensors[which - this.history.chunks.length] ?? {};
         const way = from === 'none' || to === 'none' ? undefined : to === 'gpu' ? this.fetched : this.offloaded;
-        if (way && (from === 'gpu' || to === 'gpu')) (way[m] as number) += bytes;
+        if (way && (from === 'gpu' || to === 'gpu')) way[m] = at(way, m) + bytes;
         continue;
       }
       if (isPlaced(from)) rooms[from].give(place);
       if (from === 'gpu') used--;
       if (to === 'gpu') used++;
-      if (from === 'gpu' && to === 'staging') (this.sunk[m] as number)++;
-      else if (from === 'gpu' && to !== 'none') (this.dropped[m] as number)++;
-      if (to === 'gpu' && from !== 'none') (this.risen[m] as number)++;
+      if (from === 'gpu' && to === 'staging') this.sunk[m] = at(this.sunk, m) + 1;
+      else if (from === 'gpu' && to !== 'none') this.dropped[m] = at(this.dropped, m) + 1;
+      if (to === 'gpu' && from !== 'none') this.risen[m] = at(this.risen, m) + 1;
     }
     this.used[m] = used;
-    for (let i = first[m] as number; i < end; i++) {
-      const which = chunk[i] as number;
-      const to = tierOf(after[i] as number);
-      const moves = to !== tierOf(before[i] as number) && !this.isActivation(which);
+    for (let i = at(first, m); i < end; i++) {
+      const which = at(chunk, i);
+      const to = tierOf(at(after, i));
+      const moves = to !== tierOf(at(before, i)) && !this.isActivation(which);
       if (moves && isPlaced(to)) placeAfter[i] = rooms[to].take(which);
-      this.places[which] = placeAfter[i] as number;
+      this.places[which] = at(placeAfter, i);
     }
   }
 
@@ -208,7 +210,7 @@ export class Film {
     const now = this.#at;
     this.seek(this.moments - 1, () => {});
     this.codes.forEach((code, which) => {
-      if (!this.isActivation(which) && tierOf(code) === 'gpu') slots[which] = this.places[which] as number;
+      if (!this.isActivation(which) && tierOf(code) === 'gpu') slots[which] = at(this.places, which);
     });
     this.seek(now, () => {});
     return slots;
@@ -231,7 +233,7 @@ class Places {
   }
 
   take(chunk: number): number {
-    const last = this.had[chunk] as number;
+    const last = at(this.had, chunk);
     const place = this.#taken[last] === 0 ? last : this.#firstFree();
     this.#taken[place] = 1;
     this.had[chunk] = place;

@@ -1,5 +1,7 @@
 // Frames per second of the last two seconds in which something was animated. Time is handed in.
 
+import { at } from '../at.ts';
+
 const WINDOW = 2000;
 
 export class FrameMeter {
@@ -12,7 +14,7 @@ export class FrameMeter {
 
   frame(time: number): void {
     this.#times.push(time);
-    while ((this.#times[0] as number) < time - WINDOW) this.#times.shift();
+    while (at(this.#times, 0) < time - WINDOW) this.#times.shift();
   }
 
   get framesPerSecond(): number {

@@ -2,6 +2,7 @@
 // without the other. Colours are the page's variables, read once per scheme; the report's map mixes the same.
 
 import { CODES, type Decoded, drawing, type Tier } from '../../src/browser/index.ts';
+import { at } from '../at.ts';
 import { decoded } from './film.ts';
 
 /** A left upper corner and a size. */
@@ -43,7 +44,7 @@ export class Paint {
 
   /** A chunk, its left upper corner at x, y. */
   chunk(context: CanvasRenderingContext2D, code: number, kind: string, x: number, y: number, size: number): void {
-    const { fill, line, letter, dashed = false } = this.#looks[code] as Look;
+    const { fill, line, letter, dashed = false } = at(this.#looks, code);
     if (size < LEAST_OUTLINED) {
       if (fill) {
         context.fillStyle = fill;

@@ -6,6 +6,7 @@
 // slots and staging, which are few, are drawn larger: one can read there what is on the GPU.
 
 import type { ChunkHistory, Tier } from '../../src/browser/index.ts';
+import { at } from '../at.ts';
 
 export type ShelfName = Exclude<Tier, 'none'> | 'activations';
 
@@ -119,8 +120,8 @@ export class Shelves {
     let y = 0;
     this.shelves = names.map((name, i) => {
       const top = y + named + (name === 'host' ? COLUMN_NAME_HEIGHT : 0);
-      const bottom = top + (heights[i] as number);
-      y = top + reserved(heights[i] as number) + air;
+      const bottom = top + at(heights, i);
+      y = top + reserved(at(heights, i)) + air;
       return { name, top: Math.round(top), bottom: Math.round(bottom) };
     });
     this.height = Math.ceil(Math.max(wished, y - air));
@@ -134,12 +135,12 @@ export class Shelves {
     const between = Math.floor(rest / Math.max(1, widths.length));
     let x = this.gutter;
     this.columns = kinds.map(([kind, members], list) => {
-      const perRow = this.#perRow[list] as number;
+      const perRow = at(this.#perRow, list);
       members.forEach((member, i) => {
         this.#homeX[member] = x + (i % perRow) * pitch;
         this.#homeRow[member] = Math.floor(i / perRow);
       });
-      const column = { kind, members, x, width: widths[list] as number };
+      const column = { kind, members, x, width: at(widths, list) };
       x += column.width + between;
       return column;
     });
@@ -172,7 +173,7 @@ export class Shelves {
       return this.place('activations', chunk - this.#chunks);
     }
     const top = this.#topOf(tier === 'disk' && this.#shape.disk ? 'disk' : 'host');
-    return [this.#homeX[chunk] as number, top + (this.#homeRow[chunk] as number) * this.pitch];
+    return [at(this.#homeX, chunk), top + at(this.#homeRow, chunk) * this.pitch];
   }
 
   /** What lies at a point; the gap behind a cell is the cell's. */
@@ -192,7 +193,7 @@ export class Shelves {
     }
     const list = this.columns.findIndex((column) => x >= column.x && x < column.x + column.width + gapOf(pitch));
     const column = this.columns[list];
-    const perRow = this.#perRow[list] as number;
+    const perRow = at(this.#perRow, list);
     if (!column || row >= this.#rows) return undefined;
     const index = column.members[row * perRow + Math.floor((x - column.x) / pitch)];
     return index === undefined ? undefined : { shelf: name, index };

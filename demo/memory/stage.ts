@@ -2,6 +2,7 @@
 // the film that it is given, at the moment where that stands; when, others say.
 
 import { drawing, formatBytes, type Runs, type Tier } from '../../src/browser/index.ts';
+import { at } from '../at.ts';
 import { make, setText } from '../page.ts';
 import { Cells, type Motion } from './cells.ts';
 import { decoded, type Film, tierOf } from './film.ts';
@@ -236,7 +237,7 @@ export class Stage {
     const lines = [chunkWords(film, marked), whereabouts(film, marked)];
     if (this.#tip.children.length !== lines.length) this.#tip.replaceChildren(...lines.map(() => make('div')));
     lines.forEach((line, i) => {
-      setText(this.#tip.children[i] as HTMLElement, line);
+      setText(at(this.#tip.children, i), line);
     });
     // Beside where the chunk belongs, on the side that has more room.
     const [x, y, size] = this.#cells.placeOf(marked);

@@ -2,6 +2,7 @@
 // life of the chunk that is marked. A slider: the playhead is drawn over it and can be dragged, or moved by keys.
 
 import { decode, drawing, formatBytes } from '../../src/browser/index.ts';
+import { at } from '../at.ts';
 import { open } from './cells.ts';
 import type { Film } from './film.ts';
 
@@ -135,9 +136,9 @@ export class Timeline {
     const middle = PHASES + AREAS + GAP + TRAFFIC / 2;
     // Of activations too, as many chunks as their bytes are.
     const { chunkBytes } = film.history;
-    const come = (m: number) => (film.risen[m] as number) + (film.fetched[m] as number) / chunkBytes;
-    const sink = (m: number) => (film.sunk[m] as number) + (film.offloaded[m] as number) / chunkBytes;
-    const leave = (m: number) => sink(m) + (film.dropped[m] as number);
+    const come = (m: number) => at(film.risen, m) + at(film.fetched, m) / chunkBytes;
+    const sink = (m: number) => at(film.sunk, m) + at(film.offloaded, m) / chunkBytes;
+    const leave = (m: number) => sink(m) + at(film.dropped, m);
     const most = film.risen.reduce((high, _, m) => Math.max(high, come(m), leave(m)), 1);
     const pixel = Math.max(1, (this.#width - this.#gutter) / film.moments);
     const unit = (TRAFFIC / 2 - 1) / most;
@@ -171,11 +172,11 @@ export class Timeline {
     }
     const runs = film.rows[marked] ?? [];
     for (let i = 0, m = 0; i < runs.length; i += 2) {
-      const found = decode(runs[i] as number);
+      const found = decode(at(runs, i));
       const color = drawing.colorOf(found);
       const using = found.state === 'COMPUTE';
-      const [from, to] = [this.#x(m), this.#x(m + (runs[i + 1] as number))];
-      m += runs[i + 1] as number;
+      const [from, to] = [this.#x(m), this.#x(m + at(runs, i + 1))];
+      m += at(runs, i + 1);
       context.fillStyle = color && using ? drawing.inUseColor(colors, color) : colors[color ?? 'unused'];
       context.fillRect(from, top, Math.max(using ? 1 : 0, to - from), LIFE);
       if (found.activation !== 'given up') continue;

@@ -1,6 +1,7 @@
 // The words of the memory view for a moment, a chunk and a step. Pure text from a film.
 
 import { drawing, formatBytes, type PolicyName, type StepPicture } from '../../src/browser/index.ts';
+import { at } from '../at.ts';
 import { decoded, type Film, stateOf } from './film.ts';
 
 /** Policies as people know them. */
@@ -34,9 +35,9 @@ export function chunkWords({ history }: Film, chunk: number): string {
 
 /** Where a chunk is, what it is doing, and when it is used next. */
 export function whereabouts(film: Film, chunk: number): string {
-  const { tier, state, activation } = decoded(film.codes[chunk] as number);
+  const { tier, state, activation } = decoded(at(film.codes, chunk));
   if (activation) return `${drawing.WORDS[activation]}${state === 'COMPUTE' ? '; in use' : ''}`;
-  const place = film.places[chunk] as number;
+  const place = at(film.places, chunk);
   const where = tier === 'gpu' ? `on the GPU, slot ${place + 1}` : drawing.WORDS[tier];
   // Zeros are stored nowhere, and yet they are a value.
   const what = tier === 'none' && state !== 'FREE' ? 'all zeros' : drawing.WORDS[state];
@@ -51,18 +52,18 @@ export function contentWords({ history }: Film, chunk: number): string {
 }
 
 /** The next moment that uses a chunk or an activation, in this step or else the first in the next one. */
-export function nextUse({ history, rows, at }: Film, chunk: number): string {
+export function nextUse({ history, rows, at: now }: Film, chunk: number): string {
   const uses: number[] = [];
   const runs = rows[chunk] ?? [];
   for (let i = 0, m = 0; i < runs.length; i += 2) {
-    const length = runs[i + 1] as number;
-    if (stateOf(runs[i] as number) === 'COMPUTE') {
+    const length = at(runs, i + 1);
+    if (stateOf(at(runs, i)) === 'COMPUTE') {
       for (let n = 0; n < length; n++) uses.push(m + n);
     }
     m += length;
   }
   if (uses.length === 0) return 'Not used in this step.';
-  const next = uses.find((moment) => moment > at);
+  const next = uses.find((moment) => moment > now);
   const often = `Used in ${uses.length} of ${history.operators.length} moments`;
   if (next === undefined) return `${often}, again in the next step.`;
   return `${often}, next at ${next + 1}: ${operatorWords(drawing.operatorAt(history, next))}.`;

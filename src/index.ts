@@ -91,9 +91,11 @@ export type {
   Terminal,
   WriteStream,
 } from './runtime/host.ts';
+export { EarlyStopping, type TrainerCallback, type TrainerControl } from './train/callbacks.ts';
 export { Conversation, type ConversationOptions } from './train/conversation.ts';
 export { Evaluator, type EvaluatorOptions } from './train/evaluator.ts';
 export { type GenerationOptions, Generator, type GeneratorOptions } from './train/generator.ts';
+export type { HuggingFaceState, LogEntry } from './train/huggingface-state.ts';
 export type { MemoryRecord } from './train/memory-record.ts';
 export { type ModelSources, type OpenedModel, withModel } from './train/open-model.ts';
 export {

@@ -23,6 +23,7 @@ import { type RunSummary, trainRun } from '../train/run.ts';
 import {
   checkSettings,
   defaultSettings,
+  EARLY_STOPPING_RANGES,
   EPOCHS,
   LORA_RANGES,
   type LoraSettings,
@@ -76,6 +77,9 @@ export interface TrainFlags extends MemoryFlags {
   sampleEvery?: number;
   sampleTokens: number;
   saveEvery?: number;
+  earlyStoppingPatience?: number;
+  earlyStoppingThreshold?: number;
+  keepBest?: boolean;
   timeline?: string;
   out?: string;
   resume?: boolean;
@@ -185,6 +189,17 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
         'with --lora-rank: how the frozen model lies in memory; auto (the default): as in its files, with the same losses as f32',
       ).choices(['auto', ...BASE_DTYPES]),
     )
+    .option(
+      '--early-stopping-patience <n>',
+      'end after so many validations without a better one; keeps the best checkpoint',
+      within(EARLY_STOPPING_RANGES.earlyStoppingPatience),
+    )
+    .option(
+      '--early-stopping-threshold <nats>',
+      'by how much a better one must be better (default: 0)',
+      within(EARLY_STOPPING_RANGES.earlyStoppingThreshold),
+    )
+    .option('--keep-best', 'save the best validation’s checkpoint, and keep it beside the newest two')
     .option('--out <dir>', `folder of the run (default: the next free one in ${RUNS}/)`)
     .option('--resume', 'go on from the latest checkpoint')
     .option('--timeline <file>', 'write a trace of the last step, for chrome://tracing and ui.perfetto.dev')
@@ -250,10 +265,11 @@ export async function train(host: Host, flags: TrainFlags, given: IsGiven, fineT
 
 function describe(summary: RunSummary, out: string, { task, seed, records }: RunSettings): string[] {
   const prompt = task ? taskOf(task).unseen(seed, 1)[0]?.prompt : 'interface ';
+  const { best } = summary;
   // A run stopped before its first validation has none.
   const validated = Number.isNaN(summary.validationLoss) ? '' : `, validation ${summary.validationLoss.toFixed(4)}`;
   return [
-    `${summary.interrupted ? 'stopped' : 'done'} after ${summary.steps} steps on ${summary.adapter}`,
+    `${summary.interrupted ? 'stopped' : 'done'} after ${summary.steps} steps on ${summary.adapter}${summary.stopped ? ', early: validations do not get better' : ''}`,
     Number.isFinite(summary.finalLoss)
       ? `loss ${summary.finalLoss.toFixed(4)}${validated} nats per token`
       : `the last step was skipped: its loss is not finite${validated}`,
@@ -264,9 +280,10 @@ function describe(summary: RunSummary, out: string, { task, seed, records }: Run
       ? [`${summary.skippedSteps} steps were skipped: their loss or gradient was not finite`]
       : []),
     `checkpoint ${summary.checkpoint}, curves ${join(out, REPORT_FILE)}`,
+    ...(best ? [`best validation ${best.loss.toFixed(4)} after step ${best.step}: ${best.checkpoint}`] : []),
     summary.interrupted
       ? `go on:   holdfast train --resume --out ${out}`
-      : `write:   holdfast generate ${out} ${records?.template ? '--chat' : `--prompt "${prompt}"`}`,
+      : `write:   holdfast generate ${best?.checkpoint ?? out} ${records?.template ? '--chat' : `--prompt "${prompt}"`}`,
   ];
 }
 
@@ -368,7 +385,23 @@ async function newSettings(host: Host, flags: TrainFlags, given: IsGiven, fineTu
     ...validationFromFlags(flags),
     ...(family || given('context') ? { seq: flags.context } : {}),
     ...{ data, schedule, ...numbersIn(flags) },
+    ...bestFromFlags(flags),
   });
+}
+
+/** What is kept of the best validation, and whether it ends the run. Errors: HoldfastError for flags that do not go together. */
+function bestFromFlags({
+  earlyStoppingPatience,
+  earlyStoppingThreshold,
+  keepBest = earlyStoppingPatience !== undefined,
+}: TrainFlags): Partial<RunSettings> {
+  if (earlyStoppingThreshold !== undefined && earlyStoppingPatience === undefined)
+    throw new HoldfastError('--early-stopping-threshold: give --early-stopping-patience, too');
+  return {
+    ...(earlyStoppingPatience !== undefined && { earlyStoppingPatience }),
+    ...(earlyStoppingThreshold !== undefined && { earlyStoppingThreshold }),
+    ...(keepBest && { keepBest }),
+  };
 }
 
 /** How records are learned from; undefined where the data is text. */
@@ -450,6 +483,9 @@ const CHANGEABLE = [
   'sampleTokens',
   'saveEvery',
   'data',
+  'earlyStoppingPatience',
+  'earlyStoppingThreshold',
+  'keepBest',
 ] as const;
 
 async function resumeSettings(host: Host, out: string, flags: TrainFlags, given: IsGiven): Promise<RunSettings> {

@@ -26,6 +26,8 @@ export interface Dataset<B extends Batch = Batch> {
   restore(state: readonly number[]): void;
   /** Sequences that so many passes over the data are, to the nearest whole one above. */
   rowsIn(epochs: number): number;
+  /** Sequences that one pass is, the epoch counted from 0, to the nearest whole one above. */
+  rowsOf(epoch: number): number;
   /** What a sample of the model's writing begins with. @default a line's end */
   readonly prompt?: Int32Array<ArrayBuffer>;
   /** What became of the data, a line each. */
@@ -64,6 +66,7 @@ export function textDataset(
     state: () => windows.state(),
     restore: (state) => windows.restore(state),
     rowsIn: (epochs) => Math.ceil((epochs * train.length) / seq),
+    rowsOf: () => Math.ceil(train.length / seq),
     notes: [],
   };
 }
@@ -120,6 +123,7 @@ export function documentDataset(
     state: () => rows.state(),
     restore: (state) => rows.restore(state),
     rowsIn: (epochs) => rows.count(epochs),
+    rowsOf: (epoch) => rows.countOf(epoch),
     prompt: validated.prompt(),
     notes: [describe(train, trained, validated, seq)],
   };

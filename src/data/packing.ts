@@ -179,10 +179,13 @@ export class ShuffledRows {
   /** Rows in the first so many epochs. */
   count(epochs: number): number {
     let count = 0;
-    for (let epoch = 0; epoch < epochs; epoch++) {
-      count += (epoch === this.#epoch ? this.#rows : this.#rowsOf(epoch)).length;
-    }
+    for (let epoch = 0; epoch < epochs; epoch++) count += this.countOf(epoch);
     return count;
+  }
+
+  /** Rows in one epoch. */
+  countOf(epoch: number): number {
+    return (epoch === this.#epoch ? this.#rows : this.#rowsOf(epoch)).length;
   }
 
   /** The next so many; the last of an epoch are followed by the first of the next. */

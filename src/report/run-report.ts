@@ -20,7 +20,7 @@ export async function writeReport(host: Host, out: string, summary: RunSummary, 
 
 /** The page. Without `summary`, figures are those that the state has. */
 export async function runReport(host: Host, state: SavedState, summary?: RunSummary): Promise<string> {
-  const { config, from, lora, data, task, records, tokenizer: _, ...numbers } = state.settings;
+  const { config, from, lora, data, task, records, tokenizer: _, keepBest, ...numbers } = state.settings;
   const { memory, figures } = summary ? shown(summary) : { figures: figuresOf(state) };
   return renderReport({
     title: `${config.model_type}, ${figures.parameters.toLocaleString('en')} parameters`,
@@ -31,6 +31,7 @@ export async function runReport(host: Host, state: SavedState, summary?: RunSumm
       ...(records && { trainOn: records.trainOn, pack: records.pack }),
       ...(records?.template && { chatTemplate: records.template.name }),
       ...(lora ? { lora: `rank ${lora.rank}, alpha ${lora.alpha}, ${lora.targets.join(', ')}` } : {}),
+      ...(keepBest ? { keepBest: 'yes' } : {}),
       runtime: host.name,
     },
     summary: worded(figures, state.history.validations.length > 0),
@@ -54,8 +55,9 @@ function corpusName({ task, data }: RunSettings): string {
   return data.length > 0 ? data.join(', ') : 'TypeScript declarations';
 }
 
-function shown({ checkpoint: _, interrupted: __, memory, ...figures }: RunSummary) {
-  return { memory, figures };
+function shown({ checkpoint: _, interrupted: __, stopped: ___, best, memory, ...figures }: RunSummary) {
+  const bestValidation = best && `${best.loss.toFixed(4)} after step ${best.step}`;
+  return { memory, figures: { ...figures, ...(bestValidation !== undefined && { bestValidation }) } };
 }
 
 function figuresOf({ settings, trainer, adapter, history: { steps, validations } }: SavedState) {

@@ -88,6 +88,12 @@ export interface RunSettings {
   evalWindows: number;
   /** Tokens of a sample; 0: none is written, and no memory set aside for it. @default 160 */
   sampleTokens: number;
+  /** Validations in a row without a better one that end the run. @default none do */
+  earlyStoppingPatience?: number;
+  /** By how many nats per token a better one must be better. @default 0 */
+  earlyStoppingThreshold?: number;
+  /** Whether the checkpoint of the best validation is made, and stays, beside the newest two. @default false */
+  keepBest?: boolean;
 }
 
 /** The low-rank update that a run trains. */
@@ -147,6 +153,12 @@ export const RANGES = {
   saveEvery: wholeNumber(0),
 } as const satisfies Partial<Record<keyof RunSettings, Range>>;
 
+/** What ends a run early. */
+export const EARLY_STOPPING_RANGES = {
+  earlyStoppingPatience: wholeNumber(1),
+  earlyStoppingThreshold: realNumber(0),
+} as const satisfies Partial<Record<keyof RunSettings, Range>>;
+
 /** The part of the data that may be held back. */
 export const VALIDATION_SHARE = realNumber(0.0001, 0.9);
 /** Passes over the data. */
@@ -191,6 +203,9 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     validationShare: optional(number(VALIDATION_SHARE)),
     epochs: optional(number(EPOCHS)),
     schedule: oneOf(DECAYS),
+    earlyStoppingPatience: optional(number(EARLY_STOPPING_RANGES.earlyStoppingPatience)),
+    earlyStoppingThreshold: optional(number(EARLY_STOPPING_RANGES.earlyStoppingThreshold)),
+    keepBest: optional(truth),
     ...numbers,
   });
 
@@ -223,6 +238,8 @@ export function checkSettings(settings: RunSettings): void {
   checkTokens('batch', batch, seq);
   checkTokens('validation', evalWindows, seq);
   checkSchedule({ decay: schedule, peak: lr, min: minLr, warmup, steps });
+  if (settings.earlyStoppingPatience !== undefined && settings.evalEvery === 0)
+    throw new HoldfastError('early stopping goes by validations, and there is one at the end only; give --eval-every');
   const times = (every: number) => (every > 0 ? Math.ceil(steps / every) : 1);
   const perStep = STEP_CHARACTERS + (times(settings.evalEvery) / steps) * STEP_CHARACTERS;
   const samples = settings.sampleTokens > 0 ? times(settings.sampleEvery) : 0;

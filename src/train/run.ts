@@ -20,6 +20,9 @@ import { finishing, HoldfastError, messageOf } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { restricted } from '../util/tensor-source.ts';
 import { checkBase } from './base-identity.ts';
+import { Callbacks, EarlyStopping, type TrainerCallback } from './callbacks.ts';
+import { Epochs } from './epochs.ts';
+import { RunLog } from './huggingface-state.ts';
 import { memoryBound } from './memory-bound.ts';
 import { type MemoryRecord, memoryRecord } from './memory-record.ts';
 import {
@@ -121,8 +124,12 @@ export interface RunSummary {
   adapter: string;
   /** The folder of the last checkpoint. */
   checkpoint: string;
-  /** Whether it was ended before its last step. */
+  /** Whether it was ended before its last step, and is to be gone on with. */
   interrupted: boolean;
+  /** There where a callback ended it, or early stopping. */
+  stopped?: true;
+  /** There where the best validation's checkpoint is kept. */
+  best?: { readonly step: number; readonly loss: number; readonly checkpoint: string };
   /** There when the run had a GPU budget. */
   memory?: MemoryRecord;
 }
@@ -137,6 +144,8 @@ export interface RunOptions {
   signal?: AbortSignal;
   /** Told of what happens. @default none */
   events?: RunEvents;
+  /** Told of what happens, in Hugging Face's events; they may ask for something. @default none */
+  callbacks?: readonly TrainerCallback[];
   /** Where to write a trace of the last step, for chrome://tracing and Perfetto. */
   timeline?: string;
   /** Budgets, tiers and policy: no part of the settings, since they change no result. */
@@ -238,6 +247,13 @@ async function attempt(
 ): Promise<RunSummary> {
   const { resume = false, until = settings.steps, signal, events = {}, memory = {} } = options;
   const { timeline, intermission, observer, tokenizer } = options;
+  const { earlyStoppingPatience, earlyStoppingThreshold } = settings;
+  const callbacks = new Callbacks([
+    ...(earlyStoppingPatience === undefined ? [] : [new EarlyStopping(earlyStoppingPatience, earlyStoppingThreshold)]),
+    ...(options.callbacks ?? []),
+  ]);
+  // What is asked for behind a step comes before the next one.
+  const ahead = callbacks.hear('onStepEnd', 'onLog', 'onEpochEnd') ? 0 : STEPS_AHEAD;
   const end = Math.min(until, settings.steps);
   const { files } = host;
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
@@ -282,6 +298,8 @@ async function attempt(
   const earlier = saved ? withSettings(saved, settings).earlier : undefined;
   const history = saved?.history ?? { steps: [], validations: [], samples: [] };
   const shapes = new Map(model.parameters.map(({ name, shape }) => [name, shape]));
+  const epochs = new Epochs(dataset, settings.batch * settings.accumulate);
+  const log = new RunLog(settings, epochs, out, history);
   await files.makeFolder(out);
   const firstStep = trainer.step;
 
@@ -297,12 +315,21 @@ async function attempt(
   /** The checkpoint of a step that was not skipped: later ones do not take its place until one more is there. */
   let lastGood = resume ? (await checkpointsOf(files, out)).at(skippedInARow === 0 ? -1 : -2)?.path : undefined;
   let savedStep: number | undefined;
+  let saveOwed = false;
+  /** The best validation's checkpoint, which takes no other's place. */
+  let bestOwed = false;
   const finish = async (pending: Promise<StepMetrics>): Promise<void> => {
     const { skipped, ...figures } = await pending;
     const tokensPerSecond = clock.tick();
     history.steps.push({ ...figures, tokensPerSecond });
     events.step?.({ ...figures, skipped, tokensPerSecond });
     skippedInARow = skipped ? skippedInARow + 1 : 0;
+    const entry = log.stepped({ ...figures, tokensPerSecond });
+    if (ahead === 0) {
+      await callbacks.tell('onStepEnd', log.state);
+      if (entry) await callbacks.tell('onLog', log.state, entry);
+      if (epochs.endsWith(figures.step)) await callbacks.tell('onEpochEnd', log.state);
+    }
     if (skippedInARow >= MOST_SKIPPED) {
       throw new HoldfastError(
         `${skippedInARow} steps in a row gave a loss or gradient that is not finite (step ${figures.step}); lower --lr or --clip`,
@@ -316,6 +343,9 @@ async function attempt(
     const found = { step: trainer.step, loss, ...(accuracy !== undefined && { accuracy }) };
     history.validations.push(found);
     events.validation?.(trainer.step, loss, accuracy);
+    const { entry, isBest } = log.evaluated(found);
+    bestOwed = isBest && settings.keepBest === true;
+    await callbacks.tell('onEvaluate', log.state, entry);
     return found;
   };
   const sample = async (): Promise<void> => {
@@ -350,13 +380,15 @@ async function attempt(
       shapes,
       moment1: trainer.values('moment1'),
       moment2: trainer.values('moment2'),
-      state: await state(),
+      state: { ...(await state()), ...log.state },
       ...(tokenizer.files && { tokenizer: withTemplate(tokenizer.files, settings.records?.template) }),
     };
-    lastSaved = await saveCheckpoint(files, out, trainer.step, now, lastGood);
+    const best = log.state.best_model_checkpoint ?? undefined;
+    lastSaved = await saveCheckpoint(files, out, trainer.step, now, lastGood, best);
     if (skippedInARow === 0) lastGood = lastSaved;
     savedStep = trainer.step;
     events.saved?.(lastSaved);
+    await callbacks.tell('onSave', log.state, lastSaved);
   };
 
   const { notes } = dataset;
@@ -378,10 +410,10 @@ async function attempt(
   // Of the whole run's course, wherever this part of it ends: what is due at an early end belongs to the run.
   const due = (every: number): boolean => every > 0 && trainer.step % every === 0 && trainer.step < settings.steps;
   const underWay: Promise<void>[] = [];
-  let saveOwed = false;
   try {
+    await callbacks.tell('onTrainBegin', log.state);
     clock.start();
-    while (trainer.step < end && !signal?.aborted) {
+    while (trainer.step < end && !signal?.aborted && !callbacks.control.shouldTrainingStop) {
       if (intermission?.wanted) {
         await Promise.all(underWay.splice(0));
         clock.stop();
@@ -396,27 +428,32 @@ async function attempt(
         if (reported) lastStep = recording;
         if (observed) observer?.recorded(step, recording, arrived);
       };
+      if (epochs.beginsWith(step)) await callbacks.tell('onEpochBegin', log.state);
+      await callbacks.tell('onStepBegin', log.state);
       const micro = Array.from({ length: settings.accumulate }, () => dataset.next());
       underWay.push(finish(trainer.start(micro, reported || observed ? { recorded } : {})));
       // A rejected step must not go unheard while others are waited for.
       underWay.at(-1)?.catch(() => {});
-      if (underWay.length > STEPS_AHEAD) await underWay.shift();
-      saveOwed ||= due(settings.saveEvery);
-      if (!due(settings.evalEvery) && !due(settings.sampleEvery) && !saveOwed) continue;
+      if (underWay.length > ahead) await underWay.shift();
+      saveOwed = callbacks.take('shouldSave') || due(settings.saveEvery) || saveOwed;
+      const validates = callbacks.take('shouldEvaluate') || due(settings.evalEvery);
+      if (!validates && !due(settings.sampleEvery) && !saveOwed) continue;
       await Promise.all(underWay.splice(0));
       clock.stop();
-      if (due(settings.evalEvery)) await validate();
+      if (validates) await validate();
       if (due(settings.sampleEvery)) await sample();
       // A run that diverges leaves the checkpoints from before. What ends or pauses it saves all the same.
-      if (saveOwed && skippedInARow === 0) {
+      if (bestOwed || (saveOwed && skippedInARow === 0)) {
         await save();
+        bestOwed = false;
         saveOwed = false;
       }
       clock.start();
     }
     await Promise.all(underWay.splice(0));
     clock.stop();
-    const interrupted = trainer.step < end;
+    const stopped = callbacks.control.shouldTrainingStop && !signal?.aborted;
+    const interrupted = trainer.step < end && !stopped;
     // What an early end shows besides is no part of the run: it is saved without, as it would go on by itself.
     const early = trainer.step < settings.steps;
     if (early && savedStep !== trainer.step) await save();
@@ -427,6 +464,7 @@ async function attempt(
     if (!interrupted && history.samples.at(-1)?.step !== trainer.step) await sample();
     if (!early) await save();
     if (timeline && lastStep) await files.writeAtomic(timeline, JSON.stringify(chromeTrace([lastStep])));
+    const { best_global_step, best_metric, best_model_checkpoint } = log.state;
     const summary: RunSummary = {
       steps: trainer.step,
       finalLoss: history.steps.at(-1)?.loss ?? Number.NaN,
@@ -439,9 +477,14 @@ async function attempt(
       adapter: trainer.device.adapter.name,
       checkpoint: lastSaved,
       interrupted,
+      ...(stopped && { stopped }),
+      ...(best_model_checkpoint !== null && {
+        best: { step: best_global_step ?? 0, loss: best_metric ?? Number.NaN, checkpoint: best_model_checkpoint },
+      }),
       ...(memory.gpu === undefined ? {} : { memory: await record() }),
     };
     await events.over?.(summary, await state());
+    await callbacks.tell('onTrainEnd', log.state);
     return summary;
   } finally {
     await Promise.allSettled(underWay);

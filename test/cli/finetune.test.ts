@@ -72,6 +72,21 @@ test('what is given outweighs what is worked out; a low-rank update takes ten ti
   expect((await stateOf('low')).settings).toMatchObject({ lr: 0.025, saveEvery: 3 });
 });
 
+test('it ends where validations do not get better, and names the best checkpoint, which is kept', async () => {
+  const rate = ['--lr', '0.3', '--steps', '40', '--eval-every', '1', '--save-every', '0', '--warmup', '0'];
+  const early = [...rate, '--early-stopping-patience', '2', '--early-stopping-threshold', '0.001'];
+  const out = await done(files, ['finetune', 'base', '--data', 'text.txt', ...early, ...QUICK, '--out', 'early']);
+  const { settings, history } = await stateOf('early');
+  expect(settings).toMatchObject({ earlyStoppingPatience: 2, earlyStoppingThreshold: 0.001, keepBest: true });
+  const last = history.validations.at(-1)?.step ?? 0;
+  expect(last).toBeLessThan(40);
+  expect(out).toContain(`done after ${last} steps`);
+  expect(out).toContain(', early: validations do not get better\n');
+  const [, best] = /^best validation [\d.]+ after step \d+: (\S+)$/m.exec(out) ?? [];
+  expect(out).toContain(`holdfast generate ${best}`);
+  await done(files, ['generate', best ?? '', '--prompt', 'a', '--tokens', '2']);
+});
+
 describe('refused in one line', () => {
   test.each<[string[], string]>([
     [[], 'name the model to fine-tune: holdfast finetune DIR --data FILES'],
@@ -79,6 +94,8 @@ describe('refused in one line', () => {
     [['gpt2', '--data', 'text.txt'], 'gpt2: no such folder'],
     [['empty', '--data', 'text.txt'], 'empty: has no weights to fine-tune; name a folder that has'],
     [['low', '--data', 'text.txt'], 'holds an adapter and not its model'],
+    [['base', '--data', 'text.txt', '--early-stopping-threshold', '1'], 'give --early-stopping-patience, too'],
+    [['base', '--data', 'text.txt', '--early-stopping-patience', '2', '--eval-every', '0'], 'give --eval-every'],
     [['base', '--data', 'text.txt', '--layers', '2'], "unknown option '--layers'"],
     [['base', '--data', 'text.txt', '--context', '97'], '--context 97: the model in base has at most 96 positions'],
     [['base', '--resume', '--out', 'low', '--batch', '2'], '--batch 2: the checkpoint in low was made with 4'],

@@ -126,6 +126,17 @@ describe('of the checkpoints of a run', () => {
     expect(stepOf(await loadCheckpoint(files, four))).toBe(7);
   });
 
+  test('the newest two, and the best', async () => {
+    const files = new MemoryFiles();
+    const kept: number[][] = [];
+    for (const [step, best] of [[1], [2, 2], [3, 2], [4, 2], [5, 5], [6, 5], [7, 5], [8, 1]] as const) {
+      const path = best === undefined ? undefined : `run/checkpoint-${best}`;
+      await saveCheckpoint(files, 'run', step, checkpoint(step), undefined, path);
+      kept.push(await stepsOf(files));
+    }
+    expect(kept).toEqual([[1], [1, 2], [2, 3], [2, 3, 4], [4, 5], [5, 6], [5, 6, 7], [7, 8]]);
+  });
+
   test('those of a run that was there before, with later steps, go', async () => {
     const files = new MemoryFiles();
     for (const step of [3, 80]) await saveCheckpoint(files, 'run', step, checkpoint(step));

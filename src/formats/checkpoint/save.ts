@@ -33,6 +33,7 @@ import { MOMENT1, MOMENT2 } from './tensor-names.ts';
  * Writes `run`/checkpoint-`step`, then removes all others but one. Returns its path. An error, of the disk or of a
  * source, is passed on; what was whole before still is.
  * @param beside the one that stays. @default the newest of an earlier step
+ * @param best another that stays, if it is there. @default none
  */
 export async function saveCheckpoint(
   files: Files,
@@ -40,12 +41,14 @@ export async function saveCheckpoint(
   step: number,
   checkpoint: CheckpointToSave,
   beside?: string,
+  best?: string,
 ): Promise<string> {
   const target = checkpointPath(run, step);
   const partial = partialPath(run, step);
   await files.makeFolder(run);
   const before = await checkpointsOf(files, run);
-  await keepOnly(files, run, [...newestSteps(before, 2), ...(beside === undefined ? [] : [beside])]);
+  const kept = best === undefined ? [] : [best];
+  await keepOnly(files, run, [...newestSteps(before, 2), ...(beside === undefined ? [] : [beside]), ...kept]);
   try {
     await writeFolder(files, partial, checkpoint);
     await files.syncFolder(partial);
@@ -59,7 +62,7 @@ export async function saveCheckpoint(
   await files.rename(partial, target);
   const earlier = before.filter((found) => found.step < step);
   const other = earlier.find(({ path }) => path === beside)?.path ?? newestSteps(earlier, 1)[0];
-  await keepOnly(files, run, [target, ...(other === undefined ? [] : [other])]);
+  await keepOnly(files, run, [target, ...(other === undefined ? [] : [other]), ...kept]);
   return target;
 }
 

@@ -1,0 +1,113 @@
+// Callbacks: the events of a run under the names of Hugging Face's Trainer, with its state and its way to steer. The port,
+// what passes events on in order, and early stopping, which is one. What else happens in a run is RunEvents (run.ts).
+//
+// Invariant: each callback hears of events in the order in which they happened; where one takes time, the run waits.
+
+import type { HuggingFaceState, LogEntry } from './huggingface-state.ts';
+
+/** What a callback asks the run for: set to true, it is done once the event is over. */
+export interface TrainerControl {
+  /** Ends the run: it is saved, and may be gone on with. */
+  shouldTrainingStop: boolean;
+  /** Validates before the next step. */
+  shouldEvaluate: boolean;
+  /** Saves a checkpoint before the next step. */
+  shouldSave: boolean;
+}
+
+type Heard = void | Promise<void>;
+
+/** What hears of a run. `state` is the run's own: to be read, not to be changed. */
+export interface TrainerCallback {
+  /** Before the first step; also where the run goes on, or back to a checkpoint. */
+  onTrainBegin?(state: HuggingFaceState, control: TrainerControl): Heard;
+  /** Behind the last step, with all saved. */
+  onTrainEnd?(state: HuggingFaceState, control: TrainerControl): Heard;
+  /** Before the first step of an epoch. */
+  onEpochBegin?(state: HuggingFaceState, control: TrainerControl): Heard;
+  /** Behind the last step of an epoch. */
+  onEpochEnd?(state: HuggingFaceState, control: TrainerControl): Heard;
+  /** Before a step; `state.global_step` steps are done. */
+  onStepBegin?(state: HuggingFaceState, control: TrainerControl): Heard;
+  /** Behind a step; `state.global_step` counts it. */
+  onStepEnd?(state: HuggingFaceState, control: TrainerControl): Heard;
+  /** Behind every `state.logging_steps` steps; the entry is the last in `state.log_history`. */
+  onLog?(state: HuggingFaceState, control: TrainerControl, entry: LogEntry): Heard;
+  /** Behind a validation; the entry is the last in `state.log_history`. */
+  onEvaluate?(state: HuggingFaceState, control: TrainerControl, entry: LogEntry): Heard;
+  /** A checkpoint is whole, in that folder. */
+  onSave?(state: HuggingFaceState, control: TrainerControl, path: string): Heard;
+}
+
+type Event = keyof TrainerCallback;
+type Details<E extends Event> =
+  Parameters<Required<TrainerCallback>[E]> extends [unknown, unknown, ...infer D] ? D : [];
+
+/** Callbacks that hear of one run. */
+export class Callbacks {
+  /** What they ask for. */
+  readonly control: TrainerControl = { shouldTrainingStop: false, shouldEvaluate: false, shouldSave: false };
+  readonly #all: readonly TrainerCallback[];
+
+  constructor(all: readonly TrainerCallback[]) {
+    this.#all = all;
+  }
+
+  /** Whether one of them hears of any of these. */
+  hear(...events: Event[]): boolean {
+    return this.#all.some((callback) => events.some((event) => callback[event]));
+  }
+
+  /** Tells them, one after the other. */
+  async tell<E extends Event>(event: E, state: HuggingFaceState, ...details: Details<E>): Promise<void> {
+    for (const callback of this.#all) {
+      const heard = callback[event] as
+        | ((state: HuggingFaceState, control: TrainerControl, ...details: Details<E>) => Heard)
+        | undefined;
+      await heard?.call(callback, state, this.control, ...details);
+    }
+  }
+
+  /** Whether it was asked for; it then counts as done. */
+  take(what: 'shouldEvaluate' | 'shouldSave'): boolean {
+    const asked = this.control[what];
+    this.control[what] = false;
+    return asked;
+  }
+}
+
+/** Ends a run whose validations do not get better any more. */
+export class EarlyStopping implements TrainerCallback {
+  readonly #patience: number;
+  readonly #threshold: number;
+
+  /** After `patience` validations in a row, none of which is better than the best before them by more than `threshold` nats. */
+  constructor(patience: number, threshold = 0) {
+    this.#patience = patience;
+    this.#threshold = threshold;
+  }
+
+  /** Of a run that goes on, and had come to its end. */
+  onTrainBegin(state: HuggingFaceState, control: TrainerControl): void {
+    this.onEvaluate(state, control);
+  }
+
+  /** From the log alone, so that a run which was stopped and goes on ends where it would have. */
+  onEvaluate({ log_history }: HuggingFaceState, control: TrainerControl): void {
+    const losses = log_history.flatMap(({ eval_loss }) => (eval_loss === undefined ? [] : [eval_loss]));
+    if (staleness(losses, this.#threshold) >= this.#patience) control.shouldTrainingStop = true;
+  }
+}
+
+/** Losses behind the last one that was the best so far, by more than a threshold. */
+export function staleness(losses: readonly number[], threshold: number): number {
+  let best = Number.POSITIVE_INFINITY;
+  let stale = 0;
+  for (const loss of losses) {
+    if (loss < best - threshold) {
+      best = loss;
+      stale = 0;
+    } else stale++;
+  }
+  return stale;
+}

@@ -23,8 +23,14 @@ const settings = (changes: Partial<RunSettings> = {}) =>
   });
 
 const fresh = () => new MemoryFiles({ 'text.txt': TEXT, 'other.txt': 'QUITE ANOTHER TEXT, IN CAPITALS. '.repeat(9) });
-const start = async (files: MemoryFiles, changes: Partial<RunSettings> = {}, options: RunOptions = {}) =>
-  trainRun(memoryHost(files), await testDevice(), settings(changes), 'run', options);
+/** What was measured once: with other kernels, bits would be others. */
+const cached = new Map<string, Uint8Array<ArrayBuffer>>();
+async function start(files: MemoryFiles, changes: Partial<RunSettings> = {}, options: RunOptions = {}) {
+  for (const [path, bytes] of cached) files.contents.set(path, bytes);
+  const summary = await trainRun(memoryHost(files), await testDevice(), settings(changes), 'run', options);
+  for (const [path, bytes] of files.contents) if (path.startsWith('/cache/')) cached.set(path, bytes);
+  return summary;
+}
 const fileOf = async (files: MemoryFiles, step: number): Promise<SavedState & HuggingFaceState> =>
   JSON.parse(new TextDecoder().decode(await files.read(`run/checkpoint-${step}/trainer_state.json`)));
 const weightsOf = (files: MemoryFiles, step: number) => files.read(`run/checkpoint-${step}/model.safetensors`);

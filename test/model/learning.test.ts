@@ -45,7 +45,7 @@ const record = ({ asked, answer }: (typeof pairs)[number]) =>
     ],
   });
 
-const EPOCHS = 45;
+const EPOCHS = 60;
 const { corpusBytes, vocabulary, steps } = EVERY_CASE
   ? { corpusBytes: Number.POSITIVE_INFINITY, vocabulary: 1024, steps: 1000 }
   : { corpusBytes: 150_000, vocabulary: 700, steps: 30 };

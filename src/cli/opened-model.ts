@@ -3,8 +3,10 @@
 
 import type { Command } from 'commander';
 import { DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
+import { languageModel } from '../nn/objective.ts';
 import type { Host } from '../runtime/host.ts';
 import { type OpenedModel, withModel } from '../train/open-model.ts';
+import { HoldfastError } from '../util/errors.ts';
 import { localModel } from './model-source.ts';
 
 export interface AdapterFlags {
@@ -26,7 +28,7 @@ export interface NamedModel extends OpenedModel {
   readonly without: { readonly adapter?: string };
 }
 
-/** Lends the model to `use`, as `withModel` does. */
+/** Lends a language model to `use`, as `withModel` does. Errors: HoldfastError for a model that predicts no next token. */
 export async function withNamedModel<T>(
   host: Host,
   name: string,
@@ -38,5 +40,12 @@ export async function withNamedModel<T>(
   const lora = flags.lora === undefined || flags.lora === NO_ADAPTER ? undefined : await localModel(host, flags.lora);
   const adapters = lora === undefined ? {} : { [DEFAULT_ADAPTER]: lora };
   const without = flags.lora === NO_ADAPTER ? { adapter: NO_ADAPTER } : {};
-  return withModel(host.files, from, { base, adapters }, (opened) => use({ ...opened, from, without }));
+  return withModel(host.files, from, { base, adapters }, async (opened) => {
+    const { objective, config } = opened.model;
+    if (objective !== languageModel)
+      throw new HoldfastError(
+        `${name}: a model of the family ${config.model_type}, which predicts no next token; use a decoder`,
+      );
+    return use({ ...opened, from, without });
+  });
 }

@@ -3,11 +3,13 @@
 
 import { beforeAll, describe, expect, test } from 'vitest';
 import { evenWindows } from '../../src/data/batches.ts';
-import { loadWeights } from '../../src/formats/checkpoint.ts';
+import { loadWeights, saveCheckpoint } from '../../src/formats/checkpoint.ts';
+import { parseConfig } from '../../src/formats/config.ts';
 import { Graph, makeTensor } from '../../src/graph/graph.ts';
 import { logits } from '../../src/graph/operators/cross-entropy.ts';
 import { makeTokens } from '../../src/graph/operators/embedding.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { initialWeights } from '../../src/nn/initialise.ts';
 import { onlyTokens } from '../../src/nn/inputs.ts';
 import { lookup, parameterTensors } from '../../src/nn/model.ts';
 import { Evaluator } from '../../src/train/evaluator.ts';
@@ -122,6 +124,29 @@ test('of records, the answers count, or all of them', async () => {
   expect(await done(files, ['eval', 'base', '--data', 'other.txt'])).toMatch(
     /^\d+ tokens of \d+ bytes, in \d+ windows of 11\nloss [\d.]+ nats per token, perplexity [\d.]+\n[\d.]+ bits per byte\n$/,
   );
+});
+
+test('a model that predicts no next token is refused, and writes none', async () => {
+  const config = parseConfig(
+    {
+      ...{ model_type: 'bert', vocab_size: 256, hidden_size: 8, num_hidden_layers: 1, num_attention_heads: 2 },
+      ...{ intermediate_size: 8, max_position_embeddings: 8, architectures: ['BertForMaskedLM'] },
+    },
+    'test',
+  );
+  const model = makeModel(config);
+  const shapes = new Map(model.parameters.map(({ name, shape }) => [name, shape]));
+  const weights = initialWeights(model, 1);
+  const state = { config, weights, shapes, moment1: weights, moment2: weights, state: {} };
+  await saveCheckpoint(files, 'masked', 1, state);
+  for (const args of [['eval', '--data', 'other.txt'], ['generate']]) {
+    const [command = '', ...rest] = args;
+    const { status, said } = await inProcess(files, [command, 'masked', ...rest]);
+    expect([status, said]).toEqual([
+      2,
+      'holdfast: masked: a model of the family bert, which predicts no next token; use a decoder\n',
+    ]);
+  }
 });
 
 describe('refused in one line', () => {

@@ -12,7 +12,7 @@ import { savedState } from '../../src/train/saved-state.ts';
 import { Random } from '../../src/util/random.ts';
 import { done } from '../cli/in-process.ts';
 import { testDevice } from '../harness.ts';
-import { EVERY_CASE, testHost } from '../host.ts';
+import { EVERY_CASE, THOROUGH, testHost } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 
 /** Words of the corpus. */
@@ -50,58 +50,61 @@ const { corpusBytes, vocabulary, steps } = EVERY_CASE
   ? { corpusBytes: Number.POSITIVE_INFINITY, vocabulary: 1024, steps: 1000 }
   : { corpusBytes: 150_000, vocabulary: 700, steps: 30 };
 
-test('a model of the corpus, fine-tuned on conversations, answers what it was never asked', async () => {
-  const corpus = await defaultCorpus(testHost);
-  const files = new MemoryFiles({
-    'corpus.txt': corpus.bytes.subarray(0, corpusBytes),
-    'chats.jsonl': pairs
-      .filter(({ isHeld }) => !isHeld)
-      .map(record)
-      .join('\n'),
-    'held.jsonl': held.map(record).join('\n'),
-    'qa.jinja': TEMPLATE,
-  });
-  await done(files, ['tokenizer', 'train', '--data', 'corpus.txt', '--vocab-size', `${vocabulary}`, '--out', 'bpe']);
-  const shape = ['--model', 'llama', '--layers', '2', '--width', '64', '--heads', '4', '--context', '80'];
-  const quiet = ['--sample-tokens', '0', '--eval-windows', '8'];
-  const pretrained = ['--data', 'corpus.txt', '--steps', `${steps}`, '--warmup', '10', '--eval-every', '0'];
-  await done(files, ['train', ...shape, '--tokenizer', 'bpe', ...pretrained, ...quiet, '--out', 'base']);
-  const chats = ['--data', 'chats.jsonl', '--validation', 'held.jsonl', '--chat-template', 'qa.jinja'];
-  const tuned = [
-    '--epochs',
-    `${EPOCHS}`,
-    '--lr',
-    '1e-2',
-    '--batch',
-    '8',
-    '--context',
-    '64',
-    '--eval-every',
-    '10',
-    '--save-every',
-    '0',
-    ...quiet,
-  ];
-  await done(files, ['finetune', 'base', ...chats, ...tuned, '--out', 'tuned']);
-
-  const device = await testDevice();
-  const state = await savedState(memoryHost(files), 'tuned');
-  const answersOf = (folder: string) =>
-    withModel(files, folder, {}, async ({ model, weights, tokenizer: found }) => {
-      const tokenizer = await tokenizerOf(undefined, found, model.shape.vocabulary, folder);
-      const generator = await Generator.open(device, model, weights);
-      const options = { template: state.settings.records!.template!, tokens: 20, temperature: 0 };
-      const answers: string[] = [];
-      for (const { asked } of held) {
-        const conversation = new Conversation(generator, tokenizer, options, new Random(1, 'greedy'));
-        let answer = '';
-        for await (const piece of conversation.answer(asked)) answer += piece;
-        answers.push(answer);
-      }
-      await generator.close();
-      return answers;
+test.runIf(THOROUGH)(
+  'a model of the corpus, fine-tuned on conversations, answers what it was never asked',
+  async () => {
+    const corpus = await defaultCorpus(testHost);
+    const files = new MemoryFiles({
+      'corpus.txt': corpus.bytes.subarray(0, corpusBytes),
+      'chats.jsonl': pairs
+        .filter(({ isHeld }) => !isHeld)
+        .map(record)
+        .join('\n'),
+      'held.jsonl': held.map(record).join('\n'),
+      'qa.jinja': TEMPLATE,
     });
-  const wanted = held.map(({ answer }) => answer);
-  expect(await answersOf('tuned')).toEqual(wanted);
-  expect((await answersOf('base')).filter((answer, i) => answer === wanted[i])).toEqual([]);
-});
+    await done(files, ['tokenizer', 'train', '--data', 'corpus.txt', '--vocab-size', `${vocabulary}`, '--out', 'bpe']);
+    const shape = ['--model', 'llama', '--layers', '2', '--width', '64', '--heads', '4', '--context', '80'];
+    const quiet = ['--sample-tokens', '0', '--eval-windows', '8'];
+    const pretrained = ['--data', 'corpus.txt', '--steps', `${steps}`, '--warmup', '10', '--eval-every', '0'];
+    await done(files, ['train', ...shape, '--tokenizer', 'bpe', ...pretrained, ...quiet, '--out', 'base']);
+    const chats = ['--data', 'chats.jsonl', '--validation', 'held.jsonl', '--chat-template', 'qa.jinja'];
+    const tuned = [
+      '--epochs',
+      `${EPOCHS}`,
+      '--lr',
+      '1e-2',
+      '--batch',
+      '8',
+      '--context',
+      '64',
+      '--eval-every',
+      '10',
+      '--save-every',
+      '0',
+      ...quiet,
+    ];
+    await done(files, ['finetune', 'base', ...chats, ...tuned, '--out', 'tuned']);
+
+    const device = await testDevice();
+    const state = await savedState(memoryHost(files), 'tuned');
+    const answersOf = (folder: string) =>
+      withModel(files, folder, {}, async ({ model, weights, tokenizer: found }) => {
+        const tokenizer = await tokenizerOf(undefined, found, model.shape.vocabulary, folder);
+        const generator = await Generator.open(device, model, weights);
+        const options = { template: state.settings.records!.template!, tokens: 20, temperature: 0 };
+        const answers: string[] = [];
+        for (const { asked } of held) {
+          const conversation = new Conversation(generator, tokenizer, options, new Random(1, 'greedy'));
+          let answer = '';
+          for await (const piece of conversation.answer(asked)) answer += piece;
+          answers.push(answer);
+        }
+        await generator.close();
+        return answers;
+      });
+    const wanted = held.map(({ answer }) => answer);
+    expect(await answersOf('tuned')).toEqual(wanted);
+    expect((await answersOf('base')).filter((answer, i) => answer === wanted[i])).toEqual([]);
+  },
+);

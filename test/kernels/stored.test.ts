@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import type { Kernel } from '../../src/kernels/kernel.ts';
 import { type NarrowElement, readingStored, storedBytes } from '../../src/kernels/stored.ts';
 import { narrow, widen } from '../../src/util/floats.ts';
+import { narrowQ8, Q8_BLOCK, widenQ8 } from '../../src/util/q8.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { cases, inputsOf } from './cases.ts';
@@ -22,11 +23,18 @@ const PARAMETERS: Readonly<Record<string, readonly string[]>> = {
   headNormBackward: ['weight'],
 };
 
-const ELEMENTS = ['bf16', 'f16'] as const;
+const ELEMENTS = ['bf16', 'f16', 'q8_0'] as const;
 
-/** The values as sixteen bits have them; among them zeros of both signs, the smallest and the largest. */
+/** The values as they are once stored; among them zeros of both signs, the smallest and the largest of sixteen bits. */
 function rounded(values: HostArray, element: NarrowElement): Float32Array {
   const given = Float32Array.from(values);
+  if (element === 'q8_0') {
+    const whole = new Float32Array(Math.ceil(given.length / Q8_BLOCK.elements) * Q8_BLOCK.elements);
+    whole.set(given);
+    // A block of zeros, and one whose scale is a subnormal binary16.
+    if (whole.length >= 96) whole.fill(0, 32, 64).fill(-(2 ** -13), 64, 96);
+    return widenQ8(narrowQ8(whole)).subarray(0, given.length);
+  }
   const special = element === 'bf16' ? [2 ** -126, -(2 ** -133), 2 ** 60] : [2 ** -14, -(2 ** -24), 65504];
   [0, -0, ...special].forEach((value, i) => {
     if (7 * i + 5 < given.length) given[7 * i + 5] = value;
@@ -94,5 +102,6 @@ describe('a shader', () => {
     expect([storedBytes('f32', 3), storedBytes('bf16', 3), storedBytes('f16', 4), storedBytes('bf16', 1)]).toEqual([
       12, 8, 8, 4,
     ]);
+    expect([storedBytes('q8_0', 64), storedBytes('q8_0', 96), storedBytes('q8_0', 1)]).toEqual([68, 104, 36]);
   });
 });

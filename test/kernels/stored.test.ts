@@ -2,8 +2,14 @@
 // whatever the size, the offset and the stride; and the text of a shader where nothing is narrow.
 
 import { describe, expect, it } from 'vitest';
+import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
+import { configOfShape } from '../../src/formats/shape.ts';
+import { onTensors } from '../../src/graph/graph.ts';
 import type { Kernel } from '../../src/kernels/kernel.ts';
 import { type NarrowElement, readingStored, storedBytes } from '../../src/kernels/stored.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { withLora } from '../../src/nn/lora.ts';
+import { traceStep } from '../../src/train/step-programs.ts';
 import { narrow, widen } from '../../src/util/floats.ts';
 import { narrowQ8, Q8_BLOCK, widenQ8 } from '../../src/util/q8.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable } from '../harness.ts';
@@ -79,6 +85,22 @@ describe.each(cases.filter(({ kernel }) => kernel.name in PARAMETERS))('$kernel.
       expect(compared).toBeGreaterThan(0);
     });
   }
+});
+
+describe('the table of operands', () => {
+  it.each(FAMILY_NAMES)('has every one in which a %s reads its frozen weights', (family) => {
+    const model = withLora(makeModel(configOfShape({ family, layers: 1, width: 16, heads: 2, context: 8 })), {
+      rank: 2,
+    });
+    const { first } = traceStep(model, 1, 8);
+    for (const { kernel, problem, operands } of onTensors(first)) {
+      for (const [operand, { access }] of Object.entries(kernel.operands(problem))) {
+        if (operands[operand]?.role !== 'parameter') continue;
+        expect(access).toBe('read');
+        expect(PARAMETERS[kernel.name] ?? [], `${kernel.name} reads a parameter as ${operand}`).toContain(operand);
+      }
+    }
+  });
 });
 
 describe('a shader', () => {

@@ -6,6 +6,7 @@ import { bindDispatch, encodeDispatch, packUniforms } from '../src/gpu/dispatch.
 import type { Kernel, Operand, Variant } from '../src/kernels/kernel.ts';
 import { type NarrowElement, readingStored, storedBytes } from '../src/kernels/stored.ts';
 import { narrow } from '../src/util/floats.ts';
+import { narrowQ8, Q8_BLOCK } from '../src/util/q8.ts';
 import { ADAPTER, EVERY_CASE, testHost } from './host.ts';
 
 let opened: Promise<Device> | undefined;
@@ -34,10 +35,17 @@ export async function isWorthwhile({ name }: { name: string }, n: number, stride
 export const SENTINEL = 0x7fc5a17e;
 const GUARD_WORDS = 64;
 
-/** As the GPU finds them; behind narrow ones lies what no kernel may use. */
+/** As the GPU finds them. */
 function wordsOf(given: HostArray, element: NarrowElement | undefined): Uint32Array {
   if (!element) return new Uint32Array(given.buffer, given.byteOffset, given.length);
-  const halves = new Uint16Array(2 * given.length).fill(SENTINEL >> 16);
+  if (element === 'q8_0') {
+    const whole = new Float32Array(Math.ceil(given.length / Q8_BLOCK.elements) * Q8_BLOCK.elements);
+    whole.set(given);
+    const words = new Uint32Array(storedBytes(element, given.length) / 4);
+    new Uint8Array(words.buffer).set(narrowQ8(whole));
+    return words;
+  }
+  const halves = new Uint16Array(storedBytes(element, given.length) / 2).fill(SENTINEL >>> 16);
   narrow(element === 'bf16' ? 'BF16' : 'F16', Float32Array.from(given), halves);
   return new Uint32Array(halves.buffer);
 }
@@ -62,10 +70,10 @@ export async function runKernel<P>(
   const extents: { name: string; operand: Operand; buffer: GPUBuffer; bytes: number }[] = [];
   const ranges: Record<string, { buffer: GPUBuffer; offset: number; bytes: number }> = {};
   for (const [name, operand] of Object.entries(operands)) {
-    const bytes = operand.size * 4;
+    const bytes = storedBytes(stored[name] ?? 'f32', operand.size);
     const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
     const buffer = allocator.create(`${kernel.name}.${name}`, bytes + GUARD_WORDS * 4, usage);
-    const words = new Uint32Array(operand.size + GUARD_WORDS).fill(SENTINEL);
+    const words = new Uint32Array(bytes / 4 + GUARD_WORDS).fill(SENTINEL);
     if (operand.access !== 'write') {
       const given = data[name];
       if (!given || given.length !== operand.size) {
@@ -74,8 +82,8 @@ export async function runKernel<P>(
       words.set(wordsOf(given, stored[name]));
     }
     gpu.queue.writeBuffer(buffer, 0, words);
-    extents.push({ name, operand, buffer, bytes: (operand.size + GUARD_WORDS) * 4 });
-    ranges[name] = { buffer, offset: 0, bytes: storedBytes(stored[name] ?? 'f32', operand.size) };
+    extents.push({ name, operand, buffer, bytes: bytes + GUARD_WORDS * 4 });
+    ranges[name] = { buffer, offset: 0, bytes: Math.max(4, bytes) };
   }
   const dispatch = variant.dispatch(problem, traits);
   const shader = Object.entries(stored).reduce(
@@ -111,7 +119,7 @@ export async function runKernel<P>(
   const results: Record<string, HostArray> = {};
   offset = 0;
   for (const { name, operand, bytes } of extents) {
-    const end = offset + operand.size * 4;
+    const end = offset + bytes - GUARD_WORDS * 4;
     const guard = new Uint32Array(read, end, GUARD_WORDS);
     if (guard.some((word) => word !== SENTINEL))
       throw new Error(`${kernel.name}.${variant.name} wrote past the end of ${name}`);

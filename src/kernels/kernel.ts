@@ -4,7 +4,7 @@
 // no buffer and no tensor: the graph binds tensors to operand names, the engine turns dispatches into
 // pipelines. Invariant: every variant and the reference compute the same function of the same operands.
 
-import { STORED_BYTES, type StoredElement } from './stored.ts';
+import { bytesPerElement, type StoredElement } from './stored.ts';
 
 /** Bytes of an element, by its WGSL type. */
 export const ELEMENT_TYPES = { f32: 4, i32: 4, u32: 4 } as const;
@@ -101,7 +101,7 @@ export function bytesMoved<P>(
   let bytes = 0;
   for (const [name, { size, type, access }] of Object.entries(kernel.operands(problem))) {
     const stored = storedAs(name);
-    const each = stored === undefined ? ELEMENT_TYPES[type] : STORED_BYTES[stored];
+    const each = stored === undefined ? ELEMENT_TYPES[type] : bytesPerElement(stored);
     bytes += size * each * (access === 'update' ? 2 : 1);
   }
   return bytes;

@@ -22,6 +22,7 @@ export const WORDS: Record<string, string> = {
   frozen: 'frozen',
   frozenBF16: 'frozen, bf16',
   frozenF16: 'frozen, f16',
+  frozenQ8: 'frozen, Q8_0',
   activation: 'activations',
   absent: 'not made yet, or used up',
   kept: 'kept on the GPU',

@@ -14,7 +14,7 @@ import type { RunSettings } from '../../src/train/run-settings.ts';
 import { stateOf } from '../../src/train/saved-state.ts';
 import { startWeights } from '../../src/train/start-weights.ts';
 import { collect, sourceOf } from '../../src/util/tensor-source.ts';
-import { ADAPTER, testHost } from '../host.ts';
+import { ADAPTER, EVERY_CASE, testHost } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 
 const files = new MemoryFiles({ 'text.txt': 'hold fast, and then hold on; '.repeat(100) });
@@ -47,6 +47,8 @@ const train = (...args: string[]) =>
 const tune = (model: string, out: string, ...args: string[]) =>
   train('--model', model, '--lora-rank', '3', '--batch', '2', '--steps', '4', '--lr', '0.02', '--out', out, ...args);
 
+const prompt = ['--prompt', 'hold', '--tokens', '20', '--temperature', '1'];
+
 /** All that a run says and keeps, as text; numbers are written in full. */
 async function resultOf(folder: string): Promise<unknown> {
   const checkpoint = await loadCheckpoint(files, folder);
@@ -73,13 +75,17 @@ test('a base in bf16 has the losses, the adapter and the texts of the same one i
   const wanted = await resultOf('wanted-bf16');
   await tune('bf16', 'tuned');
   expect(await resultOf('tuned')).toEqual(wanted);
-  await tune('bf16', 'widened', '--base-dtype', 'f32');
-  expect(await resultOf('widened')).toEqual(wanted);
-  // Rounded by the run as the export rounds.
+  // Rounded by the run as the export rounds; replayed in f32.
   await tune('base', 'rounded', '--base-dtype', 'bf16');
   expect(await resultOf('rounded')).toEqual(wanted);
-  const prompt = ['--prompt', 'hold', '--tokens', '20', '--temperature', '1'];
+  expect(await done('parity', 'rounded')).toContain('the same bits');
+  if (!EVERY_CASE) return;
+  await tune('bf16', 'widened', '--base-dtype', 'f32');
+  expect(await resultOf('widened')).toEqual(wanted);
   expect(await done('generate', 'tuned', ...prompt)).toBe(await done('generate', 'wanted-bf16', ...prompt));
+});
+
+test('text is written with a model in bf16 as with the same one in f32', async () => {
   expect(await done('generate', 'bf16', ...prompt)).toBe(await done('generate', 'bf16-wide', ...prompt));
 });
 
@@ -108,7 +114,7 @@ test('it lies in memory as in its files, or as it was asked for', async () => {
   await withModel(files, 'f16', {}, async (opened) => expect(storedIn(opened.model)).toEqual(new Set(['f16'])));
 });
 
-test('a base in f16 has them, too', async () => {
+test.runIf(EVERY_CASE)('a base in f16 has them, too', async () => {
   await tune('f16-wide', 'wanted-f16');
   await tune('f16', 'tuned-f16');
   expect(await resultOf('tuned-f16')).toEqual(await resultOf('wanted-f16'));
@@ -123,12 +129,21 @@ test('a run that was stopped goes on in the same bits, in a budget and without, 
   expect(await resultOf('parts')).toEqual(await resultOf('wanted-bf16'));
 });
 
-test('a recorded run is replayed in the same bits, with a base that was rounded as well', async () => {
-  await tune('base', 'replayed', '--base-dtype', 'bf16');
-  expect(await done('parity', 'replayed')).toContain('the same bits');
+test('a base that is quantised to Q8_0 as it is read goes on and is replayed in the same bits', async () => {
+  const shape = ['--layers', '1', '--width', '32', '--heads', '2', '--context', '12'];
+  await train('--model', 'llama', ...shape, '--batch', '2', '--steps', '2', '--out', 'even');
+  await tune('even', 'quantised', '--base-dtype', 'q8_0');
+  // In f32, with the rounded weights.
+  expect(await done('parity', 'quantised')).toContain('the same bits');
+  if (!EVERY_CASE) return;
+  await tune('even', 'quantised-parts', '--base-dtype', 'q8_0', '--until', '2');
+  await train('--resume', '--out', 'quantised-parts', '--gpu-memory', '2MB');
+  expect(await resultOf('quantised-parts')).toEqual(await resultOf('quantised'));
+  await tune('even', 'unrounded');
+  expect(await resultOf('unrounded')).not.toEqual(await resultOf('quantised'));
 });
 
-test('merged and exported it is what the f32 one is', async () => {
+test.runIf(EVERY_CASE)('merged and exported it is what the f32 one is', async () => {
   await tune('bf16', 'merging');
   for (const [run, out] of [
     ['merging', 'merged'],
@@ -145,24 +160,31 @@ test('merged and exported it is what the f32 one is', async () => {
   expect((await loadAdapter(files, 'merging', config)).base).toBe('bf16');
 });
 
-test('plan counts half the bytes for the frozen model', async () => {
-  const size = ['--model', 'llama', '--layers', '4', '--width', '128', '--heads', '4', '--vocab-size', '999'];
+test('plan counts the bytes that the frozen model has', async () => {
+  const size = ['--model', 'gpt2', '--layers', '4', '--width', '128', '--heads', '4', '--vocab-size', '999'];
   const plan = async (...args: string[]) =>
-    JSON.parse(await done('plan', ...size, '--lora-rank', '4', '--json', ...args));
-  const [wide, bf16, f16] = [await plan(), await plan('--base-dtype', 'bf16'), await plan('--base-dtype', 'f16')];
+    JSON.parse(await done('plan', ...size, '--lora-rank', '4', '--gpu-memory', '3MB', '--json', ...args));
+  const [wide, bf16, f16, q8] = await Promise.all(
+    [[], ['bf16'], ['f16'], ['q8_0']].map((dtype) => plan(...dtype.flatMap((type) => ['--base-dtype', type]))),
+  );
   const frozen = ({ chunks }: { chunks: { frozen: number; bytes: number } }) => chunks.frozen * chunks.bytes;
   expect(frozen(bf16) / frozen(wide)).toBeLessThan(0.55);
   expect(frozen(f16)).toBe(frozen(bf16));
-  expect(bf16.smallestBudget).toBeLessThan(wide.smallestBudget);
+  // 17 / 64, and a chunk of what is no matrix.
+  expect((frozen(q8) - q8.chunks.bytes) / frozen(wide)).toBeLessThan(0.3);
+  expect(bf16.bytesPerStep.h2d / wide.bytesPerStep.h2d).toBeLessThan(0.6);
+  expect(q8.bytesPerStep.h2d).toBeLessThan(bf16.bytesPerStep.h2d);
   expect(bf16.trained).toBe(wide.trained);
 });
 
 test('what is past the largest f16 is refused by name', async () => {
   const source = sourceOf(new Map([['w', Float32Array.of(1, 65504, 65519, 70000)]]));
-  const rounded = async (dtype: 'bf16' | 'f16') => collect(roundedWeights(source, () => dtype, 'base'));
+  const rounded = async (dtype: StoredElement, from = source) => collect(roundedWeights(from, () => dtype, 'base'));
   await expect(rounded('f16')).rejects.toThrow(
     'base: w has 70000, past the largest f16, 65504; leave its weights as they are in the files (auto), or take bf16 or f32',
   );
+  const large = sourceOf(new Map([['w', new Float32Array(64).fill(9e6, 40, 41)]]));
+  await expect(rounded('q8_0', large)).rejects.toThrow('base: w has 9000000, past the largest q8_0, 8319008; leave');
   expect((await rounded('bf16')).get('w')).toEqual(Float32Array.of(1, 65536, 65536, 70144));
 });
 

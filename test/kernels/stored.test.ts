@@ -2,9 +2,16 @@
 // whatever the size, the offset and the stride; and the text of a shader where nothing is narrow.
 
 import { describe, expect, it } from 'vitest';
+import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
+import { configOfShape } from '../../src/formats/shape.ts';
+import { onTensors } from '../../src/graph/graph.ts';
 import type { Kernel } from '../../src/kernels/kernel.ts';
 import { type NarrowElement, readingStored, storedBytes } from '../../src/kernels/stored.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { withLora } from '../../src/nn/lora.ts';
+import { traceStep } from '../../src/train/step-programs.ts';
 import { narrow, widen } from '../../src/util/floats.ts';
+import { narrowQ8, Q8_BLOCK, widenQ8 } from '../../src/util/q8.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { cases, inputsOf } from './cases.ts';
@@ -22,11 +29,18 @@ const PARAMETERS: Readonly<Record<string, readonly string[]>> = {
   headNormBackward: ['weight'],
 };
 
-const ELEMENTS = ['bf16', 'f16'] as const;
+const ELEMENTS = ['bf16', 'f16', 'q8_0'] as const;
 
-/** The values as sixteen bits have them; among them zeros of both signs, the smallest and the largest. */
+/** The values as they are once stored; among them zeros of both signs, the smallest and the largest of sixteen bits. */
 function rounded(values: HostArray, element: NarrowElement): Float32Array {
   const given = Float32Array.from(values);
+  if (element === 'q8_0') {
+    const whole = new Float32Array(Math.ceil(given.length / Q8_BLOCK.elements) * Q8_BLOCK.elements);
+    whole.set(given);
+    // A block of zeros, and one whose scale is a subnormal binary16.
+    if (whole.length >= 96) whole.fill(0, 32, 64).fill(-(2 ** -13), 64, 96);
+    return widenQ8(narrowQ8(whole)).subarray(0, given.length);
+  }
   const special = element === 'bf16' ? [2 ** -126, -(2 ** -133), 2 ** 60] : [2 ** -14, -(2 ** -24), 65504];
   [0, -0, ...special].forEach((value, i) => {
     if (7 * i + 5 < given.length) given[7 * i + 5] = value;
@@ -73,6 +87,22 @@ describe.each(cases.filter(({ kernel }) => kernel.name in PARAMETERS))('$kernel.
   }
 });
 
+describe('the table of operands', () => {
+  it.each(FAMILY_NAMES)('has every one in which a %s reads its frozen weights', (family) => {
+    const model = withLora(makeModel(configOfShape({ family, layers: 1, width: 16, heads: 2, context: 8 })), {
+      rank: 2,
+    });
+    const { first } = traceStep(model, 1, 8);
+    for (const { kernel, problem, operands } of onTensors(first)) {
+      for (const [operand, { access }] of Object.entries(kernel.operands(problem))) {
+        if (operands[operand]?.role !== 'parameter') continue;
+        expect(access).toBe('read');
+        expect(PARAMETERS[kernel.name] ?? [], `${kernel.name} reads a parameter as ${operand}`).toContain(operand);
+      }
+    }
+  });
+});
+
 describe('a shader', () => {
   const text = '@group(0) @binding(2) var<storage, read> b: array<f32>;\nfn f(i: u32) -> f32 { return b[i + 1u]; }';
 
@@ -94,5 +124,6 @@ describe('a shader', () => {
     expect([storedBytes('f32', 3), storedBytes('bf16', 3), storedBytes('f16', 4), storedBytes('bf16', 1)]).toEqual([
       12, 8, 8, 4,
     ]);
+    expect([storedBytes('q8_0', 64), storedBytes('q8_0', 96), storedBytes('q8_0', 1)]).toEqual([68, 104, 36]);
   });
 });

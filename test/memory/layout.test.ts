@@ -3,10 +3,13 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
-import { ELEMENT_BYTES } from '../../src/memory/layout/kinds.ts';
+import { STORED_BLOCKS, storedBytes } from '../../src/kernels/stored.ts';
+import { mapChunks, type StoredParameter } from '../../src/memory/layout/chunk-map.ts';
+import { ELEMENT_BYTES, elementBytesOf, FROZEN_KINDS } from '../../src/memory/layout/kinds.ts';
 import {
   BLOCK_ELEMENTS,
   chunkRange,
+  leastChunkBytes,
   leastChunkElements,
   OFF_FOURS_COST,
   PIECE_COST,
@@ -149,5 +152,52 @@ describe('searchLayout', () => {
       }),
       { seed: 3, numRuns: 100 },
     );
+  });
+});
+
+describe('mapChunks', () => {
+  it('gives each way of storing a list of its own, with chunks of one size, places that can be bound and whole blocks', () => {
+    const ways = ['f32', 'bf16', 'f16', 'q8_0'] as const;
+    const models = fc
+      .tuple(tensorLists, fc.array(fc.constantFrom('trains', ...ways), { minLength: 25, maxLength: 25 }))
+      .map(([tensors, chosen]) =>
+        tensors.map(({ name, shape }, i): StoredParameter => {
+          const way = chosen[i] ?? 'f32';
+          if (way === 'trains') return { name, shape };
+          const isWhole = shape.length > 1 && shape.at(-1)! % 32 === 0;
+          return { name, shape, trainable: false, stored: way === 'q8_0' && !isWhole ? 'bf16' : way };
+        }),
+      );
+    fc.assert(
+      fc.property(models, fc.integer({ min: 0, max: 40_000 }), (parameters, extra) => {
+        const maxBytes = leastChunkBytes(parameters) + extra;
+        const map = mapChunks(parameters, true, { minBytes: 0, maxBytes });
+        expect(map.chunkBytes % 1024).toBe(0);
+        expect(map.chunkBytes).toBeLessThanOrEqual(maxBytes);
+        expect(map.names('parameter').toSorted()).toEqual(parameters.map(({ name }) => name).toSorted());
+        const ends = new Map<number, number>();
+        for (const { name, shape, trainable = true, stored = 'f32' } of parameters) {
+          const list = map.listOf('parameter', name);
+          expect(list.kind).toBe(trainable ? 'parameter' : FROZEN_KINDS[stored]);
+          const pieces = map.pieces(name);
+          expect(pieces.reduce((sum, { size }) => sum + size, 0)).toBe(shape.reduce((a, b) => a * b, 1));
+          for (const { chunk, offset, first, size } of pieces) {
+            const start = offset * elementBytesOf(list.kind);
+            expect(start % 256, 'WebGPU binds at multiples of 256 bytes').toBe(0);
+            expect(first % STORED_BLOCKS[stored].elements).toBe(0);
+            expect(start).toBeGreaterThanOrEqual(ends.get(list.first + chunk) ?? 0);
+            const end = start + storedBytes(stored, size);
+            expect(end).toBeLessThanOrEqual(map.chunkBytes);
+            ends.set(list.first + chunk, end);
+          }
+        }
+      }),
+      { seed: 23, numRuns: 300 },
+    );
+  });
+
+  it('lets nothing train that is not f32', () => {
+    const parameters = [{ name: 'w', shape: [4, 4], stored: 'bf16' as const }];
+    expect(() => mapChunks(parameters, true, { minBytes: 0, maxBytes: 4096 })).toThrow('w is stored as bf16');
   });
 });

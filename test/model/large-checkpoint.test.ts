@@ -77,9 +77,10 @@ test('from shards to host memory and disk, whole models larger than both', { tim
   const arrived = new Map<string, number | undefined>();
   await setTensors(map, 'parameter', finiteWeights(found, at), {
     get: async () => expect.fail('every chunk is filled by what is read'),
-    async set(chunk, words) {
+    async set(chunk, bytes) {
+      const words = new Float32Array(bytes.buffer);
       for (const [name, last] of lasts) if (last?.chunk === chunk) arrived.set(name, words[last.at]);
-      await backing.putAll([{ chunk, bytes: new Uint8Array(words.buffer) }]);
+      await backing.putAll([{ chunk, bytes }]);
       resident.look();
     },
   });

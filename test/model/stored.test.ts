@@ -1,17 +1,19 @@
-// Frozen parameters that stay in sixteen bits: a run of low-rank updates on them has every bit of the run on the widened
+// Frozen parameters that stay in sixteen bits, or in blocks of bytes: a run of low-rank updates on them has every bit of the run on the widened
 // ones, in any memory, and they take half the bytes everywhere; text is written with the same bits.
 
 import { beforeAll, describe, expect, test } from 'vitest';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
+import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { StoredElement } from '../../src/kernels/stored.ts';
+import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import { type Model, withStored } from '../../src/nn/model.ts';
+import { baseStorage, roundedWeights } from '../../src/train/base-dtype.ts';
 import { Generator } from '../../src/train/generator.ts';
-import { narrow, widen } from '../../src/util/floats.ts';
 import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
@@ -36,30 +38,30 @@ beforeAll(async () => {
 
 type Storing = (name: string) => StoredElement;
 
-const STORED: Readonly<Record<string, Storing>> = {
+const STORED = {
   bf16: () => 'bf16',
   f16: () => 'f16',
   // As published models have it now and then.
   'bf16, norms in f32': (name) => (/norm|ln_/.test(name) ? 'f32' : 'bf16'),
   'every third f16, the others f32 and bf16': (name) => (['f32', 'f16', 'bf16'] as const)[name.length % 3] ?? 'f32',
-};
+  'q8_0 where rows are whole blocks, the others bf16': () => 'q8_0',
+} as const satisfies Record<string, Storing>;
 
-/** The base's parameters in sixteen bits, the update's in f32. */
-const storedAs = (model: Model, storing: Storing): Model =>
-  withStored(model, (name) => (name.includes('lora_') ? 'f32' : storing(name)));
+/** The base's parameters stored so, the update's in f32. */
+function storedAs(model: Model, storing: Storing): Model {
+  const files = new Map(model.parameters.map(({ name }) => [name, 'bf16' as const]));
+  const blocks = baseStorage(model.parameters, files, 'q8_0');
+  return withStored(model, (name) => {
+    if (name.includes('lora_')) return 'f32';
+    const stored = storing(name);
+    return stored === 'q8_0' ? blocks(name) : stored;
+  });
+}
 
 /** Drawn weights of which those that are stored narrow have values that fit. */
 async function weightsOf(model: Model): Promise<Values> {
-  const values = await collect(initialWeights(model, 3));
-  for (const { name, stored = 'f32' } of model.parameters) {
-    const all = values.get(name);
-    if (stored === 'f32' || !all) continue;
-    const dtype = stored === 'bf16' ? 'BF16' : 'F16';
-    const halves = new Uint16Array(all.length);
-    narrow(dtype, all, halves);
-    widen(dtype, halves, all);
-  }
-  return values;
+  const stored = new Map(model.parameters.map(({ name, stored = 'f32' }) => [name, stored]));
+  return collect(roundedWeights(initialWeights(model, 3), (name) => stored.get(name) ?? 'f32', 'drawn'));
 }
 
 const bits = (values: Float32Array | undefined) =>
@@ -72,11 +74,13 @@ const CASES = [
   ['qwen2, biases', 'every third f16, the others f32 and bf16'],
   ['qwen3, norms of heads', 'bf16'],
   ['gemma3, every switch', 'f16'],
+  ['llama, grouped heads', 'q8_0 where rows are whole blocks, the others bf16'],
+  ['gpt2, tied', 'q8_0 where rows are whole blocks, the others bf16'],
 ] as const;
 
-describe.each(EVERY_CASE ? CASES : [CASES[0], CASES[3]])('%s in %s', (name, storing) => {
+describe.each(EVERY_CASE ? CASES : [CASES[0], CASES[3], CASES[6]])('%s in %s', (name, storing) => {
   const wide = withLora(MODELS[name], { rank: 3, alpha: 4, dropout: 0.2 });
-  const narrowed = storedAs(wide, STORED[storing] ?? (() => 'f32'));
+  const narrowed = storedAs(wide, STORED[storing]);
   const work: Work = { model: wide, batch: 2, seq: 8, accumulate: 2, steps: 4, between: true };
   const narrowWork: Work = { ...work, model: narrowed };
 
@@ -124,16 +128,20 @@ test('a lost device and a new budget on the way change no bit', async () => {
   last.close();
 });
 
-test('takes half the bytes of model data, below the GPU as well', () => {
-  const wide = withLora(MODELS['gpt2, tied'], { rank: 2 });
-  const narrowed = storedAs(wide, () => 'bf16');
+test.each([
+  ['bf16', 1 / 2],
+  ['f16', 1 / 2],
+  ['q8_0', 17 / 64],
+] as const)('in %s it takes %f of the bytes of f32', (element, share) => {
+  const config = { model_type: 'gpt2', vocab_size: 512, n_positions: 32, n_embd: 128, n_layer: 2, n_head: 4 };
+  const wide = withLora(makeModel(parseConfig(config, 'test')), { rank: 2 });
   const frozenBytes = (model: Model) => {
     const work: Work = { model, batch: 1, seq: 8, accumulate: 1, steps: 1 };
     const { map } = fitMemory(workloadOf(work), limitsOf(device), undefined);
     return map.frozen.chunks * map.chunkBytes;
   };
-  const padding = 1.15;
-  expect(frozenBytes(narrowed)).toBeLessThan((padding * frozenBytes(wide)) / 2);
+  // Vectors stay bf16 where matrices are q8_0; the rest is padding.
+  expect(frozenBytes(storedAs(wide, () => element)) / frozenBytes(wide)).toBeLessThan(1.1 * share);
 });
 
 test('is never written back', async () => {

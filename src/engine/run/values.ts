@@ -2,11 +2,12 @@
 // of chunks become tensors again, one at a time. Knows the layout alone; where the bytes of a chunk lie is its caller's
 // affair.
 
-import { isNarrow, type NarrowElement, type StoredElement, storedBytes } from '../../kernels/stored.ts';
+import { isNarrow, type StoredElement, storedBytes } from '../../kernels/stored.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { elementBytesOf, KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import { assert } from '../../util/errors.ts';
-import { type HalfDtype, narrow, widen } from '../../util/floats.ts';
+import { narrow, widen } from '../../util/floats.ts';
+import { narrowQ8, wholeBlocks, widenQ8 } from '../../util/q8.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 
 /** Whole chunks; one without a value leaves the bytes that it is read into as they are. */
@@ -29,7 +30,8 @@ export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource
     let at = 0;
     const pieces = map.pieces(name);
     let next = 0;
-    for await (const elements of source.read(name)) {
+    const { element } = KINDS[list.kind];
+    for await (const elements of element === 'q8_0' ? wholeBlocks(source.read(name)) : source.read(name)) {
       for (let taken = 0; taken < elements.length; ) {
         while (at === (pieces[next]?.first ?? 0) + (pieces[next]?.size ?? 0)) next++;
         const piece = pieces[next];
@@ -73,31 +75,24 @@ export function tensorsOf(
   };
 }
 
-/** Puts elements into a chunk, from an element on. */
-function store(
-  kind: Kind,
-  elements: Float32Array<ArrayBuffer>,
-  { buffer }: Uint8Array<ArrayBuffer>,
-  first: number,
-): void {
+/** Puts elements into a chunk, from an element on; whole blocks, where its kind has them. */
+function store(kind: Kind, elements: Float32Array<ArrayBuffer>, chunk: Uint8Array<ArrayBuffer>, first: number): void {
   const { element } = KINDS[kind];
   const at = first * elementBytesOf(kind);
-  if (isNarrow(element)) narrow(DTYPES[element], elements, new Uint16Array(buffer, at, elements.length));
-  else new Float32Array(buffer, at, elements.length).set(elements);
+  if (element === 'q8_0') chunk.set(narrowQ8(elements), at);
+  else if (isNarrow(element)) narrow(DTYPES[element], elements, new Uint16Array(chunk.buffer, at, elements.length));
+  else new Float32Array(chunk.buffer, at, elements.length).set(elements);
 }
 
-function floatsIn(
-  element: StoredElement,
-  { buffer }: Uint8Array<ArrayBuffer>,
-  count: number,
-): Float32Array<ArrayBuffer> {
-  if (!isNarrow(element)) return new Float32Array(buffer, 0, count);
+function floatsIn(element: StoredElement, bytes: Uint8Array<ArrayBuffer>, count: number): Float32Array<ArrayBuffer> {
+  if (element === 'q8_0') return widenQ8(bytes);
+  if (!isNarrow(element)) return new Float32Array(bytes.buffer, 0, count);
   const floats = new Float32Array(count);
-  widen(DTYPES[element], new Uint16Array(buffer, 0, count), floats);
+  widen(DTYPES[element], new Uint16Array(bytes.buffer, 0, count), floats);
   return floats;
 }
 
-const DTYPES = { bf16: 'BF16', f16: 'F16' } as const satisfies Record<NarrowElement, HalfDtype>;
+const DTYPES = { bf16: 'BF16', f16: 'F16' } as const;
 
 function namesIn(map: ChunkMap, chunk: number): string[] {
   const { kind, first } = map.holding(chunk);

@@ -4,17 +4,13 @@
 // Invariant: what a type has no place for is refused, never written as infinite. Little-endian machines only.
 
 import { HoldfastError } from '../../util/errors.ts';
-import { findNonFinite, LARGEST, narrow, widen } from '../../util/floats.ts';
+import { findNonFinite, LARGEST } from '../../util/floats.ts';
+import { narrowQ8, Q8_BLOCK, Q8_STEPS, scalesOfQ8, wholeBlocks } from '../../util/q8.ts';
 import { narrowed, type ValuePlace } from '../safetensors.ts';
-import { TENSOR_TYPES, type TensorType } from './tensor-types.ts';
+import type { TensorType } from './tensor-types.ts';
 
 type Floats = Float32Array<ArrayBuffer>;
 type Bytes = Uint8Array<ArrayBuffer>;
-
-const { blockElements: BLOCK, blockBytes: BLOCK_BYTES } = TENSOR_TYPES.Q8_0;
-
-/** The largest whole number of a block, times its scale, is the block's largest value. */
-const STEPS = 127;
 
 /** Errors: HoldfastError naming the tensor and the first value that is too large. */
 export async function* encoded(
@@ -32,59 +28,17 @@ export async function* encoded(
   }
 }
 
-/** The same values in pieces of whole blocks. */
-async function* wholeBlocks(pieces: AsyncIterable<Floats>): AsyncGenerator<Floats, void> {
-  let rest: Floats = new Float32Array();
-  for await (const piece of pieces) {
-    let all = piece;
-    if (rest.length > 0) {
-      all = new Float32Array(rest.length + piece.length);
-      all.set(rest);
-      all.set(piece, rest.length);
-    }
-    const whole = all.length - (all.length % BLOCK);
-    if (whole > 0) yield all.subarray(0, whole);
-    rest = all.slice(whole);
-  }
-}
-
-/**
- * Q8_0, as ggml's reference has it: of each 32 values the largest size / 127 as a binary16, and each value times its inverse (in
- * float32, of the scale before it is rounded) as the nearest whole number, halves away from 0.
- */
 function quantized(floats: Floats, place: ValuePlace): Bytes {
-  const blocks = floats.length / BLOCK;
-  const scales = new Float32Array(blocks);
-  for (let block = 0; block < blocks; block++) {
-    let largest = 0;
-    for (let i = block * BLOCK; i < (block + 1) * BLOCK; i++) largest = Math.max(largest, Math.abs(floats[i] ?? 0));
-    scales[block] = largest / STEPS;
-  }
-  const halves = new Uint16Array(blocks);
-  narrow('F16', scales, halves);
-  refuseLargeScales(halves, floats, place);
-  const bytes = new Uint8Array(blocks * BLOCK_BYTES);
-  const view = new DataView(bytes.buffer);
-  for (let block = 0, at = 0; block < blocks; block++) {
-    const scale = scales[block] ?? 0;
-    const inverse = scale === 0 ? 0 : Math.fround(1 / scale);
-    view.setUint16(at, halves[block] ?? 0, true);
-    at += 2;
-    for (let i = block * BLOCK; i < (block + 1) * BLOCK; i++) {
-      const steps = Math.fround((floats[i] ?? 0) * inverse);
-      view.setInt8(at++, Math.sign(steps) * Math.floor(Math.abs(steps) + 0.5));
-    }
-  }
+  const bytes = narrowQ8(floats);
+  refuseLargeScales(bytes, floats, place);
   return bytes;
 }
 
-function refuseLargeScales(halves: Uint16Array<ArrayBuffer>, floats: Floats, { path, name, first }: ValuePlace): void {
-  const wide = new Float32Array(halves.length);
-  widen('F16', halves, wide);
-  const block = findNonFinite(wide);
+function refuseLargeScales(bytes: Bytes, floats: Floats, { path, name, first }: ValuePlace): void {
+  const block = findNonFinite(scalesOfQ8(bytes));
   if (block < 0) return;
-  const most = STEPS * LARGEST.F16;
-  const at = floats.findIndex((value, i) => i >= block * BLOCK && Math.abs(value) > most);
+  const most = Q8_STEPS * LARGEST.F16;
+  const at = floats.findIndex((value, i) => i >= block * Q8_BLOCK.elements && Math.abs(value) > most);
   throw new HoldfastError(
     `${path}: ${name} has ${floats[at]} at element ${first + at}, past the largest of Q8_0, ${most}; save it as BF16 or F32`,
   );

@@ -162,7 +162,9 @@ export function mapChunks(
   training: boolean,
   limits: { minBytes: number; maxBytes: number },
 ): ChunkMap {
-  const parts: Record<LayoutName, StoredParameter[]> = { trainable: [], frozen: [], frozenBF16: [], frozenF16: [] };
+  const parts: Record<LayoutName, StoredParameter[]> = {
+    ...{ trainable: [], frozen: [], frozenBF16: [], frozenF16: [], frozenQ8: [] },
+  };
   for (const parameter of parameters) parts[layoutFor(parameter, training)].push(parameter);
   const largest = Object.values(parts).reduce((most, part) => (bytesHeld(part) > bytesHeld(most) ? part : most));
   const least = leastChunkBytes(parameters);
@@ -175,5 +177,6 @@ export function mapChunks(
     frozen: layoutOf(parts.frozen),
     frozenBF16: layoutOf(parts.frozenBF16),
     frozenF16: layoutOf(parts.frozenF16),
+    frozenQ8: layoutOf(parts.frozenQ8),
   });
 }

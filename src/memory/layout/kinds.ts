@@ -3,13 +3,13 @@
 //
 // Invariant: chunks of all kinds have equal bytes, so that any of them fits into any slot; a narrow kind's hold more elements.
 
-import { STORED_BYTES, type StoredElement } from '../../kernels/stored.ts';
+import { bytesPerElement, type StoredElement } from '../../kernels/stored.ts';
 import type { State } from './states.ts';
 
 interface KindSpec {
   readonly element: StoredElement;
   /** `trainable`: side by side, chunk by chunk, with the other kinds of what trains; the others: in chunks of its own. */
-  readonly layout: 'trainable' | 'frozen' | 'frozenBF16' | 'frozenF16';
+  readonly layout: 'trainable' | 'frozen' | 'frozenBF16' | 'frozenF16' | 'frozenQ8';
   /** The state of its chunks between two steps. */
   readonly between: State;
   /** Whether it holds zeros until a value is set. */
@@ -26,6 +26,7 @@ export const KINDS = {
   frozen: { element: 'f32', layout: 'frozen', between: 'HOLD', zero: false },
   frozenBF16: { element: 'bf16', layout: 'frozenBF16', between: 'HOLD', zero: false },
   frozenF16: { element: 'f16', layout: 'frozenF16', between: 'HOLD', zero: false },
+  frozenQ8: { element: 'q8_0', layout: 'frozenQ8', between: 'HOLD', zero: false },
 } as const satisfies Record<string, KindSpec>;
 
 /** Kinds of model data: what a tensor of a parameter's name holds. */
@@ -38,16 +39,18 @@ export const ALL_KINDS = Object.keys(KINDS) as readonly Kind[];
 export type LayoutName = (typeof KINDS)[Kind]['layout'];
 
 /** What nothing trains, by how it is stored. */
-export const FROZEN_KINDS = { f32: 'frozen', bf16: 'frozenBF16', f16: 'frozenF16' } as const satisfies Record<
-  StoredElement,
-  Kind
->;
+export const FROZEN_KINDS = {
+  f32: 'frozen',
+  bf16: 'frozenBF16',
+  f16: 'frozenF16',
+  q8_0: 'frozenQ8',
+} as const satisfies Record<StoredElement, Kind>;
 
 /** The kinds that lie side by side, chunk by chunk. */
 export const TRAINED_KINDS = ALL_KINDS.filter((kind) => KINDS[kind].layout === 'trainable');
 
-/** Of an element of a kind. */
-export const elementBytesOf = (kind: Kind): number => STORED_BYTES[KINDS[kind].element];
+/** Of an element of a kind, or its share of a block's. */
+export const elementBytesOf = (kind: Kind): number => bytesPerElement(KINDS[kind].element);
 
 /** Of the widest kind. */
 export const ELEMENT_BYTES = Math.max(...ALL_KINDS.map(elementBytesOf));

@@ -5,7 +5,7 @@
 // Invariant: a tile starts at a multiple of BLOCK_ELEMENTS of its tensor as well as of its chunk, so sums by
 // block (gradient norm, decay bits) are the same numbers whatever the chunk size.
 
-import { STORED_BYTES, type StoredElement } from '../../kernels/stored.ts';
+import { bytesPerElement, type StoredElement } from '../../kernels/stored.ts';
 import { at } from '../../util/at.ts';
 import { HoldfastError } from '../../util/errors.ts';
 
@@ -19,7 +19,7 @@ export const BLOCK_ELEMENTS = 256;
 export const WASTE_TOLERANCE = 0.001;
 
 /** Chunks are multiples of this, in whatever width their elements are. */
-const CHUNK_GRAIN_BYTES = BLOCK_ELEMENTS * STORED_BYTES.f32;
+const CHUNK_GRAIN_BYTES = BLOCK_ELEMENTS * bytesPerElement('f32');
 
 /** The bytes of the smallest chunk that has so many. */
 export const chunkBytesFor = (bytes: number): number => Math.ceil(bytes / CHUNK_GRAIN_BYTES) * CHUNK_GRAIN_BYTES;
@@ -32,21 +32,33 @@ export interface ShapedTensor {
 }
 
 /** Bytes of an element of a tensor. */
-const elementBytes = ({ stored = 'f32' }: ShapedTensor): number => STORED_BYTES[stored];
+const elementBytes = ({ stored = 'f32' }: ShapedTensor): number => bytesPerElement(stored);
+
+/** WebGPU's alignment of what is bound. */
+const BINDING_BYTES = 256;
+
+/** Elements of whose multiples a tensor stored so, or a tile of it, starts in its chunk. */
+function alignmentOf({ stored = 'f32' }: ShapedTensor): number {
+  let elements = BLOCK_ELEMENTS;
+  while ((elements * bytesPerElement(stored)) % BINDING_BYTES !== 0) elements *= 2;
+  return elements;
+}
 
 /** Of all elements. */
 export const bytesHeld = (tensors: readonly ShapedTensor[]): number =>
   tensors.reduce((sum, tensor) => sum + extentOf(tensor).size * elementBytes(tensor), 0);
 
+/** One that stands for all of a layout in how they are stored. */
+const sampleOf = ([tensor = { name: '', shape: [] }]: readonly ShapedTensor[]): ShapedTensor => tensor;
+
 /** Bytes of an element of all tensors of one layout. */
-export const elementBytesIn = (tensors: readonly ShapedTensor[]): number =>
-  tensors[0] ? elementBytes(tensors[0]) : STORED_BYTES.f32;
+export const elementBytesIn = (tensors: readonly ShapedTensor[]): number => elementBytes(sampleOf(tensors));
 
 /** Rows `row` to `row + rows - 1` of a tensor; a vector is one row. */
 export interface Piece {
   readonly tensor: string;
   readonly chunk: number;
-  /** Elements from the chunk's start; a multiple of BLOCK_ELEMENTS. */
+  /** Elements from the chunk's start; a multiple of BLOCK_ELEMENTS, or more where that is no place to bind. */
   readonly offset: number;
   readonly row: number;
   readonly rows: number;
@@ -80,6 +92,7 @@ interface Extent {
   /** The fewest rows that a tile may have, and their elements. */
   unitRows: number;
   unit: number;
+  alignment: number;
 }
 
 /**
@@ -103,14 +116,15 @@ export function packTensors(
   const extents = tensors.map(extentOf);
   const pieces = new Map<string, Piece[]>();
   const used: number[] = [];
-  const limit = Math.floor(chunkElements / BLOCK_ELEMENTS) * BLOCK_ELEMENTS;
+  const alignment = alignmentOf(sampleOf(tensors));
+  const limit = Math.floor(chunkElements / alignment) * alignment;
   const tooLarge = pack(extents, limit, tiling, grain, ({ name, size, rows }, chunk, offset, row, count) => {
     const width = size / rows;
     const piece = { tensor: name, chunk, offset, row, rows: count, first: row * width, size: count * width };
     const list = pieces.get(name);
     if (list) list.push(piece);
     else pieces.set(name, [piece]);
-    used[chunk] = offset + roundUp(piece.size);
+    used[chunk] = offset + roundUp(piece.size, alignment);
   });
   if (tooLarge) {
     const bytes = elementBytesIn(tensors);
@@ -174,10 +188,12 @@ export function searchLayout(
   const extents = tensors.map(extentOf);
   const held = extents.reduce((sum, { size }) => sum + size, 0);
   const bytes = elementBytesIn(tensors);
-  const most = Math.floor(limits.maxBytes / CHUNK_GRAIN_BYTES) * (CHUNK_GRAIN_BYTES / bytes);
-  const least = Math.min(most, Math.max(leastChunkElements(tensors), roundUp(limits.minBytes / bytes)));
+  const alignment = alignmentOf(sampleOf(tensors));
+  const maxBytes = Math.floor(limits.maxBytes / CHUNK_GRAIN_BYTES) * CHUNK_GRAIN_BYTES;
+  const most = Math.floor(maxBytes / bytes / alignment) * alignment;
+  const least = Math.min(most, Math.max(leastChunkElements(tensors), roundUp(limits.minBytes / bytes, alignment)));
   let best = { elements: most, tiling: 'any' as Tiling, grain: 1 as Grain, isGood: false, cost: Infinity };
-  const sizes = candidates(extents, least, most);
+  const sizes = candidates(extents, least, most, alignment);
   for (const tiling of ['large', 'any'] as const) {
     for (const grain of GRAINS) {
       for (const elements of sizes) {
@@ -187,7 +203,7 @@ export function searchLayout(
         const tooLarge = pack(extents, elements, tiling, grain, ({ size, rows }, chunk, offset, row, rowCount) => {
           const inPiece = (rowCount * size) / rows;
           chunks = chunk + 1;
-          largest = Math.max(largest, offset + roundUp(inPiece));
+          largest = Math.max(largest, offset + roundUp(inPiece, alignment));
           tiles += PIECE_COST * held;
           if (rowCount < rows) tiles += inPiece * cutCost(row, rowCount, rows);
         });
@@ -211,10 +227,10 @@ function cutCost(row: number, count: number, rows: number): number {
 }
 
 /** Sizes worth trying: at which a chunk ends with a tensor, and which divide the whole evenly. Ascending. */
-function candidates(extents: readonly Extent[], least: number, most: number): number[] {
+function candidates(extents: readonly Extent[], least: number, most: number, alignment: number): number[] {
   const sizes = new Set<number>([least, most]);
   const ends = [0];
-  for (const { size } of extents) ends.push((ends.at(-1) as number) + roundUp(size));
+  for (const { size } of extents) ends.push((ends.at(-1) as number) + roundUp(size, alignment));
   const total = ends.at(-1) as number;
   const sums = new Set<number>();
   for (const [i, start] of ends.entries()) {
@@ -232,7 +248,7 @@ function candidates(extents: readonly Extent[], least: number, most: number): nu
     const n = fewest + Math.floor((i * shares) / Math.min(shares, MOST_SHARES));
     // Tiles end at whole rows and vectors do not break: an even share needs a little slack to come out even.
     for (const slack of SLACKS) {
-      const elements = roundUp((total / n) * (1 + slack));
+      const elements = roundUp((total / n) * (1 + slack), alignment);
       if (elements <= most) sizes.add(elements);
     }
   }
@@ -255,7 +271,7 @@ function pack(
   let end = 0;
   for (const tensor of extents) {
     if (tensor.unit > limit) return tensor;
-    const room = roundUp(tensor.size);
+    const room = roundUp(tensor.size, tensor.alignment);
     const tile = room > limit || (tiling === 'any' && tensor.unit < room);
     if (end + room > limit && !tile) {
       chunk++;
@@ -269,7 +285,7 @@ function pack(
         continue;
       }
       emit(tensor, chunk, end, row, rows);
-      end += roundUp((rows * tensor.size) / tensor.rows);
+      end += roundUp((rows * tensor.size) / tensor.rows, tensor.alignment);
       row += rows;
     }
   }
@@ -287,15 +303,17 @@ function rowsThatFit({ rows, unitRows, unit }: Extent, row: number, room: number
   return unitRows * Math.floor(limit / unit) >= step ? 0 : fit;
 }
 
-function extentOf({ name, shape }: ShapedTensor): Extent {
+function extentOf(tensor: ShapedTensor): Extent {
+  const { name, shape } = tensor;
   const size = shape.reduce((a, b) => a * b, 1);
   const rows = shape.length > 1 ? at(shape, 0) : 1;
   const width = size / rows;
-  const unitRows = Math.min(rows, BLOCK_ELEMENTS / greatestCommonDivisor(width, BLOCK_ELEMENTS));
-  return { name, size, rows, unitRows, unit: roundUp(unitRows * width) };
+  const alignment = alignmentOf(tensor);
+  const unitRows = Math.min(rows, alignment / greatestCommonDivisor(width, alignment));
+  return { name, size, rows, unitRows, unit: roundUp(unitRows * width, alignment), alignment };
 }
 
-const roundUp = (elements: number): number => Math.ceil(elements / BLOCK_ELEMENTS) * BLOCK_ELEMENTS;
+const roundUp = (elements: number, multiple: number): number => Math.ceil(elements / multiple) * multiple;
 
 function greatestCommonDivisor(a: number, b: number): number {
   return b === 0 ? a : greatestCommonDivisor(b, a % b);

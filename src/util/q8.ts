@@ -1,0 +1,87 @@
+// Q8_0, ggml's way of storing weights: blocks of 32, each a binary16 scale and 32 signed bytes, a value being their product.
+// Not the files around it (formats/gguf).
+//
+// Invariant: every product is a float32, so widening is exact, and what was widened is narrowed to the same values again.
+
+import { narrow, widen } from './floats.ts';
+
+type Floats = Float32Array<ArrayBuffer>;
+
+/** Values in a block, and its bytes: the scale, then the values in their order. */
+export const Q8_BLOCK = { elements: 32, bytes: 34 } as const;
+
+/** The largest whole number of a block, times its scale, is the block's largest value. */
+export const Q8_STEPS = 127;
+
+/**
+ * As ggml's reference has it: of each 32 values the largest size / 127 as a binary16, and each value times its inverse (in
+ * float32, of the scale before it is rounded) as the nearest whole number, halves away from 0. Whole blocks; a scale that
+ * is too large becomes infinite.
+ */
+export function narrowQ8(floats: Floats): Uint8Array<ArrayBuffer> {
+  const { elements, bytes: blockBytes } = Q8_BLOCK;
+  const blocks = floats.length / elements;
+  const scales = new Float32Array(blocks);
+  for (let block = 0; block < blocks; block++) {
+    let largest = 0;
+    for (let i = block * elements; i < (block + 1) * elements; i++)
+      largest = Math.max(largest, Math.abs(floats[i] ?? 0));
+    scales[block] = largest / Q8_STEPS;
+  }
+  const halves = new Uint16Array(blocks);
+  narrow('F16', scales, halves);
+  const bytes = new Uint8Array(blocks * blockBytes);
+  const view = new DataView(bytes.buffer);
+  for (let block = 0, at = 0; block < blocks; block++) {
+    const scale = scales[block] ?? 0;
+    const inverse = scale === 0 ? 0 : Math.fround(1 / scale);
+    view.setUint16(at, halves[block] ?? 0, true);
+    at += 2;
+    for (let i = block * elements; i < (block + 1) * elements; i++) {
+      const steps = Math.fround((floats[i] ?? 0) * inverse);
+      view.setInt8(at++, Math.sign(steps) * Math.floor(Math.abs(steps) + 0.5));
+    }
+  }
+  return bytes;
+}
+
+/** The scales of whole blocks. */
+export function scalesOfQ8({ buffer, byteOffset, byteLength }: Uint8Array<ArrayBuffer>): Floats {
+  const view = new DataView(buffer, byteOffset, byteLength);
+  const halves = new Uint16Array(Math.floor(byteLength / Q8_BLOCK.bytes));
+  for (const block of halves.keys()) halves[block] = view.getUint16(block * Q8_BLOCK.bytes, true);
+  const scales = new Float32Array(halves.length);
+  widen('F16', halves, scales);
+  return scales;
+}
+
+/** The values of whole blocks; what is behind them is left out. */
+export function widenQ8(bytes: Uint8Array<ArrayBuffer>): Floats {
+  const { elements, bytes: blockBytes } = Q8_BLOCK;
+  const scales = scalesOfQ8(bytes);
+  const floats = new Float32Array(scales.length * elements);
+  const steps = new Int8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  for (const [block, scale] of scales.entries()) {
+    // A scale that became 0 has steps of both signs.
+    if (scale === 0) continue;
+    const [at, first] = [block * blockBytes + 2, block * elements];
+    for (let i = 0; i < elements; i++) floats[first + i] = scale * (steps[at + i] ?? 0);
+  }
+  return floats;
+}
+
+/** The same values in pieces of whole blocks. Their number is a multiple of a block's. */
+export async function* wholeBlocks(pieces: AsyncIterable<Floats>): AsyncGenerator<Floats, void> {
+  let rest: Floats = new Float32Array();
+  for await (const piece of pieces) {
+    let all = piece;
+    if (rest.length > 0) {
+      all = new Float32Array(rest.length + piece.length);
+      all.set(rest);
+      all.set(piece, rest.length);
+    }
+    const whole = all.length - (all.length % Q8_BLOCK.elements);
+    if (whole > 0) yield all.subarray(0, whole);
+    rest = all.slice(whole);
+  }
+}

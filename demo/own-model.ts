@@ -6,6 +6,7 @@ import {
   ALL_LINEAR,
   type ChosenFile,
   FAMILIES,
+  fineTuningSettings,
   formatBytes,
   type Holdfast,
   type LoraSettings,
@@ -26,8 +27,7 @@ export type Way = 'lora' | 'all';
 /** A sequence is no longer, unless the form says so. */
 const LONGEST = 256;
 const RANK = 16;
-/** Of the learning rate, times the width; a low-rank update takes ten times as much. */
-const RATE = 0.04;
+const PACE = { steps: 200, warmup: 10, evalEvery: 50, sampleEvery: 50, saveEvery: 50 };
 
 export class OwnModel {
   readonly #trainer: () => Trainer | undefined;
@@ -93,18 +93,13 @@ export class OwnModel {
     return kept;
   }
 
-  /** What suits it: fine-tuning begins gently. */
-  defaults({ config }: ModelInfo): Partial<RunSettings> {
-    return {
-      ...{ seq: Math.min(shapeOf(config).context, LONGEST), batch: 4, steps: 200, lr: this.rate(config), warmup: 10 },
-      ...{ weightDecay: 0.01, evalEvery: 50, evalWindows: 16, sampleEvery: 50, saveEvery: 50 },
-    };
-  }
-
-  /** The learning rate that suits it: the wider a model, the lower; to two digits. */
-  rate(config: ModelInfo['config']): number {
-    const rate = (RATE / shapeOf(config).width) * (this.way === 'lora' ? 10 : 1);
-    return Number(rate.toPrecision(2));
+  /** What suits it, by the library's defaults of fine-tuning. */
+  defaults({ config }: ModelInfo): RunSettings {
+    const { lora, way } = this;
+    return fineTuningSettings({
+      ...{ config, seq: Math.min(shapeOf(config).context, LONGEST), ...PACE, evalWindows: 16 },
+      ...(way === 'lora' && { lora }),
+    });
   }
 
   /** An adapter that came along is gone on with: its numbers stay. */

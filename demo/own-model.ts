@@ -40,6 +40,9 @@ export class OwnModel {
   readonly #ways = byId('own-ways', HTMLFieldSetElement);
   #files: readonly ChosenFile[] = [];
   #info: ModelInfo | undefined;
+  /** The run that it is kept as. */
+  #kept: string | undefined;
+  #looks = 0;
 
   /** `chosen`: another model is there; `changed`: it is trained in another way. */
   constructor(trainer: () => Trainer | undefined, chosen: () => void, changed: () => void) {
@@ -85,10 +88,12 @@ export class OwnModel {
   async keep(): Promise<ModelInfo> {
     const [trainer, info] = [this.#trainer(), this.#info];
     if (!trainer || !info) throw new Error('There is no model yet: drop its folder, or choose it.');
-    if (info.from !== undefined) return info;
+    if ((await trainer.runs()).some(({ id }) => id === this.#kept)) return info;
+    if (this.#files.length === 0) throw new Error(`“${info.name}” is not here any more: bring it again.`);
     const { id } = await trainer.importModel(this.#files, info.name);
     const kept = await trainer.inspectModel(id);
     this.#info = kept;
+    this.#kept = id;
     await this.#describe(kept, trainer);
     return kept;
   }
@@ -112,16 +117,20 @@ export class OwnModel {
   async #inspect(source: readonly ChosenFile[] | string): Promise<void> {
     const trainer = this.#trainer();
     if (!trainer) return;
+    const look = ++this.#looks;
     this.#say('Looking into it …');
     try {
       const info = await trainer.inspectModel(source);
+      if (look !== this.#looks) return;
       this.#files = typeof source === 'string' ? [] : source;
+      this.#kept = typeof source === 'string' ? source : undefined;
       this.#info = info;
       await this.#describe(info, trainer);
       const [lora] = this.#ways.querySelectorAll('input');
       if (info.adapter && lora) lora.checked = true;
       this.#chosen();
     } catch (error) {
+      if (look !== this.#looks) return;
       this.#say(messageOf(error), true);
       if (this.#panel.hidden) throw error;
     }

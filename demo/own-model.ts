@@ -107,10 +107,11 @@ export class OwnModel {
     });
   }
 
-  /** An adapter that came along is gone on with: its numbers stay. */
+  /** An adapter that came along is gone on with: its numbers stay. The model beside it lies in memory as in its files. */
   get lora(): LoraSettings {
-    const own = this.#info?.adapter;
-    return own ?? { rank: RANK, alpha: 2 * RANK, targets: [ALL_LINEAR], dropout: 0, rslora: false };
+    const { adapter, dtype } = this.#info ?? {};
+    const begun = { rank: RANK, alpha: 2 * RANK, targets: [ALL_LINEAR], dropout: 0, rslora: false };
+    return { ...(adapter ?? begun), ...(dtype !== undefined && { baseDtype: dtype }) };
   }
 
   /** What goes wrong is shown here; where that cannot be seen, it is an error. */

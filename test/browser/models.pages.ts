@@ -105,9 +105,18 @@ describe('the service', () => {
 
   test('a low-rank update of it learns conversations, answers with and without, and is exported', async () => {
     const page = await open(context, site.isolated);
-    const { id: base, from, config } = await keep(page, { 'tiny-llama': model });
+    const { id: base, from, config, dtype } = await keep(page, { 'tiny-llama': model });
+    expect(dtype).toBe('bf16');
     const settings = {
-      ...{ ...SETTINGS, config, lora: LORA, steps: 12, lr: 0.02, evalWindows: 2, seq: 64 },
+      ...{
+        ...SETTINGS,
+        config,
+        lora: { ...LORA, baseDtype: 'bf16' as const },
+        steps: 12,
+        lr: 0.02,
+        evalWindows: 2,
+        seq: 64,
+      },
       ...(from !== undefined && { from }),
     };
     // Within a budget it writes, too.
@@ -115,6 +124,11 @@ describe('the service', () => {
     expect(needs.trained).toBeLessThan(needs.parameters);
     const memory = { gpu: Math.ceil((needs.smallest + needs.unlimited) / 2) };
     const id = await train(page, { settings, text: CHATS, records: {}, name: 'animals', memory });
+    const { fit } = await page.evaluate(([settings, memory]) => window.holdfast.trainer.estimate(settings, memory), [
+      { ...settings, records: { trainOn: 'answers' as const, pack: 'yes' as const } },
+      memory,
+    ] as const);
+    expect((await event(page, 'ended')).summary.peakGpuBytes).toBe(fit?.peak);
     const asked = await page.evaluate(
       async ([id, base]) => {
         const { trainer } = window.holdfast;

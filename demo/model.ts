@@ -112,7 +112,7 @@ export class ModelForm {
   /** It is trained in another way: at the rate that suits that. */
   ownChanged(): void {
     const { info } = this.#own;
-    if (info) this.#write('lr', this.#own.rate(info.config));
+    if (info) this.#write('lr', this.#own.defaults(info).lr);
     this.#showRows();
     this.#changed();
   }
@@ -175,7 +175,7 @@ export class ModelForm {
   #fillOwn(): void {
     const { info } = this.#own;
     if (!info) return;
-    const { seq = 1, ...settings } = this.#own.defaults(info);
+    const { seq, ...settings } = this.#own.defaults(info);
     this.#fill({ ...PRESETS.tiny, ...settings, context: seq });
     const { rank, alpha, targets } = this.#own.lora;
     for (const [input, value] of [

@@ -6,6 +6,7 @@ import {
   ALL_LINEAR,
   type ChosenFile,
   FAMILIES,
+  fineTuningSettings,
   formatBytes,
   type Holdfast,
   type LoraSettings,
@@ -26,8 +27,7 @@ export type Way = 'lora' | 'all';
 /** A sequence is no longer, unless the form says so. */
 const LONGEST = 256;
 const RANK = 16;
-/** Of the learning rate, times the width; a low-rank update takes ten times as much. */
-const RATE = 0.04;
+const PACE = { steps: 200, warmup: 10, evalEvery: 50, sampleEvery: 50, saveEvery: 50 };
 
 export class OwnModel {
   readonly #trainer: () => Trainer | undefined;
@@ -40,6 +40,9 @@ export class OwnModel {
   readonly #ways = byId('own-ways', HTMLFieldSetElement);
   #files: readonly ChosenFile[] = [];
   #info: ModelInfo | undefined;
+  /** The run that it is kept as. */
+  #kept: string | undefined;
+  #looks = 0;
 
   /** `chosen`: another model is there; `changed`: it is trained in another way. */
   constructor(trainer: () => Trainer | undefined, chosen: () => void, changed: () => void) {
@@ -85,48 +88,50 @@ export class OwnModel {
   async keep(): Promise<ModelInfo> {
     const [trainer, info] = [this.#trainer(), this.#info];
     if (!trainer || !info) throw new Error('There is no model yet: drop its folder, or choose it.');
-    if (info.from !== undefined) return info;
+    if ((await trainer.runs()).some(({ id }) => id === this.#kept)) return info;
+    if (this.#files.length === 0) throw new Error(`“${info.name}” is not here any more: bring it again.`);
     const { id } = await trainer.importModel(this.#files, info.name);
     const kept = await trainer.inspectModel(id);
     this.#info = kept;
+    this.#kept = id;
     await this.#describe(kept, trainer);
     return kept;
   }
 
-  /** What suits it: fine-tuning begins gently. */
-  defaults({ config }: ModelInfo): Partial<RunSettings> {
-    return {
-      ...{ seq: Math.min(shapeOf(config).context, LONGEST), batch: 4, steps: 200, lr: this.rate(config), warmup: 10 },
-      ...{ weightDecay: 0.01, evalEvery: 50, evalWindows: 16, sampleEvery: 50, saveEvery: 50 },
-    };
+  /** What suits it, by the library's defaults of fine-tuning. */
+  defaults({ config }: ModelInfo): RunSettings {
+    const { lora, way } = this;
+    return fineTuningSettings({
+      ...{ config, seq: Math.min(shapeOf(config).context, LONGEST), ...PACE, evalWindows: 16 },
+      ...(way === 'lora' && { lora }),
+    });
   }
 
-  /** The learning rate that suits it: the wider a model, the lower; to two digits. */
-  rate(config: ModelInfo['config']): number {
-    const rate = (RATE / shapeOf(config).width) * (this.way === 'lora' ? 10 : 1);
-    return Number(rate.toPrecision(2));
-  }
-
-  /** An adapter that came along is gone on with: its numbers stay. */
+  /** An adapter that came along is gone on with: its numbers stay. The model beside it lies in memory as in its files. */
   get lora(): LoraSettings {
-    const own = this.#info?.adapter;
-    return own ?? { rank: RANK, alpha: 2 * RANK, targets: [ALL_LINEAR], dropout: 0, rslora: false };
+    const { adapter, dtype } = this.#info ?? {};
+    const begun = { rank: RANK, alpha: 2 * RANK, targets: [ALL_LINEAR], dropout: 0, rslora: false };
+    return { ...(adapter ?? begun), ...(dtype !== undefined && { baseDtype: dtype }) };
   }
 
   /** What goes wrong is shown here; where that cannot be seen, it is an error. */
   async #inspect(source: readonly ChosenFile[] | string): Promise<void> {
     const trainer = this.#trainer();
     if (!trainer) return;
+    const look = ++this.#looks;
     this.#say('Looking into it …');
     try {
       const info = await trainer.inspectModel(source);
+      if (look !== this.#looks) return;
       this.#files = typeof source === 'string' ? [] : source;
+      this.#kept = typeof source === 'string' ? source : undefined;
       this.#info = info;
       await this.#describe(info, trainer);
       const [lora] = this.#ways.querySelectorAll('input');
       if (info.adapter && lora) lora.checked = true;
       this.#chosen();
     } catch (error) {
+      if (look !== this.#looks) return;
       this.#say(messageOf(error), true);
       if (this.#panel.hidden) throw error;
     }

@@ -3,7 +3,6 @@
 
 import type { ChatTemplate } from '../data/records/chat-template.ts';
 import { flopsOf } from '../engine/compile/pass.ts';
-import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import { writeReport } from '../report/run-report.ts';
@@ -14,6 +13,7 @@ import type { SavedState } from '../train/saved-state.ts';
 import { deferred } from '../util/deferred.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { Gate } from './gate.ts';
+import { memoryOptions } from './memory-options.ts';
 import { Pictures } from './pictures.ts';
 import type { MemorySettings, RunEvent, RunRecord, StepPicture } from './protocol.ts';
 import type { Runs } from './runs.ts';
@@ -265,19 +265,4 @@ export class ActiveRun {
     this.#recorded = this.#recorded.catch(() => {}).then(() => this.#dependencies.runs.change(this.id, changes));
     this.#recorded.catch(() => {});
   }
-}
-
-function memoryOptions(
-  host: BrowserHost,
-  { gpu, host: hostLimit, disk, recovery, policy }: MemorySettings,
-): MemoryOptions {
-  return {
-    ...(gpu === undefined ? {} : { gpu }),
-    ...(hostLimit === undefined ? {} : { host: hostLimit }),
-    ...(disk === undefined
-      ? {}
-      : { disk: { limit: disk, open: (bytes: number) => host.openBlockFile('tiers', bytes) } }),
-    ...(recovery === undefined ? {} : { recovery }),
-    ...(policy === undefined ? {} : { policy }),
-  };
 }

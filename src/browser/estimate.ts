@@ -8,7 +8,9 @@ import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../engine/com
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
 import { ORDERS } from '../memory/plan/policies.ts';
-import { parameterCount, trainedCount } from '../nn/model.ts';
+import { makeModel } from '../nn/index.ts';
+import { type Model, parameterCount, trainedCount, withStored } from '../nn/model.ts';
+import { baseStorage } from '../train/base-dtype.ts';
 import { traceGeneration } from '../train/generator.ts';
 import { generates, modelOf, type RunSettings } from '../train/run-settings.ts';
 import { traceStep } from '../train/step-programs.ts';
@@ -92,7 +94,7 @@ function knownOf(settings: RunSettings, limits: AdapterLimits, recovery: Recover
   const key = JSON.stringify([config, lora, packed, batch, seq, accumulate, generates(settings), recovery, limits]);
   const before = known.get(key);
   if (before) return before;
-  const model = modelOf(settings);
+  const model = storedModel(settings);
   if (seq > model.shape.context) {
     throw new HoldfastError(
       `a sequence of ${seq} tokens is longer than the model's context of ${model.shape.context}; use at most that`,
@@ -110,6 +112,13 @@ function knownOf(settings: RunSettings, limits: AdapterLimits, recovery: Recover
   if (known.size === MOST_KNOWN) known.clear();
   known.set(key, found);
   return found;
+}
+
+/** The model that a run trains, its frozen weights as they are asked to lie in memory; as f32 where nothing is asked. */
+function storedModel(settings: RunSettings): Model {
+  const { lora, config } = settings;
+  const inFiles = new Map(makeModel(config).parameters.map(({ name }) => [name, 'f32' as const]));
+  return lora ? withStored(modelOf(settings), baseStorage(inFiles, lora.baseDtype)) : modelOf(settings);
 }
 
 /** Lets others use this thread. */

@@ -136,10 +136,11 @@ async function inspect(
   beside: { readonly files: FolderReader; readonly folder: string } | undefined,
 ): Promise<Omit<ModelInfo, 'name'>> {
   const files = unsummed(from);
-  const { config, shapes, tokenizer: companions } = await loadWeights(files, folder);
+  const { config, shapes, stored, tokenizer: companions } = await loadWeights(files, folder);
   const model = makeModel(config);
   checkWeights(shapes, model.parameters, name);
   const tokenizer = await tokenizerOf(undefined, companions, model.shape.vocabulary, name);
+  const [dtype, ...others] = new Set(stored?.values());
   let bytes = 0;
   for (const file of await weightFiles(files, folder)) bytes += (await files.stat(join(folder, file)))?.bytes ?? 0;
   const template = await findChatTemplate(files, { tokenizer: companions, model: folder, date: '2000-01-01' });
@@ -147,6 +148,7 @@ async function inspect(
     config,
     parameters: parameterCount(model),
     bytes,
+    ...(dtype !== undefined && others.length === 0 && { dtype }),
     ...(tokenizer.files && { tokens: tokenizer.vocabulary }),
     chats: template !== undefined,
     ...(beside && { adapter: await adapterIn(beside.files, beside.folder, config) }),

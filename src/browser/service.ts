@@ -28,6 +28,7 @@ import { notesOn } from './environment.ts';
 import { comparePolicies, estimateRun } from './estimate.ts';
 import { exportFile } from './export.ts';
 import { filesIn, importCheckpoint } from './import.ts';
+import { memoryOptions } from './memory-options.ts';
 import { adapterBeside, importModel, inspectFiles, inspectKept } from './models.ts';
 import { Outbox } from './outbox.ts';
 import type {
@@ -563,7 +564,16 @@ export class TrainerService {
     return withModel(this.#host.files, source, adapters, async ({ model, weights, tokenizer: files }) => {
       const tokenizer = await tokenizerOf(saved?.settings.tokenizer, files, model.shape.vocabulary, 'this run');
       const device = await this.#openDevice();
-      return Writer.open(device, model, weights, saved?.choices ?? {}, tokenizer, template);
+      const memory = memoryOptions(this.#host, run.memory);
+      // Within a budget there is room for what it trained with.
+      const room = run.settings && memory.gpu !== undefined ? { capacity: run.settings.seq } : {};
+      return Writer.open(device, model, weights, {
+        tokenizer,
+        template,
+        choices: saved?.choices ?? {},
+        memory,
+        ...room,
+      });
     });
   }
 

@@ -1,11 +1,12 @@
 // Text from a generator, for a person to look at.
 
-import { ChatRenderer, type ChatTemplate } from '../data/records/chat-template.ts';
-import { endOfTurns } from '../data/records/turns.ts';
+import type { ChatTemplate } from '../data/records/chat-template.ts';
 import { promptIds, type Tokenizer } from '../data/tokenizer.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
+import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { Device } from '../gpu/device.ts';
 import type { Model } from '../nn/model.ts';
+import { Conversation } from '../train/conversation.ts';
 import { Generator } from '../train/generator.ts';
 import { writeText } from '../train/writing.ts';
 import { at } from '../util/at.ts';
@@ -13,6 +14,19 @@ import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import type { Candidate, ChatRequest, SampleRequest, WritingRequest } from './protocol.ts';
+
+/** Positions of the cache where nothing is said: of models with a longer context it would take gigabytes. */
+const MOST_CONTEXT = 4096;
+
+/** What a writer of its own is made with, weights apart. */
+export interface WriterOptions {
+  readonly tokenizer: Tokenizer;
+  readonly template: ChatTemplate | undefined;
+  readonly choices: ChoiceRecord;
+  readonly memory: MemoryOptions;
+  /** Positions of the cache. @default the model's context, 4096 at most */
+  readonly capacity?: number;
+}
 
 export class Writer {
   readonly #generator: Generator;
@@ -26,11 +40,11 @@ export class Writer {
     device: Device,
     model: Model,
     weights: TensorSource,
-    choices: ChoiceRecord,
-    tokenizer: Tokenizer,
-    template: ChatTemplate | undefined,
+    { tokenizer, template, ...options }: WriterOptions,
   ): Promise<Writer> {
-    return new Writer(await Generator.open(device, model, weights, { choices }), tokenizer, template);
+    const { context } = model.shape;
+    const capacity = Math.min(options.capacity ?? MOST_CONTEXT, context);
+    return new Writer(await Generator.open(device, model, weights, { ...options, capacity }), tokenizer, template);
   }
 
   constructor(generator: Generator, tokenizer: Tokenizer, template: ChatTemplate | undefined) {
@@ -46,20 +60,23 @@ export class Writer {
 
   /** Once it is closed, the text that there is. */
   sample(request: SampleRequest, onText?: (text: string) => void): Promise<string> {
-    return this.#do(() => this.#write(request.prompt, [], request, onText));
+    return this.#do(() => {
+      const { random, ...options } = writing(request);
+      return this.#told(writeText(this.#generator, this.#tokenizer, request.prompt, options, random), onText);
+    });
   }
 
   /** The answer to the last of some messages. Errors: HoldfastError where there is no template. */
   chat({ messages, ...request }: ChatRequest, onText?: (text: string) => void): Promise<string> {
     return this.#do(async () => {
+      const { random, ...options } = writing(request);
       if (!this.#template) throw new HoldfastError('this model has no chat template: it continues texts, ask for that');
-      const renderer = new ChatRenderer(this.#template);
-      const end = endOfTurns(renderer);
-      const prompt = renderer.render(
-        messages.map((message) => ({ ...message })),
-        { addGenerationPrompt: true },
-      );
-      return this.#write(prompt, end === undefined ? [] : [end], request, onText);
+      const all = messages.map((message) => ({ ...message }));
+      const system = all[0]?.role === 'system' ? all.shift()?.content : undefined;
+      const question = all.pop()?.content ?? '';
+      const settings = { ...options, template: this.#template, system, messages: all };
+      const conversation = new Conversation(this.#generator, this.#tokenizer, settings, random);
+      return this.#told(conversation.answer(question), onText);
     });
   }
 
@@ -83,16 +100,10 @@ export class Writer {
     return result;
   }
 
-  async #write(
-    prompt: string,
-    stop: readonly string[],
-    { tokens = 160, temperature = 0.7, topP = 0.95, seed = 1, adapter }: WritingRequest,
-    onText?: (text: string) => void,
-  ): Promise<string> {
-    const random = new Random(seed, 'sample');
-    const options = { tokens, temperature, topP, stop, ...(adapter !== undefined && { adapter }) };
+  /** All that is written, told piece by piece. */
+  async #told(pieces: AsyncIterable<string>, onText?: (text: string) => void): Promise<string> {
     let text = '';
-    for await (const piece of writeText(this.#generator, this.#tokenizer, prompt, options, random)) {
+    for await (const piece of pieces) {
       text += piece;
       onText?.(piece);
       if (this.#closing) break;
@@ -110,4 +121,10 @@ export class Writer {
       .slice(0, count)
       .map((token) => ({ token, text: this.#tokenizer.show(token), probability: at(weights, token) / sum }));
   }
+}
+
+/** A request with its defaults. */
+function writing({ tokens = 160, temperature = 0.7, topP = 0.95, seed = 1, adapter }: WritingRequest) {
+  const random = new Random(seed, 'sample');
+  return { random, tokens, temperature, topP, ...(adapter !== undefined && { adapter }) };
 }

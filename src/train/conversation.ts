@@ -19,6 +19,8 @@ export interface ConversationOptions extends WritingOptions {
   readonly template: ChatTemplate;
   /** Said before all else. @default nothing */
   readonly system?: string | undefined;
+  /** What was said so far, where it is gone on with. @default nothing */
+  readonly messages?: readonly Message[];
 }
 
 /** What is said in turns, and answered by a model. */
@@ -30,7 +32,7 @@ export class Conversation {
   readonly #random: Random;
   readonly #stop: readonly string[];
   readonly #system: readonly Message[];
-  #messages: Message[] = [];
+  #messages: Message[];
   #leftOut = 0;
 
   /** Errors: HoldfastError for a template that fails. */
@@ -47,6 +49,7 @@ export class Conversation {
     this.#renderer = new ChatRenderer(options.template);
     const end = endOfTurns(this.#renderer);
     this.#stop = [...(end === undefined ? [] : [end]), ...(options.stop ?? [])];
+    this.#messages = [...(options.messages ?? [])];
     this.#system = options.system === undefined ? [] : [{ role: 'system', content: options.system }];
   }
 
@@ -66,7 +69,7 @@ export class Conversation {
    */
   async *answer(text: string): AsyncGenerator<string> {
     const ids = this.#promptOf({ role: 'user', content: text });
-    const { tokens, stop: _, system: __, template: ___, ...sampling } = this.#options;
+    const { tokens, stop: _, system: __, template: ___, messages: ____, ...sampling } = this.#options;
     // The last token is never fed: no text is dropped while an answer is written.
     const most = Math.min(tokens, this.#generator.capacity - ids.length + 1);
     const options = { ...sampling, tokens: most, stop: this.#stop };

@@ -105,12 +105,30 @@ describe('the service', () => {
 
   test('a low-rank update of it learns conversations, answers with and without, and is exported', async () => {
     const page = await open(context, site.isolated);
-    const { id: base, from, config } = await keep(page, { 'tiny-llama': model });
+    const { id: base, from, config, dtype } = await keep(page, { 'tiny-llama': model });
+    expect(dtype).toBe('bf16');
     const settings = {
-      ...{ ...SETTINGS, config, lora: LORA, steps: 12, lr: 0.02, evalWindows: 2, seq: 64 },
+      ...{
+        ...SETTINGS,
+        config,
+        lora: { ...LORA, baseDtype: 'bf16' as const },
+        steps: 12,
+        lr: 0.02,
+        evalWindows: 2,
+        seq: 64,
+      },
       ...(from !== undefined && { from }),
     };
-    const id = await train(page, { settings, text: CHATS, records: {}, name: 'animals' });
+    // Within a budget it writes, too.
+    const needs = await page.evaluate((settings) => window.holdfast.trainer.estimate(settings), settings);
+    expect(needs.trained).toBeLessThan(needs.parameters);
+    const memory = { gpu: Math.ceil((needs.smallest + needs.unlimited) / 2) };
+    const id = await train(page, { settings, text: CHATS, records: {}, name: 'animals', memory });
+    const { fit } = await page.evaluate(([settings, memory]) => window.holdfast.trainer.estimate(settings, memory), [
+      { ...settings, records: { trainOn: 'answers' as const, pack: 'yes' as const } },
+      memory,
+    ] as const);
+    expect((await event(page, 'ended')).summary.peakGpuBytes).toBe(fit?.peak);
     const asked = await page.evaluate(
       async ([id, base]) => {
         const { trainer } = window.holdfast;
@@ -218,7 +236,7 @@ describe('the page', () => {
     await own(page);
     expect(await page.textContent('#own-facts')).toBe('Llama 2 × 32 · 312 tokens of its own · chat template');
     expect(await page.textContent('#own-note')).toMatch(/^[\d.]+ KB to keep here; [\d.]+ [KMGT]B are free\.$/);
-    expect(await page.getByRole('radio', { name: /^tiny-llama 40\.6k parameters$/ }).isChecked()).toBe(true);
+    expect(await page.getByRole('radio', { name: /^tiny-llama [\d.]+k parameters$/ }).isChecked()).toBe(true);
     // What it needs is said, and nothing of it is here yet.
     await page.locator('#fact-parameters', { hasText: '40,' }).waitFor();
     expect(await page.textContent('#fact-smallest')).toMatch(/KB$/);

@@ -112,3 +112,16 @@ test('an answer that is not read to its end is kept as far as it was', async () 
   for await (const piece of conversation.answer('a')) if (piece.includes('n')) break;
   expect(conversation.messages.map(({ content }) => content)).toEqual(['a', 'on']);
 });
+
+test('one that is gone on with asks as the one that was held', async () => {
+  const held = answering(500, ['one<|im_end|>']);
+  const conversation = hold(held, { system: 'S' });
+  await ask(conversation, 'a?');
+  const [, ...messages] = conversation.messages;
+  await ask(conversation, 'b?');
+  const model = answering(500, []);
+  const other = hold(model, { system: 'S', messages });
+  expect(await ask(other, 'b?')).toBe('y');
+  expect(model.asked).toEqual(held.asked.slice(1));
+  expect(other.messages).toEqual(conversation.messages);
+});

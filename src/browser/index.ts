@@ -36,6 +36,7 @@ export {
   type Qwen3Config,
   type QwenWindow,
   type RopeScalingFields,
+  type ViTConfig,
 } from '../formats/config.ts';
 export { FAMILIES, FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from '../formats/shape.ts';

@@ -8,6 +8,7 @@ import { LLAMA, type LlamaConfig } from './llama.ts';
 import { MISTRAL, type MistralConfig } from './mistral.ts';
 import { QWEN2, type Qwen2Config } from './qwen2.ts';
 import { QWEN3, type Qwen3Config } from './qwen3.ts';
+import { VIT, type ViTConfig } from './vit.ts';
 
 /** The configuration of a model: what its `model_type` says. */
 export type ModelConfig =
@@ -17,7 +18,8 @@ export type ModelConfig =
   | Qwen2Config
   | Qwen3Config
   | Gemma3Config
-  | BertConfig;
+  | BertConfig
+  | ViTConfig;
 
 /** A model family, as `model_type` names it. */
 export type FamilyName = ModelConfig['model_type'];
@@ -31,6 +33,7 @@ export const FAMILIES: { readonly [F in FamilyName]: Family<Extract<ModelConfig,
   qwen3: QWEN3,
   gemma3_text: GEMMA3,
   bert: BERT,
+  vit: VIT,
 };
 
 /** Their names, in the order of the table. */

@@ -34,7 +34,10 @@ export class ModelForm {
   readonly #presets = byId('presets', HTMLFieldSetElement);
   readonly #note = byId('model-note', HTMLElement);
   readonly #inputs = new Map<Numbers, HTMLInputElement>();
-  readonly #family = choice(Object.fromEntries(FAMILY_NAMES.map((name) => [name, FAMILIES[name].label])));
+  // Of those that write, as the page shows.
+  readonly #family = choice(
+    Object.fromEntries(FAMILY_NAMES.flatMap((name) => (FAMILIES[name].writes ? [[name, FAMILIES[name].label]] : []))),
+  );
   readonly #schedule = choice({ cosine: 'cosine', linear: 'linear', constant: 'constant' });
 
   constructor(changed: () => void) {

@@ -6,7 +6,7 @@ import { attention, attentionBackwardKV, attentionBackwardQ, attentionDelta } fr
 import { cacheAppend } from './cache-append.ts';
 import { columnSum } from './column-sum.ts';
 import { copyRows } from './copy-rows.ts';
-import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from './cross-entropy.ts';
+import { crossEntropyBackward, crossEntropyHits, crossEntropyLoss, crossEntropyTile } from './cross-entropy.ts';
 import { dropout } from './dropout.ts';
 import { embedding, embeddingBackward, positionBackward, positionEmbedding } from './embedding.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from './gated.ts';
@@ -56,6 +56,7 @@ export const kernels: readonly Kernel<any>[] = [
   attentionBackwardKV,
   crossEntropyTile,
   crossEntropyLoss,
+  crossEntropyHits,
   crossEntropyBackward,
   sumSquares,
   stepControl,

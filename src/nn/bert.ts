@@ -11,7 +11,7 @@ import { packedLinear } from '../graph/operators/linear.ts';
 import { EncoderParameters, normed, PROJECTIONS, project, stored } from './encoder.ts';
 import { textInputs } from './inputs.ts';
 import type { Model } from './model.ts';
-import { maskedLanguageModel } from './objective.ts';
+import { languageModel } from './objective.ts';
 
 export function bert(config: BertConfig): Model {
   const shape = shapeOf(config);
@@ -43,7 +43,7 @@ export function bert(config: BertConfig): Model {
     parameters: made.list,
     constants: [],
     shape,
-    objective: maskedLanguageModel,
+    objective: languageModel,
     inputs: (seq) => textInputs(V, types, seq),
     forward(g, inputs, w, { observe } = {}) {
       const tokens = inputs.tokens('ids');

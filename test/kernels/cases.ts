@@ -15,7 +15,12 @@ import { documentStarts, keysSeen } from '../../src/kernels/attention-mask.ts';
 import { cacheAppend } from '../../src/kernels/cache-append.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { copyRows } from '../../src/kernels/copy-rows.ts';
-import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
+import {
+  crossEntropyBackward,
+  crossEntropyHits,
+  crossEntropyLoss,
+  crossEntropyTile,
+} from '../../src/kernels/cross-entropy.ts';
 import { type DropoutProblem, dropout, KEY_WORDS } from '../../src/kernels/dropout.ts';
 import {
   embedding,
@@ -528,6 +533,16 @@ export const cases = [
       sum: random.uniforms(rows, 1, 9),
       targets: targets(random, rows, 5),
     }),
+  }),
+  row({
+    kernel: crossEntropyHits,
+    problems: [1, 37, 129].map((rows) => ({ rows, ignoreIndex: IGNORE })),
+    // Some of the targets are the highest.
+    inputs({ rows }, random) {
+      const maximum = random.normals(rows);
+      const picked = maximum.map((value) => (random.uniform() < 0.5 ? value : value - 1));
+      return { maximum, picked, targets: targets(random, rows, 5) };
+    },
   }),
   row({
     kernel: crossEntropyBackward,

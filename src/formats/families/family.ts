@@ -48,6 +48,8 @@ export interface Family<C> {
   readonly label: string;
   /** Hugging Face's class, for `architectures`. */
   architecture(config: C): string;
+  /** Whether it can go on with a text: each token is told from those before it. */
+  readonly writes: boolean;
   /** Whether heads of keys and values may be fewer than heads. */
   readonly groupedHeads: boolean;
   /** Its configuration, complete and consistent. Errors: HoldfastError naming a field. */

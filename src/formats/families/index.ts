@@ -1,5 +1,6 @@
 // The table of model families, by Hugging Face's `model_type`.
 
+import { HoldfastError } from '../../util/errors.ts';
 import { BERT, type BertConfig } from './bert.ts';
 import type { Family, ModelShape } from './family.ts';
 import { GEMMA3, type Gemma3Config } from './gemma3.ts';
@@ -40,6 +41,15 @@ export const FAMILIES: { readonly [F in FamilyName]: Family<Extract<ModelConfig,
 export const FAMILY_NAMES = Object.keys(FAMILIES) as FamilyName[];
 
 export const familyOf = (config: ModelConfig): Family<ModelConfig> => FAMILIES[config.model_type];
+
+/** Errors: HoldfastError for a model that cannot go on with a text. */
+export function checkWriter(config: ModelConfig): void {
+  if (familyOf(config).writes) return;
+  const writers = FAMILY_NAMES.filter((name) => FAMILIES[name].writes);
+  throw new HoldfastError(
+    `a ${config.model_type} model writes no text: it looks at all of its input at once; use one that does, such as ${writers.slice(0, 2).join(' or ')}`,
+  );
+}
 
 /** Its sizes, whatever its family calls them. */
 export const shapeOf = (config: ModelConfig): ModelShape => familyOf(config).shape(config);

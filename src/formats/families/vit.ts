@@ -78,6 +78,7 @@ export const DEFAULT_IMAGES: ImageShape = { image: 32, patch: 4, channels: 3, cl
 export const VIT: Family<ViTConfig> = {
   label: 'ViT',
   architecture: () => 'ViTForImageClassification',
+  writes: false,
   groupedHeads: false,
   parse: parseViT,
   harmless: [

@@ -51,7 +51,10 @@ export class ModelForm {
   readonly #presets = byId('presets', HTMLFieldSetElement);
   readonly #note = byId('model-note', HTMLElement);
   readonly #inputs = new Map<Numbers, HTMLInputElement>();
-  readonly #family = choice(Object.fromEntries(FAMILY_NAMES.map((name) => [name, FAMILIES[name].label])));
+  // Of those that write, as the page shows.
+  readonly #family = choice(
+    Object.fromEntries(FAMILY_NAMES.flatMap((name) => (FAMILIES[name].writes ? [[name, FAMILIES[name].label]] : []))),
+  );
   readonly #schedule = choice({ cosine: 'cosine', linear: 'linear', constant: 'constant' });
   readonly #rank = make('input', { type: 'number', min: '1', step: '1' });
   readonly #alpha = make('input', { type: 'number', min: '0', step: 'any' });

@@ -53,6 +53,7 @@ export {
   type Qwen3Config,
   type QwenWindow,
   type RopeScalingFields,
+  type ViTConfig,
 } from './formats/config.ts';
 export type { ModelShape } from './formats/families/family.ts';
 export {

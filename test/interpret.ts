@@ -26,7 +26,7 @@ export class Memory {
   /** What the trainer writes before a micro-batch: tokens, their index, position 0, the loss's scale. */
   setInputs(model: Model, { inputs, scalars }: StepPrograms, batch: Batch, lossScale: number): void {
     for (const [tensor, values] of inputs.values(batch)) this.set(tensor, values);
-    this.set(inputs.tokens('ids').position, [0]);
+    if (model.shape.vocabulary > 0) this.set(inputs.tokens('ids').position, [0]);
     this.set(scalars.lossScale, [lossScale]);
     for (const { tensor, values } of model.constants) this.set(tensor, values());
   }

@@ -38,6 +38,7 @@ export {
   type Qwen3Config,
   type QwenWindow,
   type RopeScalingFields,
+  type ViTConfig,
 } from '../formats/config.ts';
 export type { SavedDtype } from '../formats/export.ts';
 export { FAMILIES, FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';

@@ -10,6 +10,7 @@ import { stridedWindows, windowsIn } from '../data/strided-windows.ts';
 import { type TextIdentity, tokenizedText } from '../data/tokenized-text.ts';
 import { type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
+import { checkWriter } from '../formats/families/index.ts';
 import { openDevice } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
 import { Evaluator } from '../train/evaluator.ts';
@@ -65,6 +66,7 @@ export function evalCommand(host: Host): Command {
     const memory = memoryFromFlags(host, flags);
     const { device, evaluator, data } = await withNamedModel(host, dir, flags, async (opened) => {
       const { model, weights, tokenizer: files, from, without } = opened;
+      checkWriter(model.config);
       const tokenizer = await tokenizerOf(undefined, files, model.shape.vocabulary, dir);
       const { context } = model.shape;
       if (flags.context !== undefined && flags.context > context)

@@ -4,6 +4,7 @@
 import { Command } from 'commander';
 import { promptIds, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
+import { checkWriter } from '../formats/families/index.ts';
 import { openDevice } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
 import { Conversation } from '../train/conversation.ts';
@@ -73,6 +74,7 @@ export function generateCommand(host: Host): Command {
       dir,
       flags,
       async ({ model, weights, tokenizer: files, from, without }) => {
+        checkWriter(model.config);
         const tokenizer = await tokenizerOf(undefined, files, model.shape.vocabulary, dir);
         const { context } = model.shape;
         if (flags.context !== undefined && flags.context > context)

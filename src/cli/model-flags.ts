@@ -1,6 +1,7 @@
 // The shape of a model as flags give it: formats/shape.ts with messages that name the flags.
 
 import type { ModelConfig } from '../formats/config.ts';
+import type { ImageShape } from '../formats/families/family.ts';
 import { FAMILIES, FAMILY_NAMES, type FamilyName } from '../formats/families/index.ts';
 import { configOfShape } from '../formats/shape.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -16,6 +17,8 @@ export interface ModelFlags {
   vocabSize: number;
   /** Whether the head is the embedding; gpt2's always is. */
   tied: boolean;
+  /** Of vit. @default CIFAR's */
+  images?: ImageShape;
 }
 
 /** Errors: HoldfastError naming the flag and what would work. */
@@ -30,9 +33,9 @@ export function configFromFlags({ model, vocabSize, ...shape }: ModelFlags): Mod
     const grouped = FAMILY_NAMES.filter((name) => FAMILIES[name].groupedHeads).join(' or ');
     throw new HoldfastError(`--kv-heads: ${model} has as many as heads; use --model ${grouped} for grouped heads`);
   }
-  const { layers, context, tied } = shape;
+  const { layers, context, tied, images } = shape;
   return configOfShape(
-    { family: model, layers, width, heads, kvHeads, context, vocabulary: vocabSize, tied },
+    { family: model, layers, width, heads, kvHeads, context, vocabulary: vocabSize, tied, ...(images && { images }) },
     'the flags',
   );
 }

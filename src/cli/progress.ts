@@ -109,8 +109,8 @@ export class Progress {
       },
       lost: (why) => this.#line(`${why}; going back to the last checkpoint`),
       validation: (step, loss, accuracy) => {
-        const solved = accuracy === undefined ? '' : `, solves ${(100 * accuracy).toFixed(1)} % of unseen problems`;
-        this.#line(`step ${step}: validation loss ${loss.toFixed(4)}${solved}`);
+        const told = accuracy === undefined ? '' : `, ${accuracyText(accuracy, this.settings)}`;
+        this.#line(`step ${step}: validation loss ${loss.toFixed(4)}${told}`);
       },
       sample: (step, text) => {
         this.#line(`step ${step} writes:`);
@@ -130,6 +130,10 @@ export class Progress {
     this.#host.terminal.write(`\r\x1b[K${text.slice(0, this.#host.terminal.columns - 1)}`);
   }
 }
+
+/** The share of problems that a task's model solves, or of labels that a classifier tells right. */
+export const accuracyText = (accuracy: number, { task }: RunSettings): string =>
+  task ? `solves ${(100 * accuracy).toFixed(1)} % of unseen problems` : `accuracy ${(100 * accuracy).toFixed(1)} %`;
 
 function smooth(old: number | undefined, value: number): number {
   return old === undefined ? value : old + SMOOTHING * (value - old);

@@ -2,13 +2,16 @@
 // a live progress line, piped plain lines, with --json one object a step. The defaults are the library's (defaultSettings).
 
 import { Command, Option } from 'commander';
+import { openImages } from '../data/images.ts';
 import { findChatTemplate, type TemplateSources } from '../data/records/find-template.ts';
 import { holdRecords, type RecordSettings, TRAIN_ON, type TrainOn } from '../data/records/read-records.ts';
+import { isSynthetic, SYNTHETIC } from '../data/synthetic.ts';
 import { TASKS, type TaskName, taskOf } from '../data/tasks.ts';
 import { DEFAULT_TOKENIZER, identityOf, tokenizerFrom } from '../data/tokenizer.ts';
 import { checkpointsOf, type FoundModel, findModel, loadAdapter, loadTokenizer } from '../formats/checkpoint.ts';
 import type { ModelConfig } from '../formats/config.ts';
-import { FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
+import type { ImageShape } from '../formats/families/family.ts';
+import { FAMILY_NAMES, familyOf, shapeOf } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { findTokenizer } from '../formats/tokenizer-files.ts';
 import { openDevice } from '../gpu/device.ts';
@@ -44,7 +47,7 @@ import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-fl
 import { configFromFlags } from './model-flags.ts';
 import { localModel, MODEL_SOURCES } from './model-source.ts';
 import { adapterOption, whole, within } from './options.ts';
-import { Progress } from './progress.ts';
+import { accuracyText, Progress } from './progress.ts';
 
 export interface TrainFlags extends MemoryFlags {
   model: string;
@@ -58,6 +61,7 @@ export interface TrainFlags extends MemoryFlags {
   task?: TaskName;
   trainOn: TrainOn;
   pack: 'yes' | 'no';
+  patch?: number;
   chatTemplate?: string;
   validation?: string;
   epochs?: number;
@@ -120,6 +124,7 @@ export function trainCommand(host: Host): Command {
     .option('--heads <n>', 'attention heads', whole(1), DEFAULT_SHAPE.heads)
     .option('--kv-heads <n>', 'key and value heads, not of gpt2 (default: as many as heads)', whole(1))
     .option('--context <n>', 'tokens in a sequence', within(RANGES.seq), DEFAULT_SHAPE.context)
+    .option('--patch <n>', 'of vit: rows and columns of a patch (default: 4)', whole(1))
     .addOption(
       new Option('--task <name>', 'generated text instead of data: problems, some of them held back to be solved')
         .choices(Object.keys(TASKS))
@@ -142,7 +147,11 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
       '--tokenizer <path>',
       `tokenizer.json, its folder or zip, or ${BYTES} (default: the model’s own, else ${BYTES})`,
     )
-    .option('--data <path...>', `files, folders, or - for standard input: text, or JSON records (default: ${data})`, [])
+    .option(
+      '--data <path...>',
+      `files, folders, - for standard input, or ${SYNTHETIC}: text, JSON records, of vit images (default: ${data})`,
+      [],
+    )
     .addOption(
       new Option('--train-on <what>', 'of records: answers alone, or all').choices(TRAIN_ON).default('answers'),
     )
@@ -263,7 +272,8 @@ export async function train(host: Host, flags: TrainFlags, given: IsGiven, fineT
   }
 }
 
-function describe(summary: RunSummary, out: string, { task, seed, records }: RunSettings): string[] {
+function describe(summary: RunSummary, out: string, settings: RunSettings): string[] {
+  const { config, task, seed, records } = settings;
   const prompt = task ? taskOf(task).unseen(seed, 1)[0]?.prompt : 'interface ';
   const { best } = summary;
   // A run stopped before its first validation has none.
@@ -271,9 +281,9 @@ function describe(summary: RunSummary, out: string, { task, seed, records }: Run
   return [
     `${summary.interrupted ? 'stopped' : 'done'} after ${summary.steps} steps on ${summary.adapter}${summary.stopped ? ', early: validations do not get better' : ''}`,
     Number.isFinite(summary.finalLoss)
-      ? `loss ${summary.finalLoss.toFixed(4)}${validated} nats per token`
+      ? `loss ${summary.finalLoss.toFixed(4)}${validated} nats per ${shapeOf(config).vocabulary === 0 ? 'image' : 'token'}`
       : `the last step was skipped: its loss is not finite${validated}`,
-    ...(summary.accuracy === undefined ? [] : [`${(100 * summary.accuracy).toFixed(1)} % of unseen problems solved`]),
+    ...(summary.accuracy === undefined ? [] : [accuracyText(summary.accuracy, settings)]),
     `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory`,
     ...(summary.memory ? memoryLines(summary.memory) : []),
     ...(summary.skippedSteps > 0
@@ -281,9 +291,12 @@ function describe(summary: RunSummary, out: string, { task, seed, records }: Run
       : []),
     `checkpoint ${summary.checkpoint}, curves ${join(out, REPORT_FILE)}`,
     ...(best ? [`best validation ${best.loss.toFixed(4)} after step ${best.step}: ${best.checkpoint}`] : []),
-    summary.interrupted
-      ? `go on:   holdfast train --resume --out ${out}`
-      : `write:   holdfast generate ${best?.checkpoint ?? out} ${records?.template ? '--chat' : `--prompt "${prompt}"`}`,
+    ...(summary.interrupted ? [`go on:   holdfast train --resume --out ${out}`] : []),
+    ...(!summary.interrupted && familyOf(config).writes
+      ? [
+          `write:   holdfast generate ${best?.checkpoint ?? out} ${records?.template ? '--chat' : `--prompt "${prompt}"`}`,
+        ]
+      : []),
   ];
 }
 
@@ -353,7 +366,12 @@ async function newSettings(host: Host, flags: TrainFlags, given: IsGiven, fineTu
     from,
     tokenizer: own,
   }: FoundModel = model === undefined
-    ? { config: configFromFlags({ ...flags, model: family ?? DEFAULT_SHAPE.family, vocabSize: await sizeOf(), tied }) }
+    ? {
+        config: configFromFlags({
+          ...{ ...flags, model: family ?? DEFAULT_SHAPE.family, vocabSize: await sizeOf(), tied },
+          ...(family === 'vit' && { images: await imagesFromFlags(host, flags) }),
+        }),
+      }
     : await findModel(host.files, model);
   const tokenizer = flags.tokenizer === BYTES ? undefined : (named ?? own);
   const { context } = shapeOf(config);
@@ -367,11 +385,19 @@ async function newSettings(host: Host, flags: TrainFlags, given: IsGiven, fineTu
       );
     }
   }
+  const seesImages = shapeOf(config).vocabulary === 0;
+  if (seesImages && given('context'))
+    throw new HoldfastError('--context: an image is as long as its patches say; leave the flag out');
+  if (!seesImages && flags.patch !== undefined)
+    throw new HoldfastError('--patch: is of images, and the model reads text; leave the flag out');
   if (fineTunes && from === undefined)
     throw new HoldfastError(
       `${flags.model}: has no weights to fine-tune; name a folder that has, or train it: holdfast train --model ${flags.model}`,
     );
-  const records = await recordsFromFlags(host, flags, given, { tokenizer, model: from ?? model }, fineTunes);
+  const isText = !seesImages && !isSynthetic(flags.data);
+  const records = isText
+    ? await recordsFromFlags(host, flags, given, { tokenizer, model: from ?? model }, fineTunes)
+    : undefined;
   const lora = await loraSettings(host, flags, config, from);
   const { data, schedule } = flags;
   const settings = fineTunes ? fineTuningSettings : defaultSettings;
@@ -383,7 +409,7 @@ async function newSettings(host: Host, flags: TrainFlags, given: IsGiven, fineTu
     ...(flags.task === undefined ? {} : { task: flags.task }),
     ...(records && { records }),
     ...validationFromFlags(flags),
-    ...(family || given('context') ? { seq: flags.context } : {}),
+    ...((family && !seesImages) || given('context') ? { seq: flags.context } : {}),
     ...{ data, schedule, ...numbersIn(flags) },
     ...bestFromFlags(flags),
   });
@@ -402,6 +428,16 @@ function bestFromFlags({
     ...(earlyStoppingThreshold !== undefined && { earlyStoppingThreshold }),
     ...(keepBest && { keepBest }),
   };
+}
+
+/** What a new vision transformer looks at: the images of the data. Errors: HoldfastError for patches that do not fit them. */
+async function imagesFromFlags(host: Host, { data, patch = 4 }: TrainFlags): Promise<ImageShape> {
+  const { height, width, channels, classes } = await openImages(host, data);
+  for (const side of [height, width]) {
+    if (side % patch === 0) continue;
+    throw new HoldfastError(`--patch ${patch}: the images are of ${height} x ${width}; it must divide both`);
+  }
+  return { image: height === width ? height : [height, width], patch, channels, classes };
 }
 
 /** How records are learned from; undefined where the data is text. */

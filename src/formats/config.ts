@@ -20,6 +20,7 @@ export type { LlamaConfig } from './families/llama.ts';
 export type { MistralConfig } from './families/mistral.ts';
 export type { Qwen2Config, QwenWindow } from './families/qwen2.ts';
 export type { Qwen3Config } from './families/qwen3.ts';
+export type { ImageSize, ViTConfig } from './families/vit.ts';
 
 /** A parsed config.json with defaults filled in. `name` is for messages. Errors: HoldfastError per field. */
 export function parseConfig(json: unknown, name: string): ModelConfig {

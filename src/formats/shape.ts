@@ -2,13 +2,14 @@
 // or a form says is checked by parseConfig, as any other configuration.
 
 import { type ModelConfig, parseConfig } from './config.ts';
+import type { ImageShape } from './families/family.ts';
 import { FAMILIES, type FamilyName } from './families/index.ts';
 
 /** A model that is trained from the start: all that its family leaves open. */
 export interface ShapeOptions {
   /**
-   * `gpt2`: learned positions, GELU, biases. `llama`: RoPE, SwiGLU, RMS norm, grouped-query attention; the others are
-   * its descendants, with their published windows, biases and norms. @default 'gpt2'
+   * `gpt2`: learned positions, GELU, biases. `llama`: RoPE, SwiGLU, RMS norm, grouped-query attention; `bert` and `vit`: encoders of text and of
+   * images; the others are llama's descendants, with their published windows, biases and norms. @default 'gpt2'
    */
   family?: FamilyName;
   /** Blocks. @default 2 */
@@ -25,6 +26,8 @@ export interface ShapeOptions {
   vocabulary?: number;
   /** Whether the head is the embedding; gpt2's always is. @default true */
   tied?: boolean;
+  /** What vit looks at. @default images of 32 x 32 and three channels, in patches of 4 x 4, of ten classes */
+  images?: ImageShape;
 }
 
 /** What a shape is without further words: the model of `npm start`, which learns within minutes on two CPU cores. */

@@ -3,6 +3,7 @@
 // crossEntropyLoss. Backward: crossEntropyBackward turns each tile of logits, computed again, into gradients.
 
 import backwardShader from '../../shaders/cross-entropy/backward.wgsl?raw';
+import hitsShader from '../../shaders/cross-entropy/hits.wgsl?raw';
 import lossShader from '../../shaders/cross-entropy/loss.wgsl?raw';
 import tileShader from '../../shaders/cross-entropy/tile.wgsl?raw';
 import { type Arrays, type Kernel, read, update, write } from './kernel.ts';
@@ -90,6 +91,25 @@ export const crossEntropyLoss: Kernel<CrossEntropyLossProblem> = {
       lse[2 * r + 1] = Math.log(sum[r]!);
       loss[r] = targets[r] === ignoreIndex ? 0 : maximum[r]! + Math.log(sum[r]!) - picked[r]!;
     }
+  },
+};
+
+/** maximum, picked, targets (rows) -> hits (rows): 1 where no logit is above the target's. */
+export const crossEntropyHits: Kernel<CrossEntropyLossProblem> = {
+  name: 'crossEntropyHits',
+  operands: ({ rows }) => ({ maximum: read(rows), picked: read(rows), targets: read(rows, 'i32'), hits: write(rows) }),
+  affectsSpeed: { rows: true, ignoreIndex: false },
+  variants: perItem(
+    hitsShader,
+    ({ rows }) => rows,
+    (problem) => ({ ...problem }),
+  ),
+  flops: () => 0,
+  reference(
+    { rows, ignoreIndex },
+    { maximum, picked, targets, hits }: Arrays<'maximum' | 'picked' | 'targets' | 'hits'>,
+  ) {
+    for (let r = 0; r < rows; r++) hits[r] = Number(targets[r] !== ignoreIndex && picked[r]! >= maximum[r]!);
   },
 };
 

@@ -5,7 +5,8 @@ import { add, fill } from './add.ts';
 import { attention, attentionBackwardKV, attentionBackwardQ, attentionDelta } from './attention.ts';
 import { cacheAppend } from './cache-append.ts';
 import { columnSum } from './column-sum.ts';
-import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from './cross-entropy.ts';
+import { copyRows } from './copy-rows.ts';
+import { crossEntropyBackward, crossEntropyHits, crossEntropyLoss, crossEntropyTile } from './cross-entropy.ts';
 import { dropout } from './dropout.ts';
 import { embedding, embeddingBackward, positionBackward, positionEmbedding } from './embedding.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from './gated.ts';
@@ -14,6 +15,7 @@ import { headNorm, headNormBackward, headNormParameterGrad } from './head-norm.t
 import type { Kernel } from './kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad } from './layernorm.ts';
 import { matmul } from './matmul.ts';
+import { patches } from './patches.ts';
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from './rmsnorm.ts';
 import { rope } from './rope.ts';
 import { stepControl } from './step-control.ts';
@@ -54,9 +56,12 @@ export const kernels: readonly Kernel<any>[] = [
   attentionBackwardKV,
   crossEntropyTile,
   crossEntropyLoss,
+  crossEntropyHits,
   crossEntropyBackward,
   sumSquares,
   stepControl,
   adamw,
   cacheAppend,
+  copyRows,
+  patches,
 ];

@@ -4,62 +4,46 @@
 
 import type { BertConfig } from '../formats/families/bert.ts';
 import { shapeOf } from '../formats/families/index.ts';
-import type { Graph, Tensor } from '../graph/graph.ts';
 import { add } from '../graph/operators/add.ts';
 import { attention } from '../graph/operators/attention.ts';
 import { embedding } from '../graph/operators/embedding.ts';
-import { linear, packedLinear } from '../graph/operators/linear.ts';
-import { layernorm } from '../graph/operators/norm.ts';
+import { packedLinear } from '../graph/operators/linear.ts';
+import { EncoderParameters, normed, PROJECTIONS, project, stored } from './encoder.ts';
 import { textInputs } from './inputs.ts';
-import type { Initial, Model, Parameter, Weights } from './model.ts';
-import { maskedLanguageModel } from './objective.ts';
+import type { Model } from './model.ts';
+import { languageModel } from './objective.ts';
 
 export function bert(config: BertConfig): Model {
   const shape = shapeOf(config);
   const { layers, width: C, vocabulary: V, context: S } = shape;
   const { intermediate_size: inner, type_vocab_size: types, layer_norm_eps: eps } = config;
 
-  const normal: Initial = { normal: config.initializer_range };
-  const zeros: Initial = { constant: 0 };
-  const ones: Initial = { constant: 1 };
-
   const embeddings = 'bert.embeddings';
   const head = 'cls.predictions';
-  const parameters: Parameter[] = [
-    { name: `${embeddings}.word_embeddings.weight`, shape: [V, C], initial: normal },
-    { name: `${embeddings}.position_embeddings.weight`, shape: [S, C], initial: normal },
-    { name: `${embeddings}.token_type_embeddings.weight`, shape: [types, C], initial: normal },
-  ];
-  const norm = (name: string) =>
-    parameters.push(
-      { name: `${name}.weight`, shape: [C], initial: ones },
-      { name: `${name}.bias`, shape: [C], initial: zeros },
-    );
-  const dense = (name: string, outputs: number, inputs: number) =>
-    parameters.push(
-      { name: `${name}.weight`, shape: [outputs, inputs], initial: normal },
-      { name: `${name}.bias`, shape: [outputs], initial: zeros },
-    );
-  norm(`${embeddings}.LayerNorm`);
+  const made = new EncoderParameters({ normal: config.initializer_range });
+  made.add(`${embeddings}.word_embeddings.weight`, [V, C]);
+  made.add(`${embeddings}.position_embeddings.weight`, [S, C]);
+  made.add(`${embeddings}.token_type_embeddings.weight`, [types, C]);
+  made.norm(`${embeddings}.LayerNorm`, C);
   for (let i = 0; i < layers; i++) {
     const l = `bert.encoder.layer.${i}`;
-    for (const name of PROJECTIONS) dense(`${l}.attention.self.${name}`, C, C);
-    dense(`${l}.attention.output.dense`, C, C);
-    norm(`${l}.attention.output.LayerNorm`);
-    dense(`${l}.intermediate.dense`, inner, C);
-    dense(`${l}.output.dense`, C, inner);
-    norm(`${l}.output.LayerNorm`);
+    for (const name of PROJECTIONS) made.dense(`${l}.attention.self.${name}`, [C, C]);
+    made.dense(`${l}.attention.output.dense`, [C, C]);
+    made.norm(`${l}.attention.output.LayerNorm`, C);
+    made.dense(`${l}.intermediate.dense`, [inner, C]);
+    made.dense(`${l}.output.dense`, [C, inner]);
+    made.norm(`${l}.output.LayerNorm`, C);
   }
-  dense(`${head}.transform.dense`, C, C);
-  norm(`${head}.transform.LayerNorm`);
-  parameters.push({ name: `${head}.bias`, shape: [V], initial: zeros });
+  made.dense(`${head}.transform.dense`, [C, C]);
+  made.norm(`${head}.transform.LayerNorm`, C);
+  made.add(`${head}.bias`, [V], { constant: 0 });
 
   return {
     config,
-    parameters,
+    parameters: made.list,
     constants: [],
     shape,
-    objective: maskedLanguageModel,
+    objective: languageModel,
     inputs: (seq) => textInputs(V, types, seq),
     forward(g, inputs, w, { observe } = {}) {
       const tokens = inputs.tokens('ids');
@@ -95,19 +79,3 @@ export function bert(config: BertConfig): Model {
     },
   };
 }
-
-const PROJECTIONS = ['query', 'key', 'value'] as const;
-const stored = 'out,in';
-
-/** A linear with its bias, by the name of its module. */
-export const project = (
-  g: Graph,
-  x: Tensor,
-  w: Weights,
-  name: string,
-  options: { gelu?: 'erf'; residual?: Tensor } = {},
-) => linear(g, x, w(`${name}.weight`), { stored, bias: w(`${name}.bias`), ...options });
-
-/** A LayerNorm by the name of its module. */
-export const normed = (g: Graph, x: Tensor, w: Weights, name: string, eps: number) =>
-  layernorm(g, x, w(`${name}.weight`), w(`${name}.bias`), eps);

@@ -12,6 +12,7 @@ import { decoder } from './decoder.ts';
 import { gpt2 } from './gpt2.ts';
 import type { Model } from './model.ts';
 import { checkSize } from './size.ts';
+import { vit } from './vit.ts';
 
 const MODELS: { [F in FamilyName]: (config: Extract<ModelConfig, { model_type: F }>) => Model } = {
   gpt2,
@@ -21,6 +22,7 @@ const MODELS: { [F in FamilyName]: (config: Extract<ModelConfig, { model_type: F
   qwen3: (config) => decoder(config, QWEN3.design(config)),
   gemma3_text: (config) => decoder(config, GEMMA3.design(config)),
   bert,
+  vit,
 };
 
 /**

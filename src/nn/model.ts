@@ -32,7 +32,7 @@ export interface Parameter {
 export interface Constant {
   readonly tensor: Tensor;
   /** Made when it is asked for: a table may be larger than what a GPU takes. */
-  readonly values: () => Float32Array<ArrayBuffer>;
+  readonly values: () => Float32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
 }
 
 export interface ForwardOptions {

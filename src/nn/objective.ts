@@ -18,19 +18,19 @@ export interface Features {
 }
 
 export interface Objective {
-  /** Whether the model can go on with a text: each token is predicted from those before it. */
-  readonly writes: boolean;
   /** What a batch brings beside the model's inputs, where `classes` are told apart in sequences of `seq`. */
   labels(classes: number, seq: number): InputSpec[];
+  /** Whether the share of labels that are told right is asked for, beside the loss. */
+  readonly accuracy: boolean;
   /** Appends the loss. */
   loss(g: Graph, features: Features, inputs: ModelInputs, output: LossOutput): void;
   /** The labels of a batch that count. */
   count(batch: Batch): number;
 }
 
-/** The next token at each position: mean cross-entropy in nats, without targets that are IGNORE_INDEX. */
+/** The next token at each position, or, of an encoder, the one there that was hidden: mean cross-entropy in nats, without targets that are IGNORE_INDEX. */
 export const languageModel: Objective = {
-  writes: true,
+  accuracy: false,
   labels: (classes, seq) => [{ name: 'targets', type: 'i32', row: [seq], below: classes, ignored: IGNORE_INDEX }],
   loss: (g, { hidden, head }, inputs, output) => crossEntropyHead(g, hidden, head, inputs.tensor('targets'), output),
   count(batch) {
@@ -40,11 +40,9 @@ export const languageModel: Objective = {
   },
 };
 
-/** The tokens that were hidden, from those on both sides: targets are IGNORE_INDEX everywhere else. */
-export const maskedLanguageModel: Objective = { ...languageModel, writes: false };
-
 /** One class for each row of a batch, told from what a forward pass gives of it. */
 export const classifier: Objective = {
-  ...maskedLanguageModel,
+  ...languageModel,
+  accuracy: true,
   labels: (classes) => [{ name: 'targets', type: 'i32', row: [], below: classes, ignored: IGNORE_INDEX }],
 };

@@ -5,13 +5,14 @@
 // Invariant: a ReferenceCase can be replayed as it is. Whatever cannot (a file that is missing or damaged,
 // tensors that do not fit the configuration, a loss that we do not compute) is a HoldfastError in one line.
 
-import type { TokenBatch } from '../data/batches.ts';
+import type { Batch, BatchArray } from '../data/batches.ts';
 import { parseConfig } from '../formats/config.ts';
 import { FAMILY_NAMES } from '../formats/families/index.ts';
 import { nameOfStored, parseAdapterConfig } from '../formats/peft.ts';
 import { parse, type StoredTensor } from '../formats/safetensors.ts';
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
 import { makeModel } from '../nn/index.ts';
+import type { InputSpec } from '../nn/inputs.ts';
 import { withLora } from '../nn/lora.ts';
 import { type Model, observedNames } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
@@ -53,7 +54,7 @@ export interface ReferenceCase extends Outcome {
   /** Initial values of every parameter, low-rank ones included. */
   readonly weights: Values;
   /** batches[step][micro-batch] */
-  readonly batches: readonly (readonly TokenBatch[])[];
+  readonly batches: readonly (readonly Batch[])[];
   readonly tolerance: ReadonlyMap<string, number>;
 }
 
@@ -121,12 +122,15 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
     return asFloats(tensors, join(folder, file));
   };
 
-  const shape = [steps, accumulate, batch, seq] as const;
-  const batchesPath = join(folder, 'batches.safetensors');
-  const batches = readBatches(await open('batches.safetensors'), shape, ref.inputs ?? [], model.shape, batchesPath);
-  if (ref.reduction === 'micro_mean') checkEvenTargets(batches, refuse);
-  const context = model.shape.context;
+  const { context, classes } = model.shape;
   if (seq > context) refuse(`seq is ${seq}, longer than the ${context} positions of config.json`);
+  const read = [...(ref.inputs ?? ['input_ids']), 'targets'];
+  const names = new Map(read.map((name) => [name, INPUTS[name] ?? name]));
+  const specs = [...model.inputs(seq, read.includes('document_ids')), ...model.objective.labels(classes, seq)];
+  const batchesPath = join(folder, 'batches.safetensors');
+  const counts = [steps, accumulate, batch, seq] as const;
+  const batches = readBatches(await open('batches.safetensors'), counts, specs, names, batchesPath);
+  if (ref.reduction === 'micro_mean') checkEvenTargets(batches, model, refuse);
   if (hparams.steps !== steps)
     refuse(`hparams.steps is ${hparams.steps} and steps is ${steps}; they must be one number`);
   for (const name of ['lr', 'loss_f64', 'grad_norm_f64'] as const) {
@@ -143,7 +147,7 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
     gradients.set(Number(step), await trained(file));
   }
   const activations = await floats('activations.safetensors');
-  checkActivations(activations, model, batch * seq, join(folder, 'activations.safetensors'));
+  checkActivations(activations, model, [batch, seq], join(folder, 'activations.safetensors'));
 
   return {
     name: ref.name,
@@ -193,6 +197,7 @@ const INPUTS: Readonly<Record<string, string>> = {
   document_ids: 'documents',
   token_type_ids: 'tokenTypes',
   attention_mask: 'attentionMask',
+  pixel_values: 'pixels',
 };
 
 const REFERENCE = object({
@@ -246,12 +251,19 @@ function checkTensors(
 }
 
 /** Names and sizes that the model's forward pass gives; a case may hold fewer. */
-function checkActivations(activations: Values, model: Model, rows: number, path: string): void {
-  const { width, vocabulary } = model.shape;
+function checkActivations(
+  activations: Values,
+  { objective, ...model }: Model,
+  [batch, seq]: readonly [number, number],
+  path: string,
+): void {
+  const { width, classes } = model.shape;
+  const [labels] = objective.labels(classes, seq);
+  const logits = batch * (labels?.row[0] ?? 1) * classes;
   const sizes = new Map([
-    ...observedNames(model).map((name) => [name, rows * width] as const),
-    ['logits', rows * vocabulary],
-    ['final_logits', rows * vocabulary],
+    ...observedNames({ objective, ...model }).map((name) => [name, batch * seq * width] as const),
+    ['logits', logits],
+    ['final_logits', logits],
   ]);
   for (const [name, { length }] of activations) {
     const size = sizes.get(name);
@@ -263,55 +275,67 @@ function checkActivations(activations: Values, model: Model, rows: number, path:
   }
 }
 
+/** What a number in an input is, and what says how many of it there are. */
+const MEANINGS: Readonly<Record<string, string>> = {
+  ids: 'token #, the vocabulary of config.json ends',
+  targets: 'target #, what config.json tells apart ends',
+  positions: 'position #, those of config.json end',
+  documents: 'document #, numbers of 32 bits end',
+};
+
+/** The arrays of each micro-batch, by the names of the inputs: `stored` says what the file calls them. */
 function readBatches(
   tensors: ReadonlyMap<string, StoredTensor>,
-  shape: readonly [number, number, number, number],
-  inputs: readonly string[],
-  { vocabulary, context }: Pick<Model['shape'], 'vocabulary' | 'context'>,
+  [steps, accumulate, batch, seq]: readonly [number, number, number, number],
+  specs: readonly InputSpec[],
+  stored: ReadonlyMap<string, string>,
   path: string,
-): TokenBatch[][] {
-  const [steps, accumulate, batch, seq] = shape;
-  const take = (name: string, below: number, what: string, ignored?: number): Int32Array<ArrayBuffer> => {
+): Batch[][] {
+  const take = (name: string, { type, row, below, ignored }: InputSpec): BatchArray => {
     const tensor = tensors.get(name);
-    if (!tensor || !(tensor.data instanceof Int32Array) || tensor.shape.join() !== shape.join()) {
+    const shape = [steps, accumulate, batch, ...row];
+    const wanted = type === 'i32' ? Int32Array : Float32Array;
+    if (!tensor || !(tensor.data instanceof wanted) || tensor.shape.join() !== shape.join()) {
       throw new HoldfastError(
-        `${path}: no I32 tensor "${name}" of shape [${shape.join(', ')}], which ref.json promises; copy the case again`,
+        `${path}: no ${type.toUpperCase()} tensor "${name}" of shape [${shape.join(', ')}], which ref.json promises; copy the case again`,
       );
     }
-    for (const id of tensor.data) {
-      if ((id >= 0 && id < below) || id === ignored) continue;
+    if (type === 'f32') return tensor.data;
+    const what = MEANINGS[stored.get(name) ?? ''] ?? '#, the numbers of config.json end';
+    const most = below ?? 2 ** 31;
+    for (const value of tensor.data) {
+      if ((value >= 0 && value < most) || value === ignored) continue;
       throw new HoldfastError(
-        `${path}: ${name} has ${what} at ${below - 1}; copy the case again`.replace('#', String(id)),
+        `${path}: ${name} has ${what} at ${most - 1}; copy the case again`.replace('#', String(value)),
       );
     }
     return tensor.data;
   };
-  const tokens = 'token #, the vocabulary of config.json ends';
-  const ids = take('input_ids', vocabulary, tokens);
-  const targets = take('targets', vocabulary, tokens, IGNORE_INDEX);
-  const others = inputs
-    .filter((name) => name !== 'input_ids')
-    .map((name) => {
-      const isPosition = name === 'position_ids';
-      const below = isPosition ? context : 2 ** 31;
-      const what = isPosition ? 'position #, those of config.json end' : 'document #, numbers of 32 bits end';
-      return [INPUTS[name] as string, take(name, below, what)] as const;
-    });
-  const size = batch * seq;
+  const arrays = [...stored].map(([name, input]) => {
+    const spec = specs.find((candidate) => candidate.name === input);
+    if (!spec) throw new HoldfastError(`${path}: ${name} is no input of the model in config.json; copy the case again`);
+    return [input, take(name, spec)] as const;
+  });
   return Array.from({ length: steps }, (_, step) =>
-    Array.from({ length: accumulate }, (_, micro) => {
-      const begin = (step * accumulate + micro) * size;
-      const part = (values: Int32Array<ArrayBuffer>) => values.slice(begin, begin + size);
-      const rest = Object.fromEntries(others.map(([name, values]) => [name, part(values)]));
-      return { ids: part(ids), targets: part(targets), ...rest, batch, seq };
+    Array.from({ length: accumulate }, (_, micro): Batch => {
+      const part = arrays.map(([name, values]) => {
+        const size = values.length / (steps * accumulate);
+        const begin = (step * accumulate + micro) * size;
+        return [name, values.slice(begin, begin + size)] as const;
+      });
+      return { ...Object.fromEntries(part), batch, seq };
     }),
   );
 }
 
 /** A mean of micro-batch means is the mean over all tokens only where all have equally many targets. */
-function checkEvenTargets(batches: readonly (readonly TokenBatch[])[], refuse: (problem: string) => never): void {
+function checkEvenTargets(
+  batches: ReferenceCase['batches'],
+  { objective }: Model,
+  refuse: (problem: string) => never,
+): void {
   for (const [step, micros] of batches.entries()) {
-    const counts = new Set(micros.map(({ targets }) => targets.filter((target) => target !== IGNORE_INDEX).length));
+    const counts = new Set(micros.map((micro) => objective.count(micro)));
     if (counts.size > 1) {
       refuse(
         `reduction is micro_mean and the micro-batches of step ${step} have ${[...counts].join(', ')} valid targets; only token_mean can be replayed then`,

@@ -1,6 +1,6 @@
 // Replays a case of the numeric reference on a device: its weights, its batches, what comes of them.
 
-import { arrayOf, type TokenBatch } from '../data/batches.ts';
+import { arrayOf, type Batch, type BatchArray } from '../data/batches.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { Device } from '../gpu/device.ts';
@@ -78,13 +78,18 @@ export async function replay(
 }
 
 /** The micro-batches of a step as one batch. */
-function joined(micros: readonly TokenBatch[]): TokenBatch {
+export function joined(micros: readonly Batch[]): Batch {
   const [first] = micros;
   assert(first, 'a step has a micro-batch');
   const { batch, seq, ...arrays } = first;
-  const all = Object.keys(arrays).map((name) => {
-    const values = micros.flatMap((micro) => [...(arrayOf(micro, name, 'i32') as Int32Array)]);
-    return [name, Int32Array.from(values)] as const;
+  const all = Object.entries(arrays).flatMap(([name, values]): [string, BatchArray][] => {
+    if (typeof values === 'number') return [];
+    const type = values instanceof Int32Array ? 'i32' : 'f32';
+    const whole = new (type === 'i32' ? Int32Array : Float32Array)(values.length * micros.length);
+    micros.forEach((micro, i) => {
+      whole.set(arrayOf(micro, name, type), i * values.length);
+    });
+    return [[name, whole]];
   });
-  return { ...(Object.fromEntries(all) as Pick<TokenBatch, 'ids' | 'targets'>), batch: batch * micros.length, seq };
+  return { ...Object.fromEntries(all), batch: batch * micros.length, seq };
 }

@@ -6,6 +6,7 @@ import { type Pass, readingPass } from '../engine/compile/pass.ts';
 import { NO_READBACK } from '../engine/compile/workload.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import { Session } from '../engine/run/session.ts';
+import { checkWriter } from '../formats/families/index.ts';
 import type { Device } from '../gpu/device.ts';
 import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
 import { logits as logitsOf } from '../graph/operators/cross-entropy.ts';
@@ -37,17 +38,9 @@ export interface GenerationProgram extends Program {
   readonly tokens: Tokens;
 }
 
-/** Errors: HoldfastError for a model that cannot go on with a text. */
-function checkWriter({ objective, config: { model_type } }: Model): void {
-  if (objective.writes) return;
-  throw new HoldfastError(
-    `a ${model_type} model writes no text: each of its tokens sees those behind it too; generate with a decoder, such as gpt2 or llama`,
-  );
-}
-
 /** Traces generation over a cache of `capacity` positions. Errors: HoldfastError for a model that writes no text. */
 export function traceGeneration(model: Model, capacity: number): Generation {
-  checkWriter(model);
+  checkWriter(model.config);
   const { layers, kvHeads, headSize, vocabulary } = model.shape;
   const parameters = parameterTensors(model, false);
   const caches = Array.from({ length: layers }, (_, i) => ({

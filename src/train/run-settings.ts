@@ -5,7 +5,11 @@
 import { checkTokens } from '../data/batches.ts';
 import { openText, type TextSource } from '../data/corpus.ts';
 import { type Dataset, type DocumentSets, documentDataset, textDataset } from '../data/dataset.ts';
+import { imageDataset } from '../data/image-dataset.ts';
+import { type Images, openImages } from '../data/images.ts';
+import { type Masking, maskedDataset, maskingOf } from '../data/masking.ts';
 import { type RecordSettings, readDocuments, recordSettings } from '../data/records/read-records.ts';
+import { isSynthetic, syntheticTokens } from '../data/synthetic.ts';
 import { TASKS, type TaskName } from '../data/tasks.ts';
 import {
   type TextIdentity,
@@ -13,9 +17,16 @@ import {
   type TokenizingOptions,
   tokenizedText,
 } from '../data/tokenized-text.ts';
-import { DEFAULT_TOKENIZER, type Tokenizer, type TokenizerIdentity, tokenizerOf } from '../data/tokenizer.ts';
+import {
+  ByteTokenizer,
+  DEFAULT_TOKENIZER,
+  type Tokenizer,
+  type TokenizerIdentity,
+  tokenizerOf,
+} from '../data/tokenizer.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
-import { shapeOf } from '../formats/families/index.ts';
+import { familyOf, shapeOf } from '../formats/families/index.ts';
+import { sidesOf } from '../formats/families/vit.ts';
 import { configOfShape } from '../formats/shape.ts';
 import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';
 import type { StoredElement } from '../kernels/stored.ts';
@@ -44,7 +55,7 @@ export interface RunSettings {
   from?: string;
   /** Trains a low-rank update of the model in `from`, and freezes the rest. @default none: all of the model trains */
   lora?: LoraSettings;
-  /** Files, folders or "-"; empty: the default corpus. @default [] */
+  /** Files, folders or "-", or "synthetic" alone; empty: the default corpus. @default [] */
   data: string[];
   /** Text of this task instead, and at each validation problems that are not in it. @default none */
   task?: TaskName;
@@ -235,6 +246,11 @@ export function checkSettings(settings: RunSettings): void {
   if (settings.lora && settings.from === undefined) {
     throw new HoldfastError('a low-rank update needs a model with weights to update; name its folder with --model');
   }
+  const { label, writes } = familyOf(config);
+  if (!writes && (settings.records || settings.task))
+    throw new HoldfastError(
+      `${label} writes no text: ${settings.task ? 'a task' : 'answers of JSON records'} cannot be learned by it; use a model that does, such as gpt2 or llama`,
+    );
   checkTokens('batch', batch, seq);
   checkTokens('validation', evalWindows, seq);
   checkSchedule({ decay: schedule, peak: lr, min: minLr, warmup, steps });
@@ -253,7 +269,8 @@ export function checkSettings(settings: RunSettings): void {
 }
 
 /** Whether text is written between steps: memory is set aside for it. */
-export const generates = ({ sampleTokens, task }: RunSettings): boolean => sampleTokens > 0 || task !== undefined;
+export const generates = ({ config, sampleTokens, task, data }: RunSettings): boolean =>
+  familyOf(config).writes && !isSynthetic(data) && (sampleTokens > 0 || task !== undefined);
 
 /** Settings that say what a step computes; the others, when something is shown or saved. */
 const DECISIVE = ['steps', 'lr', 'minLr', 'schedule', 'warmup', 'clip', 'weightDecay'] as const;
@@ -288,9 +305,10 @@ export interface RunText {
   /** Where it comes from. */
   readonly corpus: Omit<TextSource, 'pieces'>;
   readonly identity: TextIdentity;
-  /** Its tokens, or its records as documents. */
+  /** Its tokens, and how some are hidden where they are to be told from both sides; its records as documents; its images. */
   readonly content:
-    | { readonly kind: 'text'; readonly tokens: TokenizedText }
+    | { readonly kind: 'text'; readonly tokens: TokenizedText; readonly masking?: Masking | undefined }
+    | { readonly kind: 'images'; readonly images: Images }
     | { readonly kind: 'records'; readonly documents: DocumentSets };
 }
 
@@ -304,7 +322,28 @@ export async function readText(
   tokenizer: Tokenizer,
   options: TokenizingOptions = {},
 ): Promise<RunText> {
-  const { records, data, validationFile, validationShare, seed } = settings;
+  const { config, records, data, validationFile, validationShare, seed, seq } = settings;
+  const { vocabulary } = shapeOf(config);
+  if (vocabulary === 0) {
+    const images = await openImages(host, data);
+    checkImages(config, images);
+    const { identity, names } = images;
+    return {
+      corpus: { bytes: identity.bytes, files: names.length, names, skipped: 0 },
+      identity,
+      content: { kind: 'images', images },
+    };
+  }
+  const masking = familyOf(config).writes ? undefined : maskingOf(tokenizer);
+  if (isSynthetic(data)) {
+    const tokens = await syntheticTokens(host, vocabulary, seq + 1);
+    const corpus = { bytes: tokens.identity.bytes, files: 1, names: data, skipped: 0 };
+    return {
+      corpus,
+      identity: tokens.identity,
+      content: { kind: 'text', tokens, masking: masking && { ...masking, vocabulary } },
+    };
+  }
   const other = validationFile === undefined ? undefined : [validationFile];
   if (records) {
     const train = await readDocuments(host, data, tokenizer, records, options);
@@ -316,7 +355,19 @@ export async function readText(
   const corpus = await openText(host, settings);
   const heldBack = other ? await openText(host, { data: other, seed }) : validationShare;
   const tokens = await tokenizedText(host, corpus, tokenizer, { ...options, heldBack });
-  return { corpus, identity: tokens.identity, content: { kind: 'text', tokens } };
+  return { corpus, identity: tokens.identity, content: { kind: 'text', tokens, masking } };
+}
+
+/** Errors: HoldfastError for images of another size than the model's, or of classes that it does not have. */
+function checkImages(config: ModelConfig, { channels, height, width, classes }: Images): void {
+  if (config.model_type !== 'vit') return;
+  const own = [config.num_channels, ...sidesOf(config.image_size)].join(' x ');
+  const found = [channels, height, width].join(' x ');
+  if (found !== own)
+    throw new HoldfastError(`the images are of ${found} (channels, rows, columns), the model's of ${own}; use others`);
+  const most = shapeOf(config).classes;
+  if (classes > most)
+    throw new HoldfastError(`the images are of ${classes} classes, the model tells ${most} apart; use another model`);
 }
 
 /**
@@ -326,18 +377,25 @@ export async function readText(
  */
 export async function tokenizerFor(
   files: Files,
-  { config, tokenizer }: RunSettings,
+  { config, tokenizer, data }: RunSettings,
   model = 'the model',
   carried?: TokenizerFiles,
 ): Promise<Tokenizer> {
   const found =
     tokenizer?.kind === 'huggingface' ? (carried ?? (await findTokenizer(files, tokenizer.path))) : undefined;
-  return tokenizerOf(tokenizer, found, shapeOf(config).vocabulary, model);
+  const { vocabulary } = shapeOf(config);
+  // Nothing is read in it, and nothing written.
+  if (!found && (vocabulary === 0 || isSynthetic(data))) return new ByteTokenizer();
+  return tokenizerOf(tokenizer, found, vocabulary, model);
 }
 
 /** Batches from the first on. Errors: HoldfastError for text too short. */
 export function datasetOf(settings: RunSettings, { content }: RunText): Dataset {
-  if (content.kind === 'text') return textDataset(content.tokens, settings);
+  if (content.kind === 'images') return imageDataset(content.images, settings);
+  if (content.kind === 'text') {
+    const dataset = textDataset(content.tokens, settings);
+    return content.masking ? maskedDataset(dataset, content.masking, settings.seed) : dataset;
+  }
   return documentDataset(content.documents, settings, settings.records?.pack === 'yes');
 }
 

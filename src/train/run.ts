@@ -54,7 +54,7 @@ export interface RunEvents {
   ready?(run: ReadyRun): void;
   /** A training step is done; `tokensPerSecond` is the mean of the last ones. */
   step?(metrics: StepMetrics & { tokensPerSecond: number }): void;
-  /** `accuracy`: of a task, the share of unseen problems that were solved. */
+  /** `accuracy`: of a task, the share of unseen problems that were solved; of a classifier, that of labels told right. */
   validation?(step: number, loss: number, accuracy?: number): void;
   /** Text was written, after so many steps. */
   sample?(step: number, text: string): void;
@@ -110,7 +110,7 @@ export interface RunSummary {
   finalLoss: number;
   /** Of the last validation, nats per token; NaN before the first. */
   validationLoss: number;
-  /** There for a task. */
+  /** There for a task, and of a classifier. */
   accuracy?: number;
   /** Of this part of the run, training steps alone. */
   tokensPerSecond: number;
@@ -338,8 +338,8 @@ async function attempt(
   };
   const problems = settings.task && taskOf(settings.task).unseen(settings.seed, PROBLEMS);
   const validate = async (): Promise<Validation> => {
-    const loss = await trainer.evaluate(dataset.validation);
-    const accuracy = problems && generator && (await accuracyOn(problems, generator, tokenizer));
+    const { loss, accuracy: told } = await trainer.score(dataset.validation);
+    const accuracy = problems && generator ? await accuracyOn(problems, generator, tokenizer) : told;
     const found = { step: trainer.step, loss, ...(accuracy !== undefined && { accuracy }) };
     history.validations.push(found);
     events.validation?.(trainer.step, loss, accuracy);

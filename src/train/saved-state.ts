@@ -9,6 +9,7 @@ import type { TextIdentity } from '../data/dataset.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import { checkpointsOf, type LoadedState, loadState } from '../formats/checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
+import { shapeOf } from '../formats/families/index.ts';
 import { STATE } from '../kernels/step-control.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { at } from '../util/at.ts';
@@ -44,7 +45,7 @@ export interface RunHistory {
 export interface Validation {
   step: number;
   loss: number;
-  /** Of a task: the share of unseen problems that were solved. */
+  /** Of a task: the share of unseen problems that were solved; of a classifier: that of labels told right. */
   accuracy?: number;
 }
 
@@ -122,7 +123,8 @@ function schemaFor(file: string, config: ModelConfig): Schema<SavedState> {
       const found = parseConfig(json, `${file}: ${at}.config`);
       for (const [name, value] of Object.entries(config)) {
         const other = (found as unknown as Record<string, unknown>)[name];
-        if (other === value) continue;
+        // Lists and objects among them are plain JSON, in the order in which parseConfig makes them.
+        if (JSON.stringify(other) === JSON.stringify(value)) continue;
         throw new HoldfastError(
           `${file}: ${at}.config.${name} is ${show(other)}; config.json beside it says ${show(value)}, and they must be one model`,
         );
@@ -193,11 +195,12 @@ function checkTogether(state: SavedState, path: string, refuse: (problem: string
   inOrder('history.samples[].step', stepsOf(history.samples), done, 0);
 }
 
-/** Of text, a random state; of records, an epoch and a row. */
+/** Of text, a random state; of records and images, an epoch and a row. */
 function checkBatches({ batches, settings }: SavedState, refuse: (problem: string) => never): void {
-  const length = settings.records ? 2 : 4;
+  const isShuffled = settings.records !== undefined || shapeOf(settings.config).vocabulary === 0;
+  const length = isShuffled ? 2 : 4;
   if (batches.length !== length) refuse(`batches is a list of ${batches.length}; it must be a list of ${length}`);
-  if (settings.records) return;
+  if (isShuffled) return;
   const large = batches.find((word) => word >= 2 ** 32);
   if (large !== undefined) refuse(`batches has ${large}; they must be words of 32 bits`);
   if (batches.every((word) => word === 0)) refuse('batches is all 0; no random state is');

@@ -30,6 +30,8 @@ export interface StepPrograms extends BlockTensors {
   /** What a micro-batch brings. */
   readonly inputs: BatchInputs;
   readonly scalars: StepScalars;
+  /** (1) labels that the evaluation finds told right, added up, where the objective asks for them. */
+  readonly hits: Tensor | undefined;
   /** The randomness of a micro-batch, where something of the model is dropped: (2) u32. */
   readonly dropoutKey: Tensor | undefined;
 }
@@ -67,6 +69,7 @@ export function traceStep(model: Model, batch: number, seq: number, packed = fal
   const { objective } = model;
   const inputs = inputsOf(model, batch, seq, packed);
   const scalars = makeStepScalars();
+  const hits = objective.accuracy ? makeTensor('hits', [1], 'persistent') : undefined;
   const drops = (model.adapters ?? []).some(({ options }) => options.dropout > 0);
   const dropoutKey = drops ? makeTensor('dropout key', [KEY_WORDS], 'persistent', 'u32') : undefined;
   const parameters = parameterTensors(model, true);
@@ -84,7 +87,8 @@ export function traceStep(model: Model, batch: number, seq: number, packed = fal
     const g = new Graph(name, { gradientOf, accumulate });
     const features = model.forward(g, inputs, weights, backward && dropoutKey ? { dropout: dropoutKey } : {});
     const scale = backward ? { scale: scalars.lossScale } : {};
-    objective.loss(g, features, inputs, { sum: scalars.lossSum, accumulate, ...scale });
+    const counted = !backward && hits ? { hits } : {};
+    objective.loss(g, features, inputs, { sum: scalars.lossSum, accumulate, ...scale, ...counted });
     if (backward) g.backward([...parameters.values()]);
     return g.program();
   };
@@ -101,6 +105,7 @@ export function traceStep(model: Model, batch: number, seq: number, packed = fal
     gradients,
     inputs,
     scalars,
+    hits,
     dropoutKey,
   };
 }

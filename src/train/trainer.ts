@@ -302,20 +302,27 @@ export class Trainer {
    * is padded with ignored targets). Changes nothing.
    */
   async evaluate(windows: Batch): Promise<number> {
+    return (await this.score(windows)).loss;
+  }
+
+  /** As `evaluate`; of a classifier also the share of labels that are told right. */
+  async score(windows: Batch): Promise<{ readonly loss: number; readonly accuracy?: number }> {
     const { batch } = this.options;
-    const { inputs } = this.#programs;
+    const { inputs, hits } = this.#programs;
     inputs.check(windows);
     const { session } = this;
     session.checkWeights();
     const { lossSum } = this.#programs.scalars;
-    const sum = await session.runWithRetry('an evaluation', async () => {
+    const [sum, right] = await session.runWithRetry('an evaluation', async () => {
       session.write(lossSum, new Float32Array(1));
+      if (hits) session.write(hits, new Float32Array(1));
       for (let row = 0; row < windows.batch; row += batch) {
         await session.run(session.fit.passes.evaluate, this.#programs.inputs.values(inputs.part(windows, row)));
       }
-      return at(await session.read(lossSum), 0);
+      return [at(await session.read(lossSum), 0), hits && at(await session.read(hits), 0)] as const;
     });
-    return sum / Math.max(1, this.model.objective.count(windows));
+    const count = Math.max(1, this.model.objective.count(windows));
+    return { loss: sum / count, ...(right !== undefined && { accuracy: right / count }) };
   }
 
   /** Whether `setBudget` would take it. */

@@ -24,6 +24,7 @@ describe.each(FAMILY_NAMES)('%s', (family) => {
     vocabulary: fc.integer({ min: 2, max: 300 }),
     tied: fc.boolean(),
   });
+  const seesImages = shapeOf(configOfShape({ family })).vocabulary === 0;
 
   it('gives a new model the shape that was asked for', () => {
     const made = fc.property(shapes, ({ kvHeads, groups, headSize, ...rest }) => {
@@ -31,7 +32,9 @@ describe.each(FAMILY_NAMES)('%s', (family) => {
       const asked = { ...rest, heads, width: heads * headSize, ...(groupedHeads && { kvHeads }) };
       const config = configOfShape({ family, ...asked });
       const { tied: _, ...sizes } = asked;
-      expect(shapeOf(config)).toEqual({ kvHeads: heads, headSize, ...sizes, classes: sizes.vocabulary });
+      // Without a word on its images, one of 32 x 32 in patches of 4 x 4, and ten classes.
+      const own = seesImages ? { vocabulary: 0, context: 65, classes: 10 } : { classes: sizes.vocabulary };
+      expect(shapeOf(config)).toEqual({ kvHeads: heads, headSize, ...sizes, ...own });
       expect(familyOf(config).label).toBe(label);
       const model = makeModel(config);
       expect(model.shape).toEqual(shapeOf(config));
@@ -44,9 +47,10 @@ describe.each(FAMILY_NAMES)('%s', (family) => {
   });
 
   it('names its tensors as its parameters are', () => {
-    // Of some, the head is always the embedding.
-    for (const tie_word_embeddings of family === 'bert' ? [true] : [true, false]) {
-      const config = { ...configOfShape({ family }), tie_word_embeddings };
+    // Of some, the head is always the embedding, or never.
+    const ties = { bert: [true], vit: [false] } as Partial<Record<string, boolean[]>>;
+    for (const tie_word_embeddings of ties[family] ?? [true, false]) {
+      const config = { ...configOfShape({ family }), ...(!seesImages && { tie_word_embeddings }) };
       const names = makeModel(parseConfig(config, 'test')).parameters.map(({ name }) => name);
       expect(names).toContain(stored.embedding);
       expect(names.includes(stored.head)).toBe(!tie_word_embeddings);

@@ -3,7 +3,7 @@
 // kernels compute is tied to their references in test/kernels.
 
 import { describe, expect, it } from 'vitest';
-import type { TokenBatch } from '../../src/data/batches.ts';
+import type { Batch } from '../../src/data/batches.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { onTensors } from '../../src/graph/graph.ts';
 import { makeModel } from '../../src/nn/index.ts';
@@ -19,6 +19,12 @@ const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 7, n_embd: 6, n_
 
 const BERT = {
   ...{ model_type: 'bert', vocab_size: 11, max_position_embeddings: 7, type_vocab_size: 3, hidden_size: 6 },
+  ...{ num_attention_heads: 2, num_hidden_layers: 2, intermediate_size: 10 },
+};
+
+/** Two patches of 3 x 1 in an image, and the class token. */
+const VIT = {
+  ...{ model_type: 'vit', image_size: [3, 2], patch_size: [3, 1], num_channels: 2, hidden_size: 6, num_labels: 5 },
   ...{ num_attention_heads: 2, num_hidden_layers: 2, intermediate_size: 10 },
 };
 
@@ -44,6 +50,11 @@ const models: Record<string, [config: object, lora?: LoraOptions | undefined, pa
   'qwen3 with lora in front of norms of heads': [DECODERS.qwen3, { rank: 2, targets: ['k_proj', 'o_proj'] }],
   'gemma3 with lora': [DECODERS.gemma3, { rank: 2, alpha: 1 }],
   bert: [BERT],
+  vit: [VIT],
+  'vit without biases of projections, with lora': [
+    { ...VIT, qkv_bias: false },
+    { rank: 2, alpha: 3 },
+  ],
   'bert with lora': [BERT, { rank: 2, alpha: 3 }],
 };
 
@@ -53,7 +64,14 @@ const random = new Random(11, 'graph test');
 const normals = (size: number) => Float64Array.from({ length: size }, () => random.normal());
 
 /** Repeated and absent ids, ignored targets; one row of targets wholly ignored when `sparse`. */
-function makeBatch(vocabulary: number, sparse: boolean, packed = false): TokenBatch {
+function makeBatch({ shape, inputs }: Model, sparse: boolean, packed = false): Batch {
+  const { vocabulary, classes } = shape;
+  if (vocabulary === 0) {
+    const [pixels] = inputs(SEQ);
+    const size = (pixels?.row ?? []).reduce((a, b) => a * b, BATCH);
+    const targets = Int32Array.from({ length: BATCH }, (_, i) => (sparse && i === 0 ? -100 : random.below(classes)));
+    return { pixels: Float32Array.from(normals(size)), targets, batch: BATCH, seq: SEQ };
+  }
   const ids = Int32Array.from({ length: BATCH * SEQ }, () => random.below(vocabulary - 2));
   const targets = ids.map((_, i) => (i % 4 === 1 || (sparse && i < SEQ) ? -100 : random.below(vocabulary)));
   // Read in rows of several documents alone: two in the first row, three in the second.
@@ -71,14 +89,12 @@ function makeBatch(vocabulary: number, sparse: boolean, packed = false): TokenBa
 function makeWeights(model: Model): Map<string, Float64Array> {
   return new Map(
     model.parameters.map(({ name, shape }) => {
-      const gain = /(ln_.|norm|LayerNorm)\.weight$/.test(name) ? 1 : 0;
+      const gain = /(ln_.|norm|LayerNorm|layernorm\w*)\.weight$/.test(name) ? 1 : 0;
       const values = normals(shape.reduce((a, b) => a * b, 1));
       return [name, values.map((value) => gain + 0.4 * value)];
     }),
   );
 }
-
-const countValid = ({ targets }: TokenBatch) => targets.filter((target) => target !== -100).length;
 
 describe.each(Object.entries(models))('%s', (_, [config, lora, packed]) => {
   const base = makeModel(parseConfig(config, 'test'));
@@ -86,8 +102,8 @@ describe.each(Object.entries(models))('%s', (_, [config, lora, packed]) => {
   const traced = traceStep(model, BATCH, SEQ, packed);
   const { first, next, evaluate, parameters, gradients, scalars } = traced;
   const weights = makeWeights(model);
-  const batches = [false, true].map((sparse) => makeBatch(model.shape.vocabulary, sparse, packed));
-  const scale = 1 / batches.reduce((sum, batch) => sum + countValid(batch), 0);
+  const batches = [false, true].map((sparse) => makeBatch(model, sparse, packed));
+  const scale = 1 / batches.reduce((sum, batch) => sum + model.objective.count(batch), 0);
 
   /** Mean loss of both micro-batches, by the evaluation program. */
   function loss(changed: string, values: Float64Array): number {

@@ -9,6 +9,8 @@ import { add } from '../../src/graph/operators/add.ts';
 import { attention, type Cache, type Mask } from '../../src/graph/operators/attention.ts';
 import { crossEntropyHead } from '../../src/graph/operators/cross-entropy.ts';
 import { makeTokens, type Tokens } from '../../src/graph/operators/embedding.ts';
+import { firstRow, patchRows, withFirstRow } from '../../src/graph/operators/image.ts';
+import { linear } from '../../src/graph/operators/linear.ts';
 import { makeStepScalars } from '../../src/graph/operators/optimizer.ts';
 import { documentStarts } from '../../src/kernels/attention-mask.ts';
 import { at } from '../../src/util/at.ts';
@@ -104,6 +106,27 @@ const masks: Record<
     };
   },
 };
+
+test('patches behind a row of their own, at their positions, and the first row of what comes of them', () => {
+  const position = makeTensor('position', [1], 'persistent', 'u32');
+  const image = makeTensor('pixels', [BATCH, 2, 4, 6], 'persistent');
+  const weight = parameter('projection', [WIDTH, 2, 2, 3]);
+  const bias = parameter('bias', [WIDTH]);
+  const [first, positions] = [parameter('first', [1, 1, WIDTH]), parameter('positions', [1, 5, WIDTH])];
+  const head = parameter('head', [VOCABULARY, WIDTH]);
+  expectGradients(
+    [weight, bias, first, positions, head],
+    (g) => {
+      const rows = linear(g, patchRows(g, image, [2, 3]), weight, { bias, stored: 'out,in' });
+      const x = withFirstRow(g, rows, first, positions, position);
+      return firstRow(g, add(g, gelu(g, x), x), 'first row');
+    },
+    [
+      [image, values(image.size, 5)],
+      [position, [0]],
+    ],
+  );
+});
 
 describe('attention', () => {
   test.each(Object.entries(masks))('%s: has the gradients of its forward pass', (_, maskOf) => {

@@ -445,6 +445,9 @@ export const bounds: Record<string, Bounds<any>> = {
     };
   },
   cacheAppend: () => ({ cache: exact }),
+  crossEntropyHits: () => ({ hits: exact }),
+  copyRows: (_problem, _before, { y }: Arrays<'y'>) => ({ y: (i) => ULP * abs(y[i]!) }),
+  patches: () => ({ y: exact }),
   // y = sum w v / sum w with w = exp(score - top), whose top cancels. Each time the top rises, on at most every
   // fourth key, what was summed is multiplied by exp(old - new): the exponents of one key add up to its own.
   attention(

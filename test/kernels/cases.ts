@@ -14,7 +14,13 @@ import {
 import { documentStarts, keysSeen } from '../../src/kernels/attention-mask.ts';
 import { cacheAppend } from '../../src/kernels/cache-append.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
-import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
+import { copyRows } from '../../src/kernels/copy-rows.ts';
+import {
+  crossEntropyBackward,
+  crossEntropyHits,
+  crossEntropyLoss,
+  crossEntropyTile,
+} from '../../src/kernels/cross-entropy.ts';
 import { type DropoutProblem, dropout, KEY_WORDS } from '../../src/kernels/dropout.ts';
 import {
   embedding,
@@ -29,6 +35,7 @@ import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/ker
 import type { Arrays, Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad } from '../../src/kernels/layernorm.ts';
 import { type Epilogue, type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
+import { patches } from '../../src/kernels/patches.ts';
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
 import { rope, ropeTable } from '../../src/kernels/rope.ts';
 import { HYPER, STATE, stepControl } from '../../src/kernels/step-control.ts';
@@ -528,6 +535,16 @@ export const cases = [
     }),
   }),
   row({
+    kernel: crossEntropyHits,
+    problems: [1, 37, 129].map((rows) => ({ rows, ignoreIndex: IGNORE })),
+    // Some of the targets are the highest.
+    inputs({ rows }, random) {
+      const maximum = random.normals(rows);
+      const picked = maximum.map((value) => (random.uniform() < 0.5 ? value : value - 1));
+      return { maximum, picked, targets: targets(random, rows, 5) };
+    },
+  }),
+  row({
     kernel: crossEntropyBackward,
     problems: [
       { rows: 1, tile: 1, first: 0, ignoreIndex: IGNORE },
@@ -607,6 +624,26 @@ export const cases = [
       }
       return { k: keys, v: values, position: new Uint32Array([position]), ...masks };
     },
+  }),
+  row({
+    kernel: copyRows,
+    problems: [
+      { batch: 1, rows: 1, width: 1, xRows: 1, xFirst: 0, yRows: 1, yFirst: 0 },
+      // Behind a row in front, that row for all, and back.
+      { batch: 3, rows: 16, width: 5, xRows: 16, xFirst: 0, yRows: 17, yFirst: 1, partial: true },
+      { batch: 3, rows: 1, width: 12, xRows: 0, xFirst: 0, yRows: 17, yFirst: 0, partial: true },
+      { batch: 5, rows: 37, width: 36, xRows: 38, xFirst: 1, yRows: 37, yFirst: 0 },
+      { batch: 3, rows: 1, width: 37, xRows: 17, xFirst: 0, yRows: 1, yFirst: 0, accumulate: true },
+    ],
+  }),
+  row({
+    kernel: patches,
+    problems: [
+      { batch: 1, channels: 1, height: 1, width: 1, patchHeight: 1, patchWidth: 1 },
+      { batch: 2, channels: 3, height: 8, width: 8, patchHeight: 4, patchWidth: 4 },
+      { batch: 1, channels: 2, height: 6, width: 15, patchHeight: 2, patchWidth: 5 },
+      { batch: 3, channels: 1, height: 28, width: 28, patchHeight: 7, patchWidth: 7 },
+    ],
   }),
   row({
     kernel: attentionDelta,

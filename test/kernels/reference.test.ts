@@ -21,6 +21,7 @@ import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/ker
 import { ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
 import { type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
+import { patches } from '../../src/kernels/patches.ts';
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
 import { type RopeScaling, rope, ropeTable } from '../../src/kernels/rope.ts';
 import { STATE, stepControl } from '../../src/kernels/step-control.ts';
@@ -451,6 +452,23 @@ describeOp('document_attention', (reference) => {
 describeOp('padded_attention', (reference) => {
   if (!('attention_mask' in reference.description.inputs)) return checkAttention(reference, 'none');
   return checkAttention(reference, 'padding', { keyMask: reference.input('attention_mask') });
+});
+
+describeOp('patch_embedding', async (reference) => {
+  const [batch, channels, height, width] = leading(4, reference.shape('x'));
+  const [patchHeight, patchWidth] = reference.description.attrs['patch'] as unknown as [number, number];
+  const [outputs] = leading(1, reference.shape('weight'));
+  const problem = { batch, channels, height, width, patchHeight, patchWidth };
+  const rows = await output('y', patches, problem, { pixels: reference.input('x') });
+  const inputs = channels * patchHeight * patchWidth;
+  const count = rows.length / inputs;
+  const { weight, bias, dy } = reference.inputs('weight', 'bias', 'dy');
+  const forward: MatmulProblem = { layout: 'NT', M: count, N: outputs, K: inputs, epilogue: 'bias' };
+  reference.expect('y', await output('c', matmul, forward, { a: rows, b: weight, bias }));
+  const gradient: MatmulProblem = { layout: 'TN', M: outputs, N: inputs, K: count };
+  reference.expect('dweight', await output('c', matmul, gradient, { a: dy, b: rows }));
+  const sum = { rows: count, width: outputs, stride: outputs, offset: 0, rowsPerBlock: count, accumulate: false };
+  reference.expect('dbias', await output('y', columnSum, sum, { x: dy }));
 });
 
 describeOp('embedding', async (reference) => {

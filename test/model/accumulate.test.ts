@@ -1,10 +1,10 @@
 // Gradient accumulation is the large batch, and a repeated run is the same run, bit for bit.
 
 import { beforeAll, describe, expect, it } from 'vitest';
-import type { TokenBatch } from '../../src/data/batches.ts';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';
+import { joined } from '../../src/parity/replay-case.ts';
 import { type StepMetrics, Trainer } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../../src/util/tensor-source.ts';
@@ -45,17 +45,11 @@ async function run(reference: ReferenceCase, choices: ChoiceRecord = {}): Promis
 }
 
 function asLargeBatch(reference: ReferenceCase): ReferenceCase {
-  const join = (micros: readonly TokenBatch[]): TokenBatch => ({
-    ids: Int32Array.from(micros.flatMap(({ ids }) => [...ids])),
-    targets: Int32Array.from(micros.flatMap(({ targets }) => [...targets])),
-    batch: reference.batch * reference.accumulate,
-    seq: reference.seq,
-  });
   return {
     ...reference,
     batch: reference.batch * reference.accumulate,
     accumulate: 1,
-    batches: reference.batches.map((micros) => [join(micros)]),
+    batches: reference.batches.map((micros) => [joined(micros)]),
   };
 }
 

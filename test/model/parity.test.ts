@@ -41,7 +41,7 @@ describe('replayed cases', () => {
 });
 
 describe.runIf(THOROUGH)('replayed in its smallest budget, with the same figures', () => {
-  const few = ['bert-mlm', 'llama3-rope-scaling', 'mistral-window', 'qwen2', 'qwen3', 'gemma3-text'];
+  const few = ['bert-mlm', 'vit-classify', 'llama3-rope-scaling', 'mistral-window', 'qwen2', 'qwen3', 'gemma3-text'];
   it.each(EVERY_CASE ? cases : few)('%s', async (name) => {
     const reference = await loadCase(testHost, join(FOLDER, name));
     const { model, batch, seq, accumulate } = reference;

@@ -32,10 +32,8 @@ export async function weightNames(tensors: ModelTensors, config: ModelConfig): P
       );
     names.set(name, stored);
   }
-  for (const [copy, original] of Object.entries({
-    ...(config.tie_word_embeddings && { [head]: embedding }),
-    ...copies,
-  })) {
+  const isTied = 'tie_word_embeddings' in config && config.tie_word_embeddings;
+  for (const [copy, original] of Object.entries({ ...(isTied && { [head]: embedding }), ...copies })) {
     const [one, other] = [names.get(copy), names.get(original)];
     if (one === undefined || other === undefined) continue;
     if (!(await sameValues(tensors, one, other))) {

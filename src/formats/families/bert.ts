@@ -73,6 +73,7 @@ function parseBert(fields: Fields): BertConfig {
 export const BERT: Family<BertConfig> = {
   label: 'BERT',
   architecture: ({ architectures: [architecture = 'BertForMaskedLM'] }) => architecture,
+  writes: false,
   groupedHeads: false,
   parse: parseBert,
   harmless: [

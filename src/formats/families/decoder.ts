@@ -207,6 +207,7 @@ type Own<C extends DecoderConfig> = Pick<
 /** The record of a family: what all have beside its own. */
 export const decoderFamily = <C extends DecoderConfig>(own: Own<C>): DecoderFamily<C> => ({
   ...own,
+  writes: true,
   groupedHeads: true,
   shape: (config) => ({
     layers: config.num_hidden_layers,

@@ -27,6 +27,20 @@ export interface ModelShape {
 export interface FamilyShape extends Omit<ModelShape, 'headSize' | 'classes'> {
   /** Whether the head is the embedding, where the family leaves it open. */
   readonly tied: boolean;
+  /** Of a family that looks at images. */
+  readonly images?: ImageShape | undefined;
+}
+
+/** Images, and the classes that are told apart in them. */
+export interface ImageShape {
+  /** Rows and columns. */
+  readonly image: number | readonly [number, number];
+  /** Of a patch. */
+  readonly patch: number | readonly [number, number];
+  readonly channels: number;
+  readonly classes: number;
+  /** Of the classes. @default LABEL_0 and so on */
+  readonly names?: readonly string[];
 }
 
 export interface Family<C> {
@@ -34,6 +48,8 @@ export interface Family<C> {
   readonly label: string;
   /** Hugging Face's class, for `architectures`. */
   architecture(config: C): string;
+  /** Whether it can go on with a text: each token is told from those before it. */
+  readonly writes: boolean;
   /** Whether heads of keys and values may be fewer than heads. */
   readonly groupedHeads: boolean;
   /** Its configuration, complete and consistent. Errors: HoldfastError naming a field. */

@@ -88,6 +88,16 @@ export class Fields {
     return this.#json[field] === null ? null : value;
   }
 
+  /** A whole number above 0, or a list of two. */
+  countOrTwo(field: string, fallback: number): number | [number, number] {
+    const value = this.#take(field);
+    if (!Array.isArray(value)) return this.count(field, fallback);
+    const [first, second] = value as unknown[];
+    const isCount = (number: unknown): number is number => Number.isSafeInteger(number) && (number as number) > 0;
+    if (value.length === 2 && isCount(first) && isCount(second)) return [first, second];
+    return this.refuse(`${field} is ${show(value)}; it must be a whole number above 0, or two of them`);
+  }
+
   /** A whole number, 0 or above. */
   countFrom0(field: string, fallback: number): number {
     const value = this.#take(field) ?? fallback;

@@ -55,6 +55,7 @@ function parseGPT2(fields: Fields): GPT2Config {
 export const GPT2: Family<GPT2Config> = {
   label: 'GPT-2',
   architecture: () => 'GPT2LMHeadModel',
+  writes: true,
   groupedHeads: false,
   parse: parseGPT2,
   harmless: [

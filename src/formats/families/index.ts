@@ -1,5 +1,6 @@
 // The table of model families, by Hugging Face's `model_type`.
 
+import { HoldfastError } from '../../util/errors.ts';
 import { BERT, type BertConfig } from './bert.ts';
 import type { Family, ModelShape } from './family.ts';
 import { GEMMA3, type Gemma3Config } from './gemma3.ts';
@@ -8,6 +9,7 @@ import { LLAMA, type LlamaConfig } from './llama.ts';
 import { MISTRAL, type MistralConfig } from './mistral.ts';
 import { QWEN2, type Qwen2Config } from './qwen2.ts';
 import { QWEN3, type Qwen3Config } from './qwen3.ts';
+import { VIT, type ViTConfig } from './vit.ts';
 
 /** The configuration of a model: what its `model_type` says. */
 export type ModelConfig =
@@ -17,7 +19,8 @@ export type ModelConfig =
   | Qwen2Config
   | Qwen3Config
   | Gemma3Config
-  | BertConfig;
+  | BertConfig
+  | ViTConfig;
 
 /** A model family, as `model_type` names it. */
 export type FamilyName = ModelConfig['model_type'];
@@ -31,12 +34,22 @@ export const FAMILIES: { readonly [F in FamilyName]: Family<Extract<ModelConfig,
   qwen3: QWEN3,
   gemma3_text: GEMMA3,
   bert: BERT,
+  vit: VIT,
 };
 
 /** Their names, in the order of the table. */
 export const FAMILY_NAMES = Object.keys(FAMILIES) as FamilyName[];
 
 export const familyOf = (config: ModelConfig): Family<ModelConfig> => FAMILIES[config.model_type];
+
+/** Errors: HoldfastError for a model that cannot go on with a text. */
+export function checkWriter(config: ModelConfig): void {
+  if (familyOf(config).writes) return;
+  const writers = FAMILY_NAMES.filter((name) => FAMILIES[name].writes);
+  throw new HoldfastError(
+    `a ${config.model_type} model writes no text: it looks at all of its input at once; use one that does, such as ${writers.slice(0, 2).join(' or ')}`,
+  );
+}
 
 /** Its sizes, whatever its family calls them. */
 export const shapeOf = (config: ModelConfig): ModelShape => familyOf(config).shape(config);

@@ -167,7 +167,7 @@ function metadataOf({ name, config, shapes }: GGUFModel, type: TensorType, vocab
   for (const [key, value] of Object.entries(family.metadata(config, name))) {
     metadata.set(`${family.architecture}.${key}`, value);
   }
-  for (const [key, value] of vocabularyMetadata(vocabulary, config.vocab_size, name)) metadata.set(key, value);
+  for (const [key, value] of vocabularyMetadata(vocabulary, config.vocab_size ?? 0, name)) metadata.set(key, value);
   return metadata;
 }
 

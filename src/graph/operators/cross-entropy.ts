@@ -3,7 +3,12 @@
 // tile of logits anew and turns it into its gradient in place. The tiling depends on V and B*T alone: a row's softmax is its
 // own, and the weight's gradient adds up over the rows in their order, so that the bits are those of all rows at once.
 
-import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../kernels/cross-entropy.ts';
+import {
+  crossEntropyBackward,
+  crossEntropyHits,
+  crossEntropyLoss,
+  crossEntropyTile,
+} from '../../kernels/cross-entropy.ts';
 import { type MatmulProblem, matmul } from '../../kernels/matmul.ts';
 import { assert } from '../../util/errors.ts';
 import type { Graph, Tensor } from '../graph.ts';
@@ -18,6 +23,8 @@ export interface LossOutput {
   /** (1) the sum of the losses of all valid targets; added to when `accumulate`. */
   sum: Tensor;
   accumulate: boolean;
+  /** (1) the number of valid targets whose logit is the highest; added to when `accumulate`. Absent: they are not counted. */
+  hits?: Tensor | undefined;
   /** (1) the scale of the gradient: 1 / valid targets of the whole step. Absent: no backward pass. */
   scale?: Tensor;
 }
@@ -78,6 +85,13 @@ export function crossEntropyHead(g: Graph, x: Tensor, head: Head, targets: Tenso
   });
   g.emit(crossEntropyLoss, { rows, ignoreIndex: IGNORE_INDEX }, { ...statistics, targets, loss, lse }, label);
   sumRows(g, loss, output.sum, { rows, width: 1, accumulate: output.accumulate }, label);
+
+  if (output.hits) {
+    const hits = scratch('hits');
+    const { maximum, picked } = statistics;
+    g.emit(crossEntropyHits, { rows, ignoreIndex: IGNORE_INDEX }, { maximum, picked, targets, hits }, label);
+    sumRows(g, hits, output.hits, { rows, width: 1, accumulate: output.accumulate }, label);
+  }
 
   const { scale } = output;
   if (!scale) return;

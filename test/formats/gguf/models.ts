@@ -29,7 +29,7 @@ export function randomValues(shapes: ShapesByName, seed = 1): Values {
 
 /** In a folder with a tokenizer.json for its rows. */
 export function modelOf(config: AnyConfig, values: Values, shapes: ShapesByName, pieceElements?: number): GGUFModel {
-  const files = new MemoryFiles({ 'm/tokenizer.json': JSON.stringify(wordsTokenizer(config.vocab_size)) });
+  const files = new MemoryFiles({ 'm/tokenizer.json': JSON.stringify(wordsTokenizer(config.vocab_size ?? 0)) });
   return { name: 'm', config, weights: sourceOf(values, pieceElements), shapes, files, folder: 'm' };
 }
 

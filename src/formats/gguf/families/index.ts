@@ -19,7 +19,8 @@ const FAMILIES = {
 /** A configuration, of which each record knows its fields. */
 export interface AnyConfig {
   readonly model_type: string;
-  readonly vocab_size: number;
+  /** Of a family that has tokens. */
+  readonly vocab_size?: number;
 }
 
 /** Errors: HoldfastError for a family that there is no record for. */

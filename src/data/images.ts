@@ -1,0 +1,188 @@
+// Images with their classes, as MNIST's and CIFAR's files hold them: pixels of a byte, and a label each. Which file is what is
+// told by its content, or by its size and name; gzip is undone on the way. Nothing is decoded (no PNG, no JPEG).
+//
+// Invariant: an ImageSet holds whole images of one size, and every label is below `classes`.
+
+import type { Host } from '../runtime/host.ts';
+import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
+import { Random } from '../util/random.ts';
+import { filesOf } from './corpus.ts';
+import { isSynthetic, SYNTHETIC } from './synthetic.ts';
+import type { TextIdentity } from './tokenized-text.ts';
+
+/** Images of one size. */
+export interface ImageSize {
+  readonly channels: number;
+  readonly height: number;
+  readonly width: number;
+}
+
+export interface ImageSet {
+  /** (count, channels, height, width) */
+  readonly pixels: Uint8Array<ArrayBuffer>;
+  /** (count) */
+  readonly labels: Uint8Array<ArrayBuffer>;
+}
+
+/** What a run learns from, and is validated with. */
+export interface Images extends ImageSize {
+  readonly identity: TextIdentity;
+  readonly train: ImageSet;
+  /** Where the data brings images to test with. */
+  readonly test: ImageSet | undefined;
+  /** The number of classes. */
+  readonly classes: number;
+  /** Of the files, in their order. */
+  readonly names: readonly string[];
+}
+
+const CIFAR: ImageSize = { channels: 3, height: 32, width: 32 };
+const CIFAR_PIXELS = 3 * 32 * 32;
+/** The magic numbers of MNIST's files: bytes, in three dimensions or one. */
+const IDX_IMAGES = 0x803;
+const IDX_LABELS = 0x801;
+const MAGIC_GZIP = 0x1f8b;
+const IS_TEST = /(?:^|[/\\])(?:t10k|test)/i;
+
+/** A file whose images or labels have been found. */
+interface Part {
+  readonly path: string;
+  readonly size?: ImageSize;
+  readonly pixels?: Uint8Array<ArrayBuffer>;
+  readonly labels?: Uint8Array<ArrayBuffer>;
+  readonly classes: number;
+}
+
+/** Of files, folders, or `synthetic`. Errors: HoldfastError where there are none, and naming a file that is not whole. */
+export async function openImages(host: Host, sources: readonly string[]): Promise<Images> {
+  if (isSynthetic(sources)) return syntheticImages(host);
+  if (sources.length === 0) throw new HoldfastError(`no images are named; ${WHAT_WORKS}`);
+  const parts: Part[] = [];
+  for await (const { path, kind } of filesOf(host.files, sources)) {
+    if (kind !== 'file') continue;
+    const part = partOf(path, await unpacked(await host.files.read(path), path));
+    if (part) parts.push(part);
+  }
+  const named = shortened(sources.join(', '));
+  const [size = CIFAR, other] = [
+    ...new Map(parts.flatMap(({ size }) => (size ? [[JSON.stringify(size), size]] : []))).values(),
+  ];
+  if (other) throw new HoldfastError(`${named}: images of several sizes; name the files of one data set`);
+  const sets = [false, true].map((test) => setOf(parts.filter(({ path }) => IS_TEST.test(path) === test)));
+  const [train, test] = sets;
+  if (!train) throw new HoldfastError(`${named}: no images to train on; ${WHAT_WORKS}`);
+  const classes = Math.max(...parts.map((part) => part.classes));
+  return {
+    ...size,
+    train,
+    test,
+    classes,
+    names: parts.map(({ path }) => path),
+    identity: await identify(host, train, test),
+  };
+}
+
+const WHAT_WORKS =
+  'name the folder of MNIST (train-images-idx3-ubyte and its labels, .gz or not) or of the binary CIFAR-10 or CIFAR-100 ' +
+  `(data_batch_1.bin, train.bin), or ${SYNTHETIC}`;
+
+async function unpacked(bytes: Uint8Array<ArrayBuffer>, path: string): Promise<Uint8Array<ArrayBuffer>> {
+  if (bytes.length < 2 || ((bytes[0] ?? 0) << 8) + (bytes[1] ?? 0) !== MAGIC_GZIP) return bytes;
+  try {
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+    return new Uint8Array(await new Response(stream).arrayBuffer());
+  } catch (error) {
+    throw new HoldfastError(`${path}: is damaged (${messageOf(error)}); copy it again`);
+  }
+}
+
+/** Undefined for what is none of them. */
+function partOf(path: string, bytes: Uint8Array<ArrayBuffer>): Part | undefined {
+  const words = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const magic = bytes.length >= 8 ? words.getUint32(0) : 0;
+  if (magic === IDX_LABELS || (magic === IDX_IMAGES && bytes.length >= 16)) {
+    const isImages = magic === IDX_IMAGES;
+    const [height, width] = isImages ? [words.getUint32(8), words.getUint32(12)] : [1, 1];
+    const content = bytes.subarray(isImages ? 16 : 8);
+    const wanted = words.getUint32(4) * height * width;
+    if (content.length !== wanted || wanted === 0)
+      throw new HoldfastError(
+        `${path}: has ${content.length} bytes behind its header, which says ${wanted}; copy it again`,
+      );
+    if (isImages) return { path, size: { channels: 1, height, width }, pixels: content, classes: 0 };
+    return { path, labels: content, classes: 1 + content.reduce((a, b) => Math.max(a, b)) };
+  }
+  // One byte of a label, or a coarse and a fine one, before the pixels.
+  const labelBytes = [1, 2].find((count) => bytes.length > 0 && bytes.length % (count + CIFAR_PIXELS) === 0);
+  if (!/\.bin$/i.test(path) || labelBytes === undefined) return undefined;
+  const record = labelBytes + CIFAR_PIXELS;
+  const count = bytes.length / record;
+  const pixels = new Uint8Array(count * CIFAR_PIXELS);
+  const labels = new Uint8Array(count);
+  const classes = labelBytes === 1 ? 10 : 100;
+  for (let i = 0; i < count; i++) {
+    const label = bytes[i * record + labelBytes - 1] ?? 0;
+    if (label >= classes)
+      throw new HoldfastError(`${path}: image ${i} is of class ${label}, there are ${classes}; copy it again`);
+    labels[i] = label;
+    pixels.set(bytes.subarray(i * record + labelBytes, (i + 1) * record), i * CIFAR_PIXELS);
+  }
+  return { path, size: CIFAR, pixels, labels, classes };
+}
+
+/** All images of some files, in their order. Errors: HoldfastError for images without labels. */
+function setOf(parts: readonly Part[]): ImageSet | undefined {
+  const images = parts.filter(({ pixels }) => pixels);
+  const [first] = images;
+  if (!first) return undefined;
+  const pixels = joined(images.map((part) => part.pixels));
+  const labels = joined(parts.map((part) => part.labels));
+  const { channels, height, width } = first.size ?? CIFAR;
+  const count = pixels.length / (channels * height * width);
+  if (labels.length !== count)
+    throw new HoldfastError(
+      `${first.path}: ${count} images and ${labels.length} labels; put the file of their labels beside it`,
+    );
+  return { pixels, labels };
+}
+
+function joined(parts: readonly (Uint8Array | undefined)[]): Uint8Array<ArrayBuffer> {
+  const whole = new Uint8Array(parts.reduce((sum, part) => sum + (part?.length ?? 0), 0));
+  let at = 0;
+  for (const part of parts) {
+    if (!part) continue;
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
+async function identify(host: Host, ...sets: readonly (ImageSet | undefined)[]): Promise<TextIdentity> {
+  const sum = await host.files.sha256();
+  let bytes = 0;
+  for (const set of sets) {
+    for (const part of set ? [set.pixels, set.labels] : []) {
+      sum.update(part);
+      bytes += part.length;
+    }
+  }
+  return { bytes, sha256: sum.hex() };
+}
+
+/** Images like CIFAR's, each its class's own pattern under noise: they can be learned. The same for every seed. */
+async function syntheticImages(host: Host): Promise<Images> {
+  const random = new Random(0, 'synthetic images');
+  const classes = 10;
+  const patterns = Uint8Array.from({ length: classes * CIFAR_PIXELS }, () => random.below(256));
+  const draw = (count: number): ImageSet => {
+    const labels = Uint8Array.from({ length: count }, () => random.below(classes));
+    const pixels = new Uint8Array(count * CIFAR_PIXELS);
+    for (let i = 0; i < pixels.length; i++) {
+      const label = labels[Math.floor(i / CIFAR_PIXELS)] ?? 0;
+      pixels[i] = ((patterns[label * CIFAR_PIXELS + (i % CIFAR_PIXELS)] ?? 0) + 3 * random.below(256)) / 4;
+    }
+    return { pixels, labels };
+  };
+  const [train, test] = [draw(2048), draw(256)];
+  return { ...CIFAR, train, test, classes, names: [SYNTHETIC], identity: await identify(host, train, test) };
+}

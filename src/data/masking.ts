@@ -1,0 +1,64 @@
+// Masked language modelling (Devlin et al. 2018): of the tokens of a batch 15 % are to be told, of which 80 % are hidden
+// behind one token, 10 % are another one, and 10 % stay. Where batches come from is another dataset's matter.
+//
+// Invariant: what is hidden in a batch follows from the seed and the state that the dataset drew the batch from, so that a
+// dataset restored from `state` hides what the original would have hidden.
+
+import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { Random } from '../util/random.ts';
+import type { TokenBatch } from './batches.ts';
+import type { Dataset } from './dataset.ts';
+import type { Tokenizer } from './tokenizer.ts';
+
+/** Of all tokens, those that are to be told. */
+const CHOSEN = 0.15;
+/** Of the chosen ones, those that are hidden, and those that are hidden or another token. */
+const HIDDEN = 0.8;
+const CHANGED = 0.9;
+
+export interface Masking {
+  /** What stands for a hidden token. */
+  readonly mask: number;
+  /** Another token is one below this. */
+  readonly vocabulary: number;
+}
+
+/** Of bytes it is NUL, which text does not have. Errors: HoldfastError for a tokenizer without a [MASK]. */
+export function maskingOf(tokenizer: Pick<Tokenizer, 'identity' | 'encode' | 'vocabulary'>): Masking {
+  const { identity, vocabulary } = tokenizer;
+  if (identity.kind === 'byte') return { mask: 0, vocabulary };
+  for (const text of ['[MASK]', '<mask>']) {
+    const [mask, ...rest] = tokenizer.encode(text);
+    if (mask !== undefined && rest.length === 0) return { mask, vocabulary };
+  }
+  throw new HoldfastError(
+    `${identity.path}: has no token [MASK] or <mask>, which hides what a masked language model learns to tell; use the tokenizer of one`,
+  );
+}
+
+/** The batch with some of its tokens to be told: targets are those, and nothing everywhere else. */
+export function masked(given: TokenBatch, { mask, vocabulary }: Masking, random: Random): TokenBatch {
+  const ids = given.ids.slice();
+  const targets = new Int32Array(ids.length).fill(IGNORE_INDEX);
+  given.ids.forEach((id, i) => {
+    if (random.uniform() >= CHOSEN) return;
+    targets[i] = id;
+    const draw = random.uniform();
+    if (draw < HIDDEN) ids[i] = mask;
+    else if (draw < CHANGED) ids[i] = random.below(vocabulary);
+  });
+  return { ...given, ids, targets };
+}
+
+/** Its batches with some tokens hidden; those of the validation are always the same. */
+export function maskedDataset(dataset: Dataset<TokenBatch>, masking: Masking, seed: number): Dataset<TokenBatch> {
+  return {
+    ...dataset,
+    validation: masked(dataset.validation, masking, new Random(0, 'validation masks')),
+    next() {
+      const random = new Random(seed, `masks ${dataset.state().join(' ')}`);
+      return masked(dataset.next(), masking, random);
+    },
+  };
+}

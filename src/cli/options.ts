@@ -36,9 +36,9 @@ export const adapterOption = (): Option =>
   new Option('--adapter <name>', 'auto, software (the embedded one), or a part of an adapter’s name').default('auto');
 
 /** What of the activations is kept for the backward pass. */
-export const activationsOption = (): Option =>
+export const activationsOption = (argument: '<what>' | '[what]' = '<what>'): Option =>
   new Option(
-    '--activations <what>',
+    `--activations ${argument}`,
     'what becomes of a block’s activations before its backward pass: they stay (keep), what is quickly made again is (light), all are made again (recompute), from values that were moved below the GPU (spill), all are moved (offload), or as the budget allows',
   )
     .choices([...ACTIVATION_MODES, 'auto'])

@@ -44,7 +44,7 @@ export async function planOnMachines(host: Host, what: string, scenario: Scenari
 }
 
 /** A file if there is one of that name, else one of those that come along. */
-async function machineNamed(host: Host, name: string): Promise<Machine> {
+export async function machineNamed(host: Host, name: string): Promise<Machine> {
   const isFile = (await host.files.stat(name))?.kind === 'file';
   if (isFile) return machineOf(new TextDecoder().decode(await host.files.read(name)), name);
   const known = knownMachine(name);
@@ -215,7 +215,7 @@ const megabytes = (bytes: number): string => `${Math.ceil(bytes / 1e6)}MB`;
 const count = (value: number): string => (value < 10 ? value.toPrecision(2) : Math.round(value).toLocaleString('en'));
 
 /** Three digits, in the unit that suits. */
-function duration(seconds: number): string {
+export function duration(seconds: number): string {
   if (seconds < 0.9995) return `${Number((seconds * 1e3).toPrecision(3))} ms`;
   if (seconds < 3600) return `${Number(seconds.toPrecision(3))} s`;
   return `${Number((seconds / 3600).toPrecision(3))} h`;

@@ -32,6 +32,7 @@ import { HoldfastError } from '../util/errors.ts';
 import { realNumber } from '../util/range.ts';
 import { configFromFlags } from './model-flags.ts';
 import { activationsOption, checked, recoveryOption, whole, within } from './options.ts';
+import { compareOnActivations } from './plan-activations.ts';
 import { printComparison } from './plan-compare.ts';
 import { planOnMachines } from './plan-machine.ts';
 
@@ -59,6 +60,11 @@ interface Flags {
   compare?: boolean;
   print?: readonly (keyof typeof LISTINGS)[];
   json?: boolean;
+}
+
+/** As they are given: --activations without a mode is for comparing. */
+interface Given extends Omit<Flags, 'activations'> {
+  activations: Flags['activations'] | true;
 }
 
 const FATES: Readonly<Record<ActivationMode, string>> = {
@@ -103,7 +109,7 @@ export function planCommand(host: Host): Command {
         BASE_DTYPES,
       ),
     )
-    .addOption(activationsOption())
+    .addOption(activationsOption('[what]'))
     .addOption(recoveryOption())
     .option('--hardware <names>', 'predict a step on this machine: a file, or one that comes along', names)
     .option('--host-memory <bytes>', 'with --hardware: host memory for what is not on the GPU', checked(parseBytes))
@@ -120,10 +126,23 @@ export function planCommand(host: Host): Command {
     )
     .option('--sweep <file>', 'with --hardware, of several machines too: step time over the budget as a picture (SVG)')
     .option('--print <parts>', `list these in full: ${Object.keys(LISTINGS).join(', ')}`, listings)
-    .option('--compare', 'eviction policies against the bound, on models and budgets of all sizes')
+    .option(
+      '--compare',
+      'eviction policies against the bound, on models and budgets of all sizes; with --activations, policies for activations',
+    )
     .option('--json', 'one JSON object (with --compare, one a line)')
-    .action(async (flags: Flags) => {
-      const { hardware } = flags;
+    .action(async ({ activations, ...given }: Given) => {
+      const { hardware } = given;
+      const flags: Flags = { ...given, activations: activations === true ? 'auto' : activations };
+      if (activations === true) {
+        if (!flags.compare) throw new HoldfastError('--activations: say what becomes of them, or give --compare, too');
+        if (hardware && hardware.length > 1)
+          throw new HoldfastError('--hardware: policies are compared on one machine');
+        const { batch, context, accumulate, recovery } = flags;
+        const model = modelOf(flags, flags.layers);
+        await compareOnActivations(host, nameOf(flags), { model, batch, context, accumulate, recovery }, flags);
+        return;
+      }
       if (hardware) {
         await planOnMachines(host, nameOf(flags), scenarioOf(flags), { ...flags, hardware });
         return;

@@ -17,6 +17,7 @@ import { findTokenizer } from '../formats/tokenizer-files.ts';
 import { openDevice } from '../gpu/device.ts';
 import type { StoredElement } from '../kernels/stored.ts';
 import { completeLora } from '../nn/lora.ts';
+import { advice } from '../report/advice.ts';
 import { REPORT_FILE, writeReport } from '../report/run-report.ts';
 import { type FolderClaim, type Host, join } from '../runtime/host.ts';
 import { BASE_DTYPES } from '../train/base-dtype.ts';
@@ -300,7 +301,8 @@ function describe(summary: RunSummary, out: string, settings: RunSettings): stri
   ];
 }
 
-function memoryLines({ gpu, host, disk, bytesPerStep, offloadedPerStep, ...rest }: MemoryRecord): string[] {
+function memoryLines(record: MemoryRecord): string[] {
+  const { gpu, host, disk, bytesPerStep, offloadedPerStep, ...rest } = record;
   const { recoveryBytesPerStep, bound, fit } = rest;
   const { h2d, d2h, diskRead, diskWrite } = bytesPerStep;
   const disks = disk.peak > 0 ? `, ${formatBytes(disk.peak)} of disk` : '';
@@ -311,6 +313,7 @@ function memoryLines({ gpu, host, disk, bytesPerStep, offloadedPerStep, ...rest 
   return [
     `${fit.slots} of ${fit.chunks} chunks of ${formatBytes(fit.chunkBytes)} on the GPU at once: ${formatBytes(gpu.peak)} there, ${formatBytes(host.peak)} of host memory${disks}`,
     `a step moved ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${kept}${activations}${io}${least}`,
+    ...advice(record),
   ];
 }
 

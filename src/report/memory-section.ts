@@ -21,6 +21,7 @@ import { STATES } from '../memory/layout/states.ts';
 import type { MemoryRecord, TierFigures } from '../train/memory-record.ts';
 import { at } from '../util/at.ts';
 import { formatBytes } from '../util/bytes.ts';
+import { advice } from './advice.ts';
 import { activationShares, WORDS } from './chunk-words.ts';
 import { dataOf, type Html, html } from './html.ts';
 import MEMORY_COLORS from './memory-colors.css?raw';
@@ -32,8 +33,14 @@ export function memorySection(record: MemoryRecord): Html {
   const map = record.map ? chunkMap(record.map, record.gpu.budget) : '';
   return html`<section class="memory"><h2>Memory</h2>
 ${figures(record)}
+${advised(record)}
 <div class="ledgers">${bytesTable(record)}${waitsTable(record)}</div>
 ${map}</section>`;
+}
+
+function advised(record: MemoryRecord): Html | '' {
+  const lines = advice(record);
+  return lines.length > 0 ? html`<ul class="advice">${lines.map((line) => html`<li>${line}</li>`)}</ul>` : '';
 }
 
 /** What the map's script reads; nothing where there is no map. */
@@ -260,6 +267,7 @@ function sharesTable(history: ChunkHistory): Html {
 
 export const MEMORY_STYLE = `${MEMORY_COLORS}
 .memory .summary { margin-top: 0.5rem; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); }
+.advice { margin: 0.9rem 0 0; padding-left: 1.1rem; }
 .memory .summary dd + dd { color: var(--muted); font-size: 0.85rem; font-weight: 400; }
 .ledgers { display: grid; gap: 1.5rem 3rem; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr));
   margin: 1.5rem 0 2.5rem; align-items: start; }

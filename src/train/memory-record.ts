@@ -5,8 +5,9 @@
 import type { Fit } from '../engine/compile/fit.ts';
 import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
 import { chunkHistory } from '../engine/observe/chunk-history.ts';
-import { type LinkBytes, linkBytes, type Recording } from '../engine/observe/recording.ts';
+import { type Cause, type LinkBytes, linkBytes, type Recording } from '../engine/observe/recording.ts';
 import type { MemoryReport } from '../engine/run/session.ts';
+import type { WhatIf } from './what-if.ts';
 
 /** Bytes; `budget` is undefined where there was no limit. */
 export interface TierFigures {
@@ -55,6 +56,10 @@ export interface MemoryRecord {
   readonly fit: { readonly slots: number; readonly chunks: number; readonly chunkBytes: number };
   /** What was waited for. */
   readonly waits: WaitFigures;
+  /** Of the last step that was recorded: the time of its encoding, and what of it each wait took. Milliseconds. */
+  readonly lastStep?: { readonly milliseconds: number; readonly waits: Readonly<Record<Cause, number>> };
+  /** What other settings would make of a step. Absent where that takes long to work out. */
+  readonly whatIf?: WhatIf;
   /** The last step that was recorded. */
   readonly map?: ChunkHistory;
 }
@@ -70,6 +75,7 @@ export interface MemoryInputs {
   /** Whole steps; none: neither bytes per step nor a map. */
   readonly recordings: readonly Recording[];
   readonly bound?: MemoryBound | undefined;
+  readonly whatIf?: WhatIf | undefined;
 }
 
 export function memoryRecord({
@@ -80,6 +86,7 @@ export function memoryRecord({
   offloaded,
   recordings,
   bound,
+  whatIf,
 }: MemoryInputs): MemoryRecord {
   const { gpu, host, disk, link, below } = report;
   const last = recordings.at(-1);
@@ -100,7 +107,17 @@ export function memoryRecord({
     waits: { ...link.waits, diskRead: below.waits.diskReadMs, diskWrite: below.waits.diskWriteMs },
     fit: { slots: fit.slots, chunks: fit.map.count, chunkBytes: fit.map.chunkBytes },
     ...(bound && { bound }),
-    ...(last && { map: chunkHistory(last, fit) }),
+    ...(whatIf && { whatIf }),
+    ...(last && { lastStep: timeOf(last), map: chunkHistory(last, fit) }),
+  };
+}
+
+function timeOf({ began, encoded, waits }: Recording): NonNullable<MemoryRecord['lastStep']> {
+  const spent = (cause: Cause) =>
+    waits.reduce((sum, wait) => sum + (wait.cause === cause ? wait.to - wait.from : 0), 0);
+  return {
+    milliseconds: (encoded.at(-1) ?? began) - began,
+    waits: { down: spent('down'), up: spent('up'), below: spent('below') },
   };
 }
 

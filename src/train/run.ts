@@ -9,7 +9,7 @@ import { loadChoices, saveChoices } from '../engine/compile/choices.ts';
 import { offloadedBytes } from '../engine/compile/pass.ts';
 import type { Recording } from '../engine/observe/recording.ts';
 import { chromeTrace } from '../engine/observe/timeline.ts';
-import type { MemoryOptions } from '../engine/run/arrangement.ts';
+import { limitsOf, type MemoryOptions } from '../engine/run/arrangement.ts';
 import { LostForGood } from '../engine/run/device-mutex.ts';
 import { checkpointsOf, loadCheckpoint, loadTokenizer, saveCheckpoint } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
@@ -44,6 +44,7 @@ import { checkTrained, isTrainedIn, startWeights } from './start-weights.ts';
 import { StepClock } from './step-clock.ts';
 import { STEPS_AHEAD } from './stepper.ts';
 import { type StepMetrics, Trainer } from './trainer.ts';
+import { whatIf } from './what-if.ts';
 import { writeText } from './writing.ts';
 
 /** What happens in a run, told as it happens. */
@@ -404,6 +405,7 @@ async function attempt(
       offloaded: offloadedBytes(session.fit.passes.step),
       recordings: lastStep ? [lastStep] : [],
       bound: await memoryBound(session, exactSeconds(performance.now() - began)),
+      whatIf: whatIf(session.fit, limitsOf(trainer.device), session.memory),
     });
   };
 

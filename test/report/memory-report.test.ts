@@ -81,6 +81,13 @@ describe('the section on memory', async () => {
     expect(other).toContain('1.50 × the least possible, 1.50 × but for recovery');
   });
 
+  test('says what would help, in words', async () => {
+    const alternatives = [{ flag: '--gpu-memory 2MB', moved: 0, moreArithmetic: 0 }];
+    const other = await page({ ...memory, whatIf: { moved: 4500, alternatives, hostEnough: 0 } });
+    expect(other).toContain('<li>moving 4.50 KB a step: --gpu-memory 2MB would move nothing</li>');
+    expect(html).not.toContain('<ul class="advice">');
+  });
+
   test('with a disk it has the disk, too', async () => {
     const other = await page({
       ...memory,

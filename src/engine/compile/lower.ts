@@ -84,7 +84,11 @@ export const isDispatch = (operation: Operation): operation is DispatchOperation
 export const isChunkRange = (operand: Tensor | ChunkRange): operand is ChunkRange => 'chunk' in operand;
 
 /** Bytes that a dispatch moves at least on the GPU, its model data as it is stored. */
-export const bytesMovedBy = ({ kernel, problem, operands }: DispatchOperation): number =>
+export const bytesMovedBy = ({
+  kernel,
+  problem,
+  operands,
+}: Pick<DispatchOperation, 'kernel' | 'problem' | 'operands'>): number =>
   bytesMoved(kernel, problem, (name) => {
     const operand = operands[name];
     return operand && isChunkRange(operand) ? operand.element : undefined;

@@ -1,7 +1,8 @@
 // A machine to predict for, as figures: what its GPU computes and moves a second, its link, its memories, its disk.
 // Whether they are a vendor's or were measured is said where one is made (hardware.ts); nothing is timed here.
 
-import { bytesMovedBy, isDispatch, type Operation } from '../compile/lower.ts';
+import type { Instruction } from '../../graph/graph.ts';
+import { bytesMovedBy, type Operation } from '../compile/lower.ts';
 import { type AdapterLimits, DEFAULT_LIMITS } from '../compile/workload.ts';
 
 export interface Machine {
@@ -59,12 +60,15 @@ export function machineLimits({ peakFlops, reached, link, gpuBytes }: Machine): 
   return { binding, buffer: binding, rates: { flops: peakFlops * reached, linkBytes: Math.min(up, down) } };
 }
 
-/** Seconds of an operation on the GPU: bound by arithmetic or by memory. Those of a transfer are the link's. */
+/**
+ * Seconds of an operation on the GPU, or of an instruction on whole tensors: bound by arithmetic or by memory. Those of a
+ * transfer are the link's.
+ */
 export function secondsOn(
   { peakFlops, reached, memoryBytesPerSecond, launchSeconds }: Machine,
-  operation: Operation,
+  operation: Operation | Instruction,
 ): number {
-  if (!isDispatch(operation)) return 0;
+  if (operation.op !== 'dispatch') return 0;
   const { kernel, problem } = operation;
   const arithmetic = kernel.flops(problem) / (peakFlops * reached);
   return Math.max(arithmetic, bytesMovedBy(operation) / memoryBytesPerSecond) + launchSeconds;

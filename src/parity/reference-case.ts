@@ -123,7 +123,6 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
   };
 
   const { context, classes } = model.shape;
-  if (seq > context) refuse(`seq is ${seq}, longer than the ${context} positions of config.json`);
   const read = [...(ref.inputs ?? ['input_ids']), 'targets'];
   const names = new Map(read.map((name) => [name, INPUTS[name] ?? name]));
   const specs = [...model.inputs(seq, read.includes('document_ids')), ...model.objective.labels(classes, seq)];
@@ -131,6 +130,7 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
   const counts = [steps, accumulate, batch, seq] as const;
   const batches = readBatches(await open('batches.safetensors'), counts, specs, names, batchesPath);
   if (ref.reduction === 'micro_mean') checkEvenTargets(batches, model, refuse);
+  if (seq > context) refuse(`seq is ${seq}, longer than the ${context} positions of config.json`);
   if (hparams.steps !== steps)
     refuse(`hparams.steps is ${hparams.steps} and steps is ${steps}; they must be one number`);
   for (const name of ['lr', 'loss_f64', 'grad_norm_f64'] as const) {
@@ -278,7 +278,7 @@ function checkActivations(
 /** What a number in an input is, and what says how many of it there are. */
 const MEANINGS: Readonly<Record<string, string>> = {
   ids: 'token #, the vocabulary of config.json ends',
-  targets: 'target #, what config.json tells apart ends',
+  targets: 'token #, the vocabulary of config.json ends',
   positions: 'position #, those of config.json end',
   documents: 'document #, numbers of 32 bits end',
 };

@@ -19,7 +19,7 @@ export const MOMENT2 = 'exp_avg_sq.';
 export async function weightNames(tensors: ModelTensors, config: ModelConfig): Promise<Map<string, string>> {
   const family = familyOf(config);
   const { prefix, buffers, head, embedding, copies = {}, former = [] } = family.stored;
-  const unused = family.unused?.(config);
+  const unused = family.unused;
   const names = new Map<string, string>();
   for (const stored of tensors.entries.keys()) {
     const own = stored.startsWith(prefix) ? stored.slice(prefix.length) : stored;

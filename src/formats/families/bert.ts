@@ -1,16 +1,14 @@
-// BERT as a record: its configuration by Hugging Face's field names, and the facts that follow from it. What it is trained
-// for its `architectures` say, as in Hugging Face's files: the tokens that were masked, or the class of a sequence. Not its
-// forward pass (nn/bert.ts). Dropout rates are dropped: Holdfast trains without.
+// BERT as a record: its configuration by Hugging Face's field names, and the facts that follow from it. It is trained for
+// the tokens that were masked; other heads are refused by name. Not its forward pass (nn/bert.ts). Dropout rates are dropped: Holdfast trains without.
 
 import type { Family, TensorShape } from './family.ts';
 import type { Fields } from './fields.ts';
-import { type Labels, parseLabels } from './labels.ts';
 
 /** The heads that there are. */
-export type BertArchitecture = 'BertForMaskedLM' | 'BertForSequenceClassification';
+export type BertArchitecture = 'BertForMaskedLM';
 
 /** BERT, by the field names of Hugging Face. */
-export interface BertConfig extends Partial<Labels> {
+export interface BertConfig {
   /** The family. */
   model_type: 'bert';
   /** Its head: one. @default BertForMaskedLM */
@@ -41,10 +39,6 @@ export interface BertConfig extends Partial<Labels> {
 
 const ARCHITECTURES: readonly BertArchitecture[] = ['BertForMaskedLM'];
 
-/** Whether it tells classes of sequences apart. */
-export const classifiesSequences = ({ architectures }: BertConfig): boolean =>
-  architectures[0] === 'BertForSequenceClassification';
-
 function parseBert(fields: Fields): BertConfig {
   fields.only('is_decoder', [false], false);
   fields.only('position_embedding_type', ['absolute'], 'absolute');
@@ -66,7 +60,6 @@ function parseBert(fields: Fields): BertConfig {
     layer_norm_eps: fields.positive('layer_norm_eps', 1e-12),
     initializer_range: fields.positive('initializer_range', 0.02),
     tie_word_embeddings: fields.only('tie_word_embeddings', [true], true),
-    ...(architecture === 'BertForSequenceClassification' && parseLabels(fields)),
   };
 }
 
@@ -86,7 +79,7 @@ export const BERT: Family<BertConfig> = {
     layers: config.num_hidden_layers,
     width: config.hidden_size,
     vocabulary: config.vocab_size,
-    classes: classifiesSequences(config) ? Object.keys(config.id2label ?? {}).length : config.vocab_size,
+    classes: config.vocab_size,
     context: config.max_position_embeddings,
     heads: config.num_attention_heads,
     kvHeads: config.num_attention_heads,
@@ -100,14 +93,10 @@ export const BERT: Family<BertConfig> = {
     const { hidden_size: C, intermediate_size: inner, vocab_size: V, max_position_embeddings: S } = config;
     const dense: TensorShape[] = [[C, C], [C]];
     const norm: TensorShape[] = [[C], [C]];
-    const { classes } = BERT.shape(config);
     return {
       layersField: 'num_hidden_layers',
       block: [...dense, ...dense, ...dense, ...dense, ...norm, [inner, C], [inner], [C, inner], [C], ...norm],
-      rest: [
-        ...([[V, C], [S, C], [config.type_vocab_size, C], ...norm, ...dense] as const),
-        ...(classifiesSequences(config) ? ([[classes, C], [classes]] as const) : ([...norm, [V]] as const)),
-      ],
+      rest: [[V, C], [S, C], [config.type_vocab_size, C], ...norm, ...dense, ...norm, [V]],
     };
   },
   stored: {
@@ -124,8 +113,5 @@ export const BERT: Family<BertConfig> = {
     ],
   },
   // Heads of other tasks, which the files of a first training hold together.
-  unused: (config) =>
-    classifiesSequences(config)
-      ? /^cls\.(?:predictions|seq_relationship)\./
-      : /^(?:bert\.pooler|cls\.seq_relationship)\./,
+  unused: /^(?:bert\.pooler|cls\.seq_relationship)\./,
 };

@@ -62,8 +62,8 @@ export interface Family<C> {
   /** Shapes of the parameters, before any of them is made. */
   tensors(config: C): FamilyTensors;
   readonly stored: StoredNames;
-  /** Tensors, by their names here, that its files may hold and this configuration has no use for. @default none */
-  unused?(config: C): RegExp;
+  /** Tensors, by their names here, that its files may hold and its forward pass has no use for. @default none */
+  readonly unused?: RegExp;
 }
 
 export type TensorShape = readonly [rows: number, columns?: number];

@@ -125,5 +125,5 @@ export const VIT: Family<ViTConfig> = {
   },
   stored: { prefix: '', buffers: /^$/, head: 'classifier.weight', embedding: 'vit.embeddings.cls_token' },
   // Of a ViTModel's own head.
-  unused: () => /^vit\.pooler\./,
+  unused: /^vit\.pooler\./,
 };

@@ -2,11 +2,10 @@
 // that train nothing.
 
 import type { Command } from 'commander';
+import { checkWriter } from '../formats/families/index.ts';
 import { DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
-import { languageModel } from '../nn/objective.ts';
 import type { Host } from '../runtime/host.ts';
 import { type OpenedModel, withModel } from '../train/open-model.ts';
-import { HoldfastError } from '../util/errors.ts';
 import { localModel } from './model-source.ts';
 
 export interface AdapterFlags {
@@ -28,7 +27,7 @@ export interface NamedModel extends OpenedModel {
   readonly without: { readonly adapter?: string };
 }
 
-/** Lends a language model to `use`, as `withModel` does. Errors: HoldfastError for a model that predicts no next token. */
+/** Lends a language model to `use`, as `withModel` does. Errors: HoldfastError for a model that writes no text. */
 export async function withNamedModel<T>(
   host: Host,
   name: string,
@@ -41,11 +40,7 @@ export async function withNamedModel<T>(
   const adapters = lora === undefined ? {} : { [DEFAULT_ADAPTER]: lora };
   const without = flags.lora === NO_ADAPTER ? { adapter: NO_ADAPTER } : {};
   return withModel(host.files, from, { base, adapters }, async (opened) => {
-    const { objective, config } = opened.model;
-    if (objective !== languageModel)
-      throw new HoldfastError(
-        `${name}: a model of the family ${config.model_type}, which predicts no next token; use a decoder`,
-      );
+    checkWriter(opened.model.config, name);
     return use({ ...opened, from, without });
   });
 }

@@ -311,10 +311,12 @@ function readBatches(
     }
     return tensor.data;
   };
-  const arrays = [...stored].map(([name, input]) => {
+  const arrays = [...stored].flatMap(([name, input]) => {
     const spec = specs.find((candidate) => candidate.name === input);
+    // Positions begin anew in each document of a row: rotary embeddings, which see differences alone, do not read them.
+    if (!spec && input === 'positions') return [];
     if (!spec) throw new HoldfastError(`${path}: ${name} is no input of the model in config.json; copy the case again`);
-    return [input, take(name, spec)] as const;
+    return [[input, take(name, spec)] as const];
   });
   return Array.from({ length: steps }, (_, step) =>
     Array.from({ length: accumulate }, (_, micro): Batch => {

@@ -27,6 +27,7 @@ const PARAMETERS: Readonly<Record<string, readonly string[]>> = {
   rmsnormBackward: ['weight'],
   headNorm: ['weight'],
   headNormBackward: ['weight'],
+  copyRows: ['x'],
 };
 
 const ELEMENTS = ['bf16', 'f16', 'q8_0'] as const;

@@ -8,8 +8,18 @@ import type { Device } from '../../src/gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../src/graph/activations.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/trainer.ts';
+import { HoldfastError, messageOf } from '../../src/util/errors.ts';
 import { testDevice } from '../harness.ts';
 import { chooseVariants, expectSame, memoryDisk, type Outcome, run, SAMPLED_MODELS, type Work } from './runs.ts';
+
+function thrown(work: () => unknown): unknown {
+  try {
+    return work();
+  } catch (error) {
+    expect(error).toBeInstanceOf(HoldfastError);
+    return error;
+  }
+}
 
 describe.each(SAMPLED_MODELS)('%s', (_, model) => {
   const work: Work = { model, batch: 3, seq: 7, accumulate: 2, steps: 3 };
@@ -43,6 +53,10 @@ describe.each(SAMPLED_MODELS)('%s', (_, model) => {
     for (const gpu of [Math.max(least, all - 1), Math.ceil((least + all) / 2), least])
       expectSame((await run(device, work, { memory: { gpu } })).outcome, wanted, `${gpu} bytes`);
     expect(() => fitMemory(workload('keep'), limitsOf(device), all - 1)).toThrow(`${all} bytes`);
+    const fitBelow = (below: number) => fitMemory(workload('offload'), limitsOf(device), all, { below });
+    const needed = Number(/that takes (\d+) bytes/.exec(messageOf(thrown(() => fitBelow(1))))?.[1]);
+    expect(fitBelow(needed).stashed).toBeGreaterThan(0);
+    expect(() => fitBelow(needed - 1)).toThrow(`${needed} bytes`);
     await expect(run(device, work, { memory: { gpu: least - 1 } })).rejects.toThrow(`${least} bytes`);
   });
 });

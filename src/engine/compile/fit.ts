@@ -162,8 +162,11 @@ function fitOne<P extends Passes>(
 }
 
 /** Whether there is room below the GPU for all chunks and the activations that lie there; without the latter, others say. */
-const fitsBelow = ({ map, stashed }: Candidate, below = Number.POSITIVE_INFINITY): boolean =>
-  stashed === 0 || (map.count + stashed + LARGEST_PUT) * map.chunkBytes <= below;
+const fitsBelow = (found: Candidate, below = Number.POSITIVE_INFINITY): boolean =>
+  found.stashed === 0 || bytesBelow(found) <= below;
+
+/** Of all chunks and the activations that lie below the GPU at once, and what is under way there. */
+const bytesBelow = ({ map, stashed }: Candidate): number => (map.count + stashed + LARGEST_PUT) * map.chunkBytes;
 
 const again = <P extends Passes>(found: Fit<P>): Candidate<P> => {
   const { arenas, persistent } = found.nonModel;
@@ -258,15 +261,19 @@ function findLeast<P extends Passes>(
   below: number | undefined,
 ): Least<P> {
   const durable = isDurable(workload, recovery);
+  let needed = Number.POSITIVE_INFINITY;
   for (const tried of uniformWays(workload)) {
     const placements = placeAll(tried, limits, true);
-    const bytes = chunkSizes(tried, limits)
-      .map((size) => candidate(tried, placements, size, durable))
-      .filter((found) => fitsBelow(found, below))
-      .map(leastPeak);
+    const all = chunkSizes(tried, limits).map((size) => candidate(tried, placements, size, durable));
+    const bytes = all.filter((found) => fitsBelow(found, below)).map(leastPeak);
     if (bytes.length > 0) return { bytes: Math.min(...bytes), activations: arenaBytes(placements), workload: tried };
+    needed = Math.min(needed, ...all.map(bytesBelow));
   }
-  throw new Error('internal: a mode that keeps all activations needs nothing below');
+  throw new HoldfastError(
+    `the activations that are to be moved do not fit below the GPU: with all chunks that takes ${needed} bytes ` +
+      `(${formatBytes(needed)}) of host memory and disk together, and there are ${formatBytes(below ?? 0)}; give that much, or ` +
+      'leave it to the budget what becomes of activations (auto)',
+  );
 }
 
 interface Candidate<P extends Passes = Passes> {

@@ -11,6 +11,7 @@ import { checkPlan, makePlan } from '../../memory/plan/plan.ts';
 import { planStep } from '../../memory/plan/planner.ts';
 import { modelDataBytes } from '../../memory/plan/trace.ts';
 import { assert } from '../../util/errors.ts';
+import { isDispatch } from './lower.ts';
 import { flopsOf, offloadedBytes, type Pass, type Passes } from './pass.ts';
 import type { ActivationChoice, Rates, Workload } from './workload.ts';
 
@@ -66,8 +67,9 @@ export function cheapest<P extends Passes, F extends Fitted<P>>(
   }
   const price = (found: F, tight: boolean) => {
     const pass = activations.mainOf(found.passes);
-    const moved = 2 * offloadedBytes(pass) + chunkTraffic(pass, found);
-    return (flopsOf(pass) * (tight ? 1 + TIGHT : 1)) / rates.flops + moved / rates.linkBytes;
+    const work = workOf(pass);
+    const moved = work.moved + chunkTraffic(pass, found);
+    return secondsOf({ ...work, moved }, tight ? TIGHT * work.flops : 0, rates);
   };
   const [kept] = activations.menu;
   assert(kept, 'a menu has modes');
@@ -96,16 +98,32 @@ function chunkTraffic({ trace }: Pass, { slots, map }: Pick<Fitted<Passes>, 'slo
   return h2dBytes + d2hBytes;
 }
 
-/** What a mode does to each block, and to the whole. */
-interface Facts {
+/** What takes time. */
+interface Work {
+  readonly flops: number;
+  readonly dispatches: number;
+  /** Bytes over the link. */
+  readonly moved: number;
+}
+
+/** Of a pass, save what chunks move. */
+const workOf = (pass: Pass): Work => ({
+  flops: flopsOf(pass),
+  dispatches: pass.operations.filter(isDispatch).length,
+  moved: 2 * offloadedBytes(pass),
+});
+
+/** The time of it with so much more arithmetic, one after the other: what overlaps is the same for all ways, about. */
+const secondsOf = ({ flops, dispatches, moved }: Work, moreFlops: number, rates: Rates): number =>
+  (flops + moreFlops) / rates.flops + dispatches * rates.launchSeconds + moved / rates.linkBytes;
+
+/** What a mode does to each block, its work beside what there is without it, and to the whole. */
+interface Facts extends Work {
   readonly mode: ActivationMode;
   /** Bytes of a block's activations that stay for the backward pass. */
   readonly kept: number;
   /** Bytes that are alive at once beside those. */
   readonly workingSet: number;
-  /** Beside what there is without it, a block. */
-  readonly flops: number;
-  readonly moved: number;
 }
 
 interface Way {
@@ -136,9 +154,13 @@ function promising<P extends Passes>(choice: ActivationChoice<P>, map: ChunkMap,
     const isKept = late.flops === 0 && late.moved === 0 && count < blocks;
     const bytes = live * (tight ? 1 : isKept ? LOOSE.kept : LOOSE.other);
     const room = Math.min(modelBytes, budget - bytes);
-    const moved = count * early.moved + rest * late.moved + MOVED * (modelBytes - room);
-    const work = count * early.flops + rest * late.flops + (tight ? TIGHT * flops : 0);
-    const seconds = room > 0 ? work / rates.flops + moved / rates.linkBytes : Number.POSITIVE_INFINITY;
+    const mixed = (of: keyof Work) => count * early[of] + rest * late[of];
+    const work = {
+      flops: mixed('flops'),
+      dispatches: mixed('dispatches'),
+      moved: mixed('moved') + MOVED * (modelBytes - room),
+    };
+    const seconds = room > 0 ? secondsOf(work, tight ? TIGHT * flops : 0, rates) : Number.POSITIVE_INFINITY;
     const each = modes.map((_, i) => (i < count ? early.mode : late.mode));
     return { modes: each, tight, seconds, bytes };
   });
@@ -157,14 +179,16 @@ function factsOf<P extends Passes>(choice: ActivationChoice<P>, map: ChunkMap) {
     const pass = choice.mainOf(workload.passes(map));
     const kept = choice.keptBytes(mode) / modes.length;
     const workingSet = aliveIn(workload) - modes.length * kept;
-    return { mode, kept, workingSet, pass, flops: flopsOf(pass), moved: 2 * offloadedBytes(pass) };
+    return { mode, kept, workingSet, pass, work: workOf(pass) };
   });
   const base = measured[0];
   assert(base, 'a menu has modes');
-  const facts = measured.map(({ mode, kept, workingSet, flops, moved }) => {
-    return { mode, kept, workingSet, flops: (flops - base.flops) / modes.length, moved: moved / modes.length };
+  const facts = measured.map(({ mode, kept, workingSet, work }) => {
+    // Beside what there is without it, a block.
+    const more = (of: keyof Work) => (work[of] - base.work[of]) / modes.length;
+    return { mode, kept, workingSet, flops: more('flops'), dispatches: more('dispatches'), moved: more('moved') };
   });
-  const found = { facts, modelBytes: modelDataBytes(base.pass.trace), flops: base.flops };
+  const found = { facts, modelBytes: modelDataBytes(base.pass.trace), flops: base.work.flops };
   known.set(choice.menu, found);
   return found;
 }

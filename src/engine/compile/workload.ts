@@ -45,17 +45,19 @@ export interface ReadbackSize {
 /** Of a workload whose results are waited for. */
 export const NO_READBACK: ReadbackSize = { bytes: 0, reads: 0 };
 
-/** What time is reckoned with where a choice costs some, per second. Nothing else depends on it. */
+/** What time is reckoned with where a choice costs some. Nothing else depends on it. */
 export interface Rates {
-  /** Multiplications and additions. */
+  /** Multiplications and additions a second. */
   readonly flops: number;
-  /** Bytes between the GPU and below, one way at a time. */
+  /** Bytes a second between the GPU and below, one way at a time. */
   readonly linkBytes: number;
+  /** What a dispatch takes whatever it computes. */
+  readonly launchSeconds: number;
 }
 
 /** Of a laptop's GPU, and of a software adapter on two cores, about. */
-export const GPU_RATES: Rates = { flops: 5e12, linkBytes: 10e9 };
-export const SOFTWARE_RATES: Rates = { flops: 8e9, linkBytes: 4e9 };
+export const GPU_RATES: Rates = { flops: 5e12, linkBytes: 10e9, launchSeconds: 5e-6 };
+export const SOFTWARE_RATES: Rates = { flops: 8e9, linkBytes: 4e9, launchSeconds: 2e-5 };
 
 /** What a fit goes by of an adapter. */
 export interface AdapterLimits {

@@ -54,10 +54,14 @@ export function memoryOf({ gpuBytes, hostBytes, sharedMemory }: Machine): { gpu:
 const LARGEST_BINDING = 2 ** 31 - 4;
 
 /** What a fit goes by on this machine: its own rates, and bindings as GPUs of its size allow them. */
-export function machineLimits({ peakFlops, reached, link, gpuBytes }: Machine): AdapterLimits {
+export function machineLimits({ peakFlops, reached, link, gpuBytes, launchSeconds }: Machine): AdapterLimits {
   const { upBytesPerSecond: up, downBytesPerSecond: down } = link;
   const binding = Math.max(DEFAULT_LIMITS.binding, Math.min(LARGEST_BINDING, Math.floor(gpuBytes / 16) * 4));
-  return { binding, buffer: binding, rates: { flops: peakFlops * reached, linkBytes: Math.min(up, down) } };
+  return {
+    binding,
+    buffer: binding,
+    rates: { flops: peakFlops * reached, linkBytes: Math.min(up, down), launchSeconds },
+  };
 }
 
 /**

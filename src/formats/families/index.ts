@@ -42,12 +42,12 @@ export const FAMILY_NAMES = Object.keys(FAMILIES) as FamilyName[];
 
 export const familyOf = (config: ModelConfig): Family<ModelConfig> => FAMILIES[config.model_type];
 
-/** Errors: HoldfastError for a model that cannot go on with a text. */
-export function checkWriter(config: ModelConfig): void {
+/** Errors: HoldfastError for a model that cannot go on with a text; `where` it is, where that is known. */
+export function checkWriter(config: ModelConfig, where?: string): void {
   if (familyOf(config).writes) return;
   const writers = FAMILY_NAMES.filter((name) => FAMILIES[name].writes);
   throw new HoldfastError(
-    `a ${config.model_type} model writes no text: it looks at all of its input at once; use one that does, such as ${writers.slice(0, 2).join(' or ')}`,
+    `${where === undefined ? '' : `${where}: `}a ${config.model_type} model writes no text: it looks at all of its input at once; use one that does, such as ${writers.slice(0, 2).join(' or ')}`,
   );
 }
 

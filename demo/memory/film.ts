@@ -206,7 +206,7 @@ export class Film {
 
   /** The slots at the end of the step, HOME for chunks that have none. */
   #last(): Int32Array {
-    const slots = new Int32Array(this.codes.length).fill(HOME);
+    const slots = new Int32Array(this.history.chunks.length).fill(HOME);
     const now = this.#at;
     this.seek(this.moments - 1, () => {});
     this.codes.forEach((code, which) => {

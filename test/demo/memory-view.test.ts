@@ -222,6 +222,22 @@ describe('a film', () => {
     expect([...first.sunk]).toEqual([0, 0]);
     expect([...first.dropped]).toEqual([0, 1]);
   });
+
+  test('goes on from a film of the same chunks, whatever the activations of both', () => {
+    fc.assert(
+      fc.property(histories, fc.nat(3), (history, count) => {
+        const { tensors, codes, working } = history.activations;
+        const before = new Film(history);
+        before.seek(before.moments - 1, () => {});
+        const activations = { tensors: tensors.slice(0, count), codes: codes.slice(0, count), working };
+        const film = new Film({ ...history, activations }, before);
+        history.chunks.forEach((_, chunk) => {
+          const isLeft = tierOf(at(before.codes, chunk)) === 'gpu' && tierOf(at(film.codes, chunk)) === 'gpu';
+          if (isLeft) expect(film.places[chunk]).toBe(before.places[chunk]);
+        });
+      }),
+    );
+  });
 });
 
 describe('shelves', () => {

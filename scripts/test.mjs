@@ -27,9 +27,9 @@ const FAULT_SUITES = ['losses', 'lost-for-good', 'moves', 'disk-faults', 'traces
   all ? [] : ['--exclude', `test/model/${name}.test.ts`],
 );
 
-/** What lies in the package, and what is computed without a device or a file, does not depend on the runtime. */
-const PURE_SUITES = ['package', 'plan', 'simulate', 'fuzz', 'report', 'graph', 'grad', 'demo'].flatMap((folder) =>
-  all ? [] : ['--exclude', `test/${folder}/**`],
+/** What lies in the package, what is computed without a device or a file, and commands within the test's own process. */
+const RUNTIME_FREE_SUITES = ['package', 'cli', 'plan', 'simulate', 'fuzz', 'report', 'graph', 'grad', 'demo'].flatMap(
+  (folder) => (all ? [] : ['--exclude', `test/${folder}/**`]),
 );
 
 check('lint', bin('biome'), ['check', '--error-on-warnings']);
@@ -74,7 +74,7 @@ function check(name, command, args) {
 
 async function inDeno() {
   const deno = bin('deno');
-  const filters = [...FAULT_SUITES, ...PURE_SUITES];
+  const filters = [...FAULT_SUITES, ...RUNTIME_FREE_SUITES];
   if (!first) return;
   if (!existsSync(deno)) record({ name: 'Deno', skipped: 1, note: 'npm brought no Deno for this platform' });
   else await suites(`Deno, ${first.name}`, deno, ['run', '-A', '--unstable-webgpu'], filters, { adapter: first });

@@ -130,8 +130,8 @@ describe.each(Object.entries(FAULTS) as [Fault, string][])('the slow tier: %s, %
     wanted = await undisturbed();
   });
 
-  // The first three, then every ninth; in Deno, whose runs take longer, fewer.
-  const stride = EVERY_CASE ? 1 : isDeno ? 41 : 9;
+  // The first three, then every 14th; in Deno, whose runs take longer, fewer.
+  const stride = EVERY_CASE ? 1 : isDeno ? 41 : 14;
 
   test.each(recoveries)('at the n-th move, recovery %s', async (recovery) => {
     let failures = 0;

@@ -85,10 +85,10 @@ const MODELS: [string, Model][] = [
   ['llama', LLAMA],
   ['gpt2', GPT2],
   ['gemma3', decoder(DECODERS.gemma3)],
-  ...(THOROUGH ? [['qwen3', decoder(DECODERS.qwen3)] satisfies [string, Model]] : []),
+  ['qwen3', decoder(DECODERS.qwen3)],
 ];
 
-describe.each(MODELS)('%s', (_, base) => {
+describe.each(THOROUGH ? MODELS : MODELS.slice(0, 1))('%s', (_, base) => {
   const prompt = Int32Array.of(3, 1, 4, 1, 5);
 
   test('with B = 0, and without its adapter, has every bit of the model alone', async () => {

@@ -50,6 +50,8 @@ export class MemoryPanel {
   constructor(events: MemoryEvents) {
     this.#events = events;
     for (const [value, text] of Object.entries(POLICY_WORDS)) this.#policy.append(make('option', { value }, text));
+    // Until what it goes from and to is known.
+    this.#slider.disabled = true;
     this.#slider.addEventListener('input', () => this.#showValue());
     for (const control of [this.#slider, this.#host, this.#disk, this.#diskLimit, this.#policy]) {
       control.addEventListener('change', () => void this.#take());
@@ -68,6 +70,7 @@ export class MemoryPanel {
   /** What the model needs at least, and at most. The slider keeps its budget, not its place. */
   showEstimate({ smallest, unlimited, fit, problem }: Estimate): void {
     this.#range = { smallest, unlimited };
+    this.#slider.disabled = false;
     this.#place();
     const { gpu } = this.#memory;
     if (problem) this.#say(problem, true);

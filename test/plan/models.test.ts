@@ -136,6 +136,22 @@ describe.each(MODELS)('the dry run of %s', (_, model) => {
     }
   });
 
+  it('takes chunks that are no larger than the tiers below can hold, where there are such', () => {
+    const workload = trainingWorkload(model, programs, 1);
+    const budget = 10 * smallestBudget(workload, DEFAULT_LIMITS);
+    const free = fitMemory(workload, DEFAULT_LIMITS, budget).map.chunkBytes;
+    const sizes = [free, free - 1, free / 3, 1].map((mostChunk) => {
+      const least = smallestBudget(workload, DEFAULT_LIMITS, { mostChunk });
+      expect(() => fitMemory(workload, DEFAULT_LIMITS, least - 1, { mostChunk })).toThrow(`${least} bytes`);
+      return fitMemory(workload, DEFAULT_LIMITS, budget, { mostChunk }).map.chunkBytes;
+    });
+    const [same = 0, smaller = 0, third = 0, smallest = 0] = sizes;
+    expect(same).toBeLessThanOrEqual(free);
+    expect(smallest).toBeLessThanOrEqual(third);
+    if (smaller > smallest) expect(smaller).toBeLessThan(free);
+    if (third > smallest) expect(third).toBeLessThanOrEqual(free / 3);
+  });
+
   it('counts activations as they are placed', () => {
     const { nonModel } = fitMemory(trainingWorkload(model, programs, 1), DEFAULT_LIMITS, undefined);
     expect(nonModel.alive).toBeGreaterThanOrEqual(liveBytes(programs.first));

@@ -43,6 +43,8 @@ export interface FitOptions {
   readonly recovery?: Recovery | undefined;
   /** Bytes for chunks and activations below the GPU. @default no limit */
   readonly below?: number;
+  /** Bytes; chunks that the tiers below the GPU can hold are no larger. @default no limit */
+  readonly mostChunk?: number;
 }
 
 export interface Fit<P extends Passes = Passes> {
@@ -84,12 +86,13 @@ const isDurable = ({ training }: Workload, recovery: Recovery): boolean => train
  */
 export function fitMemory<P extends Passes>(
   workload: Workload<P>,
-  limits: AdapterLimits,
+  adapter: AdapterLimits,
   budget: number | undefined,
   options: FitOptions = {},
 ): Fit<P> {
-  if (budget === undefined) return wholeFit(workload, limits);
+  if (budget === undefined) return wholeFit(workload, adapter);
   const { recovery = 'step' } = options;
+  const limits = limitsWith(adapter, options);
   const durable = isDurable(workload, recovery);
   const least = leastFit(workload, limits, options);
   if (budget < least.bytes) {
@@ -229,7 +232,10 @@ export function refitMemory<P extends Passes>(
 
 /** The smallest budget that `fitMemory` accepts, in bytes. */
 export const smallestBudget = (workload: Workload, limits: AdapterLimits, options: FitOptions = {}): number =>
-  leastFit(workload, limits, options).bytes;
+  leastFit(workload, limitsWith(limits, options), options).bytes;
+
+const limitsWith = (limits: AdapterLimits, { mostChunk }: FitOptions): AdapterLimits =>
+  mostChunk === undefined ? limits : { ...limits, mostChunk };
 
 interface Least<P extends Passes> {
   readonly bytes: number;
@@ -248,7 +254,7 @@ function leastFit<P extends Passes>(
   // It does not depend on the budget, and is asked for with each.
   const known = leastFits.get(workload) ?? new Map<string, Least<Passes>>();
   leastFits.set(workload, known);
-  const key = `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${recovery} ${below}`;
+  const key = `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${limits.mostChunk} ${recovery} ${below}`;
   const found = (known.get(key) as Least<P> | undefined) ?? findLeast(workload, limits, recovery, below);
   known.set(key, found);
   return found;
@@ -310,13 +316,17 @@ const arenaBytes = (placements: readonly Placement[]): number => arenaSizes(plac
 export const leastChunkOf = (bytes: number): number => Math.max(LEAST_CHUNK, bytes / MOST_CHUNKS);
 
 /** Ascending, by powers of two up to the largest that makes sense here. */
-function chunkSizes({ parameters }: Workload, { binding, buffer, leastChunk = 0 }: AdapterLimits): number[] {
+function chunkSizes(
+  { parameters }: Workload,
+  { binding, buffer, leastChunk = 0, mostChunk = Number.POSITIVE_INFINITY }: AdapterLimits,
+): number[] {
   const ofSize = Math.max(leastChunk, leastChunkOf(bytesHeld(parameters)));
   const least = Math.max(ofSize, leastChunkBytes(parameters));
   const most = Math.min(binding, buffer, Math.max(LARGEST_CHUNK, least));
   const sizes = [most];
   for (let bytes = most / 2; bytes >= least; bytes /= 2) sizes.unshift(bytes);
-  return sizes;
+  const small = sizes.filter((bytes) => bytes <= mostChunk);
+  return small.length > 0 ? small : sizes.slice(0, 1);
 }
 
 const maps = new WeakMap<Workload['parameters'], Map<string, ChunkMap>>();

@@ -67,6 +67,8 @@ export interface AdapterLimits {
   readonly rates: Rates;
   /** Bytes; no chunk is smaller. @default what the size of the model makes of it */
   readonly leastChunk?: number;
+  /** Bytes; no chunk is larger, where smaller ones work. @default no limit */
+  readonly mostChunk?: number;
 }
 
 /** What every WebGPU adapter allows, at the rates of a laptop's GPU. */

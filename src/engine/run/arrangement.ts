@@ -3,6 +3,7 @@
 
 import type { Device } from '../../gpu/device.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
+import { leastHostChunks } from '../../memory/tiers/tier-limits.ts';
 import type { BlockFile } from '../../runtime/host.ts';
 import { type Fit, type FitOptions, fitMemory, type Recovery } from '../compile/fit.ts';
 import type { Pass, Passes } from '../compile/pass.ts';
@@ -58,7 +59,8 @@ export function limitsOf({ adapter }: Device): AdapterLimits {
 /** What a fit goes by of the budgets below the GPU. */
 export function optionsOf({ recovery, host, disk }: MemoryOptions): FitOptions {
   const below = (host ?? Number.POSITIVE_INFINITY) + (disk ? (disk.limit ?? Number.POSITIVE_INFINITY) : 0);
-  return { recovery, below };
+  const mostChunk = disk && host !== undefined ? host / leastHostChunks(Number.POSITIVE_INFINITY, true) : undefined;
+  return { recovery, below, ...(mostChunk !== undefined && { mostChunk }) };
 }
 
 /**

@@ -2,7 +2,6 @@
 // the run on the same weights in f32, stopped and resumed, replayed, and in the text that it writes. In process.
 
 import { beforeAll, expect, test } from 'vitest';
-import { run } from '../../src/cli/run.ts';
 import { loadAdapter, loadCheckpoint, loadWeights } from '../../src/formats/checkpoint.ts';
 import type { StoredElement } from '../../src/kernels/stored.ts';
 import { makeModel } from '../../src/nn/index.ts';
@@ -14,33 +13,14 @@ import type { RunSettings } from '../../src/train/run-settings.ts';
 import { stateOf } from '../../src/train/saved-state.ts';
 import { startWeights } from '../../src/train/start-weights.ts';
 import { collect, sourceOf } from '../../src/util/tensor-source.ts';
-import { ADAPTER, EVERY_CASE, testHost } from '../host.ts';
+import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
+import { inProcess, done as succeed } from './in-process.ts';
 
 const files = new MemoryFiles({ 'text.txt': 'hold fast, and then hold on; '.repeat(100) });
 
-async function holdfast(...args: string[]): Promise<{ status: number; out: string; said: string }> {
-  let [out, said] = ['', ''];
-  const terminal = {
-    ...{ interactive: false, columns: 80 },
-    write: (text: string) => {
-      out += text;
-    },
-    warn: (text: string) => {
-      said += text;
-    },
-  };
-  const adapter = ['train', 'generate', 'parity'].includes(args[0] ?? '') ? ['--adapter', ADAPTER] : [];
-  const { gpuSources } = testHost;
-  const host = memoryHost(files, { args: [...args, ...adapter], terminal, gpuSources: () => gpuSources() });
-  return { status: await run(host), out, said };
-}
-
-async function done(...args: string[]): Promise<string> {
-  const { status, out, said } = await holdfast(...args);
-  expect(`${status} ${said}`, args.join(' ')).toBe('0 ');
-  return out;
-}
+const holdfast = (...args: string[]) => inProcess(files, args);
+const done = (...args: string[]) => succeed(files, args);
 
 const train = (...args: string[]) =>
   done('train', '--data', 'text.txt', '--eval-windows', '2', '--sample-tokens', '4', '--warmup', '0', ...args);

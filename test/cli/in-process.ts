@@ -13,7 +13,7 @@ export interface Said {
   readonly said: string;
 }
 
-const USE_A_DEVICE = ['train', 'finetune', 'eval', 'generate'];
+const USE_A_DEVICE = ['train', 'finetune', 'eval', 'generate', 'parity'];
 
 /** `holdfast ARGS` over these files; `lines` come from the terminal, one behind each answer. */
 export async function inProcess(

@@ -41,6 +41,7 @@ export {
 export {
   type BertConfig,
   type DecoderConfig,
+  type EncoderConfig,
   type FamilyName,
   type Gemma3Config,
   type GPT2Config,

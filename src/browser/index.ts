@@ -26,6 +26,7 @@ export type { MemoryReport } from '../engine/run/session.ts';
 export {
   type BertConfig,
   type DecoderConfig,
+  type EncoderConfig,
   type FamilyName,
   type Gemma3Config,
   type GPT2Config,

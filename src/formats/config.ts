@@ -13,6 +13,7 @@ import { FAMILIES, FAMILY_NAMES, type ModelConfig, shapeOf } from './families/in
 
 export type { BertConfig } from './families/bert.ts';
 export type { DecoderConfig, LayerType, RopeScalingFields } from './families/decoder.ts';
+export type { EncoderConfig } from './families/encoder.ts';
 export type { Gemma3Config } from './families/gemma3.ts';
 export type { GPT2Config } from './families/gpt2.ts';
 export type { FamilyName, ModelConfig } from './families/index.ts';

@@ -1,6 +1,7 @@
 // BERT as a record: its configuration by Hugging Face's field names, and the facts that follow from it. It is trained for
 // the tokens that were masked; other heads are refused by name. Not its forward pass (nn/bert.ts). Dropout rates are dropped: Holdfast trains without.
 
+import { type EncoderConfig, parseEncoder } from './encoder.ts';
 import type { Family, TensorShape } from './family.ts';
 import type { Fields } from './fields.ts';
 
@@ -8,7 +9,7 @@ import type { Fields } from './fields.ts';
 export type BertArchitecture = 'BertForMaskedLM';
 
 /** BERT, by the field names of Hugging Face. */
-export interface BertConfig {
+export interface BertConfig extends EncoderConfig {
   /** The family. */
   model_type: 'bert';
   /** Its head: one. @default BertForMaskedLM */
@@ -19,20 +20,6 @@ export interface BertConfig {
   max_position_embeddings: number;
   /** Kinds of tokens, such as those of a first and a second sentence. */
   type_vocab_size: number;
-  /** Width of the residual stream: C, a multiple of num_attention_heads. */
-  hidden_size: number;
-  /** Width of the MLP. */
-  intermediate_size: number;
-  /** Blocks: L. */
-  num_hidden_layers: number;
-  /** NH. */
-  num_attention_heads: number;
-  /** GELU by erf. */
-  hidden_act: 'gelu';
-  /** Added to variances. @default 1e-12 */
-  layer_norm_eps: number;
-  /** Standard deviation of new weights. @default 0.02 */
-  initializer_range: number;
   /** Whether the head over tokens is the embedding: always. */
   tie_word_embeddings: boolean;
 }
@@ -42,9 +29,6 @@ const ARCHITECTURES: readonly BertArchitecture[] = ['BertForMaskedLM'];
 function parseBert(fields: Fields): BertConfig {
   fields.only('is_decoder', [false], false);
   fields.only('position_embedding_type', ['absolute'], 'absolute');
-  const hidden_size = fields.count('hidden_size', 768);
-  const num_attention_heads = fields.count('num_attention_heads', 12);
-  fields.divides('num_attention_heads', num_attention_heads, 'hidden_size', hidden_size);
   const [architecture = 'BertForMaskedLM'] = fields.items('architectures', ARCHITECTURES) ?? [];
   return {
     model_type: 'bert',
@@ -52,13 +36,7 @@ function parseBert(fields: Fields): BertConfig {
     vocab_size: fields.count('vocab_size', 30522),
     max_position_embeddings: fields.count('max_position_embeddings', 512),
     type_vocab_size: fields.count('type_vocab_size', 2),
-    hidden_size,
-    intermediate_size: fields.count('intermediate_size', 3072),
-    num_hidden_layers: fields.count('num_hidden_layers', 12),
-    num_attention_heads,
-    hidden_act: fields.only('hidden_act', ['gelu'], 'gelu'),
-    layer_norm_eps: fields.positive('layer_norm_eps', 1e-12),
-    initializer_range: fields.positive('initializer_range', 0.02),
+    ...parseEncoder(fields),
     tie_word_embeddings: fields.only('tie_word_embeddings', [true], true),
   };
 }

@@ -1,6 +1,7 @@
 // ViT, the vision transformer, as a record: its configuration by Hugging Face's field names, and the facts that follow from
 // it. It tells classes of images apart. Not its forward pass (nn/vit.ts). Dropout rates are dropped: Holdfast trains without.
 
+import { type EncoderConfig, parseEncoder } from './encoder.ts';
 import type { Family, ImageShape, TensorShape } from './family.ts';
 import type { Fields } from './fields.ts';
 import { type Labels, labelsOf, parseLabels, unnamedLabels } from './labels.ts';
@@ -9,7 +10,7 @@ import { type Labels, labelsOf, parseLabels, unnamedLabels } from './labels.ts';
 export type ImageSize = number | readonly [height: number, width: number];
 
 /** ViT with a head for classes, by the field names of Hugging Face. */
-export interface ViTConfig extends Labels {
+export interface ViTConfig extends EncoderConfig, Labels {
   /** The family. */
   model_type: 'vit';
   /** Of an image: multiples of the patch's. @default 224 */
@@ -18,22 +19,8 @@ export interface ViTConfig extends Labels {
   patch_size: ImageSize;
   /** Numbers of a pixel. @default 3 */
   num_channels: number;
-  /** Width of the residual stream: C, a multiple of num_attention_heads. */
-  hidden_size: number;
-  /** Width of the MLP. */
-  intermediate_size: number;
-  /** Blocks: L. */
-  num_hidden_layers: number;
-  /** NH. */
-  num_attention_heads: number;
-  /** GELU by erf. */
-  hidden_act: 'gelu';
-  /** Added to variances. @default 1e-12 */
-  layer_norm_eps: number;
   /** Whether q, k and v have biases. @default true */
   qkv_bias: boolean;
-  /** Standard deviation of new weights. @default 0.02 */
-  initializer_range: number;
 }
 
 /** Height and width. */
@@ -46,9 +33,6 @@ export function patchesOf({ image_size, patch_size }: Pick<ViTConfig, 'image_siz
 }
 
 function parseViT(fields: Fields): ViTConfig {
-  const hidden_size = fields.count('hidden_size', 768);
-  const num_attention_heads = fields.count('num_attention_heads', 12);
-  fields.divides('num_attention_heads', num_attention_heads, 'hidden_size', hidden_size);
   const image_size = fields.countOrTwo('image_size', 224);
   const patch_size = fields.countOrTwo('patch_size', 16);
   const patches = sidesOf(patch_size);
@@ -60,14 +44,8 @@ function parseViT(fields: Fields): ViTConfig {
     image_size,
     patch_size,
     num_channels: fields.count('num_channels', 3),
-    hidden_size,
-    intermediate_size: fields.count('intermediate_size', 3072),
-    num_hidden_layers: fields.count('num_hidden_layers', 12),
-    num_attention_heads,
-    hidden_act: fields.only('hidden_act', ['gelu'], 'gelu'),
-    layer_norm_eps: fields.positive('layer_norm_eps', 1e-12),
+    ...parseEncoder(fields),
     qkv_bias: fields.only('qkv_bias', [true, false], true),
-    initializer_range: fields.positive('initializer_range', 0.02),
     ...parseLabels(fields),
   };
 }

@@ -9,7 +9,8 @@ import { defaultSettings, RANGES } from '../train/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { MODEL_SOURCES } from './model-source.ts';
 import { within } from './options.ts';
-import { addTrainingOptions, type IsGiven, type TrainDefaults, type TrainFlags, train } from './train.ts';
+import { addTrainingOptions, type IsGiven, type TrainDefaults, type TrainFlags } from './train/flags.ts';
+import { train } from './train.ts';
 
 const EACH_EPOCH = 'once an epoch, or every 250 where that is less';
 const DEFAULTS: TrainDefaults = {

@@ -1,0 +1,189 @@
+// The settings of a new run, from flags and from the files that they name: the model, its tokenizer and chat template,
+// the data, a low-rank update.
+
+import { openImages } from '../../data/images.ts';
+import { findChatTemplate, type TemplateSources } from '../../data/records/find-template.ts';
+import { holdRecords, type RecordSettings } from '../../data/records/read-records.ts';
+import { isSynthetic } from '../../data/synthetic.ts';
+import { DEFAULT_TOKENIZER, identityOf, tokenizerFrom } from '../../data/tokenizer.ts';
+import { type FoundModel, findModel, loadAdapter } from '../../formats/checkpoint.ts';
+import type { ModelConfig } from '../../formats/config.ts';
+import type { ImageShape } from '../../formats/families/family.ts';
+import { FAMILY_NAMES, shapeOf } from '../../formats/families/index.ts';
+import { DEFAULT_SHAPE } from '../../formats/shape.ts';
+import { findTokenizer } from '../../formats/tokenizer-files.ts';
+import { completeLora } from '../../nn/lora.ts';
+import type { Host } from '../../runtime/host.ts';
+import { fineTuningSettings } from '../../train/fine-tuning.ts';
+import { defaultSettings, type LoraSettings, type RunSettings, VALIDATION_SHARE } from '../../train/run-settings.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import { describeRange, inRange } from '../../util/range.ts';
+import { configFromFlags } from '../model-flags.ts';
+import { localModel } from '../model-source.ts';
+import { BYTES, dashed, type IsGiven, numbersIn, type TrainFlags } from './flags.ts';
+
+/** Of models that were not taught to chat, and are now. */
+export const FALLBACK_TEMPLATE = 'chatml';
+
+/** Errors: HoldfastError for flags that do not go together, and for files that are missing, damaged or not supported. */
+export async function newSettings(
+  host: Host,
+  flags: TrainFlags,
+  given: IsGiven,
+  fineTunes: boolean,
+): Promise<RunSettings> {
+  const family = fineTunes ? undefined : FAMILY_NAMES.find((name) => name === flags.model);
+  const { vocabulary: vocabSize, tied } = DEFAULT_SHAPE;
+  const named =
+    flags.tokenizer === undefined || flags.tokenizer === BYTES
+      ? undefined
+      : await findTokenizer(host.files, flags.tokenizer);
+  const model = family ? undefined : await localModel(host, flags.model);
+  const sizeOf = async () => (named ? (await tokenizerFrom(named)).vocabulary : vocabSize);
+  const {
+    config,
+    from,
+    tokenizer: own,
+  }: FoundModel = model === undefined
+    ? {
+        config: configFromFlags({
+          ...{ ...flags, model: family ?? DEFAULT_SHAPE.family, vocabSize: await sizeOf(), tied },
+          ...(family === 'vit' && { images: await imagesFromFlags(host, flags) }),
+        }),
+      }
+    : await findModel(host.files, model);
+  const tokenizer = flags.tokenizer === BYTES ? undefined : (named ?? own);
+  const { context } = shapeOf(config);
+  if (!family) {
+    const shape = (['layers', 'width', 'heads', 'kvHeads'] as const).find(given);
+    if (shape)
+      throw new HoldfastError(`--${dashed(shape)}: the model in ${flags.model} has its own; leave the flag out`);
+    if (given('context') && flags.context > context) {
+      throw new HoldfastError(
+        `--context ${flags.context}: the model in ${flags.model} has at most ${context} positions`,
+      );
+    }
+  }
+  const seesImages = shapeOf(config).vocabulary === 0;
+  if (seesImages && given('context'))
+    throw new HoldfastError('--context: an image is as long as its patches say; leave the flag out');
+  if (!seesImages && flags.patch !== undefined)
+    throw new HoldfastError('--patch: is of images, and the model reads text; leave the flag out');
+  if (fineTunes && from === undefined)
+    throw new HoldfastError(
+      `${flags.model}: has no weights to fine-tune; name a folder that has, or train it: holdfast train --model ${flags.model}`,
+    );
+  const isText = !seesImages && !isSynthetic(flags.data);
+  const records = isText
+    ? await recordsFromFlags(host, flags, given, { tokenizer, model: from ?? model }, fineTunes)
+    : undefined;
+  const lora = await loraSettings(host, flags, config, from);
+  const { data, schedule } = flags;
+  const settings = fineTunes ? fineTuningSettings : defaultSettings;
+  return settings({
+    config,
+    tokenizer: tokenizer ? identityOf(tokenizer) : DEFAULT_TOKENIZER,
+    ...(from === undefined ? {} : { from }),
+    ...(lora && { lora }),
+    ...(flags.task === undefined ? {} : { task: flags.task }),
+    ...(records && { records }),
+    ...validationFromFlags(flags),
+    ...((family && !seesImages) || given('context') ? { seq: flags.context } : {}),
+    ...{ data, schedule, ...numbersIn(flags) },
+    ...bestFromFlags(flags),
+  });
+}
+
+/** What is kept of the best validation, and whether it ends the run. Errors: HoldfastError for flags that do not go together. */
+function bestFromFlags({
+  earlyStoppingPatience,
+  earlyStoppingThreshold,
+  keepBest = earlyStoppingPatience !== undefined,
+}: TrainFlags): Partial<RunSettings> {
+  if (earlyStoppingThreshold !== undefined && earlyStoppingPatience === undefined)
+    throw new HoldfastError('--early-stopping-threshold: give --early-stopping-patience, too');
+  return {
+    ...(earlyStoppingPatience !== undefined && { earlyStoppingPatience }),
+    ...(earlyStoppingThreshold !== undefined && { earlyStoppingThreshold }),
+    ...(keepBest && { keepBest }),
+  };
+}
+
+/** What a new vision transformer looks at: the images of the data. Errors: HoldfastError for patches that do not fit them. */
+async function imagesFromFlags(host: Host, { data, patch = 4 }: TrainFlags): Promise<ImageShape> {
+  const { height, width, channels, classes } = await openImages(host, data);
+  for (const side of [height, width]) {
+    if (side % patch === 0) continue;
+    throw new HoldfastError(`--patch ${patch}: the images are of ${height} x ${width}; it must divide both`);
+  }
+  return { image: height === width ? height : [height, width], patch, channels, classes };
+}
+
+/** How records are learned from; undefined where the data is text. */
+async function recordsFromFlags(
+  host: Host,
+  { data, trainOn, pack, chatTemplate: name }: TrainFlags,
+  given: IsGiven,
+  own: Pick<TemplateSources, 'tokenizer' | 'model'>,
+  fineTunes: boolean,
+): Promise<RecordSettings | undefined> {
+  if (!(await holdRecords(host, data))) {
+    const flag = (['trainOn', 'pack', 'chatTemplate'] as const).find(given);
+    if (flag)
+      throw new HoldfastError(`--${dashed(flag)}: is for JSON records, and the data is text; leave the flag out`);
+    return undefined;
+  }
+  const date = new Date().toISOString().slice(0, 10);
+  const template =
+    (await findChatTemplate(host.files, { ...own, name, date })) ??
+    (fineTunes ? await findChatTemplate(host.files, { ...own, name: FALLBACK_TEMPLATE, date }) : undefined);
+  return { trainOn, pack, ...(template && { template }) };
+}
+
+/** Errors: HoldfastError for neither a share nor a path. */
+function validationFromFlags({
+  validation,
+  task,
+}: TrainFlags): Pick<RunSettings, 'validationFile' | 'validationShare'> {
+  if (validation === undefined) return {};
+  if (task !== undefined) throw new HoldfastError('--validation: a --task has its own; leave the flag out');
+  const share = Number(validation);
+  if (validation.trim() === '' || Number.isNaN(share)) return { validationFile: validation };
+  if (inRange(VALIDATION_SHARE, share)) return { validationShare: share };
+  throw new HoldfastError(`--validation ${validation}: it must be a file, or ${describeRange(VALIDATION_SHARE)}`);
+}
+
+/** The low-rank update that the flags ask for, complete. Errors: HoldfastError for flags that do not go together. */
+async function loraSettings(
+  host: Host,
+  flags: TrainFlags,
+  config: ModelConfig,
+  from: string | undefined,
+): Promise<LoraSettings | undefined> {
+  const { loraRank, loraFrom, loraAlpha: alpha, loraDropout: dropout, loraRslora: rslora } = flags;
+  if (loraRank === undefined && loraFrom === undefined) {
+    const flag = LORA_FLAGS.find((name) => flags[name] !== undefined);
+    if (flag) throw new HoldfastError(`--${dashed(flag)}: is of a low-rank update; give --lora-rank, too`);
+    return undefined;
+  }
+  if (from === undefined) {
+    throw new HoldfastError(
+      `--${loraRank === undefined ? 'lora-from' : 'lora-rank'}: --model ${flags.model} has no weights to update; name a folder that has`,
+    );
+  }
+  const adapter = loraFrom === undefined ? undefined : await localModel(host, loraFrom);
+  const found = adapter === undefined ? undefined : (await loadAdapter(host.files, adapter, config)).options;
+  const targets = flags.loraTargets?.split(',').map((name) => name.trim());
+  const options = completeLora({
+    ...found,
+    rank: loraRank ?? found?.rank ?? 0,
+    ...(alpha !== undefined && { alpha }),
+    ...(targets && { targets }),
+    ...(dropout !== undefined && { dropout }),
+    ...(rslora !== undefined && { rslora }),
+  });
+  const { baseDtype = 'auto' } = flags;
+  return { ...options, ...(adapter !== undefined && { adapter }), ...(baseDtype !== 'auto' && { baseDtype }) };
+}
+
+const LORA_FLAGS = ['loraAlpha', 'loraTargets', 'loraDropout', 'loraRslora', 'baseDtype'] as const;

@@ -1,0 +1,57 @@
+// The lines that end a run on the command line: how far it came, its losses and memory, what would have made it faster,
+// and what to do with it next.
+
+import { taskOf } from '../../data/tasks.ts';
+import { familyOf, shapeOf } from '../../formats/families/index.ts';
+import { advice } from '../../report/advice.ts';
+import { REPORT_FILE } from '../../report/run-report.ts';
+import { join } from '../../runtime/host.ts';
+import type { MemoryRecord } from '../../train/memory-record.ts';
+import type { RunSummary } from '../../train/run.ts';
+import type { RunSettings } from '../../train/run-settings.ts';
+import { formatBytes } from '../../util/bytes.ts';
+import { accuracyText } from '../progress.ts';
+
+export function describeRun(summary: RunSummary, out: string, settings: RunSettings): string[] {
+  const { config, task, seed, records } = settings;
+  const prompt = task ? taskOf(task).unseen(seed, 1)[0]?.prompt : 'interface ';
+  const { best } = summary;
+  // A run stopped before its first validation has none.
+  const validated = Number.isNaN(summary.validationLoss) ? '' : `, validation ${summary.validationLoss.toFixed(4)}`;
+  return [
+    `${summary.interrupted ? 'stopped' : 'done'} after ${summary.steps} steps on ${summary.adapter}${summary.stopped ? ', early: validations do not get better' : ''}`,
+    Number.isFinite(summary.finalLoss)
+      ? `loss ${summary.finalLoss.toFixed(4)}${validated} nats per ${shapeOf(config).vocabulary === 0 ? 'image' : 'token'}`
+      : `the last step was skipped: its loss is not finite${validated}`,
+    ...(summary.accuracy === undefined ? [] : [accuracyText(summary.accuracy, settings)]),
+    `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory`,
+    ...(summary.memory ? memoryLines(summary.memory) : []),
+    ...(summary.skippedSteps > 0
+      ? [`${summary.skippedSteps} steps were skipped: their loss or gradient was not finite`]
+      : []),
+    `checkpoint ${summary.checkpoint}, curves ${join(out, REPORT_FILE)}`,
+    ...(best ? [`best validation ${best.loss.toFixed(4)} after step ${best.step}: ${best.checkpoint}`] : []),
+    ...(summary.interrupted ? [`go on:   holdfast train --resume --out ${out}`] : []),
+    ...(!summary.interrupted && familyOf(config).writes
+      ? [
+          `write:   holdfast generate ${best?.checkpoint ?? out} ${records?.template ? '--chat' : `--prompt "${prompt}"`}`,
+        ]
+      : []),
+  ];
+}
+
+function memoryLines(record: MemoryRecord): string[] {
+  const { gpu, host, disk, bytesPerStep, offloadedPerStep, ...rest } = record;
+  const { recoveryBytesPerStep, bound, fit } = rest;
+  const { h2d, d2h, diskRead, diskWrite } = bytesPerStep;
+  const disks = disk.peak > 0 ? `, ${formatBytes(disk.peak)} of disk` : '';
+  const io = diskRead + diskWrite > 0 ? `, disk ${formatBytes(diskRead)} read, ${formatBytes(diskWrite)} written` : '';
+  const kept = recoveryBytesPerStep > 0 ? ` (${formatBytes(recoveryBytesPerStep)} of it for recovery)` : '';
+  const activations = offloadedPerStep > 0 ? `, and ${formatBytes(offloadedPerStep)} of activations down and up` : '';
+  const least = bound ? `; the plan moves ${bound.ratio.toFixed(3)} x the least of any` : '';
+  return [
+    `${fit.slots} of ${fit.chunks} chunks of ${formatBytes(fit.chunkBytes)} on the GPU at once: ${formatBytes(gpu.peak)} there, ${formatBytes(host.peak)} of host memory${disks}`,
+    `a step moved ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${kept}${activations}${io}${least}`,
+    ...advice(record),
+  ];
+}

@@ -187,8 +187,7 @@ export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Progr
       continue;
     }
     for (const tensor of Object.values(instruction.operands)) make(tensor);
-    const operands = Object.entries(instruction.operands).map(([name, tensor]) => [name, standIn(tensor)]);
-    instructions.push({ ...instruction, operands: Object.fromEntries(operands) });
+    instructions.push(withOperands(instruction, standIn));
   }
   return { ...program, instructions };
 }
@@ -230,13 +229,17 @@ export function offload(program: Program, moved: ReadonlySet<Tensor>): Program {
       fetched.set(tensor, back);
       instructions.push({ op: 'fetch', tensor: back, stash, label: `${name}, moved back`, phase: 'backward' });
     }
-    const operands = Object.entries(instruction.operands).map(([name, tensor]) => [
-      name,
-      fetched.get(tensor) ?? tensor,
-    ]);
-    instructions.push({ ...instruction, operands: Object.fromEntries(operands) });
+    instructions.push(withOperands(instruction, (tensor) => fetched.get(tensor) ?? tensor));
   }
   return { ...program, instructions };
+}
+
+/** The instruction on what stands for its operands; itself where they all stay, so that programs share it. */
+function withOperands(instruction: TensorInstruction, standIn: (tensor: Tensor) => Tensor): TensorInstruction {
+  const before = Object.entries(instruction.operands);
+  const operands = before.map(([name, tensor]) => [name, standIn(tensor)] as const);
+  if (operands.every(([, tensor], i) => tensor === before[i]?.[1])) return instruction;
+  return { ...instruction, operands: Object.fromEntries(operands) };
 }
 
 /** Of each activation: the instructions that make it. */

@@ -117,8 +117,17 @@ export interface Touch {
   readonly access: Access;
 }
 
+const touches = new WeakMap<Instruction, readonly Touch[]>();
+
 /** The activations that an instruction touches, in the order of its operands. Those on chunks touch none. */
-export function touchedBy(instruction: Instruction): Touch[] {
+export function touchedBy(instruction: Instruction): readonly Touch[] {
+  // Planning asks again and again: programs that differ in their activations share most instructions.
+  const known = touches.get(instruction) ?? findTouches(instruction);
+  touches.set(instruction, known);
+  return known;
+}
+
+function findTouches(instruction: Instruction): Touch[] {
   switch (instruction.op) {
     case 'dispatch': {
       const { kernel, problem, operands } = instruction;

@@ -134,5 +134,11 @@ export function liveProfile(program: Program): number[] {
   });
 }
 
+const most = new WeakMap<Program, number>();
+
 /** The least memory that any placement needs: the most bytes alive at one instruction. */
-export const liveBytes = (program: Program): number => liveProfile(program).reduce((a, b) => Math.max(a, b), 0);
+export function liveBytes(program: Program): number {
+  const known = most.get(program) ?? liveProfile(program).reduce((a, b) => Math.max(a, b), 0);
+  most.set(program, known);
+  return known;
+}

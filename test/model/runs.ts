@@ -102,9 +102,11 @@ export interface Outcome {
 const workloads = new Map<Work, Workload<TrainingPasses>>();
 
 export function workloadOf(work: Work): Workload<TrainingPasses> {
+  const known = workloads.get(work);
+  if (known) return known;
   const { model, batch, seq, accumulate, between = false } = work;
   const generation = between ? traceGeneration(model, seq) : undefined;
-  const workload = workloads.get(work) ?? trainingWorkload(model, traceStep(model, batch, seq), accumulate, generation);
+  const workload = trainingWorkload(model, traceStep(model, batch, seq), accumulate, generation);
   workloads.set(work, workload);
   return workload;
 }

@@ -94,6 +94,14 @@ export const bytesMovedBy = ({
     return operand && isChunkRange(operand) ? operand.element : undefined;
   });
 
+const problemTexts = new WeakMap<object, string>();
+
+function textOf(problem: object): string {
+  const text = problemTexts.get(problem) ?? JSON.stringify(problem);
+  problemTexts.set(problem, text);
+  return text;
+}
+
 /** Dispatches of one problem share their uniform block. */
 export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {
   indexOf: Map<DispatchOperation, number>;
@@ -103,7 +111,7 @@ export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {
   const indexOf = new Map<DispatchOperation, number>();
   for (const dispatch of dispatches) {
     const { kernel, problem, whole } = dispatch;
-    const key = `${kernel.name} ${JSON.stringify(problem)}${whole === problem ? '' : JSON.stringify(whole)}`;
+    const key = `${kernel.name} ${textOf(problem)}${whole === problem ? '' : textOf(whole)}`;
     const index = blocks.get(key) ?? blocks.size;
     blocks.set(key, index);
     indexOf.set(dispatch, index);
@@ -113,12 +121,12 @@ export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {
 
 export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
   const stashes = new StashIds(map);
-  return instructions.flatMap((instruction): Operation[] => {
+  const dispatches = dispatchesOn(map);
+  return instructions.flatMap((instruction): readonly Operation[] => {
     switch (instruction.op) {
       case 'dispatch':
-        return onTensors(instruction, map);
       case 'dispatch each chunk':
-        return onEachChunk(instruction, map);
+        return dispatches(instruction);
       case 'offload':
         return [transfer(instruction, stashes.take(instruction.stash))];
       case 'fetch':
@@ -127,6 +135,31 @@ export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
         return instruction satisfies never;
     }
   });
+}
+
+type DispatchInstruction = TensorInstruction | ChunkInstruction;
+
+/** Instructions made into dispatches on the chunks of a layout. */
+interface Lowered {
+  readonly map: ChunkMap;
+  readonly dispatches: WeakMap<DispatchInstruction, readonly DispatchOperation[]>;
+}
+
+/** Of the layouts that were asked for last, the latest first: a fit goes back and forth between two or three. */
+let lowered: readonly Lowered[] = [];
+const MOST_LOWERED = 3;
+
+/** What makes instructions into dispatches, each once: programs that differ in their activations share most of them. */
+function dispatchesOn(map: ChunkMap): (instruction: DispatchInstruction) => readonly DispatchOperation[] {
+  const known = lowered.find((one) => one.map === map) ?? { map, dispatches: new WeakMap() };
+  lowered = [known, ...lowered.filter((one) => one !== known)].slice(0, MOST_LOWERED);
+  return (instruction) => {
+    const before = known.dispatches.get(instruction);
+    if (before) return before;
+    const found = instruction.op === 'dispatch' ? onTensors(instruction, map) : onEachChunk(instruction, map);
+    known.dispatches.set(instruction, found);
+    return found;
+  };
 }
 
 const transfer = ({ op, tensor, label, phase }: TransferInstruction, pieces: readonly StashPiece[]) => ({

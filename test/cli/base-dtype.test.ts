@@ -13,9 +13,12 @@ import type { RunSettings } from '../../src/train/run-settings.ts';
 import { stateOf } from '../../src/train/saved-state.ts';
 import { startWeights } from '../../src/train/start-weights.ts';
 import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { inProcess, done as succeed } from './in-process.ts';
+
+chooseVariants(1);
 
 const files = new MemoryFiles({ 'text.txt': 'hold fast, and then hold on; '.repeat(100) });
 

@@ -1,9 +1,9 @@
 // What the tests of budgets and faults share: tiny models of every family, and one small training of them, with
 // evaluations, text and weights read between its steps, whose every number is kept.
 
-import { expect, vi } from 'vitest';
+import { expect } from 'vitest';
 import type { TokenBatch } from '../../src/data/batches.ts';
-import { type ChoiceRecord, Trial } from '../../src/engine/compile/choices.ts';
+import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
 import type { Workload } from '../../src/engine/compile/workload.ts';
 import { limitsOf, type MemoryOptions, optionsOf } from '../../src/engine/run/arrangement.ts';
@@ -64,19 +64,6 @@ export const SAMPLED_MODELS = Object.entries(MODELS).filter(([name]) => THOROUGH
 export const LARGEST = makeModel(gpt2(3, 48, 97));
 /** Nine chunks in all. */
 export const SMALLEST = makeModel(gpt2(1, 16, 40));
-
-/**
- * Kernel variants are chosen by the throw of a die instead of by timing: trials take seconds, and so every variant
- * has its turn; another `seed` is another choice. SwiftShader compiles the variants on quads for seconds: only with
- * `quads` they take part.
- */
-export function chooseVariants(seed: number, quads = false): void {
-  const die = (name: string) =>
-    [...name].reduce((hash, letter) => Math.imul(hash ^ letter.charCodeAt(0), 0x01000193) >>> 1, seed);
-  vi.spyOn(Trial.prototype, 'time').mockImplementation(async ({ name }) =>
-    name === 'quads' && !quads ? Number.POSITIVE_INFINITY : die(name),
-  );
-}
 
 export interface Work {
   readonly model: Model;

@@ -15,20 +15,10 @@ import { type Model, withStored } from '../../src/nn/model.ts';
 import { baseStorage, roundedWeights } from '../../src/train/base-dtype.ts';
 import { Generator } from '../../src/train/generator.ts';
 import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
-import {
-  chooseVariants,
-  expectSame,
-  leastBudget,
-  MODELS,
-  memoryDisk,
-  openTrainer,
-  run,
-  train,
-  type Work,
-  workloadOf,
-} from './runs.ts';
+import { expectSame, leastBudget, MODELS, memoryDisk, openTrainer, run, train, type Work, workloadOf } from './runs.ts';
 
 let device: Device;
 beforeAll(async () => {

@@ -9,8 +9,9 @@ import { initialWeights } from '../../src/nn/initialise.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer, trainingWorkload } from '../../src/train/trainer.ts';
 import { Random } from '../../src/util/random.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
-import { chooseVariants, LARGEST } from '../model/runs.ts';
+import { LARGEST } from '../model/runs.ts';
 
 const [BATCH, SEQ, ACCUMULATE, STEPS] = [2, 12, 2, 3];
 

@@ -38,6 +38,7 @@ export default defineConfig({
     exclude: ['test/browser/**', ...(process.env['HOLDFAST_TESTS'] === 'all' ? [] : ['test/package/docs.test.ts'])],
     testTimeout: 600_000,
     hookTimeout: 600_000,
-    maxWorkers: 2,
+    // A worker waits for the adapter about as long as it computes.
+    maxWorkers: 4,
   },
 });

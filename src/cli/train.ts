@@ -44,6 +44,7 @@ import { savedSettings } from '../train/saved-state.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { describeRange, inRange } from '../util/range.ts';
+import { describeOrder } from './accumulate-order.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { configFromFlags } from './model-flags.ts';
 import { localModel, MODEL_SOURCES } from './model-source.ts';
@@ -303,7 +304,7 @@ function describe(summary: RunSummary, out: string, settings: RunSettings): stri
 
 function memoryLines(record: MemoryRecord): string[] {
   const { gpu, host, disk, bytesPerStep, offloadedPerStep, ...rest } = record;
-  const { recoveryBytesPerStep, bound, fit } = rest;
+  const { recoveryBytesPerStep, bound, fit, accumulate } = rest;
   const { h2d, d2h, diskRead, diskWrite } = bytesPerStep;
   const disks = disk.peak > 0 ? `, ${formatBytes(disk.peak)} of disk` : '';
   const io = diskRead + diskWrite > 0 ? `, disk ${formatBytes(diskRead)} read, ${formatBytes(diskWrite)} written` : '';
@@ -313,6 +314,7 @@ function memoryLines(record: MemoryRecord): string[] {
   return [
     `${fit.slots} of ${fit.chunks} chunks of ${formatBytes(fit.chunkBytes)} on the GPU at once: ${formatBytes(gpu.peak)} there, ${formatBytes(host.peak)} of host memory${disks}`,
     `a step moved ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${kept}${activations}${io}${least}`,
+    ...(accumulate ? [describeOrder(accumulate.order, accumulate.seconds)] : []),
     ...advice(record),
   ];
 }

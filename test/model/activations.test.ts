@@ -26,7 +26,7 @@ describe.each(SAMPLED_MODELS)('%s', (_, model) => {
   let device: Device;
   let wanted: Outcome;
   const workload = (activations: ActivationMode | 'auto') =>
-    trainingWorkload(model, traceStep(model, work.batch, work.seq), work.accumulate, undefined, activations);
+    trainingWorkload(model, traceStep(model, work.batch, work.seq), work.accumulate, undefined, { activations });
 
   beforeAll(async () => {
     chooseVariants(3);

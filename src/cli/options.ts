@@ -2,6 +2,7 @@
 
 import { InvalidArgumentError, Option } from 'commander';
 import { ACTIVATION_MODES } from '../graph/activations.ts';
+import { ACCUMULATE_ORDERS } from '../graph/layer-major.ts';
 import { messageOf } from '../util/errors.ts';
 import { describeRange, inRange, type Range, realNumber, wholeNumber } from '../util/range.ts';
 
@@ -42,6 +43,15 @@ export const activationsOption = (argument: '<what>' | '[what]' = '<what>'): Opt
     'what becomes of a block’s activations before its backward pass: they stay (keep), what is quickly made again is (light), all are made again (recompute), from values that were moved below the GPU (spill), all are moved (offload), or as the budget allows',
   )
     .choices([...ACTIVATION_MODES, 'auto'])
+    .default('auto');
+
+/** How micro-batches go through the model. */
+export const accumulateOrderOption = (): Option =>
+  new Option(
+    '--accumulate-order <how>',
+    'micro-batches of a step one after the other (batch), or all of them a layer at a time, with parameters moved once a step (layer), or as the budget allows',
+  )
+    .choices([...ACCUMULATE_ORDERS, 'auto'])
     .default('auto');
 
 /** How much a lost device may cost. */

@@ -163,7 +163,7 @@ export class Stepper {
 
   async #encodeOn(step: UnderWay): Promise<() => Promise<Float32Array<ArrayBuffer>>> {
     const { executor, ring } = this.#session;
-    const { update, starts } = this.#pass;
+    const { update, starts, inputs: ofEach } = this.#pass;
     assert(update, 'a step updates');
     assert(step.committed.size === 0, 'a step that was committed in part is finished, not repeated');
     step.state = undefined;
@@ -175,7 +175,8 @@ export class Stepper {
     const recorder = step.job.recorded && !warmUp ? executor.startRecording(this.#pass, 1) : undefined;
     await executor.begin(this.#pass, warmUp?.schedule ?? this.#session.scheduleOf(this.#pass));
     for (const [i, inputs] of step.job.micro.entries()) {
-      this.#session.feed(inputs);
+      const own = ofEach?.[i];
+      this.#session.feed(own ? inputs.map(([tensor, data]) => [own.get(tensor) ?? tensor, data]) : inputs);
       await this.#run(step, at(starts, i), starts[i + 1] ?? update.decided);
     }
     await step.job.inspect?.(this.#session.valuesNow('gradient'));

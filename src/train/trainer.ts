@@ -5,12 +5,14 @@
 import type { Batch } from '../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
 import { type Pass, readingPass, type StepPasses, stepPass } from '../engine/compile/pass.ts';
-import type { Workload } from '../engine/compile/workload.ts';
+import type { OrderChoice, Workload } from '../engine/compile/workload.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import { type Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode, blocksOf, bytesWith, withActivations } from '../graph/activations.ts';
+import { ACCUMULATE_ORDERS, type AccumulateOrder, layerMajor, reorderedGradient } from '../graph/layer-major.ts';
 import { decayBits } from '../graph/operators/optimizer.ts';
+import { withSharedTables } from '../graph/shared-table.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
@@ -100,22 +102,70 @@ export type TrainingPasses = StepPasses & { readonly evaluate: Pass } & Generati
 /** Each is a moment of the plan, or several: some kilobytes. */
 const MOST_OPERATORS = 2 ** 18;
 
+/** What may be left to the budget, or said. */
+export interface WorkloadOptions {
+  /** What becomes of the activations of each block. @default 'auto' */
+  readonly activations?: ActivationMode | 'auto' | undefined;
+  /** See MemoryOptions. @default 'auto' */
+  readonly accumulateOrder?: AccumulateOrder | 'auto' | undefined;
+}
+
 /**
- * The programs of training, as one workload: what `holdfast plan` works out and what a trainer runs. With `auto`, what
- * becomes of the activations of each block is a matter of the budget. Errors: HoldfastError for a step of more operators
- * than can be planned.
+ * The programs of training, as one workload: what `holdfast plan` works out and what a trainer runs. Errors: HoldfastError
+ * for a step of more operators than can be planned, and for an order of micro-batches that would change its results.
  */
 export function trainingWorkload(
   model: Model,
   programs: StepPrograms,
   accumulate: number,
   generation?: Generation,
-  activations: ActivationMode | 'auto' = 'auto',
+  { activations = 'auto', accumulateOrder = 'auto' }: WorkloadOptions = {},
 ): Workload<TrainingPasses> {
   checkOperators(programs, accumulate);
-  const { update, evaluate } = programs;
+  const orders = ordersOf(programs, accumulate, accumulateOrder);
+  const known = new Map<AccumulateOrder, Workload<TrainingPasses>>();
+  const inOrder = (order: AccumulateOrder): Workload<TrainingPasses> => {
+    const found =
+      known.get(order) ?? workloadInOrder(model, programs, accumulate, generation, activations, choiceOf(order));
+    known.set(order, found);
+    return found;
+  };
+  const choiceOf = (order: AccumulateOrder): OrderChoice<TrainingPasses> => ({ order, menu: orders, with: inOrder });
+  return inOrder(at(orders, 0));
+}
+
+/** The orders that micro-batches may go in, the one that needs the least memory first. */
+function ordersOf(
+  programs: StepPrograms,
+  accumulate: number,
+  asked: AccumulateOrder | 'auto',
+): readonly AccumulateOrder[] {
+  if (accumulate === 1) return ['batch'];
+  if (asked === 'batch') return [asked];
+  const reordered = reorderedGradient(withSharedTables(programs))?.name;
+  if (reordered === undefined) return asked === 'auto' ? ACCUMULATE_ORDERS : [asked];
+  if (asked === 'auto') return ['batch'];
+  throw new HoldfastError(
+    `micro-batches layer by layer: two parts of this model share ${reordered}, and its gradient would add up in another ` +
+      'order; let them go one after the other (--accumulate-order batch, or auto)',
+  );
+}
+
+/** In one order, whatever becomes of activations. */
+function workloadInOrder(
+  model: Model,
+  programs: StepPrograms,
+  accumulate: number,
+  generation: Generation | undefined,
+  activations: ActivationMode | 'auto',
+  order: OrderChoice<TrainingPasses>,
+): Workload<TrainingPasses> {
+  const { update, evaluate, inputs, dropoutKey } = programs;
   const blocks = blocksOf(programs.first);
   const menu = activations === 'auto' ? [...ACTIVATION_MODES] : [activations];
+  const isByLayer = order.order === 'layer';
+  /** Micro-batches whose activations are there at once. */
+  const together = isByLayer ? accumulate : 1;
   const known = new Map<string, Workload<TrainingPasses>>();
   const workloadWith = (modes: readonly ActivationMode[]): Workload<TrainingPasses> => {
     const key = modes.join();
@@ -124,8 +174,10 @@ export function trainingWorkload(
     const modeOf = (block: string) => modes[blocks.indexOf(block)] ?? 'keep';
     const first = withActivations(programs.first, modeOf);
     const next = accumulate > 1 ? withActivations(programs.next, modeOf) : first;
-    const micro = accumulate > 1 ? [first, next] : [first];
-    const step = { first, next, update };
+    const brought = [...inputs.all, ...(dropoutKey ? [dropoutKey] : [])];
+    const all = isByLayer ? layerMajor(withSharedTables({ first, next }), accumulate, brought) : undefined;
+    const micro = all ? [all.program] : accumulate > 1 ? [first, next] : [first];
+    const step = { first, next, layerMajor: all, update };
     const workload: Workload<TrainingPasses> = {
       parameters: model.parameters,
       training: true,
@@ -141,9 +193,14 @@ export function trainingWorkload(
         menu,
         with: workloadWith,
         mainOf: (passes) => passes.step,
-        keptBytes: (mode) => bytesWith(programs.first, mode, 'keep').reduce((a, b) => a + b, 0),
-        movedBytes: (mode) => bytesWith(programs.first, mode, 'move'),
+        rounds: isByLayer ? 1 : accumulate,
+        keptBytes: (mode) => together * bytesWith(programs.first, mode, 'keep').reduce((a, b) => a + b, 0),
+        movedBytes: (mode) => {
+          const bytes = bytesWith(programs.first, mode, 'move');
+          return Array.from({ length: together }, () => bytes).flat();
+        },
       },
+      ...(accumulate > 1 && { order }),
     };
     known.set(key, workload);
     return workload;
@@ -190,7 +247,7 @@ export class Trainer {
     const full = { accumulate: 1, packed: false, seed: 1, ...rest, optimizer };
     const programs = traceStep(model, full.batch, full.seq, full.packed);
     const generation = generates ? traceGeneration(model, full.seq) : undefined;
-    const workload = trainingWorkload(model, programs, full.accumulate, generation, memory.activations);
+    const workload = trainingWorkload(model, programs, full.accumulate, generation, memory);
     const kernelChoices = new KernelChoices(device, choices);
     const session = await Session.open(device, workload, kernelChoices, memory);
     try {

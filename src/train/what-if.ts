@@ -63,7 +63,12 @@ export function whatIf(
     if (!activations || activations.modes.every((now) => now === mode)) continue;
     // This one and no other.
     const modes = activations.modes.map(() => mode);
-    const only = { ...activations.with(modes), activations: { ...activations, modes, menu: [mode] } };
+    const { order } = workload;
+    const only = {
+      ...activations.with(modes),
+      activations: { ...activations, modes, menu: [mode] },
+      ...(order && { order: { ...order, menu: [order.order] } }),
+    };
     consider(`--activations ${mode}`, () => fitMemory(only, limits, gpu, options));
   }
   const [most] = activations?.menu ?? [];

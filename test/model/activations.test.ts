@@ -32,7 +32,7 @@ describe.each(SAMPLED_MODELS.map(([name, model], n) => ({ name, model, n })))('$
   let device: Device;
   let wanted: Outcome;
   const workload = (activations: ActivationMode | 'auto') =>
-    trainingWorkload(model, traceStep(model, work.batch, work.seq), work.accumulate, undefined, activations);
+    trainingWorkload(model, traceStep(model, work.batch, work.seq), work.accumulate, undefined, { activations });
 
   beforeAll(async () => {
     chooseVariants(3);

@@ -29,7 +29,7 @@ it.each([
   if (!machine) return;
   const schedule = { decay: 'constant', peak: 1e-3, min: 1e-3, warmup: 0, steps: 1 } as const;
   const options = { batch: BATCH, seq: SEQ, accumulate: ACCUMULATE, schedule };
-  const workload = trainingWorkload(LARGEST, traceStep(LARGEST, BATCH, SEQ), ACCUMULATE, undefined, activations);
+  const workload = trainingWorkload(LARGEST, traceStep(LARGEST, BATCH, SEQ), ACCUMULATE, undefined, { activations });
   const gpu = Math.floor(times * smallestBudget(workload, limitsOf(device), { recovery }));
   const trainer = await Trainer.create(device, LARGEST, { ...options, memory: { gpu, recovery, activations } });
   try {

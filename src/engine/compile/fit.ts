@@ -7,6 +7,7 @@
 
 import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import { bytesOf, type Program, type Tensor } from '../../graph/graph.ts';
+import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
 import { type ChunkMap, layoutFor, mapChunks } from '../../memory/layout/chunk-map.ts';
 import { bytesHeld, chunkRange, leastChunkBytes } from '../../memory/layout/layout.ts';
@@ -63,6 +64,8 @@ export interface Fit<P extends Passes = Passes> {
   readonly staging: StagingSize;
   /** Bytes of all GPU buffers. */
   readonly peak: number;
+  /** Within a budget: seconds that a step was reckoned to take in each order of micro-batches that was tried. */
+  readonly orderSeconds?: Readonly<Partial<Record<AccumulateOrder, number>>>;
 }
 
 /** Larger chunks gain nothing: a transfer of this size is as fast as any. */

@@ -6,6 +6,7 @@
 
 import type {
   ChunkInstruction,
+  Instruction,
   Phase,
   Program,
   Stash,
@@ -13,6 +14,7 @@ import type {
   TensorInstruction,
   TransferInstruction,
 } from '../../graph/graph.ts';
+import type { EmbeddingBackwardProblem } from '../../kernels/embedding.ts';
 import { type Access, bytesMoved, type Kernel } from '../../kernels/kernel.ts';
 import type { MatmulProblem } from '../../kernels/matmul.ts';
 import { type StoredElement, storedBytes } from '../../kernels/stored.ts';
@@ -109,11 +111,18 @@ export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {
 } {
   const blocks = new Map<string, number>();
   const indexOf = new Map<DispatchOperation, number>();
+  const known = new Map<object, { kernel: object; whole: object; index: number }>();
   for (const dispatch of dispatches) {
     const { kernel, problem, whole } = dispatch;
+    const before = known.get(problem);
+    if (before?.whole === whole && before.kernel === kernel) {
+      indexOf.set(dispatch, before.index);
+      continue;
+    }
     const key = `${kernel.name} ${textOf(problem)}${whole === problem ? '' : textOf(whole)}`;
     const index = blocks.get(key) ?? blocks.size;
     blocks.set(key, index);
+    known.set(problem, { kernel, whole, index });
     indexOf.set(dispatch, index);
   }
   return { indexOf, count: Math.max(1, blocks.size) };
@@ -122,9 +131,13 @@ export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {
 export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
   const stashes = new StashIds(map);
   const dispatches = dispatchesOn(map);
-  return instructions.flatMap((instruction): readonly Operation[] => {
+  const lowerOne = (instruction: Instruction): readonly Operation[] => {
     switch (instruction.op) {
-      case 'dispatch':
+      case 'dispatch': {
+        const { copyOf } = instruction;
+        if (!copyOf) return dispatches(instruction);
+        return dispatches(copyOf).map((operation) => onOthers(operation, instruction));
+      }
       case 'dispatch each chunk':
         return dispatches(instruction);
       case 'offload':
@@ -134,7 +147,21 @@ export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
       default:
         return instruction satisfies never;
     }
-  });
+  };
+  const operations: Operation[] = [];
+  for (let i = 0; i < instructions.length; ) {
+    const { across } = at(instructions, i);
+    let end = i + 1;
+    while (across && instructions[end]?.across === across) end++;
+    // A tile of what is shared serves all of them before the next one does.
+    const parts = instructions.slice(i, end).map(lowerOne);
+    const tiles = Math.max(...parts.map(({ length }) => length));
+    for (let tile = 0; tile < tiles; tile++) {
+      for (const part of parts) operations.push(at(part, tile));
+    }
+    i = end;
+  }
+  return operations;
 }
 
 type DispatchInstruction = TensorInstruction | ChunkInstruction;
@@ -161,6 +188,16 @@ function dispatchesOn(map: ChunkMap): (instruction: DispatchInstruction) => read
     return found;
   };
 }
+
+/** The same on the tensors of another instruction. */
+const onOthers = (operation: DispatchOperation, { operands }: TensorInstruction): DispatchOperation => {
+  const own = { ...operation.operands };
+  for (const [name, operand] of Object.entries(own)) {
+    const tensor = operands[name];
+    if (tensor && !isChunkRange(operand)) own[name] = tensor;
+  }
+  return { ...operation, operands: own };
+};
 
 const transfer = ({ op, tensor, label, phase }: TransferInstruction, pieces: readonly StashPiece[]) => ({
   op,
@@ -279,8 +316,12 @@ function rangeOf(
   return { chunk: first + index, offset: offset * elementBytesOf(kind), bytes: storedBytes(element, size), element };
 }
 
-/** Operands say where they end; only products also start somewhere else than at 0. */
+/** Operands say where they end; only products, and gradients of some rows of a table, also start somewhere else than at 0. */
 function startOf({ kernel, problem }: TensorInstruction, name: string): number {
+  if (kernel.name === 'embeddingBackward') {
+    const { fromRow = 0, width } = problem as EmbeddingBackwardProblem;
+    return name === 'dweight' ? fromRow * width : 0;
+  }
   if (kernel.name !== 'matmul') return 0;
   return (problem as MatmulProblem)[`${name}Offset` as 'aOffset' | 'bOffset' | 'cOffset'] ?? 0;
 }

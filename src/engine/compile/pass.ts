@@ -4,7 +4,8 @@
 //
 // Non-model bytes are one constant: activations are placed once.
 
-import type { Phase, Program } from '../../graph/graph.ts';
+import type { Phase, Program, Tensor } from '../../graph/graph.ts';
+import type { LayerMajor, MicroBatches } from '../../graph/layer-major.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import type { State } from '../../memory/layout/states.ts';
@@ -18,8 +19,10 @@ export interface Pass {
   /** One a moment. */
   readonly operations: readonly Operation[];
   readonly trace: Trace;
-  /** Moments before which the caller writes its inputs: where each micro-batch begins. */
+  /** Of each micro-batch: the moment before which the caller writes its inputs. */
   readonly starts: readonly number[];
+  /** Of each micro-batch: its tensors in place of those of its inputs. Absent: all of them are written in the same ones. */
+  readonly inputs?: readonly ReadonlyMap<Tensor, Tensor>[];
   /** What the moments are for, in order: each section ends where the next one starts. */
   readonly phases: readonly PhaseStart[];
   /** Of each moment and each of its accesses, in their order: the state of the chunk once the operator has run. */
@@ -55,10 +58,9 @@ export interface Completion {
 }
 
 /** What is traced before step 1. Gradient tensors are named like their parameters. */
-export interface TracedStep {
-  /** The micro-batch that overwrites the gradients, and those that add to them. */
-  readonly first: Program;
-  readonly next: Program;
+export interface TracedStep extends MicroBatches {
+  /** All of them in its place, where they go layer by layer. */
+  readonly layerMajor?: LayerMajor | undefined;
   /** From the complete gradients to the new parameters. */
   readonly update: Program;
 }
@@ -108,17 +110,25 @@ export function readingPass(program: Program, map: ChunkMap): Pass {
 
 /** One step of `accumulate` micro-batches. */
 export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): Pass {
-  const first = lower(step.first, map);
-  const next = accumulate > 1 ? lower(step.next, map) : [];
-  const micro = Array.from({ length: accumulate }, (_, i) => (i === 0 ? first : next));
+  const { layerMajor } = step;
+  const micro = layerMajor ? [lower(layerMajor.program, map)] : oneByOne(step, map, accumulate);
   const { operations, starts } = withEagerMoved([...micro, lower(step.update, map)]);
   const completions = operations.flatMap(({ each }, moment): Completion[] =>
     each ? [{ moment, index: each.index, kinds: each.completes }] : [],
   );
   const decided = completions.find(({ kinds }) => kinds.includes('parameter'))?.moment;
   assert(decided !== undefined, 'a step updates parameters');
-  const parts = { name: 'step', operations, starts: starts.slice(0, accumulate), update: { decided, completions } };
+  const inputs = layerMajor
+    ? { starts: layerMajor.inputs.map(() => 0), inputs: layerMajor.inputs }
+    : { starts: starts.slice(0, accumulate) };
+  const parts = { name: 'step', operations, ...inputs, update: { decided, completions } };
   return withTrace(parts, map, (phase) => STATE_AFTER[phase]);
+}
+
+function oneByOne(step: MicroBatches, map: ChunkMap, accumulate: number): Operation[][] {
+  const first = lower(step.first, map);
+  const next = accumulate > 1 ? lower(step.next, map) : [];
+  return Array.from({ length: accumulate }, (_, i) => (i === 0 ? first : next));
 }
 
 /**
@@ -160,7 +170,7 @@ function withEagerMoved(parts: readonly (readonly Operation[])[]): { operations:
 
 /** With what follows from the operations. Their dry run waits until it is asked for: most layouts are only measured. */
 function withTrace(
-  parts: Pick<Pass, 'name' | 'operations' | 'starts' | 'update'>,
+  parts: Pick<Pass, 'name' | 'operations' | 'starts' | 'inputs' | 'update'>,
   map: ChunkMap,
   after: (phase: Phase) => State,
 ): Pass {

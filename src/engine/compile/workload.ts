@@ -21,6 +21,10 @@ export interface Workload<P extends Passes = Passes> {
   readonly activations?: ActivationChoice<P>;
 }
 
+/** Whether it updates model data on the host: then each step's state is below, and the moments are nowhere else. */
+export const updatesOnHost = ({ programs }: Pick<Workload, 'programs'>): boolean =>
+  programs.some(({ instructions }) => instructions.some(({ op }) => op === 'host each chunk'));
+
 /** What becomes of a workload's activations: other memory, other work, the same results. */
 export interface ActivationChoice<P extends Passes = Passes> {
   /** By block, in their order. */

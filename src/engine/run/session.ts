@@ -19,7 +19,7 @@ import type { ChoiceRecord, KernelChoices } from '../compile/choices.ts';
 import { type Fit, fitMemory } from '../compile/fit.ts';
 import { dispatchesOf, type Pass, type Passes } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
-import type { Workload } from '../compile/workload.ts';
+import { updatesOnHost, type Workload } from '../compile/workload.ts';
 import {
   type Arrangement,
   arrange,
@@ -78,10 +78,11 @@ export class Session<P extends Passes = Passes> {
     memory: MemoryOptions = {},
   ): Promise<Session<P>> {
     const limits = limitsOf(device);
+    const options = optionsOf(memory, updatesOnHost(workload));
     let budget = memory.gpu === 'auto' ? await autoBudget(device, workload) : memory.gpu;
     let exhausted: OutOfMemory | undefined;
     for (;;) {
-      const found = insteadOf(exhausted, () => fitMemory(workload, limits, budget, optionsOf(memory)));
+      const found = insteadOf(exhausted, () => fitMemory(workload, limits, budget, options));
       try {
         const { gpu: _, ...rest } = memory;
         const settled = budget === undefined ? rest : { ...rest, gpu: budget };
@@ -113,6 +114,7 @@ export class Session<P extends Passes = Passes> {
         chunks,
         chunkBytes: map.chunkBytes,
         hostLimit: memory.host ?? Number.POSITIVE_INFINITY,
+        updates: updatesOnHost(found.workload),
         ...(file && { disk: file, diskLimit }),
       });
       for (const kind of ALL_KINDS.filter((kind) => KINDS[kind].zero)) {
@@ -141,7 +143,7 @@ export class Session<P extends Passes = Passes> {
     const { fit, memory } = state;
     this.#unset = new Set(fit.map.names('parameter'));
     const step = Object.values(fit.passes).find(({ update }) => update);
-    if (step && fit.slots < fit.map.count) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
+    if (step && fit.slots < fit.residents) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
   }
 
   /** As it is now: the budget may change on the way. */
@@ -354,7 +356,7 @@ export class Session<P extends Passes = Passes> {
   async #setChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     const { executor } = this;
     // Without a tier below in use, values live on the GPU alone.
-    if (this.memory.gpu === undefined) {
+    if (this.memory.gpu === undefined && !this.fit.durable) {
       await executor.upload(chunk, bytes);
       return;
     }

@@ -1,0 +1,63 @@
+// `HostOptimizer`: runs the host's operations of a pass: brings the scalars of the step to the host, waits until the gradients
+// lie below, and has parameters and moments updated there. Not the arithmetic (kernels/host-adamw.ts), and no owner of
+// copies (copies.ts).
+//
+// Invariant: nothing of a step is updated before all gradients of that step lie below, so that a new device can finish it.
+
+import { bytesOf, type Tensor } from '../../graph/graph.ts';
+import { HostAdamW, type HostScalars } from '../../kernels/host-adamw.ts';
+import type { HostOperation } from '../compile/lower.ts';
+import type { ChunkCopies } from './copies.ts';
+import type { Link } from './link.ts';
+import type { Storage } from './storage.ts';
+
+export class HostOptimizer {
+  /** Made when it is needed first. */
+  #adamw: HostAdamW | undefined;
+  readonly #storage: Storage;
+  readonly #copies: ChunkCopies;
+  readonly #link: Link;
+  #scalars: HostScalars | undefined;
+
+  constructor(storage: Storage, copies: ChunkCopies, link: Link) {
+    this.#storage = storage;
+    this.#copies = copies;
+    this.#link = link;
+  }
+
+  /** A pass begins: the scalars are another step's. */
+  begin(): void {
+    this.#scalars = undefined;
+  }
+
+  /** Updates the chunks of an index; what of them is on the GPU goes. */
+  async run({ chunks, operands, size, firstBlock }: HostOperation): Promise<void> {
+    const { gradient, parameter, moment1, moment2 } = chunks;
+    if (!this.#scalars) {
+      await this.#link.settle();
+      this.#scalars = {
+        hyper: new Float32Array(await this.#read(operands.hyper)),
+        state: new Float32Array(await this.#read(operands.state)),
+        decayMask: new Uint32Array(await this.#read(operands.decayMask)),
+      };
+    }
+    const scalars = this.#scalars;
+    this.#adamw ??= new HostAdamW();
+    const adamw = this.#adamw;
+    const changed = [parameter, moment1, moment2];
+    await this.#link.waiting(
+      'below',
+      this.#copies.update(gradient, changed, (bytes) => {
+        const [g, p, m, v] = bytes as [Uint8Array, Uint8Array, Uint8Array, Uint8Array];
+        adamw.update({ gradient: g, parameter: p, moment1: m, moment2: v }, { size, firstBlock }, scalars);
+      }),
+    );
+  }
+
+  async #read(tensor: Tensor): Promise<ArrayBuffer> {
+    const { buffer, offset } = this.#storage.range(tensor);
+    const bytes = new Uint8Array(bytesOf(tensor));
+    await this.#link.read(buffer, offset, bytes.length, (piece, at) => bytes.set(piece, at));
+    return bytes.buffer;
+  }
+}

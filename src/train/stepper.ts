@@ -204,6 +204,7 @@ export class Stepper {
       // The host updates nothing before it knows.
       executor.flush();
       await arrives;
+      if (step.state) executor.decide(step.state);
     }
     await this.#run(step, update.decided, this.#pass.trace.moments.length);
     executor.flush();
@@ -341,6 +342,7 @@ export class Stepper {
     await executor.begin(this.#pass, this.#session.scheduleOf(this.#pass));
     const { update } = this.#pass;
     assert(update, 'a step updates');
+    if (step.state) executor.decide(step.state);
     executor.updated = (index) => this.#committed(step, index);
     for (const completion of update.completions) {
       const { moment, index } = completion;

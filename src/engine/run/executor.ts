@@ -168,6 +168,11 @@ export class Executor {
     await this.#store(chunks, moment, { phase, ...(arrived && { arrived }) });
   }
 
+  /** What the GPU has decided of a step: the host need not ask for it. */
+  decide(state: Float32Array): void {
+    this.#hostOptimizer.decide(state);
+  }
+
   /** Records a command outside of passes, behind what was encoded so far. */
   command(encode: (encoder: GPUCommandEncoder) => void, submitted?: () => void): void {
     this.#link.command(encode, submitted);

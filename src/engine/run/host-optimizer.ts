@@ -17,7 +17,9 @@ export class HostOptimizer {
   readonly #storage: Storage;
   readonly #copies: ChunkCopies;
   readonly #link: Link;
-  #scalars: HostScalars | undefined;
+  /** Of the step under way: see STATE. Known, or read from the GPU when it is needed. */
+  #state: Float32Array | undefined;
+  #begun = false;
 
   constructor(storage: Storage, copies: ChunkCopies, link: Link) {
     this.#storage = storage;
@@ -27,21 +29,26 @@ export class HostOptimizer {
 
   /** A pass begins: the scalars are another step's. */
   begin(): void {
-    this.#scalars = undefined;
+    this.#state = undefined;
+    this.#begun = false;
+  }
+
+  /** What the GPU has decided of the step. */
+  decide(state: Float32Array): void {
+    this.#state = state;
   }
 
   /** Updates the chunks of an index; what of them is on the GPU goes. */
   async run({ chunks, operands, size, firstBlock }: HostOperation): Promise<void> {
     const { gradient, parameter, moment1, moment2 } = chunks;
-    if (!this.#scalars) {
-      await this.#link.settle();
-      this.#scalars = {
-        hyper: new Float32Array(await this.#read(operands.hyper)),
-        state: new Float32Array(await this.#read(operands.state)),
-        decayMask: new Uint32Array(await this.#read(operands.decayMask)),
-      };
-    }
-    const scalars = this.#scalars;
+    if (!this.#begun) await this.#link.settle();
+    this.#begun = true;
+    this.#state ??= new Float32Array(await this.#read(operands.state));
+    const scalars: HostScalars = {
+      hyper: this.#storage.onHost(operands.hyper) as Float32Array,
+      state: this.#state,
+      decayMask: this.#storage.onHost(operands.decayMask) as Uint32Array,
+    };
     this.#adamw ??= new HostAdamW();
     const adamw = this.#adamw;
     const changed = [parameter, moment1, moment2];

@@ -191,6 +191,11 @@ export class Trainer {
       throw new HoldfastError(`a sequence of ${options.seq} tokens is longer than the model's context of ${context}`);
     }
     const { memory = {}, choices, generates = false, ...rest } = options;
+    if (options.optimizerDevice === 'cpu' && memory.recovery === 'checkpoint') {
+      throw new HoldfastError(
+        "recovery 'checkpoint': with the optimizer on the host (cpu) the state of every step lies below the GPU anyway; leave it out",
+      );
+    }
     const optimizer = { ...ADAMW_DEFAULTS, ...options.optimizer };
     const full = { accumulate: 1, packed: false, seed: 1, optimizerDevice: 'gpu' as const, ...rest, optimizer };
     const programs = traceStep(model, full.batch, full.seq, full.packed, full.optimizerDevice);

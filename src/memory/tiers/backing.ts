@@ -181,9 +181,9 @@ export class Backing {
         await before;
         for (const record of records) {
           assert(!record.updating, `chunk ${record.id} is updated twice at once`);
-          while (!record.slot) await this.#load(record);
-          this.#host.hold(record.slot);
-          held.push(record.slot);
+          const slot = await this.#slotAlone(record);
+          this.#host.hold(slot);
+          held.push(slot);
         }
         for (const record of records) record.updating = done.promise;
       } finally {
@@ -205,6 +205,16 @@ export class Backing {
       done.resolve();
       for (const slot of held) this.#host.release(slot);
       this.#queue.advance();
+    }
+  }
+
+  /** The slot of a chunk, when nothing counts on its bytes: a write to disk may be under way. */
+  async #slotAlone(record: Chunk): Promise<Slot> {
+    for (;;) {
+      const { slot } = record;
+      if (!slot) await this.#load(record);
+      else if (slot.holds === 0) return slot;
+      else await this.#queue.wait(() => (slot.holds > 0 ? undefined : true));
     }
   }
 

@@ -3,10 +3,10 @@
 //
 // Invariant: an element's new values are a function of its old ones, its gradient and the step's scalars alone.
 
-import MODULE from '../../assembly/adamw.ts?wasm';
 import { at } from '../util/at.ts';
 import { HYPER, STATE } from './step-control.ts';
 import { BLOCK } from './sum-squares.ts';
+import { type AdamWExports, instantiate, MOST_PAGES, PAGE, type WasmHeap } from './wasm-heap.ts';
 
 /** What changes from step to step: see HYPER and STATE; and which blocks decay, a bit each. */
 export interface HostScalars {
@@ -44,78 +44,86 @@ export function sweepBelow({ hyper, state }: Pick<HostScalars, 'hyper' | 'state'
   return Math.max(LEAST_NORMAL, Math.fround((at(hyper, HYPER.epsilon) * 2 ** -24) ** 2));
 }
 
-/** Elements of each kind that are computed at once: together they stay in a core's cache. */
+/** Elements of each kind that are computed at once where they are not in a heap: together they stay in a core's cache. */
 const WINDOW = 8192;
-const PAGE = 65536;
 
-interface Exports {
-  adamw(...values: number[]): void;
-  sweep(values: number, count: number, least: number): void;
-  traffic(parameter: number, m: number, v: number, gradient: number, count: number): void;
-}
-
-/** Updates values wherever they lie: window by window they are copied into a memory of its own, and back. */
+/** Updates values in place where they lie in its heap; elsewhere, window by window they are copied into a memory, and back. */
 export class HostAdamW {
-  readonly #exports: Exports;
-  readonly #windows: readonly Float32Array[];
+  readonly #heap: WasmHeap | undefined;
+  readonly #instances: AdamWExports[] = [];
+  #windows: { readonly exports: AdamWExports; readonly arrays: readonly Float32Array[] } | undefined;
 
-  constructor() {
-    const bytes = WINDOW * 4;
-    const memory = new WebAssembly.Memory({ initial: (4 * bytes) / PAGE, maximum: PAGE });
-    this.#exports = new WebAssembly.Instance(compiled(), { env: { memory } }).exports as unknown as Exports;
-    this.#windows = [0, 1, 2, 3].map((i) => new Float32Array(memory.buffer, i * bytes, WINDOW));
+  constructor(heap?: WasmHeap) {
+    this.#heap = heap;
   }
 
   /** Changes parameter and moments in place. */
-  update(values: HostValues, { size, firstBlock }: HostExtent, scalars: HostScalars): void {
-    const { hyper, state, decayMask } = scalars;
-    if (at(state, STATE.skip) !== 0) return;
-    const least = sweepBelow(scalars);
-    const [parameter, gradient, moment1, moment2] = [
-      floats(values.parameter),
-      floats(values.gradient),
-      floats(values.moment1),
-      floats(values.moment2),
-    ];
-    const all = [parameter, moment1, moment2, gradient];
+  update(values: HostValues, extent: HostExtent, scalars: HostScalars): void {
+    if (at(scalars.state, STATE.skip) !== 0) return;
+    const order = [values.parameter, values.moment1, values.moment2, values.gradient];
+    const places = this.#heap?.placesOf(order);
+    if (!places) {
+      this.#throughWindows(order.map(floats), extent, scalars);
+      return;
+    }
+    const { memory, number, offsets } = places;
+    const exports = this.#instances[number] ?? instantiate(memory);
+    this.#instances[number] = exports;
+    updateAt(exports, offsets, extent, scalars);
+  }
+
+  #throughWindows(all: readonly Float32Array[], { size, firstBlock }: HostExtent, scalars: HostScalars): void {
+    this.#windows ??= makeWindows();
+    const { exports, arrays } = this.#windows;
+    const offsets = arrays.map(({ byteOffset }) => byteOffset);
     for (let first = 0; first < size; first += WINDOW) {
       const count = Math.min(WINDOW, size - first);
-      all.forEach((from, i) => {
-        at(this.#windows, i).set(from.subarray(first, first + count));
+      arrays.forEach((window, i) => {
+        window.set(at(all, i).subarray(first, first + count));
       });
-      for (const { start, end, decays } of runsOf(decayMask, firstBlock + first / BLOCK, count)) {
-        const [p, m, v, g] = [0, 1, 2, 3].map((i) => 4 * (i * WINDOW + start)) as [number, number, number, number];
-        this.#exports.adamw(
-          ...[p, m, v, g, end - start, Number(decays)],
-          at(hyper, HYPER.learningRate),
-          at(hyper, HYPER.oneMinusBeta1),
-          at(hyper, HYPER.oneMinusBeta2),
-          at(hyper, HYPER.epsilon),
-          at(hyper, HYPER.weightDecay),
-          at(state, STATE.coefficient),
-          at(state, STATE.correction1),
-          at(state, STATE.correction2),
-        );
-        if (least === undefined) continue;
-        this.#exports.sweep(m, end - start, least);
-        this.#exports.sweep(v, end - start, least);
-      }
-      [parameter, moment1, moment2].forEach((to, i) => {
-        to.set(at(this.#windows, i).subarray(0, count), first);
-      });
+      updateAt(exports, offsets, { size: count, firstBlock: firstBlock + first / BLOCK }, scalars);
+      // All but the gradient.
+      for (const i of [0, 1, 2]) at(all, i).set(at(arrays, i).subarray(0, count), first);
     }
   }
 }
 
+/** At byte offsets of the memory: of parameter, both moments, gradient. */
+export function updateAt(
+  exports: AdamWExports,
+  offsets: readonly number[],
+  { size, firstBlock }: HostExtent,
+  { hyper, state, decayMask }: HostScalars,
+): void {
+  const least = sweepBelow({ hyper, state });
+  for (const { start, end, decays } of runsOf(decayMask, firstBlock, size)) {
+    const [p = 0, m = 0, v = 0, g = 0] = offsets.map((offset) => offset + 4 * start);
+    exports.adamw(
+      ...[p, m, v, g, end - start, Number(decays)],
+      at(hyper, HYPER.learningRate),
+      at(hyper, HYPER.oneMinusBeta1),
+      at(hyper, HYPER.oneMinusBeta2),
+      at(hyper, HYPER.epsilon),
+      at(hyper, HYPER.weightDecay),
+      at(state, STATE.coefficient),
+      at(state, STATE.correction1),
+      at(state, STATE.correction2),
+    );
+    if (least === undefined) continue;
+    exports.sweep(m, end - start, least);
+    exports.sweep(v, end - start, least);
+  }
+}
+
+function makeWindows() {
+  const bytes = WINDOW * 4;
+  const memory = new WebAssembly.Memory({ initial: (4 * bytes) / PAGE, maximum: MOST_PAGES });
+  const arrays = [0, 1, 2, 3].map((i) => new Float32Array(memory.buffer, i * bytes, WINDOW));
+  return { exports: instantiate(memory), arrays };
+}
+
 const floats = ({ buffer, byteOffset, byteLength }: Uint8Array): Float32Array =>
   new Float32Array(buffer, byteOffset, byteLength / 4);
-
-let module: WebAssembly.Module | undefined;
-
-function compiled(): WebAssembly.Module {
-  module ??= new WebAssembly.Module(Uint8Array.from(atob(MODULE), (character) => character.charCodeAt(0)));
-  return module;
-}
 
 /** Elements in a row that all decay, or none of them. */
 function* runsOf(mask: Uint32Array, firstBlock: number, size: number) {

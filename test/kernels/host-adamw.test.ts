@@ -13,6 +13,7 @@ import {
 } from '../../src/kernels/host-adamw.ts';
 import { HYPER, STATE } from '../../src/kernels/step-control.ts';
 import { BLOCK } from '../../src/kernels/sum-squares.ts';
+import { WasmHeap } from '../../src/kernels/wasm-heap.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
 import { field } from '../entry.ts';
@@ -49,9 +50,17 @@ function someCase(size: number, firstBlock: number, seed: number, updates = 3) {
 }
 
 /** Copies, a little behind the start of their buffers. */
-function bytesOf(floats: Readonly<Record<(typeof KINDS)[number], Float32Array<ArrayBuffer>>>): HostValues {
+function bytesOf(
+  floats: Readonly<Record<(typeof KINDS)[number], Float32Array<ArrayBuffer>>>,
+  heap?: WasmHeap,
+): HostValues {
   return Object.fromEntries(
     KINDS.map((kind) => {
+      if (heap) {
+        const bytes = heap.allocate(field(floats, kind).byteLength);
+        bytes.set(new Uint8Array(field(floats, kind).buffer));
+        return [kind, bytes];
+      }
       const values = new Float32Array(field(floats, kind).length + 3);
       values.set(field(floats, kind), 3);
       return [kind, new Uint8Array(values.buffer, 12)];
@@ -63,6 +72,8 @@ const bits = ({ buffer, byteOffset, byteLength }: Uint8Array) => Buffer.from(buf
 
 describe('AdamW on the host', () => {
   const host = new HostAdamW();
+  const heap = WasmHeap.make();
+  const inHeap = new HostAdamW(heap);
 
   it('equals its reference to the bit, whatever the size, the decay and the step', () => {
     fc.assert(
@@ -73,13 +84,17 @@ describe('AdamW on the host', () => {
         fc.constantFrom(1, 3, 64, 1000, 64_000),
         (size, firstBlock, seed, updates) => {
           const { floats, scalars, extent } = someCase(size, firstBlock, seed, updates);
-          const [found, wanted] = [bytesOf(floats), bytesOf(floats)];
+          const [found, wanted, inPlace] = [bytesOf(floats), bytesOf(floats), bytesOf(floats, heap)];
           // Several steps: what one leaves, the next one takes.
           for (let step = 0; step < 3; step++) {
             host.update(found, extent, scalars);
+            inHeap.update(inPlace, extent, scalars);
             hostAdamWReference(wanted, extent, scalars);
           }
-          for (const kind of KINDS) expect(bits(found[kind]).equals(bits(wanted[kind])), kind).toBe(true);
+          for (const kind of KINDS) {
+            expect(bits(found[kind]).equals(bits(wanted[kind])), kind).toBe(true);
+            expect(bits(inPlace[kind]).equals(bits(wanted[kind])), `${kind}, in place`).toBe(true);
+          }
         },
       ),
       { seed: 3, numRuns: 60 },

@@ -17,7 +17,7 @@ import type { PassSchedule } from '../compile/schedule.ts';
 import { type CopyPlace, Recorder } from '../observe/recording.ts';
 import type { Bindings } from './binding.ts';
 import type { ChunkCopies } from './copies.ts';
-import { HostOptimizer } from './host-optimizer.ts';
+import { HostOptimizer, type HostUpdater } from './host-optimizer.ts';
 import { Link, type LinkLedger, type Placed, type StoreOptions } from './link.ts';
 import type { Slots } from './slots.ts';
 import type { Staging } from './staging.ts';
@@ -28,6 +28,8 @@ export interface ExecutorOptions {
   readonly readAhead: number;
   /** Counts on where the executor before this one ended. */
   readonly ledger: LinkLedger;
+  /** Updates chunks below the GPU. */
+  readonly updater: HostUpdater;
 }
 
 export class Executor {
@@ -71,7 +73,7 @@ export class Executor {
     this.#bindings = bindings;
     this.#backing = backing;
     this.#link = new Link(device, staging, copies, options.ledger);
-    this.#hostOptimizer = new HostOptimizer(storage, copies, this.#link);
+    this.#hostOptimizer = new HostOptimizer(options.updater, storage, copies, this.#link);
     this.readAhead = options.readAhead;
   }
 

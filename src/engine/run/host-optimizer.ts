@@ -5,15 +5,20 @@
 // Invariant: nothing of a step is updated before all gradients of that step lie below, so that a new device can finish it.
 
 import { bytesOf, type Tensor } from '../../graph/graph.ts';
-import { HostAdamW, type HostScalars } from '../../kernels/host-adamw.ts';
+import type { HostExtent, HostScalars, HostValues } from '../../kernels/host-adamw.ts';
 import type { HostOperation } from '../compile/lower.ts';
 import type { ChunkCopies } from './copies.ts';
 import type { Link } from './link.ts';
 import type { Storage } from './storage.ts';
 
+/** Computes AdamW over values in host memory, here or in threads. */
+export interface HostUpdater {
+  /** Changes parameter and moments in place. */
+  update(values: HostValues, extent: HostExtent, scalars: HostScalars): Promise<void> | void;
+}
+
 export class HostOptimizer {
-  /** Made when it is needed first. */
-  #adamw: HostAdamW | undefined;
+  readonly #updater: HostUpdater;
   readonly #storage: Storage;
   readonly #copies: ChunkCopies;
   readonly #link: Link;
@@ -21,7 +26,8 @@ export class HostOptimizer {
   #state: Float32Array | undefined;
   #begun = false;
 
-  constructor(storage: Storage, copies: ChunkCopies, link: Link) {
+  constructor(updater: HostUpdater, storage: Storage, copies: ChunkCopies, link: Link) {
+    this.#updater = updater;
     this.#storage = storage;
     this.#copies = copies;
     this.#link = link;
@@ -49,14 +55,16 @@ export class HostOptimizer {
       state: this.#state,
       decayMask: this.#storage.onHost(operands.decayMask) as Uint32Array,
     };
-    this.#adamw ??= new HostAdamW();
-    const adamw = this.#adamw;
     const changed = [parameter, moment1, moment2];
     await this.#link.waiting(
       'below',
       this.#copies.update(gradient, changed, (bytes) => {
         const [g, p, m, v] = bytes as [Uint8Array, Uint8Array, Uint8Array, Uint8Array];
-        adamw.update({ gradient: g, parameter: p, moment1: m, moment2: v }, { size, firstBlock }, scalars);
+        return this.#updater.update(
+          { gradient: g, parameter: p, moment1: m, moment2: v },
+          { size, firstBlock },
+          scalars,
+        );
       }),
     );
   }

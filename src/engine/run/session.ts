@@ -8,6 +8,8 @@
 import { type Device, OutOfMemory } from '../../gpu/device.ts';
 import type { ReadbackRing } from '../../gpu/readback.ts';
 import type { Tensor } from '../../graph/graph.ts';
+import { HostAdamW } from '../../kernels/host-adamw.ts';
+import { WasmHeap } from '../../kernels/wasm-heap.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { ALL_KINDS, KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import { Backing } from '../../memory/tiers/backing.ts';
@@ -33,6 +35,7 @@ import {
 import { DeviceMutex, type Kept, Replaced } from './device-mutex.ts';
 import { makeDeviceState } from './device-state.ts';
 import type { Executor } from './executor.ts';
+import type { HostUpdater } from './host-optimizer.ts';
 import { emptyLedger, type LinkLedger } from './link.ts';
 import { insteadOf, type SessionState, StateBuilder } from './state-builder.ts';
 import type { TensorData } from './storage.ts';
@@ -108,6 +111,8 @@ export class Session<P extends Passes = Passes> {
     const bytes = (chunks + LARGEST_PUT) * map.chunkBytes;
     const diskLimit = Math.min(memory.disk?.limit ?? Number.POSITIVE_INFINITY, bytes);
     const file = await memory.disk?.open(diskLimit);
+    const heap = updatesOnHost(found.workload) ? WasmHeap.make() : undefined;
+    const updater = new HostAdamW(heap);
     let backing: Backing | undefined;
     try {
       backing = new Backing({
@@ -115,6 +120,7 @@ export class Session<P extends Passes = Passes> {
         chunkBytes: map.chunkBytes,
         hostLimit: memory.host ?? Number.POSITIVE_INFINITY,
         updates: updatesOnHost(found.workload),
+        allocate: heap && ((bytes) => heap.allocate(bytes)),
         ...(file && { disk: file, diskLimit }),
       });
       for (const kind of ALL_KINDS.filter((kind) => KINDS[kind].zero)) {
@@ -123,9 +129,9 @@ export class Session<P extends Passes = Passes> {
       }
       const arranged = arrange(found, memory);
       const ledger = emptyLedger();
-      const options = { readAhead: arranged.readAhead, ledger };
+      const options = { readAhead: arranged.readAhead, ledger, updater };
       const on = await makeDeviceState(device, found, choices, backing, options);
-      return new Session({ ...arranged, on }, choices, backing, ledger);
+      return new Session({ ...arranged, on }, choices, backing, ledger, updater);
     } catch (error) {
       return finishing(
         () => Promise.reject(error),
@@ -134,12 +140,18 @@ export class Session<P extends Passes = Passes> {
     }
   }
 
-  private constructor(state: SessionState<P>, choices: KernelChoices, backing: Backing, ledger: LinkLedger) {
+  private constructor(
+    state: SessionState<P>,
+    choices: KernelChoices,
+    backing: Backing,
+    ledger: LinkLedger,
+    updater: HostUpdater,
+  ) {
     this.#state = state;
     this.#choices = choices;
     this.#backing = backing;
     this.#ledger = ledger;
-    this.#builder = new StateBuilder(choices, backing, ledger);
+    this.#builder = new StateBuilder(choices, backing, ledger, updater);
     const { fit, memory } = state;
     this.#unset = new Set(fit.map.names('parameter'));
     const step = Object.values(fit.passes).find(({ update }) => update);

@@ -89,7 +89,7 @@ export class Backing {
     this.chunks = chunks;
     this.#chunkBytes = chunkBytes;
     this.#largestPut = slots < chunks ? largestPut : Number.POSITIVE_INFINITY;
-    this.#host = new HostTier(slots, chunkBytes, () => this.#queue.advance());
+    this.#host = new HostTier(slots, chunkBytes, () => this.#queue.advance(), options.allocate);
     this.#disk = disk && new DiskTier(disk, chunkBytes, blocks);
     this.#chunks = Array.from({ length: chunks }, (_, id) => {
       return {

@@ -18,6 +18,8 @@ export interface BackingOptions {
   readonly largestPut?: number | undefined;
   /** Whether chunks are updated here. @default false */
   readonly updates?: boolean;
+  /** Makes zeroed host memory. @default an ArrayBuffer each */
+  readonly allocate?: ((bytes: number) => Uint8Array<ArrayBuffer>) | undefined;
 }
 
 /** One list's chunk each of parameters, gradients and both moments. */

@@ -69,7 +69,7 @@ export class HostAdamW {
     const { memory, number, offsets } = places;
     const exports = this.#instances[number] ?? instantiate(memory);
     this.#instances[number] = exports;
-    updateAt(exports, offsets, extent, scalars);
+    call(exports, callsOf(offsets, extent, scalars));
   }
 
   #throughWindows(all: readonly Float32Array[], { size, firstBlock }: HostExtent, scalars: HostScalars): void {
@@ -81,39 +81,46 @@ export class HostAdamW {
       arrays.forEach((window, i) => {
         window.set(at(all, i).subarray(first, first + count));
       });
-      updateAt(exports, offsets, { size: count, firstBlock: firstBlock + first / BLOCK }, scalars);
+      const window = { size: count, firstBlock: firstBlock + first / BLOCK };
+      call(exports, callsOf(offsets, window, scalars));
       // All but the gradient.
       for (const i of [0, 1, 2]) at(all, i).set(at(arrays, i).subarray(0, count), first);
     }
   }
 }
 
-/** At byte offsets of the memory: of parameter, both moments, gradient. */
-export function updateAt(
-  exports: AdamWExports,
+/** A call of a function of the module. */
+export type Call = readonly [name: keyof AdamWExports, ...values: number[]];
+
+/** What updates values at byte offsets of a memory: of parameter, both moments, gradient. */
+export function callsOf(
   offsets: readonly number[],
   { size, firstBlock }: HostExtent,
   { hyper, state, decayMask }: HostScalars,
-): void {
+): Call[] {
   const least = sweepBelow({ hyper, state });
+  const numbers = [
+    at(hyper, HYPER.learningRate),
+    at(hyper, HYPER.oneMinusBeta1),
+    at(hyper, HYPER.oneMinusBeta2),
+    at(hyper, HYPER.epsilon),
+    at(hyper, HYPER.weightDecay),
+    at(state, STATE.coefficient),
+    at(state, STATE.correction1),
+    at(state, STATE.correction2),
+  ];
+  const calls: Call[] = [];
   for (const { start, end, decays } of runsOf(decayMask, firstBlock, size)) {
     const [p = 0, m = 0, v = 0, g = 0] = offsets.map((offset) => offset + 4 * start);
-    exports.adamw(
-      ...[p, m, v, g, end - start, Number(decays)],
-      at(hyper, HYPER.learningRate),
-      at(hyper, HYPER.oneMinusBeta1),
-      at(hyper, HYPER.oneMinusBeta2),
-      at(hyper, HYPER.epsilon),
-      at(hyper, HYPER.weightDecay),
-      at(state, STATE.coefficient),
-      at(state, STATE.correction1),
-      at(state, STATE.correction2),
-    );
-    if (least === undefined) continue;
-    exports.sweep(m, end - start, least);
-    exports.sweep(v, end - start, least);
+    calls.push(['adamw', p, m, v, g, end - start, Number(decays), ...numbers]);
+    if (least !== undefined) calls.push(['sweep', m, end - start, least], ['sweep', v, end - start, least]);
   }
+  return calls;
 }
+
+const call = (exports: AdamWExports, calls: readonly Call[]): void => {
+  for (const [name, ...values] of calls) exports[name](...values);
+};
 
 function makeWindows() {
   const bytes = WINDOW * 4;

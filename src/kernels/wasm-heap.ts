@@ -13,11 +13,7 @@ export const MOST_PAGES = 65536;
 const ALIGNMENT = 64;
 
 /** What assembly/adamw.ts exports. */
-export interface AdamWExports {
-  adamw(...values: number[]): void;
-  sweep(values: number, count: number, least: number): void;
-  traffic(parameter: number, m: number, v: number, gradient: number, count: number): void;
-}
+export type AdamWExports = Readonly<Record<'adamw' | 'sweep' | 'traffic', (...values: number[]) => void>>;
 
 interface Place {
   readonly number: number;
@@ -83,11 +79,18 @@ export class WasmHeap {
 
 const modules = new Map<string, WebAssembly.Module>();
 
+function moduleOf(text: string): WebAssembly.Module {
+  const known = modules.get(text);
+  const module = known ?? new WebAssembly.Module(Uint8Array.from(atob(text), (character) => character.charCodeAt(0)));
+  modules.set(text, module);
+  return module;
+}
+
+/** The module over a memory of a heap. */
+export const sharedModule = (): WebAssembly.Module => moduleOf(SHARED_MODULE);
+
 /** The functions over a memory of their own or of a heap. */
 export function instantiate(memory: WebAssembly.Memory): AdamWExports {
-  const text = memory.buffer instanceof ArrayBuffer ? MODULE : SHARED_MODULE;
-  const module =
-    modules.get(text) ?? new WebAssembly.Module(Uint8Array.from(atob(text), (character) => character.charCodeAt(0)));
-  modules.set(text, module);
+  const module = memory.buffer instanceof ArrayBuffer ? moduleOf(MODULE) : sharedModule();
   return new WebAssembly.Instance(module, { env: { memory } }).exports as unknown as AdamWExports;
 }

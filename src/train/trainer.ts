@@ -14,6 +14,7 @@ import { decayBits, type OptimizerDevice } from '../graph/operators/optimizer.ts
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
+import type { Threads } from '../runtime/host.ts';
 import { at } from '../util/at.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
@@ -69,6 +70,8 @@ export interface TrainerOptions {
   choices?: ChoiceRecord;
   /** Budgets, tiers and policy. @default all model data stays on the GPU */
   memory?: MemoryOptions;
+  /** Those of the host, `host.threads`: an optimizer on the host computes in them. @default it computes in this thread */
+  threads?: Threads | undefined;
   /** Whether `generator` will write text between steps: its memory belongs to the budget. @default false */
   generates?: boolean;
 }
@@ -96,7 +99,9 @@ export interface TrainerState {
 }
 
 type FullOptions = Readonly<
-  Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates'>> & { optimizer: AdamWOptions }
+  Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates' | 'threads'>> & {
+    optimizer: AdamWOptions;
+  }
 >;
 
 /** Those of generation where the trainer generates. */
@@ -190,7 +195,7 @@ export class Trainer {
     if (options.seq > context) {
       throw new HoldfastError(`a sequence of ${options.seq} tokens is longer than the model's context of ${context}`);
     }
-    const { memory = {}, choices, generates = false, ...rest } = options;
+    const { memory = {}, choices, generates = false, threads, ...rest } = options;
     if (options.optimizerDevice === 'cpu' && memory.recovery === 'checkpoint') {
       throw new HoldfastError(
         "recovery 'checkpoint': with the optimizer on the host (cpu) the state of every step lies below the GPU anyway; leave it out",
@@ -202,7 +207,7 @@ export class Trainer {
     const generation = generates ? traceGeneration(model, full.seq) : undefined;
     const workload = trainingWorkload(model, programs, full.accumulate, generation, memory.activations);
     const kernelChoices = new KernelChoices(device, choices);
-    const session = await Session.open(device, workload, kernelChoices, memory);
+    const session = await Session.open(device, workload, kernelChoices, memory, threads);
     try {
       return new Trainer(model, session, kernelChoices, full, programs, generation);
     } catch (error) {

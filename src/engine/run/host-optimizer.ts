@@ -15,6 +15,8 @@ import type { Storage } from './storage.ts';
 export interface HostUpdater {
   /** Changes parameter and moments in place. */
   update(values: HostValues, extent: HostExtent, scalars: HostScalars): Promise<void> | void;
+  /** Frees what it has. */
+  end?(): Promise<void>;
 }
 
 export class HostOptimizer {

@@ -14,6 +14,7 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { ALL_KINDS, KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import { Backing } from '../../memory/tiers/backing.ts';
 import { LARGEST_PUT } from '../../memory/tiers/tier-limits.ts';
+import type { Threads } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
@@ -36,6 +37,7 @@ import { DeviceMutex, type Kept, Replaced } from './device-mutex.ts';
 import { makeDeviceState } from './device-state.ts';
 import type { Executor } from './executor.ts';
 import type { HostUpdater } from './host-optimizer.ts';
+import { HostThreads } from './host-threads.ts';
 import { emptyLedger, type LinkLedger } from './link.ts';
 import { insteadOf, type SessionState, StateBuilder } from './state-builder.ts';
 import type { TensorData } from './storage.ts';
@@ -64,6 +66,7 @@ export class Session<P extends Passes = Passes> {
   readonly #choices: KernelChoices;
   readonly #backing: Backing;
   readonly #ledger: LinkLedger;
+  readonly #updater: HostUpdater;
   readonly #builder: StateBuilder<P>;
   /** Parameters that were never set. */
   readonly #unset: Set<string>;
@@ -73,12 +76,16 @@ export class Session<P extends Passes = Passes> {
   #over: { readonly reason: unknown } | undefined;
   #closing: Promise<void> | undefined;
 
-  /** Errors: HoldfastError for a budget that is too small, naming the smallest that works. */
+  /**
+   * `threads`: what is computed on the host is computed there. Errors: HoldfastError for a budget that is too small, naming
+   * the smallest that works.
+   */
   static async open<P extends Passes>(
     device: Device,
     workload: Workload<P>,
     choices: KernelChoices,
     memory: MemoryOptions = {},
+    threads?: Threads,
   ): Promise<Session<P>> {
     const limits = limitsOf(device);
     const options = optionsOf(memory, updatesOnHost(workload));
@@ -89,7 +96,7 @@ export class Session<P extends Passes = Passes> {
       try {
         const { gpu: _, ...rest } = memory;
         const settled = budget === undefined ? rest : { ...rest, gpu: budget };
-        return await Session.#make(device, found, choices, settled);
+        return await Session.#make(device, found, choices, settled, threads);
       } catch (error) {
         if (!(error instanceof OutOfMemory)) throw error;
         exhausted = error;
@@ -103,6 +110,7 @@ export class Session<P extends Passes = Passes> {
     found: Fit<P>,
     choices: KernelChoices,
     memory: MemoryOptions,
+    threads: Threads | undefined,
   ): Promise<Session<P>> {
     const { map } = found;
     // Trials need operands of their own: before anything else is there, they fit.
@@ -112,7 +120,7 @@ export class Session<P extends Passes = Passes> {
     const diskLimit = Math.min(memory.disk?.limit ?? Number.POSITIVE_INFINITY, bytes);
     const file = await memory.disk?.open(diskLimit);
     const heap = updatesOnHost(found.workload) ? WasmHeap.make() : undefined;
-    const updater = new HostAdamW(heap);
+    const updater = heap && threads ? new HostThreads(threads, heap) : new HostAdamW(heap);
     let backing: Backing | undefined;
     try {
       backing = new Backing({
@@ -151,6 +159,7 @@ export class Session<P extends Passes = Passes> {
     this.#choices = choices;
     this.#backing = backing;
     this.#ledger = ledger;
+    this.#updater = updater;
     this.#builder = new StateBuilder(choices, backing, ledger, updater);
     const { fit, memory } = state;
     this.#unset = new Set(fit.map.names('parameter'));
@@ -464,6 +473,7 @@ export class Session<P extends Passes = Passes> {
       () => this.executor.abandon(),
       () => this.#state.on.release(),
       () => this.#backing.close(),
+      () => this.#updater.end?.(),
     );
     return this.#closing;
   }

@@ -1,11 +1,12 @@
 import { builtinModules } from 'node:module';
 import { defineConfig } from 'vitest/config';
+import { assemblyModules } from './config/assembly.ts';
 import { pageScripts } from './config/page-scripts.ts';
 
 // Three bundles in dist/: the library, the headless runtime beside it, and the command line. Shaders are
 // inlined as text. Everything from npm stays an import, so that a lock file decides its version.
 export default defineConfig({
-  plugins: [pageScripts],
+  plugins: [pageScripts, assemblyModules],
   build: {
     target: 'es2023',
     outDir: 'dist',

@@ -3,6 +3,7 @@
 import { InvalidArgumentError, Option } from 'commander';
 import { ACTIVATION_MODES } from '../graph/activations.ts';
 import { ACCUMULATE_ORDERS } from '../graph/layer-major.ts';
+import { OPTIMIZER_DEVICES } from '../graph/operators/optimizer.ts';
 import { messageOf } from '../util/errors.ts';
 import { describeRange, inRange, type Range, realNumber, wholeNumber } from '../util/range.ts';
 
@@ -53,6 +54,14 @@ export const accumulateOrderOption = (): Option =>
   )
     .choices([...ACCUMULATE_ORDERS, 'auto'])
     .default('auto');
+/** Where AdamW runs. */
+export const optimizerDeviceOption = (): Option =>
+  new Option(
+    '--optimizer-device <where>',
+    'AdamW on the gpu, or on the cpu: then its moments stay in host memory and on disk, and need no GPU memory',
+  )
+    .choices([...OPTIMIZER_DEVICES])
+    .default('gpu');
 
 /** How much a lost device may cost. */
 export const recoveryOption = (): Option =>

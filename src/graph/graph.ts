@@ -99,6 +99,15 @@ export interface ChunkInstruction extends Common {
   readonly frees: readonly Kind[];
 }
 
+/** Work on the host over chunks below the GPU, once an index of what trains: AdamW, as the optimizer on the GPU has it. */
+export interface HostInstruction extends Common {
+  readonly op: 'host each chunk';
+  /** The scalars of the step, and which blocks decay: their values are brought from the GPU, or known already. */
+  readonly operands: Readonly<Record<'hyper' | 'state' | 'decayMask', Tensor>>;
+  readonly completes: readonly Kind[];
+  readonly frees: readonly Kind[];
+}
+
 /** What lies below the GPU of an activation that was moved there. */
 export interface Stash {
   readonly name: string;
@@ -115,7 +124,7 @@ export interface TransferInstruction extends Common {
   readonly stash: Stash;
 }
 
-export type Instruction = TensorInstruction | ChunkInstruction | TransferInstruction;
+export type Instruction = TensorInstruction | ChunkInstruction | HostInstruction | TransferInstruction;
 
 /** An activation that an instruction touches: `write` replaces its value, `update` changes a part of it. */
 export interface Touch {
@@ -143,6 +152,7 @@ function findTouches(instruction: Instruction): Touch[] {
       });
     }
     case 'dispatch each chunk':
+    case 'host each chunk':
       return [];
     case 'offload':
       return [{ tensor: instruction.tensor, access: 'read' }];
@@ -297,6 +307,11 @@ export class Graph {
     this.#instructions.push({ op, kernel, problemOf, operands, label, phase, eager, completes, frees });
   }
 
+  /** Appends the optimizer on the host. See `HostInstruction`. */
+  emitOnHost(label: string, instruction: Pick<HostInstruction, 'operands' | 'completes' | 'frees'>): void {
+    this.#instructions.push({ op: 'host each chunk', label, phase: this.#phase, ...instruction });
+  }
+
   /** Records how the gradient of `output` flows on; kept only if it wants one. */
   onBackward(output: Tensor, rule: GradientRule): void {
     if (output.wantsGradient) this.#tape.push({ output, layer: this.#layer, rule });
@@ -357,9 +372,10 @@ export function printProgram(program: Program): string {
     .map((instruction, i) => {
       const at = String(i).padStart(4);
       if ('tensor' in instruction) return `${at} ${instruction.op} ${instruction.label}: ${shown(instruction.tensor)}`;
-      const { op, kernel, operands, label } = instruction;
+      const { op, operands, label } = instruction;
+      const name = 'kernel' in instruction ? instruction.kernel.name : 'adamw';
       const list = Object.entries(operands).map(([name, operand]) => `${name}=${shown(operand)}`);
-      return `${at} ${op === 'dispatch' ? '' : `${op} `}${kernel.name} ${label}: ${list.join(' ')}`;
+      return `${at} ${op === 'dispatch' ? '' : `${op} `}${name} ${label}: ${list.join(' ')}`;
     })
     .join('\n');
 }

@@ -183,6 +183,7 @@ class Copy {
       case 'fetch':
         return { ...instruction, tensor: this.#own(instruction.tensor), stash: this.#stash(instruction.stash) };
       case 'dispatch each chunk':
+      case 'host each chunk':
         throw new Error(`internal: ${instruction.label} is of a whole step, not of a micro-batch`);
       default:
         return instruction satisfies never;

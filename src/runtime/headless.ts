@@ -23,6 +23,7 @@ import { freeBytes, makeFolders, syncFolder } from './headless/folders.ts';
 import { readLines } from './headless/lines.ts';
 import { withoutNotices } from './headless/native-stderr.ts';
 import { resumeFile } from './headless/resumed-file.ts';
+import { threads } from './headless/threads.ts';
 import { openBlockFile } from './headless/tier-file.ts';
 import type { Files, GPUSource, Host, Terminal } from './host.ts';
 
@@ -43,6 +44,7 @@ export function headlessHost(): Host {
     claimFolder,
     claimNextFolder,
     resumeFile,
+    threads,
     readStandardInput,
     readLines,
     onInterrupt,

@@ -275,6 +275,7 @@ async function attempt(
     choices,
     memory,
     generates: generates(settings),
+    threads: host.threads,
   });
   made(trainer);
   const { generator } = trainer;

@@ -11,11 +11,12 @@ import { type Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode, blocksOf, bytesWith, withActivations } from '../graph/activations.ts';
 import { ACCUMULATE_ORDERS, type AccumulateOrder, layerMajor, reorderedGradient } from '../graph/layer-major.ts';
-import { decayBits } from '../graph/operators/optimizer.ts';
+import { decayBits, type OptimizerDevice } from '../graph/operators/optimizer.ts';
 import { withSharedTables } from '../graph/shared-table.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
+import type { Threads } from '../runtime/host.ts';
 import { at } from '../util/at.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
@@ -59,6 +60,11 @@ export interface TrainerOptions {
   /** @default ADAMW_DEFAULTS */
   optimizer?: Partial<AdamWOptions>;
   /**
+   * Where AdamW runs. `cpu`: on the host, below the GPU, so that gradients go down, parameters come up, and the moments never
+   * visit the GPU; the two agree to 1 ulp a step. @default 'gpu'
+   */
+  optimizerDevice?: OptimizerDevice;
+  /**
    * Kernel choices to start from: a checkpoint's, or the cache's. What they lack is measured, and two measurements
    * may differ: runs that must repeat bit for bit pass the first one's `trainer.choices.record()` on.
    * @default none
@@ -66,6 +72,8 @@ export interface TrainerOptions {
   choices?: ChoiceRecord;
   /** Budgets, tiers and policy. @default all model data stays on the GPU */
   memory?: MemoryOptions;
+  /** Those of the host, `host.threads`: an optimizer on the host computes in them. @default it computes in this thread */
+  threads?: Threads | undefined;
   /** Whether `generator` will write text between steps: its memory belongs to the budget. @default false */
   generates?: boolean;
 }
@@ -93,7 +101,9 @@ export interface TrainerState {
 }
 
 type FullOptions = Readonly<
-  Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates'>> & { optimizer: AdamWOptions }
+  Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates' | 'threads'>> & {
+    optimizer: AdamWOptions;
+  }
 >;
 
 /** Those of generation where the trainer generates. */
@@ -242,14 +252,19 @@ export class Trainer {
     if (options.seq > context) {
       throw new HoldfastError(`a sequence of ${options.seq} tokens is longer than the model's context of ${context}`);
     }
-    const { memory = {}, choices, generates = false, ...rest } = options;
+    const { memory = {}, choices, generates = false, threads, ...rest } = options;
+    if (options.optimizerDevice === 'cpu' && memory.recovery === 'checkpoint') {
+      throw new HoldfastError(
+        "recovery 'checkpoint': with the optimizer on the host (cpu) the state of every step lies below the GPU anyway; leave it out",
+      );
+    }
     const optimizer = { ...ADAMW_DEFAULTS, ...options.optimizer };
-    const full = { accumulate: 1, packed: false, seed: 1, ...rest, optimizer };
-    const programs = traceStep(model, full.batch, full.seq, full.packed);
+    const full = { accumulate: 1, packed: false, seed: 1, optimizerDevice: 'gpu' as const, ...rest, optimizer };
+    const programs = traceStep(model, full.batch, full.seq, full.packed, full.optimizerDevice);
     const generation = generates ? traceGeneration(model, full.seq) : undefined;
     const workload = trainingWorkload(model, programs, full.accumulate, generation, memory);
     const kernelChoices = new KernelChoices(device, choices);
-    const session = await Session.open(device, workload, kernelChoices, memory);
+    const session = await Session.open(device, workload, kernelChoices, memory, threads);
     try {
       return new Trainer(model, session, kernelChoices, full, programs, generation);
     } catch (error) {

@@ -9,6 +9,7 @@ import type { Workload } from '../../src/engine/compile/workload.ts';
 import { limitsOf, type MemoryOptions, optionsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import type { OptimizerDevice } from '../../src/graph/operators/optimizer.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { withLora } from '../../src/nn/lora.ts';
@@ -73,6 +74,8 @@ export interface Work {
   readonly steps: number;
   /** What happens between steps: each changes what is on the GPU, and nothing else. */
   readonly between?: boolean;
+  /** @default 'gpu' */
+  readonly optimizerDevice?: OptimizerDevice;
 }
 
 /** Everything that a run brings; two that did the same work are equal in all of it, to the bit. */
@@ -91,9 +94,10 @@ const workloads = new Map<Work, Workload<TrainingPasses>>();
 export function workloadOf(work: Work): Workload<TrainingPasses> {
   const known = workloads.get(work);
   if (known) return known;
-  const { model, batch, seq, accumulate, between = false } = work;
+  const { model, batch, seq, accumulate, between = false, optimizerDevice } = work;
   const generation = between ? traceGeneration(model, seq) : undefined;
-  const workload = trainingWorkload(model, traceStep(model, batch, seq), accumulate, generation);
+  const programs = traceStep(model, batch, seq, false, optimizerDevice);
+  const workload = trainingWorkload(model, programs, accumulate, generation);
   workloads.set(work, workload);
   return workload;
 }
@@ -147,7 +151,7 @@ interface RunOptions {
 
 export async function openTrainer(
   device: Device,
-  { model, batch, seq, accumulate, between = false }: Work,
+  { model, batch, seq, accumulate, between = false, optimizerDevice = 'gpu' }: Work,
   { weights = initialWeights(model, 3), ...options }: RunOptions = {},
 ): Promise<Trainer> {
   const schedule = { decay: 'cosine', peak: 1e-2, min: 1e-3, warmup: 1, steps: 10 } as const;
@@ -155,6 +159,7 @@ export async function openTrainer(
     batch,
     seq,
     accumulate,
+    optimizerDevice,
     schedule,
     generates: between,
     ...options,

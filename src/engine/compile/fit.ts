@@ -17,7 +17,7 @@ import { assert, HoldfastError } from '../../util/errors.ts';
 import { isChunkRange, uniformBlocks } from './lower.ts';
 import { chunksAtOnce, dispatchesOf, type Pass, type Passes, stashedChunks } from './pass.ts';
 import { cheapest, uniformWays } from './ways.ts';
-import type { AdapterLimits, Workload } from './workload.ts';
+import { type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
 
 /** `step`: every step's state is also kept below the GPU. `checkpoint`: it is not. */
 export type Recovery = 'step' | 'checkpoint';
@@ -59,6 +59,8 @@ export interface Fit<P extends Passes = Passes> {
   readonly stashed: number;
   /** Whether every step's state is also kept below: a training within a budget, with recovery by `step`. */
   readonly durable: boolean;
+  /** Chunks that are ever on the GPU: the moments are not where the host updates them. */
+  readonly residents: number;
   /** Chunks on the GPU at once. */
   readonly slots: number;
   readonly staging: StagingSize;
@@ -77,11 +79,15 @@ const MOST_STAGING = 8;
 /** One chunk of staging each way for so many slots. */
 const SLOTS_PER_STAGING = 5;
 
-/** What must go down at once: the three chunks of an update, where each step's state is kept below. */
-const leastStaging = (durable: boolean): StagingSize => ({ down: durable ? 3 : 1, up: 1 });
+/** What must go down at once: the three chunks of an update on the GPU, where each step's state is kept below. */
+const leastStaging = (durable: boolean, workload: Workload): StagingSize => ({
+  down: durable && !updatesOnHost(workload) ? 3 : 1,
+  up: 1,
+});
 
-/** Within a budget: without one, nothing goes below. */
-const isDurable = ({ training }: Workload, recovery: Recovery): boolean => training && recovery === 'step';
+/** Within a budget: without one, nothing goes below but what the host updates. */
+const isDurable = (workload: Workload, recovery: Recovery): boolean =>
+  workload.training && (recovery === 'step' || updatesOnHost(workload));
 
 /**
  * The best fit into `budget` bytes of GPU memory; without one, everything at once. Errors: HoldfastError that names the
@@ -140,7 +146,10 @@ const isMixed = ({ parameters, training }: Workload): boolean =>
 /** Everything at once. */
 function wholeFit<P extends Passes>(workload: Workload<P>, limits: AdapterLimits): Fit<P> {
   const map = wholeMap(workload, limits);
-  return sized(measured(workload, map, workload.passes(map), placeAll(workload, limits, false), false), undefined);
+  return sized(
+    measured(workload, map, workload.passes(map), placeAll(workload, limits, false), updatesOnHost(workload)),
+    undefined,
+  );
 }
 
 /** The best fit of one workload in one placement; undefined where it does not fit. */
@@ -368,26 +377,30 @@ function measured<P extends Passes>(
   return { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce };
 }
 
-function leastPeak({ map, durable, other, atOnce }: Candidate): number {
-  const { down, up } = leastStaging(durable);
+function leastPeak({ workload, map, durable, other, atOnce }: Candidate): number {
+  const { down, up } = leastStaging(durable, workload);
   return other + (Math.min(atOnce, map.count) + down + up) * map.chunkBytes;
 }
+
+const residentChunks = (workload: Workload, map: ChunkMap): number =>
+  map.count - (updatesOnHost(workload) ? map.list('moment1').chunks + map.list('moment2').chunks : 0);
 
 /** Deals the room that a budget leaves for chunks to slots and staging. */
 function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined): Fit<P> {
   const { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce } = found;
-  const least = leastStaging(durable);
-  let slots = map.count;
+  const least = leastStaging(durable, workload);
+  const residents = residentChunks(workload, map);
+  let slots = residents;
   let staging = least;
   if (budget !== undefined) {
     const room = Math.floor((budget - other) / map.chunkBytes);
     const spare = room - least.down - least.up - atOnce;
     assert(spare >= 0, 'a budget was accepted that does not fit');
-    if (room < map.count + least.down + least.up) {
+    if (room < residents + least.down + least.up) {
       const more = Math.min(MOST_STAGING, Math.floor(spare / SLOTS_PER_STAGING));
       staging = { down: Math.max(least.down, more), up: Math.max(least.up, more) };
     }
-    slots = Math.min(map.count, room - staging.down - staging.up);
+    slots = Math.min(residents, room - staging.down - staging.up);
   }
   const peak = other + (slots + staging.down + staging.up) * map.chunkBytes;
   const nonModelBytes = peak - slots * map.chunkBytes;
@@ -403,6 +416,7 @@ function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined
     nonModel,
     stashed,
     durable,
+    residents,
     slots,
     staging,
     peak,

@@ -6,6 +6,7 @@
 
 import type {
   ChunkInstruction,
+  HostInstruction,
   Instruction,
   Phase,
   Program,
@@ -78,10 +79,27 @@ export interface TransferOperation extends Common {
   readonly pieces: readonly StashPiece[];
 }
 
+/** AdamW on the host, over the chunks of one index. */
+export interface HostOperation extends Common {
+  readonly op: 'host';
+  readonly index: number;
+  /** Elements, and the bit of `decayMask` that is their first block's. */
+  readonly size: number;
+  readonly firstBlock: number;
+  /** Of the index. */
+  readonly chunks: Readonly<Record<'gradient' | 'parameter' | 'moment1' | 'moment2', number>>;
+  readonly operands: HostInstruction['operands'];
+}
+
 /** What is done at one moment; its tag says how. Whatever looks at operations switches over the tag, all of them. */
-export type Operation = DispatchOperation | TransferOperation;
+export type Operation = DispatchOperation | TransferOperation | HostOperation;
 
 export const isDispatch = (operation: Operation): operation is DispatchOperation => operation.op === 'dispatch';
+
+export const isTransfer = (operation: Operation): operation is TransferOperation =>
+  operation.op === 'offload' || operation.op === 'fetch';
+
+export const isOnHost = (operation: Operation): operation is HostOperation => operation.op === 'host';
 
 export const isChunkRange = (operand: Tensor | ChunkRange): operand is ChunkRange => 'chunk' in operand;
 
@@ -140,6 +158,8 @@ export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
       }
       case 'dispatch each chunk':
         return dispatches(instruction);
+      case 'host each chunk':
+        return onHost(instruction, map);
       case 'offload':
         return [transfer(instruction, stashes.take(instruction.stash))];
       case 'fetch':
@@ -303,6 +323,29 @@ function onEachChunk(instruction: ChunkInstruction, map: ChunkMap): DispatchOper
     const each = { index, eager, completes, frees };
     const where = `${label}, chunk ${index}`;
     return { op: 'dispatch', kernel, problem, whole: problem, operands, uses, label: where, phase, each };
+  });
+}
+
+/** What AdamW does to the chunks of an index. */
+const ADAMW_ACCESS = { parameter: 'update', gradient: 'read', moment1: 'update', moment2: 'update' } as const;
+
+function onHost({ operands, label, phase, completes, frees }: HostInstruction, map: ChunkMap): HostOperation[] {
+  return map.trainable.used.map((size, index) => {
+    const chunkOf = (kind: Kind) => map.list(kind).first + index;
+    const uses = Object.entries(ADAMW_ACCESS).flatMap(([kind, access]) =>
+      map.piecesIn(index).map((piece): Use => ({ list: map.list(kind as Kind), piece, access })),
+    );
+    return {
+      ...{ op: 'host', index, size, firstBlock: at(map.firstBlock, index), operands, phase, uses },
+      chunks: {
+        gradient: chunkOf('gradient'),
+        parameter: chunkOf('parameter'),
+        moment1: chunkOf('moment1'),
+        moment2: chunkOf('moment2'),
+      },
+      label: `${label} on the host, chunk ${index}`,
+      each: { index, eager: false, completes, frees },
+    };
   });
 }
 

@@ -11,7 +11,7 @@ import type { Kind } from '../../memory/layout/kinds.ts';
 import type { State } from '../../memory/layout/states.ts';
 import type { Trace } from '../../memory/plan/trace.ts';
 import { assert } from '../../util/errors.ts';
-import { type DispatchOperation, isDispatch, lower, type Operation } from './lower.ts';
+import { type DispatchOperation, isDispatch, isOnHost, isTransfer, lower, type Operation } from './lower.ts';
 import { Walk } from './walk.ts';
 
 export interface Pass {
@@ -94,7 +94,7 @@ export const stashedChunks = (passes: Passes, { count }: ChunkMap): number =>
 /** Of one pass over so many chunks. */
 export const stashedIn = ({ operations }: Pass, count: number): number =>
   operations.reduce((most, operation) => {
-    if (isDispatch(operation)) return most;
+    if (!isTransfer(operation)) return most;
     return operation.pieces.reduce((ids, { id }) => Math.max(ids, id + 1 - count), most);
   }, 0);
 
@@ -201,11 +201,12 @@ function dryRun(operations: readonly Operation[], map: ChunkMap, after: (phase: 
   return walk.end();
 }
 
-/** Chunks that one operation uses, at most. */
+/** Chunks that one operation uses on the GPU, at most. */
 export const chunksAtOnce = (passes: Passes): number =>
   Object.values(passes)
     .flatMap(({ operations }) => operations)
-    .reduce((most, { uses }) => {
-      if (uses.length <= most) return most;
+    .reduce((most, operation) => {
+      const { uses } = operation;
+      if (uses.length <= most || isOnHost(operation)) return most;
       return Math.max(most, new Set(uses.map(({ list, piece }) => list.first + piece.chunk)).size);
     }, 0);

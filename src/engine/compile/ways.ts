@@ -32,6 +32,7 @@ const MOVED = { once: 1.26, eachRound: 0.84 } as const;
 interface Fitted<P extends Passes> {
   readonly passes: P;
   readonly map: ChunkMap;
+  readonly residents: number;
   readonly slots: number;
   /** What a step was reckoned to take in each order of micro-batches that was tried. */
   readonly orderSeconds?: Readonly<Partial<Record<AccumulateOrder, number>>>;
@@ -95,7 +96,7 @@ export function cheapest<P extends Passes, F extends Fitted<P>>(
       activations.modes.map(() => kept),
       false,
     );
-    if (all && all.slots === all.map.count) return all;
+    if (all && all.slots === all.residents) return all;
     let finalists = 0;
     for (const { modes, tight } of promising(activations, mapOf(), budget, rates).slice(0, MOST_TRIED)) {
       if (consider(modes, tight) && ++finalists === FINALISTS) break;
@@ -128,8 +129,8 @@ function priceOf<P extends Passes, F extends Fitted<P>>(
 }
 
 /** Bytes of chunks that a step moves. */
-function chunkTraffic({ trace }: Pass, { slots, map }: Pick<Fitted<Passes>, 'slots' | 'map'>): number {
-  if (slots >= map.count) return 0;
+function chunkTraffic({ trace }: Pass, { slots, residents }: Pick<Fitted<Passes>, 'slots' | 'residents'>): number {
+  if (slots >= residents) return 0;
   const room = trace.moments.map(() => slots);
   const { h2dBytes, d2hBytes } = checkPlan(trace, makePlan('planned', planStep(trace, room)), room);
   return h2dBytes + d2hBytes;

@@ -33,6 +33,10 @@ export interface OrderChoice<P extends Passes = Passes> {
   with(order: AccumulateOrder): Workload<P>;
 }
 
+/** Whether it updates model data on the host: then each step's state is below, and the moments are nowhere else. */
+export const updatesOnHost = ({ programs }: Pick<Workload, 'programs'>): boolean =>
+  programs.some(({ instructions }) => instructions.some(({ op }) => op === 'host each chunk'));
+
 /** What becomes of a workload's activations: other memory, other work, the same results. */
 export interface ActivationChoice<P extends Passes = Passes> {
   /** By block, in their order. */

@@ -64,10 +64,11 @@ export function limitsOf({ adapter }: Device): AdapterLimits {
   return { binding, buffer, rates: adapter.software ? SOFTWARE_RATES : GPU_RATES };
 }
 
-/** What a fit goes by of the budgets below the GPU. */
-export function optionsOf({ recovery, host, disk }: MemoryOptions): FitOptions {
+/** What a fit goes by of the budgets below the GPU. `updates`: whether chunks are updated there. */
+export function optionsOf({ recovery, host, disk }: MemoryOptions, updates = false): FitOptions {
   const below = (host ?? Number.POSITIVE_INFINITY) + (disk ? (disk.limit ?? Number.POSITIVE_INFINITY) : 0);
-  const mostChunk = disk && host !== undefined ? host / leastHostChunks(Number.POSITIVE_INFINITY, true) : undefined;
+  const mostChunk =
+    disk && host !== undefined ? host / leastHostChunks(Number.POSITIVE_INFINITY, true, updates) : undefined;
   return { recovery, below, ...(mostChunk !== undefined && { mostChunk }) };
 }
 

@@ -11,12 +11,13 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { TransferOperation } from '../compile/lower.ts';
+import type { HostOperation, TransferOperation } from '../compile/lower.ts';
 import type { Pass } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import { type CopyPlace, Recorder } from '../observe/recording.ts';
 import type { Bindings } from './binding.ts';
 import type { ChunkCopies } from './copies.ts';
+import { HostOptimizer, type HostUpdater } from './host-optimizer.ts';
 import { Link, type LinkLedger, type Placed, type StoreOptions } from './link.ts';
 import type { Slots } from './slots.ts';
 import type { Staging } from './staging.ts';
@@ -27,6 +28,8 @@ export interface ExecutorOptions {
   readonly readAhead: number;
   /** Counts on where the executor before this one ended. */
   readonly ledger: LinkLedger;
+  /** Updates chunks below the GPU. */
+  readonly updater: HostUpdater;
 }
 
 export class Executor {
@@ -34,6 +37,8 @@ export class Executor {
   readonly copies: ChunkCopies;
   /** Chunks whose reading from disk begins before they are needed. */
   readAhead: number;
+  /** Called as soon as the chunks of an index are updated on the host, until another pass begins. */
+  updated: ((index: number) => void) | undefined;
   /** Set to time each moment in a compute pass of its own. */
   timestamps: ((moment: number) => GPUComputePassTimestampWrites) | undefined;
   readonly #map: ChunkMap;
@@ -42,6 +47,7 @@ export class Executor {
   readonly #bindings: Bindings;
   readonly #backing: Backing;
   readonly #link: Link;
+  readonly #hostOptimizer: HostOptimizer;
   #recorder: Recorder | undefined;
 
   #pass: Pass | undefined;
@@ -67,6 +73,7 @@ export class Executor {
     this.#bindings = bindings;
     this.#backing = backing;
     this.#link = new Link(device, staging, copies, options.ledger);
+    this.#hostOptimizer = new HostOptimizer(options.updater, storage, copies, this.#link);
     this.readAhead = options.readAhead;
   }
 
@@ -88,6 +95,8 @@ export class Executor {
     this.check();
     this.#pass = pass;
     this.#schedule = schedule;
+    this.#hostOptimizer.begin();
+    this.updated = undefined;
     this.#round = this.#nextRounds.get(schedule) ?? 0;
     this.#nextRounds.set(schedule, (this.#round + 1) % schedule.plan.steps);
     const expected = at(schedule.starts, this.#round);
@@ -134,6 +143,9 @@ export class Executor {
         case 'fetch':
           await this.#fetch(operation, m);
           break;
+        case 'host':
+          await this.#updateOnHost(operation, m);
+          break;
         default:
           operation satisfies never;
       }
@@ -141,6 +153,8 @@ export class Executor {
         if (mode !== 'read') this.copies.change(chunk);
       }
       for (const chunk of moment.frees) {
+        // What the host used need not be here.
+        if (operation.op === 'host' && !this.copies.onGPU(chunk)) continue;
         this.copies.free(chunk);
         this.#recorder?.event(m, chunk, 'free');
       }
@@ -154,6 +168,11 @@ export class Executor {
   async keepBelow(chunks: readonly number[], moment: number, phase: number, arrived?: () => void): Promise<void> {
     this.ledger.recoveryBytes += chunks.length * this.#map.chunkBytes;
     await this.#store(chunks, moment, { phase, ...(arrived && { arrived }) });
+  }
+
+  /** What the GPU has decided of a step: the host need not ask for it. */
+  decide(state: Float32Array): void {
+    this.#hostOptimizer.decide(state);
   }
 
   /** Records a command outside of passes, behind what was encoded so far. */
@@ -261,6 +280,19 @@ export class Executor {
     return { chunk, buffer: this.#slots.buffer(chunk), offset: 0, bytes: this.#map.chunkBytes };
   }
 
+  // ---- On the host ------------------------------------------------------------------------------------
+
+  /** Updates chunks below the GPU. A gradient that nothing kept below goes down for it. */
+  async #updateOnHost(operation: HostOperation, moment: number): Promise<void> {
+    const { gradient, parameter } = operation.chunks;
+    if (this.copies.isDirty(gradient)) await this.#store([gradient], moment);
+    this.#fetchAhead(moment);
+    const hadParameter = this.copies.onGPU(parameter);
+    await this.#hostOptimizer.run(operation);
+    this.updated?.(operation.index);
+    if (hadParameter) this.#recorder?.event(moment, parameter, 'drop');
+  }
+
   // ---- Moving activations -----------------------------------------------------------------------------
 
   /** Copies an activation down, a piece at a time. */
@@ -339,8 +371,8 @@ export class Executor {
     let ahead = this.readAhead;
     for (let i = 1; i < length && ahead > 0; i++) {
       const then = (base + moment + i) % length;
-      const { fetches = [] } = at(trace.moments, then % trace.moments.length);
-      for (const chunk of [...at(plan.moments, then).load, ...fetches]) {
+      const { fetches = [], onHost = [] } = at(trace.moments, then % trace.moments.length);
+      for (const chunk of [...at(plan.moments, then).load, ...fetches, ...onHost.map(({ chunk }) => chunk)]) {
         if (this.copies.onGPU(chunk) || this.copies.isGoingDown(chunk)) continue;
         this.#backing.prefetch(chunk);
         if (--ahead === 0) return;

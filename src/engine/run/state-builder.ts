@@ -11,6 +11,7 @@ import { type Fit, type FitOptions, leastBudget, refitMemory } from '../compile/
 import type { Passes } from '../compile/pass.ts';
 import { type Arrangement, arrange, limitsOf, SHRINK } from './arrangement.ts';
 import { type DeviceState, makeDeviceState } from './device-state.ts';
+import type { HostUpdater } from './host-optimizer.ts';
 import type { LinkLedger } from './link.ts';
 import type { TensorData } from './storage.ts';
 
@@ -25,12 +26,14 @@ export class StateBuilder<P extends Passes> {
   readonly #choices: KernelChoices;
   readonly #backing: Backing;
   readonly #ledger: LinkLedger;
+  readonly #updater: HostUpdater;
   #least: { readonly fit: Fit<P>; readonly bytes: number } | undefined;
 
-  constructor(choices: KernelChoices, backing: Backing, ledger: LinkLedger) {
+  constructor(choices: KernelChoices, backing: Backing, ledger: LinkLedger, updater: HostUpdater) {
     this.#choices = choices;
     this.#backing = backing;
     this.#ledger = ledger;
+    this.#updater = updater;
   }
 
   /** The same chunks within another budget. Errors: HoldfastError for one that they do not fit into. */
@@ -64,7 +67,7 @@ export class StateBuilder<P extends Passes> {
   /** Makes what is arranged, and changes nothing else. Errors: whatever went wrong; nothing is left of it then. */
   async build(device: Device, arranged: Arrangement<P>): Promise<SessionState<P>> {
     const { fit, schedules, memory, readAhead } = arranged;
-    const options = { readAhead, ledger: this.#ledger };
+    const options = { readAhead, ledger: this.#ledger, updater: this.#updater };
     // Of the memory under this budget.
     device.allocator.restartPeak();
     const on = await makeDeviceState(device, fit, this.#choices, this.#backing, options);

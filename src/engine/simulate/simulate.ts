@@ -247,6 +247,8 @@ class Simulation {
         case 'fetch':
           this.#fetch(operation, m);
           break;
+        case 'host':
+          throw new Error('internal: a simulated machine has no optimizer on its host');
         default:
           operation satisfies never;
       }

@@ -69,19 +69,3 @@ export function widenQ8(bytes: Uint8Array<ArrayBuffer>): Floats {
   }
   return floats;
 }
-
-/** The same values in pieces of whole blocks. Their number is a multiple of a block's. */
-export async function* wholeBlocks(pieces: AsyncIterable<Floats>): AsyncGenerator<Floats, void> {
-  let rest: Floats = new Float32Array();
-  for await (const piece of pieces) {
-    let all = piece;
-    if (rest.length > 0) {
-      all = new Float32Array(rest.length + piece.length);
-      all.set(rest);
-      all.set(piece, rest.length);
-    }
-    const whole = all.length - (all.length % Q8_BLOCK.elements);
-    if (whole > 0) yield all.subarray(0, whole);
-    rest = all.slice(whole);
-  }
-}

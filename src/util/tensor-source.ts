@@ -54,6 +54,25 @@ export function joined(...sources: readonly TensorSource[]): TensorSource {
   };
 }
 
+/** The same values in pieces of whole blocks. Their number is a multiple of a block's. */
+export async function* wholeBlocks(
+  pieces: AsyncIterable<Float32Array<ArrayBuffer>>,
+  blockElements: number,
+): AsyncGenerator<Float32Array<ArrayBuffer>, void> {
+  let rest = new Float32Array();
+  for await (const piece of pieces) {
+    let all = piece;
+    if (rest.length > 0) {
+      all = new Float32Array(rest.length + piece.length);
+      all.set(rest);
+      all.set(piece, rest.length);
+    }
+    const whole = all.length - (all.length % blockElements);
+    if (whole > 0) yield all.subarray(0, whole);
+    rest = all.slice(whole);
+  }
+}
+
 /** All values of a source in memory, whatever their size. */
 export async function collect(source: TensorSource): Promise<Values> {
   const values: Values = new Map();

@@ -2,13 +2,11 @@
 // of chunks become tensors again, one at a time. Knows the layout alone; where the bytes of a chunk lie is its caller's
 // affair.
 
-import { isNarrow, type StoredElement, storedBytes } from '../../kernels/stored.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { elementBytesOf, KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import { assert } from '../../util/errors.ts';
-import { narrow, widen } from '../../util/floats.ts';
-import { narrowQ8, wholeBlocks, widenQ8 } from '../../util/q8.ts';
-import type { TensorSource } from '../../util/tensor-source.ts';
+import { CODECS, isNarrow, STORED_BLOCKS, type StoredElement, storedBytes } from '../../util/stored-elements.ts';
+import { type TensorSource, wholeBlocks } from '../../util/tensor-source.ts';
 
 /** Whole chunks; one without a value leaves the bytes that it is read into as they are. */
 export interface ChunkValues {
@@ -31,7 +29,7 @@ export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource
     const pieces = map.pieces(name);
     let next = 0;
     const { element } = KINDS[list.kind];
-    for await (const elements of element === 'q8_0' ? wholeBlocks(source.read(name)) : source.read(name)) {
+    for await (const elements of inBlocksOf(element, source.read(name))) {
       for (let taken = 0; taken < elements.length; ) {
         while (at === (pieces[next]?.first ?? 0) + (pieces[next]?.size ?? 0)) next++;
         const piece = pieces[next];
@@ -79,20 +77,17 @@ export function tensorsOf(
 function store(kind: Kind, elements: Float32Array<ArrayBuffer>, chunk: Uint8Array<ArrayBuffer>, first: number): void {
   const { element } = KINDS[kind];
   const at = first * elementBytesOf(kind);
-  if (element === 'q8_0') chunk.set(narrowQ8(elements), at);
-  else if (isNarrow(element)) narrow(DTYPES[element], elements, new Uint16Array(chunk.buffer, at, elements.length));
+  if (isNarrow(element)) chunk.set(CODECS[element].narrow(elements), at);
   else new Float32Array(chunk.buffer, at, elements.length).set(elements);
 }
 
-function floatsIn(element: StoredElement, bytes: Uint8Array<ArrayBuffer>, count: number): Float32Array<ArrayBuffer> {
-  if (element === 'q8_0') return widenQ8(bytes);
-  if (!isNarrow(element)) return new Float32Array(bytes.buffer, 0, count);
-  const floats = new Float32Array(count);
-  widen(DTYPES[element], new Uint16Array(bytes.buffer, 0, count), floats);
-  return floats;
-}
+const floatsIn = (element: StoredElement, bytes: Uint8Array<ArrayBuffer>, count: number): Float32Array<ArrayBuffer> =>
+  isNarrow(element) ? CODECS[element].widen(bytes, count) : new Float32Array(bytes.buffer, 0, count);
 
-const DTYPES = { bf16: 'BF16', f16: 'F16' } as const;
+const inBlocksOf = (element: StoredElement, pieces: AsyncIterable<Float32Array<ArrayBuffer>>) => {
+  const { elements } = STORED_BLOCKS[element];
+  return elements === 1 ? pieces : wholeBlocks(pieces, elements);
+};
 
 function namesIn(map: ChunkMap, chunk: number): string[] {
   const { kind, first } = map.holding(chunk);

@@ -5,7 +5,8 @@
 
 import { HoldfastError } from '../../util/errors.ts';
 import { findNonFinite, LARGEST } from '../../util/floats.ts';
-import { narrowQ8, Q8_BLOCK, Q8_STEPS, scalesOfQ8, wholeBlocks } from '../../util/q8.ts';
+import { narrowQ8, Q8_BLOCK, Q8_STEPS, scalesOfQ8 } from '../../util/q8.ts';
+import { wholeBlocks } from '../../util/tensor-source.ts';
 import { narrowed, type ValuePlace } from '../safetensors.ts';
 import type { TensorType } from './tensor-types.ts';
 
@@ -19,7 +20,7 @@ export async function* encoded(
   { path, name }: { readonly path: string; readonly name: string },
 ): AsyncGenerator<Bytes, void> {
   let first = 0;
-  for await (const piece of type === 'Q8_0' ? wholeBlocks(pieces) : pieces) {
+  for await (const piece of type === 'Q8_0' ? wholeBlocks(pieces, Q8_BLOCK.elements) : pieces) {
     const place = { path, name, first };
     if (type === 'F32') yield bytesOf(piece);
     else if (type === 'Q8_0') yield quantized(piece, place);

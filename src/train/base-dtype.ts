@@ -5,9 +5,8 @@
 import { linearsOf } from '../nn/lora.ts';
 import type { Model } from '../nn/model.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { findNonFinite } from '../util/floats.ts';
 import { CODECS, isNarrow, type NarrowElement, STORED_BLOCKS, type StoredElement } from '../util/stored-elements.ts';
-import { type TensorSource, wholeBlocks } from '../util/tensor-source.ts';
+import { type PackedTensor, type TensorSource, wholeBlocks, widenedPieces } from '../util/tensor-source.ts';
 
 /** Widths that can be asked for. */
 export const BASE_DTYPES = Object.keys(STORED_BLOCKS) as readonly StoredElement[];
@@ -30,13 +29,13 @@ export function baseStorage(
   return (name) => {
     const [found, shape] = [files.get(name), shapes.get(name)];
     if (found === undefined || shape === undefined) return 'f32';
-    const isFor = dtype !== undefined && hasBlocks(shape, dtype) && (!ofLinears || linears.has(name));
+    const isFor = dtype !== undefined && hasRowsOfBlocks(shape, dtype) && (!ofLinears || linears.has(name));
     return isFor ? dtype : found;
   };
 }
 
 /** As in GGUF files, what is no matrix comes in no blocks. */
-function hasBlocks(shape: readonly number[], dtype: StoredElement): boolean {
+function hasRowsOfBlocks(shape: readonly number[], dtype: StoredElement): boolean {
   const { elements } = STORED_BLOCKS[dtype];
   return elements === 1 || (shape.length > 1 && (shape.at(-1) ?? 0) % elements === 0);
 }
@@ -50,16 +49,26 @@ export function roundedWeights(
   storedAs: (name: string) => StoredElement,
   from: string,
 ): TensorSource {
+  const packed = (name: string): PackedTensor | undefined => {
+    const element = storedAs(name);
+    if (!isNarrow(element)) return undefined;
+    const given = weights.packed?.(name);
+    if (given?.element === element) return given;
+    return {
+      element,
+      async *read() {
+        for await (const piece of wholeBlocks(weights.read(name), STORED_BLOCKS[element].elements))
+          yield rounded(piece, element, name, from);
+      },
+    };
+  };
   return {
     names: weights.names,
-    async *read(name) {
-      const element = storedAs(name);
-      const pieces = weights.read(name);
-      if (!isNarrow(element)) yield* pieces as AsyncGenerator<Float32Array<ArrayBuffer>, void>;
-      else
-        for await (const piece of wholeBlocks(pieces, STORED_BLOCKS[element].elements))
-          yield rounded(piece, element, name, from);
+    read(name) {
+      const stored = packed(name);
+      return stored ? widenedPieces(stored) : weights.read(name);
     },
+    packed,
   };
 }
 
@@ -68,15 +77,13 @@ function rounded(
   element: NarrowElement,
   name: string,
   from: string,
-): Float32Array<ArrayBuffer> {
-  const { most, narrow, widen } = CODECS[element];
-  const wide = widen(narrow(piece), piece.length);
-  const place = findNonFinite(wide);
-  if (place >= 0) {
-    const largest = piece.subarray(place).find((value) => Math.abs(value) > most);
-    throw new HoldfastError(
-      `${from}: ${name} has ${largest}, past the largest ${element}, ${most}; leave its weights as they are in the files (auto), or take ${element === 'bf16' ? 'f32' : 'bf16 or f32'}`,
-    );
-  }
-  return wide;
+): Uint8Array<ArrayBuffer> {
+  const codec = CODECS[element];
+  const { most } = codec;
+  const bytes = codec.narrow(piece);
+  if (codec.isFinite(bytes)) return bytes;
+  const largest = piece.find((value) => Math.abs(value) > most);
+  throw new HoldfastError(
+    `${from}: ${name} has ${largest}, past the largest ${element}, ${most}; leave its weights as they are in the files (auto), or take ${element === 'bf16' ? 'f32' : 'bf16 or f32'}`,
+  );
 }

@@ -27,8 +27,11 @@ const LIMITS = [
   0.2920137718319893, 0.3893125355243683, 0.5016634166240692, 0.6427869200706482, 0.8614784181118011,
 ];
 
-/** Of a scale: below it a product might be subnormal. A block that is smaller is one of zeros. */
+/** Below it a product might be subnormal. */
 const LEAST_SCALE = 2 ** -120;
+
+/** The scale that a block of so large values has: one that is too small makes it a block of zeros. */
+export const nf4Scale = (largest: number): number => (Math.abs(largest) < LEAST_SCALE ? 0 : largest);
 
 /** The level of a value of -1 to 1. */
 function levelOf(value: number): number {
@@ -55,7 +58,7 @@ export function narrowNF4(floats: Floats): Bytes {
     const end = (block + 1) * elements;
     let largest = 0;
     for (let i = block * elements; i < end; i++) largest = Math.max(largest, Math.abs(floats[i] ?? 0));
-    const scale = largest < LEAST_SCALE ? 0 : largest;
+    const scale = nf4Scale(largest);
     scales[(block * blockBytes) / 4] = scale;
     const inverse = scale === 0 ? 0 : Math.fround(1 / scale);
     let into = block * blockBytes + 4;
@@ -71,20 +74,25 @@ function indexOf(value: number): number {
   return found >= 0 ? found : levelOf(Math.fround(value));
 }
 
-/** The values of whole blocks; what is behind them is left out. */
-export function widenNF4({ buffer, byteOffset, byteLength }: Bytes): Floats {
-  const { elements, bytes: blockBytes } = NF4_BLOCK;
-  const blocks = Math.floor(byteLength / blockBytes);
+/** The scales of whole blocks. */
+export function scalesOfNF4({ buffer, byteOffset, byteLength }: Bytes): Floats {
   const view = new DataView(buffer, byteOffset, byteLength);
-  const bytes = new Uint8Array(buffer, byteOffset, byteLength);
-  const floats = new Float32Array(blocks * elements);
+  const scales = new Float32Array(Math.floor(byteLength / NF4_BLOCK.bytes));
+  for (const block of scales.keys()) scales[block] = view.getFloat32(block * NF4_BLOCK.bytes, true);
+  return scales;
+}
+
+/** The values of whole blocks; what is behind them is left out. */
+export function widenNF4(bytes: Bytes): Floats {
+  const { elements, bytes: blockBytes } = NF4_BLOCK;
+  const scales = scalesOfNF4(bytes);
+  const floats = new Float32Array(scales.length * elements);
   const products = new Float32Array(NF4_LEVELS.length);
-  for (let block = 0; block < blocks; block++) {
-    const from = block * blockBytes;
-    const scale = view.getFloat32(from, true);
+  for (const [block, scale] of scales.entries()) {
     for (const [level, value] of NF4_LEVELS.entries()) products[level] = value * scale;
+    const from = block * blockBytes + 4;
     for (let i = 0, into = block * elements; i < elements / 2; i++) {
-      const pair = bytes[from + 4 + i] ?? 0;
+      const pair = bytes[from + i] ?? 0;
       floats[into++] = products[pair >> 4] ?? 0;
       floats[into++] = products[pair & 15] ?? 0;
     }

@@ -3,7 +3,7 @@
 //
 // Invariant: every product is a float32, so widening is exact, and what was widened is narrowed to the same values again.
 
-import { narrow, widen } from './floats.ts';
+import { leadingHalves, narrow } from './floats.ts';
 
 type Floats = Float32Array<ArrayBuffer>;
 type Bytes = Uint8Array<ArrayBuffer>;
@@ -48,14 +48,13 @@ export function narrowQ4(floats: Floats): Bytes {
   return bytes;
 }
 
+/** The scales of whole blocks. */
+export const scalesOfQ4 = (bytes: Bytes): Floats => leadingHalves(bytes, Q4_BLOCK.bytes);
+
 /** The values of whole blocks; what is behind them is left out. */
 export function widenQ4(bytes: Bytes): Floats {
   const { elements, bytes: blockBytes } = Q4_BLOCK;
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const halves = new Uint16Array(Math.floor(bytes.byteLength / blockBytes));
-  for (const block of halves.keys()) halves[block] = view.getUint16(block * blockBytes, true);
-  const scales = new Float32Array(halves.length);
-  widen('F16', halves, scales);
+  const scales = scalesOfQ4(bytes);
   const floats = new Float32Array(scales.length * elements);
   for (const [block, scale] of scales.entries()) {
     const [from, first] = [block * blockBytes + 2, block * elements];

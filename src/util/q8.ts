@@ -3,7 +3,7 @@
 //
 // Invariant: every product is a float32, so widening is exact, and what was widened is narrowed to the same values again.
 
-import { narrow, widen } from './floats.ts';
+import { leadingHalves, narrow } from './floats.ts';
 
 type Floats = Float32Array<ArrayBuffer>;
 
@@ -46,14 +46,7 @@ export function narrowQ8(floats: Floats): Uint8Array<ArrayBuffer> {
 }
 
 /** The scales of whole blocks. */
-export function scalesOfQ8({ buffer, byteOffset, byteLength }: Uint8Array<ArrayBuffer>): Floats {
-  const view = new DataView(buffer, byteOffset, byteLength);
-  const halves = new Uint16Array(Math.floor(byteLength / Q8_BLOCK.bytes));
-  for (const block of halves.keys()) halves[block] = view.getUint16(block * Q8_BLOCK.bytes, true);
-  const scales = new Float32Array(halves.length);
-  widen('F16', halves, scales);
-  return scales;
-}
+export const scalesOfQ8 = (bytes: Uint8Array<ArrayBuffer>): Floats => leadingHalves(bytes, Q8_BLOCK.bytes);
 
 /** The values of whole blocks; what is behind them is left out. */
 export function widenQ8(bytes: Uint8Array<ArrayBuffer>): Floats {

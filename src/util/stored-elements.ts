@@ -3,10 +3,10 @@
 //
 // Invariant: what was widened is narrowed to the same values again.
 
-import { LARGEST, narrow, widen } from './floats.ts';
-import { NF4_BLOCK, narrowNF4, widenNF4 } from './nf4.ts';
-import { narrowQ4, Q4_BLOCK, Q4_STEPS, widenQ4 } from './q4.ts';
-import { narrowQ8, Q8_BLOCK, Q8_STEPS, widenQ8 } from './q8.ts';
+import { areFinite, findNonFinite, LARGEST, narrow, widen } from './floats.ts';
+import { NF4_BLOCK, narrowNF4, scalesOfNF4, widenNF4 } from './nf4.ts';
+import { narrowQ4, Q4_BLOCK, Q4_STEPS, scalesOfQ4, widenQ4 } from './q4.ts';
+import { narrowQ8, Q8_BLOCK, Q8_STEPS, scalesOfQ8, widenQ8 } from './q8.ts';
 
 type Floats = Float32Array<ArrayBuffer>;
 type Bytes = Uint8Array<ArrayBuffer>;
@@ -44,8 +44,10 @@ interface Codec {
   readonly most: number;
   /** Of whole blocks. What is too large becomes infinite, or has a scale that is. */
   narrow(floats: Floats): Bytes;
-  /** Of whole blocks; of `count` elements, where there are more bytes. */
+  /** Of whole blocks, from a multiple of 4 bytes of their memory on; of `count` elements, where there are more bytes. */
   widen(bytes: Bytes, count: number): Floats;
+  /** Whether all of its values are finite. Of whole blocks, from a multiple of 4 bytes on. */
+  isFinite(bytes: Bytes): boolean;
 }
 
 const halves = (dtype: 'BF16' | 'F16'): Codec => ({
@@ -60,18 +62,27 @@ const halves = (dtype: 'BF16' | 'F16'): Codec => ({
     widen(dtype, new Uint16Array(buffer, byteOffset, count), floats);
     return floats;
   },
+  isFinite: ({ buffer, byteOffset, byteLength }) =>
+    areFinite(dtype, new Uint16Array(buffer, byteOffset, byteLength / 2)),
 });
 
-const blocks = (most: number, narrow: Codec['narrow'], widen: (bytes: Bytes) => Floats): Codec => ({
+/** `scales`: of whole blocks. */
+const blocks = (
+  most: number,
+  narrow: Codec['narrow'],
+  widen: (bytes: Bytes) => Floats,
+  scales: (bytes: Bytes) => Floats,
+): Codec => ({
   ...{ most, narrow },
   widen: (bytes, count) => widen(bytes).subarray(0, count),
+  isFinite: (bytes) => findNonFinite(scales(bytes)) < 0,
 });
 
 /** How to get there, and back. */
 export const CODECS: Readonly<Record<NarrowElement, Codec>> = {
   bf16: halves('BF16'),
   f16: halves('F16'),
-  q8_0: blocks(Q8_STEPS * LARGEST.F16, narrowQ8, widenQ8),
-  q4_0: blocks(Q4_STEPS * LARGEST.F16, narrowQ4, widenQ4),
-  nf4: blocks(LARGEST.BF16, narrowNF4, widenNF4),
+  q8_0: blocks(Q8_STEPS * LARGEST.F16, narrowQ8, widenQ8, scalesOfQ8),
+  q4_0: blocks(Q4_STEPS * LARGEST.F16, narrowQ4, widenQ4, scalesOfQ4),
+  nf4: blocks(LARGEST.BF16, narrowNF4, widenNF4, scalesOfNF4),
 };

@@ -29,8 +29,10 @@ export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource
     const pieces = map.pieces(name);
     let next = 0;
     const { element } = KINDS[list.kind];
-    for await (const elements of inBlocksOf(element, source.read(name))) {
-      for (let taken = 0; taken < elements.length; ) {
+    const each = elementBytesOf(list.kind);
+    for await (const stored of storedPieces(source, name, element)) {
+      const brought = stored.length / each;
+      for (let taken = 0; taken < brought; ) {
         while (at === (pieces[next]?.first ?? 0) + (pieces[next]?.size ?? 0)) next++;
         const piece = pieces[next];
         assert(piece, `${name} has fewer elements than were given`);
@@ -41,8 +43,8 @@ export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource
           bytes.fill(0);
           if (!namesIn(map, chunk).every((other) => given.has(other))) await values.get(chunk, bytes);
         }
-        const count = Math.min(elements.length - taken, piece.first + piece.size - at);
-        store(list.kind, elements.subarray(taken, taken + count), bytes, piece.offset + at - piece.first);
+        const count = Math.min(brought - taken, piece.first + piece.size - at);
+        bytes.set(stored.subarray(taken * each, (taken + count) * each), (piece.offset + at - piece.first) * each);
         taken += count;
         at += count;
       }
@@ -73,21 +75,24 @@ export function tensorsOf(
   };
 }
 
-/** Puts elements into a chunk, from an element on; whole blocks, where its kind has them. */
-function store(kind: Kind, elements: Float32Array<ArrayBuffer>, chunk: Uint8Array<ArrayBuffer>, first: number): void {
-  const { element } = KINDS[kind];
-  const at = first * elementBytesOf(kind);
-  if (isNarrow(element)) chunk.set(CODECS[element].narrow(elements), at);
-  else new Float32Array(chunk.buffer, at, elements.length).set(elements);
+/** The bytes of a tensor in such elements: as the source has them, or made of its values. Whole blocks. */
+async function* storedPieces(
+  source: TensorSource,
+  name: string,
+  element: StoredElement,
+): AsyncGenerator<Uint8Array<ArrayBuffer>, void> {
+  const packed = source.packed?.(name);
+  if (packed?.element === element) yield* packed.read();
+  else if (isNarrow(element))
+    for await (const piece of wholeBlocks(source.read(name), STORED_BLOCKS[element].elements))
+      yield CODECS[element].narrow(piece);
+  else
+    for await (const { buffer, byteOffset, byteLength } of source.read(name))
+      yield new Uint8Array(buffer, byteOffset, byteLength);
 }
 
 const floatsIn = (element: StoredElement, bytes: Uint8Array<ArrayBuffer>, count: number): Float32Array<ArrayBuffer> =>
   isNarrow(element) ? CODECS[element].widen(bytes, count) : new Float32Array(bytes.buffer, 0, count);
-
-const inBlocksOf = (element: StoredElement, pieces: AsyncIterable<Float32Array<ArrayBuffer>>) => {
-  const { elements } = STORED_BLOCKS[element];
-  return elements === 1 ? pieces : wholeBlocks(pieces, elements);
-};
 
 function namesIn(map: ChunkMap, chunk: number): string[] {
   const { kind, first } = map.holding(chunk);

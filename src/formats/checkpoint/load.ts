@@ -255,6 +255,9 @@ async function jsonIn(files: FolderReader, folder: string, name: string): Promis
   return parseJSON(await files.read(path), path, OTHER_CHECKPOINT);
 }
 
+/** What is read as floats, the blocks of bitsandbytes and GGUF among them. */
+const FLOATS: readonly string[] = ['F32', 'F16', 'BF16', 'NF4', 'Q8_0', 'Q4_0'];
+
 /** Tensors by other names. Errors: HoldfastError naming one that holds something else than floats. */
 function floatsOf(
   files: FolderReader,
@@ -264,7 +267,7 @@ function floatsOf(
 ): TensorSource {
   for (const stored of names.values()) {
     const dtype = tensors.entries.get(stored)?.dtype ?? '';
-    if (dtype === 'F32' || tensors.packed(stored)) continue;
+    if (FLOATS.includes(dtype)) continue;
     throw new HoldfastError(
       `${tensors.pathOf(stored)}: ${shortened(stored)} is ${shortened(dtype)}; weights and moments are F32, F16 or BF16`,
     );

@@ -8,6 +8,7 @@ import { type FolderReader, join } from '../../runtime/host.ts';
 import { assert, HoldfastError, shortened } from '../../util/errors.ts';
 import { check, namesTo, object, parseJSON, text } from '../../util/json.ts';
 import type { PackedTensor } from '../../util/tensor-source.ts';
+import { ListedFolder } from '../listed-folder.ts';
 import { type TensorData, TensorFile } from '../safetensors.ts';
 import type { Entry } from '../safetensors-header.ts';
 import { openQuantised } from './bitsandbytes.ts';
@@ -84,6 +85,7 @@ export async function weightFiles(files: FolderReader, folder: string): Promise<
 
 /** Opens them; their headers are read, and their data when asked for. Errors: HoldfastError naming the file. */
 export async function openTensors(files: FolderReader, folder: string): Promise<StoredTensors> {
+  if (files instanceof ListedFolder && files.weights) return files.weights;
   return openQuantised(await openFiles(files, folder));
 }
 

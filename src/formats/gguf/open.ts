@@ -97,6 +97,9 @@ async function configOf(
     shape: (tensor) => tensors.get(tensor)?.shape,
     values: (tensor) => small.get(tensor),
   };
+  const blocks = number('block_count');
+  // Each has several: a model of as many as a damaged number says is not begun with.
+  if (blocks > tensors.size) refuse(`block_count is ${blocks}, of ${tensors.size} tensors; get the file again`);
   const config = family.config(keys);
   for (const [key, value] of metadata) {
     if (!key.startsWith(prefix) || asked.has(key)) continue;

@@ -79,9 +79,11 @@ function fieldsOf(keys: Keys): Readonly<Record<string, unknown>> {
   if (rotated !== head_dim)
     keys.refuse(`rope.dimension_count is ${rotated}; whole heads, of ${head_dim}, are rotated here`);
   const rope_theta = keys.real('rope.freq_base', 10000);
-  const [vocab_size] = keys.shape('token_embd.weight') ?? [];
+  const vocab_size = keys.shape('token_embd.weight')?.[0] ?? keys.number('vocab_size');
+  if (keys.number('vocab_size', vocab_size) !== vocab_size)
+    keys.refuse(`vocab_size is ${keys.number('vocab_size')}; token_embd.weight has ${vocab_size} rows`);
   return {
-    vocab_size: keys.number('vocab_size', vocab_size),
+    vocab_size,
     max_position_embeddings: keys.number('context_length'),
     hidden_size,
     num_hidden_layers: keys.number('block_count'),

@@ -196,10 +196,7 @@ function modelOf(flags: Flags, layers: number): Model {
     return base;
   }
   const inFiles = new Map(base.parameters.map(({ name }) => [name, 'f32' as const]));
-  return withStored(
-    withLora(base, { rank, ...(targets && { targets }) }),
-    baseStorage(base.parameters, inFiles, baseDtype),
-  );
+  return withStored(withLora(base, { rank, ...(targets && { targets }) }), baseStorage(base, inFiles, baseDtype));
 }
 
 /** Low-rank updates are left out of the size: they are a small part of it. */

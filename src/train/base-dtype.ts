@@ -5,6 +5,7 @@
 import { linearsOf } from '../nn/lora.ts';
 import type { Model } from '../nn/model.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { findNonFinite } from '../util/floats.ts';
 import { CODECS, isNarrow, type NarrowElement, STORED_BLOCKS, type StoredElement } from '../util/stored-elements.ts';
 import { type PackedTensor, type TensorSource, wholeBlocks, widenedPieces } from '../util/tensor-source.ts';
 
@@ -82,7 +83,9 @@ function rounded(
   const { most } = codec;
   const bytes = codec.narrow(piece);
   if (codec.isFinite(bytes)) return bytes;
-  const largest = piece.find((value) => Math.abs(value) > most);
+  // What lies half a step past the largest is still rounded to it.
+  const first = findNonFinite(codec.widen(bytes, piece.length));
+  const largest = piece.subarray(Math.max(0, first)).find((value) => Math.abs(value) > most);
   throw new HoldfastError(
     `${from}: ${name} has ${largest}, past the largest ${element}, ${most}; leave its weights as they are in the files (auto), or take ${element === 'bf16' ? 'f32' : 'bf16 or f32'}`,
   );

@@ -8,13 +8,13 @@ import type { Device } from '../../src/gpu/device.ts';
 import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { FAULTS, type Fault, FaultyFile } from '../memory/block-files.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
 import { fragileDevice } from './fragile.ts';
 import {
-  chooseVariants,
   chunksUnder,
   expectSame,
   leastBudget,

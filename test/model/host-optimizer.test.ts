@@ -7,20 +7,11 @@ import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { at } from '../../src/util/at.ts';
 import { collect } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
-import {
-  budgetFor,
-  chooseVariants,
-  chunksUnder,
-  expectSame,
-  leastBudget,
-  MODELS,
-  memoryDisk,
-  run,
-  type Work,
-} from './runs.ts';
+import { budgetFor, chunksUnder, expectSame, leastBudget, MODELS, memoryDisk, run, type Work } from './runs.ts';
 
 let device: Device;
 beforeAll(async () => {

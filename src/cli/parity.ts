@@ -67,7 +67,7 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
         if (run)
           result = await withProgress(host, run.name, (onStep) => replayRun(device, run, { memory, steps, onStep }));
         else {
-          const replayed = await replay(device, reference, { choices, memory, optimizerDevice });
+          const replayed = await replay(device, reference, { choices, memory, optimizerDevice, threads: host.threads });
           choices = { ...choices, ...replayed.choices };
           result = replayed;
         }

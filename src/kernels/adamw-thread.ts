@@ -29,7 +29,11 @@ export function threadWorker(): (work: ThreadWork) => ThreadReply {
       if (memory && module) {
         instances[number] = new WebAssembly.Instance(module, { env: { memory } }).exports as unknown as Functions;
       }
-      for (const [name, ...values] of calls) instances[number]?.[name]?.(...values);
+      for (const [name, ...values] of calls) {
+        const run = instances[number]?.[name];
+        if (!run) throw new Error(`there is no ${name} in memory ${number}`);
+        run(...values);
+      }
       return { id };
     } catch (error) {
       return { id, error: String(error) };

@@ -68,7 +68,7 @@ function bytesOf(
   ) as unknown as HostValues;
 }
 
-const bits = ({ buffer, byteOffset, byteLength }: Uint8Array) => Buffer.from(buffer, byteOffset, byteLength);
+const same = (a: Uint8Array, b: Uint8Array) => a.length === b.length && a.every((byte, i) => byte === b[i]);
 
 describe('AdamW on the host', () => {
   const host = new HostAdamW();
@@ -92,8 +92,8 @@ describe('AdamW on the host', () => {
             hostAdamWReference(wanted, extent, scalars);
           }
           for (const kind of KINDS) {
-            expect(bits(found[kind]).equals(bits(wanted[kind])), kind).toBe(true);
-            expect(bits(inPlace[kind]).equals(bits(wanted[kind])), `${kind}, in place`).toBe(true);
+            expect(same(found[kind], wanted[kind]), kind).toBe(true);
+            expect(same(inPlace[kind], wanted[kind]), `${kind}, in place`).toBe(true);
           }
         },
       ),
@@ -105,16 +105,12 @@ describe('AdamW on the host', () => {
     const { floats, scalars } = someCase(600, 0, 1);
     const found = bytesOf(floats);
     host.update(found, { size: 600, firstBlock: 0 }, { ...scalars, state: scalars.state.with(STATE.skip, 1) });
-    for (const kind of KINDS) expect(bits(found[kind]).equals(bits(bytesOf(floats)[kind]))).toBe(true);
+    for (const kind of KINDS) expect(same(found[kind], bytesOf(floats)[kind])).toBe(true);
     host.update(found, { size: 257, firstBlock: 0 }, scalars);
     for (const kind of KINDS) {
-      expect(
-        bits(found[kind])
-          .subarray(4 * 257)
-          .equals(bits(bytesOf(floats)[kind]).subarray(4 * 257)),
-      ).toBe(true);
+      expect(same(found[kind].subarray(4 * 257), bytesOf(floats)[kind].subarray(4 * 257))).toBe(true);
     }
-    expect(bits(found.parameter).equals(bits(bytesOf(floats).parameter))).toBe(false);
+    expect(same(found.parameter, bytesOf(floats).parameter)).toBe(false);
   });
 
   it('leaves no subnormal moment, in steps that the number of updates decides', () => {

@@ -14,7 +14,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import type { Model } from '../../src/nn/model.ts';
-import type { BlockFile } from '../../src/runtime/host.ts';
+import type { BlockFile, Threads } from '../../src/runtime/host.ts';
 import { type Generator, traceGeneration } from '../../src/train/generator.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer, type TrainingPasses, trainingWorkload } from '../../src/train/trainer.ts';
@@ -145,6 +145,7 @@ export function batchesOf({ model, batch, seq, accumulate, steps }: Work): Micro
 interface RunOptions {
   readonly memory?: MemoryOptions;
   readonly choices?: ChoiceRecord;
+  readonly threads?: Threads | undefined;
   /** @default drawn, the same for all runs */
   readonly weights?: TensorSource;
 }

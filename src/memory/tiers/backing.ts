@@ -191,7 +191,15 @@ export class Backing {
       }
       // Lent to what awaited them in this turn.
       while (held.some(({ lent }) => lent)) await this.#host.turnEnd();
-      await work(held.map(({ bytes }) => bytes));
+      try {
+        await work(held.map(({ bytes }) => bytes));
+      } catch (error) {
+        // Half done: no value is better than a wrong one.
+        records.forEach((record, i) => {
+          if (!chunks[i]?.kept) this.#forget(record);
+        });
+        throw error;
+      }
       records.forEach((record, i) => {
         if (chunks[i]?.kept) return;
         this.#placement.freeBlock(record);

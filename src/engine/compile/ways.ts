@@ -21,6 +21,8 @@ const FINALISTS = 4;
 const MOST_TRIED = 12;
 /** Numbers of blocks that are tried in each mode. */
 const MOST_COUNTS = 6;
+/** What another order must save of a step: what it moves of activations is many small transfers, each of which takes its time. */
+const WORTH_ANOTHER_ORDER = 0.05;
 /** What a tight placement costs, as a share of the arithmetic: what is read is declared as writable there. */
 const TIGHT = 0.02;
 /** What another one needs beside what is alive at once, where activations are kept and where they are not, about. */
@@ -70,7 +72,7 @@ export function cheapest<P extends Passes, F extends Fitted<P>>(
   fitted: FitWay<P, F>,
   least: () => F | undefined,
 ): F {
-  let best: Priced<F> | undefined;
+  let best: (Priced<F> & { readonly order: AccumulateOrder | undefined }) | undefined;
   const orderSeconds: { [O in AccumulateOrder]?: number } = {};
   for (const inOrder of inOrders(workload)) {
     // Where chunks stay, there is nothing that another order would not move.
@@ -86,7 +88,9 @@ export function cheapest<P extends Passes, F extends Fitted<P>>(
       if (!found) return undefined;
       const priced = priceOf(activations, found, tight, rates);
       const { seconds } = priced;
-      if (!best || seconds < best.seconds) best = priced;
+      const isOther = best !== undefined && best.order !== order?.order;
+      if (!best || seconds < (isOther ? 1 - WORTH_ANOTHER_ORDER : 1) * best.seconds)
+        best = { ...priced, order: order?.order };
       if (order) orderSeconds[order.order] = Math.min(seconds, orderSeconds[order.order] ?? seconds);
       return found;
     };

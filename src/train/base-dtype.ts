@@ -30,15 +30,16 @@ export function baseStorage(
   return (name) => {
     const [found, shape] = [files.get(name), shapes.get(name)];
     if (found === undefined || shape === undefined) return 'f32';
-    const isFor = dtype !== undefined && hasRowsOfBlocks(shape, dtype) && (!ofLinears || linears.has(name));
+    const isFor = dtype !== undefined && hasBlocks(shape, dtype) && (!ofLinears || linears.has(name));
     return isFor ? dtype : found;
   };
 }
 
-/** As in GGUF files, what is no matrix comes in no blocks. */
-function hasRowsOfBlocks(shape: readonly number[], dtype: StoredElement): boolean {
+/** What is no matrix comes in no blocks. ggml's lie in one row each, bitsandbytes' go on from row to row. */
+function hasBlocks(shape: readonly number[], dtype: StoredElement): boolean {
   const { elements } = STORED_BLOCKS[dtype];
-  return elements === 1 || (shape.length > 1 && (shape.at(-1) ?? 0) % elements === 0);
+  const run = dtype === 'nf4' ? shape.reduce((a, b) => a * b, 1) : (shape.at(-1) ?? 0);
+  return elements === 1 || (shape.length > 1 && run % elements === 0);
 }
 
 /**

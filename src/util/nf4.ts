@@ -82,11 +82,11 @@ export function scalesOfNF4({ buffer, byteOffset, byteLength }: Bytes): Floats {
   return scales;
 }
 
-/** The values of whole blocks; what is behind them is left out. */
-export function widenNF4(bytes: Bytes): Floats {
+/** The values of whole blocks, in `into` if it is given; what is behind them is left out. */
+export function widenNF4(bytes: Bytes, into?: Floats): Floats {
   const { elements, bytes: blockBytes } = NF4_BLOCK;
   const scales = scalesOfNF4(bytes);
-  const floats = new Float32Array(scales.length * elements);
+  const floats = into ?? new Float32Array(scales.length * elements);
   const products = new Float32Array(NF4_LEVELS.length);
   for (const [block, scale] of scales.entries()) {
     for (const [level, value] of NF4_LEVELS.entries()) products[level] = value * scale;

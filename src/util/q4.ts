@@ -51,11 +51,11 @@ export function narrowQ4(floats: Floats): Bytes {
 /** The scales of whole blocks. */
 export const scalesOfQ4 = (bytes: Bytes): Floats => leadingHalves(bytes, Q4_BLOCK.bytes);
 
-/** The values of whole blocks; what is behind them is left out. */
-export function widenQ4(bytes: Bytes): Floats {
+/** The values of whole blocks, in `into` if it is given; what is behind them is left out. */
+export function widenQ4(bytes: Bytes, into?: Floats): Floats {
   const { elements, bytes: blockBytes } = Q4_BLOCK;
   const scales = scalesOfQ4(bytes);
-  const floats = new Float32Array(scales.length * elements);
+  const floats = into ?? new Float32Array(scales.length * elements);
   for (const [block, scale] of scales.entries()) {
     const [from, first] = [block * blockBytes + 2, block * elements];
     for (let i = 0; i < HALF; i++) {

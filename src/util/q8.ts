@@ -48,17 +48,17 @@ export function narrowQ8(floats: Floats): Uint8Array<ArrayBuffer> {
 /** The scales of whole blocks. */
 export const scalesOfQ8 = (bytes: Uint8Array<ArrayBuffer>): Floats => leadingHalves(bytes, Q8_BLOCK.bytes);
 
-/** The values of whole blocks; what is behind them is left out. */
-export function widenQ8(bytes: Uint8Array<ArrayBuffer>): Floats {
+/** The values of whole blocks, in `into` if it is given; what is behind them is left out. */
+export function widenQ8(bytes: Uint8Array<ArrayBuffer>, into?: Floats): Floats {
   const { elements, bytes: blockBytes } = Q8_BLOCK;
   const scales = scalesOfQ8(bytes);
-  const floats = new Float32Array(scales.length * elements);
+  const floats = into ?? new Float32Array(scales.length * elements);
   const steps = new Int8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   for (const [block, scale] of scales.entries()) {
-    // A scale that became 0 has steps of both signs.
-    if (scale === 0) continue;
     const [at, first] = [block * blockBytes + 2, block * elements];
-    for (let i = 0; i < elements; i++) floats[first + i] = scale * (steps[at + i] ?? 0);
+    // A scale that became 0 has steps of both signs.
+    if (scale === 0) floats.fill(0, first, first + elements);
+    else for (let i = 0; i < elements; i++) floats[first + i] = scale * (steps[at + i] ?? 0);
   }
   return floats;
 }

@@ -44,8 +44,11 @@ interface Codec {
   readonly most: number;
   /** Of whole blocks. What is too large becomes infinite, or has a scale that is. */
   narrow(floats: Floats): Bytes;
-  /** Of whole blocks, from a multiple of 4 bytes of their memory on; of `count` elements, where there are more bytes. */
-  widen(bytes: Bytes, count: number): Floats;
+  /**
+   * Of whole blocks, from a multiple of 4 bytes of their memory on; of `count` elements, where there are more bytes. `into`:
+   * memory for whole blocks.
+   */
+  widen(bytes: Bytes, count: number, into?: Floats): Floats;
   /** Whether all of its values are finite. Of whole blocks, from a multiple of 4 bytes on. */
   isFinite(bytes: Bytes): boolean;
 }
@@ -57,10 +60,9 @@ const halves = (dtype: 'BF16' | 'F16'): Codec => ({
     narrow(dtype, floats, narrowed);
     return new Uint8Array(narrowed.buffer);
   },
-  widen({ buffer, byteOffset }, count) {
-    const floats = new Float32Array(count);
-    widen(dtype, new Uint16Array(buffer, byteOffset, count), floats);
-    return floats;
+  widen({ buffer, byteOffset }, count, into = new Float32Array(count)) {
+    widen(dtype, new Uint16Array(buffer, byteOffset, count), into);
+    return into.subarray(0, count);
   },
   isFinite: ({ buffer, byteOffset, byteLength }) =>
     areFinite(dtype, new Uint16Array(buffer, byteOffset, byteLength / 2)),
@@ -70,11 +72,11 @@ const halves = (dtype: 'BF16' | 'F16'): Codec => ({
 const blocks = (
   most: number,
   narrow: Codec['narrow'],
-  widen: (bytes: Bytes) => Floats,
+  widen: (bytes: Bytes, into?: Floats) => Floats,
   scales: (bytes: Bytes) => Floats,
 ): Codec => ({
   ...{ most, narrow },
-  widen: (bytes, count) => widen(bytes).subarray(0, count),
+  widen: (bytes, count, into) => widen(bytes, into).subarray(0, count),
   isFinite: (bytes) => findNonFinite(scales(bytes)) < 0,
 });
 

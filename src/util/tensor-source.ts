@@ -30,15 +30,17 @@ export interface PackedTensor {
 /** Elements that are widened at once: what stays in a processor's cache until it is used. */
 const WIDENED_ELEMENTS = 2 ** 16;
 
-/** The values of whole blocks, in small parts. */
+/** The values of whole blocks, in small parts, each in the memory of the one before. */
 export function* widenedParts(
   element: NarrowElement,
   bytes: Uint8Array<ArrayBuffer>,
 ): Generator<Float32Array<ArrayBuffer>, void> {
-  const most = WIDENED_ELEMENTS * bytesPerElement(element);
+  const each = bytesPerElement(element);
+  const most = WIDENED_ELEMENTS * each;
+  const into = new Float32Array(Math.min(WIDENED_ELEMENTS, bytes.length / each));
   for (let first = 0; first < bytes.length; first += most) {
     const part = bytes.subarray(first, first + most);
-    yield CODECS[element].widen(part, part.length / bytesPerElement(element));
+    yield CODECS[element].widen(part, part.length / each, into);
   }
 }
 

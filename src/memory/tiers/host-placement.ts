@@ -93,8 +93,10 @@ export class HostPlacement {
     if (free !== undefined) return { block: free };
     let soonest: Located | undefined;
     for (const { owner } of this.#host.slots) {
+      // One that is being read into.
+      if (owner === NO_OWNER) continue;
       const chunk = at(this.#chunks, owner);
-      if (chunk && chunk.block !== NOWHERE && !(soonest && this.rank(soonest) <= this.rank(chunk))) soonest = chunk;
+      if (chunk.block !== NOWHERE && !(soonest && this.rank(soonest) <= this.rank(chunk))) soonest = chunk;
     }
     if (!soonest) return undefined;
     const { block } = soonest;

@@ -21,6 +21,7 @@ import { codeOf, fileError } from './headless/file-errors.ts';
 import { claimFolder, claimNextFolder } from './headless/folder-lock.ts';
 import { freeBytes, makeFolders, syncFolder } from './headless/folders.ts';
 import { readLines } from './headless/lines.ts';
+import { joinRanks, leaveRanks } from './headless/mpi/messages.ts';
 import { withoutNotices } from './headless/native-stderr.ts';
 import { resumeFile } from './headless/resumed-file.ts';
 import { openBlockFile } from './headless/tier-file.ts';
@@ -45,8 +46,12 @@ export function headlessHost(): Host {
     resumeFile,
     readStandardInput,
     readLines,
+    joinRanks,
     onInterrupt,
-    exit: (status) => process.exit(status),
+    exit(status) {
+      leaveRanks(status);
+      process.exit(status);
+    },
   };
 }
 

@@ -6,6 +6,8 @@ import type { Batch } from '../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
 import { type Pass, readingPass, type StepPasses, stepPass } from '../engine/compile/pass.ts';
 import type { Workload } from '../engine/compile/workload.ts';
+import type { Ranks } from '../engine/ranks/ranks.ts';
+import { mostChunkFor, type Sharding } from '../engine/ranks/sharding.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import { type Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
@@ -13,6 +15,7 @@ import { ACTIVATION_MODES, type ActivationMode, blocksOf, bytesWith, withActivat
 import { decayBits } from '../graph/operators/optimizer.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
+import { bytesHeld } from '../memory/layout/layout.ts';
 import type { Model } from '../nn/model.ts';
 import { at } from '../util/at.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
@@ -64,6 +67,11 @@ export interface TrainerOptions {
   choices?: ChoiceRecord;
   /** Budgets, tiers and policy. @default all model data stays on the GPU */
   memory?: MemoryOptions;
+  /**
+   * The processes that train together with this one: each takes every `size`-th micro-batch of a step, and all have the same
+   * weights. `chunkBytes`: as the trainer of rank 0 has it (`session.map`). @default none, and no MPI
+   */
+  ranks?: Ranks & { readonly chunkBytes?: number | undefined };
   /** Whether `generator` will write text between steps: its memory belongs to the budget. @default false */
   generates?: boolean;
 }
@@ -91,7 +99,9 @@ export interface TrainerState {
 }
 
 type FullOptions = Readonly<
-  Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates'>> & { optimizer: AdamWOptions }
+  Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates' | 'ranks'>> & {
+    optimizer: AdamWOptions;
+  }
 >;
 
 /** Those of generation where the trainer generates. */
@@ -111,6 +121,7 @@ export function trainingWorkload(
   accumulate: number,
   generation?: Generation,
   activations: ActivationMode | 'auto' = 'auto',
+  sharding?: WorkloadSharding,
 ): Workload<TrainingPasses> {
   checkOperators(programs, accumulate);
   const { update, evaluate } = programs;
@@ -125,10 +136,12 @@ export function trainingWorkload(
     const first = withActivations(programs.first, modeOf);
     const next = accumulate > 1 ? withActivations(programs.next, modeOf) : first;
     const micro = accumulate > 1 ? [first, next] : [first];
-    const step = { first, next, update };
+    const sharded = sharding && { ...sharding, squares: programs.squares, lossSum: programs.scalars.lossSum };
+    const step = { first, next, update, sharded };
     const workload: Workload<TrainingPasses> = {
       parameters: model.parameters,
       training: true,
+      ...(sharding && { isShared: true, chunkLimits: chunkLimitsOf(model, sharding) }),
       programs: [...micro, update, evaluate, ...(generation?.programs ?? [])],
       passes: (map) => ({
         step: stepPass(step, map, accumulate),
@@ -150,6 +163,18 @@ export function trainingWorkload(
   };
   const [most = 'keep'] = menu;
   return workloadWith(blocks.map(() => most));
+}
+
+/** How a workload is shared by several ranks. */
+export interface WorkloadSharding extends Sharding {
+  /** As rank 0 has chosen it. @default what every rank would choose */
+  readonly chunkBytes?: number | undefined;
+}
+
+function chunkLimitsOf({ parameters }: Model, { chunkBytes, ...sharding }: WorkloadSharding) {
+  if (chunkBytes !== undefined) return { leastChunk: chunkBytes, mostChunk: chunkBytes };
+  const trained = parameters.filter(({ trainable }) => trainable !== false);
+  return { mostChunk: mostChunkFor(bytesHeld(trained), sharding) };
 }
 
 function checkOperators({ first, next }: StepPrograms, accumulate: number): void {
@@ -174,6 +199,8 @@ export class Trainer {
   readonly options: FullOptions;
   /** Writes text with the weights as they are; there when the trainer was made with `generates`. */
   readonly generator: Generator | undefined;
+  /** The processes that train together. */
+  readonly ranks: Ranks | undefined;
   readonly #programs: StepPrograms;
   readonly #stepper: Stepper;
   #step = 0;
@@ -185,16 +212,18 @@ export class Trainer {
     if (options.seq > context) {
       throw new HoldfastError(`a sequence of ${options.seq} tokens is longer than the model's context of ${context}`);
     }
-    const { memory = {}, choices, generates = false, ...rest } = options;
+    const { memory: given = {}, choices, generates = false, ranks, ...rest } = options;
+    // A step that is done again would ask the others for what they gave already.
+    const memory: MemoryOptions = ranks ? { ...given, recovery: 'checkpoint' } : given;
     const optimizer = { ...ADAMW_DEFAULTS, ...options.optimizer };
     const full = { accumulate: 1, packed: false, seed: 1, ...rest, optimizer };
     const programs = traceStep(model, full.batch, full.seq, full.packed);
     const generation = generates ? traceGeneration(model, full.seq) : undefined;
-    const workload = trainingWorkload(model, programs, full.accumulate, generation, memory.activations);
+    const workload = trainingWorkload(model, programs, full.accumulate, generation, memory.activations, ranks);
     const kernelChoices = new KernelChoices(device, choices);
-    const session = await Session.open(device, workload, kernelChoices, memory);
+    const session = await Session.open(device, workload, kernelChoices, memory, ranks);
     try {
-      return new Trainer(model, session, kernelChoices, full, programs, generation);
+      return new Trainer(model, session, kernelChoices, full, programs, generation, ranks);
     } catch (error) {
       return finishing(
         () => Promise.reject(error),
@@ -210,7 +239,9 @@ export class Trainer {
     options: FullOptions,
     programs: StepPrograms,
     generation: Generation | undefined,
+    ranks: Ranks | undefined,
   ) {
+    this.ranks = ranks;
     this.model = model;
     this.session = session;
     this.choices = choices;
@@ -262,14 +293,16 @@ export class Trainer {
   }
 
   /**
-   * Starts one step on `accumulate` micro-batches; the promise resolves when the GPU has done it. Up to
+   * Starts one step on `accumulate` micro-batches (of several ranks, on so many for each: all of them are given to all
+   * ranks, in one order); the promise resolves when the GPU has done it. Up to
    * READS_IN_FLIGHT steps may be started before the first is awaited.
    */
   async start(batches: readonly Batch[], hooks: StepHooks = {}): Promise<StepMetrics> {
     const { accumulate, schedule, batch } = this.options;
-    if (batches.length !== accumulate) {
+    const { rank, size } = this.ranks ?? { rank: 0, size: 1 };
+    if (batches.length !== accumulate * size) {
       throw new HoldfastError(
-        `a step of this trainer takes ${accumulate} micro-batches (accumulate), not ${batches.length}`,
+        `a step of this trainer takes ${accumulate * size} micro-batches (accumulate${size > 1 ? ' x ranks' : ''}), not ${batches.length}`,
       );
     }
     for (const given of batches) this.#programs.inputs.check(given, batch);
@@ -285,7 +318,9 @@ export class Trainer {
         [scalars.hyper, this.#hyper(lr, lossScale)],
         [scalars.lossScale, Float32Array.of(lossScale)],
       ],
-      micro: batches.map((given, i) => [...this.#programs.inputs.values(given), ...this.#dropout(step, i)]),
+      micro: batches.flatMap((given, i) =>
+        i % size === rank ? [[...this.#programs.inputs.values(given), ...this.#dropout(step, i)]] : [],
+      ),
       ...hooks,
     });
     return {
@@ -323,6 +358,12 @@ export class Trainer {
     });
     const count = Math.max(1, this.model.objective.count(windows));
     return { loss: sum / count, ...(right !== undefined && { accuracy: right / count }) };
+  }
+
+  /** See `Session.collect`: how rank 0 saves what only other ranks have. */
+  async collect<T>(work: () => Promise<T>): Promise<T | undefined> {
+    await this.settle();
+    return this.session.collect(work);
   }
 
   /** Whether `setBudget` would take it. */

@@ -10,6 +10,7 @@ import { bytesOf, type Program, type Tensor } from '../../graph/graph.ts';
 import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
 import { type ChunkMap, layoutFor, mapChunks } from '../../memory/layout/chunk-map.ts';
 import { bytesHeld, chunkRange, leastChunkBytes } from '../../memory/layout/layout.ts';
+import { mostHeld } from '../../memory/plan/trace.ts';
 import { LARGEST_PUT } from '../../memory/tiers/tier-limits.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
@@ -60,6 +61,8 @@ export interface Fit<P extends Passes = Passes> {
   readonly durable: boolean;
   /** Chunks on the GPU at once. */
   readonly slots: number;
+  /** With so many nothing ever leaves the GPU. */
+  readonly enough: number;
   readonly staging: StagingSize;
   /** Bytes of all GPU buffers. */
   readonly peak: number;
@@ -235,7 +238,9 @@ export const smallestBudget = (workload: Workload, limits: AdapterLimits, option
   leastFit(workload, limitsWith(limits, options), options).bytes;
 
 const limitsWith = (limits: AdapterLimits, { mostChunk }: FitOptions): AdapterLimits =>
-  mostChunk === undefined ? limits : { ...limits, mostChunk };
+  mostChunk === undefined
+    ? limits
+    : { ...limits, mostChunk: Math.min(mostChunk, limits.mostChunk ?? Number.POSITIVE_INFINITY) };
 
 interface Least<P extends Passes> {
   readonly bytes: number;
@@ -294,6 +299,8 @@ interface Candidate<P extends Passes = Passes> {
   readonly other: number;
   /** Chunks that one operator needs at once. */
   readonly atOnce: number;
+  /** As in `Fit`. */
+  readonly enough: number;
 }
 
 const placed = new WeakMap<Program, Map<string, Placement>>();
@@ -362,29 +369,31 @@ function measured<P extends Passes>(
   const atOnce = chunksAtOnce(passes);
   const stashed = stashedChunks(passes, map);
   const other = nonModel.arenas + nonModel.persistent;
-  return { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce };
+  // All of them, but where other ranks have some.
+  const enough = workload.isShared ? Math.max(...Object.values(passes).map(({ trace }) => mostHeld(trace))) : map.count;
+  return { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce, enough };
 }
 
-function leastPeak({ map, durable, other, atOnce }: Candidate): number {
+function leastPeak({ map, durable, other, atOnce, enough }: Candidate): number {
   const { down, up } = leastStaging(durable);
-  return other + (Math.min(atOnce, map.count) + down + up) * map.chunkBytes;
+  return other + (Math.min(atOnce, enough) + down + up) * map.chunkBytes;
 }
 
 /** Deals the room that a budget leaves for chunks to slots and staging. */
 function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined): Fit<P> {
-  const { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce } = found;
+  const { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce, enough } = found;
   const least = leastStaging(durable);
-  let slots = map.count;
+  let slots = enough;
   let staging = least;
   if (budget !== undefined) {
     const room = Math.floor((budget - other) / map.chunkBytes);
     const spare = room - least.down - least.up - atOnce;
     assert(spare >= 0, 'a budget was accepted that does not fit');
-    if (room < map.count + least.down + least.up) {
+    if (room < enough + least.down + least.up) {
       const more = Math.min(MOST_STAGING, Math.floor(spare / SLOTS_PER_STAGING));
       staging = { down: Math.max(least.down, more), up: Math.max(least.up, more) };
     }
-    slots = Math.min(map.count, room - staging.down - staging.up);
+    slots = Math.min(enough, room - staging.down - staging.up);
   }
   const peak = other + (slots + staging.down + staging.up) * map.chunkBytes;
   const nonModelBytes = peak - slots * map.chunkBytes;
@@ -401,6 +410,7 @@ function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined
     stashed,
     durable,
     slots,
+    enough,
     staging,
     peak,
   };

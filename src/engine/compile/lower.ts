@@ -22,6 +22,7 @@ import type { Piece } from '../../memory/layout/layout.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
+import type { OwnedPart } from '../ranks/communicator.ts';
 
 /** An operand that is model data: a part of one chunk, in bytes. */
 export interface ChunkRange {
@@ -76,8 +77,23 @@ export interface TransferOperation extends Common {
   readonly pieces: readonly StashPiece[];
 }
 
+/**
+ * An exchange between ranks, part by part. `reduce-scatter`: the owner of a part gets the sum over all ranks; `all-gather`:
+ * all ranks get what the owner has. With one part they are what is also called reduce and broadcast.
+ */
+export interface CollectiveOperation extends Common {
+  readonly op: 'collective';
+  readonly collective: 'reduce-scatter' | 'all-gather';
+  /** A tensor, or a chunk that is in use. */
+  readonly on: Tensor | { readonly chunk: number };
+  readonly parts: readonly OwnedPart[];
+}
+
 /** What is done at one moment; its tag says how. Whatever looks at operations switches over the tag, all of them. */
-export type Operation = DispatchOperation | TransferOperation;
+export type Operation = DispatchOperation | TransferOperation | CollectiveOperation;
+
+export const isTransfer = (operation: Operation): operation is TransferOperation =>
+  operation.op === 'offload' || operation.op === 'fetch';
 
 export const isDispatch = (operation: Operation): operation is DispatchOperation => operation.op === 'dispatch';
 

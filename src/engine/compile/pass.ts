@@ -10,7 +10,8 @@ import type { Kind } from '../../memory/layout/kinds.ts';
 import type { State } from '../../memory/layout/states.ts';
 import type { Trace } from '../../memory/plan/trace.ts';
 import { assert } from '../../util/errors.ts';
-import { type DispatchOperation, isDispatch, lower, type Operation } from './lower.ts';
+import { type ShardedStep, withCollectives } from '../ranks/collectives.ts';
+import { type DispatchOperation, isDispatch, isTransfer, lower, type Operation } from './lower.ts';
 import { Walk } from './walk.ts';
 
 export interface Pass {
@@ -61,6 +62,8 @@ export interface TracedStep {
   readonly next: Program;
   /** From the complete gradients to the new parameters. */
   readonly update: Program;
+  /** Of several ranks: what this one's part of it is. @default it is alone */
+  readonly sharded?: ShardedStep | undefined;
 }
 
 /** The state of what an operation of each phase of a step used. */
@@ -91,10 +94,9 @@ export const stashedChunks = (passes: Passes, { count }: ChunkMap): number =>
 
 /** Of one pass over so many chunks. */
 export const stashedIn = ({ operations }: Pass, count: number): number =>
-  operations.reduce((most, operation) => {
-    if (isDispatch(operation)) return most;
-    return operation.pieces.reduce((ids, { id }) => Math.max(ids, id + 1 - count), most);
-  }, 0);
+  operations
+    .filter(isTransfer)
+    .reduce((most, { pieces }) => pieces.reduce((ids, { id }) => Math.max(ids, id + 1 - count), most), 0);
 
 /** In the order of the passes: one that several of them share comes several times. */
 export const dispatchesOf = (passes: Passes): DispatchOperation[] =>
@@ -111,7 +113,9 @@ export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): P
   const first = lower(step.first, map);
   const next = accumulate > 1 ? lower(step.next, map) : [];
   const micro = Array.from({ length: accumulate }, (_, i) => (i === 0 ? first : next));
-  const { operations, starts } = withEagerMoved([...micro, lower(step.update, map)]);
+  const update = lower(step.update, map);
+  const shared = step.sharded ? withCollectives(update, map, step.sharded) : update;
+  const { operations, starts } = withEagerMoved([...micro, shared]);
   const completions = operations.flatMap(({ each }, moment): Completion[] =>
     each ? [{ moment, index: each.index, kinds: each.completes }] : [],
   );

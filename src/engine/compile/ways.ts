@@ -32,6 +32,8 @@ interface Fitted<P extends Passes> {
   readonly passes: P;
   readonly map: ChunkMap;
   readonly slots: number;
+  /** With so many nothing ever leaves the GPU. */
+  readonly enough: number;
 }
 
 /** Fits one of the ways; undefined where it does not fit. */
@@ -74,7 +76,7 @@ export function cheapest<P extends Passes, F extends Fitted<P>>(
   const [kept] = activations.menu;
   assert(kept, 'a menu has modes');
   const all = fitted(activations.with(activations.modes.map(() => kept)), false);
-  if (all && all.slots === all.map.count) return all;
+  if (all && all.slots === all.enough) return all;
 
   let best = all && { found: all, seconds: price(all, false) };
   let finalists = 0;
@@ -91,8 +93,8 @@ export function cheapest<P extends Passes, F extends Fitted<P>>(
 }
 
 /** Bytes of chunks that a step moves. */
-function chunkTraffic({ trace }: Pass, { slots, map }: Pick<Fitted<Passes>, 'slots' | 'map'>): number {
-  if (slots >= map.count) return 0;
+function chunkTraffic({ trace }: Pass, { slots, enough }: Pick<Fitted<Passes>, 'slots' | 'enough'>): number {
+  if (slots >= enough) return 0;
   const room = trace.moments.map(() => slots);
   const { h2dBytes, d2hBytes } = checkPlan(trace, makePlan('planned', planStep(trace, room)), room);
   return h2dBytes + d2hBytes;

@@ -8,7 +8,7 @@ import { GPUBufferUsage } from '../../gpu/constants.ts';
 import { bytesOf } from '../../graph/graph.ts';
 import { at } from '../../util/at.ts';
 import { median } from '../../util/median.ts';
-import { bytesMovedBy, isDispatch, type Operation } from '../compile/lower.ts';
+import { bytesMovedBy, isDispatch, isTransfer, type Operation } from '../compile/lower.ts';
 import type { Pass } from '../compile/pass.ts';
 import type { Session } from '../run/session.ts';
 
@@ -127,7 +127,8 @@ function byKernel(operations: readonly Operation[], rounds: readonly Float64Arra
         if (isDispatch(operation)) {
           flops += operation.kernel.flops(operation.problem);
           bytes += bytesMovedBy(operation);
-        } else bytes += bytesOf(operation.tensor);
+        } else if (isTransfer(operation)) bytes += bytesOf(operation.tensor);
+        else bytes += operation.parts.reduce((sum, part) => sum + part.bytes, 0);
       }
       const gflops = milliseconds ? flops / milliseconds / 1e6 : undefined;
       return { kernel, dispatches: members.length, milliseconds, flops, bytes, gflops };

@@ -11,10 +11,11 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { TransferOperation } from '../compile/lower.ts';
+import type { CollectiveOperation, TransferOperation } from '../compile/lower.ts';
 import type { Pass } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import { type CopyPlace, Recorder } from '../observe/recording.ts';
+import type { Communicator } from '../ranks/communicator.ts';
 import type { Bindings } from './binding.ts';
 import type { ChunkCopies } from './copies.ts';
 import { Link, type LinkLedger, type Placed, type StoreOptions } from './link.ts';
@@ -27,6 +28,8 @@ export interface ExecutorOptions {
   readonly readAhead: number;
   /** Counts on where the executor before this one ended. */
   readonly ledger: LinkLedger;
+  /** For passes with collectives. @default there is one rank */
+  readonly ranks?: Communicator | undefined;
 }
 
 export class Executor {
@@ -42,6 +45,8 @@ export class Executor {
   readonly #bindings: Bindings;
   readonly #backing: Backing;
   readonly #link: Link;
+  readonly #ranks: Communicator | undefined;
+  #exchanged = new Uint8Array(0);
   #recorder: Recorder | undefined;
 
   #pass: Pass | undefined;
@@ -68,6 +73,7 @@ export class Executor {
     this.#backing = backing;
     this.#link = new Link(device, staging, copies, options.ledger);
     this.readAhead = options.readAhead;
+    this.#ranks = options.ranks;
   }
 
   get ledger(): LinkLedger {
@@ -133,6 +139,9 @@ export class Executor {
           break;
         case 'fetch':
           await this.#fetch(operation, m);
+          break;
+        case 'collective':
+          await this.#exchange(operation);
           break;
         default:
           operation satisfies never;
@@ -283,6 +292,30 @@ export class Executor {
   #piecesOf({ tensor, pieces }: TransferOperation): Placed[] {
     const { buffer, offset } = this.#storage.range(tensor);
     return pieces.map((piece) => ({ chunk: piece.id, buffer, offset: offset + piece.offset, bytes: piece.bytes }));
+  }
+
+  // ---- Between ranks ----------------------------------------------------------------------------------
+
+  /** Reads what others need of a value, exchanges it, and sends up what became of it. Waits for the queue. */
+  async #exchange({ collective, on, parts, label }: CollectiveOperation): Promise<void> {
+    const ranks = this.#ranks;
+    assert(ranks, `${label}: there are no other ranks`);
+    const { buffer, offset } =
+      'chunk' in on ? { buffer: this.#slots.buffer(on.chunk), offset: 0 } : this.#storage.range(on);
+    const size = parts.reduce((end, part) => Math.max(end, part.offset + part.bytes), 0);
+    if (this.#exchanged.length < size) this.#exchanged = new Uint8Array(size);
+    const bytes = this.#exchanged.subarray(0, size);
+    const isSum = collective === 'reduce-scatter';
+    if (isSum || parts.some(({ owner }) => owner === ranks.rank)) {
+      await this.readBuffer(buffer, offset, size, (piece, at) => bytes.set(piece, at));
+    }
+    await (isSum ? ranks.reduceScatter(label, bytes, parts) : ranks.allGather(label, bytes, parts));
+    if (!parts.some(({ owner }) => (owner === ranks.rank) === isSum)) return;
+    for (let at = 0; at < size; at += this.#map.chunkBytes) {
+      await this.#link.roomUp();
+      const piece = bytes.subarray(at, at + this.#map.chunkBytes);
+      this.#link.write(buffer, offset + at, piece);
+    }
   }
 
   // ---- The tiers below --------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ import { type Fit, fitMemory } from '../compile/fit.ts';
 import { dispatchesOf, type Pass, type Passes } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import type { Workload } from '../compile/workload.ts';
+import { answer, askOwner, endAnswers, type Ranks } from '../ranks/ranks.ts';
+import { onlyOwnerOf } from '../ranks/sharding.ts';
 import {
   type Arrangement,
   arrange,
@@ -62,6 +64,7 @@ export class Session<P extends Passes = Passes> {
   readonly #backing: Backing;
   readonly #ledger: LinkLedger;
   readonly #builder: StateBuilder<P>;
+  readonly #ranks: Ranks | undefined;
   /** Parameters that were never set. */
   readonly #unset: Set<string>;
   #state: SessionState<P>;
@@ -76,8 +79,9 @@ export class Session<P extends Passes = Passes> {
     workload: Workload<P>,
     choices: KernelChoices,
     memory: MemoryOptions = {},
+    ranks?: Ranks,
   ): Promise<Session<P>> {
-    const limits = limitsOf(device);
+    const limits = { ...limitsOf(device), ...workload.chunkLimits };
     let budget = memory.gpu === 'auto' ? await autoBudget(device, workload) : memory.gpu;
     let exhausted: OutOfMemory | undefined;
     for (;;) {
@@ -85,7 +89,7 @@ export class Session<P extends Passes = Passes> {
       try {
         const { gpu: _, ...rest } = memory;
         const settled = budget === undefined ? rest : { ...rest, gpu: budget };
-        return await Session.#make(device, found, choices, settled);
+        return await Session.#make(device, found, choices, settled, ranks);
       } catch (error) {
         if (!(error instanceof OutOfMemory)) throw error;
         exhausted = error;
@@ -99,6 +103,7 @@ export class Session<P extends Passes = Passes> {
     found: Fit<P>,
     choices: KernelChoices,
     memory: MemoryOptions,
+    ranks: Ranks | undefined,
   ): Promise<Session<P>> {
     const { map } = found;
     // Trials need operands of their own: before anything else is there, they fit.
@@ -121,9 +126,9 @@ export class Session<P extends Passes = Passes> {
       }
       const arranged = arrange(found, memory);
       const ledger = emptyLedger();
-      const options = { readAhead: arranged.readAhead, ledger };
+      const options = { readAhead: arranged.readAhead, ledger, ranks: ranks?.step };
       const on = await makeDeviceState(device, found, choices, backing, options);
-      return new Session({ ...arranged, on }, choices, backing, ledger);
+      return new Session({ ...arranged, on }, choices, backing, ledger, ranks);
     } catch (error) {
       return finishing(
         () => Promise.reject(error),
@@ -132,16 +137,23 @@ export class Session<P extends Passes = Passes> {
     }
   }
 
-  private constructor(state: SessionState<P>, choices: KernelChoices, backing: Backing, ledger: LinkLedger) {
+  private constructor(
+    state: SessionState<P>,
+    choices: KernelChoices,
+    backing: Backing,
+    ledger: LinkLedger,
+    ranks: Ranks | undefined,
+  ) {
     this.#state = state;
     this.#choices = choices;
     this.#backing = backing;
     this.#ledger = ledger;
-    this.#builder = new StateBuilder(choices, backing, ledger);
+    this.#builder = new StateBuilder(choices, backing, ledger, ranks?.step);
+    this.#ranks = ranks;
     const { fit, memory } = state;
     this.#unset = new Set(fit.map.names('parameter'));
     const step = Object.values(fit.passes).find(({ update }) => update);
-    if (step && fit.slots < fit.map.count) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
+    if (step && fit.slots < fit.enough) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
   }
 
   /** As it is now: the budget may change on the way. */
@@ -317,7 +329,9 @@ export class Session<P extends Passes = Passes> {
       await this.executor.settle();
       await setTensors(this.map, kind, source, {
         get: (chunk, bytes) => this.#getChunk(chunk, bytes),
-        set: (chunk, bytes) => this.#setChunk(chunk, bytes),
+        set: async (chunk, bytes) => {
+          if (this.#otherOwnerOf(chunk) === undefined) await this.#setChunk(chunk, bytes);
+        },
       });
       if (kind === 'parameter') for (const name of source.names) this.#unset.delete(name);
     });
@@ -341,8 +355,13 @@ export class Session<P extends Passes = Passes> {
   }
 
   #source(kind: Kind, turn: (work: () => Promise<void>) => Promise<void>): TensorSource {
-    const read = async (chunk: number, offset: number, into: Uint8Array) => {
+    const read = async (chunk: number, offset: number, into: Uint8Array<ArrayBuffer>) => {
       if (kind === 'parameter') this.checkWeights();
+      const owner = this.#otherOwnerOf(chunk);
+      if (this.#ranks && owner !== undefined) {
+        await askOwner(this.#ranks, owner, { chunk, offset }, into);
+        return;
+      }
       if (!this.executor.copies.exists(chunk)) {
         throw new HoldfastError(`there are no ${kind} values now: gradients last until the end of their step`);
       }
@@ -364,6 +383,30 @@ export class Session<P extends Passes = Passes> {
 
   async #getChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     if (this.executor.copies.exists(chunk)) await this.executor.read(chunk, 0, bytes);
+  }
+
+  /** The rank that alone has a chunk's value, where it is another one. */
+  #otherOwnerOf(chunk: number): number | undefined {
+    const owner = this.#ranks && onlyOwnerOf(chunk, this.map, this.#ranks);
+    return owner === this.#ranks?.rank ? undefined : owner;
+  }
+
+  /**
+   * Runs `work` on rank 0, which reads values of all ranks in it; the others bring theirs until it is done. All ranks call
+   * it, between two steps. Undefined on the others.
+   */
+  async collect<T>(work: () => Promise<T>): Promise<T | undefined> {
+    const ranks = this.#ranks;
+    if (!ranks) return work();
+    if (ranks.rank === 0) {
+      const result = await work();
+      await endAnswers(ranks);
+      return result;
+    }
+    await answer(ranks, ({ chunk, offset }, into) =>
+      this.runWithRetry('the reading of values for rank 0', () => this.executor.read(chunk, offset, into)),
+    );
+    return undefined;
   }
 
   // ---- Moves ------------------------------------------------------------------------------------------

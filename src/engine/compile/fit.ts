@@ -238,9 +238,7 @@ export const smallestBudget = (workload: Workload, limits: AdapterLimits, option
   leastFit(workload, limitsWith(limits, options), options).bytes;
 
 const limitsWith = (limits: AdapterLimits, { mostChunk }: FitOptions): AdapterLimits =>
-  mostChunk === undefined
-    ? limits
-    : { ...limits, mostChunk: Math.min(mostChunk, limits.mostChunk ?? Number.POSITIVE_INFINITY) };
+  mostChunk === undefined ? limits : { ...limits, mostChunk };
 
 interface Least<P extends Passes> {
   readonly bytes: number;
@@ -324,15 +322,15 @@ export const leastChunkOf = (bytes: number): number => Math.max(LEAST_CHUNK, byt
 
 /** Ascending, by powers of two up to the largest that makes sense here. */
 function chunkSizes(
-  { parameters }: Workload,
+  { parameters, chunkLimits = {} }: Workload,
   { binding, buffer, leastChunk = 0, mostChunk = Number.POSITIVE_INFINITY }: AdapterLimits,
 ): number[] {
-  const ofSize = Math.max(leastChunk, leastChunkOf(bytesHeld(parameters)));
+  const ofSize = Math.max(leastChunk, chunkLimits.leastChunk ?? 0, leastChunkOf(bytesHeld(parameters)));
   const least = Math.max(ofSize, leastChunkBytes(parameters));
   const most = Math.min(binding, buffer, Math.max(LARGEST_CHUNK, least));
   const sizes = [most];
   for (let bytes = most / 2; bytes >= least; bytes /= 2) sizes.unshift(bytes);
-  const small = sizes.filter((bytes) => bytes <= mostChunk);
+  const small = sizes.filter((bytes) => bytes <= Math.min(mostChunk, chunkLimits.mostChunk ?? mostChunk));
   return small.length > 0 ? small : sizes.slice(0, 1);
 }
 

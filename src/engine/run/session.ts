@@ -81,7 +81,7 @@ export class Session<P extends Passes = Passes> {
     memory: MemoryOptions = {},
     ranks?: Ranks,
   ): Promise<Session<P>> {
-    const limits = { ...limitsOf(device), ...workload.chunkLimits };
+    const limits = limitsOf(device);
     let budget = memory.gpu === 'auto' ? await autoBudget(device, workload) : memory.gpu;
     let exhausted: OutOfMemory | undefined;
     for (;;) {

@@ -34,6 +34,7 @@ const require = createRequire(import.meta.url);
 export function headlessHost(): Host {
   return {
     name: isDeno ? `Deno ${process.versions['deno']}` : `Node ${process.versions.node}`,
+    version: async () => JSON.parse(await fs.readFile(path.join(packageFolder(), 'package.json'), 'utf8')).version,
     args: process.argv.slice(2),
     files,
     terminal,

@@ -159,6 +159,8 @@ export interface Messages {
 export interface Host {
   /** For reports: the runtime's name and version. */
   readonly name: string;
+  /** Of this package. Absent in a page. */
+  version?(): Promise<string>;
   /** Of the command line, without the program. */
   readonly args: readonly string[];
   /** Its files. */

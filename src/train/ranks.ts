@@ -5,6 +5,7 @@ import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import { networkBytes } from '../engine/ranks/collectives.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { ZeroStage } from '../engine/ranks/sharding.ts';
+import type { Host } from '../runtime/host.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import type { RunSettings } from './run-settings.ts';
 import type { Trainer } from './trainer.ts';
@@ -33,19 +34,38 @@ export function settingsOn(settings: RunSettings, size: number): RunSettings {
 /** What every rank has, in words, by what it is. */
 export type RankFacts = Readonly<Record<string, string>>;
 
-/** Errors: HoldfastError naming the first thing that is not the same on all ranks, and two of them. */
-export async function checkAlike({ control }: Ranks, facts: RankFacts): Promise<void> {
+/** Errors, on rank 0, which ends the others: HoldfastError naming the first thing that is not the same on all ranks. */
+export async function checkAlike({ control, rank: own }: Ranks, facts: RankFacts): Promise<void> {
   const all = (await control.fromAll('what all ranks must have alike', JSON.stringify(facts))).map(
     (text): RankFacts => JSON.parse(text),
   );
   const [first = {}] = all;
-  all.forEach((found, rank) => {
+  const compared = own === 0 ? all : [];
+  compared.forEach((found, rank) => {
     for (const name of new Set([...Object.keys(first), ...Object.keys(found)])) {
       if (found[name] === first[name]) continue;
       const [one, other] = [first[name], found[name]].map((value) => shortened(value ?? 'nothing'));
       throw new HoldfastError(`${name}: ${one} on rank 0, ${other} on rank ${rank}; it must be the same on all ranks`);
     }
   });
+  await control.barrier('the comparison of the ranks');
+}
+
+/** What of a run must be the same on all ranks; budgets and tiers need not. */
+export async function runFacts(
+  host: Host,
+  { stage }: Ranks,
+  settings: RunSettings,
+  adapter: string,
+): Promise<RankFacts> {
+  const each = Object.entries(settings).map(([name, value]) => [`setting ${name}`, JSON.stringify(value)]);
+  return {
+    version: (await host.version?.()) ?? 'not known',
+    runtime: host.name,
+    adapter,
+    '--zero': String(stage),
+    ...Object.fromEntries(each),
+  };
 }
 
 /** What rank 0 chooses, and the others take. */

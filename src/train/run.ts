@@ -31,9 +31,9 @@ import {
   createOnRanks,
   type FirstChoices,
   microBatchesOf,
-  type RankFacts,
   type RankRecord,
   rankRecord,
+  runFacts,
   settingsOn,
 } from './ranks.ts';
 import {
@@ -210,12 +210,15 @@ export async function trainRun(
   let saved: number | undefined;
   let losses = 0;
   try {
+    if (ranks) await checkAlike(ranks, await runFacts(host, ranks, settings, device.adapter.name));
     if (resume) saved = await lastSaved(host, out);
     const carried = resume ? await loadTokenizer(host.files, out) : undefined;
     const tokenizer = options.tokenizer ?? (await tokenizerFor(host.files, settings, out, carried));
     const { signal, events } = options;
     const text =
       options.text ?? (await readText(host, settings, tokenizer, { signal, onProgress: events?.tokenizing }));
+    const { bytes, sha256 } = text.identity;
+    if (ranks) await checkAlike(ranks, { data: `${bytes} bytes (${sha256})` });
     for (;;) {
       let trainer: Trainer | undefined;
       const made = (found: Trainer) => {
@@ -250,15 +253,6 @@ export async function trainRun(
     if (!options.claim) await claim?.release();
   }
 }
-
-/** What must be the same on all ranks. */
-const factsOf = (host: Host, settings: RunSettings, text: RunText, { device, session }: Trainer): RankFacts => ({
-  runtime: host.name,
-  adapter: device.adapter.name,
-  settings: JSON.stringify(settings),
-  data: `${text.identity.bytes} bytes (${text.identity.sha256})`,
-  chunks: `${session.map.count} of ${session.map.chunkBytes} bytes`,
-});
 
 /** The step of the latest checkpoint. */
 const lastSaved = async ({ files }: Host, out: string): Promise<number | undefined> =>
@@ -312,7 +306,8 @@ async function attempt(
     return created;
   };
   const trainer = ranks ? await createOnRanks(ranks, create) : await create();
-  if (ranks) await checkAlike(ranks, factsOf(host, settings, text, trainer));
+  const { map } = trainer.session;
+  if (ranks) await checkAlike(ranks, { chunks: `${map.count} of ${map.chunkBytes} bytes` });
   const { generator } = trainer;
   const adapter = model.adapters?.find(({ name }) => name === DEFAULT_ADAPTER);
   if (checkpoint && saved) {

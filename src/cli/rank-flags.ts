@@ -50,7 +50,7 @@ export async function onRanks(
   if (!messages || messages.size === 1) {
     if (flags.zero !== undefined && !messages)
       throw new HoldfastError(
-        `--zero ${flags.zero}: is for several ranks; start them with MPI: mpiexec -n 2 npx holdfast train ...`,
+        `--zero ${flags.zero}: is for several ranks; start them with MPI: mpiexec -n 2 node_modules/.bin/holdfast train ...`,
       );
     return work(host, undefined);
   }

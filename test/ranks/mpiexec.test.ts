@@ -173,6 +173,6 @@ it('says that --zero needs several ranks', async () => {
   const { status, stderr } = await holdfast(['train', '--zero', '2']);
   expect(status).toBe(2);
   expect(stderr).toBe(
-    'holdfast: --zero 2: is for several ranks; start them with MPI: mpiexec -n 2 npx holdfast train ...',
+    'holdfast: --zero 2: is for several ranks; start them with MPI: mpiexec -n 2 node_modules/.bin/holdfast train ...',
   );
 });

@@ -37,10 +37,14 @@ export async function joinRanks(): Promise<Messages | undefined> {
   if (!launch) return undefined;
   if (launch.size === 1) return LONE;
   const library = await beginMpi(launch.isOpenMpi);
-  if (library.size !== launch.size) {
+  if (launch.size !== undefined && library.size !== launch.size) {
     throw new HoldfastError(
-      `rank ${launch.rank} of ${launch.size}: ${library.name} knows of ${library.size}; start it with the mpiexec of the same MPI`,
+      `one of ${launch.size} ranks: ${library.name} knows of ${library.size}; start them with the mpiexec of the same MPI`,
     );
+  }
+  if (library.size === 1) {
+    library.finalize();
+    return LONE;
   }
   const messages = new MpiMessages(library);
   joined = { library, messages };

@@ -22,7 +22,7 @@ const PATIENCE = 30_000;
 export function addRankOptions(command: Command): Command {
   return command.option(
     '--zero <stage>',
-    `under mpiexec, what only one rank keeps: nothing (0), moments (1), gradients too (2) (default: ${DEFAULT_STAGE})`,
+    `under mpiexec, what only one rank keeps: nothing (0), moments (1), gradients (2), parameters too (3) (default: ${DEFAULT_STAGE})`,
     zeroStage,
   );
 }
@@ -91,7 +91,7 @@ export function rankLines({ size, zero, planned, bound }: RankRecord): string[] 
   const { sent, received } = planned;
   const ratio = (sent + received) / (2 * bound);
   return [
-    `${size} ranks, ZeRO ${zero}: a step sent ${formatBytes(sent)} and got ${formatBytes(received)}, ${ratio.toFixed(3)} x a ring's all-reduce`,
+    `${size} ranks, ZeRO ${zero}: a step sent ${formatBytes(sent)} and got ${formatBytes(received)}, ${ratio.toFixed(3)} x the least`,
   ];
 }
 

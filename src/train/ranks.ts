@@ -68,6 +68,20 @@ export async function runFacts(
   };
 }
 
+/** What its fit must have in common with that of the others: chunks, and what passes exchange, in its order. */
+export async function layoutFacts(host: Host, { session }: Trainer): Promise<RankFacts> {
+  const { map, passes } = session.fit;
+  const exchanged = Object.values(passes).flatMap(({ operations }) =>
+    operations.flatMap((operation) => (operation.op === 'collective' ? [operation.label] : [])),
+  );
+  const digest = await host.files.sha256();
+  digest.update(new TextEncoder().encode(exchanged.join('\n')));
+  return {
+    chunks: `${map.count} of ${map.chunkBytes} bytes`,
+    'what is exchanged, which with --zero 3 follows --activations': `${exchanged.length} operations (${digest.hex()})`,
+  };
+}
+
 /** What rank 0 chooses, and the others take. */
 export interface FirstChoices {
   readonly choices: ChoiceRecord;
@@ -91,12 +105,15 @@ export async function createOnRanks(
 export interface RankRecord {
   readonly size: number;
   readonly zero: ZeroStage;
-  /** Of rank 0 in its steps so far. */
+  /** Of rank 0 so far: in steps, and where parameters are gathered, in evaluations and samples. */
   readonly sentBytes: number;
   readonly receivedBytes: number;
   /** What its plan says of a step. */
   readonly planned: { readonly sent: number; readonly received: number };
-  /** 2 (n - 1) / n of the bytes of what trains: what a ring's all-reduce of the gradients sends on every rank. */
+  /**
+   * What every rank sends at least: (n - 1) / n of the bytes of what trains, for each reduction and each gathering of all of
+   * it. Both once a step are what a ring's all-reduce of the gradients sends.
+   */
   readonly bound: number;
 }
 
@@ -104,9 +121,10 @@ export function rankRecord(ranks: Ranks, { session }: Trainer): RankRecord {
   const { size, stage, step } = ranks;
   const { sentBytes, receivedBytes } = step.ledger;
   const trained = 4 * session.map.trainable.held;
+  const gatherings = stage === 3 ? 2 * session.fit.passes.step.starts.length : 1;
   return {
     ...{ size, zero: stage, sentBytes, receivedBytes },
     planned: networkBytes(session.fit.passes.step.operations, ranks),
-    bound: (2 * (size - 1) * trained) / size,
+    bound: ((1 + gatherings) * (size - 1) * trained) / size,
   };
 }

@@ -30,6 +30,7 @@ import {
   checkAlike,
   createOnRanks,
   type FirstChoices,
+  layoutFacts,
   microBatchesOf,
   type RankRecord,
   rankRecord,
@@ -306,8 +307,7 @@ async function attempt(
     return created;
   };
   const trainer = ranks ? await createOnRanks(ranks, create) : await create();
-  const { map } = trainer.session;
-  if (ranks) await checkAlike(ranks, { chunks: `${map.count} of ${map.chunkBytes} bytes` });
+  if (ranks) await checkAlike(ranks, await layoutFacts(host, trainer));
   const { generator } = trainer;
   const adapter = model.adapters?.find(({ name }) => name === DEFAULT_ADAPTER);
   if (checkpoint && saved) {
@@ -381,7 +381,8 @@ async function attempt(
     return found;
   };
   const sample = async (): Promise<void> => {
-    if (!generator || settings.sampleTokens === 0 || !isFirst) return;
+    // Where parameters are gathered for use all ranks write, the same.
+    if (!generator || settings.sampleTokens === 0 || !(isFirst || ranks.stage === 3)) return;
     // A task's lines begin its windows: there, what comes before the first one is not known.
     const [problem] = problems ?? [];
     const prompt = problem?.prompt ?? dataset.prompt ?? (tokenizer.addsBos ? '' : '\n');

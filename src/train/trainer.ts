@@ -145,8 +145,8 @@ export function trainingWorkload(
       programs: [...micro, update, evaluate, ...(generation?.programs ?? [])],
       passes: (map) => ({
         step: stepPass(step, map, accumulate),
-        evaluate: readingPass(evaluate, map),
-        ...(generation && generationPasses(generation, map)),
+        evaluate: readingPass(evaluate, map, sharding),
+        ...(generation && generationPasses(generation, map, sharding)),
       }),
       readback: STEP_READBACK,
       activations: {

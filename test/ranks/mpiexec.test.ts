@@ -135,6 +135,7 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
       const kinds = [
         ['--zero', '0'],
         ['--zero', '1'],
+        ['--zero', '3', '--sample-tokens', '8'],
         ['--gpu-memory', '400KB', '--disk', out('tiers')],
       ];
       const found: string[][] = [];

@@ -22,6 +22,27 @@ export interface ShardedStep extends Sharding {
 
 type Collective = CollectiveOperation['collective'];
 
+/** An exchange of a chunk that is in use, as the index of its kind's list has it. */
+export function chunkCollective(
+  collective: Collective,
+  kind: Kind,
+  index: number,
+  access: Access,
+  map: ChunkMap,
+  sharding: Sharding,
+): CollectiveOperation {
+  const list = map.list(kind);
+  return {
+    op: 'collective',
+    collective,
+    on: { chunk: list.first + index },
+    parts: [chunkPart(index, map, sharding)],
+    label: `${collective} ${kind} chunk ${index}`,
+    phase: 'update',
+    uses: map.piecesIn(index).map((piece) => ({ list, piece, access })),
+  };
+}
+
 /** The update of a step as one of the ranks does it. */
 export function withCollectives(update: readonly Operation[], map: ChunkMap, step: ShardedStep): Operation[] {
   const { stage, rank, size } = step;
@@ -32,19 +53,10 @@ export function withCollectives(update: readonly Operation[], map: ChunkMap, ste
     index: number,
     access: Access,
     each: Partial<NonNullable<Operation['each']>> = {},
-  ): CollectiveOperation => {
-    const list = map.list(kind);
-    return {
-      op: 'collective',
-      collective,
-      on: { chunk: list.first + index },
-      parts: [chunkPart(index, map, step)],
-      label: `${collective} ${kind} chunk ${index}`,
-      phase: 'update',
-      uses: map.piecesIn(index).map((piece) => ({ list, piece, access })),
-      each: { index, eager: false, completes: [], frees: [], ...each },
-    };
-  };
+  ): CollectiveOperation => ({
+    ...chunkCollective(collective, kind, index, access, map, step),
+    each: { index, eager: false, completes: [], frees: [], ...each },
+  });
   const onTensor = (collective: Collective, on: Tensor, parts: readonly OwnedPart[]): CollectiveOperation => ({
     ...{ op: 'collective', collective, on, parts, label: `${collective} ${on.name}`, phase: 'update', uses: [] },
   });
@@ -79,6 +91,8 @@ export function withCollectives(update: readonly Operation[], map: ChunkMap, ste
     const group = updates.slice(first, first + size);
     const indices = group.map((_, i) => first + i);
     done.push(...group.filter((_, i) => isOwn(first + i)));
+    // What others need of parameters that are sharded they gather when they use it.
+    if (stage === 3) continue;
     for (const index of indices) {
       const completes: Kind[] = isOwn(index) ? [] : ['parameter'];
       done.push(onChunk('all-gather', 'parameter', index, isOwn(index) ? 'read' : 'update', { completes }));

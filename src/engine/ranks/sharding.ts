@@ -3,13 +3,13 @@
 // it; `partial`, the sum of what they have is meant; `shard`, its owner has it.
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import type { Kind } from '../../memory/layout/kinds.ts';
+import { type Kind, LASTING_KINDS } from '../../memory/layout/kinds.ts';
 import { BLOCK_ELEMENTS } from '../../memory/layout/layout.ts';
 import { at } from '../../util/at.ts';
 import type { OwnedPart } from './communicator.ts';
 
-/** 0: nothing is sharded; 1: moments; 2: gradients, too, as soon as they are complete. */
-export const ZERO_STAGES = [0, 1, 2] as const;
+/** 0: nothing is sharded; 1: moments; 2: gradients, too, as soon as they are complete; 3: parameters, too, but while they are used. */
+export const ZERO_STAGES = [0, 1, 2, 3] as const;
 export type ZeroStage = (typeof ZERO_STAGES)[number];
 
 /** The place of this process among those that train one model together. */
@@ -27,6 +27,7 @@ const SHARDED_KINDS: Readonly<Record<ZeroStage, readonly Kind[]>> = {
   0: [],
   1: ['moment1', 'moment2'],
   2: ['moment1', 'moment2'],
+  3: LASTING_KINDS,
 };
 
 /** The rank that has a chunk's value between two steps; undefined where all have it. */

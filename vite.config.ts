@@ -1,11 +1,12 @@
 import { builtinModules } from 'node:module';
 import { defineConfig } from 'vitest/config';
+import { assemblyModules } from './config/assembly.ts';
 import { pageScripts } from './config/page-scripts.ts';
 
 // Three bundles in dist/: the library, the headless runtime beside it, and the command line. Shaders are
 // inlined as text. Everything from npm stays an import, so that a lock file decides its version.
 export default defineConfig({
-  plugins: [pageScripts],
+  plugins: [pageScripts, assemblyModules],
   build: {
     target: 'es2023',
     outDir: 'dist',
@@ -38,6 +39,7 @@ export default defineConfig({
     exclude: ['test/browser/**', ...(process.env['HOLDFAST_TESTS'] === 'all' ? [] : ['test/package/docs.test.ts'])],
     testTimeout: 600_000,
     hookTimeout: 600_000,
-    maxWorkers: 2,
+    // A worker waits for the adapter about as long as it computes.
+    maxWorkers: 4,
   },
 });

@@ -1,6 +1,7 @@
 // What everything that is built for browsers shares: nothing of Node. And the headers that isolate a page.
 
 import type { Plugin } from 'vite';
+import { assemblyModules } from './assembly.ts';
 import { pageScripts } from './page-scripts.ts';
 
 /** Pages get SharedArrayBuffer with these headers. */
@@ -10,7 +11,7 @@ export const ISOLATED = {
 };
 
 export function browserPlugins(): Plugin[] {
-  return [noNode, pageScripts];
+  return [noNode, pageScripts, assemblyModules];
 }
 
 /** A package's branch for Node, never taken in a browser, imports one of Node's modules. */

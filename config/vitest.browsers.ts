@@ -37,7 +37,8 @@ export default defineConfig({
           ...timeouts,
           name: 'sources',
           include: [
-            ...['kernels', 'reference', 'matmul'].map((name) => `test/kernels/${name}.test.ts`),
+            ...['kernels', 'reference', 'matmul', 'host-adamw'].map((name) => `test/kernels/${name}.test.ts`),
+            'test/model/host-threads.test.ts',
             'test/browser/*.test.ts',
           ],
           fileParallelism: false,

@@ -4,9 +4,8 @@ import { GPUBufferUsage, GPUMapMode } from '../src/gpu/constants.ts';
 import { type Device, openDevice } from '../src/gpu/device.ts';
 import { bindDispatch, encodeDispatch, packUniforms } from '../src/gpu/dispatch.ts';
 import type { Kernel, Operand, Variant } from '../src/kernels/kernel.ts';
-import { type NarrowElement, readingStored, storedBytes } from '../src/kernels/stored.ts';
-import { narrow } from '../src/util/floats.ts';
-import { narrowQ8, Q8_BLOCK } from '../src/util/q8.ts';
+import { type NarrowElement, readingStored, STORED_BLOCKS, storedBytes } from '../src/kernels/stored.ts';
+import { CODECS } from '../src/util/stored-elements.ts';
 import { ADAPTER, EVERY_CASE, testHost } from './host.ts';
 
 let opened: Promise<Device> | undefined;
@@ -28,7 +27,8 @@ export async function runnable<P>(kernel: Kernel<P>): Promise<Variant<P>[]> {
  */
 export async function isWorthwhile({ name }: { name: string }, n: number, stride: number): Promise<boolean> {
   const { software } = (await testDevice()).traits;
-  return EVERY_CASE || !software || name !== 'tiled' || n % stride === 0;
+  if (EVERY_CASE || !software) return true;
+  return n % (name === 'tiled' ? stride : name === 'quads' ? Math.ceil(stride / 2) : 1) === 0;
 }
 
 /** A bit pattern that no kernel writes: a NaN with a payload. */
@@ -38,16 +38,12 @@ const GUARD_WORDS = 64;
 /** As the GPU finds them. */
 function wordsOf(given: HostArray, element: NarrowElement | undefined): Uint32Array {
   if (!element) return new Uint32Array(given.buffer, given.byteOffset, given.length);
-  if (element === 'q8_0') {
-    const whole = new Float32Array(Math.ceil(given.length / Q8_BLOCK.elements) * Q8_BLOCK.elements);
-    whole.set(given);
-    const words = new Uint32Array(storedBytes(element, given.length) / 4);
-    new Uint8Array(words.buffer).set(narrowQ8(whole));
-    return words;
-  }
-  const halves = new Uint16Array(storedBytes(element, given.length) / 2).fill(SENTINEL >>> 16);
-  narrow(element === 'bf16' ? 'BF16' : 'F16', Float32Array.from(given), halves);
-  return new Uint32Array(halves.buffer);
+  const { elements } = STORED_BLOCKS[element];
+  const whole = new Float32Array(Math.ceil(given.length / elements) * elements);
+  whole.set(given);
+  const words = new Uint32Array(storedBytes(element, given.length) / 4).fill(SENTINEL);
+  new Uint8Array(words.buffer).set(CODECS[element].narrow(whole));
+  return words;
 }
 
 export type HostArray = Float32Array | Int32Array | Uint32Array;

@@ -233,7 +233,7 @@ export class ActiveRun {
   async #keepSpeed({ steps, tokensPerSecond }: RunSummary): Promise<void> {
     const { trainer, firstStep } = this.#ready as ReadyRun;
     const { fit } = trainer.session;
-    if (fit.slots < fit.map.count || steps - firstStep < LEAST_STEPS) return;
+    if (fit.slots < fit.residents || steps - firstStep < LEAST_STEPS) return;
     const { batch, seq, accumulate } = this.settings;
     const pass = fit.passes.step;
     await this.#dependencies.speeds.keep(trainer.device, this.settings, {

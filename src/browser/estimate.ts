@@ -117,9 +117,9 @@ function knownOf(settings: RunSettings, limits: AdapterLimits, recovery: Recover
 /** The model that a run trains, its frozen weights as they are asked to lie in memory; as f32 where nothing is asked. */
 function storedModel(settings: RunSettings): Model {
   const { lora, config } = settings;
-  const { parameters } = makeModel(config);
-  const inFiles = new Map(parameters.map(({ name }) => [name, 'f32' as const]));
-  return lora ? withStored(modelOf(settings), baseStorage(parameters, inFiles, lora.baseDtype)) : modelOf(settings);
+  const base = makeModel(config);
+  const inFiles = new Map(base.parameters.map(({ name }) => [name, 'f32' as const]));
+  return lora ? withStored(modelOf(settings), baseStorage(base, inFiles, lora.baseDtype)) : modelOf(settings);
 }
 
 /** Lets others use this thread. */

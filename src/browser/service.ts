@@ -18,7 +18,6 @@ import { type Device, openDevice } from '../gpu/device.ts';
 import { REPORT_FILE, runReport } from '../report/run-report.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
-import { withModel } from '../train/open-model.ts';
 import { checkSettings, type RunSettings, readSettings } from '../train/run-settings.ts';
 import { savedState } from '../train/saved-state.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
@@ -27,8 +26,8 @@ import { recordSettings, recordsIn, templateOf } from './conversations.ts';
 import { notesOn } from './environment.ts';
 import { comparePolicies, estimateRun } from './estimate.ts';
 import { exportFile } from './export.ts';
+import { IdleWriter } from './idle-writer.ts';
 import { filesIn, importCheckpoint } from './import.ts';
-import { memoryOptions } from './memory-options.ts';
 import { adapterBeside, importModel, inspectFiles, inspectKept } from './models.ts';
 import { Outbox } from './outbox.ts';
 import type {
@@ -66,7 +65,7 @@ import {
 } from './run-files.ts';
 import { nameOf, Runs } from './runs.ts';
 import { Speeds } from './speed.ts';
-import { Writer } from './writer.ts';
+import type { Writer } from './writer.ts';
 
 /** What a tokenizer is made of lies here meanwhile. */
 const TOKENIZER_TEXT = 'tokenizer-text';
@@ -80,10 +79,9 @@ export class TrainerService {
   readonly #runs: Runs;
   readonly #speeds: Speeds;
   readonly #outbox = new Outbox();
+  readonly #idle: IdleWriter;
   #device: Promise<Device> | undefined;
   #active: ActiveRun | undefined;
-  /** The writer of samples from a run that is not training, and the folder of its weights. */
-  #writer: { readonly source: string; readonly opened: Promise<Writer> } | undefined;
 
   /** For the worker itself: removes what a closed tab left half-done. */
   static async open(host: BrowserHost): Promise<TrainerService> {
@@ -98,6 +96,7 @@ export class TrainerService {
     this.#host = host;
     this.#runs = new Runs(host);
     this.#speeds = new Speeds(host);
+    this.#idle = new IdleWriter(host, this.#runs, () => this.#openDevice());
   }
 
   /** Where events go from now on. */
@@ -160,7 +159,7 @@ export class TrainerService {
       ({ settings, savedStep }) => settings?.from === folder && (settings.lora !== undefined || savedStep === 0),
     );
     if (needing) throw new HoldfastError(`“${needing.name}” needs its weights; remove that first, or keep both`);
-    await this.#closeWriter();
+    await this.#idle.close();
     await this.#runs.remove(id);
   }
 
@@ -449,7 +448,7 @@ export class TrainerService {
   /** Ends everything: a run that is open is saved first. */
   async close(): Promise<void> {
     if (this.#active) await this.stop();
-    await this.#closeWriter();
+    await this.#idle.close();
     if (this.#device) (await this.#device).close();
     this.#host.close();
   }
@@ -469,7 +468,7 @@ export class TrainerService {
     this.#active = active;
     try {
       // From here on, nothing else begins to compute.
-      await this.#closeWriter();
+      await this.#idle.close();
       await this.#openDevice();
       await this.#speeds.idle();
     } catch (error) {
@@ -536,45 +535,13 @@ export class TrainerService {
     return this.#device;
   }
 
+  /** With the run that is open here, which waits meanwhile, or with another where none is. */
   async #write<T>(id: string, work: (writer: Writer) => Promise<T>): Promise<T> {
     if (this.#active?.id === id) return this.#active.write(work);
     if (this.#active) throw new HoldfastError(`run ${this.#active.id} is open here; stop it before another one writes`);
-    const source = await latestOf(this.#host, id, this.#runs.folder(id));
-    const run = await this.#runs.get(id);
-    const before = this.#writer;
-    const works = (await before?.opened.catch(() => undefined))?.works ?? true;
+    const writer = await this.#idle.open(id, () => this.#active !== undefined);
     // Since then a run may have begun.
-    if (this.#active) return this.#write(id, work);
-    if (this.#writer?.source !== source || (this.#writer === before && !works)) {
-      const closed = this.#closeWriter();
-      const writer = { source, opened: closed.then(() => this.#openWriter(source, run)) };
-      this.#writer = writer;
-      writer.opened.catch(() => {
-        if (this.#writer === writer) this.#writer = undefined;
-      });
-    }
-    return work(await this.#writer.opened);
-  }
-
-  async #openWriter(source: string, run: RunInfo): Promise<Writer> {
-    const saved = run.savedStep > 0 ? await savedState(this.#host, source) : undefined;
-    const template = await templateOf(this.#host.files, run, this.#runs.folder(run.id));
-    const beside = await this.#adapterBeside(run.id);
-    const adapters = beside === undefined ? {} : { adapters: { default: beside } };
-    return withModel(this.#host.files, source, adapters, async ({ model, weights, tokenizer: files }) => {
-      const tokenizer = await tokenizerOf(saved?.settings.tokenizer, files, model.shape.vocabulary, 'this run');
-      const device = await this.#openDevice();
-      const memory = memoryOptions(this.#host, run.memory);
-      // Within a budget there is room for what it trained with.
-      const room = run.settings && memory.gpu !== undefined ? { capacity: run.settings.seq } : {};
-      return Writer.open(device, model, weights, {
-        tokenizer,
-        template,
-        choices: saved?.choices ?? {},
-        memory,
-        ...room,
-      });
-    });
+    return writer ? work(await writer.opened) : this.#write(id, work);
   }
 
   /** The one that was given, which is kept with the run; else that of the weights, unless the model is one of bytes. */
@@ -590,13 +557,6 @@ export class TrainerService {
     else if (from !== undefined && vocabulary !== 256) found = await loadTokenizer(files, from);
     if (found) await tokenizerOf(undefined, found, vocabulary, 'the model');
     return found;
-  }
-
-  /** One that is still being opened is closed when it is. */
-  async #closeWriter(): Promise<void> {
-    const writer = this.#writer;
-    this.#writer = undefined;
-    await (await writer?.opened.catch(() => undefined))?.close();
   }
 
   /** Runs `work` on a folder that stays as it is meanwhile. */

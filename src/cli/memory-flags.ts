@@ -4,11 +4,12 @@ import { type Command, InvalidArgumentError } from 'commander';
 import type { PolicyName } from '../engine/compile/schedule.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { ActivationMode } from '../graph/activations.ts';
+import type { AccumulateOrder } from '../graph/layer-major.ts';
 import { ORDERS } from '../memory/plan/policies.ts';
 import type { Host } from '../runtime/host.ts';
 import { parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { activationsOption, checked, recoveryOption } from './options.ts';
+import { accumulateOrderOption, activationsOption, checked, recoveryOption } from './options.ts';
 
 export interface MemoryFlags {
   gpuMemory?: number | 'auto';
@@ -19,6 +20,7 @@ export interface MemoryFlags {
   prefetch: boolean;
   recovery?: 'step' | 'checkpoint';
   activations?: ActivationMode | 'auto';
+  accumulateOrder?: AccumulateOrder | 'auto';
 }
 
 /** By what one types: `opt`, `patrickstar`, `zero-offload`. */
@@ -36,7 +38,10 @@ const bytesOrAuto = (text: string) => (text === 'auto' ? text : parseBytes(text)
 
 /** For commands that train. */
 export function addMemoryOptions(command: Command): Command {
-  return addBudgetOptions(command).addOption(activationsOption()).addOption(recoveryOption());
+  return addBudgetOptions(command)
+    .addOption(activationsOption())
+    .addOption(accumulateOrderOption())
+    .addOption(recoveryOption());
 }
 
 /** For commands that read a model: there are no activations to keep, and no state to lose. */
@@ -63,7 +68,7 @@ function policy(name: string): PolicyName {
 
 /** Errors: HoldfastError for flags that mean nothing together. */
 export function memoryFromFlags(host: Host, flags: MemoryFlags): MemoryOptions {
-  const { gpuMemory, hostMemory, disk, diskLimit, prefetch, recovery, activations } = flags;
+  const { gpuMemory, hostMemory, disk, diskLimit, prefetch, recovery, activations, accumulateOrder } = flags;
   if (gpuMemory === undefined) {
     const given = hostMemory !== undefined ? '--host-memory' : disk !== undefined ? '--disk' : undefined;
     if (given) throw new HoldfastError(`${given}: without --gpu-memory all stays on the GPU; give a budget, or auto`);
@@ -82,5 +87,6 @@ export function memoryFromFlags(host: Host, flags: MemoryFlags): MemoryOptions {
     prefetch,
     ...(recovery && { recovery }),
     ...(activations && { activations }),
+    ...(accumulateOrder && { accumulateOrder }),
   };
 }

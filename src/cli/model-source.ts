@@ -11,7 +11,7 @@ import { HoldfastError } from '../util/errors.ts';
 const SHOWN_MS = 200;
 
 /** What a model's name may be, for the help of flags. */
-export const MODEL_SOURCES = 'a folder or zip, its https:// address, or hf://ORG/NAME';
+export const MODEL_SOURCES = 'a folder, zip or GGUF file, its https:// address, or hf://ORG/NAME';
 
 /** The path of the model that a name stands for. Errors: HoldfastError where it cannot be had. */
 export async function localModel(host: Host, name: string): Promise<string> {
@@ -26,7 +26,7 @@ export async function localModel(host: Host, name: string): Promise<string> {
   try {
     if (isHubName(name)) return await fetchModel(host, await hubFolder(name), progress);
     if (!isUrl(name)) return name;
-    const [, folder, zip] = /^(.*\/)([^/?#]+\.zip)$/i.exec(name) ?? [];
+    const [, folder, zip] = /^(.*\/)([^/?#]+\.(?:zip|gguf))$/i.exec(name) ?? [];
     if (folder !== undefined && zip !== undefined) {
       return await fetchFile(host, urlFolder(folder), fileNameOf(zip), progress);
     }

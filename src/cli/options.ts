@@ -2,6 +2,8 @@
 
 import { InvalidArgumentError, Option } from 'commander';
 import { ACTIVATION_MODES } from '../graph/activations.ts';
+import { ACCUMULATE_ORDERS } from '../graph/layer-major.ts';
+import { OPTIMIZER_DEVICES } from '../graph/operators/optimizer.ts';
 import { messageOf } from '../util/errors.ts';
 import { describeRange, inRange, type Range, realNumber, wholeNumber } from '../util/range.ts';
 
@@ -43,6 +45,23 @@ export const activationsOption = (argument: '<what>' | '[what]' = '<what>'): Opt
   )
     .choices([...ACTIVATION_MODES, 'auto'])
     .default('auto');
+
+/** How micro-batches go through the model. */
+export const accumulateOrderOption = (): Option =>
+  new Option(
+    '--accumulate-order <how>',
+    'micro-batches of a step one after the other (batch), or all of them a layer at a time, with parameters moved once a step (layer), or as the budget allows',
+  )
+    .choices([...ACCUMULATE_ORDERS, 'auto'])
+    .default('auto');
+/** Where AdamW runs. */
+export const optimizerDeviceOption = (): Option =>
+  new Option(
+    '--optimizer-device <where>',
+    'AdamW on the gpu, or on the cpu: then its moments stay in host memory and on disk, and need no GPU memory',
+  )
+    .choices([...OPTIMIZER_DEVICES])
+    .default('gpu');
 
 /** How much a lost device may cost. */
 export const recoveryOption = (): Option =>

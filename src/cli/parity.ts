@@ -5,6 +5,7 @@ import { Command } from 'commander';
 import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/compile/choices.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
+import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
 import { loadCase, type ReferenceCase } from '../parity/reference-case.ts';
 import { replay } from '../parity/replay-case.ts';
 import { loadRun, type RecordedRun, type RunSources, type RunVerdict, replayRun } from '../parity/replay-run.ts';
@@ -12,7 +13,7 @@ import { ALLOWED_MULTIPLE, type Verdict } from '../parity/verdict.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
-import { adapterOption, whole } from './options.ts';
+import { adapterOption, optimizerDeviceOption, whole } from './options.ts';
 
 const AFTER_HELP = `
 Exit status: 0 if all pass, 1 if one fails, 2 for what cannot be read or replayed.
@@ -30,6 +31,7 @@ interface Flags extends MemoryFlags {
   data?: string[];
   model?: string;
   steps?: number;
+  optimizerDevice: OptimizerDevice;
 }
 
 export function parityCommand(host: Host, setStatus: (status: number) => void): Command {
@@ -40,10 +42,11 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
     .option('--data <path...>', 'the text of a run, where it is not what its settings name')
     .option('--model <path>', 'the weights that a run began from, likewise')
     .option('--steps <n>', 'of a run, only so many (default: all that were recorded)', whole(1))
+    .addOption(optimizerDeviceOption())
     .addOption(adapterOption())
     .addHelpText('after', AFTER_HELP);
   return addMemoryOptions(command).action(async (paths: string[], flags: Flags) => {
-    const { json = false, adapter, data, model, steps } = flags;
+    const { json = false, adapter, data, model, steps, optimizerDevice } = flags;
     const memory = memoryFromFlags(host, flags);
     // All is read before the first runs: bad input is refused at once.
     const subjects: Subject[] = [];
@@ -52,6 +55,8 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
       const flag = ['data', 'model', 'steps'].find((name) => Object.hasOwn(flags, name));
       if (flag) throw new HoldfastError(`--${flag}: is for runs, and these are reference cases; leave the flag out`);
     }
+    if (optimizerDevice !== 'gpu' && subjects.some(({ run }) => run))
+      throw new HoldfastError('--optimizer-device: a run is replayed where it ran; leave the flag out');
     const device = await openDevice(host, { adapter });
     try {
       let choices: ChoiceRecord = await loadChoices(host, device);
@@ -62,7 +67,7 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
         if (run)
           result = await withProgress(host, run.name, (onStep) => replayRun(device, run, { memory, steps, onStep }));
         else {
-          const replayed = await replay(device, reference, { choices, memory });
+          const replayed = await replay(device, reference, { choices, memory, optimizerDevice, threads: host.threads });
           choices = { ...choices, ...replayed.choices };
           result = replayed;
         }

@@ -9,6 +9,7 @@ import type { Host } from '../runtime/host.ts';
 import { type Prediction, Predictor, type Scenario } from '../train/prediction.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { describeOrder } from './accumulate-order.ts';
 
 export interface MachineFlags {
   readonly hardware: readonly string[];
@@ -93,6 +94,7 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
       `  ${duration(found.seconds).padStart(8)}  a step, ${count(found.tokensPerSecond)} tokens/s: ${percent(found.efficiency)} of the speed with everything on the GPU, ${percent(found.shareOfPeak)} of its peak`,
       `            arithmetic ${percent(found.computeSeconds / found.seconds)}${waits(found)}`,
       `            moves ${moved(found)}`,
+      ...(scenario.accumulate > 1 ? [`            ${describeOrder(found.order)}`] : []),
       ...advice(predictor, budgets, found, scenario, comfortable).map((line) => `            ${line}`),
       `  ${formatBytes(found.budget).padStart(8)}  of GPU memory${budgets.gpu === undefined ? ', with everything in it' : `, ${belowOf(found, budgets, machine)}`}`,
       `  ${formatBytes(smallest).padStart(8)}  is the smallest budget that works`,

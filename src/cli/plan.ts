@@ -10,6 +10,7 @@ import { FAMILY_NAMES, type FamilyName } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../graph/activations.ts';
 import { printProgram } from '../graph/graph.ts';
+import type { AccumulateOrder } from '../graph/layer-major.ts';
 import type { StoredElement } from '../kernels/stored.ts';
 import { mapChunks } from '../memory/layout/chunk-map.ts';
 import { printLayout } from '../memory/layout/layout.ts';
@@ -30,8 +31,9 @@ import { trainingWorkload } from '../train/trainer.ts';
 import { formatBytes, parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { realNumber } from '../util/range.ts';
+import { describeOrder } from './accumulate-order.ts';
 import { configFromFlags } from './model-flags.ts';
-import { activationsOption, checked, recoveryOption, whole, within } from './options.ts';
+import { accumulateOrderOption, activationsOption, checked, recoveryOption, whole, within } from './options.ts';
 import { compareOnActivations } from './plan-activations.ts';
 import { printComparison } from './plan-compare.ts';
 import { planOnMachines } from './plan-machine.ts';
@@ -52,6 +54,7 @@ interface Flags {
   baseDtype?: StoredElement;
   recovery: 'step' | 'checkpoint';
   activations: ActivationMode | 'auto';
+  accumulateOrder: AccumulateOrder | 'auto';
   hardware?: string[];
   hostMemory?: number;
   reached?: number;
@@ -111,6 +114,7 @@ export function planCommand(host: Host): Command {
     )
     .addOption(activationsOption('[what]'))
     .addOption(recoveryOption())
+    .addOption(accumulateOrderOption())
     .option('--hardware <names>', 'predict a step on this machine: a file, or one that comes along', names)
     .option('--host-memory <bytes>', 'with --hardware: host memory for what is not on the GPU', checked(parseBytes))
     .option(
@@ -192,10 +196,7 @@ function modelOf(flags: Flags, layers: number): Model {
     return base;
   }
   const inFiles = new Map(base.parameters.map(({ name }) => [name, 'f32' as const]));
-  return withStored(
-    withLora(base, { rank, ...(targets && { targets }) }),
-    baseStorage(base.parameters, inFiles, baseDtype),
-  );
+  return withStored(withLora(base, { rank, ...(targets && { targets }) }), baseStorage(base, inFiles, baseDtype));
 }
 
 /** Low-rank updates are left out of the size: they are a small part of it. */
@@ -210,7 +211,7 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
   const { recovery } = flags;
   const workloadOf = (changes: Partial<Flags> = {}) => {
     const { batch, context, accumulate } = { ...flags, ...changes };
-    return trainingWorkload(model, traceStep(model, batch, context), accumulate, undefined, flags.activations);
+    return trainingWorkload(model, traceStep(model, batch, context), accumulate, undefined, flags);
   };
   const model = modelOf(flags, flags.layers);
   const parameters = parameterCount(model);
@@ -254,7 +255,8 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
   const flops = flopsOf(passes.step);
   const full = frozen.chunks > 0 ? fullStepFlops(makeModel(configOf(flags, flags.layers)), flags) : undefined;
   const again = recomputedFlops(passes.step);
-  const modes = found.workload.activations?.modes ?? [];
+  const { order, activations } = found.workload;
+  const modes = activations?.modes ?? [];
   const offloaded = offloadedBytes(passes.step);
 
   if (flags.json) {
@@ -278,6 +280,7 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
         slots,
         staging,
         moments: trace.moments.length,
+        accumulateOrder: order?.order ?? 'batch',
         activations: { modes, recomputedFlops: again.flops, share: again.share, offloadedBytes: offloaded },
         bytesPerStep: moved,
         bound: { lp: linear * trace.chunkBytes, ratio },
@@ -302,6 +305,7 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
       `  ${shown(smallest)}  is the smallest budget that works`,
       `  ${shown(budget)}  budget, ${formatBytes(peak)} of it used: ${slots} slots for ${chunkCount(trace)} chunks, ${staging.down} of staging down, ${staging.up} up`,
       `a step of ${flags.accumulate} micro-batch${flags.accumulate === 1 ? '' : 'es'} moves`,
+      ...(order ? [`            ${describeOrder(order.order, found.orderSeconds)}`] : []),
       ...(offloaded > 0 ? [`  ${shown(offloaded)}  of activations down, and up again`] : []),
       `  ${shown(cost.h2dBytes)}  of chunks up, ${formatBytes(cost.d2hBytes)} down: ${ratio.toFixed(3)} x the least of any schedule (linear bound ${formatBytes(linear * trace.chunkBytes)})`,
       `  ${(flops / 1e9).toPrecision(4)} GFLOP a step${full === undefined ? '' : `, ${(flops / full).toFixed(3)} x those of a step that trains all of it`}`,

@@ -4,6 +4,7 @@
 import { type Command, InvalidArgumentError } from 'commander';
 import { makeRanks, type Ranks } from '../engine/ranks/ranks.ts';
 import { ZERO_STAGES, type ZeroStage } from '../engine/ranks/sharding.ts';
+import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
 import type { FolderClaim, Host } from '../runtime/host.ts';
 import type { RankRecord } from '../train/ranks.ts';
 import { formatBytes } from '../util/bytes.ts';
@@ -34,7 +35,11 @@ function zeroStage(text: string): ZeroStage {
 }
 
 /** What of the flags of training does not go with several ranks. */
-export type SharedFlags = RankFlags & Pick<MemoryFlags, 'gpuMemory' | 'recovery'> & { data: readonly string[] };
+export type SharedFlags = RankFlags &
+  Pick<MemoryFlags, 'gpuMemory' | 'recovery' | 'accumulateOrder'> & {
+    data: readonly string[];
+    optimizerDevice: OptimizerDevice;
+  };
 
 /**
  * Runs `work` with the ranks that this process is one of; undefined where it is alone. Errors: as `work`, named for the rank;
@@ -70,13 +75,22 @@ export async function onRanks(
   }
 }
 
-function checkFlags({ gpuMemory, recovery, data }: SharedFlags, given: (name: 'recovery') => boolean): void {
+function checkFlags(
+  { gpuMemory, recovery, accumulateOrder, optimizerDevice, data }: SharedFlags,
+  given: (name: 'recovery') => boolean,
+): void {
   if (gpuMemory === 'auto')
     throw new HoldfastError('--gpu-memory auto: ranks may share a GPU, and none knows of its part; give each a number');
   if (recovery === 'step' && given('recovery'))
     throw new HoldfastError(
       '--recovery step: a rank cannot do a step again by itself; with several, a lost GPU goes back to the checkpoint',
     );
+  if (accumulateOrder === 'layer')
+    throw new HoldfastError(
+      '--accumulate-order layer: several ranks take their micro-batches one after the other; leave it out, or give more ranks',
+    );
+  if (optimizerDevice === 'cpu')
+    throw new HoldfastError('--optimizer-device cpu: several ranks update their chunks on their GPUs; leave it out');
   if (data.includes('-'))
     throw new HoldfastError('--data -: standard input reaches one rank alone; put the text into a file');
 }

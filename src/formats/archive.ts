@@ -7,6 +7,7 @@ import type { Files, FolderReader, WriteStream } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { type ByteSource, sourceAt } from './byte-source.ts';
+import { isGGUF, openGGUF } from './gguf/open.ts';
 import { type ImportedFile, ListedFolder, type ListWords } from './listed-folder.ts';
 import type { ZipEntry } from './zip.ts';
 
@@ -14,11 +15,12 @@ const WORDS: ListWords = { verb: 'zip', wanted: "give the zip of a run, a checkp
 
 export const isZip = (path: string): boolean => /\.zip$/i.test(path);
 
-/** What weights are read through: `files`, or where the path is a zip, the files in it, each read when it is asked for. */
+/** What weights are read through: `files`, or where the path is a zip or a GGUF file, what is in it, read when it is asked for. */
 export async function readerOf<F extends FolderReader>(files: F, path: string): Promise<F | ListedFolder> {
-  if (!isZip(path)) return files;
+  if (!isZip(path) && !isGGUF(path)) return files;
   const stat = await files.stat(path);
   if (stat?.kind !== 'file') return files;
+  if (isGGUF(path)) return openGGUF(sourceAt(files, path, stat.bytes), path, () => files.sha256());
   return openZip(sourceAt(files, path, stat.bytes), path, () => files.sha256());
 }
 

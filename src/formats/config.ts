@@ -33,7 +33,8 @@ export function parseConfig(json: unknown, name: string): ModelConfig {
   const config = family.parse(fields);
   const { context, headSize } = shapeOf(config);
   refuseOthers(fields, context, headSize);
-  fields.refuseUnread(family.harmless);
+  refusePackings(fields);
+  fields.refuseUnread([...family.harmless, ...OF_BITSANDBYTES]);
   return config;
 }
 
@@ -72,9 +73,24 @@ const NEUTRAL: Readonly<Record<string, readonly unknown[]>> = {
   // Mixtral, Qwen.
   num_local_experts: [0, 1],
   num_experts: [0, 1],
-  // Weights of other types, or packed.
-  quantization_config: [],
 };
+
+/** Of weights in four bits, as bitsandbytes writes them: how it computes with them, which Holdfast does in float32. */
+const OF_BITSANDBYTES = [
+  ...['_load_in_4bit', '_load_in_8bit', 'bnb_4bit_compute_dtype', 'bnb_4bit_use_double_quant'],
+  ...['llm_int8_enable_fp32_cpu_offload', 'llm_int8_has_fp16_weight', 'llm_int8_skip_modules', 'llm_int8_threshold'],
+].map((field) => `quantization_config.${field}`);
+
+/** Errors: HoldfastError for weights in a packing that is not read. */
+function refusePackings(fields: Fields): void {
+  if (!fields.has('quantization_config')) return;
+  const how = fields.inside('quantization_config');
+  how.only('quant_method', ['bitsandbytes']);
+  how.only('load_in_4bit', [true]);
+  how.neutral('load_in_8bit', [false]);
+  how.only('bnb_4bit_quant_type', ['nf4']);
+  how.neutral('bnb_4bit_quant_storage', ['uint8']);
+}
 
 /** Errors: HoldfastError for a field that would make attention or anything else compute what it does not here. */
 function refuseOthers(fields: Fields, positions: number, headSize: number): void {

@@ -7,6 +7,7 @@ import type { Files, FolderReader } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { sourceOf } from './byte-source.ts';
+import type { StoredTensors } from './checkpoint/model-tensors.ts';
 
 /** A file that was chosen by itself, or out of a folder. */
 export interface ImportedFile {
@@ -54,9 +55,19 @@ export class ListedFolder implements FolderReader {
   /** Names in every folder, by its path inside; the top is ''. */
   readonly #folders = new Map<string, Set<string>>([['', new Set()]]);
 
+  /** The weights of the model that it is the folder of, where they are none of its files. */
+  readonly weights: StoredTensors | undefined;
+
   /** Errors: HoldfastError where a name is there twice or leads out of the folder. */
-  constructor(path: string, files: readonly ListedFile[], sha256: Files['sha256'], words: ListWords) {
+  constructor(
+    path: string,
+    files: readonly ListedFile[],
+    sha256: Files['sha256'],
+    words: ListWords,
+    weights?: StoredTensors,
+  ) {
     this.path = path;
+    this.weights = weights;
     this.sha256 = sha256;
     this.#words = words;
     const known = new Map<string, string>();

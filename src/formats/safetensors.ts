@@ -8,7 +8,8 @@
 import type { Files, FolderReader } from '../runtime/host.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { findNonFinite, type HalfDtype, LARGEST, narrow, widen } from '../util/floats.ts';
-import { PIECE_ELEMENTS } from '../util/tensor-source.ts';
+import { type PackedTensor, PIECE_ELEMENTS } from '../util/tensor-source.ts';
+import { readAhead } from './read-ahead.ts';
 import {
   type Dtype,
   dtypeToRead,
@@ -128,30 +129,40 @@ export class TensorFile {
    * while these are used; F16 and BF16 are widened in small parts, each into the memory of the one before.
    */
   async *pieces(name: string, pieceElements = PIECE_ELEMENTS): AsyncGenerator<TensorData, void> {
-    const entry = this.#entry(name);
-    const dtype = dtypeToRead(entry, this.path, name);
-    const count = elements(entry.shape);
-    const step = isHalf(dtype) ? 2 * pieceElements : pieceElements;
-    const readAt = (first: number): Promise<ArrayBuffer> | undefined => {
-      if (first >= count) return undefined;
-      const bytes = this.#bytes(entry, dtype, first, Math.min(step, count - first));
-      // It is awaited later, or never where its taker stops.
-      bytes.catch(() => {});
-      return bytes;
-    };
-    const into = new Float32Array(isHalf(dtype) ? Math.min(pieceElements, WIDENED_ELEMENTS, count) : 0);
-    let next = readAt(0);
-    try {
-      for (let first = 0; next; first += step) {
-        const bytes: ArrayBuffer = await next;
-        next = readAt(first + step);
-        if (isHalf(dtype)) yield* widenedParts(dtype, new Uint16Array(bytes), into);
-        else yield decode(dtype, bytes);
-      }
-    } finally {
-      // The file may be closed when this is over.
-      await next?.catch(() => {});
+    const dtype = dtypeToRead(this.#entry(name), this.path, name);
+    const into = new Float32Array(
+      isHalf(dtype) ? Math.min(pieceElements, WIDENED_ELEMENTS, elements(this.#entry(name).shape)) : 0,
+    );
+    for await (const bytes of this.#stored(name, dtype, pieceElements)) {
+      if (isHalf(dtype)) yield* widenedParts(dtype, new Uint16Array(bytes), into);
+      else yield decode(dtype, bytes);
     }
+  }
+
+  /** A tensor of 16 bits as it is stored; undefined for others. */
+  packed(name: string): PackedTensor | undefined {
+    const { dtype } = this.#entry(name);
+    if (dtype !== 'F16' && dtype !== 'BF16') return undefined;
+    const stored = () => this.#stored(name, dtype, PIECE_ELEMENTS);
+    return {
+      element: HALF_ELEMENTS[dtype],
+      async *read() {
+        for await (const bytes of stored()) yield new Uint8Array(bytes);
+      },
+    };
+  }
+
+  /** Bytes of a tensor whose type is none of those that are read here. */
+  async readBytes(name: string, offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
+    const { begin, end } = this.#entry(name);
+    assert(begin + offset + bytes <= end, `${name} has no bytes ${offset} to ${offset + bytes - 1}`);
+    return this.#files.readRange(this.path, this.#start + begin + offset, bytes);
+  }
+
+  #stored(name: string, dtype: Dtype, pieceElements: number): AsyncGenerator<ArrayBuffer, void> {
+    const entry = this.#entry(name);
+    const step = isHalf(dtype) ? 2 * pieceElements : pieceElements;
+    return readAhead(elements(entry.shape), step, (first, count) => this.#bytes(entry, dtype, first, count));
   }
 
   async #bytes({ begin }: Entry, dtype: Dtype, first: number, count: number): Promise<ArrayBuffer> {
@@ -211,6 +222,8 @@ export async function writeTensors(
     throw error;
   }
 }
+
+const HALF_ELEMENTS = { F16: 'f16', BF16: 'bf16' } as const;
 
 const isHalf = (dtype: Dtype): dtype is HalfDtype => dtype === 'F16' || dtype === 'BF16';
 

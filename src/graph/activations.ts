@@ -157,16 +157,26 @@ export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Progr
     again.set(tensor, inPlace);
     return inPlace;
   };
-  const append = (instruction: TensorInstruction, operands: Record<string, Tensor>) => {
-    const { op, kernel, problem, label } = instruction;
-    instructions.push({ op, kernel, problem, operands, label: `${label}, again`, phase: 'backward', again: true });
+  /** Where what reads it is. */
+  const append = (
+    { op, kernel, problem, label }: TensorInstruction,
+    operands: Record<string, Tensor>,
+    { layer }: Instruction,
+  ) => {
+    const common = {
+      label: `${label}, again`,
+      phase: 'backward',
+      again: true,
+      ...(layer !== undefined && { layer }),
+    } as const;
+    instructions.push({ op, kernel, problem, operands, ...common });
   };
 
-  const make = (wanted: Tensor): void => {
+  const make = (wanted: Tensor, reader: Instruction): void => {
     if (!dropped.has(wanted) || again.has(wanted)) return;
     const { together, needed } = makingOf(wanted, makers);
     for (const maker of needed) {
-      for (const input of operandsOf(maker, 'in')) if (!together.has(input)) make(input);
+      for (const input of operandsOf(maker, 'in')) if (!together.has(input)) make(input, reader);
     }
     const made = new Map([...together].map((tensor) => [tensor, fresh(tensor)]));
     for (const maker of inOrder(needed)) {
@@ -174,7 +184,7 @@ export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Progr
         name,
         made.get(tensor) ?? standIn(tensor),
       ]);
-      append(maker, Object.fromEntries(operands));
+      append(maker, Object.fromEntries(operands), reader);
     }
   };
   const position = new Map(onTensors(program).map((instruction, i) => [instruction, i]));
@@ -186,7 +196,7 @@ export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Progr
       instructions.push(instruction);
       continue;
     }
-    for (const tensor of Object.values(instruction.operands)) make(tensor);
+    for (const tensor of Object.values(instruction.operands)) make(tensor, instruction);
     instructions.push(withOperands(instruction, standIn));
   }
   return { ...program, instructions };
@@ -210,11 +220,12 @@ export function offload(program: Program, moved: ReadonlySet<Tensor>): Program {
         if (lastForward.get(tensor) !== instruction) continue;
         const stash = { name: tensor.name, bytes: bytesOf(tensor) };
         stashes.set(tensor, stash);
-        const { block } = instruction;
+        const { block, layer } = instruction;
         const common = {
           label: `${tensor.name}, moved below`,
           phase: 'forward' as const,
           ...(block !== undefined && { block }),
+          ...(layer !== undefined && { layer }),
         };
         instructions.push({ op: 'offload', tensor, stash, ...common });
       }
@@ -227,7 +238,13 @@ export function offload(program: Program, moved: ReadonlySet<Tensor>): Program {
       const made = makeTensor(`${name} back`, shape, 'activation', type, wantsGradient);
       const back: Tensor = { ...made, standsFor: tensor };
       fetched.set(tensor, back);
-      instructions.push({ op: 'fetch', tensor: back, stash, label: `${name}, moved back`, phase: 'backward' });
+      const { layer } = instruction;
+      const common = {
+        label: `${name}, moved back`,
+        phase: 'backward',
+        ...(layer !== undefined && { layer }),
+      } as const;
+      instructions.push({ op: 'fetch', tensor: back, stash, ...common });
     }
     instructions.push(withOperands(instruction, (tensor) => fetched.get(tensor) ?? tensor));
   }

@@ -56,6 +56,10 @@ interface Common {
   readonly phase: Phase;
   /** The model's block whose forward pass it is a part of; absent outside of blocks, and for everything else. */
   readonly block?: string;
+  /** The part of the model whose parameters it uses, in either pass: a block, or a tile of the head; absent elsewhere. */
+  readonly layer?: string;
+  /** Neighbours that share one are the same instruction of several micro-batches: on tiled parameters they go tile by tile. */
+  readonly across?: object;
 }
 
 /** A kernel on whole tensors: its problem, and a tensor for each operand. */
@@ -67,6 +71,8 @@ export interface TensorInstruction extends Common {
   readonly operands: Readonly<Record<string, Tensor>>;
   /** Whether it makes an activation again that was there before. */
   readonly again?: boolean;
+  /** What it differs from in its tensors alone, those in chunks left out. */
+  readonly copyOf?: TensorInstruction;
 }
 
 /** The part of a chunk that holds data. */
@@ -93,6 +99,15 @@ export interface ChunkInstruction extends Common {
   readonly frees: readonly Kind[];
 }
 
+/** Work on the host over chunks below the GPU, once an index of what trains: AdamW, as the optimizer on the GPU has it. */
+export interface HostInstruction extends Common {
+  readonly op: 'host each chunk';
+  /** The scalars of the step, and which blocks decay: their values are brought from the GPU, or known already. */
+  readonly operands: Readonly<Record<'hyper' | 'state' | 'decayMask', Tensor>>;
+  readonly completes: readonly Kind[];
+  readonly frees: readonly Kind[];
+}
+
 /** What lies below the GPU of an activation that was moved there. */
 export interface Stash {
   readonly name: string;
@@ -109,7 +124,7 @@ export interface TransferInstruction extends Common {
   readonly stash: Stash;
 }
 
-export type Instruction = TensorInstruction | ChunkInstruction | TransferInstruction;
+export type Instruction = TensorInstruction | ChunkInstruction | HostInstruction | TransferInstruction;
 
 /** An activation that an instruction touches: `write` replaces its value, `update` changes a part of it. */
 export interface Touch {
@@ -137,6 +152,7 @@ function findTouches(instruction: Instruction): Touch[] {
       });
     }
     case 'dispatch each chunk':
+    case 'host each chunk':
       return [];
     case 'offload':
       return [{ tensor: instruction.tensor, access: 'read' }];
@@ -175,7 +191,7 @@ type GradientRule = (dy: Tensor) => void;
 export class Graph {
   readonly name: string;
   readonly #instructions: Instruction[] = [];
-  readonly #tape: { output: Tensor | undefined; rule: GradientRule }[] = [];
+  readonly #tape: { output: Tensor | undefined; layer: string | undefined; rule: GradientRule }[] = [];
   readonly #gradients = new Map<Tensor, Tensor>();
   readonly #uses = new Map<Tensor, number>();
   readonly #adapters = new Map<Tensor, Adapter>();
@@ -183,6 +199,7 @@ export class Graph {
   readonly #gradientOf: (parameter: Tensor) => Tensor;
   #phase: Phase;
   #block: string | undefined;
+  #layer: string | undefined;
 
   /**
    * `gradientOf` maps a parameter to its gradient tensor. With `accumulate`, gradients of parameters add to
@@ -251,7 +268,8 @@ export class Graph {
     }
     const phase = this.#phase;
     const block = this.#block === undefined ? {} : { block: this.#block };
-    this.#instructions.push({ op: 'dispatch', kernel, problem, operands, label, phase, ...block });
+    const layer = this.#layer === undefined ? {} : { layer: this.#layer };
+    this.#instructions.push({ op: 'dispatch', kernel, problem, operands, label, phase, ...block, ...layer });
   }
 
   /** What `trace` emits is the forward pass of a block: what it keeps for the backward pass can be made again from its input. */
@@ -259,9 +277,20 @@ export class Graph {
     assert(this.#block === undefined, `block ${name} begins inside ${this.#block}`);
     this.#block = name;
     try {
-      return trace();
+      return this.layer(name, trace);
     } finally {
       this.#block = undefined;
+    }
+  }
+
+  /** What `trace` emits uses these parameters, and its gradient rules do: micro-batches may pass it one after the other. */
+  layer<T>(name: string, trace: () => T): T {
+    const outer = this.#layer;
+    this.#layer = name;
+    try {
+      return trace();
+    } finally {
+      this.#layer = outer;
     }
   }
 
@@ -278,14 +307,19 @@ export class Graph {
     this.#instructions.push({ op, kernel, problemOf, operands, label, phase, eager, completes, frees });
   }
 
+  /** Appends the optimizer on the host. See `HostInstruction`. */
+  emitOnHost(label: string, instruction: Pick<HostInstruction, 'operands' | 'completes' | 'frees'>): void {
+    this.#instructions.push({ op: 'host each chunk', label, phase: this.#phase, ...instruction });
+  }
+
   /** Records how the gradient of `output` flows on; kept only if it wants one. */
   onBackward(output: Tensor, rule: GradientRule): void {
-    if (output.wantsGradient) this.#tape.push({ output, rule });
+    if (output.wantsGradient) this.#tape.push({ output, layer: this.#layer, rule });
   }
 
   /** Records an end of the graph, whose rule needs no incoming gradient: a loss. */
   onBackwardOfLoss(rule: () => void): void {
-    this.#tape.push({ output: undefined, rule });
+    this.#tape.push({ output: undefined, layer: this.#layer, rule });
   }
 
   /** The gradient tensor to write for `tensor`, and whether it already holds a part of the sum. */
@@ -314,13 +348,15 @@ export class Graph {
   /** Appends the backward pass. Parameters that nothing reached get a zero gradient. */
   backward(parameters: readonly Tensor[]): void {
     this.#phase = 'backward';
-    for (const { output, rule } of this.#tape.toReversed()) {
+    for (const { output, layer, rule } of this.#tape.toReversed()) {
+      this.#layer = layer;
       if (output === undefined) (rule as () => void)();
       else {
         const dy = this.#gradients.get(output);
         if (dy) rule(dy);
       }
     }
+    this.#layer = undefined;
     for (const parameter of parameters) {
       if (!parameter.wantsGradient || this.#gradients.has(parameter) || this.#accumulate) continue;
       this.emit(fill, { size: parameter.size, value: 0 }, { y: this.#gradientOf(parameter) }, parameter.name);
@@ -336,9 +372,10 @@ export function printProgram(program: Program): string {
     .map((instruction, i) => {
       const at = String(i).padStart(4);
       if ('tensor' in instruction) return `${at} ${instruction.op} ${instruction.label}: ${shown(instruction.tensor)}`;
-      const { op, kernel, operands, label } = instruction;
+      const { op, operands, label } = instruction;
+      const name = 'kernel' in instruction ? instruction.kernel.name : 'adamw';
       const list = Object.entries(operands).map(([name, operand]) => `${name}=${shown(operand)}`);
-      return `${at} ${op === 'dispatch' ? '' : `${op} `}${kernel.name} ${label}: ${list.join(' ')}`;
+      return `${at} ${op === 'dispatch' ? '' : `${op} `}${name} ${label}: ${list.join(' ')}`;
     })
     .join('\n');
 }

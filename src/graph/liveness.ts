@@ -6,6 +6,7 @@
 // lets them share, and what is read is then declared as writable too. Only what an instruction reads through
 // two operands cannot be declared so, since ranges that may be written must not overlap.
 
+import { at } from '../util/at.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { bytesOf, type Program, type Tensor, touchedBy } from './graph.ts';
 
@@ -40,7 +41,8 @@ interface Life {
 export function place(program: Program, maxArenaBytes: number, tight = false): Placement {
   const lives = livesOf(program, tight);
   const places = new Map<Tensor, ArenaRange>();
-  const arenas: { bytes: number; members: (Life & { offset: number })[] }[] = [];
+  const arenas: { bytes: number; members: Members }[] = [];
+  const { length } = program.instructions;
 
   // Large tensors first: the small ones fill the gaps between them.
   for (const life of [...lives.values()].sort((a, b) => b.bytes - a.bytes || a.first - b.first)) {
@@ -51,19 +53,19 @@ export function place(program: Program, maxArenaBytes: number, tight = false): P
     }
     let best: { arena: number; offset: number; growth: number } | undefined;
     for (const [arena, { bytes, members }] of arenas.entries()) {
-      if (members.some(({ tensor }) => life.conflicts.has(tensor))) continue;
-      const offset = lowestGap(life, members);
+      if (conflictsIn(life, arena, places)) continue;
+      const offset = lowestGap(life, members.aliveWith(life));
       if (offset + life.bytes > maxArenaBytes) continue;
       const growth = Math.max(0, offset + life.bytes - bytes);
       if (!best || growth < best.growth) best = { arena, offset, growth };
     }
     if (!best) {
       best = { arena: arenas.length, offset: 0, growth: life.bytes };
-      arenas.push({ bytes: 0, members: [] });
+      arenas.push({ bytes: 0, members: new Members(length) });
     }
     const target = arenas[best.arena];
     assert(target, 'arena');
-    target.members.push({ ...life, offset: best.offset });
+    target.members.add({ ...life, offset: best.offset });
     target.bytes = Math.max(target.bytes, best.offset + life.bytes);
     places.set(life.tensor, { arena: best.arena, offset: best.offset });
   }
@@ -103,11 +105,48 @@ function livesOf(program: Program, tight = false): Map<Tensor, Life> {
   return lives;
 }
 
+function conflictsIn({ conflicts }: Life, arena: number, places: ReadonlyMap<Tensor, ArenaRange>): boolean {
+  for (const tensor of conflicts) if (places.get(tensor)?.arena === arena) return true;
+  return false;
+}
+
+interface Placed extends Life {
+  readonly offset: number;
+}
+
+/** Instructions that are looked at together. */
+const WINDOW = 64;
+
+/** What an arena holds, found by when it is alive: most of what a long program has is never there at once. */
+class Members {
+  /** By window of instructions: what is alive as it begins, and what begins to be in it. */
+  readonly #windows: readonly { readonly before: Placed[]; readonly from: Placed[] }[];
+
+  constructor(instructions: number) {
+    this.#windows = Array.from({ length: windowOf(instructions) + 1 }, () => ({ before: [], from: [] }));
+  }
+
+  add(member: Placed): void {
+    at(this.#windows, windowOf(member.first)).from.push(member);
+    for (let w = windowOf(member.first) + 1; w <= windowOf(member.last); w++) at(this.#windows, w).before.push(member);
+  }
+
+  aliveWith({ first, last }: Life): Placed[] {
+    const found: Placed[] = [];
+    const consider = (members: readonly Placed[]) => {
+      for (const member of members) if (member.first <= last && first <= member.last) found.push(member);
+    };
+    consider(at(this.#windows, windowOf(first)).before);
+    for (let w = windowOf(first); w <= windowOf(last); w++) consider(at(this.#windows, w).from);
+    return found;
+  }
+}
+
+const windowOf = (instruction: number): number => Math.floor(instruction / WINDOW);
+
 /** The lowest offset at which nothing that is alive at the same time lies. */
-function lowestGap(life: Life, members: readonly (Life & { offset: number })[]): number {
-  const rivals = members
-    .filter((other) => other.first <= life.last && life.first <= other.last)
-    .sort((a, b) => a.offset - b.offset);
+function lowestGap(life: Life, alive: readonly Placed[]): number {
+  const rivals = alive.toSorted((a, b) => a.offset - b.offset);
   let offset = 0;
   for (const rival of rivals) {
     if (offset + life.bytes <= rival.offset) break;

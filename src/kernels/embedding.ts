@@ -154,28 +154,41 @@ export function tokenIndex(ids: Int32Array): TokenIndex {
   return { tokens, starts, order };
 }
 
+export interface EmbeddingBackwardProblem extends EmbeddingProblem {
+  /** Rows of the whole table that are added to, from this one on. @default 0 */
+  fromRow?: number;
+  /** Those before this one. @default all of them */
+  toRow?: number;
+}
+
+/** Rows of the operand that are added to. */
+const rowsAddedTo = (problem: EmbeddingBackwardProblem): { begin: number; end: number } => {
+  const { vocabulary, firstRow = 0, rowCount = vocabulary, fromRow = 0, toRow = vocabulary } = problem;
+  return { begin: Math.max(0, fromRow - firstRow), end: Math.min(rowCount, toRow - firstRow) };
+};
+
 /** tokens, starts, order (see TokenIndex), dy (rows, width) -> dweight (vocabulary, width), added to. */
-export const embeddingBackward: Kernel<EmbeddingProblem> = {
+export const embeddingBackward: Kernel<EmbeddingBackwardProblem> = {
   name: 'embeddingBackward',
-  operands: ({ rows, width, vocabulary, rowCount = vocabulary }) => ({
-    tokens: read(rows, 'u32'),
-    starts: read(rows + 1, 'u32'),
-    order: read(rows, 'u32'),
-    dy: read(rows * width),
-    dweight: update(rowCount * width),
+  operands: (problem) => ({
+    tokens: read(problem.rows, 'u32'),
+    starts: read(problem.rows + 1, 'u32'),
+    order: read(problem.rows, 'u32'),
+    dy: read(problem.rows * problem.width),
+    dweight: update(rowsAddedTo(problem).end * problem.width),
   }),
-  affectsSpeed: { rows: true, width: true, vocabulary: true, firstRow: false, rowCount: true, scale: false },
+  affectsSpeed: {
+    ...{ rows: true, width: true, vocabulary: true, firstRow: false, rowCount: true, scale: false },
+    ...{ fromRow: false, toRow: false },
+  },
   variants: perElem(
     backwardShader,
     ({ width }) => lanesOf(width),
     ({ rows, width }, lanes) => (rows * width) / lanes,
-    ({ rows, width, vocabulary, firstRow = 0, rowCount = vocabulary, scale = 1 }, lanes) => ({
-      rows,
-      width: width / lanes,
-      first: firstRow,
-      count: rowCount,
-      scale,
-    }),
+    (problem, lanes) => {
+      const { rows, width, firstRow = 0, scale = 1 } = problem;
+      return { rows, width: width / lanes, first: firstRow, ...rowsAddedTo(problem), scale };
+    },
   ),
   tile(problem, operand, tile) {
     assert(operand === 'dweight', `embeddingBackward takes no tiled ${operand}`);
@@ -183,10 +196,11 @@ export const embeddingBackward: Kernel<EmbeddingProblem> = {
   },
   flops: ({ rows, width }) => rows * width,
   reference(problem, { tokens, starts, order, dy, dweight }: Arrays<'tokens' | 'starts' | 'order' | 'dy' | 'dweight'>) {
-    const { rows, width, vocabulary, firstRow = 0, rowCount = vocabulary, scale = 1 } = problem;
+    const { rows, width, firstRow = 0, scale = 1 } = problem;
+    const { begin, end } = rowsAddedTo(problem);
     for (let s = 0; s < rows; s++) {
       const row = tokens[s]! - firstRow;
-      if (row < 0 || row >= rowCount) continue;
+      if (row < begin || row >= end) continue;
       for (let c = 0; c < width; c++) {
         let sum = 0;
         for (let j = starts[s]!; j < starts[s + 1]!; j++) sum += dy[order[j]! * width + c]!;

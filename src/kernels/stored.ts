@@ -1,37 +1,23 @@
-// Elements as model data stores them: float32, sixteen bits, two to a word, or blocks of a scale and bytes. A kernel is
+// Elements as shaders read them: float32, sixteen bits, two to a word, or blocks of a scale and eight or four bits. A kernel is
 // written for float32; where an operand that it only reads is stored narrower, its shader's declaration of it and each read
 // of it are replaced, and nothing else. Another format is another row of READS.
 //
-// Invariant: widening is exact, so a kernel on a narrow operand gives the bits of the same variant on the widened one.
+// Invariant: widening gives the values of util/stored-elements.ts to the bit, so a kernel on a narrow operand gives the bits of
+// the same variant on the widened one. NF4's products are rounded: what adds to one that it has read might round once
+// for both, and only products read NF4.
 
 import { assert } from '../util/errors.ts';
-import { Q8_BLOCK } from '../util/q8.ts';
+import { NF4_LEVELS } from '../util/nf4.ts';
+import { isNarrow, type NarrowElement, type StoredElement } from '../util/stored-elements.ts';
 
-/** How an element of model data is stored: what comes in one piece, in elements and in bytes. */
-export const STORED_BLOCKS = {
-  f32: { elements: 1, bytes: 4 },
-  bf16: { elements: 1, bytes: 2 },
-  f16: { elements: 1, bytes: 2 },
-  q8_0: Q8_BLOCK,
-} as const;
-
-/** How an element of model data is stored. */
-export type StoredElement = keyof typeof STORED_BLOCKS;
-
-/** Those that a shader unpacks. */
-export type NarrowElement = Exclude<StoredElement, 'f32'>;
-
-export const isNarrow = (element: StoredElement): element is NarrowElement => element !== 'f32';
-
-/** Bytes of an element, or its share of a block's. */
-export const bytesPerElement = (element: StoredElement): number =>
-  STORED_BLOCKS[element].bytes / STORED_BLOCKS[element].elements;
-
-/** Bytes of so many elements as a binding takes them: whole blocks and whole words. */
-export function storedBytes(element: StoredElement, count: number): number {
-  const { elements, bytes } = STORED_BLOCKS[element];
-  return Math.ceil((Math.ceil(count / elements) * bytes) / 4) * 4;
-}
+export {
+  bytesPerElement,
+  isNarrow,
+  type NarrowElement,
+  STORED_BLOCKS,
+  type StoredElement,
+  storedBytes,
+} from '../util/stored-elements.ts';
 
 /** How an operand is declared, and read by functions NAME_at and NAME_length. */
 interface Read {
@@ -67,21 +53,32 @@ fn ${name}_length() -> u32 { return arrayLength(&${name}); }
     },
   });
 
-/** Blocks of 17 halves: four values begin in the middle of a word in every other block. */
-function blocks(name: string): Readonly<Record<1 | 4, Read>> {
-  const scale = `
+/** The scale of a block of an odd number of halves, its first; blocks begin in the middle of a word in every other place. */
+const scaleIn = (name: string, halves: number): string => `
 fn ${name}_scale(block: u32) -> f32 {
-  let w = unpack2x16float(${name}[(17u * block) >> 1u]);
+  let w = unpack2x16float(${name}[(${halves}u * block) >> 1u]);
   return select(w.x, w.y, (block & 1u) != 0u);
 }
 `;
-  // 17 words are two blocks; the product of all of them by what they hold might not fit into 32 bits.
-  const length = (values: number) => `
+
+/** The word whose first byte is that of a half. */
+const wordAt = (name: string, half: string): string => `
+  let half = ${half};
+  let first = ${name}[half >> 1u];
+  let w = select(first, (first >> 16u) | (${name}[(half >> 1u) + 1u] << 16u), (half & 1u) != 0u);
+`;
+
+/** Of so many words that hold `values` together; the product of all by what they hold might not fit into 32 bits. */
+const lengthOf = (name: string, words: number, values: number): string => `
 fn ${name}_length() -> u32 {
   let words = arrayLength(&${name});
-  return ${values}u * (words / 17u) + (${values}u * (words % 17u)) / 17u;
+  return ${values}u * (words / ${words}u) + (${values}u * (words % ${words}u)) / ${words}u;
 }
 `;
+
+/** Blocks of 17 halves. */
+function q8(name: string): Readonly<Record<1 | 4, Read>> {
+  const scale = scaleIn(name, 17);
   return {
     1: {
       word: 'u32',
@@ -92,20 +89,80 @@ fn ${name}_at(i: u32) -> f32 {
   let steps = bitcast<i32>(${name}[at >> 2u] << (24u - 8u * (at & 3u))) >> 24u;
   return ${name}_scale(block) * f32(steps);
 }
-${length(64)}`,
+${lengthOf(name, 17, 64)}`,
     },
     4: {
       word: 'u32',
       text: `${scale}
 fn ${name}_at(i: u32) -> vec4f {
   let block = i >> 3u;
-  let half = 17u * block + 1u + 2u * (i & 7u);
-  let first = ${name}[half >> 1u];
-  let w = select(first, (first >> 16u) | (${name}[(half >> 1u) + 1u] << 16u), (half & 1u) != 0u);
+  ${wordAt(name, '17u * block + 1u + 2u * (i & 7u)')}
   let steps = bitcast<vec4i>(vec4u(w << 24u, w << 16u, w << 8u, w)) >> vec4u(24u);
   return ${name}_scale(block) * vec4f(steps);
 }
-${length(16)}`,
+${lengthOf(name, 17, 16)}`,
+    },
+  };
+}
+
+/** Blocks of 9 halves; the lower half of each byte belongs to the first half of the block. */
+function q4(name: string): Readonly<Record<1 | 4, Read>> {
+  const scale = scaleIn(name, 9);
+  return {
+    1: {
+      word: 'u32',
+      text: `${scale}
+fn ${name}_at(i: u32) -> f32 {
+  let block = i >> 5u;
+  let at = 18u * block + 2u + (i & 15u);
+  let steps = (${name}[at >> 2u] >> (8u * (at & 3u) + ((i >> 2u) & 4u))) & 15u;
+  return ${name}_scale(block) * f32(i32(steps) - 8);
+}
+${lengthOf(name, 9, 64)}`,
+    },
+    4: {
+      word: 'u32',
+      text: `${scale}
+fn ${name}_at(i: u32) -> vec4f {
+  let block = i >> 3u;
+  ${wordAt(name, '9u * block + 1u + 2u * (i & 3u)')}
+  let steps = (vec4u(w) >> (vec4u(0u, 8u, 16u, 24u) + (i & 4u))) & vec4u(15u);
+  return ${name}_scale(block) * vec4f(vec4i(steps) - 8);
+}
+${lengthOf(name, 9, 16)}`,
+    },
+  };
+}
+
+/** Blocks of 9 words: a float32, then indices of levels, the first of each byte in its upper half. */
+function nf4(name: string): Readonly<Record<1 | 4, Read>> {
+  const levels = `
+var<private> ${name}_levels: array<f32, 16> = array<f32, 16>(${NF4_LEVELS.map((level) => `${level}f`).join(', ')});
+`;
+  return {
+    1: {
+      word: 'u32',
+      text: `${levels}
+fn ${name}_at(i: u32) -> f32 {
+  let block = 9u * (i >> 6u);
+  let w = ${name}[block + 1u + ((i & 63u) >> 3u)];
+  return bitcast<f32>(${name}[block]) * ${name}_levels[(w >> (4u * ((i & 7u) ^ 1u))) & 15u];
+}
+${lengthOf(name, 9, 64)}`,
+    },
+    4: {
+      word: 'u32',
+      text: `${levels}
+fn ${name}_at(i: u32) -> vec4f {
+  let block = 9u * (i >> 4u);
+  let w = ${name}[block + 1u + ((i & 15u) >> 1u)] >> (16u * (i & 1u));
+  let level = vec4f(
+    ${name}_levels[(w >> 4u) & 15u], ${name}_levels[w & 15u],
+    ${name}_levels[(w >> 12u) & 15u], ${name}_levels[(w >> 8u) & 15u],
+  );
+  return bitcast<f32>(${name}[block]) * level;
+}
+${lengthOf(name, 9, 16)}`,
     },
   };
 }
@@ -114,7 +171,9 @@ ${length(16)}`,
 const READS: Readonly<Record<NarrowElement, (name: string) => Readonly<Record<1 | 4, Read>>>> = {
   bf16: halves('bitcast<vec2f>(vec2u(w << 16u, w & 0xffff0000u))'),
   f16: halves('unpack2x16float(w)'),
-  q8_0: blocks,
+  q8_0: q8,
+  q4_0: q4,
+  nf4,
 };
 
 /** The shader with an operand that it only reads stored in this way. */

@@ -111,6 +111,17 @@ export class BatchInputs implements ModelInputs {
     return tensor;
   }
 
+  /** What `values` speaks of. */
+  get all(): Tensor[] {
+    const indices = [...this.#tokens.values()].flatMap(({ ids, index }) => [
+      ids,
+      index.tokens,
+      index.starts,
+      index.order,
+    ]);
+    return [...indices, ...this.#tensors.values(), ...(this.documentStarts ? [this.documentStarts] : [])];
+  }
+
   /** Errors: HoldfastError for a batch of other than `rows` rows, of another shape, or with numbers that are none of an input's. */
   check(given: Batch, rows = given.batch): void {
     const { batch, seq } = given;

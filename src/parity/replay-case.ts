@@ -4,7 +4,8 @@ import { arrayOf, type Batch, type BatchArray } from '../data/batches.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { Device } from '../gpu/device.ts';
-import type { Host } from '../runtime/host.ts';
+import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
+import type { Host, Threads } from '../runtime/host.ts';
 import { forwardActivations } from '../train/inspect.ts';
 import { Trainer } from '../train/trainer.ts';
 import { at } from '../util/at.ts';
@@ -23,6 +24,10 @@ export interface ReplayOptions {
   choices?: ChoiceRecord;
   /** Budgets and tiers of the training. @default all model data stays on the GPU */
   memory?: MemoryOptions;
+  /** Where AdamW runs. @default 'gpu' */
+  optimizerDevice?: OptimizerDevice;
+  /** Those of the host. @default none: of `replayCase`, the host's */
+  threads?: Threads | undefined;
 }
 
 /** Replays the case in `folder`. Errors: HoldfastError for a case that cannot be read or replayed. */
@@ -32,7 +37,7 @@ export async function replayCase(
   folder: string,
   options: ReplayOptions = {},
 ): Promise<ReplayResult> {
-  return replay(device, await loadCase(host, folder), options);
+  return replay(device, await loadCase(host, folder), { threads: host.threads, ...options });
 }
 
 export async function replay(
@@ -41,9 +46,9 @@ export async function replay(
   options: ReplayOptions = {},
 ): Promise<ReplayResult> {
   const { model, batch, seq, accumulate, schedule, optimizer, batches } = reference;
-  const { choices = {}, memory = {} } = options;
+  const { choices = {}, memory = {}, optimizerDevice = 'gpu', threads } = options;
   const packed = batches[0]?.[0]?.['documents'] !== undefined;
-  const settings = { batch, seq, packed, accumulate, schedule, optimizer, choices, memory };
+  const settings = { batch, seq, packed, accumulate, schedule, optimizer, optimizerDevice, threads, choices, memory };
   const trainer = await Trainer.create(device, model, settings);
   try {
     await trainer.setWeights(sourceOf(reference.weights));

@@ -23,6 +23,8 @@ export const WORDS: Record<string, string> = {
   frozenBF16: 'frozen, bf16',
   frozenF16: 'frozen, f16',
   frozenQ8: 'frozen, Q8_0',
+  frozenQ4: 'frozen, Q4_0',
+  frozenNF4: 'frozen, NF4',
   activation: 'activations',
   absent: 'not made yet, or used up',
   kept: 'kept on the GPU',

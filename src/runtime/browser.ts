@@ -11,7 +11,7 @@ import exampleText from '../../assets/example.txt.gz?url';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { withNudges } from './firefox-polls.ts';
-import type { BlockFile, FileStat, Files, GPUSource, Host, OpenFile, Sha256, WriteStream } from './host.ts';
+import type { BlockFile, FileStat, Files, GPUSource, Host, OpenFile, Sha256, Threads, WriteStream } from './host.ts';
 import { find, finishRenames, nameOf, openFolder, renameFolder, splitPath } from './opfs.ts';
 import type { OpfsDisk } from './opfs-disk.ts';
 
@@ -60,6 +60,7 @@ export async function openBrowserHost(): Promise<BrowserHost> {
     cacheFolder: 'cache',
     exampleText: fetchExample,
     openBlockFile: (folder, bytes) => openBlockFile(link, folder, bytes),
+    threads,
     readStandardInput: () => Promise.reject(new HoldfastError('a browser has no standard input; name a file')),
     onInterrupt() {},
     exit() {},
@@ -134,6 +135,23 @@ async function fileError(what: string, error: unknown): Promise<HoldfastError> {
   const reason = full ? `${await describeRoom()}; remove runs, or make space on the disk` : reasons[nameOf(error)];
   return new HoldfastError(`${what}: ${reason ?? messageOf(error)}`);
 }
+
+// ---- Threads -------------------------------------------------------------------------------------------------
+
+const threads: Threads = {
+  count: navigator.hardwareConcurrency,
+  async start({ message, failed }) {
+    const worker = new Worker(new URL('../../workers/optimizer.ts', import.meta.url), { type: 'module' });
+    worker.onmessage = ({ data }) => message(data);
+    worker.onerror = (event) => failed(new Error(event.message));
+    return {
+      post: (data) => worker.postMessage(data),
+      // A page lives as long as it is open.
+      keepAlive() {},
+      end: async () => worker.terminate(),
+    };
+  },
+};
 
 // ---- The worker ----------------------------------------------------------------------------------------------
 

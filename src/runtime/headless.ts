@@ -24,6 +24,7 @@ import { readLines } from './headless/lines.ts';
 import { joinRanks, leaveRanks } from './headless/mpi/messages.ts';
 import { withoutNotices } from './headless/native-stderr.ts';
 import { resumeFile } from './headless/resumed-file.ts';
+import { threads } from './headless/threads.ts';
 import { openBlockFile } from './headless/tier-file.ts';
 import type { Files, GPUSource, Host, Terminal } from './host.ts';
 
@@ -45,6 +46,7 @@ export function headlessHost(): Host {
     claimFolder,
     claimNextFolder,
     resumeFile,
+    threads,
     readStandardInput,
     readLines,
     joinRanks,

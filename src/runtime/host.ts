@@ -155,6 +155,24 @@ export interface Messages {
   receive(from: number, channel: number, into: Uint8Array<ArrayBuffer>): Promise<void>;
 }
 
+/** A thread that runs workers/optimizer.ts. */
+export interface Thread {
+  /** What is sent is copied, but for shared memory, which is shared. */
+  post(message: unknown): void;
+  /** Whether the process must not end while it works. */
+  keepAlive(busy: boolean): void;
+  /** Ends it, whatever it is at. */
+  end(): Promise<void>;
+}
+
+/** Threads of the place. */
+export interface Threads {
+  /** As many as can run at once. */
+  readonly count: number;
+  /** `message` is called with what it sends, `failed` when it cannot go on, or has ended. */
+  start(told: { message(message: unknown): void; failed(error: unknown): void }): Promise<Thread>;
+}
+
 /** All that the library asks of the place it runs in. */
 export interface Host {
   /** For reports: the runtime's name and version. */
@@ -188,6 +206,8 @@ export interface Host {
   claimNextFolder?(parent: string, prefix: string): Promise<FolderClaim>;
   /** A file at a path that is written in several goes. Absent where none is kept (a page). Errors: as `Files`. */
   resumeFile?(path: string): Promise<ResumedFile>;
+  /** Threads that share memory. Absent where there are none. */
+  readonly threads?: Threads;
   /** All bytes of standard input, until its end. */
   readStandardInput(): Promise<Uint8Array<ArrayBuffer>>;
   /** Lines of standard input as they come, until its end or an interrupt; on a terminal asked for with `prompt`. Absent in a page. */

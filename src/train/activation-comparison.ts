@@ -83,7 +83,7 @@ export function compareActivations(
   const limits = machineLimits(machine);
   const traced = traceStep(model, batch, context);
   const workloadOf = (programs: StepPrograms, activations: 'auto' | 'keep') =>
-    trainingWorkload(model, programs, accumulate, undefined, activations);
+    trainingWorkload(model, programs, accumulate, undefined, { activations, accumulateOrder: 'batch' });
   const secondsOf = ({ instructions }: Program) =>
     instructions.reduce((sum, instruction) => sum + secondsOn(machine, instruction), 0);
   const wayOf = ({ first, next }: Pick<StepPrograms, 'first' | 'next'>, activations: 'auto' | 'keep'): Way => {

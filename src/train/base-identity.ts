@@ -5,7 +5,7 @@
 
 import type { Files, Sha256 } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
-import type { TensorSource } from '../util/tensor-source.ts';
+import { type PackedTensor, type TensorSource, widenedParts } from '../util/tensor-source.ts';
 
 export class SummedSource implements TensorSource {
   readonly names: readonly string[];
@@ -19,10 +19,26 @@ export class SummedSource implements TensorSource {
     this.#files = files;
   }
 
-  async *read(name: string): AsyncGenerator<Float32Array<ArrayBuffer>> {
+  read(name: string): AsyncGenerator<Float32Array<ArrayBuffer>, void> {
+    return this.#summed(name, this.#source.read(name), (piece) => [piece]);
+  }
+
+  packed(name: string): PackedTensor | undefined {
+    const packed = this.#source.packed?.(name);
+    if (!packed) return undefined;
+    const { element } = packed;
+    return { element, read: () => this.#summed(name, packed.read(), (piece) => widenedParts(element, piece)) };
+  }
+
+  async *#summed<P>(
+    name: string,
+    pieces: AsyncIterable<P>,
+    values: (piece: P) => Iterable<Float32Array<ArrayBuffer>>,
+  ): AsyncGenerator<P, void> {
     const sum: Sha256 = await this.#files.sha256();
-    for await (const piece of this.#source.read(name)) {
-      sum.update(new Uint8Array(piece.buffer, piece.byteOffset, piece.byteLength));
+    for await (const piece of pieces) {
+      for (const { buffer, byteOffset, byteLength } of values(piece))
+        sum.update(new Uint8Array(buffer, byteOffset, byteLength));
       yield piece;
     }
     this.#sums.set(name, sum.hex());

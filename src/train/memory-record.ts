@@ -7,6 +7,7 @@ import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
 import { chunkHistory } from '../engine/observe/chunk-history.ts';
 import { type Cause, type LinkBytes, linkBytes, type Recording } from '../engine/observe/recording.ts';
 import type { MemoryReport } from '../engine/run/session.ts';
+import type { AccumulateOrder } from '../graph/layer-major.ts';
 import type { WhatIf } from './what-if.ts';
 
 /** Bytes; `budget` is undefined where there was no limit. */
@@ -54,6 +55,11 @@ export interface MemoryRecord {
   readonly bound?: MemoryBound;
   /** How chunks share the GPU. */
   readonly fit: { readonly slots: number; readonly chunks: number; readonly chunkBytes: number };
+  /** Of micro-batches, and the seconds that a step was reckoned to take in each order tried; absent where a step has one. */
+  readonly accumulate?: {
+    readonly order: AccumulateOrder;
+    readonly seconds: Readonly<Partial<Record<AccumulateOrder, number>>>;
+  };
   /** What was waited for. */
   readonly waits: WaitFigures;
   /** Of the last step that was recorded: the time of its encoding, and what of it each wait took. Milliseconds. */
@@ -90,6 +96,7 @@ export function memoryRecord({
 }: MemoryInputs): MemoryRecord {
   const { gpu, host, disk, link, below } = report;
   const last = recordings.at(-1);
+  const { order } = fit.workload;
   const bytesPerStep = meanOf(recordings.map(linkBytes));
   return {
     gpu: { ...gpu, peak: gpuPeak },
@@ -106,6 +113,7 @@ export function memoryRecord({
     recoveryBytesPerStep: last ? Math.max(0, bytesPerStep.d2h - planned.d2h) : 0,
     waits: { ...link.waits, diskRead: below.waits.diskReadMs, diskWrite: below.waits.diskWriteMs },
     fit: { slots: fit.slots, chunks: fit.map.count, chunkBytes: fit.map.chunkBytes },
+    ...(order && { accumulate: { order: order.order, seconds: fit.orderSeconds ?? {} } }),
     ...(bound && { bound }),
     ...(whatIf && { whatIf }),
     ...(last && { lastStep: timeOf(last), map: chunkHistory(last, fit) }),

@@ -76,7 +76,7 @@ export async function withModel<T>(
     }
     const tokenizer = itself?.tokenizer ?? own;
     const all = low.size === 0 ? weights : joined(weights, sourceOf(low));
-    const kept = withStored(model, baseStorage(model.parameters, stored, undefined));
+    const kept = withStored(model, baseStorage(model, stored, undefined));
     return use({ model: kept, weights: all, found, ...(tokenizer && { tokenizer }) });
   });
 }

@@ -12,6 +12,7 @@ import type { AdapterLimits, Workload } from '../engine/compile/workload.ts';
 import { computeSeconds, type Machine, machineLimits } from '../engine/simulate/machine.ts';
 import { type SimulatedStep, simulate } from '../engine/simulate/simulate.ts';
 import type { ActivationMode } from '../graph/activations.ts';
+import type { AccumulateOrder } from '../graph/layer-major.ts';
 import { ELEMENT_BYTES } from '../memory/layout/kinds.ts';
 import { LARGEST_PUT } from '../memory/tiers/tier-limits.ts';
 import type { Model } from '../nn/model.ts';
@@ -36,6 +37,8 @@ export interface Scenario extends Changes {
   readonly batch: number;
   readonly context: number;
   readonly accumulate: number;
+  /** @default 'auto' */
+  readonly accumulateOrder?: AccumulateOrder | 'auto' | undefined;
 }
 
 /** A step within a budget. */
@@ -50,6 +53,8 @@ export interface Prediction extends SimulatedStep {
   readonly below: number;
   readonly onDisk: number;
   readonly modes: readonly ActivationMode[];
+  /** How its micro-batches go through the model. */
+  readonly order: AccumulateOrder;
 }
 
 /** Models of no more blocks are worked out whole; deeper ones on so many, and half as many. */
@@ -105,9 +110,10 @@ export class Predictor {
   }
 
   #workloadOf(blocks: number, activations: Changes['activations']): Workload<TrainingPasses> {
-    const { modelOf, batch, context, accumulate } = this.#scenario;
+    const { modelOf, batch, context, accumulate, accumulateOrder } = this.#scenario;
     const model = modelOf(blocks);
-    return trainingWorkload(model, traceStep(model, batch, context), accumulate, undefined, activations);
+    const options = { activations, accumulateOrder };
+    return trainingWorkload(model, traceStep(model, batch, context), accumulate, undefined, options);
   }
 
   #partOf(blocks: number): Part {
@@ -175,6 +181,7 @@ export class Predictor {
       below,
       onDisk: Math.max(0, below - hostBytes),
       modes: fit.workload.activations?.modes ?? [],
+      order: fit.workload.order?.order ?? 'batch',
     };
   }
 

@@ -29,6 +29,7 @@ import { familyOf, shapeOf } from '../formats/families/index.ts';
 import { sidesOf } from '../formats/families/vit.ts';
 import { configOfShape } from '../formats/shape.ts';
 import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';
+import { OPTIMIZER_DEVICES, type OptimizerDevice } from '../graph/operators/optimizer.ts';
 import type { StoredElement } from '../kernels/stored.ts';
 import { makeModel } from '../nn/index.ts';
 import { type LoraOptions, withLora } from '../nn/lora.ts';
@@ -90,6 +91,8 @@ export interface RunSettings {
   clip: number;
   /** Of matrices, AdamW's. @default 0.1 */
   weightDecay: number;
+  /** Where AdamW runs; `cpu`: on the host, below the GPU. @default 'gpu' */
+  optimizerDevice?: OptimizerDevice;
   /** For weights, batches and samples. @default 1 */
   seed: number;
   /** Steps between validations; 0: only at the end. @default 250 */
@@ -221,6 +224,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     earlyStoppingPatience: optional(number(EARLY_STOPPING_RANGES.earlyStoppingPatience)),
     earlyStoppingThreshold: optional(number(EARLY_STOPPING_RANGES.earlyStoppingThreshold)),
     keepBest: optional(truth),
+    optimizerDevice: optional(oneOf(OPTIMIZER_DEVICES)),
     ...numbers,
   });
 
@@ -277,7 +281,7 @@ export const generates = ({ config, sampleTokens, task, data }: RunSettings): bo
   familyOf(config).writes && !isSynthetic(data) && (sampleTokens > 0 || task !== undefined);
 
 /** Settings that say what a step computes; the others, when something is shown or saved. */
-const DECISIVE = ['steps', 'lr', 'minLr', 'schedule', 'warmup', 'clip', 'weightDecay'] as const;
+const DECISIVE = ['steps', 'lr', 'minLr', 'schedule', 'warmup', 'clip', 'weightDecay', 'optimizerDevice'] as const;
 
 /** Whether a run computes the same under both, if its model, text and batches are the same. */
 export const trainAlike = (a: RunSettings, b: RunSettings): boolean => DECISIVE.every((name) => a[name] === b[name]);
@@ -290,7 +294,7 @@ export function modelOf({ config, lora }: RunSettings): Model {
 
 /** How its trainer is made, memory and kernel choices apart. */
 export function trainerOptions(settings: RunSettings): TrainerOptions {
-  const { batch, seq, accumulate, clip, weightDecay, seed, records } = settings;
+  const { batch, seq, accumulate, clip, weightDecay, seed, records, optimizerDevice } = settings;
   const packed = records?.pack === 'yes' ? { packed: true } : {};
   const { schedule: decay, lr: peak, minLr: min, warmup, steps } = settings;
   return {
@@ -301,6 +305,7 @@ export function trainerOptions(settings: RunSettings): TrainerOptions {
     seed,
     schedule: { decay, peak, min, warmup, steps },
     optimizer: { clip, weightDecay },
+    ...(optimizerDevice && { optimizerDevice }),
   };
 }
 

@@ -301,6 +301,7 @@ async function attempt(
       choices: first?.choices ?? choices,
       memory,
       generates: generates(settings),
+      threads: host.threads,
       ...(ranks && { ranks: { ...ranks, chunkBytes: first?.chunkBytes } }),
     });
     made(created);

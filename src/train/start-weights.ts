@@ -53,8 +53,7 @@ export async function startWeights(
   checkWeights(shapes, makeModel(config).parameters, from);
   const summed = new SummedSource(weights, host.files);
   const low = adapter ?? (await startAdapter(host, lora, seed, model));
-  const frozen = model.parameters.filter(({ trainable = true }) => !trainable);
-  const storedAs = baseStorage(frozen, stored, lora.baseDtype);
+  const storedAs = baseStorage(model, stored, lora.baseDtype);
   // What is as in its files needs no rounding.
   const base = lora.baseDtype === undefined ? summed : roundedWeights(summed, storedAs, from);
   return { model: withStored(model, storedAs), weights: joined(base, low), base: () => summed.sum() };

@@ -7,6 +7,7 @@ import {
   type BlockTensors,
   makeBlockTensors,
   makeStepScalars,
+  type OptimizerDevice,
   optimizerStep,
   type StepScalars,
 } from '../graph/operators/optimizer.ts';
@@ -65,7 +66,13 @@ function inputsOf(model: Model, batch: number, seq: number, packed: boolean): Ba
 }
 
 /** Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens; `packed`: of several documents each. */
-export function traceStep(model: Model, batch: number, seq: number, packed = false): StepPrograms {
+export function traceStep(
+  model: Model,
+  batch: number,
+  seq: number,
+  packed = false,
+  optimizerDevice: OptimizerDevice = 'gpu',
+): StepPrograms {
   const { objective } = model;
   const inputs = inputsOf(model, batch, seq, packed);
   const scalars = makeStepScalars();
@@ -94,7 +101,7 @@ export function traceStep(model: Model, batch: number, seq: number, packed = fal
   };
   const blocks = makeBlockTensors([...gradients.values()]);
   const update = new Graph('update', { phase: 'update' });
-  optimizerStep(update, blocks, scalars);
+  optimizerStep(update, blocks, scalars, optimizerDevice);
   return {
     ...blocks,
     update: update.program(),

@@ -4,6 +4,7 @@
 // below is the state before the oldest step under way, but for the indices that it committed, and for the others
 // their gradients lie there too: the update can be finished.
 
+import { isOnHost } from '../engine/compile/lower.ts';
 import type { Completion, Pass, StepPasses } from '../engine/compile/pass.ts';
 import type { ReadbackSize } from '../engine/compile/workload.ts';
 import type { Recording } from '../engine/observe/recording.ts';
@@ -163,7 +164,7 @@ export class Stepper {
 
   async #encodeOn(step: UnderWay): Promise<() => Promise<Float32Array<ArrayBuffer>>> {
     const { executor, ring } = this.#session;
-    const { update, starts } = this.#pass;
+    const { update, starts, inputs: ofEach } = this.#pass;
     assert(update, 'a step updates');
     assert(step.committed.size === 0, 'a step that was committed in part is finished, not repeated');
     step.state = undefined;
@@ -175,7 +176,8 @@ export class Stepper {
     const recorder = step.job.recorded && !warmUp ? executor.startRecording(this.#pass, 1) : undefined;
     await executor.begin(this.#pass, warmUp?.schedule ?? this.#session.scheduleOf(this.#pass));
     for (const [i, inputs] of step.job.micro.entries()) {
-      this.#session.feed(inputs);
+      const own = ofEach?.[i];
+      this.#session.feed(own ? inputs.map(([tensor, data]) => [own.get(tensor) ?? tensor, data]) : inputs);
       await this.#run(step, at(starts, i), starts[i + 1] ?? update.decided);
     }
     await step.job.inspect?.(this.#session.valuesNow('gradient'));
@@ -199,6 +201,12 @@ export class Stepper {
         arrives.catch(() => {});
       },
     );
+    if (isOnHost(at(this.#pass.operations, update.decided))) {
+      // The host updates nothing before it knows.
+      executor.flush();
+      await arrives;
+      if (step.state) executor.decide(step.state);
+    }
     await this.#run(step, update.decided, this.#pass.trace.moments.length);
     executor.flush();
     if (warmUp) this.#session.endWarmUpStep();
@@ -216,10 +224,11 @@ export class Stepper {
       await run(from, to);
       return;
     }
+    executor.updated = (index) => this.#committed(step, index);
     let done = from;
     for (const completion of update.completions) {
       const { moment } = completion;
-      if (moment < from || moment >= to) continue;
+      if (moment < from || moment >= to || isOnHost(at(this.#pass.operations, moment))) continue;
       await run(done, moment + 1);
       done = moment + 1;
       if (moment >= update.decided) await this.#commit(step, completion);
@@ -231,12 +240,17 @@ export class Stepper {
   #commit(step: UnderWay, completion: Completion): Promise<void> {
     const { executor, map } = this.#session;
     const { index, moment } = completion;
-    return executor.keepBelow(chunksOf(map, completion), moment, phaseOf(step, 'commit'), () => {
-      assert(step.state && step === this.#underWay[0], 'a step is committed in its turn');
-      step.committed.add(index);
-      this.#session.forget(map.list('gradient').first + index);
-      this.#settleOldest();
-    });
+    return executor.keepBelow(chunksOf(map, completion), moment, phaseOf(step, 'commit'), () =>
+      this.#committed(step, index),
+    );
+  }
+
+  /** The new state of an index lies below. */
+  #committed(step: UnderWay, index: number): void {
+    assert(step.state && step === this.#underWay[0], 'a step is committed in its turn');
+    step.committed.add(index);
+    this.#session.forget(this.#session.map.list('gradient').first + index);
+    this.#settleOldest();
   }
 
   /** Steps that nothing can undo any more are not remembered. */
@@ -329,11 +343,13 @@ export class Stepper {
     await executor.begin(this.#pass, this.#session.scheduleOf(this.#pass));
     const { update } = this.#pass;
     assert(update, 'a step updates');
+    if (step.state) executor.decide(step.state);
+    executor.updated = (index) => this.#committed(step, index);
     for (const completion of update.completions) {
       const { moment, index } = completion;
       if (moment < update.decided || step.committed.has(index)) continue;
       await executor.run(moment, moment + 1);
-      await this.#commit(step, completion);
+      if (!isOnHost(at(this.#pass.operations, moment))) await this.#commit(step, completion);
     }
     executor.flush();
   }

@@ -5,18 +5,21 @@
 import type { Batch } from '../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
 import { type Pass, readingPass, type StepPasses, stepPass } from '../engine/compile/pass.ts';
-import type { Workload } from '../engine/compile/workload.ts';
+import type { OrderChoice, Workload } from '../engine/compile/workload.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import { mostChunkFor, type Sharding } from '../engine/ranks/sharding.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import { type Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode, blocksOf, bytesWith, withActivations } from '../graph/activations.ts';
-import { decayBits } from '../graph/operators/optimizer.ts';
+import { ACCUMULATE_ORDERS, type AccumulateOrder, layerMajor, reorderedGradient } from '../graph/layer-major.ts';
+import { decayBits, type OptimizerDevice } from '../graph/operators/optimizer.ts';
+import { withSharedTables } from '../graph/shared-table.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import { bytesHeld } from '../memory/layout/layout.ts';
 import type { Model } from '../nn/model.ts';
+import type { Threads } from '../runtime/host.ts';
 import { at } from '../util/at.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
@@ -60,6 +63,11 @@ export interface TrainerOptions {
   /** @default ADAMW_DEFAULTS */
   optimizer?: Partial<AdamWOptions>;
   /**
+   * Where AdamW runs. `cpu`: on the host, below the GPU, so that gradients go down, parameters come up, and the moments never
+   * visit the GPU; the two agree to 1 ulp a step. @default 'gpu'
+   */
+  optimizerDevice?: OptimizerDevice;
+  /**
    * Kernel choices to start from: a checkpoint's, or the cache's. What they lack is measured, and two measurements
    * may differ: runs that must repeat bit for bit pass the first one's `trainer.choices.record()` on.
    * @default none
@@ -72,6 +80,8 @@ export interface TrainerOptions {
    * weights. `chunkBytes`: as the trainer of rank 0 has it (`session.map`). @default none, and no MPI
    */
   ranks?: Ranks & { readonly chunkBytes?: number | undefined };
+  /** Those of the host, `host.threads`: an optimizer on the host computes in them. @default it computes in this thread */
+  threads?: Threads | undefined;
   /** Whether `generator` will write text between steps: its memory belongs to the budget. @default false */
   generates?: boolean;
 }
@@ -99,7 +109,7 @@ export interface TrainerState {
 }
 
 type FullOptions = Readonly<
-  Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates' | 'ranks'>> & {
+  Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates' | 'threads' | 'ranks'>> & {
     optimizer: AdamWOptions;
   }
 >;
@@ -110,23 +120,74 @@ export type TrainingPasses = StepPasses & { readonly evaluate: Pass } & Generati
 /** Each is a moment of the plan, or several: some kilobytes. */
 const MOST_OPERATORS = 2 ** 18;
 
+/** What may be left to the budget, or said. */
+export interface WorkloadOptions {
+  /** What becomes of the activations of each block. @default 'auto' */
+  readonly activations?: ActivationMode | 'auto' | undefined;
+  /** See MemoryOptions. @default 'auto' */
+  readonly accumulateOrder?: AccumulateOrder | 'auto' | undefined;
+  /** Of several ranks: this one's place, and what they share. @default it is alone */
+  readonly sharding?: WorkloadSharding | undefined;
+}
+
 /**
- * The programs of training, as one workload: what `holdfast plan` works out and what a trainer runs. With `auto`, what
- * becomes of the activations of each block is a matter of the budget. Errors: HoldfastError for a step of more operators
- * than can be planned.
+ * The programs of training, as one workload: what `holdfast plan` works out and what a trainer runs. Errors: HoldfastError
+ * for a step of more operators than can be planned, and for an order of micro-batches that would change its results.
  */
 export function trainingWorkload(
   model: Model,
   programs: StepPrograms,
   accumulate: number,
   generation?: Generation,
-  activations: ActivationMode | 'auto' = 'auto',
-  sharding?: WorkloadSharding,
+  { activations = 'auto', accumulateOrder = 'auto', sharding }: WorkloadOptions = {},
 ): Workload<TrainingPasses> {
   checkOperators(programs, accumulate);
-  const { update, evaluate } = programs;
+  const orders = ordersOf(programs, accumulate, accumulateOrder);
+  const known = new Map<AccumulateOrder, Workload<TrainingPasses>>();
+  const inOrder = (order: AccumulateOrder): Workload<TrainingPasses> => {
+    const found =
+      known.get(order) ??
+      workloadInOrder(model, programs, accumulate, generation, activations, choiceOf(order), sharding);
+    known.set(order, found);
+    return found;
+  };
+  const choiceOf = (order: AccumulateOrder): OrderChoice<TrainingPasses> => ({ order, menu: orders, with: inOrder });
+  return inOrder(at(orders, 0));
+}
+
+/** The orders that micro-batches may go in, the one that needs the least memory first. */
+function ordersOf(
+  programs: StepPrograms,
+  accumulate: number,
+  asked: AccumulateOrder | 'auto',
+): readonly AccumulateOrder[] {
+  if (accumulate === 1) return ['batch'];
+  if (asked === 'batch') return [asked];
+  const reordered = reorderedGradient(withSharedTables(programs))?.name;
+  if (reordered === undefined) return asked === 'auto' ? ACCUMULATE_ORDERS : [asked];
+  if (asked === 'auto') return ['batch'];
+  throw new HoldfastError(
+    `micro-batches layer by layer: two parts of this model share ${reordered}, and its gradient would add up in another ` +
+      'order; let them go one after the other (--accumulate-order batch, or auto)',
+  );
+}
+
+/** In one order, whatever becomes of activations. */
+function workloadInOrder(
+  model: Model,
+  programs: StepPrograms,
+  accumulate: number,
+  generation: Generation | undefined,
+  activations: ActivationMode | 'auto',
+  order: OrderChoice<TrainingPasses>,
+  sharding: WorkloadSharding | undefined,
+): Workload<TrainingPasses> {
+  const { update, evaluate, inputs, dropoutKey } = programs;
   const blocks = blocksOf(programs.first);
   const menu = activations === 'auto' ? [...ACTIVATION_MODES] : [activations];
+  const isByLayer = order.order === 'layer';
+  /** Micro-batches whose activations are there at once. */
+  const together = isByLayer ? accumulate : 1;
   const known = new Map<string, Workload<TrainingPasses>>();
   const workloadWith = (modes: readonly ActivationMode[]): Workload<TrainingPasses> => {
     const key = modes.join();
@@ -135,9 +196,11 @@ export function trainingWorkload(
     const modeOf = (block: string) => modes[blocks.indexOf(block)] ?? 'keep';
     const first = withActivations(programs.first, modeOf);
     const next = accumulate > 1 ? withActivations(programs.next, modeOf) : first;
-    const micro = accumulate > 1 ? [first, next] : [first];
+    const brought = [...inputs.all, ...(dropoutKey ? [dropoutKey] : [])];
+    const all = isByLayer ? layerMajor(withSharedTables({ first, next }), accumulate, brought) : undefined;
+    const micro = all ? [all.program] : accumulate > 1 ? [first, next] : [first];
     const sharded = sharding && { ...sharding, squares: programs.squares, lossSum: programs.scalars.lossSum };
-    const step = { first, next, update, sharded };
+    const step = { first, next, layerMajor: all, update, sharded };
     const workload: Workload<TrainingPasses> = {
       parameters: model.parameters,
       training: true,
@@ -154,9 +217,14 @@ export function trainingWorkload(
         menu,
         with: workloadWith,
         mainOf: (passes) => passes.step,
-        keptBytes: (mode) => bytesWith(programs.first, mode, 'keep').reduce((a, b) => a + b, 0),
-        movedBytes: (mode) => bytesWith(programs.first, mode, 'move'),
+        rounds: isByLayer ? 1 : accumulate,
+        keptBytes: (mode) => together * bytesWith(programs.first, mode, 'keep').reduce((a, b) => a + b, 0),
+        movedBytes: (mode) => {
+          const bytes = bytesWith(programs.first, mode, 'move');
+          return Array.from({ length: together }, () => bytes).flat();
+        },
       },
+      ...(accumulate > 1 && { order }),
     };
     known.set(key, workload);
     return workload;
@@ -212,16 +280,27 @@ export class Trainer {
     if (options.seq > context) {
       throw new HoldfastError(`a sequence of ${options.seq} tokens is longer than the model's context of ${context}`);
     }
-    const { memory: given = {}, choices, generates = false, ranks, ...rest } = options;
-    // A step that is done again would ask the others for what they gave already.
-    const memory: MemoryOptions = ranks ? { ...given, recovery: 'checkpoint' } : given;
+    const { memory: given = {}, choices, generates = false, threads, ranks, ...rest } = options;
+    if (ranks && options.optimizerDevice === 'cpu') {
+      throw new HoldfastError(
+        'the optimizer on the host (cpu): several ranks update their chunks on their GPUs; leave it out, or use one rank',
+      );
+    }
+    // A step that is done again would ask the others for what they gave already, and gradients must be complete in one order.
+    const memory: MemoryOptions = ranks ? { ...given, recovery: 'checkpoint', accumulateOrder: 'batch' } : given;
+    if (options.optimizerDevice === 'cpu' && memory.recovery === 'checkpoint') {
+      throw new HoldfastError(
+        "recovery 'checkpoint': with the optimizer on the host (cpu) the state of every step lies below the GPU anyway; leave it out",
+      );
+    }
     const optimizer = { ...ADAMW_DEFAULTS, ...options.optimizer };
-    const full = { accumulate: 1, packed: false, seed: 1, ...rest, optimizer };
-    const programs = traceStep(model, full.batch, full.seq, full.packed);
+    const full = { accumulate: 1, packed: false, seed: 1, optimizerDevice: 'gpu' as const, ...rest, optimizer };
+    const programs = traceStep(model, full.batch, full.seq, full.packed, full.optimizerDevice);
     const generation = generates ? traceGeneration(model, full.seq) : undefined;
-    const workload = trainingWorkload(model, programs, full.accumulate, generation, memory.activations, ranks);
+    const budgeted = { ...memory, sharding: ranks };
+    const workload = trainingWorkload(model, programs, full.accumulate, generation, budgeted);
     const kernelChoices = new KernelChoices(device, choices);
-    const session = await Session.open(device, workload, kernelChoices, memory, ranks);
+    const session = await Session.open(device, workload, kernelChoices, memory, threads, ranks);
     try {
       return new Trainer(model, session, kernelChoices, full, programs, generation, ranks);
     } catch (error) {

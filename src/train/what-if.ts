@@ -4,7 +4,7 @@
 import { type Fit, fitMemory } from '../engine/compile/fit.ts';
 import { flopsOf, offloadedBytes } from '../engine/compile/pass.ts';
 import { type Policy, schedule } from '../engine/compile/schedule.ts';
-import type { AdapterLimits } from '../engine/compile/workload.ts';
+import { type AdapterLimits, updatesOnHost } from '../engine/compile/workload.ts';
 import { type MemoryOptions, optionsOf } from '../engine/run/arrangement.ts';
 import { ACTIVATION_MODES } from '../graph/activations.ts';
 import { LARGEST_PUT } from '../memory/tiers/tier-limits.ts';
@@ -47,7 +47,7 @@ export function whatIf(
   const { workload, passes, map, stashed } = fit;
   const { gpu, policy = 'planned' } = memory;
   if (typeof gpu !== 'number' || passes.step.operations.length > MOST_MOMENTS) return undefined;
-  const options = optionsOf(memory);
+  const options = optionsOf(memory, updatesOnHost(workload));
   const moved = movedIn(fit, policy);
   const flops = flopsOf(passes.step);
   const alternatives: Alternative[] = [];
@@ -63,7 +63,12 @@ export function whatIf(
     if (!activations || activations.modes.every((now) => now === mode)) continue;
     // This one and no other.
     const modes = activations.modes.map(() => mode);
-    const only = { ...activations.with(modes), activations: { ...activations, modes, menu: [mode] } };
+    const { order } = workload;
+    const only = {
+      ...activations.with(modes),
+      activations: { ...activations, modes, menu: [mode] },
+      ...(order && { order: { ...order, menu: [order.order] } }),
+    };
     consider(`--activations ${mode}`, () => fitMemory(only, limits, gpu, options));
   }
   const [most] = activations?.menu ?? [];

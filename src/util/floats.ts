@@ -58,6 +58,27 @@ function widenF16(halves: Halves, bits: Uint32Array, floats: Floats): void {
 const pairsOf = ({ buffer, byteOffset, length }: Halves): Uint32Array =>
   new Uint32Array(buffer, byteOffset, Math.floor(length / 2));
 
+/** The binary16 that each block of so many bytes begins with. Whole blocks; what is behind them is left out. */
+export function leadingHalves({ buffer, byteOffset, byteLength }: Uint8Array<ArrayBuffer>, blockBytes: number): Floats {
+  const view = new DataView(buffer, byteOffset, byteLength);
+  const halves = new Uint16Array(Math.floor(byteLength / blockBytes));
+  for (const block of halves.keys()) halves[block] = view.getUint16(block * blockBytes, true);
+  const floats = new Float32Array(halves.length);
+  widen('F16', halves, floats);
+  return floats;
+}
+
+/** Whether none of them is infinite or NaN: none has the highest exponent. `halves` begins at a multiple of 4 bytes. */
+export function areFinite(dtype: HalfDtype, halves: Halves): boolean {
+  const [exponent, least] = dtype === 'BF16' ? [0x7f80, 0x0080] : [0x7c00, 0x0400];
+  const [exponents, leasts] = [exponent * 0x10001, least * 0x10001];
+  const pairs = pairsOf(halves);
+  let special = halves.length % 2 === 1 ? ((halves.at(-1) ?? 0) & exponent) + least : 0;
+  // It carries into the bit of the sign.
+  for (let i = 0; i < pairs.length; i++) special |= ((pairs[i] ?? 0) & exponents) + leasts;
+  return (special & 0x80008000) === 0;
+}
+
 /** Fills the first elements of `into`. */
 export function narrow(dtype: HalfDtype, floats: Floats, into: Halves): void {
   const bits = new Uint32Array(floats.buffer, floats.byteOffset, floats.length);

@@ -3,7 +3,7 @@
 //
 // Invariant: every product is a float32, so widening is exact, and what was widened is narrowed to the same values again.
 
-import { narrow, widen } from './floats.ts';
+import { leadingHalves, narrow } from './floats.ts';
 
 type Floats = Float32Array<ArrayBuffer>;
 
@@ -46,14 +46,7 @@ export function narrowQ8(floats: Floats): Uint8Array<ArrayBuffer> {
 }
 
 /** The scales of whole blocks. */
-export function scalesOfQ8({ buffer, byteOffset, byteLength }: Uint8Array<ArrayBuffer>): Floats {
-  const view = new DataView(buffer, byteOffset, byteLength);
-  const halves = new Uint16Array(Math.floor(byteLength / Q8_BLOCK.bytes));
-  for (const block of halves.keys()) halves[block] = view.getUint16(block * Q8_BLOCK.bytes, true);
-  const scales = new Float32Array(halves.length);
-  widen('F16', halves, scales);
-  return scales;
-}
+export const scalesOfQ8 = (bytes: Uint8Array<ArrayBuffer>): Floats => leadingHalves(bytes, Q8_BLOCK.bytes);
 
 /** The values of whole blocks; what is behind them is left out. */
 export function widenQ8(bytes: Uint8Array<ArrayBuffer>): Floats {
@@ -68,20 +61,4 @@ export function widenQ8(bytes: Uint8Array<ArrayBuffer>): Floats {
     for (let i = 0; i < elements; i++) floats[first + i] = scale * (steps[at + i] ?? 0);
   }
   return floats;
-}
-
-/** The same values in pieces of whole blocks. Their number is a multiple of a block's. */
-export async function* wholeBlocks(pieces: AsyncIterable<Floats>): AsyncGenerator<Floats, void> {
-  let rest: Floats = new Float32Array();
-  for await (const piece of pieces) {
-    let all = piece;
-    if (rest.length > 0) {
-      all = new Float32Array(rest.length + piece.length);
-      all.set(rest);
-      all.set(piece, rest.length);
-    }
-    const whole = all.length - (all.length % Q8_BLOCK.elements);
-    if (whole > 0) yield all.subarray(0, whole);
-    rest = all.slice(whole);
-  }
 }

@@ -5,6 +5,7 @@
 // it asks for the next: the maker may use the memory again.
 
 import { assert } from '../util/errors.ts';
+import { bytesPerElement, CODECS, type NarrowElement } from './stored-elements.ts';
 
 /** Elements of a piece, at most, where nothing else is asked for: 4 MiB of float32. */
 export const PIECE_ELEMENTS = 2 ** 20;
@@ -15,7 +16,51 @@ export interface TensorSource {
   readonly names: readonly string[];
   /** The pieces of one tensor; none for a tensor without elements. */
   read(name: string): AsyncIterable<Float32Array<ArrayBuffer>>;
+  /** The same tensor as it is stored, where that is not as float32; absent, and undefined: it is. */
+  packed?(name: string): PackedTensor | undefined;
 }
+
+/** A tensor as it is stored: what takes it so saves the way to float32 and back, and has its very bits. */
+export interface PackedTensor {
+  readonly element: NarrowElement;
+  /** Whole blocks, in the bytes of `CODECS`; each piece begins at a multiple of 4 bytes of its memory. */
+  read(): AsyncIterable<Uint8Array<ArrayBuffer>>;
+}
+
+/** Elements that are widened at once: what stays in a processor's cache until it is used. */
+const WIDENED_ELEMENTS = 2 ** 16;
+
+/** The values of whole blocks, in small parts. */
+export function* widenedParts(
+  element: NarrowElement,
+  bytes: Uint8Array<ArrayBuffer>,
+): Generator<Float32Array<ArrayBuffer>, void> {
+  const most = WIDENED_ELEMENTS * bytesPerElement(element);
+  for (let first = 0; first < bytes.length; first += most) {
+    const part = bytes.subarray(first, first + most);
+    yield CODECS[element].widen(part, part.length / bytesPerElement(element));
+  }
+}
+
+/** The values of a stored tensor. */
+export async function* widenedPieces({ element, read }: PackedTensor): AsyncGenerator<Float32Array<ArrayBuffer>, void> {
+  for await (const piece of read()) yield* widenedParts(element, piece);
+}
+
+/** A stored tensor of which each piece is shown to what `watch` makes, for each reading anew, before it is handed on. */
+export const watched = (
+  { element, read }: PackedTensor,
+  watch: () => (bytes: Uint8Array<ArrayBuffer>) => void,
+): PackedTensor => ({
+  element,
+  async *read() {
+    const look = watch();
+    for await (const piece of read()) {
+      look(piece);
+      yield piece;
+    }
+  },
+});
 
 /** Values by tensor name, in memory: small models, reference cases, tests. */
 export type Values = Map<string, Float32Array<ArrayBuffer>>;
@@ -39,19 +84,41 @@ export function sourceOf(
 export const restricted = (source: TensorSource, isWanted: (name: string) => boolean): TensorSource => ({
   names: source.names.filter(isWanted),
   read: (name) => source.read(name),
+  packed: (name) => source.packed?.(name),
 });
 
 /** The tensors of several sources; of those that have one name, the first one's. */
 export function joined(...sources: readonly TensorSource[]): TensorSource {
   const owners = new Map(sources.toReversed().flatMap((source) => source.names.map((name) => [name, source] as const)));
+  const ownerOf = (name: string): TensorSource => {
+    const owner = owners.get(name);
+    assert(owner, `no source has ${name}`);
+    return owner;
+  };
   return {
     names: [...new Set(sources.flatMap(({ names }) => names))],
-    read(name) {
-      const owner = owners.get(name);
-      assert(owner, `no source has ${name}`);
-      return owner.read(name);
-    },
+    read: (name) => ownerOf(name).read(name),
+    packed: (name) => ownerOf(name).packed?.(name),
   };
+}
+
+/** The same values in pieces of whole blocks. Their number is a multiple of a block's. */
+export async function* wholeBlocks(
+  pieces: AsyncIterable<Float32Array<ArrayBuffer>>,
+  blockElements: number,
+): AsyncGenerator<Float32Array<ArrayBuffer>, void> {
+  let rest = new Float32Array();
+  for await (const piece of pieces) {
+    let all = piece;
+    if (rest.length > 0) {
+      all = new Float32Array(rest.length + piece.length);
+      all.set(rest);
+      all.set(piece, rest.length);
+    }
+    const whole = all.length - (all.length % blockElements);
+    if (whole > 0) yield all.subarray(0, whole);
+    rest = all.slice(whole);
+  }
 }
 
 /** All values of a source in memory, whatever their size. */

@@ -37,3 +37,11 @@ test.each(names)('%s', async (name) => {
     Object.fromEntries([...all].map(([metric, { value }]) => [metric, value]));
   if (theirs) expect(values(metrics)).toEqual(values(Object.entries(theirs)));
 });
+
+test('with AdamW on the host, in threads', async () => {
+  const { worst } = await replayCase(testHost, await testDevice(), `${FOLDER}/gpt2-tiny`, {
+    choices,
+    optimizerDevice: 'cpu',
+  });
+  expect(worst).toBeLessThanOrEqual(1);
+});

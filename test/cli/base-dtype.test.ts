@@ -1,7 +1,7 @@
 // Low-rank updates of models in sixteen bits on the command line: their files stay as narrow in memory, with every bit of
 // the run on the same weights in f32, stopped and resumed, replayed, and in the text that it writes. In process.
 
-import { beforeAll, expect, test } from 'vitest';
+import { assert, beforeAll, expect, test } from 'vitest';
 import { loadAdapter, loadCheckpoint, loadWeights } from '../../src/formats/checkpoint.ts';
 import type { StoredElement } from '../../src/kernels/stored.ts';
 import { makeModel } from '../../src/nn/index.ts';
@@ -13,9 +13,12 @@ import type { RunSettings } from '../../src/train/run-settings.ts';
 import { stateOf } from '../../src/train/saved-state.ts';
 import { startWeights } from '../../src/train/start-weights.ts';
 import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { inProcess, done as succeed } from './in-process.ts';
+
+chooseVariants(1);
 
 const files = new MemoryFiles({ 'text.txt': 'hold fast, and then hold on; '.repeat(100) });
 
@@ -109,19 +112,28 @@ test('a run that was stopped goes on in the same bits, in a budget and without, 
   expect(await resultOf('parts')).toEqual(await resultOf('wanted-bf16'));
 });
 
-test('a base that is quantised to Q8_0 as it is read goes on and is replayed in the same bits', async () => {
-  const shape = ['--layers', '1', '--width', '32', '--heads', '2', '--context', '12'];
-  await train('--model', 'llama', ...shape, '--batch', '2', '--steps', '2', '--out', 'even');
-  await tune('even', 'quantised', '--base-dtype', 'q8_0');
-  // In f32, with the rounded weights.
-  expect(await done('parity', 'quantised')).toContain('the same bits');
-  if (!EVERY_CASE) return;
-  await tune('even', 'quantised-parts', '--base-dtype', 'q8_0', '--until', '2');
-  await train('--resume', '--out', 'quantised-parts', '--gpu-memory', '2MB');
-  expect(await resultOf('quantised-parts')).toEqual(await resultOf('quantised'));
-  await tune('even', 'unrounded');
-  expect(await resultOf('unrounded')).not.toEqual(await resultOf('quantised'));
-});
+const QUANTISED = ['nf4', 'q8_0', 'q4_0'] as const;
+
+test.each(EVERY_CASE ? QUANTISED : [QUANTISED[0]])(
+  'a base that is quantised to %s as it is read goes on and is replayed in the same bits',
+  async (dtype) => {
+    const shape = ['--layers', '1', '--width', '64', '--heads', '2', '--context', '12'];
+    const [even, whole, parts, unrounded] = ['even', 'quantised', 'parts', 'unrounded'].map(
+      (name) => `${dtype}-${name}`,
+    );
+    assert(even && whole && parts && unrounded);
+    await train('--model', 'llama', ...shape, '--batch', '2', '--steps', '2', '--out', even);
+    await tune(even, whole, '--base-dtype', dtype);
+    // In f32, with the rounded weights.
+    expect(await done('parity', whole)).toContain('the same bits');
+    await tune(even, unrounded);
+    expect(await resultOf(unrounded)).not.toEqual(await resultOf(whole));
+    if (!EVERY_CASE) return;
+    await tune(even, parts, '--base-dtype', dtype, '--until', '2');
+    await train('--resume', '--out', parts, '--gpu-memory', '2MB');
+    expect(await resultOf(parts)).toEqual(await resultOf(whole));
+  },
+);
 
 test.runIf(EVERY_CASE)('merged and exported it is what the f32 one is', async () => {
   await tune('bf16', 'merging');
@@ -144,8 +156,8 @@ test('plan counts the bytes that the frozen model has', async () => {
   const size = ['--model', 'gpt2', '--layers', '4', '--width', '128', '--heads', '4', '--vocab-size', '999'];
   const plan = async (...args: string[]) =>
     JSON.parse(await done('plan', ...size, '--lora-rank', '4', '--gpu-memory', '3MB', '--json', ...args));
-  const [wide, bf16, f16, q8] = await Promise.all(
-    [[], ['bf16'], ['f16'], ['q8_0']].map((dtype) => plan(...dtype.flatMap((type) => ['--base-dtype', type]))),
+  const [wide, bf16, f16, q8, nf4] = await Promise.all(
+    [[], ['bf16'], ['f16'], ['q8_0'], ['nf4']].map((dtype) => plan(...dtype.flatMap((type) => ['--base-dtype', type]))),
   );
   const frozen = ({ chunks }: { chunks: { frozen: number; bytes: number } }) => chunks.frozen * chunks.bytes;
   expect(frozen(bf16) / frozen(wide)).toBeLessThan(0.55);
@@ -154,6 +166,8 @@ test('plan counts the bytes that the frozen model has', async () => {
   expect((frozen(q8) - q8.chunks.bytes) / frozen(wide)).toBeLessThan(0.3);
   expect(bf16.bytesPerStep.h2d / wide.bytesPerStep.h2d).toBeLessThan(0.6);
   expect(q8.bytesPerStep.h2d).toBeLessThan(bf16.bytesPerStep.h2d);
+  // Of the linears' 786,432, of 931,072 elements in all; a chunk for each of two widths is not full.
+  expect((frozen(nf4) - 2 * nf4.chunks.bytes) / frozen(wide)).toBeLessThan((0.844 * 9) / 64 + 0.156);
   expect(bf16.trained).toBe(wide.trained);
 });
 

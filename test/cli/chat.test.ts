@@ -3,8 +3,11 @@
 
 import { beforeAll, describe, expect, test } from 'vitest';
 import { BUILT_IN_TEMPLATES } from '../../src/data/records/chat-template.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { done, inProcess } from './in-process.ts';
+
+chooseVariants(2);
 
 const files = new MemoryFiles({
   'text.txt': 'a rope that holds fast, holds; '.repeat(60),

@@ -15,11 +15,14 @@ import { lookup, parameterTensors } from '../../src/nn/model.ts';
 import { Evaluator } from '../../src/train/evaluator.ts';
 import { Trainer } from '../../src/train/trainer.ts';
 import { collect } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { Memory } from '../interpret.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { done, inProcess } from './in-process.ts';
+
+chooseVariants(3);
 
 const CONTEXT = 11;
 const TEXT = 'hold fast; hold on, héld 日 to the last. '.repeat(2);

@@ -3,8 +3,11 @@
 
 import { beforeAll, describe, expect, test } from 'vitest';
 import { savedState } from '../../src/train/saved-state.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { done, inProcess } from './in-process.ts';
+
+chooseVariants(4);
 
 const files = new MemoryFiles({
   'text.txt': 'a rope that holds fast, holds; '.repeat(60),

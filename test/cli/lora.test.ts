@@ -4,8 +4,11 @@
 import { beforeAll, describe, expect, test } from 'vitest';
 import { loadAdapter, loadWeights } from '../../src/formats/checkpoint.ts';
 import { collect } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { inProcess } from './in-process.ts';
+
+chooseVariants(5);
 
 const files = new MemoryFiles({ 'text.txt': 'hold fast, and then hold on; '.repeat(100) });
 

@@ -165,7 +165,11 @@ describe('parseConfig', () => {
       [{ num_experts: 8 }, 'num_experts is 8'],
       [{ use_bidirectional_attention: true }, 'use_bidirectional_attention is true'],
       [{ is_causal: false }, 'is_causal is false; supported: true, null'],
-      [{ quantization_config: { bits: 4 } }, 'quantization_config is an object; supported: null'],
+      [{ quantization_config: { bits: 4 } }, 'quantization_config.quant_method is missing; supported: "bitsandbytes"'],
+      [
+        { quantization_config: { quant_method: 'bitsandbytes', load_in_8bit: true } },
+        'quantization_config.load_in_4bit is missing; supported: true',
+      ],
     ])('is refused where it is not: %j', (given, message) => {
       expect(() => llama(given)).toThrow(HoldfastError);
       expect(() => llama(given)).toThrow(`config.json: ${message}`);

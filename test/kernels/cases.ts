@@ -492,6 +492,8 @@ export const cases = [
       { rows: 129, width: 12, vocabulary: 11 },
       { rows: 129, width: 5, vocabulary: 11, scale: Math.sqrt(5) },
       { rows: 129, width: 3, vocabulary: 37, firstRow: 5, rowCount: 17 },
+      { rows: 129, width: 4, vocabulary: 37, fromRow: 11, toRow: 30 },
+      { rows: 129, width: 3, vocabulary: 37, firstRow: 5, rowCount: 17, fromRow: 7, toRow: 19 },
     ],
     inputs: ({ rows, vocabulary }, random) => ({ ...tokenIndex(random.integers(rows, 0, vocabulary)) }),
   }),

@@ -137,7 +137,7 @@ describe.each(cases)('$kernel.name', async (kernelCase) => {
           problems.filter(isSmall).map((problem) => [variant.dispatch(problem, DEFAULTS).shader, problem]),
         );
         for (const [n, problem] of [...shaders.values()].slice(0, 8).entries()) {
-          if (!(await isWorthwhile(variant, n, 3))) continue;
+          if (!(await isWorthwhile(variant, n, 5))) continue;
           const data = inputsOf(kernelCase, problem);
           const plain = await runKernel(kernel, variant, problem, data);
           expect(await runKernel(kernel, folded(variant), problem, data)).toEqual(plain);
@@ -145,7 +145,7 @@ describe.each(cases)('$kernel.name', async (kernelCase) => {
       },
     );
 
-    const stride = THOROUGH ? 2 : 6;
+    const stride = THOROUGH ? 5 : 11;
     const worthwhile = await Promise.all(problems.map((_, n) => isWorthwhile(variant, n, stride)));
     it.each(problems.filter((_, n) => worthwhile[n]).map((problem) => [describeProblem(problem), problem]))(
       `${variant.name}: %s`,

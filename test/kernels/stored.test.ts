@@ -1,4 +1,4 @@
-// Kernels on operands that are stored in sixteen bits: in every variant the bits of the same kernel on the widened operand,
+// Kernels on operands that are stored in sixteen bits, or in blocks of eight or four: in every variant the bits of the same kernel on the widened operand,
 // whatever the size, the offset and the stride; and the text of a shader where nothing is narrow.
 
 import { describe, expect, it } from 'vitest';
@@ -6,12 +6,11 @@ import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
 import { onTensors } from '../../src/graph/graph.ts';
 import type { Kernel } from '../../src/kernels/kernel.ts';
-import { type NarrowElement, readingStored, storedBytes } from '../../src/kernels/stored.ts';
+import { type NarrowElement, readingStored, STORED_BLOCKS, storedBytes } from '../../src/kernels/stored.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
-import { narrow, widen } from '../../src/util/floats.ts';
-import { narrowQ8, Q8_BLOCK, widenQ8 } from '../../src/util/q8.ts';
+import { CODECS } from '../../src/util/stored-elements.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { cases, inputsOf } from './cases.ts';
@@ -30,27 +29,34 @@ const PARAMETERS: Readonly<Record<string, readonly string[]>> = {
   copyRows: ['x'],
 };
 
-const ELEMENTS = ['bf16', 'f16', 'q8_0'] as const;
+/** Its values are rounded products: only what multiplies with them takes it. */
+const OF_PRODUCTS: Readonly<Record<string, readonly string[]>> = { matmul: ['b'] };
+
+const operandsIn = (element: NarrowElement, kernel: string): readonly string[] =>
+  (element === 'nf4' ? OF_PRODUCTS : PARAMETERS)[kernel] ?? [];
+
+const ELEMENTS = ['bf16', 'f16', 'q8_0', 'q4_0', 'nf4'] as const;
 
 /** The values as they are once stored; among them zeros of both signs, the smallest and the largest of sixteen bits. */
 function rounded(values: HostArray, element: NarrowElement): Float32Array {
   const given = Float32Array.from(values);
-  if (element === 'q8_0') {
-    const whole = new Float32Array(Math.ceil(given.length / Q8_BLOCK.elements) * Q8_BLOCK.elements);
+  const { elements } = STORED_BLOCKS[element];
+  const { narrow, widen } = CODECS[element];
+  if (elements > 1) {
+    const whole = new Float32Array(Math.ceil(given.length / elements) * elements);
     whole.set(given);
-    // A block of zeros, and one whose scale is a subnormal binary16.
-    if (whole.length >= 96) whole.fill(0, 32, 64).fill(-(2 ** -13), 64, 96);
-    return widenQ8(narrowQ8(whole)).subarray(0, given.length);
+    // A block of zeros, one whose scale is a subnormal binary16, and one that is too small for anything.
+    [0, -(2 ** -13), 2 ** -125].forEach((value, i) => {
+      const first = (i + 1) * elements;
+      if (whole.length >= first + elements) whole.fill(value, first, first + elements);
+    });
+    return widen(narrow(whole), given.length);
   }
   const special = element === 'bf16' ? [2 ** -126, -(2 ** -133), 2 ** 60] : [2 ** -14, -(2 ** -24), 65504];
   [0, -0, ...special].forEach((value, i) => {
     if (7 * i + 5 < given.length) given[7 * i + 5] = value;
   });
-  const dtype = element === 'bf16' ? 'BF16' : 'F16';
-  const halves = new Uint16Array(given.length);
-  narrow(dtype, given, halves);
-  widen(dtype, halves, given);
-  return given;
+  return widen(narrow(given), given.length);
 }
 
 const bits = (results: Record<string, HostArray>) =>
@@ -68,12 +74,15 @@ describe.each(cases.filter(({ kernel }) => kernel.name in PARAMETERS))('$kernel.
   const { kernel, problems } = kernelCase;
   const small = problems.filter((problem) => isSmall(kernel, problem));
   for (const variant of await runnable(kernel)) {
-    it.each(ELEMENTS)(`${variant.name} has the bits of f32 where its weights are %s`, async (element) => {
+    const elements = ELEMENTS.filter((element) => operandsIn(element, kernel.name).length > 0);
+    it.each(elements)(`${variant.name} has the bits of f32 where its weights are %s`, async (element) => {
       let compared = 0;
       const stride = EVERY_CASE ? 1 : Math.ceil(small.length / 6);
       for (const [n, problem] of small.entries()) {
         if (n % stride !== 0 || !(await isWorthwhile(variant, n, 3 * stride))) continue;
-        const names = Object.keys(kernel.operands(problem)).filter((name) => PARAMETERS[kernel.name]?.includes(name));
+        const names = Object.keys(kernel.operands(problem)).filter((name) =>
+          operandsIn(element, kernel.name).includes(name),
+        );
         const data = inputsOf(kernelCase, problem);
         for (const name of names) data[name] = rounded(data[name] ?? new Float32Array(), element);
         const wide = await runKernel(kernel, variant, problem, data);
@@ -126,5 +135,7 @@ describe('a shader', () => {
       12, 8, 8, 4,
     ]);
     expect([storedBytes('q8_0', 64), storedBytes('q8_0', 96), storedBytes('q8_0', 1)]).toEqual([68, 104, 36]);
+    expect([storedBytes('q4_0', 64), storedBytes('q4_0', 96), storedBytes('q4_0', 1)]).toEqual([36, 56, 20]);
+    expect([storedBytes('nf4', 64), storedBytes('nf4', 65)]).toEqual([36, 72]);
   });
 });

@@ -157,15 +157,15 @@ describe('searchLayout', () => {
 
 describe('mapChunks', () => {
   it('gives each way of storing a list of its own, with chunks of one size, places that can be bound and whole blocks', () => {
-    const ways = ['f32', 'bf16', 'f16', 'q8_0'] as const;
+    const ways = ['f32', 'bf16', 'f16', 'q8_0', 'q4_0', 'nf4'] as const;
     const models = fc
       .tuple(tensorLists, fc.array(fc.constantFrom('trains', ...ways), { minLength: 25, maxLength: 25 }))
       .map(([tensors, chosen]) =>
         tensors.map(({ name, shape }, i): StoredParameter => {
           const way = chosen[i] ?? 'f32';
           if (way === 'trains') return { name, shape };
-          const isWhole = shape.length > 1 && shape.at(-1)! % 32 === 0;
-          return { name, shape, trainable: false, stored: way === 'q8_0' && !isWhole ? 'bf16' : way };
+          const isWhole = shape.length > 1 && shape.at(-1)! % STORED_BLOCKS[way].elements === 0;
+          return { name, shape, trainable: false, stored: STORED_BLOCKS[way].elements > 1 && !isWhole ? 'bf16' : way };
         }),
       );
     fc.assert(

@@ -8,9 +8,12 @@ import { joined } from '../../src/parity/replay-case.ts';
 import { type StepMetrics, Trainer } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { testHost } from '../host.ts';
+
+chooseVariants(13);
 
 let device: Device;
 beforeAll(async () => {

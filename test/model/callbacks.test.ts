@@ -8,8 +8,11 @@ import type { HuggingFaceState } from '../../src/train/huggingface-state.ts';
 import { type RunOptions, trainRun } from '../../src/train/run.ts';
 import { defaultSettings, type RunSettings } from '../../src/train/run-settings.ts';
 import { type SavedState, savedState } from '../../src/train/saved-state.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
+
+chooseVariants(6);
 
 const TEXT = 'hold fast, hold on; '.repeat(12);
 const config = parseConfig(

@@ -9,13 +9,13 @@ import type { Device } from '../../src/gpu/device.ts';
 import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import type { Trainer } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { type Fragile, fragileDevice } from './fragile.ts';
 import {
   batchesOf,
   budgetFor,
-  chooseVariants,
   chunksUnder,
   expectSame,
   leastBudget,

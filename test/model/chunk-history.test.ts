@@ -26,10 +26,13 @@ import { initialWeights } from '../../src/nn/initialise.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer, trainingWorkload } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { leading, only } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { THOROUGH } from '../host.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
+
+chooseVariants(7);
 
 const config = { model_type: 'gpt2', vocab_size: 97, n_positions: 12, n_embd: 32, n_layer: 3, n_head: 4 };
 const model = makeModel(parseConfig(config, 'test'));

@@ -10,11 +10,11 @@ import { Slots } from '../../src/engine/run/slots.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { Backing } from '../../src/memory/tiers/backing.ts';
 import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { fragileDevice } from './fragile.ts';
 import {
   budgetFor,
-  chooseVariants,
   chunksUnder,
   expectSame,
   MODELS,

@@ -13,13 +13,14 @@ import type { StepMetrics, Trainer, TrainerState } from '../../src/train/trainer
 import { at } from '../../src/util/at.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { collect, type Values } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { FAULTS, type Fault, FaultyFile } from '../memory/block-files.ts';
 import { MemoryBlockFile, MemoryFiles } from '../memory-files.ts';
 import { type Fragile, fragileDevice } from './fragile.ts';
-import { batchesOf, chooseVariants, chunksUnder, leastBudget, openTrainer, SMALLEST, type Work } from './runs.ts';
+import { batchesOf, chunksUnder, leastBudget, openTrainer, SMALLEST, type Work } from './runs.ts';
 
 const isDeno = 'Deno' in globalThis;
 const work: Work = { model: SMALLEST, batch: 1, seq: 8, accumulate: 1, steps: 3 };
@@ -130,8 +131,8 @@ describe.each(Object.entries(FAULTS) as [Fault, string][])('the slow tier: %s, %
     wanted = await undisturbed();
   });
 
-  // The first three, then every 14th; in Deno, whose runs take longer, fewer.
-  const stride = EVERY_CASE ? 1 : isDeno ? 41 : 14;
+  // The first three, then every 27th; in Deno, whose runs take longer, fewer.
+  const stride = EVERY_CASE ? 1 : isDeno ? 41 : 27;
 
   test.each(recoveries)('at the n-th move, recovery %s', async (recovery) => {
     let failures = 0;

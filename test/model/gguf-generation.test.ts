@@ -10,10 +10,13 @@ import { initialWeights } from '../../src/nn/initialise.ts';
 import { Generator } from '../../src/train/generator.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { logitsOf } from '../formats/gguf/llama-cpp.ts';
 import { modelOf, written } from '../formats/gguf/models.ts';
 import type { ReadGGUF, ReadTensor } from '../formats/gguf/reader.ts';
 import { testDevice } from '../harness.ts';
+
+chooseVariants(8);
 
 const configs = {
   gpt2: { vocab_size: 61, n_positions: 24, n_embd: 24, n_layer: 2, n_head: 3 },

@@ -4,9 +4,10 @@
 import { beforeAll, describe, expect, it, vi } from 'vitest';
 import type { Device } from '../../src/gpu/device.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, THOROUGH } from '../host.ts';
-import { chooseVariants, expectSame, leastBudget, MODELS, run, type Work } from './runs.ts';
+import { expectSame, leastBudget, MODELS, run, type Work } from './runs.ts';
 
 const most = vi.hoisted(() => ({ rows: Number.POSITIVE_INFINITY }));
 vi.mock('../../src/graph/operators/head-tiles.ts', async (original) => ({

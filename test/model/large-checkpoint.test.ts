@@ -14,10 +14,10 @@ import { makeModel } from '../../src/nn/index.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import { Generator } from '../../src/train/generator.ts';
 import { formatBytes } from '../../src/util/bytes.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { writeSparseModel } from '../formats/sparse-model.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, testHost, VERBOSE } from '../host.ts';
-import { chooseVariants } from './runs.ts';
 
 const MB = 2 ** 20;
 const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-large-'));

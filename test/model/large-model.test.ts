@@ -12,9 +12,10 @@ import type { Device } from '../../src/gpu/device.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import type { StepMetrics } from '../../src/train/trainer.ts';
 import type { TensorSource } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, THOROUGH } from '../host.ts';
-import { batchesOf, chooseVariants, memoryDisk, openTrainer, type Work, workloadOf } from './runs.ts';
+import { batchesOf, memoryDisk, openTrainer, type Work, workloadOf } from './runs.ts';
 
 const sizes = EVERY_CASE
   ? { n_positions: 256 }

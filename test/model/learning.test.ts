@@ -10,10 +10,13 @@ import { Generator } from '../../src/train/generator.ts';
 import { withModel } from '../../src/train/open-model.ts';
 import { savedState } from '../../src/train/saved-state.ts';
 import { Random } from '../../src/util/random.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { done } from '../cli/in-process.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, THOROUGH, testHost } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
+
+chooseVariants(9);
 
 /** Words of the corpus. */
 const TYPES = {

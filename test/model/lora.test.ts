@@ -27,11 +27,12 @@ import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/trainer.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { DECODERS } from '../decoders.ts';
 import { testDevice } from '../harness.ts';
 import { THOROUGH, testHost } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';
-import { batchesOf, chooseVariants, expectSame, leastBudget, memoryDisk, openTrainer, run, type Work } from './runs.ts';
+import { batchesOf, expectSame, leastBudget, memoryDisk, openTrainer, run, type Work } from './runs.ts';
 
 const LLAMA = makeModel(
   parseConfig(

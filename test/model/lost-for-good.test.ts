@@ -17,12 +17,13 @@ import type { RunSettings } from '../../src/train/run-settings.ts';
 import type { StepMetrics, Trainer } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { collect } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryBlockFile, MemoryFiles, memoryHost } from '../memory-files.ts';
 import { type Fragile, fragileDevice } from './fragile.ts';
-import { batchesOf, chooseVariants, chunksUnder, leastBudget, openTrainer, SMALLEST, type Work } from './runs.ts';
+import { batchesOf, chunksUnder, leastBudget, openTrainer, SMALLEST, type Work } from './runs.ts';
 
 const isDeno = 'Deno' in globalThis;
 /** More than any run may take: one that tries for ever ends here. */

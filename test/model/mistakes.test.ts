@@ -9,9 +9,10 @@ import type { Generator } from '../../src/train/generator.ts';
 import { Trainer } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
-import { batchesOf, chooseVariants, leastBudget, SMALLEST, type Work, write } from './runs.ts';
+import { batchesOf, leastBudget, SMALLEST, type Work, write } from './runs.ts';
 
 const work: Work = { model: SMALLEST, batch: 2, seq: 8, accumulate: 2, steps: 1, between: true };
 

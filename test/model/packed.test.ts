@@ -21,11 +21,11 @@ import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer, trainingWorkload } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { TEMPLATES } from '../data/chat-templates.ts';
 import { testDevice } from '../harness.ts';
 import { THOROUGH, testHost } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';
-import { chooseVariants } from './runs.ts';
 
 const CASE = 'test/fixtures/reference/chat-mask';
 const IGNORED = -100;

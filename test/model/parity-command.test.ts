@@ -3,7 +3,10 @@
 import { describe, expect, it } from 'vitest';
 import { parityCommand } from '../../src/cli/parity.ts';
 import { join } from '../../src/runtime/host.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { ADAPTER, testHost as host } from '../host.ts';
+
+chooseVariants(14);
 
 const FOLDER = 'test/fixtures/reference';
 

@@ -13,9 +13,12 @@ import { trainRun } from '../../src/train/run.ts';
 import type { RunSettings } from '../../src/train/run-settings.ts';
 import type { SavedState } from '../../src/train/saved-state.ts';
 import { at } from '../../src/util/at.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { ADAPTER, THOROUGH, testHost } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';
+
+chooseVariants(10);
 
 const TEXT = 'the quick brown fox jumps over the lazy dog, and then the dog sleeps on; '.repeat(40);
 const files = new MemoryFiles({ 'there.txt': TEXT, 'here.txt': TEXT, 'other.txt': `${TEXT}.` });

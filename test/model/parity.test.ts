@@ -11,9 +11,12 @@ import { ALLOWED_MULTIPLE, compareWithReference } from '../../src/parity/verdict
 import { join } from '../../src/runtime/host.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/trainer.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, THOROUGH, testHost, VERBOSE } from '../host.ts';
+
+chooseVariants(11);
 
 const FOLDER = 'test/fixtures/reference';
 const { files } = testHost;
@@ -29,6 +32,7 @@ beforeAll(async () => {
 
 describe('replayed cases', () => {
   it.each(cases)('%s', async (name) => {
+    chooseVariants(cases.indexOf(name), name === 'gpt2-tiny');
     const before = device.allocator.bytes;
     const { metrics, worst, pass, unchecked } = await replayCase(testHost, device, join(FOLDER, name));
     const table = [...metrics].map(([metric, { multiple, where }]) => `${metric} ${multiple.toFixed(3)} ${where}`);

@@ -1,19 +1,20 @@
 // What the tests of budgets and faults share: tiny models of every family, and one small training of them, with
 // evaluations, text and weights read between its steps, whose every number is kept.
 
-import { expect, vi } from 'vitest';
+import { expect } from 'vitest';
 import type { TokenBatch } from '../../src/data/batches.ts';
-import { type ChoiceRecord, Trial } from '../../src/engine/compile/choices.ts';
+import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
 import type { Workload } from '../../src/engine/compile/workload.ts';
 import { limitsOf, type MemoryOptions, optionsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import type { OptimizerDevice } from '../../src/graph/operators/optimizer.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import type { Model } from '../../src/nn/model.ts';
-import type { BlockFile } from '../../src/runtime/host.ts';
+import type { BlockFile, Threads } from '../../src/runtime/host.ts';
 import { type Generator, traceGeneration } from '../../src/train/generator.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer, type TrainingPasses, trainingWorkload } from '../../src/train/trainer.ts';
@@ -65,19 +66,6 @@ export const LARGEST = makeModel(gpt2(3, 48, 97));
 /** Nine chunks in all. */
 export const SMALLEST = makeModel(gpt2(1, 16, 40));
 
-/**
- * Kernel variants are chosen by the throw of a die instead of by timing: trials take seconds, and so every variant
- * has its turn; another `seed` is another choice. SwiftShader compiles the variants on quads for seconds: only with
- * `quads` they take part.
- */
-export function chooseVariants(seed: number, quads = false): void {
-  const die = (name: string) =>
-    [...name].reduce((hash, letter) => Math.imul(hash ^ letter.charCodeAt(0), 0x01000193) >>> 1, seed);
-  vi.spyOn(Trial.prototype, 'time').mockImplementation(async ({ name }) =>
-    name === 'quads' && !quads ? Number.POSITIVE_INFINITY : die(name),
-  );
-}
-
 export interface Work {
   readonly model: Model;
   readonly batch: number;
@@ -86,6 +74,8 @@ export interface Work {
   readonly steps: number;
   /** What happens between steps: each changes what is on the GPU, and nothing else. */
   readonly between?: boolean;
+  /** @default 'gpu' */
+  readonly optimizerDevice?: OptimizerDevice;
 }
 
 /** Everything that a run brings; two that did the same work are equal in all of it, to the bit. */
@@ -104,9 +94,10 @@ const workloads = new Map<Work, Workload<TrainingPasses>>();
 export function workloadOf(work: Work): Workload<TrainingPasses> {
   const known = workloads.get(work);
   if (known) return known;
-  const { model, batch, seq, accumulate, between = false } = work;
+  const { model, batch, seq, accumulate, between = false, optimizerDevice } = work;
   const generation = between ? traceGeneration(model, seq) : undefined;
-  const workload = trainingWorkload(model, traceStep(model, batch, seq), accumulate, generation);
+  const programs = traceStep(model, batch, seq, false, optimizerDevice);
+  const workload = trainingWorkload(model, programs, accumulate, generation);
   workloads.set(work, workload);
   return workload;
 }
@@ -154,13 +145,14 @@ export function batchesOf({ model, batch, seq, accumulate, steps }: Work): Micro
 interface RunOptions {
   readonly memory?: MemoryOptions;
   readonly choices?: ChoiceRecord;
+  readonly threads?: Threads | undefined;
   /** @default drawn, the same for all runs */
   readonly weights?: TensorSource;
 }
 
 export async function openTrainer(
   device: Device,
-  { model, batch, seq, accumulate, between = false }: Work,
+  { model, batch, seq, accumulate, between = false, optimizerDevice = 'gpu' }: Work,
   { weights = initialWeights(model, 3), ...options }: RunOptions = {},
 ): Promise<Trainer> {
   const schedule = { decay: 'cosine', peak: 1e-2, min: 1e-3, warmup: 1, steps: 10 } as const;
@@ -168,6 +160,7 @@ export async function openTrainer(
     batch,
     seq,
     accumulate,
+    optimizerDevice,
     schedule,
     generates: between,
     ...options,

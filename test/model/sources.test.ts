@@ -11,7 +11,10 @@ import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer, trainingWorkload } from '../../src/train/trainer.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
+
+chooseVariants(12);
 
 const config = { model_type: 'gpt2', vocab_size: 23, n_positions: 7, n_embd: 6, n_layer: 2, n_head: 3 };
 const model = makeModel(parseConfig(config, 'test'));

@@ -1,4 +1,4 @@
-// Frozen parameters that stay in sixteen bits, or in blocks of bytes: a run of low-rank updates on them has every bit of the run on the widened
+// Frozen parameters that stay in sixteen bits, or in blocks of eight or four: a run of low-rank updates on them has every bit of the run on the widened
 // ones, in any memory, and they take half the bytes everywhere; text is written with the same bits.
 
 import { beforeAll, describe, expect, test } from 'vitest';
@@ -7,7 +7,7 @@ import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import type { StoredElement } from '../../src/kernels/stored.ts';
+import { STORED_BLOCKS, type StoredElement } from '../../src/kernels/stored.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { withLora } from '../../src/nn/lora.ts';
@@ -15,20 +15,10 @@ import { type Model, withStored } from '../../src/nn/model.ts';
 import { baseStorage, roundedWeights } from '../../src/train/base-dtype.ts';
 import { Generator } from '../../src/train/generator.ts';
 import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
-import {
-  chooseVariants,
-  expectSame,
-  leastBudget,
-  MODELS,
-  memoryDisk,
-  openTrainer,
-  run,
-  train,
-  type Work,
-  workloadOf,
-} from './runs.ts';
+import { expectSame, leastBudget, MODELS, memoryDisk, openTrainer, run, train, type Work, workloadOf } from './runs.ts';
 
 let device: Device;
 beforeAll(async () => {
@@ -45,16 +35,17 @@ const STORED = {
   'bf16, norms in f32': (name) => (/norm|ln_/.test(name) ? 'f32' : 'bf16'),
   'every third f16, the others f32 and bf16': (name) => (['f32', 'f16', 'bf16'] as const)[name.length % 3] ?? 'f32',
   'q8_0 where rows are whole blocks, the others bf16': () => 'q8_0',
+  'q4_0 where rows are whole blocks, the others bf16': () => 'q4_0',
+  'nf4 where rows are whole blocks, the others bf16': () => 'nf4',
 } as const satisfies Record<string, Storing>;
 
 /** The base's parameters stored so, the update's in f32. */
 function storedAs(model: Model, storing: Storing): Model {
   const files = new Map(model.parameters.map(({ name }) => [name, 'bf16' as const]));
-  const blocks = baseStorage(model.parameters, files, 'q8_0');
   return withStored(model, (name) => {
     if (name.includes('lora_')) return 'f32';
     const stored = storing(name);
-    return stored === 'q8_0' ? blocks(name) : stored;
+    return STORED_BLOCKS[stored].elements > 1 ? baseStorage(model, files, stored)(name) : stored;
   });
 }
 
@@ -75,10 +66,13 @@ const CASES = [
   ['qwen3, norms of heads', 'bf16'],
   ['gemma3, every switch', 'f16'],
   ['llama, grouped heads', 'q8_0 where rows are whole blocks, the others bf16'],
+  ['gpt2, tied', 'nf4 where rows are whole blocks, the others bf16'],
   ['gpt2, tied', 'q8_0 where rows are whole blocks, the others bf16'],
+  ['llama, grouped heads', 'q4_0 where rows are whole blocks, the others bf16'],
+  ['gemma3, every switch', 'nf4 where rows are whole blocks, the others bf16'],
 ] as const;
 
-describe.each(EVERY_CASE ? CASES : [CASES[0], CASES[3], CASES[6]])('%s in %s', (name, storing) => {
+describe.each(EVERY_CASE ? CASES : [CASES[0], CASES[3], CASES[6], CASES[7]])('%s in %s', (name, storing) => {
   const wide = withLora(MODELS[name], { rank: 3, alpha: 4, dropout: 0.2 });
   const narrowed = storedAs(wide, STORED[storing]);
   const work: Work = { model: wide, batch: 2, seq: 8, accumulate: 2, steps: 4, between: true };
@@ -132,6 +126,9 @@ test.each([
   ['bf16', 1 / 2],
   ['f16', 1 / 2],
   ['q8_0', 17 / 64],
+  // Of linears alone; the embeddings are a fifth of this model.
+  ['q4_0', 1 / 5],
+  ['nf4', 1 / 5],
 ] as const)('in %s it takes %f of the bytes of f32', (element, share) => {
   const config = { model_type: 'gpt2', vocab_size: 512, n_positions: 32, n_embd: 128, n_layer: 2, n_head: 4 };
   const wide = withLora(makeModel(parseConfig(config, 'test')), { rank: 2 });

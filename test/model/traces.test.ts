@@ -19,6 +19,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import type { Trainer } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
@@ -26,7 +27,6 @@ import { fragileDevice } from './fragile.ts';
 import {
   batchesOf,
   budgetFor,
-  chooseVariants,
   LARGEST,
   leastBudget,
   MODELS,
@@ -63,12 +63,12 @@ async function onFresh<T>(work: Work, memory: MemoryOptions, use: (trainer: Trai
 const FAMILIES = Object.entries({ ...MODELS, 'gpt2, 84 chunks': LARGEST });
 
 describe.each(FAMILIES)('%s', (_, model) => {
-  test.each(model === LARGEST ? [1] : [1, 3])(
+  test.each(model === LARGEST ? [1] : EVERY_CASE || model === MODELS['llama, grouped heads'] ? [1, 3] : [3])(
     'does what its trace and its plan say, with %d micro-batches',
     async (accumulate) => {
       const work: Work = { model, batch: 1, seq: 8, accumulate, steps: 0, between: true };
       const isShort = model === MODELS['gpt2, untied'];
-      for (const policy of isShort && (accumulate === 1 || EVERY_CASE)
+      for (const policy of isShort && (accumulate === 3 || EVERY_CASE)
         ? (['planned', 'LRU', 'FIFO'] as const)
         : (['planned'] as const)) {
         for (const part of isShort && EVERY_CASE ? [0, 1 / 2, 2] : [0, 1 / 2]) {
@@ -249,7 +249,7 @@ describe('random configurations', () => {
     },
   );
 
-  const CASES = isDeno ? 4 : 8;
+  const CASES = EVERY_CASE ? 100 : 4;
 
   test(`${CASES} of them run, and their buffers take what was predicted, to the byte`, async () => {
     let ran = 0;

@@ -43,6 +43,7 @@ export const problems: fc.Arbitrary<{ trace: Trace; slots: number[] }> = fc
           },
         ),
         spare: fc.nat(3),
+        onHost: fc.nat(4).map((n) => n === 0),
       }),
       { minLength: 1, maxLength: 30 },
     ),
@@ -66,7 +67,9 @@ export const problems: fc.Arbitrary<{ trace: Trace; slots: number[] }> = fc
       lists: [{ kind: 'parameter', first: 0, chunks }],
       moments: drafts.map((accesses, m) => ({
         label: `m${m}`,
-        accesses: accesses.map(({ chunk, mode }) => ({ chunk, mode, tier: 'gpu' as const })),
+        ...(at(moments, m).onHost
+          ? { accesses: [], onHost: accesses.map(({ chunk, mode }) => ({ chunk, mode, tier: 'host' as const })) }
+          : { accesses: accesses.map(({ chunk, mode }) => ({ chunk, mode, tier: 'gpu' as const })) }),
         frees: accesses.filter(({ frees }) => frees).map(({ chunk }) => chunk),
         nonModelBytes: 0,
       })),

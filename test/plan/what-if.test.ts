@@ -16,7 +16,7 @@ import { parseBytes } from '../../src/util/bytes.ts';
 const config = { model_type: 'gpt2', vocab_size: 300, n_positions: 32, n_embd: 64, n_layer: 3, n_head: 4 };
 const model = makeModel(parseConfig(config, 'test'));
 const workload = (activations: ActivationMode | 'auto') =>
-  trainingWorkload(model, traceStep(model, 8, 32), 1, undefined, activations);
+  trainingWorkload(model, traceStep(model, 8, 32), 1, undefined, { activations });
 
 /** Bytes that a step moves under these flags. */
 function planned(activations: ActivationMode | 'auto', gpu: number): number {

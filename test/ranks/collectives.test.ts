@@ -23,7 +23,7 @@ const fitOf = (size: number, rank: number, stage: ZeroStage, model = wide, accum
   const sharding = { rank, size, stage };
   const programs = traceStep(model, 1, 16);
   return fitMemory(
-    trainingWorkload(model, programs, accumulate, undefined, 'auto', sharding),
+    trainingWorkload(model, programs, accumulate, undefined, { accumulateOrder: 'batch', sharding }),
     DEFAULT_LIMITS,
     undefined,
   );
@@ -73,7 +73,7 @@ it('holds moments of its own chunks alone from ZeRO 1 on, and gradients for no l
   const size = 4;
   const chunksOf = (stage: ZeroStage) =>
     Array.from({ length: size }, (_, rank) => {
-      const { enough, slots, passes, map } = fitOf(size, rank, stage);
+      const { residents: enough, slots, passes, map } = fitOf(size, rank, stage);
       const { trace } = passes.step;
       const touched = new Set(trace.moments.flatMap(({ accesses }) => accesses.map(({ chunk }) => chunk)));
       const own = map.trainable.used.flatMap((_, index) => (ownerOf(index, { size }) === rank ? [index] : []));

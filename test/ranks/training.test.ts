@@ -143,14 +143,10 @@ describe.each(EVERY_CASE ? ['gpt2-accum4', 'gpt2-accum4-ignore'] : ['gpt2-accum4
     const { model, batch, seq, accumulate } = reference;
     const least = (stage: ZeroStage) => {
       const sharding = { rank: 0, size, stage };
-      const workload = trainingWorkload(
-        model,
-        traceStep(model, batch, seq),
-        accumulate / size,
-        undefined,
-        'auto',
+      const workload = trainingWorkload(model, traceStep(model, batch, seq), accumulate / size, undefined, {
+        accumulateOrder: 'batch',
         sharding,
-      );
+      });
       return smallestBudget(workload, limitsOf(device), { recovery: 'checkpoint' });
     };
     const steps = EVERY_CASE ? reference.batches.length : 2;

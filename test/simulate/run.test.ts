@@ -9,8 +9,9 @@ import { initialWeights } from '../../src/nn/initialise.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer, trainingWorkload } from '../../src/train/trainer.ts';
 import { Random } from '../../src/util/random.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
-import { chooseVariants, LARGEST } from '../model/runs.ts';
+import { LARGEST } from '../model/runs.ts';
 
 const [BATCH, SEQ, ACCUMULATE, STEPS] = [2, 12, 2, 3];
 
@@ -28,7 +29,7 @@ it.each([
   if (!machine) return;
   const schedule = { decay: 'constant', peak: 1e-3, min: 1e-3, warmup: 0, steps: 1 } as const;
   const options = { batch: BATCH, seq: SEQ, accumulate: ACCUMULATE, schedule };
-  const workload = trainingWorkload(LARGEST, traceStep(LARGEST, BATCH, SEQ), ACCUMULATE, undefined, activations);
+  const workload = trainingWorkload(LARGEST, traceStep(LARGEST, BATCH, SEQ), ACCUMULATE, undefined, { activations });
   const gpu = Math.floor(times * smallestBudget(workload, limitsOf(device), { recovery }));
   const trainer = await Trainer.create(device, LARGEST, { ...options, memory: { gpu, recovery, activations } });
   try {

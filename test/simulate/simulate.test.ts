@@ -41,7 +41,7 @@ interface Case {
 /** The fit of a case into a budget: a share of the way from the smallest to all. */
 function fitOf(share: number, machine: Machine, of: Case = {}) {
   const { model = MODEL, activations = 'auto', recovery = 'checkpoint', accumulate = 1, batch = 2, seq = 24 } = of;
-  const workload = trainingWorkload(model, traceStep(model, batch, seq), accumulate, undefined, activations);
+  const workload = trainingWorkload(model, traceStep(model, batch, seq), accumulate, undefined, { activations });
   const limits = machineLimits(machine);
   const options: FitOptions = { recovery };
   const least = smallestBudget(workload, limits, options);

@@ -3,7 +3,8 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { narrowQ8, Q8_BLOCK, scalesOfQ8, wholeBlocks, widenQ8 } from '../../src/util/q8.ts';
+import { narrowQ8, Q8_BLOCK, scalesOfQ8, widenQ8 } from '../../src/util/q8.ts';
+import { wholeBlocks } from '../../src/util/tensor-source.ts';
 import { EVERY_CASE } from '../host.ts';
 
 const runs = { seed: 17, numRuns: EVERY_CASE ? 2000 : 200 };
@@ -53,7 +54,7 @@ test('pieces that end anywhere come in whole blocks', async () => {
   }
   for (const ends of [[], [1], [32], [31, 33], [5, 6, 7, 120], [64, 64, 159]]) {
     const found: number[] = [];
-    for await (const piece of wholeBlocks(cut(ends))) {
+    for await (const piece of wholeBlocks(cut(ends), Q8_BLOCK.elements)) {
       expect(piece.length % Q8_BLOCK.elements).toBe(0);
       found.push(...piece);
     }

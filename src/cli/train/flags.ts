@@ -5,6 +5,7 @@ import { type Command, Option } from 'commander';
 import { TRAIN_ON, type TrainOn } from '../../data/records/read-records.ts';
 import { SYNTHETIC } from '../../data/synthetic.ts';
 import type { TaskName } from '../../data/tasks.ts';
+import type { OptimizerDevice } from '../../graph/operators/optimizer.ts';
 import type { StoredElement } from '../../kernels/stored.ts';
 import { BASE_DTYPES } from '../../train/base-dtype.ts';
 import {
@@ -16,7 +17,7 @@ import {
   type RunSettings,
 } from '../../train/run-settings.ts';
 import { addMemoryOptions, type MemoryFlags } from '../memory-flags.ts';
-import { adapterOption, whole, within } from '../options.ts';
+import { adapterOption, optimizerDeviceOption, whole, within } from '../options.ts';
 import { addRankOptions, type RankFlags } from '../rank-flags.ts';
 
 export interface TrainFlags extends MemoryFlags, RankFlags {
@@ -45,6 +46,7 @@ export interface TrainFlags extends MemoryFlags, RankFlags {
   warmup?: number;
   clip: number;
   weightDecay: number;
+  optimizerDevice: OptimizerDevice;
   seed: number;
   evalEvery?: number;
   evalWindows: number;
@@ -121,7 +123,7 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
     );
   count('--warmup <n>', 'steps of warm-up', 'warmup');
   count('--clip <norm>', 'largest gradient norm, 0 for none', 'clip');
-  count('--weight-decay <rate>', 'of matrices', 'weightDecay');
+  count('--weight-decay <rate>', 'of matrices', 'weightDecay').addOption(optimizerDeviceOption());
   count('--seed <n>', 'for weights, batches and samples', 'seed');
   count('--eval-every <n>', 'steps between validations, 0 for the end only', 'evalEvery');
   count('--eval-windows <n>', 'sequences of a validation', 'evalWindows');

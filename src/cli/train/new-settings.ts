@@ -90,6 +90,7 @@ export async function newSettings(
     ...validationFromFlags(flags),
     ...((family && !seesImages) || given('context') ? { seq: flags.context } : {}),
     ...{ data, schedule, ...numbersIn(flags) },
+    ...(flags.optimizerDevice === 'cpu' && { optimizerDevice: flags.optimizerDevice }),
     ...bestFromFlags(flags),
   });
 }

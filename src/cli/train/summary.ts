@@ -10,6 +10,7 @@ import type { MemoryRecord } from '../../train/memory-record.ts';
 import type { RunSummary } from '../../train/run.ts';
 import type { RunSettings } from '../../train/run-settings.ts';
 import { formatBytes } from '../../util/bytes.ts';
+import { describeOrder } from '../accumulate-order.ts';
 import { accuracyText } from '../progress.ts';
 import { rankLines } from '../rank-flags.ts';
 
@@ -44,7 +45,7 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
 
 function memoryLines(record: MemoryRecord): string[] {
   const { gpu, host, disk, bytesPerStep, offloadedPerStep, ...rest } = record;
-  const { recoveryBytesPerStep, bound, fit } = rest;
+  const { recoveryBytesPerStep, bound, fit, accumulate } = rest;
   const { h2d, d2h, diskRead, diskWrite } = bytesPerStep;
   const disks = disk.peak > 0 ? `, ${formatBytes(disk.peak)} of disk` : '';
   const io = diskRead + diskWrite > 0 ? `, disk ${formatBytes(diskRead)} read, ${formatBytes(diskWrite)} written` : '';
@@ -54,6 +55,7 @@ function memoryLines(record: MemoryRecord): string[] {
   return [
     `${fit.slots} of ${fit.chunks} chunks of ${formatBytes(fit.chunkBytes)} on the GPU at once: ${formatBytes(gpu.peak)} there, ${formatBytes(host.peak)} of host memory${disks}`,
     `a step moved ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${kept}${activations}${io}${least}`,
+    ...(accumulate ? [describeOrder(accumulate.order, accumulate.seconds)] : []),
     ...advice(record),
   ];
 }

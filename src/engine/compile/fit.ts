@@ -7,6 +7,7 @@
 
 import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import { bytesOf, type Program, type Tensor } from '../../graph/graph.ts';
+import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
 import { type ChunkMap, layoutFor, mapChunks } from '../../memory/layout/chunk-map.ts';
 import { bytesHeld, chunkRange, leastChunkBytes } from '../../memory/layout/layout.ts';
@@ -17,7 +18,7 @@ import { assert, HoldfastError } from '../../util/errors.ts';
 import { isChunkRange, uniformBlocks } from './lower.ts';
 import { chunksAtOnce, dispatchesOf, type Pass, type Passes, stashedChunks } from './pass.ts';
 import { cheapest, uniformWays } from './ways.ts';
-import type { AdapterLimits, Workload } from './workload.ts';
+import { type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
 
 /** `step`: every step's state is also kept below the GPU. `checkpoint`: it is not. */
 export type Recovery = 'step' | 'checkpoint';
@@ -59,13 +60,18 @@ export interface Fit<P extends Passes = Passes> {
   readonly stashed: number;
   /** Whether every step's state is also kept below: a training within a budget, with recovery by `step`. */
   readonly durable: boolean;
+  /**
+   * With so many slots nothing ever leaves the GPU. Moments are never there where the host updates them, nor is what other
+   * ranks have.
+   */
+  readonly residents: number;
   /** Chunks on the GPU at once. */
   readonly slots: number;
-  /** With so many nothing ever leaves the GPU. */
-  readonly enough: number;
   readonly staging: StagingSize;
   /** Bytes of all GPU buffers. */
   readonly peak: number;
+  /** Within a budget: seconds that a step was reckoned to take in each order of micro-batches that was tried. */
+  readonly orderSeconds?: Readonly<Partial<Record<AccumulateOrder, number>>>;
 }
 
 /** Larger chunks gain nothing: a transfer of this size is as fast as any. */
@@ -77,11 +83,15 @@ const MOST_STAGING = 8;
 /** One chunk of staging each way for so many slots. */
 const SLOTS_PER_STAGING = 5;
 
-/** What must go down at once: the three chunks of an update, where each step's state is kept below. */
-const leastStaging = (durable: boolean): StagingSize => ({ down: durable ? 3 : 1, up: 1 });
+/** What must go down at once: the three chunks of an update on the GPU, where each step's state is kept below. */
+const leastStaging = (durable: boolean, workload: Workload): StagingSize => ({
+  down: durable && !updatesOnHost(workload) ? 3 : 1,
+  up: 1,
+});
 
-/** Within a budget: without one, nothing goes below. */
-const isDurable = ({ training }: Workload, recovery: Recovery): boolean => training && recovery === 'step';
+/** Within a budget: without one, nothing goes below but what the host updates. */
+const isDurable = (workload: Workload, recovery: Recovery): boolean =>
+  workload.training && (recovery === 'step' || updatesOnHost(workload));
 
 /**
  * The best fit into `budget` bytes of GPU memory; without one, everything at once. Errors: HoldfastError that names the
@@ -140,7 +150,10 @@ const isMixed = ({ parameters, training }: Workload): boolean =>
 /** Everything at once. */
 function wholeFit<P extends Passes>(workload: Workload<P>, limits: AdapterLimits): Fit<P> {
   const map = wholeMap(workload, limits);
-  return sized(measured(workload, map, workload.passes(map), placeAll(workload, limits, false), false), undefined);
+  return sized(
+    measured(workload, map, workload.passes(map), placeAll(workload, limits, false), updatesOnHost(workload)),
+    undefined,
+  );
 }
 
 /** The best fit of one workload in one placement; undefined where it does not fit. */
@@ -298,7 +311,7 @@ interface Candidate<P extends Passes = Passes> {
   /** Chunks that one operator needs at once. */
   readonly atOnce: number;
   /** As in `Fit`. */
-  readonly enough: number;
+  readonly residents: number;
 }
 
 const placed = new WeakMap<Program, Map<string, Placement>>();
@@ -367,31 +380,35 @@ function measured<P extends Passes>(
   const atOnce = chunksAtOnce(passes);
   const stashed = stashedChunks(passes, map);
   const other = nonModel.arenas + nonModel.persistent;
-  // All of them, but where other ranks have some.
-  const enough = workload.isShared ? Math.max(...Object.values(passes).map(({ trace }) => mostHeld(trace))) : map.count;
-  return { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce, enough };
+  const residents = workload.isShared
+    ? Math.max(...Object.values(passes).map(({ trace }) => mostHeld(trace)))
+    : residentChunks(workload, map);
+  return { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce, residents };
 }
 
-function leastPeak({ map, durable, other, atOnce, enough }: Candidate): number {
-  const { down, up } = leastStaging(durable);
-  return other + (Math.min(atOnce, enough) + down + up) * map.chunkBytes;
+function leastPeak({ workload, map, durable, other, atOnce }: Candidate): number {
+  const { down, up } = leastStaging(durable, workload);
+  return other + (Math.min(atOnce, map.count) + down + up) * map.chunkBytes;
 }
+
+const residentChunks = (workload: Workload, map: ChunkMap): number =>
+  map.count - (updatesOnHost(workload) ? map.list('moment1').chunks + map.list('moment2').chunks : 0);
 
 /** Deals the room that a budget leaves for chunks to slots and staging. */
 function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined): Fit<P> {
-  const { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce, enough } = found;
-  const least = leastStaging(durable);
-  let slots = enough;
+  const { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce, residents } = found;
+  const least = leastStaging(durable, workload);
+  let slots = residents;
   let staging = least;
   if (budget !== undefined) {
     const room = Math.floor((budget - other) / map.chunkBytes);
     const spare = room - least.down - least.up - atOnce;
     assert(spare >= 0, 'a budget was accepted that does not fit');
-    if (room < enough + least.down + least.up) {
+    if (room < residents + least.down + least.up) {
       const more = Math.min(MOST_STAGING, Math.floor(spare / SLOTS_PER_STAGING));
       staging = { down: Math.max(least.down, more), up: Math.max(least.up, more) };
     }
-    slots = Math.min(enough, room - staging.down - staging.up);
+    slots = Math.min(residents, room - staging.down - staging.up);
   }
   const peak = other + (slots + staging.down + staging.up) * map.chunkBytes;
   const nonModelBytes = peak - slots * map.chunkBytes;
@@ -407,8 +424,8 @@ function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined
     nonModel,
     stashed,
     durable,
+    residents,
     slots,
-    enough,
     staging,
     peak,
   };

@@ -6,6 +6,8 @@
 
 import type {
   ChunkInstruction,
+  HostInstruction,
+  Instruction,
   Phase,
   Program,
   Stash,
@@ -13,6 +15,7 @@ import type {
   TensorInstruction,
   TransferInstruction,
 } from '../../graph/graph.ts';
+import type { EmbeddingBackwardProblem } from '../../kernels/embedding.ts';
 import { type Access, bytesMoved, type Kernel } from '../../kernels/kernel.ts';
 import type { MatmulProblem } from '../../kernels/matmul.ts';
 import { type StoredElement, storedBytes } from '../../kernels/stored.ts';
@@ -79,6 +82,18 @@ export interface TransferOperation extends Common {
   readonly pieces: readonly StashPiece[];
 }
 
+/** AdamW on the host, over the chunks of one index. */
+export interface HostOperation extends Common {
+  readonly op: 'host';
+  readonly index: number;
+  /** Elements, and the bit of `decayMask` that is their first block's. */
+  readonly size: number;
+  readonly firstBlock: number;
+  /** Of the index. */
+  readonly chunks: Readonly<Record<'gradient' | 'parameter' | 'moment1' | 'moment2', number>>;
+  readonly operands: HostInstruction['operands'];
+}
+
 /**
  * An exchange between ranks, part by part. `reduce-scatter`: the owner of a part gets the sum over all ranks; `all-gather`:
  * all ranks get what the owner has. With one part they are what is also called reduce and broadcast.
@@ -92,12 +107,14 @@ export interface CollectiveOperation extends Common {
 }
 
 /** What is done at one moment; its tag says how. Whatever looks at operations switches over the tag, all of them. */
-export type Operation = DispatchOperation | TransferOperation | CollectiveOperation;
+export type Operation = DispatchOperation | TransferOperation | HostOperation | CollectiveOperation;
+
+export const isDispatch = (operation: Operation): operation is DispatchOperation => operation.op === 'dispatch';
 
 export const isTransfer = (operation: Operation): operation is TransferOperation =>
   operation.op === 'offload' || operation.op === 'fetch';
 
-export const isDispatch = (operation: Operation): operation is DispatchOperation => operation.op === 'dispatch';
+export const isOnHost = (operation: Operation): operation is HostOperation => operation.op === 'host';
 
 export const isChunkRange = (operand: Tensor | ChunkRange): operand is ChunkRange => 'chunk' in operand;
 
@@ -127,11 +144,18 @@ export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {
 } {
   const blocks = new Map<string, number>();
   const indexOf = new Map<DispatchOperation, number>();
+  const known = new Map<object, { kernel: object; whole: object; index: number }>();
   for (const dispatch of dispatches) {
     const { kernel, problem, whole } = dispatch;
+    const before = known.get(problem);
+    if (before?.whole === whole && before.kernel === kernel) {
+      indexOf.set(dispatch, before.index);
+      continue;
+    }
     const key = `${kernel.name} ${textOf(problem)}${whole === problem ? '' : textOf(whole)}`;
     const index = blocks.get(key) ?? blocks.size;
     blocks.set(key, index);
+    known.set(problem, { kernel, whole, index });
     indexOf.set(dispatch, index);
   }
   return { indexOf, count: Math.max(1, blocks.size) };
@@ -140,11 +164,17 @@ export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {
 export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
   const stashes = new StashIds(map);
   const dispatches = dispatchesOn(map);
-  return instructions.flatMap((instruction): readonly Operation[] => {
+  const lowerOne = (instruction: Instruction): readonly Operation[] => {
     switch (instruction.op) {
-      case 'dispatch':
+      case 'dispatch': {
+        const { copyOf } = instruction;
+        if (!copyOf) return dispatches(instruction);
+        return dispatches(copyOf).map((operation) => onOthers(operation, instruction));
+      }
       case 'dispatch each chunk':
         return dispatches(instruction);
+      case 'host each chunk':
+        return onHost(instruction, map);
       case 'offload':
         return [transfer(instruction, stashes.take(instruction.stash))];
       case 'fetch':
@@ -152,7 +182,21 @@ export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
       default:
         return instruction satisfies never;
     }
-  });
+  };
+  const operations: Operation[] = [];
+  for (let i = 0; i < instructions.length; ) {
+    const { across } = at(instructions, i);
+    let end = i + 1;
+    while (across && instructions[end]?.across === across) end++;
+    // A tile of what is shared serves all of them before the next one does.
+    const parts = instructions.slice(i, end).map(lowerOne);
+    const tiles = Math.max(...parts.map(({ length }) => length));
+    for (let tile = 0; tile < tiles; tile++) {
+      for (const part of parts) operations.push(at(part, tile));
+    }
+    i = end;
+  }
+  return operations;
 }
 
 type DispatchInstruction = TensorInstruction | ChunkInstruction;
@@ -179,6 +223,16 @@ function dispatchesOn(map: ChunkMap): (instruction: DispatchInstruction) => read
     return found;
   };
 }
+
+/** The same on the tensors of another instruction. */
+const onOthers = (operation: DispatchOperation, { operands }: TensorInstruction): DispatchOperation => {
+  const own = { ...operation.operands };
+  for (const [name, operand] of Object.entries(own)) {
+    const tensor = operands[name];
+    if (tensor && !isChunkRange(operand)) own[name] = tensor;
+  }
+  return { ...operation, operands: own };
+};
 
 const transfer = ({ op, tensor, label, phase }: TransferInstruction, pieces: readonly StashPiece[]) => ({
   op,
@@ -287,6 +341,29 @@ function onEachChunk(instruction: ChunkInstruction, map: ChunkMap): DispatchOper
   });
 }
 
+/** What AdamW does to the chunks of an index. */
+const ADAMW_ACCESS = { parameter: 'update', gradient: 'read', moment1: 'update', moment2: 'update' } as const;
+
+function onHost({ operands, label, phase, completes, frees }: HostInstruction, map: ChunkMap): HostOperation[] {
+  return map.trainable.used.map((size, index) => {
+    const chunkOf = (kind: Kind) => map.list(kind).first + index;
+    const uses = Object.entries(ADAMW_ACCESS).flatMap(([kind, access]) =>
+      map.piecesIn(index).map((piece): Use => ({ list: map.list(kind as Kind), piece, access })),
+    );
+    return {
+      ...{ op: 'host', index, size, firstBlock: at(map.firstBlock, index), operands, phase, uses },
+      chunks: {
+        gradient: chunkOf('gradient'),
+        parameter: chunkOf('parameter'),
+        moment1: chunkOf('moment1'),
+        moment2: chunkOf('moment2'),
+      },
+      label: `${label} on the host, chunk ${index}`,
+      each: { index, eager: false, completes, frees },
+    };
+  });
+}
+
 /** `offset` and `size` count elements. */
 function rangeOf(
   { kind, first }: ChunkList,
@@ -297,8 +374,12 @@ function rangeOf(
   return { chunk: first + index, offset: offset * elementBytesOf(kind), bytes: storedBytes(element, size), element };
 }
 
-/** Operands say where they end; only products also start somewhere else than at 0. */
+/** Operands say where they end; only products, and gradients of some rows of a table, also start somewhere else than at 0. */
 function startOf({ kernel, problem }: TensorInstruction, name: string): number {
+  if (kernel.name === 'embeddingBackward') {
+    const { fromRow = 0, width } = problem as EmbeddingBackwardProblem;
+    return name === 'dweight' ? fromRow * width : 0;
+  }
   if (kernel.name !== 'matmul') return 0;
   return (problem as MatmulProblem)[`${name}Offset` as 'aOffset' | 'bOffset' | 'cOffset'] ?? 0;
 }

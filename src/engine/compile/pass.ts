@@ -4,7 +4,8 @@
 //
 // Non-model bytes are one constant: activations are placed once.
 
-import type { Phase, Program } from '../../graph/graph.ts';
+import type { Phase, Program, Tensor } from '../../graph/graph.ts';
+import type { LayerMajor, MicroBatches } from '../../graph/layer-major.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import type { State } from '../../memory/layout/states.ts';
@@ -13,7 +14,7 @@ import { assert } from '../../util/errors.ts';
 import { type ShardedStep, withCollectives } from '../ranks/collectives.ts';
 import { withGathers } from '../ranks/gathers.ts';
 import { onlyOwnerOf, type Sharding } from '../ranks/sharding.ts';
-import { type DispatchOperation, isDispatch, isTransfer, lower, type Operation } from './lower.ts';
+import { type DispatchOperation, isDispatch, isOnHost, isTransfer, lower, type Operation } from './lower.ts';
 import { Walk } from './walk.ts';
 
 export interface Pass {
@@ -21,8 +22,10 @@ export interface Pass {
   /** One a moment. */
   readonly operations: readonly Operation[];
   readonly trace: Trace;
-  /** Moments before which the caller writes its inputs: where each micro-batch begins. */
+  /** Of each micro-batch: the moment before which the caller writes its inputs. */
   readonly starts: readonly number[];
+  /** Of each micro-batch: its tensors in place of those of its inputs. Absent: all of them are written in the same ones. */
+  readonly inputs?: readonly ReadonlyMap<Tensor, Tensor>[];
   /** What the moments are for, in order: each section ends where the next one starts. */
   readonly phases: readonly PhaseStart[];
   /** Of each moment and each of its accesses, in their order: the state of the chunk once the operator has run. */
@@ -58,10 +61,9 @@ export interface Completion {
 }
 
 /** What is traced before step 1. Gradient tensors are named like their parameters. */
-export interface TracedStep {
-  /** The micro-batch that overwrites the gradients, and those that add to them. */
-  readonly first: Program;
-  readonly next: Program;
+export interface TracedStep extends MicroBatches {
+  /** All of them in its place, where they go layer by layer. */
+  readonly layerMajor?: LayerMajor | undefined;
   /** From the complete gradients to the new parameters. */
   readonly update: Program;
   /** Of several ranks: what this one's part of it is. @default it is alone */
@@ -96,9 +98,10 @@ export const stashedChunks = (passes: Passes, { count }: ChunkMap): number =>
 
 /** Of one pass over so many chunks. */
 export const stashedIn = ({ operations }: Pass, count: number): number =>
-  operations
-    .filter(isTransfer)
-    .reduce((most, { pieces }) => pieces.reduce((ids, { id }) => Math.max(ids, id + 1 - count), most), 0);
+  operations.reduce((most, operation) => {
+    if (!isTransfer(operation)) return most;
+    return operation.pieces.reduce((ids, { id }) => Math.max(ids, id + 1 - count), most);
+  }, 0);
 
 /** In the order of the passes: one that several of them share comes several times. */
 export const dispatchesOf = (passes: Passes): DispatchOperation[] =>
@@ -113,9 +116,8 @@ export function readingPass(program: Program, map: ChunkMap, sharding?: Sharding
 
 /** One step of `accumulate` micro-batches. */
 export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): Pass {
-  const first = lower(step.first, map);
-  const next = accumulate > 1 ? lower(step.next, map) : [];
-  const micro = Array.from({ length: accumulate }, (_, i) => (i === 0 ? first : next));
+  const { layerMajor } = step;
+  const micro = layerMajor ? [lower(layerMajor.program, map)] : oneByOne(step, map, accumulate);
   const update = lower(step.update, map);
   const shared = step.sharded ? withCollectives(update, map, step.sharded) : update;
   const alone = withEagerMoved([...micro, shared]);
@@ -127,8 +129,17 @@ export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): P
   const last = step.sharded ? operations.length : undefined;
   const decided = completions.find(({ kinds }) => kinds.includes('parameter'))?.moment ?? last;
   assert(decided !== undefined, 'a step updates parameters');
-  const parts = { name: 'step', operations, starts: starts.slice(0, accumulate), update: { decided, completions } };
+  const inputs = layerMajor
+    ? { starts: layerMajor.inputs.map(() => 0), inputs: layerMajor.inputs }
+    : { starts: starts.slice(0, accumulate) };
+  const parts = { name: 'step', operations, ...inputs, update: { decided, completions } };
   return withTrace(parts, map, (phase) => STATE_AFTER[phase], step.sharded);
+}
+
+function oneByOne(step: MicroBatches, map: ChunkMap, accumulate: number): Operation[][] {
+  const first = lower(step.first, map);
+  const next = accumulate > 1 ? lower(step.next, map) : [];
+  return Array.from({ length: accumulate }, (_, i) => (i === 0 ? first : next));
 }
 
 /**
@@ -170,7 +181,7 @@ function withEagerMoved(parts: readonly (readonly Operation[])[]): { operations:
 
 /** With what follows from the operations. Their dry run waits until it is asked for: most layouts are only measured. */
 function withTrace(
-  parts: Pick<Pass, 'name' | 'operations' | 'starts' | 'update'>,
+  parts: Pick<Pass, 'name' | 'operations' | 'starts' | 'inputs' | 'update'>,
   map: ChunkMap,
   after: (phase: Phase) => State,
   sharding: Sharding | undefined,
@@ -209,11 +220,12 @@ function dryRun(
   return walk.end();
 }
 
-/** Chunks that one operation uses, at most. */
+/** Chunks that one operation uses on the GPU, at most. */
 export const chunksAtOnce = (passes: Passes): number =>
   Object.values(passes)
     .flatMap(({ operations }) => operations)
-    .reduce((most, { uses }) => {
-      if (uses.length <= most) return most;
+    .reduce((most, operation) => {
+      const { uses } = operation;
+      if (uses.length <= most || isOnHost(operation)) return most;
       return Math.max(most, new Set(uses.map(({ list, piece }) => list.first + piece.chunk)).size);
     }, 0);

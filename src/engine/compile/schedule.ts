@@ -21,7 +21,7 @@ export interface PassSchedule {
   readonly peakSlots: number;
   /** Bytes that the plan moves in a step, on average. */
   readonly moved: { readonly h2d: number; readonly d2h: number };
-  /** For each chunk and each piece of an activation below, the moments of the plan, over all its rounds, that bring it: ascending. */
+  /** For each chunk and each piece of an activation below, the moments of the plan, over all its rounds, that need it below: ascending. */
   readonly loadsOf: ReadonlyMap<number, readonly number[]>;
 }
 
@@ -31,7 +31,8 @@ export function schedule(trace: Trace, slots: number, policy: Policy): PassSched
   const cost = checkPlan(trace, plan, room);
   const loadsOf = new Map<number, number[]>();
   plan.moments.forEach(({ load }, m) => {
-    for (const chunk of [...load, ...(trace.moments[m % trace.moments.length]?.fetches ?? [])]) {
+    const { fetches = [], onHost = [] } = at(trace.moments, m % trace.moments.length);
+    for (const chunk of [...load, ...fetches, ...onHost.map(({ chunk }) => chunk)]) {
       const loads = loadsOf.get(chunk);
       if (loads) loads.push(m);
       else loadsOf.set(chunk, [m]);

@@ -5,7 +5,7 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS } from '../../memory/layout/kinds.ts';
 import type { Piece } from '../../memory/layout/layout.ts';
 import { type State, strongest, TensorStates } from '../../memory/layout/states.ts';
-import type { AccessMode, ChunkList, Moment, Trace } from '../../memory/plan/trace.ts';
+import type { AccessMode, AccessTier, ChunkAccess, ChunkList, Moment, Trace } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import type { Operation } from './lower.ts';
 
@@ -67,9 +67,15 @@ export class Walk {
       }
       frees.push(parameters.first + index);
     }
-    const listed = [...accesses].map(([chunk, mode]) => ({ chunk, mode, tier: 'gpu' as const }));
+    const isOnHost = operation.op === 'host';
+    const tier: AccessTier = isOnHost ? 'host' : 'gpu';
+    const listed = [...accesses].map(([chunk, mode]): ChunkAccess => ({ chunk, mode, tier }));
     const fetches = operation.op === 'fetch' ? operation.pieces.map(({ id }) => id) : [];
-    this.#moments.push({ label, accesses: listed, frees, nonModelBytes: 0, ...(fetches.length > 0 && { fetches }) });
+    this.#moments.push({
+      ...{ label, accesses: isOnHost ? [] : listed, frees, nonModelBytes: 0 },
+      ...(isOnHost && { onHost: listed }),
+      ...(fetches.length > 0 && { fetches }),
+    });
   }
 
   /** The trace, and of each moment and each of its accesses, in their order: the state of the chunk behind it. */

@@ -5,6 +5,7 @@
 // Pure. No way changes a result, and the rates only say which of those that fit is taken.
 
 import type { ActivationMode } from '../../graph/activations.ts';
+import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import { liveBytes } from '../../graph/liveness.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { checkPlan, makePlan } from '../../memory/plan/plan.ts';
@@ -20,29 +21,39 @@ const FINALISTS = 4;
 const MOST_TRIED = 12;
 /** Numbers of blocks that are tried in each mode. */
 const MOST_COUNTS = 6;
+/** What another order must save of a step: what it moves of activations is many small transfers, each of which takes its time. */
+const WORTH_ANOTHER_ORDER = 0.05;
 /** What a tight placement costs, as a share of the arithmetic: what is read is declared as writable there. */
 const TIGHT = 0.02;
 /** What another one needs beside what is alive at once, where activations are kept and where they are not, about. */
 const LOOSE = { kept: 1.06, other: 1.25 } as const;
-/** Bytes that chunks move in a step for each byte of them that has no room, about. */
-const MOVED = 2.1;
+/** Bytes that chunks move in a step for each byte of them that has no room, about, and beside that in each round of micro-batches. */
+const MOVED = { once: 1.26, eachRound: 0.84 } as const;
 
 /** What one of the ways comes to. */
 interface Fitted<P extends Passes> {
   readonly passes: P;
   readonly map: ChunkMap;
+  readonly residents: number;
   readonly slots: number;
-  /** With so many nothing ever leaves the GPU. */
-  readonly enough: number;
+  /** What a step was reckoned to take in each order of micro-batches that was tried. */
+  readonly orderSeconds?: Readonly<Partial<Record<AccumulateOrder, number>>>;
 }
 
 /** Fits one of the ways; undefined where it does not fit. */
 export type FitWay<P extends Passes, F extends Fitted<P>> = (workload: Workload<P>, tight: boolean) => F | undefined;
 
-/** The workload with each mode of the menu in all blocks, least memory first. */
+/** The workload in each order that its micro-batches may go in, least memory first. */
+export const inOrders = <P extends Passes>(workload: Workload<P>): Workload<P>[] => {
+  const { order } = workload;
+  return order ? order.menu.map((other) => (other === order.order ? workload : order.with(other))) : [workload];
+};
+
+/** The workload with each mode of the menu in all blocks, least memory first; in the order that needs the least. */
 export function uniformWays<P extends Passes>(workload: Workload<P>): Workload<P>[] {
-  const { activations } = workload;
-  if (!activations) return [workload];
+  const [least = workload] = inOrders(workload);
+  const { activations } = least;
+  if (!activations) return [least];
   const { menu, modes } = activations;
   const all = menu.map((mode) => activations.with(modes.map(() => mode)));
   const bytes = new Map(all.map((tried) => [tried, aliveIn(tried)]));
@@ -61,40 +72,69 @@ export function cheapest<P extends Passes, F extends Fitted<P>>(
   fitted: FitWay<P, F>,
   least: () => F | undefined,
 ): F {
-  const { activations } = workload;
-  if (!activations) {
-    const found = fitted(workload, false) ?? fitted(workload, true) ?? least();
-    assert(found, 'a budget was accepted that does not fit');
-    return found;
-  }
-  const price = (found: F, tight: boolean) => {
-    const pass = activations.mainOf(found.passes);
-    const work = workOf(pass);
-    const moved = work.moved + chunkTraffic(pass, found);
-    return secondsOf({ ...work, moved }, tight ? TIGHT * work.flops : 0, rates);
-  };
-  const [kept] = activations.menu;
-  assert(kept, 'a menu has modes');
-  const all = fitted(activations.with(activations.modes.map(() => kept)), false);
-  if (all && all.slots === all.enough) return all;
-
-  let best = all && { found: all, seconds: price(all, false) };
-  let finalists = 0;
-  for (const { modes, tight } of promising(activations, mapOf(), budget, rates).slice(0, MOST_TRIED)) {
-    const found = fitted(activations.with(modes), tight);
-    if (!found) continue;
-    const seconds = price(found, tight);
-    if (!best || seconds < best.seconds) best = { found, seconds };
-    if (++finalists === FINALISTS) break;
+  let best: (Priced<F> & { readonly order: AccumulateOrder | undefined }) | undefined;
+  const orderSeconds: { [O in AccumulateOrder]?: number } = {};
+  for (const inOrder of inOrders(workload)) {
+    // Where chunks stay, there is nothing that another order would not move.
+    if (best?.traffic === 0) break;
+    const { activations, order } = inOrder;
+    if (!activations) {
+      const found = fitted(inOrder, false) ?? fitted(inOrder, true) ?? least();
+      assert(found, 'a budget was accepted that does not fit');
+      return found;
+    }
+    const consider = (modes: readonly ActivationMode[], tight: boolean): F | undefined => {
+      const found = fitted(activations.with(modes), tight);
+      if (!found) return undefined;
+      const priced = priceOf(activations, found, tight, rates);
+      const { seconds } = priced;
+      const isOther = best !== undefined && best.order !== order?.order;
+      if (!best || seconds < (isOther ? 1 - WORTH_ANOTHER_ORDER : 1) * best.seconds)
+        best = { ...priced, order: order?.order };
+      if (order) orderSeconds[order.order] = Math.min(seconds, orderSeconds[order.order] ?? seconds);
+      return found;
+    };
+    const [kept] = activations.menu;
+    assert(kept, 'a menu has modes');
+    const all = consider(
+      activations.modes.map(() => kept),
+      false,
+    );
+    if (all && all.slots === all.residents) return all;
+    let finalists = 0;
+    for (const { modes, tight } of promising(activations, mapOf(), budget, rates).slice(0, MOST_TRIED)) {
+      if (consider(modes, tight) && ++finalists === FINALISTS) break;
+    }
   }
   const found = best?.found ?? least();
   assert(found, 'a budget was accepted that does not fit');
-  return found;
+  return { ...found, orderSeconds };
+}
+
+interface Priced<F> {
+  readonly found: F;
+  readonly seconds: number;
+  /** Bytes of chunks that a step moves. */
+  readonly traffic: number;
+}
+
+/** With the time of the pass that activations are chosen for, as it was fitted. */
+function priceOf<P extends Passes, F extends Fitted<P>>(
+  { mainOf }: ActivationChoice<P>,
+  found: F,
+  tight: boolean,
+  rates: Rates,
+): Priced<F> {
+  const pass = mainOf(found.passes);
+  const work = workOf(pass);
+  const traffic = chunkTraffic(pass, found);
+  const moved = work.moved + traffic;
+  return { found, seconds: secondsOf({ ...work, moved }, tight ? TIGHT * work.flops : 0, rates), traffic };
 }
 
 /** Bytes of chunks that a step moves. */
-function chunkTraffic({ trace }: Pass, { slots, enough }: Pick<Fitted<Passes>, 'slots' | 'enough'>): number {
-  if (slots >= enough) return 0;
+function chunkTraffic({ trace }: Pass, { slots, residents }: Pick<Fitted<Passes>, 'slots' | 'residents'>): number {
+  if (slots >= residents) return 0;
   const room = trace.moments.map(() => slots);
   const { h2dBytes, d2hBytes } = checkPlan(trace, makePlan('planned', planStep(trace, room)), room);
   return h2dBytes + d2hBytes;
@@ -135,7 +175,7 @@ interface Way {
 
 /** Mixtures of two modes, the most promising first: the earlier blocks have the one, the later the other. */
 function promising<P extends Passes>(choice: ActivationChoice<P>, map: ChunkMap, budget: number, rates: Rates): Way[] {
-  const { modes } = choice;
+  const { modes, rounds } = choice;
   const blocks = modes.length;
   const { facts, modelBytes, flops } = factsOf(choice, map);
   const counts = new Set(
@@ -160,7 +200,7 @@ function promising<P extends Passes>(choice: ActivationChoice<P>, map: ChunkMap,
     const work = {
       flops: mixed('flops'),
       dispatches: mixed('dispatches'),
-      moved: mixed('moved') + MOVED * (modelBytes - room),
+      moved: mixed('moved') + (MOVED.once + rounds * MOVED.eachRound) * (modelBytes - room),
     };
     const seconds = room > 0 ? secondsOf(work, tight ? TIGHT * flops : 0, rates) : Number.POSITIVE_INFINITY;
     const each = modes.map((_, i) => (i < count ? early.mode : late.mode));

@@ -3,6 +3,7 @@
 
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { Program } from '../../graph/graph.ts';
+import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import type { ChunkMap, StoredParameter } from '../../memory/layout/chunk-map.ts';
 import type { Pass, Passes } from './pass.ts';
 
@@ -23,7 +24,22 @@ export interface Workload<P extends Passes = Passes> {
   readonly readback: ReadbackSize;
   /** What becomes of its activations, where it could be something else. @default they are kept */
   readonly activations?: ActivationChoice<P>;
+  /** How the micro-batches of its step go through the model; absent where there is one. */
+  readonly order?: OrderChoice<P>;
 }
+
+/** How micro-batches go through the model: other memory, other traffic, the same results. */
+export interface OrderChoice<P extends Passes = Passes> {
+  readonly order: AccumulateOrder;
+  /** What it may be; the first needs the least memory. */
+  readonly menu: readonly AccumulateOrder[];
+  /** The workload in this order instead, with all activations kept. */
+  with(order: AccumulateOrder): Workload<P>;
+}
+
+/** Whether it updates model data on the host: then each step's state is below, and the moments are nowhere else. */
+export const updatesOnHost = ({ programs }: Pick<Workload, 'programs'>): boolean =>
+  programs.some(({ instructions }) => instructions.some(({ op }) => op === 'host each chunk'));
 
 /** What becomes of a workload's activations: other memory, other work, the same results. */
 export interface ActivationChoice<P extends Passes = Passes> {
@@ -33,8 +49,9 @@ export interface ActivationChoice<P extends Passes = Passes> {
   readonly menu: readonly ActivationMode[];
   /** The workload with these modes instead. */
   with(modes: readonly ActivationMode[]): Workload<P>;
-  /** The pass that they are chosen for. */
+  /** The pass that they are chosen for, and how often each parameter is on its way there and gone again. */
   mainOf(passes: P): Pass;
+  readonly rounds: number;
   /** Bytes of activations that stay for the backward pass with this mode in all blocks. */
   keptBytes(mode: ActivationMode): number;
   /** Bytes of each activation that is moved below with this mode in all blocks. */

@@ -63,7 +63,7 @@ export function chunkRuns(recording: Recording): RunLengths[] {
   let nextEvent = 0;
   let nextMove = 0;
   let changed = new Set(state.keys());
-  trace.moments.forEach(({ label, accesses, frees }, m) => {
+  trace.moments.forEach(({ label, accesses, onHost = [], frees }, m) => {
     for (; events[nextEvent]?.moment === m; nextEvent++) {
       const { chunk, action } = at(events, nextEvent);
       // What is freed stays until the operator has run: below.
@@ -82,9 +82,14 @@ export function chunkRuns(recording: Recording): RunLengths[] {
       state[chunk] = 'COMPUTE';
       changed.add(chunk);
     }
+    for (const { chunk } of onHost) {
+      state[chunk] = 'COMPUTE';
+      changed.add(chunk);
+    }
     for (const chunk of changed) write(m, chunk);
-    changed = new Set(accesses.map(({ chunk }) => chunk));
-    accesses.forEach(({ chunk }, i) => {
+    const used = [...accesses, ...onHost];
+    changed = new Set(used.map(({ chunk }) => chunk));
+    used.forEach(({ chunk }, i) => {
       state[chunk] = at(at(states, m), i);
     });
     for (const chunk of frees) {

@@ -3,11 +3,13 @@
 
 import type { Device } from '../../gpu/device.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
+import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import { leastHostChunks } from '../../memory/tiers/tier-limits.ts';
 import type { BlockFile } from '../../runtime/host.ts';
 import { type Fit, type FitOptions, fitMemory, type Recovery } from '../compile/fit.ts';
 import type { Pass, Passes } from '../compile/pass.ts';
 import { type PassSchedule, type Policy, schedule } from '../compile/schedule.ts';
+import { inOrders } from '../compile/ways.ts';
 import { type AdapterLimits, GPU_RATES, SOFTWARE_RATES, type Workload } from '../compile/workload.ts';
 import { probeMemory } from './probe.ts';
 
@@ -23,6 +25,12 @@ export interface MemoryOptions {
    * within the budget. Changes no bit. @default 'auto'
    */
   readonly activations?: ActivationMode | 'auto';
+  /**
+   * How the micro-batches of a step go through the model: one after the other (`batch`), or all of them a layer at a time
+   * (`layer`), which moves parameters once a step and keeps the activations of all; `auto`: whichever takes the least time
+   * within the budget. Changes no bit. @default 'auto'
+   */
+  readonly accumulateOrder?: AccumulateOrder | 'auto';
   /** Bytes of host memory for chunks. @default no limit */
   readonly host?: number;
   /** The slow tier. @default none */
@@ -56,10 +64,11 @@ export function limitsOf({ adapter }: Device): AdapterLimits {
   return { binding, buffer, rates: adapter.software ? SOFTWARE_RATES : GPU_RATES };
 }
 
-/** What a fit goes by of the budgets below the GPU. */
-export function optionsOf({ recovery, host, disk }: MemoryOptions): FitOptions {
+/** What a fit goes by of the budgets below the GPU. `updates`: whether chunks are updated there. */
+export function optionsOf({ recovery, host, disk }: MemoryOptions, updates = false): FitOptions {
   const below = (host ?? Number.POSITIVE_INFINITY) + (disk ? (disk.limit ?? Number.POSITIVE_INFINITY) : 0);
-  const mostChunk = disk && host !== undefined ? host / leastHostChunks(Number.POSITIVE_INFINITY, true) : undefined;
+  const mostChunk =
+    disk && host !== undefined ? host / leastHostChunks(Number.POSITIVE_INFINITY, true, updates) : undefined;
   return { recovery, below, ...(mostChunk !== undefined && { mostChunk }) };
 }
 
@@ -68,10 +77,11 @@ export function optionsOf({ recovery, host, disk }: MemoryOptions): FitOptions {
  * no file is made, what any other would.
  */
 export function stashRoom({ workload, stashed, map }: Fit, { host, disk }: MemoryOptions): number {
-  const { activations } = workload;
-  if (host !== undefined || disk || !activations) return stashed;
-  const most = activations.menu.map((mode) =>
-    activations.movedBytes(mode).reduce((sum, bytes) => sum + Math.ceil(bytes / map.chunkBytes), 0),
+  if (host !== undefined || disk) return stashed;
+  const most = inOrders(workload).flatMap(({ activations }) =>
+    (activations?.menu ?? []).map((mode) =>
+      (activations?.movedBytes(mode) ?? []).reduce((sum, bytes) => sum + Math.ceil(bytes / map.chunkBytes), 0),
+    ),
   );
   return Math.max(stashed, ...most);
 }

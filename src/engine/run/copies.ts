@@ -107,6 +107,23 @@ export class ChunkCopies {
     await this.#backing.putAll([{ chunk, bytes }]);
   }
 
+  /**
+   * The values below change in place, by `work`, which gets the bytes of what is read and of what changes, in this order; a
+   * copy on the GPU of what changes goes. None of them is newer there, or on its way down.
+   */
+  async update(
+    read: number,
+    changed: readonly number[],
+    work: (bytes: readonly Uint8Array<ArrayBuffer>[]) => Promise<void> | void,
+  ): Promise<void> {
+    for (const chunk of [read, ...changed]) {
+      assert(!this.isDirty(chunk) && !this.isGoingDown(chunk), `chunk ${chunk} is updated below and newer elsewhere`);
+    }
+    for (const chunk of changed) if (this.onGPU(chunk)) this.drop(chunk);
+    const all = [read, ...changed].map((chunk) => ({ chunk, kept: chunk === read }));
+    await this.#backing.update(all, work);
+  }
+
   /** What lies below is of no use any more. */
   forgetBelow(chunk: number): void {
     this.#backing.discard(chunk);

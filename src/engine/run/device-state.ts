@@ -6,6 +6,7 @@ import { ReadbackRing } from '../../gpu/readback.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import { arenaSizes, type Fit } from '../compile/fit.ts';
+import { isOnHost } from '../compile/lower.ts';
 import { dispatchesOf } from '../compile/pass.ts';
 import { Bindings } from './binding.ts';
 import { ChunkCopies } from './copies.ts';
@@ -43,6 +44,11 @@ export async function makeDeviceState(
     return await device.guarded('the training state', async () => {
       const storage = own(new Storage(device));
       storage.placeActivations(placements, arenaSizes(placements));
+      for (const { operations } of Object.values(passes)) {
+        for (const { operands } of operations.filter(isOnHost)) {
+          storage.keepOnHost([operands.hyper, operands.decayMask]);
+        }
+      }
       const slots = own(new Slots(device, count, map.chunkBytes, map.count + stashed));
       const staging = own(new Staging(device, size, map.chunkBytes));
       const ring = own(new ReadbackRing(device.allocator, 'step', workload.readback.bytes, workload.readback.reads));

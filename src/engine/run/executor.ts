@@ -11,13 +11,14 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { CollectiveOperation, TransferOperation } from '../compile/lower.ts';
+import type { CollectiveOperation, HostOperation, TransferOperation } from '../compile/lower.ts';
 import type { Pass } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import { type CopyPlace, Recorder } from '../observe/recording.ts';
 import type { Communicator } from '../ranks/communicator.ts';
 import type { Bindings } from './binding.ts';
 import type { ChunkCopies } from './copies.ts';
+import { HostOptimizer, type HostUpdater } from './host-optimizer.ts';
 import { Link, type LinkLedger, type Placed, type StoreOptions } from './link.ts';
 import type { Slots } from './slots.ts';
 import type { Staging } from './staging.ts';
@@ -30,6 +31,8 @@ export interface ExecutorOptions {
   readonly ledger: LinkLedger;
   /** For passes with collectives. @default there is one rank */
   readonly ranks?: Communicator | undefined;
+  /** Updates chunks below the GPU. */
+  readonly updater: HostUpdater;
 }
 
 export class Executor {
@@ -37,6 +40,8 @@ export class Executor {
   readonly copies: ChunkCopies;
   /** Chunks whose reading from disk begins before they are needed. */
   readAhead: number;
+  /** Called as soon as the chunks of an index are updated on the host, until another pass begins. */
+  updated: ((index: number) => void) | undefined;
   /** Set to time each moment in a compute pass of its own. */
   timestamps: ((moment: number) => GPUComputePassTimestampWrites) | undefined;
   readonly #map: ChunkMap;
@@ -47,6 +52,7 @@ export class Executor {
   readonly #link: Link;
   readonly #ranks: Communicator | undefined;
   #exchanged = new Uint8Array(0);
+  readonly #hostOptimizer: HostOptimizer;
   #recorder: Recorder | undefined;
 
   #pass: Pass | undefined;
@@ -72,6 +78,7 @@ export class Executor {
     this.#bindings = bindings;
     this.#backing = backing;
     this.#link = new Link(device, staging, copies, options.ledger);
+    this.#hostOptimizer = new HostOptimizer(options.updater, storage, copies, this.#link);
     this.readAhead = options.readAhead;
     this.#ranks = options.ranks;
   }
@@ -94,6 +101,8 @@ export class Executor {
     this.check();
     this.#pass = pass;
     this.#schedule = schedule;
+    this.#hostOptimizer.begin();
+    this.updated = undefined;
     this.#round = this.#nextRounds.get(schedule) ?? 0;
     this.#nextRounds.set(schedule, (this.#round + 1) % schedule.plan.steps);
     const expected = at(schedule.starts, this.#round);
@@ -143,6 +152,9 @@ export class Executor {
         case 'collective':
           await this.#exchange(operation);
           break;
+        case 'host':
+          await this.#updateOnHost(operation, m);
+          break;
         default:
           operation satisfies never;
       }
@@ -150,6 +162,8 @@ export class Executor {
         if (mode !== 'read') this.copies.change(chunk);
       }
       for (const chunk of moment.frees) {
+        // What the host used need not be here.
+        if (operation.op === 'host' && !this.copies.onGPU(chunk)) continue;
         this.copies.free(chunk);
         this.#recorder?.event(m, chunk, 'free');
       }
@@ -163,6 +177,11 @@ export class Executor {
   async keepBelow(chunks: readonly number[], moment: number, phase: number, arrived?: () => void): Promise<void> {
     this.ledger.recoveryBytes += chunks.length * this.#map.chunkBytes;
     await this.#store(chunks, moment, { phase, ...(arrived && { arrived }) });
+  }
+
+  /** What the GPU has decided of a step: the host need not ask for it. */
+  decide(state: Float32Array): void {
+    this.#hostOptimizer.decide(state);
   }
 
   /** Records a command outside of passes, behind what was encoded so far. */
@@ -270,6 +289,19 @@ export class Executor {
     return { chunk, buffer: this.#slots.buffer(chunk), offset: 0, bytes: this.#map.chunkBytes };
   }
 
+  // ---- On the host ------------------------------------------------------------------------------------
+
+  /** Updates chunks below the GPU. A gradient that nothing kept below goes down for it. */
+  async #updateOnHost(operation: HostOperation, moment: number): Promise<void> {
+    const { gradient, parameter } = operation.chunks;
+    if (this.copies.isDirty(gradient)) await this.#store([gradient], moment);
+    this.#fetchAhead(moment);
+    const hadParameter = this.copies.onGPU(parameter);
+    await this.#hostOptimizer.run(operation);
+    this.updated?.(operation.index);
+    if (hadParameter) this.#recorder?.event(moment, parameter, 'drop');
+  }
+
   // ---- Moving activations -----------------------------------------------------------------------------
 
   /** Copies an activation down, a piece at a time. */
@@ -372,8 +404,8 @@ export class Executor {
     let ahead = this.readAhead;
     for (let i = 1; i < length && ahead > 0; i++) {
       const then = (base + moment + i) % length;
-      const { fetches = [] } = at(trace.moments, then % trace.moments.length);
-      for (const chunk of [...at(plan.moments, then).load, ...fetches]) {
+      const { fetches = [], onHost = [] } = at(trace.moments, then % trace.moments.length);
+      for (const chunk of [...at(plan.moments, then).load, ...fetches, ...onHost.map(({ chunk }) => chunk)]) {
         if (this.copies.onGPU(chunk) || this.copies.isGoingDown(chunk)) continue;
         this.#backing.prefetch(chunk);
         if (--ahead === 0) return;

@@ -8,10 +8,13 @@
 import { type Device, OutOfMemory } from '../../gpu/device.ts';
 import type { ReadbackRing } from '../../gpu/readback.ts';
 import type { Tensor } from '../../graph/graph.ts';
+import { HostAdamW } from '../../kernels/host-adamw.ts';
+import { WasmHeap } from '../../kernels/wasm-heap.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { ALL_KINDS, KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import { Backing } from '../../memory/tiers/backing.ts';
 import { LARGEST_PUT } from '../../memory/tiers/tier-limits.ts';
+import type { Threads } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
@@ -19,7 +22,7 @@ import type { ChoiceRecord, KernelChoices } from '../compile/choices.ts';
 import { type Fit, fitMemory } from '../compile/fit.ts';
 import { dispatchesOf, type Pass, type Passes } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
-import type { Workload } from '../compile/workload.ts';
+import { updatesOnHost, type Workload } from '../compile/workload.ts';
 import { answer, askOwner, endAnswers, type Ranks } from '../ranks/ranks.ts';
 import { onlyOwnerOf } from '../ranks/sharding.ts';
 import {
@@ -35,6 +38,8 @@ import {
 import { DeviceMutex, type Kept, Replaced } from './device-mutex.ts';
 import { makeDeviceState } from './device-state.ts';
 import type { Executor } from './executor.ts';
+import type { HostUpdater } from './host-optimizer.ts';
+import { HostThreads } from './host-threads.ts';
 import { emptyLedger, type LinkLedger } from './link.ts';
 import { insteadOf, type SessionState, StateBuilder } from './state-builder.ts';
 import type { TensorData } from './storage.ts';
@@ -63,6 +68,7 @@ export class Session<P extends Passes = Passes> {
   readonly #choices: KernelChoices;
   readonly #backing: Backing;
   readonly #ledger: LinkLedger;
+  readonly #updater: HostUpdater;
   readonly #builder: StateBuilder<P>;
   readonly #ranks: Ranks | undefined;
   /** Parameters that were never set. */
@@ -73,23 +79,28 @@ export class Session<P extends Passes = Passes> {
   #over: { readonly reason: unknown } | undefined;
   #closing: Promise<void> | undefined;
 
-  /** Errors: HoldfastError for a budget that is too small, naming the smallest that works. */
+  /**
+   * `threads`: what is computed on the host is computed there. Errors: HoldfastError for a budget that is too small, naming
+   * the smallest that works.
+   */
   static async open<P extends Passes>(
     device: Device,
     workload: Workload<P>,
     choices: KernelChoices,
     memory: MemoryOptions = {},
+    threads?: Threads,
     ranks?: Ranks,
   ): Promise<Session<P>> {
     const limits = limitsOf(device);
+    const options = optionsOf(memory, updatesOnHost(workload));
     let budget = memory.gpu === 'auto' ? await autoBudget(device, workload) : memory.gpu;
     let exhausted: OutOfMemory | undefined;
     for (;;) {
-      const found = insteadOf(exhausted, () => fitMemory(workload, limits, budget, optionsOf(memory)));
+      const found = insteadOf(exhausted, () => fitMemory(workload, limits, budget, options));
       try {
         const { gpu: _, ...rest } = memory;
         const settled = budget === undefined ? rest : { ...rest, gpu: budget };
-        return await Session.#make(device, found, choices, settled, ranks);
+        return await Session.#make(device, found, choices, settled, threads, ranks);
       } catch (error) {
         if (!(error instanceof OutOfMemory)) throw error;
         exhausted = error;
@@ -103,6 +114,7 @@ export class Session<P extends Passes = Passes> {
     found: Fit<P>,
     choices: KernelChoices,
     memory: MemoryOptions,
+    threads: Threads | undefined,
     ranks: Ranks | undefined,
   ): Promise<Session<P>> {
     const { map } = found;
@@ -112,12 +124,16 @@ export class Session<P extends Passes = Passes> {
     const bytes = (chunks + LARGEST_PUT) * map.chunkBytes;
     const diskLimit = Math.min(memory.disk?.limit ?? Number.POSITIVE_INFINITY, bytes);
     const file = await memory.disk?.open(diskLimit);
+    const heap = updatesOnHost(found.workload) ? WasmHeap.make() : undefined;
+    const updater = heap && threads ? new HostThreads(threads, heap) : new HostAdamW(heap);
     let backing: Backing | undefined;
     try {
       backing = new Backing({
         chunks,
         chunkBytes: map.chunkBytes,
         hostLimit: memory.host ?? Number.POSITIVE_INFINITY,
+        updates: updatesOnHost(found.workload),
+        allocate: heap && ((bytes) => heap.allocate(bytes)),
         ...(file && { disk: file, diskLimit }),
       });
       for (const kind of ALL_KINDS.filter((kind) => KINDS[kind].zero)) {
@@ -126,9 +142,9 @@ export class Session<P extends Passes = Passes> {
       }
       const arranged = arrange(found, memory);
       const ledger = emptyLedger();
-      const options = { readAhead: arranged.readAhead, ledger, ranks: ranks?.step };
+      const options = { readAhead: arranged.readAhead, ledger, updater, ranks: ranks?.step };
       const on = await makeDeviceState(device, found, choices, backing, options);
-      return new Session({ ...arranged, on }, choices, backing, ledger, ranks);
+      return new Session({ ...arranged, on }, choices, backing, ledger, updater, ranks);
     } catch (error) {
       return finishing(
         () => Promise.reject(error),
@@ -142,18 +158,20 @@ export class Session<P extends Passes = Passes> {
     choices: KernelChoices,
     backing: Backing,
     ledger: LinkLedger,
+    updater: HostUpdater,
     ranks: Ranks | undefined,
   ) {
     this.#state = state;
     this.#choices = choices;
     this.#backing = backing;
     this.#ledger = ledger;
-    this.#builder = new StateBuilder(choices, backing, ledger, ranks?.step);
+    this.#updater = updater;
     this.#ranks = ranks;
+    this.#builder = new StateBuilder(choices, backing, ledger, updater, ranks?.step);
     const { fit, memory } = state;
     this.#unset = new Set(fit.map.names('parameter'));
     const step = Object.values(fit.passes).find(({ update }) => update);
-    if (step && fit.slots < fit.enough) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
+    if (step && fit.slots < fit.residents) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
   }
 
   /** As it is now: the budget may change on the way. */
@@ -373,7 +391,7 @@ export class Session<P extends Passes = Passes> {
   async #setChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     const { executor } = this;
     // Without a tier below in use, values live on the GPU alone.
-    if (this.memory.gpu === undefined) {
+    if (this.memory.gpu === undefined && !this.fit.durable) {
       await executor.upload(chunk, bytes);
       return;
     }
@@ -493,6 +511,7 @@ export class Session<P extends Passes = Passes> {
       () => this.executor.abandon(),
       () => this.#state.on.release(),
       () => this.#backing.close(),
+      () => this.#updater.end?.(),
     );
     return this.#closing;
   }

@@ -12,6 +12,7 @@ import type { Passes } from '../compile/pass.ts';
 import type { Communicator } from '../ranks/communicator.ts';
 import { type Arrangement, arrange, limitsOf, SHRINK } from './arrangement.ts';
 import { type DeviceState, makeDeviceState } from './device-state.ts';
+import type { HostUpdater } from './host-optimizer.ts';
 import type { LinkLedger } from './link.ts';
 import type { TensorData } from './storage.ts';
 
@@ -26,13 +27,21 @@ export class StateBuilder<P extends Passes> {
   readonly #choices: KernelChoices;
   readonly #backing: Backing;
   readonly #ledger: LinkLedger;
+  readonly #updater: HostUpdater;
   readonly #ranks: Communicator | undefined;
   #least: { readonly fit: Fit<P>; readonly bytes: number } | undefined;
 
-  constructor(choices: KernelChoices, backing: Backing, ledger: LinkLedger, ranks: Communicator | undefined) {
+  constructor(
+    choices: KernelChoices,
+    backing: Backing,
+    ledger: LinkLedger,
+    updater: HostUpdater,
+    ranks: Communicator | undefined,
+  ) {
     this.#choices = choices;
     this.#backing = backing;
     this.#ledger = ledger;
+    this.#updater = updater;
     this.#ranks = ranks;
   }
 
@@ -67,7 +76,7 @@ export class StateBuilder<P extends Passes> {
   /** Makes what is arranged, and changes nothing else. Errors: whatever went wrong; nothing is left of it then. */
   async build(device: Device, arranged: Arrangement<P>): Promise<SessionState<P>> {
     const { fit, schedules, memory, readAhead } = arranged;
-    const options = { readAhead, ledger: this.#ledger, ranks: this.#ranks };
+    const options = { readAhead, ledger: this.#ledger, updater: this.#updater, ranks: this.#ranks };
     // Of the memory under this budget.
     device.allocator.restartPeak();
     const on = await makeDeviceState(device, fit, this.#choices, this.#backing, options);

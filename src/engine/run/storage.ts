@@ -18,6 +18,8 @@ export class Storage {
   readonly #device: Device;
   readonly #ranges = new Map<Tensor, BufferRange>();
   readonly #owned: GPUBuffer[] = [];
+  /** Of tensors that the host reads: what they were set to last. */
+  readonly #onHost = new Map<Tensor, TensorData | undefined>();
 
   constructor(device: Device) {
     this.#device = device;
@@ -51,9 +53,22 @@ export class Storage {
     }
   }
 
-  /** Sets a tensor; one that no dispatch uses has no memory and needs no value. */
+  /** From now on what these tensors are set to can be asked for. */
+  keepOnHost(tensors: Iterable<Tensor>): void {
+    for (const tensor of tensors) this.#onHost.set(tensor, undefined);
+  }
+
+  /** What a tensor that is kept on the host was set to last. */
+  onHost(tensor: Tensor): TensorData {
+    const data = this.#onHost.get(tensor);
+    assert(data, `${tensor.name} is read on the host and was never set`);
+    return data;
+  }
+
+  /** Sets a tensor; one that no dispatch uses has no memory and needs no value there. */
   write(tensor: Tensor, data: TensorData): void {
     assert(data.length <= tensor.size, `${tensor.name} holds ${tensor.size} elements, not ${data.length}`);
+    if (this.#onHost.has(tensor)) this.#onHost.set(tensor, data);
     const range = this.#ranges.get(tensor);
     if (range) this.#device.gpu.queue.writeBuffer(range.buffer, range.offset, data);
   }

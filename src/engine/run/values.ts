@@ -2,13 +2,11 @@
 // of chunks become tensors again, one at a time. Knows the layout alone; where the bytes of a chunk lie is its caller's
 // affair.
 
-import { isNarrow, type StoredElement, storedBytes } from '../../kernels/stored.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { elementBytesOf, KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import { assert } from '../../util/errors.ts';
-import { narrow, widen } from '../../util/floats.ts';
-import { narrowQ8, wholeBlocks, widenQ8 } from '../../util/q8.ts';
-import type { TensorSource } from '../../util/tensor-source.ts';
+import { CODECS, isNarrow, STORED_BLOCKS, type StoredElement, storedBytes } from '../../util/stored-elements.ts';
+import { type TensorSource, wholeBlocks } from '../../util/tensor-source.ts';
 
 /** Whole chunks; one without a value leaves the bytes that it is read into as they are. */
 export interface ChunkValues {
@@ -31,8 +29,10 @@ export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource
     const pieces = map.pieces(name);
     let next = 0;
     const { element } = KINDS[list.kind];
-    for await (const elements of element === 'q8_0' ? wholeBlocks(source.read(name)) : source.read(name)) {
-      for (let taken = 0; taken < elements.length; ) {
+    const each = elementBytesOf(list.kind);
+    for await (const stored of storedPieces(source, name, element)) {
+      const brought = stored.length / each;
+      for (let taken = 0; taken < brought; ) {
         while (at === (pieces[next]?.first ?? 0) + (pieces[next]?.size ?? 0)) next++;
         const piece = pieces[next];
         assert(piece, `${name} has fewer elements than were given`);
@@ -43,8 +43,8 @@ export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource
           bytes.fill(0);
           if (!namesIn(map, chunk).every((other) => given.has(other))) await values.get(chunk, bytes);
         }
-        const count = Math.min(elements.length - taken, piece.first + piece.size - at);
-        store(list.kind, elements.subarray(taken, taken + count), bytes, piece.offset + at - piece.first);
+        const count = Math.min(brought - taken, piece.first + piece.size - at);
+        bytes.set(stored.subarray(taken * each, (taken + count) * each), (piece.offset + at - piece.first) * each);
         taken += count;
         at += count;
       }
@@ -75,24 +75,24 @@ export function tensorsOf(
   };
 }
 
-/** Puts elements into a chunk, from an element on; whole blocks, where its kind has them. */
-function store(kind: Kind, elements: Float32Array<ArrayBuffer>, chunk: Uint8Array<ArrayBuffer>, first: number): void {
-  const { element } = KINDS[kind];
-  const at = first * elementBytesOf(kind);
-  if (element === 'q8_0') chunk.set(narrowQ8(elements), at);
-  else if (isNarrow(element)) narrow(DTYPES[element], elements, new Uint16Array(chunk.buffer, at, elements.length));
-  else new Float32Array(chunk.buffer, at, elements.length).set(elements);
+/** The bytes of a tensor in such elements: as the source has them, or made of its values. Whole blocks. */
+async function* storedPieces(
+  source: TensorSource,
+  name: string,
+  element: StoredElement,
+): AsyncGenerator<Uint8Array<ArrayBuffer>, void> {
+  const packed = source.packed?.(name);
+  if (packed?.element === element) yield* packed.read();
+  else if (isNarrow(element))
+    for await (const piece of wholeBlocks(source.read(name), STORED_BLOCKS[element].elements))
+      yield CODECS[element].narrow(piece);
+  else
+    for await (const { buffer, byteOffset, byteLength } of source.read(name))
+      yield new Uint8Array(buffer, byteOffset, byteLength);
 }
 
-function floatsIn(element: StoredElement, bytes: Uint8Array<ArrayBuffer>, count: number): Float32Array<ArrayBuffer> {
-  if (element === 'q8_0') return widenQ8(bytes);
-  if (!isNarrow(element)) return new Float32Array(bytes.buffer, 0, count);
-  const floats = new Float32Array(count);
-  widen(DTYPES[element], new Uint16Array(bytes.buffer, 0, count), floats);
-  return floats;
-}
-
-const DTYPES = { bf16: 'BF16', f16: 'F16' } as const;
+const floatsIn = (element: StoredElement, bytes: Uint8Array<ArrayBuffer>, count: number): Float32Array<ArrayBuffer> =>
+  isNarrow(element) ? CODECS[element].widen(bytes, count) : new Float32Array(bytes.buffer, 0, count);
 
 function namesIn(map: ChunkMap, chunk: number): string[] {
   const { kind, first } = map.holding(chunk);

@@ -249,6 +249,8 @@ class Simulation {
           break;
         case 'collective':
           throw new Error(`internal: ${operation.label} waits for other ranks, and there is one machine here`);
+        case 'host':
+          throw new Error('internal: a simulated machine has no optimizer on its host');
         default:
           operation satisfies never;
       }

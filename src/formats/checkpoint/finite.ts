@@ -3,7 +3,8 @@
 
 import { HoldfastError } from '../../util/errors.ts';
 import { findNonFinite } from '../../util/floats.ts';
-import type { TensorSource } from '../../util/tensor-source.ts';
+import { bytesPerElement, CODECS } from '../../util/stored-elements.ts';
+import { type TensorSource, watched, widenedParts } from '../../util/tensor-source.ts';
 import type { SavedWeights } from '../checkpoint.ts';
 
 /**
@@ -15,21 +16,39 @@ export function finiteWeights(
   from: string,
   needs = 'training',
 ): TensorSource {
+  const check = (name: string, piece: Float32Array<ArrayBuffer>, first: number) => {
+    const place = findNonFinite(piece);
+    if (place < 0) return;
+    const index = indexOf(first + place, shapes.get(name) ?? []).join(', ');
+    throw new HoldfastError(
+      `${from}: ${name} is ${piece[place]} at [${index}]; ${needs} needs finite weights, get the file again or use another`,
+    );
+  };
   return {
     names: weights.names,
     async *read(name) {
       let first = 0;
       for await (const piece of weights.read(name)) {
-        const place = findNonFinite(piece);
-        if (place >= 0) {
-          const index = indexOf(first + place, shapes.get(name) ?? []).join(', ');
-          throw new HoldfastError(
-            `${from}: ${name} is ${piece[place]} at [${index}]; ${needs} needs finite weights, get the file again or use another`,
-          );
-        }
+        check(name, piece, first);
         yield piece;
         first += piece.length;
       }
+    },
+    packed(name) {
+      const packed = weights.packed?.(name);
+      if (!packed) return undefined;
+      const { element } = packed;
+      return watched(packed, () => {
+        let first = 0;
+        return (bytes) => {
+          let at = first;
+          for (const part of CODECS[element].isFinite(bytes) ? [] : widenedParts(element, bytes)) {
+            check(name, part, at);
+            at += part.length;
+          }
+          first += bytes.length / bytesPerElement(element);
+        };
+      });
     },
   };
 }

@@ -102,6 +102,7 @@ async function hasFiles(files: FolderReader, folder: string, names: readonly str
 
 /** Whether weights lie in the folder, in one file or several. */
 export async function hasWeights(files: FolderReader, folder: string): Promise<boolean> {
+  if (files instanceof ListedFolder && files.weights) return true;
   for (const name of [WEIGHTS, INDEX]) if (await hasFiles(files, folder, [name])) return true;
   return false;
 }

@@ -4,10 +4,10 @@
 // A run that goes on replaces its checkpoints while they are read: the opening is begun again with what is there then.
 // `withWeights` keeps the files open, so that what it opened stays; other sources say that their folder has gone.
 
-import type { StoredElement } from '../../kernels/stored.ts';
 import { type Files, type FolderReader, join } from '../../runtime/host.ts';
 import { assert, HoldfastError, shortened } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
+import type { StoredElement } from '../../util/stored-elements.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import { readerOf } from '../archive.ts';
 import type { Checkpoint, LoadedCheckpoint, LoadedState, SavedWeights, Shapes } from '../checkpoint.ts';
@@ -31,7 +31,7 @@ import {
   STATE,
   SUMS,
 } from './folder.ts';
-import { ModelTensors, openTensors, weightFiles } from './model-tensors.ts';
+import { ModelTensors, openTensors, type StoredTensors, weightFiles } from './model-tensors.ts';
 import { MOMENT1, MOMENT2, weightNames } from './tensor-names.ts';
 
 /** Checkpoints that may be replaced while they are opened, one after the other. */
@@ -204,7 +204,9 @@ async function weightsIn(files: FolderReader, folder: string): Promise<SavedWeig
   const tensors = await openTensors(files, folder);
   const names = await weightNames(tensors, config);
   const shapes = new Map([...names].map(([name, stored]) => [name, shapeOf(tensors, stored)]));
-  const stored = new Map([...names].map(([name, stored]) => [name, elementOf(tensors, stored)]));
+  const stored = new Map<string, StoredElement>(
+    [...names].map(([name, stored]) => [name, tensors.packed(stored)?.element ?? 'f32']),
+  );
   const tokenizer = await checkedTokenizer(files, folder, folder);
   return { config, weights: floatsOf(files, folder, tensors, names), shapes, stored, ...(tokenizer && { tokenizer }) };
 }
@@ -253,50 +255,56 @@ async function jsonIn(files: FolderReader, folder: string, name: string): Promis
   return parseJSON(await files.read(path), path, OTHER_CHECKPOINT);
 }
 
-const FLOATS = ['F32', 'F16', 'BF16'] as const;
+/** What is read as floats, the blocks of bitsandbytes and GGUF among them. */
+const FLOATS: readonly string[] = ['F32', 'F16', 'BF16', 'NF4', 'Q8_0', 'Q4_0'];
 
 /** Tensors by other names. Errors: HoldfastError naming one that holds something else than floats. */
 function floatsOf(
   files: FolderReader,
   folder: string,
-  tensors: ModelTensors,
+  tensors: StoredTensors,
   names: ReadonlyMap<string, string>,
 ): TensorSource {
   for (const stored of names.values()) {
     const dtype = tensors.entries.get(stored)?.dtype ?? '';
-    if (isOf(FLOATS, dtype)) continue;
+    if (FLOATS.includes(dtype)) continue;
     throw new HoldfastError(
-      `${tensors.fileOf(stored).path}: ${shortened(stored)} is ${shortened(dtype)}; weights and moments are F32, F16 or BF16`,
+      `${tensors.pathOf(stored)}: ${shortened(stored)} is ${shortened(dtype)}; weights and moments are F32, F16 or BF16`,
     );
+  }
+  const storedName = (name: string): string => {
+    const stored = names.get(name);
+    assert(stored, `${tensors.path} has no tensor ${name}`);
+    return stored;
+  };
+  async function* whileThere<P>(path: string, pieces: AsyncIterable<P>): AsyncGenerator<P, void> {
+    try {
+      yield* pieces;
+    } catch (error) {
+      if (await files.stat(path)) throw error;
+      throw new HoldfastError(
+        `${folder}: was removed while it was read, as a run that goes on removes its older checkpoints; load again`,
+      );
+    }
   }
   return {
     names: [...names.keys()],
-    async *read(name) {
-      const stored = names.get(name);
-      assert(stored, `${tensors.path} has no tensor ${name}`);
-      const file = tensors.fileOf(stored);
-      try {
-        for await (const piece of file.pieces(stored)) yield piece as Float32Array<ArrayBuffer>;
-      } catch (error) {
-        if (await files.stat(file.path)) throw error;
-        throw new HoldfastError(
-          `${folder}: was removed while it was read, as a run that goes on removes its older checkpoints; load again`,
-        );
-      }
+    read(name) {
+      const stored = storedName(name);
+      const pieces = tensors.pieces(stored) as AsyncIterable<Float32Array<ArrayBuffer>>;
+      return whileThere(tensors.pathOf(stored), pieces);
+    },
+    packed(name) {
+      const stored = storedName(name);
+      const packed = tensors.packed(stored);
+      return packed && { ...packed, read: () => whileThere(tensors.pathOf(stored), packed.read()) };
     },
   };
 }
 
-function shapeOf(tensors: ModelTensors, stored: string): readonly number[] {
+function shapeOf(tensors: StoredTensors, stored: string): readonly number[] {
   return tensors.entries.get(stored)?.shape ?? [];
 }
-
-function elementOf(tensors: ModelTensors, stored: string): StoredElement {
-  const dtype = tensors.entries.get(stored)?.dtype;
-  return dtype === 'BF16' ? 'bf16' : dtype === 'F16' ? 'f16' : 'f32';
-}
-
-const isOf = (list: readonly string[], item: string): boolean => list.includes(item);
 
 // ---- A run that goes on ----------------------------------------------------------------------------------------
 

@@ -7,8 +7,11 @@
 import { type FolderReader, join } from '../../runtime/host.ts';
 import { assert, HoldfastError, shortened } from '../../util/errors.ts';
 import { check, namesTo, object, parseJSON, text } from '../../util/json.ts';
-import { TensorFile } from '../safetensors.ts';
+import type { PackedTensor } from '../../util/tensor-source.ts';
+import { ListedFolder } from '../listed-folder.ts';
+import { type TensorData, TensorFile } from '../safetensors.ts';
 import type { Entry } from '../safetensors-header.ts';
+import { openQuantised } from './bitsandbytes.ts';
 import { INDEX, WEIGHTS } from './folder.ts';
 
 /** An index is in memory as a whole: this is a hundred times what the largest models have. */
@@ -20,9 +23,21 @@ const INDEX_SCHEMA = object({ weight_map: namesTo(text) });
 
 const GET_AGAIN = 'copy the folder of the model again';
 
-/** The tensors of one file or of several, by their stored names. */
-export class ModelTensors {
+/** The tensors of a model by their names in its files, whatever the files are. */
+export interface StoredTensors {
   /** For messages: the file, or the index of several. */
+  readonly path: string;
+  readonly entries: ReadonlyMap<string, Pick<Entry, 'dtype' | 'shape'>>;
+  /** Of the file that a tensor is in. */
+  pathOf(name: string): string;
+  /** Its values. Errors: HoldfastError for a type that is not read. */
+  pieces(name: string): AsyncIterable<TensorData>;
+  /** The tensor as it is stored; undefined where that is in a type of whole words. */
+  packed(name: string): PackedTensor | undefined;
+}
+
+/** The tensors of one safetensors file or of several, by their stored names. */
+export class ModelTensors implements StoredTensors {
   readonly path: string;
   readonly entries: ReadonlyMap<string, Entry>;
   readonly #files: ReadonlyMap<string, TensorFile>;
@@ -33,8 +48,29 @@ export class ModelTensors {
     this.#files = new Map(files.flatMap((file) => [...file.entries.keys()].map((name) => [name, file] as const)));
   }
 
-  /** The file that a tensor is in. */
-  fileOf(name: string): TensorFile {
+  pathOf(name: string): string {
+    return this.#fileOf(name).path;
+  }
+
+  pieces(name: string): AsyncIterable<TensorData> {
+    return this.#fileOf(name).pieces(name);
+  }
+
+  packed(name: string): PackedTensor | undefined {
+    return this.#fileOf(name).packed(name);
+  }
+
+  /** A whole tensor, whatever its size. */
+  read(name: string): Promise<TensorData> {
+    return this.#fileOf(name).read(name);
+  }
+
+  /** Bytes of a tensor, whatever its type. */
+  readBytes(name: string, offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
+    return this.#fileOf(name).readBytes(name, offset, bytes);
+  }
+
+  #fileOf(name: string): TensorFile {
     const file = this.#files.get(name);
     assert(file, `${this.path} has no tensor ${name}`);
     return file;
@@ -48,7 +84,12 @@ export async function weightFiles(files: FolderReader, folder: string): Promise<
 }
 
 /** Opens them; their headers are read, and their data when asked for. Errors: HoldfastError naming the file. */
-export async function openTensors(files: FolderReader, folder: string): Promise<ModelTensors> {
+export async function openTensors(files: FolderReader, folder: string): Promise<StoredTensors> {
+  if (files instanceof ListedFolder && files.weights) return files.weights;
+  return openQuantised(await openFiles(files, folder));
+}
+
+async function openFiles(files: FolderReader, folder: string): Promise<ModelTensors> {
   const single = join(folder, WEIGHTS);
   if (await files.stat(single)) return new ModelTensors(single, [await TensorFile.open(files, single)]);
   const index = join(folder, INDEX);

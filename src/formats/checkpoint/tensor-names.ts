@@ -7,7 +7,7 @@ import type { Shapes } from '../checkpoint.ts';
 import type { ModelConfig } from '../config.ts';
 import { familyOf } from '../families/index.ts';
 import type { TensorData } from '../safetensors.ts';
-import type { ModelTensors } from './model-tensors.ts';
+import type { StoredTensors } from './model-tensors.ts';
 
 export const MOMENT1 = 'exp_avg.';
 export const MOMENT2 = 'exp_avg_sq.';
@@ -16,7 +16,7 @@ export const MOMENT2 = 'exp_avg_sq.';
  * The stored names of a model's weights by the names used here. Errors: HoldfastError for one name twice, and for a
  * head that is another than the embedding to which the configuration ties it.
  */
-export async function weightNames(tensors: ModelTensors, config: ModelConfig): Promise<Map<string, string>> {
+export async function weightNames(tensors: StoredTensors, config: ModelConfig): Promise<Map<string, string>> {
   const family = familyOf(config);
   const { prefix, buffers, head, embedding, copies = {}, former = [] } = family.stored;
   const unused = family.unused;
@@ -45,13 +45,13 @@ export async function weightNames(tensors: ModelTensors, config: ModelConfig): P
   return names;
 }
 
-async function sameValues(tensors: ModelTensors, a: string, b: string): Promise<boolean> {
+async function sameValues(tensors: StoredTensors, a: string, b: string): Promise<boolean> {
   if (tensors.entries.get(a)?.shape.join() !== tensors.entries.get(b)?.shape.join()) return false;
-  const others = tensors.fileOf(b).pieces(b);
-  for await (const piece of tensors.fileOf(a).pieces(a)) {
+  const others = tensors.pieces(b)[Symbol.asyncIterator]();
+  for await (const piece of tensors.pieces(a)) {
     const other = (await others.next()).value;
     if (!other || !sameBits(piece, other)) {
-      await others.return();
+      await others.return?.();
       return false;
     }
   }

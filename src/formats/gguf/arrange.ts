@@ -5,6 +5,7 @@ import { assert } from '../../util/errors.ts';
 import { PIECE_ELEMENTS, type TensorSource } from '../../util/tensor-source.ts';
 
 type Floats = Float32Array<ArrayBuffer>;
+type Bytes = Uint8Array<ArrayBuffer>;
 
 export type TensorArrangement =
   /** [in, out] -> [out, in]: GPT-2's projections, which multiply from the other side. */
@@ -102,6 +103,33 @@ function interleaved(head: Floats, headSize: number, columns: number): Floats {
     made.set(head.subarray(from * columns, (from + 1) * columns), row * columns);
   }
   return made;
+}
+
+/** Rows of so many bytes in Hugging Face's order again, whatever they hold: a head at a time. */
+export async function* unpaired(
+  pieces: AsyncIterable<Bytes>,
+  headRows: number,
+  rowBytes: number,
+): AsyncGenerator<Bytes, void> {
+  const head = new Uint8Array(headRows * rowBytes);
+  let filled = 0;
+  for await (const piece of pieces) {
+    for (let i = 0; i < piece.length; ) {
+      const part = piece.subarray(i, i + head.length - filled);
+      head.set(part, filled);
+      filled += part.length;
+      i += part.length;
+      if (filled < head.length) continue;
+      const made = new Uint8Array(head.length);
+      for (let row = 0; row < headRows; row++) {
+        const to = Math.floor(row / 2) + (row % 2) * (headRows / 2);
+        made.set(head.subarray(row * rowBytes, (row + 1) * rowBytes), to * rowBytes);
+      }
+      yield made;
+      filled = 0;
+    }
+  }
+  assert(filled === 0, 'rows that are no whole heads');
 }
 
 async function* plusOne(pieces: AsyncIterable<Floats>): AsyncGenerator<Floats, void> {

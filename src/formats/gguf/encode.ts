@@ -1,13 +1,13 @@
-// Values as the bytes of a GGUF tensor, a piece at a time: F32 as they are, F16 and BF16 rounded to nearest even, Q8_0 in
+// Values as the bytes of a GGUF tensor, a piece at a time: F32 as they are, F16 and BF16 rounded to nearest even, Q8_0 and Q4_0 in
 // blocks. Pieces may end anywhere; blocks are put together across them.
 //
 // Invariant: what a type has no place for is refused, never written as infinite. Little-endian machines only.
 
 import { HoldfastError } from '../../util/errors.ts';
-import { findNonFinite, LARGEST } from '../../util/floats.ts';
-import { narrowQ8, Q8_BLOCK, Q8_STEPS, scalesOfQ8, wholeBlocks } from '../../util/q8.ts';
+import { CODECS } from '../../util/stored-elements.ts';
+import { wholeBlocks } from '../../util/tensor-source.ts';
 import { narrowed, type ValuePlace } from '../safetensors.ts';
-import type { TensorType } from './tensor-types.ts';
+import { TENSOR_TYPES, type TensorType } from './tensor-types.ts';
 
 type Floats = Float32Array<ArrayBuffer>;
 type Bytes = Uint8Array<ArrayBuffer>;
@@ -19,28 +19,22 @@ export async function* encoded(
   { path, name }: { readonly path: string; readonly name: string },
 ): AsyncGenerator<Bytes, void> {
   let first = 0;
-  for await (const piece of type === 'Q8_0' ? wholeBlocks(pieces) : pieces) {
+  for await (const piece of wholeBlocks(pieces, TENSOR_TYPES[type].blockElements)) {
     const place = { path, name, first };
     if (type === 'F32') yield bytesOf(piece);
-    else if (type === 'Q8_0') yield quantized(piece, place);
-    else yield bytesOf(narrowed(type, piece, place));
+    else if (type === 'F16' || type === 'BF16') yield bytesOf(narrowed(type, piece, place));
+    else yield quantized(type, piece, place);
     first += piece.length;
   }
 }
 
-function quantized(floats: Floats, place: ValuePlace): Bytes {
-  const bytes = narrowQ8(floats);
-  refuseLargeScales(bytes, floats, place);
-  return bytes;
-}
-
-function refuseLargeScales(bytes: Bytes, floats: Floats, { path, name, first }: ValuePlace): void {
-  const block = findNonFinite(scalesOfQ8(bytes));
-  if (block < 0) return;
-  const most = Q8_STEPS * LARGEST.F16;
-  const at = floats.findIndex((value, i) => i >= block * Q8_BLOCK.elements && Math.abs(value) > most);
+function quantized(type: 'Q8_0' | 'Q4_0', floats: Floats, { path, name, first }: ValuePlace): Bytes {
+  const { narrow, isFinite: isWhole, most } = CODECS[TENSOR_TYPES[type].element];
+  const bytes = narrow(floats);
+  if (isWhole(bytes)) return bytes;
+  const at = floats.findIndex((value) => Math.abs(value) > most);
   throw new HoldfastError(
-    `${path}: ${name} has ${floats[at]} at element ${first + at}, past the largest of Q8_0, ${most}; save it as BF16 or F32`,
+    `${path}: ${name} has ${floats[at]} at element ${first + at}, past the largest of ${type}, ${most}; save it as BF16 or F32`,
   );
 }
 

@@ -112,7 +112,7 @@ export async function exportGGUF(
   return {
     tensors: tensors.length,
     bytes,
-    fallbacks: type === 'Q8_0' ? tensors.filter((tensor) => tensor.type === 'F16').length : 0,
+    fallbacks: TENSOR_TYPES[type].blockElements > 1 ? tensors.filter((tensor) => tensor.type === 'F16').length : 0,
     ...(modelfileText !== undefined && { modelfile: beside }),
   };
 }

@@ -1,5 +1,5 @@
 // What a GGUF file, version 3, begins with: its metadata and the list of its tensors, which says where in the file each
-// lies. Not read here. The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+// lies. It is read in read-header.ts. The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 //
 // Invariant: the header ends, and each tensor begins, at a multiple of ALIGNMENT bytes. Little-endian.
 
@@ -30,7 +30,10 @@ export const bool = (value: boolean): MetadataValue => ({ type: 'bool', value })
 export const string = (value: string): MetadataValue => ({ type: 'string', value });
 
 /** The format's numbers. */
-const VALUE_TYPES = { u32: 4, i32: 5, f32: 6, bool: 7, string: 8, array: 9 } as const;
+export const VALUE_TYPES = {
+  ...{ u8: 0, i8: 1, u16: 2, i16: 3, u32: 4, i32: 5, f32: 6, bool: 7, string: 8, array: 9 },
+  ...{ u64: 10, i64: 11, f64: 12 },
+} as const;
 
 /** A tensor as the header lists it. */
 export interface ListedTensor {

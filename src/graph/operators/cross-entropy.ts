@@ -65,18 +65,21 @@ export function crossEntropyHead(g: Graph, x: Tensor, head: Head, targets: Tenso
   /** Makes each tile of logits in turn. */
   const eachTile = (use: (logits: Tensor, tile: LogitsTile) => void) => {
     for (let first = 0; first < vocabulary; first += tile) {
-      const columns = Math.min(tile, vocabulary - first);
-      for (let firstRow = 0; firstRow < rows; firstRow += most) {
-        const M = Math.min(most, rows - firstRow);
-        const logits = g.activation(`${label} logits from ${first}${firstRow > 0 ? `, row ${firstRow}` : ''}`, [
-          M,
-          columns,
-        ]);
-        const offsets = { bOffset: first * width, ...(firstRow > 0 && { aOffset: firstRow * width }) };
-        const problem = { layout: 'NT', M, N: columns, K: width, ...offsets, ...finish(head, first) } as const;
-        g.emit(matmul, problem, { a: x, b: weight, c: logits, ...(bias && { bias }) }, label);
-        use(logits, { rows: M, tile: columns, first, ...(firstRow > 0 && { firstRow }) });
-      }
+      g.layer(`${label} from ${first}`, () => eachRowTile(first, use));
+    }
+  };
+  const eachRowTile = (first: number, use: (logits: Tensor, tile: LogitsTile) => void) => {
+    const columns = Math.min(tile, vocabulary - first);
+    for (let firstRow = 0; firstRow < rows; firstRow += most) {
+      const M = Math.min(most, rows - firstRow);
+      const logits = g.activation(`${label} logits from ${first}${firstRow > 0 ? `, row ${firstRow}` : ''}`, [
+        M,
+        columns,
+      ]);
+      const offsets = { bOffset: first * width, ...(firstRow > 0 && { aOffset: firstRow * width }) };
+      const problem = { layout: 'NT', M, N: columns, K: width, ...offsets, ...finish(head, first) } as const;
+      g.emit(matmul, problem, { a: x, b: weight, c: logits, ...(bias && { bias }) }, label);
+      use(logits, { rows: M, tile: columns, first, ...(firstRow > 0 && { firstRow }) });
     }
   };
 

@@ -11,6 +11,11 @@ import { at } from '../../util/at.ts';
 import { type Graph, makeTensor, type Tensor } from '../graph.ts';
 import { sumRows } from './sum-rows.ts';
 
+/** Where AdamW runs: a part of the arithmetic, about which they agree to 1 ulp a step. */
+export const OPTIMIZER_DEVICES = ['gpu', 'cpu'] as const;
+/** One of OPTIMIZER_DEVICES. */
+export type OptimizerDevice = (typeof OPTIMIZER_DEVICES)[number];
+
 /** The scalars of a step, as tensors. */
 export interface StepScalars {
   /** Written before each step: see HYPER. */
@@ -65,12 +70,14 @@ export function decayBits(parameters: readonly { shape: readonly number[]; size:
 
 /**
  * gradients, lossSum (1), hyper -> state (the norm, and whether and how far to go), then parameters and both moments.
- * A chunk's squares are summed as soon as its gradient is complete, while it is on the GPU.
+ * A chunk's squares are summed as soon as its gradient is complete, while it is on the GPU. The norm and the decision are the
+ * GPU's also where AdamW is the host's (`cpu`): then gradients go down, parameters come up, and the moments stay below.
  */
 export function optimizerStep(
   g: Graph,
   { squares, decayMask }: BlockTensors,
   { hyper, state, lossSum }: StepScalars,
+  device: OptimizerDevice = 'gpu',
 ): void {
   g.emitEachChunk(
     sumSquares,
@@ -82,6 +89,10 @@ export function optimizerStep(
   const normSquared = g.activation('norm squared', [1]);
   sumRows(g, squares, normSquared, { rows: squares.size, width: 1 }, 'gradient norm');
   g.emit(stepControl, {}, { normSquared, lossSum, hyper, state }, 'step control');
+  if (device === 'cpu') {
+    g.emitOnHost('adamw', { operands: { hyper, state, decayMask }, completes: LASTING_KINDS, frees: ['gradient'] });
+    return;
+  }
   g.emitEachChunk(
     adamw,
     ({ size, firstBlock }) => ({ size, maskOffset: firstBlock }),

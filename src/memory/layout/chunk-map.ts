@@ -163,7 +163,7 @@ export function mapChunks(
   limits: { minBytes: number; maxBytes: number },
 ): ChunkMap {
   const parts: Record<LayoutName, StoredParameter[]> = {
-    ...{ trainable: [], frozen: [], frozenBF16: [], frozenF16: [], frozenQ8: [] },
+    ...{ trainable: [], frozen: [], frozenBF16: [], frozenF16: [], frozenQ8: [], frozenQ4: [], frozenNF4: [] },
   };
   for (const parameter of parameters) parts[layoutFor(parameter, training)].push(parameter);
   const largest = Object.values(parts).reduce((most, part) => (bytesHeld(part) > bytesHeld(most) ? part : most));
@@ -178,5 +178,7 @@ export function mapChunks(
     frozenBF16: layoutOf(parts.frozenBF16),
     frozenF16: layoutOf(parts.frozenF16),
     frozenQ8: layoutOf(parts.frozenQ8),
+    frozenQ4: layoutOf(parts.frozenQ4),
+    frozenNF4: layoutOf(parts.frozenNF4),
   });
 }

@@ -9,7 +9,7 @@ import type { State } from './states.ts';
 interface KindSpec {
   readonly element: StoredElement;
   /** `trainable`: side by side, chunk by chunk, with the other kinds of what trains; the others: in chunks of its own. */
-  readonly layout: 'trainable' | 'frozen' | 'frozenBF16' | 'frozenF16' | 'frozenQ8';
+  readonly layout: 'trainable' | 'frozen' | 'frozenBF16' | 'frozenF16' | 'frozenQ8' | 'frozenQ4' | 'frozenNF4';
   /** The state of its chunks between two steps. */
   readonly between: State;
   /** Whether it holds zeros until a value is set. */
@@ -27,6 +27,8 @@ export const KINDS = {
   frozenBF16: { element: 'bf16', layout: 'frozenBF16', between: 'HOLD', zero: false },
   frozenF16: { element: 'f16', layout: 'frozenF16', between: 'HOLD', zero: false },
   frozenQ8: { element: 'q8_0', layout: 'frozenQ8', between: 'HOLD', zero: false },
+  frozenQ4: { element: 'q4_0', layout: 'frozenQ4', between: 'HOLD', zero: false },
+  frozenNF4: { element: 'nf4', layout: 'frozenNF4', between: 'HOLD', zero: false },
 } as const satisfies Record<string, KindSpec>;
 
 /** Kinds of model data: what a tensor of a parameter's name holds. */
@@ -44,6 +46,8 @@ export const FROZEN_KINDS = {
   bf16: 'frozenBF16',
   f16: 'frozenF16',
   q8_0: 'frozenQ8',
+  q4_0: 'frozenQ4',
+  nf4: 'frozenNF4',
 } as const satisfies Record<StoredElement, Kind>;
 
 /** The kinds that lie side by side, chunk by chunk. */

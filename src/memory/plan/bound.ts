@@ -43,6 +43,7 @@ export function exactBound(highs: Highs, gaps: Gaps, seconds: number): Bound | u
 
 function solve(highs: Highs, gaps: Gaps, { seconds }: { seconds?: number }) {
   const rows = gaps.room.length;
+  const { forced } = gaps;
   // Columns: gaps that take room, then epochs, then the slack of each row. What takes no room is kept.
   type Column = { row: number; value: number }[];
   const columns = new Map(gaps.list.filter(({ rowCount }) => rowCount > 0).map((gap): [Gap, Column] => [gap, []]));
@@ -98,7 +99,7 @@ function solve(highs: Highs, gaps: Gaps, { seconds }: { seconds?: number }) {
   const model: ModelData = {
     numCols: entries.length,
     numRows: lower.length,
-    offset: gapColumns,
+    offset: gapColumns + forced.arrivals.length + forced.stores,
     colCost: entries.map((_, column) => (column < gapColumns ? -1 : isSlack(column) ? 0 : 1)),
     colLower: entries.map(() => 0),
     colUpper: entries.map((_, column) => (isSlack(column) ? Number.POSITIVE_INFINITY : 1)),

@@ -2,12 +2,14 @@
 // whose value lives on: kept on the GPU, it costs a slot at every moment between; dropped, a load. An epoch
 // is the time between two changes of a value: if any gap in it is dropped, the value is written back, once.
 //
+// An access on the host leaves no choice: before it the chunk leaves the GPU, behind it the chunk is brought again.
+//
 // Every policy is a choice of gaps to keep; so is every plan, and the bound. Moments at which no choice can
 // matter more than at their neighbour are left out (`rows` are the others).
 
 import { at } from '../../util/at.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { type ChunkAccess, chunkCount, peakDemand, type Trace } from './trace.ts';
+import { type AccessTier, type ChunkAccess, chunkCount, peakDemand, type Trace } from './trace.ts';
 
 export interface Gap {
   /** Its place in the list, and in what says which gaps are kept. */
@@ -29,6 +31,17 @@ export interface Gaps {
   readonly epochs: readonly (readonly Gap[])[];
   /** Kept gaps that each row has room for: slots without those of the moment's own chunks. */
   readonly room: Int32Array;
+  readonly forced: Forced;
+}
+
+/** What accesses on the host make of a step, whatever is kept. */
+export interface Forced {
+  /** Behind the access at `moment` the chunk leaves the GPU. */
+  readonly leaves: readonly { readonly chunk: number; readonly moment: number }[];
+  /** For the access at `moment` it is loaded. */
+  readonly arrivals: readonly { readonly chunk: number; readonly moment: number }[];
+  /** Of those that leave: values that were changed on the GPU. */
+  readonly stores: number;
 }
 
 /** Errors: HoldfastError when an operator's chunks alone do not fit. */
@@ -37,13 +50,16 @@ export function findGaps(trace: Trace, slots: readonly number[]): Gaps {
   const { points, room } = findRows(trace, slots);
   const uses: Use[][] = Array.from({ length: chunkCount(trace) }, () => []);
   for (const point of points) {
-    for (const { chunk, mode } of point.accesses) {
-      at(uses, chunk).push({ point, writes: mode !== 'read', frees: point.frees.includes(chunk) });
+    for (const { chunk, mode, tier } of [...point.accesses, ...point.onHost]) {
+      at(uses, chunk).push({ point, writes: mode !== 'read', frees: point.frees.includes(chunk), tier });
     }
   }
 
   const list: Gap[] = [];
   const epochs: Gap[][] = [];
+  const leaves: Forced['leaves'][number][] = [];
+  const arrivals: Forced['arrivals'][number][] = [];
+  const stored = new Set<Gap[]>();
   const begin = (): Gap[] => {
     const epoch: Gap[] = [];
     epochs.push(epoch);
@@ -51,15 +67,23 @@ export function findGaps(trace: Trace, slots: readonly number[]): Gaps {
   };
   for (const [chunk, all] of uses.entries()) {
     const firstWrite = all.findIndex(({ writes }) => writes);
-    let epoch = firstWrite < 0 ? undefined : begin();
     // From the first write on, once around, so that the last epoch meets itself.
     const [first, ...others] = [...all.slice(Math.max(0, firstWrite)), ...all.slice(0, Math.max(0, firstWrite))];
     if (!first) continue;
     let now = first;
+    let epoch: Gap[] | undefined;
     for (const next of [...others, first]) {
-      if (now !== first && now.writes) epoch = begin();
-      if (!now.frees) {
-        const [from, to] = [now.point, next.point];
+      // What changed on the host is the same everywhere below.
+      if (now.writes) epoch = now.tier === 'gpu' ? begin() : undefined;
+      const [from, to] = [now.point, next.point];
+      if (!now.frees && (now.tier === 'host' || next.tier === 'host')) {
+        if (now.tier === 'gpu') {
+          leaves.push({ chunk, moment: from.moment });
+          if (epoch) stored.add(epoch);
+          epoch = undefined;
+        }
+        if (next.tier === 'gpu') arrivals.push({ chunk, moment: to.moment });
+      } else if (!now.frees) {
         const wraps = to.moment <= from.moment;
         const gap: Gap = {
           index: list.length,
@@ -75,7 +99,8 @@ export function findGaps(trace: Trace, slots: readonly number[]): Gaps {
       now = next;
     }
   }
-  return { trace, slots, list, epochs, room };
+  const forced = { leaves, arrivals, stores: stored.size };
+  return { trace, slots, list, epochs: epochs.filter((epoch) => !stored.has(epoch)), room, forced };
 }
 
 /** An access, at its moment. */
@@ -83,12 +108,14 @@ interface Use {
   readonly point: Point;
   readonly writes: boolean;
   readonly frees: boolean;
+  readonly tier: AccessTier;
 }
 
 /** A moment with its slots. */
 interface Point {
   readonly moment: number;
   readonly accesses: readonly ChunkAccess[];
+  readonly onHost: readonly ChunkAccess[];
   readonly frees: readonly number[];
   readonly chunks: ReadonlySet<number>;
   readonly slots: number;
@@ -102,7 +129,7 @@ interface Point {
  * it, which has no more slots: whatever fits there fits here.
  */
 function findRows(trace: Trace, slots: readonly number[]): { points: readonly Point[]; room: Int32Array } {
-  const points = trace.moments.map(({ accesses, frees, label }, moment): Point => {
+  const points = trace.moments.map(({ accesses, onHost = [], frees, label }, moment): Point => {
     const own = at(slots, moment);
     if (accesses.length > own) {
       throw new HoldfastError(
@@ -111,7 +138,7 @@ function findRows(trace: Trace, slots: readonly number[]): { points: readonly Po
       );
     }
     const chunks = new Set(accesses.map(({ chunk }) => chunk));
-    return { moment, accesses, frees, chunks, slots: own, rowsBefore: 0, rowsThrough: 0 };
+    return { moment, accesses, onHost, frees, chunks, slots: own, rowsBefore: 0, rowsThrough: 0 };
   });
   const covers = (a: Point, b: Point) => a.slots <= b.slots && [...b.chunks].every((chunk) => a.chunks.has(chunk));
   const rows: Point[] = [];
@@ -135,9 +162,12 @@ function findRows(trace: Trace, slots: readonly number[]): { points: readonly Po
 }
 
 /** Chunks moved each way in a step when exactly these gaps are kept. */
-export function traffic({ list, epochs }: Gaps, keep: Uint8Array): { loads: number; stores: number } {
+export function traffic({ list, epochs, forced }: Gaps, keep: Uint8Array): { loads: number; stores: number } {
   const isDropped = ({ index }: Gap) => !keep[index];
-  return { loads: list.filter(isDropped).length, stores: epochs.filter((members) => members.some(isDropped)).length };
+  return {
+    loads: list.filter(isDropped).length + forced.arrivals.length,
+    stores: epochs.filter((members) => members.some(isDropped)).length + forced.stores,
+  };
 }
 
 /** The first row in which more gaps are kept than fit; -1 when there is none. */

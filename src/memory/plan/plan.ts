@@ -65,6 +65,11 @@ export function makePlan(policy: string, { steps, gaps, keep }: Decision): Plan 
     at(turns, to % count).planned.load.push(chunk);
     if (from === count - 1) resident.add(chunk);
   }
+  for (const { chunk, moment } of gaps.forced.leaves) {
+    at(turns, (moment + 1) % count).planned.drop.push(chunk);
+    if (moment === count - 1) resident.add(chunk);
+  }
+  for (const { chunk, moment } of gaps.forced.arrivals) at(turns, moment).planned.load.push(chunk);
 
   // Stores follow from which chunks are dirty, and that from the round before: the second time around is the plan.
   let dirty = new Set<number>();
@@ -97,7 +102,7 @@ export function checkPlan(trace: Trace, plan: Plan, slots: readonly number[]): P
   let stores = 0;
   let peakSlots = resident.size;
   for (const [m, { store, drop, load, claim }] of plan.moments.entries()) {
-    const { label, accesses, frees } = at(trace.moments, m % count);
+    const { label, accesses, onHost = [], frees } = at(trace.moments, m % count);
     const fail = (chunk: number, what: string): never => {
       throw new Error(`internal: plan ${plan.policy}, moment ${m} (${label}), ${chunkName(trace, chunk)}: ${what}`);
     };
@@ -131,6 +136,10 @@ export function checkPlan(trace: Trace, plan: Plan, slots: readonly number[]): P
       const state = resident.get(chunk) ?? fail(chunk, `not on the GPU for a ${mode}`);
       if (state.free && mode !== 'overwrite') fail(chunk, `holds no value for a ${mode}`);
       if (mode !== 'read') resident.set(chunk, { dirty: true, free: false });
+    }
+    for (const { chunk, mode } of onHost) {
+      if (resident.get(chunk)?.dirty) fail(chunk, `its newest value is on the GPU for a ${mode} on the host`);
+      if (mode !== 'read' && resident.has(chunk)) fail(chunk, `on the GPU when the host is to ${mode} it`);
     }
     for (const chunk of claim) if (resident.get(chunk)?.free) fail(chunk, 'claimed and not overwritten');
     for (const chunk of frees) resident.delete(chunk);

@@ -158,7 +158,7 @@ class Run {
     const start = this.#step * moments.length;
     this.dropped.push(new Set());
     this.#step++;
-    moments.forEach(({ accesses, frees }, m) => {
+    moments.forEach(({ accesses, onHost = [], frees }, m) => {
       const now = start + m;
       const pinned = new Set(accesses.map(({ chunk }) => chunk));
       const arriving = accesses.filter(({ chunk }) => !this.#residents.has(chunk)).length;
@@ -168,6 +168,8 @@ class Run {
         const dirty = mode !== 'read' || (known?.dirty ?? false);
         this.#residents.set(chunk, { arrived: known?.arrived ?? now, lastUse: now, dirty });
       }
+      // Before its value is used below it leaves.
+      for (const { chunk } of onHost) this.#residents.delete(chunk);
       for (const chunk of frees) this.#residents.delete(chunk);
     });
   }

@@ -13,8 +13,8 @@ import type { Kind } from '../layout/kinds.ts';
  */
 export type AccessMode = 'read' | 'write' | 'overwrite';
 
-/** Where an operation needs the value: all that runs today runs on the GPU. */
-export type AccessTier = 'gpu';
+/** Where an operation needs the value: in a slot on the GPU, or below it, in host memory. */
+export type AccessTier = 'gpu' | 'host';
 
 export interface ChunkAccess {
   /** Counted over all lists, in their order. */
@@ -26,8 +26,13 @@ export interface ChunkAccess {
 /** The boundary before an operator, and what the operator needs. */
 export interface Moment {
   readonly label: string;
-  /** Each chunk once. All of them are pinned while the operator runs. */
+  /** On the GPU. Each chunk once. All of them are pinned while the operator runs. */
   readonly accesses: readonly ChunkAccess[];
+  /**
+   * Below the GPU, by an operation on the host: these claim no slot. The newest value must lie there; where it changes, a
+   * copy on the GPU is of no use any more. @default none
+   */
+  readonly onHost?: readonly ChunkAccess[];
   /** Chunks that hold no value any more once the operator has run: their slots are given back at once. */
   readonly frees: readonly number[];
   /** What comes back from below the GPU beside chunks, by its numbers there: activations. @default none */
@@ -101,10 +106,10 @@ export function checkTrace(trace: Trace): void {
   const freed = new Set<number>();
   // Twice around: what was freed in one step must be overwritten in the next.
   for (const turn of [0, 1]) {
-    trace.moments.forEach(({ label, accesses, frees }, m) => {
+    trace.moments.forEach(({ label, accesses, onHost = [], frees }, m) => {
       const where = `moment ${m} (${label}, turn ${turn})`;
       const seen = new Set<number>();
-      for (const { chunk, mode } of accesses) {
+      for (const { chunk, mode } of [...accesses, ...onHost]) {
         assert(chunk >= 0 && chunk < count, `${where} names chunk ${chunk} of ${count}`);
         assert(!seen.has(chunk), `${where} lists ${chunkName(trace, chunk)} twice`);
         seen.add(chunk);
@@ -128,8 +133,10 @@ const SIGN: Record<AccessMode, string> = { read: '', write: '+', overwrite: '!' 
 
 /** One moment a line: `12 first micro-batch matmul h.0.mlp: parameter 1, gradient 1+ (non-model 1000 B)`. */
 export function printTrace(trace: Trace): string {
-  const lines = trace.moments.map(({ label, accesses, frees, nonModelBytes, milliseconds }, m) => {
-    const list = accesses.map(({ chunk, mode }) => chunkName(trace, chunk) + SIGN[mode]).join(', ');
+  const lines = trace.moments.map(({ label, accesses, onHost = [], frees, nonModelBytes, milliseconds }, m) => {
+    const shown = ({ chunk, mode, tier }: ChunkAccess) =>
+      `${chunkName(trace, chunk)}${SIGN[mode]}${tier === 'host' ? ' (host)' : ''}`;
+    const list = [...accesses, ...onHost].map(shown).join(', ');
     const freed = frees.length > 0 ? `, frees ${frees.map((chunk) => chunkName(trace, chunk)).join(', ')}` : '';
     const time = milliseconds === undefined ? '' : `, ${milliseconds} ms`;
     return `${String(m).padStart(5)} ${label}: ${list || 'nothing'}${freed} (non-model ${nonModelBytes} B${time})`;

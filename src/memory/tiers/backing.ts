@@ -13,6 +13,7 @@
 // nothing. Slots and blocks never exceed their limits. check() lists what must hold.
 
 import { at } from '../../util/at.ts';
+import { deferred } from '../../util/deferred.ts';
 import { assert } from '../../util/errors.ts';
 import { DiskTier, type DiskWay } from './disk-tier.ts';
 import { HostPlacement, isClean, type Located, NOWHERE, type Target } from './host-placement.ts';
@@ -48,6 +49,8 @@ export interface Ledger {
 export type TierState = 'nothing' | 'zero' | 'host' | 'disk' | 'both';
 
 interface Chunk extends Loadable {
+  /** Ends when what changes its value in place is done: until then its bytes are that work's alone. */
+  updating: Promise<void> | undefined;
   /** The calls so far that gave it a value or took it. */
   calls: number;
   /** The number of the call that its value is from: a put that a later call overtook has no effect any more. */
@@ -73,6 +76,8 @@ export class Backing {
   readonly #reads: PendingReads;
   readonly #roomWatch = new StopWatch();
   #closing: Promise<void> | undefined;
+  /** Ends when the update before has its room. */
+  #updateRoom: Promise<void> = Promise.resolve();
 
   /** Errors: HoldfastError when the limits are too small, with those that would do. */
   constructor(options: BackingOptions) {
@@ -84,10 +89,19 @@ export class Backing {
     this.chunks = chunks;
     this.#chunkBytes = chunkBytes;
     this.#largestPut = slots < chunks ? largestPut : Number.POSITIVE_INFINITY;
-    this.#host = new HostTier(slots, chunkBytes, () => this.#queue.advance());
+    this.#host = new HostTier(slots, chunkBytes, () => this.#queue.advance(), options.allocate);
     this.#disk = disk && new DiskTier(disk, chunkBytes, blocks);
     this.#chunks = Array.from({ length: chunks }, (_, id) => {
-      return { id, slot: undefined, block: NOWHERE, zero: false, load: undefined, calls: 0, applied: 0 };
+      return {
+        id,
+        slot: undefined,
+        block: NOWHERE,
+        zero: false,
+        load: undefined,
+        calls: 0,
+        applied: 0,
+        updating: undefined,
+      };
     });
     this.#placement = new HostPlacement(this.#chunks, this.#host, this.#disk);
     this.#reads = new PendingReads(this.#placement, this.#host, this.#disk, this.#queue, this.#roomWatch);
@@ -120,6 +134,7 @@ export class Backing {
   /** The value is dead: its slot and block are free. */
   discard(chunk: number): void {
     const record = this.#chunk(chunk);
+    assert(!record.updating, `chunk ${chunk} is discarded while it is updated`);
     record.applied = ++record.calls;
     this.#forget(record);
     this.#queue.advance();
@@ -127,7 +142,8 @@ export class Backing {
 
   /** The bytes if they lie in host memory now: valid until the next await. */
   peek(chunk: number): Uint8Array<ArrayBuffer> | undefined {
-    return this.#chunk(chunk).slot?.bytes;
+    const { slot, updating } = this.#chunk(chunk);
+    return updating ? undefined : slot?.bytes;
   }
 
   /**
@@ -137,11 +153,82 @@ export class Backing {
    */
   async fetch(chunk: number): Promise<Uint8Array<ArrayBuffer>> {
     const record = this.#chunk(chunk);
-    while (!record.slot) {
-      assert(record.zero || record.block !== NOWHERE, `chunk ${chunk} is fetched and holds no value`);
-      await this.#reads.load(record);
+    for (;;) {
+      if (record.updating) await record.updating;
+      else if (record.slot) return this.#host.lend(record.slot);
+      else await this.#load(record);
     }
-    return this.#host.lend(record.slot);
+  }
+
+  /**
+   * Changes values in place: `work` gets the bytes of all these chunks, in their order, and has them alone until it is done;
+   * who fetches one meanwhile waits. Those that it only reads are `kept`: what lies on disk of them stays valid. Updates get
+   * their room one after the other and work side by side. Errors: as `fetch`, and then nothing has changed; and those of
+   * `work`, behind which the values of its chunks are worth nothing.
+   */
+  async update(
+    chunks: readonly { readonly chunk: number; readonly kept: boolean }[],
+    work: (bytes: readonly Uint8Array<ArrayBuffer>[]) => Promise<void> | void,
+  ): Promise<void> {
+    const done = deferred<void>();
+    const held: Slot[] = [];
+    const before = this.#updateRoom;
+    const room = deferred<void>();
+    this.#updateRoom = room.promise;
+    const records = chunks.map(({ chunk }) => this.#chunk(chunk));
+    const run = async () => {
+      try {
+        await before;
+        for (const record of records) {
+          assert(!record.updating, `chunk ${record.id} is updated twice at once`);
+          const slot = await this.#slotAlone(record);
+          this.#host.hold(slot);
+          held.push(slot);
+        }
+        for (const record of records) record.updating = done.promise;
+      } finally {
+        room.resolve();
+      }
+      // Lent to what awaited them in this turn.
+      while (held.some(({ lent }) => lent)) await this.#host.turnEnd();
+      try {
+        await work(held.map(({ bytes }) => bytes));
+      } catch (error) {
+        // Half done: no value is better than a wrong one.
+        records.forEach((record, i) => {
+          if (!chunks[i]?.kept) this.#forget(record);
+        });
+        throw error;
+      }
+      records.forEach((record, i) => {
+        if (chunks[i]?.kept) return;
+        this.#placement.freeBlock(record);
+        record.zero = false;
+      });
+    };
+    try {
+      await this.#queue.track(run());
+    } finally {
+      for (const record of records) record.updating = undefined;
+      done.resolve();
+      for (const slot of held) this.#host.release(slot);
+      this.#queue.advance();
+    }
+  }
+
+  /** The slot of a chunk, when nothing counts on its bytes: a write to disk may be under way. */
+  async #slotAlone(record: Chunk): Promise<Slot> {
+    for (;;) {
+      const { slot } = record;
+      if (!slot) await this.#load(record);
+      else if (slot.holds === 0) return slot;
+      else await this.#queue.wait(() => (slot.holds > 0 ? undefined : true));
+    }
+  }
+
+  async #load(record: Chunk): Promise<void> {
+    assert(record.zero || record.block !== NOWHERE, `chunk ${record.id} is fetched and holds no value`);
+    await this.#reads.load(record);
   }
 
   /** Starts a read ahead, if a slot is free or its owner is needed later. Errors are left to the fetch. */
@@ -250,6 +337,7 @@ export class Backing {
     return entries.map(({ chunk: id, bytes }) => {
       assert(bytes.length === this.#chunkBytes, `${bytes.length} bytes for chunk ${id}, not ${this.#chunkBytes}`);
       const chunk = this.#chunk(id);
+      assert(!chunk.updating, `chunk ${id} gets a value while it is updated`);
       chunk.calls++;
       return { chunk, bytes, call: chunk.calls };
     });

@@ -24,15 +24,22 @@ export class HostTier {
   readonly #limit: number;
   readonly #chunkBytes: number;
   readonly #onTurnEnd: () => void;
+  readonly #allocate: (bytes: number) => Uint8Array<ArrayBuffer>;
   readonly #free: Slot[] = [];
   #lent: Slot[] = [];
   #turn: Promise<void> | undefined;
 
   /** `limit`: slots. `onTurnEnd` is called whenever lent slots came back. */
-  constructor(limit: number, chunkBytes: number, onTurnEnd: () => void) {
+  constructor(
+    limit: number,
+    chunkBytes: number,
+    onTurnEnd: () => void,
+    allocate: (bytes: number) => Uint8Array<ArrayBuffer> = (bytes) => new Uint8Array(bytes),
+  ) {
     this.#limit = limit;
     this.#chunkBytes = chunkBytes;
     this.#onTurnEnd = onTurnEnd;
+    this.#allocate = allocate;
   }
 
   get available(): number {
@@ -96,7 +103,7 @@ export class HostTier {
 
   #make(): Slot {
     try {
-      const bytes = new Uint8Array(this.#chunkBytes);
+      const bytes = this.#allocate(this.#chunkBytes);
       const slot: Slot = { bytes, owner: NO_OWNER, holds: 0, lent: false };
       this.slots.push(slot);
       return slot;

@@ -16,14 +16,24 @@ export interface BackingOptions {
   readonly diskLimit?: number | undefined;
   /** The most chunks that one putAll brings: until it is done they lie beside the values they replace. @default 4 */
   readonly largestPut?: number | undefined;
+  /** Whether chunks are updated here. @default false */
+  readonly updates?: boolean;
+  /** Makes zeroed host memory. @default an ArrayBuffer each */
+  readonly allocate?: ((bytes: number) => Uint8Array<ArrayBuffer>) | undefined;
 }
 
 /** One list's chunk each of parameters, gradients and both moments. */
 export const LARGEST_PUT = 4;
 
-/** Slots without which they cannot run: with a disk one to read into while another is written; without, all. */
-export function leastHostChunks(chunks: number, hasDisk: boolean): number {
-  return hasDisk ? Math.min(chunks, 2) : chunks;
+/** A parameter's chunk, its gradient's and those of both moments: what an update on the host holds. */
+const LARGEST_UPDATE = 4;
+
+/**
+ * Slots without which they cannot run: with a disk one to read into while another is written, and those of an update, where
+ * chunks are updated here; without, all.
+ */
+export function leastHostChunks(chunks: number, hasDisk: boolean, updates = false): number {
+  return hasDisk ? Math.min(chunks, updates ? LARGEST_UPDATE + 2 : 2) : chunks;
 }
 
 /** Blocks without which they cannot run, with so many slots. Never more than chunks + largestPut for long. */
@@ -33,13 +43,13 @@ export function leastDiskChunks(chunks: number, hostChunks: number, largestPut =
 
 /** Errors: HoldfastError when the limits are too small, with those that would do. */
 export function checkLimits(
-  { chunks, chunkBytes, disk, hostLimit }: BackingOptions,
+  { chunks, chunkBytes, disk, hostLimit, updates }: BackingOptions,
   slots: number,
   blocks: number,
   largestPut: number,
 ): void {
   const all = `${chunks} chunks of ${chunkBytes} bytes`;
-  const least = leastHostChunks(chunks, disk !== undefined);
+  const least = leastHostChunks(chunks, disk !== undefined, updates);
   if (slots < least) {
     const advice = disk ? '' : ', or use a disk tier';
     throw new HoldfastError(

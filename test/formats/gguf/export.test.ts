@@ -120,7 +120,7 @@ describe('holdfast export --gguf', () => {
   });
 
   test.each([
-    [['run', '--out', 'out.gguf', '--gguf', 'Q4_0'], /Allowed choices are F32, F16, BF16, Q8_0/],
+    [['run', '--out', 'out.gguf', '--gguf', 'Q4_K'], /Allowed choices are F32, F16, BF16, Q8_0, Q4_0/],
     [['run', '--out', 'out.gguf', '--modelfile'], /--modelfile names a GGUF file; give --gguf, too/],
     [['run', '--out', 'out.gguf', '--gguf', 'F16', '--dtype', 'f16'], /cannot be used with option '--dtype/],
     [

@@ -2,38 +2,21 @@
 // and k, and in what llama.cpp knows of windows.
 
 import { HoldfastError } from '../../../util/errors.ts';
+import { show } from '../../../util/json.ts';
+import type { DecoderConfig, RopeScalingFields } from '../../families/decoder.ts';
 import { f32, type MetadataValue, string, u32 } from '../header.ts';
-import type { GGUFFamily, TensorRule } from './family.ts';
+import type { GGUFFamily, Keys, TensorRule } from './family.ts';
 
 /** Of Hugging Face's configurations the fields that are read here. */
-export interface DecoderFields {
-  readonly model_type: string;
-  readonly vocab_size: number;
-  readonly max_position_embeddings: number;
-  readonly hidden_size: number;
-  readonly intermediate_size: number;
-  readonly num_hidden_layers: number;
-  readonly num_attention_heads: number;
-  readonly num_key_value_heads: number;
-  readonly head_dim: number;
-  readonly rms_norm_eps: number;
-  readonly rope_theta: number;
-  readonly rope_scaling?: RopeScalingFields;
-}
-
-type RopeScalingFields =
-  | { readonly rope_type: 'linear'; readonly factor: number }
-  | {
-      readonly rope_type: 'llama3';
-      readonly factor: number;
-      readonly low_freq_factor: number;
-      readonly high_freq_factor: number;
-      readonly original_max_position_embeddings: number;
-    };
+export type DecoderFields = Readonly<DecoderConfig> & { readonly model_type: string };
 
 /** What a family has of its own. */
 interface Own<C> {
   readonly architecture: string;
+  /** Hugging Face's, of what is read. */
+  readonly type: string;
+  /** Its own fields. */
+  readonly fields?: (keys: Keys) => Readonly<Record<string, unknown>>;
   /** Keys beside those of all, or instead of them. */
   readonly metadata?: (config: C, from: string) => Readonly<Record<string, MetadataValue>>;
   /** Rules beside those of all, or instead of them. */
@@ -68,7 +51,7 @@ export const decoder = <C extends DecoderFields>(own: Own<C>): GGUFFamily<C> => 
     'lm_head.weight': 'output.weight',
     ...own.outside,
   },
-  block: /^model\.layers\.(\d+)\.(.+)$/,
+  blocks: 'model.layers.',
   inBlock: (config) => ({
     'input_layernorm.weight': 'attn_norm.weight',
     'self_attn.q_proj.weight': 'attn_q.weight',
@@ -82,13 +65,77 @@ export const decoder = <C extends DecoderFields>(own: Own<C>): GGUFFamily<C> => 
     ...own.inBlock?.(config),
   }),
   made: (config) => ropeFactors(config),
+  config: (keys) => ({ ...fieldsOf(keys), model_type: own.type, ...own.fields?.(keys) }),
 });
+
+/** The fields that all have, as the keys say. */
+function fieldsOf(keys: Keys): Readonly<Record<string, unknown>> {
+  const [hidden_size, heads] = [keys.number('embedding_length'), keys.number('attention.head_count')];
+  const head_dim = keys.number('attention.key_length', hidden_size / heads);
+  const values = keys.number('attention.value_length', head_dim);
+  if (values !== head_dim)
+    keys.refuse(`attention.value_length is ${values}; it must be attention.key_length, ${head_dim}`);
+  const rotated = keys.number('rope.dimension_count', head_dim);
+  if (rotated !== head_dim)
+    keys.refuse(`rope.dimension_count is ${rotated}; whole heads, of ${head_dim}, are rotated here`);
+  const rope_theta = keys.real('rope.freq_base', 10000);
+  const vocab_size = keys.shape('token_embd.weight')?.[0] ?? keys.number('vocab_size');
+  if (keys.number('vocab_size', vocab_size) !== vocab_size)
+    keys.refuse(`vocab_size is ${keys.number('vocab_size')}; token_embd.weight has ${vocab_size} rows`);
+  return {
+    vocab_size,
+    max_position_embeddings: keys.number('context_length'),
+    hidden_size,
+    num_hidden_layers: keys.number('block_count'),
+    intermediate_size: keys.number('feed_forward_length'),
+    num_attention_heads: heads,
+    num_key_value_heads: keys.number('attention.head_count_kv', heads),
+    head_dim,
+    rms_norm_eps: keys.real('attention.layer_norm_rms_epsilon'),
+    rope_theta,
+    ...scalingOf(keys, rope_theta, head_dim),
+    tie_word_embeddings: keys.shape('output.weight') === undefined,
+  };
+}
+
+/** Llama 3's own: the file has what comes of them alone. */
+const LLAMA3_SCALING = {
+  rope_type: 'llama3',
+  low_freq_factor: 1,
+  high_freq_factor: 4,
+  original_max_position_embeddings: 8192,
+} as const;
+
+function scalingOf(keys: Keys, rope_theta: number, head_dim: number): { rope_scaling?: RopeScalingFields } {
+  const type = keys.text('rope.scaling.type', 'none');
+  if (type !== 'none' && type !== 'linear')
+    keys.refuse(`rope.scaling.type is ${show(type)}; supported: "none", "linear"`);
+  const factor = keys.real('rope.scaling.factor', 1);
+  if (type === 'linear' && factor !== 1) return { rope_scaling: { rope_type: 'linear', factor } };
+  const factors = keys.values('rope_freqs.weight');
+  if (!factors) return {};
+  const rope_scaling: RopeScalingFields = {
+    ...LLAMA3_SCALING,
+    factor: factors.reduce((most, each) => Math.max(most, each), 1),
+  };
+  const [expected] = ropeFactors({ rope_scaling, rope_theta, head_dim });
+  const isKnown = expected?.values.every((each, i) => Math.abs(each / (factors[i] ?? 0) - 1) < 1e-5);
+  if (!isKnown || factors.length !== head_dim / 2)
+    keys.refuse(
+      'rope_freqs.weight has other factors than those of Llama 3, of 8192 positions first; none else are read',
+    );
+  return { rope_scaling };
+}
 
 /**
  * Llama 3.1's slower rotations, as what llama.cpp divides each frequency by: 1 for those of more turns in the first training's context
  * than `high_freq_factor`, `factor` for those of fewer than `low_freq_factor`, in between what the shares of both come to.
  */
-function ropeFactors({ rope_scaling: scaling, rope_theta, head_dim }: DecoderFields) {
+function ropeFactors({
+  rope_scaling: scaling,
+  rope_theta,
+  head_dim,
+}: Pick<DecoderFields, 'rope_scaling' | 'rope_theta' | 'head_dim'>) {
   if (scaling?.rope_type !== 'llama3') return [];
   const { factor, low_freq_factor: low, high_freq_factor: high, original_max_position_embeddings: positions } = scaling;
   const values = Float32Array.from({ length: head_dim / 2 }, (_, i) => {

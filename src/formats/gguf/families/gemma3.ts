@@ -22,6 +22,19 @@ const gain = (name: string): TensorRule => ({ name, arrangement: { kind: 'plus o
 
 export const GEMMA3 = decoder<Gemma3Fields>({
   architecture: 'gemma3',
+  type: 'gemma3_text',
+  fields(keys) {
+    const [layers, heads] = [keys.number('block_count'), keys.number('attention.head_count')];
+    const width = keys.number('embedding_length');
+    const softcap = keys.real('final_logit_softcapping', 0);
+    return {
+      query_pre_attn_scalar: layers === LAYERS_27B ? width / heads : keys.number('attention.key_length', width / heads),
+      sliding_window: keys.number('attention.sliding_window'),
+      sliding_window_pattern: keys.number('attention.sliding_window_pattern', 6),
+      rope_local_base_freq: keys.real('rope.freq_base_swa', 10000),
+      ...(softcap !== 0 && { final_logit_softcapping: softcap }),
+    };
+  },
   metadata(config, from): Readonly<Record<string, MetadataValue>> {
     const { num_hidden_layers: layers, sliding_window_pattern: pattern, layer_types } = config;
     const scalar = layers === LAYERS_27B ? config.hidden_size / config.num_attention_heads : config.head_dim;

@@ -23,7 +23,7 @@ export const GPT2: GGUFFamily<GPT2Config> = {
     'ln_f.bias': 'output_norm.bias',
     'lm_head.weight': 'output.weight',
   },
-  block: /^h\.(\d+)\.(.+)$/,
+  blocks: 'h.',
   inBlock: () => ({
     'ln_1.weight': 'attn_norm.weight',
     'ln_1.bias': 'attn_norm.bias',
@@ -39,4 +39,15 @@ export const GPT2: GGUFFamily<GPT2Config> = {
     'mlp.c_proj.bias': 'ffn_down.bias',
   }),
   made: () => [],
+  config: (keys) => ({
+    model_type: 'gpt2',
+    vocab_size: keys.shape('token_embd.weight')?.[0],
+    n_positions: keys.number('context_length'),
+    n_embd: keys.number('embedding_length'),
+    n_layer: keys.number('block_count'),
+    n_inner: keys.number('feed_forward_length'),
+    n_head: keys.number('attention.head_count'),
+    layer_norm_epsilon: keys.real('attention.layer_norm_epsilon'),
+    tie_word_embeddings: keys.shape('output.weight') === undefined,
+  }),
 };

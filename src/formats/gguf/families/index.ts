@@ -1,6 +1,7 @@
 // The table of families that GGUF files are written for, by Hugging Face's `model_type`.
 
 import { HoldfastError, shortened } from '../../../util/errors.ts';
+import { show } from '../../../util/json.ts';
 import type { GGUFFamily } from './family.ts';
 import { GEMMA3 } from './gemma3.ts';
 import { GPT2 } from './gpt2.ts';
@@ -15,6 +16,14 @@ const FAMILIES = {
   qwen3: QWEN3,
   gemma3_text: GEMMA3,
 };
+
+/** By the name of an architecture: of those that share one, the first. */
+export function familyByArchitecture(architecture: unknown, from: string): GGUFFamily<AnyConfig> {
+  const found = Object.values(FAMILIES).find((family) => family.architecture === architecture);
+  if (found) return found as unknown as GGUFFamily<AnyConfig>;
+  const known = [...new Set(Object.values(FAMILIES).map((family) => family.architecture))].join(', ');
+  throw new HoldfastError(`${from}: general.architecture is ${show(architecture)}; supported: ${known}`);
+}
 
 /** A configuration, of which each record knows its fields. */
 export interface AnyConfig {

@@ -10,7 +10,7 @@ const inBlock = (config: DecoderFields) => ({
   'self_attn.k_proj.weight': paired('attn_k.weight', config.num_key_value_heads),
 });
 
-export const LLAMA = decoder<DecoderFields>({ architecture: 'llama', inBlock });
+export const LLAMA = decoder<DecoderFields>({ architecture: 'llama', type: 'llama', inBlock });
 
 export interface MistralFields extends DecoderFields {
   readonly sliding_window: number | null;
@@ -18,6 +18,8 @@ export interface MistralFields extends DecoderFields {
 
 export const MISTRAL = decoder<MistralFields>({
   architecture: 'llama',
+  // What the file says is a Llama.
+  type: 'llama',
   inBlock,
   metadata: (config) => withinWindow(config.max_position_embeddings, config.sliding_window),
 });

@@ -17,6 +17,7 @@ const metadata = (config: QwenFields) => {
 
 export const QWEN2 = decoder<QwenFields>({
   architecture: 'qwen2',
+  type: 'qwen2',
   metadata,
   inBlock: () => ({
     'self_attn.q_proj.bias': 'attn_q.bias',
@@ -27,6 +28,7 @@ export const QWEN2 = decoder<QwenFields>({
 
 export const QWEN3 = decoder<QwenFields>({
   architecture: 'qwen3',
+  type: 'qwen3',
   metadata,
   inBlock: () => ({
     'self_attn.q_norm.weight': 'attn_q_norm.weight',

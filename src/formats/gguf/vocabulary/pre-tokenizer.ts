@@ -71,6 +71,41 @@ export function preOf(
   return found?.pre ?? refuse(`model.ignore_merges is ${ignoresMerges} with the pattern of ${ways[0]?.pre}`);
 }
 
+/** What llama.cpp's way of that name is in a tokenizer.json. */
+export interface NamedSteps {
+  readonly ignoresMerges: boolean;
+  /** Qwen's is NFC; llama.cpp has none. */
+  readonly normalizer: Readonly<Record<string, unknown>> | null;
+  readonly steps: Readonly<Record<string, unknown>>;
+}
+
+/** Other names that files have for the same ways. */
+const ALIASES: Readonly<Record<string, string>> = {
+  ...{ llama3: 'llama-bpe', 'llama-v3': 'llama-bpe', 'deepseek-r1-qwen': 'qwen2', gpt2: 'gpt-2', llama4: 'gpt-4o' },
+};
+
+/** Errors: what `fail` throws, for a way that is not known. */
+export function preTokenizerOf(name: string, fail: (problem: string) => never): NamedSteps {
+  const pre = ALIASES[name] ?? name;
+  const bytes = (use_regex: boolean) => ({ type: 'ByteLevel', add_prefix_space: false, trim_offsets: true, use_regex });
+  const sequence = (first: Readonly<Record<string, unknown>>, last: Readonly<Record<string, unknown>>) => ({
+    type: 'Sequence',
+    pretokenizers: [first, last],
+  });
+  if (pre === 'smollm')
+    return {
+      ignoresMerges: false,
+      normalizer: null,
+      steps: sequence({ type: 'Digits', individual_digits: true }, bytes(true)),
+    };
+  const way = WAYS.find((each) => each.pre === pre);
+  if (!way) return fail(`pre is ${show(name)}; supported: ${WAYS.map((each) => each.pre).join(', ')}, smollm`);
+  const { pattern, ignoresMerges } = way;
+  if (pattern === GPT2) return { ignoresMerges, normalizer: null, steps: bytes(true) };
+  const split = { type: 'Split', pattern: { Regex: pattern }, behavior: 'Isolated', invert: false };
+  return { ignoresMerges, normalizer: pre === 'qwen2' ? { type: 'NFC' } : null, steps: sequence(split, bytes(false)) };
+}
+
 /** Of one Split that keeps what its pattern finds as pieces of their own. */
 function patternOf(steps: readonly Readonly<Record<string, unknown>>[]): string | undefined {
   const [step] = steps;

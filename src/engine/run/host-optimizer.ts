@@ -1,0 +1,80 @@
+// `HostOptimizer`: runs the host's operations of a pass: brings the scalars of the step to the host, waits until the gradients
+// lie below, and has parameters and moments updated there. Not the arithmetic (kernels/host-adamw.ts), and no owner of
+// copies (copies.ts).
+//
+// Invariant: nothing of a step is updated before all gradients of that step lie below, so that a new device can finish it.
+
+import { bytesOf, type Tensor } from '../../graph/graph.ts';
+import type { HostExtent, HostScalars, HostValues } from '../../kernels/host-adamw.ts';
+import type { HostOperation } from '../compile/lower.ts';
+import type { ChunkCopies } from './copies.ts';
+import type { Link } from './link.ts';
+import type { Storage } from './storage.ts';
+
+/** Computes AdamW over values in host memory, here or in threads. */
+export interface HostUpdater {
+  /** Changes parameter and moments in place. */
+  update(values: HostValues, extent: HostExtent, scalars: HostScalars): Promise<void> | void;
+  /** Frees what it has. */
+  end?(): Promise<void>;
+}
+
+export class HostOptimizer {
+  readonly #updater: HostUpdater;
+  readonly #storage: Storage;
+  readonly #copies: ChunkCopies;
+  readonly #link: Link;
+  /** Of the step under way: see STATE. Known, or read from the GPU when it is needed. */
+  #state: Float32Array | undefined;
+  #begun = false;
+
+  constructor(updater: HostUpdater, storage: Storage, copies: ChunkCopies, link: Link) {
+    this.#updater = updater;
+    this.#storage = storage;
+    this.#copies = copies;
+    this.#link = link;
+  }
+
+  /** A pass begins: the scalars are another step's. */
+  begin(): void {
+    this.#state = undefined;
+    this.#begun = false;
+  }
+
+  /** What the GPU has decided of the step. */
+  decide(state: Float32Array): void {
+    this.#state = state;
+  }
+
+  /** Updates the chunks of an index; what of them is on the GPU goes. */
+  async run({ chunks, operands, size, firstBlock }: HostOperation): Promise<void> {
+    const { gradient, parameter, moment1, moment2 } = chunks;
+    if (!this.#begun) await this.#link.settle();
+    this.#begun = true;
+    this.#state ??= new Float32Array(await this.#read(operands.state));
+    const scalars: HostScalars = {
+      hyper: this.#storage.onHost(operands.hyper) as Float32Array,
+      state: this.#state,
+      decayMask: this.#storage.onHost(operands.decayMask) as Uint32Array,
+    };
+    const changed = [parameter, moment1, moment2];
+    await this.#link.waiting(
+      'below',
+      this.#copies.update(gradient, changed, (bytes) => {
+        const [g, p, m, v] = bytes as [Uint8Array, Uint8Array, Uint8Array, Uint8Array];
+        return this.#updater.update(
+          { gradient: g, parameter: p, moment1: m, moment2: v },
+          { size, firstBlock },
+          scalars,
+        );
+      }),
+    );
+  }
+
+  async #read(tensor: Tensor): Promise<ArrayBuffer> {
+    const { buffer, offset } = this.#storage.range(tensor);
+    const bytes = new Uint8Array(bytesOf(tensor));
+    await this.#link.read(buffer, offset, bytes.length, (piece, at) => bytes.set(piece, at));
+    return bytes.buffer;
+  }
+}

@@ -1,0 +1,18 @@
+// Kernel variants without their timing. Trials compile every variant of every kernel that a run uses, and take longer than
+// the small runs of most tests; where the choice by time itself is tested, and in processes of their own, they run.
+
+import { vi } from 'vitest';
+import { Trial } from '../src/engine/compile/choices.ts';
+
+/**
+ * Kernel variants are chosen by the throw of a die instead of by timing: trials take seconds, and so every variant
+ * has its turn; another `seed` is another choice. SwiftShader compiles the variants on quads for seconds: only with
+ * `quads` they take part.
+ */
+export function chooseVariants(seed: number, quads = false): void {
+  const die = (name: string) =>
+    [...name].reduce((hash, letter) => Math.imul(hash ^ letter.charCodeAt(0), 0x01000193) >>> 1, seed);
+  vi.spyOn(Trial.prototype, 'time').mockImplementation(async ({ name }) =>
+    name === 'quads' && !quads ? Number.POSITIVE_INFINITY : die(name),
+  );
+}

@@ -1,0 +1,177 @@
+// AdamW on the host equals, to the bit, its arithmetic with every operation rounded to f32; and it is the kernel's, which may
+// round otherwise by an ulp.
+
+import fc from 'fast-check';
+import { describe, expect, it, test } from 'vitest';
+import { adamw } from '../../src/kernels/adamw.ts';
+import {
+  HostAdamW,
+  type HostScalars,
+  type HostValues,
+  hostAdamWReference,
+  sweepBelow,
+} from '../../src/kernels/host-adamw.ts';
+import { HYPER, STATE } from '../../src/kernels/step-control.ts';
+import { BLOCK } from '../../src/kernels/sum-squares.ts';
+import { WasmHeap } from '../../src/kernels/wasm-heap.ts';
+import { at } from '../../src/util/at.ts';
+import { Random } from '../../src/util/random.ts';
+import { field } from '../entry.ts';
+import { runKernel, runnable } from '../harness.ts';
+
+const KINDS = ['parameter', 'gradient', 'moment1', 'moment2'] as const;
+
+const normals = (random: Random, size: number, scale: number) =>
+  Float32Array.from({ length: size }, () => scale * random.normal());
+
+/** Zeros of both signs, subnormals, and values of every size. */
+function someValues(random: Random, size: number): Float32Array<ArrayBuffer> {
+  const odd = [0, -0, 2 ** -149, -(2 ** -130), 2 ** -126, 2 ** -101, 1e-20, -1e-12, 3e8];
+  return normals(random, size, 0.3).map((value) => (random.below(3) === 0 ? at(odd, random.below(odd.length)) : value));
+}
+
+function someCase(size: number, firstBlock: number, seed: number, updates = 3) {
+  const random = new Random(seed, 'host adamw');
+  const floats = Object.fromEntries(KINDS.map((kind) => [kind, someValues(random, size)])) as Record<
+    (typeof KINDS)[number],
+    Float32Array<ArrayBuffer>
+  >;
+  floats.moment2 = floats.moment2.map(Math.abs);
+  const hyper = new Float32Array(HYPER.size);
+  hyper.set([1e-3, 1 - 0.9, 1 - 0.95, 1e-8, 0.1, 1, 1]);
+  const state = new Float32Array(STATE.size);
+  state[STATE.correction1] = 1 - 0.9 ** updates;
+  state[STATE.correction2] = 1 - 0.95 ** updates;
+  state[STATE.coefficient] = 0.37;
+  state[STATE.updates] = updates;
+  const words = Math.ceil((firstBlock + Math.ceil(size / BLOCK)) / 32);
+  const decayMask = Uint32Array.from({ length: words }, () => random.uint32());
+  return { floats, scalars: { hyper, state, decayMask } satisfies HostScalars, extent: { size, firstBlock } };
+}
+
+/** Copies, a little behind the start of their buffers. */
+function bytesOf(
+  floats: Readonly<Record<(typeof KINDS)[number], Float32Array<ArrayBuffer>>>,
+  heap?: WasmHeap,
+): HostValues {
+  return Object.fromEntries(
+    KINDS.map((kind) => {
+      if (heap) {
+        const bytes = heap.allocate(field(floats, kind).byteLength);
+        bytes.set(new Uint8Array(field(floats, kind).buffer));
+        return [kind, bytes];
+      }
+      const values = new Float32Array(field(floats, kind).length + 3);
+      values.set(field(floats, kind), 3);
+      return [kind, new Uint8Array(values.buffer, 12)];
+    }),
+  ) as unknown as HostValues;
+}
+
+const same = (a: Uint8Array, b: Uint8Array) => a.length === b.length && a.every((byte, i) => byte === b[i]);
+
+describe('AdamW on the host', () => {
+  const host = new HostAdamW();
+  const heap = WasmHeap.make();
+  const inHeap = new HostAdamW(heap);
+
+  it('equals its reference to the bit, whatever the size, the decay and the step', () => {
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 1, max: 40 * BLOCK }),
+        fc.nat(70),
+        fc.nat(),
+        fc.constantFrom(1, 3, 64, 1000, 64_000),
+        (size, firstBlock, seed, updates) => {
+          const { floats, scalars, extent } = someCase(size, firstBlock, seed, updates);
+          const [found, wanted, inPlace] = [bytesOf(floats), bytesOf(floats), bytesOf(floats, heap)];
+          // Several steps: what one leaves, the next one takes.
+          for (let step = 0; step < 3; step++) {
+            host.update(found, extent, scalars);
+            inHeap.update(inPlace, extent, scalars);
+            hostAdamWReference(wanted, extent, scalars);
+          }
+          for (const kind of KINDS) {
+            expect(same(found[kind], wanted[kind]), kind).toBe(true);
+            expect(same(inPlace[kind], wanted[kind]), `${kind}, in place`).toBe(true);
+          }
+        },
+      ),
+      { seed: 3, numRuns: 60 },
+    );
+  });
+
+  it('changes nothing when the step is skipped, and nothing behind its range', () => {
+    const { floats, scalars } = someCase(600, 0, 1);
+    const found = bytesOf(floats);
+    host.update(found, { size: 600, firstBlock: 0 }, { ...scalars, state: scalars.state.with(STATE.skip, 1) });
+    for (const kind of KINDS) expect(same(found[kind], bytesOf(floats)[kind])).toBe(true);
+    host.update(found, { size: 257, firstBlock: 0 }, scalars);
+    for (const kind of KINDS) {
+      expect(same(found[kind].subarray(4 * 257), bytesOf(floats)[kind].subarray(4 * 257))).toBe(true);
+    }
+    expect(same(found.parameter, bytesOf(floats).parameter)).toBe(false);
+  });
+
+  it('leaves no subnormal moment, in steps that the number of updates decides', () => {
+    const { scalars } = someCase(BLOCK, 0, 1);
+    const swept = Array.from({ length: 200 }, (_, updates) =>
+      sweepBelow({ ...scalars, state: scalars.state.with(STATE.updates, updates) }),
+    );
+    expect(swept.flatMap((least, updates) => (least === undefined ? [] : [updates]))).toEqual([0, 64, 128, 192]);
+    // A moment that decays reaches subnormals only where no sweep comes: 742 steps from 1e-4.
+    const values = bytesOf({
+      parameter: new Float32Array(BLOCK).fill(1),
+      gradient: new Float32Array(BLOCK),
+      moment1: new Float32Array(BLOCK).fill(1e-4),
+      moment2: new Float32Array(BLOCK).fill(1e-8),
+    });
+    for (let updates = 1; updates <= 2000; updates++) {
+      host.update(
+        values,
+        { size: BLOCK, firstBlock: 0 },
+        { ...scalars, state: scalars.state.with(STATE.updates, updates) },
+      );
+      for (const { buffer } of [values.moment1, values.moment2]) {
+        const value = Math.abs(at(new Float32Array(buffer, 12), 7));
+        if (value !== 0 && value < 2 ** -126) expect.fail(`${value} after ${updates} updates`);
+      }
+    }
+    expect(at(new Float32Array(values.moment1.buffer, 12), 7)).toBe(0);
+  });
+});
+
+/** The distance of floats of 32 bits there. */
+const ulpOf = (value: number): number => 2 ** (Math.max(-126, Math.floor(Math.log2(value))) - 23);
+
+test('AdamW on the GPU agrees with the host’s to an ulp of each value', async () => {
+  const size = 9 * BLOCK + 5;
+  const random = new Random(5, 'host and gpu');
+  const { scalars, extent } = someCase(size, 3, 5);
+  const floats = {
+    parameter: normals(random, size, 0.3),
+    gradient: normals(random, size, 0.1),
+    moment1: normals(random, size, 0.1),
+    moment2: normals(random, size, 1).map((value) => value * value + 1e-4),
+  };
+  const values = bytesOf(floats);
+  new HostAdamW().update(values, extent, scalars);
+  for (const variant of await runnable(adamw)) {
+    const { parameter, gradient, moment1: m, moment2: v } = floats;
+    const data = { parameter, gradient, m, v, ...scalars };
+    const found = await runKernel(adamw, variant, { size, maskOffset: extent.firstBlock }, data);
+    for (const [kind, name] of [
+      ['parameter', 'parameter'],
+      ['moment1', 'm'],
+      ['moment2', 'v'],
+    ] as const) {
+      const onHost = new Float32Array(values[kind].buffer, 12);
+      field(found, name).forEach((value, i) => {
+        // A sum near zero has the error of what was added.
+        const scale = Math.max(Math.abs(value), Math.abs(at(field(floats, kind), i)));
+        const off = Math.abs(value - at(onHost, i)) / ulpOf(scale);
+        if (!(off <= 1)) expect.fail(`${variant.name} ${kind} ${i}: ${value} is ${off} ulp from ${at(onHost, i)}`);
+      });
+    }
+  }
+});

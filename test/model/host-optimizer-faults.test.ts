@@ -1,0 +1,104 @@
+// A small training with AdamW on the host, with a fault at the n-th call of the device or the n-th move of the disk: a lost
+// device costs nothing, and a disk that fails ends the run with one clear error, behind which no step is wrong.
+
+import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
+import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
+import type { Device } from '../../src/gpu/device.ts';
+import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
+import type { BlockFile } from '../../src/runtime/host.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
+import { chooseVariants } from '../choose-variants.ts';
+import { testDevice } from '../harness.ts';
+import { EVERY_CASE } from '../host.ts';
+import { FAULTS, type Fault, FaultyFile } from '../memory/block-files.ts';
+import { MemoryBlockFile } from '../memory-files.ts';
+import { fragileDevice } from './fragile.ts';
+import {
+  chunksUnder,
+  expectSame,
+  leastBudget,
+  type Outcome,
+  openTrainer,
+  run,
+  SMALLEST,
+  train,
+  type Work,
+} from './runs.ts';
+
+const work: Work = {
+  ...{ model: SMALLEST, batch: 1, seq: 8, accumulate: 1, steps: 4 },
+  optimizerDevice: 'cpu',
+};
+
+let device: Device;
+let wanted: Outcome;
+let choices: ChoiceRecord;
+beforeAll(async () => {
+  device = await testDevice();
+  chooseVariants(1);
+  ({ outcome: wanted, choices } = await run(device, work));
+});
+beforeEach(() => chooseVariants(1));
+afterEach(() => vi.restoreAllMocks());
+
+/** The smallest budget, and the fewest chunks of host memory, above a file. */
+function memoryOver(file: (bytes: number) => BlockFile): MemoryOptions {
+  const gpu = leastBudget(device, work);
+  const { chunks, bytes } = chunksUnder(device, work, { gpu });
+  const host = leastHostChunks(chunks, true, true) * bytes;
+  return { gpu, host, disk: { open: async (size) => file(size) } };
+}
+
+const stride = EVERY_CASE ? 1 : 71;
+
+test.each(['one budget', 'no budget'])('the device is lost at the n-th call, within %s', async (budget) => {
+  let n = 0;
+  for (let struck = true; struck; n += stride) {
+    struck = false;
+    const fragile = await fragileDevice(device);
+    const memory = budget === 'no budget' ? {} : memoryOver((bytes) => new MemoryBlockFile('/tier', bytes));
+    const trainer = await openTrainer(fragile.device, work, { memory, choices });
+    let calls = 0;
+    fragile.before = () => {
+      if (calls++ !== n) return;
+      struck = true;
+      fragile.lose();
+    };
+    expectSame(await train(trainer, work), wanted, `lost at call ${n}`);
+    expect(trainer.recoveries).toBe(Number(struck));
+    fragile.before = undefined;
+    await trainer.destroy();
+  }
+  expect(n).toBeGreaterThan(stride);
+});
+
+describe.each(Object.entries(FAULTS) as [Fault, string][])('the disk: %s, %s', (fault) => {
+  test('at the n-th move', async () => {
+    let failures = 0;
+    let n = 0;
+    for (let fired = true; fired; n += stride) {
+      let faulty: FaultyFile | undefined;
+      const memory = memoryOver((bytes) => {
+        faulty = new FaultyFile(new MemoryBlockFile('/tier', bytes), fault, n);
+        return faulty;
+      });
+      const before = device.allocator.bytes;
+      const opened = await openTrainer(device, work, { memory, choices }).catch((error: unknown) => error);
+      const found =
+        opened instanceof Error
+          ? opened
+          : await train(opened as Awaited<ReturnType<typeof openTrainer>>, work).catch((error: unknown) => error);
+      fired = faulty?.fired ?? false;
+      if (found instanceof Error) {
+        failures++;
+        expect(found, `${fault} at ${n}`).toBeInstanceOf(HoldfastError);
+        expect(found.message).toContain('/tier');
+      } else expectSame(found as Outcome, wanted, `${fault} at ${n}`);
+      if (!(opened instanceof Error)) await (opened as Awaited<ReturnType<typeof openTrainer>>).destroy();
+      expect(device.allocator.bytes, `${fault} at ${n}: bytes left`).toBe(before);
+    }
+    expect(n).toBeGreaterThan(2 * stride);
+    expect(failures > 0).toBe(fault !== 'short');
+  });
+});

@@ -3,6 +3,7 @@
 
 import { parameterCount, trainedCount } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
+import { microBatchesOf } from '../train/ranks.ts';
 import type { RunEvents, RunSummary } from '../train/run.ts';
 import type { RunSettings } from '../train/run-settings.ts';
 
@@ -72,7 +73,7 @@ export class Progress {
       },
       ready: ({ model, corpus, tokenizer, notes, trainer, firstStep }) => {
         const { config, shape } = model;
-        const { batch, seq, accumulate, steps } = this.settings;
+        const { batch, seq, steps, ranks } = this.settings;
         const size = `${shape.layers} layers, width ${shape.width}, ${shape.heads} heads, context ${seq}`;
         const count = parameterCount(model).toLocaleString('en');
         const trained = model.adapters ? `, ${trainedCount(model).toLocaleString('en')} of them train` : '';
@@ -85,8 +86,10 @@ export class Progress {
         if (identity.kind !== 'byte')
           this.#line(`tokenizer: ${vocabulary.toLocaleString('en')} tokens, ${identity.path}`);
         this.#line(`adapter: ${trainer.device.adapter.name}, ${trainer.dispatches} dispatches a step`);
+        const tokens = batch * seq * microBatchesOf(this.settings);
+        const shared = ranks ? ` on ${ranks} ranks` : '';
         const from = firstStep > 0 ? `from step ${firstStep} ` : '';
-        this.#line(`training ${from}to step ${steps}, ${batch * seq * accumulate} tokens a step\n`);
+        this.#line(`training ${from}to step ${steps}, ${tokens} tokens a step${shared}\n`);
       },
       step: (metrics) => {
         const finite = Number.isFinite(metrics.loss);
@@ -96,8 +99,9 @@ export class Progress {
         const every = this.#host.terminal.interactive ? LIVE_EVERY : PLAIN_EVERY;
         if (metrics.step > 0 && now - this.#shown < every) return;
         this.#shown = now;
-        const { steps, batch, seq, accumulate } = this.settings;
-        const left = ((steps - metrics.step - 1) * batch * seq * accumulate) / metrics.tokensPerSecond;
+        const { steps, batch, seq } = this.settings;
+        const left =
+          ((steps - metrics.step - 1) * batch * seq * microBatchesOf(this.settings)) / metrics.tokensPerSecond;
         const text = [
           `step ${metrics.step + 1}/${steps}`,
           `loss ${(this.#loss ?? metrics.loss).toFixed(4)}`,

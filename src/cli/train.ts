@@ -3,6 +3,7 @@
 
 import { Command, Option } from 'commander';
 import { TASKS } from '../data/tasks.ts';
+import type { Ranks } from '../engine/ranks/ranks.ts';
 import { loadTokenizer } from '../formats/checkpoint.ts';
 import { FAMILY_NAMES } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
@@ -10,6 +11,7 @@ import { openDevice } from '../gpu/device.ts';
 import { writeReport } from '../report/run-report.ts';
 import type { Host } from '../runtime/host.ts';
 import { FINE_TUNING_EPOCHS, paceOf } from '../train/fine-tuning.ts';
+import { settingsOn } from '../train/ranks.ts';
 import { trainRun } from '../train/run.ts';
 import {
   checkSettings,
@@ -25,6 +27,7 @@ import { memoryFromFlags } from './memory-flags.ts';
 import { MODEL_SOURCES } from './model-source.ts';
 import { whole, within } from './options.ts';
 import { Progress } from './progress.ts';
+import { claimOnRanks, onRanks } from './rank-flags.ts';
 import { addTrainingOptions, type IsGiven, numbersIn, type TrainFlags } from './train/flags.ts';
 import { FALLBACK_TEMPLATE, newSettings } from './train/new-settings.ts';
 import { resumeSettings } from './train/resume-settings.ts';
@@ -56,16 +59,25 @@ export function trainCommand(host: Host): Command {
 }
 
 /** A run as the flags have it. `fineTunes`: of the weights in `flags.model`, with what suits them by default. */
-export async function train(host: Host, flags: TrainFlags, given: IsGiven, fineTunes = false): Promise<void> {
+export const train = (host: Host, flags: TrainFlags, given: IsGiven, fineTunes = false): Promise<void> =>
+  onRanks(host, flags, given, (host, ranks) => trainOn(host, ranks, flags, given, fineTunes));
+
+async function trainOn(
+  host: Host,
+  ranks: Ranks | undefined,
+  flags: TrainFlags,
+  given: IsGiven,
+  fineTunes: boolean,
+): Promise<void> {
   const memory = memoryFromFlags(host, flags);
   // Before anything is read or a device opened: from here on the folder is this process's, and can be written to.
-  const claim = await claimOut(host, flags);
+  const claim = await claimOnRanks(ranks, () => claimOut(host, flags));
   const out = claim.folder;
   try {
     await checkOut(host, out, flags);
     let settings = flags.resume
-      ? await resumeSettings(host, out, flags, given)
-      : await newSettings(host, flags, given, fineTunes);
+      ? settingsOn(await resumeSettings(host, out, flags, given), ranks?.size ?? 1)
+      : { ...(await newSettings(host, flags, given, fineTunes)), ...(ranks && { ranks: ranks.size }) };
     // Before anything is opened or made.
     const carried = flags.resume ? await loadTokenizer(host.files, out) : undefined;
     const tokenizer = await tokenizerFor(host.files, settings, flags.resume ? out : flags.model, carried);
@@ -102,6 +114,7 @@ export async function train(host: Host, flags: TrainFlags, given: IsGiven, fineT
       claim,
       tokenizer,
       text,
+      ranks,
     });
     progress.finish(summary, describeRun(summary, out, settings));
     device.close();

@@ -10,6 +10,7 @@ import type { Device } from '../gpu/device.ts';
 import type { Model } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
 import { checkBase } from '../train/base-identity.ts';
+import { settingsOn } from '../train/ranks.ts';
 import {
   checkText,
   datasetOf,
@@ -104,10 +105,9 @@ interface Part {
   readonly until: number;
 }
 
-const partsOf = ({ earlier = [], settings, trainer }: SavedState): Part[] => [
-  ...earlier,
-  { settings, until: trainer.step },
-];
+/** As one rank trains them, whatever trained the run. */
+const partsOf = ({ earlier = [], settings, trainer }: SavedState): Part[] =>
+  [...earlier, { settings, until: trainer.step }].map((part) => ({ ...part, settings: settingsOn(part.settings, 1) }));
 
 export interface RunReplayOptions {
   /** Budgets and tiers. @default all model data stays on the GPU */

@@ -21,6 +21,7 @@ import { codeOf, fileError } from './headless/file-errors.ts';
 import { claimFolder, claimNextFolder } from './headless/folder-lock.ts';
 import { freeBytes, makeFolders, syncFolder } from './headless/folders.ts';
 import { readLines } from './headless/lines.ts';
+import { joinRanks, leaveRanks } from './headless/mpi/messages.ts';
 import { withoutNotices } from './headless/native-stderr.ts';
 import { resumeFile } from './headless/resumed-file.ts';
 import { threads } from './headless/threads.ts';
@@ -34,6 +35,7 @@ const require = createRequire(import.meta.url);
 export function headlessHost(): Host {
   return {
     name: isDeno ? `Deno ${process.versions['deno']}` : `Node ${process.versions.node}`,
+    version: async () => JSON.parse(await fs.readFile(path.join(packageFolder(), 'package.json'), 'utf8')).version,
     args: process.argv.slice(2),
     files,
     terminal,
@@ -47,8 +49,12 @@ export function headlessHost(): Host {
     threads,
     readStandardInput,
     readLines,
+    joinRanks,
     onInterrupt,
-    exit: (status) => process.exit(status),
+    exit(status) {
+      leaveRanks(status);
+      process.exit(status);
+    },
   };
 }
 

@@ -138,6 +138,23 @@ export interface Terminal {
   warn(text: string): void;
 }
 
+/**
+ * Messages between the processes of one job, its ranks. What one rank sends another over a channel arrives in order; what
+ * goes over different channels does not wait for each other.
+ */
+export interface Messages {
+  /** Of this process, from 0. */
+  readonly rank: number;
+  /** Ranks of the job. With 1 nothing can be sent, and no library was looked for. */
+  readonly size: number;
+  /** What moves them, for messages: "MPICH Version: 4.0.2". */
+  readonly library: string;
+  /** Resolves when the bytes may be used again. */
+  send(to: number, channel: number, bytes: Uint8Array<ArrayBuffer>): Promise<void>;
+  /** Fills `into`: the sender's message is as long. Its bytes are not to be used before. */
+  receive(from: number, channel: number, into: Uint8Array<ArrayBuffer>): Promise<void>;
+}
+
 /** A thread that runs workers/optimizer.ts. */
 export interface Thread {
   /** What is sent is copied, but for shared memory, which is shared. */
@@ -160,6 +177,8 @@ export interface Threads {
 export interface Host {
   /** For reports: the runtime's name and version. */
   readonly name: string;
+  /** Of this package. Absent in a page. */
+  version?(): Promise<string>;
   /** Of the command line, without the program. */
   readonly args: readonly string[];
   /** Its files. */
@@ -193,6 +212,12 @@ export interface Host {
   readStandardInput(): Promise<Uint8Array<ArrayBuffer>>;
   /** Lines of standard input as they come, until its end or an interrupt; on a terminal asked for with `prompt`. Absent in a page. */
   readLines?(prompt: string): AsyncIterable<string>;
+  /**
+   * The other processes that were started together with this one; undefined where there are none. From then on a process
+   * that exits with another status than 0 ends them all. Absent in a page. Errors: HoldfastError where what they would
+   * talk through is missing.
+   */
+  joinRanks?(): Promise<Messages | undefined>;
   /** Calls back on the first interrupt or when the terminal is closed; a second interrupt ends the process at once. */
   onInterrupt(callback: () => void): void;
   /** Ends the process. */

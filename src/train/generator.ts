@@ -4,6 +4,7 @@
 import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
 import { type Pass, readingPass } from '../engine/compile/pass.ts';
 import { NO_READBACK } from '../engine/compile/workload.ts';
+import type { Sharding } from '../engine/ranks/sharding.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import { Session } from '../engine/run/session.ts';
 import { checkWriter } from '../formats/families/index.ts';
@@ -70,8 +71,10 @@ const nameOf = ({ seq }: Tokens, adapter: string | undefined) =>
 
 export type GenerationPasses = Readonly<Record<ReturnType<typeof nameOf>, Pass>>;
 
-export const generationPasses = ({ programs }: Generation, map: ChunkMap): GenerationPasses =>
-  Object.fromEntries(programs.map((program) => [nameOf(program.tokens, program.adapter), readingPass(program, map)]));
+export const generationPasses = ({ programs }: Generation, map: ChunkMap, sharding?: Sharding): GenerationPasses =>
+  Object.fromEntries(
+    programs.map((program) => [nameOf(program.tokens, program.adapter), readingPass(program, map, sharding)]),
+  );
 
 /** Tokens in the order in which they went through the model, together or one by one, and the adapter in use. */
 interface Fed {

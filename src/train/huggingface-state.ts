@@ -5,6 +5,7 @@
 
 import { join } from '../runtime/host.ts';
 import type { Epochs } from './epochs.ts';
+import { microBatchesOf } from './ranks.ts';
 import type { RunSettings } from './run-settings.ts';
 import type { RunHistory, Validation } from './saved-state.ts';
 
@@ -123,10 +124,10 @@ export class RunLog {
   /** A step is done. The entry that it ends. */
   stepped({ step, loss, lr, gradNorm }: StepRecord): LogEntry | undefined {
     const { state } = this;
-    const { batch, seq, accumulate } = this.#settings;
+    const { batch, seq } = this.#settings;
     state.global_step = step + 1;
     state.epoch = this.#epochs.after(step + 1);
-    state.num_input_tokens_seen = (step + 1) * batch * seq * accumulate;
+    state.num_input_tokens_seen = (step + 1) * batch * seq * microBatchesOf(this.#settings);
     if (Number.isFinite(loss)) this.#losses.push(loss);
     if (state.global_step % state.logging_steps !== 0) return undefined;
     const { length } = this.#losses;

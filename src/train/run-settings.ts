@@ -40,6 +40,7 @@ import { HoldfastError } from '../util/errors.ts';
 import { check, kinds, list, number, object, oneOf, optional, parsed, type Schema, text, truth } from '../util/json.ts';
 import { type Range, realNumber, wholeNumber } from '../util/range.ts';
 import { BASE_DTYPES } from './base-dtype.ts';
+import { microBatchesOf } from './ranks.ts';
 import { checkSchedule, DECAYS, type Decay } from './schedule.ts';
 import type { TrainerOptions } from './trainer.ts';
 
@@ -74,6 +75,8 @@ export interface RunSettings {
   seq: number;
   /** Micro-batches in a step. @default 1 */
   accumulate: number;
+  /** Processes that each take so many micro-batches of a step. @default 1 */
+  ranks?: number;
   /** Steps of training, at whose end the learning rate has come down. @default 1700 */
   steps: number;
   /** The highest learning rate. @default 0.006 */
@@ -216,6 +219,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     validationFile: optional(text),
     validationShare: optional(number(VALIDATION_SHARE)),
     epochs: optional(number(EPOCHS)),
+    ranks: optional(number(wholeNumber(1))),
     schedule: oneOf(DECAYS),
     earlyStoppingPatience: optional(number(EARLY_STOPPING_RANGES.earlyStoppingPatience)),
     earlyStoppingThreshold: optional(number(EARLY_STOPPING_RANGES.earlyStoppingThreshold)),
@@ -407,7 +411,7 @@ export function datasetOf(settings: RunSettings, { content }: RunText): Dataset 
 /** The settings of a run of so many passes over its data. */
 export function withEpochs(settings: RunSettings, text: RunText, epochs: number): RunSettings {
   const rows = datasetOf(settings, text).rowsIn(epochs);
-  return { ...settings, epochs, steps: Math.ceil(rows / (settings.batch * settings.accumulate)) };
+  return { ...settings, epochs, steps: Math.ceil(rows / (settings.batch * microBatchesOf(settings))) };
 }
 
 /** Errors: HoldfastError where `found` is not the text that a checkpoint in `from` was trained on. */

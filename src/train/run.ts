@@ -9,6 +9,7 @@ import { loadChoices, saveChoices } from '../engine/compile/choices.ts';
 import { offloadedBytes } from '../engine/compile/pass.ts';
 import type { Recording } from '../engine/observe/recording.ts';
 import { chromeTrace } from '../engine/observe/timeline.ts';
+import type { Ranks } from '../engine/ranks/ranks.ts';
 import { limitsOf, type MemoryOptions } from '../engine/run/arrangement.ts';
 import { LostForGood } from '../engine/run/device-mutex.ts';
 import { checkpointsOf, loadCheckpoint, loadTokenizer, saveCheckpoint } from '../formats/checkpoint.ts';
@@ -25,6 +26,17 @@ import { Epochs } from './epochs.ts';
 import { RunLog } from './huggingface-state.ts';
 import { memoryBound } from './memory-bound.ts';
 import { type MemoryRecord, memoryRecord } from './memory-record.ts';
+import {
+  checkAlike,
+  createOnRanks,
+  type FirstChoices,
+  layoutFacts,
+  microBatchesOf,
+  type RankRecord,
+  rankRecord,
+  runFacts,
+  settingsOn,
+} from './ranks.ts';
 import {
   checkSettings,
   checkText,
@@ -133,6 +145,8 @@ export interface RunSummary {
   best?: { readonly step: number; readonly loss: number; readonly checkpoint: string };
   /** There when the run had a GPU budget. */
   memory?: MemoryRecord;
+  /** There when several ranks ran it. */
+  ranks?: RankRecord;
 }
 
 /** What a run is beside its settings: none of it changes a result. */
@@ -161,6 +175,8 @@ export interface RunOptions {
   claim?: FolderClaim | undefined;
   /** What it learns from, where the caller has read it already. @default it is read */
   text?: RunText | undefined;
+  /** The processes that run it together, all with the same settings. Rank 0 alone tells and writes. @default none */
+  ranks?: Ranks | undefined;
 }
 
 /** Of a task, solved at each validation. */
@@ -181,23 +197,29 @@ const MOST_LOSSES = 3;
 export async function trainRun(
   host: Host,
   device: Device,
-  settings: RunSettings,
+  given: RunSettings,
   out: string,
   options: RunOptions = {},
 ): Promise<RunSummary> {
+  const { ranks } = options;
+  const settings = settingsOn(given, ranks?.size ?? 1);
   checkSettings(settings);
-  const claim = options.claim ?? (await host.claimFolder?.(out));
+  const isFirst = ranks === undefined || ranks.rank === 0;
+  const claim = options.claim ?? (isFirst ? await host.claimFolder?.(out) : undefined);
   let current = device;
   let resume = options.resume ?? false;
   let saved: number | undefined;
   let losses = 0;
   try {
+    if (ranks) await checkAlike(ranks, await runFacts(host, ranks, settings, device.adapter.name));
     if (resume) saved = await lastSaved(host, out);
     const carried = resume ? await loadTokenizer(host.files, out) : undefined;
     const tokenizer = options.tokenizer ?? (await tokenizerFor(host.files, settings, out, carried));
     const { signal, events } = options;
     const text =
       options.text ?? (await readText(host, settings, tokenizer, { signal, onProgress: events?.tokenizing }));
+    const { bytes, sha256 } = text.identity;
+    if (ranks) await checkAlike(ranks, { data: `${bytes} bytes (${sha256})` });
     for (;;) {
       let trainer: Trainer | undefined;
       const made = (found: Trainer) => {
@@ -211,7 +233,8 @@ export async function trainRun(
           () => inUse() !== current && inUse().close(),
         );
       } catch (error) {
-        if (!inUse().isLost || error instanceof LostForGood) throw error;
+        // The others cannot go back: the job ends, and is resumed as a whole.
+        if (!inUse().isLost || error instanceof LostForGood || ranks) throw error;
         const before = saved;
         saved = await lastSaved(host, out);
         losses = saved === before ? losses + 1 : 1;
@@ -246,8 +269,10 @@ async function attempt(
   options: RunOptions & { readonly tokenizer: Tokenizer },
   made: (trainer: Trainer) => void,
 ): Promise<RunSummary> {
-  const { resume = false, until = settings.steps, signal, events = {}, memory = {} } = options;
-  const { timeline, intermission, observer, tokenizer } = options;
+  const { resume = false, until = settings.steps, signal, memory = {}, ranks } = options;
+  const { intermission, observer, tokenizer } = options;
+  const isFirst = ranks === undefined || ranks.rank === 0;
+  const { events = {}, timeline } = isFirst ? options : {};
   const { earlyStoppingPatience, earlyStoppingThreshold } = settings;
   const callbacks = new Callbacks([
     ...(earlyStoppingPatience === undefined ? [] : [new EarlyStopping(earlyStoppingPatience, earlyStoppingThreshold)]),
@@ -270,14 +295,20 @@ async function attempt(
   const { model } = start ?? { model: alone };
   const isTrained = isTrainedIn(model);
   const choices = saved?.choices ?? (await loadChoices(host, device));
-  const trainer = await Trainer.create(device, model, {
-    ...trainerOptions(settings),
-    choices,
-    memory,
-    generates: generates(settings),
-    threads: host.threads,
-  });
-  made(trainer);
+  const create = async (first?: FirstChoices): Promise<Trainer> => {
+    const created = await Trainer.create(device, model, {
+      ...trainerOptions(settings),
+      choices: first?.choices ?? choices,
+      memory,
+      generates: generates(settings),
+      threads: host.threads,
+      ...(ranks && { ranks: { ...ranks, chunkBytes: first?.chunkBytes } }),
+    });
+    made(created);
+    return created;
+  };
+  const trainer = ranks ? await createOnRanks(ranks, create) : await create();
+  if (ranks) await checkAlike(ranks, await layoutFacts(host, trainer));
   const { generator } = trainer;
   const adapter = model.adapters?.find(({ name }) => name === DEFAULT_ADAPTER);
   if (checkpoint && saved) {
@@ -293,21 +324,21 @@ async function attempt(
     base = await start.base();
     if (base !== undefined) checkBase(base, saved?.base, from ?? '', out);
   }
-  if (trainer.choices.measured > 0) await saveChoices(host, device, trainer.choices.record());
+  if (isFirst && trainer.choices.measured > 0) await saveChoices(host, device, trainer.choices.record());
   const sampling = new Random(settings.seed, 'samples');
   if (saved) sampling.restore(saved.sampling);
 
   const earlier = saved ? withSettings(saved, settings).earlier : undefined;
   const history = saved?.history ?? { steps: [], validations: [], samples: [] };
   const shapes = new Map(model.parameters.map(({ name, shape }) => [name, shape]));
-  const epochs = new Epochs(dataset, settings.batch * settings.accumulate);
+  const epochs = new Epochs(dataset, settings.batch * microBatchesOf(settings));
   const log = new RunLog(settings, epochs, out, history);
-  await files.makeFolder(out);
+  if (isFirst) await files.makeFolder(out);
   const firstStep = trainer.step;
 
   const began = performance.now();
   // The clock runs over training alone: validation, samples and saving are taken out.
-  const clock = new StepClock(settings.batch * settings.seq * settings.accumulate);
+  const clock = new StepClock(settings.batch * settings.seq * microBatchesOf(settings));
   let skippedInARow = 0;
   for (const { loss, gradNorm } of history.steps) {
     // In JSON they are null.
@@ -351,7 +382,8 @@ async function attempt(
     return found;
   };
   const sample = async (): Promise<void> => {
-    if (!generator || settings.sampleTokens === 0) return;
+    // Where parameters are gathered for use all ranks write, the same.
+    if (!generator || settings.sampleTokens === 0 || !(isFirst || ranks.stage === 3)) return;
     // A task's lines begin its windows: there, what comes before the first one is not known.
     const [problem] = problems ?? [];
     const prompt = problem?.prompt ?? dataset.prompt ?? (tokenizer.addsBos ? '' : '\n');
@@ -386,7 +418,8 @@ async function attempt(
       ...(tokenizer.files && { tokenizer: withTemplate(tokenizer.files, settings.records?.template) }),
     };
     const best = log.state.best_model_checkpoint ?? undefined;
-    lastSaved = await saveCheckpoint(files, out, trainer.step, now, lastGood, best);
+    // Empty on the other ranks, which bring what only they have.
+    lastSaved = (await trainer.collect(() => saveCheckpoint(files, out, trainer.step, now, lastGood, best))) ?? '';
     if (skippedInARow === 0) lastGood = lastSaved;
     savedStep = trainer.step;
     events.saved?.(lastSaved);
@@ -406,23 +439,30 @@ async function attempt(
       offloaded: offloadedBytes(session.fit.passes.step),
       recordings: lastStep ? [lastStep] : [],
       bound: await memoryBound(session, exactSeconds(performance.now() - began)),
-      whatIf: whatIf(session.fit, limitsOf(trainer.device), session.memory),
+      ...(!ranks && { whatIf: whatIf(session.fit, limitsOf(trainer.device), session.memory) }),
     });
   };
 
   // Of the whole run's course, wherever this part of it ends: what is due at an early end belongs to the run.
   const due = (every: number): boolean => every > 0 && trainer.step % every === 0 && trainer.step < settings.steps;
   const underWay: Promise<void>[] = [];
+  /** On any rank: an interrupt comes to each at another step. */
+  let aborted = false;
+  const goesOn = async (): Promise<boolean> => {
+    const asked = signal?.aborted ?? false;
+    aborted = ranks ? await ranks.control.any('whether to stop', asked) : asked;
+    return !aborted;
+  };
   try {
     await callbacks.tell('onTrainBegin', log.state);
     clock.start();
-    while (trainer.step < end && !signal?.aborted && !callbacks.control.shouldTrainingStop) {
+    while (trainer.step < end && !callbacks.control.shouldTrainingStop && (await goesOn())) {
       if (intermission?.wanted) {
         await Promise.all(underWay.splice(0));
         clock.stop();
         await intermission.run();
         clock.start();
-        if (signal?.aborted) break;
+        if (!(await goesOn())) break;
       }
       const { step } = trainer;
       const reported = step === end - 1 && (memory.gpu !== undefined || timeline !== undefined);
@@ -433,7 +473,7 @@ async function attempt(
       };
       if (epochs.beginsWith(step)) await callbacks.tell('onEpochBegin', log.state);
       await callbacks.tell('onStepBegin', log.state);
-      const micro = Array.from({ length: settings.accumulate }, () => dataset.next());
+      const micro = Array.from({ length: microBatchesOf(settings) }, () => dataset.next());
       underWay.push(finish(trainer.start(micro, reported || observed ? { recorded } : {})));
       // A rejected step must not go unheard while others are waited for.
       underWay.at(-1)?.catch(() => {});
@@ -455,7 +495,7 @@ async function attempt(
     }
     await Promise.all(underWay.splice(0));
     clock.stop();
-    const stopped = callbacks.control.shouldTrainingStop && !signal?.aborted;
+    const stopped = callbacks.control.shouldTrainingStop && !aborted;
     const interrupted = trainer.step < end && !stopped;
     // What an early end shows besides is no part of the run: it is saved without, as it would go on by itself.
     const early = trainer.step < settings.steps;
@@ -484,7 +524,8 @@ async function attempt(
       ...(best_model_checkpoint !== null && {
         best: { step: best_global_step ?? 0, loss: best_metric ?? Number.NaN, checkpoint: best_model_checkpoint },
       }),
-      ...(memory.gpu === undefined ? {} : { memory: await record() }),
+      ...(memory.gpu === undefined || !isFirst ? {} : { memory: await record() }),
+      ...(ranks && { ranks: rankRecord(ranks, trainer) }),
     };
     await events.over?.(summary, await state());
     await callbacks.tell('onTrainEnd', log.state);

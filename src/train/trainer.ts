@@ -6,6 +6,8 @@ import type { Batch } from '../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
 import { type Pass, readingPass, type StepPasses, stepPass } from '../engine/compile/pass.ts';
 import type { OrderChoice, Workload } from '../engine/compile/workload.ts';
+import type { Ranks } from '../engine/ranks/ranks.ts';
+import { mostChunkFor, type Sharding } from '../engine/ranks/sharding.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import { type Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
@@ -15,6 +17,7 @@ import { decayBits, type OptimizerDevice } from '../graph/operators/optimizer.ts
 import { withSharedTables } from '../graph/shared-table.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
+import { bytesHeld } from '../memory/layout/layout.ts';
 import type { Model } from '../nn/model.ts';
 import type { Threads } from '../runtime/host.ts';
 import { at } from '../util/at.ts';
@@ -72,6 +75,11 @@ export interface TrainerOptions {
   choices?: ChoiceRecord;
   /** Budgets, tiers and policy. @default all model data stays on the GPU */
   memory?: MemoryOptions;
+  /**
+   * The processes that train together with this one: each takes every `size`-th micro-batch of a step, and all have the same
+   * weights. `chunkBytes`: as the trainer of rank 0 has it (`session.map`). @default none, and no MPI
+   */
+  ranks?: Ranks & { readonly chunkBytes?: number | undefined };
   /** Those of the host, `host.threads`: an optimizer on the host computes in them. @default it computes in this thread */
   threads?: Threads | undefined;
   /** Whether `generator` will write text between steps: its memory belongs to the budget. @default false */
@@ -101,7 +109,7 @@ export interface TrainerState {
 }
 
 type FullOptions = Readonly<
-  Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates' | 'threads'>> & {
+  Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates' | 'threads' | 'ranks'>> & {
     optimizer: AdamWOptions;
   }
 >;
@@ -118,6 +126,8 @@ export interface WorkloadOptions {
   readonly activations?: ActivationMode | 'auto' | undefined;
   /** See MemoryOptions. @default 'auto' */
   readonly accumulateOrder?: AccumulateOrder | 'auto' | undefined;
+  /** Of several ranks: this one's place, and what they share. @default it is alone */
+  readonly sharding?: WorkloadSharding | undefined;
 }
 
 /**
@@ -129,14 +139,15 @@ export function trainingWorkload(
   programs: StepPrograms,
   accumulate: number,
   generation?: Generation,
-  { activations = 'auto', accumulateOrder = 'auto' }: WorkloadOptions = {},
+  { activations = 'auto', accumulateOrder = 'auto', sharding }: WorkloadOptions = {},
 ): Workload<TrainingPasses> {
   checkOperators(programs, accumulate);
   const orders = ordersOf(programs, accumulate, accumulateOrder);
   const known = new Map<AccumulateOrder, Workload<TrainingPasses>>();
   const inOrder = (order: AccumulateOrder): Workload<TrainingPasses> => {
     const found =
-      known.get(order) ?? workloadInOrder(model, programs, accumulate, generation, activations, choiceOf(order));
+      known.get(order) ??
+      workloadInOrder(model, programs, accumulate, generation, activations, choiceOf(order), sharding);
     known.set(order, found);
     return found;
   };
@@ -169,6 +180,7 @@ function workloadInOrder(
   generation: Generation | undefined,
   activations: ActivationMode | 'auto',
   order: OrderChoice<TrainingPasses>,
+  sharding: WorkloadSharding | undefined,
 ): Workload<TrainingPasses> {
   const { update, evaluate, inputs, dropoutKey } = programs;
   const blocks = blocksOf(programs.first);
@@ -187,15 +199,17 @@ function workloadInOrder(
     const brought = [...inputs.all, ...(dropoutKey ? [dropoutKey] : [])];
     const all = isByLayer ? layerMajor(withSharedTables({ first, next }), accumulate, brought) : undefined;
     const micro = all ? [all.program] : accumulate > 1 ? [first, next] : [first];
-    const step = { first, next, layerMajor: all, update };
+    const sharded = sharding && { ...sharding, squares: programs.squares, lossSum: programs.scalars.lossSum };
+    const step = { first, next, layerMajor: all, update, sharded };
     const workload: Workload<TrainingPasses> = {
       parameters: model.parameters,
       training: true,
+      ...(sharding && { isShared: true, chunkLimits: chunkLimitsOf(model, sharding) }),
       programs: [...micro, update, evaluate, ...(generation?.programs ?? [])],
       passes: (map) => ({
         step: stepPass(step, map, accumulate),
-        evaluate: readingPass(evaluate, map),
-        ...(generation && generationPasses(generation, map)),
+        evaluate: readingPass(evaluate, map, sharding),
+        ...(generation && generationPasses(generation, map, sharding)),
       }),
       readback: STEP_READBACK,
       activations: {
@@ -217,6 +231,18 @@ function workloadInOrder(
   };
   const [most = 'keep'] = menu;
   return workloadWith(blocks.map(() => most));
+}
+
+/** How a workload is shared by several ranks. */
+export interface WorkloadSharding extends Sharding {
+  /** As rank 0 has chosen it. @default what every rank would choose */
+  readonly chunkBytes?: number | undefined;
+}
+
+function chunkLimitsOf({ parameters }: Model, { chunkBytes, ...sharding }: WorkloadSharding) {
+  if (chunkBytes !== undefined) return { leastChunk: chunkBytes, mostChunk: chunkBytes };
+  const trained = parameters.filter(({ trainable }) => trainable !== false);
+  return { mostChunk: mostChunkFor(bytesHeld(trained), sharding) };
 }
 
 function checkOperators({ first, next }: StepPrograms, accumulate: number): void {
@@ -241,6 +267,8 @@ export class Trainer {
   readonly options: FullOptions;
   /** Writes text with the weights as they are; there when the trainer was made with `generates`. */
   readonly generator: Generator | undefined;
+  /** The processes that train together. */
+  readonly ranks: Ranks | undefined;
   readonly #programs: StepPrograms;
   readonly #stepper: Stepper;
   #step = 0;
@@ -252,7 +280,14 @@ export class Trainer {
     if (options.seq > context) {
       throw new HoldfastError(`a sequence of ${options.seq} tokens is longer than the model's context of ${context}`);
     }
-    const { memory = {}, choices, generates = false, threads, ...rest } = options;
+    const { memory: given = {}, choices, generates = false, threads, ranks, ...rest } = options;
+    if (ranks && options.optimizerDevice === 'cpu') {
+      throw new HoldfastError(
+        'the optimizer on the host (cpu): several ranks update their chunks on their GPUs; leave it out, or use one rank',
+      );
+    }
+    // A step that is done again would ask the others for what they gave already, and gradients must be complete in one order.
+    const memory: MemoryOptions = ranks ? { ...given, recovery: 'checkpoint', accumulateOrder: 'batch' } : given;
     if (options.optimizerDevice === 'cpu' && memory.recovery === 'checkpoint') {
       throw new HoldfastError(
         "recovery 'checkpoint': with the optimizer on the host (cpu) the state of every step lies below the GPU anyway; leave it out",
@@ -262,11 +297,12 @@ export class Trainer {
     const full = { accumulate: 1, packed: false, seed: 1, optimizerDevice: 'gpu' as const, ...rest, optimizer };
     const programs = traceStep(model, full.batch, full.seq, full.packed, full.optimizerDevice);
     const generation = generates ? traceGeneration(model, full.seq) : undefined;
-    const workload = trainingWorkload(model, programs, full.accumulate, generation, memory);
+    const budgeted = { ...memory, sharding: ranks };
+    const workload = trainingWorkload(model, programs, full.accumulate, generation, budgeted);
     const kernelChoices = new KernelChoices(device, choices);
-    const session = await Session.open(device, workload, kernelChoices, memory, threads);
+    const session = await Session.open(device, workload, kernelChoices, memory, threads, ranks);
     try {
-      return new Trainer(model, session, kernelChoices, full, programs, generation);
+      return new Trainer(model, session, kernelChoices, full, programs, generation, ranks);
     } catch (error) {
       return finishing(
         () => Promise.reject(error),
@@ -282,7 +318,9 @@ export class Trainer {
     options: FullOptions,
     programs: StepPrograms,
     generation: Generation | undefined,
+    ranks: Ranks | undefined,
   ) {
+    this.ranks = ranks;
     this.model = model;
     this.session = session;
     this.choices = choices;
@@ -334,14 +372,16 @@ export class Trainer {
   }
 
   /**
-   * Starts one step on `accumulate` micro-batches; the promise resolves when the GPU has done it. Up to
+   * Starts one step on `accumulate` micro-batches (of several ranks, on so many for each: all of them are given to all
+   * ranks, in one order); the promise resolves when the GPU has done it. Up to
    * READS_IN_FLIGHT steps may be started before the first is awaited.
    */
   async start(batches: readonly Batch[], hooks: StepHooks = {}): Promise<StepMetrics> {
     const { accumulate, schedule, batch } = this.options;
-    if (batches.length !== accumulate) {
+    const { rank, size } = this.ranks ?? { rank: 0, size: 1 };
+    if (batches.length !== accumulate * size) {
       throw new HoldfastError(
-        `a step of this trainer takes ${accumulate} micro-batches (accumulate), not ${batches.length}`,
+        `a step of this trainer takes ${accumulate * size} micro-batches (accumulate${size > 1 ? ' x ranks' : ''}), not ${batches.length}`,
       );
     }
     for (const given of batches) this.#programs.inputs.check(given, batch);
@@ -357,7 +397,9 @@ export class Trainer {
         [scalars.hyper, this.#hyper(lr, lossScale)],
         [scalars.lossScale, Float32Array.of(lossScale)],
       ],
-      micro: batches.map((given, i) => [...this.#programs.inputs.values(given), ...this.#dropout(step, i)]),
+      micro: batches.flatMap((given, i) =>
+        i % size === rank ? [[...this.#programs.inputs.values(given), ...this.#dropout(step, i)]] : [],
+      ),
       ...hooks,
     });
     return {
@@ -395,6 +437,12 @@ export class Trainer {
     });
     const count = Math.max(1, this.model.objective.count(windows));
     return { loss: sum / count, ...(right !== undefined && { accuracy: right / count }) };
+  }
+
+  /** See `Session.collect`: how rank 0 saves what only other ranks have. */
+  async collect<T>(work: () => Promise<T>): Promise<T | undefined> {
+    await this.settle();
+    return this.session.collect(work);
   }
 
   /** Whether `setBudget` would take it. */

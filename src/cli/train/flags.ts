@@ -18,8 +18,9 @@ import {
 } from '../../train/run-settings.ts';
 import { addMemoryOptions, type MemoryFlags } from '../memory-flags.ts';
 import { adapterOption, optimizerDeviceOption, whole, within } from '../options.ts';
+import { addRankOptions, type RankFlags } from '../rank-flags.ts';
 
-export interface TrainFlags extends MemoryFlags {
+export interface TrainFlags extends MemoryFlags, RankFlags {
   model: string;
   layers: number;
   width: number;
@@ -161,6 +162,7 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
     .addOption(adapterOption())
     .option('--json', 'one JSON object a step, then a summary');
   addMemoryOptions(command);
+  addRankOptions(command);
 }
 
 /** A flag as it is typed. */

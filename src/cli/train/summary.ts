@@ -12,6 +12,7 @@ import type { RunSettings } from '../../train/run-settings.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { describeOrder } from '../accumulate-order.ts';
 import { accuracyText } from '../progress.ts';
+import { rankLines } from '../rank-flags.ts';
 
 export function describeRun(summary: RunSummary, out: string, settings: RunSettings): string[] {
   const { config, task, seed, records } = settings;
@@ -27,6 +28,7 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
     ...(summary.accuracy === undefined ? [] : [accuracyText(summary.accuracy, settings)]),
     `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory`,
     ...(summary.memory ? memoryLines(summary.memory) : []),
+    ...(summary.ranks ? rankLines(summary.ranks) : []),
     ...(summary.skippedSteps > 0
       ? [`${summary.skippedSteps} steps were skipped: their loss or gradient was not finite`]
       : []),

@@ -11,6 +11,7 @@ import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
 import { type ChunkMap, layoutFor, mapChunks } from '../../memory/layout/chunk-map.ts';
 import { bytesHeld, chunkRange, leastChunkBytes } from '../../memory/layout/layout.ts';
+import { mostHeld } from '../../memory/plan/trace.ts';
 import { LARGEST_PUT } from '../../memory/tiers/tier-limits.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
@@ -59,7 +60,10 @@ export interface Fit<P extends Passes = Passes> {
   readonly stashed: number;
   /** Whether every step's state is also kept below: a training within a budget, with recovery by `step`. */
   readonly durable: boolean;
-  /** Chunks that are ever on the GPU: the moments are not where the host updates them. */
+  /**
+   * With so many slots nothing ever leaves the GPU. Moments are never there where the host updates them, nor is what other
+   * ranks have.
+   */
   readonly residents: number;
   /** Chunks on the GPU at once. */
   readonly slots: number;
@@ -306,6 +310,8 @@ interface Candidate<P extends Passes = Passes> {
   readonly other: number;
   /** Chunks that one operator needs at once. */
   readonly atOnce: number;
+  /** As in `Fit`. */
+  readonly residents: number;
 }
 
 const placed = new WeakMap<Program, Map<string, Placement>>();
@@ -329,15 +335,15 @@ export const leastChunkOf = (bytes: number): number => Math.max(LEAST_CHUNK, byt
 
 /** Ascending, by powers of two up to the largest that makes sense here. */
 function chunkSizes(
-  { parameters }: Workload,
+  { parameters, chunkLimits = {} }: Workload,
   { binding, buffer, leastChunk = 0, mostChunk = Number.POSITIVE_INFINITY }: AdapterLimits,
 ): number[] {
-  const ofSize = Math.max(leastChunk, leastChunkOf(bytesHeld(parameters)));
+  const ofSize = Math.max(leastChunk, chunkLimits.leastChunk ?? 0, leastChunkOf(bytesHeld(parameters)));
   const least = Math.max(ofSize, leastChunkBytes(parameters));
   const most = Math.min(binding, buffer, Math.max(LARGEST_CHUNK, least));
   const sizes = [most];
   for (let bytes = most / 2; bytes >= least; bytes /= 2) sizes.unshift(bytes);
-  const small = sizes.filter((bytes) => bytes <= mostChunk);
+  const small = sizes.filter((bytes) => bytes <= Math.min(mostChunk, chunkLimits.mostChunk ?? mostChunk));
   return small.length > 0 ? small : sizes.slice(0, 1);
 }
 
@@ -374,7 +380,10 @@ function measured<P extends Passes>(
   const atOnce = chunksAtOnce(passes);
   const stashed = stashedChunks(passes, map);
   const other = nonModel.arenas + nonModel.persistent;
-  return { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce };
+  const residents = workload.isShared
+    ? Math.max(...Object.values(passes).map(({ trace }) => mostHeld(trace)))
+    : residentChunks(workload, map);
+  return { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce, residents };
 }
 
 function leastPeak({ workload, map, durable, other, atOnce }: Candidate): number {
@@ -387,9 +396,8 @@ const residentChunks = (workload: Workload, map: ChunkMap): number =>
 
 /** Deals the room that a budget leaves for chunks to slots and staging. */
 function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined): Fit<P> {
-  const { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce } = found;
+  const { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce, residents } = found;
   const least = leastStaging(durable, workload);
-  const residents = residentChunks(workload, map);
   let slots = residents;
   let staging = least;
   if (budget !== undefined) {

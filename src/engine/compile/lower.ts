@@ -25,6 +25,7 @@ import type { Piece } from '../../memory/layout/layout.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
+import type { OwnedPart } from '../ranks/communicator.ts';
 
 /** An operand that is model data: a part of one chunk, in bytes. */
 export interface ChunkRange {
@@ -47,6 +48,8 @@ interface Common {
   readonly phase: Phase;
   /** Pieces of model data, in the order in which the chunks are listed in the trace. */
   readonly uses: readonly Use[];
+  /** Chunks of parameters, by their index, that hold no value here any more behind it: their owners have them. */
+  readonly releases?: readonly number[];
   /** There for an operation on the chunks of one index, as the instruction has it. */
   readonly each?: Pick<ChunkInstruction, 'eager' | 'completes' | 'frees'> & { readonly index: number };
 }
@@ -91,8 +94,20 @@ export interface HostOperation extends Common {
   readonly operands: HostInstruction['operands'];
 }
 
+/**
+ * An exchange between ranks, part by part. `reduce-scatter`: the owner of a part gets the sum over all ranks; `all-gather`:
+ * all ranks get what the owner has. With one part they are what is also called reduce and broadcast.
+ */
+export interface CollectiveOperation extends Common {
+  readonly op: 'collective';
+  readonly collective: 'reduce-scatter' | 'all-gather';
+  /** A tensor, or a chunk that is in use. */
+  readonly on: Tensor | { readonly chunk: number };
+  readonly parts: readonly OwnedPart[];
+}
+
 /** What is done at one moment; its tag says how. Whatever looks at operations switches over the tag, all of them. */
-export type Operation = DispatchOperation | TransferOperation | HostOperation;
+export type Operation = DispatchOperation | TransferOperation | HostOperation | CollectiveOperation;
 
 export const isDispatch = (operation: Operation): operation is DispatchOperation => operation.op === 'dispatch';
 

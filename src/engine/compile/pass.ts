@@ -11,6 +11,9 @@ import type { Kind } from '../../memory/layout/kinds.ts';
 import type { State } from '../../memory/layout/states.ts';
 import type { Trace } from '../../memory/plan/trace.ts';
 import { assert } from '../../util/errors.ts';
+import { type ShardedStep, withCollectives } from '../ranks/collectives.ts';
+import { withGathers } from '../ranks/gathers.ts';
+import { onlyOwnerOf, type Sharding } from '../ranks/sharding.ts';
 import { type DispatchOperation, isDispatch, isOnHost, isTransfer, lower, type Operation } from './lower.ts';
 import { Walk } from './walk.ts';
 
@@ -63,6 +66,8 @@ export interface TracedStep extends MicroBatches {
   readonly layerMajor?: LayerMajor | undefined;
   /** From the complete gradients to the new parameters. */
   readonly update: Program;
+  /** Of several ranks: what this one's part of it is. @default it is alone */
+  readonly sharded?: ShardedStep | undefined;
 }
 
 /** The state of what an operation of each phase of a step used. */
@@ -103,26 +108,32 @@ export const dispatchesOf = (passes: Passes): DispatchOperation[] =>
   Object.values(passes).flatMap(({ operations }) => operations.filter(isDispatch));
 
 /** A pass that only reads parameters. */
-export function readingPass(program: Program, map: ChunkMap): Pass {
-  const parts = { name: program.name, operations: lower(program, map), starts: [0] };
-  return withTrace(parts, map, () => 'HOLD');
+export function readingPass(program: Program, map: ChunkMap, sharding?: Sharding): Pass {
+  const alone = { operations: lower(program, map), starts: [0] };
+  const ordered = sharding ? withGathers(alone, map, sharding) : alone;
+  return withTrace({ name: program.name, ...ordered }, map, () => 'HOLD', sharding);
 }
 
 /** One step of `accumulate` micro-batches. */
 export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): Pass {
   const { layerMajor } = step;
   const micro = layerMajor ? [lower(layerMajor.program, map)] : oneByOne(step, map, accumulate);
-  const { operations, starts } = withEagerMoved([...micro, lower(step.update, map)]);
+  const update = lower(step.update, map);
+  const shared = step.sharded ? withCollectives(update, map, step.sharded) : update;
+  const alone = withEagerMoved([...micro, shared]);
+  const { operations, starts } = step.sharded ? withGathers(alone, map, step.sharded) : alone;
   const completions = operations.flatMap(({ each }, moment): Completion[] =>
     each ? [{ moment, index: each.index, kinds: each.completes }] : [],
   );
-  const decided = completions.find(({ kinds }) => kinds.includes('parameter'))?.moment;
+  // A rank that owns nothing may have nothing to update.
+  const last = step.sharded ? operations.length : undefined;
+  const decided = completions.find(({ kinds }) => kinds.includes('parameter'))?.moment ?? last;
   assert(decided !== undefined, 'a step updates parameters');
   const inputs = layerMajor
     ? { starts: layerMajor.inputs.map(() => 0), inputs: layerMajor.inputs }
     : { starts: starts.slice(0, accumulate) };
   const parts = { name: 'step', operations, ...inputs, update: { decided, completions } };
-  return withTrace(parts, map, (phase) => STATE_AFTER[phase]);
+  return withTrace(parts, map, (phase) => STATE_AFTER[phase], step.sharded);
 }
 
 function oneByOne(step: MicroBatches, map: ChunkMap, accumulate: number): Operation[][] {
@@ -173,6 +184,7 @@ function withTrace(
   parts: Pick<Pass, 'name' | 'operations' | 'starts' | 'inputs' | 'update'>,
   map: ChunkMap,
   after: (phase: Phase) => State,
+  sharding: Sharding | undefined,
 ): Pass {
   const phases: PhaseStart[] = [];
   parts.operations.forEach(({ phase: name }, first) => {
@@ -180,7 +192,7 @@ function withTrace(
   });
   let walk: ReturnType<Walk['end']> | undefined;
   const walked = () => {
-    walk ??= dryRun(parts.operations, map, after);
+    walk ??= dryRun(parts.operations, map, after, sharding);
     return walk;
   };
   return {
@@ -195,8 +207,15 @@ function withTrace(
   };
 }
 
-function dryRun(operations: readonly Operation[], map: ChunkMap, after: (phase: Phase) => State) {
-  const walk = new Walk(map);
+function dryRun(
+  operations: readonly Operation[],
+  map: ChunkMap,
+  after: (phase: Phase) => State,
+  sharding: Sharding | undefined,
+) {
+  const isElsewhere = (chunk: number) =>
+    sharding !== undefined && (onlyOwnerOf(chunk, map, sharding) ?? sharding.rank) !== sharding.rank;
+  const walk = new Walk(map, isElsewhere);
   for (const operation of operations) walk.step(operation, after(operation.phase));
   return walk.end();
 }

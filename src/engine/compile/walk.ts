@@ -17,14 +17,15 @@ export class Walk {
   readonly #pieces: Record<State, number>[];
   readonly #after: State[][] = [];
 
-  constructor(map: ChunkMap) {
+  /** `isElsewhere`: of a chunk, whether another rank has its value between two steps. */
+  constructor(map: ChunkMap, isElsewhere: (chunk: number) => boolean = () => false) {
     this.#map = map;
     const none = { FREE: 0, COMPUTE: 0, HOLD: 0, HOLD_AFTER_FWD: 0, HOLD_AFTER_BWD: 0 };
     this.#pieces = Array.from({ length: map.count }, () => ({ ...none }));
     const states: [string, State][] = [];
     for (const list of map.lists) {
-      const state = KINDS[list.kind].between;
       for (const piece of [...map.layoutOf(list.kind).pieces.values()].flat()) {
+        const state = isElsewhere(list.first + piece.chunk) ? 'FREE' : KINDS[list.kind].between;
         states.push([key(list, piece), state]);
         this.#piecesOf(list.first + piece.chunk)[state]++;
       }
@@ -58,6 +59,13 @@ export class Walk {
         this.#change(list, piece, (name) => this.#states.move(name, 'FREE', where));
       }
       frees.push(list.first + index);
+    }
+    const parameters = this.#map.list('parameter');
+    for (const index of operation.releases ?? []) {
+      for (const piece of this.#map.piecesIn(index)) {
+        this.#change(parameters, piece, (name) => this.#states.move(name, 'FREE', where));
+      }
+      frees.push(parameters.first + index);
     }
     const isOnHost = operation.op === 'host';
     const tier: AccessTier = isOnHost ? 'host' : 'gpu';

@@ -12,6 +12,10 @@ export interface Workload<P extends Passes = Passes> {
   readonly parameters: readonly StoredParameter[];
   /** Whether those that train have gradients and moments. */
   readonly training: boolean;
+  /** Whether other ranks have the values of some chunks. @default false */
+  readonly isShared?: boolean;
+  /** What else its chunks go by: those of several ranks are the same on all. @default the adapter alone */
+  readonly chunkLimits?: Pick<AdapterLimits, 'leastChunk' | 'mostChunk'>;
   /** Their activations share the arenas. */
   readonly programs: readonly Program[];
   /** The passes over chunks of a layout, made of these programs. */

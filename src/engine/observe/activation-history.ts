@@ -134,7 +134,7 @@ function keptIn(operations: readonly Operation[], start: number, end: number, al
 }
 
 function activationsOf(operation: Operation): Tensor[] {
-  if (operation.op === 'host') return [];
+  if (operation.op === 'host' || operation.op === 'collective') return [];
   const operands = operation.op === 'dispatch' ? Object.values(operation.operands) : [operation.tensor];
   return operands.flatMap((operand) => (!isChunkRange(operand) && operand.role === 'activation' ? [operand] : []));
 }

@@ -128,6 +128,7 @@ function byKernel(operations: readonly Operation[], rounds: readonly Float64Arra
           flops += operation.kernel.flops(operation.problem);
           bytes += bytesMovedBy(operation);
         } else if (isTransfer(operation)) bytes += bytesOf(operation.tensor);
+        else if (operation.op === 'collective') bytes += operation.parts.reduce((sum, part) => sum + part.bytes, 0);
       }
       const gflops = milliseconds ? flops / milliseconds / 1e6 : undefined;
       return { kernel, dispatches: members.length, milliseconds, flops, bytes, gflops };

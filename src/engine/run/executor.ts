@@ -11,10 +11,11 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { HostOperation, TransferOperation } from '../compile/lower.ts';
+import type { CollectiveOperation, HostOperation, TransferOperation } from '../compile/lower.ts';
 import type { Pass } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import { type CopyPlace, Recorder } from '../observe/recording.ts';
+import type { Communicator } from '../ranks/communicator.ts';
 import type { Bindings } from './binding.ts';
 import type { ChunkCopies } from './copies.ts';
 import { HostOptimizer, type HostUpdater } from './host-optimizer.ts';
@@ -28,6 +29,8 @@ export interface ExecutorOptions {
   readonly readAhead: number;
   /** Counts on where the executor before this one ended. */
   readonly ledger: LinkLedger;
+  /** For passes with collectives. @default there is one rank */
+  readonly ranks?: Communicator | undefined;
   /** Updates chunks below the GPU. */
   readonly updater: HostUpdater;
 }
@@ -47,6 +50,8 @@ export class Executor {
   readonly #bindings: Bindings;
   readonly #backing: Backing;
   readonly #link: Link;
+  readonly #ranks: Communicator | undefined;
+  #exchanged = new Uint8Array(0);
   readonly #hostOptimizer: HostOptimizer;
   #recorder: Recorder | undefined;
 
@@ -75,6 +80,7 @@ export class Executor {
     this.#link = new Link(device, staging, copies, options.ledger);
     this.#hostOptimizer = new HostOptimizer(options.updater, storage, copies, this.#link);
     this.readAhead = options.readAhead;
+    this.#ranks = options.ranks;
   }
 
   get ledger(): LinkLedger {
@@ -142,6 +148,9 @@ export class Executor {
           break;
         case 'fetch':
           await this.#fetch(operation, m);
+          break;
+        case 'collective':
+          await this.#exchange(operation);
           break;
         case 'host':
           await this.#updateOnHost(operation, m);
@@ -315,6 +324,30 @@ export class Executor {
   #piecesOf({ tensor, pieces }: TransferOperation): Placed[] {
     const { buffer, offset } = this.#storage.range(tensor);
     return pieces.map((piece) => ({ chunk: piece.id, buffer, offset: offset + piece.offset, bytes: piece.bytes }));
+  }
+
+  // ---- Between ranks ----------------------------------------------------------------------------------
+
+  /** Reads what others need of a value, exchanges it, and sends up what became of it. Waits for the queue. */
+  async #exchange({ collective, on, parts, label }: CollectiveOperation): Promise<void> {
+    const ranks = this.#ranks;
+    assert(ranks, `${label}: there are no other ranks`);
+    const { buffer, offset } =
+      'chunk' in on ? { buffer: this.#slots.buffer(on.chunk), offset: 0 } : this.#storage.range(on);
+    const size = parts.reduce((end, part) => Math.max(end, part.offset + part.bytes), 0);
+    if (this.#exchanged.length < size) this.#exchanged = new Uint8Array(size);
+    const bytes = this.#exchanged.subarray(0, size);
+    const isSum = collective === 'reduce-scatter';
+    if (isSum || parts.some(({ owner }) => owner === ranks.rank)) {
+      await this.readBuffer(buffer, offset, size, (piece, at) => bytes.set(piece, at));
+    }
+    await (isSum ? ranks.reduceScatter(label, bytes, parts) : ranks.allGather(label, bytes, parts));
+    if (!parts.some(({ owner }) => (owner === ranks.rank) === isSum)) return;
+    for (let at = 0; at < size; at += this.#map.chunkBytes) {
+      await this.#link.roomUp();
+      const piece = bytes.subarray(at, at + this.#map.chunkBytes);
+      this.#link.write(buffer, offset + at, piece);
+    }
   }
 
   // ---- The tiers below --------------------------------------------------------------------------------

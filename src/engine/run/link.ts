@@ -161,9 +161,14 @@ export class Link {
 
   /** Sends a value up, behind what was encoded so far; its bytes are taken at once. There is room for it. */
   send({ chunk, buffer, offset, bytes }: Placed, value: Uint8Array<ArrayBuffer>): void {
-    const from = this.#staging.fill(value.subarray(0, bytes), this.recorder?.transfer('h2d', [chunk]));
-    this.command((encoder) => encoder.copyBufferToBuffer(from, 0, buffer, offset, bytes));
-    this.ledger.h2dBytes += bytes;
+    this.write(buffer, offset, value.subarray(0, bytes), this.recorder?.transfer('h2d', [chunk]));
+  }
+
+  /** The same into any buffer, a chunk's bytes or fewer. `taken` is called when the GPU has taken them. */
+  write(buffer: GPUBuffer, offset: number, value: Uint8Array<ArrayBuffer>, taken?: () => void): void {
+    const from = this.#staging.fill(value, taken);
+    this.command((encoder) => encoder.copyBufferToBuffer(from, 0, buffer, offset, value.length));
+    this.ledger.h2dBytes += value.length;
   }
 
   // ---- Down -------------------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ import { type Fit, fitMemory } from '../compile/fit.ts';
 import { dispatchesOf, type Pass, type Passes } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import { updatesOnHost, type Workload } from '../compile/workload.ts';
+import { answer, askOwner, endAnswers, type Ranks } from '../ranks/ranks.ts';
+import { onlyOwnerOf } from '../ranks/sharding.ts';
 import {
   type Arrangement,
   arrange,
@@ -68,6 +70,7 @@ export class Session<P extends Passes = Passes> {
   readonly #ledger: LinkLedger;
   readonly #updater: HostUpdater;
   readonly #builder: StateBuilder<P>;
+  readonly #ranks: Ranks | undefined;
   /** Parameters that were never set. */
   readonly #unset: Set<string>;
   #state: SessionState<P>;
@@ -86,6 +89,7 @@ export class Session<P extends Passes = Passes> {
     choices: KernelChoices,
     memory: MemoryOptions = {},
     threads?: Threads,
+    ranks?: Ranks,
   ): Promise<Session<P>> {
     const limits = limitsOf(device);
     const options = optionsOf(memory, updatesOnHost(workload));
@@ -96,7 +100,7 @@ export class Session<P extends Passes = Passes> {
       try {
         const { gpu: _, ...rest } = memory;
         const settled = budget === undefined ? rest : { ...rest, gpu: budget };
-        return await Session.#make(device, found, choices, settled, threads);
+        return await Session.#make(device, found, choices, settled, threads, ranks);
       } catch (error) {
         if (!(error instanceof OutOfMemory)) throw error;
         exhausted = error;
@@ -111,6 +115,7 @@ export class Session<P extends Passes = Passes> {
     choices: KernelChoices,
     memory: MemoryOptions,
     threads: Threads | undefined,
+    ranks: Ranks | undefined,
   ): Promise<Session<P>> {
     const { map } = found;
     // Trials need operands of their own: before anything else is there, they fit.
@@ -137,9 +142,9 @@ export class Session<P extends Passes = Passes> {
       }
       const arranged = arrange(found, memory);
       const ledger = emptyLedger();
-      const options = { readAhead: arranged.readAhead, ledger, updater };
+      const options = { readAhead: arranged.readAhead, ledger, updater, ranks: ranks?.step };
       const on = await makeDeviceState(device, found, choices, backing, options);
-      return new Session({ ...arranged, on }, choices, backing, ledger, updater);
+      return new Session({ ...arranged, on }, choices, backing, ledger, updater, ranks);
     } catch (error) {
       return finishing(
         () => Promise.reject(error),
@@ -154,13 +159,15 @@ export class Session<P extends Passes = Passes> {
     backing: Backing,
     ledger: LinkLedger,
     updater: HostUpdater,
+    ranks: Ranks | undefined,
   ) {
     this.#state = state;
     this.#choices = choices;
     this.#backing = backing;
     this.#ledger = ledger;
     this.#updater = updater;
-    this.#builder = new StateBuilder(choices, backing, ledger, updater);
+    this.#ranks = ranks;
+    this.#builder = new StateBuilder(choices, backing, ledger, updater, ranks?.step);
     const { fit, memory } = state;
     this.#unset = new Set(fit.map.names('parameter'));
     const step = Object.values(fit.passes).find(({ update }) => update);
@@ -340,7 +347,9 @@ export class Session<P extends Passes = Passes> {
       await this.executor.settle();
       await setTensors(this.map, kind, source, {
         get: (chunk, bytes) => this.#getChunk(chunk, bytes),
-        set: (chunk, bytes) => this.#setChunk(chunk, bytes),
+        set: async (chunk, bytes) => {
+          if (this.#otherOwnerOf(chunk) === undefined) await this.#setChunk(chunk, bytes);
+        },
       });
       if (kind === 'parameter') for (const name of source.names) this.#unset.delete(name);
     });
@@ -364,8 +373,13 @@ export class Session<P extends Passes = Passes> {
   }
 
   #source(kind: Kind, turn: (work: () => Promise<void>) => Promise<void>): TensorSource {
-    const read = async (chunk: number, offset: number, into: Uint8Array) => {
+    const read = async (chunk: number, offset: number, into: Uint8Array<ArrayBuffer>) => {
       if (kind === 'parameter') this.checkWeights();
+      const owner = this.#otherOwnerOf(chunk);
+      if (this.#ranks && owner !== undefined) {
+        await askOwner(this.#ranks, owner, { chunk, offset }, into);
+        return;
+      }
       if (!this.executor.copies.exists(chunk)) {
         throw new HoldfastError(`there are no ${kind} values now: gradients last until the end of their step`);
       }
@@ -387,6 +401,30 @@ export class Session<P extends Passes = Passes> {
 
   async #getChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     if (this.executor.copies.exists(chunk)) await this.executor.read(chunk, 0, bytes);
+  }
+
+  /** The rank that alone has a chunk's value, where it is another one. */
+  #otherOwnerOf(chunk: number): number | undefined {
+    const owner = this.#ranks && onlyOwnerOf(chunk, this.map, this.#ranks);
+    return owner === this.#ranks?.rank ? undefined : owner;
+  }
+
+  /**
+   * Runs `work` on rank 0, which reads values of all ranks in it; the others bring theirs until it is done. All ranks call
+   * it, between two steps. Undefined on the others.
+   */
+  async collect<T>(work: () => Promise<T>): Promise<T | undefined> {
+    const ranks = this.#ranks;
+    if (!ranks) return work();
+    if (ranks.rank === 0) {
+      const result = await work();
+      await endAnswers(ranks);
+      return result;
+    }
+    await answer(ranks, ({ chunk, offset }, into) =>
+      this.runWithRetry('the reading of values for rank 0', () => this.executor.read(chunk, offset, into)),
+    );
+    return undefined;
   }
 
   // ---- Moves ------------------------------------------------------------------------------------------

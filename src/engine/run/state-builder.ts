@@ -9,6 +9,7 @@ import { HoldfastError } from '../../util/errors.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import { type Fit, type FitOptions, leastBudget, refitMemory } from '../compile/fit.ts';
 import type { Passes } from '../compile/pass.ts';
+import type { Communicator } from '../ranks/communicator.ts';
 import { type Arrangement, arrange, limitsOf, SHRINK } from './arrangement.ts';
 import { type DeviceState, makeDeviceState } from './device-state.ts';
 import type { HostUpdater } from './host-optimizer.ts';
@@ -27,13 +28,21 @@ export class StateBuilder<P extends Passes> {
   readonly #backing: Backing;
   readonly #ledger: LinkLedger;
   readonly #updater: HostUpdater;
+  readonly #ranks: Communicator | undefined;
   #least: { readonly fit: Fit<P>; readonly bytes: number } | undefined;
 
-  constructor(choices: KernelChoices, backing: Backing, ledger: LinkLedger, updater: HostUpdater) {
+  constructor(
+    choices: KernelChoices,
+    backing: Backing,
+    ledger: LinkLedger,
+    updater: HostUpdater,
+    ranks: Communicator | undefined,
+  ) {
     this.#choices = choices;
     this.#backing = backing;
     this.#ledger = ledger;
     this.#updater = updater;
+    this.#ranks = ranks;
   }
 
   /** The same chunks within another budget. Errors: HoldfastError for one that they do not fit into. */
@@ -67,7 +76,7 @@ export class StateBuilder<P extends Passes> {
   /** Makes what is arranged, and changes nothing else. Errors: whatever went wrong; nothing is left of it then. */
   async build(device: Device, arranged: Arrangement<P>): Promise<SessionState<P>> {
     const { fit, schedules, memory, readAhead } = arranged;
-    const options = { readAhead, ledger: this.#ledger, updater: this.#updater };
+    const options = { readAhead, ledger: this.#ledger, updater: this.#updater, ranks: this.#ranks };
     // Of the memory under this budget.
     device.allocator.restartPeak();
     const on = await makeDeviceState(device, fit, this.#choices, this.#backing, options);

@@ -59,7 +59,7 @@ export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource
 export function tensorsOf(
   map: ChunkMap,
   kind: Kind,
-  read: (chunk: number, offset: number, into: Uint8Array) => Promise<void>,
+  read: (chunk: number, offset: number, into: Uint8Array<ArrayBuffer>) => Promise<void>,
 ): TensorSource {
   return {
     names: map.names(kind),

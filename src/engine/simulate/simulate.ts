@@ -12,7 +12,7 @@ import { at } from '../../util/at.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import type { Fit } from '../compile/fit.ts';
-import { isDispatch, type StashPiece, type TransferOperation } from '../compile/lower.ts';
+import { isTransfer, type StashPiece, type TransferOperation } from '../compile/lower.ts';
 import type { Completion, Pass } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import { readAheadFor } from '../run/warm-up.ts';
@@ -160,7 +160,7 @@ class Simulation {
           this.#loads.length / schedule.plan.steps,
         )
       : 0;
-    const moves = pass.operations.some((operation) => !isDispatch(operation));
+    const moves = pass.operations.some(isTransfer);
     this.#places = new SharedPlaces(moves ? fit.placements : []);
     // Between steps gradients hold no value.
     const gradients = map.list('gradient');
@@ -247,6 +247,8 @@ class Simulation {
         case 'fetch':
           this.#fetch(operation, m);
           break;
+        case 'collective':
+          throw new Error(`internal: ${operation.label} waits for other ranks, and there is one machine here`);
         case 'host':
           throw new Error('internal: a simulated machine has no optimizer on its host');
         default:

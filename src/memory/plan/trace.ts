@@ -81,6 +81,25 @@ export function peakDemand({ moments, chunkBytes }: Trace): number {
   );
 }
 
+/** The most chunks that have a value at once, those included that last from step to step. */
+export function mostHeld({ moments }: Pick<Trace, 'moments'>): number {
+  const held = new Set<number>();
+  const seen = new Set<number>();
+  for (const { accesses } of moments) {
+    for (const { chunk, mode } of accesses) {
+      if (!seen.has(chunk) && mode !== 'overwrite') held.add(chunk);
+      seen.add(chunk);
+    }
+  }
+  let most = held.size;
+  for (const { accesses, frees } of moments) {
+    for (const { chunk } of accesses) held.add(chunk);
+    most = Math.max(most, held.size);
+    for (const chunk of frees) held.delete(chunk);
+  }
+  return most;
+}
+
 /** Throws if a trace contradicts itself. */
 export function checkTrace(trace: Trace): void {
   const count = chunkCount(trace);

@@ -1,0 +1,120 @@
+// The flags of several ranks, and what of a command is different on each: rank 0 shows and writes, the others are silent
+// until something goes wrong. How a run is shared is train/ranks.ts.
+
+import { type Command, InvalidArgumentError } from 'commander';
+import { makeRanks, type Ranks } from '../engine/ranks/ranks.ts';
+import { ZERO_STAGES, type ZeroStage } from '../engine/ranks/sharding.ts';
+import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
+import type { FolderClaim, Host } from '../runtime/host.ts';
+import type { RankRecord } from '../train/ranks.ts';
+import { formatBytes } from '../util/bytes.ts';
+import { HoldfastError } from '../util/errors.ts';
+import type { MemoryFlags } from './memory-flags.ts';
+
+export interface RankFlags {
+  zero?: ZeroStage;
+}
+
+/** Moments and gradients are sharded, for the bytes of duplicated ones. */
+const DEFAULT_STAGE: ZeroStage = 2;
+/** Milliseconds until a wait is told of. */
+const PATIENCE = 30_000;
+
+export function addRankOptions(command: Command): Command {
+  return command.option(
+    '--zero <stage>',
+    `under mpiexec, what only one rank keeps: nothing (0), moments (1), gradients (2), parameters too (3) (default: ${DEFAULT_STAGE})`,
+    zeroStage,
+  );
+}
+
+function zeroStage(text: string): ZeroStage {
+  const found = ZERO_STAGES.find((stage) => String(stage) === text);
+  if (found === undefined) throw new InvalidArgumentError(`It must be one of ${ZERO_STAGES.join(', ')}.`);
+  return found;
+}
+
+/** What of the flags of training does not go with several ranks. */
+export type SharedFlags = RankFlags &
+  Pick<MemoryFlags, 'gpuMemory' | 'recovery' | 'accumulateOrder'> & {
+    data: readonly string[];
+    optimizerDevice: OptimizerDevice;
+  };
+
+/**
+ * Runs `work` with the ranks that this process is one of; undefined where it is alone. Errors: as `work`, named for the rank;
+ * HoldfastError for flags that need several ranks, or do not go with them.
+ */
+export async function onRanks(
+  host: Host,
+  flags: SharedFlags,
+  given: (name: 'recovery') => boolean,
+  work: (host: Host, ranks: Ranks | undefined) => Promise<void>,
+): Promise<void> {
+  const messages = await host.joinRanks?.();
+  if (!messages || messages.size === 1) {
+    if (flags.zero !== undefined && !messages)
+      throw new HoldfastError(
+        `--zero ${flags.zero}: is for several ranks; start them with MPI: mpiexec -n 2 node_modules/.bin/holdfast train ...`,
+      );
+    return work(host, undefined);
+  }
+  const { rank, size } = messages;
+  const name = `rank ${rank} of ${size}`;
+  try {
+    checkFlags(flags, given);
+    const ranks = makeRanks(messages, flags.zero ?? DEFAULT_STAGE, {
+      patience: PATIENCE,
+      tell: ({ peer, what, seconds }) =>
+        host.terminal.warn(`holdfast: ${name}: waiting for rank ${peer} since ${seconds} s: ${what}\n`),
+    });
+    await work(rank === 0 ? host : silent(host), ranks);
+    await ranks.control.barrier('the end');
+  } catch (error) {
+    throw error instanceof HoldfastError ? new HoldfastError(`${name}: ${error.message}`) : error;
+  }
+}
+
+function checkFlags(
+  { gpuMemory, recovery, accumulateOrder, optimizerDevice, data }: SharedFlags,
+  given: (name: 'recovery') => boolean,
+): void {
+  if (gpuMemory === 'auto')
+    throw new HoldfastError('--gpu-memory auto: ranks may share a GPU, and none knows of its part; give each a number');
+  if (recovery === 'step' && given('recovery'))
+    throw new HoldfastError(
+      '--recovery step: a rank cannot do a step again by itself; with several, a lost GPU goes back to the checkpoint',
+    );
+  if (accumulateOrder === 'layer')
+    throw new HoldfastError(
+      '--accumulate-order layer: several ranks take their micro-batches one after the other; leave it out, or give more ranks',
+    );
+  if (optimizerDevice === 'cpu')
+    throw new HoldfastError('--optimizer-device cpu: several ranks update their chunks on their GPUs; leave it out');
+  if (data.includes('-'))
+    throw new HoldfastError('--data -: standard input reaches one rank alone; put the text into a file');
+}
+
+function silent(host: Host): Host {
+  const nothing = () => {};
+  return { ...host, terminal: { interactive: false, columns: host.terminal.columns, write: nothing, warn: nothing } };
+}
+
+/** What a run says of its ranks when it is over. */
+export function rankLines({ size, zero, planned, bound }: RankRecord): string[] {
+  const { sent, received } = planned;
+  const ratio = (sent + received) / (2 * bound);
+  return [
+    `${size} ranks, ZeRO ${zero}: a step sent ${formatBytes(sent)} and got ${formatBytes(received)}, ${ratio.toFixed(3)} x the least`,
+  ];
+}
+
+/** A folder that rank 0 takes for all. */
+export async function claimOnRanks(ranks: Ranks | undefined, claim: () => Promise<FolderClaim>): Promise<FolderClaim> {
+  if (!ranks) return claim();
+  const what = "the run's folder";
+  if (ranks.rank > 0) return { folder: await ranks.control.fromFirst(what, ''), release: async () => {} };
+  const taken = await claim();
+  await ranks.control.fromFirst(what, taken.folder);
+  return taken;
+}

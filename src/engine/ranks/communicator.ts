@@ -1,0 +1,187 @@
+// `Communicator`: what several ranks do together over one channel: sums in the order of the ranks, parts that each get from
+// their owners, words that all agree on. All ranks call the same things in the same order. How bytes travel is the host's
+// affair (runtime/host.ts); which values are to be exchanged, and when, is a pass's (collectives.ts).
+//
+// Invariants: a sum has the same bits in every run and with every library, since it is added here, from rank 0 upwards;
+// every byte is in the ledger; a wait that is long says which rank waits in what for which.
+
+import type { Messages } from '../../runtime/host.ts';
+import { at } from '../../util/at.ts';
+import { assert } from '../../util/errors.ts';
+
+/** What goes over different channels need not be in one order on all ranks. */
+export const CHANNELS = { step: 1, control: 2, state: 3 } as const;
+
+/** A part of a value, and the rank that its sum, or its only copy, is on. */
+export interface OwnedPart {
+  readonly owner: number;
+  /** Bytes. */
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+/** Bytes that this rank sent and got since the start. */
+export interface NetworkLedger {
+  sentBytes: number;
+  receivedBytes: number;
+}
+
+/** What a rank waits for. */
+export interface RankWait {
+  readonly rank: number;
+  readonly peer: number;
+  /** What all ranks do together: "reduce-scatter gradient chunk 3". */
+  readonly what: string;
+  readonly seconds: number;
+}
+
+/** Told of waits that are long, each time that they have become twice as long. */
+export interface Watchdog {
+  /** Milliseconds. */
+  readonly patience: number;
+  tell(wait: RankWait): void;
+}
+
+export class Communicator {
+  readonly ledger: NetworkLedger = { sentBytes: 0, receivedBytes: 0 };
+  readonly #messages: Messages;
+  readonly #channel: number;
+  readonly #watchdog: Watchdog | undefined;
+  #incoming = new Uint8Array(0);
+  #sum = new Uint8Array(0);
+
+  constructor(messages: Messages, channel: keyof typeof CHANNELS, watchdog?: Watchdog) {
+    this.#messages = messages;
+    this.#channel = CHANNELS[channel];
+    this.#watchdog = watchdog;
+  }
+
+  get rank(): number {
+    return this.#messages.rank;
+  }
+  get size(): number {
+    return this.#messages.size;
+  }
+
+  /** f32: of each part its owner gets the sum over all ranks; what it was elsewhere stays as it is. */
+  async reduceScatter(what: string, bytes: Uint8Array<ArrayBuffer>, parts: readonly OwnedPart[]): Promise<void> {
+    const sent = parts
+      .filter(({ owner }) => owner !== this.rank)
+      .map(({ owner, ...part }) => this.send(what, owner, partOf(bytes, part)));
+    for (const part of parts) {
+      if (part.owner === this.rank) await this.#sumInto(what, partOf(bytes, part));
+    }
+    await Promise.all(sent);
+  }
+
+  /** Each part gets the value that it has on its owner. */
+  async allGather(what: string, bytes: Uint8Array<ArrayBuffer>, parts: readonly OwnedPart[]): Promise<void> {
+    await Promise.all(
+      parts.flatMap(({ owner, ...part }) => {
+        const value = partOf(bytes, part);
+        if (owner !== this.rank) return [this.receive(what, owner, value)];
+        return this.#others.map((other) => this.send(what, other, value));
+      }),
+    );
+  }
+
+  /** What rank 0 says. */
+  async fromFirst(what: string, text: string): Promise<string> {
+    return at(await this.fromAll(what, this.rank === 0 ? text : ''), 0);
+  }
+
+  /** What each rank says, by rank. */
+  async fromAll(what: string, text: string): Promise<string[]> {
+    const own = new TextEncoder().encode(text);
+    const lengths = new Uint32Array(this.size);
+    lengths[this.rank] = own.length;
+    const words = Array.from(lengths, (_, owner) => ({ owner, offset: 4 * owner, bytes: 4 }));
+    await this.allGather(what, new Uint8Array(lengths.buffer), words);
+    let end = 0;
+    const parts = Array.from(lengths, (bytes, owner) => {
+      end += bytes;
+      return { owner, offset: end - bytes, bytes };
+    });
+    const all = new Uint8Array(end);
+    all.set(own, at(parts, this.rank).offset);
+    const spoken = parts.filter(({ bytes }) => bytes > 0);
+    await this.allGather(what, all, spoken);
+    return parts.map((part) => new TextDecoder().decode(partOf(all, part)));
+  }
+
+  /** Whether it is so on any rank. */
+  async any(what: string, truth: boolean): Promise<boolean> {
+    const truths = new Uint8Array(this.size);
+    truths[this.rank] = Number(truth);
+    const parts = Array.from(truths, (_, owner) => ({ owner, offset: owner, bytes: 1 }));
+    await this.allGather(what, truths, parts);
+    return truths.includes(1);
+  }
+
+  /** Resolves when all ranks have come here. */
+  async barrier(what: string): Promise<void> {
+    await this.any(what, true);
+  }
+
+  async send(what: string, to: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
+    this.ledger.sentBytes += bytes.length;
+    await this.#watched(what, to, this.#messages.send(to, this.#channel, bytes));
+  }
+
+  async receive(what: string, from: number, into: Uint8Array<ArrayBuffer>): Promise<void> {
+    this.ledger.receivedBytes += into.length;
+    await this.#watched(what, from, this.#messages.receive(from, this.#channel, into));
+  }
+
+  get #others(): number[] {
+    return Array.from({ length: this.size }, (_, rank) => rank).filter((rank) => rank !== this.rank);
+  }
+
+  /** One message at a time is held beside the sum. */
+  async #sumInto(what: string, own: Uint8Array<ArrayBuffer>): Promise<void> {
+    if (this.#sum.length < own.length) {
+      this.#sum = new Uint8Array(own.length);
+      this.#incoming = new Uint8Array(own.length);
+    }
+    const incoming = this.#incoming.subarray(0, own.length);
+    const sum = this.#sum.subarray(0, own.length);
+    for (let rank = 0; rank < this.size; rank++) {
+      if (rank !== this.rank) await this.receive(what, rank, incoming);
+      const values = rank === this.rank ? own : incoming;
+      if (rank === 0) sum.set(values);
+      else addInto(floatsOf(sum), floatsOf(values));
+    }
+    own.set(sum);
+  }
+
+  async #watched(what: string, peer: number, wait: Promise<void>): Promise<void> {
+    const watchdog = this.#watchdog;
+    if (!watchdog) return wait;
+    const began = performance.now();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const watch = (patience: number): void => {
+      timer = setTimeout(() => {
+        watchdog.tell({ rank: this.rank, peer, what, seconds: Math.round((performance.now() - began) / 1000) });
+        watch(2 * patience);
+      }, patience);
+    };
+    watch(watchdog.patience);
+    try {
+      await wait;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+const partOf = (bytes: Uint8Array<ArrayBuffer>, { offset, bytes: length }: Omit<OwnedPart, 'owner'>) =>
+  bytes.subarray(offset, offset + length);
+
+const floatsOf = (bytes: Uint8Array<ArrayBuffer>): Float32Array<ArrayBuffer> =>
+  new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+
+function addInto(sum: Float32Array<ArrayBuffer>, values: Float32Array<ArrayBuffer>): void {
+  assert(sum.length === values.length, 'what is added is as long as the sum');
+  // The sum of two f32, rounded once to f32: in float64 it is exact enough for that.
+  for (let i = 0; i < sum.length; i++) sum[i] = (sum[i] ?? 0) + (values[i] ?? 0);
+}

@@ -1,0 +1,81 @@
+// ZeRO 3: parameters that only their owners keep, gathered for use and given back. In the forward pass of a micro-batch, and
+// again in its backward pass, a chunk is there from its first use to its last. Pure.
+//
+// Invariant: between two such uses a chunk has a value on its owner alone. The order of gathers follows the order of uses,
+// which is the same on all ranks that treat activations alike (train/ranks.ts has them compared).
+
+import type { Phase } from '../../graph/graph.ts';
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import type { Operation } from '../compile/lower.ts';
+import { chunkCollective } from './collectives.ts';
+import { ownerOf, type Sharding } from './sharding.ts';
+
+/** Operations in their order, and where in it each micro-batch begins. */
+export interface Ordered {
+  readonly operations: readonly Operation[];
+  readonly starts: readonly number[];
+}
+
+/** Where a chunk is needed in one phase of one micro-batch. */
+interface Stay {
+  readonly index: number;
+  readonly phase: Phase;
+  readonly first: number;
+  last: number;
+}
+
+export function withGathers({ operations, starts }: Ordered, map: ChunkMap, sharding: Sharding): Ordered {
+  if (sharding.stage < 3) return { operations, starts };
+  const stays = staysIn(operations, map);
+  const gathers = new Map<number, Operation[]>();
+  const releases = new Map<number, number[]>();
+  for (const { index, phase, first, last } of stays) {
+    const isOwn = ownerOf(index, sharding) === sharding.rank;
+    const gather = chunkCollective('all-gather', 'parameter', index, isOwn ? 'read' : 'write', map, sharding);
+    gathers.set(first, [...(gathers.get(first) ?? []), { ...gather, phase }]);
+    if (!isOwn) releases.set(last, [...(releases.get(last) ?? []), index]);
+  }
+  const all: Operation[] = [];
+  const begins = new Map<number, number>();
+  operations.forEach((operation, i) => {
+    begins.set(i, all.length);
+    all.push(...(gathers.get(i) ?? []));
+    const given = releases.get(i);
+    all.push(given ? releasing(operation, given) : operation);
+  });
+  return { operations: all, starts: starts.map((start) => begins.get(start) ?? all.length) };
+}
+
+/** In the order of their first uses. */
+function staysIn(operations: readonly Operation[], map: ChunkMap): Stay[] {
+  const stays: Stay[] = [];
+  let phase: Phase | undefined;
+  let now = new Map<number, Stay>();
+  operations.forEach((operation, i) => {
+    if (operation.phase === 'update') return;
+    if (operation.phase !== phase) now = new Map();
+    phase = operation.phase;
+    for (const { list, piece } of operation.uses) {
+      if (list !== map.list('parameter')) continue;
+      const known = now.get(piece.chunk);
+      if (known) known.last = i;
+      else {
+        const stay = { index: piece.chunk, phase, first: i, last: i };
+        now.set(piece.chunk, stay);
+        stays.push(stay);
+      }
+    }
+  });
+  return stays;
+}
+
+/** Operations that several micro-batches share stay shared: what is made ready for one is for all. */
+const released = new WeakMap<Operation, Map<string, Operation>>();
+
+function releasing(operation: Operation, releases: readonly number[]): Operation {
+  const known = released.get(operation) ?? new Map<string, Operation>();
+  released.set(operation, known);
+  const found = known.get(releases.join()) ?? { ...operation, releases };
+  known.set(releases.join(), found);
+  return found;
+}

@@ -1,0 +1,112 @@
+// The MPI library of the machine, through koffi: the few calls that move messages without blocking, in the two ABIs that
+// there are, MPICH's (handles are numbers) and Open MPI's (handles are addresses). Never a dependency: it is looked for
+// under a launcher alone, and which one it is shows in its symbols.
+
+import process from 'node:process';
+import { HoldfastError, messageOf } from '../../../util/errors.ts';
+
+/** A message under way: memory that MPI has written its handle to. */
+export type MpiRequest = Uint8Array<ArrayBuffer>;
+
+export interface MpiLibrary {
+  /** For messages and reports: the first line of what it says of itself. */
+  readonly name: string;
+  readonly rank: number;
+  readonly size: number;
+  /** Both begin a message; the bytes stay where they are, unchanged by others, until `isDone`. */
+  send(bytes: Uint8Array<ArrayBuffer>, to: number, tag: number): MpiRequest;
+  receive(into: Uint8Array<ArrayBuffer>, from: number, tag: number): MpiRequest;
+  /** Moves messages on. Once it has been true the request is no more. */
+  isDone(request: MpiRequest): boolean;
+  /** Ends all ranks. */
+  abort(status: number): void;
+  /** Waits, blocking, for the other ranks to call it, too. */
+  finalize(): void;
+}
+
+/** Debian's MPICH; MPICH elsewhere and Intel's MPI; Open MPI. */
+const MPICH = ['libmpich.so.12', 'libmpi.so.12', 'libmpi.12.dylib', 'msmpi.dll'];
+const OPEN_MPI = ['libmpi.so.40', 'libmpi.40.dylib'];
+
+const FUNNELED = 1;
+
+/** The library, begun. Errors: HoldfastError where there is none. */
+export async function beginMpi(isOpenMpi: boolean): Promise<MpiLibrary> {
+  const koffi = await import('koffi').catch((error: unknown) => {
+    throw new HoldfastError(
+      `several ranks: npm package "koffi" cannot be loaded (${messageOf(error)}); run npm install koffi`,
+    );
+  });
+  // UCX would take the signals by which V8 notices accesses out of bounds.
+  process.env['UCX_ERROR_SIGNALS'] = '';
+  const names = isOpenMpi ? [...OPEN_MPI, ...MPICH] : [...MPICH, ...OPEN_MPI];
+  for (const name of names) {
+    let library: ReturnType<typeof koffi.default.load>;
+    try {
+      library = koffi.default.load(name);
+    } catch {
+      continue;
+    }
+    return begin(library);
+  }
+  throw new HoldfastError(
+    `several ranks: no MPI library is found (${names.join(', ')}); install MPICH or Open MPI, or start without mpiexec`,
+  );
+}
+
+type Library = ReturnType<typeof import('koffi').load>;
+
+interface Abi {
+  /** C's type of a handle. */
+  readonly handle: 'int' | 'void *';
+  readonly world: number | bigint;
+  readonly byte: number | bigint;
+  readonly ignoredStatus: bigint;
+}
+
+function abiOf(library: Library): Abi {
+  const addressOf = (symbol: string) => library.symbol(symbol) as unknown as bigint;
+  try {
+    const world = addressOf('ompi_mpi_comm_world');
+    return { handle: 'void *', world, byte: addressOf('ompi_mpi_byte'), ignoredStatus: 0n };
+  } catch {
+    return { handle: 'int', world: 0x44000000, byte: 0x4c00010d, ignoredStatus: 1n };
+  }
+}
+
+function begin(library: Library): MpiLibrary {
+  const { handle, world, byte, ignoredStatus } = abiOf(library);
+  const messageArguments = `void *, int, ${handle}, int, int, ${handle}, void *`;
+  const isend = library.func(`int MPI_Isend(${messageArguments})`);
+  const irecv = library.func(`int MPI_Irecv(${messageArguments})`);
+  const test = library.func('int MPI_Test(void *, void *, void *)');
+  const abort = library.func(`int MPI_Abort(${handle}, int)`);
+  const finalize = library.func('int MPI_Finalize()');
+  const word = new Int32Array(new ArrayBuffer(4));
+  const read = (name: 'MPI_Comm_rank' | 'MPI_Comm_size'): number => {
+    library.func(`int ${name}(${handle}, void *)`)(world, word);
+    return word[0] ?? 0;
+  };
+  library.func('int MPI_Init_thread(void *, void *, int, void *)')(null, null, FUNNELED, word);
+  const text = new Uint8Array(new ArrayBuffer(8192));
+  library.func('int MPI_Get_library_version(void *, void *)')(text, word);
+  const version = new TextDecoder().decode(text.subarray(0, word[0] ?? 0));
+  const start = (call: typeof isend, bytes: Uint8Array<ArrayBuffer>, other: number, tag: number): MpiRequest => {
+    const request = new Uint8Array(new ArrayBuffer(8));
+    call(bytes, bytes.length, byte, other, tag, world, request);
+    return request;
+  };
+  return {
+    name: (version.split('\n')[0] ?? '').replace(/\s+/g, ' ').trim(),
+    rank: read('MPI_Comm_rank'),
+    size: read('MPI_Comm_size'),
+    send: (bytes, to, tag) => start(isend, bytes, to, tag),
+    receive: (into, from, tag) => start(irecv, into, from, tag),
+    isDone(request) {
+      test(request, word, ignoredStatus);
+      return word[0] !== 0;
+    },
+    abort: (status) => void abort(world, status),
+    finalize: () => void finalize(),
+  };
+}

@@ -1,0 +1,22 @@
+// What a process knows of its launcher, from the variables that MPICH's and Open MPI's set.
+
+import { expect, it } from 'vitest';
+import { launchOf } from '../../src/runtime/headless/mpi/launcher.ts';
+
+it('tells a lone process, and the launchers of two kinds of MPI', () => {
+  const open = () => true;
+  expect(launchOf({}, open)).toBeUndefined();
+  expect(launchOf({ PMI_RANK: '1', PMI_SIZE: '4', PMI_FD: '6' }, open)).toEqual({ size: 4, isOpenMpi: false });
+  // mpiexec -pmi-port: the library asks for the number of ranks.
+  expect(launchOf({ PMI_ID: '1', PMI_PORT: 'host:46639' }, open)).toEqual({ isOpenMpi: false });
+  expect(launchOf({ OMPI_COMM_WORLD_RANK: '0', OMPI_COMM_WORLD_SIZE: '2' }, open)).toEqual({
+    size: 2,
+    isOpenMpi: true,
+  });
+});
+
+it('names what came between it and its launcher, where they need to talk', () => {
+  const closed = () => false;
+  expect(() => launchOf({ PMI_SIZE: '2', PMI_FD: '6' }, closed)).toThrow(/npx closes .* mpiexec -pmi-port/);
+  expect(launchOf({ PMI_SIZE: '1', PMI_FD: '6' }, closed)).toEqual({ size: 1, isOpenMpi: false });
+});

@@ -1,0 +1,179 @@
+// The built command line on several ranks over the machine's own MPI. Where there is no mpiexec (Debian: apt-get install
+// mpich) nothing of this runs, and it says so.
+
+import { execFileSync, spawn } from 'node:child_process';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type Finished, holdfast, records, root } from '../e2e/cli.ts';
+import { field } from '../entry.ts';
+import { ADAPTER, EVERY_CASE, THOROUGH } from '../host.ts';
+
+const hasMpi = ((): boolean => {
+  try {
+    execFileSync('mpiexec', ['--version'], { stdio: 'ignore' });
+    return true;
+  } catch {
+    return false;
+  }
+})();
+if (!hasMpi) console.log('no mpiexec here: runs on several ranks are not tested (Debian: apt-get install mpich)');
+
+const isDeno = 'Deno' in globalThis;
+const COMMAND = [
+  process.execPath,
+  ...(isDeno ? ['run', '-A', '--unstable-webgpu'] : []),
+  path.join(root, 'dist/holdfast.js'),
+];
+const TINY = [
+  '--layers',
+  '1',
+  '--width',
+  '16',
+  '--heads',
+  '2',
+  '--context',
+  '16',
+  '--batch',
+  '2',
+  '--eval-windows',
+  '2',
+];
+const RUN = ['train', ...TINY, '--data', 'README.md', '--sample-tokens', '0', '--json', '--adapter', ADAPTER];
+
+interface Started {
+  readonly finished: Promise<Finished>;
+  /** Of the process that is a rank, once it is there. */
+  pidOf(rank: number): Promise<number>;
+}
+
+/** `mpiexec` with arguments of its own for each rank. */
+function startRanks(ranks: readonly (readonly string[])[], watch?: (stdout: string) => void): Started {
+  const parts = ranks.map((args) => ['-n', '1', ...COMMAND, ...args]);
+  const args = parts.flatMap((part, i) => (i === 0 ? part : [':', ...part]));
+  const child = spawn('mpiexec', args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] });
+  let stdout = '';
+  let stderr = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    stdout += text;
+    watch?.(stdout);
+  });
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    stderr += text;
+  });
+  const finished = new Promise<Finished>((resolve, reject) => {
+    child.on('error', reject);
+    child.on('close', (status) => resolve({ status, stdout, stderr: stderr.trim() }));
+  });
+  const pidOf = async (rank: number): Promise<number> => {
+    for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+      const environment = await readFile(`/proc/${pid}/environ`, 'utf8').catch(() => '');
+      const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
+      const isOurs = ranks[rank]?.every((word) => command.includes(word)) ?? false;
+      if (isOurs && environment.split('\0').includes(`PMI_RANK=${rank}`)) return Number(pid);
+    }
+    throw new Error(`rank ${rank} is not there`);
+  };
+  return { finished, pidOf };
+}
+
+const onRanks = (size: number, args: readonly string[]) =>
+  startRanks(Array.from({ length: size }, () => args)).finished;
+
+describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
+  let folder: string;
+  beforeAll(async () => {
+    folder = await mkdtemp(path.join(os.tmpdir(), 'holdfast-ranks-'));
+  });
+  afterAll(() => rm(folder, { recursive: true, force: true }));
+  const out = (name: string) => path.join(folder, name);
+
+  it('trains on 2 ranks, and one process goes on with the run', async () => {
+    const { status, stdout, stderr } = await onRanks(2, [...RUN, '--steps', '4', '--until', '2', '--out', out('two')]);
+    expect(stderr.replace(/^no GPU here.*\n?/, '')).toBe('');
+    expect(status).toBe(0);
+    const lines = records(stdout);
+    // Of rank 0 alone.
+    expect(lines.map(({ step }) => step)).toEqual([0, 1, undefined]);
+    const { ranks } = field(lines.at(-1) ?? {}, 'summary') as { ranks: Record<string, unknown> };
+    expect(ranks).toMatchObject({ size: 2, zero: 2 });
+    const { sentBytes, receivedBytes, planned } = ranks as Record<'sentBytes' | 'receivedBytes', number> & {
+      planned: { sent: number; received: number };
+    };
+    expect([sentBytes, receivedBytes]).toEqual([2 * planned.sent, 2 * planned.received]);
+    expect(await readdir(out('two'))).toEqual(['checkpoint-2', 'report.html']);
+
+    const resumed = await holdfast(['train', '--resume', '--out', out('two'), '--json']);
+    expect(resumed.status, resumed.stderr).toBe(0);
+    const whole = await holdfast([...RUN, '--batch', '4', '--steps', '4', '--out', out('one')]);
+    const losses = (text: string) => records(text).flatMap(({ loss }) => (typeof loss === 'number' ? [loss] : []));
+    const expected = losses(whole.stdout);
+    expect(expected).toHaveLength(4);
+    // Sums in another order: a few units in the last place of losses near 5.5.
+    [...losses(stdout), ...losses(resumed.stdout)].forEach((loss, i) => {
+      expect(Math.abs(loss - (expected[i] ?? 0))).toBeLessThan(1e-5);
+    });
+  });
+
+  it('names what is not the same on all ranks before the first step', async () => {
+    const run = (name: string) => [...RUN, '--steps', '2', '--out', out('unlike'), '--seed', name];
+    const { status, stdout, stderr } = await startRanks([run('1'), run('2')]).finished;
+    expect(status).toBe(2);
+    expect(stdout).toBe('');
+    expect(stderr.split('\n').filter((line) => line.startsWith('holdfast'))).toEqual([
+      'holdfast: rank 0 of 2: setting seed: 1 on rank 0, 2 on rank 1; it must be the same on all ranks',
+    ]);
+  });
+
+  it.runIf(EVERY_CASE)('gives the same checkpoint under every stage and budget, also on 4 ranks', async () => {
+    const sums = async (name: string) => {
+      const lines = (await readFile(path.join(out(name), 'checkpoint-2', 'SHA256SUMS'), 'utf8')).split('\n');
+      return lines.filter((line) => line.endsWith('.safetensors'));
+    };
+    for (const size of [2, 4]) {
+      const kinds = [
+        ['--zero', '0'],
+        ['--zero', '1'],
+        ['--zero', '3', '--sample-tokens', '8'],
+        ['--gpu-memory', '400KB', '--disk', out('tiers')],
+      ];
+      const found: string[][] = [];
+      for (const [i, flags] of kinds.entries()) {
+        const name = `${size}-${i}`;
+        const { status, stderr } = await onRanks(size, [...RUN, '--steps', '2', ...flags, '--out', out(name)]);
+        expect(status, stderr).toBe(0);
+        found.push(await sums(name));
+      }
+      expect(found[0]).toHaveLength(2);
+      for (const other of found) expect(other).toEqual(found[0]);
+    }
+  });
+
+  it.runIf(EVERY_CASE)('ends when a rank dies, its last checkpoint whole, and goes on from it', async () => {
+    const steps = 400;
+    const args = [...RUN, '--steps', String(steps), '--save-every', '2', '--out', out('killed')];
+    let isTraining = () => {};
+    const training = new Promise<void>((resolve) => {
+      isTraining = resolve;
+    });
+    const run = startRanks([args, args], (stdout) => {
+      if (stdout.includes('"step":5,')) isTraining();
+    });
+    await training;
+    process.kill(await run.pidOf(1), 'SIGKILL');
+    const { status } = await run.finished;
+    expect(status).not.toBe(0);
+    const resumed = await onRanks(2, ['train', '--resume', '--out', out('killed'), '--until', '9', '--json']);
+    expect(resumed.status, resumed.stderr).toBe(0);
+    expect(records(resumed.stdout).at(-1)).toMatchObject({ summary: { steps: 9 } });
+  });
+});
+
+it('says that --zero needs several ranks', async () => {
+  const { status, stderr } = await holdfast(['train', '--zero', '2']);
+  expect(status).toBe(2);
+  expect(stderr).toBe(
+    'holdfast: --zero 2: is for several ranks; start them with MPI: mpiexec -n 2 node_modules/.bin/holdfast train ...',
+  );
+});

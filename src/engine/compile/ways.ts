@@ -18,8 +18,6 @@ import type { ActivationChoice, Rates, Workload } from './workload.ts';
 
 /** What is fitted and planned in full: a plan takes tens of milliseconds. */
 const FINALISTS = 4;
-/** In another order: a program of all micro-batches takes longer. */
-const OTHER_FINALISTS = 2;
 const MOST_TRIED = 12;
 /** Numbers of blocks that are tried in each mode. */
 const MOST_COUNTS = 6;
@@ -102,10 +100,9 @@ export function cheapest<P extends Passes, F extends Fitted<P>>(
     const everything = activations.modes.map(() => kept);
     const all = isFirst ? consider(everything, false) : undefined;
     if (all && all.slots === all.residents) return all;
-    const most = isFirst ? FINALISTS : OTHER_FINALISTS;
     let finalists = 0;
     for (const { modes, tight } of promising(activations, mapOf(), budget, rates).slice(0, MOST_TRIED)) {
-      if (consider(modes, tight) && ++finalists === most) break;
+      if (consider(modes, tight) && ++finalists === FINALISTS) break;
     }
   }
   const found = best?.found ?? least();

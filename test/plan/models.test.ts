@@ -120,7 +120,8 @@ describe.each(MODELS)('the dry run of %s', (_, model) => {
     const workload = trainingWorkload(model, programs, 2);
     for (const recovery of ['step', 'checkpoint'] as const) {
       const least = smallestBudget(workload, DEFAULT_LIMITS, { recovery });
-      for (const budget of [least, least + 1, Math.floor(least * 1.1), least * 2, least * 10]) {
+      const larger = recovery === 'step' ? [least + 1, Math.floor(least * 1.1), least * 10] : [least * 2];
+      for (const budget of [least, ...larger]) {
         const { peak, slots, passes, staging, durable } = fitMemory(workload, DEFAULT_LIMITS, budget, { recovery });
         expect(peak).toBeLessThanOrEqual(budget);
         expect(staging.down).toBeGreaterThanOrEqual(recovery === 'step' ? 3 : 1);

@@ -207,9 +207,9 @@ interface Lowered {
   readonly dispatches: WeakMap<DispatchInstruction, readonly DispatchOperation[]>;
 }
 
-/** Of the layouts that were asked for last, the latest first: a fit goes back and forth between two or three. */
+/** Of the layouts that were asked for last, the latest first: a fit goes back and forth between a few sizes of chunks. */
 let lowered: readonly Lowered[] = [];
-const MOST_LOWERED = 3;
+const MOST_LOWERED = 8;
 
 /** What makes instructions into dispatches, each once: programs that differ in their activations share most of them. */
 function dispatchesOn(map: ChunkMap): (instruction: DispatchInstruction) => readonly DispatchOperation[] {

@@ -24,7 +24,10 @@ const LETTER_WIDTH = 6.5;
 /** Of kinds, where there is no room for their names. */
 const SHORT_KINDS: Readonly<Record<string, string>> = {
   parameter: 'params',
+  parameterBF16: 'params',
+  parameterLow: 'rest',
   gradient: 'grads',
+  gradientBF16: 'grads',
   moment1: '1st m.',
   moment2: '2nd m.',
   frozen: 'frozen',

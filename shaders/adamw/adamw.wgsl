@@ -1,6 +1,6 @@
 // needs: BLOCK, WORKGROUP, STEPS, STATE_SKIP, STATE_COEFFICIENT, STATE_CORRECTION1, STATE_CORRECTION2
 // needs: HYPER_ONE_MINUS_BETA1, HYPER_ONE_MINUS_BETA2, HYPER_EPSILON, HYPER_LEARNING_RATE, HYPER_WEIGHT_DECAY
-// needs: elem, LANES
+// needs: elem, LANES, parameter_size, parameter_at, set_parameter
 // AdamW with decoupled decay, STEPS elem per invocation. Nothing changes when state says skip.
 // decayMask has one bit per BLOCK elements, from block maskOffset on: bit b % 32 of word b / 32.
 
@@ -11,9 +11,8 @@ struct Params { size: u32, maskOffset: u32 } // size: in elem
 @group(0) @binding(2) var<storage, read> hyper: array<f32>;            // (HYPER_SIZE)
 @group(0) @binding(3) var<storage, read> state: array<f32>;            // (STATE_SIZE)
 @group(0) @binding(4) var<storage, read> decayMask: array<u32>;
-@group(0) @binding(5) var<storage, read_write> parameter: array<elem>; // (size)
-@group(0) @binding(6) var<storage, read_write> m: array<elem>;         // (size)
-@group(0) @binding(7) var<storage, read_write> v: array<elem>;         // (size)
+@group(0) @binding(5) var<storage, read_write> m: array<elem>;         // (size)
+@group(0) @binding(6) var<storage, read_write> v: array<elem>;         // (size)
 
 const BLOCK_SHIFT = firstTrailingBit(BLOCK / LANES); // BLOCK is a power of two
 
@@ -31,7 +30,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let lr = hyper[HYPER_LEARNING_RATE];
   let weight_decay = hyper[HYPER_WEIGHT_DECAY];
 
-  let size = min(min(arrayLength(&gradient), arrayLength(&parameter)), min(arrayLength(&m), arrayLength(&v)));
+  let size = min(min(arrayLength(&gradient), parameter_size()), min(arrayLength(&m), arrayLength(&v)));
   let end = min(min(p.size, size), begin + WORKGROUP * STEPS);
   for (var i = begin; i < end; i += WORKGROUP) {
     // beta * m + (1 - beta) * g as a step from m towards g: rounding touches only the step, and no beta rounded
@@ -45,13 +44,13 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     v[i] = second;
 
     // The decay and the Adam step are added first: the parameter is rounded once, and 1 - lr * wd never is.
-    let value = parameter[i];
+    let value = parameter_at(i);
     let block = p.maskOffset + (i >> BLOCK_SHIFT);
     var change = elem();
     if (((decayMask[block >> 5u] >> (block & 31u)) & 1u) != 0u) { change = lr * weight_decay * value; }
     // Zero only where epsilon is 0 and no gradient ever came: the step is then 0 / 0, and taken as 0.
     let denominator = sqrt(second / correction2) + epsilon;
     change += select(elem(), lr * (first / correction1) / denominator, denominator > elem());
-    parameter[i] = value - change;
+    set_parameter(i, value - change);
   }
 }

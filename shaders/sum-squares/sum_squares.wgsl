@@ -1,28 +1,27 @@
 // needs: WORKGROUP, BLOCK
-// needs: elem, LANES, total
+// needs: elem, LANES, total, x_size, taken
 // Sums of squares over blocks of BLOCK elements, one invocation per block. Eight running sums, combined in
 // pairs, keep the rounding of a gradient norm below what the next steps add.
 
 struct Params { size: u32, first: u32 } // size: in elem
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> x: array<elem>;             // (size)
 @group(0) @binding(2) var<storage, read_write> partials: array<f32>; // (first + blocks)
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
         @builtin(local_invocation_index) lane: u32) {
   let block = (group.y * groups.x + group.x) * WORKGROUP + lane;
-  let size = min(p.size, arrayLength(&x));
+  let size = min(p.size, x_size());
   var i = block * (BLOCK / LANES);
   if (i >= size) { return; }
   let end = min(i + BLOCK / LANES, size);
 
   var a = elem(); var b = elem(); var c = elem(); var d = elem();
   for (; i + 4u <= end; i += 4u) {
-    let x0 = x[i]; let x1 = x[i + 1u]; let x2 = x[i + 2u]; let x3 = x[i + 3u];
+    let x0 = taken(i); let x1 = taken(i + 1u); let x2 = taken(i + 2u); let x3 = taken(i + 3u);
     a += x0 * x0; b += x1 * x1; c += x2 * x2; d += x3 * x3;
   }
-  for (; i < end; i++) { a += x[i] * x[i]; }
+  for (; i < end; i++) { let rest = taken(i); a += rest * rest; }
   partials[p.first + block] = total((a + b) + (c + d));
 }

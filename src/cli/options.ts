@@ -4,6 +4,7 @@ import { InvalidArgumentError, Option } from 'commander';
 import { ACTIVATION_MODES } from '../graph/activations.ts';
 import { ACCUMULATE_ORDERS } from '../graph/layer-major.ts';
 import { OPTIMIZER_DEVICES } from '../graph/operators/optimizer.ts';
+import { TRAINING_DTYPES } from '../memory/layout/kinds.ts';
 import { messageOf } from '../util/errors.ts';
 import { describeRange, inRange, type Range, realNumber, wholeNumber } from '../util/range.ts';
 
@@ -62,6 +63,14 @@ export const optimizerDeviceOption = (): Option =>
   )
     .choices([...OPTIMIZER_DEVICES])
     .default('gpu');
+/** What trains is computed with in. */
+export const dtypeOption = (): Option =>
+  new Option(
+    '--dtype <type>',
+    'what kernels read of the parameters that train: f32, or their upper halves, rounded (bf16); the optimizer and what is saved have f32',
+  )
+    .choices(TRAINING_DTYPES)
+    .default('f32');
 
 /** How much a lost device may cost. */
 export const recoveryOption = (): Option =>

@@ -7,7 +7,7 @@ import { DEFAULT_LIMITS } from '../engine/compile/workload.ts';
 import { parseConfig } from '../formats/config.ts';
 import { FAMILIES, type FamilyName, shapeOf } from '../formats/families/index.ts';
 import { mapChunks } from '../memory/layout/chunk-map.ts';
-import { TRAINED_ELEMENT_BYTES } from '../memory/layout/kinds.ts';
+import { trainedElementBytes } from '../memory/layout/kinds.ts';
 import { chunkRange } from '../memory/layout/layout.ts';
 import { type Compared, compare, movedChunks, PLANNER, ratioTo } from '../memory/plan/compare.ts';
 import { ORDERS } from '../memory/plan/policies.ts';
@@ -54,7 +54,7 @@ export function cellTrace({ model: family, size, accumulate, share }: Cell): { t
   const heads = FAMILIES[family].groupedHeads ? { kvHeads: grouped } : {};
   const { vocabulary: vocabSize } = shapeOf(parseConfig({ model_type: family }, 'its defaults'));
   const model = makeModel(configFromFlags({ model: family, ...size, ...heads, context: 128, vocabSize, tied: false }));
-  const bytes = TRAINED_ELEMENT_BYTES * parameterCount(model);
+  const bytes = trainedElementBytes('f32') * parameterCount(model);
   const map = mapChunks(model.parameters, true, chunkRange(model.parameters, share * bytes, DEFAULT_LIMITS.binding));
   const { trace } = stepPass(traceStep(model, 1, 128), map, accumulate);
   return { trace, slots: slotsUnder(trace, share * bytes) };

@@ -13,15 +13,16 @@ import { printProgram } from '../graph/graph.ts';
 import type { AccumulateOrder } from '../graph/layer-major.ts';
 import type { StoredElement } from '../kernels/stored.ts';
 import { mapChunks } from '../memory/layout/chunk-map.ts';
+import { elementBytesOf, lastingKinds, type TrainingDtype, trainedElementBytes } from '../memory/layout/kinds.ts';
 import { printLayout } from '../memory/layout/layout.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { ratioTo } from '../memory/plan/compare.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
 import { checkPlan, type Plan, printPlan } from '../memory/plan/plan.ts';
-import { chunkCount, modelDataBytes, printTrace } from '../memory/plan/trace.ts';
+import { chunkCount, printTrace } from '../memory/plan/trace.ts';
 import { makeModel } from '../nn/index.ts';
 import { withLora } from '../nn/lora.ts';
-import { type Model, parameterCount, trainedCount, withStored } from '../nn/model.ts';
+import { computedIn, type Model, parameterCount, trainedCount, withStored } from '../nn/model.ts';
 import { sizeOf } from '../nn/size.ts';
 import type { Host } from '../runtime/host.ts';
 import { BASE_DTYPES, baseStorage } from '../train/base-dtype.ts';
@@ -33,7 +34,15 @@ import { HoldfastError } from '../util/errors.ts';
 import { realNumber } from '../util/range.ts';
 import { describeOrder } from './accumulate-order.ts';
 import { configFromFlags } from './model-flags.ts';
-import { accumulateOrderOption, activationsOption, checked, recoveryOption, whole, within } from './options.ts';
+import {
+  accumulateOrderOption,
+  activationsOption,
+  checked,
+  dtypeOption,
+  recoveryOption,
+  whole,
+  within,
+} from './options.ts';
 import { compareOnActivations } from './plan-activations.ts';
 import { printComparison } from './plan-compare.ts';
 import { planOnMachines } from './plan-machine.ts';
@@ -52,6 +61,7 @@ interface Flags {
   loraRank?: number;
   loraTargets?: string;
   baseDtype?: StoredElement;
+  dtype: TrainingDtype;
   recovery: 'step' | 'checkpoint';
   activations: ActivationMode | 'auto';
   accumulateOrder: AccumulateOrder | 'auto';
@@ -112,6 +122,7 @@ export function planCommand(host: Host): Command {
         BASE_DTYPES,
       ),
     )
+    .addOption(dtypeOption())
     .addOption(activationsOption('[what]'))
     .addOption(recoveryOption())
     .addOption(accumulateOrderOption())
@@ -154,6 +165,10 @@ export function planCommand(host: Host): Command {
       const alone = (['hostMemory', 'reached', 'copies', 'sweep'] as const).find((flag) => flags[flag] !== undefined);
       if (alone)
         throw new HoldfastError(`--${alone === 'hostMemory' ? 'host-memory' : alone}: give --hardware, a machine`);
+      if (flags.compare && flags.dtype !== 'f32')
+        throw new HoldfastError(
+          '--dtype: policies are compared on models in f32; leave it out, or leave out --compare',
+        );
       const highs = await loadSolver();
       if (flags.compare) printComparison(host, highs, flags.json ?? false);
       else planOne(host, highs, flags);
@@ -187,16 +202,19 @@ const nameOf = ({ model, layers, width, vocabSize, batch, context, accumulate }:
 const configOf = (flags: Flags, layers: number) => configFromFlags({ ...flags, layers, tied: false });
 
 function modelOf(flags: Flags, layers: number): Model {
-  const { loraRank: rank, loraTargets, baseDtype } = flags;
+  const { loraRank: rank, loraTargets, baseDtype, dtype } = flags;
   const targets = loraTargets?.split(',');
   const base = makeModel(configOf(flags, layers));
   if (rank === undefined) {
     const flag = targets ? 'lora-targets' : baseDtype && 'base-dtype';
     if (flag) throw new HoldfastError(`--${flag}: is of a low-rank update; give --lora-rank, too`);
-    return base;
+    return computedIn(base, dtype);
   }
   const inFiles = new Map(base.parameters.map(({ name }) => [name, 'f32' as const]));
-  return withStored(withLora(base, { rank, ...(targets && { targets }) }), baseStorage(base, inFiles, baseDtype));
+  return withStored(
+    computedIn(withLora(base, { rank, ...(targets && { targets }) }), dtype),
+    baseStorage(base, inFiles, baseDtype),
+  );
 }
 
 /** Low-rank updates are left out of the size: they are a small part of it. */
@@ -219,7 +237,7 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
   const smallest = smallestBudget(workload, DEFAULT_LIMITS, { recovery });
   const resident = fitMemory(workload, DEFAULT_LIMITS, undefined);
   const budget =
-    flags.gpuMemory ?? Math.max(smallest, resident.peak - (resident.map.count * resident.map.chunkBytes) / 2);
+    flags.gpuMemory ?? Math.max(smallest, resident.peak - (resident.residents * resident.map.chunkBytes) / 2);
   if (budget < smallest) {
     const half = (changes: Partial<Flags>) =>
       formatBytes(smallestBudget(workloadOf(changes), DEFAULT_LIMITS, { recovery }));
@@ -265,10 +283,12 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
         parameters,
         trained: trainedCount(model),
         flops: { step: flops, ...(full !== undefined && { fullStep: full }) },
-        modelDataBytes: modelDataBytes(trace),
+        modelDataBytes: found.residents * map.chunkBytes,
+        bytesPerParameter: { all: trainedElementBytes(map.dtype), kept: keptBytes(map.dtype) },
         chunks: {
           bytes: trace.chunkBytes,
           perKind: chunks,
+          lists: Object.fromEntries(trace.lists.map(({ kind, chunks }) => [kind, chunks])),
           frozen: frozen.chunks,
           tiledTensors: tiled,
           waste: padding / held,
@@ -293,7 +313,8 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
   write(
     [
       `${flags.model}, ${flags.layers} layers of width ${flags.width}, vocabulary ${flags.vocabSize}: ${parameters.toLocaleString('en')} parameters`,
-      `  ${shown(modelDataBytes(trace))}  model data: ${frozen.chunks > 0 ? `${trainedCount(model).toLocaleString('en')} parameters that train, their` : 'parameters,'} gradients and two moments in f32`,
+      `  ${shown(found.residents * map.chunkBytes)}  model data: ${frozen.chunks > 0 ? `${trainedCount(model).toLocaleString('en')} parameters that train, their` : 'parameters,'}${map.dtype === 'f32' ? ' gradients and two moments in f32' : ' in halves of f32 of which kernels read the upper one (bf16), gradients in bf16 once they are complete, two moments in f32'}`,
+      `  ${`${trainedElementBytes(map.dtype)} bytes`.padStart(8)}  of it a parameter that trains, ${keptBytes(map.dtype)} of them from step to step`,
       ...(frozen.chunks > 0
         ? [
             `  ${shown(frozen.chunks * trace.chunkBytes)}  of it frozen${flags.baseDtype ? `, in ${flags.baseDtype}` : ''}: ${frozen.chunks} chunks that are only read`,
@@ -315,6 +336,10 @@ function planOne(host: Host, highs: Highs, flags: Flags): void {
     ].join('\n'),
   );
 }
+
+/** Of a parameter that trains: bytes of what lives on from step to step. */
+const keptBytes = (dtype: TrainingDtype): number =>
+  lastingKinds(dtype).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
 
 /** Operations of a step that trains the whole model, with the activations kept. */
 function fullStepFlops(model: Model, { batch, context, accumulate }: Flags): number {

@@ -16,13 +16,16 @@ import { trainRun } from '../train/run.ts';
 import {
   checkSettings,
   defaultSettings,
+  dtypeOf,
   modelOf,
   RANGES,
+  type RunSettings,
   type RunText,
   readText,
   tokenizerFor,
   withEpochs,
 } from '../train/run-settings.ts';
+import { savedSettings } from '../train/saved-state.ts';
 import { memoryFromFlags } from './memory-flags.ts';
 import { MODEL_SOURCES } from './model-source.ts';
 import { whole, within } from './options.ts';
@@ -84,6 +87,7 @@ async function trainOn(
     checkSettings(settings);
     modelOf(settings);
     const progress = new Progress(host, settings, flags.json ?? false);
+    if (flags.resume) await noteDtype(host, out, settings, progress);
     const abort = new AbortController();
     host.onInterrupt(() => {
       progress.note('stopping after this step and saving; press Ctrl-C again to leave at once');
@@ -121,4 +125,11 @@ async function trainOn(
   } finally {
     await claim.release();
   }
+}
+
+/** A checkpoint has float32 whatever its run computed with: it may go on with something else, but not unsaid. */
+async function noteDtype(host: Host, out: string, settings: RunSettings, progress: Progress): Promise<void> {
+  const [before, now] = [dtypeOf(await savedSettings(host, out)), dtypeOf(settings)];
+  if (before !== now)
+    progress.note(`--dtype ${now}: the steps so far were computed in ${before}, from here on it is ${now}`);
 }

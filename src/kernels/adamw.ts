@@ -1,7 +1,11 @@
 // AdamW with decoupled decay, on a flat range of parameters that lies alike in all its operands. Learning rate,
-// corrections, clipping and skipping come from `hyper` and `state` (see step-control.ts).
+// corrections, clipping and skipping come from `hyper` and `state` (see step-control.ts). Parameters are float32, or lie as
+// their halves, the upper of which other kernels read as bfloat16 (util/split-floats.ts): the same float32, and its bits.
 
 import shader from '../../shaders/adamw/adamw.wgsl?raw';
+import parameterFloats from '../../shaders/adamw/parameter_floats.wgsl?raw';
+import parameterHalves from '../../shaders/adamw/parameter_halves.wgsl?raw';
+import { joinHalves, lowerHalves, upperHalves } from '../util/split-floats.ts';
 import { type Arrays, ceilDiv, type Kernel, read, update } from './kernel.ts';
 import { controlConstants, HYPER, STATE } from './step-control.ts';
 import { BLOCK } from './sum-squares.ts';
@@ -27,13 +31,13 @@ export const adamw: Kernel<AdamWProblem> = {
     hyper: read(HYPER.size),
     state: read(STATE.size),
     decayMask: read(ceilDiv(maskOffset + ceilDiv(size, BLOCK), 32), 'u32'),
-    parameter: update(size),
     m: update(size),
     v: update(size),
+    parameter: update(size),
   }),
   affectsSpeed: { size: true, maskOffset: false },
   variants: perElem(
-    shader,
+    shader + parameterFloats,
     ({ size }) => lanesOf(size),
     ({ size }, lanes) => ceilDiv(size / lanes, STEPS),
     ({ size, maskOffset = 0 }, lanes) => ({ size: size / lanes, maskOffset }),
@@ -66,5 +70,36 @@ export const adamw: Kernel<AdamWProblem> = {
       const denominator = Math.sqrt(v[i]! / state[STATE.correction2]!) + hyper[HYPER.epsilon]!;
       if (denominator > 0) parameter[i]! -= (lr * (m[i]! / state[STATE.correction1]!)) / denominator;
     }
+  },
+};
+
+/** gradient (size), decayMask -> high, low (size / 2 words: two halves in each), m, v (size). `size`: a multiple of 4. */
+export const adamwOnHalves: Kernel<AdamWProblem> = {
+  ...adamw,
+  name: 'adamwOnHalves',
+  operands: (problem) => {
+    const { parameter: _, ...others } = adamw.operands(problem);
+    const words = update(problem.size / 2, 'u32');
+    return { ...others, high: words, low: words };
+  },
+  variants: perElem(
+    shader + parameterHalves,
+    () => 4,
+    ({ size }) => ceilDiv(size / 4, STEPS),
+    ({ size, maskOffset = 0 }) => ({ size: size / 4, maskOffset }),
+    { BLOCK, STEPS, ...controlConstants },
+  ),
+  reference(problem, data: Arrays<'gradient' | 'hyper' | 'state' | 'decayMask' | 'high' | 'low' | 'm' | 'v'>) {
+    const [high, low] = [Uint32Array.from(data.high), Uint32Array.from(data.low)];
+    const [upper, lower] = [new Uint16Array(high.buffer), new Uint16Array(low.buffer)];
+    const floats = new Float32Array(problem.size);
+    joinHalves(upper, lower, floats);
+    const parameter = Float64Array.from(floats);
+    adamw.reference(problem, { ...data, parameter });
+    floats.set(parameter);
+    upperHalves(floats, upper);
+    lowerHalves(floats, lower);
+    data.high.set(high);
+    data.low.set(low);
   },
 };

@@ -4,7 +4,7 @@
 // no buffer and no tensor: the graph binds tensors to operand names, the engine turns dispatches into
 // pipelines. Invariant: every variant and the reference compute the same function of the same operands.
 
-import { bytesPerElement, type StoredElement } from './stored.ts';
+import { bytesPerElement, type ChunkElement } from './stored.ts';
 
 /** Bytes of an element, by its WGSL type. */
 export const ELEMENT_TYPES = { f32: 4, i32: 4, u32: 4 } as const;
@@ -90,17 +90,17 @@ export interface Kernel<P> {
 }
 
 /**
- * Bytes that one dispatch must move at least: every operand once, updated ones twice. `storedAs`: of operands that are
- * stored narrower than the kernel has them.
+ * Bytes that one dispatch must move at least: every operand once, updated ones twice. `storedAs`: of floats that are stored
+ * narrower than the kernel has them.
  */
 export function bytesMoved<P>(
   kernel: Kernel<P>,
   problem: P,
-  storedAs: (operand: string) => StoredElement | undefined = () => undefined,
+  storedAs: (operand: string) => ChunkElement | undefined = () => undefined,
 ): number {
   let bytes = 0;
   for (const [name, { size, type, access }] of Object.entries(kernel.operands(problem))) {
-    const stored = storedAs(name);
+    const stored = type === 'f32' ? storedAs(name) : undefined;
     const each = stored === undefined ? ELEMENT_TYPES[type] : bytesPerElement(stored);
     bytes += size * each * (access === 'update' ? 2 : 1);
   }

@@ -12,6 +12,7 @@ import { isNarrow, type NarrowElement, type StoredElement } from '../util/stored
 
 export {
   bytesPerElement,
+  type ChunkElement,
   isNarrow,
   type NarrowElement,
   STORED_BLOCKS,

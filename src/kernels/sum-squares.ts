@@ -1,7 +1,10 @@
 // Sums of squares over blocks of a flat range: the first half of a gradient norm. columnSum with width 1 adds
 // the partials up. The block is fixed, so that the norm does not depend on how gradients lie in memory.
 
+import asItIs from '../../shaders/sum-squares/as_it_is.wgsl?raw';
+import rounding from '../../shaders/sum-squares/rounding.wgsl?raw';
 import shader from '../../shaders/sum-squares/sum_squares.wgsl?raw';
+import { narrow, widen } from '../util/floats.ts';
 import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
@@ -23,7 +26,7 @@ export const sumSquares: Kernel<SumSquaresProblem> = {
   },
   affectsSpeed: { size: true, first: false },
   variants: perElem(
-    shader,
+    asItIs + shader,
     ({ size }) => lanesOf(size),
     ({ size }) => ceilDiv(size, BLOCK),
     ({ size, first }, lanes) => ({ size: size / lanes, first }),
@@ -33,5 +36,31 @@ export const sumSquares: Kernel<SumSquaresProblem> = {
   reference({ size, first }, { x, partials }: Arrays<'x' | 'partials'>) {
     partials.fill(0, first);
     for (let i = 0; i < size; i++) partials[first + Math.floor(i / BLOCK)]! += x[i]! ** 2;
+  },
+};
+
+/**
+ * x (size) -> y (size / 2 words: two bfloat16 in each, rounded to nearest, ties to even), and the partials of what they are.
+ * `size`: a multiple of 4.
+ */
+export const roundAndSumSquares: Kernel<SumSquaresProblem> = {
+  ...sumSquares,
+  name: 'roundAndSumSquares',
+  operands: (problem) => ({ ...sumSquares.operands(problem), y: write(problem.size / 2, 'u32') }),
+  variants: perElem(
+    rounding + shader,
+    () => 4,
+    ({ size }) => ceilDiv(size, BLOCK),
+    ({ size, first }) => ({ size: size / 4, first }),
+    { BLOCK },
+  ),
+  reference(problem, { x, partials, y }: Arrays<'x' | 'partials' | 'y'>) {
+    const words = new Uint32Array(y.length);
+    const halves = new Uint16Array(words.buffer);
+    const floats = Float32Array.from(x);
+    narrow('BF16', floats, halves);
+    widen('BF16', halves, floats);
+    y.set(words);
+    sumSquares.reference(problem, { x: Float64Array.from(floats), partials });
   },
 };

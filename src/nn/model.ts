@@ -6,6 +6,7 @@ import type { ModelShape } from '../formats/families/family.ts';
 import { Graph, makeTensor, type Tensor } from '../graph/graph.ts';
 import type { Cache } from '../graph/operators/attention.ts';
 import type { StoredElement } from '../kernels/stored.ts';
+import type { TrainingDtype } from '../memory/layout/kinds.ts';
 import { assert } from '../util/errors.ts';
 import { BatchInputs, type InputSpec, type ModelInputs } from './inputs.ts';
 import type { AdapterInfo } from './lora.ts';
@@ -26,6 +27,8 @@ export interface Parameter {
   readonly trainable?: boolean;
   /** How its elements lie in memory, where it does not train; kernels compute in f32 whatever it is. @default 'f32' */
   readonly stored?: StoredElement;
+  /** Where it trains: what kernels read of it; its float32 is the optimizer's. @default 'f32' */
+  readonly computedIn?: TrainingDtype;
 }
 
 /** Values that the forward pass reads and nothing trains, such as rope's table. */
@@ -85,6 +88,15 @@ export function withStored(model: Model, storedAs: (name: string) => StoredEleme
     const stored = storedAs(parameter.name);
     return stored === 'f32' ? parameter : { ...parameter, trainable: false, stored };
   });
+  return { ...model, parameters };
+}
+
+/** The model with what trains of it computed with in `dtype`; what is frozen is computed with as it is stored. */
+export function computedIn(model: Model, dtype: TrainingDtype): Model {
+  if (dtype === 'f32') return model;
+  const parameters = model.parameters.map(
+    (parameter): Parameter => ((parameter.trainable ?? true) ? { ...parameter, computedIn: dtype } : parameter),
+  );
   return { ...model, parameters };
 }
 

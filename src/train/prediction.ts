@@ -14,7 +14,6 @@ import { type SimulatedStep, simulate } from '../engine/simulate/simulate.ts';
 import type { ActivationMode } from '../graph/activations.ts';
 import type { AccumulateOrder } from '../graph/layer-major.ts';
 import { ELEMENT_BYTES } from '../memory/layout/kinds.ts';
-import { LARGEST_PUT } from '../memory/tiers/tier-limits.ts';
 import type { Model } from '../nn/model.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -164,7 +163,7 @@ export class Predictor {
     const fit = first.stashed > 0 && belowOf(first) * scale > room ? fitted(room / scale) : first;
     const { step } = fit.passes;
     const below = belowOf(fit) * scale;
-    this.#checkBelow(below, hostBytes, fit.map.chunkBytes);
+    this.#checkBelow(below, hostBytes, fit.map.largestPut * fit.map.chunkBytes);
     const machine = { ...this.machine, ...(disk && { disk: { ...disk, bytes: Number.POSITIVE_INFINITY } }) };
     const simulated = simulate(fit, step, schedule(step.trace, fit.slots, 'planned'), machine, hostBytes / scale);
     const longer = this.resident.seconds / part.seconds;
@@ -186,10 +185,10 @@ export class Predictor {
   }
 
   /** Of the whole model: of a part, there would be room. */
-  #checkBelow(below: number, hostBytes: number, chunkBytes: number): void {
+  #checkBelow(below: number, hostBytes: number, putBytes: number): void {
     const { disk } = this.machine;
     if (below <= hostBytes) return;
-    if (disk && below + LARGEST_PUT * chunkBytes <= hostBytes + disk.bytes) return;
+    if (disk && below + putBytes <= hostBytes + disk.bytes) return;
     throw new HoldfastError(
       `${formatBytes(below)} lie below the GPU, and there are ${formatBytes(hostBytes)} of host memory and ` +
         `${disk ? `${formatBytes(disk.bytes)} of` : 'no'} disk; use a smaller model, or a machine with more of either`,
@@ -214,8 +213,8 @@ export class Predictor {
 }
 
 /** Bytes that lie below the GPU at most. */
-const belowOf = ({ map, slots, stashed }: Fit): number =>
-  slots >= map.count && stashed === 0 ? 0 : (map.count + stashed) * map.chunkBytes;
+const belowOf = ({ map, slots, residents, stashed }: Fit): number =>
+  slots >= residents && stashed === 0 ? 0 : (map.count + stashed) * map.chunkBytes;
 
 const scaled = <K extends string>(values: Readonly<Record<K, number>>, factor: number): Record<K, number> =>
   Object.fromEntries(Object.entries<number>(values).map(([key, value]) => [key, value * factor])) as Record<K, number>;

@@ -31,9 +31,10 @@ import { configOfShape } from '../formats/shape.ts';
 import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';
 import { OPTIMIZER_DEVICES, type OptimizerDevice } from '../graph/operators/optimizer.ts';
 import type { StoredElement } from '../kernels/stored.ts';
+import { TRAINING_DTYPES, type TrainingDtype } from '../memory/layout/kinds.ts';
 import { makeModel } from '../nn/index.ts';
 import { type LoraOptions, withLora } from '../nn/lora.ts';
-import type { Model } from '../nn/model.ts';
+import { computedIn, type Model } from '../nn/model.ts';
 import { checkSize } from '../nn/size.ts';
 import type { Files, Host } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -57,6 +58,8 @@ export interface RunSettings {
   from?: string;
   /** Trains a low-rank update of the model in `from`, and freezes the rest. @default none: all of the model trains */
   lora?: LoraSettings;
+  /** What kernels read of the parameters that train; the optimizer, and what is saved, have float32. @default 'f32' */
+  dtype?: TrainingDtype;
   /** Files, folders or "-", or "synthetic" alone; empty: the default corpus. @default [] */
   data: string[];
   /** Text of this task instead, and at each validation problems that are not in it. @default none */
@@ -213,6 +216,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     tokenizer: optional(tokenizer),
     from: optional(text),
     lora: optional(lora),
+    dtype: optional(oneOf(TRAINING_DTYPES)),
     data: list(text),
     task: optional(oneOf(Object.keys(TASKS) as TaskName[])),
     records: optional(recordSettings),
@@ -251,6 +255,10 @@ const TOKEN_CHARACTERS = 6;
 export function checkSettings(settings: RunSettings): void {
   const { config, batch, seq, evalWindows, steps, schedule, lr, minLr, warmup } = settings;
   checkSize(config);
+  if ((settings.ranks ?? 1) > 1 && dtypeOf(settings) !== 'f32')
+    throw new HoldfastError('--dtype bf16: ranks train together in f32; leave out --dtype, or train alone');
+  if (settings.optimizerDevice === 'cpu' && dtypeOf(settings) !== 'f32')
+    throw new HoldfastError('--dtype bf16: AdamW on the cpu updates f32; leave out --optimizer-device, or --dtype');
   if (settings.lora && settings.from === undefined) {
     throw new HoldfastError('a low-rank update needs a model with weights to update; name its folder with --model');
   }
@@ -284,12 +292,17 @@ export const generates = ({ config, sampleTokens, task, data }: RunSettings): bo
 const DECISIVE = ['steps', 'lr', 'minLr', 'schedule', 'warmup', 'clip', 'weightDecay', 'optimizerDevice'] as const;
 
 /** Whether a run computes the same under both, if its model, text and batches are the same. */
-export const trainAlike = (a: RunSettings, b: RunSettings): boolean => DECISIVE.every((name) => a[name] === b[name]);
+export const trainAlike = (a: RunSettings, b: RunSettings): boolean =>
+  dtypeOf(a) === dtypeOf(b) && DECISIVE.every((name) => a[name] === b[name]);
+
+/** What kernels read of the parameters that train. */
+export const dtypeOf = ({ dtype = 'f32' }: Pick<RunSettings, 'dtype'>): TrainingDtype => dtype;
 
 /** The model that a run trains. Errors: HoldfastError for targets of a low-rank update that it does not have. */
-export function modelOf({ config, lora }: RunSettings): Model {
+export function modelOf(settings: RunSettings): Model {
+  const { config, lora } = settings;
   const model = makeModel(config);
-  return lora ? withLora(model, lora) : model;
+  return computedIn(lora ? withLora(model, lora) : model, dtypeOf(settings));
 }
 
 /** How its trainer is made, memory and kernel choices apart. */

@@ -12,6 +12,7 @@ import {
   type StepScalars,
 } from '../graph/operators/optimizer.ts';
 import { KEY_WORDS } from '../kernels/dropout.ts';
+import { trainingDtypeOf } from '../memory/layout/chunk-map.ts';
 import { BatchInputs } from '../nn/inputs.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
 import { assert } from '../util/errors.ts';
@@ -101,7 +102,7 @@ export function traceStep(
   };
   const blocks = makeBlockTensors([...gradients.values()]);
   const update = new Graph('update', { phase: 'update' });
-  optimizerStep(update, blocks, scalars, optimizerDevice);
+  optimizerStep(update, blocks, scalars, optimizerDevice, trainingDtypeOf(model.parameters));
   return {
     ...blocks,
     update: update.program(),

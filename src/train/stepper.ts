@@ -13,7 +13,6 @@ import type { Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import type { Tensor } from '../graph/graph.ts';
 import { STATE } from '../kernels/step-control.ts';
-import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import { at } from '../util/at.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
 import { assert, HoldfastError, messageOf } from '../util/errors.ts';
@@ -53,7 +52,7 @@ interface UnderWay {
   readonly number: number;
   readonly job: StepJob;
   readonly kept: Kept;
-  /** Indices whose new state lies below. */
+  /** Of what was completed, the last index: its new state lies below. */
   readonly committed: Set<number>;
   /** See STATE; known once the GPU has decided. */
   state: Float32Array<ArrayBuffer> | undefined;
@@ -216,7 +215,7 @@ export class Stepper {
 
   /** Moments `from` to `to`, and behind them, in a durable session, what they completed goes down. */
   async #run(step: UnderWay, from: number, to: number): Promise<void> {
-    const { executor, fit, map, warmUp, device } = this.#session;
+    const { executor, fit, warmUp, device } = this.#session;
     const { update } = this.#pass;
     const run = (first: number, end: number): Promise<void> =>
       warmUp ? warmUp.run(executor, () => device.idle(), first, end) : executor.run(first, end);
@@ -232,34 +231,38 @@ export class Stepper {
       await run(done, moment + 1);
       done = moment + 1;
       if (moment >= update.decided) await this.#commit(step, completion);
-      else await executor.keepBelow(chunksOf(map, completion), moment, phaseOf(step, 'gradients'));
+      else {
+        await executor.keepBelow(completion.chunks, moment, phaseOf(step, 'gradients'));
+        // What they were rounded from.
+        for (const chunk of completion.frees) this.#session.forget(chunk);
+      }
     }
     await run(done, to);
   }
 
   #commit(step: UnderWay, completion: Completion): Promise<void> {
-    const { executor, map } = this.#session;
-    const { index, moment } = completion;
-    return executor.keepBelow(chunksOf(map, completion), moment, phaseOf(step, 'commit'), () =>
-      this.#committed(step, index),
-    );
+    const { executor } = this.#session;
+    const { index, moment, chunks } = completion;
+    return executor.keepBelow(chunks, moment, phaseOf(step, 'commit'), () => this.#committed(step, index));
   }
 
-  /** The new state of an index lies below. */
+  /** The new state of an index, and of those that it completes, lies below. */
   #committed(step: UnderWay, index: number): void {
     assert(step.state && step === this.#underWay[0], 'a step is committed in its turn');
     step.committed.add(index);
-    this.#session.forget(this.#session.map.list('gradient').first + index);
+    const completion = updatesOf(this.#pass).find((found) => found.index === index);
+    for (const chunk of completion?.frees ?? []) this.#session.forget(chunk);
     this.#settleOldest();
   }
 
   /** Steps that nothing can undo any more are not remembered. */
   #settleOldest(): void {
-    const { fit, map } = this.#session;
+    const { fit } = this.#session;
+    const updated = new Set(updatesOf(this.#pass).map(({ index }) => index)).size;
     for (;;) {
       const [oldest] = this.#underWay;
       if (!oldest?.state) return;
-      if (fit.durable && oldest.committed.size < map.trainable.chunks) return;
+      if (fit.durable && oldest.committed.size < updated) return;
       this.#state = oldest.state;
       this.#underWay.shift();
       this.#session.mutex.done(oldest.kept);
@@ -341,14 +344,12 @@ export class Stepper {
     const { executor } = this.#session;
     this.#session.feed(step.job.scalars);
     await executor.begin(this.#pass, this.#session.scheduleOf(this.#pass));
-    const { update } = this.#pass;
-    assert(update, 'a step updates');
     if (step.state) executor.decide(step.state);
     executor.updated = (index) => this.#committed(step, index);
-    for (const completion of update.completions) {
-      const { moment, index } = completion;
-      if (moment < update.decided || step.committed.has(index)) continue;
-      await executor.run(moment, moment + 1);
+    for (const completion of updatesOf(this.#pass)) {
+      const { first, moment, index } = completion;
+      if (step.committed.has(index)) continue;
+      await executor.run(first, moment + 1);
       if (!isOnHost(at(this.#pass.operations, moment))) await this.#commit(step, completion);
     }
     executor.flush();
@@ -359,8 +360,11 @@ export class Stepper {
 const phaseOf = ({ number }: UnderWay, part: 'gradients' | 'commit'): number =>
   2 * number + (part === 'commit' ? 1 : 0);
 
-const chunksOf = (map: ChunkMap, { kinds, index }: Completion): number[] =>
-  kinds.map((kind) => map.list(kind).first + index);
+/** What a step completes behind its decision. */
+const updatesOf = ({ update }: Pass): Completion[] => {
+  assert(update, 'a step updates');
+  return update.completions.filter(({ moment }) => moment >= update.decided);
+};
 
 const WITHOUT_RECOVERY =
   "resume from the last checkpoint; with a GPU budget and recovery 'step' a lost device is replaced on the way";

@@ -7,7 +7,6 @@ import { type Policy, schedule } from '../engine/compile/schedule.ts';
 import { type AdapterLimits, updatesOnHost } from '../engine/compile/workload.ts';
 import { type MemoryOptions, optionsOf } from '../engine/run/arrangement.ts';
 import { ACTIVATION_MODES } from '../graph/activations.ts';
-import { LARGEST_PUT } from '../memory/tiers/tier-limits.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { TrainingPasses } from './trainer.ts';
 
@@ -80,7 +79,7 @@ export function whatIf(
   return {
     moved,
     alternatives: alternatives.toSorted((a, b) => a.moved - b.moved),
-    hostEnough: (map.count + stashed + LARGEST_PUT) * map.chunkBytes,
+    hostEnough: (map.count + stashed + map.largestPut) * map.chunkBytes,
   };
 }
 

@@ -24,18 +24,29 @@ export const STORED_BLOCKS = {
 /** How an element of model data is stored. */
 export type StoredElement = keyof typeof STORED_BLOCKS;
 
+/**
+ * What lies in chunks: also the lower halves of floats, `low16`, which only the optimizer reads, beside the upper ones
+ * (split-floats.ts).
+ */
+export type ChunkElement = StoredElement | 'low16';
+
+const CHUNK_BLOCKS: Readonly<Record<ChunkElement, { readonly elements: number; readonly bytes: number }>> = {
+  ...STORED_BLOCKS,
+  low16: { elements: 1, bytes: 2 },
+};
+
 /** Those that a shader unpacks. */
 export type NarrowElement = Exclude<StoredElement, 'f32'>;
 
 export const isNarrow = (element: StoredElement): element is NarrowElement => element !== 'f32';
 
 /** Bytes of an element, or its share of a block's. */
-export const bytesPerElement = (element: StoredElement): number =>
-  STORED_BLOCKS[element].bytes / STORED_BLOCKS[element].elements;
+export const bytesPerElement = (element: ChunkElement): number =>
+  CHUNK_BLOCKS[element].bytes / CHUNK_BLOCKS[element].elements;
 
 /** Bytes of so many elements as a binding takes them: whole blocks and whole words. */
-export function storedBytes(element: StoredElement, count: number): number {
-  const { elements, bytes } = STORED_BLOCKS[element];
+export function storedBytes(element: ChunkElement, count: number): number {
+  const { elements, bytes } = CHUNK_BLOCKS[element];
   return Math.ceil((Math.ceil(count / elements) * bytes) / 4) * 4;
 }
 

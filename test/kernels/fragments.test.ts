@@ -3,7 +3,9 @@
 
 import { describe, expect, it } from 'vitest';
 import { copy, multiplyAdds } from '../../src/engine/observe/peak.ts';
+import { adamwOnHalves } from '../../src/kernels/adamw.ts';
 import type { Dispatch, Kernel } from '../../src/kernels/kernel.ts';
+import { roundAndSumSquares } from '../../src/kernels/sum-squares.ts';
 import { cases } from './cases.ts';
 import { freeNames, moduleNames } from './wgsl.ts';
 
@@ -63,6 +65,8 @@ function shadersOf(): Shader[] {
   for (const { kernel, problems } of cases) for (const problem of problems) run(kernel, problem);
   run(multiplyAdds, { invocations: 64, rounds: 1 });
   run(copy, { size: 64 });
+  run(adamwOnHalves, { size: 64 });
+  run(roundAndSumSquares, { size: 64, first: 0 });
   return [...found.values()];
 }
 

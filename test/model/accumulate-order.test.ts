@@ -10,7 +10,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../src/graph/activations.ts';
 import type { AccumulateOrder } from '../../src/graph/layer-major.ts';
-import { LASTING_KINDS } from '../../src/memory/layout/kinds.ts';
+import { lastingKinds } from '../../src/memory/layout/kinds.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { type Trainer, trainingWorkload } from '../../src/train/trainer.ts';
@@ -130,7 +130,7 @@ describe('in the middle of a run', () => {
     const before = await openTrainer(device, work, { memory: { accumulateOrder: 'batch' }, choices });
     await steps(before, batches.slice(0, 2));
     const state = await before.state();
-    const [parameter, ...moments] = await Promise.all(LASTING_KINDS.map((kind) => collect(before.values(kind))));
+    const [parameter, ...moments] = await Promise.all(lastingKinds('f32').map((kind) => collect(before.values(kind))));
     assert(parameter);
     await before.destroy();
     const memory = { gpu: smallestBudget(workloadOf(work), limitsOf(device)) * 2, accumulateOrder: 'layer' } as const;

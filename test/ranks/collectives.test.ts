@@ -7,7 +7,7 @@ import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { networkBytes } from '../../src/engine/ranks/collectives.ts';
 import { ownerOf, ZERO_STAGES, type ZeroStage } from '../../src/engine/ranks/sharding.ts';
 import { parseConfig } from '../../src/formats/config.ts';
-import { LASTING_KINDS } from '../../src/memory/layout/kinds.ts';
+import { lastingKinds } from '../../src/memory/layout/kinds.ts';
 import { checkTrace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
@@ -77,7 +77,7 @@ it('holds moments of its own chunks alone from ZeRO 1 on, and gradients for no l
       const { trace } = passes.step;
       const touched = new Set(trace.moments.flatMap(({ accesses }) => accesses.map(({ chunk }) => chunk)));
       const own = map.trainable.used.flatMap((_, index) => (ownerOf(index, { size }) === rank ? [index] : []));
-      for (const kind of LASTING_KINDS) {
+      for (const kind of lastingKinds('f32')) {
         const { first } = map.list(kind);
         const held = map.trainable.used.flatMap((_, index) => (touched.has(first + index) ? [index] : []));
         const all = kind === 'parameter' || stage === 0;

@@ -7,6 +7,7 @@ import { SYNTHETIC } from '../../data/synthetic.ts';
 import type { TaskName } from '../../data/tasks.ts';
 import type { OptimizerDevice } from '../../graph/operators/optimizer.ts';
 import type { StoredElement } from '../../kernels/stored.ts';
+import type { TrainingDtype } from '../../memory/layout/kinds.ts';
 import { BASE_DTYPES } from '../../train/base-dtype.ts';
 import {
   defaultSettings,
@@ -17,7 +18,7 @@ import {
   type RunSettings,
 } from '../../train/run-settings.ts';
 import { addMemoryOptions, type MemoryFlags } from '../memory-flags.ts';
-import { adapterOption, optimizerDeviceOption, whole, within } from '../options.ts';
+import { adapterOption, dtypeOption, optimizerDeviceOption, whole, within } from '../options.ts';
 import { addRankOptions, type RankFlags } from '../rank-flags.ts';
 
 export interface TrainFlags extends MemoryFlags, RankFlags {
@@ -47,6 +48,7 @@ export interface TrainFlags extends MemoryFlags, RankFlags {
   clip: number;
   weightDecay: number;
   optimizerDevice: OptimizerDevice;
+  dtype: TrainingDtype;
   seed: number;
   evalEvery?: number;
   evalWindows: number;
@@ -123,7 +125,9 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
     );
   count('--warmup <n>', 'steps of warm-up', 'warmup');
   count('--clip <norm>', 'largest gradient norm, 0 for none', 'clip');
-  count('--weight-decay <rate>', 'of matrices', 'weightDecay').addOption(optimizerDeviceOption());
+  count('--weight-decay <rate>', 'of matrices', 'weightDecay')
+    .addOption(optimizerDeviceOption())
+    .addOption(dtypeOption());
   count('--seed <n>', 'for weights, batches and samples', 'seed');
   count('--eval-every <n>', 'steps between validations, 0 for the end only', 'evalEvery');
   count('--eval-windows <n>', 'sequences of a validation', 'evalWindows');

@@ -85,6 +85,7 @@ export async function newSettings(
     tokenizer: tokenizer ? identityOf(tokenizer) : DEFAULT_TOKENIZER,
     ...(from === undefined ? {} : { from }),
     ...(lora && { lora }),
+    ...(flags.dtype !== 'f32' && { dtype: flags.dtype }),
     ...(flags.task === undefined ? {} : { task: flags.task }),
     ...(records && { records }),
     ...validationFromFlags(flags),

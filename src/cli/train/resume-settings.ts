@@ -20,6 +20,7 @@ const CHANGEABLE = [
   'sampleEvery',
   'sampleTokens',
   'saveEvery',
+  'dtype',
   'data',
   'earlyStoppingPatience',
   'earlyStoppingThreshold',

@@ -9,14 +9,22 @@ import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import { bytesOf, type Program, type Tensor } from '../../graph/graph.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
-import { type ChunkMap, layoutFor, mapChunks } from '../../memory/layout/chunk-map.ts';
+import { type ChunkMap, layoutFor, mapChunks, trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
+import { indicesTogether } from '../../memory/layout/kinds.ts';
 import { bytesHeld, chunkRange, leastChunkBytes } from '../../memory/layout/layout.ts';
 import { mostHeld } from '../../memory/plan/trace.ts';
-import { LARGEST_PUT } from '../../memory/tiers/tier-limits.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import { isChunkRange, uniformBlocks } from './lower.ts';
-import { chunksAtOnce, dispatchesOf, type Pass, type Passes, stashedChunks } from './pass.ts';
+import {
+  chunksAtOnce,
+  completeAtOnce,
+  dispatchesOf,
+  heldAtOnce,
+  type Pass,
+  type Passes,
+  stashedChunks,
+} from './pass.ts';
 import { cheapest, uniformWays } from './ways.ts';
 import { type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
 
@@ -62,7 +70,7 @@ export interface Fit<P extends Passes = Passes> {
   readonly durable: boolean;
   /**
    * With so many slots nothing ever leaves the GPU. Moments are never there where the host updates them, nor is what other
-   * ranks have.
+   * ranks have, nor, for long, what gradients in bf16 are rounded from.
    */
   readonly residents: number;
   /** Chunks on the GPU at once. */
@@ -83,9 +91,9 @@ const MOST_STAGING = 8;
 /** One chunk of staging each way for so many slots. */
 const SLOTS_PER_STAGING = 5;
 
-/** What must go down at once: the three chunks of an update on the GPU, where each step's state is kept below. */
-const leastStaging = (durable: boolean, workload: Workload): StagingSize => ({
-  down: durable && !updatesOnHost(workload) ? 3 : 1,
+/** What must go down at once: the chunks that an update on the GPU completes together, where each step's state is kept below. */
+const leastStaging = (durable: boolean, workload: Workload, passes: Passes): StagingSize => ({
+  down: durable && !updatesOnHost(workload) ? completeAtOnce(passes) : 1,
   up: 1,
 });
 
@@ -145,6 +153,7 @@ function wholeMap(workload: Workload, limits: AdapterLimits): ChunkMap {
 }
 
 const isMixed = ({ parameters, training }: Workload): boolean =>
+  (training && trainingDtypeOf(parameters) !== 'f32') ||
   new Set(parameters.map((parameter) => layoutFor(parameter, training))).size > 1;
 
 /** Everything at once. */
@@ -170,7 +179,9 @@ function fitOne<P extends Passes>(
   const candidates = chunkSizes(workload, limits);
   const withChunks = (bytes: number) => candidate(workload, placements, bytes, durable);
   const held = workload.parameters.length === 0 ? 0 : budget - withChunks(largestChunk(workload, limits)).other;
-  const { maxBytes: wanted } = chunkRange(workload.parameters, Math.max(0, held), limits.binding);
+  // What goes together, where narrow kinds hold several chunks' worth, is as many times as much.
+  const together = workload.training ? indicesTogether(trainingDtypeOf(workload.parameters)) : 1;
+  const { maxBytes: wanted } = chunkRange(workload.parameters, Math.max(0, held / together), limits.binding);
   // Those nearest to what suits the budget first.
   const order = candidates.toSorted((a, b) => Math.abs(Math.log(a / wanted)) - Math.abs(Math.log(b / wanted)));
   const { down, up } = leastStaging(durable, workload);
@@ -188,7 +199,7 @@ const fitsBelow = (found: Candidate, below = Number.POSITIVE_INFINITY): boolean 
   found.stashed === 0 || bytesBelow(found) <= below;
 
 /** Of all chunks and the activations that lie below the GPU at once, and what is under way there. */
-const bytesBelow = ({ map, stashed }: Candidate): number => (map.count + stashed + LARGEST_PUT) * map.chunkBytes;
+const bytesBelow = ({ map, stashed }: Candidate): number => (map.count + stashed + map.largestPut) * map.chunkBytes;
 
 const again = <P extends Passes>(found: Fit<P>): Candidate<P> => {
   const { arenas, persistent } = found.nonModel;
@@ -385,12 +396,12 @@ function measured<P extends Passes>(
   const other = nonModel.arenas + nonModel.persistent;
   const residents = workload.isShared
     ? Math.max(...Object.values(passes).map(({ trace }) => mostHeld(trace)))
-    : residentChunks(workload, map);
+    : residentChunks(workload, map) - (map.count - heldAtOnce(Object.values(passes), map));
   return { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce, residents };
 }
 
-function leastPeak({ workload, map, durable, other, atOnce }: Candidate): number {
-  const { down, up } = leastStaging(durable, workload);
+function leastPeak({ workload, map, passes, durable, other, atOnce }: Candidate): number {
+  const { down, up } = leastStaging(durable, workload, passes);
   return other + (Math.min(atOnce, map.count) + down + up) * map.chunkBytes;
 }
 
@@ -400,7 +411,7 @@ const residentChunks = (workload: Workload, map: ChunkMap): number =>
 /** Deals the room that a budget leaves for chunks to slots and staging. */
 function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined): Fit<P> {
   const { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce, residents } = found;
-  const least = leastStaging(durable, workload);
+  const least = leastStaging(durable, workload, passes);
   let slots = residents;
   let staging = least;
   if (budget !== undefined) {

@@ -18,9 +18,9 @@ import type {
 import type { EmbeddingBackwardProblem } from '../../kernels/embedding.ts';
 import { type Access, bytesMoved, type Kernel } from '../../kernels/kernel.ts';
 import type { MatmulProblem } from '../../kernels/matmul.ts';
-import { type StoredElement, storedBytes } from '../../kernels/stored.ts';
+import { type ChunkElement, storedBytes } from '../../kernels/stored.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { elementBytesOf, KINDS, type Kind, TRAINED_KINDS } from '../../memory/layout/kinds.ts';
+import { elementBytesOf, indicesIn, KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import type { Piece } from '../../memory/layout/layout.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
@@ -32,7 +32,7 @@ export interface ChunkRange {
   readonly chunk: number;
   readonly offset: number;
   readonly bytes: number;
-  readonly element: StoredElement;
+  readonly element: ChunkElement;
 }
 
 /** A piece of model data that a dispatch uses, and how. */
@@ -51,7 +51,11 @@ interface Common {
   /** Chunks of parameters, by their index, that hold no value here any more behind it: their owners have them. */
   readonly releases?: readonly number[];
   /** There for an operation on the chunks of one index, as the instruction has it. */
-  readonly each?: Pick<ChunkInstruction, 'eager' | 'completes' | 'frees'> & { readonly index: number };
+  readonly each?: Pick<ChunkInstruction, 'eager' | 'completes' | 'frees'> & {
+    readonly index: number;
+    /** Indices that are complete together: the chunks of a narrow kind hold several. */
+    readonly together: number;
+  };
 }
 
 /** One dispatch, and where each of its operands lies. */
@@ -288,7 +292,7 @@ function onTensors(instruction: TensorInstruction, map: ChunkMap): DispatchOpera
       continue;
     }
     const list = map.listOf(tensor.role, tensor.name);
-    const all = map.pieces(tensor.name);
+    const all = map.pieces(tensor.name, list.kind);
     const how = { name, list, access: replaces(instruction, name) ? 'write' : access } as const;
     if (all.length === 1) {
       const [piece] = all as [Piece];
@@ -319,6 +323,7 @@ function onTensors(instruction: TensorInstruction, map: ChunkMap): DispatchOpera
 
 function onEachChunk(instruction: ChunkInstruction, map: ChunkMap): DispatchOperation[] {
   const { kernel, label, phase, eager, completes, frees } = instruction;
+  const together = completes.reduce((most, kind) => Math.max(most, indicesIn(kind)), 1);
   return map.trainable.used.map((size, index) => {
     const problem = instruction.problemOf({ size, firstBlock: at(map.firstBlock, index) });
     const operands: Record<string, Tensor | ChunkRange> = {};
@@ -327,15 +332,25 @@ function onEachChunk(instruction: ChunkInstruction, map: ChunkMap): DispatchOper
       const operand = instruction.operands[name];
       assert(operand, `${label}: ${kernel.name} got no ${name}`);
       if ('kind' in operand) {
-        operands[name] = rangeOf(map.list(operand.kind), index, { offset: 0, size });
+        const { chunk, offset } = map.placeOf(operand.kind, index);
+        const list = map.list(operand.kind);
+        operands[name] = rangeOf(list, chunk - list.first, { offset, size });
         accessOf.set(operand.kind, access);
       } else operands[name] = operand;
     }
-    const uses = TRAINED_KINDS.filter((kind) => accessOf.has(kind)).flatMap((kind) => {
+    const usesOf = (kind: Kind, at: number, access: Access) => {
       const list = map.list(kind);
-      return map.piecesIn(index).map((piece): Use => ({ list, piece, access: accessOf.get(kind) as Access }));
+      return map.piecesIn(kind, at).map((piece): Use => ({ list, piece, access }));
+    };
+    const uses = map.trainedKinds.flatMap((kind) => {
+      const access = accessOf.get(kind);
+      return access ? usesOf(kind, index, access) : [];
     });
-    const each = { index, eager, completes, frees };
+    // What is complete together goes below together: until then it stays.
+    for (let before = index - (index % together); before < index; before++) {
+      uses.push(...completes.flatMap((kind) => (indicesIn(kind) < together ? usesOf(kind, before, 'read') : [])));
+    }
+    const each = { index, eager, completes, frees, together };
     const where = `${label}, chunk ${index}`;
     return { op: 'dispatch', kernel, problem, whole: problem, operands, uses, label: where, phase, each };
   });
@@ -348,7 +363,7 @@ function onHost({ operands, label, phase, completes, frees }: HostInstruction, m
   return map.trainable.used.map((size, index) => {
     const chunkOf = (kind: Kind) => map.list(kind).first + index;
     const uses = Object.entries(ADAMW_ACCESS).flatMap(([kind, access]) =>
-      map.piecesIn(index).map((piece): Use => ({ list: map.list(kind as Kind), piece, access })),
+      map.piecesIn(kind as Kind, index).map((piece): Use => ({ list: map.list(kind as Kind), piece, access })),
     );
     return {
       ...{ op: 'host', index, size, firstBlock: at(map.firstBlock, index), operands, phase, uses },
@@ -359,7 +374,7 @@ function onHost({ operands, label, phase, completes, frees }: HostInstruction, m
         moment2: chunkOf('moment2'),
       },
       label: `${label} on the host, chunk ${index}`,
-      each: { index, eager: false, completes, frees },
+      each: { index, together: 1, eager: false, completes, frees },
     };
   });
 }

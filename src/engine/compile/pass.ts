@@ -53,11 +53,18 @@ export interface UpdateMoments {
   readonly completions: readonly Completion[];
 }
 
-/** Chunks of one index that have their values of this step once a moment's operation has run. */
+/** Chunks that have their values of this step once a moment's operation has run, of one index or of several together. */
 export interface Completion {
+  /** The moment of the first operation that completes a part of them; of an update, the others follow it at once. */
+  readonly first: number;
   readonly moment: number;
+  /** The last of the indices. */
   readonly index: number;
   readonly kinds: readonly Kind[];
+  /** In the order of the kinds. */
+  readonly chunks: readonly number[];
+  /** Chunks that hold no value any more. */
+  readonly frees: readonly number[];
 }
 
 /** What is traced before step 1. Gradient tensors are named like their parameters. */
@@ -122,19 +129,43 @@ export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): P
   const shared = step.sharded ? withCollectives(update, map, step.sharded) : update;
   const alone = withEagerMoved([...micro, shared]);
   const { operations, starts } = step.sharded ? withGathers(alone, map, step.sharded) : alone;
-  const completions = operations.flatMap(({ each }, moment): Completion[] =>
-    each ? [{ moment, index: each.index, kinds: each.completes }] : [],
-  );
+  const completions = completionsOf(operations, map);
+  const [parameter] = map.trainedKinds;
+  const found = operations.findIndex(({ each }) => each?.completes.some((kind) => kind === parameter));
+  assert(found >= 0 || step.sharded, 'a step updates parameters');
   // A rank that owns nothing may have nothing to update.
-  const last = step.sharded ? operations.length : undefined;
-  const decided = completions.find(({ kinds }) => kinds.includes('parameter'))?.moment ?? last;
-  assert(decided !== undefined, 'a step updates parameters');
+  const decided = found >= 0 ? found : operations.length;
   const inputs = layerMajor
     ? { starts: layerMajor.inputs.map(() => 0), inputs: layerMajor.inputs }
     : { starts: starts.slice(0, accumulate) };
   const parts = { name: 'step', operations, ...inputs, update: { decided, completions } };
   return withTrace(parts, map, (phase) => STATE_AFTER[phase], step.sharded);
 }
+
+function completionsOf(operations: readonly Operation[], map: ChunkMap): Completion[] {
+  const left = new Map<string, { first: number; indices: number[] }>();
+  return operations.flatMap(({ each }, moment): Completion[] => {
+    if (!each) return [];
+    const { index, together, completes: kinds, frees } = each;
+    const from = index - (index % together);
+    const key = `${kinds.join()} ${from}`;
+    const { first, indices } = left.get(key) ?? { first: moment, indices: [] };
+    indices.push(index);
+    left.set(key, { first, indices });
+    if (indices.length < Math.min(together, map.trainable.chunks - from)) return [];
+    left.delete(key);
+    const chunksOf = (each: readonly Kind[]) => [
+      ...new Set(each.flatMap((kind) => indices.map((at) => map.placeOf(kind, at).chunk))),
+    ];
+    return [{ first, moment, index: Math.max(...indices), kinds, chunks: chunksOf(kinds), frees: chunksOf(frees) }];
+  });
+}
+
+/** Chunks that are complete at once, at most. */
+export const completeAtOnce = (passes: Passes): number =>
+  Object.values(passes)
+    .flatMap(({ update }) => update?.completions ?? [])
+    .reduce((most, { chunks }) => Math.max(most, chunks.length), 1);
 
 function oneByOne(step: MicroBatches, map: ChunkMap, accumulate: number): Operation[][] {
   const first = lower(step.first, map);
@@ -218,6 +249,22 @@ function dryRun(
   const walk = new Walk(map, isElsewhere);
   for (const operation of operations) walk.step(operation, after(operation.phase));
   return walk.end();
+}
+
+/** Chunks that have values at once, at most: what a step in bf16 frees has one from its first use on. */
+export function heldAtOnce(passes: readonly Pass[], { count, dtype }: ChunkMap): number {
+  const [step] = passes.filter(({ update }) => update);
+  if (!step || dtype === 'f32') return count;
+  const { moments } = step.trace;
+  const passing = new Set(moments.flatMap(({ frees }) => frees));
+  const now = new Set<number>();
+  let most = 0;
+  for (const { accesses, frees } of moments) {
+    for (const { chunk } of accesses) if (passing.has(chunk)) now.add(chunk);
+    most = Math.max(most, now.size);
+    for (const chunk of frees) now.delete(chunk);
+  }
+  return count - passing.size + most;
 }
 
 /** Chunks that one operation uses on the GPU, at most. */

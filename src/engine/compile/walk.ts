@@ -55,14 +55,16 @@ export class Walk {
     for (const kind of each?.frees ?? []) {
       const list = this.#map.list(kind);
       const index = (each as NonNullable<typeof each>).index;
-      for (const piece of this.#map.piecesIn(index)) {
+      for (const piece of this.#map.piecesIn(kind, index)) {
         this.#change(list, piece, (name) => this.#states.move(name, 'FREE', where));
       }
-      frees.push(list.first + index);
+      const { chunk } = this.#map.placeOf(kind, index);
+      // Of a narrow kind, another index may have its value there.
+      if (this.#stateOf(chunk) === 'FREE') frees.push(chunk);
     }
     const parameters = this.#map.list('parameter');
     for (const index of operation.releases ?? []) {
-      for (const piece of this.#map.piecesIn(index)) {
+      for (const piece of this.#map.piecesIn('parameter', index)) {
         this.#change(parameters, piece, (name) => this.#states.move(name, 'FREE', where));
       }
       frees.push(parameters.first + index);

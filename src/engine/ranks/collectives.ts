@@ -39,7 +39,7 @@ export function chunkCollective(
     parts: [chunkPart(index, map, sharding)],
     label: `${collective} ${kind} chunk ${index}`,
     phase: 'update',
-    uses: map.piecesIn(index).map((piece) => ({ list, piece, access })),
+    uses: map.piecesIn(kind, index).map((piece) => ({ list, piece, access })),
   };
 }
 
@@ -55,7 +55,7 @@ export function withCollectives(update: readonly Operation[], map: ChunkMap, ste
     each: Partial<NonNullable<Operation['each']>> = {},
   ): CollectiveOperation => ({
     ...chunkCollective(collective, kind, index, access, map, step),
-    each: { index, eager: false, completes: [], frees: [], ...each },
+    each: { index, together: 1, eager: false, completes: [], frees: [], ...each },
   });
   const onTensor = (collective: Collective, on: Tensor, parts: readonly OwnedPart[]): CollectiveOperation => ({
     ...{ op: 'collective', collective, on, parts, label: `${collective} ${on.name}`, phase: 'update', uses: [] },

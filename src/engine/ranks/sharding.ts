@@ -3,7 +3,7 @@
 // it; `partial`, the sum of what they have is meant; `shard`, its owner has it.
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { type Kind, LASTING_KINDS } from '../../memory/layout/kinds.ts';
+import { type Kind, lastingKinds } from '../../memory/layout/kinds.ts';
 import { BLOCK_ELEMENTS } from '../../memory/layout/layout.ts';
 import { at } from '../../util/at.ts';
 import type { OwnedPart } from './communicator.ts';
@@ -27,7 +27,7 @@ const SHARDED_KINDS: Readonly<Record<ZeroStage, readonly Kind[]>> = {
   0: [],
   1: ['moment1', 'moment2'],
   2: ['moment1', 'moment2'],
-  3: LASTING_KINDS,
+  3: lastingKinds('f32'),
 };
 
 /** The rank that has a chunk's value between two steps; undefined where all have it. */

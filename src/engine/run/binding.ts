@@ -10,6 +10,7 @@ import type { Tensor } from '../../graph/graph.ts';
 import type { Dispatch } from '../../kernels/kernel.ts';
 import { readingStored } from '../../kernels/stored.ts';
 import { at } from '../../util/at.ts';
+import { assert } from '../../util/errors.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import { type ChunkRange, type DispatchOperation, isChunkRange, uniformBlocks } from '../compile/lower.ts';
 import type { Slots } from './slots.ts';
@@ -113,11 +114,16 @@ export class Bindings {
   }
 }
 
-/** The shader with its operands in chunks stored as they are there. A part of a problem may do without some of them. */
+/**
+ * The shader with its operands in chunks stored as they are there, save those that it takes as words. A part of a problem may
+ * do without some of them.
+ */
 const readingChunks = (shader: string, { kernel, problem, operands }: DispatchOperation): string =>
-  Object.keys(kernel.operands(problem)).reduce((text, name) => {
+  Object.entries(kernel.operands(problem)).reduce((text, [name, { type }]) => {
     const operand = operands[name];
-    return operand && isChunkRange(operand) ? readingStored(text, name, operand.element) : text;
+    if (!operand || !isChunkRange(operand) || type === 'u32') return text;
+    assert(operand.element !== 'low16', `${kernel.name}.${name} are halves of floats`);
+    return readingStored(text, name, operand.element);
   }, shader);
 
 /** Operands that are only read, from a buffer that the dispatch also writes to. */

@@ -13,7 +13,6 @@ import { WasmHeap } from '../../kernels/wasm-heap.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { ALL_KINDS, KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import { Backing } from '../../memory/tiers/backing.ts';
-import { LARGEST_PUT } from '../../memory/tiers/tier-limits.ts';
 import type { Threads } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
@@ -121,7 +120,7 @@ export class Session<P extends Passes = Passes> {
     // Trials need operands of their own: before anything else is there, they fit.
     await choices.settle(dispatchesOf(found.passes));
     const chunks = map.count + stashRoom(found, memory);
-    const bytes = (chunks + LARGEST_PUT) * map.chunkBytes;
+    const bytes = (chunks + map.largestPut) * map.chunkBytes;
     const diskLimit = Math.min(memory.disk?.limit ?? Number.POSITIVE_INFINITY, bytes);
     const file = await memory.disk?.open(diskLimit);
     const heap = updatesOnHost(found.workload) ? WasmHeap.make() : undefined;
@@ -133,6 +132,7 @@ export class Session<P extends Passes = Passes> {
         chunkBytes: map.chunkBytes,
         hostLimit: memory.host ?? Number.POSITIVE_INFINITY,
         updates: updatesOnHost(found.workload),
+        largestPut: map.largestPut,
         allocate: heap && ((bytes) => heap.allocate(bytes)),
         ...(file && { disk: file, diskLimit }),
       });

@@ -4,7 +4,6 @@
 import type { Device } from '../../gpu/device.ts';
 import type { Tensor } from '../../graph/graph.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
-import { LARGEST_PUT } from '../../memory/tiers/tier-limits.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import { type Fit, type FitOptions, leastBudget, refitMemory } from '../compile/fit.ts';
@@ -70,7 +69,7 @@ export class StateBuilder<P extends Passes> {
 
   /** Below, there is as much room as there was when the session began. */
   #refitOptions({ fit, memory }: Arrangement<P>): FitOptions {
-    return { recovery: memory.recovery, below: (this.#backing.chunks + LARGEST_PUT) * fit.map.chunkBytes };
+    return { recovery: memory.recovery, below: (this.#backing.chunks + fit.map.largestPut) * fit.map.chunkBytes };
   }
 
   /** Makes what is arranged, and changes nothing else. Errors: whatever went wrong; nothing is left of it then. */

@@ -1,50 +1,69 @@
-// Model data by the names of its tensors: what a source brings is cut into chunks, narrowed where its kind is, and pieces
-// of chunks become tensors again, one at a time. Knows the layout alone; where the bytes of a chunk lie is its caller's
-// affair.
+// Model data by the names of its tensors: what a source brings is cut into chunks, narrowed where its kind is, or dealt to
+// two kinds that are halves of it, and pieces of chunks become tensors again, one at a time. Knows the layout alone; where
+// the bytes of a chunk lie is its caller's affair.
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { elementBytesOf, KINDS, type Kind } from '../../memory/layout/kinds.ts';
+import { elementBytesOf, gradientKind, KINDS, type Kind } from '../../memory/layout/kinds.ts';
+import type { Piece } from '../../memory/layout/layout.ts';
+import type { ChunkList } from '../../memory/plan/trace.ts';
 import { assert } from '../../util/errors.ts';
-import { CODECS, isNarrow, STORED_BLOCKS, type StoredElement, storedBytes } from '../../util/stored-elements.ts';
+import { joinHalves, lowerHalves, upperHalves } from '../../util/split-floats.ts';
+import { type ChunkElement, CODECS, isNarrow, STORED_BLOCKS, storedBytes } from '../../util/stored-elements.ts';
 import { type TensorSource, wholeBlocks } from '../../util/tensor-source.ts';
+
+type Bytes = Uint8Array<ArrayBuffer>;
+type Floats = Float32Array<ArrayBuffer>;
 
 /** Whole chunks; one without a value leaves the bytes that it is read into as they are. */
 export interface ChunkValues {
-  get(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void>;
-  set(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void>;
+  get(chunk: number, bytes: Bytes): Promise<void>;
+  set(chunk: number, bytes: Bytes): Promise<void>;
+}
+
+/** A list in which a tensor of a kind lies, or a half of each of its elements. */
+interface Home {
+  readonly list: ChunkList;
+  readonly element: ChunkElement;
+  readonly pieces: readonly Piece[];
+}
+
+/** One, or two: the upper halves and the lower ones. The pieces of both are the same rows. */
+function homesOf(map: ChunkMap, kind: Kind, name: string): readonly [Home] | readonly [Home, Home] {
+  const list = kind === 'gradient' ? map.list(gradientKind(map.dtype)) : map.listOf(kind, name);
+  const home = (list: ChunkList): Home => ({
+    ...{ list, element: KINDS[list.kind].element, pieces: map.pieces(name, list.kind) },
+  });
+  return kind === 'parameter' && list.kind === 'parameterBF16'
+    ? [home(list), home(map.list('parameterLow'))]
+    : [home(list)];
 }
 
 /** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
 export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource, values: ChunkValues): Promise<void> {
   const given = new Set(source.names);
-  const bytes = new Uint8Array(map.chunkBytes);
-  let open = -1;
-  const finish = async () => {
-    if (open >= 0) await values.set(open, bytes);
-  };
+  // One for each list that a tensor is dealt to.
+  const open = [new OpenChunk(map, given, values), new OpenChunk(map, given, values)] as const;
   for (const name of map.names(kind)) {
     if (!given.has(name)) continue;
-    const list = map.listOf(kind, name);
+    const homes = homesOf(map, kind, name);
+    const [{ list, pieces }] = homes;
+    const width = elementBytesOf(list.kind);
     let at = 0;
-    const pieces = map.pieces(name);
     let next = 0;
-    const { element } = KINDS[list.kind];
-    const each = elementBytesOf(list.kind);
-    for await (const stored of storedPieces(source, name, element)) {
-      const brought = stored.length / each;
+    for await (const stored of storedPieces(source, name, homes)) {
+      const brought = (stored[0]?.length ?? 0) / width;
       for (let taken = 0; taken < brought; ) {
         while (at === (pieces[next]?.first ?? 0) + (pieces[next]?.size ?? 0)) next++;
         const piece = pieces[next];
         assert(piece, `${name} has fewer elements than were given`);
-        const chunk = list.first + piece.chunk;
-        if (chunk !== open) {
-          await finish();
-          open = chunk;
-          bytes.fill(0);
-          if (!namesIn(map, chunk).every((other) => given.has(other))) await values.get(chunk, bytes);
-        }
         const count = Math.min(brought - taken, piece.first + piece.size - at);
-        bytes.set(stored.subarray(taken * each, (taken + count) * each), (piece.offset + at - piece.first) * each);
+        for (const [i, home] of homes.entries()) {
+          const { chunk, offset } = home.pieces[next] ?? piece;
+          const bytes = await (i === 0 ? open[0] : open[1]).bytesOf(home.list.first + chunk);
+          const part = stored[i]?.subarray(taken * width, (taken + count) * width);
+          assert(part, 'as many parts as lists');
+          bytes.set(part, (offset + at - piece.first) * width);
+        }
         taken += count;
         at += count;
       }
@@ -52,7 +71,38 @@ export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource
     const last = pieces.at(-1);
     assert(last && at === last.first + last.size, `${name} has more elements than the ${at} that were given`);
   }
-  await finish();
+  for (const each of open) await each.close();
+}
+
+/** The chunk of a list that is being filled: set when another one follows. */
+class OpenChunk {
+  readonly #map: ChunkMap;
+  readonly #given: ReadonlySet<string>;
+  readonly #values: ChunkValues;
+  #bytes: Bytes | undefined;
+  #chunk = -1;
+
+  constructor(map: ChunkMap, given: ReadonlySet<string>, values: ChunkValues) {
+    this.#map = map;
+    this.#given = given;
+    this.#values = values;
+  }
+
+  async bytesOf(chunk: number): Promise<Bytes> {
+    this.#bytes ??= new Uint8Array(this.#map.chunkBytes);
+    if (chunk === this.#chunk) return this.#bytes;
+    await this.close();
+    this.#chunk = chunk;
+    this.#bytes.fill(0);
+    if (!namesIn(this.#map, chunk).every((other) => this.#given.has(other))) {
+      await this.#values.get(chunk, this.#bytes);
+    }
+    return this.#bytes;
+  }
+
+  async close(): Promise<void> {
+    if (this.#bytes && this.#chunk >= 0) await this.#values.set(this.#chunk, this.#bytes);
+  }
 }
 
 /** The tensors of a kind, as they are when they are read; `read` brings bytes of a chunk from a byte on. */
@@ -64,35 +114,61 @@ export function tensorsOf(
   return {
     names: map.names(kind),
     async *read(name) {
-      const list = map.listOf(kind, name);
-      const { element } = KINDS[list.kind];
-      for (const piece of map.pieces(name)) {
-        const bytes = new Uint8Array(storedBytes(element, piece.size));
-        await read(list.first + piece.chunk, piece.offset * elementBytesOf(list.kind), bytes);
-        yield floatsIn(element, bytes, piece.size);
+      const homes = homesOf(map, kind, name);
+      for (const [i, { size }] of homes[0].pieces.entries()) {
+        const parts: Bytes[] = [];
+        for (const { list, pieces } of homes) {
+          const piece = pieces[i];
+          assert(piece, `${name} is cut alike in all kinds`);
+          const bytes = new Uint8Array(storedBytes(KINDS[list.kind].element, size));
+          await read(list.first + piece.chunk, piece.offset * elementBytesOf(list.kind), bytes);
+          parts.push(bytes);
+        }
+        const [first, low] = parts;
+        assert(first, 'a tensor lies somewhere');
+        yield low ? joined(first, low, size) : floatsIn(homes[0].element, first, size);
       }
     },
   };
 }
 
-/** The bytes of a tensor in such elements: as the source has them, or made of its values. Whole blocks. */
+/** The bytes of a tensor in the elements of its list: as the source has them, or made of its values. Whole blocks. */
 async function* storedPieces(
   source: TensorSource,
   name: string,
-  element: StoredElement,
-): AsyncGenerator<Uint8Array<ArrayBuffer>, void> {
+  [{ element }, other]: readonly [Home] | readonly [Home, Home],
+): AsyncGenerator<readonly Bytes[], void> {
+  if (other) {
+    for await (const floats of source.read(name)) {
+      const [upper, lower] = [new Uint16Array(floats.length), new Uint16Array(floats.length)];
+      upperHalves(floats, upper);
+      lowerHalves(floats, lower);
+      yield [new Uint8Array(upper.buffer), new Uint8Array(lower.buffer)];
+    }
+    return;
+  }
+  assert(element !== 'low16', 'halves of floats are no values by themselves');
   const packed = source.packed?.(name);
-  if (packed?.element === element) yield* packed.read();
-  else if (isNarrow(element))
+  if (packed && packed.element === element) {
+    for await (const piece of packed.read()) yield [piece];
+  } else if (isNarrow(element))
     for await (const piece of wholeBlocks(source.read(name), STORED_BLOCKS[element].elements))
-      yield CODECS[element].narrow(piece);
+      yield [CODECS[element].narrow(piece)];
   else
     for await (const { buffer, byteOffset, byteLength } of source.read(name))
-      yield new Uint8Array(buffer, byteOffset, byteLength);
+      yield [new Uint8Array(buffer, byteOffset, byteLength)];
 }
 
-const floatsIn = (element: StoredElement, bytes: Uint8Array<ArrayBuffer>, count: number): Float32Array<ArrayBuffer> =>
-  isNarrow(element) ? CODECS[element].widen(bytes, count) : new Float32Array(bytes.buffer, 0, count);
+function floatsIn(element: ChunkElement, bytes: Bytes, count: number): Floats {
+  assert(element !== 'low16', 'halves of floats are no values by themselves');
+  return isNarrow(element) ? CODECS[element].widen(bytes, count) : new Float32Array(bytes.buffer, 0, count);
+}
+
+function joined(high: Bytes, low: Bytes, count: number): Floats {
+  const floats = new Float32Array(count);
+  joinHalves(new Uint16Array(high.buffer, 0, count), new Uint16Array(low.buffer, 0, count), floats);
+  return floats;
+}
 
 function namesIn(map: ChunkMap, chunk: number): string[] {
   const { kind, first } = map.holding(chunk);

@@ -7,6 +7,7 @@
 // was waited for, to the last of them. Not modelled: what the CPU spends on encoding, and on copies to and from staging.
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { KINDS } from '../../memory/layout/kinds.ts';
 import { leastDiskChunks, leastHostChunks } from '../../memory/tiers/tier-limits.ts';
 import { at } from '../../util/at.ts';
 import { formatBytes } from '../../util/bytes.ts';
@@ -163,9 +164,8 @@ class Simulation {
     const moves = pass.operations.some(isTransfer);
     this.#places = new SharedPlaces(moves ? fit.placements : []);
     // Between steps gradients hold no value.
-    const gradients = map.list('gradient');
-    const isGradient = (id: number) => id >= gradients.first && id < gradients.first + gradients.chunks;
-    this.#tiers.begin(Array.from({ length: map.count }, (_, id) => id).filter((id) => !isGradient(id)));
+    const held = map.lists.filter(({ kind }) => KINDS[kind].between !== 'FREE');
+    this.#tiers.begin(held.flatMap(({ first, chunks }) => Array.from({ length: chunks }, (_, i) => first + i)));
   }
 
   run(): SimulatedStep {
@@ -266,16 +266,19 @@ class Simulation {
   }
 
   /** What a completed update, or complete gradients, leave below in a durable session. */
-  #keepBelow({ kinds, index, moment }: Completion, m: number): void {
-    const ids = kinds.map((kind) => this.#map.list(kind).first + index);
+  #keepBelow({ chunks: ids, frees, moment }: Completion, m: number): void {
     const isCommit = moment >= (this.#pass.update?.decided ?? 0);
-    const gradient = this.#map.list('gradient').first + index;
     assert(m === moment, 'a completion has its moment');
+    if (!isCommit) this.#discard(frees);
     this.#recovery += ids.length * this.#map.chunkBytes;
     this.#storeChunks(ids, {
       phase: 2 * this.#step + Number(isCommit),
-      arrived: isCommit ? () => this.#tiers.discard(gradient) : undefined,
+      arrived: isCommit ? () => this.#discard(frees) : undefined,
     });
+  }
+
+  #discard(chunks: readonly number[]): void {
+    for (const chunk of chunks) this.#tiers.discard(chunk);
   }
 
   #change(chunk: number): void {
@@ -491,13 +494,13 @@ class Simulation {
 }
 
 /** Values that host memory holds. Errors: HoldfastError where it and the disk are too small, with what would do. */
-function checkedSlots({ map, stashed, slots }: Fit, { disk }: Machine, hostBytes: number): number {
+function checkedSlots({ map, stashed, slots, residents }: Fit, { disk }: Machine, hostBytes: number): number {
   const values = map.count + stashed;
-  if (slots >= map.count && stashed === 0) return Math.max(values, 1);
+  if (slots >= residents && stashed === 0) return Math.max(values, 1);
   const held = Math.min(values, Math.floor(hostBytes / map.chunkBytes));
   const blocks = disk ? Math.floor(disk.bytes / map.chunkBytes) : 0;
   const hasDisk = disk !== undefined;
-  if (held < leastHostChunks(values, hasDisk) || blocks < leastDiskChunks(values, held)) {
+  if (held < leastHostChunks(values, hasDisk) || blocks < leastDiskChunks(values, held, map.largestPut)) {
     const all = values * map.chunkBytes;
     throw new HoldfastError(
       `${formatBytes(all)} lie below the GPU, and there are ${formatBytes(hostBytes)} of host memory` +

@@ -2,12 +2,13 @@
 // AdamW go chunk by chunk over model data as it lies. What changes from step to step lies in `hyper` and `state`.
 // The norm sums fixed blocks in the order of the parameters, wherever chunks end.
 
-import { adamw } from '../../kernels/adamw.ts';
+import { adamw, adamwOnHalves } from '../../kernels/adamw.ts';
 import { ceilDiv } from '../../kernels/kernel.ts';
 import { HYPER, STATE, stepControl } from '../../kernels/step-control.ts';
-import { BLOCK, sumSquares } from '../../kernels/sum-squares.ts';
-import { LASTING_KINDS } from '../../memory/layout/kinds.ts';
+import { BLOCK, roundAndSumSquares, sumSquares } from '../../kernels/sum-squares.ts';
+import { gradientKind, lastingKinds, type TrainingDtype } from '../../memory/layout/kinds.ts';
 import { at } from '../../util/at.ts';
+import { assert } from '../../util/errors.ts';
 import { type Graph, makeTensor, type Tensor } from '../graph.ts';
 import { sumRows } from './sum-rows.ts';
 
@@ -72,40 +73,45 @@ export function decayBits(parameters: readonly { shape: readonly number[]; size:
  * gradients, lossSum (1), hyper -> state (the norm, and whether and how far to go), then parameters and both moments.
  * A chunk's squares are summed as soon as its gradient is complete, while it is on the GPU. The norm and the decision are the
  * GPU's also where AdamW is the host's (`cpu`): then gradients go down, parameters come up, and the moments stay below.
+ * `dtype`: what parameters are computed with in.
  */
 export function optimizerStep(
   g: Graph,
   { squares, decayMask }: BlockTensors,
   { hyper, state, lossSum }: StepScalars,
   device: OptimizerDevice = 'gpu',
+  dtype: TrainingDtype = 'f32',
 ): void {
+  const isNarrow = dtype === 'bf16';
   g.emitEachChunk(
-    sumSquares,
+    isNarrow ? roundAndSumSquares : sumSquares,
     ({ size, firstBlock }) => ({ size, first: firstBlock }),
-    { x: { kind: 'gradient' }, partials: squares },
+    { x: { kind: 'gradient' }, partials: squares, ...(isNarrow && { y: { kind: 'gradientBF16' } }) },
     'gradient norm',
-    { eager: true, completes: ['gradient'] },
+    { eager: true, completes: [gradientKind(dtype)], frees: isNarrow ? ['gradient'] : [] },
   );
   const normSquared = g.activation('norm squared', [1]);
   sumRows(g, squares, normSquared, { rows: squares.size, width: 1 }, 'gradient norm');
   g.emit(stepControl, {}, { normSquared, lossSum, hyper, state }, 'step control');
+  const gradient = gradientKind(dtype);
   if (device === 'cpu') {
-    g.emitOnHost('adamw', { operands: { hyper, state, decayMask }, completes: LASTING_KINDS, frees: ['gradient'] });
+    assert(dtype === 'f32', 'the host updates f32');
+    g.emitOnHost('adamw', {
+      ...{ operands: { hyper, state, decayMask }, completes: lastingKinds(dtype), frees: [gradient] },
+    });
     return;
   }
+  const common = { gradient: { kind: gradient }, hyper, state, decayMask } as const;
+  const moments = { m: { kind: 'moment1' }, v: { kind: 'moment2' } } as const;
+  const parameters = {
+    f32: { parameter: { kind: 'parameter' } },
+    bf16: { high: { kind: 'parameterBF16' }, low: { kind: 'parameterLow' } },
+  } as const;
   g.emitEachChunk(
-    adamw,
+    dtype === 'f32' ? adamw : adamwOnHalves,
     ({ size, firstBlock }) => ({ size, maskOffset: firstBlock }),
-    {
-      gradient: { kind: 'gradient' },
-      hyper,
-      state,
-      decayMask,
-      parameter: { kind: 'parameter' },
-      m: { kind: 'moment1' },
-      v: { kind: 'moment2' },
-    },
+    { ...common, ...parameters[dtype], ...moments },
     'adamw',
-    { completes: LASTING_KINDS, frees: ['gradient'] },
+    { completes: lastingKinds(dtype), frees: [gradient] },
   );
 }

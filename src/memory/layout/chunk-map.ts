@@ -5,12 +5,27 @@
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { ChunkList } from '../plan/trace.ts';
-import { ALL_KINDS, ELEMENT_BYTES, elementBytesOf, FROZEN_KINDS, KINDS, type Kind, type LayoutName } from './kinds.ts';
+import { LARGEST_PUT } from '../tiers/tier-limits.ts';
+import {
+  ALL_KINDS,
+  ELEMENT_BYTES,
+  elementBytesOf,
+  FROZEN_KINDS,
+  indicesIn,
+  indicesTogether,
+  KINDS,
+  type Kind,
+  type LayoutName,
+  lastingKinds,
+  TRAINED_KINDS,
+  type TrainingDtype,
+} from './kinds.ts';
 import {
   BLOCK_ELEMENTS,
   bytesHeld,
   chunkBytesFor,
   elementBytesIn,
+  halved,
   leastChunkBytes,
   type Piece,
   packTensors,
@@ -23,16 +38,28 @@ import {
 export interface StoredParameter extends ShapedTensor {
   /** Those that are not stored as f32 do not train. @default true */
   readonly trainable?: boolean;
+  /** Where it trains: what kernels read of it. All that train are alike in this. @default 'f32' */
+  readonly computedIn?: TrainingDtype;
 }
 
+/** What kernels read of the parameters that train. */
+export const trainingDtypeOf = (parameters: readonly StoredParameter[]): TrainingDtype =>
+  parameters.find(({ trainable = true }) => trainable)?.computedIn ?? 'f32';
+
 /** The layout that a parameter has its place in, where trainable ones train or where nothing does. */
-export function layoutFor(parameter: StoredParameter, training: boolean): LayoutName {
+export function layoutFor(parameter: StoredParameter, training: boolean): PackedLayout {
   const { trainable = true, stored = 'f32', name } = parameter;
   assert(!trainable || stored === 'f32', `${name} is stored as ${stored}, and what trains is f32`);
   return training && trainable ? 'trainable' : KINDS[FROZEN_KINDS[stored]].layout;
 }
 
+/** Those that tensors are packed in; that of halves follows from one. */
+type PackedLayout = Exclude<LayoutName, 'trainableHalves'>;
 type Layouts = Readonly<Record<LayoutName, TiledLayout>>;
+
+const NO_TENSORS: TiledLayout = {
+  ...{ chunkElements: 0, chunks: 0, pieces: new Map(), used: [], held: 0, padding: 0, tiled: 0 },
+};
 
 export class ChunkMap {
   /** Of float32. */
@@ -47,18 +74,30 @@ export class ChunkMap {
   readonly firstBlock: readonly number[];
   /** Blocks of all trainable parameters. */
   readonly blocks: number;
-  readonly #inChunks: readonly Piece[][];
+  readonly #byIndex = new Map<LayoutName, Piece[][]>();
+  /** What kernels read of what trains. */
+  readonly dtype: TrainingDtype;
+  /** The kinds of what trains. */
+  readonly trainedKinds: readonly Kind[];
 
-  constructor(layouts: Layouts) {
-    this.layouts = layouts;
+  constructor(layouts: Readonly<Record<PackedLayout, TiledLayout>>, dtype: TrainingDtype = 'f32') {
+    const packed = Object.values(FROZEN_KINDS).map((kind) => [kind, layouts[KINDS[kind].layout]] as const);
     this.trainable = layouts.trainable;
     this.chunkBytes = chunkBytesFor(
-      Math.max(...ALL_KINDS.map((kind) => layouts[KINDS[kind].layout].chunkElements * elementBytesOf(kind))),
+      packed.reduce(
+        (most, [kind, { chunkElements }]) => Math.max(most, chunkElements * elementBytesOf(kind)),
+        this.trainable.chunkElements * ELEMENT_BYTES,
+      ),
     );
     this.chunkElements = this.chunkBytes / ELEMENT_BYTES;
+    const halves = dtype === 'f32' ? NO_TENSORS : this.trainable;
+    this.layouts = { ...layouts, trainableHalves: halved(halves, this.chunkElements) };
+    this.dtype = dtype;
+    this.trainedKinds = TRAINED_KINDS[dtype];
+    const isOther = (kind: Kind) => KINDS[kind].layout.startsWith('trainable') && !this.trainedKinds.includes(kind);
     const lists: ChunkList[] = [];
     let first = 0;
-    for (const kind of ALL_KINDS) {
+    for (const kind of ALL_KINDS.filter((kind) => !isOther(kind))) {
       const { chunks } = this.layoutOf(kind);
       if (chunks > 0) lists.push({ kind, first, chunks });
       first += chunks;
@@ -73,8 +112,15 @@ export class ChunkMap {
     }
     this.firstBlock = firstBlock;
     this.blocks = blocks;
-    this.#inChunks = this.trainable.used.map((): Piece[] => []);
-    for (const piece of [...this.trainable.pieces.values()].flat()) this.#inChunks[piece.chunk]?.push(piece);
+  }
+
+  /** Chunks that go below the GPU together, at most: what an update completes at once. */
+  get largestPut(): number {
+    const together = indicesTogether(this.dtype);
+    return Math.max(
+      LARGEST_PUT,
+      lastingKinds(this.dtype).reduce((sum, kind) => sum + together / indicesIn(kind), 0),
+    );
   }
 
   trains(name: string): boolean {
@@ -100,12 +146,12 @@ export class ChunkMap {
   /** The list in which a kind of a tensor lies: parameters that do not train have their own. */
   listOf(kind: Kind, name: string): ChunkList {
     const frozen = Object.values(FROZEN_KINDS).find((frozen) => this.layoutOf(frozen).pieces.has(name));
-    return this.list((kind === 'parameter' && frozen) || kind);
+    return this.list(kind === 'parameter' ? (frozen ?? this.trainedKinds[0] ?? kind) : kind);
   }
 
   /** The names of a kind's tensors; of parameters, those that do not train as well. */
   names(kind: Kind): string[] {
-    const kinds = kind === 'parameter' ? [kind, ...Object.values(FROZEN_KINDS)] : [kind];
+    const kinds = kind === 'parameter' ? (['parameter', ...Object.values(FROZEN_KINDS)] as const) : [kind];
     return kinds.flatMap((each) => [...this.layoutOf(each).pieces.keys()]);
   }
 
@@ -121,18 +167,38 @@ export class ChunkMap {
     };
   }
 
-  /** The pieces of a tensor, in the order of its rows; `chunk` counts within the kind's list. */
-  pieces(name: string): readonly Piece[] {
-    for (const { pieces } of Object.values(this.layouts)) {
-      const found = pieces.get(name);
-      if (found) return found;
-    }
-    throw new Error(`internal: parameter ${name} lies in no chunk`);
+  /**
+   * The pieces of a tensor in the chunks of a kind, in the order of its rows; `chunk` counts within the kind's list. Those
+   * of what trains are the same rows in all of its kinds.
+   */
+  pieces(name: string, kind: Kind = this.listOf('parameter', name).kind): readonly Piece[] {
+    const found = this.layoutOf(kind).pieces.get(name);
+    assert(found, `parameter ${name} lies in no chunk of ${kind}`);
+    return found;
   }
 
-  /** The pieces in the trainable chunks of an index, in the order of the tensors. */
-  piecesIn(index: number): readonly Piece[] {
-    return at(this.#inChunks, index);
+  /** The pieces at an index of what trains in the chunks of one of its kinds, in the order of the tensors. */
+  piecesIn(kind: Kind, index: number): readonly Piece[] {
+    const { layout } = KINDS[kind];
+    const known = this.#byIndex.get(layout) ?? this.#piecesByIndex(this.layouts[layout]);
+    this.#byIndex.set(layout, known);
+    return at(known, index);
+  }
+
+  #piecesByIndex({ pieces }: TiledLayout): Piece[][] {
+    const found = this.trainable.used.map((): Piece[] => []);
+    for (const [name, all] of this.trainable.pieces) {
+      all.forEach(({ chunk }, i) => {
+        at(found, chunk).push(at(pieces.get(name) ?? [], i));
+      });
+    }
+    return found;
+  }
+
+  /** The chunk of a kind at an index of what trains, and the element at which the index begins in it. */
+  placeOf(kind: Kind, index: number): { readonly chunk: number; readonly offset: number } {
+    const each = indicesIn(kind);
+    return { chunk: this.list(kind).first + Math.floor(index / each), offset: (index % each) * this.chunkElements };
   }
 
   /** What lies in each chunk of all kinds, from its start on. */
@@ -162,7 +228,7 @@ export function mapChunks(
   training: boolean,
   limits: { minBytes: number; maxBytes: number },
 ): ChunkMap {
-  const parts: Record<LayoutName, StoredParameter[]> = {
+  const parts: Record<PackedLayout, StoredParameter[]> = {
     ...{ trainable: [], frozen: [], frozenBF16: [], frozenF16: [], frozenQ8: [], frozenQ4: [], frozenNF4: [] },
   };
   for (const parameter of parameters) parts[layoutFor(parameter, training)].push(parameter);
@@ -172,13 +238,16 @@ export function mapChunks(
   const bytes = Math.max(chunkBytesFor(layout.chunkElements * elementBytesIn(largest)), least);
   const layoutOf = (part: StoredParameter[]) =>
     part === largest ? layout : packTensors(part, bytes / elementBytesIn(part), 'any');
-  return new ChunkMap({
-    trainable: layoutOf(parts.trainable),
-    frozen: layoutOf(parts.frozen),
-    frozenBF16: layoutOf(parts.frozenBF16),
-    frozenF16: layoutOf(parts.frozenF16),
-    frozenQ8: layoutOf(parts.frozenQ8),
-    frozenQ4: layoutOf(parts.frozenQ4),
-    frozenNF4: layoutOf(parts.frozenNF4),
-  });
+  return new ChunkMap(
+    {
+      trainable: layoutOf(parts.trainable),
+      frozen: layoutOf(parts.frozen),
+      frozenBF16: layoutOf(parts.frozenBF16),
+      frozenF16: layoutOf(parts.frozenF16),
+      frozenQ8: layoutOf(parts.frozenQ8),
+      frozenQ4: layoutOf(parts.frozenQ4),
+      frozenNF4: layoutOf(parts.frozenNF4),
+    },
+    trainingDtypeOf(parts.trainable),
+  );
 }

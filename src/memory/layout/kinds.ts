@@ -3,13 +3,24 @@
 //
 // Invariant: chunks of all kinds have equal bytes, so that any of them fits into any slot; a narrow kind's hold more elements.
 
-import { bytesPerElement, type StoredElement } from '../../kernels/stored.ts';
+import { bytesPerElement, type ChunkElement, type StoredElement } from '../../kernels/stored.ts';
 import type { State } from './states.ts';
 
 interface KindSpec {
-  readonly element: StoredElement;
-  /** `trainable`: side by side, chunk by chunk, with the other kinds of what trains; the others: in chunks of its own. */
-  readonly layout: 'trainable' | 'frozen' | 'frozenBF16' | 'frozenF16' | 'frozenQ8' | 'frozenQ4' | 'frozenNF4';
+  readonly element: ChunkElement;
+  /**
+   * `trainable`: side by side, chunk by chunk, with the other kinds of what trains; `trainableHalves`: the same in elements
+   * half as wide, a chunk beside two of those; the others: in chunks of its own.
+   */
+  readonly layout:
+    | 'trainable'
+    | 'trainableHalves'
+    | 'frozen'
+    | 'frozenBF16'
+    | 'frozenF16'
+    | 'frozenQ8'
+    | 'frozenQ4'
+    | 'frozenNF4';
   /** The state of its chunks between two steps. */
   readonly between: State;
   /** Whether it holds zeros until a value is set. */
@@ -18,8 +29,14 @@ interface KindSpec {
 
 export const KINDS = {
   parameter: { element: 'f32', layout: 'trainable', between: 'HOLD', zero: false },
+  /** Of parameters that are computed with in bf16: what kernels read, the upper halves of their float32, rounded. */
+  parameterBF16: { element: 'bf16', layout: 'trainableHalves', between: 'HOLD', zero: false },
+  /** The lower halves, which only the optimizer needs: both together are the float32, exactly. */
+  parameterLow: { element: 'low16', layout: 'trainableHalves', between: 'HOLD', zero: false },
   /** Has a value from its first write in a backward pass until the optimizer has used it. */
   gradient: { element: 'f32', layout: 'trainable', between: 'FREE', zero: false },
+  /** The same once it is complete, rounded; from then on what it was rounded from holds no value. */
+  gradientBF16: { element: 'bf16', layout: 'trainableHalves', between: 'FREE', zero: false },
   moment1: { element: 'f32', layout: 'trainable', between: 'HOLD', zero: true },
   moment2: { element: 'f32', layout: 'trainable', between: 'HOLD', zero: true },
   /** Parameters that nothing trains, by how they are stored. */
@@ -50,8 +67,17 @@ export const FROZEN_KINDS = {
   nf4: 'frozenNF4',
 } as const satisfies Record<StoredElement, Kind>;
 
-/** The kinds that lie side by side, chunk by chunk. */
-export const TRAINED_KINDS = ALL_KINDS.filter((kind) => KINDS[kind].layout === 'trainable');
+/** What trains may be computed with in. */
+export const TRAINING_DTYPES = ['f32', 'bf16'] as const;
+
+/** What trains is computed with in this; its sums, moments and saved values are f32. */
+export type TrainingDtype = (typeof TRAINING_DTYPES)[number];
+
+/** The kinds of what trains, side by side, by what it is computed with in; what kernels read as parameters comes first. */
+export const TRAINED_KINDS = {
+  f32: ['parameter', 'gradient', 'moment1', 'moment2'],
+  bf16: ['parameterBF16', 'parameterLow', 'gradient', 'gradientBF16', 'moment1', 'moment2'],
+} as const satisfies Record<TrainingDtype, readonly Kind[]>;
 
 /** Of an element of a kind, or its share of a block's. */
 export const elementBytesOf = (kind: Kind): number => bytesPerElement(KINDS[kind].element);
@@ -59,8 +85,19 @@ export const elementBytesOf = (kind: Kind): number => bytesPerElement(KINDS[kind
 /** Of the widest kind. */
 export const ELEMENT_BYTES = Math.max(...ALL_KINDS.map(elementBytesOf));
 
-/** What an element that trains takes in all. */
-export const TRAINED_ELEMENT_BYTES = TRAINED_KINDS.reduce((sum, kind) => sum + elementBytesOf(kind), 0);
+/** Chunks of the widest kind that a chunk of a kind of what trains lies beside. */
+export const indicesIn = (kind: Kind): number => (KINDS[kind].layout === 'trainableHalves' ? 2 : 1);
+
+/** Of the kinds of what trains, the most that a chunk lies beside. */
+export const indicesTogether = (dtype: TrainingDtype): number => Math.max(...TRAINED_KINDS[dtype].map(indicesIn));
+
+/** The kind in which the gradients of a step are complete. */
+export const gradientKind = (dtype: TrainingDtype): Kind => (dtype === 'f32' ? 'gradient' : 'gradientBF16');
+
+/** What an element that trains takes in all, once its gradient is complete. */
+export const trainedElementBytes = (dtype: TrainingDtype): number =>
+  [...lastingKinds(dtype), gradientKind(dtype)].reduce((sum, kind) => sum + elementBytesOf(kind), 0);
 
 /** The kinds that live on from step to step beside each other: what a step of training commits. */
-export const LASTING_KINDS = TRAINED_KINDS.filter((kind) => KINDS[kind].between === 'HOLD');
+export const lastingKinds = (dtype: TrainingDtype): Kind[] =>
+  TRAINED_KINDS[dtype].filter((kind) => KINDS[kind].between === 'HOLD');

@@ -140,6 +140,29 @@ export function packTensors(
   return { chunkElements: elements, chunks: used.length, pieces, used, held, padding, tiled };
 }
 
+/** The same pieces in chunks of equal bytes whose elements are half as wide: what two chunks hold, one behind the other. */
+export function halved(layout: TiledLayout, chunkElements: number): TiledLayout {
+  const { held, tiled } = layout;
+  const moved = (piece: Piece): Piece => ({
+    ...piece,
+    chunk: piece.chunk >> 1,
+    offset: piece.offset + (piece.chunk & 1) * chunkElements,
+  });
+  const used: number[] = [];
+  layout.used.forEach((end, chunk) => {
+    used[chunk >> 1] = end + (chunk & 1) * chunkElements;
+  });
+  return {
+    chunkElements: 2 * chunkElements,
+    chunks: used.length,
+    pieces: new Map([...layout.pieces].map(([name, pieces]) => [name, pieces.map(moved)])),
+    used,
+    held,
+    padding: used.length * 2 * chunkElements - held,
+    tiled,
+  };
+}
+
 /** Elements of the smallest chunk in which these tensors can lie. */
 export function leastChunkElements(tensors: readonly ShapedTensor[]): number {
   return tensors.reduce((most, tensor) => Math.max(most, extentOf(tensor).unit), BLOCK_ELEMENTS);

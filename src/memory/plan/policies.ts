@@ -60,7 +60,10 @@ export const gemini: Order = (a, b) => {
  * moments pass through. (There the optimizer runs on the CPU; here the moments pass through the GPU.)
  */
 export function staticSplit(trace: Trace, slots: readonly number[]): Order {
-  const parameters = trace.lists.find(({ kind }) => kind === 'parameter') ?? { first: 0, chunks: 0 };
+  const parameters = trace.lists.find(({ kind }) => kind === 'parameter' || kind === 'parameterBF16') ?? {
+    first: 0,
+    chunks: 0,
+  };
   let stay = Math.min(parameters.chunks, ...slots);
   const belongs = (chunk: number) => chunk >= parameters.first && chunk < parameters.first + stay;
   const fits = () =>

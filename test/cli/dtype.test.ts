@@ -1,0 +1,89 @@
+// --dtype on the command line: runs in bf16, stopped and resumed, in one width and in the other, with a low-rank update; what
+// plan says of it, and what is refused in one line. In process, on the adapter under test.
+
+import { beforeAll, expect, test } from 'vitest';
+import { loadCheckpoint } from '../../src/formats/checkpoint.ts';
+import { collect, type Values } from '../../src/util/tensor-source.ts';
+import { MemoryFiles } from '../memory-files.ts';
+import { done, inProcess } from './in-process.ts';
+
+const files = new MemoryFiles({ 'text.txt': 'hold fast, and then hold on; '.repeat(100) });
+
+const SHAPE = ['--layers', '1', '--width', '16', '--heads', '2', '--context', '12', '--batch', '2'];
+const RUN = ['--data', 'text.txt', '--eval-windows', '2', '--sample-tokens', '0', '--warmup', '0', '--steps', '6'];
+const train = (...args: string[]) => done(files, ['train', ...RUN, ...args]);
+
+async function stateOf(run: string): Promise<Values[]> {
+  const { weights, moment1, moment2 } = await loadCheckpoint(files, run);
+  return [await collect(weights), await collect(moment1), await collect(moment2)];
+}
+
+beforeAll(async () => {
+  await train(...SHAPE, '--out', 'wide');
+  expect(await train(...SHAPE, '--dtype', 'bf16', '--out', 'narrow')).toContain('computed with in bf16');
+});
+
+test('a run in bf16 is near that in f32, and its checkpoint has f32', async () => {
+  const [wide, narrow] = [await stateOf('wide'), await stateOf('narrow')];
+  expect(narrow[0]).not.toEqual(wide[0]);
+  const all = [...(narrow[0] ?? new Map()).values()].flatMap((values) => [...new Uint32Array(values.buffer.slice(0))]);
+  expect(all.some((bits) => (bits & 0xffff) !== 0)).toBe(true);
+  const text = new TextDecoder().decode(await files.read('narrow/checkpoint-6/trainer_state.json'));
+  const { settings, history } = JSON.parse(text);
+  expect(settings.dtype).toBe('bf16');
+  const before = new TextDecoder().decode(await files.read('wide/checkpoint-6/trainer_state.json'));
+  const losses = (steps: { loss: number }[]) => steps.map(({ loss }) => loss);
+  const wanted = losses(JSON.parse(before).history.steps);
+  expect(losses(history.steps)).not.toEqual(wanted);
+  for (const [i, loss] of losses(history.steps).entries()) {
+    expect(Math.abs(loss / (wanted[i] ?? 0) - 1), `step ${i}`).toBeLessThan(0.01);
+  }
+});
+
+test('stopped and resumed it has the bits of the run that was not, within a budget as well', async () => {
+  const budget = ['--gpu-memory', '250KB'];
+  await train(...SHAPE, '--dtype', 'bf16', '--out', 'parts', '--until', '2', ...budget);
+  const out = await train('--resume', '--out', 'parts');
+  expect(out).toContain('computed with in bf16');
+  expect(out).not.toContain('from here on');
+  expect(await stateOf('parts')).toEqual(await stateOf('narrow'));
+});
+
+test('a checkpoint goes on in the other width, which is said and kept', async () => {
+  await train(...SHAPE, '--dtype', 'bf16', '--out', 'changed', '--until', '3');
+  const out = await train('--resume', '--out', 'changed', '--dtype', 'f32');
+  expect(out).toContain('--dtype f32: the steps so far were computed in bf16, from here on it is f32');
+  const text = new TextDecoder().decode(await files.read('changed/checkpoint-6/trainer_state.json'));
+  expect(JSON.parse(text)).toMatchObject({ settings: { dtype: 'f32' }, earlier: [{ until: 3 }] });
+  expect(await stateOf('changed')).not.toEqual(await stateOf('narrow'));
+});
+
+test('low-rank updates train in it', async () => {
+  const lora = ['--model', 'wide', '--lora-rank', '2', '--batch', '2'];
+  await train(...lora, '--dtype', 'bf16', '--out', 'tuned');
+  await train(...lora, '--out', 'tuned-wide');
+  const [narrow, wide] = [await stateOf('tuned'), await stateOf('tuned-wide')];
+  expect([...(narrow[0] ?? new Map()).keys()]).toEqual([...(wide[0] ?? new Map()).keys()]);
+  expect(narrow).not.toEqual(wide);
+});
+
+test('plan states the bytes of a parameter', async () => {
+  const plan = async (dtype: string) =>
+    JSON.parse(
+      await done(files, ['plan', '--json', '--layers', '2', '--width', '64', '--heads', '2', '--dtype', dtype]),
+    );
+  expect((await plan('f32')).bytesPerParameter).toEqual({ all: 16, kept: 12 });
+  expect((await plan('bf16')).bytesPerParameter).toEqual({ all: 14, kept: 12 });
+});
+
+test.each([
+  [['train', '--dtype', 'f16'], 'f32, bf16'],
+  [
+    ['train', ...RUN, '--dtype', 'bf16', '--optimizer-device', 'cpu', '--out', 'none'],
+    '--dtype bf16: AdamW on the cpu',
+  ],
+  [['plan', '--compare', '--dtype', 'bf16'], '--dtype: policies are compared'],
+])('%j is refused', async (args, words) => {
+  const { status, said } = await inProcess(files, args);
+  expect([status, said.trim().split('\n')]).toEqual([2, [expect.stringContaining(words)]]);
+});

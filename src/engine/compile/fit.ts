@@ -184,10 +184,9 @@ function fitOne<P extends Passes>(
   const { maxBytes: wanted } = chunkRange(workload.parameters, Math.max(0, held / together), limits.binding);
   // Those nearest to what suits the budget first.
   const order = candidates.toSorted((a, b) => Math.abs(Math.log(a / wanted)) - Math.abs(Math.log(b / wanted)));
-  const { down, up } = leastStaging(durable, workload);
   for (const bytes of order) {
-    // An operator needs one chunk at least: the size alone may be too much.
-    if (arenaBytes(placements) + (1 + down + up) * bytes > budget) continue;
+    // One chunk in a slot and one of staging each way, of at least half that size: it may be too much by itself.
+    if (arenaBytes(placements) + 3 * (bytes / 2) > budget) continue;
     const found = withChunks(bytes);
     if (leastPeak(found) <= budget && fitsBelow(found, below)) return sized(found, budget);
   }

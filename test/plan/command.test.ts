@@ -53,6 +53,19 @@ describe('holdfast plan', () => {
     expect(tenth).toBeGreaterThan(half);
   });
 
+  it('with the optimizer on the host moves gradients down and parameters up, once, and keeps no moments on the GPU', async () => {
+    const report = JSON.parse(await plan(...SMALL, '--json', '--gpu-memory', '100MB', '--optimizer-device', 'cpu'));
+    const { bytes, perKind } = report.chunks;
+    expect(report.modelDataBytes).toBe(2 * perKind * bytes);
+    expect(report.bytesPerStep).toMatchObject({ h2d: perKind * bytes, d2h: perKind * bytes });
+    expect(report.bound.ratio).toBeCloseTo(1);
+    const budget = (...args: string[]) => plan(...SMALL, '--optimizer-device', 'cpu', ...args);
+    await expect(budget('--dtype', 'bf16')).rejects.toThrow('--optimizer-device cpu: AdamW on the cpu updates f32');
+    await expect(budget('--recovery', 'checkpoint')).rejects.toThrow('leave out --recovery');
+    await expect(budget('--hardware', 'rtx-3060')).rejects.toThrow('machines are simulated with the optimizer on');
+    await expect(budget('--compare')).rejects.toThrow('policies are compared with the optimizer on the GPU');
+  });
+
   it('refuses too small a budget with the one that would do, which does', async () => {
     const error = await plan(...SMALL, '--gpu-memory', '1KB').catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(HoldfastError);

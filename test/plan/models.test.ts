@@ -3,7 +3,7 @@
 
 import type { Highs } from 'highs';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { CELLS, cellTrace } from '../../src/cli/plan-compare.ts';
+import { CELLS, cellTrace } from '../../src/cli/plan/compare.ts';
 import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
 import { stepPass } from '../../src/engine/compile/pass.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';

@@ -2,23 +2,23 @@
 // models, budgets and micro-batches of all sizes.
 
 import type { Highs } from 'highs';
-import { stepPass } from '../engine/compile/pass.ts';
-import { DEFAULT_LIMITS } from '../engine/compile/workload.ts';
-import { parseConfig } from '../formats/config.ts';
-import { FAMILIES, type FamilyName, shapeOf } from '../formats/families/index.ts';
-import { mapChunks } from '../memory/layout/chunk-map.ts';
-import { trainedElementBytes } from '../memory/layout/kinds.ts';
-import { chunkRange } from '../memory/layout/layout.ts';
-import { type Compared, compare, movedChunks, PLANNER, ratioTo } from '../memory/plan/compare.ts';
-import { ORDERS } from '../memory/plan/policies.ts';
-import { chunkCount, slotsUnder, type Trace } from '../memory/plan/trace.ts';
-import { makeModel } from '../nn/index.ts';
-import { parameterCount } from '../nn/model.ts';
-import type { Host } from '../runtime/host.ts';
-import { traceStep } from '../train/step-programs.ts';
-import { at } from '../util/at.ts';
-import { median } from '../util/median.ts';
-import { configFromFlags } from './model-flags.ts';
+import { stepPass } from '../../engine/compile/pass.ts';
+import { DEFAULT_LIMITS } from '../../engine/compile/workload.ts';
+import { parseConfig } from '../../formats/config.ts';
+import { FAMILIES, type FamilyName, shapeOf } from '../../formats/families/index.ts';
+import { mapChunks } from '../../memory/layout/chunk-map.ts';
+import { trainedElementBytes } from '../../memory/layout/kinds.ts';
+import { chunkRange } from '../../memory/layout/layout.ts';
+import { type Compared, compare, movedChunks, PLANNER, ratioTo } from '../../memory/plan/compare.ts';
+import { ORDERS } from '../../memory/plan/policies.ts';
+import { chunkCount, slotsUnder, type Trace } from '../../memory/plan/trace.ts';
+import { makeModel } from '../../nn/index.ts';
+import { parameterCount } from '../../nn/model.ts';
+import type { Host } from '../../runtime/host.ts';
+import { traceStep } from '../../train/step-programs.ts';
+import { at } from '../../util/at.ts';
+import { median } from '../../util/median.ts';
+import { configFromFlags } from '../model-flags.ts';
 
 interface Size {
   readonly layers: number;

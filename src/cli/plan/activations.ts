@@ -1,11 +1,11 @@
 // `holdfast plan --compare --activations`: what becomes of activations under this project's plan and under the policies of the
 // literature, on one machine: the smallest budget, and within some budgets a step's time, what it moves and makes again.
 
-import { memoryOf } from '../engine/simulate/machine.ts';
-import type { Host } from '../runtime/host.ts';
-import { type Compared, compareActivations, type PolicyStep } from '../train/activation-comparison.ts';
-import { formatBytes } from '../util/bytes.ts';
-import { duration, machineNamed } from './plan-machine.ts';
+import { memoryOf } from '../../engine/simulate/machine.ts';
+import type { Host } from '../../runtime/host.ts';
+import { type Compared, compareActivations, type PolicyStep } from '../../train/activation-comparison.ts';
+import { formatBytes } from '../../util/bytes.ts';
+import { duration, machineNamed } from './machine.ts';
 
 /** Where none is named: one whose memory is small beside what it computes. */
 const DEFAULT_MACHINE = 'rtx-3050-laptop';

@@ -1,15 +1,15 @@
 // `holdfast plan --hardware`: what training would take on a machine that is described in a file, in words that one acts
 // on; and with --sweep, the time of a step over the budget as a picture.
 
-import { hardwareNames, knownMachine, machineOf } from '../engine/simulate/hardware.ts';
-import { type Machine, memoryOf } from '../engine/simulate/machine.ts';
-import type { SimulatedStep, Waited } from '../engine/simulate/simulate.ts';
-import { renderSweep, type SweepLine } from '../report/sweep.ts';
-import type { Host } from '../runtime/host.ts';
-import { type Prediction, Predictor, type Scenario } from '../train/prediction.ts';
-import { formatBytes } from '../util/bytes.ts';
-import { HoldfastError } from '../util/errors.ts';
-import { describeOrder } from './accumulate-order.ts';
+import { hardwareNames, knownMachine, machineOf } from '../../engine/simulate/hardware.ts';
+import { type Machine, memoryOf } from '../../engine/simulate/machine.ts';
+import type { SimulatedStep, Waited } from '../../engine/simulate/simulate.ts';
+import { renderSweep, type SweepLine } from '../../report/sweep.ts';
+import type { Host } from '../../runtime/host.ts';
+import { type Prediction, Predictor, type Scenario } from '../../train/prediction.ts';
+import { formatBytes } from '../../util/bytes.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import { describeOrder } from '../accumulate-order.ts';
 
 export interface MachineFlags {
   readonly hardware: readonly string[];

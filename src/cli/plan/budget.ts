@@ -1,0 +1,191 @@
+// `holdfast plan` within one budget: what it needs, what a step moves, and how near that is to the least of any schedule.
+
+import type { Highs } from 'highs';
+import { type Fit, fitMemory, smallestBudget } from '../../engine/compile/fit.ts';
+import { flopsOf, offloadedBytes, recomputedFlops, type StepPasses, stepPass } from '../../engine/compile/pass.ts';
+import { schedule } from '../../engine/compile/schedule.ts';
+import { DEFAULT_LIMITS } from '../../engine/compile/workload.ts';
+import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.ts';
+import { printProgram } from '../../graph/graph.ts';
+import type { OptimizerDevice } from '../../graph/operators/optimizer.ts';
+import { mapChunks } from '../../memory/layout/chunk-map.ts';
+import { elementBytesOf, lastingKinds, type TrainingDtype, trainedElementBytes } from '../../memory/layout/kinds.ts';
+import { printLayout } from '../../memory/layout/layout.ts';
+import { linearBound } from '../../memory/plan/bound.ts';
+import { ratioTo } from '../../memory/plan/compare.ts';
+import { findGaps } from '../../memory/plan/gaps.ts';
+import { checkPlan, type Plan, printPlan } from '../../memory/plan/plan.ts';
+import { chunkCount, printTrace } from '../../memory/plan/trace.ts';
+import { makeModel } from '../../nn/index.ts';
+import { type Model, parameterCount, trainedCount } from '../../nn/model.ts';
+import type { Host } from '../../runtime/host.ts';
+import { traceStep } from '../../train/step-programs.ts';
+import { trainingWorkload } from '../../train/trainer.ts';
+import { formatBytes } from '../../util/bytes.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import { describeOrder } from '../accumulate-order.ts';
+import { configOf, modelOf, type PlanFlags } from './flags.ts';
+
+const FATES: Readonly<Record<ActivationMode, string>> = {
+  keep: 'all kept for the backward pass',
+  light: 'outputs of norms and gated activations made again',
+  recompute: 'made again from each block’s input',
+  spill: 'made again from a residual stream that is moved below the GPU',
+  offload: 'moved below the GPU',
+};
+
+/** `3 blocks made again from each block's input, 9 all kept for the backward pass`. */
+function describeModes(modes: readonly ActivationMode[]): string {
+  const used = ACTIVATION_MODES.filter((mode) => modes.includes(mode));
+  const [only = 'keep'] = used;
+  if (used.length < 2) return FATES[only];
+  return used
+    .map((mode) => `of ${modes.filter((other) => other === mode).length} of ${modes.length} blocks ${FATES[mode]}`)
+    .join(', ');
+}
+
+/** A fit and its plan, part by part, a line an item. */
+export const LISTINGS = {
+  program: ({ workload }: Fit) => workload.programs.map((p) => `${p.name}\n${printProgram(p)}`).join('\n\n'),
+  layout: ({ map }: Fit) =>
+    [...new Set(map.lists.filter(({ chunks }) => chunks > 0).map(({ kind }) => map.layoutOf(kind)))]
+      .map(printLayout)
+      .join('\n\n'),
+  trace: ({ passes }: Fit<StepPasses>) => printTrace(passes.step.trace),
+  plan: ({ passes }: Fit<StepPasses>, plan: Plan) => printPlan(passes.step.trace, plan),
+};
+
+export type Listing = keyof typeof LISTINGS;
+
+/** Works it out, and prints it. */
+export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
+  const { write } = host.terminal;
+  const { recovery, optimizerDevice } = flags;
+  const step = (batch: number, context: number) => traceStep(model, batch, context, false, optimizerDevice);
+  const workloadOf = (changes: Partial<PlanFlags> = {}) => {
+    const { batch, context, accumulate } = { ...flags, ...changes };
+    return trainingWorkload(model, step(batch, context), accumulate, undefined, flags);
+  };
+  const model = modelOf(flags, flags.layers);
+  const parameters = parameterCount(model);
+  const workload = workloadOf();
+  const smallest = smallestBudget(workload, DEFAULT_LIMITS, { recovery });
+  const resident = fitMemory(workload, DEFAULT_LIMITS, undefined);
+  const budget =
+    flags.gpuMemory ?? Math.max(smallest, resident.peak - (resident.residents * resident.map.chunkBytes) / 2);
+  if (budget < smallest) {
+    const half = (changes: Partial<PlanFlags>) =>
+      formatBytes(smallestBudget(workloadOf(changes), DEFAULT_LIMITS, { recovery }));
+    const knobs = [
+      ...(flags.batch > 1 ? [`--batch ${flags.batch >> 1} needs ${half({ batch: flags.batch >> 1 })}`] : []),
+      ...(flags.context > 1 ? [`--context ${flags.context >> 1} needs ${half({ context: flags.context >> 1 })}`] : []),
+      ...(recovery === 'step'
+        ? [
+            `--recovery checkpoint needs ${formatBytes(smallestBudget(workload, DEFAULT_LIMITS, { recovery: 'checkpoint' }))}`,
+          ]
+        : []),
+    ];
+    throw new HoldfastError(
+      `--gpu-memory ${formatBytes(budget)} is too little: ${smallest} bytes (${formatBytes(smallest)}) is the smallest ` +
+        `budget that works, ${formatBytes(resident.nonModel.arenas)} of it for activations; ${knobs.join(', ')}`,
+    );
+  }
+
+  const found = fitMemory(workload, DEFAULT_LIMITS, budget, { recovery });
+  const { map, passes, nonModel, slots, staging, peak } = found;
+  const { trace } = passes.step;
+  const start = performance.now();
+  const { plan, moved } = schedule(trace, slots, 'planned');
+  const milliseconds = performance.now() - start;
+  const room = trace.moments.map(() => slots);
+  const cost = checkPlan(trace, plan, room);
+  const linear = linearBound(highs, findGaps(trace, room)).chunks;
+  const ratio = ratioTo(linear, cost);
+  const { trainable, frozen } = map;
+  const [padding, held] = [trainable.padding + frozen.padding, trainable.held + frozen.held];
+  const tiled = trainable.tiled + frozen.tiled;
+  const { chunks } = trainable;
+  const flops = flopsOf(passes.step);
+  const full = frozen.chunks > 0 ? fullStepFlops(makeModel(configOf(flags, flags.layers)), flags) : undefined;
+  const again = recomputedFlops(passes.step);
+  const { order, activations } = found.workload;
+  const modes = activations?.modes ?? [];
+  const offloaded = offloadedBytes(passes.step);
+
+  if (flags.json) {
+    write(
+      `${JSON.stringify({
+        parameters,
+        trained: trainedCount(model),
+        flops: { step: flops, ...(full !== undefined && { fullStep: full }) },
+        modelDataBytes: found.residents * map.chunkBytes,
+        bytesPerParameter: { all: trainedElementBytes(map.dtype), kept: keptBytes(map.dtype) },
+        chunks: {
+          bytes: trace.chunkBytes,
+          perKind: chunks,
+          lists: Object.fromEntries(trace.lists.map(({ kind, chunks }) => [kind, chunks])),
+          frozen: frozen.chunks,
+          tiledTensors: tiled,
+          waste: padding / held,
+        },
+        nonModelBytes: { ...nonModel, total: nonModel.arenas + nonModel.persistent },
+        smallestBudget: smallest,
+        budget,
+        predictedPeak: peak,
+        slots,
+        staging,
+        moments: trace.moments.length,
+        accumulateOrder: order?.order ?? 'batch',
+        activations: { modes, recomputedFlops: again.flops, share: again.share, offloadedBytes: offloaded },
+        bytesPerStep: moved,
+        bound: { lp: linear * trace.chunkBytes, ratio },
+        planMilliseconds: milliseconds,
+      })}\n`,
+    );
+    return;
+  }
+  const shown = (bytes: number) => formatBytes(bytes).padStart(8);
+  write(
+    [
+      `${flags.model}, ${flags.layers} layers of width ${flags.width}, vocabulary ${flags.vocabSize}: ${parameters.toLocaleString('en')} parameters`,
+      `  ${shown(found.residents * map.chunkBytes)}  model data: ${frozen.chunks > 0 ? `${trainedCount(model).toLocaleString('en')} parameters that train, their` : 'parameters,'} ${describeKinds(map.dtype, optimizerDevice)}`,
+      `  ${`${trainedElementBytes(map.dtype)} bytes`.padStart(8)}  ${optimizerDevice === 'cpu' ? '' : 'of it '}a parameter that trains, ${keptBytes(map.dtype)} of them from step to step${optimizerDevice === 'cpu' ? '; moments, 8 of them, are below the GPU and never on it' : ''}`,
+      ...(frozen.chunks > 0
+        ? [
+            `  ${shown(frozen.chunks * trace.chunkBytes)}  of it frozen${flags.baseDtype ? `, in ${flags.baseDtype}` : ''}: ${frozen.chunks} chunks that are only read`,
+          ]
+        : []),
+      `            ${chunks} chunks of ${formatBytes(trace.chunkBytes)} a kind, ${tiled} tensors tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
+      `  ${shown(nonModel.arenas)}  activations, batch ${flags.batch} x ${flags.context} (${formatBytes(nonModel.alive)} alive at once): ${describeModes(modes)}${again.flops > 0 ? `, ${(100 * again.share).toFixed(1)} % more arithmetic` : ''}`,
+      `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms`,
+      `  ${shown(smallest)}  is the smallest budget that works`,
+      `  ${shown(budget)}  budget, ${formatBytes(peak)} of it used: ${slots} slots for ${chunkCount(trace)} chunks, ${staging.down} of staging down, ${staging.up} up`,
+      `a step of ${flags.accumulate} micro-batch${flags.accumulate === 1 ? '' : 'es'} moves`,
+      ...(order ? [`            ${describeOrder(order.order, found.orderSeconds)}`] : []),
+      ...(offloaded > 0 ? [`  ${shown(offloaded)}  of activations down, and up again`] : []),
+      `  ${shown(cost.h2dBytes)}  of chunks up, ${formatBytes(cost.d2hBytes)} down: ${ratio.toFixed(3)} x the least of any schedule (linear bound ${formatBytes(linear * trace.chunkBytes)})`,
+      `  ${(flops / 1e9).toPrecision(4)} GFLOP a step${full === undefined ? '' : `, ${(flops / full).toFixed(3)} x those of a step that trains all of it`}`,
+      `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${cost.loads} loads, ${cost.stores} stores`,
+      ...(flags.print ?? []).flatMap((part) => ['', LISTINGS[part](found, plan)]),
+      '',
+    ].join('\n'),
+  );
+}
+
+/** What there is on the GPU beside each parameter that trains. */
+function describeKinds(dtype: TrainingDtype, optimizerDevice: OptimizerDevice): string {
+  if (optimizerDevice === 'cpu') return 'gradients in f32';
+  if (dtype === 'f32') return 'gradients and two moments in f32';
+  return 'in halves of f32 of which kernels read the upper one (bf16), gradients in bf16 once they are complete, two moments in f32';
+}
+
+/** Of a parameter that trains: bytes of what lives on from step to step. */
+const keptBytes = (dtype: TrainingDtype): number =>
+  lastingKinds(dtype).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
+
+/** Operations of a step that trains the whole model, with the activations kept. */
+function fullStepFlops(model: Model, { batch, context, accumulate }: PlanFlags): number {
+  const step = traceStep(model, batch, context);
+  const map = mapChunks(model.parameters, true, { minBytes: 0, maxBytes: DEFAULT_LIMITS.binding });
+  return flopsOf(stepPass(step, map, accumulate));
+}

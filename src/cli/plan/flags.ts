@@ -1,0 +1,76 @@
+// What `holdfast plan` plans, from its flags: the model as it would train, and the words for it.
+
+import type { FamilyName } from '../../formats/families/index.ts';
+import type { ActivationMode } from '../../graph/activations.ts';
+import type { AccumulateOrder } from '../../graph/layer-major.ts';
+import type { OptimizerDevice } from '../../graph/operators/optimizer.ts';
+import type { StoredElement } from '../../kernels/stored.ts';
+import type { TrainingDtype } from '../../memory/layout/kinds.ts';
+import { makeModel } from '../../nn/index.ts';
+import { withLora } from '../../nn/lora.ts';
+import { computedIn, type Model, withStored } from '../../nn/model.ts';
+import { sizeOf } from '../../nn/size.ts';
+import { baseStorage } from '../../train/base-dtype.ts';
+import type { Scenario } from '../../train/prediction.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import { configFromFlags } from '../model-flags.ts';
+import type { Listing } from './budget.ts';
+
+export interface PlanFlags {
+  model: FamilyName;
+  layers: number;
+  width: number;
+  heads: number;
+  kvHeads?: number;
+  context: number;
+  batch: number;
+  accumulate: number;
+  vocabSize: number;
+  gpuMemory?: number;
+  loraRank?: number;
+  loraTargets?: string;
+  baseDtype?: StoredElement;
+  dtype: TrainingDtype;
+  recovery: 'step' | 'checkpoint';
+  activations: ActivationMode | 'auto';
+  optimizerDevice: OptimizerDevice;
+  accumulateOrder: AccumulateOrder | 'auto';
+  hardware?: string[];
+  hostMemory?: number;
+  reached?: number;
+  copies?: 'serial' | 'duplex';
+  sweep?: string;
+  compare?: boolean;
+  print?: readonly Listing[];
+  json?: boolean;
+}
+
+export const nameOf = ({ model, layers, width, vocabSize, batch, context, accumulate }: PlanFlags): string =>
+  `${model}, ${layers} layers of width ${width}, vocabulary ${vocabSize}, batch ${batch} x ${context}${accumulate > 1 ? ` x ${accumulate}` : ''}`;
+
+/** Of as many blocks. */
+export const configOf = (flags: PlanFlags, layers: number) => configFromFlags({ ...flags, layers, tied: false });
+
+/** Of as many blocks, as it would train. Errors: HoldfastError for flags that do not go together. */
+export function modelOf(flags: PlanFlags, layers: number): Model {
+  const { loraRank: rank, loraTargets, baseDtype, dtype } = flags;
+  const targets = loraTargets?.split(',');
+  const base = makeModel(configOf(flags, layers));
+  if (rank === undefined) {
+    const flag = targets ? 'lora-targets' : baseDtype && 'base-dtype';
+    if (flag) throw new HoldfastError(`--${flag}: is of a low-rank update; give --lora-rank, too`);
+    return computedIn(base, dtype);
+  }
+  const inFiles = new Map(base.parameters.map(({ name }) => [name, 'f32' as const]));
+  return withStored(
+    computedIn(withLora(base, { rank, ...(targets && { targets }) }), dtype),
+    baseStorage(base, inFiles, baseDtype),
+  );
+}
+
+/** What is predicted. Low-rank updates are left out of the size: they are a small part of it. */
+export const scenarioOf = (flags: PlanFlags): Scenario => ({
+  ...flags,
+  parameters: sizeOf(configOf(flags, flags.layers)).parameters,
+  modelOf: (layers) => modelOf(flags, layers),
+});

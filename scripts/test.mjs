@@ -20,6 +20,8 @@ let started = 0;
 /** `npm run test:all`: faults at every single call, all random cases, everywhere. Takes hours. */
 const all = process.argv.includes('--all');
 if (all) process.env.HOLDFAST_TESTS = 'all';
+/** Files named at the end. */
+const SLOWEST = 12;
 /** The suites that ask an adapter for answers. */
 const DEVICE_SUITES = ['test/kernels', 'test/model', 'test/platform'];
 /** They take minutes, and find the same code everywhere: Node runs them on the first adapter. */
@@ -60,6 +62,7 @@ for (const { name, passed = 0, failed = 0, skipped = 0, seconds, note = '' } of 
   const counts = note.startsWith('skipped') ? '' : `${passed} passed, ${failed} failed, ${skipped} skipped`;
   console.log(`  ${name.padEnd(44)} ${counts}${seconds === undefined ? '' : `  (${seconds} s)`}  ${note}`.trimEnd());
 }
+for (const { name, slowest } of results) if (slowest) console.log(`  slowest in ${name}, s: ${slowest}`);
 const total = (field) => results.reduce((sum, result) => sum + (result[field] ?? 0), 0);
 console.log(`${total('passed')} passed, ${total('failed')} failed, ${total('skipped')} skipped`);
 process.exit(total('failed') > 0 ? 1 : 0);
@@ -110,12 +113,23 @@ async function suites(name, runtime, runtimeArgs, filters, { adapter, browser, a
     record({ name, failed: 1, seconds, note: `the runner ended with status ${status} and no report` });
     return;
   }
-  const { numPassedTests, numFailedTests, numPendingTests, numTodoTests, success } = JSON.parse(
+  const { numPassedTests, numFailedTests, numPendingTests, numTodoTests, success, testResults } = JSON.parse(
     readFileSync(report, 'utf8'),
   );
   // A file that cannot be loaded fails no test: the run as a whole did.
   const failed = numFailedTests || (success && status === 0 ? 0 : 1);
-  record({ name, passed: numPassedTests, failed, skipped: numPendingTests + numTodoTests, seconds });
+  const skipped = numPendingTests + numTodoTests;
+  record({ name, passed: numPassedTests, failed, skipped, seconds, slowest: slowestOf(testResults) });
+}
+
+/** The files that took the longest, several of which run at once. */
+function slowestOf(files) {
+  return files
+    .map(({ name, startTime, endTime }) => ({ file: path.relative(root, name), ms: endTime - startTime }))
+    .sort((a, b) => b.ms - a.ms)
+    .slice(0, SLOWEST)
+    .map(({ file, ms }) => `${file.replace(/^test\//, '')} ${Math.round(ms / 1000)}`)
+    .join(', ');
 }
 
 function record(result) {

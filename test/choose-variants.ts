@@ -4,15 +4,17 @@
 import { vi } from 'vitest';
 import { Trial } from '../src/engine/compile/choices.ts';
 
+const SLOW = ['quads', 'tiled'];
+
 /**
  * Kernel variants are chosen by the throw of a die instead of by timing: trials take seconds, and so every variant
- * has its turn; another `seed` is another choice. SwiftShader compiles the variants on quads for seconds: only with
- * `quads` they take part.
+ * has its turn; another `seed` is another choice. SwiftShader compiles the variants on quads for seconds, and runs the tiled
+ * ones slowly, which wait for each other all the time: only with `slow` they take part.
  */
-export function chooseVariants(seed: number, quads = false): void {
+export function chooseVariants(seed: number, slow = false): void {
   const die = (name: string) =>
     [...name].reduce((hash, letter) => Math.imul(hash ^ letter.charCodeAt(0), 0x01000193) >>> 1, seed);
   vi.spyOn(Trial.prototype, 'time').mockImplementation(async ({ name }) =>
-    name === 'quads' && !quads ? Number.POSITIVE_INFINITY : die(name),
+    SLOW.includes(name) && !slow ? Number.POSITIVE_INFINITY : die(name),
   );
 }

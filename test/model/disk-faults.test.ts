@@ -131,8 +131,8 @@ describe.each(Object.entries(FAULTS) as [Fault, string][])('the slow tier: %s, %
     wanted = await undisturbed();
   });
 
-  // The first three, then every 27th; in Deno, whose runs take longer, fewer.
-  const stride = EVERY_CASE ? 1 : isDeno ? 41 : 27;
+  // The first three, then every 19th; in Deno, whose runs take longer, fewer.
+  const stride = EVERY_CASE ? 1 : isDeno ? 41 : 19;
 
   test.each(recoveries)('at the n-th move, recovery %s', async (recovery) => {
     let failures = 0;

@@ -160,7 +160,7 @@ test.runIf(THOROUGH).each<[string, (state: SavedState) => void, string[]]>([
   [
     'the weight decay',
     ({ settings }) => {
-      settings.weightDecay = 0;
+      settings.weightDecay = 1;
     },
     ['loss', 'grad_norm_rel', 'final_update_rel_fro', 'final_max_abs'],
   ],

@@ -9,10 +9,13 @@ import type { AnyConfig } from '../../../src/formats/gguf/families/index.ts';
 import { TENSOR_TYPE_NAMES, type TensorType } from '../../../src/formats/gguf/tensor-types.ts';
 import { makeModel } from '../../../src/nn/index.ts';
 import { collect, type Values } from '../../../src/util/tensor-source.ts';
+import { chooseVariants } from '../../choose-variants.ts';
 import { inProcess, done as succeed } from '../../cli/in-process.ts';
 import { EVERY_CASE } from '../../host.ts';
 import { MemoryFiles } from '../../memory-files.ts';
 import { modelOf, randomValues } from './models.ts';
+
+chooseVariants(15);
 
 const SIZES = {
   ...{ vocab_size: 40, max_position_embeddings: 64, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2 },

@@ -58,6 +58,8 @@ export default defineConfig({
       {
         test: {
           ...timeouts,
+          // As long as a test may take: a busy machine is no wrong page.
+          expect: { poll: { timeout: timeouts.testTimeout } },
           name: 'pages',
           // A page waits more than it computes.
           maxWorkers: 2,

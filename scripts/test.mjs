@@ -30,9 +30,20 @@ const FAULT_SUITES = ['losses', 'lost-for-good', 'moves', 'disk-faults', 'traces
 );
 
 /** What lies in the package, what is computed without a device or a file, and commands within the test's own process. */
-const RUNTIME_FREE_SUITES = ['package', 'cli', 'plan', 'simulate', 'fuzz', 'report', 'graph', 'grad', 'demo'].flatMap(
-  (folder) => (all ? [] : ['--exclude', `test/${folder}/**`]),
-);
+const RUNTIME_FREE_SUITES = [
+  'package',
+  'cli',
+  'plan',
+  'simulate',
+  'fuzz',
+  'report',
+  'graph',
+  'grad',
+  'demo',
+  'memory',
+  'nn',
+  'util',
+].flatMap((folder) => (all ? [] : ['--exclude', `test/${folder}/**`]));
 
 check('lint', bin('biome'), ['check', '--error-on-warnings']);
 check('types', bin('tsc'), []);

@@ -145,8 +145,17 @@ describe.each(cases)('$kernel.name', async (kernelCase) => {
       },
     );
 
+    // Another compiler: each shader, and some problems more.
+    const shaders = new Set<string>();
+    const isSampled = problems.map((problem, n) => {
+      const { shader } = variant.dispatch(problem, DEFAULTS);
+      const isNew = !shaders.has(shader);
+      shaders.add(shader);
+      return THOROUGH || isNew || n % 4 === 0;
+    });
     const stride = THOROUGH ? 5 : 11;
-    const worthwhile = await Promise.all(problems.map((_, n) => isWorthwhile(variant, n, stride)));
+    const isAffordable = await Promise.all(problems.map((_, n) => isWorthwhile(variant, n, stride)));
+    const worthwhile = isSampled.map((sampled, n) => sampled && isAffordable[n]);
     it.each(problems.filter((_, n) => worthwhile[n]).map((problem) => [describeProblem(problem), problem]))(
       `${variant.name}: %s`,
       async (_, problem) => {

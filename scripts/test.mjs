@@ -25,9 +25,10 @@ const SLOWEST = 12;
 /** The suites that ask an adapter for answers. */
 const DEVICE_SUITES = ['test/kernels', 'test/model', 'test/platform'];
 /** They take minutes, and find the same code everywhere: Node runs them on the first adapter. */
-const FAULT_SUITES = ['losses', 'lost-for-good', 'moves', 'disk-faults', 'traces'].flatMap((name) =>
-  all ? [] : ['--exclude', `test/model/${name}.test.ts`],
-);
+const LONG_SUITES = [
+  ...['losses', 'lost-for-good', 'moves', 'disk-faults', 'host-optimizer-faults', 'traces'],
+  ...['accumulate-order', 'bf16', 'stored'],
+].flatMap((name) => (all ? [] : ['--exclude', `test/model/${name}.test.ts`]));
 
 /** What lies in the package, what is computed without a device or a file, and commands within the test's own process. */
 const RUNTIME_FREE_SUITES = [
@@ -56,7 +57,7 @@ else {
   await suites(`Node ${process.versions.node}, ${first.name}`, process.execPath, [], [], { adapter: first });
   for (const adapter of found) {
     if (adapter !== first)
-      await suites(`Node, ${adapter.name}`, process.execPath, [], [...DEVICE_SUITES, ...FAULT_SUITES], { adapter });
+      await suites(`Node, ${adapter.name}`, process.execPath, [], [...DEVICE_SUITES, ...LONG_SUITES], { adapter });
   }
 }
 // Deno waits for its polls and Chromium runs one file at a time: side by side they fill two cores.
@@ -88,7 +89,7 @@ function check(name, command, args) {
 
 async function inDeno() {
   const deno = bin('deno');
-  const filters = [...FAULT_SUITES, ...RUNTIME_FREE_SUITES];
+  const filters = [...LONG_SUITES, ...RUNTIME_FREE_SUITES];
   if (!first) return;
   if (!existsSync(deno)) record({ name: 'Deno', skipped: 1, note: 'npm brought no Deno for this platform' });
   else await suites(`Deno, ${first.name}`, deno, ['run', '-A', '--unstable-webgpu'], filters, { adapter: first });

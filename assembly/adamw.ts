@@ -77,14 +77,3 @@ export function sweep(values: usize, count: usize, least: f32): void {
     if (abs<f32>(load<f32>(values + at)) < least) store<f32>(values + at, 0);
   }
 }
-
-/** The traffic of `adamw` and no arithmetic: what it is measured beside. */
-export function traffic(parameter: usize, m: usize, v: usize, gradient: usize, count: usize): void {
-  const end: usize = (count & ~3) << 2;
-  for (let at: usize = 0; at < end; at += 16) {
-    const g = v128.load(gradient + at);
-    v128.store(m + at, v128.xor(v128.load(m + at), g));
-    v128.store(v + at, v128.xor(v128.load(v + at), g));
-    v128.store(parameter + at, v128.xor(v128.load(parameter + at), g));
-  }
-}

@@ -7,6 +7,12 @@ import { ADAPTER } from '../host.ts';
 const isDeno = 'Deno' in globalThis;
 export const root = path.resolve(import.meta.dirname, '../..');
 
+/** The flags of a model that trains in no time. */
+export const TINY = [
+  ...['--layers', '1', '--width', '16', '--heads', '2', '--context', '16'],
+  ...['--batch', '2', '--eval-windows', '2'],
+];
+
 export interface Finished {
   status: number | null;
   stdout: string;

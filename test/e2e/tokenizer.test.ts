@@ -15,29 +15,15 @@ import {
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { holdfast, records } from './cli.ts';
+import { holdfast, records, TINY } from './cli.ts';
 
 const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-tokenizer-'));
 const at = (...names: string[]) => path.join(folder, ...names);
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const env = { XDG_CACHE_HOME: at('cache') };
-const SHAPE = [
-  '--layers',
-  '1',
-  '--width',
-  '16',
-  '--heads',
-  '2',
-  '--context',
-  '16',
-  '--batch',
-  '2',
-  '--eval-windows',
-  '2',
-];
 const train = (out: string, ...more: string[]) => [
-  ...['train', '--tokenizer', at('bpe'), '--data', at('text.txt'), '--out', at(out), ...SHAPE, '--steps', '12'],
+  ...['train', '--tokenizer', at('bpe'), '--data', at('text.txt'), '--out', at(out), ...TINY, '--steps', '12'],
   ...['--save-every', '4', '--sample-tokens', '6', '--warmup', '2', ...more],
 ];
 const file = (...names: string[]) => readFileSync(at(...names));

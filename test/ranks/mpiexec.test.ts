@@ -6,7 +6,7 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Finished, holdfast, records, root } from '../e2e/cli.ts';
+import { type Finished, holdfast, records, root, TINY } from '../e2e/cli.ts';
 import { field } from '../entry.ts';
 import { ADAPTER, EVERY_CASE, THOROUGH } from '../host.ts';
 
@@ -25,20 +25,6 @@ const COMMAND = [
   process.execPath,
   ...(isDeno ? ['run', '-A', '--unstable-webgpu'] : []),
   path.join(root, 'dist/holdfast.js'),
-];
-const TINY = [
-  '--layers',
-  '1',
-  '--width',
-  '16',
-  '--heads',
-  '2',
-  '--context',
-  '16',
-  '--batch',
-  '2',
-  '--eval-windows',
-  '2',
 ];
 const RUN = ['train', ...TINY, '--data', 'README.md', '--sample-tokens', '0', '--json', '--adapter', ADAPTER];
 

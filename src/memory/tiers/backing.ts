@@ -162,7 +162,7 @@ export class Backing {
 
   /**
    * Changes values in place: `work` gets the bytes of all these chunks, in their order, and has them alone until it is done;
-   * who fetches one meanwhile waits. Those that it only reads are `kept`: what lies on disk of them stays valid. Updates get
+   * a fetch of one of them waits for that. Those that it only reads are `kept`: what lies on disk of them stays valid. Updates get
    * their room one after the other and work side by side. Errors: as `fetch`, and then nothing has changed; and those of
    * `work`, behind which the values of its chunks are worth nothing.
    */

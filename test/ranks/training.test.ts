@@ -13,7 +13,8 @@ import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts
 import { joined } from '../../src/parity/replay-case.ts';
 import { compareWithReference } from '../../src/parity/verdict.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
-import { type StepMetrics, Trainer, trainingWorkload } from '../../src/train/trainer.ts';
+import { type StepMetrics, Trainer } from '../../src/train/trainer.ts';
+import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../../src/util/tensor-source.ts';
 import { testDevice } from '../harness.ts';

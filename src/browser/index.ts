@@ -52,7 +52,7 @@ export * as drawing from '../report/drawing.ts';
 export type { DiskRoom } from '../runtime/browser.ts';
 export { fineTuningSettings } from '../train/fine-tuning.ts';
 export type { MemoryBound, MemoryRecord } from '../train/memory-record.ts';
-export type { RunSummary } from '../train/run.ts';
+export type { RunSummary } from '../train/run-events.ts';
 export { defaultSettings, type LoraSettings, type RunSettings } from '../train/run-settings.ts';
 export type { Decay } from '../train/schedule.ts';
 export { formatBytes, parseBytes } from '../util/bytes.ts';

@@ -4,7 +4,7 @@
 import { parameterCount, trainedCount } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
 import { microBatchesOf } from '../train/ranks.ts';
-import type { RunEvents, RunSummary } from '../train/run.ts';
+import type { RunEvents, RunSummary } from '../train/run-events.ts';
 import type { RunSettings } from '../train/run-settings.ts';
 
 /** Milliseconds between plain lines when the output is piped. */

@@ -4,7 +4,7 @@
 import { STATE } from '../kernels/step-control.ts';
 import { parameterCount } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
-import type { RunSummary } from '../train/run.ts';
+import type { RunSummary } from '../train/run-events.ts';
 import { modelOf, type RunSettings } from '../train/run-settings.ts';
 import type { SavedState } from '../train/saved-state.ts';
 import { at } from '../util/at.ts';

@@ -7,7 +7,7 @@ import { advice } from '../../report/advice.ts';
 import { REPORT_FILE } from '../../report/run-report.ts';
 import { join } from '../../runtime/host.ts';
 import type { MemoryRecord } from '../../train/memory-record.ts';
-import type { RunSummary } from '../../train/run.ts';
+import type { RunSummary } from '../../train/run-events.ts';
 import type { RunSettings } from '../../train/run-settings.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { describeOrder } from '../accumulate-order.ts';

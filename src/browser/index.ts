@@ -59,4 +59,5 @@ export { formatBytes, parseBytes } from '../util/bytes.ts';
 export { HoldfastError, messageOf } from '../util/errors.ts';
 export { callback, type Holdfast, type HoldfastOptions, openHoldfast } from './client.ts';
 export type * from './protocol.ts';
+export type { ResumeOptions } from './run-records.ts';
 export type { TrainerService } from './service.ts';

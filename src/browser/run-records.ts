@@ -16,8 +16,11 @@ import { nameOf } from './runs.ts';
 
 /** What may be another when a run is gone on with. */
 export interface ResumeOptions {
+  /** @default as before */
   readonly memory?: MemorySettings;
+  /** Of the whole run. @default as before */
   readonly steps?: number;
+  /** What it trains on, where it was imported and has a text of its own. @default as before */
   readonly text?: TrainingText;
 }
 

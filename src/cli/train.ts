@@ -89,7 +89,7 @@ async function trainOn(
     const tokenizer = await tokenizerFor(host.files, settings, flags.resume ? out : flags.model, carried);
     checkSettings(settings);
     const model = modelOf(settings);
-    if (settings.tensorParallel !== undefined) splitModel(model, settings.tensorParallel);
+    if (settings.tensorParallel !== undefined) splitModel(model, { rank: 0, size: settings.tensorParallel });
     const progress = new Progress(host, settings, flags.json ?? false);
     if (flags.resume) await noteDtype(host, out, settings, progress);
     const abort = new AbortController();

@@ -37,6 +37,8 @@ export interface Tensor {
 export interface TensorSplit {
   readonly by: 'columns' | 'rows';
   readonly ranks: number;
+  /** Of them, the one whose part it is. */
+  readonly rank: number;
 }
 
 /** A low-rank update of a weight (Hu et al. 2021): y = x W + scale (drop(x) A^T) B^T. */

@@ -2,9 +2,10 @@
 // its family says it by the names of linears (formats/families). What is exchanged follows from it as the model is traced
 // (graph/operators/tensor-parallel.ts); initial values, checkpoints and the gradient's norm follow from the parameters.
 //
-// Invariant: what all ranks have (embedding, norms, head, biases behind a sum) has the same gradient on all of them, to the
-// bit: its inputs are sums over ranks that one rank has made, and the kernels are the same.
+// Invariant: what all ranks have (norms, positions, biases behind a sum) has the same gradient on all of them, to the bit: its
+// inputs are sums over ranks that one rank has made, and the kernels are the same.
 
+import type { GridPlace } from '../engine/ranks/grid.ts';
 import type { LinearLayout } from '../formats/families/family.ts';
 import { familyOf } from '../formats/families/index.ts';
 import { at } from '../util/at.ts';
@@ -26,9 +27,9 @@ const layoutOf = (module: string, layout: LinearLayout): Layout => {
  * What each of so many ranks has of a model. Errors: HoldfastError for a family that has no layout, for sizes that ranks
  * cannot share evenly, naming how many can, and for what does not train so.
  */
-export function splitModel(model: Model, ranks: number): Model {
+export function splitModel(model: Model, { rank, size: ranks }: GridPlace): Model {
   const { config, shape, adapters = [] } = model;
-  const { label, linears: layout } = familyOf(config);
+  const { label, linears: layout, stored } = familyOf(config);
   const refuse = (problem: string): never => {
     throw new HoldfastError(`--tensor-parallel ${ranks}: ${problem}`);
   };
@@ -54,8 +55,13 @@ export function splitModel(model: Model, ranks: number): Model {
     const [by] = layoutOf(linear.module, layout);
     const sections = sectionsOf(linear, layout);
     const { weight, fanInFanOut } = linear;
-    splits.set(weight, { by, ranks, sections, axis: (by === 'columns') === fanInFanOut ? 1 : 0 });
-    if (by === 'columns') splits.set(weight.replace(/\.weight$/, '.bias'), { by, ranks, sections, axis: 0 });
+    splits.set(weight, { by, ranks, rank, sections, axis: (by === 'columns') === fanInFanOut ? 1 : 0 });
+    if (by === 'columns') splits.set(weight.replace(/\.weight$/, '.bias'), { by, ranks, rank, sections, axis: 0 });
+  }
+  // A vocabulary that cannot be dealt out evenly stays whole.
+  if (shape.vocabulary % ranks === 0) {
+    const split = { by: 'columns', ranks, rank, sections: [shape.vocabulary], axis: 0 } as const;
+    for (const name of [stored.embedding, stored.head]) splits.set(name, split);
   }
   const parameters = model.parameters.map((parameter): Parameter => {
     const split = splits.get(parameter.name);
@@ -85,8 +91,8 @@ function* runsOf({ shape }: Parameter, { axis, sections, ranks }: ParameterSplit
   }
 }
 
-/** Of whole tensors, what a rank has of them. A piece may be read until the next is asked for. */
-export function partsOf({ parameters }: Model, rank: number, source: TensorSource): TensorSource {
+/** Of whole tensors, what the rank has whose part of a model this is. A piece may be read until the next is asked for. */
+export function partsOf({ parameters }: Pick<Model, 'parameters'>, source: TensorSource): TensorSource {
   const byName = new Map(parameters.map((parameter) => [parameter.name, parameter]));
   return {
     names: source.names,
@@ -98,7 +104,7 @@ export function partsOf({ parameters }: Model, rank: number, source: TensorSourc
       }
       const whole = new Elements(source.read(name));
       for (const run of runsOf(parameter, parameter.split)) {
-        for await (const piece of whole.take(run.size)) if (run.rank === rank) yield piece;
+        for await (const piece of whole.take(run.size)) if (run.rank === parameter.split.rank) yield piece;
       }
     },
     packed: (name) => (byName.get(name)?.split ? undefined : source.packed?.(name)),
@@ -106,7 +112,7 @@ export function partsOf({ parameters }: Model, rank: number, source: TensorSourc
 }
 
 /** Whole tensors of what each rank has of them. */
-export function wholeOf({ parameters }: Model, sources: readonly TensorSource[]): TensorSource {
+export function wholeOf({ parameters }: Pick<Model, 'parameters'>, sources: readonly TensorSource[]): TensorSource {
   const byName = new Map(parameters.map((parameter) => [parameter.name, parameter]));
   const own = at(sources, 0);
   return {

@@ -154,8 +154,7 @@ export class Trainer {
     }
     const optimizer = { ...ADAMW_DEFAULTS, ...options.optimizer };
     const full = { accumulate: 1, packed: false, seed: 1, optimizerDevice: 'gpu' as const, ...rest, optimizer };
-    const tensorRanks = ranks?.grid.tensor.size ?? 1;
-    const part = tensorRanks > 1 ? splitModel(model, tensorRanks) : model;
+    const part = ranks && ranks.grid.tensor.size > 1 ? splitModel(model, ranks.grid.tensor) : model;
     const programs = traceStep(part, full.batch, full.seq, full.packed, full.optimizerDevice);
     const generation = generates ? traceGeneration(part, full.seq) : undefined;
     const sharding = ranks && { ...ranks.sharding, chunkBytes: ranks.chunkBytes };
@@ -226,8 +225,8 @@ export class Trainer {
 
   /** Sets tensors of a kind, by the names of their parameters. Ranks are all given whole ones. */
   setValues(kind: Kind, source: TensorSource): Promise<void> {
-    const { rank, size } = this.ranks?.grid.tensor ?? ALONE;
-    return this.session.setValues(kind, size > 1 ? partsOf(this.#part, rank, source) : source);
+    const { size } = this.ranks?.grid.tensor ?? ALONE;
+    return this.session.setValues(kind, size > 1 ? partsOf(this.#part, source) : source);
   }
 
   /** The tensors of a kind, as they are when they are read. What only other ranks have is read in `collect`. */

@@ -108,7 +108,7 @@ export async function trainOnRanks(
       if (stage < 3 && tensor === 1) expect(parameter).toEqual(first.parameter);
     }
     const gradients = new Map<number, Values>();
-    const part = tensor > 1 ? splitModel(model, tensor) : model;
+    const part = tensor > 1 ? splitModel(model, { rank: 0, size: tensor }) : model;
     for (const [step, own] of first.gradients) {
       const parts = outcomes.map((outcome) => outcome.gradients.get(step) ?? new Map());
       for (const { name, split } of part.parameters) {

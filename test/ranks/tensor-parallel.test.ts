@@ -16,6 +16,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode, withActivations } from '../../src/graph/activations.ts';
 import { onTensors } from '../../src/graph/graph.ts';
+import { embedding, embeddingBackward } from '../../src/kernels/embedding.ts';
 import { checkTrace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
@@ -148,6 +149,14 @@ describe('the layouts of the families', () => {
       }),
       { seed: 5, numRuns: EVERY_CASE ? 300 : 60 },
     );
+  });
+
+  it('leave a part of a table that may lie in tiles: rows of the part, counted in the whole', () => {
+    const part = { rows: 4, width: 2, vocabulary: 12, firstRow: 6, rowCount: 6 };
+    const tile = { row: 2, rows: 3, first: 4, size: 6 };
+    const expected = { ...part, firstRow: 8, rowCount: 3 };
+    expect(embedding.tile?.(part, 'weight', tile)).toEqual(expected);
+    expect(embeddingBackward.tile?.(part, 'dweight', tile)).toEqual(expected);
   });
 
   it('refuse by name what cannot be shared', () => {

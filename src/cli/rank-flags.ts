@@ -90,7 +90,8 @@ export async function onRanks(
   }
 }
 
-function checkGrid({ tensorParallel = 1, zero }: RankFlags, size: number): void {
+/** Errors: HoldfastError where so many ranks have no such grid, or nothing in it to shard. */
+export function checkGrid({ tensorParallel = 1, zero }: RankFlags, size: number): void {
   if (size % tensorParallel !== 0) {
     const works = Array.from({ length: size }, (_, i) => i + 1).filter((n) => size % n === 0);
     throw new HoldfastError(

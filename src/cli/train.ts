@@ -31,7 +31,7 @@ import { memoryFromFlags } from './memory-flags.ts';
 import { MODEL_SOURCES } from './model-source.ts';
 import { whole, within } from './options.ts';
 import { Progress } from './progress.ts';
-import { claimOnRanks, onRanks } from './rank-flags.ts';
+import { checkGrid, claimOnRanks, onRanks } from './rank-flags.ts';
 import { addTrainingOptions, type IsGiven, numbersIn, type TrainFlags } from './train/flags.ts';
 import { FALLBACK_TEMPLATE, newSettings } from './train/new-settings.ts';
 import { resumeSettings } from './train/resume-settings.ts';
@@ -132,9 +132,11 @@ async function trainOn(
 }
 
 /** In the grid of a run that goes on, where no flag says another and the ranks have one. */
-function asSaved(ranks: Ranks, { tensorParallel }: TrainFlags, saved: RunSettings): Ranks {
+function asSaved(ranks: Ranks, { tensorParallel, zero }: TrainFlags, saved: RunSettings): Ranks {
   const before = saved.tensorParallel ?? 1;
-  return tensorParallel === undefined && ranks.size % before === 0 ? ranks.inGrid(before) : ranks;
+  if (tensorParallel !== undefined || ranks.size % before !== 0) return ranks;
+  checkGrid({ tensorParallel: before, ...(zero !== undefined && { zero }) }, ranks.size);
+  return ranks.inGrid(before);
 }
 
 /** A checkpoint has float32 whatever its run computed with: it may go on with something else, but not unsaid. */

@@ -315,9 +315,10 @@ describe.runIf(THOROUGH)('training', () => {
     device = await testDevice();
   });
 
-  const leastOf = ({ model, batch, seq, accumulate }: ReferenceCase, size: number) => {
+  const leastOf = ({ model, batch, seq, accumulate, batches }: ReferenceCase, size: number) => {
+    const packed = batches[0]?.[0]?.['documents'] !== undefined;
     const part = splitModel(model, { rank: 0, size });
-    const workload = trainingWorkload(part, traceStep(part, batch, seq), accumulate, undefined, {
+    const workload = trainingWorkload(part, traceStep(part, batch, seq, packed), accumulate, undefined, {
       accumulateOrder: 'batch',
       sharding: { rank: 0, size: 1, stage: 0 },
     });

@@ -3,6 +3,8 @@
 
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import { networkBytes } from '../engine/ranks/collectives.ts';
+import type { OwnedPart } from '../engine/ranks/communicator.ts';
+import { GRID_AXES, type GridPlace, type GridPlaces } from '../engine/ranks/grid.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { ZeroStage } from '../engine/ranks/sharding.ts';
 import type { Host } from '../runtime/host.ts';
@@ -10,26 +12,45 @@ import { HoldfastError, shortened } from '../util/errors.ts';
 import type { RunSettings } from './run-settings.ts';
 import type { Trainer } from './trainer.ts';
 
-/** Micro-batches of a step, of all ranks. */
+/** Micro-batches of a step, of all ranks. Those that share layers take the same ones. */
 export const microBatchesOf = ({ accumulate, ranks = 1 }: Pick<RunSettings, 'accumulate' | 'ranks'>): number =>
   accumulate * ranks;
 
 /**
- * The settings of the same run on so many ranks: its steps have the same micro-batches. Errors: HoldfastError where they
+ * The settings of the same run on a grid of ranks: its steps have the same micro-batches. Errors: HoldfastError where they
  * cannot be dealt out evenly.
  */
-export function settingsOn(settings: RunSettings, size: number): RunSettings {
-  const { ranks = 1, ...rest } = settings;
-  if (ranks === size) return settings;
+export function settingsOn(settings: RunSettings, grid: GridPlaces | undefined): RunSettings {
+  const { ranks: _, tensorParallel: __, ...rest } = settings;
+  const [size, tensor] = [grid?.data.size ?? 1, grid?.tensor.size ?? 1];
   const count = microBatchesOf(settings);
   if (count % size !== 0) {
     const works = Array.from({ length: count }, (_, i) => i + 1).filter((n) => count % n === 0);
+    const shared = tensor > 1 ? ` (times ${tensor} that share each layer)` : '';
     throw new HoldfastError(
-      `a step of this run has ${count} micro-batches, which ${size} ranks cannot share evenly; start it on ${works.join(' or ')}`,
+      `a step of this run has ${count} micro-batches, which ${size} ranks cannot share evenly; start it on ${works.join(' or ')}${shared}`,
     );
   }
-  return { ...rest, accumulate: count / size, ...(size > 1 && { ranks: size }) };
+  return { ...rest, accumulate: count / size, ...placesIn({ grid }) };
 }
+
+/** What settings say of the grid: nothing of one rank. */
+export function placesIn({
+  grid,
+}: {
+  grid?: GridPlaces | undefined;
+} = {}): Pick<RunSettings, 'ranks' | 'tensorParallel'> {
+  const [ranks, tensorParallel] = [grid?.data.size ?? 1, grid?.tensor.size ?? 1];
+  return { ...(ranks > 1 && { ranks }), ...(tensorParallel > 1 && { tensorParallel }) };
+}
+
+/** Whether a forward pass exchanges something, so that all ranks go through it together. */
+export const writeTogether = ({ sharding, grid }: Ranks): boolean =>
+  grid.tensor.size > 1 || (sharding.stage === 3 && sharding.size > 1);
+
+/** Ranks, and their grid where it is one, for a person. */
+export const rankText = ({ size, grid: { data, tensor } }: Pick<Ranks, 'size' | 'grid'>): string =>
+  `${size} ranks${tensor.size > 1 ? ` (${data.size} data x ${tensor.size} tensor)` : ''}`;
 
 /** What every rank has, in words, by what it is. */
 export type RankFacts = Readonly<Record<string, string>>;
@@ -54,7 +75,7 @@ export async function checkAlike({ control, rank: own }: Ranks, facts: RankFacts
 /** What of a run must be the same on all ranks; budgets and tiers need not. */
 export async function runFacts(
   host: Host,
-  { stage }: Ranks,
+  { sharding, grid }: Ranks,
   settings: RunSettings,
   adapter: string,
 ): Promise<RankFacts> {
@@ -63,7 +84,8 @@ export async function runFacts(
     version: (await host.version?.()) ?? 'not known',
     runtime: host.name,
     adapter,
-    '--zero': String(stage),
+    '--tensor-parallel': String(grid.tensor.size),
+    '--zero': String(sharding.stage),
     ...Object.fromEntries(each),
   };
 }
@@ -104,6 +126,8 @@ export async function createOnRanks(
 /** What the ranks of a run exchanged. */
 export interface RankRecord {
   readonly size: number;
+  /** Of them, those that share each layer of one copy of the model. */
+  readonly tensorParallel: number;
   readonly zero: ZeroStage;
   /** Of rank 0 so far: in steps, and where parameters are gathered, in evaluations and samples. */
   readonly sentBytes: number;
@@ -112,19 +136,29 @@ export interface RankRecord {
   readonly planned: { readonly sent: number; readonly received: number };
   /**
    * What every rank sends at least: (n - 1) / n of the bytes of what trains, for each reduction and each gathering of all of
-   * it. Both once a step are what a ring's all-reduce of the gradients sends.
+   * it. Both once a step are what a ring's all-reduce of the gradients sends; the same of what ranks that share layers add up.
    */
   readonly bound: number;
 }
 
 export function rankRecord(ranks: Ranks, { session }: Trainer): RankRecord {
-  const { size, stage, step } = ranks;
-  const { sentBytes, receivedBytes } = step.ledger;
+  const { size, grid, sharding, step } = ranks;
+  const { operations, starts } = session.fit.passes.step;
+  const axes = GRID_AXES.map((axis) => ({ ...step[axis].ledger, ...networkBytes(operations, grid[axis], axis) }));
+  const total = (name: 'sentBytes' | 'receivedBytes' | 'sent' | 'received') =>
+    axes.reduce((sum, axis) => sum + axis[name], 0);
   const trained = 4 * session.map.trainable.held;
-  const gatherings = stage === 3 ? 2 * session.fit.passes.step.starts.length : 1;
+  const gatherings = sharding.stage === 3 ? 2 * starts.length : 1;
+  const least = (bytes: number, { size }: GridPlace) => (bytes * (size - 1)) / size;
+  const summed = operations
+    .filter((operation) => operation.op === 'collective' && operation.axis === 'tensor')
+    .reduce((sum, operation) => sum + (operation.op === 'collective' ? bytesOfParts(operation.parts) : 0), 0);
   return {
-    ...{ size, zero: stage, sentBytes, receivedBytes },
-    planned: networkBytes(session.fit.passes.step.operations, ranks),
-    bound: ((1 + gatherings) * (size - 1) * trained) / size,
+    ...{ size, tensorParallel: grid.tensor.size, zero: sharding.stage },
+    ...{ sentBytes: total('sentBytes'), receivedBytes: total('receivedBytes') },
+    planned: { sent: total('sent'), received: total('received') },
+    bound: least((1 + gatherings) * trained, grid.data) + least(2 * summed, grid.tensor),
   };
 }
+
+const bytesOfParts = (parts: readonly OwnedPart[]): number => parts.reduce((sum, { bytes }) => sum + bytes, 0);

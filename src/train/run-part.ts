@@ -21,7 +21,7 @@ import { Epochs } from './epochs.ts';
 import { RunLog } from './huggingface-state.ts';
 import { memoryBound } from './memory-bound.ts';
 import { type MemoryRecord, memoryRecord } from './memory-record.ts';
-import { microBatchesOf, rankRecord } from './ranks.ts';
+import { microBatchesOf, rankRecord, writeTogether } from './ranks.ts';
 import { type Beginning, begin, type RunSetting } from './run-beginning.ts';
 import type { RunEvents, RunOptions, RunSummary } from './run-events.ts';
 import type { SamplingOptions } from './sampling.ts';
@@ -263,8 +263,8 @@ class RunPart {
     const { ranks } = this.#options;
     const { dataset, history, sampling } = this.#beginning;
     const { generator, step } = this.#trainer;
-    // Where parameters are gathered for use all ranks write, the same.
-    if (!generator || settings.sampleTokens === 0 || !(this.#isFirst || ranks?.stage === 3)) return;
+    // Where a forward pass exchanges something all ranks write, the same.
+    if (!generator || settings.sampleTokens === 0 || !(this.#isFirst || (ranks && writeTogether(ranks)))) return;
     // A task's lines begin its windows: there, what comes before the first one is not known.
     const [problem] = this.#problems ?? [];
     const prompt = problem?.prompt ?? dataset.prompt ?? (tokenizer.addsBos ? '' : '\n');

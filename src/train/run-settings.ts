@@ -78,8 +78,10 @@ export interface RunSettings {
   seq: number;
   /** Micro-batches in a step. @default 1 */
   accumulate: number;
-  /** Processes that each take so many micro-batches of a step. @default 1 */
+  /** Processes, or groups of such, that each take so many micro-batches of a step. @default 1 */
   ranks?: number;
+  /** Processes in each group: they share every layer of the model. @default 1 */
+  tensorParallel?: number;
   /** Steps of training, at whose end the learning rate has come down. @default 1700 */
   steps: number;
   /** The highest learning rate. @default 0.006 */
@@ -224,6 +226,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     validationShare: optional(number(VALIDATION_SHARE)),
     epochs: optional(number(EPOCHS)),
     ranks: optional(number(wholeNumber(1))),
+    tensorParallel: optional(number(wholeNumber(1))),
     schedule: oneOf(DECAYS),
     earlyStoppingPatience: optional(number(EARLY_STOPPING_RANGES.earlyStoppingPatience)),
     earlyStoppingThreshold: optional(number(EARLY_STOPPING_RANGES.earlyStoppingThreshold)),
@@ -255,7 +258,7 @@ const TOKEN_CHARACTERS = 6;
 export function checkSettings(settings: RunSettings): void {
   const { config, batch, seq, evalWindows, steps, schedule, lr, minLr, warmup } = settings;
   checkSize(config);
-  if ((settings.ranks ?? 1) > 1 && dtypeOf(settings) !== 'f32')
+  if ((settings.ranks ?? 1) * (settings.tensorParallel ?? 1) > 1 && dtypeOf(settings) !== 'f32')
     throw new HoldfastError('--dtype bf16: ranks train together in f32; leave out --dtype, or train alone');
   if (settings.optimizerDevice === 'cpu' && dtypeOf(settings) !== 'f32')
     throw new HoldfastError('--dtype bf16: AdamW on the cpu updates f32; leave out --optimizer-device, or --dtype');

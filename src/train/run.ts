@@ -29,7 +29,7 @@ export async function trainRun(
   options: RunOptions = {},
 ): Promise<RunSummary> {
   const { ranks } = options;
-  const settings = settingsOn(given, ranks?.size ?? 1);
+  const settings = settingsOn(given, ranks?.grid);
   checkSettings(settings);
   const isFirst = ranks === undefined || ranks.rank === 0;
   const claim = options.claim ?? (isFirst ? await host.claimFolder?.(out) : undefined);

@@ -10,6 +10,7 @@ import {
   type OptimizerDevice,
   optimizerStep,
   type StepScalars,
+  splitBlocks,
 } from '../graph/operators/optimizer.ts';
 import { KEY_WORDS } from '../kernels/dropout.ts';
 import { trainingDtypeOf } from '../memory/layout/chunk-map.ts';
@@ -102,7 +103,8 @@ export function traceStep(
   };
   const blocks = makeBlockTensors([...gradients.values()]);
   const update = new Graph('update', { phase: 'update' });
-  optimizerStep(update, blocks, scalars, optimizerDevice, trainingDtypeOf(model.parameters));
+  const trained = [...parameters.values()].filter(({ wantsGradient }) => wantsGradient);
+  optimizerStep(update, blocks, scalars, optimizerDevice, trainingDtypeOf(model.parameters), splitBlocks(trained));
   return {
     ...blocks,
     update: update.program(),

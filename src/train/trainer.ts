@@ -4,6 +4,7 @@
 
 import type { Batch } from '../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
+import type { GridPlace } from '../engine/ranks/grid.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import { type Inputs, Session } from '../engine/run/session.ts';
@@ -12,6 +13,7 @@ import { decayBits, type OptimizerDevice } from '../graph/operators/optimizer.ts
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
+import { partsOf, splitModel, wholeOf } from '../nn/tensor-parallel.ts';
 import type { Threads } from '../runtime/host.ts';
 import { at } from '../util/at.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
@@ -70,8 +72,8 @@ export interface TrainerOptions {
   /** Budgets, tiers and policy. @default all model data stays on the GPU */
   memory?: MemoryOptions;
   /**
-   * The processes that train together with this one: each takes every `size`-th micro-batch of a step, and all have the same
-   * weights. `chunkBytes`: as the trainer of rank 0 has it (`session.map`). @default none, and no MPI
+   * The processes that train together with this one: along the data axis of their grid each takes every `size`-th micro-batch
+   * of a step, and all have the same weights; along its tensor axis each has a part of every layer. `chunkBytes`: as the trainer of rank 0 has it (`session.map`). @default none, and no MPI
    */
   ranks?: Ranks & { readonly chunkBytes?: number | undefined };
   /** Those of the host, `host.threads`: an optimizer on the host computes in them. @default it computes in this thread */
@@ -108,6 +110,8 @@ type FullOptions = Readonly<
   }
 >;
 
+const ALONE: GridPlace = { rank: 0, size: 1 };
+
 /** A model in training on a device: weights, gradients and moments in their tiers, and steps. */
 export class Trainer {
   /** What is trained. */
@@ -122,6 +126,8 @@ export class Trainer {
   readonly generator: Generator | undefined;
   /** The processes that train together. */
   readonly ranks: Ranks | undefined;
+  /** What of it is here: all of it, where ranks do not share its layers. */
+  readonly #part: Model;
   readonly #programs: StepPrograms;
   readonly #stepper: Stepper;
   #step = 0;
@@ -148,14 +154,15 @@ export class Trainer {
     }
     const optimizer = { ...ADAMW_DEFAULTS, ...options.optimizer };
     const full = { accumulate: 1, packed: false, seed: 1, optimizerDevice: 'gpu' as const, ...rest, optimizer };
-    const programs = traceStep(model, full.batch, full.seq, full.packed, full.optimizerDevice);
-    const generation = generates ? traceGeneration(model, full.seq) : undefined;
-    const budgeted = { ...memory, sharding: ranks };
-    const workload = trainingWorkload(model, programs, full.accumulate, generation, budgeted);
+    const part = ranks && ranks.grid.tensor.size > 1 ? splitModel(model, ranks.grid.tensor) : model;
+    const programs = traceStep(part, full.batch, full.seq, full.packed, full.optimizerDevice);
+    const generation = generates ? traceGeneration(part, full.seq) : undefined;
+    const sharding = ranks && { ...ranks.sharding, chunkBytes: ranks.chunkBytes };
+    const workload = trainingWorkload(part, programs, full.accumulate, generation, { ...memory, sharding });
     const kernelChoices = new KernelChoices(device, choices);
     const session = await Session.open(device, workload, kernelChoices, memory, threads, ranks);
     try {
-      return new Trainer(model, session, kernelChoices, full, programs, generation, ranks);
+      return new Trainer(model, part, session, kernelChoices, full, programs, generation, ranks);
     } catch (error) {
       return finishing(
         () => Promise.reject(error),
@@ -166,6 +173,7 @@ export class Trainer {
 
   private constructor(
     model: Model,
+    part: Model,
     session: Session<TrainingPasses>,
     choices: KernelChoices,
     options: FullOptions,
@@ -175,6 +183,7 @@ export class Trainer {
   ) {
     this.ranks = ranks;
     this.model = model;
+    this.#part = part;
     this.session = session;
     this.choices = choices;
     this.options = options;
@@ -214,14 +223,20 @@ export class Trainer {
     await this.setValues('parameter', source);
   }
 
-  /** Sets tensors of a kind, by the names of their parameters. */
+  /** Sets tensors of a kind, by the names of their parameters. Ranks are all given whole ones. */
   setValues(kind: Kind, source: TensorSource): Promise<void> {
-    return this.session.setValues(kind, source);
+    const { size } = this.ranks?.grid.tensor ?? ALONE;
+    return this.session.setValues(kind, size > 1 ? partsOf(this.#part, source) : source);
   }
 
-  /** The tensors of a kind, as they are when they are read. */
+  /** The tensors of a kind, as they are when they are read. What only other ranks have is read in `collect`. */
   values(kind: Kind): TensorSource {
-    return this.session.values(kind);
+    const { size } = this.ranks?.grid.tensor ?? ALONE;
+    if (size === 1) return this.session.values(kind);
+    return wholeOf(
+      this.#part,
+      Array.from({ length: size }, (_, rank) => this.session.values(kind, rank)),
+    );
   }
 
   /**
@@ -231,7 +246,7 @@ export class Trainer {
    */
   async start(batches: readonly Batch[], hooks: StepHooks = {}): Promise<StepMetrics> {
     const { accumulate, schedule, batch } = this.options;
-    const { rank, size } = this.ranks ?? { rank: 0, size: 1 };
+    const { rank, size } = this.ranks?.grid.data ?? ALONE;
     if (batches.length !== accumulate * size) {
       throw new HoldfastError(
         `a step of this trainer takes ${accumulate * size} micro-batches (accumulate${size > 1 ? ' x ranks' : ''}), not ${batches.length}`,

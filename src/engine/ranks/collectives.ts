@@ -10,6 +10,7 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import type { CollectiveOperation, Operation } from '../compile/lower.ts';
 import type { OwnedPart } from './communicator.ts';
+import type { GridAxis, GridPlace } from './grid.ts';
 import { blockParts, chunkPart, ownerOf, type Sharding } from './sharding.ts';
 
 /** What a step of several ranks is beside its programs. */
@@ -20,7 +21,7 @@ export interface ShardedStep extends Sharding {
   readonly lossSum: Tensor;
 }
 
-type Collective = CollectiveOperation['collective'];
+type Collective = 'reduce-scatter' | 'all-gather';
 
 /** An exchange of a chunk that is in use, as the index of its kind's list has it. */
 export function chunkCollective(
@@ -35,6 +36,7 @@ export function chunkCollective(
   return {
     op: 'collective',
     collective,
+    axis: 'data',
     on: { chunk: list.first + index },
     parts: [chunkPart(index, map, sharding)],
     label: `${collective} ${kind} chunk ${index}`,
@@ -46,6 +48,7 @@ export function chunkCollective(
 /** The update of a step as one of the ranks does it. */
 export function withCollectives(update: readonly Operation[], map: ChunkMap, step: ShardedStep): Operation[] {
   const { stage, rank, size } = step;
+  if (size === 1) return [...update];
   const isOwn = (index: number) => ownerOf(index, step) === rank;
   const onChunk = (
     collective: Collective,
@@ -58,7 +61,8 @@ export function withCollectives(update: readonly Operation[], map: ChunkMap, ste
     each: { index, together: 1, eager: false, completes: [], frees: [], ...each },
   });
   const onTensor = (collective: Collective, on: Tensor, parts: readonly OwnedPart[]): CollectiveOperation => ({
-    ...{ op: 'collective', collective, on, parts, label: `${collective} ${on.name}`, phase: 'update', uses: [] },
+    ...{ op: 'collective', collective, axis: 'data', on, parts, label: `${collective} ${on.name}` },
+    ...{ phase: 'update', uses: [] },
   });
   const lossPart = [{ owner: 0, offset: 0, bytes: 4 }];
 
@@ -101,18 +105,20 @@ export function withCollectives(update: readonly Operation[], map: ChunkMap, ste
   return done;
 }
 
-/** Bytes that this rank sends and gets in a list of operations. */
-export function networkBytes(operations: readonly Operation[], { rank, size }: Sharding) {
+/** Bytes that this rank sends and gets in a list of operations, along one axis of the grid. */
+export function networkBytes(operations: readonly Operation[], { rank, size }: GridPlace, axis: GridAxis = 'data') {
   let sent = 0;
   let received = 0;
   for (const operation of operations) {
-    if (operation.op !== 'collective') continue;
-    for (const { owner, bytes } of operation.parts) {
+    if (operation.op !== 'collective' || operation.axis !== axis) continue;
+    const { collective, parts } = operation;
+    for (const { owner, bytes } of parts) {
       const isOwn = owner === rank;
-      const isSender = isOwn === (operation.collective === 'all-gather');
       const moved = isOwn ? (size - 1) * bytes : bytes;
-      if (isSender) sent += moved;
-      else received += moved;
+      // In one of the halves of an all-reduce it sends what it gets in the other.
+      const isSender = isOwn === (collective === 'all-gather');
+      if (isSender || collective === 'all-reduce') sent += moved;
+      if (!isSender || collective === 'all-reduce') received += moved;
     }
   }
   return { sent, received };

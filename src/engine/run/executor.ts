@@ -15,7 +15,7 @@ import type { CollectiveOperation, HostOperation, TransferOperation } from '../c
 import type { Pass } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import { type CopyPlace, Recorder } from '../observe/recording.ts';
-import type { Communicator } from '../ranks/communicator.ts';
+import type { Ranks } from '../ranks/ranks.ts';
 import type { Bindings } from './binding.ts';
 import type { ChunkCopies } from './copies.ts';
 import { HostOptimizer, type HostUpdater } from './host-optimizer.ts';
@@ -30,7 +30,7 @@ export interface ExecutorOptions {
   /** Counts on where the executor before this one ended. */
   readonly ledger: LinkLedger;
   /** For passes with collectives. @default there is one rank */
-  readonly ranks?: Communicator | undefined;
+  readonly ranks?: Ranks['step'] | undefined;
   /** Updates chunks below the GPU. */
   readonly updater: HostUpdater;
 }
@@ -50,7 +50,7 @@ export class Executor {
   readonly #bindings: Bindings;
   readonly #backing: Backing;
   readonly #link: Link;
-  readonly #ranks: Communicator | undefined;
+  readonly #ranks: Ranks['step'] | undefined;
   #exchanged = new Uint8Array(0);
   readonly #hostOptimizer: HostOptimizer;
   #recorder: Recorder | undefined;
@@ -329,20 +329,21 @@ export class Executor {
   // ---- Between ranks ----------------------------------------------------------------------------------
 
   /** Reads what others need of a value, exchanges it, and sends up what became of it. Waits for the queue. */
-  async #exchange({ collective, on, parts, label }: CollectiveOperation): Promise<void> {
-    const ranks = this.#ranks;
+  async #exchange({ collective, axis, on, parts, label }: CollectiveOperation): Promise<void> {
+    const ranks = this.#ranks?.[axis];
     assert(ranks, `${label}: there are no other ranks`);
     const { buffer, offset } =
       'chunk' in on ? { buffer: this.#slots.buffer(on.chunk), offset: 0 } : this.#storage.range(on);
     const size = parts.reduce((end, part) => Math.max(end, part.offset + part.bytes), 0);
     if (this.#exchanged.length < size) this.#exchanged = new Uint8Array(size);
     const bytes = this.#exchanged.subarray(0, size);
-    const isSum = collective === 'reduce-scatter';
+    const isSum = collective !== 'all-gather';
     if (isSum || parts.some(({ owner }) => owner === ranks.rank)) {
       await this.readBuffer(buffer, offset, size, (piece, at) => bytes.set(piece, at));
     }
-    await (isSum ? ranks.reduceScatter(label, bytes, parts) : ranks.allGather(label, bytes, parts));
-    if (!parts.some(({ owner }) => (owner === ranks.rank) === isSum)) return;
+    if (isSum) await ranks.reduceScatter(label, bytes, parts);
+    if (collective !== 'reduce-scatter') await ranks.allGather(label, bytes, parts);
+    if (collective !== 'all-reduce' && !parts.some(({ owner }) => (owner === ranks.rank) === isSum)) return;
     for (let at = 0; at < size; at += this.#map.chunkBytes) {
       await this.#link.roomUp();
       const piece = bytes.subarray(at, at + this.#map.chunkBytes);

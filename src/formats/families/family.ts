@@ -62,9 +62,17 @@ export interface Family<C> {
   /** Shapes of the parameters, before any of them is made. */
   tensors(config: C): FamilyTensors;
   readonly stored: StoredNames;
+  /** How several ranks share its linears. @default they do not */
+  readonly linears?: LinearLayout;
   /** Tensors, by their names here, that its files may hold and its forward pass has no use for. @default none */
   readonly unused?: RegExp;
 }
+
+/**
+ * Of each linear but the head, by the end of its module's name: what each rank has of it (Shoeybi et al. 2019). `columns`: some
+ * of its outputs, of each of so many sections side by side; `rows`: some of its inputs, so that the outputs are to be added up.
+ */
+export type LinearLayout = Readonly<Record<string, 'columns' | 'rows' | { readonly columns: number }>>;
 
 export type TensorShape = readonly [rows: number, columns?: number];
 

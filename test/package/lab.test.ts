@@ -74,6 +74,17 @@ describe.skipIf(missing !== undefined)(`kernels in a GPU's compiler${missing ? `
       expect(names).toContain(name);
     }
     expect(variants.filter(({ spills }) => spills > 0)).toEqual([]);
+    // Their loops compute, with wide reads alone.
+    const least = { matmul: 0.85, attention: 0.7, attentionBackwardQ: 0.65, attentionBackwardKV: 0.65 };
+    for (const [kernel, share] of Object.entries(least)) {
+      const compiled = variants.filter((one) => one.kernel === kernel && one.variant === 'tiled');
+      expect(compiled.length).toBeGreaterThan(0);
+      for (const { loop, waves } of compiled) {
+        expect(loop && shareOf(loop), kernel).toBeGreaterThan(share);
+        expect(loop?.workgroupReads.wide).toBe(loop?.workgroupReads.all);
+        expect(waves).toBeGreaterThanOrEqual(kernel === 'matmul' ? 8 : 6);
+      }
+    }
     expect(new Set(launches.map(({ kernel, variant }) => `${kernel}.${variant}`))).toEqual(names);
   });
 });

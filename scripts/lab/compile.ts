@@ -18,17 +18,16 @@ export interface CompiledVariant extends Compiled {
   readonly problem: object;
 }
 
-/** What a step launches of a variant on problems of one kind. */
+/** Dispatches of a step that launch the same number of waves. */
 export interface Launch {
   readonly step: string;
   readonly kernel: string;
-  readonly variant: string;
+  /** The first one's. */
   readonly label: string;
-  /** Of the step. */
   readonly dispatches: number;
-  /** Of one of them. */
-  readonly waves: number;
-  /** What it moves at least, in bytes. */
+  /** Of one of them, in each variant that may be chosen for it. */
+  readonly waves: Readonly<Record<string, number>>;
+  /** What the first one moves at least. */
   readonly bytes: number;
 }
 
@@ -46,18 +45,24 @@ export async function compileSteps(path: string, wanted: string): Promise<LabRep
   for (const step of STEPS) {
     for (const { kernel, problem, whole, label, operands } of dispatchesOf(step)) {
       if (!kernel.name.includes(wanted)) continue;
+      const waves: Record<string, number> = {};
       for (const variant of kernel.variants as readonly Variant<object>[]) {
         if (!(variant.supports?.(whole, device.traits) ?? true)) continue;
         const { wave } = await compiler.compile(kernel.name, variant, problem);
         const { workgroups, shader, constants } = variant.dispatch(problem, device.traits);
         const invocations = workgroupSize(withPrelude(shader, constants));
-        const waves = workgroups.reduce((product, n) => product * n, 1) * Math.ceil(invocations / wave);
-        const key = `${step.name} ${kernel.name} ${variant.name} ${waves}`;
-        const bytes = bytesMovedBy({ kernel, problem, operands });
-        const before = launches.get(key);
-        const common = { step: step.name, kernel: kernel.name, variant: variant.name, waves };
-        launches.set(key, { ...common, label, bytes, ...before, dispatches: (before?.dispatches ?? 0) + 1 });
+        waves[variant.name] = workgroups.reduce((product, n) => product * n, 1) * Math.ceil(invocations / wave);
       }
+      const key = `${step.name} ${kernel.name} ${JSON.stringify(waves)}`;
+      const before = launches.get(key);
+      const first = {
+        step: step.name,
+        kernel: kernel.name,
+        label,
+        bytes: bytesMovedBy({ kernel, problem, operands }),
+        waves,
+      };
+      launches.set(key, { ...first, ...before, dispatches: (before?.dispatches ?? 0) + 1 });
     }
   }
   return { adapter: device.adapter.name, variants: [...compiler.known.values()], launches: [...launches.values()] };

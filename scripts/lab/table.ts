@@ -28,15 +28,21 @@ export function tables(card: string, { adapter, variants, launches }: LabReport)
   const shaders = new Map<string, { row: string[]; count: number }>();
   for (const row of rows) shaders.set(row.join(), { row, count: (shaders.get(row.join())?.count ?? 0) + 1 });
   const merged = [...shaders.values()].map(({ row, count }) => [...row, `${count}`]);
-  const few = launches.filter(({ waves }) => waves < FEW_WAVES);
-  const launchRows = few.map(({ step, kernel, variant, label, dispatches, waves, bytes }) => [
-    `${kernel}.${variant}`,
-    ...[`${waves}`, `${dispatches}`, `${(bytes / 1e6).toFixed(2)}`, `${step}: ${label}`],
+  const few = launches.filter(({ waves }) => Math.max(...Object.values(waves)) < FEW_WAVES);
+  const launchRows = few.map(({ step, kernel, label, dispatches, waves, bytes }) => [
+    kernel,
+    ...[
+      Object.entries(waves)
+        .map(([variant, count]) => `${variant} ${count}`)
+        .join(', '),
+      `${dispatches}`,
+    ],
+    ...[(bytes / 1e6).toFixed(2), `${step}: ${label}`],
   ]);
   return [
     `\n${card}, ${adapter}\n`,
     table([...header, 'shaders'], merged),
-    `\ndispatches with fewer waves than ${WAVES_EACH} a compute unit of ${COMPUTE_UNITS} (${FEW_WAVES}), of ${sum(launches)} that may be launched\n`,
+    `\ndispatches with fewer waves than ${WAVES_EACH} a compute unit of ${COMPUTE_UNITS} (${FEW_WAVES}), in every variant, of ${sum(launches)}\n`,
     table(['kernel', 'waves', 'dispatches', 'MB moved', 'first of them'], launchRows),
   ].join('');
 }

@@ -7,6 +7,7 @@ import { describe, expect, it } from 'vitest';
 import type { LabReport } from '../../scripts/lab/compile.ts';
 import { densestLoop, parseCompiled, shareOf } from '../../scripts/lab/machine-code.ts';
 import { prepare } from '../../scripts/lab/mesa.mjs';
+import { FEW_WAVES } from '../../scripts/lab/table.ts';
 import { EVERY_CASE } from '../host.ts';
 
 const CODE = `BB0:
@@ -85,6 +86,13 @@ describe.skipIf(missing !== undefined)(`kernels in a GPU's compiler${missing ? `
         expect(waves).toBeGreaterThanOrEqual(kernel === 'matmul' ? 8 : 6);
       }
     }
-    expect(new Set(launches.map(({ kernel, variant }) => `${kernel}.${variant}`))).toEqual(names);
+    const launched = launches.flatMap(({ kernel, waves }) => Object.keys(waves).map((name) => `${kernel}.${name}`));
+    expect(new Set(launched)).toEqual(names);
+    // What is left with fewer waves than 4 a compute unit of 80: parts of products where chunks end, and little sums.
+    const most = (waves: Readonly<Record<string, number>>) => Math.max(...Object.values(waves));
+    const few = launches.filter(({ step, waves }) => step.startsWith('GPT-2') && most(waves) < FEW_WAVES);
+    for (const { kernel, label, bytes } of few) {
+      expect(kernel === 'matmul' ? /, rows \d+ to \d+$/.test(label) : bytes < 2e6, `${kernel}, ${label}`).toBe(true);
+    }
   });
 });

@@ -17,6 +17,7 @@ import problemShader from '../../shaders/matmul/problem.wgsl?raw';
 import quadsShader from '../../shaders/matmul/quads.wgsl?raw';
 import rowsShader from '../../shaders/matmul/rows.wgsl?raw';
 import tiledShader from '../../shaders/matmul/tiled.wgsl?raw';
+import tanhMath from '../../shaders/shared/tanh_math.wgsl?raw';
 import { assert } from '../util/errors.ts';
 import { GELU_FORMS } from './gelu.ts';
 import {
@@ -80,7 +81,7 @@ export interface MatmulProblem {
 const epilogues: Record<Epilogue, string> = {
   none: epilogueNone,
   scale: epilogueScale,
-  softcap: epilogueSoftcap,
+  softcap: epilogueSoftcap + tanhMath,
   bias: epilogueBias,
   residual: epilogueResidual,
   biasResidual: epilogueBiasResidual,

@@ -21,7 +21,7 @@ export interface ImageSet {
   /** (count, channels, height, width) */
   readonly pixels: Uint8Array<ArrayBuffer>;
   /** (count) */
-  readonly labels: Uint8Array<ArrayBuffer>;
+  readonly labels: Uint8Array<ArrayBuffer> | Uint16Array<ArrayBuffer>;
 }
 
 /** What a run learns from, and is validated with. */
@@ -32,6 +32,8 @@ export interface Images extends ImageSize {
   readonly test: ImageSet | undefined;
   /** The number of classes. */
   readonly classes: number;
+  /** What they are called, in the order of their numbers, where the data says. */
+  readonly classNames?: readonly string[];
   /** Of the files, in their order. */
   readonly names: readonly string[];
 }
@@ -53,8 +55,15 @@ interface Part {
   readonly classes: number;
 }
 
-/** Of files, folders, or `synthetic`. Errors: HoldfastError where there are none, and naming a file that is not whole. */
-export async function openImages(host: Host, sources: readonly string[]): Promise<Images> {
+/**
+ * Of files, folders, or `synthetic`; with `testsAlone`, those to test with may be all, and are then the ones in `train`.
+ * Errors: HoldfastError where there are none, and naming a file that is not whole.
+ */
+export async function openImages(
+  host: Host,
+  sources: readonly string[],
+  { testsAlone = false }: { readonly testsAlone?: boolean } = {},
+): Promise<Images> {
   if (isSynthetic(sources)) return syntheticImages(host);
   if (sources.length === 0) throw new HoldfastError(`no images are named; ${WHAT_WORKS}`);
   const parts: Part[] = [];
@@ -69,7 +78,8 @@ export async function openImages(host: Host, sources: readonly string[]): Promis
   ];
   if (other) throw new HoldfastError(`${named}: images of several sizes; name the files of one data set`);
   const sets = [false, true].map((test) => setOf(parts.filter(({ path }) => IS_TEST.test(path) === test)));
-  const [train, test] = sets;
+  const [first, second] = sets;
+  const [train, test] = !first && testsAlone ? [second] : [first, second];
   if (!train) throw new HoldfastError(`${named}: no images to train on; ${WHAT_WORKS}`);
   const classes = Math.max(...parts.map((part) => part.classes));
   return {
@@ -162,8 +172,8 @@ async function identify(host: Host, ...sets: readonly (ImageSet | undefined)[]):
   let bytes = 0;
   for (const set of sets) {
     for (const part of set ? [set.pixels, set.labels] : []) {
-      sum.update(part);
-      bytes += part.length;
+      sum.update(new Uint8Array(part.buffer, part.byteOffset, part.byteLength));
+      bytes += part.byteLength;
     }
   }
   return { bytes, sha256: sum.hex() };

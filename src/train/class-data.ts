@@ -6,7 +6,7 @@
 import { areOf, classOf, type DataClasses, labelsFor, namesOf } from '../data/classes.ts';
 import type { Examples } from '../data/examples.ts';
 import { imageExamples } from '../data/image-dataset.ts';
-import { type ImageSet, type Images, openImages } from '../data/images.ts';
+import { type ImageSet, type Images, imageFacts, openImages } from '../data/images.ts';
 import { LabelledTexts } from '../data/labelled-texts.ts';
 import { holdLabelled, recordClasses } from '../data/records/labelled.ts';
 import { isSynthetic, SYNTHETIC } from '../data/synthetic.ts';
@@ -90,7 +90,7 @@ export async function modelForClasses(
   if (!classifier || (!labels && !(await areLabelled(host, data)))) return undefined;
   const isText = shapeOf(config).vocabulary > 0;
   if (isText) checkLabelled(data);
-  const classes = isText ? await recordClasses(host, data) : imageClasses(await openImages(host, data));
+  const classes = isText ? await recordClasses(host, data) : imageClasses(await imageFacts(host, data));
   const named = shortened(data.join(', '));
   if (labels && areOf(labels, classes, named)) return { config, newHead: false };
   return { config: classifier.tells(config, labelsFor(classes, named)), newHead: true };
@@ -109,7 +109,7 @@ function checkLabelled(data: readonly string[]): void {
 
 const toTest = ({ test, train }: Images): ImageSet => test ?? train;
 
-const imageClasses = ({ classNames, classes }: Images): DataClasses =>
+const imageClasses = ({ classNames, classes }: Pick<Images, 'classNames' | 'classes'>): DataClasses =>
   classNames ? { kind: 'named', names: classNames } : { kind: 'numbered', count: classes };
 
 /** The images with their labels as the model numbers them. Errors: HoldfastError for images of another size, or of other classes. */
@@ -124,6 +124,6 @@ function fitted(config: ModelConfig, labels: Labels, images: Images): Images {
     throw new HoldfastError(`the images: none of their classes is one of the model's, which are ${namesOf(labels)}`);
   const numbers = classNames?.map((name) => classOf(labels, name, 'the images'));
   const numbered = <S extends ImageSet | undefined>(set: S): S =>
-    set && numbers ? { ...set, labels: set.labels.map((label) => numbers[label] ?? 0) } : set;
+    set && numbers ? { ...set, labels: Uint16Array.from(set.labels, (label) => numbers[label] ?? 0) } : set;
   return { ...images, train: numbered(images.train), test: numbered(images.test) };
 }

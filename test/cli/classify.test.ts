@@ -6,6 +6,7 @@ import { loadWeights } from '../../src/formats/checkpoint.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect } from '../../src/util/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
+import { png } from '../data/png-writer.ts';
 import { bert as wordPieces } from '../data/tokenizers.ts';
 import { entry } from '../entry.ts';
 import { fileOf, floats, type Stored } from '../formats/raw-tensors.ts';
@@ -271,6 +272,43 @@ test('images are told as the last validation of the run told them, of all that i
   expect([accuracy, images]).toEqual([summary['accuracy'], 256]);
   // Eight sums of batches, added up in 32 bits or in 64.
   expect(Math.abs(loss! / summary['validationLoss']! - 1)).toBeLessThan(8 * 2 ** -23);
+});
+
+test('a folder of PNG images: its classes are the model’s, and others are told by a new head', async () => {
+  const image = (value: number) => png(new Uint8Array(4 * 4).fill(value), { width: 4, height: 4, kind: 0 });
+  const folder = (name: string, classes: readonly string[]) =>
+    Object.fromEntries(
+      classes.flatMap((label, i) =>
+        Array.from({ length: 8 }, (_, n) => [`${name}/${label}/${n}.png`, image((200 * i) / (classes.length - 1) + n)]),
+      ),
+    );
+  const here = new MemoryFiles({
+    ...folder('d', ['dark', 'light']),
+    ...Object.fromEntries(Array.from({ length: 8 }, (_, n) => [`same/light/${n}.png`, image(n)])),
+    ...{ ...folder('e', ['a', 'b', 'c']), ...folder('mixed', ['a', 'light']) },
+  });
+  const shape = ['--model', 'vit', '--layers', '1', '--width', '8', '--heads', '2', '--patch', '2'];
+  const flags = ['--lr', '1e-2', '--batch', '6', '--steps', '40', '--warmup', '0', '--eval-every', '0'];
+  const out = await done(here, ['train', ...shape, '--data', 'd', ...flags, '--out', 'run']);
+  expect(out).toContain(
+    'data: 14 images of 1 x 4 x 4 in 2 classes to train on, 2 of 2 others to validate on (16 files)',
+  );
+  const { config } = await loadWeights(here, 'run');
+  expect(config).toMatchObject({ id2label: { 0: 'dark', 1: 'light' } });
+  expect(await done(here, ['eval', 'run', '--data', 'd'])).toContain('accuracy 100.00 % (16 of 16 images)');
+  // Numbered 0 there, and 1 by the model; all of it is as dark as can be.
+  expect(await done(here, ['eval', 'run', '--data', 'same'])).toContain('accuracy 0.00 % (0 of 8 images)');
+  const tune = (data: string) =>
+    inProcess(here, ['finetune', 'run', '--data', data, '--out', `tuned-${data}`, ...QUICK, ...STILL]);
+  expect((await tune('e')).out).toContain('head: a new one is drawn, which learns to tell a, b, c apart');
+  const [before, after] = [await loadWeights(here, 'run'), await loadWeights(here, 'tuned-e')];
+  const [old, tuned] = [await collect(before.weights), await collect(after.weights)];
+  for (const [name, values] of old) if (!name.startsWith('classifier.')) expect(tuned.get(name), name).toEqual(values);
+  expect(entry(tuned, 'classifier.weight')).toHaveLength(3 * 8);
+  expect(await tune('mixed')).toMatchObject({
+    status: 2,
+    said: 'holdfast: mixed: the class "a" is none of the model\'s; it tells dark, light apart\n',
+  });
 });
 
 describe('refused in one line', () => {

@@ -1,7 +1,7 @@
 // The settings of a new run, from flags and from the files that they name: the model, its tokenizer and chat template,
 // the data, a low-rank update.
 
-import { openImages } from '../../data/images.ts';
+import { imageFacts } from '../../data/images.ts';
 import { findChatTemplate, type TemplateSources } from '../../data/records/find-template.ts';
 import { holdRecords, type RecordSettings } from '../../data/records/read-records.ts';
 import { isSynthetic } from '../../data/synthetic.ts';
@@ -123,7 +123,7 @@ function bestFromFlags({
 
 /** What a new vision transformer looks at: the images of the data. Errors: HoldfastError for patches that do not fit them. */
 async function imagesFromFlags(host: Host, { data, patch = 4 }: TrainFlags): Promise<ImageShape> {
-  const { height, width, channels, classes, classNames: names } = await openImages(host, data);
+  const { height, width, channels, classes, classNames: names } = await imageFacts(host, data);
   for (const side of [height, width]) {
     if (side % patch === 0) continue;
     throw new HoldfastError(`--patch ${patch}: the images are of ${height} x ${width}; it must divide both`);

@@ -9,6 +9,7 @@ import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { ModelExport, ModelInfo, NewRun } from '../../src/browser/index.ts';
 import { loadWeights } from '../../src/formats/checkpoint.ts';
+import { exportGGUF } from '../../src/formats/gguf/export.ts';
 import { collect } from '../../src/util/tensor-source.ts';
 import { readGGUF } from '../formats/gguf/reader.ts';
 import { MemoryFiles } from '../memory-files.ts';
@@ -429,6 +430,44 @@ describe('the page', () => {
     await (await row(page, 1)).getByRole('button', { name: 'Use as model' }).click();
     await page.locator('#own-note', { hasText: 'kept here' }).waitFor();
     await page.context().close();
+  });
+
+  test('a GGUF file is dropped and tuned; the run goes out as a zip and, where its model is, comes in again', async () => {
+    const page = await demo();
+    const files = new MemoryFiles(
+      Object.fromEntries(Object.entries(model).map(([name, bytes]) => [`m/${name}`, bytes])),
+    );
+    const exported = { ...(await loadWeights(files, 'm')), files, folder: 'm', name: 'm' };
+    await exportGGUF(files, 'm.gguf', exported, { type: 'Q8_0', modelfile: false });
+    await dropAll(page, { 'some-Q8_0.gguf': await files.read('m.gguf') });
+    await own(page);
+    expect(await page.textContent('#own-facts')).toBe('Llama 2 × 32 · 312 tokens of its own · chat template');
+    expect(await page.textContent('#own-name')).toBe('some-Q8_0');
+    for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
+    await page.getByRole('radio', { name: 'Your own', exact: true }).check();
+    await page.fill('#paste', TEXT);
+    await fillSettings(page, { ...TRAINING, steps: 6, rank: 2, alpha: 4 });
+    await page.click('#train');
+    await says(page, /^Done after 6 steps/);
+    expect(await page.locator('#runs .name').allTextContents()).toEqual(['some-Q8_0, LoRA', 'some-Q8_0']);
+    const tuned = await row(page);
+    const [file] = await Promise.all([
+      page.waitForEvent('download'),
+      tuned.getByRole('button', { name: 'Export zip' }).click(),
+    ]);
+    const zip = path.join(folder, file.suggestedFilename());
+    await file.saveAs(zip);
+    await tuned.getByRole('button', { name: 'Remove' }).click();
+    await page.locator('#dialog').getByRole('button', { name: 'Remove' }).click();
+    await expect.poll(() => page.locator('#runs .name').allTextContents()).toEqual(['some-Q8_0']);
+    await page.setInputFiles('#import', zip);
+    await says(page, /^Imported “some-Q8_0-LoRA”/);
+    expect(await page.locator('#runs .name').allTextContents()).toEqual(['some-Q8_0-LoRA', 'some-Q8_0']);
+    // Without its model it stays outside, and says what it needs.
+    const empty = await demo();
+    await empty.setInputFiles('#import', zip);
+    expect(await says(empty, /a low-rank update of a model that is not here/)).not.toContain('\n');
+    await Promise.all([page, empty].map((each) => each.context().close()));
   });
 
   test('what cannot be used is one line, and what was chosen stays', async () => {

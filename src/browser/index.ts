@@ -58,6 +58,7 @@ export type { Decay } from '../train/schedule.ts';
 export { formatBytes, parseBytes } from '../util/bytes.ts';
 export { HoldfastError, messageOf } from '../util/errors.ts';
 export { callback, type Holdfast, type HoldfastOptions, openHoldfast } from './client.ts';
+export { isBase } from './is-base.ts';
 export type * from './protocol.ts';
 export type { ResumeOptions } from './run-records.ts';
 export type { TrainerService } from './service.ts';

@@ -6,11 +6,13 @@ import { isZip } from '../formats/archive.ts';
 import { REPORT_FILE, runReport } from '../report/run-report.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
-import { savedState } from '../train/saved-state.ts';
+import { type SavedState, savedState } from '../train/saved-state.ts';
 import type { ActiveRun } from './active-run.ts';
+import { baseHere, type KeptModel } from './adapter-base.ts';
 import { templateOf } from './conversations.ts';
 import { exportFile } from './export.ts';
 import { filesIn, importCheckpoint } from './import.ts';
+import { isBase } from './is-base.ts';
 import { adapterBeside, importModel } from './models.ts';
 import type { ChosenFile, Fork, ModelExport, RunInfo, RunRecord, Voice } from './protocol.ts';
 import { readMemory } from './record.ts';
@@ -37,7 +39,9 @@ export class KeptRuns {
     return this.#import(name, async (folder) => {
       const [first] = chosen;
       const called = first && isZip(first.name) ? first.name.slice(0, -4) : 'imported';
-      return { name: called, ...(await importCheckpoint(this.#host, folder, await filesIn(this.#host, chosen))) };
+      const files = await filesIn(this.#host, chosen);
+      const baseOf = async (state: SavedState) => baseHere(this.#host.files, state, await this.#bases());
+      return { name: called, ...(await importCheckpoint(this.#host, folder, files, baseOf)) };
     });
   }
 
@@ -139,6 +143,11 @@ export class KeptRuns {
   /** What the run in a folder is called. */
   async #nameOf(folder: string): Promise<string | undefined> {
     return (await this.#runs.list()).find(({ id }) => this.#runs.folder(id) === folder)?.name;
+  }
+
+  /** Models that a low-rank update may belong to. */
+  async #bases(): Promise<KeptModel[]> {
+    return (await this.#runs.list()).filter(isBase).map(({ id, name }) => ({ name, folder: this.#runs.folder(id) }));
   }
 
   /** Runs `work` on a folder that stays as it is meanwhile. */

@@ -2,10 +2,11 @@
 // a live progress line, piped plain lines, with --json one object a step. The defaults are the library's (defaultSettings).
 
 import { Command, Option } from 'commander';
+import { namesOf } from '../data/classes.ts';
 import { TASKS } from '../data/tasks.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import { loadTokenizer } from '../formats/checkpoint.ts';
-import { FAMILY_NAMES } from '../formats/families/index.ts';
+import { FAMILY_NAMES, labelsIn } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { openDevice } from '../gpu/device.ts';
 import { splitModel } from '../nn/tensor-parallel.ts';
@@ -101,6 +102,9 @@ async function trainOn(
     const tunes = fineTunes && !flags.resume;
     if (tunes && flags.chatTemplate === undefined && settings.records?.template?.name === FALLBACK_TEMPLATE)
       progress.note(`chat template: ${FALLBACK_TEMPLATE}, as the model has none`);
+    const labels = labelsIn(settings.config);
+    if (settings.newHead && labels && !flags.resume)
+      progress.note(`head: a new one is drawn, which learns to tell ${namesOf(labels)} apart`);
     const epochs = flags.epochs ?? (tunes && flags.steps === undefined ? FINE_TUNING_EPOCHS : undefined);
     if (epochs !== undefined) {
       const options = { signal: abort.signal, onProgress: progress.events.tokenizing };

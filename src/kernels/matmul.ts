@@ -18,6 +18,7 @@ import quadsShader from '../../shaders/matmul/quads.wgsl?raw';
 import rowsShader from '../../shaders/matmul/rows.wgsl?raw';
 import tiledShader from '../../shaders/matmul/tiled.wgsl?raw';
 import tiledSmallShader from '../../shaders/matmul/tiled_small.wgsl?raw';
+import tanhMath from '../../shaders/shared/tanh_math.wgsl?raw';
 import { assert } from '../util/errors.ts';
 import { GELU_FORMS } from './gelu.ts';
 import {
@@ -81,7 +82,7 @@ export interface MatmulProblem {
 const epilogues: Record<Epilogue, string> = {
   none: epilogueNone,
   scale: epilogueScale,
-  softcap: epilogueSoftcap,
+  softcap: epilogueSoftcap + tanhMath,
   bias: epilogueBias,
   residual: epilogueResidual,
   biasResidual: epilogueBiasResidual,

@@ -15,6 +15,7 @@ import { type Kernel, linearGrid, type Traits, type Variant } from '../../src/ke
 import { layernorm } from '../../src/kernels/layernorm.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import { STATE, stepControl } from '../../src/kernels/step-control.ts';
+import { tanh, tanhBackward } from '../../src/kernels/tanh.ts';
 import { field, fields, leading, only } from '../entry.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable, testDevice } from '../harness.ts';
 import { THOROUGH, VERBOSE } from '../host.ts';
@@ -233,6 +234,8 @@ describe('activations far out', () => {
       expect((await output('y', forward, { size: 1 }, { x }))[0]).toBeCloseTo(tail, 20);
       expect((await output('dx', backward, { size: 1 }, { x, dy: one }))[0]).toBeCloseTo(value > 0 ? 1 : 0, 6);
     }
+    expect((await output('y', tanh, { size: 1 }, { x }))[0]).toBe(Math.sign(value));
+    expect((await output('dx', tanhBackward, { size: 1 }, { y: x.map(Math.sign), dy: one }))[0]).toBe(0);
     const [silu] = await output('y', swiglu, { size: 1 }, { gate: x, up: one });
     expect(Math.abs(silu! - value / (1 + Math.exp(-value)))).toBeLessThan(1e-6 * Math.abs(tail) + 1e-9);
     expect((await output('y', geglu, { size: 1 }, { gate: x, up: one }))[0]).toBeCloseTo(tail, 20);

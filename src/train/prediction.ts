@@ -5,7 +5,15 @@
 // difference of two such models, exactly; how much longer than its arithmetic a step takes is that of the larger of
 // them, at the same share of the way from the smallest budget to all, and with the same share of its data in host memory.
 
-import { type Fit, fitMemory, leastChunkOf, type Recovery, smallestBudget } from '../engine/compile/fit.ts';
+import {
+  type Fit,
+  type FitOptions,
+  fitMemory,
+  leastChunkOf,
+  needBelow,
+  type Recovery,
+  smallestBudget,
+} from '../engine/compile/fit.ts';
 import { flopsOf } from '../engine/compile/pass.ts';
 import { schedule } from '../engine/compile/schedule.ts';
 import type { AdapterLimits, Workload } from '../engine/compile/workload.ts';
@@ -14,6 +22,7 @@ import { type SimulatedStep, simulate } from '../engine/simulate/simulate.ts';
 import type { ActivationMode } from '../graph/activations.ts';
 import type { AccumulateOrder } from '../graph/layer-major.ts';
 import { ELEMENT_BYTES } from '../memory/layout/kinds.ts';
+import { bytesBelow, roomOf } from '../memory/tiers/shares.ts';
 import type { Model } from '../nn/model.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -155,15 +164,15 @@ export class Predictor {
     const workload = activations === scenario.activations ? part.workload : this.#workloadOf(this.blocks, activations);
     const scale = this.#modelBytes / part.modelBytes;
     const { disk } = this.machine;
-    const room = hostBytes + (disk?.bytes ?? 0);
-    const fitted = (below?: number) =>
-      isWhole ? part.whole : fitMemory(workload, this.#limits, within, { recovery, ...(below && { below }) });
-    const first = fitted();
+    const below = roomOf({ host: hostBytes / scale, disk: (disk?.bytes ?? 0) / scale });
+    const fitted = (options: FitOptions) =>
+      isWhole ? part.whole : fitMemory(workload, this.#limits, within, { recovery, ...options });
+    const first = fitted({});
     // Activations may be made again where there is no room for them below.
-    const fit = first.stashed > 0 && belowOf(first) * scale > room ? fitted(room / scale) : first;
+    const fit = below.holds(needBelow(first)) ? first : fitted({ below });
     const { step } = fit.passes;
-    const below = belowOf(fit) * scale;
-    this.#checkBelow(below, hostBytes, fit.map.largestPut * fit.map.chunkBytes);
+    const bytes = belowOf(fit) * scale;
+    this.#checkBelow(bytes, hostBytes, fit.map.largestPut * fit.map.chunkBytes);
     const machine = { ...this.machine, ...(disk && { disk: { ...disk, bytes: Number.POSITIVE_INFINITY } }) };
     const simulated = simulate(fit, step, schedule(step.trace, fit.slots, 'planned'), machine, hostBytes / scale);
     const longer = this.resident.seconds / part.seconds;
@@ -177,8 +186,8 @@ export class Predictor {
       tokensPerSecond: (batch * context * accumulate) / seconds,
       efficiency: this.resident.seconds / seconds,
       shareOfPeak: this.#flops / seconds / this.machine.peakFlops,
-      below,
-      onDisk: Math.max(0, below - hostBytes),
+      below: bytes,
+      onDisk: Math.max(0, bytes - hostBytes),
       modes: fit.workload.activations?.modes ?? [],
       order: fit.workload.order?.order ?? 'batch',
     };
@@ -213,8 +222,8 @@ export class Predictor {
 }
 
 /** Bytes that lie below the GPU at most. */
-const belowOf = ({ map, slots, residents, stashed }: Fit): number =>
-  slots >= residents && stashed === 0 ? 0 : (map.count + stashed) * map.chunkBytes;
+const belowOf = (fit: Fit): number =>
+  fit.slots >= fit.residents && fit.stashes.length === 0 ? 0 : bytesBelow(needBelow(fit));
 
 const scaled = <K extends string>(values: Readonly<Record<K, number>>, factor: number): Record<K, number> =>
   Object.fromEntries(Object.entries<number>(values).map(([key, value]) => [key, value * factor])) as Record<K, number>;

@@ -12,13 +12,14 @@ import { HostAdamW } from '../../kernels/host-adamw.ts';
 import { WasmHeap } from '../../kernels/wasm-heap.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { ALL_KINDS, KINDS, type Kind } from '../../memory/layout/kinds.ts';
-import { Backing } from '../../memory/tiers/backing.ts';
+import type { Ledger } from '../../memory/tiers/backing.ts';
+import { Below } from '../../memory/tiers/below.ts';
 import type { Threads } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import type { ChoiceRecord, KernelChoices } from '../compile/choices.ts';
-import { type Fit, fitMemory } from '../compile/fit.ts';
+import { type Fit, fitMemory, needBelow } from '../compile/fit.ts';
 import { dispatchesOf, type Pass, type Passes } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import { updatesOnHost, type Workload } from '../compile/workload.ts';
@@ -33,7 +34,6 @@ import {
   type MemoryOptions,
   optionsOf,
   SHRINK,
-  stashRoom,
 } from './arrangement.ts';
 import { DeviceMutex, type Kept, Replaced } from './device-mutex.ts';
 import { makeDeviceState } from './device-state.ts';
@@ -57,7 +57,7 @@ export interface MemoryReport {
   /** What went between GPU and host, and what was waited for. */
   readonly link: LinkLedger;
   /** What went between host memory and the file, and lies there. */
-  readonly below: Backing['ledger'];
+  readonly below: Ledger;
 }
 
 /** Tensors, and what to set them to. */
@@ -66,7 +66,7 @@ export type Inputs = readonly (readonly [tensor: Tensor, data: TensorData])[];
 export class Session<P extends Passes = Passes> {
   readonly mutex = new DeviceMutex();
   readonly #choices: KernelChoices;
-  readonly #backing: Backing;
+  readonly #below: Below;
   readonly #ledger: LinkLedger;
   readonly #updater: HostUpdater;
   readonly #builder: StateBuilder<P>;
@@ -120,36 +120,25 @@ export class Session<P extends Passes = Passes> {
     const { map } = found;
     // Trials need operands of their own: before anything else is there, they fit.
     await choices.settle(dispatchesOf(found.passes));
-    const chunks = map.count + stashRoom(found, memory);
-    const bytes = (chunks + map.largestPut) * map.chunkBytes;
-    const diskLimit = Math.min(memory.disk?.limit ?? Number.POSITIVE_INFINITY, bytes);
-    const file = await memory.disk?.open(diskLimit);
     const heap = updatesOnHost(found.workload) ? WasmHeap.make() : undefined;
+    const { host, disk } = memory;
+    const allocate = heap && ((bytes: number) => heap.allocate(bytes));
+    const below = await Below.open(needBelow(found), { host, disk, allocate });
     const updater = heap && threads ? new HostThreads(threads, heap) : new HostAdamW(heap);
-    let backing: Backing | undefined;
     try {
-      backing = new Backing({
-        chunks,
-        chunkBytes: map.chunkBytes,
-        hostLimit: memory.host ?? Number.POSITIVE_INFINITY,
-        updates: updatesOnHost(found.workload),
-        largestPut: map.largestPut,
-        allocate: heap && ((bytes) => heap.allocate(bytes)),
-        ...(file && { disk: file, diskLimit }),
-      });
       for (const kind of ALL_KINDS.filter((kind) => KINDS[kind].zero)) {
         const { first, chunks } = map.list(kind);
-        for (let chunk = first; chunk < first + chunks; chunk++) backing.setZero(chunk);
+        for (let chunk = first; chunk < first + chunks; chunk++) below.chunks.setZero(chunk);
       }
       const arranged = arrange(found, memory);
       const ledger = emptyLedger();
       const options = { readAhead: arranged.readAhead, ledger, updater, ranks: ranks?.step };
-      const on = await makeDeviceState(device, found, choices, backing, options);
-      return new Session({ ...arranged, on }, choices, backing, ledger, updater, ranks);
+      const on = await makeDeviceState(device, found, choices, below, options);
+      return new Session({ ...arranged, on }, choices, below, ledger, updater, ranks);
     } catch (error) {
       return finishing(
         () => Promise.reject(error),
-        () => (backing ? backing.close() : file?.remove()),
+        () => below.close(),
       );
     }
   }
@@ -157,18 +146,18 @@ export class Session<P extends Passes = Passes> {
   private constructor(
     state: SessionState<P>,
     choices: KernelChoices,
-    backing: Backing,
+    below: Below,
     ledger: LinkLedger,
     updater: HostUpdater,
     ranks: Ranks | undefined,
   ) {
     this.#state = state;
     this.#choices = choices;
-    this.#backing = backing;
+    this.#below = below;
     this.#ledger = ledger;
     this.#updater = updater;
     this.#ranks = ranks;
-    this.#builder = new StateBuilder(choices, backing, ledger, updater, ranks?.step);
+    this.#builder = new StateBuilder(choices, below, ledger, updater, ranks?.step);
     const { fit, memory } = state;
     this.#unset = new Set(fit.map.names('parameter'));
     const step = Object.values(fit.passes).find(({ update }) => update);
@@ -221,7 +210,7 @@ export class Session<P extends Passes = Passes> {
     warmUp.end();
     if (!warmUp.isOver) return;
     this.#warmUp = undefined;
-    const { diskReadBytes, waits } = this.#backing.ledger;
+    const { diskReadBytes, waits } = this.#below.ledger;
     const loads = warmUp.schedule.plan.moments.reduce((sum, { load }) => sum + load.length, 0);
     if (this.memory.prefetch ?? true) {
       const readAhead = warmUp.readAhead(diskReadBytes / waits.diskReadMs, loads / warmUp.schedule.plan.steps);
@@ -232,7 +221,7 @@ export class Session<P extends Passes = Passes> {
 
   report(): MemoryReport {
     const { gpu, host, disk } = this.memory;
-    const { ledger } = this.#backing;
+    const { ledger } = this.#below;
     return {
       gpu: { budget: gpu === 'auto' ? undefined : gpu, predictedPeak: this.fit.peak },
       host: { budget: host, peak: ledger.hostPeak },
@@ -518,7 +507,7 @@ export class Session<P extends Passes = Passes> {
       // A value on its way down is in staging until it has arrived.
       () => this.executor.abandon(),
       () => this.#state.on.release(),
-      () => this.#backing.close(),
+      () => this.#below.close(),
       () => this.#updater.end?.(),
     );
     return this.#closing;

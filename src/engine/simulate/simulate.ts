@@ -8,11 +8,12 @@
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS } from '../../memory/layout/kinds.ts';
+import { bytesBelow, type StashHomes, sharesOf, stashHomes } from '../../memory/tiers/shares.ts';
 import { leastDiskChunks, leastHostChunks } from '../../memory/tiers/tier-limits.ts';
 import { at } from '../../util/at.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
-import type { Fit } from '../compile/fit.ts';
+import { type Fit, needBelow } from '../compile/fit.ts';
 import { isTransfer, type StashPiece, type TransferOperation } from '../compile/lower.ts';
 import type { Completion, Pass } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
@@ -20,6 +21,7 @@ import { readAheadFor } from '../run/warm-up.ts';
 import { latest, Resource, type SimulatedTask, type Work, waitedFor } from './clock.ts';
 import { type Machine, secondsOn } from './machine.ts';
 import { SharedPlaces } from './shared-places.ts';
+import { SimulatedBelow, SimulatedStashes } from './stashes.ts';
 import { SimulatedTiers } from './tiers.ts';
 
 /** Of a step, on average. */
@@ -91,7 +93,7 @@ class Simulation {
   readonly #schedule: PassSchedule;
   readonly #machine: Machine;
   readonly #fit: Fit;
-  readonly #tiers: SimulatedTiers;
+  readonly #tiers: SimulatedBelow;
   readonly #readAhead: number;
   readonly #places: SharedPlaces<Command>;
   /** Seconds of each operation. */
@@ -129,15 +131,16 @@ class Simulation {
   #recovery = 0;
 
   constructor(fit: Fit, pass: Pass, schedule: PassSchedule, machine: Machine, hostBytes: number) {
-    const { map, slots, staging, stashed, durable } = fit;
+    const { map, slots, staging, durable } = fit;
     this.#fit = fit;
     this.#map = map;
     this.#pass = pass;
     this.#schedule = schedule;
     this.#machine = machine;
-    const hostSlots = checkedSlots(fit, machine, hostBytes);
-    this.#tiers = new SimulatedTiers(hostSlots, map.chunkBytes, machine.disk);
-    this.#tiers.nextUse = (id) => this.#nextUse(id);
+    const { hostSlots, homes } = sharesBelow(fit, machine, hostBytes);
+    const chunks = new SimulatedTiers(hostSlots, map.chunkBytes, machine.disk);
+    chunks.nextUse = (id) => this.#nextUse(id);
+    this.#tiers = new SimulatedBelow(chunks, new SimulatedStashes(homes, fit.stashes, machine.disk), map.count);
     const shared = new Resource();
     const isSerial = machine.link.copies === 'serial';
     this.#queues = {
@@ -153,7 +156,7 @@ class Simulation {
     this.#loads = [...schedule.loadsOf]
       .flatMap(([id, moments]) => moments.map((moment) => ({ moment, id })))
       .sort((a, b) => a.moment - b.moment || a.id - b.id);
-    const disk = machine.disk && hostSlots < map.count + stashed ? machine.disk : undefined;
+    const disk = machine.disk && (hostSlots < map.count || homes.onDisk > 0) ? machine.disk : undefined;
     this.#readAhead = disk
       ? readAheadFor(
           map.chunkBytes / disk.readBytesPerSecond,
@@ -493,19 +496,24 @@ class Simulation {
   }
 }
 
-/** Values that host memory holds. Errors: HoldfastError where it and the disk are too small, with what would do. */
-function checkedSlots({ map, stashed, slots, residents }: Fit, { disk }: Machine, hostBytes: number): number {
-  const values = map.count + stashed;
-  if (slots >= residents && stashed === 0) return Math.max(values, 1);
-  const held = Math.min(values, Math.floor(hostBytes / map.chunkBytes));
-  const blocks = disk ? Math.floor(disk.bytes / map.chunkBytes) : 0;
+/** Chunks that host memory holds, and where activations lie. Errors: HoldfastError where it and the disk are too small, with what would do. */
+function sharesBelow(fit: Fit, { disk }: Machine, hostBytes: number): { hostSlots: number; homes: StashHomes } {
+  const { map, slots, residents, stashes } = fit;
+  const need = { ...needBelow(fit), updates: false };
+  const count = Math.max(map.count, 1);
+  const isWhole = slots >= residents && stashes.length === 0;
+  const shares = isWhole ? undefined : sharesOf(need, { host: hostBytes, disk: disk?.bytes ?? 0 });
+  const homes = stashHomes(stashes, shares?.stashes ?? { host: 0, disk: 0 });
+  if (isWhole && homes) return { hostSlots: count, homes };
+  const held = Math.min(count, Math.floor((shares?.chunks.host ?? 0) / map.chunkBytes));
+  const blocks = Math.floor((shares?.chunks.disk ?? 0) / map.chunkBytes);
   const hasDisk = disk !== undefined;
-  if (held < leastHostChunks(values, hasDisk) || blocks < leastDiskChunks(values, held, map.largestPut)) {
-    const all = values * map.chunkBytes;
+  if (!homes || held < leastHostChunks(count, hasDisk) || blocks < leastDiskChunks(count, held, map.largestPut)) {
+    const all = bytesBelow(need);
     throw new HoldfastError(
       `${formatBytes(all)} lie below the GPU, and there are ${formatBytes(hostBytes)} of host memory` +
         `${disk ? ` and ${formatBytes(disk.bytes)} of disk` : ' and no disk'}; --host-memory ${Math.ceil(all / 1e6)}MB would do`,
     );
   }
-  return held;
+  return { hostSlots: held, homes };
 }

@@ -4,7 +4,7 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { unzipSync } from 'fflate';
+import { unzipSync, zipSync } from 'fflate';
 import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { ModelExport, ModelInfo, NewRun } from '../../src/browser/index.ts';
@@ -317,7 +317,29 @@ describe('the service', () => {
 
   test('an adapter alone, and one of another model', async () => {
     const page = await open(context, site.isolated);
-    expect(await inspect(page, { mine: adapter })).toContain('this is an adapter without its model');
+    const zip = zipSync({ ...adapter });
+    for (const alone of [{ mine: adapter }, { '': { 'mine.zip': zip } }] as const)
+      expect(await inspect(page, alone)).toContain('this is an adapter without its model');
+    // As a zip it is none of a run, and goes with a model that is in files or in a zip of its own.
+    const asRun = await page.evaluate(
+      async (bytes) => {
+        const file = new File([Uint8Array.from(bytes)], 'mine.zip');
+        const { trainer } = window.holdfast;
+        return [
+          await trainer.isAdapterZip(file),
+          await trainer.importRun([file]).catch((error: Error) => error.message),
+        ];
+      },
+      [...zip],
+    );
+    expect(asRun).toEqual([
+      true,
+      'this is an adapter without its model; bring the model first, and then the adapter beside it',
+    ]);
+    const zipped = { 'tiny.zip': zipSync({ ...model }), 'mine.zip': zip };
+    for (const both of [{ 'tiny-llama': model, '': { 'mine.zip': zip } }, { '': zipped }] as const)
+      expect(await inspect(page, both)).toMatchObject({ adapter: { rank: 2 }, tokens: 312 });
+    expect(await inspect(page, { '': { ...zipped, 'other.zip': zip } })).toContain('there are 2 adapters');
     const other = {
       ...adapter,
       'adapter_config.json': bytesOf({ peft_type: 'LORA', r: 3, target_modules: ['q_proj'] }),
@@ -480,8 +502,8 @@ describe('the page', () => {
     await dropAll(page, { 'config.json': model['config.json'] ?? bytesOf('') });
     await page.locator('#own-note.problem', { hasText: 'there is no model.safetensors' }).waitFor();
     expect(await page.textContent('#own-name')).toBe('tiny-llama');
-    // An adapter goes with the model that is there.
-    await dropAll(page, adapter);
+    // An adapter goes with the model that is there, in a zip as the page exports it, too.
+    await dropAll(page, { 'mine-adapter.zip': zipSync({ ...adapter }) });
     await page.locator('#own-facts', { hasText: 'adapter of rank 2' }).waitFor();
     expect(await page.locator('#field-rank').inputValue()).toBe('2');
     expect(await page.locator('#field-rank').isDisabled()).toBe(true);

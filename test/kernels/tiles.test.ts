@@ -144,9 +144,11 @@ function products({ operand, epilogues }: Products): fc.Arbitrary<Tiled<MatmulPr
   });
 }
 
+/** Runs of variants that a CPU compiles for a second each: one for each layout, epilogue and way to load. */
+const COMPILED_FOR: Readonly<Record<string, number>> = { tiled: 5, tiledSmall: 2 };
+
 describe.each(await runnable(matmul))('matmul $name', (variant) => {
-  // A tiled kernel takes a second to compile on a CPU: one for each layout, epilogue and way to load.
-  const numRuns = EVERY_CASE ? 100 : variant.name.startsWith('tiled') ? 5 : THOROUGH ? 40 : 15;
+  const numRuns = EVERY_CASE ? 100 : (COMPILED_FOR[variant.name] ?? (THOROUGH ? 40 : 15));
 
   it.each<Products>([
     {

@@ -181,7 +181,7 @@ function fitOne<P extends Passes>(
     // One chunk in a slot and one of staging each way, of at least half that size: it may be too much by itself.
     if (arenaBytes(placements) + 3 * (bytes / 2) > budget) continue;
     const found = withChunks(bytes);
-    if (leastPeak(found) <= budget && fitsBelow(found, below)) return sized(found, budget);
+    if (leastPeak(found) <= budget && fitsBelow(found, below)) return sized(whole(found), budget);
   }
   return undefined;
 }
@@ -209,8 +209,7 @@ function sameChunks<P extends Passes>(
   tight: boolean,
 ): Candidate<P> {
   const placements = placeAll(workload, limits, tight);
-  const passes = workload.passes(found.map);
-  return measured(workload, found.map, passes, placements, found.durable);
+  return sketched(workload, found.map, placements, found.durable);
 }
 
 /** The smallest budget into which these chunks fit, in bytes: staging and everything else included. */
@@ -243,7 +242,9 @@ export function refitMemory<P extends Passes>(
   }
   const fits = (workload: Workload<P>, tight: boolean) => {
     const candidate = sameChunks(found, workload, limits, tight);
-    return leastPeak(candidate) <= budget && fitsBelow(candidate, options.below) ? sized(candidate, budget) : undefined;
+    return leastPeak(candidate) <= budget && fitsBelow(candidate, options.below)
+      ? sized(whole(candidate), budget)
+      : undefined;
   };
   return cheapest(
     found.workload,
@@ -251,7 +252,7 @@ export function refitMemory<P extends Passes>(
     limits.rates,
     () => found.map,
     fits,
-    () => sized(least.candidate, budget),
+    () => sized(whole(least.candidate), budget),
   );
 }
 
@@ -379,8 +380,29 @@ function candidate<P extends Passes>(
   durable: boolean,
 ): Candidate<P> {
   const map = mapOf(workload, chunkBytes);
-  return measured(workload, map, workload.passes(map), placements, durable);
+  return sketched(workload, map, placements, durable);
 }
+
+/** Micro-batches that are looked at to measure a step: what the second one needs, the others do. */
+const SKETCHED = 2;
+
+/** Measured on a part of its micro-batches: most candidates are only measured. */
+function sketched<P extends Passes>(
+  workload: Workload<P>,
+  map: ChunkMap,
+  placements: readonly Placement[],
+  durable: boolean,
+): Candidate<P> {
+  // What ranks hold goes by what their passes hold.
+  const most = workload.isShared ? undefined : SKETCHED;
+  return measured(workload, map, workload.passes(map, most), placements, durable);
+}
+
+/** With all of its micro-batches. */
+const whole = <P extends Passes>(found: Candidate<P>): Candidate<P> => ({
+  ...found,
+  passes: found.workload.isShared ? found.passes : found.workload.passes(found.map),
+});
 
 function measured<P extends Passes>(
   workload: Workload<P>,

@@ -297,12 +297,19 @@ function findLeast<P extends Passes>(
   let aboveDisk = Number.POSITIVE_INFINITY;
   for (const tried of uniformWays(workload)) {
     const placements = placeAll(tried, limits, true);
-    const all = chunkSizes(tried, limits).map((size) => candidate(tried, placements, size, durable));
-    const bytes = all.filter((found) => fitsBelow(found, below)).map(leastPeak);
-    if (bytes.length > 0) return { bytes: Math.min(...bytes), activations: arenaBytes(placements), workload: tried };
-    const needs = all.map(needBelow);
-    needed = Math.min(needed, ...needs.map(bytesBelow));
-    aboveDisk = Math.min(aboveDisk, ...needs.map((need) => leastHostBytes(need, true)));
+    const activations = arenaBytes(placements);
+    let bytes = Number.POSITIVE_INFINITY;
+    for (const size of chunkSizes(tried, limits)) {
+      const { chunkBytes, count } = mapOf(tried, size);
+      // Chunks that are too large by themselves, in a slot and in staging each way, need not be looked at.
+      if (activations + (Math.min(1, count) + 2) * chunkBytes >= bytes) continue;
+      const found = candidate(tried, placements, size, durable);
+      if (fitsBelow(found, below)) bytes = Math.min(bytes, leastPeak(found));
+      const need = needBelow(found);
+      needed = Math.min(needed, bytesBelow(need));
+      aboveDisk = Math.min(aboveDisk, leastHostBytes(need, true));
+    }
+    if (bytes < Number.POSITIVE_INFINITY) return { bytes, activations, workload: tried };
   }
   throw new HoldfastError(
     `the activations that are to be moved do not fit below the GPU: with all chunks that takes ${needed} bytes ` +
@@ -383,6 +390,9 @@ function candidate<P extends Passes>(
   return sketched(workload, map, placements, durable);
 }
 
+/** The same workload is measured on the same chunks for one budget after the other. */
+const sketches = new WeakMap<Workload, WeakMap<ChunkMap, Passes>>();
+
 /** Micro-batches that are looked at to measure a step: what the second one needs, the others do. */
 const SKETCHED = 2;
 
@@ -395,7 +405,11 @@ function sketched<P extends Passes>(
 ): Candidate<P> {
   // What ranks hold goes by what their passes hold.
   const most = workload.isShared ? undefined : SKETCHED;
-  return measured(workload, map, workload.passes(map, most), placements, durable);
+  const known = (sketches.get(workload) ?? new WeakMap()) as WeakMap<ChunkMap, P>;
+  sketches.set(workload, known);
+  const passes = known.get(map) ?? workload.passes(map, most);
+  known.set(map, passes);
+  return measured(workload, map, passes, placements, durable);
 }
 
 /** With all of its micro-batches. */

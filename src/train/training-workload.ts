@@ -108,8 +108,8 @@ function workloadInOrder(
       training: true,
       ...(sharding && { isShared: true, chunkLimits: chunkLimitsOf(model, sharding) }),
       programs: [...micro, update, evaluate, ...(generation?.programs ?? [])],
-      passes: (map) => ({
-        step: stepPass(step, map, accumulate),
+      passes: (map, most = accumulate) => ({
+        step: stepPass(step, map, Math.min(accumulate, most)),
         evaluate: readingPass(evaluate, map, sharding),
         ...(generation && generationPasses(generation, map, sharding)),
       }),
@@ -121,10 +121,6 @@ function workloadInOrder(
         mainOf: (passes) => passes.step,
         rounds: isByLayer ? 1 : accumulate,
         keptBytes: (mode) => together * bytesWith(programs.first, mode, 'keep').reduce((a, b) => a + b, 0),
-        movedBytes: (mode) => {
-          const bytes = bytesWith(programs.first, mode, 'move');
-          return Array.from({ length: together }, () => bytes).flat();
-        },
       },
       ...(accumulate > 1 && { order }),
     };

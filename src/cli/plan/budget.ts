@@ -91,10 +91,10 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
     );
   }
 
+  const start = performance.now();
   const found = fitMemory(workload, DEFAULT_LIMITS, budget, { recovery });
   const { map, passes, nonModel, slots, staging, peak } = found;
   const { trace } = passes.step;
-  const start = performance.now();
   const { plan, moved } = schedule(trace, slots, 'planned');
   const milliseconds = performance.now() - start;
   const room = trace.moments.map(() => slots);

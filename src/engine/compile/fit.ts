@@ -181,7 +181,7 @@ function fitOne<P extends Passes>(
     // One chunk in a slot and one of staging each way, of at least half that size: it may be too much by itself.
     if (arenaBytes(placements) + 3 * (bytes / 2) > budget) continue;
     const found = withChunks(bytes);
-    if (leastPeak(found) <= budget && fitsBelow(found, below)) return sized(found, budget);
+    if (leastPeak(found) <= budget && fitsBelow(found, below)) return sized(whole(found), budget);
   }
   return undefined;
 }
@@ -209,8 +209,7 @@ function sameChunks<P extends Passes>(
   tight: boolean,
 ): Candidate<P> {
   const placements = placeAll(workload, limits, tight);
-  const passes = workload.passes(found.map);
-  return measured(workload, found.map, passes, placements, found.durable);
+  return sketched(workload, found.map, placements, found.durable);
 }
 
 /** The smallest budget into which these chunks fit, in bytes: staging and everything else included. */
@@ -243,7 +242,9 @@ export function refitMemory<P extends Passes>(
   }
   const fits = (workload: Workload<P>, tight: boolean) => {
     const candidate = sameChunks(found, workload, limits, tight);
-    return leastPeak(candidate) <= budget && fitsBelow(candidate, options.below) ? sized(candidate, budget) : undefined;
+    return leastPeak(candidate) <= budget && fitsBelow(candidate, options.below)
+      ? sized(whole(candidate), budget)
+      : undefined;
   };
   return cheapest(
     found.workload,
@@ -251,7 +252,7 @@ export function refitMemory<P extends Passes>(
     limits.rates,
     () => found.map,
     fits,
-    () => sized(least.candidate, budget),
+    () => sized(whole(least.candidate), budget),
   );
 }
 
@@ -296,12 +297,19 @@ function findLeast<P extends Passes>(
   let aboveDisk = Number.POSITIVE_INFINITY;
   for (const tried of uniformWays(workload)) {
     const placements = placeAll(tried, limits, true);
-    const all = chunkSizes(tried, limits).map((size) => candidate(tried, placements, size, durable));
-    const bytes = all.filter((found) => fitsBelow(found, below)).map(leastPeak);
-    if (bytes.length > 0) return { bytes: Math.min(...bytes), activations: arenaBytes(placements), workload: tried };
-    const needs = all.map(needBelow);
-    needed = Math.min(needed, ...needs.map(bytesBelow));
-    aboveDisk = Math.min(aboveDisk, ...needs.map((need) => leastHostBytes(need, true)));
+    const activations = arenaBytes(placements);
+    let bytes = Number.POSITIVE_INFINITY;
+    for (const size of chunkSizes(tried, limits)) {
+      const { chunkBytes, count } = mapOf(tried, size);
+      // Chunks that are too large by themselves, in a slot and in staging each way, need not be looked at.
+      if (activations + (Math.min(1, count) + 2) * chunkBytes >= bytes) continue;
+      const found = candidate(tried, placements, size, durable);
+      if (fitsBelow(found, below)) bytes = Math.min(bytes, leastPeak(found));
+      const need = needBelow(found);
+      needed = Math.min(needed, bytesBelow(need));
+      aboveDisk = Math.min(aboveDisk, leastHostBytes(need, true));
+    }
+    if (bytes < Number.POSITIVE_INFINITY) return { bytes, activations, workload: tried };
   }
   throw new HoldfastError(
     `the activations that are to be moved do not fit below the GPU: with all chunks that takes ${needed} bytes ` +
@@ -379,8 +387,36 @@ function candidate<P extends Passes>(
   durable: boolean,
 ): Candidate<P> {
   const map = mapOf(workload, chunkBytes);
-  return measured(workload, map, workload.passes(map), placements, durable);
+  return sketched(workload, map, placements, durable);
 }
+
+/** The same workload is measured on the same chunks for one budget after the other. */
+const sketches = new WeakMap<Workload, WeakMap<ChunkMap, Passes>>();
+
+/** Micro-batches that are looked at to measure a step: what the second one needs, the others do. */
+const SKETCHED = 2;
+
+/** Measured on a part of its micro-batches: most candidates are only measured. */
+function sketched<P extends Passes>(
+  workload: Workload<P>,
+  map: ChunkMap,
+  placements: readonly Placement[],
+  durable: boolean,
+): Candidate<P> {
+  // What ranks hold goes by what their passes hold.
+  const most = workload.isShared ? undefined : SKETCHED;
+  const known = (sketches.get(workload) ?? new WeakMap()) as WeakMap<ChunkMap, P>;
+  sketches.set(workload, known);
+  const passes = known.get(map) ?? workload.passes(map, most);
+  known.set(map, passes);
+  return measured(workload, map, passes, placements, durable);
+}
+
+/** With all of its micro-batches. */
+const whole = <P extends Passes>(found: Candidate<P>): Candidate<P> => ({
+  ...found,
+  passes: found.workload.isShared ? found.passes : found.workload.passes(found.map),
+});
 
 function measured<P extends Passes>(
   workload: Workload<P>,

@@ -146,6 +146,17 @@ function textOf(problem: object): string {
   return text;
 }
 
+/** What says of a dispatch which uniform block it has; told of the same problem again and again. */
+const uniformKeys = new WeakMap<object, { readonly kernel: object; readonly whole: object; readonly key: string }>();
+
+function uniformKeyOf({ kernel, problem, whole }: DispatchOperation): string {
+  const before = uniformKeys.get(problem);
+  if (before?.whole === whole && before.kernel === kernel) return before.key;
+  const key = `${kernel.name} ${textOf(problem)}${whole === problem ? '' : textOf(whole)}`;
+  uniformKeys.set(problem, { kernel, whole, key });
+  return key;
+}
+
 /** Dispatches of one problem share their uniform block. */
 export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {
   indexOf: Map<DispatchOperation, number>;
@@ -153,18 +164,10 @@ export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {
 } {
   const blocks = new Map<string, number>();
   const indexOf = new Map<DispatchOperation, number>();
-  const known = new Map<object, { kernel: object; whole: object; index: number }>();
   for (const dispatch of dispatches) {
-    const { kernel, problem, whole } = dispatch;
-    const before = known.get(problem);
-    if (before?.whole === whole && before.kernel === kernel) {
-      indexOf.set(dispatch, before.index);
-      continue;
-    }
-    const key = `${kernel.name} ${textOf(problem)}${whole === problem ? '' : textOf(whole)}`;
+    const key = uniformKeyOf(dispatch);
     const index = blocks.get(key) ?? blocks.size;
     blocks.set(key, index);
-    known.set(problem, { kernel, whole, index });
     indexOf.set(dispatch, index);
   }
   return { indexOf, count: Math.max(1, blocks.size) };

@@ -25,7 +25,19 @@ export interface PassSchedule {
   readonly loadsOf: ReadonlyMap<number, readonly number[]>;
 }
 
+const planned = new WeakMap<Trace, Map<number, PassSchedule>>();
+
+/** By this project's planner it is worked out once: a fit is chosen by what its plan moves. */
 export function schedule(trace: Trace, slots: number, policy: Policy): PassSchedule {
+  if (policy !== 'planned') return newSchedule(trace, slots, policy);
+  const known = planned.get(trace) ?? new Map<number, PassSchedule>();
+  planned.set(trace, known);
+  const found = known.get(slots) ?? newSchedule(trace, slots, policy);
+  known.set(slots, found);
+  return found;
+}
+
+function newSchedule(trace: Trace, slots: number, policy: Policy): PassSchedule {
   const room = trace.moments.map(() => slots);
   const plan = makePlan(typeof policy === 'string' ? policy : 'custom order', decide(trace, room, policy));
   const cost = checkPlan(trace, plan, room);

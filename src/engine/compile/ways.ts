@@ -8,12 +8,10 @@ import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import { liveBytes } from '../../graph/liveness.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { checkPlan, makePlan } from '../../memory/plan/plan.ts';
-import { planStep } from '../../memory/plan/planner.ts';
-import { modelDataBytes } from '../../memory/plan/trace.ts';
 import { assert } from '../../util/errors.ts';
 import { isDispatch } from './lower.ts';
 import { flopsOf, offloadedBytes, type Pass, type Passes } from './pass.ts';
+import { schedule } from './schedule.ts';
 import type { ActivationChoice, Rates, Workload } from './workload.ts';
 
 /** What is fitted and planned in full: a plan takes tens of milliseconds. */
@@ -134,9 +132,8 @@ function priceOf<P extends Passes, F extends Fitted<P>>(
 /** Bytes of chunks that a step moves. */
 function chunkTraffic({ trace }: Pass, { slots, residents }: Pick<Fitted<Passes>, 'slots' | 'residents'>): number {
   if (slots >= residents) return 0;
-  const room = trace.moments.map(() => slots);
-  const { h2dBytes, d2hBytes } = checkPlan(trace, makePlan('planned', planStep(trace, room)), room);
-  return h2dBytes + d2hBytes;
+  const { h2d, d2h } = schedule(trace, slots, 'planned').moved;
+  return h2d + d2h;
 }
 
 /** What takes time. */
@@ -153,6 +150,20 @@ const workOf = (pass: Pass): Work => ({
   dispatches: pass.operations.filter(isDispatch).length,
   moved: 2 * offloadedBytes(pass),
 });
+
+/** Of all micro-batches of the pass that activations are chosen for: from the second one on each adds the same. */
+function workOfAll<P extends Passes>(
+  { mainOf, rounds }: ActivationChoice<P>,
+  workload: Workload<P>,
+  map: ChunkMap,
+): Work {
+  const ofFirst = (most: number) => workOf(mainOf(workload.passes(map, most)));
+  const one = ofFirst(1);
+  if (rounds === 1) return one;
+  const two = ofFirst(2);
+  const all = (of: keyof Work) => one[of] + (rounds - 1) * (two[of] - one[of]);
+  return { flops: all('flops'), dispatches: all('dispatches'), moved: all('moved') };
+}
 
 /** The time of it with so much more arithmetic, one after the other: what overlaps is the same for all ways, about. */
 const secondsOf = ({ flops, dispatches, moved }: Work, moreFlops: number, rates: Rates): number =>
@@ -217,10 +228,10 @@ function factsOf<P extends Passes>(choice: ActivationChoice<P>, map: ChunkMap) {
   const { modes, menu } = choice;
   const measured = menu.map((mode) => {
     const workload = choice.with(modes.map(() => mode));
-    const pass = choice.mainOf(workload.passes(map));
+    const work = workOfAll(choice, workload, map);
     const kept = choice.keptBytes(mode) / modes.length;
     const workingSet = aliveIn(workload) - modes.length * kept;
-    return { mode, kept, workingSet, pass, work: workOf(pass) };
+    return { mode, kept, workingSet, work };
   });
   const base = measured[0];
   assert(base, 'a menu has modes');
@@ -229,7 +240,7 @@ function factsOf<P extends Passes>(choice: ActivationChoice<P>, map: ChunkMap) {
     const more = (of: keyof Work) => (work[of] - base.work[of]) / modes.length;
     return { mode, kept, workingSet, flops: more('flops'), dispatches: more('dispatches'), moved: more('moved') };
   });
-  const found = { facts, modelBytes: modelDataBytes(base.pass.trace), flops: base.work.flops };
+  const found = { facts, modelBytes: map.count * map.chunkBytes, flops: base.work.flops };
   known.set(choice.menu, found);
   return found;
 }

@@ -18,8 +18,11 @@ export interface Workload<P extends Passes = Passes> {
   readonly chunkLimits?: Pick<AdapterLimits, 'leastChunk' | 'mostChunk'>;
   /** Their activations share the arenas. */
   readonly programs: readonly Program[];
-  /** The passes over chunks of a layout, made of these programs. */
-  passes(map: ChunkMap): P;
+  /**
+   * The passes over chunks of a layout, made of these programs; of the micro-batches of a step, so many at most. From the
+   * second one on they are alike: with two of them all is there that a fit measures, but for its work and its plan.
+   */
+  passes(map: ChunkMap, mostMicroBatches?: number): P;
   /** Small results that come back while the GPU works on: bytes of each, and how many may be under way at once. */
   readonly readback: ReadbackSize;
   /** What becomes of its activations, where it could be something else. @default they are kept */
@@ -54,8 +57,6 @@ export interface ActivationChoice<P extends Passes = Passes> {
   readonly rounds: number;
   /** Bytes of activations that stay for the backward pass with this mode in all blocks. */
   keptBytes(mode: ActivationMode): number;
-  /** Bytes of each activation that is moved below with this mode in all blocks. */
-  movedBytes(mode: ActivationMode): readonly number[];
 }
 
 export interface ReadbackSize {

@@ -25,6 +25,8 @@ import { LISTINGS, type Listing, planOne } from './plan/budget.ts';
 import { printComparison } from './plan/compare.ts';
 import { modelOf, nameOf, type PlanFlags, scenarioOf } from './plan/flags.ts';
 import { planOnMachines } from './plan/machine.ts';
+import { planOnRanks } from './plan/ranks.ts';
+import { checkRankFlags, DEFAULT_STAGE, zeroOption } from './rank-flags.ts';
 
 /** As they are given: --activations without a mode is for comparing. */
 interface Given extends Omit<PlanFlags, 'activations'> {
@@ -60,6 +62,8 @@ export function planCommand(host: Host): Command {
     .addOption(activationsOption('[what]'))
     .addOption(recoveryOption())
     .addOption(accumulateOrderOption())
+    .option('--ranks <n>', 'processes that train together under mpiexec: what each holds and sends', whole(2))
+    .addOption(zeroOption('with --ranks'))
     .option('--hardware <names>', 'predict a step on this machine: a file, or one that comes along', names)
     .option('--host-memory <bytes>', 'with --hardware: host memory for what is not on the GPU', checked(parseBytes))
     .option(
@@ -80,9 +84,10 @@ export function planCommand(host: Host): Command {
       'eviction policies against the bound, on models and budgets of all sizes; with --activations, policies for activations',
     )
     .option('--json', 'one JSON object (with --compare, one a line)')
-    .action(async ({ activations, ...given }: Given) => {
+    .action(async ({ activations, ...given }: Given, command: Command) => {
       const { hardware } = given;
       const flags: PlanFlags = { ...given, activations: activations === true ? 'auto' : activations };
+      checkRanks(flags, (name) => command.getOptionValueSource(name) === 'cli');
       checkOptimizerDevice(flags);
       if (activations === true) {
         if (!flags.compare) throw new HoldfastError('--activations: say what becomes of them, or give --compare, too');
@@ -104,10 +109,31 @@ export function planCommand(host: Host): Command {
         throw new HoldfastError(
           '--dtype: policies are compared on models in f32; leave it out, or leave out --compare',
         );
+      const { ranks, zero = DEFAULT_STAGE } = flags;
+      if (ranks !== undefined) {
+        planOnRanks(host, { ...flags, ranks, zero });
+        return;
+      }
       const highs = await loadSolver();
       if (flags.compare) printComparison(host, highs, flags.json ?? false);
       else planOne(host, highs, flags);
     });
+}
+
+/** Errors: HoldfastError for what several ranks do not go with, and for what needs them. */
+function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): void {
+  const { ranks, zero, dtype, compare, hardware, print } = flags;
+  if (ranks === undefined) {
+    if (zero !== undefined) throw new HoldfastError(`--zero ${zero}: is for several ranks; give --ranks, too`);
+    return;
+  }
+  checkRankFlags({ ...flags, data: [] }, given);
+  const refused =
+    (dtype !== 'f32' && '--dtype bf16: ranks train together in f32; leave out --dtype, or --ranks') ||
+    (compare && '--compare: policies are compared on one rank; leave out --ranks') ||
+    (hardware && '--hardware: one machine alone is simulated; leave out --ranks') ||
+    (print && '--print: parts are listed of a run on one rank; leave out --ranks');
+  if (refused) throw new HoldfastError(refused);
 }
 
 /** Errors: HoldfastError for what an optimizer on the host does not go with. */

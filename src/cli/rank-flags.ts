@@ -1,7 +1,7 @@
 // The flags of several ranks, and what of a command is different on each: rank 0 shows and writes, the others are silent
 // until something goes wrong. How a run is shared is train/ranks.ts.
 
-import { type Command, InvalidArgumentError } from 'commander';
+import { type Command, InvalidArgumentError, Option } from 'commander';
 import { makeRanks, type Ranks } from '../engine/ranks/ranks.ts';
 import { ZERO_STAGES, type ZeroStage } from '../engine/ranks/sharding.ts';
 import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
@@ -16,17 +16,20 @@ export interface RankFlags {
 }
 
 /** Moments and gradients are sharded, for the bytes of duplicated ones. */
-const DEFAULT_STAGE: ZeroStage = 2;
+export const DEFAULT_STAGE: ZeroStage = 2;
 /** Milliseconds until a wait is told of. */
 const PATIENCE = 30_000;
 
 export function addRankOptions(command: Command): Command {
-  return command.option(
-    '--zero <stage>',
-    `under mpiexec, what only one rank keeps: nothing (0), moments (1), gradients (2), parameters too (3) (default: ${DEFAULT_STAGE})`,
-    zeroStage,
-  );
+  return command.addOption(zeroOption('under mpiexec'));
 }
+
+/** `when` it means something. */
+export const zeroOption = (when: string): Option =>
+  new Option(
+    '--zero <stage>',
+    `${when}, what only one rank keeps: nothing (0), moments (1), gradients (2), parameters too (3) (default: ${DEFAULT_STAGE})`,
+  ).argParser(zeroStage);
 
 function zeroStage(text: string): ZeroStage {
   const found = ZERO_STAGES.find((stage) => String(stage) === text);
@@ -62,7 +65,7 @@ export async function onRanks(
   const { rank, size } = messages;
   const name = `rank ${rank} of ${size}`;
   try {
-    checkFlags(flags, given);
+    checkRankFlags(flags, given);
     const ranks = makeRanks(messages, flags.zero ?? DEFAULT_STAGE, {
       patience: PATIENCE,
       tell: ({ peer, what, seconds }) =>
@@ -75,7 +78,8 @@ export async function onRanks(
   }
 }
 
-function checkFlags(
+/** Errors: HoldfastError for flags that do not go with several ranks. */
+export function checkRankFlags(
   { gpuMemory, recovery, accumulateOrder, optimizerDevice, data }: SharedFlags,
   given: (name: 'recovery') => boolean,
 ): void {

@@ -2,7 +2,7 @@
 // rank 0 chooses for all. What a step exchanges is the engine's affair (engine/ranks).
 
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
-import { networkBytes } from '../engine/ranks/collectives.ts';
+import { networkBound, networkBytes } from '../engine/ranks/collectives.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { ZeroStage } from '../engine/ranks/sharding.ts';
 import type { Host } from '../runtime/host.ts';
@@ -110,21 +110,17 @@ export interface RankRecord {
   readonly receivedBytes: number;
   /** What its plan says of a step. */
   readonly planned: { readonly sent: number; readonly received: number };
-  /**
-   * What every rank sends at least: (n - 1) / n of the bytes of what trains, for each reduction and each gathering of all of
-   * it. Both once a step are what a ring's all-reduce of the gradients sends.
-   */
+  /** What every rank sends at least (engine/ranks/collectives.ts). */
   readonly bound: number;
 }
 
 export function rankRecord(ranks: Ranks, { session }: Trainer): RankRecord {
   const { size, stage, step } = ranks;
   const { sentBytes, receivedBytes } = step.ledger;
-  const trained = 4 * session.map.trainable.held;
-  const gatherings = stage === 3 ? 2 * session.fit.passes.step.starts.length : 1;
+  const { operations, starts } = session.fit.passes.step;
   return {
     ...{ size, zero: stage, sentBytes, receivedBytes },
-    planned: networkBytes(session.fit.passes.step.operations, ranks),
-    bound: ((1 + gatherings) * (size - 1) * trained) / size,
+    planned: networkBytes(operations, ranks),
+    bound: networkBound(session.map, ranks, starts.length),
   };
 }

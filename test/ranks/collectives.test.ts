@@ -56,7 +56,7 @@ describe.each(ZERO_STAGES)('ZeRO %i', (stage) => {
     for (const size of [2, 3, 4]) {
       const bytes = Array.from({ length: size }, (_, rank) => {
         const { passes } = fitOf(size, rank, stage);
-        return networkBytes(passes.step.operations, { rank, size, stage });
+        return networkBytes(passes.step.operations, { rank, size });
       });
       const { map } = fitOf(size, 0, stage);
       // A reduction and a gathering, or one gathering for each way through the model: 1.5 times as much.

@@ -26,6 +26,8 @@ const COMMAND = [
   ...(isDeno ? ['run', '-A', '--unstable-webgpu'] : []),
   path.join(root, 'dist/holdfast.js'),
 ];
+/** Of TINY: what plan has flags for, too. */
+const SHAPE = TINY.slice(0, TINY.indexOf('--eval-windows'));
 const RUN = ['train', ...TINY, '--data', 'README.md', '--sample-tokens', '0', '--json', '--adapter', ADAPTER];
 
 interface Started {
@@ -88,6 +90,9 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
       planned: { sent: number; received: number };
     };
     expect([sentBytes, receivedBytes]).toEqual([2 * planned.sent, 2 * planned.received]);
+    const { stdout: plan } = await holdfast(['plan', ...SHAPE, '--vocab-size', '256', '--ranks', '2', '--json']);
+    const [{ network } = { network: undefined }] = field(records(plan).at(-1) ?? {}, 'ranks') as { network: unknown }[];
+    expect(network).toEqual(planned);
     expect(await readdir(out('two'))).toEqual(['checkpoint-2', 'report.html']);
 
     const resumed = await holdfast(['train', '--resume', '--out', out('two'), '--json']);

@@ -1,5 +1,6 @@
 // What `holdfast plan` plans, from its flags: the model as it would train, and the words for it.
 
+import type { ZeroStage } from '../../engine/ranks/sharding.ts';
 import type { FamilyName } from '../../formats/families/index.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
@@ -35,6 +36,8 @@ export interface PlanFlags {
   activations: ActivationMode | 'auto';
   optimizerDevice: OptimizerDevice;
   accumulateOrder: AccumulateOrder | 'auto';
+  ranks?: number;
+  zero?: ZeroStage;
   hardware?: string[];
   hostMemory?: number;
   reached?: number;

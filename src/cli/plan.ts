@@ -2,11 +2,13 @@
 // asking prints is in plan/.
 
 import { Command, InvalidArgumentError, Option } from 'commander';
+import { EXCHANGE_WAYS } from '../engine/simulate/machine.ts';
 import { FAMILY_NAMES } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { loadSolver } from '../memory/plan/bound.ts';
 import type { Host } from '../runtime/host.ts';
 import { BASE_DTYPES } from '../train/base-dtype.ts';
+import { SCALINGS } from '../train/scaling.ts';
 import { parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { realNumber } from '../util/range.ts';
@@ -77,6 +79,18 @@ export function planCommand(host: Host): Command {
         'duplex',
       ]),
     )
+    .addOption(
+      new Option(
+        '--exchange <how>',
+        'with --hardware and --ranks: values go through host memory and are waited for, as they do here (host), or from GPU to GPU in a ring, beside arithmetic (direct)',
+      ).choices(EXCHANGE_WAYS),
+    )
+    .addOption(
+      new Option(
+        '--scaling <how>',
+        'with --hardware and --ranks: a table from one rank to so many, with the same micro-batches on each (weak) or in all (strong)',
+      ).choices(SCALINGS),
+    )
     .option('--sweep <file>', 'with --hardware, of several machines too: step time over the budget as a picture (SVG)')
     .option('--print <parts>', `list these in full: ${Object.keys(LISTINGS).join(', ')}`, listings)
     .option(
@@ -85,7 +99,7 @@ export function planCommand(host: Host): Command {
     )
     .option('--json', 'one JSON object (with --compare, one a line)')
     .action(async ({ activations, ...given }: Given, command: Command) => {
-      const { hardware } = given;
+      const { hardware, ranks, zero = DEFAULT_STAGE } = given;
       const flags: PlanFlags = { ...given, activations: activations === true ? 'auto' : activations };
       checkRanks(flags, (name) => command.getOptionValueSource(name) === 'cli');
       checkOptimizerDevice(flags);
@@ -98,6 +112,9 @@ export function planCommand(host: Host): Command {
         await compareOnActivations(host, nameOf(flags), { model, batch, context, accumulate, recovery }, flags);
         return;
       }
+      const shared = (['exchange', 'scaling'] as const).find((flag) => flags[flag] !== undefined);
+      if (shared && (ranks === undefined || !hardware))
+        throw new HoldfastError(`--${shared}: is of several ranks on a machine; give --ranks and --hardware`);
       if (hardware) {
         await planOnMachines(host, nameOf(flags), scenarioOf(flags), { ...flags, hardware });
         return;
@@ -109,7 +126,6 @@ export function planCommand(host: Host): Command {
         throw new HoldfastError(
           '--dtype: policies are compared on models in f32; leave it out, or leave out --compare',
         );
-      const { ranks, zero = DEFAULT_STAGE } = flags;
       if (ranks !== undefined) {
         planOnRanks(host, { ...flags, ranks, zero });
         return;
@@ -122,7 +138,7 @@ export function planCommand(host: Host): Command {
 
 /** Errors: HoldfastError for what several ranks do not go with, and for what needs them. */
 function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): void {
-  const { ranks, zero, dtype, compare, hardware, print } = flags;
+  const { ranks, zero, dtype, compare, print } = flags;
   if (ranks === undefined) {
     if (zero !== undefined) throw new HoldfastError(`--zero ${zero}: is for several ranks; give --ranks, too`);
     return;
@@ -131,7 +147,6 @@ function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): voi
   const refused =
     (dtype !== 'f32' && '--dtype bf16: ranks train together in f32; leave out --dtype, or --ranks') ||
     (compare && '--compare: policies are compared on one rank; leave out --ranks') ||
-    (hardware && '--hardware: one machine alone is simulated; leave out --ranks') ||
     (print && '--print: parts are listed of a run on one rank; leave out --ranks');
   if (refused) throw new HoldfastError(refused);
 }

@@ -6,8 +6,6 @@ import { makeRanks, type Ranks } from '../engine/ranks/ranks.ts';
 import { ZERO_STAGES, type ZeroStage } from '../engine/ranks/sharding.ts';
 import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
 import type { FolderClaim, Host } from '../runtime/host.ts';
-import type { RankRecord } from '../train/ranks.ts';
-import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { MemoryFlags } from './memory-flags.ts';
 
@@ -102,15 +100,6 @@ export function checkRankFlags(
 function silent(host: Host): Host {
   const nothing = () => {};
   return { ...host, terminal: { interactive: false, columns: host.terminal.columns, write: nothing, warn: nothing } };
-}
-
-/** What a run says of its ranks when it is over. */
-export function rankLines({ size, zero, planned, bound }: RankRecord): string[] {
-  const { sent, received } = planned;
-  const ratio = (sent + received) / (2 * bound);
-  return [
-    `${size} ranks, ZeRO ${zero}: a step sent ${formatBytes(sent)} and got ${formatBytes(received)}, ${ratio.toFixed(3)} x the least`,
-  ];
 }
 
 /** A folder that rank 0 takes for all. */

@@ -2,9 +2,7 @@
 // rank 0 chooses for all. What a step exchanges is the engine's affair (engine/ranks).
 
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
-import { networkBound, networkBytes } from '../engine/ranks/collectives.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
-import type { ZeroStage } from '../engine/ranks/sharding.ts';
 import type { Host } from '../runtime/host.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import type { RunSettings } from './run-settings.ts';
@@ -99,28 +97,4 @@ export async function createOnRanks(
   const chosen: FirstChoices = { choices: trainer.choices.record(), chunkBytes: trainer.session.map.chunkBytes };
   await control.fromFirst(what, JSON.stringify(chosen));
   return trainer;
-}
-
-/** What the ranks of a run exchanged. */
-export interface RankRecord {
-  readonly size: number;
-  readonly zero: ZeroStage;
-  /** Of rank 0 so far: in steps, and where parameters are gathered, in evaluations and samples. */
-  readonly sentBytes: number;
-  readonly receivedBytes: number;
-  /** What its plan says of a step. */
-  readonly planned: { readonly sent: number; readonly received: number };
-  /** What every rank sends at least (engine/ranks/collectives.ts). */
-  readonly bound: number;
-}
-
-export function rankRecord(ranks: Ranks, { session }: Trainer): RankRecord {
-  const { size, stage, step } = ranks;
-  const { sentBytes, receivedBytes } = step.ledger;
-  const { operations, starts } = session.fit.passes.step;
-  return {
-    ...{ size, zero: stage, sentBytes, receivedBytes },
-    planned: networkBytes(operations, ranks),
-    bound: networkBound(session.map, ranks, starts.length),
-  };
 }

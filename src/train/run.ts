@@ -26,14 +26,13 @@ import { Epochs } from './epochs.ts';
 import { RunLog } from './huggingface-state.ts';
 import { memoryBound } from './memory-bound.ts';
 import { type MemoryRecord, memoryRecord } from './memory-record.ts';
+import { type RankRecord, rankRecord } from './rank-record.ts';
 import {
   checkAlike,
   createOnRanks,
   type FirstChoices,
   layoutFacts,
   microBatchesOf,
-  type RankRecord,
-  rankRecord,
   runFacts,
   settingsOn,
 } from './ranks.ts';
@@ -465,7 +464,8 @@ async function attempt(
         if (!(await goesOn())) break;
       }
       const { step } = trainer;
-      const reported = step === end - 1 && (memory.gpu !== undefined || timeline !== undefined);
+      const isSeen = memory.gpu !== undefined || timeline !== undefined || ranks !== undefined;
+      const reported = step === end - 1 && isSeen;
       const observed = observer?.wanted ?? false;
       const recorded = (recording: Recording, arrived: Promise<void>) => {
         if (reported) lastStep = recording;
@@ -506,7 +506,9 @@ async function attempt(
     if (!early && skippedInARow > 0) await save();
     if (!interrupted && history.samples.at(-1)?.step !== trainer.step) await sample();
     if (!early) await save();
-    if (timeline && lastStep) await files.writeAtomic(timeline, JSON.stringify(chromeTrace([lastStep])));
+    const shared = ranks && (await rankRecord(ranks, trainer, lastStep));
+    const others = (shared?.each ?? []).flatMap(({ rank, step }) => (step && rank > 0 ? [step] : []));
+    if (timeline && lastStep) await files.writeAtomic(timeline, JSON.stringify(chromeTrace([lastStep], others)));
     const { best_global_step, best_metric, best_model_checkpoint } = log.state;
     const summary: RunSummary = {
       steps: trainer.step,
@@ -525,7 +527,7 @@ async function attempt(
         best: { step: best_global_step ?? 0, loss: best_metric ?? Number.NaN, checkpoint: best_model_checkpoint },
       }),
       ...(memory.gpu === undefined || !isFirst ? {} : { memory: await record() }),
-      ...(ranks && { ranks: rankRecord(ranks, trainer) }),
+      ...(shared && { ranks: shared }),
     };
     await events.over?.(summary, await state());
     await callbacks.tell('onTrainEnd', log.state);

@@ -342,7 +342,8 @@ export class Executor {
     const bytes = this.#exchanged.subarray(0, size);
     if (gives) await this.readBuffer(buffer, offset, size, (piece, at) => bytes.set(piece, at));
     const isSum = collective === 'reduce-scatter';
-    await (isSum ? ranks.reduceScatter(label, bytes, parts) : ranks.allGather(label, bytes, parts));
+    const exchange = isSum ? ranks.reduceScatter(label, bytes, parts) : ranks.allGather(label, bytes, parts);
+    await this.#link.waiting('network', exchange);
     if (!gets) return;
     for (let at = 0; at < size; at += this.#map.chunkBytes) {
       await this.#link.roomUp();

@@ -1,0 +1,75 @@
+// What a run on several ranks says of them when it is over: each tells rank 0 what it held, exchanged and waited for, in a
+// small record. How it looks is the report's affair (report/ranks-section.ts).
+
+import { type RankStep, rankStep } from '../engine/observe/rank-step.ts';
+import type { Cause, Recording } from '../engine/observe/recording.ts';
+import { type NetworkBytes, networkBound, networkBytes } from '../engine/ranks/collectives.ts';
+import type { Ranks } from '../engine/ranks/ranks.ts';
+import type { ZeroStage } from '../engine/ranks/sharding.ts';
+import type { Trainer } from './trainer.ts';
+
+/** What the ranks of a run exchanged. */
+export interface RankRecord {
+  readonly size: number;
+  readonly zero: ZeroStage;
+  /** Of rank 0 so far: in steps, and where parameters are gathered, in evaluations and samples. */
+  readonly sentBytes: number;
+  readonly receivedBytes: number;
+  /** What its plan says of a step. */
+  readonly planned: NetworkBytes;
+  /** What every rank sends at least (engine/ranks/collectives.ts). */
+  readonly bound: number;
+  /** All of them, in their order. */
+  readonly each: readonly RankShare[];
+}
+
+/** One of them. */
+export interface RankShare {
+  readonly rank: number;
+  readonly sentBytes: number;
+  readonly receivedBytes: number;
+  readonly planned: NetworkBytes;
+  /** Bytes: the most that were in use, and on the GPU what was predicted. */
+  readonly gpu: { readonly peak: number; readonly predictedPeak: number };
+  readonly hostPeak: number;
+  readonly diskPeak: number;
+  /** Bytes over the link between host and GPU since the start, what is exchanged included. */
+  readonly h2dBytes: number;
+  readonly d2hBytes: number;
+  /** Milliseconds since the start. */
+  readonly waits: Readonly<Record<Cause, number>>;
+  /** The last step of the run; absent where it was not recorded. */
+  readonly step?: RankStep;
+}
+
+/** Called by all ranks, each with its recording of the last step. */
+export async function rankRecord(ranks: Ranks, trainer: Trainer, recording?: Recording): Promise<RankRecord> {
+  const { size, stage, control } = ranks;
+  const own = shareOf(ranks, trainer, recording);
+  const all = await control.fromAll('what each rank held, exchanged and waited for', JSON.stringify(own));
+  const { sentBytes, receivedBytes, planned } = own;
+  const { map, fit } = trainer.session;
+  return {
+    ...{ size, zero: stage, sentBytes, receivedBytes, planned },
+    bound: networkBound(map, ranks, fit.passes.step.starts.length),
+    each: all.map((text): RankShare => JSON.parse(text)),
+  };
+}
+
+function shareOf(ranks: Ranks, { session, device }: Trainer, recording: Recording | undefined): RankShare {
+  const { rank, step } = ranks;
+  const { sentBytes, receivedBytes } = step.ledger;
+  const { host, disk, link } = session.report();
+  const { peak: predictedPeak, passes } = session.fit;
+  return {
+    ...{ rank, sentBytes, receivedBytes },
+    planned: networkBytes(passes.step.operations, ranks),
+    gpu: { peak: device.allocator.peak, predictedPeak },
+    hostPeak: host.peak,
+    diskPeak: disk.peak,
+    h2dBytes: link.h2dBytes,
+    d2hBytes: link.d2hBytes,
+    waits: { ...link.waits },
+    ...(recording && { step: rankStep(rank, recording) }),
+  };
+}

@@ -105,6 +105,8 @@ interface Part {
   /** Of the smallest budget: what is activations. */
   readonly arenas: number;
   readonly seconds: number;
+  /** Its seconds in those of a step with the chunks that this part has. */
+  readonly arithmetic: number;
   readonly flops: number;
   readonly modelBytes: number;
   /** Bytes with everything on the GPU, of as many ranks as there are. */
@@ -221,9 +223,13 @@ export class Predictor {
     const { bytes: smallest, activations: arenas } = leastMemory(workload, this.#limits, { recovery });
     const { bytes: least } = leastMemory(workload, limits, { recovery });
     const ranks = this.#ranksOf(whole);
+    const secondsOf = (fit: Fit<TrainingPasses>) =>
+      computeSeconds(this.machine, fit.passes.step.operations, this.#ranksOf(fit)?.owned);
+    // Smaller chunks are more tiles, each of which reads its activations again.
+    const seconds = secondsOf(limits === this.#limits ? whole : fitMemory(workload, this.#limits, undefined));
     return {
-      ...{ blocks, workload, whole, smallest, least, arenas, ranks },
-      seconds: computeSeconds(this.machine, step.operations, ranks?.owned),
+      ...{ blocks, workload, whole, smallest, least, arenas, ranks, seconds },
+      arithmetic: seconds / secondsOf(whole),
       flops: flopsOf(step),
       modelBytes: whole.map.count * whole.map.chunkBytes,
       wholeBytes: whole.peak - lessOwned(whole, ranks) * whole.map.chunkBytes,
@@ -270,7 +276,8 @@ export class Predictor {
       fit = fitted(Math.max(within, Math.min(least, budget)), options);
     }
     const { step } = fit.passes;
-    const simulatedRanks = this.#ranksOf(fit);
+    const ranked = this.#ranksOf(fit);
+    const simulatedRanks = ranked && { ...ranked, arithmetic: part.arithmetic };
     const below = belowOf(fit, scale, simulatedRanks);
     this.#checkBelow(below, hostBytes, fit.map.largestPut * fit.map.chunkBytes);
     const machine = { ...this.machine, ...(disk && { disk: { ...disk, bytes: Number.POSITIVE_INFINITY } }) };

@@ -19,6 +19,8 @@ export interface SimulatedRanks {
   readonly owned: number;
   /** Exchanges that one of the fit stands for: of as many ranks, chunks may have to be smaller. */
   readonly splits: number;
+  /** What arithmetic takes in that of the fit, where that has smaller chunks. @default 1 */
+  readonly arithmetic?: number;
 }
 
 /** The other ranks, by where they are, and how many machines there are. */

@@ -169,7 +169,10 @@ class Simulation {
     };
     this.#emptying = Array.from({ length: staging.up }, () => undefined);
     for (let slot = slots - 1; slot >= 0; slot--) this.#freeSlots.push(slot);
-    this.#seconds = Float64Array.from(pass.operations, (operation) => secondsOn(machine, operation, ranks?.owned));
+    this.#seconds = Float64Array.from(pass.operations, (operation) => {
+      const { owned = 1, arithmetic = 1 } = ranks ?? {};
+      return arithmetic * secondsOn(machine, operation, owned);
+    });
     const { update } = pass;
     this.#completions = new Map(durable ? update?.completions.map((found) => [found.moment, found]) : []);
     this.#loads = [...schedule.loadsOf]

@@ -24,6 +24,7 @@ export default defineConfig({
         'koffi',
         'tar-fs',
         'commander',
+        'fast-png',
         'highs',
         'valibot',
         /^@(sparticuz|zip\.js|huggingface)\//,

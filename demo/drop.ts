@@ -11,7 +11,7 @@ export function kindOf(files: readonly ChosenFile[]): Dropped {
   const names = files.map(({ file }) => file.name);
   const isRun = names.includes('trainer_state.json') && names.includes('optimizer.safetensors');
   if (isRun || names.some((name) => /\.zip$/i.test(name))) return 'run';
-  const isModel = (name: string) => /\.safetensors$/i.test(name) || /^(adapter_)?config\.json$/.test(name);
+  const isModel = (name: string) => /\.(safetensors|gguf)$/i.test(name) || /^(adapter_)?config\.json$/.test(name);
   return names.some(isModel) ? 'model' : 'text';
 }
 

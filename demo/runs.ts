@@ -1,7 +1,14 @@
 // The runs of this browser: each can be looked at, gone on with, compared, forked, renamed, exported and removed. The list
 // is the worker's; this file shows it and asks.
 
-import { formatBytes, type Holdfast, type ModelExport, type RunInfo, type RunSettings } from '../src/browser/index.ts';
+import {
+  formatBytes,
+  type Holdfast,
+  isBase,
+  type ModelExport,
+  type RunInfo,
+  type RunSettings,
+} from '../src/browser/index.ts';
 import { at } from './at.ts';
 import { RunCurves } from './curve-data.ts';
 import type { Compared } from './curves.ts';
@@ -263,10 +270,6 @@ const FORMS = {
   'gguf Q8_0': 'GGUF in Q8_0, for llama.cpp',
   'gguf F32': 'GGUF in F32, for llama.cpp',
 };
-
-/** Whether others may start from its weights: they do not change any more. */
-const isBase = ({ settings, savedStep, status }: RunInfo): boolean =>
-  settings ? !settings.lora && savedStep === settings.steps : status === 'imported';
 
 function describe(
   { savedStep, settings, status, open, created, loss, error, forkedFrom }: RunInfo,

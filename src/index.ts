@@ -100,15 +100,8 @@ export { type GenerationOptions, Generator, type GeneratorOptions } from './trai
 export type { HuggingFaceState, LogEntry } from './train/huggingface-state.ts';
 export type { MemoryRecord } from './train/memory-record.ts';
 export { type ModelSources, type OpenedModel, withModel } from './train/open-model.ts';
-export {
-  type Intermission,
-  type Observer,
-  type ReadyRun,
-  type RunEvents,
-  type RunOptions,
-  type RunSummary,
-  trainRun,
-} from './train/run.ts';
+export { trainRun } from './train/run.ts';
+export type { Intermission, Observer, ReadyRun, RunEvents, RunOptions, RunSummary } from './train/run-events.ts';
 export { defaultSettings, type LoraSettings, type RunSettings } from './train/run-settings.ts';
 export type { SamplingOptions } from './train/sampling.ts';
 export type { Decay, LearningRateSchedule as Schedule } from './train/schedule.ts';

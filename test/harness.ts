@@ -28,7 +28,7 @@ export async function runnable<P>(kernel: Kernel<P>): Promise<Variant<P>[]> {
 export async function isWorthwhile({ name }: { name: string }, n: number, stride: number): Promise<boolean> {
   const { software } = (await testDevice()).traits;
   if (EVERY_CASE || !software) return true;
-  return n % (name === 'tiled' ? stride : name === 'quads' ? Math.ceil(stride / 2) : 1) === 0;
+  return n % (name.startsWith('tiled') ? stride : name === 'quads' ? Math.ceil(stride / 2) : 1) === 0;
 }
 
 /** A bit pattern that no kernel writes: a NaN with a payload. */

@@ -3,15 +3,17 @@
 // Invariant: what an instruction did not write is NaN, so that reading it shows in the result.
 
 import type { Batch } from '../src/data/batches.ts';
-import type { Program, Stash, Tensor } from '../src/graph/graph.ts';
+import type { Instruction, Program, Stash, Tensor } from '../src/graph/graph.ts';
 import type { Arrays } from '../src/kernels/kernel.ts';
 import type { Model } from '../src/nn/model.ts';
 import type { StepPrograms } from '../src/train/step-programs.ts';
+import { at } from '../src/util/at.ts';
 import { field } from './entry.ts';
 
 /** The memory of a program: a Float64Array for each tensor, NaN until written. */
 export class Memory {
   readonly #values = new Map<Tensor, Float64Array>();
+  readonly #below = new Map<Stash, Float64Array>();
 
   of(tensor: Tensor): Float64Array {
     const values = this.#values.get(tensor) ?? new Float64Array(tensor.size).fill(NaN);
@@ -31,29 +33,60 @@ export class Memory {
     for (const { tensor, values } of model.constants) this.set(tensor, values());
   }
 
-  /** Executes a program, what goes chunk by chunk apart. Activations of earlier programs are forgotten, as arenas are used again. */
+  /** Executes a program of one rank, what goes chunk by chunk apart. */
   run(program: Program): void {
+    runTogether([{ memory: this, program }]);
+  }
+
+  /** Forgets activations, as arenas are used again. */
+  begin(): void {
     for (const tensor of [...this.#values.keys()]) if (tensor.role === 'activation') this.#values.delete(tensor);
-    const below = new Map<Stash, Float64Array>();
-    for (const instruction of program.instructions) {
-      if (instruction.op === 'offload') {
-        const values = this.of(instruction.tensor);
-        below.set(instruction.stash, values.slice());
-        values.fill(NaN);
-      } else if (instruction.op === 'fetch') {
-        this.of(instruction.tensor).set(below.get(instruction.stash) ?? []);
-        below.delete(instruction.stash);
+    this.#below.clear();
+  }
+
+  /** Executes one instruction of one rank. */
+  execute(instruction: Instruction): void {
+    const below = this.#below;
+    if (instruction.op === 'offload') {
+      const values = this.of(instruction.tensor);
+      below.set(instruction.stash, values.slice());
+      values.fill(NaN);
+    } else if (instruction.op === 'fetch') {
+      this.of(instruction.tensor).set(below.get(instruction.stash) ?? []);
+      below.delete(instruction.stash);
+    }
+    if (instruction.op !== 'dispatch') return;
+    const { kernel, problem, operands } = instruction;
+    const arrays: Arrays = {};
+    for (const [name, { access, size }] of Object.entries(kernel.operands(problem))) {
+      // Views of exactly the operand's size: a reference that touches more changes nothing beyond it.
+      const view = this.of(field(operands, name)).subarray(0, size);
+      if (access === 'write') view.fill(NaN);
+      arrays[name] = view;
+    }
+    kernel.reference(problem, arrays);
+  }
+}
+
+/** Executes the programs of ranks side by side, instruction by instruction; what they add up is the same on all of them. */
+export function runTogether(ranks: readonly { readonly memory: Memory; readonly program: Program }[]): void {
+  for (const { memory } of ranks) memory.begin();
+  const length = Math.max(...ranks.map(({ program }) => program.instructions.length));
+  for (let moment = 0; moment < length; moment++) {
+    const here = ranks.map(({ memory, program }) => ({ memory, instruction: at(program.instructions, moment) }));
+    for (const { memory, instruction } of here) memory.execute(instruction);
+    const sums = here.flatMap(({ memory, instruction }) =>
+      instruction.op === 'all-reduce' ? [{ ...instruction, values: memory.of(instruction.tensor) }] : [],
+    );
+    const [first] = sums;
+    if (!first) continue;
+    if (sums.length !== ranks.length || first.ranks !== ranks.length)
+      throw new Error(`${first.label}: not of all ranks`);
+    for (const { offset, size } of first.ranges) {
+      for (let i = offset; i < offset + size; i++) {
+        const sum = sums.reduce((total, { values }) => total + at(values, i), 0);
+        for (const { values } of sums) values[i] = sum;
       }
-      if (instruction.op !== 'dispatch') continue;
-      const { kernel, problem, operands } = instruction;
-      const arrays: Arrays = {};
-      for (const [name, { access, size }] of Object.entries(kernel.operands(problem))) {
-        // Views of exactly the operand's size: a reference that touches more changes nothing beyond it.
-        const view = this.of(field(operands, name)).subarray(0, size);
-        if (access === 'write') view.fill(NaN);
-        arrays[name] = view;
-      }
-      kernel.reference(problem, arrays);
     }
   }
 }

@@ -1,6 +1,6 @@
 // needs: HEAD, DIMS
-// needs: lse, p, dims_of_head, load_qkv, load_dy, delta, store_dqkv
-// needs: ROWS, rows_of, DEPTH, CHUNKS, panel_a, panel_b, meet, put_tile, panel_c, gather
+// needs: lse, p, load_qkv, load_dy, delta, store_dqkv
+// needs: ROWS, rows_of, eighth, DEPTH, CHUNKS, put_panels, meet, put_tile, own_tile, put_values, gather
 // needs: seen, last_tokens, first_query, end_of_queries, first_keys
 // dk and dv of attention, 32 keys of one kv head per workgroup, 32 queries at a time, over the query
 // heads of the group: always in the same order, so no atomics. The weights are those of
@@ -14,8 +14,8 @@ fn weights(s: vec4f, lse: mat2x4f, base: u32, key: u32, queries: vec4u, firsts: 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u,
         @builtin(local_invocation_index) lane: u32) {
-  let x = lane % 8u;
-  let y = lane / 8u;
+  let x = eighth(lane % 8u);
+  let y = eighth(lane / 8u);
   let tiles = (p.seq + ROWS - 1u) / ROWS;
   let at = wg.y * groups.x + wg.x;
   if (at >= tiles * p.pairs) { return; }
@@ -32,65 +32,81 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   let begin = first_query(start);
   let end = end_of_queries(vec2u(batch), start, ROWS);
 
-  let dims = dims_of_head();
-  let panels = (dims + DEPTH - 1u) / DEPTH;
-  var sums: array<mat4x4f, 2u * CHUNKS>;  // of dv, then of dk
+  // What this lane fetches of each side: one vec4f of DEPTH, of row `fetched` and 16 rows further down.
+  let fetched = lane / DEPTH;
+  let own = (base + min(start + fetched + vec2u(0u, 16u), vec2u(last))) * p.stride;
+  var dk: array<mat4x4f, CHUNKS>;
+  var dv: array<mat4x4f, CHUNKS>;
   for (var member = 0u; member < p.group; member++) {
     let head = kv_head * p.group + member;
     for (var query = begin; query < end; query += ROWS) {
-      // Panels of k and q, then of v and dy: one loop, so that the compiler meets its barriers once.
+      let other = base + min(query + fetched + vec2u(0u, 16u), vec2u(last));
+      let q_at = other * p.stride + head * HEAD;
+      let dy_at = (other * p.heads + head) * HEAD;
       var s = mat4x4f();
-      var dw = mat4x4f();
-      for (var t = 0u; t < 2u * panels; t++) {
-        let of_scores = t < panels;
-        let d = DEPTH * select(t - panels, t, of_scores);
-        workgroupBarrier();
-        for (var i = lane; i < ROWS * DEPTH; i += 64u) {
-          let r = i / DEPTH;
-          let c = i % DEPTH;
-          var a = vec4f();
-          var b = vec4f();
-          if (d + c < dims) {
-            a = load_qkv((base + min(start + r, last)) * p.stride + select(v_head, k_head, of_scores), d + c);
-            let row = base + min(query + r, last);
-            if (of_scores) { b = load_qkv(row * p.stride + head * HEAD, d + c); } else { b = load_dy((row * p.heads + head) * HEAD, d + c); }
-          }
-          panel_a[c][r] = a;
-          panel_b[c][r] = b;
+      for (var first = 0u; first < DIMS; first += DEPTH) {
+        let d = first + lane % DEPTH;
+        var a = array<vec4f, 2>();
+        var b = array<vec4f, 2>();
+        if (DIMS % DEPTH == 0u || d < DIMS) {
+          a = array<vec4f, 2>(load_qkv(own.x + k_head, d), load_qkv(own.y + k_head, d));
+          b = array<vec4f, 2>(load_qkv(q_at.x, d), load_qkv(q_at.y, d));
         }
         workgroupBarrier();
-        if (t == panels) {
-          s = dw;
-          dw = mat4x4f();
-        }
-        dw = meet(dw, y, x, min(DEPTH, dims - d));
+        put_panels(a, b, fetched, lane % DEPTH);
+        workgroupBarrier();
+        s = meet(s, y, x);
       }
       let queries = rows_of(query + x);
-      let count = min(ROWS, p.seq - query);
       let rows = vec4u(base) + min(queries, vec4u(last));
       let firsts = first_keys(rows, queries);
       let out = rows * p.heads + head;
       let lses = transpose(mat4x2f(lse[out.x], lse[out.y], lse[out.z], lse[out.w]));
-      let deltas = vec4f(delta[out.x], delta[out.y], delta[out.z], delta[out.w]);
       s = mat4x4f(weights(s[0], lses, base, keys.x, queries, firsts), weights(s[1], lses, base, keys.y, queries, firsts),
                   weights(s[2], lses, base, keys.z, queries, firsts), weights(s[3], lses, base, keys.w, queries, firsts));
-      dw = mat4x4f(s[0] * (dw[0] - deltas), s[1] * (dw[1] - deltas), s[2] * (dw[2] - deltas), s[3] * (dw[3] - deltas));
-      for (var c = 0u; c < 2u * CHUNKS; c++) {
-        let of_values = c < CHUNKS;
-        let d = 8u * select(c - CHUNKS, c, of_values);
-        workgroupBarrier();
-        if (c == 0u) { put_tile(s, y, x); }
-        if (c == CHUNKS) { put_tile(dw, y, x); }
-        for (var i = lane; i < ROWS * 8u; i += 64u) {
-          var value = vec4f();
-          if (d + i % 8u < DIMS) {
-            let row = base + min(query + i / 8u, last);
-            if (of_values) { value = load_dy((row * p.heads + head) * HEAD, d + i % 8u); } else { value = load_qkv(row * p.stride + head * HEAD, d + i % 8u); }
-          }
-          panel_c[i / 8u][i % 8u] = value;
+      put_tile(s, y, x);  // where it needs no registers while dy.v is summed
+      var dw = mat4x4f();
+      for (var first = 0u; first < DIMS; first += DEPTH) {
+        let d = first + lane % DEPTH;
+        var a = array<vec4f, 2>();
+        var b = array<vec4f, 2>();
+        if (DIMS % DEPTH == 0u || d < DIMS) {
+          a = array<vec4f, 2>(load_qkv(own.x + v_head, d), load_qkv(own.y + v_head, d));
+          b = array<vec4f, 2>(load_dy(dy_at.x, d), load_dy(dy_at.y, d));
         }
         workgroupBarrier();
-        sums[c] = gather(sums[c], y, x, count);
+        put_panels(a, b, fetched, lane % DEPTH);
+        workgroupBarrier();
+        dw = meet(dw, y, x);
+      }
+      let deltas = vec4f(delta[out.x], delta[out.y], delta[out.z], delta[out.w]);
+      s = own_tile(y, x);
+      dw = mat4x4f(s[0] * (dw[0] - deltas), s[1] * (dw[1] - deltas), s[2] * (dw[2] - deltas), s[3] * (dw[3] - deltas));
+      let gathered = base + min(query + lane / 8u + vec4u(0u, 8u, 16u, 24u), vec4u(last));
+      let dy_rows = (gathered * p.heads + head) * HEAD;
+      let q_rows = gathered * p.stride + head * HEAD;
+      for (var c = 0u; c < CHUNKS; c++) {
+        let d = 8u * c + lane % 8u;
+        var values = mat4x4f();
+        if (DIMS % 8u == 0u || d < DIMS) {
+          values = mat4x4f(load_dy(dy_rows.x, d), load_dy(dy_rows.y, d), load_dy(dy_rows.z, d), load_dy(dy_rows.w, d));
+        }
+        workgroupBarrier();
+        put_values(values, lane / 8u, lane % 8u);
+        workgroupBarrier();
+        dv[c] = gather(dv[c], y, x);
+      }
+      for (var c = 0u; c < CHUNKS; c++) {
+        let d = 8u * c + lane % 8u;
+        var values = mat4x4f();
+        if (DIMS % 8u == 0u || d < DIMS) {
+          values = mat4x4f(load_qkv(q_rows.x, d), load_qkv(q_rows.y, d), load_qkv(q_rows.z, d), load_qkv(q_rows.w, d));
+        }
+        workgroupBarrier();
+        if (c == 0u) { put_tile(dw, y, x); }
+        put_values(values, lane / 8u, lane % 8u);
+        workgroupBarrier();
+        dk[c] = gather(dk[c], y, x);
       }
     }
   }
@@ -100,8 +116,8 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
     let row = (base + keys[i]) * p.stride;
     for (var c = 0u; c < CHUNKS; c++) {
       if (8u * c + x < DIMS) {
-        store_dqkv(row + k_head, 8u * c + x, sums[CHUNKS + c][i] * p.scale);
-        store_dqkv(row + v_head, 8u * c + x, sums[c][i]);
+        store_dqkv(row + k_head, 8u * c + x, dk[c][i] * p.scale);
+        store_dqkv(row + v_head, 8u * c + x, dv[c][i]);
       }
     }
   }

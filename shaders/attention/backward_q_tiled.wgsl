@@ -1,19 +1,19 @@
 // needs: HEAD, DIMS
-// needs: lse, delta, p, dims_of_head, load_qkv, load_dy, store_dqkv
-// needs: ROWS, rows_of, DEPTH, CHUNKS, panel_a, panel_b, meet, put_tile, panel_c, gather
+// needs: lse, delta, p, load_qkv, load_dy, store_dqkv
+// needs: ROWS, rows_of, eighth, DEPTH, CHUNKS, put_panels, meet, put_tile, put_values, gather
 // needs: seen, last_token, first_keys, last_tokens, lowest_key
 // dq of attention, 32 queries of one head per workgroup, 32 keys at a time. The weights are computed anew
 // from the saved logsumexp: w = exp(q.k * scale - lse), ds = w * (dy.v - delta), dq = scale * sum ds * k.
 
-fn score_gradient(s: vec4f, dw: vec4f, lse: vec2f, delta: f32, base: u32, keys: vec4u, first: u32, last: u32) -> vec4f {
-  return select(vec4f(), exp(s * p.scale - lse.x - lse.y) * (dw - delta), seen(base, keys, vec4u(first), vec4u(last)));
+fn weights(s: vec4f, lse: vec2f, base: u32, keys: vec4u, first: u32, last: u32) -> vec4f {
+  return select(vec4f(), exp(s * p.scale - lse.x - lse.y), seen(base, keys, vec4u(first), vec4u(last)));
 }
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u,
         @builtin(local_invocation_index) lane: u32) {
-  let x = lane % 8u;
-  let y = lane / 8u;
+  let x = eighth(lane % 8u);
+  let y = eighth(lane / 8u);
   let tiles = (p.seq + ROWS - 1u) / ROWS;
   let at = wg.y * groups.x + wg.x;
   if (at >= tiles * p.pairs) { return; }
@@ -33,54 +33,57 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   let k_head = p.k_offset + (head / p.group) * HEAD;
   let v_head = p.v_offset + (head / p.group) * HEAD;
 
-  let dims = dims_of_head();
-  let panels = (dims + DEPTH - 1u) / DEPTH;
+  // What this lane fetches of each side: one vec4f of DEPTH, of row `fetched` and 16 rows further down.
+  let fetched = lane / DEPTH;
+  let own = base + min(start + fetched + vec2u(0u, 16u), vec2u(last_query));
+  let q_at = own * p.stride + head * HEAD;
+  let dy_at = (own * p.heads + head) * HEAD;
   var sum: array<mat4x4f, CHUNKS>;
   for (var key = lowest_key(vec2u(batch), start, start); key <= last; key += ROWS) {
-    // Panels of q and k, then of dy and v: one loop, so that the compiler meets its barriers once.
+    let other = (base + min(key + fetched + vec2u(0u, 16u), vec2u(last))) * p.stride;
     var s = mat4x4f();
-    var dw = mat4x4f();
-    for (var t = 0u; t < 2u * panels; t++) {
-      let of_scores = t < panels;
-      let d = DEPTH * select(t - panels, t, of_scores);
-      workgroupBarrier();
-      for (var i = lane; i < ROWS * DEPTH; i += 64u) {
-        let r = i / DEPTH;
-        let c = i % DEPTH;
-        var a = vec4f();
-        var b = vec4f();
-        if (d + c < dims) {
-          let row = base + min(start + r, last_query);
-          if (of_scores) { a = load_qkv(row * p.stride + head * HEAD, d + c); } else { a = load_dy((row * p.heads + head) * HEAD, d + c); }
-          b = load_qkv((base + min(key + r, last)) * p.stride + select(v_head, k_head, of_scores), d + c);
-        }
-        panel_a[c][r] = a;
-        panel_b[c][r] = b;
+    for (var begin = 0u; begin < DIMS; begin += DEPTH) {
+      let d = begin + lane % DEPTH;
+      var a = array<vec4f, 2>();
+      var b = array<vec4f, 2>();
+      if (DIMS % DEPTH == 0u || d < DIMS) {
+        a = array<vec4f, 2>(load_qkv(q_at.x, d), load_qkv(q_at.y, d));
+        b = array<vec4f, 2>(load_qkv(other.x + k_head, d), load_qkv(other.y + k_head, d));
       }
       workgroupBarrier();
-      if (t == panels) {
-        s = dw;
-        dw = mat4x4f();
-      }
-      dw = meet(dw, y, x, min(DEPTH, dims - d));
+      put_panels(a, b, fetched, lane % DEPTH);
+      workgroupBarrier();
+      s = meet(s, y, x);
     }
     let keys = rows_of(key + x);
-    put_tile(mat4x4f(score_gradient(s[0], dw[0], lses[0], deltas.x, base, keys, firsts.x, lasts.x),
-                     score_gradient(s[1], dw[1], lses[1], deltas.y, base, keys, firsts.y, lasts.y),
-                     score_gradient(s[2], dw[2], lses[2], deltas.z, base, keys, firsts.z, lasts.z),
-                     score_gradient(s[3], dw[3], lses[3], deltas.w, base, keys, firsts.w, lasts.w)), y, x);
-    let count = min(ROWS, last + 1u - key);
-    for (var c = 0u; c < CHUNKS; c++) {
-      workgroupBarrier();
-      for (var i = lane; i < ROWS * 8u; i += 64u) {
-        var value = vec4f();
-        if (8u * c + i % 8u < DIMS) {
-          value = load_qkv((base + min(key + i / 8u, last)) * p.stride + k_head, 8u * c + i % 8u);
-        }
-        panel_c[i / 8u][i % 8u] = value;
+    s = mat4x4f(weights(s[0], lses[0], base, keys, firsts.x, lasts.x), weights(s[1], lses[1], base, keys, firsts.y, lasts.y),
+                weights(s[2], lses[2], base, keys, firsts.z, lasts.z), weights(s[3], lses[3], base, keys, firsts.w, lasts.w));
+    var dw = mat4x4f();
+    for (var begin = 0u; begin < DIMS; begin += DEPTH) {
+      let d = begin + lane % DEPTH;
+      var a = array<vec4f, 2>();
+      var b = array<vec4f, 2>();
+      if (DIMS % DEPTH == 0u || d < DIMS) {
+        a = array<vec4f, 2>(load_dy(dy_at.x, d), load_dy(dy_at.y, d));
+        b = array<vec4f, 2>(load_qkv(other.x + v_head, d), load_qkv(other.y + v_head, d));
       }
       workgroupBarrier();
-      sum[c] = gather(sum[c], y, x, count);
+      put_panels(a, b, fetched, lane % DEPTH);
+      workgroupBarrier();
+      dw = meet(dw, y, x);
+    }
+    put_tile(mat4x4f(s[0] * (dw[0] - deltas.x), s[1] * (dw[1] - deltas.y), s[2] * (dw[2] - deltas.z), s[3] * (dw[3] - deltas.w)), y, x);
+    let k_at = (base + min(key + lane / 8u + vec4u(0u, 8u, 16u, 24u), vec4u(last))) * p.stride + k_head;
+    for (var c = 0u; c < CHUNKS; c++) {
+      let d = 8u * c + lane % 8u;
+      var values = mat4x4f();
+      if (DIMS % 8u == 0u || d < DIMS) {
+        values = mat4x4f(load_qkv(k_at.x, d), load_qkv(k_at.y, d), load_qkv(k_at.z, d), load_qkv(k_at.w, d));
+      }
+      workgroupBarrier();
+      put_values(values, lane / 8u, lane % 8u);
+      workgroupBarrier();
+      sum[c] = gather(sum[c], y, x);
     }
   }
 

@@ -1,6 +1,6 @@
 // needs: HEAD, DIMS
-// needs: p, position, dims_of_head, load_q, load_k, load_v, lse, store_y
-// needs: ROWS, rows_of, CHUNKS, DEPTH, panel_a, panel_b, meet, put_tile, panel_c, gather
+// needs: p, position, load_q, load_k, load_v, lse, store_y
+// needs: ROWS, rows_of, eighth, CHUNKS, DEPTH, put_panels, meet, put_tile, put_values, gather
 // needs: seen, first_keys, last_tokens, lowest_key, last_token
 // Attention, 32 queries of one head per workgroup, 32 keys at a time: online softmax.
 
@@ -14,8 +14,8 @@ fn top_of(s: vec4f) -> f32 { return max(max(s.x, s.y), max(s.z, s.w)); }
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u,
         @builtin(local_invocation_index) lane: u32) {
-  let x = lane % 8u;
-  let y_lane = lane / 8u;
+  let x = eighth(lane % 8u);
+  let y_lane = eighth(lane / 8u);
   let tiles = (p.seq + ROWS - 1u) / ROWS;
   let at = wg.y * groups.x + wg.x;
   if (at >= tiles * p.pairs) { return; }
@@ -33,28 +33,27 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   let k_head = p.k_offset + (head / p.group) * HEAD;
   let v_head = p.v_offset + (head / p.group) * HEAD;
 
-  let dims = dims_of_head();
+  // What this lane fetches of q and k: one vec4f of DEPTH, of row `fetched` and 16 rows further down.
+  let fetched = lane / DEPTH;
+  let q_at = q_head + (batch * p.seq + min(start + fetched + vec2u(0u, 16u), vec2u(p.seq - 1u))) * p.q_stride;
   var sum: array<mat4x4f, CHUNKS>;
   var top = vec4f(-1e30);
   var weight_sum = vec4f();  // over this lane's keys
   for (var key = begin; key <= last; key += ROWS) {
+    let k_at = k_head + (batch * p.kv_rows + min(key + fetched + vec2u(0u, 16u), vec2u(last))) * p.k_stride;
     var s = mat4x4f();
-    for (var d = 0u; d < dims; d += DEPTH) {
-      workgroupBarrier();
-      for (var i = lane; i < ROWS * DEPTH; i += 64u) {
-        let r = i / DEPTH;
-        let c = i % DEPTH;
-        var a = vec4f();
-        var b = vec4f();
-        if (d + c < dims) {
-          a = load_q((batch * p.seq + min(start + r, p.seq - 1u)) * p.q_stride + q_head, d + c);
-          b = load_k((batch * p.kv_rows + min(key + r, last)) * p.k_stride + k_head, d + c);
-        }
-        panel_a[c][r] = a;
-        panel_b[c][r] = b;
+    for (var first = 0u; first < DIMS; first += DEPTH) {
+      let d = first + lane % DEPTH;
+      var a = array<vec4f, 2>();
+      var b = array<vec4f, 2>();
+      if (DIMS % DEPTH == 0u || d < DIMS) {
+        a = array<vec4f, 2>(load_q(q_at.x, d), load_q(q_at.y, d));
+        b = array<vec4f, 2>(load_k(k_at.x, d), load_k(k_at.y, d));
       }
       workgroupBarrier();
-      s = meet(s, y_lane, x, min(DEPTH, dims - d));
+      put_panels(a, b, fetched, lane % DEPTH);
+      workgroupBarrier();
+      s = meet(s, y_lane, x);
     }
     let keys = rows_of(key + x);
     let base = batch * p.kv_rows;
@@ -70,19 +69,18 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
     let t = transpose(s);
     weight_sum = weight_sum * shrink + (t[0] + t[1] + t[2] + t[3]);
     put_tile(s, y_lane, x);
-    let count = min(ROWS, last + 1u - key);
+    let v_at = v_head + (batch * p.kv_rows + min(key + lane / 8u + 8u * vec4u(0u, 1u, 2u, 3u), vec4u(last))) * p.v_stride;
     for (var c = 0u; c < CHUNKS; c++) {
-      workgroupBarrier();
-      for (var i = lane; i < ROWS * 8u; i += 64u) {
-        var value = vec4f();
-        if (8u * c + i % 8u < DIMS) {
-          value = load_v((batch * p.kv_rows + min(key + i / 8u, last)) * p.v_stride + v_head, 8u * c + i % 8u);
-        }
-        panel_c[i / 8u][i % 8u] = value;
+      let d = 8u * c + lane % 8u;
+      var values = mat4x4f();
+      if (DIMS % 8u == 0u || d < DIMS) {
+        values = mat4x4f(load_v(v_at.x, d), load_v(v_at.y, d), load_v(v_at.z, d), load_v(v_at.w, d));
       }
       workgroupBarrier();
+      put_values(values, lane / 8u, lane % 8u);
+      workgroupBarrier();
       let old = sum[c];
-      sum[c] = gather(mat4x4f(old[0] * shrink.x, old[1] * shrink.y, old[2] * shrink.z, old[3] * shrink.w), y_lane, x, count);
+      sum[c] = gather(mat4x4f(old[0] * shrink.x, old[1] * shrink.y, old[2] * shrink.z, old[3] * shrink.w), y_lane, x);
     }
   }
 

@@ -11,10 +11,11 @@
 const TILE = 64u;
 const DEPTH = 16u;
 const QUARTERS = TILE / 4u;
+const STEPS = 4u;  // of k at a time
 
 // One vec4f more than the 16 of a row: lanes that write a column of blocks meet in no memory bank.
-var<workgroup> panel_a: array<array<vec4f, QUARTERS + 1>, DEPTH>;  // (k, row / 4)
-var<workgroup> panel_b: array<array<vec4f, QUARTERS + 1>, DEPTH>;  // (k, column / 4)
+var<workgroup> panel_a: array<array<array<vec4f, QUARTERS + 1>, STEPS>, DEPTH / STEPS>;  // (k / STEPS, k % STEPS, row / 4)
+var<workgroup> panel_b: array<array<array<vec4f, QUARTERS + 1>, STEPS>, DEPTH / STEPS>;  // (k / STEPS, k % STEPS, column / 4)
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
@@ -26,6 +27,8 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   if (tile_row >= p.M) { return; }
   let y = lane / 8u;
   let x = lane % 8u;
+  let at_y = min(y, 7u);
+  let at_x = min(x, 7u);
   let row = tile_row + 4u * y;
   let column = tile_column + 4u * x;
 
@@ -44,10 +47,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     let first = column + 32u * ((i - 1u) & 1u);
     for (var j = 0u; j < 4u; j++) { sums[i - 1u][j] = initial(r, min(first + j, p.N - 1u)); }
   }
-  var c0 = sums[0]; var c1 = sums[1]; var c2 = sums[2]; var c3 = sums[3];
-  var c4 = sums[4]; var c5 = sums[5]; var c6 = sums[6]; var c7 = sums[7];
-  var c8 = sums[8]; var c9 = sums[9]; var c10 = sums[10]; var c11 = sums[11];
-  var c12 = sums[12]; var c13 = sums[13]; var c14 = sums[14]; var c15 = sums[15];
+  var c = sums;  // which no variable indexes: registers, then
   for (var start = 0u; start < p.K; start += DEPTH) {
     // Steps past K become zeros on both sides.
     let k_a = start + 4u * depth_in_a;
@@ -58,34 +58,20 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     if (k_b < p.K) { block_b = transpose(load_b(at_b, k_b)); }
     workgroupBarrier();
     for (var i = 0u; i < 4u; i++) {
-      panel_a[4u * depth_in_a + i][place_in_a] = block_a[i];
-      panel_b[4u * depth_in_b + i][place_in_b] = block_b[i];
+      panel_a[depth_in_a][i][place_in_a] = block_a[i];
+      panel_b[depth_in_b][i][place_in_b] = block_b[i];
     }
     workgroupBarrier();
-    for (var k = 0u; k < DEPTH; k++) {
-      let a0 = panel_a[k][y];
-      let a1 = panel_a[k][y + 8u];
-      let b0 = panel_b[k][x];
-      let b1 = panel_b[k][x + 8u];
-      c0 += a0.x * b0;
-      c1 += a0.x * b1;
-      c2 += a0.y * b0;
-      c3 += a0.y * b1;
-      c4 += a0.z * b0;
-      c5 += a0.z * b1;
-      c6 += a0.w * b0;
-      c7 += a0.w * b1;
-      c8 += a1.x * b0;
-      c9 += a1.x * b1;
-      c10 += a1.y * b0;
-      c11 += a1.y * b1;
-      c12 += a1.z * b0;
-      c13 += a1.z * b1;
-      c14 += a1.w * b0;
-      c15 += a1.w * b1;
+    // Bounds that a compiler sees: all but one read in a loop is then at a constant distance from another's address.
+    for (var k = 0u; k < DEPTH / STEPS; k++) {
+      let g = min(k, DEPTH / STEPS - 1u);
+      add_step(&c, panel_a[g][0][at_y], panel_a[g][0][at_y + 8u], panel_b[g][0][at_x], panel_b[g][0][at_x + 8u]);
+      add_step(&c, panel_a[g][1][at_y], panel_a[g][1][at_y + 8u], panel_b[g][1][at_x], panel_b[g][1][at_x + 8u]);
+      add_step(&c, panel_a[g][2][at_y], panel_a[g][2][at_y + 8u], panel_b[g][2][at_x], panel_b[g][2][at_x + 8u]);
+      add_step(&c, panel_a[g][3][at_y], panel_a[g][3][at_y + 8u], panel_b[g][3][at_x], panel_b[g][3][at_x + 8u]);
     }
   }
-  sums = array<vec4f, 16>(c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15);
+  sums = c;
   for (var i = 0u; i < 16u; i++) {
     let r = row_of(row, i);
     let first = column + 32u * (i & 1u);
@@ -97,3 +83,23 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
 
 // The row of accumulator i of a lane whose first is `row`.
 fn row_of(row: u32, i: u32) -> u32 { return row + ((i >> 1u) & 3u) + 32u * (i >> 3u); }
+
+// One step of k: eight rows of A and eight columns of B.
+fn add_step(c: ptr<function, array<vec4f, 16>>, a0: vec4f, a1: vec4f, b0: vec4f, b1: vec4f) {
+  (*c)[0] += a0.x * b0;
+  (*c)[1] += a0.x * b1;
+  (*c)[2] += a0.y * b0;
+  (*c)[3] += a0.y * b1;
+  (*c)[4] += a0.z * b0;
+  (*c)[5] += a0.z * b1;
+  (*c)[6] += a0.w * b0;
+  (*c)[7] += a0.w * b1;
+  (*c)[8] += a1.x * b0;
+  (*c)[9] += a1.x * b1;
+  (*c)[10] += a1.y * b0;
+  (*c)[11] += a1.y * b1;
+  (*c)[12] += a1.z * b0;
+  (*c)[13] += a1.z * b1;
+  (*c)[14] += a1.w * b0;
+  (*c)[15] += a1.w * b1;
+}

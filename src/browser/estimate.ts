@@ -14,7 +14,7 @@ import { baseStorage } from '../train/base-dtype.ts';
 import { traceGeneration } from '../train/generator.ts';
 import { generates, modelOf, type RunSettings } from '../train/run-settings.ts';
 import { traceStep } from '../train/step-programs.ts';
-import { type TrainingPasses, trainingWorkload } from '../train/trainer.ts';
+import { type TrainingPasses, trainingWorkload } from '../train/training-workload.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { Estimate, MemorySettings, PolicyComparison } from './protocol.ts';
 

@@ -3,6 +3,8 @@
 import { isZip, openZip, storeFile } from '../formats/archive.ts';
 import { sourceOf } from '../formats/byte-source.ts';
 import {
+  ADAPTER_CHECKPOINT_FILES,
+  ADAPTER_CONFIG,
   CHECKPOINT_FILES,
   COMPANIONS,
   CONFIG,
@@ -12,11 +14,13 @@ import {
   TOKENIZER_FILES,
   WEIGHTS,
 } from '../formats/checkpoint/folder.ts';
-import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights } from '../formats/checkpoint.ts';
+import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights, replaceBase } from '../formats/checkpoint.ts';
 import type { ImportedFile } from '../formats/listed-folder.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Host, join } from '../runtime/host.ts';
-import { savedState } from '../train/saved-state.ts';
+import { modelOf } from '../train/run-settings.ts';
+import { type SavedState, savedState, withSettings } from '../train/saved-state.ts';
+import { checkTrained } from '../train/start-weights.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { RunRecord } from './protocol.ts';
 
@@ -30,36 +34,47 @@ export async function filesIn({ files }: Host, chosen: readonly File[]): Promise
   return chosen.map((file) => ({ name: file.name, bytes: file.size, open: () => file.stream() }));
 }
 
+const noBase = () => Promise.reject(new HoldfastError('a model has no base'));
+
 const isShard = (name: string): boolean => /\.safetensors$/i.test(name) && !isOwn(name);
 
-const isOwn = (name: string): boolean => CHECKPOINT_FILES.some((own) => own === name);
+const OWN: readonly string[] = [...CHECKPOINT_FILES, ...ADAPTER_CHECKPOINT_FILES];
+
+const isOwn = (name: string): boolean => OWN.includes(name);
 
 /**
  * Stores the checkpoint below `folder`, or a model, whose weights may be in shards. What else was chosen with it is left
- * out.
+ * out. `baseOf` finds the folder of the model that a low-rank update belongs to.
  */
 export async function importCheckpoint(
   host: Host,
   folder: string,
   given: readonly ImportedFile[],
+  baseOf: (state: SavedState) => Promise<string> = noBase,
 ): Promise<Pick<RunRecord, 'savedStep' | 'settings' | 'loss'>> {
   const { files } = host;
   const wanted = new Map<string, ImportedFile>();
   for (const file of given) {
-    if (![...CHECKPOINT_FILES, SUMS, INDEX, ...COMPANIONS].includes(file.name) && !isShard(file.name)) continue;
+    if (![...OWN, SUMS, INDEX, ...COMPANIONS].includes(file.name) && !isShard(file.name)) continue;
     if (wanted.has(file.name)) {
       throw new HoldfastError(`there are two files ${file.name}; choose those of one checkpoint's folder`);
     }
     wanted.set(file.name, file);
   }
   const weights = wanted.has(INDEX) && !wanted.has(WEIGHTS) ? INDEX : WEIGHTS;
-  const missing = [CONFIG, weights].find((name) => !wanted.has(name));
+  const has = (names: readonly string[]) => names.every((name) => wanted.has(name));
+  const trainsAdapter = has(ADAPTER_CHECKPOINT_FILES) && !wanted.has(weights);
+  if (wanted.has(ADAPTER_CONFIG) && !trainsAdapter && !wanted.has(weights))
+    throw new HoldfastError(
+      'this is an adapter without its model; bring its model first (Bring a model), and then the adapter, unpacked, beside it',
+    );
+  const missing = trainsAdapter ? undefined : [CONFIG, weights].find((name) => !wanted.has(name));
   if (missing) {
     throw new HoldfastError(
       `there is no ${missing} among the ${given.length} files; choose all files of a checkpoint's folder, or a zip of them`,
     );
   }
-  const resumable = CHECKPOINT_FILES.every((name) => wanted.has(name));
+  const resumable = trainsAdapter || has(CHECKPOINT_FILES);
   // The step is known once the state is read.
   const target = resumable ? join(folder, '.checkpoint-0.partial') : folder;
   await files.makeFolder(target);
@@ -69,11 +84,20 @@ export async function importCheckpoint(
     if (resumable ? isOfCheckpoint : isOfModel || (weights === INDEX && isShard(name)))
       await storeFile(files, join(target, name), file);
   }
-  const { config, shapes } = await loadWeights(files, target);
-  checkWeights(shapes, makeModel(config).parameters, 'the files');
+  if (!trainsAdapter) {
+    const { config, shapes } = await loadWeights(files, target);
+    checkWeights(shapes, makeModel(config).parameters, 'the files');
+  }
   if (!resumable) return { savedStep: 0 };
-  await loadCheckpoint(files, target);
-  const { settings, trainer, history } = await savedState(host, target);
+  const loaded = await loadCheckpoint(files, target);
+  let state = await savedState(host, target);
+  if (trainsAdapter) {
+    checkTrained(loaded, modelOf(state.settings));
+    const from = await baseOf(state);
+    state = withSettings(state, { ...state.settings, from });
+    await replaceBase(files, target, state, from);
+  }
+  const { settings, trainer, history } = state;
   await files.rename(target, join(folder, `checkpoint-${trainer.step}`));
   const loss = history.steps.at(-1)?.loss;
   if ((await checkpointsOf(files, folder)).length !== 1)

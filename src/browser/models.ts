@@ -1,13 +1,14 @@
-// Models that a person brings along: the files of a folder as Hugging Face's libraries write it, looked into before any
-// weights are read, and kept in the site as a run that has weights alone. An adapter in PEFT's layout may come with one; it
-// is kept below the model.
+// Models that a person brings along: the files of a folder as Hugging Face's libraries write it, or a GGUF file, looked into
+// before any weights are read, and kept in the site as a run that has weights alone. An adapter in PEFT's layout may come with
+// one; it is kept below the model.
 //
 // Invariant: what `inspectModel` lets pass is a model that trains here, with the tokenizer that is its own; of the weights'
 // files it has read no more than headers.
 
 import { findChatTemplate } from '../data/records/find-template.ts';
 import { tokenizerOf } from '../data/tokenizer.ts';
-import { isZip, readerOf, storeFile } from '../formats/archive.ts';
+import { isZip, KEPT_GGUF, readerOf, storeFile } from '../formats/archive.ts';
+import { sourceOf } from '../formats/byte-source.ts';
 import {
   ADAPTER_CONFIG,
   ADAPTER_FILES,
@@ -20,6 +21,7 @@ import {
 import { weightFiles } from '../formats/checkpoint/model-tensors.ts';
 import { checkWeights, loadAdapter, loadWeights } from '../formats/checkpoint.ts';
 import type { ModelConfig } from '../formats/config.ts';
+import { isGGUF, openGGUF } from '../formats/gguf/open.ts';
 import { ListedFolder, listedBlob } from '../formats/listed-folder.ts';
 import { makeModel } from '../nn/index.ts';
 import { parameterCount } from '../nn/model.ts';
@@ -46,6 +48,8 @@ interface Chosen {
   readonly folder: string;
   /** Its files alone. */
   readonly adapter: ListedFolder | undefined;
+  /** What the model is in, where it is one GGUF file. */
+  readonly gguf?: ChosenFile;
 }
 
 /** Looks into files that were chosen. Errors: HoldfastError naming what is missing, damaged, or not supported. */
@@ -59,7 +63,8 @@ export async function inspectFiles(host: Host, given: readonly ChosenFile[]): Pr
 export async function inspectKept({ files }: Host, name: string, folder: string): Promise<ModelInfo> {
   const own = await adapterBeside(files, folder);
   const beside = own === undefined ? undefined : { files, folder: own };
-  const found = await inspect(files, await modelFolder(files, folder), name, beside);
+  const reader = await readerOf(files, folder);
+  const found = await inspect(reader, await modelFolder(reader, folder), name, beside);
   const adapter = found.adapter && own !== undefined && { adapter: { ...found.adapter, adapter: own } };
   return { name, from: folder, ...found, ...adapter };
 }
@@ -77,8 +82,8 @@ export async function importModel(
   given: readonly ChosenFile[],
 ): Promise<Pick<RunRecord, 'name' | 'savedStep' | 'settings' | 'loss'>> {
   const { name } = await inspectFiles(host, given);
-  const { files, folder: from, adapter } = await partsOf(host, given);
-  const found = await importCheckpoint(host, folder, files.files(from));
+  const { files, folder: from, adapter, gguf } = await partsOf(host, given);
+  const found = gguf ? await keepGGUF(host, folder, gguf) : await importCheckpoint(host, folder, files.files(from));
   if (adapter) {
     const beside = join(folder, ADAPTER);
     await host.files.makeFolder(beside);
@@ -87,27 +92,44 @@ export async function importModel(
   return { name, ...found };
 }
 
-/** Of files from one folder, its name; of a zip alone, the zip's. */
+/** Keeps it as it is. Errors: HoldfastError where its weights are not those of a model here. */
+async function keepGGUF({ files }: Host, folder: string, { file }: ChosenFile): Promise<Pick<RunRecord, 'savedStep'>> {
+  await files.makeFolder(folder);
+  await storeFile(files, join(folder, KEPT_GGUF), { name: file.name, bytes: file.size, open: () => file.stream() });
+  const { config, shapes } = await loadWeights(files, folder);
+  checkWeights(shapes, makeModel(config).parameters, file.name);
+  return { savedStep: 0 };
+}
+
+/** Of files from one folder, its name; of a zip or a GGUF file, theirs. */
 async function partsOf(host: Host, given: readonly ChosenFile[]): Promise<Chosen> {
   const all = listOf(given, () => host.files.sha256());
   const [first] = given;
   const zip = given.length === 1 && first && isZip(first.path) ? join(all.path, first.path) : undefined;
-  const files = zip === undefined ? all : await readerOf(all, zip);
+  const packed = zip === undefined ? all : await readerOf(all, zip);
   const hasModel = (names: readonly string[]) => names.includes(WEIGHTS) || names.includes(INDEX);
-  const [beside, ...others] = files.foldersWith((names) => names.includes(ADAPTER_CONFIG));
+  const [gguf, ...more] = packed.foldersWith(hasModel).length > 0 ? [] : given.filter(({ path }) => isGGUF(path));
+  if (more.length > 0)
+    throw new HoldfastError(`there are ${more.length + 1} GGUF files; choose one of them, which is a whole model`);
+  const [beside, ...others] = packed.foldersWith((names) => names.includes(ADAPTER_CONFIG));
   if (others.length > 0)
     throw new HoldfastError(
       `there are ${others.length + 1} adapters (${ADAPTER_CONFIG}); choose a model with one of them`,
     );
-  if (beside !== undefined && files.foldersWith(hasModel).length === 0)
+  const adapter = beside === undefined ? undefined : packed.part(beside, ADAPTER_FILES, lastOf(beside));
+  if (gguf) {
+    const name = lastOf(gguf.path);
+    const files = await openGGUF(sourceOf(gguf.file, name), name, () => host.files.sha256());
+    return { name: name.replace(/\.gguf$/i, ''), files, folder: files.path, adapter, gguf };
+  }
+  if (beside !== undefined && packed.foldersWith(hasModel).length === 0)
     throw new HoldfastError('this is an adapter without its model; choose both, or bring the model first');
   // A run that trained an adapter has its model's config.json beside it.
   const isSuch =
     beside === undefined ? (names: readonly string[]) => names.includes(CONFIG) || hasModel(names) : hasModel;
-  const folder = files.only(isSuch);
+  const folder = packed.only(isSuch);
   const name = folder === UNNAMED ? undefined : lastOf(folder).replace(/\.zip$/i, '');
-  const adapter = beside === undefined ? undefined : files.part(beside, ADAPTER_FILES, lastOf(beside));
-  return { name, files, folder, adapter };
+  return { name, files: packed, folder, adapter };
 }
 
 const lastOf = (path: string): string => path.replace(/^.*\//s, '');
@@ -135,14 +157,16 @@ async function inspect(
   name: string,
   beside: { readonly files: FolderReader; readonly folder: string } | undefined,
 ): Promise<Omit<ModelInfo, 'name'>> {
-  const files = unsummed(from);
+  const listed = from instanceof ListedFolder ? from.weights : undefined;
+  const files = listed ? from : unsummed(from);
   const { config, shapes, stored, tokenizer: companions } = await loadWeights(files, folder);
   const model = makeModel(config);
   checkWeights(shapes, model.parameters, name);
   const tokenizer = await tokenizerOf(undefined, companions, model.shape.vocabulary, name);
   const [dtype, ...others] = new Set(stored?.values());
-  let bytes = 0;
-  for (const file of await weightFiles(files, folder)) bytes += (await files.stat(join(folder, file)))?.bytes ?? 0;
+  let bytes = listed?.bytes ?? 0;
+  for (const file of listed ? [] : await weightFiles(files, folder))
+    bytes += (await files.stat(join(folder, file)))?.bytes ?? 0;
   const template = await findChatTemplate(files, { tokenizer: companions, model: folder, date: '2000-01-01' });
   return {
     config,

@@ -9,7 +9,7 @@ import type { Session } from '../engine/run/session.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
 import { memoryBound } from '../train/memory-bound.ts';
 import type { MemoryBound } from '../train/memory-record.ts';
-import type { Observer } from '../train/run.ts';
+import type { Observer } from '../train/run-events.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
 import type { StepPicture } from './protocol.ts';
 

@@ -13,7 +13,7 @@ import type { AdapterSummary } from '../gpu/device.ts';
 import type { StoredElement } from '../kernels/stored.ts';
 import type { DiskRoom } from '../runtime/browser.ts';
 import type { MemoryBound } from '../train/memory-record.ts';
-import type { RunSummary } from '../train/run.ts';
+import type { RunSummary } from '../train/run-events.ts';
 import type { LoraSettings, RunSettings } from '../train/run-settings.ts';
 import type { SavedState } from '../train/saved-state.ts';
 

@@ -1,7 +1,7 @@
 // A run's files on their way out of the site, and into the folder of another run.
 
-import { storeFile } from '../formats/archive.ts';
-import { TOKENIZER_FILES, TOKENIZER as TOKENIZER_JSON } from '../formats/checkpoint/folder.ts';
+import { KEPT_GGUF, storeFile } from '../formats/archive.ts';
+import { CONFIG, TOKENIZER_FILES, TOKENIZER as TOKENIZER_JSON } from '../formats/checkpoint/folder.ts';
 import { checkpointsOf, replaceState } from '../formats/checkpoint.ts';
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
@@ -20,7 +20,7 @@ const TOKENIZER = 'tokenizer';
 export async function latestOf({ files }: BrowserHost, id: string, folder: string): Promise<string> {
   const found = (await checkpointsOf(files, folder)).at(-1)?.path;
   if (found) return found;
-  if (await files.stat(join(folder, 'config.json'))) return folder;
+  for (const name of [CONFIG, KEPT_GGUF]) if (await files.stat(join(folder, name))) return folder;
   throw new HoldfastError(`run ${id} has no checkpoint yet; train it first`);
 }
 

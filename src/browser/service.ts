@@ -7,28 +7,21 @@
 
 import { openText } from '../data/corpus.ts';
 import type { ShapeName } from '../data/records/shapes.ts';
-import { identityOf, tokenizerFrom, tokenizerOf } from '../data/tokenizer.ts';
+import { tokenizerFrom } from '../data/tokenizer.ts';
 import { trainBpe } from '../data/train-bpe.ts';
 import { limitsOf } from '../engine/run/arrangement.ts';
-import { isZip } from '../formats/archive.ts';
-import { loadTokenizer } from '../formats/checkpoint.ts';
-import { shapeOf } from '../formats/families/index.ts';
-import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
-import { REPORT_FILE, runReport } from '../report/run-report.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
-import { join } from '../runtime/host.ts';
-import { checkSettings, type RunSettings, readSettings } from '../train/run-settings.ts';
+import { type RunSettings, readSettings } from '../train/run-settings.ts';
 import { savedState } from '../train/saved-state.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { ActiveRun } from './active-run.ts';
-import { recordSettings, recordsIn, templateOf } from './conversations.ts';
+import { recordsIn, templateOf } from './conversations.ts';
 import { notesOn } from './environment.ts';
 import { comparePolicies, estimateRun } from './estimate.ts';
-import { exportFile } from './export.ts';
 import { IdleWriter } from './idle-writer.ts';
-import { filesIn, importCheckpoint } from './import.ts';
-import { adapterBeside, importModel, inspectFiles, inspectKept } from './models.ts';
+import { KeptRuns } from './kept-runs.ts';
+import { inspectFiles, inspectKept } from './models.ts';
 import { Outbox } from './outbox.ts';
 import type {
   Candidate,
@@ -52,18 +45,9 @@ import type {
   Voice,
 } from './protocol.ts';
 import { readMemory } from './record.ts';
-import {
-  copyOut,
-  EXPORTS,
-  fileName,
-  forkInto,
-  keepText,
-  keepTokenizer,
-  latestOf,
-  readTokenizer,
-  zipOf,
-} from './run-files.ts';
-import { nameOf, Runs } from './runs.ts';
+import { EXPORTS, keepText, readTokenizer } from './run-files.ts';
+import { newRecord, type ResumeOptions, resumedRecord } from './run-records.ts';
+import { Runs } from './runs.ts';
 import { Speeds } from './speed.ts';
 import type { Writer } from './writer.ts';
 
@@ -80,6 +64,7 @@ export class TrainerService {
   readonly #speeds: Speeds;
   readonly #outbox = new Outbox();
   readonly #idle: IdleWriter;
+  readonly #kept: KeptRuns;
   #device: Promise<Device> | undefined;
   #active: ActiveRun | undefined;
 
@@ -97,6 +82,7 @@ export class TrainerService {
     this.#runs = new Runs(host);
     this.#speeds = new Speeds(host);
     this.#idle = new IdleWriter(host, this.#runs, () => this.#openDevice());
+    this.#kept = new KeptRuns(host, this.#runs, () => this.#active);
   }
 
   /** Where events go from now on. */
@@ -164,36 +150,9 @@ export class TrainerService {
   }
 
   /** Starts a new run; resolves when it is on its way. Errors: HoldfastError where one is open here. */
-  async start({ settings: given, name, memory: limits = {}, text, tokenizer, records }: NewRun): Promise<RunInfo> {
-    this.#refuseSecond();
-    const [settings, memory] = [readSettings(given), readMemory(limits)];
-    checkSettings(settings);
+  start(wanted: NewRun): Promise<RunInfo> {
     const id = this.#runs.newId();
-    const release = await this.#runs.hold(id);
-    try {
-      const data = text === undefined ? settings.data : [await keepText(this.#host, this.#runs.folder(id), text)];
-      const found = await this.#tokenizerOf(id, settings, tokenizer);
-      const record: RunRecord = {
-        id,
-        name: name ?? nameOf(settings),
-        created: Date.now(),
-        settings: {
-          ...settings,
-          data,
-          ...(found && { tokenizer: identityOf(found) }),
-          ...(records && { records: await recordSettings(this.#host.files, records, found, settings.from) }),
-        },
-        memory,
-        status: 'running',
-        savedStep: 0,
-      };
-      await this.#runs.put(record);
-      await this.#begin(record, release, false);
-    } catch (error) {
-      release();
-      throw error;
-    }
-    return this.#runs.get(id);
+    return this.#train(id, () => newRecord(this.#host, id, this.#runs.folder(id), wanted));
   }
 
   /**
@@ -201,36 +160,9 @@ export class TrainerService {
    * before, and `steps` more; `text` is needed for a run that was imported and trains on text of its own.
    * Errors: HoldfastError where one is open here, or this one in another tab.
    */
-  async resume(
-    id: string,
-    options: { memory?: MemorySettings; steps?: number; text?: TrainingText; paused?: boolean } = {},
-  ): Promise<RunInfo> {
-    this.#refuseSecond();
-    const release = await this.#runs.hold(id);
-    try {
-      const record = await this.#runs.whole(id);
-      if (!record.settings) {
-        throw new HoldfastError(`run ${id} has weights alone; start a new run from them (settings.from)`);
-      }
-      const data =
-        options.text === undefined
-          ? record.settings.data
-          : [await keepText(this.#host, this.#runs.folder(id), options.text)];
-      const settings = readSettings({ ...record.settings, data, steps: options.steps ?? record.settings.steps });
-      const { error: _, ...rest } = record;
-      const next: RunRecord = {
-        ...rest,
-        settings,
-        memory: readMemory(options.memory ?? record.memory),
-        status: 'running',
-      };
-      await this.#runs.put(next);
-      await this.#begin(next, release, options.paused ?? false);
-    } catch (error) {
-      release();
-      throw error;
-    }
-    return this.#runs.get(id);
+  resume(id: string, options: ResumeOptions & { readonly paused?: boolean } = {}): Promise<RunInfo> {
+    const next = async () => resumedRecord(this.#host, this.#runs.folder(id), await this.#runs.whole(id), options);
+    return this.#train(id, next, options.paused);
   }
 
   /** Pauses the run that is open here; resolves when its checkpoint is saved. */
@@ -289,33 +221,8 @@ export class TrainerService {
    * Makes a run that goes on from the latest checkpoint of another, and does not start it. One that trains here is saved
    * and goes on. Errors: HoldfastError where there is no checkpoint, and for settings that make no schedule.
    */
-  async fork(id: string, { name, changes, memory }: Fork = {}): Promise<RunInfo> {
-    const source = await this.#runs.whole(id);
-    const from = this.#runs.folder(id);
-    const fork = this.#runs.newId();
-    const folder = this.#runs.folder(fork);
-    const release = await this.#runs.hold(fork);
-    try {
-      const made = await this.#withCheckpoint(id, (checkpoint) =>
-        forkInto(this.#host, folder, source, { folder: from, checkpoint }, changes),
-      );
-      await this.#runs.put({
-        id: fork,
-        name: name ?? `${source.name} fork`,
-        created: Date.now(),
-        memory: readMemory(memory ?? source.memory),
-        status: 'stopped',
-        ...(source.loss !== undefined && { loss: source.loss }),
-        ...made,
-        forkedFrom: { id, name: source.name, step: made.savedStep },
-      });
-    } catch (error) {
-      await this.#host.files.remove(folder);
-      throw error;
-    } finally {
-      release();
-    }
-    return this.#runs.get(fork);
+  fork(id: string, wanted: Fork = {}): Promise<RunInfo> {
+    return this.#kept.fork(id, wanted);
   }
 
   // ---- Text ----------------------------------------------------------------------------------------------------
@@ -339,11 +246,8 @@ export class TrainerService {
   }
 
   /** How a run can be written with, as far as its files say. */
-  async voiceOf(id: string): Promise<Voice> {
-    const record = await this.#runs.whole(id);
-    const adapter = record.settings?.lora !== undefined || (await this.#adapterBeside(id)) !== undefined;
-    const template = await templateOf(this.#host.files, record, this.#runs.folder(id));
-    return { chats: template !== undefined, adapter };
+  voiceOf(id: string): Promise<Voice> {
+    return this.#kept.voiceOf(id);
   }
 
   // ---- Models ---------------------------------------------------------------------------------------------------
@@ -360,8 +264,8 @@ export class TrainerService {
   }
 
   /** Keeps a model as a run that has weights alone: `settings.from` of others is `weightsOf` it. Errors: as `inspectModel`. */
-  async importModel(chosen: readonly ChosenFile[], name?: string): Promise<RunInfo> {
-    return this.#import(name, (folder) => importModel(this.#host, folder, chosen));
+  importModel(chosen: readonly ChosenFile[], name?: string): Promise<RunInfo> {
+    return this.#kept.importModel(chosen, name);
   }
 
   /** The shape of the records that a text holds; undefined: it is text. */
@@ -370,14 +274,8 @@ export class TrainerService {
   }
 
   /** The run or model for other programs. A run that trains is saved. Errors: HoldfastError for an adapter where there is none. */
-  async exportModel(id: string, wanted: ModelExport): Promise<File> {
-    const { name, settings } = await this.#runs.get(id);
-    const beside = await this.#adapterBeside(id);
-    const base = settings?.from === undefined ? name : await this.#nameOf(settings.from);
-    return this.#withCheckpoint(id, (folder) => {
-      const adapter = settings?.lora ? folder : beside;
-      return exportFile(this.#host, { name, folder, base, ...(adapter !== undefined && { adapter }) }, wanted);
-    });
+  exportModel(id: string, wanted: ModelExport): Promise<File> {
+    return this.#kept.exportModel(id, wanted);
   }
 
   // ---- Tokenizers -----------------------------------------------------------------------------------------------
@@ -401,43 +299,29 @@ export class TrainerService {
   // ---- Files ----------------------------------------------------------------------------------------------------
 
   /** The latest checkpoint as a zip, which stays on disk: a page offers it for download. A run that trains is saved. */
-  async exportZip(id: string): Promise<File> {
-    const run = await this.#runs.get(id);
-    return this.#withCheckpoint(id, (folder) => zipOf(this.#host, folder, fileName(run.name)));
+  exportZip(id: string): Promise<File> {
+    return this.#kept.exportZip(id);
   }
 
   /** The same into a folder that the person chose (showDirectoryPicker): of any size. */
-  async exportFolder(id: string, target: FileSystemDirectoryHandle): Promise<void> {
-    await this.#withCheckpoint(id, (folder) => copyOut(this.#host, folder, target));
+  exportFolder(id: string, target: FileSystemDirectoryHandle): Promise<void> {
+    return this.#kept.exportFolder(id, target);
   }
 
   /**
    * A run as one page: figures, curves, texts. Of one that is over, with its memory; else of what it has done so far, or
    * has saved where it is not open here. Errors: HoldfastError where it has no checkpoint.
    */
-  async report(id: string): Promise<File> {
-    const { name, status } = await this.#runs.get(id);
-    const folder = this.#runs.folder(id);
-    const path = join(folder, REPORT_FILE);
-    const page = async () => {
-      if (this.#active?.id === id) return runReport(this.#host, await this.#active.state());
-      const over = status === 'finished' || status === 'stopped';
-      if (over && (await this.#host.files.stat(path))) return this.#host.fileAt(path);
-      return runReport(this.#host, await savedState(this.#host, await latestOf(this.#host, id, folder)));
-    };
-    return new File([await page()], `${fileName(name)}.html`, { type: 'text/html' });
+  report(id: string): Promise<File> {
+    return this.#kept.report(id);
   }
 
   /**
    * Makes a run of a checkpoint: the files of its folder, or one zip of them. With a training state it can be resumed,
    * without it, it can be sampled from, and started from. Errors: HoldfastError naming what is missing or damaged.
    */
-  async importRun(chosen: readonly File[], name?: string): Promise<RunInfo> {
-    return this.#import(name, async (folder) => {
-      const [first] = chosen;
-      const called = first && isZip(first.name) ? first.name.slice(0, -4) : 'imported';
-      return { name: called, ...(await importCheckpoint(this.#host, folder, await filesIn(this.#host, chosen))) };
-    });
+  importRun(chosen: readonly File[], name?: string): Promise<RunInfo> {
+    return this.#kept.importRun(chosen, name);
   }
 
   /** Where a run's weights lie, as `settings.from` of a new one. */
@@ -454,6 +338,21 @@ export class TrainerService {
   }
 
   // ---- Inside ---------------------------------------------------------------------------------------------------
+
+  /** Starts a run whose record is made once it is held here. */
+  async #train(id: string, make: () => Promise<RunRecord>, paused = false): Promise<RunInfo> {
+    this.#refuseSecond();
+    const release = await this.#runs.hold(id);
+    try {
+      const record = await make();
+      await this.#runs.put(record);
+      await this.#begin(record, release, paused);
+    } catch (error) {
+      release();
+      throw error;
+    }
+    return this.#runs.get(id);
+  }
 
   async #begin(record: RunRecord, release: () => void, paused: boolean): Promise<void> {
     this.#refuseSecond();
@@ -481,35 +380,6 @@ export class TrainerService {
       release();
       active.announceEnd();
     });
-  }
-
-  /** `store` writes the files into the folder of the run. */
-  async #import(
-    name: string | undefined,
-    store: (folder: string) => Promise<Pick<RunRecord, 'name' | 'savedStep' | 'settings' | 'loss'>>,
-  ): Promise<RunInfo> {
-    const id = this.#runs.newId();
-    const release = await this.#runs.hold(id);
-    try {
-      const found = await store(this.#runs.folder(id));
-      const record = { id, created: Date.now(), memory: {}, status: 'imported' as const, ...found };
-      await this.#runs.put({ ...record, name: name ?? found.name });
-    } catch (error) {
-      await this.#host.files.remove(this.#runs.folder(id));
-      throw error;
-    } finally {
-      release();
-    }
-    return this.#runs.get(id);
-  }
-
-  #adapterBeside(id: string): Promise<string | undefined> {
-    return adapterBeside(this.#host.files, this.#runs.folder(id));
-  }
-
-  /** What the run in a folder is called. */
-  async #nameOf(folder: string): Promise<string | undefined> {
-    return (await this.#runs.list()).find(({ id }) => this.#runs.folder(id) === folder)?.name;
   }
 
   #refuseSecond(): void {
@@ -542,32 +412,5 @@ export class TrainerService {
     const writer = await this.#idle.open(id, () => this.#active !== undefined);
     // Since then a run may have begun.
     return writer ? work(await writer.opened) : this.#write(id, work);
-  }
-
-  /** The one that was given, which is kept with the run; else that of the weights, unless the model is one of bytes. */
-  async #tokenizerOf(
-    id: string,
-    { from, config }: RunSettings,
-    given: NewRun['tokenizer'],
-  ): Promise<TokenizerFiles | undefined> {
-    const { files } = this.#host;
-    const vocabulary = shapeOf(config).vocabulary;
-    let found: TokenizerFiles | undefined;
-    if (given) found = await keepTokenizer(this.#host, this.#runs.folder(id), given);
-    else if (from !== undefined && vocabulary !== 256) found = await loadTokenizer(files, from);
-    if (found) await tokenizerOf(undefined, found, vocabulary, 'the model');
-    return found;
-  }
-
-  /** Runs `work` on a folder that stays as it is meanwhile. */
-  async #withCheckpoint<T>(id: string, work: (folder: string) => Promise<T>): Promise<T> {
-    const latest = () => latestOf(this.#host, id, this.#runs.folder(id));
-    if (this.#active?.id === id) return this.#active.saved(async () => work(await latest()));
-    const release = await this.#runs.hold(id);
-    try {
-      return await work(await latest());
-    } finally {
-      release();
-    }
   }
 }

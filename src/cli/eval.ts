@@ -1,5 +1,5 @@
 // `holdfast eval DIR --data FILES`: how well a model predicts data: the perplexity of text by strided windows, or of what is
-// learned of records. Nothing is trained, and within a budget the result is the same to the bit.
+// learned of records; of a classifier, the share of labels that it tells right. Nothing is trained, and within a budget the result is the same to the bit.
 
 import { Command, Option } from 'commander';
 import { type Batch, checkTokens } from '../data/batches.ts';
@@ -8,11 +8,12 @@ import { Pieces } from '../data/packing.ts';
 import { holdRecords, readDocuments, TRAIN_ON, type TrainOn } from '../data/records/read-records.ts';
 import { stridedWindows, windowsIn } from '../data/strided-windows.ts';
 import { type TextIdentity, tokenizedText } from '../data/tokenized-text.ts';
-import { type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
+import { ByteTokenizer, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
-import { checkWriter } from '../formats/families/index.ts';
+import { checkWriter, labelsIn, shapeOf } from '../formats/families/index.ts';
 import { openDevice } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
+import { type ClassSources, examplesToTest } from '../train/class-data.ts';
 import { Evaluator } from '../train/evaluator.ts';
 import { defaultSettings, RANGES } from '../train/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -21,6 +22,7 @@ import { addBudgetOptions, type MemoryFlags, memoryFromFlags } from './memory-fl
 import { MODEL_SOURCES } from './model-source.ts';
 import { type AdapterFlags, addAdapterOptions, withNamedModel } from './opened-model.ts';
 import { adapterOption, whole, within } from './options.ts';
+import { dashed } from './train/flags.ts';
 
 interface Flags extends MemoryFlags, AdapterFlags {
   data: string[];
@@ -36,8 +38,9 @@ interface Flags extends MemoryFlags, AdapterFlags {
 /** Data as batches, one after the other. */
 interface EvaluationData {
   readonly identity: TextIdentity;
-  /** Sequences in all. */
+  /** Sequences in all, and what one is. */
   readonly rows: number;
+  readonly word: 'window' | 'image' | 'text';
   readonly seq: number;
   readonly packed: boolean;
   /** For JSON: how it was cut. */
@@ -49,9 +52,11 @@ interface EvaluationData {
 
 export function evalCommand(host: Host): Command {
   const command = new Command('eval')
-    .description('measure how well a model predicts text, or the answers of records: loss, perplexity, bits per byte')
+    .description(
+      'measure how well a model predicts text, or the answers of records: loss, perplexity, bits per byte; of a classifier, accuracy',
+    )
     .argument('<dir>', `a run, a checkpoint, a model, or an adapter: ${MODEL_SOURCES}`)
-    .requiredOption('--data <path...>', 'files, folders, or - for standard input: text, or JSON records')
+    .requiredOption('--data <path...>', 'files, folders, or - for standard input: text, JSON records, images')
     .option('--context <n>', 'tokens in a window (default: the model’s context, 1024 at most)', within(RANGES.seq))
     .option('--stride <n>', 'of text, tokens from window to window (default: half the context)', whole(1))
     .option('--batch <n>', 'windows at once', within(RANGES.batch), 8)
@@ -62,22 +67,26 @@ export function evalCommand(host: Host): Command {
     .addOption(adapterOption())
     .option('--json', 'one JSON object');
   addBudgetOptions(addAdapterOptions(command));
+  const given = (name: keyof Flags) => command.getOptionValueSource(name) === 'cli';
   return command.action(async (dir: string, flags: Flags) => {
     const memory = memoryFromFlags(host, flags);
     const { device, evaluator, data } = await withNamedModel(host, dir, flags, async (opened) => {
       const { model, weights, tokenizer: files, from, without } = opened;
-      checkWriter(model.config);
-      const tokenizer = await tokenizerOf(undefined, files, model.shape.vocabulary, dir);
+      const labels = labelsIn(model.config);
+      if (!labels) checkWriter(model.config, dir);
+      // Images are not read in tokens.
+      const tokenizer =
+        model.shape.vocabulary === 0
+          ? new ByteTokenizer()
+          : await tokenizerOf(undefined, files, model.shape.vocabulary, dir);
       const { context } = model.shape;
       if (flags.context !== undefined && flags.context > context)
         throw new HoldfastError(`--context ${flags.context}: the model in ${dir} has at most ${context} positions`);
       const seq = flags.context ?? defaultSettings({ config: model.config }).seq;
-      const isRecords = await holdRecords(host, flags.data);
-      if (isRecords && flags.stride !== undefined)
-        throw new HoldfastError('--stride: is for text, and the data is JSON records; leave the flag out');
-      const data = isRecords
-        ? await recordData(host, flags, tokenizer, seq, { tokenizer: files, model: from })
-        : await textData(host, flags, tokenizer, seq);
+      const own = { tokenizer: files, model: from };
+      const data = labels
+        ? await classData(host, flags, given, { config: model.config, labels, data: flags.data, seq, tokenizer })
+        : await writersData(host, flags, tokenizer, seq, own);
       const device = await openDevice(host, { adapter: flags.adapter });
       const choices = await loadChoices(host, device);
       const { packed } = data;
@@ -86,41 +95,91 @@ export function evalCommand(host: Host): Command {
       const options = { batch, seq: data.seq, packed, choices, memory, ...without };
       return { device, data, evaluator: await Evaluator.open(device, model, weights, options) };
     });
-    let [nats, targets, done] = [0, 0, 0];
+    let [nats, targets, done, told] = [0, 0, 0, 0];
     for (const batch of data.batches()) {
       const part = await evaluator.lossOf(batch);
       nats += part.nats;
       targets += part.targets;
+      told += part.right ?? 0;
       done += batch.batch;
       if (host.terminal.interactive && !flags.json)
-        host.terminal.warn(`\r${Math.floor((100 * done) / data.rows)} % of ${data.rows} windows\x1b[K`);
+        host.terminal.warn(`\r${Math.floor((100 * done) / data.rows)} % of ${number(data.rows)} ${data.word}s\x1b[K`);
     }
     if (host.terminal.interactive && !flags.json) host.terminal.warn('\r\x1b[K');
     await evaluator.close();
     device.close();
     const loss = nats / targets;
     const bitsPerByte = data.tokensPerByte === undefined ? undefined : (loss / Math.LN2) * data.tokensPerByte;
+    const accuracy = data.word === 'window' ? undefined : told / targets;
     const figures = {
       loss,
-      perplexity: Math.exp(loss),
+      ...(accuracy === undefined ? { perplexity: Math.exp(loss), tokens: targets } : { accuracy }),
       ...(bitsPerByte !== undefined && { bitsPerByte }),
-      tokens: targets,
     };
     if (flags.json) {
-      const report = { ...figures, bytes: data.identity.bytes, windows: data.rows, context: data.seq, ...data.facts };
+      const cut = accuracy === undefined ? { windows: data.rows } : { [`${data.word}s`]: data.rows };
+      const report = { ...figures, bytes: data.identity.bytes, ...cut, context: data.seq, ...data.facts };
       host.terminal.write(`${JSON.stringify(report)}\n`);
       return;
     }
-    const number = (value: number) => value.toLocaleString('en');
+    if (accuracy !== undefined) {
+      const share = `${number(told)} of ${number(data.rows)} ${data.word}s`;
+      host.terminal.write(
+        `accuracy ${(100 * accuracy).toFixed(2)} % (${share})\nloss ${loss.toFixed(4)} nats per ${data.word}\n`,
+      );
+      return;
+    }
     host.terminal.write(
       [
         `${number(targets)} tokens of ${number(data.identity.bytes)} bytes, in ${number(data.rows)} windows of ${number(data.seq)}`,
-        `loss ${loss.toFixed(4)} nats per token, perplexity ${figures.perplexity.toPrecision(6)}`,
+        `loss ${loss.toFixed(4)} nats per token, perplexity ${Math.exp(loss).toPrecision(6)}`,
         ...(bitsPerByte === undefined ? [] : [`${bitsPerByte.toFixed(4)} bits per byte`]),
         '',
       ].join('\n'),
     );
   });
+}
+
+const number = (value: number) => value.toLocaleString('en');
+
+/** What a classifier is to tell. Errors: HoldfastError for flags of something else. */
+async function classData(
+  host: Host,
+  flags: Flags,
+  given: (name: keyof Flags) => boolean,
+  sources: ClassSources,
+): Promise<EvaluationData> {
+  const isImage = shapeOf(sources.config).vocabulary === 0;
+  const flag = (['stride', 'trainOn', 'chatTemplate'] as const).find(given);
+  if (flag)
+    throw new HoldfastError(
+      `--${dashed(flag)}: is of a model that writes, and this one tells classes apart; leave the flag out`,
+    );
+  if (isImage && given('context'))
+    throw new HoldfastError('--context: an image is as long as its patches say; leave the flag out');
+  const { seq } = sources;
+  const { identity, word, count, batch } = await examplesToTest(host, sources);
+  return {
+    ...{ identity, word, rows: count, seq, packed: false, facts: {} },
+    *batches() {
+      for (let row = 0; row < count; row += flags.batch)
+        yield batch(Array.from({ length: Math.min(flags.batch, count - row) }, (_, i) => row + i));
+    },
+  };
+}
+
+/** What a model that writes is to tell: text, or records. */
+async function writersData(
+  host: Host,
+  flags: Flags,
+  tokenizer: Tokenizer,
+  seq: number,
+  own: Parameters<typeof findTemplateFor>[1],
+): Promise<EvaluationData> {
+  const isRecords = await holdRecords(host, flags.data);
+  if (isRecords && flags.stride !== undefined)
+    throw new HoldfastError('--stride: is for text, and the data is JSON records; leave the flag out');
+  return isRecords ? recordData(host, flags, tokenizer, seq, own) : textData(host, flags, tokenizer, seq);
 }
 
 /** Text in strided windows; with BOS in front, where texts of the model have it. */
@@ -137,7 +196,7 @@ async function textData(host: Host, flags: Flags, tokenizer: Tokenizer, most: nu
   return {
     identity,
     rows: windowsIn(tokens.length, options),
-    ...{ seq: context, packed: false, facts: { stride: options.stride } },
+    ...{ word: 'window', seq: context, packed: false, facts: { stride: options.stride } },
     tokensPerByte: train.length / identity.bytes,
     batches: () => stridedWindows(tokens, options),
   };
@@ -161,7 +220,13 @@ async function recordData(
     throw new HoldfastError(`nothing that is learned lies within ${seq} tokens of a record; give a larger --context`);
   return {
     identity,
-    ...{ rows: rows.length, seq, packed: true, facts: { records: documents.count, trainOn: flags.trainOn } },
+    ...{
+      word: 'window',
+      rows: rows.length,
+      seq,
+      packed: true,
+      facts: { records: documents.count, trainOn: flags.trainOn },
+    },
     *batches() {
       for (let row = 0; row < rows.length; row += flags.batch) yield pieces.batch(rows.slice(row, row + flags.batch));
     },

@@ -74,7 +74,7 @@ export function generateCommand(host: Host): Command {
       dir,
       flags,
       async ({ model, weights, tokenizer: files, from, without }) => {
-        checkWriter(model.config);
+        checkWriter(model.config, dir);
         const tokenizer = await tokenizerOf(undefined, files, model.shape.vocabulary, dir);
         const { context } = model.shape;
         if (flags.context !== undefined && flags.context > context)

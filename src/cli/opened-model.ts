@@ -2,7 +2,6 @@
 // that train nothing.
 
 import type { Command } from 'commander';
-import { checkWriter } from '../formats/families/index.ts';
 import { DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
 import type { Host } from '../runtime/host.ts';
 import { type OpenedModel, withModel } from '../train/open-model.ts';
@@ -27,7 +26,7 @@ export interface NamedModel extends OpenedModel {
   readonly without: { readonly adapter?: string };
 }
 
-/** Lends a language model to `use`, as `withModel` does. Errors: HoldfastError for a model that writes no text. */
+/** Lends a model to `use`, as `withModel` does. */
 export async function withNamedModel<T>(
   host: Host,
   name: string,
@@ -39,8 +38,5 @@ export async function withNamedModel<T>(
   const lora = flags.lora === undefined || flags.lora === NO_ADAPTER ? undefined : await localModel(host, flags.lora);
   const adapters = lora === undefined ? {} : { [DEFAULT_ADAPTER]: lora };
   const without = flags.lora === NO_ADAPTER ? { adapter: NO_ADAPTER } : {};
-  return withModel(host.files, from, { base, adapters }, async (opened) => {
-    checkWriter(opened.model.config, name);
-    return use({ ...opened, from, without });
-  });
+  return withModel(host.files, from, { base, adapters }, (opened) => use({ ...opened, from, without }));
 }

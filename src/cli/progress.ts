@@ -3,8 +3,8 @@
 
 import { parameterCount, trainedCount } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
-import { microBatchesOf } from '../train/ranks.ts';
-import type { RunEvents, RunSummary } from '../train/run.ts';
+import { microBatchesOf, rankText } from '../train/ranks.ts';
+import type { RunEvents, RunSummary } from '../train/run-events.ts';
 import type { RunSettings } from '../train/run-settings.ts';
 
 /** Milliseconds between plain lines when the output is piped. */
@@ -73,7 +73,7 @@ export class Progress {
       },
       ready: ({ model, corpus, tokenizer, notes, trainer, firstStep }) => {
         const { config, shape } = model;
-        const { batch, seq, steps, ranks, dtype } = this.settings;
+        const { batch, seq, steps, dtype } = this.settings;
         const size = `${shape.layers} layers, width ${shape.width}, ${shape.heads} heads, context ${seq}`;
         const count = parameterCount(model).toLocaleString('en');
         const trained = model.adapters ? `, ${trainedCount(model).toLocaleString('en')} of them train` : '';
@@ -88,7 +88,7 @@ export class Progress {
           this.#line(`tokenizer: ${vocabulary.toLocaleString('en')} tokens, ${identity.path}`);
         this.#line(`adapter: ${trainer.device.adapter.name}, ${trainer.dispatches} dispatches a step`);
         const tokens = batch * seq * microBatchesOf(this.settings);
-        const shared = ranks ? ` on ${ranks} ranks` : '';
+        const shared = trainer.ranks ? ` on ${rankText(trainer.ranks)}` : '';
         const from = firstStep > 0 ? `from step ${firstStep} ` : '';
         this.#line(`training ${from}to step ${steps}, ${tokens} tokens a step${shared}\n`);
       },

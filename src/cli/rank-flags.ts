@@ -2,15 +2,18 @@
 // until something goes wrong. How a run is shared is train/ranks.ts.
 
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import type { Watchdog } from '../engine/ranks/communicator.ts';
 import { makeRanks, type Ranks } from '../engine/ranks/ranks.ts';
 import { ZERO_STAGES, type ZeroStage } from '../engine/ranks/sharding.ts';
 import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
 import type { FolderClaim, Host } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { MemoryFlags } from './memory-flags.ts';
+import { whole } from './options.ts';
 
 export interface RankFlags {
   zero?: ZeroStage;
+  tensorParallel?: number;
 }
 
 /** Moments and gradients are sharded, for the bytes of duplicated ones. */
@@ -19,7 +22,13 @@ export const DEFAULT_STAGE: ZeroStage = 2;
 const PATIENCE = 30_000;
 
 export function addRankOptions(command: Command): Command {
-  return command.addOption(zeroOption('under mpiexec'));
+  return command
+    .addOption(zeroOption('under mpiexec'))
+    .option(
+      '--tensor-parallel <n>',
+      'under mpiexec, ranks that share each layer of one copy of the model (default: 1, or as the run was)',
+      whole(1),
+    );
 }
 
 /** `when` it means something. */
@@ -54,26 +63,46 @@ export async function onRanks(
 ): Promise<void> {
   const messages = await host.joinRanks?.();
   if (!messages || messages.size === 1) {
-    if (flags.zero !== undefined && !messages)
+    const name = flags.zero !== undefined ? '--zero' : flags.tensorParallel !== undefined ? '--tensor-parallel' : '';
+    if (name !== '' && !messages)
       throw new HoldfastError(
-        `--zero ${flags.zero}: is for several ranks; start them with MPI: mpiexec -n 2 node_modules/.bin/holdfast train ...`,
+        `${name} ${flags.zero ?? flags.tensorParallel}: is for several ranks; start them with MPI: mpiexec -n 2 node_modules/.bin/holdfast train ...`,
       );
+    checkGrid(flags, 1);
     return work(host, undefined);
   }
   const { rank, size } = messages;
   const name = `rank ${rank} of ${size}`;
   try {
     checkRankFlags(flags, given);
-    const ranks = makeRanks(messages, flags.zero ?? DEFAULT_STAGE, {
+    checkGrid(flags, size);
+    const watchdog: Watchdog = {
       patience: PATIENCE,
       tell: ({ peer, what, seconds }) =>
         host.terminal.warn(`holdfast: ${name}: waiting for rank ${peer} since ${seconds} s: ${what}\n`),
+    };
+    const ranks = makeRanks(messages, {
+      ...{ stage: flags.zero ?? DEFAULT_STAGE, tensor: flags.tensorParallel, watchdog },
     });
     await work(rank === 0 ? host : silent(host), ranks);
     await ranks.control.barrier('the end');
   } catch (error) {
     throw error instanceof HoldfastError ? new HoldfastError(`${name}: ${error.message}`) : error;
   }
+}
+
+/** Errors: HoldfastError where so many ranks have no such grid, or nothing in it to shard. */
+export function checkGrid({ tensorParallel = 1, zero }: RankFlags, size: number): void {
+  if (size % tensorParallel !== 0) {
+    const works = Array.from({ length: size }, (_, i) => i + 1).filter((n) => size % n === 0);
+    throw new HoldfastError(
+      `--tensor-parallel ${tensorParallel}: ${size} ranks are not a grid of so many in a row; give ${works.join(' or ')}, or start other ranks`,
+    );
+  }
+  if (zero && size > 1 && tensorParallel === size)
+    throw new HoldfastError(
+      `--zero ${zero}: with --tensor-parallel ${size} on ${size} ranks there is one copy of the model, and nothing to shard; leave it out`,
+    );
 }
 
 /** Errors: HoldfastError for flags that do not go with several ranks. */

@@ -2,16 +2,18 @@
 // a live progress line, piped plain lines, with --json one object a step. The defaults are the library's (defaultSettings).
 
 import { Command, Option } from 'commander';
+import { namesOf } from '../data/classes.ts';
 import { TASKS } from '../data/tasks.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import { loadTokenizer } from '../formats/checkpoint.ts';
-import { FAMILY_NAMES } from '../formats/families/index.ts';
+import { FAMILY_NAMES, labelsIn } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { openDevice } from '../gpu/device.ts';
+import { splitModel } from '../nn/tensor-parallel.ts';
 import { writeReport } from '../report/run-report.ts';
 import type { Host } from '../runtime/host.ts';
 import { FINE_TUNING_EPOCHS, paceOf } from '../train/fine-tuning.ts';
-import { settingsOn } from '../train/ranks.ts';
+import { placesIn, settingsOn } from '../train/ranks.ts';
 import { trainRun } from '../train/run.ts';
 import {
   checkSettings,
@@ -30,7 +32,7 @@ import { memoryFromFlags } from './memory-flags.ts';
 import { MODEL_SOURCES } from './model-source.ts';
 import { whole, within } from './options.ts';
 import { Progress } from './progress.ts';
-import { claimOnRanks, onRanks } from './rank-flags.ts';
+import { checkGrid, claimOnRanks, onRanks } from './rank-flags.ts';
 import { addTrainingOptions, type IsGiven, numbersIn, type TrainFlags } from './train/flags.ts';
 import { FALLBACK_TEMPLATE, newSettings } from './train/new-settings.ts';
 import { resumeSettings } from './train/resume-settings.ts';
@@ -67,25 +69,28 @@ export const train = (host: Host, flags: TrainFlags, given: IsGiven, fineTunes =
 
 async function trainOn(
   host: Host,
-  ranks: Ranks | undefined,
+  inRow: Ranks | undefined,
   flags: TrainFlags,
   given: IsGiven,
   fineTunes: boolean,
 ): Promise<void> {
   const memory = memoryFromFlags(host, flags);
   // Before anything is read or a device opened: from here on the folder is this process's, and can be written to.
-  const claim = await claimOnRanks(ranks, () => claimOut(host, flags));
+  const claim = await claimOnRanks(inRow, () => claimOut(host, flags));
   const out = claim.folder;
   try {
     await checkOut(host, out, flags);
-    let settings = flags.resume
-      ? settingsOn(await resumeSettings(host, out, flags, given), ranks?.size ?? 1)
-      : { ...(await newSettings(host, flags, given, fineTunes)), ...(ranks && { ranks: ranks.size }) };
+    const saved = flags.resume ? await resumeSettings(host, out, flags, given) : undefined;
+    const ranks = inRow && saved ? asSaved(inRow, flags, saved) : inRow;
+    let settings = saved
+      ? settingsOn(saved, ranks?.grid)
+      : { ...(await newSettings(host, flags, given, fineTunes)), ...placesIn(ranks) };
     // Before anything is opened or made.
     const carried = flags.resume ? await loadTokenizer(host.files, out) : undefined;
     const tokenizer = await tokenizerFor(host.files, settings, flags.resume ? out : flags.model, carried);
     checkSettings(settings);
-    modelOf(settings);
+    const model = modelOf(settings);
+    if (settings.tensorParallel !== undefined) splitModel(model, { rank: 0, size: settings.tensorParallel });
     const progress = new Progress(host, settings, flags.json ?? false);
     if (flags.resume) await noteDtype(host, out, settings, progress);
     const abort = new AbortController();
@@ -97,6 +102,9 @@ async function trainOn(
     const tunes = fineTunes && !flags.resume;
     if (tunes && flags.chatTemplate === undefined && settings.records?.template?.name === FALLBACK_TEMPLATE)
       progress.note(`chat template: ${FALLBACK_TEMPLATE}, as the model has none`);
+    const labels = labelsIn(settings.config);
+    if (settings.newHead && labels && !flags.resume)
+      progress.note(`head: a new one is drawn, which learns to tell ${namesOf(labels)} apart`);
     const epochs = flags.epochs ?? (tunes && flags.steps === undefined ? FINE_TUNING_EPOCHS : undefined);
     if (epochs !== undefined) {
       const options = { signal: abort.signal, onProgress: progress.events.tokenizing };
@@ -125,6 +133,14 @@ async function trainOn(
   } finally {
     await claim.release();
   }
+}
+
+/** In the grid of a run that goes on, where no flag says another and the ranks have one. */
+function asSaved(ranks: Ranks, { tensorParallel, zero }: TrainFlags, saved: RunSettings): Ranks {
+  const before = saved.tensorParallel ?? 1;
+  if (tensorParallel !== undefined || ranks.size % before !== 0) return ranks;
+  checkGrid({ tensorParallel: before, ...(zero !== undefined && { zero }) }, ranks.size);
+  return ranks.inGrid(before);
 }
 
 /** A checkpoint has float32 whatever its run computed with: it may go on with something else, but not unsaid. */

@@ -1,5 +1,5 @@
-// Images with their classes, as MNIST's and CIFAR's files hold them: pixels of a byte, and a label each. Which file is what is
-// told by its content, or by its size and name; gzip is undone on the way. Nothing is decoded (no PNG, no JPEG).
+// Images with their classes: pixels of a byte, and a label each, of MNIST's and CIFAR's files or of a folder of PNG images
+// (image-folder.ts). Which file is what is told by its content, or by its size and name; gzip is undone on the way.
 //
 // Invariant: an ImageSet holds whole images of one size, and every label is below `classes`.
 
@@ -7,6 +7,7 @@ import type { Host } from '../runtime/host.ts';
 import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { filesOf } from './corpus.ts';
+import { findImageFolder, type ImageFolder, readImages } from './image-folder.ts';
 import { isSynthetic, SYNTHETIC } from './synthetic.ts';
 import type { TextIdentity } from './tokenized-text.ts';
 
@@ -21,7 +22,7 @@ export interface ImageSet {
   /** (count, channels, height, width) */
   readonly pixels: Uint8Array<ArrayBuffer>;
   /** (count) */
-  readonly labels: Uint8Array<ArrayBuffer>;
+  readonly labels: Uint8Array<ArrayBuffer> | Uint16Array<ArrayBuffer>;
 }
 
 /** What a run learns from, and is validated with. */
@@ -32,6 +33,8 @@ export interface Images extends ImageSize {
   readonly test: ImageSet | undefined;
   /** The number of classes. */
   readonly classes: number;
+  /** What they are called, in the order of their numbers, where the data says. */
+  readonly classNames?: readonly string[];
   /** Of the files, in their order. */
   readonly names: readonly string[];
 }
@@ -53,10 +56,19 @@ interface Part {
   readonly classes: number;
 }
 
-/** Of files, folders, or `synthetic`. Errors: HoldfastError where there are none, and naming a file that is not whole. */
-export async function openImages(host: Host, sources: readonly string[]): Promise<Images> {
+/**
+ * Of files, folders, or `synthetic`; with `testsAlone`, those to test with may be all, and are then the ones in `train`.
+ * Errors: HoldfastError where there are none, and naming a file that is not whole.
+ */
+export async function openImages(
+  host: Host,
+  sources: readonly string[],
+  { testsAlone = false }: { readonly testsAlone?: boolean } = {},
+): Promise<Images> {
   if (isSynthetic(sources)) return syntheticImages(host);
   if (sources.length === 0) throw new HoldfastError(`no images are named; ${WHAT_WORKS}`);
+  const folder = await findImageFolder(host, sources);
+  if (folder) return folderImages(host, folder, sources, testsAlone);
   const parts: Part[] = [];
   for await (const { path, kind } of filesOf(host.files, sources)) {
     if (kind !== 'file') continue;
@@ -69,7 +81,8 @@ export async function openImages(host: Host, sources: readonly string[]): Promis
   ];
   if (other) throw new HoldfastError(`${named}: images of several sizes; name the files of one data set`);
   const sets = [false, true].map((test) => setOf(parts.filter(({ path }) => IS_TEST.test(path) === test)));
-  const [train, test] = sets;
+  const [first, second] = sets;
+  const [train, test] = !first && testsAlone ? [second] : [first, second];
   if (!train) throw new HoldfastError(`${named}: no images to train on; ${WHAT_WORKS}`);
   const classes = Math.max(...parts.map((part) => part.classes));
   return {
@@ -84,7 +97,37 @@ export async function openImages(host: Host, sources: readonly string[]): Promis
 
 const WHAT_WORKS =
   'name the folder of MNIST (train-images-idx3-ubyte and its labels, .gz or not) or of the binary CIFAR-10 or CIFAR-100 ' +
-  `(data_batch_1.bin, train.bin), or ${SYNTHETIC}`;
+  `(data_batch_1.bin, train.bin), one of PNG images with a folder for each class, or ${SYNTHETIC}`;
+
+/** What of images is known before any is decoded. */
+export async function imageFacts(
+  host: Host,
+  sources: readonly string[],
+): Promise<ImageSize & Pick<Images, 'classes' | 'classNames'>> {
+  const folder = sources.length > 0 && !isSynthetic(sources) ? await findImageFolder(host, sources) : undefined;
+  return folder ? { ...folder, classes: folder.classNames.length } : openImages(host, sources);
+}
+
+async function folderImages(
+  host: Host,
+  folder: ImageFolder,
+  sources: readonly string[],
+  testsAlone: boolean,
+): Promise<Images> {
+  const { channels, height, width, classNames } = folder;
+  const [first, second] = folder.train.length === 0 && testsAlone ? [folder.test, []] : [folder.train, folder.test];
+  if (first.length === 0)
+    throw new HoldfastError(
+      `${shortened(sources.join(', '))}: no images to train on, all are to test with; ${WHAT_WORKS}`,
+    );
+  const train = await readImages(host, folder, first);
+  const test = second.length > 0 ? await readImages(host, folder, second) : undefined;
+  return {
+    ...{ channels, height, width, classNames, train, test, classes: classNames.length },
+    names: [...first, ...second].map(({ path }) => path),
+    identity: await identify(host, train, test),
+  };
+}
 
 async function unpacked(bytes: Uint8Array<ArrayBuffer>, path: string): Promise<Uint8Array<ArrayBuffer>> {
   if (bytes.length < 2 || ((bytes[0] ?? 0) << 8) + (bytes[1] ?? 0) !== MAGIC_GZIP) return bytes;
@@ -162,8 +205,8 @@ async function identify(host: Host, ...sets: readonly (ImageSet | undefined)[]):
   let bytes = 0;
   for (const set of sets) {
     for (const part of set ? [set.pixels, set.labels] : []) {
-      sum.update(part);
-      bytes += part.length;
+      sum.update(new Uint8Array(part.buffer, part.byteOffset, part.byteLength));
+      bytes += part.byteLength;
     }
   }
   return { bytes, sha256: sum.hex() };

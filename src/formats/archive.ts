@@ -3,25 +3,32 @@
 //
 // Not the zip format (zip.ts), nor the folder (listed-folder.ts).
 
-import type { Files, FolderReader, WriteStream } from '../runtime/host.ts';
+import { type Files, type FolderReader, join, type WriteStream } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { type ByteSource, sourceAt } from './byte-source.ts';
+import { CONFIG } from './checkpoint/folder.ts';
 import { isGGUF, openGGUF } from './gguf/open.ts';
 import { type ImportedFile, ListedFolder, type ListWords } from './listed-folder.ts';
 import type { ZipEntry } from './zip.ts';
 
 const WORDS: ListWords = { verb: 'zip', wanted: "give the zip of a run, a checkpoint, or a model's files" };
 
+/** What a GGUF file is called in a folder of its own, which then is its model's. */
+export const KEPT_GGUF = 'model.gguf';
+
 export const isZip = (path: string): boolean => /\.zip$/i.test(path);
 
-/** What weights are read through: `files`, or where the path is a zip or a GGUF file, what is in it, read when it is asked for. */
+/**
+ * What weights are read through: `files`, or where the path is a zip, a GGUF file or a folder that keeps one (KEPT_GGUF, and no
+ * model beside it), what is in it, read when it is asked for.
+ */
 export async function readerOf<F extends FolderReader>(files: F, path: string): Promise<F | ListedFolder> {
-  if (!isZip(path) && !isGGUF(path)) return files;
-  const stat = await files.stat(path);
-  if (stat?.kind !== 'file') return files;
-  if (isGGUF(path)) return openGGUF(sourceAt(files, path, stat.bytes), path, () => files.sha256());
-  return openZip(sourceAt(files, path, stat.bytes), path, () => files.sha256());
+  const file = isZip(path) || isGGUF(path) ? path : join(path, KEPT_GGUF);
+  const stat = await files.stat(file);
+  if (stat?.kind !== 'file' || (file !== path && (await files.stat(join(path, CONFIG))))) return files;
+  const source = sourceAt(files, file, stat.bytes);
+  return isZip(path) ? openZip(source, path, () => files.sha256()) : openGGUF(source, path, () => files.sha256());
 }
 
 /** The zip at `path` as a folder of that path. Errors: HoldfastError for what is no zip, and as ListedFolder. */

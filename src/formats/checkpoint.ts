@@ -26,7 +26,7 @@ export {
   loadWeights,
   withWeights,
 } from './checkpoint/load.ts';
-export { replaceState, saveCheckpoint } from './checkpoint/save.ts';
+export { replaceBase, replaceState, saveCheckpoint } from './checkpoint/save.ts';
 export { checkWeights } from './checkpoint/tensor-names.ts';
 
 /** Shapes by tensor name. */

@@ -38,6 +38,9 @@ const MOST_LETTERS = 400;
 /** The longest text: a file that is read as a whole is JSON. */
 const MOST_WHOLE_BYTES = 2 ** 29;
 
+/** Weights that are in no file of the list. */
+export type ListedWeights = StoredTensors & { readonly bytes: number };
+
 /** Words of messages. */
 export interface ListWords {
   /** How a person makes the list. */
@@ -55,8 +58,8 @@ export class ListedFolder implements FolderReader {
   /** Names in every folder, by its path inside; the top is ''. */
   readonly #folders = new Map<string, Set<string>>([['', new Set()]]);
 
-  /** The weights of the model that it is the folder of, where they are none of its files. */
-  readonly weights: StoredTensors | undefined;
+  /** The weights of the model that it is the folder of, where they are none of its files; and the bytes of theirs. */
+  readonly weights: ListedWeights | undefined;
 
   /** Errors: HoldfastError where a name is there twice or leads out of the folder. */
   constructor(
@@ -64,7 +67,7 @@ export class ListedFolder implements FolderReader {
     files: readonly ListedFile[],
     sha256: Files['sha256'],
     words: ListWords,
-    weights?: StoredTensors,
+    weights?: ListedWeights,
   ) {
     this.path = path;
     this.weights = weights;

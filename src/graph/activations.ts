@@ -3,7 +3,8 @@
 // is written to new tensors by the same kernels with the same problems, hence with the same bits; what is moved is copied.
 // Liveness then sees shorter lives. Which of it to do where is not decided here (engine/compile/fit.ts).
 //
-// Invariant: what is dropped can be made from what is kept or moved, inputs and parameters.
+// Invariant: what is dropped can be made from what is kept or moved, inputs and parameters; never by an exchange between
+// ranks, so that these are the same whatever becomes of activations.
 // Sources of the ideas: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; Rhu et al. 2016, "vDNN".
 
 import { at } from '../util/at.ts';
@@ -99,8 +100,8 @@ export interface BlockActivation extends Saved {
 
 /** The activations that the forward pass of a block makes, and those that it begins with and the backward pass reads. */
 export function activationsOf(program: Program): BlockActivation[] {
-  const instructions = onTensors(program);
-  const makers = makersIn(instructions);
+  const makers = makersIn(program);
+  const instructions = program.instructions.filter(({ op }) => op === 'dispatch' || op === 'all-reduce');
   const madeAt = new Map<Tensor, number>();
   const read = new Set<Tensor>();
   /** Blocks that read what another one made, or none. */
@@ -143,7 +144,7 @@ export function activationsOf(program: Program): BlockActivation[] {
 
 /** Makes `dropped` again before each of them is first read in the backward pass. */
 export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Program {
-  const makers = makersIn(onTensors(program));
+  const makers = makersIn(program);
   /** What stands for a dropped activation in the backward pass. */
   const again = new Map<Tensor, Tensor>();
   const instructions: Instruction[] = [];
@@ -275,14 +276,16 @@ export function makingOf(wanted: Tensor, makers: Makers): { together: Set<Tensor
   return { together, needed };
 }
 
-/** Of each activation: the instructions of the forward pass that write it, in their order. */
-export function makersIn(instructions: readonly TensorInstruction[]): Makers {
+/** Of each activation: the instructions of the forward pass that write it, in their order. Sums over ranks have none. */
+export function makersIn(program: Program): Makers {
   const makers = new Map<Tensor, TensorInstruction[]>();
-  for (const instruction of instructions) {
+  for (const instruction of onTensors(program)) {
     if (instruction.phase !== 'forward') continue;
     for (const tensor of operandsOf(instruction, 'out'))
       makers.set(tensor, [...(makers.get(tensor) ?? []), instruction]);
   }
+  for (const instruction of program.instructions)
+    if (instruction.op === 'all-reduce') makers.delete(instruction.tensor);
   return makers;
 }
 

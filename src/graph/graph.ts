@@ -26,6 +26,19 @@ export interface Tensor {
   readonly geluOf?: { readonly tensor: Tensor; readonly form: GeluForm };
   /** Set on what the backward pass has in place of an activation that did not stay: that activation. */
   readonly standsFor?: Tensor;
+  /** Set where each of several ranks has a part of it. @default all of them have the same */
+  readonly split?: TensorSplit | undefined;
+}
+
+/**
+ * How ranks share a layer (Shoeybi et al. 2019). A weight `columns`: each has so many of its outputs; `rows`: so many of
+ * its inputs. An activation has only the former.
+ */
+export interface TensorSplit {
+  readonly by: 'columns' | 'rows';
+  readonly ranks: number;
+  /** Of them, the one whose part it is. */
+  readonly rank: number;
 }
 
 /** A low-rank update of a weight (Hu et al. 2021): y = x W + scale (drop(x) A^T) B^T. */
@@ -124,7 +137,27 @@ export interface TransferInstruction extends Common {
   readonly stash: Stash;
 }
 
-export type Instruction = TensorInstruction | ChunkInstruction | HostInstruction | TransferInstruction;
+/** Elements of a tensor, from one on. */
+export interface ElementRange {
+  readonly offset: number;
+  readonly size: number;
+}
+
+/** What each of so many ranks has of a tensor becomes the sum over them, on all of them, in place. */
+export interface AllReduceInstruction extends Common {
+  readonly op: 'all-reduce';
+  readonly tensor: Tensor;
+  readonly ranks: number;
+  /** What of it is summed; the rest stays. */
+  readonly ranges: readonly ElementRange[];
+}
+
+export type Instruction =
+  | TensorInstruction
+  | ChunkInstruction
+  | HostInstruction
+  | TransferInstruction
+  | AllReduceInstruction;
 
 /** An activation that an instruction touches: `write` replaces its value, `update` changes a part of it. */
 export interface Touch {
@@ -158,6 +191,8 @@ function findTouches(instruction: Instruction): Touch[] {
       return [{ tensor: instruction.tensor, access: 'read' }];
     case 'fetch':
       return [{ tensor: instruction.tensor, access: 'write' }];
+    case 'all-reduce':
+      return instruction.tensor.role === 'activation' ? [{ tensor: instruction.tensor, access: 'update' }] : [];
     default:
       return instruction satisfies never;
   }
@@ -224,15 +259,14 @@ export class Graph {
     return { name: this.name, instructions: this.#instructions, outputs };
   }
 
-  /** A new tensor that an instruction will write. `from`: it wants a gradient if one of these does. */
+  /**
+   * A new tensor that an instruction will write. `from`: it wants a gradient if one of these does, and is split where an
+   * activation among them is.
+   */
   activation(name: string, shape: readonly number[], from: readonly Tensor[] = [], type: ElementType = 'f32'): Tensor {
-    return makeTensor(
-      name,
-      shape,
-      'activation',
-      type,
-      from.some((tensor) => tensor.wantsGradient),
-    );
+    const wantsGradient = from.some((tensor) => tensor.wantsGradient);
+    const split = from.find((tensor) => tensor.role === 'activation' && tensor.split)?.split;
+    return { ...makeTensor(name, shape, 'activation', type, wantsGradient), ...(split && { split }) };
   }
 
   /** From now on linear layers with this weight take its low-rank update. */
@@ -305,6 +339,16 @@ export class Graph {
     const op = 'dispatch each chunk';
     const phase = this.#phase;
     this.#instructions.push({ op, kernel, problemOf, operands, label, phase, eager, completes, frees });
+  }
+
+  /** Appends a sum over ranks, in place. `ranges`: of what alone. @default all of it */
+  emitAllReduce(tensor: Tensor, ranks: number, label: string, ranges?: readonly ElementRange[]): void {
+    assert(tensor.type === 'f32' && tensor.split === undefined, `${label}: ${tensor.name} is no partial sum`);
+    const phase = this.#phase;
+    const block = this.#block === undefined ? {} : { block: this.#block };
+    const layer = this.#layer === undefined ? {} : { layer: this.#layer };
+    const all = ranges ?? [{ offset: 0, size: tensor.size }];
+    this.#instructions.push({ op: 'all-reduce', tensor, ranks, ranges: all, label, phase, ...block, ...layer });
   }
 
   /** Appends the optimizer on the host. See `HostInstruction`. */

@@ -182,6 +182,8 @@ class Copy {
       case 'offload':
       case 'fetch':
         return { ...instruction, tensor: this.#own(instruction.tensor), stash: this.#stash(instruction.stash) };
+      case 'all-reduce':
+        return { ...instruction, tensor: this.#own(instruction.tensor) };
       case 'dispatch each chunk':
       case 'host each chunk':
         throw new Error(`internal: ${instruction.label} is of a whole step, not of a micro-batch`);

@@ -10,6 +10,7 @@ import backwardQSpan from '../../shaders/attention/backward_q_span.wgsl?raw';
 import backwardQTiled from '../../shaders/attention/backward_q_tiled.wgsl?raw';
 import deltaLoad1 from '../../shaders/attention/delta_1.wgsl?raw';
 import deltaLoad4 from '../../shaders/attention/delta_4.wgsl?raw';
+import deltaStaged from '../../shaders/attention/delta_staged.wgsl?raw';
 import load1 from '../../shaders/attention/forward_load_1.wgsl?raw';
 import load4 from '../../shaders/attention/forward_load_4.wgsl?raw';
 import forwardRows from '../../shaders/attention/forward_rows.wgsl?raw';
@@ -114,8 +115,8 @@ function tileDispatch<P extends Tileable>(
 }
 
 /**
- * `quads` and `lanes`: register tiles, no workgroup memory; `tiled`: for GPUs. On every adapter with quads or a GPU
- * two of them are tried. `heads` is the number of heads whose tiles are apart: all of them, or the kv heads.
+ * `quads` and `lanes`: register tiles, no workgroup memory, for software adapters; those with quads try both. `tiled`: for
+ * GPUs. `heads` is the number of heads whose tiles are apart: all of them, or the kv heads.
  */
 function tileVariants<P extends Tileable>(
   texts: Texts,
@@ -142,7 +143,8 @@ function tileVariants<P extends Tileable>(
         return tileDispatch(p, texts, texts.tiled + panels, given(p), pairs, {}, grid);
       },
     },
-    span('lanes', spanLane, 1),
+    // A GPU's compiler keeps hundreds of its registers in memory.
+    { ...span('lanes', spanLane, 1), supports: (_, { software }) => software },
   ];
 }
 
@@ -250,6 +252,17 @@ export interface AttentionDeltaProblem {
   headSize: number;
 }
 
+/** `byFours` loads four floats at once, where heads are made of such. */
+function deltaDispatch({ rows, heads, headSize }: AttentionDeltaProblem, byFours: string): Dispatch {
+  const unit = headSize % 4 === 0 ? 4 : 1;
+  return {
+    shader: unit === 4 ? byFours : deltaLoad1,
+    constants: { WORKGROUP },
+    params: { count: rows * heads, head: headSize / unit },
+    workgroups: perInvocation(rows * heads),
+  };
+}
+
 /** dy, y (rows, heads * headSize) -> delta (rows, heads) = sum over the head of dy * y. */
 export const attentionDelta: Kernel<AttentionDeltaProblem> = {
   name: 'attentionDelta',
@@ -260,18 +273,9 @@ export const attentionDelta: Kernel<AttentionDeltaProblem> = {
   }),
   affectsSpeed: { rows: true, heads: true, headSize: true },
   variants: [
-    {
-      name: 'items',
-      dispatch({ rows, heads, headSize }) {
-        const unit = headSize % 4 === 0 ? 4 : 1;
-        return {
-          shader: unit === 4 ? deltaLoad4 : deltaLoad1,
-          constants: { WORKGROUP },
-          params: { count: rows * heads, head: headSize / unit },
-          workgroups: perInvocation(rows * heads),
-        };
-      },
-    },
+    { name: 'items', supports: (_, { software }) => software, dispatch: (p) => deltaDispatch(p, deltaLoad4) },
+    // For GPUs: the same bits, by lanes that read side by side.
+    { name: 'staged', supports: (_, { software }) => !software, dispatch: (p) => deltaDispatch(p, deltaStaged) },
   ],
   flops: ({ rows, heads, headSize }) => rows * heads * headSize * 2,
   reference({ rows, heads, headSize }, { dy, y, delta }: Arrays<'dy' | 'y' | 'delta'>) {

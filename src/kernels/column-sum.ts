@@ -1,9 +1,10 @@
 // Sums of columns over blocks of rows. Two passes make a bias gradient, one combines the partials of a
 // parameter gradient, and width 1 sums a list of scalars. The blocks are given, never derived from the grid.
 
-import shader from '../../shaders/column-sum/column_sum.wgsl?raw';
+import fours from '../../shaders/column-sum/by_fours.wgsl?raw';
+import items from '../../shaders/column-sum/column_sum.wgsl?raw';
 import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
-import { lanesOf, perElem } from './variants.ts';
+import { lanesOf, perSum } from './variants.ts';
 
 export interface ColumnSumProblem {
   rows: number;
@@ -32,10 +33,11 @@ export const columnSum: Kernel<ColumnSumProblem> = {
     ...{ rows: true, width: true, stride: false, offset: false, rowsPerBlock: true },
     ...{ accumulate: false, into: false },
   },
-  variants: perElem(
-    shader,
+  variants: perSum(
+    { items, fours },
     ({ width, stride, offset, into = 0 }) => lanesOf(width, stride, offset, into),
     ({ rows, width, rowsPerBlock }, lanes) => (ceilDiv(rows, rowsPerBlock) * width) / lanes,
+    ({ rowsPerBlock }) => rowsPerBlock,
     ({ rows, width, stride, offset, rowsPerBlock, accumulate, into = 0 }, lanes) => ({
       rows,
       width: width / lanes,

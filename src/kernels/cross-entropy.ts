@@ -37,6 +37,7 @@ export const crossEntropyTile: Kernel<CrossEntropyTileProblem> = {
   affectsSpeed: { rows: true, tile: true, first: false, begin: false, firstRow: false },
   variants: perRow(
     tileShader,
+    ({ tile }) => tile,
     ({ rows, tile }) => lanesOf(rows * tile),
     ({ begin, firstRow = 0, ...problem }) => ({ ...problem, begin: Number(begin), firstRow }),
   ),

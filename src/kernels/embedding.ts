@@ -11,7 +11,7 @@ import { assert } from '../util/errors.ts';
 import { type Arrays, type Kernel, read, type Tile, update, write } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
-/** The rows of a table that a problem works on: all of them, or those of one tile of a table stored in tiles. */
+/** The rows of a table that a problem works on: all of them, or those of a part of one, or of one tile of a table stored in tiles. */
 interface TableTile {
   /** The table's row that its operand begins with. @default 0 */
   firstRow?: number;
@@ -19,9 +19,9 @@ interface TableTile {
   rowCount?: number;
 }
 
-/** Adds the rows of a tile to a problem on a table of rows of `width`. */
+/** Adds the rows of a tile to a problem on a table of rows of `width`, or on a part of one. */
 function onTile<P extends TableTile & { width: number }>(problem: P, { first, size }: Tile): P {
-  const firstRow = first / problem.width;
+  const firstRow = (problem.firstRow ?? 0) + first / problem.width;
   const rowCount = size / problem.width;
   assert(Number.isInteger(firstRow) && Number.isInteger(rowCount), 'a tile of a table is whole rows');
   return { ...problem, firstRow, rowCount };

@@ -40,6 +40,8 @@ const baseOf = ({ heads, width, stride, offset }: HeadRows, row: number) =>
 
 const lanes = ({ width, stride, offset }: HeadRows): Lanes => lanesOf(width, stride, offset);
 
+const widthOf = ({ width }: HeadRows): number => width;
+
 const inElem = ({ rows, heads, width, stride, offset }: HeadRows, lanes: Lanes) => ({
   ...{ rows, heads, width: width / lanes, stride: stride / lanes, offset: offset / lanes },
 });
@@ -56,7 +58,7 @@ export const headNorm: Kernel<HeadNormProblem> = {
     rstd: write(p.rows),
   }),
   affectsSpeed: { ...affectsSpeed, eps: false, gainOffset: false },
-  variants: perRow<HeadNormProblem>(forwardShader, lanes, (p, lanes) => ({
+  variants: perRow<HeadNormProblem>(forwardShader, widthOf, lanes, (p, lanes) => ({
     ...inElem(p, lanes),
     eps: p.eps,
     gain: p.gainOffset ?? 0,
@@ -86,7 +88,7 @@ export const headNormBackward: Kernel<HeadNormBackwardProblem> = {
     dx: update(packedSize(p)),
   }),
   affectsSpeed: { ...affectsSpeed, gainOffset: false },
-  variants: perRow<HeadNormBackwardProblem>(backwardShader, lanes, (p, lanes) => ({
+  variants: perRow<HeadNormBackwardProblem>(backwardShader, widthOf, lanes, (p, lanes) => ({
     ...inElem(p, lanes),
     gain: p.gainOffset ?? 0,
   })),

@@ -20,6 +20,7 @@ import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from './rmsnorm.ts';
 import { rope } from './rope.ts';
 import { stepControl } from './step-control.ts';
 import { sumSquares } from './sum-squares.ts';
+import { tanh, tanhBackward } from './tanh.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: each kernel has a problem type of its own.
 export const kernels: readonly Kernel<any>[] = [
@@ -37,6 +38,8 @@ export const kernels: readonly Kernel<any>[] = [
   geluBackward,
   geluErf,
   geluErfBackward,
+  tanh,
+  tanhBackward,
   swiglu,
   swigluBackward,
   geglu,

@@ -30,6 +30,7 @@ export const layernorm: Kernel<LayerNormProblem> = {
   affectsSpeed: { rows: true, width: true, eps: false },
   variants: perRow(
     forwardShader,
+    ({ width }) => width,
     ({ width }) => lanesOf(width),
     ({ rows, width, eps }, lanes) => ({ rows, width: width / lanes, eps }),
   ),
@@ -70,6 +71,7 @@ export const layernormBackward: Kernel<NormBackwardProblem> = {
   affectsSpeed: { rows: true, width: true, accumulate: false },
   variants: perRow(
     backwardShader,
+    ({ width }) => width,
     ({ width }) => lanesOf(width),
     ({ rows, width, accumulate }, lanes) => ({ rows, width: width / lanes, accumulate: Number(accumulate) }),
   ),

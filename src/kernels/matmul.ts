@@ -17,6 +17,8 @@ import problemShader from '../../shaders/matmul/problem.wgsl?raw';
 import quadsShader from '../../shaders/matmul/quads.wgsl?raw';
 import rowsShader from '../../shaders/matmul/rows.wgsl?raw';
 import tiledShader from '../../shaders/matmul/tiled.wgsl?raw';
+import tiledSmallShader from '../../shaders/matmul/tiled_small.wgsl?raw';
+import tanhMath from '../../shaders/shared/tanh_math.wgsl?raw';
 import { assert } from '../util/errors.ts';
 import { GELU_FORMS } from './gelu.ts';
 import {
@@ -80,7 +82,7 @@ export interface MatmulProblem {
 const epilogues: Record<Epilogue, string> = {
   none: epilogueNone,
   scale: epilogueScale,
-  softcap: epilogueSoftcap,
+  softcap: epilogueSoftcap + tanhMath,
   bias: epilogueBias,
   residual: epilogueResidual,
   biasResidual: epilogueBiasResidual,
@@ -207,6 +209,9 @@ const FEW = 4;
 /** Lanes in a workgroup of 'rows', four columns each. */
 const LANES = 32;
 
+/** So few tiles of 64 x 64 leave a large GPU idle: smaller ones are tried, too. Each compute unit wants several. */
+const FEW_TILES = 512;
+
 /** Multiply-adds past which 'block' is not tried: a GPU would take long over it, and Windows resets one that does. */
 const LARGEST_BLOCK_TRIAL = 2 ** 31;
 
@@ -269,6 +274,12 @@ export const matmul: Kernel<MatmulProblem> = {
       name: 'tiled',
       supports: (_, { software }) => !software,
       dispatch: (p) => tiles(tiledShader, loadsFor(p), p, { rows: 64, columns: 64 }),
+    },
+    {
+      // 64 invocations and 9,216 bytes.
+      name: 'tiledSmall',
+      supports: ({ M, N }, { software }) => !software && ceilDiv(M, 64) * ceilDiv(N, 64) < FEW_TILES,
+      dispatch: (p) => tiles(tiledSmallShader, loadsFor(p), p, { rows: 32, columns: 32 }),
     },
     {
       // No barriers, no subgroup operations: for CPUs whose quads do not show (Deno's), and to be tried elsewhere.

@@ -33,6 +33,7 @@ export const rmsnorm: Kernel<RMSNormProblem> = {
   affectsSpeed: { rows: true, width: true, eps: false, gainOffset: false },
   variants: perRow(
     forwardShader,
+    ({ width }) => width,
     ({ width }) => lanesOf(width),
     ({ rows, width, eps, gainOffset = 0 }, lanes) => ({ rows, width: width / lanes, eps, gain: gainOffset }),
   ),
@@ -60,6 +61,7 @@ export const rmsnormBackward: Kernel<RMSNormBackwardProblem> = {
   affectsSpeed: { rows: true, width: true, accumulate: false, gainOffset: false },
   variants: perRow(
     backwardShader,
+    ({ width }) => width,
     ({ width }) => lanesOf(width),
     ({ rows, width, accumulate, gainOffset = 0 }, lanes) => ({
       ...{ rows, width: width / lanes, accumulate: Number(accumulate), gain: gainOffset },

@@ -2,11 +2,12 @@
 // the partials up. The block is fixed, so that the norm does not depend on how gradients lie in memory.
 
 import asItIs from '../../shaders/sum-squares/as_it_is.wgsl?raw';
+import fours from '../../shaders/sum-squares/by_fours.wgsl?raw';
 import rounding from '../../shaders/sum-squares/rounding.wgsl?raw';
-import shader from '../../shaders/sum-squares/sum_squares.wgsl?raw';
+import items from '../../shaders/sum-squares/sum_squares.wgsl?raw';
 import { narrow, widen } from '../util/floats.ts';
 import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
-import { lanesOf, perElem } from './variants.ts';
+import { lanesOf, perSum } from './variants.ts';
 
 /** Elements of one partial sum, and of one bit of adamw's decayMask. */
 export const BLOCK = 256;
@@ -25,10 +26,11 @@ export const sumSquares: Kernel<SumSquaresProblem> = {
     return { x: read(size), partials: first > 0 ? update(end) : write(end) };
   },
   affectsSpeed: { size: true, first: false },
-  variants: perElem(
-    asItIs + shader,
+  variants: perSum(
+    { items: asItIs + items, fours: asItIs + fours },
     ({ size }) => lanesOf(size),
     ({ size }) => ceilDiv(size, BLOCK),
+    () => BLOCK,
     ({ size, first }, lanes) => ({ size: size / lanes, first }),
     { BLOCK },
   ),
@@ -47,10 +49,11 @@ export const roundAndSumSquares: Kernel<SumSquaresProblem> = {
   ...sumSquares,
   name: 'roundAndSumSquares',
   operands: (problem) => ({ ...sumSquares.operands(problem), y: write(problem.size / 2, 'u32') }),
-  variants: perElem(
-    rounding + shader,
+  variants: perSum(
+    { items: rounding + items, fours: rounding + fours },
     () => 4,
     ({ size }) => ceilDiv(size, BLOCK),
+    () => BLOCK,
     ({ size, first }) => ({ size: size / 4, first }),
     { BLOCK },
   ),

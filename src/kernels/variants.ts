@@ -1,11 +1,12 @@
 // The two shapes nearly every kernel here takes: one invocation per item, and, where a row must be reduced,
 // the choice between one invocation and one workgroup per row. Matmul and attention have shapes of their own.
+// A GPU's lanes must read side by side: what has each lane walk memory of its own is for software adapters.
 
 import elem1 from '../../shaders/shared/elem_1.wgsl?raw';
 import elem4 from '../../shaders/shared/elem_4.wgsl?raw';
 import rowPerInvocation from '../../shaders/shared/row_per_invocation.wgsl?raw';
 import rowPerWorkgroup from '../../shaders/shared/row_per_workgroup.wgsl?raw';
-import { type Dispatch, linearGrid, perInvocation, type Variant, WORKGROUP } from './kernel.ts';
+import { type Dispatch, linearGrid, perInvocation, type Traits, type Variant, WORKGROUP } from './kernel.ts';
 
 type Params<P> = (problem: P) => Dispatch['params'];
 
@@ -61,12 +62,45 @@ export function perElem<P>(
   ];
 }
 
+/** Fewer terms than this for an item are not worth four lanes. */
+const WORTH_FOURS = 8;
+
 /**
- * Of shaders written in `elem`. `rows`: one invocation per row, no barriers. `workgroup`: one workgroup per row,
- * reduced as a tree.
+ * Sums of four running sums each, of two shaders with the same bits. `items`: one invocation per sum, which walks memory of
+ * its own; on GPUs, of few `terms` alone. `fours`: four invocations per sum, for GPUs.
+ */
+export function perSum<P>(
+  shaders: { readonly items: string; readonly fours: string },
+  lanes: (problem: P) => Lanes,
+  items: (problem: P, lanes: Lanes) => number,
+  terms: (problem: P) => number,
+  params: (problem: P, lanes: Lanes) => Dispatch['params'],
+  constants: Dispatch['constants'] = {},
+): Variant<P>[] {
+  const forGPU = (problem: P, { software }: Traits) => !software && terms(problem) >= WORTH_FOURS;
+  const fours = (problem: P, many: Lanes) => 4 * items(problem, many);
+  return [
+    ...perElem(shaders.items, lanes, items, params, constants).map((variant) => ({
+      ...variant,
+      supports: (problem: P, traits: Traits) => !forGPU(problem, traits),
+    })),
+    ...perElem(shaders.fours, lanes, fours, params, constants).map((variant) => ({
+      ...variant,
+      ...{ name: 'fours', supports: forGPU },
+    })),
+  ];
+}
+
+/** Elements of a row short enough for lanes of a GPU to have one each: what they read then stays in a cache. */
+const SHORT_ROW = 128;
+
+/**
+ * Of shaders written in `elem`. `rows`: one invocation per row, no barriers; on GPUs, of short rows alone. `workgroup`: one
+ * workgroup per row, reduced as a tree.
  */
 export function perRow<P extends { rows: number }>(
   shader: string,
+  width: (problem: P) => number,
   lanes: (problem: P) => Lanes,
   params: (problem: P, lanes: Lanes) => Dispatch['params'],
 ): Variant<P>[] {
@@ -75,7 +109,11 @@ export function perRow<P extends { rows: number }>(
     return { shader: shader + rows + elem[many], constants: { WORKGROUP }, params: params(problem, many), workgroups };
   };
   return [
-    { name: 'rows', dispatch: (problem) => dispatch(rowPerInvocation, problem, perInvocation(problem.rows)) },
+    {
+      name: 'rows',
+      supports: (problem, { software }) => software || width(problem) <= SHORT_ROW,
+      dispatch: (problem) => dispatch(rowPerInvocation, problem, perInvocation(problem.rows)),
+    },
     { name: 'workgroup', dispatch: (problem) => dispatch(rowPerWorkgroup, problem, linearGrid(problem.rows)) },
   ];
 }

@@ -1,25 +1,35 @@
 // BERT, by Hugging Face's names. Weights of projections are stored (out, in). Post-norm blocks: x = norm(x + attn(x));
 // x = norm(x + mlp(x)). Every token sees those on both sides. Behind the last block comes a transform, whose products with
-// the embedding tell the tokens that were hidden.
+// the embedding tell the tokens that were hidden; or a pooler over the first token, whose products tell a text's class.
 
 import type { BertConfig } from '../formats/families/bert.ts';
-import { shapeOf } from '../formats/families/index.ts';
+import { labelsIn, shapeOf } from '../formats/families/index.ts';
+import { tanh } from '../graph/operators/activation.ts';
 import { add } from '../graph/operators/add.ts';
 import { attention } from '../graph/operators/attention.ts';
 import { embedding } from '../graph/operators/embedding.ts';
+import { firstRow } from '../graph/operators/image.ts';
 import { packedLinear } from '../graph/operators/linear.ts';
+import { HoldfastError } from '../util/errors.ts';
 import { EncoderParameters, normed, PROJECTIONS, project, stored } from './encoder.ts';
 import { textInputs } from './inputs.ts';
 import type { Model } from './model.ts';
-import { languageModel } from './objective.ts';
+import { classifier, languageModel } from './objective.ts';
 
 export function bert(config: BertConfig): Model {
   const shape = shapeOf(config);
-  const { layers, width: C, vocabulary: V, context: S } = shape;
+  const { layers, width: C, vocabulary: V, context: S, classes } = shape;
   const { intermediate_size: inner, type_vocab_size: types, layer_norm_eps: eps } = config;
 
   const embeddings = 'bert.embeddings';
+  const [architecture] = config.architectures;
+  if (architecture === 'BertModel')
+    throw new HoldfastError(
+      'a bare BertModel has no head: it tells nothing yet; fine-tune it on records with a text and a label',
+    );
+  const isClassifier = labelsIn(config) !== undefined;
   const head = 'cls.predictions';
+  const pooler = 'bert.pooler.dense';
   const made = new EncoderParameters({ normal: config.initializer_range });
   made.add(`${embeddings}.word_embeddings.weight`, [V, C]);
   made.add(`${embeddings}.position_embeddings.weight`, [S, C]);
@@ -34,16 +44,21 @@ export function bert(config: BertConfig): Model {
     made.dense(`${l}.output.dense`, [C, inner]);
     made.norm(`${l}.output.LayerNorm`, C);
   }
-  made.dense(`${head}.transform.dense`, [C, C]);
-  made.norm(`${head}.transform.LayerNorm`, C);
-  made.add(`${head}.bias`, [V], { constant: 0 });
+  if (isClassifier) {
+    made.dense(pooler, [C, C]);
+    made.dense('classifier', [classes, C]);
+  } else {
+    made.dense(`${head}.transform.dense`, [C, C]);
+    made.norm(`${head}.transform.LayerNorm`, C);
+    made.add(`${head}.bias`, [V], { constant: 0 });
+  }
 
   return {
     config,
     parameters: made.list,
     constants: [],
     shape,
-    objective: languageModel,
+    objective: isClassifier ? classifier : languageModel,
     inputs: (seq) => textInputs(V, types, seq),
     forward(g, inputs, w, { observe } = {}) {
       const tokens = inputs.tokens('ids');
@@ -71,6 +86,10 @@ export function bert(config: BertConfig): Model {
           x = normed(g, sum, w, `${l}.output.LayerNorm`, eps);
         });
         observe?.(`layers.${i}`, x);
+      }
+      if (isClassifier) {
+        const pooled = tanh(g, project(g, firstRow(g, x, 'first token'), w, pooler)); // (B, C)
+        return { hidden: pooled, head: { weight: w('classifier.weight'), bias: w('classifier.bias') } };
       }
       const transformed = project(g, x, w, `${head}.transform.dense`, { gelu: 'erf' });
       const hidden = normed(g, transformed, w, `${head}.transform.LayerNorm`, eps); // (B, T, C)

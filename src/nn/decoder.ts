@@ -13,6 +13,7 @@ import { embedding } from '../graph/operators/embedding.ts';
 import { linear, packedLinear } from '../graph/operators/linear.ts';
 import { headNorm, rmsnorm } from '../graph/operators/norm.ts';
 import { ropeTable } from '../kernels/rope.ts';
+import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { packedDocuments, seenBy, tokenIds } from './inputs.ts';
 import type { Constant, Initial, Model, Parameter } from './model.ts';
@@ -93,15 +94,17 @@ export function decoder(config: Extract<ModelConfig, DecoderConfig>, design: Dec
             bias: qkvBiases ? w(`${l}.self_attn.${name}_proj.bias`) : undefined,
           }));
           const qkv = packedLinear(g, attended, projections, stored, `${l}.self_attn.qkv`); // (B, T, (NH + 2 NKV) HS)
+          const [heads = 0, kvHeads = 0] = projections.map(({ weight }) => at(weight.shape, 0) / headSize);
+          const here = { heads, kvHeads, headSize };
           if (headNorms) {
             headNorm(g, qkv, w(`${l}.self_attn.q_norm.weight`), { heads, offset: 0 }, norms);
             headNorm(g, qkv, w(`${l}.self_attn.k_norm.weight`), { heads: kvHeads, offset: heads * headSize }, norms);
           }
-          rope(g, qkv, tokens, table, shape);
+          rope(g, qkv, tokens, table, here);
           // In rows of several documents a window is as long as the row.
           const mask = window < S && !inputs.documentStarts ? { window } : seen;
           const options = { cache: caches?.[i], mask, scale: design.attentionScale } as const;
-          const y = attention(g, qkv, tokens, shape, `${l}.self_attn`, options); // (B, T, NH HS)
+          const y = attention(g, qkv, tokens, here, `${l}.self_attn`, options); // (B, T, NH HS)
           x = toStream(y, `${l}.self_attn.o_proj`, `${l}.post_attention_layernorm`);
 
           const normed = norm(x, `${l}.${mlpNorm}`);

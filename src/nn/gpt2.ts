@@ -8,13 +8,14 @@ import { attention } from '../graph/operators/attention.ts';
 import { embedding } from '../graph/operators/embedding.ts';
 import { linear } from '../graph/operators/linear.ts';
 import { layernorm } from '../graph/operators/norm.ts';
+import { at } from '../util/at.ts';
 import { packedDocuments, seenBy, tokenIds } from './inputs.ts';
 import type { Initial, Model, Parameter } from './model.ts';
 import { languageModel } from './objective.ts';
 
 export function gpt2(config: GPT2Config): Model {
   const shape = shapeOf(config);
-  const { layers, width: C, vocabulary: V, context: S } = shape;
+  const { layers, width: C, vocabulary: V, context: S, headSize } = shape;
   const { n_inner: inner, layer_norm_epsilon: eps } = config;
 
   const normal: Initial = { normal: config.initializer_range };
@@ -69,7 +70,11 @@ export function gpt2(config: GPT2Config): Model {
         g.block(h, () => {
           const attended = layernorm(g, x, w(`${h}.ln_1.weight`), w(`${h}.ln_1.bias`), eps);
           const qkv = linear(g, attended, w(`${h}.attn.c_attn.weight`), { bias: w(`${h}.attn.c_attn.bias`) }); // (B, T, 3C)
-          const y = attention(g, qkv, tokens, shape, `${h}.attn`, { cache: caches?.[i], mask }); // (B, T, C)
+          const heads = at(qkv.shape, 2) / (3 * headSize);
+          const y = attention(g, qkv, tokens, { heads, kvHeads: heads, headSize }, `${h}.attn`, {
+            cache: caches?.[i],
+            mask,
+          }); // (B, T, C)
           x = linear(g, y, w(`${h}.attn.c_proj.weight`), { bias: w(`${h}.attn.c_proj.bias`), residual: x });
 
           const normed = layernorm(g, x, w(`${h}.ln_2.weight`), w(`${h}.ln_2.bias`), eps);

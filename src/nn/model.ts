@@ -3,7 +3,7 @@
 
 import type { ModelConfig } from '../formats/config.ts';
 import type { ModelShape } from '../formats/families/family.ts';
-import { Graph, makeTensor, type Tensor } from '../graph/graph.ts';
+import { Graph, makeTensor, type Tensor, type TensorSplit } from '../graph/graph.ts';
 import type { Cache } from '../graph/operators/attention.ts';
 import type { StoredElement } from '../kernels/stored.ts';
 import type { TrainingDtype } from '../memory/layout/kinds.ts';
@@ -29,6 +29,15 @@ export interface Parameter {
   readonly stored?: StoredElement;
   /** Where it trains: what kernels read of it; its float32 is the optimizer's. @default 'f32' */
   readonly computedIn?: TrainingDtype;
+  /** Set where each of several ranks has a part of it, of this shape. @default it is whole */
+  readonly split?: ParameterSplit;
+}
+
+/** Which part of a parameter a rank has: of each section of one of its axes, one of as many equal parts as there are ranks. */
+export interface ParameterSplit extends TensorSplit {
+  readonly axis: number;
+  /** Of all ranks together, along the axis. */
+  readonly sections: readonly number[];
 }
 
 /** Values that the forward pass reads and nothing trains, such as rope's table. */
@@ -41,7 +50,7 @@ export interface Constant {
 export interface ForwardOptions {
   /** One a layer: generation. */
   caches?: readonly Cache[];
-  /** Called with the embedding, the residual stream after each block and the last norm, by HF's names. */
+  /** Called with the embedding, the residual stream after each block and the norm behind the last, where there is one, by HF's names. */
   observe?: (name: string, tensor: Tensor) => void;
   /** The name of the adapter in use, or 'none': the model without. @default the one that trains */
   adapter?: string;
@@ -75,9 +84,9 @@ export type Weights = (name: string) => Tensor;
 /** Tensors for a model's parameters; with `trainable`, those that train want gradients. */
 export function parameterTensors(model: Model, trainable: boolean): Map<string, Tensor> {
   return new Map(
-    model.parameters.map(({ name, shape, trainable: own = true }) => [
+    model.parameters.map(({ name, shape, split, trainable: own = true }) => [
       name,
-      makeTensor(name, shape, 'parameter', 'f32', trainable && own),
+      { ...makeTensor(name, shape, 'parameter', 'f32', trainable && own), ...(split && { split }) },
     ]),
   );
 }

@@ -107,7 +107,10 @@ interface Part {
 
 /** As one rank trains them, whatever trained the run. */
 const partsOf = ({ earlier = [], settings, trainer }: SavedState): Part[] =>
-  [...earlier, { settings, until: trainer.step }].map((part) => ({ ...part, settings: settingsOn(part.settings, 1) }));
+  [...earlier, { settings, until: trainer.step }].map((part) => ({
+    ...part,
+    settings: settingsOn(part.settings, undefined),
+  }));
 
 export interface RunReplayOptions {
   /** Budgets and tiers. @default all model data stays on the GPU */

@@ -9,11 +9,13 @@ const WORTH_SAYING = 0.02;
 
 /** What a run says of its ranks when it is over. */
 export function rankLines(record: RankRecord): string[] {
-  const { size, zero, planned, bound } = record;
+  const { size, tensorParallel, zero, planned, bound } = record;
   const { sent, received } = planned;
   const ratio = (sent + received) / (2 * bound);
+  const grid = tensorParallel > 1 ? ` (${size / tensorParallel} data x ${tensorParallel} tensor)` : '';
+  const shared = size > tensorParallel ? `, ZeRO ${zero}` : '';
   return [
-    `${size} ranks, ZeRO ${zero}: a step sent ${formatBytes(sent)} and got ${formatBytes(received)}, ${ratio.toFixed(3)} x the least`,
+    `${size} ranks${grid}${shared}: a step sent ${formatBytes(sent)} and got ${formatBytes(received)}, ${ratio.toFixed(3)} x the least`,
     ...waitingLines(record),
   ];
 }
@@ -49,6 +51,7 @@ export function waitingLines({ each, zero }: Pick<RankRecord, 'each' | 'zero'>):
 const wordsFor = (what: string): string => {
   if (what.startsWith('reduce-scatter gradient')) return 'sums of gradients';
   if (what.endsWith('gradient')) return 'gradients back from their sums';
+  if (what.startsWith('all-reduce')) return 'sums of layers that ranks share';
   if (what.endsWith('parameter')) return 'parameters from their owners';
   return 'losses and norms';
 };

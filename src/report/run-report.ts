@@ -4,7 +4,7 @@
 import { STATE } from '../kernels/step-control.ts';
 import { parameterCount } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
-import type { RunSummary } from '../train/run.ts';
+import type { RunSummary } from '../train/run-events.ts';
 import { modelOf, type RunSettings } from '../train/run-settings.ts';
 import type { SavedState } from '../train/saved-state.ts';
 import { at } from '../util/at.ts';
@@ -20,7 +20,7 @@ export async function writeReport(host: Host, out: string, summary: RunSummary, 
 
 /** The page. Without `summary`, figures are those that the state has. */
 export async function runReport(host: Host, state: SavedState, summary?: RunSummary): Promise<string> {
-  const { config, from, lora, data, task, records, tokenizer: _, keepBest, ...numbers } = state.settings;
+  const { config, from, lora, data, task, records, tokenizer: _, keepBest, newHead, ...numbers } = state.settings;
   const { memory, ranks, figures } = summary ? shown(summary) : { figures: figuresOf(state) };
   return renderReport({
     title: `${config.model_type}, ${figures.parameters.toLocaleString('en')} parameters`,
@@ -32,6 +32,7 @@ export async function runReport(host: Host, state: SavedState, summary?: RunSumm
       ...(records?.template && { chatTemplate: records.template.name }),
       ...(lora ? { lora: `rank ${lora.rank}, alpha ${lora.alpha}, ${lora.targets.join(', ')}` } : {}),
       ...(keepBest ? { keepBest: 'yes' } : {}),
+      ...(newHead ? { newHead: 'yes' } : {}),
       runtime: host.name,
     },
     summary: worded(figures, state.history.validations.length > 0),

@@ -16,7 +16,7 @@ import { ACTIVATION_POLICIES } from '../graph/policies/index.ts';
 import type { Model } from '../nn/model.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { type StepPrograms, traceStep } from './step-programs.ts';
-import { type TrainingPasses, trainingWorkload } from './trainer.ts';
+import { type TrainingPasses, trainingWorkload } from './training-workload.ts';
 
 /** What would be trained. */
 export interface Compared {

@@ -97,21 +97,30 @@ export class Evaluator {
     return this.#session.device;
   }
 
-  /** Nats over the targets of a batch that count, and their number. A batch of fewer rows than `batch` is filled up. */
-  async lossOf(given: Batch): Promise<{ readonly nats: number; readonly targets: number }> {
-    const { inputs, lossSum } = this.#program;
+  /**
+   * Nats over the targets of a batch that count, and their number; of a classifier also how many it tells right. A batch of
+   * fewer rows than `batch` is filled up.
+   */
+  async lossOf(
+    given: Batch,
+  ): Promise<{ readonly nats: number; readonly targets: number; readonly right?: number | undefined }> {
+    const { inputs, lossSum, hits } = this.#program;
     inputs.check(given);
     const session = this.#session;
     session.checkWeights();
     let nats = 0;
+    let right = hits && 0;
     for (let row = 0; row < given.batch; row += this.options.batch) {
-      nats += await session.runWithRetry('an evaluation', async () => {
+      const [loss, told] = await session.runWithRetry('an evaluation', async () => {
         session.write(lossSum, new Float32Array(1));
+        if (hits) session.write(hits, new Float32Array(1));
         await session.run(session.fit.passes.evaluate, inputs.values(inputs.part(given, row)));
-        return at(await session.read(lossSum), 0);
+        return [at(await session.read(lossSum), 0), hits ? at(await session.read(hits), 0) : 0] as const;
       });
+      nats += loss;
+      if (right !== undefined) right += told;
     }
-    return { nats, targets: this.#model.objective.count(given) };
+    return { nats, targets: this.#model.objective.count(given), right };
   }
 
   /** Frees every buffer. The device stays open. */

@@ -36,7 +36,7 @@ import type { Model } from '../nn/model.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { traceStep } from './step-programs.ts';
-import { type TrainingPasses, trainingWorkload } from './trainer.ts';
+import { type TrainingPasses, trainingWorkload } from './training-workload.ts';
 
 /** What of it may be changed without another model. */
 export interface Changes {

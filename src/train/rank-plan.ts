@@ -8,10 +8,10 @@ import { flopsOf, offloadedBytes } from '../engine/compile/pass.ts';
 import { schedule } from '../engine/compile/schedule.ts';
 import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../engine/compile/workload.ts';
 import {
+  collectivesIn,
   type Exchanged,
   exchangedOverLink,
   exchangesIn,
-  isCollective,
   type NetworkBytes,
   networkBound,
   networkBytes,
@@ -24,7 +24,7 @@ import type { Model } from '../nn/model.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { traceStep } from './step-programs.ts';
-import { type TrainingPasses, trainingWorkload } from './trainer.ts';
+import { type TrainingPasses, trainingWorkload } from './training-workload.ts';
 
 /** What would be trained, and by how many. */
 export interface SharedStep {
@@ -192,8 +192,7 @@ function rankPlan(
 /** Where parameters are gathered for use, what becomes of activations decides when: all must do the same. */
 function checkExchanges(ranks: readonly RankPlan[]): void {
   const exchanged = ({ fit }: RankPlan) =>
-    fit.passes.step.operations
-      .filter(isCollective)
+    collectivesIn(fit.passes.step.operations)
       .map(({ label }) => label)
       .join('\n');
   const [first, ...others] = ranks;

@@ -3,7 +3,8 @@
 
 import { type RankStep, rankStep } from '../engine/observe/rank-step.ts';
 import type { Cause, Recording } from '../engine/observe/recording.ts';
-import { type NetworkBytes, networkBound, networkBytes } from '../engine/ranks/collectives.ts';
+import { collectivesIn, type NetworkBytes, networkBound, networkBytes } from '../engine/ranks/collectives.ts';
+import { GRID_AXES } from '../engine/ranks/grid.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { ZeroStage } from '../engine/ranks/sharding.ts';
 import type { Trainer } from './trainer.ts';
@@ -11,13 +12,18 @@ import type { Trainer } from './trainer.ts';
 /** What the ranks of a run exchanged. */
 export interface RankRecord {
   readonly size: number;
+  /** Of them, those that share each layer of one copy of the model. */
+  readonly tensorParallel: number;
   readonly zero: ZeroStage;
   /** Of rank 0 so far: in steps, and where parameters are gathered, in evaluations and samples. */
   readonly sentBytes: number;
   readonly receivedBytes: number;
   /** What its plan says of a step. */
   readonly planned: NetworkBytes;
-  /** What every rank sends at least (engine/ranks/collectives.ts). */
+  /**
+   * What every rank sends at least (engine/ranks/collectives.ts), on average: of what is sharded, and of what ranks that share
+   * layers add up.
+   */
   readonly bound: number;
   /** All of them, in their order. */
   readonly each: readonly RankShare[];
@@ -44,26 +50,33 @@ export interface RankShare {
 
 /** Called by all ranks, each with its recording of the last step. */
 export async function rankRecord(ranks: Ranks, trainer: Trainer, recording?: Recording): Promise<RankRecord> {
-  const { size, stage, control } = ranks;
+  const { size, grid, sharding, control } = ranks;
   const own = shareOf(ranks, trainer, recording);
   const all = await control.fromAll('what each rank held, exchanged and waited for', JSON.stringify(own));
   const { sentBytes, receivedBytes, planned } = own;
   const { map, fit } = trainer.session;
+  const { operations, starts } = fit.passes.step;
+  const added = collectivesIn(operations, 'tensor').flatMap(({ parts }) => parts);
+  const summed = added.reduce((sum, { bytes }) => sum + bytes, 0);
   return {
-    ...{ size, zero: stage, sentBytes, receivedBytes, planned },
-    bound: networkBound(map, ranks, fit.passes.step.starts.length),
+    ...{ size, tensorParallel: grid.tensor.size, zero: sharding.stage },
+    ...{ sentBytes, receivedBytes, planned },
+    bound: networkBound(map, sharding, starts.length) + (2 * summed * (grid.tensor.size - 1)) / grid.tensor.size,
     each: all.map((text): RankShare => JSON.parse(text)),
   };
 }
 
 function shareOf(ranks: Ranks, { session, device }: Trainer, recording: Recording | undefined): RankShare {
-  const { rank, step } = ranks;
-  const { sentBytes, receivedBytes } = step.ledger;
+  const { rank, step, grid } = ranks;
   const { host, disk, link } = session.report();
   const { peak: predictedPeak, passes } = session.fit;
+  const { operations } = passes.step;
+  const axes = GRID_AXES.map((axis) => ({ ...step[axis].ledger, ...networkBytes(operations, grid[axis], axis) }));
+  const total = (name: 'sentBytes' | 'receivedBytes' | 'sent' | 'received') =>
+    axes.reduce((sum, axis) => sum + axis[name], 0);
   return {
-    ...{ rank, sentBytes, receivedBytes },
-    planned: networkBytes(passes.step.operations, ranks),
+    ...{ rank, sentBytes: total('sentBytes'), receivedBytes: total('receivedBytes') },
+    planned: { sent: total('sent'), received: total('received') },
     gpu: { peak: device.allocator.peak, predictedPeak },
     hostPeak: host.peak,
     diskPeak: disk.peak,

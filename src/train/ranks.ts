@@ -2,32 +2,52 @@
 // rank 0 chooses for all. What a step exchanges is the engine's affair (engine/ranks).
 
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
+import type { GridPlaces } from '../engine/ranks/grid.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { Host } from '../runtime/host.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import type { RunSettings } from './run-settings.ts';
 import type { Trainer } from './trainer.ts';
 
-/** Micro-batches of a step, of all ranks. */
+/** Micro-batches of a step, of all ranks. Those that share layers take the same ones. */
 export const microBatchesOf = ({ accumulate, ranks = 1 }: Pick<RunSettings, 'accumulate' | 'ranks'>): number =>
   accumulate * ranks;
 
 /**
- * The settings of the same run on so many ranks: its steps have the same micro-batches. Errors: HoldfastError where they
+ * The settings of the same run on a grid of ranks: its steps have the same micro-batches. Errors: HoldfastError where they
  * cannot be dealt out evenly.
  */
-export function settingsOn(settings: RunSettings, size: number): RunSettings {
-  const { ranks = 1, ...rest } = settings;
-  if (ranks === size) return settings;
+export function settingsOn(settings: RunSettings, grid: GridPlaces | undefined): RunSettings {
+  const { ranks: _, tensorParallel: __, ...rest } = settings;
+  const [size, tensor] = [grid?.data.size ?? 1, grid?.tensor.size ?? 1];
   const count = microBatchesOf(settings);
   if (count % size !== 0) {
     const works = Array.from({ length: count }, (_, i) => i + 1).filter((n) => count % n === 0);
+    const shared = tensor > 1 ? ` (times ${tensor} that share each layer)` : '';
     throw new HoldfastError(
-      `a step of this run has ${count} micro-batches, which ${size} ranks cannot share evenly; start it on ${works.join(' or ')}`,
+      `a step of this run has ${count} micro-batches, which ${size} ranks cannot share evenly; start it on ${works.join(' or ')}${shared}`,
     );
   }
-  return { ...rest, accumulate: count / size, ...(size > 1 && { ranks: size }) };
+  return { ...rest, accumulate: count / size, ...placesIn({ grid }) };
 }
+
+/** What settings say of the grid: nothing of one rank. */
+export function placesIn({
+  grid,
+}: {
+  grid?: GridPlaces | undefined;
+} = {}): Pick<RunSettings, 'ranks' | 'tensorParallel'> {
+  const [ranks, tensorParallel] = [grid?.data.size ?? 1, grid?.tensor.size ?? 1];
+  return { ...(ranks > 1 && { ranks }), ...(tensorParallel > 1 && { tensorParallel }) };
+}
+
+/** Whether a forward pass exchanges something, so that all ranks go through it together. */
+export const writeTogether = ({ sharding, grid }: Ranks): boolean =>
+  grid.tensor.size > 1 || (sharding.stage === 3 && sharding.size > 1);
+
+/** Ranks, and their grid where it is one, for a person. */
+export const rankText = ({ size, grid: { data, tensor } }: Pick<Ranks, 'size' | 'grid'>): string =>
+  `${size} ranks${tensor.size > 1 ? ` (${data.size} data x ${tensor.size} tensor)` : ''}`;
 
 /** What every rank has, in words, by what it is. */
 export type RankFacts = Readonly<Record<string, string>>;
@@ -52,7 +72,7 @@ export async function checkAlike({ control, rank: own }: Ranks, facts: RankFacts
 /** What of a run must be the same on all ranks; budgets and tiers need not. */
 export async function runFacts(
   host: Host,
-  { stage }: Ranks,
+  { sharding, grid }: Ranks,
   settings: RunSettings,
   adapter: string,
 ): Promise<RankFacts> {
@@ -61,7 +81,8 @@ export async function runFacts(
     version: (await host.version?.()) ?? 'not known',
     runtime: host.name,
     adapter,
-    '--zero': String(stage),
+    '--tensor-parallel': String(grid.tensor.size),
+    '--zero': String(sharding.stage),
     ...Object.fromEntries(each),
   };
 }

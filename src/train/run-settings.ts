@@ -6,7 +6,7 @@ import { checkTokens } from '../data/batches.ts';
 import { openText, type TextSource } from '../data/corpus.ts';
 import { type Dataset, type DocumentSets, documentDataset, textDataset } from '../data/dataset.ts';
 import { imageDataset } from '../data/image-dataset.ts';
-import { type Images, openImages } from '../data/images.ts';
+import { labelledDataset } from '../data/labelled-texts.ts';
 import { type Masking, maskedDataset, maskingOf } from '../data/masking.ts';
 import { type RecordSettings, readDocuments, recordSettings } from '../data/records/read-records.ts';
 import { isSynthetic, syntheticTokens } from '../data/synthetic.ts';
@@ -25,8 +25,7 @@ import {
   tokenizerOf,
 } from '../data/tokenizer.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
-import { familyOf, shapeOf } from '../formats/families/index.ts';
-import { sidesOf } from '../formats/families/vit.ts';
+import { familyOf, labelsIn, shapeOf } from '../formats/families/index.ts';
 import { configOfShape } from '../formats/shape.ts';
 import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';
 import { OPTIMIZER_DEVICES, type OptimizerDevice } from '../graph/operators/optimizer.ts';
@@ -41,6 +40,7 @@ import { HoldfastError } from '../util/errors.ts';
 import { check, kinds, list, number, object, oneOf, optional, parsed, type Schema, text, truth } from '../util/json.ts';
 import { type Range, realNumber, wholeNumber } from '../util/range.ts';
 import { BASE_DTYPES } from './base-dtype.ts';
+import { type ClassContent, readExamples } from './class-data.ts';
 import { microBatchesOf } from './ranks.ts';
 import { checkSchedule, DECAYS, type Decay } from './schedule.ts';
 import type { TrainerOptions } from './trainer.ts';
@@ -58,6 +58,8 @@ export interface RunSettings {
   from?: string;
   /** Trains a low-rank update of the model in `from`, and freezes the rest. @default none: all of the model trains */
   lora?: LoraSettings;
+  /** Whether the weights in `from` are of another head, and this one is drawn, for the classes of `config`. @default false */
+  newHead?: boolean;
   /** What kernels read of the parameters that train; the optimizer, and what is saved, have float32. @default 'f32' */
   dtype?: TrainingDtype;
   /** Files, folders or "-", or "synthetic" alone; empty: the default corpus. @default [] */
@@ -78,8 +80,10 @@ export interface RunSettings {
   seq: number;
   /** Micro-batches in a step. @default 1 */
   accumulate: number;
-  /** Processes that each take so many micro-batches of a step. @default 1 */
+  /** Processes, or groups of such, that each take so many micro-batches of a step. @default 1 */
   ranks?: number;
+  /** Processes in each group: they share every layer of the model. @default 1 */
+  tensorParallel?: number;
   /** Steps of training, at whose end the learning rate has come down. @default 1700 */
   steps: number;
   /** The highest learning rate. @default 0.006 */
@@ -216,6 +220,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     tokenizer: optional(tokenizer),
     from: optional(text),
     lora: optional(lora),
+    newHead: optional(truth),
     dtype: optional(oneOf(TRAINING_DTYPES)),
     data: list(text),
     task: optional(oneOf(Object.keys(TASKS) as TaskName[])),
@@ -224,6 +229,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     validationShare: optional(number(VALIDATION_SHARE)),
     epochs: optional(number(EPOCHS)),
     ranks: optional(number(wholeNumber(1))),
+    tensorParallel: optional(number(wholeNumber(1))),
     schedule: oneOf(DECAYS),
     earlyStoppingPatience: optional(number(EARLY_STOPPING_RANGES.earlyStoppingPatience)),
     earlyStoppingThreshold: optional(number(EARLY_STOPPING_RANGES.earlyStoppingThreshold)),
@@ -255,17 +261,25 @@ const TOKEN_CHARACTERS = 6;
 export function checkSettings(settings: RunSettings): void {
   const { config, batch, seq, evalWindows, steps, schedule, lr, minLr, warmup } = settings;
   checkSize(config);
-  if ((settings.ranks ?? 1) > 1 && dtypeOf(settings) !== 'f32')
+  if ((settings.ranks ?? 1) * (settings.tensorParallel ?? 1) > 1 && dtypeOf(settings) !== 'f32')
     throw new HoldfastError('--dtype bf16: ranks train together in f32; leave out --dtype, or train alone');
   if (settings.optimizerDevice === 'cpu' && dtypeOf(settings) !== 'f32')
     throw new HoldfastError('--dtype bf16: AdamW on the cpu updates f32; leave out --optimizer-device, or --dtype');
   if (settings.lora && settings.from === undefined) {
     throw new HoldfastError('a low-rank update needs a model with weights to update; name its folder with --model');
   }
-  const { label, writes } = familyOf(config);
-  if (!writes && (settings.records || settings.task))
+  const { label, writes, classifier } = familyOf(config);
+  if (!writes && (settings.records || settings.task)) {
+    const classes = classifier && settings.records ? ', or give each record a text and a label' : '';
     throw new HoldfastError(
-      `${label} writes no text: ${settings.task ? 'a task' : 'answers of JSON records'} cannot be learned by it; use a model that does, such as gpt2 or llama`,
+      `${label} writes no text: ${settings.task ? 'a task' : 'answers of JSON records'} cannot be learned by it; use a model that does, such as gpt2 or llama${classes}`,
+    );
+  }
+  if (settings.newHead && (settings.from === undefined || !labelsIn(config)))
+    throw new HoldfastError('a head that is drawn anew is of a classifier, and of a model with weights');
+  if (settings.newHead && settings.lora)
+    throw new HoldfastError(
+      'a low-rank update trains no head, and one for these classes has to be drawn and trained; fine-tune the whole model, or begin with a model of these classes',
     );
   checkTokens('batch', batch, seq);
   checkTokens('validation', evalWindows, seq);
@@ -327,10 +341,10 @@ export interface RunText {
   /** Where it comes from. */
   readonly corpus: Omit<TextSource, 'pieces'>;
   readonly identity: TextIdentity;
-  /** Its tokens, and how some are hidden where they are to be told from both sides; its records as documents; its images. */
+  /** Its tokens, and how some are hidden where they are to be told from both sides; its records as documents; what has a class. */
   readonly content:
     | { readonly kind: 'text'; readonly tokens: TokenizedText; readonly masking?: Masking | undefined }
-    | { readonly kind: 'images'; readonly images: Images }
+    | ClassContent
     | { readonly kind: 'records'; readonly documents: DocumentSets };
 }
 
@@ -346,15 +360,15 @@ export async function readText(
 ): Promise<RunText> {
   const { config, records, data, validationFile, validationShare, seed, seq } = settings;
   const { vocabulary } = shapeOf(config);
-  if (vocabulary === 0) {
-    const images = await openImages(host, data);
-    checkImages(config, images);
-    const { identity, names } = images;
-    return {
-      corpus: { bytes: identity.bytes, files: names.length, names, skipped: 0 },
-      identity,
-      content: { kind: 'images', images },
-    };
+  const corpusOf = ({ identity, names }: { readonly identity: TextIdentity; readonly names: readonly string[] }) => ({
+    corpus: { bytes: identity.bytes, files: names.length, names, skipped: 0 },
+    identity,
+  });
+  const other = validationFile === undefined ? undefined : [validationFile];
+  const labels = labelsIn(config);
+  if (labels) {
+    const content = await readExamples(host, { config, labels, data, other, seq, tokenizer }, options);
+    return { ...corpusOf(content.kind === 'images' ? content.images : content.texts.train), content };
   }
   const masking = familyOf(config).writes ? undefined : maskingOf(tokenizer);
   if (isSynthetic(data)) {
@@ -366,30 +380,15 @@ export async function readText(
       content: { kind: 'text', tokens, masking: masking && { ...masking, vocabulary } },
     };
   }
-  const other = validationFile === undefined ? undefined : [validationFile];
   if (records) {
     const train = await readDocuments(host, data, tokenizer, records, options);
     const validation = other && (await readDocuments(host, other, tokenizer, records, options));
-    const { identity, names } = train;
-    const corpus = { bytes: identity.bytes, files: names.length, names, skipped: 0 };
-    return { corpus, identity, content: { kind: 'records', documents: { train, validation } } };
+    return { ...corpusOf(train), content: { kind: 'records', documents: { train, validation } } };
   }
   const corpus = await openText(host, settings);
   const heldBack = other ? await openText(host, { data: other, seed }) : validationShare;
   const tokens = await tokenizedText(host, corpus, tokenizer, { ...options, heldBack });
   return { corpus, identity: tokens.identity, content: { kind: 'text', tokens, masking } };
-}
-
-/** Errors: HoldfastError for images of another size than the model's, or of classes that it does not have. */
-function checkImages(config: ModelConfig, { channels, height, width, classes }: Images): void {
-  if (config.model_type !== 'vit') return;
-  const own = [config.num_channels, ...sidesOf(config.image_size)].join(' x ');
-  const found = [channels, height, width].join(' x ');
-  if (found !== own)
-    throw new HoldfastError(`the images are of ${found} (channels, rows, columns), the model's of ${own}; use others`);
-  const most = shapeOf(config).classes;
-  if (classes > most)
-    throw new HoldfastError(`the images are of ${classes} classes, the model tells ${most} apart; use another model`);
 }
 
 /**
@@ -414,6 +413,7 @@ export async function tokenizerFor(
 /** Batches from the first on. Errors: HoldfastError for text too short. */
 export function datasetOf(settings: RunSettings, { content }: RunText): Dataset {
   if (content.kind === 'images') return imageDataset(content.images, settings);
+  if (content.kind === 'labelled') return labelledDataset(content.texts, settings);
   if (content.kind === 'text') {
     const dataset = textDataset(content.tokens, settings);
     return content.masking ? maskedDataset(dataset, content.masking, settings.seed) : dataset;

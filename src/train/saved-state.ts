@@ -9,7 +9,7 @@ import type { TextIdentity } from '../data/dataset.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import { checkpointsOf, type LoadedState, loadState } from '../formats/checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
-import { shapeOf } from '../formats/families/index.ts';
+import { labelsIn } from '../formats/families/index.ts';
 import { STATE } from '../kernels/step-control.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { at } from '../util/at.ts';
@@ -195,9 +195,9 @@ function checkTogether(state: SavedState, path: string, refuse: (problem: string
   inOrder('history.samples[].step', stepsOf(history.samples), done, 0);
 }
 
-/** Of text, a random state; of records and images, an epoch and a row. */
+/** Of text, a random state; of records, and of what has a class, an epoch and a row. */
 function checkBatches({ batches, settings }: SavedState, refuse: (problem: string) => never): void {
-  const isShuffled = settings.records !== undefined || shapeOf(settings.config).vocabulary === 0;
+  const isShuffled = settings.records !== undefined || labelsIn(settings.config) !== undefined;
   const length = isShuffled ? 2 : 4;
   if (batches.length !== length) refuse(`batches is a list of ${batches.length}; it must be a list of ${length}`);
   if (isShuffled) return;

@@ -11,13 +11,14 @@ import {
   loadWeights,
   type Shapes,
 } from '../formats/checkpoint.ts';
+import { familyOf } from '../formats/families/index.ts';
 import type { StoredElement } from '../kernels/stored.ts';
 import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import { type AdapterInfo, DEFAULT_ADAPTER } from '../nn/lora.ts';
 import { type Model, withStored } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
-import { HoldfastError, shortened } from '../util/errors.ts';
+import { assert, HoldfastError, shortened } from '../util/errors.ts';
 import { joined, restricted, type TensorSource } from '../util/tensor-source.ts';
 import { baseStorage, roundedWeights } from './base-dtype.ts';
 import { SummedSource } from './base-identity.ts';
@@ -38,11 +39,12 @@ export interface StartWeights {
  */
 export async function startWeights(
   host: Host,
-  { config, from, seed, lora }: RunSettings,
+  { config, from, seed, lora, newHead }: RunSettings,
   model: Model,
   adapter?: TensorSource,
 ): Promise<StartWeights> {
   if (from === undefined) return { model, weights: initialWeights(model, seed), base: async () => undefined };
+  if (newHead) return { model, weights: await withNewHead(host, from, model, seed), base: async () => undefined };
   const found = await loadWeights(host.files, from);
   const { shapes, stored = new Map<string, StoredElement>() } = found;
   const weights = finiteWeights(found, from);
@@ -57,6 +59,25 @@ export async function startWeights(
   // What is as in its files needs no rounding.
   const base = lora.baseDtype === undefined ? summed : roundedWeights(summed, storedAs, from);
   return { model: withStored(model, storedAs), weights: joined(base, low), base: () => summed.sum() };
+}
+
+/** The weights of a model with another head, and of this one's head as they are drawn. Errors: as `startWeights`. */
+async function withNewHead({ files }: Host, from: string, model: Model, seed: number): Promise<TensorSource> {
+  const { config, parameters } = model;
+  const { classifier } = familyOf(config);
+  assert(classifier, 'a new head is of a classifier');
+  const { shapes, weights } = await loadWeights(files, from, config);
+  const isDrawn = (name: string) =>
+    classifier.head.test(name) || (classifier.lacking?.test(name) === true && !shapes.has(name));
+  const kept = new Map([...shapes].filter(([name]) => !isDrawn(name)));
+  checkWeights(
+    kept,
+    parameters.filter(({ name }) => !isDrawn(name)),
+    from,
+  );
+  const drawn = restricted(initialWeights(model, seed), isDrawn);
+  const own = finiteWeights({ shapes, weights: restricted(weights, (name) => kept.has(name)) }, from);
+  return joined(own, drawn);
 }
 
 /** Errors: HoldfastError where the folder has no adapter, or one of another rank, scale or of other linears. */

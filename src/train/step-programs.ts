@@ -10,6 +10,7 @@ import {
   type OptimizerDevice,
   optimizerStep,
   type StepScalars,
+  splitBlocks,
 } from '../graph/operators/optimizer.ts';
 import { KEY_WORDS } from '../kernels/dropout.ts';
 import { trainingDtypeOf } from '../memory/layout/chunk-map.ts';
@@ -45,6 +46,8 @@ export interface EvaluationProgram {
   readonly inputs: BatchInputs;
   /** (1) what the losses of batches add up to. */
   readonly lossSum: Tensor;
+  /** (1) labels that are told right, added up, where the objective asks for them. */
+  readonly hits: Tensor | undefined;
 }
 
 /** Traces the loss on batches of `batch` sequences of `seq` tokens. `adapter`: as in ForwardOptions. */
@@ -54,12 +57,16 @@ export function traceEvaluation(
 ): EvaluationProgram {
   const inputs = inputsOf(model, batch, seq, packed);
   const { lossSum } = makeStepScalars();
+  const hits = hitsOf(model);
   const g = new Graph('evaluate');
   const weights = lookup(parameterTensors(model, false));
   const features = model.forward(g, inputs, weights, adapter === undefined ? {} : { adapter });
-  model.objective.loss(g, features, inputs, { sum: lossSum, accumulate: true });
-  return { program: g.program(), inputs, lossSum };
+  model.objective.loss(g, features, inputs, { sum: lossSum, accumulate: true, hits });
+  return { program: g.program(), inputs, lossSum, hits };
 }
+
+const hitsOf = ({ objective }: Model): Tensor | undefined =>
+  objective.accuracy ? makeTensor('hits', [1], 'persistent') : undefined;
 
 function inputsOf(model: Model, batch: number, seq: number, packed: boolean): BatchInputs {
   const { objective, shape } = model;
@@ -77,7 +84,7 @@ export function traceStep(
   const { objective } = model;
   const inputs = inputsOf(model, batch, seq, packed);
   const scalars = makeStepScalars();
-  const hits = objective.accuracy ? makeTensor('hits', [1], 'persistent') : undefined;
+  const hits = hitsOf(model);
   const drops = (model.adapters ?? []).some(({ options }) => options.dropout > 0);
   const dropoutKey = drops ? makeTensor('dropout key', [KEY_WORDS], 'persistent', 'u32') : undefined;
   const parameters = parameterTensors(model, true);
@@ -102,7 +109,8 @@ export function traceStep(
   };
   const blocks = makeBlockTensors([...gradients.values()]);
   const update = new Graph('update', { phase: 'update' });
-  optimizerStep(update, blocks, scalars, optimizerDevice, trainingDtypeOf(model.parameters));
+  const trained = [...parameters.values()].filter(({ wantsGradient }) => wantsGradient);
+  optimizerStep(update, blocks, scalars, optimizerDevice, trainingDtypeOf(model.parameters), splitBlocks(trained));
   return {
     ...blocks,
     update: update.program(),

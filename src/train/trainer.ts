@@ -4,30 +4,26 @@
 
 import type { Batch } from '../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
-import { type Pass, readingPass, type StepPasses, stepPass } from '../engine/compile/pass.ts';
-import type { OrderChoice, Workload } from '../engine/compile/workload.ts';
+import type { GridPlace } from '../engine/ranks/grid.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
-import { mostChunkFor, type Sharding } from '../engine/ranks/sharding.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import { type Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
-import { ACTIVATION_MODES, type ActivationMode, blocksOf, bytesWith, withActivations } from '../graph/activations.ts';
-import { ACCUMULATE_ORDERS, type AccumulateOrder, layerMajor, reorderedGradient } from '../graph/layer-major.ts';
 import { decayBits, type OptimizerDevice } from '../graph/operators/optimizer.ts';
-import { withSharedTables } from '../graph/shared-table.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
-import { bytesHeld } from '../memory/layout/layout.ts';
 import type { Model } from '../nn/model.ts';
+import { partsOf, splitModel, wholeOf } from '../nn/tensor-parallel.ts';
 import type { Threads } from '../runtime/host.ts';
 import { at } from '../util/at.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
-import { type Generation, type GenerationPasses, Generator, generationPasses, traceGeneration } from './generator.ts';
+import { type Generation, Generator, traceGeneration } from './generator.ts';
 import { checkSchedule, type LearningRateSchedule, learningRate } from './schedule.ts';
 import { type StepPrograms, traceStep } from './step-programs.ts';
-import { STEP_READBACK, type StepHooks, Stepper } from './stepper.ts';
+import { type StepHooks, Stepper } from './stepper.ts';
+import { type TrainingPasses, trainingWorkload } from './training-workload.ts';
 
 /** AdamW with decoupled weight decay (Loshchilov and Hutter, 2019), and clipping. */
 export interface AdamWOptions {
@@ -76,8 +72,8 @@ export interface TrainerOptions {
   /** Budgets, tiers and policy. @default all model data stays on the GPU */
   memory?: MemoryOptions;
   /**
-   * The processes that train together with this one: each takes every `size`-th micro-batch of a step, and all have the same
-   * weights. `chunkBytes`: as the trainer of rank 0 has it (`session.map`). @default none, and no MPI
+   * The processes that train together with this one: along the data axis of their grid each takes every `size`-th micro-batch
+   * of a step, and all have the same weights; along its tensor axis each has a part of every layer. `chunkBytes`: as the trainer of rank 0 has it (`session.map`). @default none, and no MPI
    */
   ranks?: Ranks & { readonly chunkBytes?: number | undefined };
   /** Those of the host, `host.threads`: an optimizer on the host computes in them. @default it computes in this thread */
@@ -114,146 +110,7 @@ type FullOptions = Readonly<
   }
 >;
 
-/** Those of generation where the trainer generates. */
-export type TrainingPasses = StepPasses & { readonly evaluate: Pass } & GenerationPasses;
-
-/** Each is a moment of the plan, or several: some kilobytes. */
-const MOST_OPERATORS = 2 ** 18;
-
-/** What may be left to the budget, or said. */
-export interface WorkloadOptions {
-  /** What becomes of the activations of each block. @default 'auto' */
-  readonly activations?: ActivationMode | 'auto' | undefined;
-  /** See MemoryOptions. @default 'auto' */
-  readonly accumulateOrder?: AccumulateOrder | 'auto' | undefined;
-  /** Of several ranks: this one's place, and what they share. @default it is alone */
-  readonly sharding?: WorkloadSharding | undefined;
-}
-
-/**
- * The programs of training, as one workload: what `holdfast plan` works out and what a trainer runs. Errors: HoldfastError
- * for a step of more operators than can be planned, and for an order of micro-batches that would change its results.
- */
-export function trainingWorkload(
-  model: Model,
-  programs: StepPrograms,
-  accumulate: number,
-  generation?: Generation,
-  { activations = 'auto', accumulateOrder = 'auto', sharding }: WorkloadOptions = {},
-): Workload<TrainingPasses> {
-  checkOperators(programs, accumulate);
-  const orders = ordersOf(programs, accumulate, accumulateOrder);
-  const known = new Map<AccumulateOrder, Workload<TrainingPasses>>();
-  const inOrder = (order: AccumulateOrder): Workload<TrainingPasses> => {
-    const found =
-      known.get(order) ??
-      workloadInOrder(model, programs, accumulate, generation, activations, choiceOf(order), sharding);
-    known.set(order, found);
-    return found;
-  };
-  const choiceOf = (order: AccumulateOrder): OrderChoice<TrainingPasses> => ({ order, menu: orders, with: inOrder });
-  return inOrder(at(orders, 0));
-}
-
-/** The orders that micro-batches may go in, the one that needs the least memory first. */
-function ordersOf(
-  programs: StepPrograms,
-  accumulate: number,
-  asked: AccumulateOrder | 'auto',
-): readonly AccumulateOrder[] {
-  if (accumulate === 1) return ['batch'];
-  if (asked === 'batch') return [asked];
-  const reordered = reorderedGradient(withSharedTables(programs))?.name;
-  if (reordered === undefined) return asked === 'auto' ? ACCUMULATE_ORDERS : [asked];
-  if (asked === 'auto') return ['batch'];
-  throw new HoldfastError(
-    `micro-batches layer by layer: two parts of this model share ${reordered}, and its gradient would add up in another ` +
-      'order; let them go one after the other (--accumulate-order batch, or auto)',
-  );
-}
-
-/** In one order, whatever becomes of activations. */
-function workloadInOrder(
-  model: Model,
-  programs: StepPrograms,
-  accumulate: number,
-  generation: Generation | undefined,
-  activations: ActivationMode | 'auto',
-  order: OrderChoice<TrainingPasses>,
-  sharding: WorkloadSharding | undefined,
-): Workload<TrainingPasses> {
-  const { update, evaluate, inputs, dropoutKey } = programs;
-  const blocks = blocksOf(programs.first);
-  const menu = activations === 'auto' ? [...ACTIVATION_MODES] : [activations];
-  const isByLayer = order.order === 'layer';
-  /** Micro-batches whose activations are there at once. */
-  const together = isByLayer ? accumulate : 1;
-  const known = new Map<string, Workload<TrainingPasses>>();
-  const workloadWith = (modes: readonly ActivationMode[]): Workload<TrainingPasses> => {
-    const key = modes.join();
-    const before = known.get(key);
-    if (before) return before;
-    const modeOf = (block: string) => modes[blocks.indexOf(block)] ?? 'keep';
-    const first = withActivations(programs.first, modeOf);
-    const next = accumulate > 1 ? withActivations(programs.next, modeOf) : first;
-    const brought = [...inputs.all, ...(dropoutKey ? [dropoutKey] : [])];
-    const all = isByLayer ? layerMajor(withSharedTables({ first, next }), accumulate, brought) : undefined;
-    const micro = all ? [all.program] : accumulate > 1 ? [first, next] : [first];
-    const sharded = sharding && { ...sharding, squares: programs.squares, lossSum: programs.scalars.lossSum };
-    const step = { first, next, layerMajor: all, update, sharded };
-    const workload: Workload<TrainingPasses> = {
-      parameters: model.parameters,
-      training: true,
-      ...(sharding && { isShared: true, chunkLimits: chunkLimitsOf(model, sharding) }),
-      programs: [...micro, update, evaluate, ...(generation?.programs ?? [])],
-      passes: (map) => ({
-        step: stepPass(step, map, accumulate),
-        evaluate: readingPass(evaluate, map, sharding),
-        ...(generation && generationPasses(generation, map, sharding)),
-      }),
-      readback: STEP_READBACK,
-      activations: {
-        modes,
-        menu,
-        with: workloadWith,
-        mainOf: (passes) => passes.step,
-        rounds: isByLayer ? 1 : accumulate,
-        keptBytes: (mode) => together * bytesWith(programs.first, mode, 'keep').reduce((a, b) => a + b, 0),
-        movedBytes: (mode) => {
-          const bytes = bytesWith(programs.first, mode, 'move');
-          return Array.from({ length: together }, () => bytes).flat();
-        },
-      },
-      ...(accumulate > 1 && { order }),
-    };
-    known.set(key, workload);
-    return workload;
-  };
-  const [most = 'keep'] = menu;
-  return workloadWith(blocks.map(() => most));
-}
-
-/** How a workload is shared by several ranks. */
-export interface WorkloadSharding extends Sharding {
-  /** As rank 0 has chosen it. @default what every rank would choose */
-  readonly chunkBytes?: number | undefined;
-}
-
-function chunkLimitsOf({ parameters }: Model, { chunkBytes, ...sharding }: WorkloadSharding) {
-  if (chunkBytes !== undefined) return { leastChunk: chunkBytes, mostChunk: chunkBytes };
-  const trained = parameters.filter(({ trainable }) => trainable !== false);
-  return { mostChunk: mostChunkFor(bytesHeld(trained), sharding) };
-}
-
-function checkOperators({ first, next }: StepPrograms, accumulate: number): void {
-  const operators = first.instructions.length + (accumulate - 1) * next.instructions.length;
-  if (operators <= MOST_OPERATORS) return;
-  const most = 1 + Math.floor((MOST_OPERATORS - first.instructions.length) / next.instructions.length);
-  throw new HoldfastError(
-    `a step of ${accumulate} micro-batches of this model has ${operators} operators, ${MOST_OPERATORS} at most are planned; ` +
-      (most > 0 ? `accumulate at most ${most}` : 'use fewer layers'),
-  );
-}
+const ALONE: GridPlace = { rank: 0, size: 1 };
 
 /** A model in training on a device: weights, gradients and moments in their tiers, and steps. */
 export class Trainer {
@@ -269,6 +126,8 @@ export class Trainer {
   readonly generator: Generator | undefined;
   /** The processes that train together. */
   readonly ranks: Ranks | undefined;
+  /** What of it is here: all of it, where ranks do not share its layers. */
+  readonly #part: Model;
   readonly #programs: StepPrograms;
   readonly #stepper: Stepper;
   #step = 0;
@@ -295,14 +154,15 @@ export class Trainer {
     }
     const optimizer = { ...ADAMW_DEFAULTS, ...options.optimizer };
     const full = { accumulate: 1, packed: false, seed: 1, optimizerDevice: 'gpu' as const, ...rest, optimizer };
-    const programs = traceStep(model, full.batch, full.seq, full.packed, full.optimizerDevice);
-    const generation = generates ? traceGeneration(model, full.seq) : undefined;
-    const budgeted = { ...memory, sharding: ranks };
-    const workload = trainingWorkload(model, programs, full.accumulate, generation, budgeted);
+    const part = ranks && ranks.grid.tensor.size > 1 ? splitModel(model, ranks.grid.tensor) : model;
+    const programs = traceStep(part, full.batch, full.seq, full.packed, full.optimizerDevice);
+    const generation = generates ? traceGeneration(part, full.seq) : undefined;
+    const sharding = ranks && { ...ranks.sharding, chunkBytes: ranks.chunkBytes };
+    const workload = trainingWorkload(part, programs, full.accumulate, generation, { ...memory, sharding });
     const kernelChoices = new KernelChoices(device, choices);
     const session = await Session.open(device, workload, kernelChoices, memory, threads, ranks);
     try {
-      return new Trainer(model, session, kernelChoices, full, programs, generation, ranks);
+      return new Trainer(model, part, session, kernelChoices, full, programs, generation, ranks);
     } catch (error) {
       return finishing(
         () => Promise.reject(error),
@@ -313,6 +173,7 @@ export class Trainer {
 
   private constructor(
     model: Model,
+    part: Model,
     session: Session<TrainingPasses>,
     choices: KernelChoices,
     options: FullOptions,
@@ -322,6 +183,7 @@ export class Trainer {
   ) {
     this.ranks = ranks;
     this.model = model;
+    this.#part = part;
     this.session = session;
     this.choices = choices;
     this.options = options;
@@ -361,14 +223,20 @@ export class Trainer {
     await this.setValues('parameter', source);
   }
 
-  /** Sets tensors of a kind, by the names of their parameters. */
+  /** Sets tensors of a kind, by the names of their parameters. Ranks are all given whole ones. */
   setValues(kind: Kind, source: TensorSource): Promise<void> {
-    return this.session.setValues(kind, source);
+    const { size } = this.ranks?.grid.tensor ?? ALONE;
+    return this.session.setValues(kind, size > 1 ? partsOf(this.#part, source) : source);
   }
 
-  /** The tensors of a kind, as they are when they are read. */
+  /** The tensors of a kind, as they are when they are read. What only other ranks have is read in `collect`. */
   values(kind: Kind): TensorSource {
-    return this.session.values(kind);
+    const { size } = this.ranks?.grid.tensor ?? ALONE;
+    if (size === 1) return this.session.values(kind);
+    return wholeOf(
+      this.#part,
+      Array.from({ length: size }, (_, rank) => this.session.values(kind, rank)),
+    );
   }
 
   /**
@@ -378,7 +246,7 @@ export class Trainer {
    */
   async start(batches: readonly Batch[], hooks: StepHooks = {}): Promise<StepMetrics> {
     const { accumulate, schedule, batch } = this.options;
-    const { rank, size } = this.ranks ?? { rank: 0, size: 1 };
+    const { rank, size } = this.ranks?.grid.data ?? ALONE;
     if (batches.length !== accumulate * size) {
       throw new HoldfastError(
         `a step of this trainer takes ${accumulate * size} micro-batches (accumulate${size > 1 ? ' x ranks' : ''}), not ${batches.length}`,

@@ -8,7 +8,7 @@ import { type AdapterLimits, updatesOnHost } from '../engine/compile/workload.ts
 import { type MemoryOptions, optionsOf } from '../engine/run/arrangement.ts';
 import { ACTIVATION_MODES } from '../graph/activations.ts';
 import { HoldfastError } from '../util/errors.ts';
-import type { TrainingPasses } from './trainer.ts';
+import type { TrainingPasses } from './training-workload.ts';
 
 /** What a step would be with another setting. */
 export interface Alternative {

@@ -60,52 +60,48 @@ async function expectFits(page: Page): Promise<void> {
   for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
 }
 
-// In Firefox the next tokens of a typed prompt never show in this test, for a reason that is not known; all before does.
-test.runIf(BROWSER === 'chromium')(
-  'by keyboard alone: a text is pasted, a model set, trained and asked to write',
-  async () => {
-    const page = await ready(context, url);
-    await expectFits(page);
-    await tabTo(page, 'input[name=text-kind]');
-    await page.keyboard.press('ArrowRight');
-    await tabTo(page, '#paste');
-    await page.keyboard.insertText(TEXT);
-    await tabTo(page, '#settings summary');
-    await page.keyboard.press('Enter');
-    for (const [name, value] of Object.entries(SMALL)) {
-      await tabTo(page, `#field-${name}`);
-      await page.keyboard.press('ControlOrMeta+a');
-      await page.keyboard.type(String(value));
-    }
-    await tabTo(page, '#field-schedule');
-    await page.keyboard.type('con');
-    expect(await page.inputValue('#field-schedule')).toBe('constant');
-    await tabTo(page, '#train', 'Shift+Tab');
-    await page.keyboard.press('Enter');
-    await says(page, /^Done after 120 steps/);
-    expect(Number(await page.textContent('#now-loss'))).toBeLessThan(2.6);
-    expect(await page.textContent('#sample-title')).toBe('after 120 steps');
-    expect((await page.textContent('#sample'))?.length).toBeGreaterThan(50);
+test('by keyboard alone: a text is pasted, a model set, trained and asked to write', async () => {
+  const page = await ready(context, url);
+  await expectFits(page);
+  await tabTo(page, 'input[name=text-kind]');
+  await page.keyboard.press('ArrowRight');
+  await tabTo(page, '#paste');
+  await page.keyboard.insertText(TEXT);
+  await tabTo(page, '#settings summary');
+  await page.keyboard.press('Enter');
+  for (const [name, value] of Object.entries(SMALL)) {
+    await tabTo(page, `#field-${name}`);
+    await page.keyboard.press('ControlOrMeta+a');
+    await page.keyboard.type(String(value));
+  }
+  await tabTo(page, '#field-schedule');
+  await page.keyboard.type('con');
+  expect(await page.inputValue('#field-schedule')).toBe('constant');
+  await tabTo(page, '#train', 'Shift+Tab');
+  await page.keyboard.press('Enter');
+  await says(page, /^Done after 120 steps/);
+  expect(Number(await page.textContent('#now-loss'))).toBeLessThan(2.6);
+  expect(await page.textContent('#sample-title')).toBe('after 120 steps');
+  expect((await page.textContent('#sample'))?.length).toBeGreaterThan(50);
 
-    await tabTo(page, '#prompt');
-    await page.keyboard.press('ControlOrMeta+a');
-    await page.keyboard.type('the small ');
-    // What is typed into may be scrolled to.
-    await page.locator('#next').scrollIntoViewIfNeeded();
-    await page.locator('#next-prompt', { hasText: /^the small $/ }).waitFor();
-    await tabTo(page, '#length');
-    await page.keyboard.press('ControlOrMeta+a');
-    await page.keyboard.type('30');
-    await page.keyboard.press('Enter');
-    await page.locator('#sample-title', { hasText: 'asked for, at temperature 0.7' }).waitFor();
-    expect(await page.textContent('#sample')).toMatch(/^the small [\s\S]{30}$/);
-    const shares = (await page.locator('#next output').allTextContents()).map((text) => Number.parseFloat(text));
-    expect(shares).toHaveLength(8);
-    expect(shares).toEqual(shares.toSorted((a, b) => b - a));
-    expect(shares[0]).toBeGreaterThan(100 / 256);
-    expect(await losses(page)).toEqual(undisturbed);
-  },
-);
+  await tabTo(page, '#prompt');
+  await page.keyboard.press('ControlOrMeta+a');
+  await page.keyboard.type('the small ');
+  // What is typed into may be scrolled to.
+  await page.locator('#next').scrollIntoViewIfNeeded();
+  await page.locator('#next-prompt', { hasText: /^the small $/ }).waitFor();
+  await tabTo(page, '#length');
+  await page.keyboard.press('ControlOrMeta+a');
+  await page.keyboard.type('30');
+  await page.keyboard.press('Enter');
+  await page.locator('#sample-title', { hasText: 'asked for, at temperature 0.7' }).waitFor();
+  expect(await page.textContent('#sample')).toMatch(/^the small [\s\S]{30}$/);
+  const shares = (await page.locator('#next output').allTextContents()).map((text) => Number.parseFloat(text));
+  expect(shares).toHaveLength(8);
+  expect(shares).toEqual(shares.toSorted((a, b) => b - a));
+  expect(shares[0]).toBeGreaterThan(100 / 256);
+  expect(await losses(page)).toEqual(undisturbed);
+});
 
 test('reloaded, paused, stepped, squeezed, stopped: the losses are those of a run left alone', async () => {
   const page = await ready(context, url);

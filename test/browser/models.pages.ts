@@ -9,10 +9,11 @@ import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { ModelExport, ModelInfo, NewRun } from '../../src/browser/index.ts';
 import { loadWeights } from '../../src/formats/checkpoint.ts';
+import { exportGGUF } from '../../src/formats/gguf/export.ts';
 import { collect } from '../../src/util/tensor-source.ts';
 import { readGGUF } from '../formats/gguf/reader.ts';
 import { MemoryFiles } from '../memory-files.ts';
-import { event, launch, open, SETTINGS } from './driver.ts';
+import { event, forget, launch, open, SETTINGS } from './driver.ts';
 import { bytesOf, CHATS, type Folder, publishedAdapter, publishedModel } from './published.ts';
 import { type Site, serve } from './site.ts';
 import { dropAll, fillSettings, misdeeds, overflow, ready, row, says, steps } from './visitor.ts';
@@ -173,6 +174,123 @@ describe('the service', () => {
     expect(Object.keys(merged)).toContain('tokenizer.json');
   });
 
+  test('a GGUF file is a model as well: known before it is kept, tuned in its own blocks, and talked to', async () => {
+    const page = await open(await browser.newContext(), site.isolated);
+    const { id } = await keep(page, { 'tiny-llama': model });
+    const q8 = await exported(page, id, { form: 'gguf', type: 'Q8_0' });
+    const own = await inspect(page, { 'tiny-llama': model });
+    const found = await inspect(page, { '': { 'some-Q8_0.gguf': q8.bytes } });
+    const { config: _, dtype: __, ...facts } = own as ModelInfo;
+    expect(found).toMatchObject({ ...facts, name: 'some-Q8_0', bytes: q8.bytes.length });
+    // Norms are F32 beside the blocks.
+    expect(found).not.toHaveProperty('dtype');
+    expect(await inspect(page, { '': { 'some.gguf': q8.bytes }, mine: adapter })).toMatchObject({
+      adapter: { rank: 2 },
+    });
+    const { id: base, from, config } = await keep(page, { '': { 'some-Q8_0.gguf': q8.bytes } });
+    const settings = {
+      ...{ ...SETTINGS, config, lora: LORA, steps: 6, lr: 0.02, evalWindows: 2, seq: 64 },
+      ...(from !== undefined && { from }),
+    };
+    const tuned = await train(page, { settings, text: CHATS, records: {}, name: 'tuned' });
+    const said = await page.evaluate(
+      async ([base, tuned]) => {
+        const ask = (run: string, adapter?: 'none') =>
+          window.holdfast.trainer.sample(run, {
+            prompt: 'the ',
+            tokens: 9,
+            temperature: 0,
+            ...(adapter && { adapter }),
+          });
+        return [await ask(base), await ask(tuned, 'none'), await ask(tuned)];
+      },
+      [base, tuned] as const,
+    );
+    expect(said[1]).toBe(said[0]);
+    expect(said[2]).not.toBe(said[0]);
+    // What comes out of it again is what went in.
+    expect((await exported(page, base, { form: 'gguf', type: 'Q8_0' })).bytes.length).toBe(q8.bytes.length);
+    await page.context().close();
+  });
+
+  test('files of which a GGUF file is none, cut short or one of two: one line, and nothing is kept', async () => {
+    const page = await open(await browser.newContext(), site.isolated);
+    const { id } = await keep(page, { 'tiny-llama': model });
+    const { bytes } = await exported(page, id, { form: 'gguf', type: 'F16' });
+    for (const [files, line] of [
+      [{ 'a.gguf': bytes.subarray(0, 200) }, /^a\.gguf/],
+      [{ 'a.gguf': bytes.subarray(0, bytes.length - 40) }, /^a\.gguf/],
+      [{ 'a.gguf': bytesOf('no such file') }, /^a\.gguf/],
+      [{ 'a.gguf': bytes, 'b.gguf': bytes }, /there are 2 GGUF files; choose one of them/],
+    ] as const) {
+      const said = await inspect(page, { '': files });
+      expect(said).toMatch(line);
+      expect(said).not.toContain('\n');
+      await expect(keep(page, { '': files })).rejects.toThrow((said as string).slice(0, 40));
+    }
+    expect(await page.evaluate(async () => (await window.holdfast.trainer.runs()).length)).toBe(1);
+    await page.context().close();
+  });
+
+  test('a run that trains an adapter goes out as a zip and comes in again, where its model is', async () => {
+    const first = await open(await browser.newContext(), site.isolated);
+    const { id: base, from, config } = await keep(first, { 'tiny-llama': model });
+    const settings = {
+      ...{ ...SETTINGS, config, lora: LORA, steps: 8, lr: 0.02, evalWindows: 2, seq: 64 },
+      ...(from !== undefined && { from }),
+    };
+    const id = await train(first, { settings, text: TEXT, name: 'animals' });
+    const zipped = (page: Page, id: string) =>
+      page.evaluate(async (id) => {
+        const file = await window.holdfast.trainer.exportZip(id);
+        return { name: file.name, bytes: [...new Uint8Array(await file.arrayBuffer())] };
+      }, id);
+    const zip = await zipped(first, id);
+    const baseZip = await zipped(first, base);
+    const bring = (page: Page, zip: { name: string; bytes: number[] }) =>
+      page.evaluate(
+        ({ name, bytes }) =>
+          window.holdfast.trainer
+            .importRun([new File([Uint8Array.from(bytes)], name)])
+            .catch((error: Error) => error.message),
+        zip,
+      );
+    /** Goes on for four steps; their losses, and what is written then. */
+    const goOn = async (page: Page, id: string) => {
+      await forget(page);
+      await page.evaluate(([id, text]) => window.holdfast.trainer.resume(id, { steps: 12, text }), [id, TEXT] as const);
+      await event(page, 'ended');
+      return page.evaluate(async (id) => {
+        const { trainer } = window.holdfast;
+        const { steps } = await trainer.history(id);
+        const written = await trainer.sample(id, { prompt: 'what ', tokens: 9, temperature: 0 });
+        return { losses: steps.map(({ loss }) => loss), written };
+      }, id);
+    };
+    const wanted = await goOn(first, id);
+
+    const other = await open(await browser.newContext(), site.isolated);
+    const alone = await bring(other, zip);
+    expect(alone).toMatch(
+      /^this run trains a low-rank update of a model that is not here \(Llama of 2 layers, width 32\); bring that model/,
+    );
+    // One of the same shape is another.
+    const stranger = await publishedModel(TEXT, { rms_norm_eps: 1e-6 });
+    const wrong = { ...stranger, 'config.json': model['config.json'] ?? bytesOf('') };
+    const changedModel = { ...wrong, 'model-00001-of-00002.safetensors': flipped(wrong) };
+    await keep(other, { strange: changedModel });
+    expect(await bring(other, zip)).toMatch(/, and “strange” has other weights; bring that model/);
+    expect(await other.evaluate(async () => (await window.holdfast.trainer.runs()).length)).toBe(1);
+
+    const here = (await bring(other, baseZip)) as { id: string };
+    const run = await bring(other, zip);
+    expect(run).toMatchObject({ name: 'animals', status: 'imported', savedStep: 8, settings: { lora: LORA } });
+    const { id: again, settings: found } = run as unknown as { id: string; settings: { from: string } };
+    expect(found.from).toBe(await other.evaluate((id) => window.holdfast.trainer.weightsOf(id), here.id));
+    expect(await goOn(other, again)).toEqual(wanted);
+    await Promise.all([first, other].map((page) => page.context().close()));
+  });
+
   test.each([
     ['no config', without('config.json'), /config\.json/],
     ['no weights', without('model.safetensors.index.json'), /there is no model\.safetensors/],
@@ -314,6 +432,44 @@ describe('the page', () => {
     await page.context().close();
   });
 
+  test('a GGUF file is dropped and tuned; the run goes out as a zip and, where its model is, comes in again', async () => {
+    const page = await demo();
+    const files = new MemoryFiles(
+      Object.fromEntries(Object.entries(model).map(([name, bytes]) => [`m/${name}`, bytes])),
+    );
+    const exported = { ...(await loadWeights(files, 'm')), files, folder: 'm', name: 'm' };
+    await exportGGUF(files, 'm.gguf', exported, { type: 'Q8_0', modelfile: false });
+    await dropAll(page, { 'some-Q8_0.gguf': await files.read('m.gguf') });
+    await own(page);
+    expect(await page.textContent('#own-facts')).toBe('Llama 2 × 32 · 312 tokens of its own · chat template');
+    expect(await page.textContent('#own-name')).toBe('some-Q8_0');
+    for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
+    await page.getByRole('radio', { name: 'Your own', exact: true }).check();
+    await page.fill('#paste', TEXT);
+    await fillSettings(page, { ...TRAINING, steps: 6, rank: 2, alpha: 4 });
+    await page.click('#train');
+    await says(page, /^Done after 6 steps/);
+    expect(await page.locator('#runs .name').allTextContents()).toEqual(['some-Q8_0, LoRA', 'some-Q8_0']);
+    const tuned = await row(page);
+    const [file] = await Promise.all([
+      page.waitForEvent('download'),
+      tuned.getByRole('button', { name: 'Export zip' }).click(),
+    ]);
+    const zip = path.join(folder, file.suggestedFilename());
+    await file.saveAs(zip);
+    await tuned.getByRole('button', { name: 'Remove' }).click();
+    await page.locator('#dialog').getByRole('button', { name: 'Remove' }).click();
+    await expect.poll(() => page.locator('#runs .name').allTextContents()).toEqual(['some-Q8_0']);
+    await page.setInputFiles('#import', zip);
+    await says(page, /^Imported “some-Q8_0-LoRA”/);
+    expect(await page.locator('#runs .name').allTextContents()).toEqual(['some-Q8_0-LoRA', 'some-Q8_0']);
+    // Without its model it stays outside, and says what it needs.
+    const empty = await demo();
+    await empty.setInputFiles('#import', zip);
+    expect(await says(empty, /a low-rank update of a model that is not here/)).not.toContain('\n');
+    await Promise.all([page, empty].map((each) => each.context().close()));
+  });
+
   test('what cannot be used is one line, and what was chosen stays', async () => {
     const page = await demo();
     await dropAll(page, { ...model, 'config.json': bytesOf({ model_type: 'mamba' }) });
@@ -350,6 +506,13 @@ function withToken(files: Folder): Folder {
   const tokenizer = JSON.parse(new TextDecoder().decode(files['tokenizer.json']));
   tokenizer.added_tokens.push({ ...tokenizer.added_tokens[0], id: 500, content: '<|other|>' });
   return { ...files, 'tokenizer.json': bytesOf(tokenizer) };
+}
+
+/** Its first shard with another bit. */
+function flipped(files: Folder): Uint8Array {
+  const bytes = files['model-00001-of-00002.safetensors']?.slice() ?? new Uint8Array();
+  bytes[bytes.length - 2] = (bytes.at(-2) ?? 0) ^ 1;
+  return bytes;
 }
 
 function truncated(files: Folder): Folder {

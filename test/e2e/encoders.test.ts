@@ -46,7 +46,8 @@ test.each(KINDS)(
     expect(rest.status, rest.stderr).toBe(0);
     const weights = (run: string) => readFileSync(at(run, 'checkpoint-12', 'model.safetensors'));
     expect(weights(`${model}-parts`).equals(weights(`${model}-whole`))).toBe(true);
-    for (const command of ['generate', 'eval']) {
+    // A classifier is measured by what it tells right.
+    for (const command of model === 'vit' ? ['generate'] : ['generate', 'eval']) {
       const data = command === 'eval' ? ['--data', at(`${model}-whole`, 'report.html')] : [];
       const { status, stderr } = await holdfast([command, at(`${model}-whole`), ...data], { cwd: folder });
       expect([status, stderr.split('\n').length], stderr).toEqual([2, 1]);

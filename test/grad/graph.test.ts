@@ -22,6 +22,8 @@ const BERT = {
   ...{ num_attention_heads: 2, num_hidden_layers: 2, intermediate_size: 10 },
 };
 
+const CLASSIFIER = { ...BERT, architectures: ['BertForSequenceClassification'], num_labels: 3 };
+
 /** Two patches of 3 x 1 in an image, and the class token. */
 const VIT = {
   ...{ model_type: 'vit', image_size: [3, 2], patch_size: [3, 1], num_channels: 2, hidden_size: 6, num_labels: 5 },
@@ -56,6 +58,8 @@ const models: Record<string, [config: object, lora?: LoraOptions | undefined, pa
     { rank: 2, alpha: 3 },
   ],
   'bert with lora': [BERT, { rank: 2, alpha: 3 }],
+  'bert, of classes': [CLASSIFIER],
+  'bert, of classes, with lora': [CLASSIFIER, { rank: 2, alpha: 3, targets: ['query', 'pooler.dense'] }],
 };
 
 const BATCH = 2;
@@ -64,16 +68,18 @@ const random = new Random(11, 'graph test');
 const normals = (size: number) => Float64Array.from({ length: size }, () => random.normal());
 
 /** Repeated and absent ids, ignored targets; one row of targets wholly ignored when `sparse`. */
-function makeBatch({ shape, inputs }: Model, sparse: boolean, packed = false): Batch {
+function makeBatch({ shape, inputs, objective }: Model, sparse: boolean, packed = false): Batch {
   const { vocabulary, classes } = shape;
+  const ofRows = () => Int32Array.from({ length: BATCH }, (_, i) => (sparse && i === 0 ? -100 : random.below(classes)));
   if (vocabulary === 0) {
     const [pixels] = inputs(SEQ);
     const size = (pixels?.row ?? []).reduce((a, b) => a * b, BATCH);
-    const targets = Int32Array.from({ length: BATCH }, (_, i) => (sparse && i === 0 ? -100 : random.below(classes)));
-    return { pixels: Float32Array.from(normals(size)), targets, batch: BATCH, seq: SEQ };
+    return { pixels: Float32Array.from(normals(size)), targets: ofRows(), batch: BATCH, seq: SEQ };
   }
   const ids = Int32Array.from({ length: BATCH * SEQ }, () => random.below(vocabulary - 2));
-  const targets = ids.map((_, i) => (i % 4 === 1 || (sparse && i < SEQ) ? -100 : random.below(vocabulary)));
+  const targets = objective.accuracy
+    ? ofRows()
+    : ids.map((_, i) => (i % 4 === 1 || (sparse && i < SEQ) ? -100 : random.below(vocabulary)));
   // Read in rows of several documents alone: two in the first row, three in the second.
   const rows = packed && {
     documents: Int32Array.of(4, 4, 2, 2, 2, 0, 1, 1, 7, 7),

@@ -4,7 +4,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { Graph, makeTensor, type Program, type Tensor } from '../../src/graph/graph.ts';
-import { gelu } from '../../src/graph/operators/activation.ts';
+import { gelu, tanh } from '../../src/graph/operators/activation.ts';
 import { add } from '../../src/graph/operators/add.ts';
 import { attention, type Cache, type Mask } from '../../src/graph/operators/attention.ts';
 import { crossEntropyHead } from '../../src/graph/operators/cross-entropy.ts';
@@ -79,6 +79,11 @@ test('gelu and add, with an input that three operators read', () => {
     const once = add(g, gelu(g, x), x);
     return add(g, once, add(g, once, x));
   });
+});
+
+test('tanh, with an input that another operator reads', () => {
+  const x = parameter('x', [BATCH, SEQ, WIDTH]);
+  expectGradients([x, parameter('head', [VOCABULARY, WIDTH])], (g) => add(g, tanh(g, tanh(g, x)), x));
 });
 
 const shape = { heads: 2, kvHeads: 1, headSize: 2 };

@@ -219,6 +219,10 @@ export const bounds: Record<string, Bounds<any>> = {
   geluErfBackward: (_problem, { dy, x }: Arrays<'dy' | 'x'>) => ({
     dx: (i) => abs(dy[i]!) * geluErfDerivativeError(x[i]!),
   }),
+  // Its argument is given, and not the quotient of which tanhError speaks.
+  tanh: (_problem, { x }: Arrays<'x'>) => ({ y: (i) => tanhError(x[i]!) + TINY }),
+  // A sum and a difference, their product, and its product with dy.
+  tanhBackward: (_problem, _before, { dx }: Arrays<'dx'>) => ({ dx: (i) => 4 * ULP * abs(dx[i]!) + TINY }),
   swiglu(_problem, { gate }: Arrays<'gate'>, { y }: Arrays<'y'>) {
     return { y: (i) => abs(y[i]!) * ((1 - sigmoid(gate[i]!)) * expUlps(gate[i]!) + 5.5) * ULP + TINY };
   },

@@ -40,6 +40,7 @@ import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernel
 import { rope, ropeTable } from '../../src/kernels/rope.ts';
 import { HYPER, STATE, stepControl } from '../../src/kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../src/kernels/sum-squares.ts';
+import { tanh, tanhBackward } from '../../src/kernels/tanh.ts';
 import { Random } from '../../src/util/random.ts';
 import { field, fields } from '../entry.ts';
 import type { HostArray } from '../harness.ts';
@@ -411,6 +412,12 @@ export const cases = [
   ...[gelu, geluBackward, geluErf, geluErfBackward].map((kernel) =>
     row({ kernel, problems: elementwise, inputs: ({ size }, random) => ({ x: random.normals(size, 3) }) }),
   ),
+  row({ kernel: tanh, problems: elementwise, inputs: ({ size }, random) => ({ x: random.normals(size, 3) }) }),
+  row({
+    kernel: tanhBackward,
+    problems: elementwise,
+    inputs: ({ size }, random) => ({ y: random.normals(size, 3).map(Math.tanh) }),
+  }),
   row({
     kernel: swiglu,
     problems: elementwise,

@@ -19,6 +19,7 @@ import { type Arrays, ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
 import { rope } from '../../src/kernels/rope.ts';
+import { tanh, tanhBackward } from '../../src/kernels/tanh.ts';
 import { at } from '../../src/util/at.ts';
 import { field, fields } from '../entry.ts';
 import { cases, Draws, IGNORE, inputsOf, packed, toArrays } from './cases.ts';
@@ -131,6 +132,14 @@ for (const [forward, backward] of [
       x: output('dx', backward, problem, { ...data, dy }),
     });
   });
+
+forEachProblem(tanh, (problem, data) => {
+  const dy = normals(problem.size);
+  const y = output('y', tanh, problem, data);
+  expectGradients(data, (moved) => dot(output('y', tanh, problem, moved), dy), {
+    x: output('dx', tanhBackward, problem, { dy, y }),
+  });
+});
 
 forEachProblem(swiglu, (problem, data) => {
   const dy = normals(problem.size);

@@ -12,8 +12,10 @@ import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/
 import { gelu, geluBackward, geluErf, geluErfBackward } from '../../src/kernels/gelu.ts';
 import { kernels } from '../../src/kernels/index.ts';
 import { type Kernel, linearGrid, type Traits, type Variant } from '../../src/kernels/kernel.ts';
+import { layernorm } from '../../src/kernels/layernorm.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import { STATE, stepControl } from '../../src/kernels/step-control.ts';
+import { tanh, tanhBackward } from '../../src/kernels/tanh.ts';
 import { field, fields, leading, only } from '../entry.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable, testDevice } from '../harness.ts';
 import { THOROUGH, VERBOSE } from '../host.ts';
@@ -178,6 +180,50 @@ async function run<P>(kernel: Kernel<P>, problem: P, data: Record<string, HostAr
 const output = async <P>(name: string, kernel: Kernel<P>, problem: P, data: Record<string, HostArray>) =>
   field(await run(kernel, problem, data), name);
 
+/** The names of the variants that an adapter has to choose from. */
+const offered = <P>({ variants }: Kernel<P>, problem: P, software: boolean): string[] =>
+  variants.filter(({ supports }) => supports?.(problem, { software, subgroupSize: 4 }) ?? true).map(({ name }) => name);
+
+describe('a GPU', () => {
+  it.each(cases)('has variants of $kernel.name, none of which is for CPUs', ({ kernel, problems }) => {
+    for (const problem of problems) {
+      const names = offered(kernel, problem, false);
+      expect(names.length).toBeGreaterThan(0);
+      for (const name of ['lanes', 'quads']) expect(names).not.toContain(name);
+    }
+  });
+
+  it('reads long rows side by side', () => {
+    expect(offered(layernorm, { rows: 37, width: 129, eps: 1e-5 }, false)).toEqual(['workgroup']);
+    expect(offered(layernorm, { rows: 37, width: 128, eps: 1e-5 }, false)).toEqual(['rows', 'workgroup']);
+    expect(offered(layernorm, { rows: 37, width: 129, eps: 1e-5 }, true)).toEqual(['rows', 'workgroup']);
+  });
+});
+
+describe.each(cases.filter(({ kernel: { name } }) => ['sumSquares', 'columnSum', 'attentionDelta'].includes(name)))(
+  '$kernel.name for GPUs',
+  (kernelCase) => {
+    const { kernel, problems } = kernelCase;
+    const [forSoftware, forGPU] = leading(2, kernel.variants);
+
+    it.each(problems.map((problem) => [describeProblem(problem), problem]))(
+      'gives the bits of that for software adapters: %s',
+      async (_, problem) => {
+        const data = inputsOf(kernelCase, problem);
+        expect(await runKernel(kernel, forGPU, problem, data)).toEqual(
+          await runKernel(kernel, forSoftware, problem, data),
+        );
+      },
+    );
+
+    it('is what GPUs run, and no software adapter', () => {
+      const on = (software: boolean) => new Set(problems.flatMap((problem) => offered(kernel, problem, software)));
+      expect(on(false)).toContain(forGPU.name);
+      expect(on(true)).toEqual(new Set([forSoftware.name]));
+    });
+  },
+);
+
 describe('activations far out', () => {
   it.each([-1000, -100, -30, -10, 10, 30, 100, 1000])('%d gives no NaN and the right tail', async (value) => {
     const x = new Float32Array([value]);
@@ -188,6 +234,8 @@ describe('activations far out', () => {
       expect((await output('y', forward, { size: 1 }, { x }))[0]).toBeCloseTo(tail, 20);
       expect((await output('dx', backward, { size: 1 }, { x, dy: one }))[0]).toBeCloseTo(value > 0 ? 1 : 0, 6);
     }
+    expect((await output('y', tanh, { size: 1 }, { x }))[0]).toBe(Math.sign(value));
+    expect((await output('dx', tanhBackward, { size: 1 }, { y: x.map(Math.sign), dy: one }))[0]).toBe(0);
     const [silu] = await output('y', swiglu, { size: 1 }, { gate: x, up: one });
     expect(Math.abs(silu! - value / (1 + Math.exp(-value)))).toBeLessThan(1e-6 * Math.abs(tail) + 1e-9);
     expect((await output('y', geglu, { size: 1 }, { gate: x, up: one }))[0]).toBeCloseTo(tail, 20);

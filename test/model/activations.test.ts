@@ -7,7 +7,7 @@ import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../src/graph/activations.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/trainer.ts';
+import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { HoldfastError, messageOf } from '../../src/util/errors.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';

@@ -24,7 +24,7 @@ import { withModel } from '../../src/train/open-model.ts';
 import { trainRun } from '../../src/train/run.ts';
 import { modelOf, type RunSettings } from '../../src/train/run-settings.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/trainer.ts';
+import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';

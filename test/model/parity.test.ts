@@ -10,7 +10,7 @@ import { replay, replayCase } from '../../src/parity/replay-case.ts';
 import { ALLOWED_MULTIPLE, compareWithReference } from '../../src/parity/verdict.ts';
 import { join } from '../../src/runtime/host.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/trainer.ts';
+import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';

@@ -17,7 +17,7 @@ import { onlyTokens } from '../../src/nn/inputs.ts';
 import { type LoraOptions, linearsOf, mergedWeights, withLora } from '../../src/nn/lora.ts';
 import { lookup, type Model, parameterTensors, trainedCount } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/trainer.ts';
+import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
 import { Memory } from '../interpret.ts';

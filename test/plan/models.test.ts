@@ -20,7 +20,7 @@ import { checkTrace, chunkName, type Trace } from '../../src/memory/plan/trace.t
 import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/trainer.ts';
+import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { median } from '../../src/util/median.ts';
 import { entry } from '../entry.ts';

@@ -9,7 +9,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import type { ActivationMode } from '../../src/graph/activations.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/trainer.ts';
+import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { whatIf } from '../../src/train/what-if.ts';
 import { parseBytes } from '../../src/util/bytes.ts';
 

@@ -1,10 +1,11 @@
 // The profile as data: everything is there, nothing is negative, no time is judged. And the kernels of the peak
 // compute what they claim to.
 
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { Trial } from '../../src/engine/compile/choices.ts';
 import { isDispatch } from '../../src/engine/compile/lower.ts';
 import type { Pass } from '../../src/engine/compile/pass.ts';
-import { copy, multiplyAdds } from '../../src/engine/observe/peak.ts';
+import { copy, measurePeak, multiplyAdds } from '../../src/engine/observe/peak.ts';
 import { type Profile, profile } from '../../src/engine/observe/profile.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Arrays, Kernel } from '../../src/kernels/kernel.ts';
@@ -79,6 +80,22 @@ describe('the kernels of the peak', () => {
     const { found, expected } = await both(multiplyAdds, { invocations: 128, rounds: 2 }, {});
     // 16 steps that each shrink the error by 3/4 and add at most 2^-23 of a value of at most 128: under 1e-4.
     for (const [i, value] of found.entries()) expect(Math.abs(value - expected[i]!)).toBeLessThan(1e-4);
+  });
+
+  test('the peak is that of the arithmetic, however long the rest of a dispatch takes', async () => {
+    const device = await testDevice();
+    // Of a slow CPU to a GPU.
+    for (const rate of [4, 40, 400, 4000]) {
+      const open = vi.spyOn(Trial, 'open').mockImplementation(async (_, kernel, problem) => {
+        const { invocations = 0 } = problem as { invocations?: number };
+        const time = async () => 0.1 + invocations * 3e-5 + kernel.flops(problem) / (rate * 1e6);
+        return { time, close: () => {} } as unknown as Trial;
+      });
+      const { gflops } = await measurePeak(device);
+      open.mockRestore();
+      expect(gflops / rate).toBeGreaterThan(0.9);
+      expect(gflops / rate).toBeLessThanOrEqual(1);
+    }
   });
 
   test('the copy copies', async () => {

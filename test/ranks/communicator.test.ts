@@ -36,7 +36,7 @@ function placed(parts: readonly { owner: number; words: number; gap: number }[])
 }
 
 const communicators = (size: number, seed: number) =>
-  inProcess(size, seed).map((messages) => new Communicator(messages, 'step'));
+  inProcess(size, seed).map((messages) => new Communicator(messages, 'data'));
 
 /** Of a rank: others have other values in another order. */
 const valuesOf = (values: readonly number[], rank: number, words: number) =>
@@ -104,7 +104,7 @@ it('agrees on words and truths', async () => {
 it('says which rank waits for which in what, while it waits', async () => {
   const told: RankWait[] = [];
   const [first, second] = inProcess(2).map(
-    (messages) => new Communicator(messages, 'step', { patience: 5, tell: (wait) => told.push(wait) }),
+    (messages) => new Communicator(messages, 'data', { patience: 5, tell: (wait) => told.push(wait) }),
   );
   const waiting = first?.barrier('the end of the test');
   await new Promise((resolve) => setTimeout(resolve, 40));

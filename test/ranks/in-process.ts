@@ -54,6 +54,6 @@ export function inProcess(size: number, seed = 1): Messages[] {
   }));
 }
 
-/** Ranks that share a model by a stage. */
-export const ranksInProcess = (size: number, stage: ZeroStage): Ranks[] =>
-  inProcess(size).map((messages) => makeRanks(messages, stage));
+/** Ranks that share a model by a stage, or in a grid. */
+export const ranksInProcess = (size: number, stage: ZeroStage, tensor = 1): Ranks[] =>
+  inProcess(size).map((messages) => makeRanks(messages, { stage, tensor }));

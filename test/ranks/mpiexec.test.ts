@@ -2,7 +2,7 @@
 // mpich) nothing of this runs, and it says so.
 
 import { execFileSync, spawn } from 'node:child_process';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { cp, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -114,6 +114,48 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
     });
   });
 
+  it('shares layers between 2 ranks, and goes on on one and on two', async () => {
+    const share = ['--tensor-parallel', '2'];
+    const { status, stderr } = await onRanks(2, [
+      ...RUN,
+      ...share,
+      '--steps',
+      '4',
+      '--until',
+      '2',
+      '--out',
+      out('shared'),
+    ]);
+    expect(status, stderr).toBe(0);
+    await cp(out('shared'), out('shared again'), { recursive: true });
+    const resume = (name: string) => ['train', '--resume', '--out', out(name), '--json'];
+    const [one, two] = [await holdfast(resume('shared')), await onRanks(2, resume('shared again'))];
+    const whole = await holdfast([...RUN, '--steps', '4', '--out', out('alone')]);
+    const losses = (text: string) => records(text).flatMap(({ loss }) => (typeof loss === 'number' ? [loss] : []));
+    for (const { status, stdout, stderr } of [one, two]) {
+      expect(status, stderr).toBe(0);
+      const expected = losses(whole.stdout).slice(2);
+      expect(losses(stdout)).toHaveLength(2);
+      // Sums in another order: a few units in the last place of losses near 5.5.
+      losses(stdout).forEach((loss, i) => void expect(Math.abs(loss - (expected[i] ?? 0))).toBeLessThan(1e-5));
+    }
+    const { ranks } = field(records(two.stdout).at(-1) ?? {}, 'summary') as { ranks: unknown };
+    expect(ranks).toMatchObject({ size: 2, tensorParallel: 2 });
+  });
+
+  it('refuses a grid that there is not, and what a grid of one copy cannot shard', async () => {
+    const refusal = async (args: readonly string[]) => {
+      const { status, stderr } = await onRanks(2, [...RUN, '--out', out('none'), ...args]);
+      expect(status).toBe(2);
+      return stderr;
+    };
+    expect(await refusal(['--tensor-parallel', '3'])).toContain('--tensor-parallel 3: 2 ranks are not a grid');
+    expect(await refusal(['--tensor-parallel', '2', '--zero', '3'])).toContain(
+      '--zero 3: with --tensor-parallel 2 on 2',
+    );
+    expect(await refusal(['--tensor-parallel', '2', '--model', 'bert'])).toContain('BERT has no layout over ranks yet');
+  });
+
   it('names what is not the same on all ranks before the first step', async () => {
     const run = (name: string) => [...RUN, '--steps', '2', '--out', out('unlike'), '--seed', name];
     const { status, stdout, stderr } = await startRanks([run('1'), run('2')]).finished;
@@ -168,10 +210,14 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
   });
 });
 
-it('says that --zero needs several ranks', async () => {
-  const { status, stderr } = await holdfast(['train', '--zero', '2']);
+const ALONE: [string, string][] = [
+  ['--zero', '2'],
+  ['--tensor-parallel', '2'],
+];
+it.each(ALONE)('says that %s needs several ranks', async (flag, value) => {
+  const { status, stderr } = await holdfast(['train', flag, value]);
   expect(status).toBe(2);
   expect(stderr).toBe(
-    'holdfast: --zero 2: is for several ranks; start them with MPI: mpiexec -n 2 node_modules/.bin/holdfast train ...',
+    `holdfast: ${flag} ${value}: is for several ranks; start them with MPI: mpiexec -n 2 node_modules/.bin/holdfast train ...`,
   );
 });

@@ -69,7 +69,8 @@ describe('the plan of every rank', () => {
           await Promise.all(trainers.map((trainer) => trainer.start(micros)));
         }
       };
-      const counted = () => trainers.map(({ session, ranks }) => ({ ...session.report().link, ...ranks?.step.ledger }));
+      const counted = () =>
+        trainers.map(({ session, ranks }) => ({ ...session.report().link, ...ranks?.step.data.ledger }));
       // Those of warm-up have a plan of their own, and the one behind them begins where it ends.
       await train(3);
       const before = counted();

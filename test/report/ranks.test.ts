@@ -24,7 +24,14 @@ const share = (rank: number, network: number): RankShare => ({
 });
 
 const record = (...network: number[]): RankRecord => ({
-  ...{ size: network.length, zero: 2, sentBytes: 2e6, receivedBytes: 2e6, planned: { sent: 1e6, received: 1e6 } },
+  ...{
+    size: network.length,
+    tensorParallel: 1,
+    zero: 2,
+    sentBytes: 2e6,
+    receivedBytes: 2e6,
+    planned: { sent: 1e6, received: 1e6 },
+  },
   bound: 0.99e6,
   each: network.map((each, rank) => share(rank, each)),
 });

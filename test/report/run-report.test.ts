@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { REPORT_FILE, runReport, writeReport } from '../../src/report/run-report.ts';
-import type { RunSummary } from '../../src/train/run.ts';
+import type { RunSummary } from '../../src/train/run-events.ts';
 import { savedState } from '../../src/train/saved-state.ts';
 import { memoryHost } from '../memory-files.ts';
 import { CHECKPOINT, RUN, savedRun } from '../saved-run.ts';

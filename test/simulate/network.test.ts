@@ -24,7 +24,7 @@ import { sizeOf } from '../../src/nn/size.ts';
 import { Predictor, type Scenario } from '../../src/train/prediction.ts';
 import { scale } from '../../src/train/scaling.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/trainer.ts';
+import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { EVERY_CASE } from '../host.ts';
 
@@ -50,7 +50,15 @@ const machineWith = (exchange: ExchangeWay, bytesPerSecond = 10e9): Machine => (
 const ranksOf = (size: number) => ({ size, sharding: { rank: 0, size, stage: 2 as ZeroStage }, owned: 1, splits: 1 });
 
 const collective = (...parts: [owner: number, bytes: number][]): CollectiveOperation => ({
-  ...{ op: 'collective', collective: 'all-gather', on: { chunk: 0 }, label: '', phase: 'update', uses: [] },
+  ...{
+    op: 'collective',
+    collective: 'all-gather',
+    axis: 'data',
+    on: { chunk: 0 },
+    label: '',
+    phase: 'update',
+    uses: [],
+  },
   parts: parts.map(([owner, bytes]) => ({ owner, offset: 0, bytes })),
 });
 

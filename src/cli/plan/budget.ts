@@ -20,7 +20,7 @@ import { makeModel } from '../../nn/index.ts';
 import { type Model, parameterCount, trainedCount } from '../../nn/model.ts';
 import type { Host } from '../../runtime/host.ts';
 import { traceStep } from '../../train/step-programs.ts';
-import { trainingWorkload } from '../../train/trainer.ts';
+import { trainingWorkload } from '../../train/training-workload.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';

@@ -1,7 +1,7 @@
 // The settings of a new run, from flags and from the files that they name: the model, its tokenizer and chat template,
 // the data, a low-rank update.
 
-import { openImages } from '../../data/images.ts';
+import { imageFacts } from '../../data/images.ts';
 import { findChatTemplate, type TemplateSources } from '../../data/records/find-template.ts';
 import { holdRecords, type RecordSettings } from '../../data/records/read-records.ts';
 import { isSynthetic } from '../../data/synthetic.ts';
@@ -9,11 +9,12 @@ import { DEFAULT_TOKENIZER, identityOf, tokenizerFrom } from '../../data/tokeniz
 import { type FoundModel, findModel, loadAdapter } from '../../formats/checkpoint.ts';
 import type { ModelConfig } from '../../formats/config.ts';
 import type { ImageShape } from '../../formats/families/family.ts';
-import { FAMILY_NAMES, shapeOf } from '../../formats/families/index.ts';
+import { FAMILY_NAMES, labelsIn, shapeOf } from '../../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../../formats/shape.ts';
 import { findTokenizer } from '../../formats/tokenizer-files.ts';
 import { completeLora } from '../../nn/lora.ts';
 import type { Host } from '../../runtime/host.ts';
+import { modelForClasses } from '../../train/class-data.ts';
 import { fineTuningSettings } from '../../train/fine-tuning.ts';
 import { defaultSettings, type LoraSettings, type RunSettings, VALIDATION_SHARE } from '../../train/run-settings.ts';
 import { HoldfastError } from '../../util/errors.ts';
@@ -41,7 +42,7 @@ export async function newSettings(
   const model = family ? undefined : await localModel(host, flags.model);
   const sizeOf = async () => (named ? (await tokenizerFrom(named)).vocabulary : vocabSize);
   const {
-    config,
+    config: foundConfig,
     from,
     tokenizer: own,
   }: FoundModel = model === undefined
@@ -53,6 +54,9 @@ export async function newSettings(
       }
     : await findModel(host.files, model);
   const tokenizer = flags.tokenizer === BYTES ? undefined : (named ?? own);
+  // A new vision transformer was made for the classes of its images.
+  const forClasses = family === 'vit' ? undefined : await modelForClasses(host, foundConfig, flags.data);
+  const { config } = forClasses ?? { config: foundConfig };
   const { context } = shapeOf(config);
   if (!family) {
     const shape = (['layers', 'width', 'heads', 'kvHeads'] as const).find(given);
@@ -73,7 +77,12 @@ export async function newSettings(
     throw new HoldfastError(
       `${flags.model}: has no weights to fine-tune; name a folder that has, or train it: holdfast train --model ${flags.model}`,
     );
-  const isText = !seesImages && !isSynthetic(flags.data);
+  const isText = !seesImages && !isSynthetic(flags.data) && !labelsIn(config);
+  const ofRecords = (['trainOn', 'pack', 'chatTemplate'] as const).find(given);
+  if (labelsIn(config) && ofRecords)
+    throw new HoldfastError(
+      `--${dashed(ofRecords)}: is of what a model writes, and this one tells classes apart; leave the flag out`,
+    );
   const records = isText
     ? await recordsFromFlags(host, flags, given, { tokenizer, model: from ?? model }, fineTunes)
     : undefined;
@@ -84,6 +93,7 @@ export async function newSettings(
     config,
     tokenizer: tokenizer ? identityOf(tokenizer) : DEFAULT_TOKENIZER,
     ...(from === undefined ? {} : { from }),
+    ...(from !== undefined && forClasses?.newHead && { newHead: true }),
     ...(lora && { lora }),
     ...(flags.dtype !== 'f32' && { dtype: flags.dtype }),
     ...(flags.task === undefined ? {} : { task: flags.task }),
@@ -113,12 +123,12 @@ function bestFromFlags({
 
 /** What a new vision transformer looks at: the images of the data. Errors: HoldfastError for patches that do not fit them. */
 async function imagesFromFlags(host: Host, { data, patch = 4 }: TrainFlags): Promise<ImageShape> {
-  const { height, width, channels, classes } = await openImages(host, data);
+  const { height, width, channels, classes, classNames: names } = await imageFacts(host, data);
   for (const side of [height, width]) {
     if (side % patch === 0) continue;
     throw new HoldfastError(`--patch ${patch}: the images are of ${height} x ${width}; it must divide both`);
   }
-  return { image: height === width ? height : [height, width], patch, channels, classes };
+  return { image: height === width ? height : [height, width], patch, channels, classes, ...(names && { names }) };
 }
 
 /** How records are learned from; undefined where the data is text. */

@@ -25,6 +25,7 @@ const CHANGEABLE = [
   'earlyStoppingPatience',
   'earlyStoppingThreshold',
   'keepBest',
+  'tensorParallel',
 ] as const;
 
 /** Errors: HoldfastError for a flag that the checkpoint contradicts. */

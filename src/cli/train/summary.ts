@@ -2,13 +2,13 @@
 // and what to do with it next.
 
 import { taskOf } from '../../data/tasks.ts';
-import { familyOf, shapeOf } from '../../formats/families/index.ts';
+import { familyOf, labelsIn, type ModelConfig, shapeOf } from '../../formats/families/index.ts';
 import { advice } from '../../report/advice.ts';
 import { rankLines } from '../../report/rank-words.ts';
 import { REPORT_FILE } from '../../report/run-report.ts';
 import { join } from '../../runtime/host.ts';
 import type { MemoryRecord } from '../../train/memory-record.ts';
-import type { RunSummary } from '../../train/run.ts';
+import type { RunSummary } from '../../train/run-events.ts';
 import type { RunSettings } from '../../train/run-settings.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { describeOrder } from '../accumulate-order.ts';
@@ -23,7 +23,7 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
   return [
     `${summary.interrupted ? 'stopped' : 'done'} after ${summary.steps} steps on ${summary.adapter}${summary.stopped ? ', early: validations do not get better' : ''}`,
     Number.isFinite(summary.finalLoss)
-      ? `loss ${summary.finalLoss.toFixed(4)}${validated} nats per ${shapeOf(config).vocabulary === 0 ? 'image' : 'token'}`
+      ? `loss ${summary.finalLoss.toFixed(4)}${validated} nats per ${unitOf(config)}`
       : `the last step was skipped: its loss is not finite${validated}`,
     ...(summary.accuracy === undefined ? [] : [accuracyText(summary.accuracy, settings)]),
     `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory`,
@@ -41,6 +41,12 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
         ]
       : []),
   ];
+}
+
+/** What a loss is the mean over. */
+function unitOf(config: ModelConfig): string {
+  if (shapeOf(config).vocabulary === 0) return 'image';
+  return labelsIn(config) ? 'text' : 'token';
 }
 
 function memoryLines(record: MemoryRecord): string[] {

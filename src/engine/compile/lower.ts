@@ -5,6 +5,7 @@
 // tile, so that the layout of chunks has no part in it.
 
 import type {
+  AllReduceInstruction,
   ChunkInstruction,
   HostInstruction,
   Instruction,
@@ -26,6 +27,7 @@ import type { ChunkList } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { OwnedPart } from '../ranks/communicator.ts';
+import type { GridAxis } from '../ranks/grid.ts';
 
 /** An operand that is model data: a part of one chunk, in bytes. */
 export interface ChunkRange {
@@ -100,11 +102,14 @@ export interface HostOperation extends Common {
 
 /**
  * An exchange between ranks, part by part. `reduce-scatter`: the owner of a part gets the sum over all ranks; `all-gather`:
- * all ranks get what the owner has. With one part they are what is also called reduce and broadcast.
+ * all ranks get what the owner has; `all-reduce`: one behind the other. With one part the former are what is also called
+ * reduce and broadcast.
  */
 export interface CollectiveOperation extends Common {
   readonly op: 'collective';
-  readonly collective: 'reduce-scatter' | 'all-gather';
+  readonly collective: 'reduce-scatter' | 'all-gather' | 'all-reduce';
+  /** Between which ranks of the grid. */
+  readonly axis: GridAxis;
   /** A tensor, or a chunk that is in use. */
   readonly on: Tensor | { readonly chunk: number };
   readonly parts: readonly OwnedPart[];
@@ -183,6 +188,8 @@ export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
         return [transfer(instruction, stashes.take(instruction.stash))];
       case 'fetch':
         return [transfer(instruction, stashes.giveBack(instruction.stash))];
+      case 'all-reduce':
+        return [allReduce(instruction)];
       default:
         return instruction satisfies never;
     }
@@ -246,6 +253,21 @@ const transfer = ({ op, tensor, label, phase }: TransferInstruction, pieces: rea
   phase,
   uses: [],
 });
+
+/** Each rank adds up an equal part. */
+function allReduce({ tensor, ranks, ranges, label, phase }: AllReduceInstruction): CollectiveOperation {
+  const parts = ranges.flatMap(({ offset, size }) =>
+    Array.from({ length: ranks }, (_, owner): OwnedPart => {
+      const [first, end] = [owner, owner + 1].map((rank) => offset + Math.floor((rank * size) / ranks)) as [
+        number,
+        number,
+      ];
+      return { owner, offset: 4 * first, bytes: 4 * (end - first) };
+    }).filter(({ bytes }) => bytes > 0),
+  );
+  const on = { op: 'collective', collective: 'all-reduce', axis: 'tensor', on: tensor } as const;
+  return { ...on, parts, label: `all-reduce ${label}`, phase, uses: [] };
+}
 
 /** Ids for what of a program's activations is below the GPU at once: they are used again, so that they stay few. */
 class StashIds {

@@ -10,6 +10,7 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import type { CollectiveOperation, Operation } from '../compile/lower.ts';
 import type { OwnedPart } from './communicator.ts';
+import type { GridAxis, GridPlace } from './grid.ts';
 import { blockParts, chunkPart, ownerOf, type Sharding } from './sharding.ts';
 
 /** What a step of several ranks is beside its programs. */
@@ -20,7 +21,7 @@ export interface ShardedStep extends Sharding {
   readonly lossSum: Tensor;
 }
 
-type Collective = CollectiveOperation['collective'];
+type Collective = 'reduce-scatter' | 'all-gather';
 
 /** An exchange of a chunk that is in use, as the index of its kind's list has it. */
 export function chunkCollective(
@@ -35,6 +36,7 @@ export function chunkCollective(
   return {
     op: 'collective',
     collective,
+    axis: 'data',
     on: { chunk: list.first + index },
     parts: [chunkPart(index, map, sharding)],
     label: `${collective} ${kind} chunk ${index}`,
@@ -46,6 +48,7 @@ export function chunkCollective(
 /** The update of a step as one of the ranks does it. */
 export function withCollectives(update: readonly Operation[], map: ChunkMap, step: ShardedStep): Operation[] {
   const { stage, rank, size } = step;
+  if (size === 1) return [...update];
   const isOwn = (index: number) => ownerOf(index, step) === rank;
   const onChunk = (
     collective: Collective,
@@ -58,7 +61,8 @@ export function withCollectives(update: readonly Operation[], map: ChunkMap, ste
     each: { index, together: 1, eager: false, completes: [], frees: [], ...each },
   });
   const onTensor = (collective: Collective, on: Tensor, parts: readonly OwnedPart[]): CollectiveOperation => ({
-    ...{ op: 'collective', collective, on, parts, label: `${collective} ${on.name}`, phase: 'update', uses: [] },
+    ...{ op: 'collective', collective, axis: 'data', on, parts, label: `${collective} ${on.name}` },
+    ...{ phase: 'update', uses: [] },
   });
   const lossPart = [{ owner: 0, offset: 0, bytes: 4 }];
 
@@ -108,44 +112,47 @@ export interface NetworkBytes {
 }
 
 /** Of one operation. */
-function bytesOf({ collective, parts }: CollectiveOperation, { rank, size }: Pick<Sharding, 'rank' | 'size'>) {
+function bytesOf({ collective, parts }: CollectiveOperation, { rank, size }: GridPlace) {
   let sent = 0;
   let received = 0;
   for (const { owner, bytes } of parts) {
     const isOwn = owner === rank;
-    const isSender = isOwn === (collective === 'all-gather');
     const moved = isOwn ? (size - 1) * bytes : bytes;
-    if (isSender) sent += moved;
-    else received += moved;
+    // In one of the halves of an all-reduce it sends what it gets in the other.
+    const isSender = isOwn === (collective === 'all-gather');
+    if (isSender || collective === 'all-reduce') sent += moved;
+    if (!isSender || collective === 'all-reduce') received += moved;
   }
   return { sent, received };
 }
 
-export const isCollective = (operation: Operation): operation is CollectiveOperation => operation.op === 'collective';
+/** The exchanges along one axis of the grid. */
+export const collectivesIn = (operations: readonly Operation[], axis: GridAxis = 'data'): CollectiveOperation[] =>
+  operations.flatMap((operation) => (operation.op === 'collective' && operation.axis === axis ? [operation] : []));
 
-/** In a list of operations, which is that of any rank: all have the same collectives. */
-export function networkBytes(operations: readonly Operation[], place: Pick<Sharding, 'rank' | 'size'>): NetworkBytes {
-  const all = operations.filter(isCollective).map((operation) => bytesOf(operation, place));
+/** In a list of operations, which is that of any rank of an axis: all have the same collectives. */
+export function networkBytes(
+  operations: readonly Operation[],
+  place: GridPlace,
+  axis: GridAxis = 'data',
+): NetworkBytes {
+  const all = collectivesIn(operations, axis).map((operation) => bytesOf(operation, place));
   const sum = (way: keyof NetworkBytes) => all.reduce((bytes, each) => bytes + each[way], 0);
   return { sent: sum('sent'), received: sum('received') };
 }
 
 /** What all exchanges of one kind come to in a step. */
 export interface Exchanged extends NetworkBytes {
-  readonly collective: Collective;
+  readonly collective: CollectiveOperation['collective'];
   /** A kind of chunks, or small tensors: sums of losses and of squares. */
   readonly of: Kind | 'sums';
   readonly count: number;
 }
 
 /** By what is exchanged, in the order in which it first is. */
-export function exchangesIn(
-  operations: readonly Operation[],
-  map: ChunkMap,
-  place: Pick<Sharding, 'rank' | 'size'>,
-): Exchanged[] {
+export function exchangesIn(operations: readonly Operation[], map: ChunkMap, place: GridPlace): Exchanged[] {
   const found = new Map<string, Exchanged>();
-  for (const operation of operations.filter(isCollective)) {
+  for (const operation of collectivesIn(operations)) {
     const { collective, on } = operation;
     const of = 'chunk' in on ? map.holding(on.chunk).kind : 'sums';
     const key = `${collective} ${of}`;
@@ -159,6 +166,7 @@ export function exchangesIn(
 
 /** Whether a rank reads what it has of a value for an exchange, and whether it gets something. */
 export function roleIn({ collective, parts }: CollectiveOperation, rank: number) {
+  if (collective === 'all-reduce') return { gives: true, gets: true };
   const isSum = collective === 'reduce-scatter';
   const owns = parts.some(({ owner }) => owner === rank);
   return { gives: isSum || owns, gets: parts.some(({ owner }) => (owner === rank) === isSum) };
@@ -171,7 +179,7 @@ export const spanOf = ({ parts }: CollectiveOperation): number =>
 /** Bytes that exchanges bring from the GPU of this rank to its host, and back. */
 export function exchangedOverLink(operations: readonly Operation[], rank: number) {
   let [down, up] = [0, 0];
-  for (const operation of operations.filter(isCollective)) {
+  for (const operation of collectivesIn(operations)) {
     const { gives, gets } = roleIn(operation, rank);
     if (gives) down += spanOf(operation);
     if (gets) up += spanOf(operation);

@@ -25,7 +25,7 @@ interface Stay {
 }
 
 export function withGathers({ operations, starts }: Ordered, map: ChunkMap, sharding: Sharding): Ordered {
-  if (sharding.stage < 3) return { operations, starts };
+  if (sharding.stage < 3 || sharding.size === 1) return { operations, starts };
   const stays = staysIn(operations, map);
   const gathers = new Map<number, Operation[]>();
   const releases = new Map<number, number[]>();

@@ -2,23 +2,54 @@
 // thing that has an order of its own. Made once a process; what a step exchanges is collectives.ts's affair.
 
 import type { Messages } from '../../runtime/host.ts';
-import { Communicator, type Watchdog } from './communicator.ts';
+import { at } from '../../util/at.ts';
+import { assert } from '../../util/errors.ts';
+import { Communicator, type RankWait, type Watchdog } from './communicator.ts';
+import { between, type GridAxis, type GridPlace, type GridPlaces, membersOf, placesOf } from './grid.ts';
 import type { Sharding, ZeroStage } from './sharding.ts';
 
-/** Several processes that train one model together: this one, and how it talks to the others. */
-export interface Ranks extends Sharding {
+/** Several processes that train one model together: this one among all, and how it talks to the others. */
+export interface Ranks extends GridPlace {
+  readonly grid: GridPlaces;
+  /** How the ranks along the data axis share what they all have. */
+  readonly sharding: Sharding;
   /** For the collectives of steps. */
-  readonly step: Communicator;
+  readonly step: Readonly<Record<GridAxis, Communicator>>;
   /** For what a run decides: all ranks ask the same in the same order. */
   readonly control: Communicator;
   /** For values that only their owner has, asked for by rank 0. */
   readonly state: Communicator;
+  /** The same ranks in another grid. */
+  inGrid(tensor: number): Ranks;
 }
 
-export function makeRanks(messages: Messages, stage: ZeroStage, watchdog?: Watchdog): Ranks {
+export interface RankOptions {
+  /** What ranks along the data axis shard. */
+  readonly stage: ZeroStage;
+  /** Ranks that share each layer; they divide the number of all. @default 1 */
+  readonly tensor?: number | undefined;
+  readonly watchdog?: Watchdog | undefined;
+}
+
+export function makeRanks(messages: Messages, { stage, tensor = 1, watchdog }: RankOptions): Ranks {
   const { rank, size } = messages;
-  const over = (channel: 'step' | 'control' | 'state') => new Communicator(messages, channel, watchdog);
-  return { rank, size, stage, step: over('step'), control: over('control'), state: over('state') };
+  assert(size % tensor === 0, `${size} ranks are no grid of ${tensor} in a row`);
+  const grid = placesOf(messages, tensor);
+  const along = (axis: GridAxis): Communicator => {
+    const members = membersOf(grid, axis);
+    const named = watchdog && {
+      patience: watchdog.patience,
+      tell: (wait: RankWait) => watchdog.tell({ ...wait, rank, peer: at(members, wait.peer) }),
+    };
+    return new Communicator(between(messages, members), axis, named);
+  };
+  return {
+    ...{ rank, size, grid, sharding: { ...grid.data, stage } },
+    step: { data: along('data'), tensor: along('tensor') },
+    control: new Communicator(messages, 'control', watchdog),
+    state: new Communicator(messages, 'state', watchdog),
+    inGrid: (tensor) => makeRanks(messages, { stage, tensor, watchdog }),
+  };
 }
 
 const ASK = 1;
@@ -30,7 +61,7 @@ export interface ChunkBytes {
   readonly offset: number;
 }
 
-/** Brings bytes that only their owner has: for rank 0, while the others answer. */
+/** Brings bytes that only another rank has: for rank 0, while the others answer. */
 export async function askOwner(
   { state }: Ranks,
   owner: number,

@@ -16,7 +16,7 @@ import type { Pass } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import { type CopyPlace, Recorder } from '../observe/recording.ts';
 import { roleIn, spanOf } from '../ranks/collectives.ts';
-import type { Communicator } from '../ranks/communicator.ts';
+import type { Ranks } from '../ranks/ranks.ts';
 import type { Bindings } from './binding.ts';
 import type { ChunkCopies } from './copies.ts';
 import { HostOptimizer, type HostUpdater } from './host-optimizer.ts';
@@ -31,7 +31,7 @@ export interface ExecutorOptions {
   /** Counts on where the executor before this one ended. */
   readonly ledger: LinkLedger;
   /** For passes with collectives. @default there is one rank */
-  readonly ranks?: Communicator | undefined;
+  readonly ranks?: Ranks['step'] | undefined;
   /** Updates chunks below the GPU. */
   readonly updater: HostUpdater;
 }
@@ -51,7 +51,7 @@ export class Executor {
   readonly #bindings: Bindings;
   readonly #backing: Backing;
   readonly #link: Link;
-  readonly #ranks: Communicator | undefined;
+  readonly #ranks: Ranks['step'] | undefined;
   #exchanged = new Uint8Array(0);
   readonly #hostOptimizer: HostOptimizer;
   #recorder: Recorder | undefined;
@@ -331,8 +331,8 @@ export class Executor {
 
   /** Reads what others need of a value, exchanges it, and sends up what became of it. Waits for the queue. */
   async #exchange(operation: CollectiveOperation): Promise<void> {
-    const { collective, on, parts, label } = operation;
-    const ranks = this.#ranks;
+    const { collective, axis, on, parts, label } = operation;
+    const ranks = this.#ranks?.[axis];
     assert(ranks, `${label}: there are no other ranks`);
     const { buffer, offset } =
       'chunk' in on ? { buffer: this.#slots.buffer(on.chunk), offset: 0 } : this.#storage.range(on);
@@ -341,9 +341,8 @@ export class Executor {
     if (this.#exchanged.length < size) this.#exchanged = new Uint8Array(size);
     const bytes = this.#exchanged.subarray(0, size);
     if (gives) await this.readBuffer(buffer, offset, size, (piece, at) => bytes.set(piece, at));
-    const isSum = collective === 'reduce-scatter';
-    const exchange = isSum ? ranks.reduceScatter(label, bytes, parts) : ranks.allGather(label, bytes, parts);
-    await this.#link.waiting('network', exchange);
+    if (collective !== 'all-gather') await this.#link.waiting('network', ranks.reduceScatter(label, bytes, parts));
+    if (collective !== 'reduce-scatter') await this.#link.waiting('network', ranks.allGather(label, bytes, parts));
     if (!gets) return;
     for (let at = 0; at < size; at += this.#map.chunkBytes) {
       await this.#link.roomUp();

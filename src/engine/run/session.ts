@@ -22,6 +22,7 @@ import { type Fit, fitMemory } from '../compile/fit.ts';
 import { dispatchesOf, type Pass, type Passes } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import { updatesOnHost, type Workload } from '../compile/workload.ts';
+import { rankAt } from '../ranks/grid.ts';
 import { answer, askOwner, endAnswers, type Ranks } from '../ranks/ranks.ts';
 import { onlyOwnerOf } from '../ranks/sharding.ts';
 import {
@@ -362,9 +363,9 @@ export class Session<P extends Passes = Passes> {
     throw new HoldfastError(`the model has no weights yet (${name} was never set); set all of them first: setWeights`);
   }
 
-  /** The tensors of a kind, as they are when they are read. */
-  values(kind: Kind): TensorSource {
-    return this.#source(kind, (work) => this.runWithRetry(`the reading of ${kind} values`, work));
+  /** The tensors of a kind, as they are when they are read. `tensorRank`: on a rank with other parts of them. @default here */
+  values(kind: Kind, tensorRank?: number): TensorSource {
+    return this.#source(kind, (work) => this.runWithRetry(`the reading of ${kind} values`, work), tensorRank);
   }
 
   /** The same within a turn of the caller's. */
@@ -372,12 +373,12 @@ export class Session<P extends Passes = Passes> {
     return this.#source(kind, (work) => work());
   }
 
-  #source(kind: Kind, turn: (work: () => Promise<void>) => Promise<void>): TensorSource {
+  #source(kind: Kind, turn: (work: () => Promise<void>) => Promise<void>, tensorRank?: number): TensorSource {
     const read = async (chunk: number, offset: number, into: Uint8Array<ArrayBuffer>) => {
       if (kind === 'parameter') this.checkWeights();
-      const owner = this.#otherOwnerOf(chunk);
-      if (this.#ranks && owner !== undefined) {
-        await askOwner(this.#ranks, owner, { chunk, offset }, into);
+      const other = this.#ranks && this.#otherWith(chunk, this.#ranks, tensorRank);
+      if (this.#ranks && other !== undefined) {
+        await askOwner(this.#ranks, other, { chunk, offset }, into);
         return;
       }
       if (!this.executor.copies.exists(chunk)) {
@@ -403,10 +404,17 @@ export class Session<P extends Passes = Passes> {
     if (this.executor.copies.exists(chunk)) await this.executor.read(chunk, 0, bytes);
   }
 
-  /** The rank that alone has a chunk's value, where it is another one. */
+  /** Along the data axis, the rank that alone has a chunk's value, where it is another one. */
   #otherOwnerOf(chunk: number): number | undefined {
-    const owner = this.#ranks && onlyOwnerOf(chunk, this.map, this.#ranks);
-    return owner === this.#ranks?.rank ? undefined : owner;
+    const sharding = this.#ranks?.sharding;
+    const owner = sharding && onlyOwnerOf(chunk, this.map, sharding);
+    return owner === sharding?.rank ? undefined : owner;
+  }
+
+  /** The rank that has a chunk's value, where it is another one. */
+  #otherWith(chunk: number, { rank, grid }: Ranks, tensorRank = grid.tensor.rank): number | undefined {
+    const found = rankAt(this.#otherOwnerOf(chunk) ?? grid.data.rank, tensorRank, grid.tensor.size);
+    return found === rank ? undefined : found;
   }
 
   /**

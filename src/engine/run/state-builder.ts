@@ -8,7 +8,7 @@ import { HoldfastError } from '../../util/errors.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import { type Fit, type FitOptions, leastBudget, refitMemory } from '../compile/fit.ts';
 import type { Passes } from '../compile/pass.ts';
-import type { Communicator } from '../ranks/communicator.ts';
+import type { Ranks } from '../ranks/ranks.ts';
 import { type Arrangement, arrange, limitsOf, SHRINK } from './arrangement.ts';
 import { type DeviceState, makeDeviceState } from './device-state.ts';
 import type { HostUpdater } from './host-optimizer.ts';
@@ -27,7 +27,7 @@ export class StateBuilder<P extends Passes> {
   readonly #backing: Backing;
   readonly #ledger: LinkLedger;
   readonly #updater: HostUpdater;
-  readonly #ranks: Communicator | undefined;
+  readonly #ranks: Ranks['step'] | undefined;
   #least: { readonly fit: Fit<P>; readonly bytes: number } | undefined;
 
   constructor(
@@ -35,7 +35,7 @@ export class StateBuilder<P extends Passes> {
     backing: Backing,
     ledger: LinkLedger,
     updater: HostUpdater,
-    ranks: Communicator | undefined,
+    ranks: Ranks['step'] | undefined,
   ) {
     this.#choices = choices;
     this.#backing = backing;

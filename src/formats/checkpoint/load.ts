@@ -39,12 +39,12 @@ const MOST_REPLACED = 20;
 
 /**
  * The weights in a folder: a checkpoint, a run (its latest checkpoint), or any Hugging Face folder with
- * config.json and model.safetensors or its shards; or in a zip of these files. Errors: HoldfastError naming what is missing, damaged or
- * does not fit.
+ * config.json and model.safetensors or its shards; or in a zip of these files. `as`: the model that they are wanted for, where it
+ * has another head than theirs. Errors: HoldfastError naming what is missing, damaged or does not fit.
  */
-export async function loadWeights(from: FolderReader, folder: string): Promise<SavedWeights> {
+export async function loadWeights(from: FolderReader, folder: string, as?: ModelConfig): Promise<SavedWeights> {
   const files = await readerOf(from, folder);
-  return opening(files, folder, (at) => weightsIn(files, at));
+  return opening(files, folder, (at) => weightsIn(files, at, as));
 }
 
 /** Where a model was found: a folder of `files`, which may be the inside of a zip. */
@@ -197,12 +197,12 @@ async function trainedAdapterIn(
   return { config, weights, shapes, adapter, ...(tokenizer && { tokenizer }) };
 }
 
-async function weightsIn(files: FolderReader, folder: string): Promise<SavedWeights> {
+async function weightsIn(files: FolderReader, folder: string, as?: ModelConfig): Promise<SavedWeights> {
   if (await isAdapter(files, folder)) throw notAModel(folder);
   await checkSums(files, folder, MODEL_FILES);
   const config = await configIn(files, folder);
   const tensors = await openTensors(files, folder);
-  const names = await weightNames(tensors, config);
+  const names = await weightNames(tensors, as ?? config);
   const shapes = new Map([...names].map(([name, stored]) => [name, shapeOf(tensors, stored)]));
   const stored = new Map<string, StoredElement>(
     [...names].map(([name, stored]) => [name, tensors.packed(stored)?.element ?? 'f32']),

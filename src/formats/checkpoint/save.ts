@@ -7,6 +7,7 @@
 
 import { type Files, join } from '../../runtime/host.ts';
 import { assert } from '../../util/errors.ts';
+import { parseJSON } from '../../util/json.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import type { CheckpointToSave } from '../checkpoint.ts';
 import { familyOf } from '../families/index.ts';
@@ -22,6 +23,7 @@ import {
   type Found,
   isPartial,
   MOMENTS,
+  OTHER_CHECKPOINT,
   partialPath,
   REPLACED,
   STATE,
@@ -129,12 +131,29 @@ async function writeFolder(files: Files, folder: string, checkpoint: CheckpointT
 const stateText = (state: unknown): string => `${JSON.stringify(state)}\n`;
 
 /** Gives a checkpoint that does not count yet another state. Its other files keep their sums. */
-export async function replaceState(files: Files, folder: string, state: unknown): Promise<void> {
+export const replaceState = (files: Files, folder: string, state: unknown): Promise<void> =>
+  replaceTexts(files, folder, new Map([[STATE, stateText(state)]]));
+
+/** The same of one that trains an adapter, and says where its base lies now. */
+export async function replaceBase(files: Files, folder: string, state: unknown, base: string): Promise<void> {
+  const path = join(folder, ADAPTER_CONFIG);
+  const config = parseJSON(await files.read(path), path, OTHER_CHECKPOINT) as Record<string, unknown>;
+  const named = { ...config, base_model_name_or_path: base };
+  const texts = [
+    [STATE, stateText(state)],
+    [ADAPTER_CONFIG, `${JSON.stringify(named, undefined, 2)}\n`],
+  ] as const;
+  await replaceTexts(files, folder, new Map(texts));
+}
+
+async function replaceTexts(files: Files, folder: string, texts: ReadonlyMap<string, string>): Promise<void> {
   const sums = await readSums(files, folder);
-  const text = stateText(state);
-  await files.writeAtomic(join(folder, STATE), text);
-  if (!sums) return;
-  const sum = await files.sha256();
-  sum.update(new TextEncoder().encode(text));
-  await writeSums(files, folder, new Map([...sums, [STATE, sum.hex()]]));
+  const found = new Map(sums);
+  for (const [name, text] of texts) {
+    await files.writeAtomic(join(folder, name), text);
+    const sum = await files.sha256();
+    sum.update(new TextEncoder().encode(text));
+    found.set(name, sum.hex());
+  }
+  if (sums) await writeSums(files, folder, found);
 }

@@ -18,12 +18,12 @@ export const MOMENT2 = 'exp_avg_sq.';
  */
 export async function weightNames(tensors: StoredTensors, config: ModelConfig): Promise<Map<string, string>> {
   const family = familyOf(config);
-  const { prefix, buffers, head, embedding, copies = {}, former = [] } = family.stored;
-  const unused = family.unused;
+  const { prefix, buffers, head, embedding, copies = {}, renamed = [] } = family.stored;
+  const unused = family.unused?.(config);
   const names = new Map<string, string>();
   for (const stored of tensors.entries.keys()) {
     const own = stored.startsWith(prefix) ? stored.slice(prefix.length) : stored;
-    const name = former.reduce((now, [end, newer]) => now.replace(end, newer), own);
+    const name = renamed.reduce((found, [part, now]) => found.replace(part, now), own);
     if (buffers.test(name) || unused?.test(name)) continue;
     const other = names.get(name);
     if (other !== undefined)

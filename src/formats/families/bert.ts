@@ -1,15 +1,17 @@
 // BERT as a record: its configuration by Hugging Face's field names, and the facts that follow from it. It is trained for
-// the tokens that were masked; other heads are refused by name. Not its forward pass (nn/bert.ts). Dropout rates are dropped: Holdfast trains without.
+// the tokens that were masked, or for the class of a text; a bare one is what a classifier is made of. Other heads are refused
+// by name. Not its forward pass (nn/bert.ts). Dropout rates are dropped: Holdfast trains without.
 
 import { type EncoderConfig, parseEncoder } from './encoder.ts';
 import type { Family, TensorShape } from './family.ts';
 import type { Fields } from './fields.ts';
+import { classesOf, type Labels, parseLabels } from './labels.ts';
 
-/** The heads that there are. */
-export type BertArchitecture = 'BertForMaskedLM';
+/** The heads that there are; `BertModel` has none. */
+export type BertArchitecture = 'BertForMaskedLM' | 'BertForSequenceClassification' | 'BertModel';
 
-/** BERT, by the field names of Hugging Face. */
-export interface BertConfig extends EncoderConfig {
+/** BERT, by the field names of Hugging Face; its labels are there where it tells classes of texts apart. */
+export interface BertConfig extends EncoderConfig, Partial<Labels> {
   /** The family. */
   model_type: 'bert';
   /** Its head: one. @default BertForMaskedLM */
@@ -24,12 +26,15 @@ export interface BertConfig extends EncoderConfig {
   tie_word_embeddings: boolean;
 }
 
-const ARCHITECTURES: readonly BertArchitecture[] = ['BertForMaskedLM'];
+/** As files have it: those of a first training hold the head over tokens, and another beside it. */
+const ARCHITECTURES = ['BertForMaskedLM', 'BertForSequenceClassification', 'BertModel', 'BertForPreTraining'] as const;
+const CLASSIFIER = 'BertForSequenceClassification';
 
 function parseBert(fields: Fields): BertConfig {
   fields.only('is_decoder', [false], false);
   fields.only('position_embedding_type', ['absolute'], 'absolute');
-  const [architecture = 'BertForMaskedLM'] = fields.items('architectures', ARCHITECTURES) ?? [];
+  const [found = 'BertForMaskedLM'] = fields.items('architectures', ARCHITECTURES) ?? [];
+  const architecture = found === 'BertForPreTraining' ? 'BertForMaskedLM' : found;
   return {
     model_type: 'bert',
     architectures: [architecture],
@@ -38,8 +43,13 @@ function parseBert(fields: Fields): BertConfig {
     type_vocab_size: fields.count('type_vocab_size', 2),
     ...parseEncoder(fields),
     tie_word_embeddings: fields.only('tie_word_embeddings', [true], true),
+    ...(architecture === CLASSIFIER && parseLabels(fields)),
   };
 }
+
+/** The classes that it tells apart, if it does. */
+export const bertLabels = ({ id2label, label2id }: BertConfig): Labels | undefined =>
+  id2label && label2id && { id2label, label2id };
 
 export const BERT: Family<BertConfig> = {
   label: 'BERT',
@@ -53,16 +63,19 @@ export const BERT: Family<BertConfig> = {
     ...['directionality', 'pooler_fc_size', 'pooler_num_attention_heads', 'pooler_num_fc_layers'],
     ...['pooler_size_per_head', 'pooler_type'],
   ],
-  shape: (config) => ({
-    layers: config.num_hidden_layers,
-    width: config.hidden_size,
-    vocabulary: config.vocab_size,
-    classes: config.vocab_size,
-    context: config.max_position_embeddings,
-    heads: config.num_attention_heads,
-    kvHeads: config.num_attention_heads,
-    headSize: config.hidden_size / config.num_attention_heads,
-  }),
+  shape(config) {
+    const labels = bertLabels(config);
+    return {
+      layers: config.num_hidden_layers,
+      width: config.hidden_size,
+      vocabulary: config.vocab_size,
+      classes: labels ? classesOf(labels) : config.vocab_size,
+      context: config.max_position_embeddings,
+      heads: config.num_attention_heads,
+      kvHeads: config.num_attention_heads,
+      headSize: config.hidden_size / config.num_attention_heads,
+    };
+  },
   fromShape: ({ layers, width, heads, context, vocabulary }) => ({
     ...{ vocab_size: vocabulary, hidden_size: width, intermediate_size: 4 * width, num_hidden_layers: layers },
     ...{ num_attention_heads: heads, max_position_embeddings: context },
@@ -71,10 +84,13 @@ export const BERT: Family<BertConfig> = {
     const { hidden_size: C, intermediate_size: inner, vocab_size: V, max_position_embeddings: S } = config;
     const dense: TensorShape[] = [[C, C], [C]];
     const norm: TensorShape[] = [[C], [C]];
+    const labels = bertLabels(config);
+    const classes = labels && classesOf(labels);
+    const head: TensorShape[] = classes === undefined ? [...dense, ...norm, [V]] : [...dense, [classes, C], [classes]];
     return {
       layersField: 'num_hidden_layers',
       block: [...dense, ...dense, ...dense, ...dense, ...norm, [inner, C], [inner], [C, inner], [C], ...norm],
-      rest: [[V, C], [S, C], [config.type_vocab_size, C], ...norm, ...dense, ...norm, [V]],
+      rest: [[V, C], [S, C], [config.type_vocab_size, C], ...norm, ...head],
     };
   },
   stored: {
@@ -84,12 +100,21 @@ export const BERT: Family<BertConfig> = {
     head: 'cls.predictions.decoder.weight',
     embedding: 'bert.embeddings.word_embeddings.weight',
     copies: { 'cls.predictions.decoder.bias': 'cls.predictions.bias' },
-    // As TensorFlow called them.
-    former: [
+    renamed: [
+      // As TensorFlow called them.
       [/LayerNorm\.gamma$/, 'LayerNorm.weight'],
       [/LayerNorm\.beta$/, 'LayerNorm.bias'],
+      // As a bare one has them.
+      [/^(?=(?:embeddings|encoder|pooler)\.)/, 'bert.'],
     ],
   },
   // Heads of other tasks, which the files of a first training hold together.
-  unused: /^(?:bert\.pooler|cls\.seq_relationship)\./,
+  unused: (config) => (bertLabels(config) ? /^cls\./ : /^(?:bert\.pooler|cls\.seq_relationship)\./),
+  classifier: {
+    labels: bertLabels,
+    tells: (config, labels) => ({ ...config, architectures: [CLASSIFIER], ...labels }),
+    head: /^classifier\./,
+    // A masked language model is saved without.
+    lacking: /^bert\.pooler\./,
+  },
 };

@@ -234,6 +234,10 @@ export const decoderFamily = <C extends DecoderConfig>(own: Own<C>): DecoderFami
       rest: [[V, C], [C], ...(tied ? [] : [[V, C] as const])],
     };
   },
+  linears: {
+    ...{ q_proj: 'columns', k_proj: 'columns', v_proj: 'columns', o_proj: 'rows' },
+    ...{ gate_proj: 'columns', up_proj: 'columns', down_proj: 'rows' },
+  },
   stored: {
     prefix: '',
     // The frequencies of rotations.

@@ -2,6 +2,7 @@
 // that differs between families is asked here, never by name; what it computes is its forward pass, in nn/.
 
 import type { Fields } from './fields.ts';
+import type { Labels } from './labels.ts';
 
 /** Sizes of a model. */
 export interface ModelShape {
@@ -62,9 +63,31 @@ export interface Family<C> {
   /** Shapes of the parameters, before any of them is made. */
   tensors(config: C): FamilyTensors;
   readonly stored: StoredNames;
+  /** How several ranks share its linears. @default they do not */
+  readonly linears?: LinearLayout;
   /** Tensors, by their names here, that its files may hold and its forward pass has no use for. @default none */
-  readonly unused?: RegExp;
+  unused?(config: C): RegExp;
+  /** Of a family that may tell classes apart. */
+  readonly classifier?: FamilyClassifier<C>;
 }
+
+/** How models of a family tell classes apart. */
+export interface FamilyClassifier<C> {
+  /** The classes, of a model that tells some apart. */
+  labels(config: C): Labels | undefined;
+  /** The model, telling these apart in place of what its head was for. */
+  tells(config: C, labels: Labels): C;
+  /** Its head's parameters, which are drawn anew for other classes. */
+  readonly head: RegExp;
+  /** Parameters besides that are drawn where a file of another head has none. @default none */
+  readonly lacking?: RegExp;
+}
+
+/**
+ * Of each linear but the head, by the end of its module's name: what each rank has of it (Shoeybi et al. 2019). `columns`: some
+ * of its outputs, of each of so many sections side by side; `rows`: some of its inputs, so that the outputs are to be added up.
+ */
+export type LinearLayout = Readonly<Record<string, 'columns' | 'rows' | { readonly columns: number }>>;
 
 export type TensorShape = readonly [rows: number, columns?: number];
 
@@ -87,6 +110,6 @@ export interface StoredNames {
   readonly embedding: string;
   /** What else some writers store twice: the one name, and that of the tensor which it equals. */
   readonly copies?: Readonly<Record<string, string>>;
-  /** How older writers end names, and how they end now. */
-  readonly former?: readonly (readonly [end: RegExp, now: string])[];
+  /** What of names others write otherwise, and how it is here. */
+  readonly renamed?: readonly (readonly [part: RegExp, now: string])[];
 }

@@ -77,6 +77,7 @@ export const GPT2: Family<GPT2Config> = {
       rest: [[V, C], [S, C], [C], [C], ...(tied ? [] : [[V, C] as const])],
     };
   },
+  linears: { 'attn.c_attn': { columns: 3 }, 'attn.c_proj': 'rows', 'mlp.c_fc': 'columns', 'mlp.c_proj': 'rows' },
   stored: {
     prefix: 'transformer.',
     // Causal masks.

@@ -5,6 +5,7 @@ import { BERT, type BertConfig } from './bert.ts';
 import type { Family, ModelShape } from './family.ts';
 import { GEMMA3, type Gemma3Config } from './gemma3.ts';
 import { GPT2, type GPT2Config } from './gpt2.ts';
+import type { Labels } from './labels.ts';
 import { LLAMA, type LlamaConfig } from './llama.ts';
 import { MISTRAL, type MistralConfig } from './mistral.ts';
 import { QWEN2, type Qwen2Config } from './qwen2.ts';
@@ -41,6 +42,9 @@ export const FAMILIES: { readonly [F in FamilyName]: Family<Extract<ModelConfig,
 export const FAMILY_NAMES = Object.keys(FAMILIES) as FamilyName[];
 
 export const familyOf = (config: ModelConfig): Family<ModelConfig> => FAMILIES[config.model_type];
+
+/** The classes that a model tells apart; undefined of one that does something else. */
+export const labelsIn = (config: ModelConfig): Labels | undefined => familyOf(config).classifier?.labels(config);
 
 /** Errors: HoldfastError for a model that cannot go on with a text; `where` it is, where that is known. */
 export function checkWriter(config: ModelConfig, where?: string): void {

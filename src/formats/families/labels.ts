@@ -1,5 +1,5 @@
 // The classes of a classifier, as Hugging Face's configurations name them: `id2label` and `label2id`. Not the classes of a
-// data set, which are held against these.
+// data set (data/classes.ts), which are held against these.
 
 import { isObject, show } from '../../util/json.ts';
 import type { Fields } from './fields.ts';
@@ -19,8 +19,28 @@ export const labelsOf = (names: readonly string[]): Labels => ({
 /** So many without names of their own, called as Hugging Face does. */
 export const unnamedLabels = (count: number): string[] => Array.from({ length: count }, (_, i) => `LABEL_${i}`);
 
-/** Where only their number is there, or nothing: two. Errors: HoldfastError for names that are not numbered from 0 on. */
+/** How many there are. */
+export const classesOf = ({ id2label }: Labels): number => Object.keys(id2label).length;
+
+/** What Hugging Face computes with one output is a regression, and with this word one class of several. */
+const PROBLEM = 'single_label_classification';
+
+/**
+ * Where only their number is there, or nothing: two. Errors: HoldfastError for names that are not numbered from 0 on, and for
+ * a problem other than one class of several.
+ */
 export function parseLabels(fields: Fields): Labels {
+  const labels = namedLabels(fields);
+  fields.only('problem_type', [PROBLEM], PROBLEM);
+  const count = classesOf(labels);
+  if (count < 2)
+    fields.refuse(
+      `${fields.has('id2label') ? 'id2label' : 'num_labels'} is of ${count} class, which makes it a regression; supported: 2 classes or more`,
+    );
+  return labels;
+}
+
+function namedLabels(fields: Fields): Labels {
   const named = fields.object('id2label');
   if (!named) return labelsOf(unnamedLabels(fields.count('num_labels', 2)));
   const entries = Object.entries(named);

@@ -4,7 +4,7 @@
 import { type EncoderConfig, parseEncoder } from './encoder.ts';
 import type { Family, ImageShape, TensorShape } from './family.ts';
 import type { Fields } from './fields.ts';
-import { type Labels, labelsOf, parseLabels, unnamedLabels } from './labels.ts';
+import { classesOf, type Labels, labelsOf, parseLabels, unnamedLabels } from './labels.ts';
 
 /** Both sides, or height and width. */
 export type ImageSize = number | readonly [height: number, width: number];
@@ -68,7 +68,7 @@ export const VIT: Family<ViTConfig> = {
     layers: config.num_hidden_layers,
     width: config.hidden_size,
     vocabulary: 0,
-    classes: Object.keys(config.id2label).length,
+    classes: classesOf(config),
     context: 1 + patchesOf(config),
     heads: config.num_attention_heads,
     kvHeads: config.num_attention_heads,
@@ -84,7 +84,7 @@ export const VIT: Family<ViTConfig> = {
   tensors(config) {
     const { hidden_size: C, intermediate_size: inner, num_channels: channels, qkv_bias } = config;
     const [patchHeight, patchWidth] = sidesOf(config.patch_size);
-    const classes = Object.keys(config.id2label).length;
+    const classes = classesOf(config);
     const projection: TensorShape[] = qkv_bias ? [[C, C], [C]] : [[C, C]];
     return {
       layersField: 'num_hidden_layers',
@@ -103,5 +103,10 @@ export const VIT: Family<ViTConfig> = {
   },
   stored: { prefix: '', buffers: /^$/, head: 'classifier.weight', embedding: 'vit.embeddings.cls_token' },
   // Of a ViTModel's own head.
-  unused: /^vit\.pooler\./,
+  unused: () => /^vit\.pooler\./,
+  classifier: {
+    labels: ({ id2label, label2id }) => ({ id2label, label2id }),
+    tells: (config, labels) => ({ ...config, ...labels }),
+    head: /^classifier\./,
+  },
 };

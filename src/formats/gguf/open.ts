@@ -10,9 +10,8 @@ import { show } from '../../util/json.ts';
 import { CODECS, isNarrow } from '../../util/stored-elements.ts';
 import { type PackedTensor, widenedPieces } from '../../util/tensor-source.ts';
 import type { ByteSource } from '../byte-source.ts';
-import type { StoredTensors } from '../checkpoint/model-tensors.ts';
 import { parseConfig } from '../config.ts';
-import { ListedFolder } from '../listed-folder.ts';
+import { ListedFolder, type ListedWeights } from '../listed-folder.ts';
 import { readAhead } from '../read-ahead.ts';
 import { arranged, arrangedShape, type TensorArrangement, unpaired } from './arrange.ts';
 import { type GGUFFamily, type Keys, weightOf } from './families/family.ts';
@@ -131,8 +130,10 @@ interface FoundTensor {
   readonly arrangement: TensorArrangement | undefined;
 }
 
-class GGUFTensors implements StoredTensors {
+class GGUFTensors implements ListedWeights {
   readonly path: string;
+  /** Of the file. */
+  readonly bytes: number;
   readonly entries: ReadonlyMap<string, { readonly dtype: string; readonly shape: readonly number[] }>;
   readonly #source: ByteSource;
   readonly #found: ReadonlyMap<string, FoundTensor>;
@@ -145,6 +146,7 @@ class GGUFTensors implements StoredTensors {
     path: string,
   ) {
     this.path = path;
+    this.bytes = source.size;
     this.#source = source;
     const found = new Map<string, FoundTensor>();
     for (const [stored, tensor] of tensors) {

@@ -1,7 +1,8 @@
-// The elementwise operators of the feed-forward layer, for where no matmul epilogue carries them.
+// The elementwise operators of the feed-forward layer, for where no matmul epilogue carries them, and tanh.
 
 import { type GateActivation, geglu, gegluBackward, swiglu, swigluBackward } from '../../kernels/gated.ts';
 import { geluBackward, gelu as geluKernel } from '../../kernels/gelu.ts';
+import { tanhBackward, tanh as tanhKernel } from '../../kernels/tanh.ts';
 import type { Graph, Tensor } from '../graph.ts';
 import { addGradient } from './add.ts';
 
@@ -13,6 +14,19 @@ export function gelu(g: Graph, x: Tensor, label = 'gelu'): Tensor {
     if (!x.wantsGradient) return;
     const dx = g.activation(`d ${label}`, x.shape);
     g.emit(geluBackward, { size: x.size }, { dy, x, dx }, label);
+    if (!g.aliasGradient(x, dx)) addGradient(g, x, dx, label);
+  });
+  return y;
+}
+
+/** x -> y, same shape. */
+export function tanh(g: Graph, x: Tensor, label = 'tanh'): Tensor {
+  const y = g.activation(label, x.shape, [x]);
+  g.emit(tanhKernel, { size: x.size }, { x, y }, label);
+  g.onBackward(y, (dy) => {
+    if (!x.wantsGradient) return;
+    const dx = g.activation(`d ${label}`, x.shape);
+    g.emit(tanhBackward, { size: x.size }, { dy, y, dx }, label);
     if (!g.aliasGradient(x, dx)) addGradient(g, x, dx, label);
   });
   return y;

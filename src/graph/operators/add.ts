@@ -2,10 +2,14 @@
 
 import { add as addKernel } from '../../kernels/add.ts';
 import { columnSum } from '../../kernels/column-sum.ts';
+import { copyRows } from '../../kernels/copy-rows.ts';
+import { assert } from '../../util/errors.ts';
 import type { Graph, Tensor } from '../graph.ts';
+import { sumRows } from './sum-rows.ts';
 
 /** a, b of one shape -> y of that shape. */
 export function add(g: Graph, a: Tensor, b: Tensor, label = 'add'): Tensor {
+  assert(!a.split === !b.split, `${label}: of ${a.name} and ${b.name} this rank has a part of one alone`);
   const y = g.activation(label, a.shape, [a, b]);
   g.emit(addKernel, { size: y.size }, { a, b, y }, label);
   g.onBackward(y, (dy) => {
@@ -14,6 +18,19 @@ export function add(g: Graph, a: Tensor, b: Tensor, label = 'add'): Tensor {
     if (a.wantsGradient && !g.aliasGradient(a, dy)) addGradient(g, a, dy, label);
   });
   return y;
+}
+
+/** y (..., N) += row (N), in place. */
+export function addRow(g: Graph, y: Tensor, row: Tensor): void {
+  const width = row.size;
+  const rows = y.size / width;
+  const problem = { batch: rows, rows: 1, width, xRows: 0, xFirst: 0, yRows: 1, yFirst: 0, accumulate: true };
+  g.emit(copyRows, problem, { x: row, y }, row.name);
+  g.onBackward(y, (dy) => {
+    if (!row.wantsGradient) return;
+    const { gradient, accumulate } = g.gradientTarget(row);
+    sumRows(g, dy, gradient, { rows, width, accumulate }, row.name);
+  });
 }
 
 /** Adds dy to the gradient of `tensor` (or starts it), leaving dy itself untouched. */

@@ -3,6 +3,8 @@
 // tile of logits anew and turns it into its gradient in place. The tiling depends on V and B*T alone: a row's softmax is its
 // own, and the weight's gradient adds up over the rows in their order, so that the bits are those of all rows at once.
 
+import { fill } from '../../kernels/add.ts';
+import { copyRows } from '../../kernels/copy-rows.ts';
 import {
   crossEntropyBackward,
   crossEntropyHits,
@@ -11,9 +13,10 @@ import {
 } from '../../kernels/cross-entropy.ts';
 import { type MatmulProblem, matmul } from '../../kernels/matmul.ts';
 import { assert } from '../../util/errors.ts';
-import type { Graph, Tensor } from '../graph.ts';
+import type { Graph, Tensor, TensorSplit } from '../graph.ts';
 import { rowTile, vocabularyTile } from './head-tiles.ts';
 import { sumRows } from './sum-rows.ts';
+import { whole } from './tensor-parallel.ts';
 
 /** The label that takes no part in the loss. */
 export const IGNORE_INDEX = -100;
@@ -52,8 +55,12 @@ function finish({ bias, softcap }: Head, first: number): Pick<MatmulProblem, 'ep
  */
 export function crossEntropyHead(g: Graph, x: Tensor, head: Head, targets: Tensor, output: LossOutput): void {
   const { weight, bias, softcap } = head;
+  const { split } = weight;
+  // Of those here: each of several ranks may have a part of the vocabulary.
   const [vocabulary, width] = weight.shape as [number, number];
+  const start = split ? split.rank * vocabulary : 0;
   const rows = x.size / width;
+  whole(x, weight.name);
   const tile = vocabularyTile(vocabulary);
   const most = rowTile(rows, tile);
   const label = `head ${weight.name}`;
@@ -84,12 +91,15 @@ export function crossEntropyHead(g: Graph, x: Tensor, head: Head, targets: Tenso
   };
 
   eachTile((logits, part) => {
-    g.emit(crossEntropyTile, { ...part, begin: part.first === 0 }, { logits, targets, ...statistics }, label);
+    const problem = { ...part, first: start + part.first, begin: part.first === 0 };
+    g.emit(crossEntropyTile, problem, { logits, targets, ...statistics }, label);
   });
-  g.emit(crossEntropyLoss, { rows, ignoreIndex: IGNORE_INDEX }, { ...statistics, targets, loss, lse }, label);
+  const all = split ? overRanks(g, statistics, targets, split, label) : statistics;
+  g.emit(crossEntropyLoss, { rows, ignoreIndex: IGNORE_INDEX }, { ...all, targets, loss, lse }, label);
   sumRows(g, loss, output.sum, { rows, width: 1, accumulate: output.accumulate }, label);
 
   if (output.hits) {
+    assert(!split, 'what is told right is counted where the head is whole');
     const hits = scratch('hits');
     const { maximum, picked } = statistics;
     g.emit(crossEntropyHits, { rows, ignoreIndex: IGNORE_INDEX }, { maximum, picked, targets, hits }, label);
@@ -107,7 +117,7 @@ export function crossEntropyHead(g: Graph, x: Tensor, head: Head, targets: Tenso
       const cap = softcap === undefined ? {} : { softcap };
       g.emit(
         crossEntropyBackward,
-        { ...part, ignoreIndex: IGNORE_INDEX, ...cap },
+        { ...part, first: start + first, ignoreIndex: IGNORE_INDEX, ...cap },
         { lse, targets, scale, logits: dlogits },
         label,
       );
@@ -131,8 +141,54 @@ export function crossEntropyHead(g: Graph, x: Tensor, head: Head, targets: Tenso
         g.emit(matmul, problem, { a: dlogits, b: weight, c: dx.gradient }, label);
       }
     });
+    if (!dx || !split) return;
+    assert(!dx.accumulate, 'a head of which ranks have parts is the only reader of its input');
+    g.emitAllReduce(dx.gradient, split.ranks, `d ${label}`);
   });
 }
+
+/** Of each row of logits: the highest, the sum of exp(logit - highest), and the target's. */
+interface Statistics {
+  readonly maximum: Tensor;
+  readonly sum: Tensor;
+  readonly picked: Tensor;
+}
+
+/**
+ * The statistics over the vocabulary of all ranks, of those over the part that each has: what they have as logsumexp is to the
+ * whole as logits are.
+ */
+function overRanks(
+  g: Graph,
+  own: Statistics,
+  targets: Tensor,
+  { ranks, rank }: TensorSplit,
+  label: string,
+): Statistics {
+  const rows = own.sum.size;
+  const scratch = (name: string, shape: readonly number[] = [rows]) => g.activation(`${label} ${name}`, shape);
+  const none = scratch('no target');
+  g.emit(fill, { size: rows, value: 0 }, { y: none }, label);
+  const here = scratch('logsumexp of this rank');
+  const terms = scratch('its terms', [rows, 2]);
+  const problem = { rows, ignoreIndex: IGNORE_INDEX };
+  g.emit(crossEntropyLoss, problem, { ...own, picked: none, targets, loss: here, lse: terms }, label);
+  const each = scratch('logsumexp of each rank', [rows, ranks]);
+  g.emit(fill, { size: each.size, value: 0 }, { y: each }, label);
+  const column = { batch: rows, rows: 1, width: 1, xRows: 1, xFirst: 0, yRows: ranks, yFirst: rank, partial: true };
+  g.emit(copyRows, column, { x: here, y: each }, label);
+  g.emitAllReduce(each, ranks, `${label} logsumexp`);
+  // It is 0 on all ranks but one.
+  g.emitAllReduce(own.picked, ranks, `${label} picked`);
+  const [maximum, sum] = [scratch('maximum of all'), scratch('sum of all')];
+  // No target is a rank.
+  const tile = { rows, tile: ranks, first: NO_TARGET, begin: true };
+  g.emit(crossEntropyTile, tile, { logits: each, targets, maximum, sum, picked: none }, label);
+  return { maximum, sum, picked: own.picked };
+}
+
+/** Above every token. */
+const NO_TARGET = 2 ** 30;
 
 /** Of logits: the rows and columns that there are. */
 interface LogitsTile {
@@ -146,8 +202,26 @@ interface LogitsTile {
 /** x (..., C) -> logits of the rows from `firstRow` on, (rows, V): where few rows are wanted. */
 export function logits(g: Graph, x: Tensor, head: Head, output: Tensor, firstRow = 0): void {
   const { weight, bias } = head;
+  const { split } = weight;
+  const label = `head ${weight.name}`;
   const [vocabulary, width] = weight.shape as [number, number];
   const M = x.size / width - firstRow;
   const problem = { layout: 'NT', M, N: vocabulary, K: width, aOffset: firstRow * width, ...finish(head, 0) } as const;
-  g.emit(matmul, problem, { a: x, b: weight, c: output, ...(bias && { bias }) }, `head ${weight.name}`);
+  const here = split ? g.activation(`${label} logits here`, [M, vocabulary]) : output;
+  g.emit(matmul, problem, { a: x, b: weight, c: here, ...(bias && { bias }) }, label);
+  if (!split) return;
+  const { ranks, rank } = split;
+  const columns = {
+    batch: M,
+    rows: 1,
+    width: vocabulary,
+    xRows: 1,
+    xFirst: 0,
+    yRows: ranks,
+    yFirst: rank,
+    partial: true,
+  };
+  g.emit(fill, { size: M * vocabulary * ranks, value: 0 }, { y: output }, label);
+  g.emit(copyRows, columns, { x: here, y: output }, label);
+  g.emitAllReduce(output, ranks, label);
 }

@@ -50,12 +50,18 @@ export interface EmbeddingOptions {
 export function embedding(g: Graph, tokens: Tokens, weight: Tensor, options: EmbeddingOptions = {}): Tensor {
   const { positionWeight, scale } = options;
   const { batch, seq, ids, position, index } = tokens;
-  const [vocabulary, width] = weight.shape as [number, number];
+  const { split } = weight;
+  const [own, width] = weight.shape as [number, number];
+  const vocabulary = own * (split?.ranks ?? 1);
   const rows = batch * seq;
   const positions = positionWeight ? at(positionWeight.shape, 0) : 0;
   const y = g.activation('embed', [batch, seq, width], positionWeight ? [weight, positionWeight] : [weight]);
-  const table = { rows, width, vocabulary, ...(scale !== undefined && { scale }) };
+  const here = split && { firstRow: split.rank * own, rowCount: own };
+  const table = { rows, width, vocabulary, ...here, ...(scale !== undefined && { scale }) };
+  // The row of a token is on one of several ranks, and 0 on the others.
+  if (split) g.emit(fill, { size: y.size, value: 0 }, { y }, weight.name);
   g.emit(embeddingKernel, table, { ids, weight, y }, weight.name);
+  if (split) g.emitAllReduce(y, split.ranks, weight.name);
   if (positionWeight) {
     const problem = { rows, seq, width, positions };
     g.emit(positionEmbedding, problem, { position, positionWeight, y }, positionWeight.name);

@@ -6,7 +6,7 @@ import { type Epilogue, matmul } from '../../kernels/matmul.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Graph, Tensor } from '../graph.ts';
-import { addGradient } from './add.ts';
+import { add, addGradient, addRow } from './add.ts';
 import {
   adapterBackward,
   adapterForward,
@@ -16,6 +16,7 @@ import {
   trainedOf,
 } from './low-rank.ts';
 import { sumRows } from './sum-rows.ts';
+import { sharedInput, summedOutput, whole } from './tensor-parallel.ts';
 
 export type Stored = 'in,out' | 'out,in';
 
@@ -44,17 +45,38 @@ const features = (weight: Tensor, stored: Stored): [number, number] => {
 
 /** x (..., in) -> y (..., out). */
 export function linear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptions = {}): Tensor {
+  if (weight.split?.by === 'rows') return sharedLinear(g, x, weight, options);
+  return ownLinear(g, x, weight, options);
+}
+
+/** Each rank has rows of the weight, and what all have comes behind the sum. */
+function sharedLinear(
+  g: Graph,
+  x: Tensor,
+  weight: Tensor,
+  { bias, residual, gelu, ...options }: LinearOptions,
+): Tensor {
+  assert(!gelu, 'a sum over ranks ends in no gelu');
+  const y = ownLinear(g, x, weight, options);
+  if (bias) addRow(g, y, bias);
+  return residual ? add(g, residual, y, weight.name) : y;
+}
+
+/** With the columns of the weight that this rank has, or the sum over ranks of what each makes of its rows. */
+function ownLinear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptions): Tensor {
   const { bias, residual, stored = 'in,out', gelu } = options;
+  if (!weight.split) whole(x, weight.name);
   assert(!gelu || (bias && !residual), 'a fused gelu needs a bias and takes no residual');
   const label = weight.name;
   const [K, N] = features(weight, stored);
   const M = x.size / K;
   const shape = [...x.shape.slice(0, -1), N];
   const sources = [x, ...trainedOf(g, weight), bias, residual].filter((tensor) => tensor !== undefined);
+  const made = (name: string): Tensor => withSplit(g.activation(name, shape, sources), [weight]);
 
   // What the product itself becomes: y, or what GELU makes y of.
-  const sum = g.activation(gelu ? `${label} before gelu` : label, shape, sources);
-  const y = gelu ? { ...g.activation(label, shape, sources), geluOf: { tensor: sum, form: gelu } } : sum;
+  const sum = made(gelu ? `${label} before gelu` : label);
+  const y = gelu ? { ...made(label), geluOf: { tensor: sum, form: gelu } } : sum;
   let epilogue: Epilogue = bias ? 'bias' : 'none';
   if (gelu) epilogue = GELU[gelu].forward;
   if (residual) epilogue = bias ? 'biasResidual' : 'residual';
@@ -65,6 +87,8 @@ export function linear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptio
   const low = adapterForward(g, x, y, g.adapterOf(weight), { M, column: 0, width: N, partial: false });
   const problem = { layout: stored === 'in,out' ? 'NN' : 'NT', M, N, K, epilogue } as const;
   g.emit(matmul, { ...problem, ...(low && { accumulate: true }) }, operands, label);
+  summedOutput(g, y, x, weight);
+  sharedInput(g, x, weight);
 
   g.onBackward(sum, (dy) => {
     weightGradient(g, x, dy, weight, { M, stored, column: 0, width: N });
@@ -84,6 +108,12 @@ export function linear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptio
     });
   }
   return y;
+}
+
+/** A product is split by the columns of its weights, whatever it is a product of. */
+function withSplit({ split: _, ...tensor }: Tensor, weights: readonly Tensor[]): Tensor {
+  const split = weights.find((weight) => weight.split?.by === 'columns')?.split;
+  return split ? { ...tensor, split } : tensor;
 }
 
 /** One of several projections of the same x: a weight (in, out), and a bias (out) where it has one. */
@@ -109,7 +139,13 @@ export function packedLinear(
   const K = at(x.shape, x.shape.length - 1);
   const M = x.size / K;
   const sources = parts.flatMap(({ weight, bias }) => [...trainedOf(g, weight), ...(bias ? [bias] : [])]);
-  const y = g.activation(label, [...x.shape.slice(0, -1), width], [x, ...sources]);
+  const made = g.activation(label, [...x.shape.slice(0, -1), width], [x, ...sources]);
+  const y = withSplit(
+    made,
+    parts.map(({ weight }) => weight),
+  );
+  for (const { weight } of parts) sharedInput(g, x, weight);
+  if (!y.split) whole(x, label);
   const layout = stored === 'in,out' ? 'NN' : 'NT';
   const written = parts.map(({ weight, bias, N, column }) => {
     const partial = column > 0;

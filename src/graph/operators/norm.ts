@@ -13,12 +13,14 @@ import { rmsnormBackward, rmsnorm as rmsnormKernel, rmsnormParameterGrad } from 
 import { at } from '../../util/at.ts';
 import type { Graph, Tensor } from '../graph.ts';
 import { sumRows } from './sum-rows.ts';
+import { whole } from './tensor-parallel.ts';
 
 /** x (..., C) -> (x - mean) / sqrt(variance + eps) * weight + bias. */
 export function layernorm(g: Graph, x: Tensor, weight: Tensor, bias: Tensor, eps: number): Tensor {
   const width = weight.size;
   const rows = x.size / width;
   const label = weight.name;
+  whole(x, label);
   const y = g.activation(label, x.shape, [x, weight, bias]);
   const mean = g.activation(`${label} mean`, [rows]);
   const rstd = g.activation(`${label} rstd`, [rows]);
@@ -60,6 +62,7 @@ export function rmsnorm(g: Graph, x: Tensor, weight: Tensor, options: RMSNormOpt
   const width = weight.size;
   const rows = x.size / width;
   const label = weight.name;
+  whole(x, label);
   const y = g.activation(label, x.shape, [x, weight]);
   const rstd = g.activation(`${label} rstd`, [rows]);
   g.emit(rmsnormKernel, { rows, width, eps, ...gain }, { x, weight, y, rstd }, label);
@@ -94,6 +97,7 @@ export function headNorm(g: Graph, x: Tensor, weight: Tensor, columns: HeadColum
   const rows = (x.size / stride) * columns.heads;
   const heads = { rows, width, stride, ...columns };
   const gain = gainOf(options);
+  const { split } = x;
   const normal = g.activation(`${label} normal`, [rows, width], [x, weight]);
   const rstd = g.activation(`${label} rstd`, [rows]);
   g.emit(headNormKernel, { ...heads, eps: options.eps, ...gain }, { x, weight, normal, rstd }, label);
@@ -103,6 +107,8 @@ export function headNorm(g: Graph, x: Tensor, weight: Tensor, columns: HeadColum
       const blocks = ceilDiv(rows, ROW_BLOCK);
       const partials = g.activation(`d ${label} partial`, [blocks, width]);
       g.emit(headNormParameterGrad, heads, { dy: dx, normal, partials }, label);
+      // Of this rank's heads.
+      if (split) g.emitAllReduce(partials, split.ranks, `d ${label}`);
       const { gradient, accumulate } = g.gradientTarget(weight);
       sumRows(g, partials, gradient, { rows: blocks, width, accumulate }, label);
     }

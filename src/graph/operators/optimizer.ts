@@ -9,7 +9,7 @@ import { BLOCK, roundAndSumSquares, sumSquares } from '../../kernels/sum-squares
 import { gradientKind, lastingKinds, type TrainingDtype } from '../../memory/layout/kinds.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import { type Graph, makeTensor, type Tensor } from '../graph.ts';
+import { type ElementRange, type Graph, makeTensor, type Tensor } from '../graph.ts';
 import { sumRows } from './sum-rows.ts';
 
 /** Where AdamW runs: a part of the arithmetic, about which they agree to 1 ulp a step. */
@@ -46,6 +46,27 @@ export interface BlockTensors {
   readonly decayMask: Tensor;
 }
 
+/** Blocks of parameters of which each of so many ranks has a part. */
+export interface SplitBlocks {
+  readonly ranks: number;
+  readonly blocks: readonly ElementRange[];
+}
+
+/** Of parameters of which some are split; undefined where none is. */
+export function splitBlocks(parameters: readonly Pick<Tensor, 'size' | 'split'>[]): SplitBlocks | undefined {
+  const blocks: ElementRange[] = [];
+  let offset = 0;
+  for (const { size: elements, split } of parameters) {
+    const size = ceilDiv(elements, BLOCK);
+    const last = blocks.at(-1);
+    if (split && last && last.offset + last.size === offset) blocks.splice(-1, 1, { ...last, size: last.size + size });
+    else if (split) blocks.push({ offset, size });
+    offset += size;
+  }
+  const ranks = parameters.find(({ split }) => split)?.split?.ranks;
+  return ranks === undefined ? undefined : { ranks, blocks };
+}
+
 /** Blocks lie in the order of the parameters, each of which begins a new one. */
 export function makeBlockTensors(parameters: readonly { size: number }[]): BlockTensors {
   const blocks = parameters.reduce((sum, { size }) => sum + ceilDiv(size, BLOCK), 0);
@@ -73,7 +94,8 @@ export function decayBits(parameters: readonly { shape: readonly number[]; size:
  * gradients, lossSum (1), hyper -> state (the norm, and whether and how far to go), then parameters and both moments.
  * A chunk's squares are summed as soon as its gradient is complete, while it is on the GPU. The norm and the decision are the
  * GPU's also where AdamW is the host's (`cpu`): then gradients go down, parameters come up, and the moments stay below.
- * `dtype`: what parameters are computed with in.
+ * `dtype`: what parameters are computed with in. `split`: of which blocks several ranks have parts, whose squares add up; those
+ * of what all of them have count once.
  */
 export function optimizerStep(
   g: Graph,
@@ -81,6 +103,7 @@ export function optimizerStep(
   { hyper, state, lossSum }: StepScalars,
   device: OptimizerDevice = 'gpu',
   dtype: TrainingDtype = 'f32',
+  split?: SplitBlocks,
 ): void {
   const isNarrow = dtype === 'bf16';
   g.emitEachChunk(
@@ -90,6 +113,7 @@ export function optimizerStep(
     'gradient norm',
     { eager: true, completes: [gradientKind(dtype)], frees: isNarrow ? ['gradient'] : [] },
   );
+  if (split) g.emitAllReduce(squares, split.ranks, 'gradient norm', split.blocks);
   const normSquared = g.activation('norm squared', [1]);
   sumRows(g, squares, normSquared, { rows: squares.size, width: 1 }, 'gradient norm');
   g.emit(stepControl, {}, { normSquared, lossSum, hyper, state }, 'step control');

@@ -3,7 +3,7 @@
 // what a byte costs, moved or made again as costs less; so many as there is no room for.
 
 import { activationsOf, type BlockActivation, makersIn, makingOf, withFates } from '../activations.ts';
-import { onTensors, type Program, type Tensor, touchedBy } from '../graph.ts';
+import { type Program, type Tensor, touchedBy } from '../graph.ts';
 import { liveBytes } from '../liveness.ts';
 import { type ActivationPolicy, fewest, type Setting } from './policy.ts';
 
@@ -33,7 +33,7 @@ interface Candidate {
 }
 
 function inTheirOrder(program: Program, { secondsOf, linkBytes }: Setting): Candidate[] {
-  const makers = makersIn(onTensors(program));
+  const makers = makersIn(program);
   const idle = idleSeconds(program, secondsOf);
   const known = activationsOf(program)
     .filter(({ isRead }) => isRead)

@@ -10,7 +10,6 @@ import {
   bytesOf,
   type Instruction,
   makeTensor,
-  onTensors,
   type Program,
   type Tensor,
   type TensorInstruction,
@@ -52,7 +51,7 @@ class Follower {
   constructor(program: Program, setting: Setting) {
     this.#program = program;
     this.#setting = setting;
-    this.#makers = makersIn(onTensors(program));
+    this.#makers = makersIn(program);
     this.#position = new Map(program.instructions.map((instruction, i) => [instruction, i]));
     this.#evictable = new Set(activationsOf(program).map(({ tensor }) => tensor));
     program.instructions.forEach((instruction, i) => {

@@ -189,3 +189,13 @@ describe('what is not read', async () => {
     expect(await refusal(bytes)).toContain(message);
   });
 });
+
+test('a folder that keeps a GGUF file is its model, unless there is one beside it', async () => {
+  const { config, values, files } = await made('qwen2', 'F32');
+  await files.writeAtomic('kept/model.gguf', await files.read('m.gguf'));
+  const found = await loadWeights(files, 'kept');
+  expect(found.config).toEqual(config);
+  expectValues(await collect(found.weights), values);
+  await files.writeAtomic('kept/config.json', '{}');
+  await expect(loadWeights(files, 'kept')).rejects.toThrow('kept/config.json: model_type is missing');
+});

@@ -16,6 +16,8 @@ const LONGEST = 2 ** 30;
 const LOOKS = 8;
 /** ... and between naps. A dispatch on a software adapter takes longer. */
 const NAP_MS = 0.05;
+/** For the launcher to read a rank's last words. */
+const HEARD_MS = 200;
 
 interface UnderWay {
   readonly request: MpiRequest;
@@ -57,7 +59,11 @@ export function leaveRanks(status: number): void {
   const { library } = joined;
   joined = undefined;
   if (status === 0) library.finalize();
-  else library.abort(status);
+  else {
+    // The launcher drops what it has not read yet of any rank when one aborts.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, HEARD_MS);
+    library.abort(status);
+  }
 }
 
 class MpiMessages implements Messages {

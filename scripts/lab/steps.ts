@@ -1,0 +1,48 @@
+// The dispatches of whole training steps, traced without a device: what the lab compiles, and counts the waves of.
+
+import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { type DispatchOperation, isDispatch } from '../../src/engine/compile/lower.ts';
+import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
+import { parseConfig } from '../../src/formats/config.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { traceStep } from '../../src/train/step-programs.ts';
+import { trainingWorkload } from '../../src/train/training-workload.ts';
+
+/** One training step of a model, by Hugging Face's fields. */
+interface Step {
+  readonly name: string;
+  readonly config: object;
+  readonly batch: number;
+  readonly context: number;
+}
+
+/** GPT-2 124M, and TinyLlama with two of its 22 blocks, which are alike. */
+export const STEPS: readonly Step[] = [
+  {
+    name: 'GPT-2 124M, 8 x 1,024',
+    config: { model_type: 'gpt2', vocab_size: 50257, n_positions: 1024, n_embd: 768, n_layer: 12, n_head: 12 },
+    batch: 8,
+    context: 1024,
+  },
+  {
+    name: 'Llama of width 2,048, 1 x 2,048',
+    config: {
+      ...{ model_type: 'llama', vocab_size: 32000, max_position_embeddings: 2048, hidden_size: 2048 },
+      ...{ intermediate_size: 5632, num_hidden_layers: 2, num_attention_heads: 32, num_key_value_heads: 4 },
+      rms_norm_eps: 1e-5,
+    },
+    batch: 1,
+    context: 2048,
+  },
+];
+
+/** With everything on the GPU, in bindings as large as GPUs have them. */
+const BINDING = 2 ** 31 - 4;
+
+/** In the order in which they run. */
+export function dispatchesOf({ name, config, batch, context }: Step): DispatchOperation[] {
+  const model = makeModel(parseConfig(config, name));
+  const workload = trainingWorkload(model, traceStep(model, batch, context), 1);
+  const fit = fitMemory(workload, { ...DEFAULT_LIMITS, binding: BINDING, buffer: BINDING }, undefined);
+  return fit.passes.step.operations.filter(isDispatch);
+}

@@ -1,0 +1,165 @@
+// `KeptRuns`: what can be done with runs and models that lie in this site's files: imported, forked, exported, reported.
+// Nothing computes here. Invariant: a folder is read while its run is held, or while the run that trains in it waits, so that it
+// stays as it is; what is made and fails leaves no folder behind.
+
+import { isZip } from '../formats/archive.ts';
+import { REPORT_FILE, runReport } from '../report/run-report.ts';
+import type { BrowserHost } from '../runtime/browser.ts';
+import { join } from '../runtime/host.ts';
+import { type SavedState, savedState } from '../train/saved-state.ts';
+import type { ActiveRun } from './active-run.ts';
+import { baseHere, type KeptModel } from './adapter-base.ts';
+import { templateOf } from './conversations.ts';
+import { exportFile } from './export.ts';
+import { filesIn, importCheckpoint } from './import.ts';
+import { isBase } from './is-base.ts';
+import { adapterBeside, importModel } from './models.ts';
+import type { ChosenFile, Fork, ModelExport, RunInfo, RunRecord, Voice } from './protocol.ts';
+import { readMemory } from './record.ts';
+import { copyOut, fileName, forkInto, latestOf, zipOf } from './run-files.ts';
+import type { Runs } from './runs.ts';
+
+/** What a folder that was written to says of the run in it. */
+type Stored = Pick<RunRecord, 'name' | 'savedStep' | 'settings' | 'loss'>;
+
+export class KeptRuns {
+  readonly #host: BrowserHost;
+  readonly #runs: Runs;
+  readonly #active: () => ActiveRun | undefined;
+
+  /** `active`: the run that is open here, which has its folder to itself. */
+  constructor(host: BrowserHost, runs: Runs, active: () => ActiveRun | undefined) {
+    this.#host = host;
+    this.#runs = runs;
+    this.#active = active;
+  }
+
+  /** See TrainerService.importRun. */
+  importRun(chosen: readonly File[], name: string | undefined): Promise<RunInfo> {
+    return this.#import(name, async (folder) => {
+      const [first] = chosen;
+      const called = first && isZip(first.name) ? first.name.slice(0, -4) : 'imported';
+      const files = await filesIn(this.#host, chosen);
+      const baseOf = async (state: SavedState) => baseHere(this.#host.files, state, await this.#bases());
+      return { name: called, ...(await importCheckpoint(this.#host, folder, files, baseOf)) };
+    });
+  }
+
+  /** See TrainerService.importModel. */
+  importModel(chosen: readonly ChosenFile[], name: string | undefined): Promise<RunInfo> {
+    return this.#import(name, (folder) => importModel(this.#host, folder, chosen));
+  }
+
+  /** See TrainerService.fork. */
+  async fork(id: string, { name, changes, memory }: Fork): Promise<RunInfo> {
+    const source = await this.#runs.whole(id);
+    const from = this.#runs.folder(id);
+    return this.#make(async (folder) => {
+      const made = await this.#withCheckpoint(id, (checkpoint) =>
+        forkInto(this.#host, folder, source, { folder: from, checkpoint }, changes),
+      );
+      return {
+        name: name ?? `${source.name} fork`,
+        memory: readMemory(memory ?? source.memory),
+        status: 'stopped',
+        ...(source.loss !== undefined && { loss: source.loss }),
+        ...made,
+        forkedFrom: { id, name: source.name, step: made.savedStep },
+      };
+    });
+  }
+
+  /** See TrainerService.exportModel. */
+  async exportModel(id: string, wanted: ModelExport): Promise<File> {
+    const { name, settings } = await this.#runs.get(id);
+    const beside = await this.#adapterBeside(id);
+    const base = settings?.from === undefined ? name : await this.#nameOf(settings.from);
+    return this.#withCheckpoint(id, (folder) => {
+      const adapter = settings?.lora ? folder : beside;
+      return exportFile(this.#host, { name, folder, base, ...(adapter !== undefined && { adapter }) }, wanted);
+    });
+  }
+
+  /** See TrainerService.exportZip. */
+  async exportZip(id: string): Promise<File> {
+    const run = await this.#runs.get(id);
+    return this.#withCheckpoint(id, (folder) => zipOf(this.#host, folder, fileName(run.name)));
+  }
+
+  /** See TrainerService.exportFolder. */
+  exportFolder(id: string, target: FileSystemDirectoryHandle): Promise<void> {
+    return this.#withCheckpoint(id, (folder) => copyOut(this.#host, folder, target));
+  }
+
+  /** See TrainerService.report. */
+  async report(id: string): Promise<File> {
+    const { name, status } = await this.#runs.get(id);
+    const folder = this.#runs.folder(id);
+    const path = join(folder, REPORT_FILE);
+    const page = async () => {
+      const active = this.#active();
+      if (active?.id === id) return runReport(this.#host, await active.state());
+      const isOver = status === 'finished' || status === 'stopped';
+      if (isOver && (await this.#host.files.stat(path))) return this.#host.fileAt(path);
+      return runReport(this.#host, await savedState(this.#host, await latestOf(this.#host, id, folder)));
+    };
+    return new File([await page()], `${fileName(name)}.html`, { type: 'text/html' });
+  }
+
+  /** See TrainerService.voiceOf. */
+  async voiceOf(id: string): Promise<Voice> {
+    const record = await this.#runs.whole(id);
+    const adapter = record.settings?.lora !== undefined || (await this.#adapterBeside(id)) !== undefined;
+    const template = await templateOf(this.#host.files, record, this.#runs.folder(id));
+    return { chats: template !== undefined, adapter };
+  }
+
+  #import(name: string | undefined, store: (folder: string) => Promise<Stored>): Promise<RunInfo> {
+    return this.#make(async (folder) => {
+      const found = await store(folder);
+      return { memory: {}, status: 'imported', ...found, name: name ?? found.name };
+    });
+  }
+
+  /** A run that does not train: `store` writes its files into its folder, and says the rest. */
+  async #make(store: (folder: string) => Promise<Omit<RunRecord, 'id' | 'created'>>): Promise<RunInfo> {
+    const id = this.#runs.newId();
+    const release = await this.#runs.hold(id);
+    try {
+      await this.#runs.put({ id, created: Date.now(), ...(await store(this.#runs.folder(id))) });
+    } catch (error) {
+      await this.#host.files.remove(this.#runs.folder(id));
+      throw error;
+    } finally {
+      release();
+    }
+    return this.#runs.get(id);
+  }
+
+  #adapterBeside(id: string): Promise<string | undefined> {
+    return adapterBeside(this.#host.files, this.#runs.folder(id));
+  }
+
+  /** What the run in a folder is called. */
+  async #nameOf(folder: string): Promise<string | undefined> {
+    return (await this.#runs.list()).find(({ id }) => this.#runs.folder(id) === folder)?.name;
+  }
+
+  /** Models that a low-rank update may belong to. */
+  async #bases(): Promise<KeptModel[]> {
+    return (await this.#runs.list()).filter(isBase).map(({ id, name }) => ({ name, folder: this.#runs.folder(id) }));
+  }
+
+  /** Runs `work` on a folder that stays as it is meanwhile. */
+  async #withCheckpoint<T>(id: string, work: (folder: string) => Promise<T>): Promise<T> {
+    const latest = () => latestOf(this.#host, id, this.#runs.folder(id));
+    const active = this.#active();
+    if (active?.id === id) return active.saved(async () => work(await latest()));
+    const release = await this.#runs.hold(id);
+    try {
+      return await work(await latest());
+    } finally {
+      release();
+    }
+  }
+}

@@ -1,0 +1,132 @@
+// Folders of PNG images, as MNIST, CIFAR and others are published: a folder for each class, below one to train on and one to
+// test with, if there are such. How a file is decoded is png.ts.
+//
+// Invariant: images are of one size, which is seen from their first bytes before memory is taken for any; classes are numbered
+// by their names in order, whichever set they are in.
+
+import type { Files, Host } from '../runtime/host.ts';
+import { formatBytes } from '../util/bytes.ts';
+import { HoldfastError, shortened } from '../util/errors.ts';
+import { sortedNames } from './classes.ts';
+import { filesOf } from './corpus.ts';
+import { decodePng, MOST_PNG_BYTES, PNG_HEADER_BYTES, type PngHeader, pngHeader } from './png.ts';
+
+/** An image that was found. */
+interface FoundImage {
+  readonly path: string;
+  readonly bytes: number;
+  /** Folders from the one that was named to the image. */
+  readonly folders: readonly string[];
+}
+
+/** Images of a folder, as their first bytes have it. */
+export interface ImageFolder {
+  readonly channels: 1 | 3;
+  readonly height: number;
+  readonly width: number;
+  /** In order. */
+  readonly classNames: readonly string[];
+  readonly train: readonly LabelledFile[];
+  readonly test: readonly LabelledFile[];
+}
+
+/** An image, and the number of its class. */
+interface LabelledFile extends FoundImage {
+  readonly header: PngHeader;
+  readonly label: number;
+}
+
+const PNG = /\.png$/i;
+/** Those that would be left out silently. */
+const OTHER_IMAGES = /\.(?:jpe?g|webp|gif|bmp|tiff?)$/i;
+const TRAIN = /^(?:train|training)$/i;
+const SETS = /^(?:train|training|test|testing|val|valid|validation)$/i;
+const CLASSES = 'give each class a folder of its name with its images, such as data/cat/1.png';
+/** Of all pixels. */
+const MOST_BYTES = 2 ** 32;
+const MOST_CLASSES = 2 ** 16;
+
+/** Undefined where the sources have no PNG. Errors: HoldfastError naming the file that does not fit. */
+export async function findImageFolder(host: Host, sources: readonly string[]): Promise<ImageFolder | undefined> {
+  const found: FoundImage[] = [];
+  let other: string | undefined;
+  for (const source of sources) {
+    for await (const { path, kind, bytes } of filesOf(host.files, [source])) {
+      const folders = path
+        .slice(path === source ? 0 : source.length)
+        .split(/[/\\]/)
+        .filter(Boolean);
+      const name = folders.pop() ?? '';
+      if (path === source) folders.length = 0;
+      // What macOS leaves beside files is called as they are, behind a dot.
+      if (kind !== 'file' || name.startsWith('.')) continue;
+      if (PNG.test(name)) found.push({ path, bytes, folders });
+      else if (OTHER_IMAGES.test(name)) other ??= path;
+    }
+  }
+  if (found.length === 0) {
+    if (other === undefined) return undefined;
+    throw new HoldfastError(`${other}: is no PNG; images of folders are read as PNG, save them so`);
+  }
+  if (other !== undefined)
+    throw new HoldfastError(`${other}: is no PNG, as other images there are; save it so, or take it away`);
+  const hasSets = found.every(({ folders: [first = '', second] }) => second !== undefined && SETS.test(first));
+  const classOf = ({ path, folders }: FoundImage): string => {
+    const name = folders[hasSets ? 1 : 0];
+    if (name !== undefined) return name;
+    throw new HoldfastError(`${path}: lies in no folder of a class; ${CLASSES}`);
+  };
+  const classNames = sortedNames(found.map(classOf));
+  if (classNames.length > MOST_CLASSES)
+    throw new HoldfastError(`${sources.join(', ')}: ${classNames.length} folders; ${MOST_CLASSES} classes at most`);
+  const numbers = new Map(classNames.map((name, i) => [name, i]));
+  const files: LabelledFile[] = [];
+  for (const image of found) {
+    const label = numbers.get(classOf(image)) ?? 0;
+    files.push({ ...image, label, header: await headerOf(host.files, image, files[0]) });
+  }
+  const channels = files.some(({ header }) => header.channels === 3) ? 3 : 1;
+  const [{ height, width } = { height: 0, width: 0 }] = files.map(({ header }) => header);
+  const bytes = files.length * channels * height * width;
+  if (bytes > MOST_BYTES)
+    throw new HoldfastError(
+      `${shortened(sources.join(', '))}: the pixels of ${files.length} images are ${formatBytes(bytes)}, ${formatBytes(MOST_BYTES)} at most are held in memory; use fewer, or smaller ones`,
+    );
+  const isTrained = ({ folders: [first = ''] }: FoundImage) => !hasSets || TRAIN.test(first);
+  const [train, test] = [files.filter(isTrained), files.filter((file) => !isTrained(file))];
+  return { channels, height, width, classNames, train, test };
+}
+
+async function headerOf(files: Files, { path, bytes }: FoundImage, first: LabelledFile | undefined) {
+  if (bytes > MOST_PNG_BYTES)
+    throw new HoldfastError(
+      `${path}: has ${formatBytes(bytes)}, an image has ${formatBytes(MOST_PNG_BYTES)} at most; use a smaller one`,
+    );
+  const header = pngHeader(await files.readRange(path, 0, Math.min(bytes, PNG_HEADER_BYTES)), path);
+  const { height, width } = first?.header ?? header;
+  if (header.height === height && header.width === width) return header;
+  throw new HoldfastError(
+    `${path}: is of ${header.height} x ${header.width} pixels, ${shortened(first?.path ?? '')} of ${height} x ${width}; bring all images to one size`,
+  );
+}
+
+/** The pixels (count, channels, height, width) of some of a folder's images, and their labels. Errors: as `decodePng`. */
+export async function readImages(
+  { files }: Host,
+  { channels, height, width, classNames }: ImageFolder,
+  chosen: readonly LabelledFile[],
+) {
+  const size = height * width;
+  const pixels = new Uint8Array(chosen.length * channels * size);
+  const labels = classNames.length > 256 ? new Uint16Array(chosen.length) : new Uint8Array(chosen.length);
+  for (const [i, { path, header, label }] of chosen.entries()) {
+    const image = await decodePng(await files.read(path), header, path);
+    labels[i] = label;
+    // Grey among colours is as much of each.
+    for (let channel = 0; channel < channels; channel++) {
+      const own = header.channels === 1 ? 0 : channel;
+      pixels.set(image.subarray(own * size, (own + 1) * size), (i * channels + channel) * size);
+    }
+  }
+  return { pixels, labels };
+}

@@ -1,0 +1,98 @@
+// Records of texts with their classes: {"text": ..., "label": ...}, or two texts and a label by the names that the GLUE tasks
+// have for them. What a label is to a model is classes.ts; how texts become rows, labelled-texts.ts.
+//
+// Invariant: a record that is given has a text and a label, and all labels of a reading are names, or all are numbers.
+
+import * as v from 'valibot';
+import type { Host } from '../../runtime/host.ts';
+import { HoldfastError, shortened } from '../../util/errors.ts';
+import { check, isObject, object, type Schema, show, text } from '../../util/json.ts';
+import { type DataClasses, type Label, sortedNames } from '../classes.ts';
+import { filesOf } from '../corpus.ts';
+import { firstRecord, type LineOptions, recordsOf } from './lines.ts';
+
+/** A record as it is read. */
+export interface LabelledRecord {
+  /** For messages: the file and the line, or the item. */
+  readonly at: string;
+  readonly first: string;
+  readonly second?: string | undefined;
+  readonly label: Label;
+}
+
+/** The fields with texts: of several that a record has, those that come first here. */
+const TEXTS: readonly (readonly [first: string, second?: string])[] = [
+  ['text', 'text_pair'],
+  ['sentence1', 'sentence2'],
+  ['premise', 'hypothesis'],
+  ['question1', 'question2'],
+  ['question', 'sentence'],
+  ['text'],
+  ['sentence'],
+];
+const LABEL = 'label';
+
+const label: Schema<Label> = v.custom<Label>(
+  (value) => typeof value === 'string' || (Number.isSafeInteger(value) && (value as number) >= 0),
+  'a name, or a whole number from 0 on',
+);
+
+type Fields = (typeof TEXTS)[number];
+
+const fieldsIn = (value: unknown): Fields | undefined =>
+  isObject(value)
+    ? TEXTS.find((fields) => fields.every((field) => field !== undefined && Object.hasOwn(value, field)))
+    : undefined;
+
+/** Whether the sources begin with a record that has a text and a label. */
+export async function holdLabelled(host: Host, sources: readonly string[]): Promise<boolean> {
+  for await (const { path, kind } of filesOf(host.files, sources)) {
+    if (kind !== 'file') return false;
+    const first = await firstRecord(host.files, path);
+    return isObject(first?.value) && Object.hasOwn(first.value, LABEL) && fieldsIn(first.value) !== undefined;
+  }
+  return false;
+}
+
+/** The records of all files. Errors: HoldfastError naming the file, the line and the field of what cannot be used. */
+export async function* labelledRecords(
+  host: Host,
+  sources: readonly string[],
+  options: LineOptions = {},
+): AsyncGenerator<LabelledRecord> {
+  let kind: string | undefined;
+  let fields: Fields | undefined;
+  for await (const { path, kind: found } of filesOf(host.files, sources)) {
+    if (found !== 'file') throw new HoldfastError(`${path}: records are read from files; write them into one`);
+    for await (const { at, value } of recordsOf(host.files, path, options)) {
+      const own = fieldsIn(value);
+      fields ??= own;
+      if (!fields) {
+        const known = TEXTS.map((fields) => fields.join(' and ')).join(', or ');
+        throw new HoldfastError(`${at} is ${show(value)} without a text; it must have label, and ${known}`);
+      }
+      const [first, second] = fields;
+      const entries = { [first]: text, ...(second !== undefined && { [second]: text }) };
+      const texts: Record<string, string> = check(object(entries), value, at);
+      const { label: is } = check(object({ [LABEL]: label }), value, at) as { label: Label };
+      kind ??= typeof is;
+      if (typeof is !== kind) {
+        const [others, own] = kind === 'string' ? ['names', 'a number'] : ['numbers', 'a name'];
+        throw new HoldfastError(`${at}: label is ${show(is)}, ${own}; those before it are ${others}`);
+      }
+      yield { at, first: texts[first] ?? '', second: second === undefined ? undefined : texts[second], label: is };
+    }
+  }
+  if (kind === undefined) throw new HoldfastError(`${shortened(sources.join(', '))}: no records; name a file of them`);
+}
+
+/** The classes that records are of. Errors: as `labelledRecords`. */
+export async function recordClasses(host: Host, sources: readonly string[]): Promise<DataClasses> {
+  const places = new Map<string, string>();
+  let count = 0;
+  for await (const { at, label } of labelledRecords(host, sources)) {
+    if (typeof label === 'number') count = Math.max(count, label + 1);
+    else if (!places.has(label)) places.set(label, at);
+  }
+  return places.size > 0 ? { kind: 'named', names: sortedNames(places.keys()), places } : { kind: 'numbered', count };
+}

@@ -1,0 +1,40 @@
+// tanh, forward and backward: of a classifier's one row a text. Its text in shaders/shared also caps logits in matmul.
+// Backward reads what forward gave, y, not x.
+
+import tanhMath from '../../shaders/shared/tanh_math.wgsl?raw';
+import backwardShader from '../../shaders/tanh/backward.wgsl?raw';
+import forwardShader from '../../shaders/tanh/forward.wgsl?raw';
+import type { ElementwiseProblem } from './gelu.ts';
+import { type Arrays, type Kernel, read, write } from './kernel.ts';
+import { perItem } from './variants.ts';
+
+const variants = (shader: string) =>
+  perItem<ElementwiseProblem>(
+    shader,
+    ({ size }) => size,
+    ({ size }) => ({ size }),
+  );
+
+/** x (size) -> y (size). */
+export const tanh: Kernel<ElementwiseProblem> = {
+  name: 'tanh',
+  operands: ({ size }) => ({ x: read(size), y: write(size) }),
+  affectsSpeed: { size: true },
+  variants: variants(forwardShader + tanhMath),
+  flops: ({ size }) => size * 8,
+  reference({ size }, { x, y }: Arrays<'x' | 'y'>) {
+    for (let i = 0; i < size; i++) y[i] = Math.tanh(x[i]!);
+  },
+};
+
+/** dy, y (size) -> dx (size). */
+export const tanhBackward: Kernel<ElementwiseProblem> = {
+  name: 'tanhBackward',
+  operands: ({ size }) => ({ dy: read(size), y: read(size), dx: write(size) }),
+  affectsSpeed: { size: true },
+  variants: variants(backwardShader),
+  flops: ({ size }) => size * 4,
+  reference({ size }, { dy, y, dx }: Arrays<'dy' | 'y' | 'dx'>) {
+    for (let i = 0; i < size; i++) dx[i] = dy[i]! * ((1 - y[i]!) * (1 + y[i]!));
+  },
+};

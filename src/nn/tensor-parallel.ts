@@ -1,0 +1,171 @@
+// A model whose layers several ranks share (Shoeybi et al. 2019): the parameters of which each has a part, as the layout of
+// its family says it by the names of linears (formats/families). What is exchanged follows from it as the model is traced
+// (graph/operators/tensor-parallel.ts); initial values, checkpoints and the gradient's norm follow from the parameters.
+//
+// Invariant: what all ranks have (norms, positions, biases behind a sum) has the same gradient on all of them, to the bit: its
+// inputs are sums over ranks that one rank has made, and the kernels are the same.
+
+import type { GridPlace } from '../engine/ranks/grid.ts';
+import type { LinearLayout } from '../formats/families/family.ts';
+import { familyOf } from '../formats/families/index.ts';
+import { at } from '../util/at.ts';
+import { assert, HoldfastError } from '../util/errors.ts';
+import { PIECE_ELEMENTS, type TensorSource } from '../util/tensor-source.ts';
+import { type Linear, linearsOf } from './lora.ts';
+import type { Model, Parameter, ParameterSplit } from './model.ts';
+
+/** How a linear is split, and into how many sections side by side its columns are first. */
+type Layout = readonly [by: 'columns' | 'rows', sections: number];
+
+const layoutOf = (module: string, layout: LinearLayout): Layout => {
+  const [, found] = Object.entries(layout).find(([name]) => module.endsWith(`.${name}`)) ?? [];
+  assert(found, `${module}: the layout of its family does not have it`);
+  return typeof found === 'string' ? [found, 1] : ['columns', found.columns];
+};
+
+/**
+ * What each of so many ranks has of a model. Errors: HoldfastError for a family that has no layout, for sizes that ranks
+ * cannot share evenly, naming how many can, and for what does not train so.
+ */
+export function splitModel(model: Model, { rank, size: ranks }: GridPlace): Model {
+  const { config, shape, adapters = [] } = model;
+  const { label, linears: layout, stored } = familyOf(config);
+  const refuse = (problem: string): never => {
+    throw new HoldfastError(`--tensor-parallel ${ranks}: ${problem}`);
+  };
+  if (!layout)
+    return refuse(`${label} has no layout over ranks yet; use data parallel ranks, or a family that has one`);
+  if (adapters.length > 0)
+    refuse('a low-rank update (--lora-rank) has no layout over ranks yet; use data parallel ranks');
+  const linears = linearsOf(model);
+  const evenly = Array.from({ length: shape.kvHeads }, (_, i) => i + 1).filter((count) => {
+    return [shape.heads, shape.kvHeads, ...linears.flatMap((linear) => sectionsOf(linear, layout))].every(
+      (size) => size % count === 0,
+    );
+  });
+  if (!evenly.includes(ranks)) {
+    const widest = Math.max(...linears.map(({ outputs }) => outputs));
+    const works = evenly.length > 1 ? `give ${evenly.slice(1).join(' or ')}` : 'this model cannot be shared so';
+    refuse(
+      `${shape.heads} heads, ${shape.kvHeads} of keys and values, and a width of ${widest} inside are not all divisible by it; ${works}`,
+    );
+  }
+  const splits = new Map<string, ParameterSplit>();
+  for (const linear of linears) {
+    const [by] = layoutOf(linear.module, layout);
+    const sections = sectionsOf(linear, layout);
+    const { weight, fanInFanOut } = linear;
+    splits.set(weight, { by, ranks, rank, sections, axis: (by === 'columns') === fanInFanOut ? 1 : 0 });
+    if (by === 'columns') splits.set(weight.replace(/\.weight$/, '.bias'), { by, ranks, rank, sections, axis: 0 });
+  }
+  // A vocabulary that cannot be dealt out evenly stays whole.
+  if (shape.vocabulary % ranks === 0) {
+    const split = { by: 'columns', ranks, rank, sections: [shape.vocabulary], axis: 0 } as const;
+    for (const name of [stored.embedding, stored.head]) splits.set(name, split);
+  }
+  const parameters = model.parameters.map((parameter): Parameter => {
+    const split = splits.get(parameter.name);
+    if (!split) return parameter;
+    const shape = parameter.shape.map((size, axis) => (axis === split.axis ? size / ranks : size));
+    return { ...parameter, shape, split };
+  });
+  const { heads, kvHeads } = shape;
+  return { ...model, parameters, shape: { ...shape, heads: heads / ranks, kvHeads: kvHeads / ranks } };
+}
+
+/** Along the axis that is split. */
+function sectionsOf({ module, inputs, outputs }: Linear, layout: LinearLayout): number[] {
+  const [by, count] = layoutOf(module, layout);
+  const size = by === 'columns' ? outputs : inputs;
+  return Array.from({ length: count }, () => size / count);
+}
+
+/** A split tensor in the order of its elements: of each run, which rank has it and how long it is. */
+function* runsOf({ shape }: Parameter, { axis, sections, ranks }: ParameterSplit) {
+  const outer = shape.slice(0, axis).reduce((a, b) => a * b, 1);
+  const inner = shape.slice(axis + 1).reduce((a, b) => a * b, 1);
+  for (let i = 0; i < outer; i++) {
+    for (const section of sections) {
+      for (let rank = 0; rank < ranks; rank++) yield { rank, size: (section / ranks) * inner };
+    }
+  }
+}
+
+/** Of whole tensors, what the rank has whose part of a model this is. A piece may be read until the next is asked for. */
+export function partsOf({ parameters }: Pick<Model, 'parameters'>, source: TensorSource): TensorSource {
+  const byName = new Map(parameters.map((parameter) => [parameter.name, parameter]));
+  return {
+    names: source.names,
+    async *read(name) {
+      const parameter = byName.get(name);
+      if (!parameter?.split) {
+        yield* source.read(name);
+        return;
+      }
+      const whole = new Elements(source.read(name));
+      for (const run of runsOf(parameter, parameter.split)) {
+        for await (const piece of whole.take(run.size)) if (run.rank === parameter.split.rank) yield piece;
+      }
+    },
+    packed: (name) => (byName.get(name)?.split ? undefined : source.packed?.(name)),
+  };
+}
+
+/** Whole tensors of what each rank has of them. */
+export function wholeOf({ parameters }: Pick<Model, 'parameters'>, sources: readonly TensorSource[]): TensorSource {
+  const byName = new Map(parameters.map((parameter) => [parameter.name, parameter]));
+  const own = at(sources, 0);
+  return {
+    names: own.names,
+    async *read(name) {
+      const parameter = byName.get(name);
+      if (!parameter?.split) {
+        yield* own.read(name);
+        return;
+      }
+      const parts = sources.map((source) => new Elements(source.read(name)));
+      const size = parameter.shape.reduce((a, b) => a * b, parameter.split.ranks);
+      const piece = new Float32Array(Math.min(size, PIECE_ELEMENTS));
+      let filled = 0;
+      for (const run of runsOf(parameter, parameter.split)) {
+        for await (const part of at(parts, run.rank).take(run.size)) {
+          for (let from = 0; from < part.length; ) {
+            const count = Math.min(part.length - from, piece.length - filled);
+            piece.set(part.subarray(from, from + count), filled);
+            from += count;
+            filled += count;
+            if (filled < piece.length) continue;
+            yield piece;
+            filled = 0;
+          }
+        }
+      }
+      if (filled > 0) yield piece.subarray(0, filled);
+    },
+  };
+}
+
+/** The elements of a tensor, so many at a time. */
+class Elements {
+  readonly #pieces: AsyncIterator<Float32Array<ArrayBuffer>>;
+  #rest = new Float32Array(0);
+
+  constructor(pieces: AsyncIterable<Float32Array<ArrayBuffer>>) {
+    this.#pieces = pieces[Symbol.asyncIterator]();
+  }
+
+  async *take(count: number): AsyncGenerator<Float32Array<ArrayBuffer>, void> {
+    for (let left = count; left > 0; ) {
+      if (this.#rest.length === 0) {
+        const next = await this.#pieces.next();
+        assert(!next.done, 'a tensor has as many elements as its shape says');
+        this.#rest = next.value;
+        continue;
+      }
+      const piece = this.#rest.subarray(0, left);
+      this.#rest = this.#rest.subarray(piece.length);
+      left -= piece.length;
+      yield piece;
+    }
+  }
+}

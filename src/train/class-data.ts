@@ -1,0 +1,129 @@
+// What a classifier learns from, or is measured with: images or texts with labels, as its model numbers them; and the model
+// that is to tell the classes of some data apart, with its own head or with one that has to be drawn.
+//
+// Invariant: what is learned from has the classes of the model's configuration, and no others.
+
+import { areOf, classOf, type DataClasses, labelsFor, namesOf } from '../data/classes.ts';
+import type { Examples } from '../data/examples.ts';
+import { imageExamples } from '../data/image-dataset.ts';
+import { type ImageSet, type Images, imageFacts, openImages } from '../data/images.ts';
+import { LabelledTexts } from '../data/labelled-texts.ts';
+import { holdLabelled, recordClasses } from '../data/records/labelled.ts';
+import { isSynthetic, SYNTHETIC } from '../data/synthetic.ts';
+import type { TextIdentity, TokenizingOptions } from '../data/tokenized-text.ts';
+import type { Tokenizer } from '../data/tokenizer.ts';
+import { familyOf, labelsIn, type ModelConfig, shapeOf } from '../formats/families/index.ts';
+import type { Labels } from '../formats/families/labels.ts';
+import { sidesOf } from '../formats/families/vit.ts';
+import type { Host } from '../runtime/host.ts';
+import { HoldfastError, shortened } from '../util/errors.ts';
+
+/** What has a class each, read. */
+export type ClassContent =
+  | { readonly kind: 'images'; readonly images: Images }
+  | {
+      readonly kind: 'labelled';
+      readonly texts: { readonly train: LabelledTexts; readonly validation: LabelledTexts | undefined };
+    };
+
+/** What is read, and for which model. */
+export interface ClassSources {
+  readonly config: ModelConfig;
+  readonly labels: Labels;
+  readonly data: readonly string[];
+  /** Others to validate on, where they are named. */
+  readonly other?: readonly string[] | undefined;
+  readonly seq: number;
+  readonly tokenizer: Pick<Tokenizer, 'identity' | 'encode'>;
+}
+
+/** Errors: HoldfastError naming the file, or the line and the field, of what cannot be used, and classes that the model does not have. */
+export async function readExamples(
+  host: Host,
+  { config, labels, data, other, seq, tokenizer }: ClassSources,
+  options: TokenizingOptions = {},
+): Promise<ClassContent> {
+  if (shapeOf(config).vocabulary === 0) {
+    const images = fitted(config, labels, await openImages(host, data));
+    const others = other && fitted(config, labels, await openImages(host, other, { testsAlone: true }));
+    return { kind: 'images', images: { ...images, test: others ? toTest(others) : images.test } };
+  }
+  const read = (sources: readonly string[]) => LabelledTexts.read(host, sources, tokenizer, { labels, seq }, options);
+  checkLabelled(data);
+  const train = await read(data);
+  return { kind: 'labelled', texts: { train, validation: other && (await read(other)) } };
+}
+
+/** All that a classifier is measured with: of images those to test with, where the data has such. Errors: as `readExamples`. */
+export async function examplesToTest(
+  host: Host,
+  { config, labels, data, seq, tokenizer }: ClassSources,
+): Promise<Examples & { readonly identity: TextIdentity; readonly word: 'image' | 'text' }> {
+  if (shapeOf(config).vocabulary === 0) {
+    const images = fitted(config, labels, await openImages(host, data, { testsAlone: true }));
+    return { ...imageExamples(toTest(images), images, seq), identity: images.identity, word: 'image' };
+  }
+  checkLabelled(data);
+  const texts = await LabelledTexts.read(host, data, tokenizer, { labels, seq });
+  return { count: texts.count, batch: (chosen) => texts.batch(chosen), identity: texts.identity, word: 'text' };
+}
+
+/** A model that tells the classes of data apart. */
+export interface ModelForClasses {
+  readonly config: ModelConfig;
+  /** Whether its head is none that the model has weights of. */
+  readonly newHead: boolean;
+}
+
+/**
+ * The model as it is to tell the classes of the data apart: as it is, or with another head where the data has classes that
+ * are all others, or the model tells something else. Undefined where the data has no labels that a model of its family
+ * learns. Errors: HoldfastError for data of which some classes are the model's and some are not.
+ */
+export async function modelForClasses(
+  host: Host,
+  config: ModelConfig,
+  data: readonly string[],
+): Promise<ModelForClasses | undefined> {
+  const { classifier } = familyOf(config);
+  const labels = labelsIn(config);
+  if (!classifier || (!labels && !(await areLabelled(host, data)))) return undefined;
+  const isText = shapeOf(config).vocabulary > 0;
+  if (isText) checkLabelled(data);
+  const classes = isText ? await recordClasses(host, data) : imageClasses(await imageFacts(host, data));
+  const named = shortened(data.join(', '));
+  if (labels && areOf(labels, classes, named)) return { config, newHead: false };
+  return { config: classifier.tells(config, labelsFor(classes, named)), newHead: true };
+}
+
+const areLabelled = async (host: Host, data: readonly string[]): Promise<boolean> =>
+  data.length > 0 && !isSynthetic(data) && (await holdLabelled(host, data));
+
+/** Errors: HoldfastError for what is no file of records. */
+function checkLabelled(data: readonly string[]): void {
+  if (isSynthetic(data) || data.length === 0)
+    throw new HoldfastError(
+      `${data.length === 0 ? 'no data is named' : `${SYNTHETIC}: has no labels`}; a classifier of texts learns from JSON records with text and label`,
+    );
+}
+
+const toTest = ({ test, train }: Images): ImageSet => test ?? train;
+
+const imageClasses = ({ classNames, classes }: Pick<Images, 'classNames' | 'classes'>): DataClasses =>
+  classNames ? { kind: 'named', names: classNames } : { kind: 'numbered', count: classes };
+
+/** The images with their labels as the model numbers them. Errors: HoldfastError for images of another size, or of other classes. */
+function fitted(config: ModelConfig, labels: Labels, images: Images): Images {
+  const { channels, height, width, classNames } = images;
+  const found = [channels, height, width].join(' x ');
+  const own =
+    config.model_type === 'vit' ? [config.num_channels, ...sidesOf(config.image_size)].join(' x ') : 'no images';
+  if (found !== own)
+    throw new HoldfastError(`the images are of ${found} (channels, rows, columns), the model's of ${own}; use others`);
+  if (!areOf(labels, imageClasses(images), 'the images'))
+    throw new HoldfastError(`the images: none of their classes is one of the model's, which are ${namesOf(labels)}`);
+  const numbers = classNames?.map((name) => classOf(labels, name, 'the images'));
+  const numbered = <S extends ImageSet | undefined>(set: S): S =>
+    set && numbers ? { ...set, labels: Uint16Array.from(set.labels, (label) => numbers[label] ?? 0) } : set;
+  return { ...images, train: numbered(images.train), test: numbered(images.test) };
+}

@@ -1,0 +1,110 @@
+// What a part of a run begins with: a trainer, data and a history, as a run begins or as its last checkpoint has them.
+// Invariant: after a checkpoint the next step is the one that would have followed it, to the bit.
+
+import type { Dataset } from '../data/dataset.ts';
+import type { Tokenizer } from '../data/tokenizer.ts';
+import { loadChoices, saveChoices } from '../engine/compile/choices.ts';
+import { checkpointsOf, loadCheckpoint } from '../formats/checkpoint.ts';
+import type { Device } from '../gpu/device.ts';
+import type { Host } from '../runtime/host.ts';
+import { Random } from '../util/random.ts';
+import { checkBase } from './base-identity.ts';
+import { checkAlike, createOnRanks, type FirstChoices, layoutFacts } from './ranks.ts';
+import type { RunOptions } from './run-events.ts';
+import {
+  checkText,
+  datasetOf,
+  generates,
+  modelOf,
+  type RunSettings,
+  type RunText,
+  trainerOptions,
+} from './run-settings.ts';
+import { type RunHistory, type SavedState, stateOf, withSettings } from './saved-state.ts';
+import { checkTrained, startWeights } from './start-weights.ts';
+import { Trainer } from './trainer.ts';
+
+/** What is the same in all parts of a run. */
+export interface RunSetting {
+  readonly host: Host;
+  readonly settings: RunSettings;
+  readonly out: string;
+  readonly text: RunText;
+  readonly tokenizer: Tokenizer;
+}
+
+/** What a part begins with: of the start of the run, or of its last checkpoint. */
+export interface Beginning {
+  readonly trainer: Trainer;
+  readonly dataset: Dataset;
+  readonly sampling: Random;
+  readonly history: RunHistory;
+  readonly earlier: SavedState['earlier'];
+  /** The identity of the weights below an adapter. */
+  readonly base: string | undefined;
+  readonly adapter: string;
+  /** The folders of its checkpoints, the oldest first. */
+  readonly checkpoints: readonly string[];
+}
+
+/** A trainer and data as they were when the checkpoint was saved, or as a run begins. */
+export async function begin(
+  { host, settings, out, text }: RunSetting,
+  device: Device,
+  { resume = false, memory = {}, ranks }: RunOptions,
+  made: (trainer: Trainer) => void,
+): Promise<Beginning> {
+  const { files } = host;
+  const { from, lora } = settings;
+  const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
+  const saved = checkpoint && stateOf(checkpoint);
+  if (saved) checkText(text.identity, saved.corpus, out);
+  const dataset = datasetOf(settings, text);
+
+  const alone = modelOf(settings);
+  if (checkpoint) checkTrained(checkpoint, alone);
+  const start = lora || !checkpoint ? await startWeights(host, settings, alone, checkpoint?.weights) : undefined;
+  const { model } = start ?? { model: alone };
+  const choices = saved?.choices ?? (await loadChoices(host, device));
+  const create = async (first?: FirstChoices): Promise<Trainer> => {
+    const created = await Trainer.create(device, model, {
+      ...trainerOptions(settings),
+      choices: first?.choices ?? choices,
+      memory,
+      generates: generates(settings),
+      threads: host.threads,
+      ...(ranks && { ranks: { ...ranks, chunkBytes: first?.chunkBytes } }),
+    });
+    made(created);
+    return created;
+  };
+  const trainer = ranks ? await createOnRanks(ranks, create) : await create();
+  if (ranks) await checkAlike(ranks, await layoutFacts(host, trainer));
+  if (checkpoint && saved) {
+    if (!lora) await trainer.setWeights(checkpoint.weights);
+    await trainer.setValues('moment1', checkpoint.moment1);
+    await trainer.setValues('moment2', checkpoint.moment2);
+    trainer.restore(saved.trainer);
+    dataset.restore(saved.batches);
+  }
+  let base: string | undefined;
+  if (start) {
+    await trainer.setWeights(start.weights);
+    base = await start.base();
+    if (base !== undefined) checkBase(base, saved?.base, from ?? '', out);
+  }
+  const isFirst = ranks === undefined || ranks.rank === 0;
+  if (isFirst && trainer.choices.measured > 0) await saveChoices(host, device, trainer.choices.record());
+  const sampling = new Random(settings.seed, 'samples');
+  if (saved) sampling.restore(saved.sampling);
+  return {
+    trainer,
+    dataset,
+    sampling,
+    history: saved?.history ?? { steps: [], validations: [], samples: [] },
+    earlier: saved && withSettings(saved, settings).earlier,
+    base,
+    adapter: device.adapter.name,
+    checkpoints: resume ? (await checkpointsOf(files, out)).map(({ path }) => path) : [],
+  };
+}

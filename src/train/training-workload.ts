@@ -1,0 +1,158 @@
+// The programs of training as one workload: a step, an evaluation and what generation needs, in each order that the
+// micro-batches may go in and with whatever becomes of activations. It needs no device: `holdfast plan` works out what a
+// trainer then runs. Invariant: every choice among the orders and activation modes gives the same bits.
+
+import { type Pass, readingPass, type StepPasses, stepPass } from '../engine/compile/pass.ts';
+import type { OrderChoice, Workload } from '../engine/compile/workload.ts';
+import { mostChunkFor, type Sharding } from '../engine/ranks/sharding.ts';
+import { ACTIVATION_MODES, type ActivationMode, blocksOf, bytesWith, withActivations } from '../graph/activations.ts';
+import { ACCUMULATE_ORDERS, type AccumulateOrder, layerMajor, reorderedGradient } from '../graph/layer-major.ts';
+import { withSharedTables } from '../graph/shared-table.ts';
+import { bytesHeld } from '../memory/layout/layout.ts';
+import type { Model } from '../nn/model.ts';
+import { at } from '../util/at.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { type Generation, type GenerationPasses, generationPasses } from './generator.ts';
+import type { StepPrograms } from './step-programs.ts';
+import { STEP_READBACK } from './stepper.ts';
+
+/** Those of generation where the trainer generates. */
+export type TrainingPasses = StepPasses & { readonly evaluate: Pass } & GenerationPasses;
+
+/** Each is a moment of the plan, or several: some kilobytes. */
+const MOST_OPERATORS = 2 ** 18;
+
+/** What may be left to the budget, or said. */
+export interface WorkloadOptions {
+  /** What becomes of the activations of each block. @default 'auto' */
+  readonly activations?: ActivationMode | 'auto' | undefined;
+  /** See MemoryOptions. @default 'auto' */
+  readonly accumulateOrder?: AccumulateOrder | 'auto' | undefined;
+  /** Of several ranks: this one's place, and what they share. @default it is alone */
+  readonly sharding?: WorkloadSharding | undefined;
+}
+
+/**
+ * The programs of training, as one workload: what `holdfast plan` works out and what a trainer runs. Errors: HoldfastError
+ * for a step of more operators than can be planned, and for an order of micro-batches that would change its results.
+ */
+export function trainingWorkload(
+  model: Model,
+  programs: StepPrograms,
+  accumulate: number,
+  generation?: Generation,
+  { activations = 'auto', accumulateOrder = 'auto', sharding }: WorkloadOptions = {},
+): Workload<TrainingPasses> {
+  checkOperators(programs, accumulate);
+  const orders = ordersOf(programs, accumulate, accumulateOrder);
+  const known = new Map<AccumulateOrder, Workload<TrainingPasses>>();
+  const inOrder = (order: AccumulateOrder): Workload<TrainingPasses> => {
+    const found =
+      known.get(order) ??
+      workloadInOrder(model, programs, accumulate, generation, activations, choiceOf(order), sharding);
+    known.set(order, found);
+    return found;
+  };
+  const choiceOf = (order: AccumulateOrder): OrderChoice<TrainingPasses> => ({ order, menu: orders, with: inOrder });
+  return inOrder(at(orders, 0));
+}
+
+/** The orders that micro-batches may go in, the one that needs the least memory first. */
+function ordersOf(
+  programs: StepPrograms,
+  accumulate: number,
+  asked: AccumulateOrder | 'auto',
+): readonly AccumulateOrder[] {
+  if (accumulate === 1) return ['batch'];
+  if (asked === 'batch') return [asked];
+  const reordered = reorderedGradient(withSharedTables(programs))?.name;
+  if (reordered === undefined) return asked === 'auto' ? ACCUMULATE_ORDERS : [asked];
+  if (asked === 'auto') return ['batch'];
+  throw new HoldfastError(
+    `micro-batches layer by layer: two parts of this model share ${reordered}, and its gradient would add up in another ` +
+      'order; let them go one after the other (--accumulate-order batch, or auto)',
+  );
+}
+
+/** In one order, whatever becomes of activations. */
+function workloadInOrder(
+  model: Model,
+  programs: StepPrograms,
+  accumulate: number,
+  generation: Generation | undefined,
+  activations: ActivationMode | 'auto',
+  order: OrderChoice<TrainingPasses>,
+  sharding: WorkloadSharding | undefined,
+): Workload<TrainingPasses> {
+  const { update, evaluate, inputs, dropoutKey } = programs;
+  const blocks = blocksOf(programs.first);
+  const menu = activations === 'auto' ? [...ACTIVATION_MODES] : [activations];
+  const isByLayer = order.order === 'layer';
+  /** Micro-batches whose activations are there at once. */
+  const together = isByLayer ? accumulate : 1;
+  const known = new Map<string, Workload<TrainingPasses>>();
+  const workloadWith = (modes: readonly ActivationMode[]): Workload<TrainingPasses> => {
+    const key = modes.join();
+    const before = known.get(key);
+    if (before) return before;
+    const modeOf = (block: string) => modes[blocks.indexOf(block)] ?? 'keep';
+    const first = withActivations(programs.first, modeOf);
+    const next = accumulate > 1 ? withActivations(programs.next, modeOf) : first;
+    const brought = [...inputs.all, ...(dropoutKey ? [dropoutKey] : [])];
+    const all = isByLayer ? layerMajor(withSharedTables({ first, next }), accumulate, brought) : undefined;
+    const micro = all ? [all.program] : accumulate > 1 ? [first, next] : [first];
+    const sharded = sharding && { ...sharding, squares: programs.squares, lossSum: programs.scalars.lossSum };
+    const step = { first, next, layerMajor: all, update, sharded };
+    const workload: Workload<TrainingPasses> = {
+      parameters: model.parameters,
+      training: true,
+      ...(sharding && { isShared: true, chunkLimits: chunkLimitsOf(model, sharding) }),
+      programs: [...micro, update, evaluate, ...(generation?.programs ?? [])],
+      passes: (map) => ({
+        step: stepPass(step, map, accumulate),
+        evaluate: readingPass(evaluate, map, sharding),
+        ...(generation && generationPasses(generation, map, sharding)),
+      }),
+      readback: STEP_READBACK,
+      activations: {
+        modes,
+        menu,
+        with: workloadWith,
+        mainOf: (passes) => passes.step,
+        rounds: isByLayer ? 1 : accumulate,
+        keptBytes: (mode) => together * bytesWith(programs.first, mode, 'keep').reduce((a, b) => a + b, 0),
+        movedBytes: (mode) => {
+          const bytes = bytesWith(programs.first, mode, 'move');
+          return Array.from({ length: together }, () => bytes).flat();
+        },
+      },
+      ...(accumulate > 1 && { order }),
+    };
+    known.set(key, workload);
+    return workload;
+  };
+  const [most = 'keep'] = menu;
+  return workloadWith(blocks.map(() => most));
+}
+
+/** How a workload is shared by several ranks. */
+export interface WorkloadSharding extends Sharding {
+  /** As rank 0 has chosen it. @default what every rank would choose */
+  readonly chunkBytes?: number | undefined;
+}
+
+function chunkLimitsOf({ parameters }: Model, { chunkBytes, ...sharding }: WorkloadSharding) {
+  if (chunkBytes !== undefined) return { leastChunk: chunkBytes, mostChunk: chunkBytes };
+  const trained = parameters.filter(({ trainable }) => trainable !== false);
+  return { mostChunk: mostChunkFor(bytesHeld(trained), sharding) };
+}
+
+function checkOperators({ first, next }: StepPrograms, accumulate: number): void {
+  const operators = first.instructions.length + (accumulate - 1) * next.instructions.length;
+  if (operators <= MOST_OPERATORS) return;
+  const most = 1 + Math.floor((MOST_OPERATORS - first.instructions.length) / next.instructions.length);
+  throw new HoldfastError(
+    `a step of ${accumulate} micro-batches of this model has ${operators} operators, ${MOST_OPERATORS} at most are planned; ` +
+      (most > 0 ? `accumulate at most ${most}` : 'use fewer layers'),
+  );
+}

@@ -1,0 +1,98 @@
+// `npm run lab`: what it reads out of machine code, and, where Mesa is, what a GPU's compiler makes of the kernels of whole
+// training steps. Figures of the compiler alone: no time, no result of a kernel.
+
+import { spawnSync } from 'node:child_process';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import type { LabReport } from '../../scripts/lab/compile.ts';
+import { densestLoop, parseCompiled, shareOf } from '../../scripts/lab/machine-code.ts';
+import { prepare } from '../../scripts/lab/mesa.mjs';
+import { FEW_WAVES } from '../../scripts/lab/table.ts';
+import { EVERY_CASE } from '../host.ts';
+
+const CODE = `BB0:
+	s_mov_b32 s0, s3                                            ; be800003
+	v_fma_f32 v1, v2, v3, v4                                    ; d54b0001 040a0702
+BB1:
+	ds_read_b128 v[4:7], v0                                     ; d9fc0000 04000000
+	ds_load_b32 v8, v0 offset:4                                 ; d8d80004 08000000
+	s_waitcnt lgkmcnt(0)                                        ; bf8cc07f
+	v_dual_fmac_f32 v9, v4, v8 :: v_dual_fmac_f32 v10, v5, v8   ; c8000104 090a0905
+	v_fmac_f32_e32 v11, v6, v8                                  ; 56161106
+BB2:
+	s_add_i32 s1, s1, 1                                         ; 81018101
+	s_cbranch_scc1 BB1                                          ; bf85fff6
+	buffer_load_dwordx4 v[4:7], v0, s[4:7], 0 offen             ; e0381000 80010400
+	s_cbranch_scc0 BB0                                          ; bf84fff0
+BB3:
+	s_endpgm                                                    ; bf810000
+`;
+
+describe('machine code', () => {
+  it('has its densest loop found, of which two instructions in one count twice', () => {
+    const loop = densestLoop(CODE);
+    expect(loop).toEqual({
+      instructions: 8,
+      multiplyAdds: 3,
+      workgroupReads: { all: 2, wide: 1 },
+      globalReads: { all: 0, wide: 0 },
+      barriers: 0,
+    });
+    expect(loop && shareOf(loop)).toBe(3 / 8);
+  });
+
+  it('may have no loop of multiply-adds', () => {
+    expect(densestLoop(CODE.replace(/v_.*/g, 'v_add_f32 v1, v1, v1'))).toBeUndefined();
+    expect(densestLoop('')).toBeUndefined();
+  });
+
+  it('comes with its statistics, all of which must be there', () => {
+    const statistics = ['VGPRs = 120', 'Spilled VGPRs = 3', 'Spilled SGPRs = 1', 'LDS size = 8704'];
+    statistics.push('Subgroups per SIMD = 8', 'Instructions = 946');
+    const text = (lines: string[]) =>
+      `wave 64\n${lines.map((line) => `statistic ${line}\n`).join('')}code\n${CODE}\nend\n`;
+    const compiled = parseCompiled(text(statistics));
+    expect(compiled).toMatchObject({ wave: 64, registers: 120, spills: 4, workgroupMemory: 8704, waves: 8 });
+    expect(compiled.loop?.multiplyAdds).toBe(3);
+    expect(() => parseCompiled(text(statistics.slice(1)))).toThrow('tells no "VGPRs"');
+  });
+});
+
+const { missing } = prepare() as { missing?: string };
+const CARDS = EVERY_CASE ? ['navi21', 'navi31'] : ['navi21'];
+
+describe.skipIf(missing !== undefined)(`kernels in a GPU's compiler${missing ? `, skipped: ${missing}` : ''}`, () => {
+  it.each(CARDS)('%s: no variant that a GPU may try keeps registers in memory', (card) => {
+    const script = path.join(import.meta.dirname, '..', '..', 'scripts', 'lab', 'lab.mjs');
+    const { status, stdout, stderr } = spawnSync(process.execPath, [script, '--json', '--card', card], {
+      encoding: 'utf8',
+      maxBuffer: 2 ** 26,
+    });
+    expect(status, stderr).toBe(0);
+    const { variants, launches }: LabReport = JSON.parse(stdout);
+    const names = new Set(variants.map(({ kernel, variant }) => `${kernel}.${variant}`));
+    for (const name of ['matmul.tiled', 'attentionBackwardKV.tiled', 'sumSquares.fours', 'adamw.items']) {
+      expect(names).toContain(name);
+    }
+    expect(variants.filter(({ spills }) => spills > 0)).toEqual([]);
+    // Their loops compute, with wide reads alone.
+    const least = { matmul: 0.85, attention: 0.7, attentionBackwardQ: 0.65, attentionBackwardKV: 0.65 };
+    for (const [kernel, share] of Object.entries(least)) {
+      const compiled = variants.filter((one) => one.kernel === kernel && one.variant === 'tiled');
+      expect(compiled.length).toBeGreaterThan(0);
+      for (const { loop, waves } of compiled) {
+        expect(loop && shareOf(loop), kernel).toBeGreaterThan(share);
+        expect(loop?.workgroupReads.wide).toBe(loop?.workgroupReads.all);
+        expect(waves).toBeGreaterThanOrEqual(kernel === 'matmul' ? 8 : 6);
+      }
+    }
+    const launched = launches.flatMap(({ kernel, waves }) => Object.keys(waves).map((name) => `${kernel}.${name}`));
+    expect(new Set(launched)).toEqual(names);
+    // What is left with fewer waves than 4 a compute unit of 80: parts of products where chunks end, and little sums.
+    const most = (waves: Readonly<Record<string, number>>) => Math.max(...Object.values(waves));
+    const few = launches.filter(({ step, waves }) => step.startsWith('GPT-2') && most(waves) < FEW_WAVES);
+    for (const { kernel, label, bytes } of few) {
+      expect(kernel === 'matmul' ? /, rows \d+ to \d+$/.test(label) : bytes < 2e6, `${kernel}, ${label}`).toBe(true);
+    }
+  });
+});

@@ -115,6 +115,8 @@ export function planCommand(host: Host): Command {
       const shared = (['exchange', 'scaling'] as const).find((flag) => flags[flag] !== undefined);
       if (shared && (ranks === undefined || !hardware))
         throw new HoldfastError(`--${shared}: is of several ranks on a machine; give --ranks and --hardware`);
+      if (flags.scaling && flags.sweep !== undefined)
+        throw new HoldfastError('--scaling: is a table, and --sweep a picture over budgets; give one of them');
       if (hardware) {
         await planOnMachines(host, nameOf(flags), scenarioOf(flags), { ...flags, hardware });
         return;

@@ -47,11 +47,11 @@ function bars(each: readonly RankShare[]): Html {
     });
     const rest = Math.max(0, 100 * (1 - step.milliseconds / longest)).toFixed(2);
     return [
-      html`<tr><th>rank ${rank}</th><td><table class="bar"><tr>${cells}<td width="${rest}%"></td></tr></table></td></tr>`,
+      html`<tr><th>rank ${rank}</th><td><table class="step"><tr>${cells}<td width="${rest}%"></td></tr></table></td></tr>`,
     ];
   });
   const legend = CAUSES.map(([cause, words]) => html`<span><i class="wait-${cause}"></i>${words}</span>`);
-  return html`<table class="bars"><tbody>${lines}</tbody></table><p class="legend">${legend}</p>`;
+  return html`<table class="steps"><tbody>${lines}</tbody></table><p class="legend">${legend}</p>`;
 }
 
 export const RANKS_STYLE = `
@@ -59,9 +59,9 @@ export const RANKS_STYLE = `
 .ranks table { border-collapse: collapse; margin-top: 0.9rem; width: 100%; font-size: 0.85rem; }
 .ranks th { font-weight: 500; text-align: right; color: var(--muted); padding: 0.25rem 0.5rem; }
 .ranks td { text-align: right; padding: 0.25rem 0.5rem; border-top: 1px solid var(--rule); }
-.ranks .bars th { width: 4rem; white-space: nowrap; }
-.ranks .bars td { border: 0; padding: 0.1rem 0; }
-.ranks .bar { margin: 0; table-layout: fixed; height: 1rem; }
+.ranks .steps th { width: 4rem; white-space: nowrap; }
+.ranks .steps td { border: 0; padding: 0.1rem 0; }
+.ranks .step { margin: 0; table-layout: fixed; height: 1rem; }
 .ranks .legend { display: flex; flex-wrap: wrap; gap: 0 1.1rem; color: var(--muted); font-size: 0.85rem; }
 .ranks .legend i { display: inline-block; width: 0.85rem; height: 0.6rem; margin-right: 0.45rem; }
 .ranks .wait-work { background: var(--first); } .ranks .wait-network { background: var(--second); }

@@ -94,6 +94,8 @@ describe('holdfast plan --hardware', () => {
     await expect(refused('--ranks', '2', '--scaling', 'weak')).rejects.toThrow(
       '--scaling: is of several ranks on a machine',
     );
+    const both = ['--hardware', 'dgx-2', '--ranks', '2', '--scaling', 'weak', '--sweep', 'x.svg'];
+    await expect(refused(...both)).rejects.toThrow('--scaling: is a table, and --sweep a picture');
     await expect(refused('--hardware', 'dgx-2', '--exchange', 'direct')).rejects.toThrow(
       '--exchange: is of several ranks',
     );

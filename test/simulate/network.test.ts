@@ -223,18 +223,22 @@ describe('many ranks', () => {
 });
 
 describe('the models of ZeRO-Infinity on the machines that come along', () => {
-  it.each([
+  const models = [
     ['dgx-2', 16, 128, 25600, 160],
     ['dgx-a100', 8, 96, 12288, 96],
-  ] as const)('%s with %i ranks has room for %i layers of width %i', (name, size, layers, width, heads) => {
-    const machine = knownMachine(name);
-    expect(machine).toBeDefined();
-    if (!machine) return;
-    const large = { ...flags, layers, width, heads, context: 1024, vocabSize: 50257 };
-    const predictor = new Predictor(scenarioOfLarge(large, size), machine);
-    expect(predictor.smallest).toBeLessThan(machine.gpuBytes);
-    expect(predictor.flops / (6 * scenarioOfLarge(large, size).parameters * 1024)).toBeGreaterThan(0.95);
-  });
+  ] as const;
+  it.each(EVERY_CASE ? models : models.slice(0, 1))(
+    '%s with %i ranks has room for %i layers of width %i',
+    (name, size, layers, width, heads) => {
+      const machine = knownMachine(name);
+      expect(machine).toBeDefined();
+      if (!machine) return;
+      const large = { ...flags, layers, width, heads, context: 1024, vocabSize: 50257 };
+      const predictor = new Predictor(scenarioOfLarge(large, size), machine);
+      expect(predictor.smallest).toBeLessThan(machine.gpuBytes);
+      expect(predictor.flops / (6 * scenarioOfLarge(large, size).parameters * 1024)).toBeGreaterThan(0.95);
+    },
+  );
 
   const scenarioOfLarge = (large: Parameters<typeof configFromFlags>[0], size: number): Scenario => ({
     ...{

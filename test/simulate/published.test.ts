@@ -25,7 +25,6 @@ interface Shape {
 
 const GPT3: Shape = { layers: 96, width: 12288, heads: 96, context: 2048, vocabSize: 51200 };
 const TRILLION: Shape = { layers: 128, width: 25600, heads: 256, context: 1024, vocabSize: 50257 };
-const HALF: Shape = { layers: 124, width: 18432, heads: 144, context: 1024, vocabSize: 50257 };
 
 const scenarioOf = (shape: Shape, batch: number, size: number, activations: ActivationMode): Scenario => {
   const config = (layers: number) => configFromFlags({ model: 'gpt2', ...shape, layers, tied: true });
@@ -67,17 +66,20 @@ const megatronFlops = ({ layers: l, width: h, context: s, vocabSize: v }: Shape,
   96 * batch * s * l * h * h * (1 + s / (6 * h) + v / (16 * l * h));
 
 describe('the formulas of Megatron', () => {
-  it.each([GPT3, TRILLION])('give the parameters and the operations of $layers layers of width $width', (shape) => {
-    const { layers: l, width: h, context: s, vocabSize: v } = shape;
-    const { parameters } = scenarioOf(shape, 1, 8, 'keep');
-    expect(parameters / (12 * l * h * h * (1 + 13 / (12 * h) + (v + s) / (12 * l * h)))).toBeCloseTo(1, 3);
-    const machine = inHalves('dgx-a100', 312e12, 0.5);
-    const { flops } = new Predictor(scenarioOf(shape, 1, 8, 'keep'), machine);
-    const published = 72 * s * l * h * h * (1 + s / (6 * h) + v / (12 * l * h));
-    // Theirs count attention to what comes later, too.
-    expect(flops / published).toBeGreaterThan(0.97);
-    expect(flops / published).toBeLessThan(1.01);
-  });
+  it.each(EVERY_CASE ? [GPT3, TRILLION] : [GPT3])(
+    'give the parameters and the operations of $layers layers of width $width',
+    (shape) => {
+      const { layers: l, width: h, context: s, vocabSize: v } = shape;
+      const { parameters } = scenarioOf(shape, 1, 8, 'keep');
+      expect(parameters / (12 * l * h * h * (1 + 13 / (12 * h) + (v + s) / (12 * l * h)))).toBeCloseTo(1, 3);
+      const machine = inHalves('dgx-a100', 312e12, 0.5);
+      const { flops } = new Predictor(scenarioOf(shape, 1, 8, 'keep'), machine);
+      const published = 72 * s * l * h * h * (1 + s / (6 * h) + v / (12 * l * h));
+      // Theirs count attention to what comes later, too.
+      expect(flops / published).toBeGreaterThan(0.97);
+      expect(flops / published).toBeLessThan(1.01);
+    },
+  );
 });
 
 interface Row {
@@ -102,16 +104,14 @@ const megatron = (ranks: number, batch: number, published: number, eight: number
     { ...row, what: `175B, ZeRO 3, ${ranks} A100, ${batch} a GPU, one port`, machine: onePort, predicted: one },
   ];
 };
-const infinity = (what: string, shape: Shape, batch: number, predicted: number): Row => {
-  const row = { shape, batch, ranks: 512, machine: v100, activations: 'spill', published: 49 } as const;
-  return { ...row, what, predicted };
-};
 const ROWS: readonly Row[] = [
   ...megatron(384, 4, 144, 158, 114),
   ...megatron(768, 2, 88, 148, 83),
   ...megatron(1536, 1, 44, 132, 53),
-  infinity('0.5T, ZeRO-Infinity, 512 V100, 7 a GPU', HALF, 7, 66),
-  infinity('1T, ZeRO-Infinity, 512 V100, 5 a GPU', TRILLION, 5, 66),
+  {
+    what: '1T, ZeRO 3 with offload, 512 V100, 5 a GPU',
+    ...{ shape: TRILLION, batch: 5, ranks: 512, machine: v100, activations: 'spill', published: 49, predicted: 68 },
+  },
 ];
 
 describe('docs/scaling.md', () => {
@@ -127,6 +127,8 @@ describe('docs/scaling.md', () => {
     const predictor = new Predictor(scenarioOf(shape, batch, ranks, activations), machine);
     const { gpu, host } = memoryOf(predictor.machine);
     const { seconds } = predictor.at(predictor.resident.bytes <= gpu ? undefined : gpu, host);
-    expect(megatronFlops(shape, batch) / seconds / 1e12 / predicted).toBeCloseTo(1, 1);
+    const found = megatronFlops(shape, batch) / seconds / 1e12;
+    // As the table rounds it.
+    expect(Math.abs(found - predicted), `${found}`).toBeLessThan(0.51);
   });
 });

@@ -78,7 +78,7 @@ takeDrops((files, what) =>
   attempt(async () => {
     const alone = files.map(({ file }) => file);
     if (what === 'text') await data.take(alone);
-    else if (what === 'model') await own.take(files);
+    else if (what === 'model' || (await own.isAdapterZip(files))) await own.take(files);
     else if (holdfast) await runs.import(alone);
   }),
 );

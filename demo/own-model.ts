@@ -73,10 +73,22 @@ export class OwnModel {
 
   /** Takes files that were dropped or chosen; an adapter alone goes with the model that is there. */
   async take(files: readonly ChosenFile[]): Promise<void> {
-    const isAdapter = (names: readonly string[]) =>
-      names.includes('adapter_config.json') && !names.includes('config.json');
-    const beside = isAdapter(files.map(({ file }) => file.name)) ? this.#files : [];
+    const names = files.map(({ file }) => file.name);
+    const isAdapter =
+      (names.includes('adapter_config.json') && !names.includes('config.json')) || (await this.isAdapterZip(files));
+    const beside = isAdapter ? this.#files : [];
     await this.#inspect([...beside, ...files]);
+  }
+
+  /** Whether it is one zip with an adapter alone: one that cannot be read is none, and says so when it is taken. */
+  async isAdapterZip(files: readonly ChosenFile[]): Promise<boolean> {
+    const [zip, ...others] = files;
+    if (!zip || others.length > 0) return false;
+    return (
+      (await this.#trainer()
+        ?.isAdapterZip(zip.file)
+        .catch(() => false)) ?? false
+    );
   }
 
   /** Takes a model, or the end of a run, that is kept here. */

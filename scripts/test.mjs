@@ -24,11 +24,19 @@ if (all) process.env.HOLDFAST_TESTS = 'all';
 const SLOWEST = 12;
 /** The suites that ask an adapter for answers. */
 const DEVICE_SUITES = ['test/kernels', 'test/model', 'test/platform'];
+/** Of suites of the engine, all but these. */
+const withoutModelSuites = (...names) =>
+  all ? [] : names.flatMap((name) => ['--exclude', `test/model/${name}.test.ts`]);
 /** They take minutes, and find the same code everywhere: Node runs them on the first adapter. */
-const LONG_SUITES = [
+const LONG_SUITES = withoutModelSuites(
   ...['losses', 'lost-for-good', 'moves', 'disk-faults', 'host-optimizer-faults', 'traces'],
   ...['accumulate-order', 'bf16', 'stored'],
-].flatMap((name) => (all ? [] : ['--exclude', `test/model/${name}.test.ts`]));
+);
+/** What the engine does with kernels that are right: in another runtime on the same adapter it is the same code. */
+const ENGINE_SUITES = withoutModelSuites(
+  ...['accumulate', 'budgets', 'callbacks', 'changing-budgets', 'chunk-history', 'copies', 'faults', 'head-rows'],
+  ...['large-checkpoint', 'large-model', 'learning', 'lora', 'packed', 'parity-run', 'variants'],
+);
 
 /** What lies in the package, what is computed without a device or a file, and commands within the test's own process. */
 const RUNTIME_FREE_SUITES = [
@@ -43,6 +51,7 @@ const RUNTIME_FREE_SUITES = [
   'demo',
   'memory',
   'nn',
+  'train',
   'util',
 ].flatMap((folder) => (all ? [] : ['--exclude', `test/${folder}/**`]));
 
@@ -89,7 +98,7 @@ function check(name, command, args) {
 
 async function inDeno() {
   const deno = bin('deno');
-  const filters = [...LONG_SUITES, ...RUNTIME_FREE_SUITES];
+  const filters = [...LONG_SUITES, ...ENGINE_SUITES, ...RUNTIME_FREE_SUITES];
   if (!first) return;
   if (!existsSync(deno)) record({ name: 'Deno', skipped: 1, note: 'npm brought no Deno for this platform' });
   else await suites(`Deno, ${first.name}`, deno, ['run', '-A', '--unstable-webgpu'], filters, { adapter: first });

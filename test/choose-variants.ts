@@ -4,13 +4,12 @@
 import { vi } from 'vitest';
 import { Trial } from '../src/engine/compile/choices.ts';
 
-const SLOW = ['quads', 'tiled', 'workgroup'];
+const SLOW = ['quads', 'tiled'];
 
 /**
  * Kernel variants are chosen by the throw of a die instead of by timing: trials take seconds, and so every variant
- * has its turn; another `seed` is another choice. SwiftShader compiles the variants on quads for seconds, and runs slowly
- * those whose invocations wait for each other all the time (half of the time of the reference cases went into that): only
- * with `slow` they take part.
+ * has its turn; another `seed` is another choice. SwiftShader compiles the variants on quads for seconds, and runs the tiled
+ * ones slowly, which wait for each other all the time: only with `slow` they take part.
  */
 export function chooseVariants(seed: number, slow = false): void {
   const die = (name: string) =>

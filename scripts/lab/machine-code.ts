@@ -8,6 +8,8 @@ export interface Compiled {
   readonly registers: number;
   /** Registers kept in memory. */
   readonly spills: number;
+  /** Bytes of a lane that lie in memory: spills, and arrays that a variable indexes. */
+  readonly scratch: number;
   /** Bytes of a workgroup. */
   readonly workgroupMemory: number;
   /** That a SIMD unit holds at once. */
@@ -44,6 +46,7 @@ export function parseCompiled(text: string): Compiled {
     wave: Number(/^wave (\d+)$/m.exec(text)?.[1]),
     registers: statistic('VGPRs'),
     spills: statistic('Spilled VGPRs') + statistic('Spilled SGPRs'),
+    scratch: statistic('Scratch size'),
     workgroupMemory: statistic('LDS size'),
     waves: statistic('Subgroups per SIMD'),
     instructions: statistic('Instructions'),

@@ -16,7 +16,7 @@ interface Step {
   readonly context: number;
 }
 
-/** GPT-2 124M, and TinyLlama with two of its 22 blocks, which are alike. */
+/** GPT-2 124M, TinyLlama with two of its 22 blocks, which are alike, and Gemma 3 270M with two of its 18 and a small vocabulary. */
 export const STEPS: readonly Step[] = [
   {
     name: 'GPT-2 124M, 8 x 1,024',
@@ -33,6 +33,17 @@ export const STEPS: readonly Step[] = [
     },
     batch: 1,
     context: 2048,
+  },
+  {
+    name: 'Gemma 3 of width 640, 1 x 1,024',
+    config: {
+      ...{ model_type: 'gemma3_text', vocab_size: 32768, max_position_embeddings: 1024, hidden_size: 640 },
+      ...{ intermediate_size: 2048, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 1 },
+      ...{ head_dim: 256, query_pre_attn_scalar: 256, sliding_window: 512, sliding_window_pattern: 2 },
+      ...{ rope_theta: 1e6, rope_local_base_freq: 1e4, rms_norm_eps: 1e-6 },
+    },
+    batch: 1,
+    context: 1024,
   },
 ];
 

@@ -11,19 +11,30 @@ const WAVES_EACH = 4;
 export const FEW_WAVES = COMPUTE_UNITS * WAVES_EACH;
 
 export function tables(card: string, { adapter, variants, launches }: LabReport): string {
-  const rows = variants.map(({ kernel, variant, registers, spills, workgroupMemory, waves, instructions, loop }) => [
-    `${kernel}.${variant}`,
-    ...[registers, spills, workgroupMemory, waves, instructions].map(String),
-    ...(loop
-      ? [
-          `${loop.instructions}`,
-          `${(shareOf(loop) * 100).toFixed(0)} %`,
-          `${loop.workgroupReads.wide}/${loop.workgroupReads.all}`,
-          `${loop.globalReads.wide}/${loop.globalReads.all}`,
-        ]
-      : ['', '', '', '']),
-  ]);
-  const header = ['kernel', 'registers', 'spills', 'workgroup memory', 'waves', 'instructions', 'densest loop'];
+  const rows = variants.map(
+    ({ kernel, variant, registers, spills, scratch, workgroupMemory, waves, instructions, loop }) => [
+      `${kernel}.${variant}`,
+      ...[registers, spills, scratch, workgroupMemory, waves, instructions].map(String),
+      ...(loop
+        ? [
+            `${loop.instructions}`,
+            `${(shareOf(loop) * 100).toFixed(0)} %`,
+            `${loop.workgroupReads.wide}/${loop.workgroupReads.all}`,
+            `${loop.globalReads.wide}/${loop.globalReads.all}`,
+          ]
+        : ['', '', '', '']),
+    ],
+  );
+  const header = [
+    'kernel',
+    'registers',
+    'spills',
+    'scratch',
+    'workgroup memory',
+    'waves',
+    'instructions',
+    'densest loop',
+  ];
   header.push('multiply-adds', '128-bit workgroup reads', '128-bit global reads');
   const shaders = new Map<string, { row: string[]; count: number }>();
   for (const row of rows) shaders.set(row.join(), { row, count: (shaders.get(row.join())?.count ?? 0) + 1 });

@@ -6,6 +6,10 @@
 // heads of the group: always in the same order, so no atomics. The weights are those of
 // backward_q_tiled.wgsl; here a lane's own rows are keys and the other side's are queries.
 
+// Both sums of a wide head are more than a lane has registers: a workgroup has 128 of its dims.
+const SLICES = (CHUNKS + 3u) / 4u;
+const SLICE = (CHUNKS + SLICES - 1u) / SLICES;
+
 fn weights(s: vec4f, lse: mat2x4f, base: u32, key: u32, queries: vec4u, firsts: vec4u) -> vec4f {
   let mask = seen(base, vec4u(key), firsts, last_tokens(queries)) & (queries < vec4u(p.seq));
   return select(vec4f(), exp(s * p.scale - lse[0] - lse[1]), mask);
@@ -17,7 +21,8 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   let x = eighth(lane % 8u);
   let y = eighth(lane / 8u);
   let tiles = (p.seq + ROWS - 1u) / ROWS;
-  let at = wg.y * groups.x + wg.x;
+  let at = (wg.y * groups.x + wg.x) / SLICES;
+  let first_chunk = SLICE * ((wg.y * groups.x + wg.x) % SLICES);
   if (at >= tiles * p.pairs) { return; }
   let start = ROWS * (at / p.pairs);  // the longest first
   let kv_heads = p.heads / p.group;
@@ -35,8 +40,8 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   // What this lane fetches of each side: one vec4f of DEPTH, of row `fetched` and 16 rows further down.
   let fetched = lane / DEPTH;
   let own = (base + min(start + fetched + vec2u(0u, 16u), vec2u(last))) * p.stride;
-  var dk: array<mat4x4f, CHUNKS>;
-  var dv: array<mat4x4f, CHUNKS>;
+  var dk: array<mat4x4f, SLICE>;
+  var dv: array<mat4x4f, SLICE>;
   for (var member = 0u; member < p.group; member++) {
     let head = kv_head * p.group + member;
     for (var query = begin; query < end; query += ROWS) {
@@ -85,10 +90,10 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
       let gathered = base + min(query + lane / 8u + vec4u(0u, 8u, 16u, 24u), vec4u(last));
       let dy_rows = (gathered * p.heads + head) * HEAD;
       let q_rows = gathered * p.stride + head * HEAD;
-      for (var c = 0u; c < CHUNKS; c++) {
-        let d = 8u * c + lane % 8u;
+      for (var c = 0u; c < SLICE; c++) {
+        let d = 8u * (first_chunk + c) + lane % 8u;
         var values = mat4x4f();
-        if (DIMS % 8u == 0u || d < DIMS) {
+        if (DIMS % (8u * SLICES) == 0u || d < DIMS) {
           values = mat4x4f(load_dy(dy_rows.x, d), load_dy(dy_rows.y, d), load_dy(dy_rows.z, d), load_dy(dy_rows.w, d));
         }
         workgroupBarrier();
@@ -96,10 +101,10 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
         workgroupBarrier();
         dv[c] = gather(dv[c], y, x);
       }
-      for (var c = 0u; c < CHUNKS; c++) {
-        let d = 8u * c + lane % 8u;
+      for (var c = 0u; c < SLICE; c++) {
+        let d = 8u * (first_chunk + c) + lane % 8u;
         var values = mat4x4f();
-        if (DIMS % 8u == 0u || d < DIMS) {
+        if (DIMS % (8u * SLICES) == 0u || d < DIMS) {
           values = mat4x4f(load_qkv(q_rows.x, d), load_qkv(q_rows.y, d), load_qkv(q_rows.z, d), load_qkv(q_rows.w, d));
         }
         workgroupBarrier();
@@ -114,10 +119,11 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   for (var i = 0u; i < 4u; i++) {
     if (keys[i] > last) { break; }
     let row = (base + keys[i]) * p.stride;
-    for (var c = 0u; c < CHUNKS; c++) {
-      if (8u * c + x < DIMS) {
-        store_dqkv(row + k_head, 8u * c + x, dk[c][i] * p.scale);
-        store_dqkv(row + v_head, 8u * c + x, dv[c][i]);
+    for (var c = 0u; c < SLICE; c++) {
+      let d = 8u * (first_chunk + c) + x;
+      if (d < DIMS) {
+        store_dqkv(row + k_head, d, dk[c][i] * p.scale);
+        store_dqkv(row + v_head, d, dv[c][i]);
       }
     }
   }

@@ -29,10 +29,16 @@ export async function filesIn({ files }: Host, chosen: readonly File[]): Promise
   const [first] = chosen;
   if (chosen.length === 1 && first && isZip(first.name)) {
     const zip = await openZip(sourceOf(first, first.name), first.name, () => files.sha256());
+    const isOfRun = (names: readonly string[]) => names.includes(CONFIG);
+    if (zip.foldersWith(isOfRun).length === 0 && zip.foldersWith((names) => names.includes(ADAPTER_CONFIG)).length > 0)
+      throw adapterAlone();
     return zip.files(await modelFolder(zip, zip.path));
   }
   return chosen.map((file) => ({ name: file.name, bytes: file.size, open: () => file.stream() }));
 }
+
+const adapterAlone = () =>
+  new HoldfastError('this is an adapter without its model; bring the model first, and then the adapter beside it');
 
 const noBase = () => Promise.reject(new HoldfastError('a model has no base'));
 
@@ -64,10 +70,7 @@ export async function importCheckpoint(
   const weights = wanted.has(INDEX) && !wanted.has(WEIGHTS) ? INDEX : WEIGHTS;
   const has = (names: readonly string[]) => names.every((name) => wanted.has(name));
   const trainsAdapter = has(ADAPTER_CHECKPOINT_FILES) && !wanted.has(weights);
-  if (wanted.has(ADAPTER_CONFIG) && !trainsAdapter && !wanted.has(weights))
-    throw new HoldfastError(
-      'this is an adapter without its model; bring its model first (Bring a model), and then the adapter, unpacked, beside it',
-    );
+  if (wanted.has(ADAPTER_CONFIG) && !trainsAdapter && !wanted.has(weights)) throw adapterAlone();
   const missing = trainsAdapter ? undefined : [CONFIG, weights].find((name) => !wanted.has(name));
   if (missing) {
     throw new HoldfastError(

@@ -7,7 +7,7 @@
 
 import { findChatTemplate } from '../data/records/find-template.ts';
 import { tokenizerOf } from '../data/tokenizer.ts';
-import { isZip, KEPT_GGUF, readerOf, storeFile } from '../formats/archive.ts';
+import { isZip, KEPT_GGUF, openZip, readerOf, storeFile } from '../formats/archive.ts';
 import { sourceOf } from '../formats/byte-source.ts';
 import {
   ADAPTER_CONFIG,
@@ -101,32 +101,57 @@ async function keepGGUF({ files }: Host, folder: string, { file }: ChosenFile): 
   return { savedStep: 0 };
 }
 
-/** Of files from one folder, its name; of a zip or a GGUF file, theirs. */
+/** Whether a zip is an adapter without a model, as a run's is exported. Errors: HoldfastError for what is no zip. */
+export async function isAdapterZip(host: Host, file: File): Promise<boolean> {
+  return isZip(file.name) && adapterAlone(await unzipped(host, { path: file.name, file })) !== undefined;
+}
+
+const unzipped = ({ files }: Host, { path, file }: ChosenFile): Promise<ListedFolder> =>
+  openZip(sourceOf(file, path), lastOf(path), () => files.sha256());
+
+/** The folder of the adapter in a zip that has no model. */
+const adapterAlone = (zip: ListedFolder): string | undefined =>
+  zip.foldersWith((names) => names.includes(CONFIG) || hasModel(names)).length > 0
+    ? undefined
+    : zip.foldersWith(hasAdapter)[0];
+
+const hasModel = (names: readonly string[]): boolean => names.includes(WEIGHTS) || names.includes(INDEX);
+const hasAdapter = (names: readonly string[]): boolean => names.includes(ADAPTER_CONFIG);
+
+/** Of files from one folder, its name; of a zip or a GGUF file, theirs. Zips of adapters may lie beside those of the model. */
 async function partsOf(host: Host, given: readonly ChosenFile[]): Promise<Chosen> {
-  const all = listOf(given, () => host.files.sha256());
-  const [first] = given;
-  const zip = given.length === 1 && first && isZip(first.path) ? join(all.path, first.path) : undefined;
-  const packed = zip === undefined ? all : await readerOf(all, zip);
-  const hasModel = (names: readonly string[]) => names.includes(WEIGHTS) || names.includes(INDEX);
-  const [gguf, ...more] = packed.foldersWith(hasModel).length > 0 ? [] : given.filter(({ path }) => isGGUF(path));
+  const adapters: ListedFolder[] = [];
+  const ofModel: ChosenFile[] = [];
+  for (const chosen of given) {
+    const zip = isZip(chosen.path) ? await unzipped(host, chosen) : undefined;
+    const folder = zip && adapterAlone(zip);
+    if (zip && folder !== undefined) adapters.push(zip.part(folder, ADAPTER_FILES, lastOf(chosen.path)));
+    else ofModel.push(chosen);
+  }
+  const [first, second] = ofModel;
+  const packed =
+    first && !second && isZip(first.path) ? await unzipped(host, first) : listOf(ofModel, () => host.files.sha256());
+  const isHere = packed.foldersWith(hasModel).length > 0;
+  const [gguf, ...more] = isHere ? [] : ofModel.filter(({ path }) => isGGUF(path));
   if (more.length > 0)
     throw new HoldfastError(`there are ${more.length + 1} GGUF files; choose one of them, which is a whole model`);
-  const [beside, ...others] = packed.foldersWith((names) => names.includes(ADAPTER_CONFIG));
+  const beside = packed.foldersWith(hasAdapter);
+  adapters.push(...beside.map((folder) => packed.part(folder, ADAPTER_FILES, lastOf(folder))));
+  const [adapter, ...others] = adapters;
   if (others.length > 0)
     throw new HoldfastError(
       `there are ${others.length + 1} adapters (${ADAPTER_CONFIG}); choose a model with one of them`,
     );
-  const adapter = beside === undefined ? undefined : packed.part(beside, ADAPTER_FILES, lastOf(beside));
   if (gguf) {
     const name = lastOf(gguf.path);
     const files = await openGGUF(sourceOf(gguf.file, name), name, () => host.files.sha256());
     return { name: name.replace(/\.gguf$/i, ''), files, folder: files.path, adapter, gguf };
   }
-  if (beside !== undefined && packed.foldersWith(hasModel).length === 0)
+  if (adapter && !isHere)
     throw new HoldfastError('this is an adapter without its model; choose both, or bring the model first');
   // A run that trained an adapter has its model's config.json beside it.
   const isSuch =
-    beside === undefined ? (names: readonly string[]) => names.includes(CONFIG) || hasModel(names) : hasModel;
+    beside.length === 0 ? (names: readonly string[]) => names.includes(CONFIG) || hasModel(names) : hasModel;
   const folder = packed.only(isSuch);
   const name = folder === UNNAMED ? undefined : lastOf(folder).replace(/\.zip$/i, '');
   return { name, files: packed, folder, adapter };

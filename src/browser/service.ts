@@ -21,7 +21,7 @@ import { notesOn } from './environment.ts';
 import { comparePolicies, estimateRun } from './estimate.ts';
 import { IdleWriter } from './idle-writer.ts';
 import { KeptRuns } from './kept-runs.ts';
-import { inspectFiles, inspectKept } from './models.ts';
+import { inspectFiles, inspectKept, isAdapterZip } from './models.ts';
 import { Outbox } from './outbox.ts';
 import type {
   Candidate,
@@ -261,6 +261,11 @@ export class TrainerService {
     if (typeof source !== 'string') return inspectFiles(this.#host, source);
     const { name } = await this.#runs.whole(source);
     return inspectKept(this.#host, name, this.#runs.folder(source));
+  }
+
+  /** Whether a zip is an adapter alone, which goes with its model (`inspectModel` of both), and no run. Errors: HoldfastError for what is no zip. */
+  isAdapterZip(file: File): Promise<boolean> {
+    return isAdapterZip(this.#host, file);
   }
 
   /** Keeps a model as a run that has weights alone: `settings.from` of others is `weightsOf` it. Errors: as `inspectModel`. */

@@ -116,12 +116,13 @@ function tileDispatch<P extends Tileable>(
 
 /**
  * `quads` and `lanes`: register tiles, no workgroup memory, for software adapters; those with quads try both. `tiled`: for
- * GPUs. `heads` is the number of heads whose tiles are apart: all of them, or the kv heads.
+ * GPUs; a workgroup of it has `dimsOfTile` of a head's dims. `heads` is the number of heads whose tiles are apart: all of them, or the kv heads.
  */
 function tileVariants<P extends Tileable>(
   texts: Texts,
   heads: (problem: P) => number,
   given: (problem: P) => Given,
+  dimsOfTile = Number.POSITIVE_INFINITY,
 ): Variant<P>[] {
   const span = (name: string, text: string, lanes: number): Pick<Variant<P>, 'name' | 'dispatch'> => ({
     name,
@@ -139,7 +140,8 @@ function tileVariants<P extends Tileable>(
       supports: (_, { software }) => !software,
       dispatch(p) {
         const pairs = p.batch * heads(p);
-        const grid = linearGrid(ceilDiv(p.seq, TILE) * pairs);
+        const slices = Math.max(1, ceilDiv(p.headSize, dimsOfTile));
+        const grid = linearGrid(ceilDiv(p.seq, TILE) * pairs * slices);
         return tileDispatch(p, texts, texts.tiled + panels, given(p), pairs, {}, grid);
       },
     },
@@ -168,6 +170,8 @@ const forwardGiven = (p: AttentionProblem): Given => ({
   },
 });
 
+/** A GPU's compiler keeps a query and a sum of larger heads in memory. */
+const MOST_IN_REGISTERS = 64;
 /** Up to so many queries the kernel without tiles is tried too: generation has one. */
 const FEW = 8;
 
@@ -203,7 +207,7 @@ export const attention: Kernel<AttentionProblem> = {
     ...tileVariants(forwardTexts, (p: AttentionProblem) => p.heads, forwardGiven),
     {
       name: 'rows',
-      supports: ({ seq }) => seq <= FEW,
+      supports: ({ seq, headSize }, { software }) => seq <= FEW && (software || headSize <= MOST_IN_REGISTERS),
       dispatch(p) {
         const pairs = p.batch * p.heads;
         const grid = perInvocation(pairs * p.seq);
@@ -382,6 +386,7 @@ export const attentionBackwardKV: Kernel<AttentionBackwardProblem> = {
     { load1: backwardLoad1, load4: backwardLoad4, span: backwardKvSpan, tiled: backwardKvTiled },
     (p) => p.kvHeads,
     backwardGiven,
+    128, // see backward_kv_tiled.wgsl
   ),
   flops: (p) => p.batch * p.heads * pairsSeen(p.mask, p.seq) * p.headSize * 8,
   reference(p, data: BackwardArrays) {

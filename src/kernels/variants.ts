@@ -96,7 +96,7 @@ const SHORT_ROW = 128;
 
 /**
  * Of shaders written in `elem`. `rows`: one invocation per row, no barriers; on GPUs, of short rows alone. `workgroup`: one
- * workgroup per row, reduced as a tree.
+ * workgroup per row, reduced as a tree, on GPUs: on a CPU its barriers cost more than the rest of it.
  */
 export function perRow<P extends { rows: number }>(
   shader: string,
@@ -114,6 +114,10 @@ export function perRow<P extends { rows: number }>(
       supports: (problem, { software }) => software || width(problem) <= SHORT_ROW,
       dispatch: (problem) => dispatch(rowPerInvocation, problem, perInvocation(problem.rows)),
     },
-    { name: 'workgroup', dispatch: (problem) => dispatch(rowPerWorkgroup, problem, linearGrid(problem.rows)) },
+    {
+      name: 'workgroup',
+      supports: (_, { software }) => !software,
+      dispatch: (problem) => dispatch(rowPerWorkgroup, problem, linearGrid(problem.rows)),
+    },
   ];
 }

@@ -10,6 +10,7 @@ import type { LinearLayout } from '../formats/families/family.ts';
 import { familyOf } from '../formats/families/index.ts';
 import { at } from '../util/at.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
+import { STORED_BLOCKS } from '../util/stored-elements.ts';
 import { PIECE_ELEMENTS, type TensorSource } from '../util/tensor-source.ts';
 import { type Linear, linearsOf } from './lora.ts';
 import type { Model, Parameter, ParameterSplit } from './model.ts';
@@ -35,8 +36,13 @@ export function splitModel(model: Model, { rank, size: ranks }: GridPlace): Mode
   };
   if (!layout)
     return refuse(`${label} has no layout over ranks yet; use data parallel ranks, or a family that has one`);
-  if (adapters.length > 0)
-    refuse('a low-rank update (--lora-rank) has no layout over ranks yet; use data parallel ranks');
+  if (adapters.some(({ options }) => options.dropout > 0))
+    refuse(
+      'dropout of a low-rank update (--lora-dropout) would differ from that of one rank; use data parallel ranks, or none',
+    );
+  const inBlocks = model.parameters.find(({ stored = 'f32' }) => STORED_BLOCKS[stored].elements > 1);
+  if (inBlocks)
+    refuse(`frozen weights in blocks (--base-dtype ${inBlocks.stored}) cannot be dealt out yet; give bf16, f16 or f32`);
   const linears = linearsOf(model);
   const evenly = Array.from({ length: shape.kvHeads }, (_, i) => i + 1).filter((count) => {
     return [shape.heads, shape.kvHeads, ...linears.flatMap((linear) => sectionsOf(linear, layout))].every(
@@ -57,6 +63,11 @@ export function splitModel(model: Model, { rank, size: ranks }: GridPlace): Mode
     const { weight, fanInFanOut } = linear;
     splits.set(weight, { by, ranks, rank, sections, axis: (by === 'columns') === fanInFanOut ? 1 : 0 });
     if (by === 'columns') splits.set(weight.replace(/\.weight$/, '.bias'), { by, ranks, rank, sections, axis: 0 });
+  }
+  for (const { weight, a, b } of adapters.flatMap((adapter) => adapter.linears)) {
+    const split = splits.get(weight);
+    if (split?.by === 'columns') splits.set(b, { ...split, axis: 0 });
+    else if (split) splits.set(a, { ...split, axis: 1 });
   }
   // A vocabulary that cannot be dealt out evenly stays whole.
   if (shape.vocabulary % ranks === 0) {

@@ -20,6 +20,8 @@ export interface ReportContent extends RunHistory {
   readonly title: string;
   readonly settings: Readonly<Record<string, string | number>>;
   readonly summary: Readonly<Record<string, string | number>>;
+  /** What the accuracy of validations is of: problems that are solved, or labels. @default 'labels' */
+  readonly told?: 'problems' | 'labels';
   /** Absent: nothing of it is known, and the page has no section on it. */
   readonly memory?: MemoryRecord;
   /** Absent: one rank ran it. */
@@ -67,10 +69,15 @@ ${memory ? memoryData(memory) : ''}`,
   });
 }
 
+const ACCURACY = {
+  problems: ['Solved', 'of unseen problems'],
+  labels: ['Accuracy', 'of labels that are held back'],
+} as const;
+
 /** As the script has it: a CSS variable of the page. */
 const drawn = ({ color, ...rest }: Series) => ({ ...rest, color: `--${color}` });
 
-function chartsOf({ steps, validations }: ReportContent, x: number[]): Chart[] {
+function chartsOf({ steps, validations, told = 'labels' }: ReportContent, x: number[]): Chart[] {
   const align = (points: { step: number; value: number }[]): Column => {
     const at = new Map(points.map(({ step, value }) => [step, value]));
     return x.map((step) => short(at.get(step)));
@@ -92,15 +99,14 @@ function chartsOf({ steps, validations }: ReportContent, x: number[]): Chart[] {
   const solved = validations.flatMap(({ step, accuracy }) =>
     accuracy === undefined ? [] : [{ step, value: accuracy }],
   );
-  const accuracy = line('of unseen problems', 'second', align(solved));
+  const [title, label] = ACCURACY[told];
+  const accuracy = line(label, 'second', align(solved));
   return [
     { title: 'Loss', height: 320, fromZero: false, series: lossSeries },
     small('Speed', 'tokens/s', column('tokensPerSecond')),
     small('Learning rate', '', column('lr')),
     small('Gradient norm', '', column('gradNorm')),
-    ...(solved.length > 0
-      ? [{ title: 'Solved', height: 160, fromZero: true, series: [{ ...accuracy, points: true }] }]
-      : []),
+    ...(solved.length > 0 ? [{ title, height: 160, fromZero: true, series: [{ ...accuracy, points: true }] }] : []),
   ];
 }
 

@@ -36,6 +36,7 @@ export async function runReport(host: Host, state: SavedState, summary?: RunSumm
       runtime: host.name,
     },
     summary: worded(figures, state.history.validations.length > 0),
+    told: task === undefined ? 'labels' : 'problems',
     ...state.history,
     ...(memory && { memory }),
     ...(ranks && { ranks }),

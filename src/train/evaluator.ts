@@ -68,7 +68,7 @@ export class Evaluator {
     const session = await Session.open(device, workload, choices, options.memory);
     try {
       for (const { tensor, values } of model.constants) session.hold(tensor, values);
-      await session.setValues('parameter', weights);
+      await session.values.set('parameter', weights);
       return new Evaluator(session, model, program, choices, options);
     } catch (error) {
       return finishing(
@@ -107,7 +107,7 @@ export class Evaluator {
     const { inputs, lossSum, hits } = this.#program;
     inputs.check(given);
     const session = this.#session;
-    session.checkWeights();
+    session.values.check();
     let nats = 0;
     let right = hits && 0;
     for (let row = 0; row < given.batch; row += this.options.batch) {

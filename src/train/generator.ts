@@ -128,7 +128,7 @@ export class Generator {
     const session = await Session.open(device, workload, choices, options.memory);
     try {
       for (const { tensor, values } of model.constants) session.hold(tensor, values);
-      await session.setValues('parameter', weights);
+      await session.values.set('parameter', weights);
       return new Generator(session, model, generation);
     } catch (error) {
       return finishing(
@@ -213,7 +213,7 @@ export class Generator {
   /** Runs tokens through the model behind those that were fed; returns the logits after the last. */
   #feed(fed: Fed, ids: readonly number[]): Promise<Float32Array> {
     fed.parts.push([...ids]);
-    this.#session.checkWeights();
+    this.#session.values.check();
     return this.#session.runWithRetry('the writing of text', async () => {
       const { epoch } = this.#session;
       const isThere = this.#cached?.fed === fed && this.#cached.epoch === epoch;

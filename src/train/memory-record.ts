@@ -45,7 +45,10 @@ export interface MemoryRecord {
   readonly host: TierFigures;
   /** Of the file. */
   readonly disk: TierFigures;
-  /** Of chunks in a training step, the mean over those recorded; padding, and copies for recovery, count. */
+  /**
+   * Of chunks in a training step, and of activations from and to the disk: the mean over the steps recorded; padding, and
+   * copies for recovery, count.
+   */
   readonly bytesPerStep: LinkBytes;
   /** Of activations that a training step moves below the GPU; as many come back. */
   readonly offloadedPerStep: number;

@@ -13,6 +13,7 @@ import {
   fitMemory,
   leastChunkOf,
   leastMemory,
+  needBelow,
   type Recovery,
 } from '../engine/compile/fit.ts';
 import { flopsOf } from '../engine/compile/pass.ts';
@@ -32,6 +33,7 @@ import { type SimulatedStep, simulate } from '../engine/simulate/simulate.ts';
 import type { ActivationMode } from '../graph/activations.ts';
 import type { AccumulateOrder } from '../graph/layer-major.ts';
 import { ELEMENT_BYTES, KINDS } from '../memory/layout/kinds.ts';
+import { bytesBelow, type RoomBelow, roomOf } from '../memory/tiers/shares.ts';
 import type { Model } from '../nn/model.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -260,18 +262,21 @@ export class Predictor {
     const workload = activations === scenario.activations ? part.workload : this.#workloadOf(this.blocks, activations);
     const scale = this.#modelBytes / part.modelBytes;
     const { disk } = this.machine;
-    const room = hostBytes + (disk?.bytes ?? 0);
+    const room = roomOf({ host: hostBytes / scale, disk: (disk?.bytes ?? 0) / scale });
     const fitted = (bytes: number, options: FitOptions = { recovery }) =>
       isWhole ? part.whole : fitMemory(workload, this.#limitsOf(this.blocks), bytes, options);
     const first = fitted(within);
-    const needed = belowOf(first, scale, this.#ranksOf(first));
+    // A fit counts the chunks of all ranks.
+    const has = ranks ? (first.residents - lessOwned(first, this.#ranksOf(first))) / first.map.count : 1;
+    const roomHere: RoomBelow = {
+      holds: (need) => room.holds({ ...need, chunks: Math.ceil(has * need.chunks) }),
+      key: `${room.key} ${has}`,
+      described: room.described,
+    };
     let fit = first;
-    if (first.stashed > 0 && needed > room) {
-      // Activations may be made again where there is no room for them below. A fit counts the chunks of all ranks.
-      const others = first.workload.isShared
-        ? first.map.count - first.residents + lessOwned(first, this.#ranksOf(first))
-        : 0;
-      const options = { recovery, below: room / scale + others * first.map.chunkBytes };
+    if (!roomHere.holds(needBelow(first))) {
+      // Activations may be made again where there is no room for them below.
+      const options = { recovery, below: roomHere };
       const { bytes: least } = leastMemory(workload, this.#limitsOf(this.blocks), options);
       fit = fitted(Math.max(within, Math.min(least, budget)), options);
     }
@@ -282,9 +287,9 @@ export class Predictor {
     this.#checkBelow(below, hostBytes, fit.map.largestPut * fit.map.chunkBytes);
     const machine = { ...this.machine, ...(disk && { disk: { ...disk, bytes: Number.POSITIVE_INFINITY } }) };
     const schedules = schedule(step.trace, fit.slots, 'planned');
-    // By values, of which some are less than a chunk where ranks stand for more.
-    const values = (simulatedRanks ? fit.residents : fit.map.count) + fit.stashed;
-    const hostShare = below > 0 ? (values * fit.map.chunkBytes) / below : 1;
+    // Of ranks that stand for more, some values are less than a chunk.
+    const here = fit.residents * fit.map.chunkBytes + stashedBytes(fit);
+    const hostShare = ranked && below > 0 ? here / below : 1 / scale;
     const simulated = simulate(fit, step, schedules, machine, hostBytes * hostShare, simulatedRanks);
     const longer = (this.#single ? this.#simulatedSeconds : this.resident.seconds) / part.seconds;
     const single = this.#single?.at(asked && Math.max(asked, this.#single.smallest), hostBytes, changes);
@@ -354,13 +359,15 @@ function lastingChunks({ map }: Fit, { sharding }: SimulatedRanks): number {
  * once; what it has only while it is used does not grow.
  */
 function belowOf(fit: Fit, scale: number, ranks: SimulatedRanks | undefined): number {
-  const { map, slots, residents, stashed } = fit;
-  if (slots >= residents && stashed === 0) return 0;
-  if (!ranks) return scale * (map.count + stashed) * map.chunkBytes;
+  const { map, slots, residents, stashes } = fit;
+  if (slots >= residents && stashes.length === 0) return 0;
+  if (!ranks) return scale * bytesBelow(needBelow(fit));
   const lasting = Math.min(residents, lastingChunks(fit, ranks));
-  const grows = lasting - lessOwned(fit, ranks) + stashed;
-  return (scale * grows + residents - lasting) * map.chunkBytes;
+  const grows = (lasting - lessOwned(fit, ranks)) * map.chunkBytes + stashedBytes(fit);
+  return scale * grows + (residents - lasting) * map.chunkBytes;
 }
+
+const stashedBytes = ({ stashes }: Fit): number => stashes.reduce((sum, bytes) => sum + bytes, 0);
 
 const scaled = <K extends string>(values: Readonly<Record<K, number>>, factor: number): Record<K, number> =>
   Object.fromEntries(Object.entries<number>(values).map(([key, value]) => [key, value * factor])) as Record<K, number>;

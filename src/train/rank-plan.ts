@@ -166,7 +166,8 @@ function rankPlan(
   fit: Fit<TrainingPasses>,
   { smallest, whole }: Pick<RankPlan, 'smallest' | 'whole'>,
 ): RankPlan {
-  const { map, passes, slots, residents, stashed, nonModel, peak } = fit;
+  const { map, passes, slots, residents, stashes, nonModel, peak } = fit;
+  const stashed = stashes.reduce((sum, bytes) => sum + bytes, 0);
   const { step } = passes;
   const place = { rank, size, stage };
   const held: { [K in Kind]?: number } = {};
@@ -182,7 +183,7 @@ function rankPlan(
     owned: owned.filter((owner) => owner === rank).length,
     activations: nonModel.arenas,
     other: nonModel.persistent,
-    below: slots >= residents && stashed === 0 ? 0 : (residents + stashed) * map.chunkBytes,
+    below: slots >= residents && stashed === 0 ? 0 : residents * map.chunkBytes + stashed,
     link: { h2d, d2h, activations: offloadedBytes(step), exchanged: exchangedOverLink(step.operations, rank) },
     network: networkBytes(step.operations, place),
     flops: flopsOf(step),

@@ -179,7 +179,7 @@ export class Stepper {
       this.#session.feed(own ? inputs.map(([tensor, data]) => [own.get(tensor) ?? tensor, data]) : inputs);
       await this.#run(step, at(starts, i), starts[i + 1] ?? update.decided);
     }
-    await step.job.inspect?.(this.#session.valuesNow('gradient'));
+    await step.job.inspect?.(this.#session.values.now('gradient'));
     let read: (() => Promise<ArrayBuffer>) | undefined;
     let arrives: Promise<Float32Array<ArrayBuffer>> | undefined;
     const source = this.#session.bufferOf(this.#control);

@@ -226,16 +226,16 @@ export class Trainer {
   /** Sets tensors of a kind, by the names of their parameters. Ranks are all given whole ones. */
   setValues(kind: Kind, source: TensorSource): Promise<void> {
     const { size } = this.ranks?.grid.tensor ?? ALONE;
-    return this.session.setValues(kind, size > 1 ? partsOf(this.#part, source) : source);
+    return this.session.values.set(kind, size > 1 ? partsOf(this.#part, source) : source);
   }
 
   /** The tensors of a kind, as they are when they are read. What only other ranks have is read in `collect`. */
   values(kind: Kind): TensorSource {
     const { size } = this.ranks?.grid.tensor ?? ALONE;
-    if (size === 1) return this.session.values(kind);
+    if (size === 1) return this.session.values.of(kind);
     return wholeOf(
       this.#part,
-      Array.from({ length: size }, (_, rank) => this.session.values(kind, rank)),
+      Array.from({ length: size }, (_, rank) => this.session.values.of(kind, rank)),
     );
   }
 
@@ -253,7 +253,7 @@ export class Trainer {
       );
     }
     for (const given of batches) this.#programs.inputs.check(given, batch);
-    this.session.checkWeights();
+    this.session.values.check();
     const step = this.#step++;
     const lr = learningRate(schedule, step);
     const valid = batches.reduce((sum, given) => sum + this.model.objective.count(given), 0);
@@ -293,7 +293,7 @@ export class Trainer {
     const { inputs, hits } = this.#programs;
     inputs.check(windows);
     const { session } = this;
-    session.checkWeights();
+    session.values.check();
     const { lossSum } = this.#programs.scalars;
     const [sum, right] = await session.runWithRetry('an evaluation', async () => {
       session.write(lossSum, new Float32Array(1));
@@ -307,10 +307,10 @@ export class Trainer {
     return { loss: sum / count, ...(right !== undefined && { accuracy: right / count }) };
   }
 
-  /** See `Session.collect`: how rank 0 saves what only other ranks have. */
+  /** See `ModelValues.collect`: how rank 0 saves what only other ranks have. */
   async collect<T>(work: () => Promise<T>): Promise<T | undefined> {
     await this.settle();
-    return this.session.collect(work);
+    return this.session.values.collect(work);
   }
 
   /** Whether `setBudget` would take it. */

@@ -1,12 +1,13 @@
 // What other settings would make of a run's steps, worked out by the planner that planned the run: bytes that a step moves
 // and what it computes. Pure; no time is guessed, and nothing is advised that does not fit.
 
-import { type Fit, fitMemory } from '../engine/compile/fit.ts';
+import { type Fit, fitMemory, needBelow } from '../engine/compile/fit.ts';
 import { flopsOf, offloadedBytes } from '../engine/compile/pass.ts';
 import { type Policy, schedule } from '../engine/compile/schedule.ts';
 import { type AdapterLimits, updatesOnHost } from '../engine/compile/workload.ts';
 import { type MemoryOptions, optionsOf } from '../engine/run/arrangement.ts';
 import { ACTIVATION_MODES } from '../graph/activations.ts';
+import { bytesBelow } from '../memory/tiers/shares.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { TrainingPasses } from './training-workload.ts';
 
@@ -43,7 +44,7 @@ export function whatIf(
   limits: AdapterLimits,
   memory: Pick<MemoryOptions, 'gpu' | 'host' | 'disk' | 'recovery' | 'policy'>,
 ): WhatIf | undefined {
-  const { workload, passes, map, stashed } = fit;
+  const { workload, passes, map } = fit;
   const { gpu, policy = 'planned' } = memory;
   if (typeof gpu !== 'number' || passes.step.operations.length > MOST_MOMENTS) return undefined;
   const options = optionsOf(memory, updatesOnHost(workload));
@@ -79,7 +80,7 @@ export function whatIf(
   return {
     moved,
     alternatives: alternatives.toSorted((a, b) => a.moved - b.moved),
-    hostEnough: (map.count + stashed + map.largestPut) * map.chunkBytes,
+    hostEnough: bytesBelow(needBelow(fit)) + map.largestPut * map.chunkBytes,
   };
 }
 

@@ -2,6 +2,7 @@
 
 import { afterAll, beforeEach, expect, test } from 'vitest';
 import { defaultCorpus } from '../../src/data/corpus.ts';
+import { DiskFile } from '../../src/memory/tiers/disk-file.ts';
 import { DiskTier } from '../../src/memory/tiers/disk-tier.ts';
 import { openBrowserHost } from '../../src/runtime/browser.ts';
 import { find, openFolder } from '../../src/runtime/opfs.ts';
@@ -150,14 +151,14 @@ test('the files of workers that are gone are removed, those of living ones stay'
 
 test('damage on disk is found by the checksum', async () => {
   const file = await host.openBlockFile('test/tier', 2048);
-  const tier = new DiskTier(file, 1024, 2);
+  const tier = new DiskTier(new DiskFile(file), 1024, 2);
   const block = tier.take() as number;
   await tier.write(block, 7, new Uint8Array(1024).fill(3));
   await file.write(block * 1024 + 100, new Uint8Array([4]));
   await expect(tier.read(block, 7, new Uint8Array(1024))).rejects.toThrow(
     /chunk 7 \(block 0 of test\/tier\/holdfast-tier-.*checksum/,
   );
-  await tier.remove();
+  await tier.file.remove();
 });
 
 test('a tier that is larger than the site may keep is refused with what would fit', async () => {

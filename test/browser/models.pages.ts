@@ -4,7 +4,7 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { unzipSync } from 'fflate';
+import { unzipSync, zipSync } from 'fflate';
 import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { ModelExport, ModelInfo, NewRun } from '../../src/browser/index.ts';
@@ -12,6 +12,7 @@ import { loadWeights } from '../../src/formats/checkpoint.ts';
 import { exportGGUF } from '../../src/formats/gguf/export.ts';
 import { collect } from '../../src/util/tensor-source.ts';
 import { readGGUF } from '../formats/gguf/reader.ts';
+import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { event, forget, launch, open, SETTINGS } from './driver.ts';
 import { bytesOf, CHATS, type Folder, publishedAdapter, publishedModel } from './published.ts';
@@ -174,44 +175,47 @@ describe('the service', () => {
     expect(Object.keys(merged)).toContain('tokenizer.json');
   });
 
-  test('a GGUF file is a model as well: known before it is kept, tuned in its own blocks, and talked to', async () => {
-    const page = await open(await browser.newContext(), site.isolated);
-    const { id } = await keep(page, { 'tiny-llama': model });
-    const q8 = await exported(page, id, { form: 'gguf', type: 'Q8_0' });
-    const own = await inspect(page, { 'tiny-llama': model });
-    const found = await inspect(page, { '': { 'some-Q8_0.gguf': q8.bytes } });
-    const { config: _, dtype: __, ...facts } = own as ModelInfo;
-    expect(found).toMatchObject({ ...facts, name: 'some-Q8_0', bytes: q8.bytes.length });
-    // Norms are F32 beside the blocks.
-    expect(found).not.toHaveProperty('dtype');
-    expect(await inspect(page, { '': { 'some.gguf': q8.bytes }, mine: adapter })).toMatchObject({
-      adapter: { rank: 2 },
-    });
-    const { id: base, from, config } = await keep(page, { '': { 'some-Q8_0.gguf': q8.bytes } });
-    const settings = {
-      ...{ ...SETTINGS, config, lora: LORA, steps: 6, lr: 0.02, evalWindows: 2, seq: 64 },
-      ...(from !== undefined && { from }),
-    };
-    const tuned = await train(page, { settings, text: CHATS, records: {}, name: 'tuned' });
-    const said = await page.evaluate(
-      async ([base, tuned]) => {
-        const ask = (run: string, adapter?: 'none') =>
-          window.holdfast.trainer.sample(run, {
-            prompt: 'the ',
-            tokens: 9,
-            temperature: 0,
-            ...(adapter && { adapter }),
-          });
-        return [await ask(base), await ask(tuned, 'none'), await ask(tuned)];
-      },
-      [base, tuned] as const,
-    );
-    expect(said[1]).toBe(said[0]);
-    expect(said[2]).not.toBe(said[0]);
-    // What comes out of it again is what went in.
-    expect((await exported(page, base, { form: 'gguf', type: 'Q8_0' })).bytes.length).toBe(q8.bytes.length);
-    await page.context().close();
-  });
+  test.runIf(EVERY_CASE)(
+    'a GGUF file is a model as well: known before it is kept, tuned in its own blocks, and talked to',
+    async () => {
+      const page = await open(await browser.newContext(), site.isolated);
+      const { id } = await keep(page, { 'tiny-llama': model });
+      const q8 = await exported(page, id, { form: 'gguf', type: 'Q8_0' });
+      const own = await inspect(page, { 'tiny-llama': model });
+      const found = await inspect(page, { '': { 'some-Q8_0.gguf': q8.bytes } });
+      const { config: _, dtype: __, ...facts } = own as ModelInfo;
+      expect(found).toMatchObject({ ...facts, name: 'some-Q8_0', bytes: q8.bytes.length });
+      // Norms are F32 beside the blocks.
+      expect(found).not.toHaveProperty('dtype');
+      expect(await inspect(page, { '': { 'some.gguf': q8.bytes }, mine: adapter })).toMatchObject({
+        adapter: { rank: 2 },
+      });
+      const { id: base, from, config } = await keep(page, { '': { 'some-Q8_0.gguf': q8.bytes } });
+      const settings = {
+        ...{ ...SETTINGS, config, lora: LORA, steps: 6, lr: 0.02, evalWindows: 2, seq: 64 },
+        ...(from !== undefined && { from }),
+      };
+      const tuned = await train(page, { settings, text: CHATS, records: {}, name: 'tuned' });
+      const said = await page.evaluate(
+        async ([base, tuned]) => {
+          const ask = (run: string, adapter?: 'none') =>
+            window.holdfast.trainer.sample(run, {
+              prompt: 'the ',
+              tokens: 9,
+              temperature: 0,
+              ...(adapter && { adapter }),
+            });
+          return [await ask(base), await ask(tuned, 'none'), await ask(tuned)];
+        },
+        [base, tuned] as const,
+      );
+      expect(said[1]).toBe(said[0]);
+      expect(said[2]).not.toBe(said[0]);
+      // What comes out of it again is what went in.
+      expect((await exported(page, base, { form: 'gguf', type: 'Q8_0' })).bytes.length).toBe(q8.bytes.length);
+      await page.context().close();
+    },
+  );
 
   test('files of which a GGUF file is none, cut short or one of two: one line, and nothing is kept', async () => {
     const page = await open(await browser.newContext(), site.isolated);
@@ -232,64 +236,71 @@ describe('the service', () => {
     await page.context().close();
   });
 
-  test('a run that trains an adapter goes out as a zip and comes in again, where its model is', async () => {
-    const first = await open(await browser.newContext(), site.isolated);
-    const { id: base, from, config } = await keep(first, { 'tiny-llama': model });
-    const settings = {
-      ...{ ...SETTINGS, config, lora: LORA, steps: 8, lr: 0.02, evalWindows: 2, seq: 64 },
-      ...(from !== undefined && { from }),
-    };
-    const id = await train(first, { settings, text: TEXT, name: 'animals' });
-    const zipped = (page: Page, id: string) =>
-      page.evaluate(async (id) => {
-        const file = await window.holdfast.trainer.exportZip(id);
-        return { name: file.name, bytes: [...new Uint8Array(await file.arrayBuffer())] };
-      }, id);
-    const zip = await zipped(first, id);
-    const baseZip = await zipped(first, base);
-    const bring = (page: Page, zip: { name: string; bytes: number[] }) =>
-      page.evaluate(
-        ({ name, bytes }) =>
-          window.holdfast.trainer
-            .importRun([new File([Uint8Array.from(bytes)], name)])
-            .catch((error: Error) => error.message),
-        zip,
+  // The page's own test has most of it, too.
+  test.runIf(EVERY_CASE)(
+    'a run that trains an adapter goes out as a zip and comes in again, where its model is',
+    async () => {
+      const first = await open(await browser.newContext(), site.isolated);
+      const { id: base, from, config } = await keep(first, { 'tiny-llama': model });
+      const settings = {
+        ...{ ...SETTINGS, config, lora: LORA, steps: 8, lr: 0.02, evalWindows: 2, seq: 64 },
+        ...(from !== undefined && { from }),
+      };
+      const id = await train(first, { settings, text: TEXT, name: 'animals' });
+      const zipped = (page: Page, id: string) =>
+        page.evaluate(async (id) => {
+          const file = await window.holdfast.trainer.exportZip(id);
+          return { name: file.name, bytes: [...new Uint8Array(await file.arrayBuffer())] };
+        }, id);
+      const zip = await zipped(first, id);
+      const baseZip = await zipped(first, base);
+      const bring = (page: Page, zip: { name: string; bytes: number[] }) =>
+        page.evaluate(
+          ({ name, bytes }) =>
+            window.holdfast.trainer
+              .importRun([new File([Uint8Array.from(bytes)], name)])
+              .catch((error: Error) => error.message),
+          zip,
+        );
+      /** Goes on for four steps; their losses, and what is written then. */
+      const goOn = async (page: Page, id: string) => {
+        await forget(page);
+        await page.evaluate(([id, text]) => window.holdfast.trainer.resume(id, { steps: 12, text }), [
+          id,
+          TEXT,
+        ] as const);
+        await event(page, 'ended');
+        return page.evaluate(async (id) => {
+          const { trainer } = window.holdfast;
+          const { steps } = await trainer.history(id);
+          const written = await trainer.sample(id, { prompt: 'what ', tokens: 9, temperature: 0 });
+          return { losses: steps.map(({ loss }) => loss), written };
+        }, id);
+      };
+      const wanted = await goOn(first, id);
+
+      const other = await open(await browser.newContext(), site.isolated);
+      const alone = await bring(other, zip);
+      expect(alone).toMatch(
+        /^this run trains a low-rank update of a model that is not here \(Llama of 2 layers, width 32\); bring that model/,
       );
-    /** Goes on for four steps; their losses, and what is written then. */
-    const goOn = async (page: Page, id: string) => {
-      await forget(page);
-      await page.evaluate(([id, text]) => window.holdfast.trainer.resume(id, { steps: 12, text }), [id, TEXT] as const);
-      await event(page, 'ended');
-      return page.evaluate(async (id) => {
-        const { trainer } = window.holdfast;
-        const { steps } = await trainer.history(id);
-        const written = await trainer.sample(id, { prompt: 'what ', tokens: 9, temperature: 0 });
-        return { losses: steps.map(({ loss }) => loss), written };
-      }, id);
-    };
-    const wanted = await goOn(first, id);
+      // One of the same shape is another.
+      const stranger = await publishedModel(TEXT, { rms_norm_eps: 1e-6 });
+      const wrong = { ...stranger, 'config.json': model['config.json'] ?? bytesOf('') };
+      const changedModel = { ...wrong, 'model-00001-of-00002.safetensors': flipped(wrong) };
+      await keep(other, { strange: changedModel });
+      expect(await bring(other, zip)).toMatch(/, and “strange” has other weights; bring that model/);
+      expect(await other.evaluate(async () => (await window.holdfast.trainer.runs()).length)).toBe(1);
 
-    const other = await open(await browser.newContext(), site.isolated);
-    const alone = await bring(other, zip);
-    expect(alone).toMatch(
-      /^this run trains a low-rank update of a model that is not here \(Llama of 2 layers, width 32\); bring that model/,
-    );
-    // One of the same shape is another.
-    const stranger = await publishedModel(TEXT, { rms_norm_eps: 1e-6 });
-    const wrong = { ...stranger, 'config.json': model['config.json'] ?? bytesOf('') };
-    const changedModel = { ...wrong, 'model-00001-of-00002.safetensors': flipped(wrong) };
-    await keep(other, { strange: changedModel });
-    expect(await bring(other, zip)).toMatch(/, and “strange” has other weights; bring that model/);
-    expect(await other.evaluate(async () => (await window.holdfast.trainer.runs()).length)).toBe(1);
-
-    const here = (await bring(other, baseZip)) as { id: string };
-    const run = await bring(other, zip);
-    expect(run).toMatchObject({ name: 'animals', status: 'imported', savedStep: 8, settings: { lora: LORA } });
-    const { id: again, settings: found } = run as unknown as { id: string; settings: { from: string } };
-    expect(found.from).toBe(await other.evaluate((id) => window.holdfast.trainer.weightsOf(id), here.id));
-    expect(await goOn(other, again)).toEqual(wanted);
-    await Promise.all([first, other].map((page) => page.context().close()));
-  });
+      const here = (await bring(other, baseZip)) as { id: string };
+      const run = await bring(other, zip);
+      expect(run).toMatchObject({ name: 'animals', status: 'imported', savedStep: 8, settings: { lora: LORA } });
+      const { id: again, settings: found } = run as unknown as { id: string; settings: { from: string } };
+      expect(found.from).toBe(await other.evaluate((id) => window.holdfast.trainer.weightsOf(id), here.id));
+      expect(await goOn(other, again)).toEqual(wanted);
+      await Promise.all([first, other].map((page) => page.context().close()));
+    },
+  );
 
   test.each([
     ['no config', without('config.json'), /config\.json/],
@@ -317,7 +328,29 @@ describe('the service', () => {
 
   test('an adapter alone, and one of another model', async () => {
     const page = await open(context, site.isolated);
-    expect(await inspect(page, { mine: adapter })).toContain('this is an adapter without its model');
+    const zip = zipSync({ ...adapter });
+    for (const alone of [{ mine: adapter }, { '': { 'mine.zip': zip } }] as const)
+      expect(await inspect(page, alone)).toContain('this is an adapter without its model');
+    // As a zip it is none of a run, and goes with a model that is in files or in a zip of its own.
+    const asRun = await page.evaluate(
+      async (bytes) => {
+        const file = new File([Uint8Array.from(bytes)], 'mine.zip');
+        const { trainer } = window.holdfast;
+        return [
+          await trainer.isAdapterZip(file),
+          await trainer.importRun([file]).catch((error: Error) => error.message),
+        ];
+      },
+      [...zip],
+    );
+    expect(asRun).toEqual([
+      true,
+      'this is an adapter without its model; bring the model first, and then the adapter beside it',
+    ]);
+    const zipped = { 'tiny.zip': zipSync({ ...model }), 'mine.zip': zip };
+    for (const both of [{ 'tiny-llama': model, '': { 'mine.zip': zip } }, { '': zipped }] as const)
+      expect(await inspect(page, both)).toMatchObject({ adapter: { rank: 2 }, tokens: 312 });
+    expect(await inspect(page, { '': { ...zipped, 'other.zip': zip } })).toContain('there are 2 adapters');
     const other = {
       ...adapter,
       'adapter_config.json': bytesOf({ peft_type: 'LORA', r: 3, target_modules: ['q_proj'] }),
@@ -480,8 +513,8 @@ describe('the page', () => {
     await dropAll(page, { 'config.json': model['config.json'] ?? bytesOf('') });
     await page.locator('#own-note.problem', { hasText: 'there is no model.safetensors' }).waitFor();
     expect(await page.textContent('#own-name')).toBe('tiny-llama');
-    // An adapter goes with the model that is there.
-    await dropAll(page, adapter);
+    // An adapter goes with the model that is there, in a zip as the page exports it, too.
+    await dropAll(page, { 'mine-adapter.zip': zipSync({ ...adapter }) });
     await page.locator('#own-facts', { hasText: 'adapter of rank 2' }).waitFor();
     expect(await page.locator('#field-rank').inputValue()).toBe('2');
     expect(await page.locator('#field-rank').isDisabled()).toBe(true);

@@ -153,9 +153,9 @@ describe('a published checkpoint', () => {
       ],
     ];
     for (const [first, second] of [
-      ['sentence1', 'sentence2'],
-      ['text', 'text_pair'],
-    ] as const) {
+      ['sentence1', 'sentence2'] as const,
+      ...(EVERY_CASE ? [['text', 'text_pair'] as const] : []),
+    ]) {
       const data = lines(...pairs.map((pair, i) => ({ [first]: pair[0], [second]: pair[1], label: i })));
       const here = new MemoryFiles({ ...files, 'r.jsonl': data });
       const { loss } = JSON.parse(await done(here, ['eval', 'm', '--data', 'r.jsonl', '--json'])) as { loss: number };
@@ -175,7 +175,7 @@ describe('a published checkpoint', () => {
     expect(await collect(weights)).toEqual(values);
   });
 
-  test('a low-rank update of it trains, and its head is its own', async () => {
+  test.runIf(EVERY_CASE)('a low-rank update of it trains, and its head is its own', async () => {
     const here = new MemoryFiles({ ...files, 'r.jsonl': REVIEWS });
     await done(here, ['finetune', 'm', '--data', 'r.jsonl', '--out', 'run', ...QUICK, '--lora-rank', '2']);
     const out = await done(here, ['eval', 'run', '--data', 'r.jsonl', '--json']);
@@ -188,8 +188,8 @@ describe('a published checkpoint', () => {
 describe('a head that is drawn', () => {
   test.each<[Architecture, boolean]>([
     ['BertModel', true],
-    ['BertForPreTraining', true],
     ['BertForMaskedLM', false],
+    ...(EVERY_CASE ? [['BertForPreTraining', true] as [Architecture, boolean]] : []),
   ])('of a %s: what it has stays, and classes are those of the data', async (architecture, hasPooler) => {
     const { files, values } = published(architecture);
     const data = lines(...TEXTS.map((text, i) => ({ sentence: text, label: i % 2 === 0 ? 'up' : 'down' })));
@@ -210,7 +210,7 @@ describe('a head that is drawn', () => {
     expect(entry(found, 'classifier.bias').every((value) => Math.abs(value) < 1e-20)).toBe(true);
   });
 
-  test('of a classifier, where it knows none of the classes', async () => {
+  test.runIf(EVERY_CASE)('of a classifier, where it knows none of the classes', async () => {
     const { files, values } = published('BertForSequenceClassification');
     const data = lines(...TEXTS.map((text, i) => ({ text, label: `kind ${i % 4}` })));
     const here = new MemoryFiles({ ...files, 'r.jsonl': data });
@@ -232,7 +232,7 @@ describe('a head that is drawn', () => {
       }),
     );
     const here = new MemoryFiles({ ...published('BertForMaskedLM').files, 'r.jsonl': data });
-    const flags = ['--lr', '5e-3', '--batch', '6', '--steps', '60', '--eval-every', '30', '--warmup', '2', '--json'];
+    const flags = ['--lr', '1e-2', '--batch', '6', '--steps', '30', '--eval-every', '0', '--warmup', '2', '--json'];
     const train = async (out: string, ...more: string[]) => {
       const said = await inProcess(here, ['finetune', 'm', '--data', 'r.jsonl', '--out', out, ...flags, ...more]);
       expect(`${said.status} ${said.said}`).toMatch(/^0 head: [^\n]*LABEL_0, LABEL_1 apart\n/);
@@ -245,7 +245,7 @@ describe('a head that is drawn', () => {
     await train('parts', '--until', '20');
     const rest = await inProcess(here, ['train', '--resume', '--out', 'parts']);
     expect([rest.status, rest.said]).toEqual([0, '']);
-    const weights = (run: string) => here.read(`${run}/checkpoint-60/model.safetensors`);
+    const weights = (run: string) => here.read(`${run}/checkpoint-30/model.safetensors`);
     expect(await weights('parts')).toEqual(await weights('whole'));
   });
 
@@ -262,7 +262,7 @@ test('images are told as the last validation of the run told them, of all that i
   const here = new MemoryFiles();
   const shape = ['--model', 'vit', '--layers', '1', '--width', '8', '--heads', '2', '--patch', '16', '--batch', '32'];
   const { status, out } = await inProcess(here, [
-    ...['train', ...shape, '--data', 'synthetic', '--eval-windows', '256', '--steps', '12', '--out', 'run'],
+    ...['train', ...shape, '--data', 'synthetic', '--eval-windows', '256', '--steps', '4', '--out', 'run'],
     ...['--warmup', '0', '--eval-every', '0', '--json'],
   ]);
   expect(status).toBe(0);
@@ -288,7 +288,7 @@ test('a folder of PNG images: its classes are the model’s, and others are told
     ...{ ...folder('e', ['a', 'b', 'c']), ...folder('mixed', ['a', 'light']) },
   });
   const shape = ['--model', 'vit', '--layers', '1', '--width', '8', '--heads', '2', '--patch', '2'];
-  const flags = ['--lr', '1e-2', '--batch', '6', '--steps', '40', '--warmup', '0', '--eval-every', '0'];
+  const flags = ['--lr', '2e-2', '--batch', '6', '--steps', '16', '--warmup', '0', '--eval-every', '0'];
   const out = await done(here, ['train', ...shape, '--data', 'd', ...flags, '--out', 'run']);
   expect(out).toContain(
     'data: 14 images of 1 x 4 x 4 in 2 classes to train on, 2 of 2 others to validate on (16 files)',
@@ -297,7 +297,8 @@ test('a folder of PNG images: its classes are the model’s, and others are told
   expect(config).toMatchObject({ id2label: { 0: 'dark', 1: 'light' } });
   expect(await done(here, ['eval', 'run', '--data', 'd'])).toContain('accuracy 100.00 % (16 of 16 images)');
   // Numbered 0 there, and 1 by the model; all of it is as dark as can be.
-  expect(await done(here, ['eval', 'run', '--data', 'same'])).toContain('accuracy 0.00 % (0 of 8 images)');
+  if (EVERY_CASE)
+    expect(await done(here, ['eval', 'run', '--data', 'same'])).toContain('accuracy 0.00 % (0 of 8 images)');
   const tune = (data: string) =>
     inProcess(here, ['finetune', 'run', '--data', data, '--out', `tuned-${data}`, ...QUICK, ...STILL]);
   expect((await tune('e')).out).toContain('head: a new one is drawn, which learns to tell a, b, c apart');

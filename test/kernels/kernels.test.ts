@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { keyOf } from '../../src/engine/compile/choices.ts';
 import { reflect } from '../../src/gpu/shader.ts';
 import { adamw } from '../../src/kernels/adamw.ts';
-import { attention } from '../../src/kernels/attention.ts';
+import { attention, attentionBackwardKV } from '../../src/kernels/attention.ts';
 import { crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import { tokenIndex } from '../../src/kernels/embedding.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
@@ -321,6 +321,16 @@ describe('stepControl', () => {
     expect((await step({ normSquared: [0.25] })).after[STATE.coefficient]).toBe(1);
     const hyper = [1e-3, 0.1, 0.05, 1e-8, 0.1, 0, 1];
     expect((await step({ normSquared: [9], hyper })).after[STATE.coefficient]).toBe(1);
+  });
+});
+
+describe('attentionBackwardKV', () => {
+  it('of heads too wide for a workgroup gives its parts to several', async () => {
+    const kernelCase = only(cases.filter(({ kernel }) => kernel === attentionBackwardKV));
+    const problem = { batch: 1, seq: 37, heads: 2, kvHeads: 1, headSize: 160 };
+    const tiled = only(attentionBackwardKV.variants.filter(({ name }) => name === 'tiled'));
+    expect(tiled.dispatch(problem, DEFAULTS).workgroups).toEqual([2 * 2, 1, 1]);
+    await worstError(kernelCase, tiled, problem);
   });
 });
 

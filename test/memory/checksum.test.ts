@@ -9,14 +9,16 @@ function randomBytes(length: number): Uint8Array<ArrayBuffer> {
 
 describe('the checksum', () => {
   it('changes with every single flipped bit', () => {
-    const bytes = randomBytes(2048);
-    const before = checksum(bytes, 3);
-    for (let bit = 0; bit < bytes.length * 8; bit++) {
-      bytes[bit >> 3]! ^= 1 << (bit & 7);
-      expect(checksum(bytes, 3), `bit ${bit}`).not.toBe(before);
-      bytes[bit >> 3]! ^= 1 << (bit & 7);
+    for (const length of [2048, 4, 28, 44]) {
+      const bytes = randomBytes(length);
+      const before = checksum(bytes, 3);
+      for (let bit = 0; bit < bytes.length * 8; bit++) {
+        bytes[bit >> 3]! ^= 1 << (bit & 7);
+        expect(checksum(bytes, 3), `bit ${bit} of ${length} bytes`).not.toBe(before);
+        bytes[bit >> 3]! ^= 1 << (bit & 7);
+      }
+      expect(checksum(bytes, 3)).toBe(before);
     }
-    expect(checksum(bytes, 3)).toBe(before);
   });
 
   it('changes with the chunk, so that equal bytes of another chunk are told apart', () => {

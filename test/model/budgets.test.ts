@@ -8,7 +8,6 @@ import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ORDERS, type Order } from '../../src/memory/plan/policies.ts';
-import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
@@ -18,6 +17,7 @@ import {
   expectSame,
   LARGEST,
   leastBudget,
+  leastHostUnder,
   memoryDisk,
   type Outcome,
   run,
@@ -42,8 +42,7 @@ async function undisturbed(work: Work): Promise<{ outcome: Outcome; choices: Cho
 
 /** Host memory for the fewest chunks that work above a disk. */
 function diskOnly(work: Work, memory: MemoryOptions): MemoryOptions {
-  const { chunks, bytes } = chunksUnder(device, work, memory);
-  return { ...memory, host: leastHostChunks(chunks, true) * bytes, disk: memoryDisk() };
+  return { ...memory, host: leastHostUnder(device, work, memory), disk: memoryDisk() };
 }
 
 function hostAndDisk(work: Work, memory: MemoryOptions): MemoryOptions {

@@ -6,7 +6,6 @@ import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import type { Trainer } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { chooseVariants } from '../choose-variants.ts';
@@ -16,9 +15,9 @@ import { type Fragile, fragileDevice } from './fragile.ts';
 import {
   batchesOf,
   budgetFor,
-  chunksUnder,
   expectSame,
   leastBudget,
+  leastHostUnder,
   MODELS,
   memoryDisk,
   type Outcome,
@@ -64,8 +63,7 @@ const peakOf = (trainer: Trainer): number => trainer.session.report().gpu.predic
 
 /** With tiers below for the fewest chunks that work. */
 function aboveDisk(memory: MemoryOptions): MemoryOptions {
-  const { chunks, bytes } = chunksUnder(real, work, memory);
-  return { ...memory, host: leastHostChunks(chunks, true) * bytes, disk: memoryDisk() };
+  return { ...memory, host: leastHostUnder(real, work, memory), disk: memoryDisk() };
 }
 
 describe.each(['step', 'checkpoint'] as const)('asked for, recovery %s', (recovery) => {

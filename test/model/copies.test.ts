@@ -9,14 +9,13 @@ import { Executor } from '../../src/engine/run/executor.ts';
 import { Slots } from '../../src/engine/run/slots.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { Backing } from '../../src/memory/tiers/backing.ts';
-import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { fragileDevice } from './fragile.ts';
 import {
   budgetFor,
-  chunksUnder,
   expectSame,
+  leastHostUnder,
   MODELS,
   memoryDisk,
   type Outcome,
@@ -157,8 +156,7 @@ describe('every moment leaves a legal state', () => {
   });
 
   const withDisk = (memory: MemoryOptions): MemoryOptions => {
-    const { chunks, bytes } = chunksUnder(real, work, memory);
-    return { ...memory, host: leastHostChunks(chunks, true) * bytes, disk: memoryDisk() };
+    return { ...memory, host: leastHostUnder(real, work, memory), disk: memoryDisk() };
   };
 
   test('without a budget', async () => {

@@ -5,7 +5,6 @@ import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vi
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { chooseVariants } from '../choose-variants.ts';
@@ -15,9 +14,9 @@ import { FAULTS, type Fault, FaultyFile } from '../memory/block-files.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
 import { fragileDevice } from './fragile.ts';
 import {
-  chunksUnder,
   expectSame,
   leastBudget,
+  leastHostUnder,
   type Outcome,
   openTrainer,
   run,
@@ -45,8 +44,7 @@ afterEach(() => vi.restoreAllMocks());
 /** The smallest budget, and the fewest chunks of host memory, above a file. */
 function memoryOver(file: (bytes: number) => BlockFile): MemoryOptions {
   const gpu = leastBudget(device, work);
-  const { chunks, bytes } = chunksUnder(device, work, { gpu });
-  const host = leastHostChunks(chunks, true, true) * bytes;
+  const host = leastHostUnder(device, work, { gpu });
   return { gpu, host, disk: { open: async (size) => file(size) } };
 }
 

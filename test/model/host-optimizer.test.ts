@@ -3,7 +3,6 @@
 import { afterEach, beforeAll, expect, test, vi } from 'vitest';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { at } from '../../src/util/at.ts';
 import { collect, sourceOf } from '../../src/util/tensor-source.ts';
@@ -14,9 +13,9 @@ import { EVERY_CASE, testHost } from '../host.ts';
 import {
   batchesOf,
   budgetFor,
-  chunksUnder,
   expectSame,
   leastBudget,
+  leastHostUnder,
   MODELS,
   memoryDisk,
   openTrainer,
@@ -39,8 +38,7 @@ const WORK: Work = {
 /** All tiers at their least: a disk, and host memory for what an update holds. */
 function leastTiers(memory: MemoryOptions): MemoryOptions {
   const disk = memoryDisk();
-  const { chunks, bytes } = chunksUnder(device, WORK, memory);
-  return { ...memory, host: leastHostChunks(chunks, true, true) * bytes, disk };
+  return { ...memory, host: leastHostUnder(device, WORK, memory), disk };
 }
 
 test('AdamW on the host gives the same bits whatever the budget, the tiers and the activations', async () => {

@@ -10,7 +10,6 @@ import { checkpointsOf, loadCheckpoint } from '../../src/formats/checkpoint.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ReadbackRing } from '../../src/gpu/readback.ts';
-import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { trainRun } from '../../src/train/run.ts';
 import type { RunSettings } from '../../src/train/run-settings.ts';
@@ -23,7 +22,7 @@ import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryBlockFile, MemoryFiles, memoryHost } from '../memory-files.ts';
 import { type Fragile, fragileDevice } from './fragile.ts';
-import { batchesOf, chunksUnder, leastBudget, openTrainer, SMALLEST, type Work } from './runs.ts';
+import { batchesOf, leastBudget, leastHostUnder, openTrainer, SMALLEST, type Work } from './runs.ts';
 
 const isDeno = 'Deno' in globalThis;
 /** More than any run may take: one that tries for ever ends here. */
@@ -317,8 +316,7 @@ describe('a run', () => {
   test('within a budget, that failed for another reason after a loss, is not tried again', async () => {
     const work: Work = { model: makeModel(config), batch: 1, seq: 8, accumulate: 1, steps: 1 };
     const gpu = leastBudget(real, work);
-    const { chunks, bytes } = chunksUnder(real, work, { gpu });
-    const host = leastHostChunks(chunks, true) * bytes;
+    const host = leastHostUnder(real, work, { gpu });
     let isFull = false;
     let opened = 0;
     let file: MemoryBlockFile | undefined;

@@ -9,7 +9,6 @@ import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import { refitMemory } from '../../src/engine/compile/fit.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { leastHostChunks } from '../../src/memory/tiers/tier-limits.ts';
 import type { Generator } from '../../src/train/generator.ts';
 import type { StepMetrics, Trainer } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
@@ -22,7 +21,7 @@ import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
 import { type Call, type Fragile, fragileDevice } from './fragile.ts';
-import { batchesOf, budgetFor, chunksUnder, MODELS, openTrainer, SAMPLING, SMALLEST, type Work } from './runs.ts';
+import { batchesOf, budgetFor, leastHostUnder, MODELS, openTrainer, SAMPLING, SMALLEST, type Work } from './runs.ts';
 
 // Every case is many more than the time of one test allows for.
 if (EVERY_CASE) vi.setConfig({ testTimeout: 1_800_000 });
@@ -121,12 +120,11 @@ async function onFragile(
   const fragile = await fragileDevice(real);
   const memory = { gpu: budgetFor(real, work, 1 / 2, recovery), recovery, policy };
   let file: MemoryBlockFile | undefined;
-  const { chunks, bytes } = chunksUnder(real, work, memory);
   const open = async (size: number) => {
     file = new MemoryBlockFile('/tier/block-file', size);
     return file;
   };
-  const tiers = disk ? { host: leastHostChunks(chunks, true) * bytes, disk: { open } } : {};
+  const tiers = disk ? { host: leastHostUnder(real, work, memory), disk: { open } } : {};
   const trainer = await openTrainer(fragile.device, work, { memory: { ...memory, ...tiers }, choices });
   try {
     await trainer.setBudget(budgetsOf(trainer).part(from));

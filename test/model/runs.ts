@@ -4,12 +4,13 @@
 import { expect } from 'vitest';
 import type { TokenBatch } from '../../src/data/batches.ts';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
-import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { fitMemory, needBelow, smallestBudget } from '../../src/engine/compile/fit.ts';
 import type { Workload } from '../../src/engine/compile/workload.ts';
 import { limitsOf, type MemoryOptions, optionsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { OptimizerDevice } from '../../src/graph/operators/optimizer.ts';
+import { leastHostBytes } from '../../src/memory/tiers/shares.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { withLora } from '../../src/nn/lora.ts';
@@ -122,9 +123,16 @@ export function budgetFor(device: Device, work: Work, part: number, recovery: 's
 
 /** Chunks and their size under a budget. */
 export function chunksUnder(device: Device, work: Work, memory: MemoryOptions): { chunks: number; bytes: number } {
-  const { map } = fitMemory(workloadOf(work), limitsOf(device), memory.gpu as number | undefined, optionsOf(memory));
+  const { map } = fitUnder(device, work, memory);
   return { chunks: map.count, bytes: map.chunkBytes };
 }
+
+/** The least host memory above a disk that works under a budget. */
+export const leastHostUnder = (device: Device, work: Work, memory: MemoryOptions): number =>
+  leastHostBytes(needBelow(fitUnder(device, work, memory)), true);
+
+const fitUnder = (device: Device, work: Work, memory: MemoryOptions) =>
+  fitMemory(workloadOf(work), limitsOf(device), memory.gpu as number | undefined, optionsOf(memory));
 
 /** A disk tier in memory. */
 export const memoryDisk = (wrap: (file: BlockFile) => BlockFile = (file) => file) => ({

@@ -47,7 +47,7 @@ describe('machine code', () => {
   });
 
   it('comes with its statistics, all of which must be there', () => {
-    const statistics = ['VGPRs = 120', 'Spilled VGPRs = 3', 'Spilled SGPRs = 1', 'LDS size = 8704'];
+    const statistics = ['VGPRs = 120', 'Spilled VGPRs = 3', 'Spilled SGPRs = 1', 'Scratch size = 0', 'LDS size = 8704'];
     statistics.push('Subgroups per SIMD = 8', 'Instructions = 946');
     const text = (lines: string[]) =>
       `wave 64\n${lines.map((line) => `statistic ${line}\n`).join('')}code\n${CODE}\nend\n`;
@@ -74,7 +74,7 @@ describe.skipIf(missing !== undefined)(`kernels in a GPU's compiler${missing ? `
     for (const name of ['matmul.tiled', 'attentionBackwardKV.tiled', 'sumSquares.fours', 'adamw.items']) {
       expect(names).toContain(name);
     }
-    expect(variants.filter(({ spills }) => spills > 0)).toEqual([]);
+    expect(variants.filter(({ spills, scratch }) => spills > 0 || scratch > 0)).toEqual([]);
     // Their loops compute, with wide reads alone.
     const least = { matmul: 0.85, attention: 0.7, attentionBackwardQ: 0.65, attentionBackwardKV: 0.65 };
     for (const [kernel, share] of Object.entries(least)) {
@@ -83,7 +83,7 @@ describe.skipIf(missing !== undefined)(`kernels in a GPU's compiler${missing ? `
       for (const { loop, waves } of compiled) {
         expect(loop && shareOf(loop), kernel).toBeGreaterThan(share);
         expect(loop?.workgroupReads.wide).toBe(loop?.workgroupReads.all);
-        expect(waves).toBeGreaterThanOrEqual(kernel === 'matmul' ? 8 : 6);
+        expect(waves).toBeGreaterThanOrEqual(kernel === 'matmul' ? 8 : 4);
       }
     }
     const launched = launches.flatMap(({ kernel, waves }) => Object.keys(waves).map((name) => `${kernel}.${name}`));

@@ -21,7 +21,7 @@ import { checkTrace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { linearsOf, withLora } from '../../src/nn/lora.ts';
-import type { Model, Parameter } from '../../src/nn/model.ts';
+import { type Model, type Parameter, withStored } from '../../src/nn/model.ts';
 import { partsOf, splitModel, wholeOf } from '../../src/nn/tensor-parallel.ts';
 import type { ReferenceCase } from '../../src/parity/reference-case.ts';
 import { traceGeneration } from '../../src/train/generator.ts';
@@ -50,8 +50,14 @@ const workloadOf = (model: Model, activations: ActivationMode | 'auto' = 'auto',
     },
   );
 
-/** Those whose layers ranks can share. */
+/** Those whose layers ranks can share, each all of them. */
 const SHARED = Object.entries(MODELS).filter(([, { adapters = [] }]) => adapters.length === 0);
+const ADAPTED: [string, Model][] = [
+  ['qwen2, low-rank updates', withLora(MODELS['qwen2, biases'], { rank: 3 })],
+  ['gpt2, low-rank updates of some', withLora(MODELS['gpt2, tied'], { rank: 2, targets: ['c_attn', 'mlp.c_proj'] })],
+];
+/** Of each way to split something, one. */
+const SAMPLED = [...SHARED, ...ADAPTED].filter(([name]) => EVERY_CASE || /^(gpt2, tied|qwen2, low|gemma3)/.test(name));
 
 describe('the grid', () => {
   it('has every rank once along each axis, neighbours in one group that shares layers', () => {
@@ -90,7 +96,7 @@ describe('the layouts of the families', () => {
     expect(shape.heads).toBe(model.shape.heads / 2);
   });
 
-  it.each(SHARED)('%s: the parts of initial weights make the whole ones', async (_, model) => {
+  it.each(SAMPLED)('%s: the parts of initial weights make the whole ones', async (_, model) => {
     const whole = initialWeights(model, 3, 1000);
     const part = splitModel(model, { rank: 0, size: 2 });
     const parts = [0, 1].map((rank) => partsOf(splitModel(model, { rank, size: 2 }), whole));
@@ -164,10 +170,10 @@ describe('the layouts of the families', () => {
     expect(() => splitModel(llama, { rank: 0, size: 3 })).toThrow(
       '--tensor-parallel 3: 4 heads, 2 of keys and values, and a width of 80 inside are not all divisible by it; give 2',
     );
-    const lora = withLora(llama, { rank: 2 });
-    expect(() => splitModel(lora, { rank: 0, size: 2 })).toThrow(
-      '--tensor-parallel 2: a low-rank update (--lora-rank) has no layout',
-    );
+    const lora = withLora(llama, { rank: 2, dropout: 0.1 });
+    expect(() => splitModel(lora, { rank: 0, size: 2 })).toThrow('--tensor-parallel 2: dropout of a low-rank update');
+    const blocks = withStored(llama, (name) => (name.includes('q_proj') ? 'q8_0' : 'f32'));
+    expect(() => splitModel(blocks, { rank: 0, size: 2 })).toThrow('(--base-dtype q8_0) cannot be dealt out yet');
     const bert = makeModel(parseConfig({ model_type: 'bert', num_hidden_layers: 1 }, 'bert'));
     expect(() => splitModel(bert, { rank: 0, size: 2 })).toThrow(
       '--tensor-parallel 2: BERT has no layout over ranks yet',
@@ -279,7 +285,7 @@ async function computed(model: Model, parts: readonly Model[], mode: ActivationM
   return { losses, gradients };
 }
 
-describe.each(SHARED)('in float64, %s', (_, model) => {
+describe.each(SAMPLED)('in float64, %s', (_, model) => {
   it('has the loss and the gradients of one rank, whatever becomes of activations', async () => {
     const whole = await computed(model, [model]);
     const parts = [0, 1].map((rank) => splitModel(model, { rank, size: 2 }));
@@ -351,6 +357,7 @@ describe.runIf(THOROUGH)('training', () => {
     ['qwen3', 2],
     ['mistral-window', 2],
     ['chat-mask', 2],
+    ['llama-lora-all', 2],
     ['gpt2-stdinit', 4],
   ] as const)('passes %s on %i ranks that share its layers', async (name, size) => {
     const reference = await caseOf(name);

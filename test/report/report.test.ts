@@ -125,6 +125,18 @@ describe('renderReport', async () => {
     expect([validation.values[0], validation.values[1], validation.values[400]]).toEqual([5, null, 1]);
   });
 
+  test('the accuracy of validations is of what was told: labels, or problems of a task', async () => {
+    const scored = { ...run, validations: [{ step: 400, loss: 1, accuracy: 0.75 }] };
+    for (const [told, title, label] of [
+      [undefined, 'Accuracy', 'of labels that are held back'],
+      ['problems', 'Solved', 'of unseen problems'],
+    ] as const) {
+      const chart = drawnBy(await renderReport({ ...scored, ...(told && { told }) })).charts.at(-1);
+      expect(chart).toMatchObject({ title, series: [{ label }] });
+      expect(chart?.series[0]?.values.at(-1)).toBe(0.75);
+    }
+  });
+
   test('smoothing follows a falling line without lag and flattens its noise', () => {
     const [loss] = leading(1, drawnBy(html).charts);
     const [, { values: smoothed }] = leading(2, loss.series);

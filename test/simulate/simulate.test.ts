@@ -2,13 +2,14 @@
 // it, and that it agrees with the formulas of ZeRO-Infinity where they apply.
 
 import { describe, expect, it } from 'vitest';
-import { type FitOptions, fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { type FitOptions, fitMemory, needBelow, smallestBudget } from '../../src/engine/compile/fit.ts';
 import { flopsOf, offloadedBytes } from '../../src/engine/compile/pass.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { computeSeconds, type Machine, machineLimits } from '../../src/engine/simulate/machine.ts';
 import { type SimulatedStep, simulate } from '../../src/engine/simulate/simulate.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { ActivationMode } from '../../src/graph/activations.ts';
+import { bytesBelow, sharesOf, stashHomes } from '../../src/memory/tiers/shares.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
@@ -52,7 +53,7 @@ function fitOf(share: number, machine: Machine, of: Case = {}) {
 
 function stepOf(share: number, machine: Machine, of: Case = {}, hostShare?: number): SimulatedStep {
   const { fit, pass, plan } = fitOf(share, machine, of);
-  const values = (fit.map.count + fit.stashed) * fit.map.chunkBytes;
+  const values = bytesBelow(needBelow(fit));
   return simulate(fit, pass, plan, machine, hostShare === undefined ? undefined : hostShare * values);
 }
 
@@ -90,6 +91,19 @@ describe('bytes', () => {
     expect(read[2]).toBeGreaterThan(read[1] ?? 0);
     // In a step that repeats itself, what is read was written, by this step or, where it never changes, before.
     for (const { diskWrite, diskRead } of disk) expect(diskWrite).toBeLessThanOrEqual(diskRead);
+  });
+
+  it('of activations on disk are their own, there and back once a micro-batch', () => {
+    const { fit, pass, plan } = fitOf(1, MACHINE, { activations: 'offload', accumulate: 2 });
+    // Room for all chunks but two, whatever the activations have.
+    const host = (fit.map.count - 2) * fit.map.chunkBytes;
+    const need = needBelow(fit);
+    const shares = sharesOf(need, { host, disk: MACHINE.disk?.bytes ?? 0 });
+    const onDisk = (shares && stashHomes(fit.stashes, shares.stashes)?.onDisk) ?? 0;
+    const { bytes } = simulate(fit, pass, plan, MACHINE, host);
+    expect(onDisk).toBeGreaterThan(0);
+    // Between steps all chunks are on the GPU: none of them moves.
+    expect([bytes.diskWrite, bytes.diskRead]).toEqual([2 * onDisk, 2 * onDisk]);
   });
 
   it('of each step’s state go down where recovery is by step: gradients, parameters and both moments', () => {
@@ -132,7 +146,7 @@ describe('seconds', () => {
       for (const share of [0.2, 1]) {
         const machine = withLink(0.01);
         const { fit, pass, plan } = fitOf(share, machine, { activations });
-        const host = 0.5 * (fit.map.count + fit.stashed) * fit.map.chunkBytes;
+        const host = 0.5 * bytesBelow(needBelow(fit));
         const { seconds, bytes } = simulate(fit, pass, plan, machine, host);
         const { link, disk } = machine;
         const least = [

@@ -111,6 +111,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   const { order, activations } = found.workload;
   const modes = activations?.modes ?? [];
   const offloaded = offloadedBytes(passes.step);
+  const stashed = found.stashes.reduce((a, b) => a + b, 0);
 
   if (flags.json) {
     write(
@@ -136,7 +137,13 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
         staging,
         moments: trace.moments.length,
         accumulateOrder: order?.order ?? 'batch',
-        activations: { modes, recomputedFlops: again.flops, share: again.share, offloadedBytes: offloaded },
+        activations: {
+          modes,
+          recomputedFlops: again.flops,
+          share: again.share,
+          offloadedBytes: offloaded,
+          bytesBelow: stashed,
+        },
         bytesPerStep: moved,
         bound: { lp: linear * trace.chunkBytes, ratio },
         planMilliseconds: milliseconds,
@@ -162,7 +169,11 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
       `  ${shown(budget)}  budget, ${formatBytes(peak)} of it used: ${slots} slots for ${chunkCount(trace)} chunks, ${staging.down} of staging down, ${staging.up} up`,
       `a step of ${flags.accumulate} micro-batch${flags.accumulate === 1 ? '' : 'es'} moves`,
       ...(order ? [`            ${describeOrder(order.order, found.orderSeconds)}`] : []),
-      ...(offloaded > 0 ? [`  ${shown(offloaded)}  of activations down, and up again`] : []),
+      ...(offloaded > 0
+        ? [
+            `  ${shown(offloaded)}  of activations down, and up again; ${formatBytes(stashed)} of them are below at once`,
+          ]
+        : []),
       `  ${shown(cost.h2dBytes)}  of chunks up, ${formatBytes(cost.d2hBytes)} down: ${ratio.toFixed(3)} x the least of any schedule (linear bound ${formatBytes(linear * trace.chunkBytes)})`,
       `  ${(flops / 1e9).toPrecision(4)} GFLOP a step${full === undefined ? '' : `, ${(flops / full).toFixed(3)} x those of a step that trains all of it`}`,
       `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${cost.loads} loads, ${cost.stores} stores`,

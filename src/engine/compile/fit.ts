@@ -13,18 +13,11 @@ import { type ChunkMap, layoutFor, mapChunks, trainingDtypeOf } from '../../memo
 import { indicesTogether } from '../../memory/layout/kinds.ts';
 import { bytesHeld, chunkRange, leastChunkBytes } from '../../memory/layout/layout.ts';
 import { mostHeld } from '../../memory/plan/trace.ts';
+import { bytesBelow, leastHostBytes, type NeedBelow, type RoomBelow } from '../../memory/tiers/shares.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import { isChunkRange, uniformBlocks } from './lower.ts';
-import {
-  chunksAtOnce,
-  completeAtOnce,
-  dispatchesOf,
-  heldAtOnce,
-  type Pass,
-  type Passes,
-  stashedChunks,
-} from './pass.ts';
+import { chunksAtOnce, completeAtOnce, dispatchesOf, heldAtOnce, type Pass, type Passes, stashesIn } from './pass.ts';
 import { cheapest, uniformWays } from './ways.ts';
 import { type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
 
@@ -51,8 +44,8 @@ export interface StagingSize {
 export interface FitOptions {
   /** @default 'step' */
   readonly recovery?: Recovery | undefined;
-  /** Bytes for chunks and activations below the GPU. @default no limit */
-  readonly below?: number;
+  /** For chunks and activations below the GPU. @default no limit */
+  readonly below?: RoomBelow | undefined;
   /** Bytes; chunks that the tiers below the GPU can hold are no larger. @default no limit */
   readonly mostChunk?: number;
 }
@@ -64,8 +57,8 @@ export interface Fit<P extends Passes = Passes> {
   readonly passes: P;
   readonly placements: readonly Placement[];
   readonly nonModel: NonModelMemory;
-  /** Chunks' worth of activations that lie below the GPU at once. */
-  readonly stashed: number;
+  /** Bytes of each piece of an activation that lies below the GPU, by its number behind those of chunks. */
+  readonly stashes: readonly number[];
   /** Whether every step's state is also kept below: a training within a budget, with recovery by `step`. */
   readonly durable: boolean;
   /**
@@ -172,7 +165,7 @@ function fitOne<P extends Passes>(
   budget: number,
   durable: boolean,
   tight: boolean,
-  below: number | undefined,
+  below: RoomBelow | undefined,
 ): Fit<P> | undefined {
   const placements = placeAll(workload, limits, tight);
   if (arenaBytes(placements) > budget) return undefined;
@@ -194,11 +187,14 @@ function fitOne<P extends Passes>(
 }
 
 /** Whether there is room below the GPU for all chunks and the activations that lie there; without the latter, others say. */
-const fitsBelow = (found: Candidate, below = Number.POSITIVE_INFINITY): boolean =>
-  found.stashed === 0 || bytesBelow(found) <= below;
+const fitsBelow = (found: Candidate, below: RoomBelow | undefined): boolean =>
+  found.stashes.length === 0 || below === undefined || below.holds(needBelow(found));
 
-/** Of all chunks and the activations that lie below the GPU at once, and what is under way there. */
-const bytesBelow = ({ map, stashed }: Candidate): number => (map.count + stashed + map.largestPut) * map.chunkBytes;
+/** What a fit needs below the GPU. */
+export const needBelow = ({ map, workload, stashes }: Pick<Fit, 'map' | 'workload' | 'stashes'>): NeedBelow => ({
+  ...{ chunks: map.count, chunkBytes: map.chunkBytes, largestPut: map.largestPut },
+  ...{ updates: updatesOnHost(workload), stashes },
+});
 
 const again = <P extends Passes>(found: Fit<P>): Candidate<P> => {
   const { arenas, persistent } = found.nonModel;
@@ -290,7 +286,7 @@ function leastFit<P extends Passes>(
   // It does not depend on the budget, and is asked for with each.
   const known = leastFits.get(workload) ?? new Map<string, Least<Passes>>();
   leastFits.set(workload, known);
-  const key = `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${limits.mostChunk} ${recovery} ${below}`;
+  const key = `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${limits.mostChunk} ${recovery} ${below?.key}`;
   const found = (known.get(key) as Least<P> | undefined) ?? findLeast(workload, limits, recovery, below);
   known.set(key, found);
   return found;
@@ -300,21 +296,25 @@ function findLeast<P extends Passes>(
   workload: Workload<P>,
   limits: AdapterLimits,
   recovery: Recovery,
-  below: number | undefined,
+  below: RoomBelow | undefined,
 ): Least<P> {
   const durable = isDurable(workload, recovery);
   let needed = Number.POSITIVE_INFINITY;
+  let aboveDisk = Number.POSITIVE_INFINITY;
   for (const tried of uniformWays(workload)) {
     const placements = placeAll(tried, limits, true);
     const all = chunkSizes(tried, limits).map((size) => candidate(tried, placements, size, durable));
     const bytes = all.filter((found) => fitsBelow(found, below)).map(leastPeak);
     if (bytes.length > 0) return { bytes: Math.min(...bytes), activations: arenaBytes(placements), workload: tried };
-    needed = Math.min(needed, ...all.map(bytesBelow));
+    const needs = all.map(needBelow);
+    needed = Math.min(needed, ...needs.map(bytesBelow));
+    aboveDisk = Math.min(aboveDisk, ...needs.map((need) => leastHostBytes(need, true)));
   }
   throw new HoldfastError(
     `the activations that are to be moved do not fit below the GPU: with all chunks that takes ${needed} bytes ` +
-      `(${formatBytes(needed)}) of host memory and disk together, and there are ${formatBytes(below ?? 0)}; give that much, or ` +
-      'leave it to the budget what becomes of activations (auto)',
+      `(${formatBytes(needed)}) of host memory, or at least ${aboveDisk} of it above a disk that has room for the rest, and ` +
+      `there are ${below?.described}; give that much,` +
+      ' or leave it to the budget what becomes of activations (auto)',
   );
 }
 
@@ -324,7 +324,7 @@ interface Candidate<P extends Passes = Passes> {
   readonly passes: P;
   readonly placements: readonly Placement[];
   readonly nonModel: NonModelMemory;
-  readonly stashed: number;
+  readonly stashes: readonly number[];
   readonly durable: boolean;
   /** All of nonModel. */
   readonly other: number;
@@ -398,12 +398,12 @@ function measured<P extends Passes>(
 ): Candidate<P> {
   const nonModel = nonModelMemory(workload, placements, passes);
   const atOnce = chunksAtOnce(passes);
-  const stashed = stashedChunks(passes, map);
+  const stashes = stashesIn(passes, map.count);
   const other = nonModel.arenas + nonModel.persistent;
   const residents = workload.isShared
     ? Math.max(...Object.values(passes).map(({ trace }) => mostHeld(trace)))
     : residentChunks(workload, map) - (map.count - heldAtOnce(Object.values(passes), map));
-  return { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce, residents };
+  return { workload, map, passes, placements, nonModel, stashes, durable, other, atOnce, residents };
 }
 
 function leastPeak({ workload, map, passes, durable, other, atOnce }: Candidate): number {
@@ -416,7 +416,7 @@ const residentChunks = (workload: Workload, map: ChunkMap): number =>
 
 /** Deals the room that a budget leaves for chunks to slots and staging. */
 function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined): Fit<P> {
-  const { workload, map, passes, placements, nonModel, stashed, durable, other, atOnce, residents } = found;
+  const { workload, map, passes, placements, nonModel, stashes, durable, other, atOnce, residents } = found;
   const least = leastStaging(durable, workload, passes);
   let slots = residents;
   let staging = least;
@@ -442,7 +442,7 @@ function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined
     passes: Object.fromEntries(withBytes) as P,
     placements,
     nonModel,
-    stashed,
+    stashes,
     durable,
     residents,
     slots,

@@ -73,7 +73,7 @@ export interface DispatchOperation extends Common {
   readonly again?: boolean;
 }
 
-/** A part of an activation, no larger than a chunk, and the name it goes by below the GPU: ids follow those of chunks. */
+/** A part of an activation, no larger than a chunk, and the number it goes by below the GPU: those of chunks come before. */
 export interface StashPiece {
   readonly id: number;
   /** Bytes, in the activation. */
@@ -269,11 +269,16 @@ function allReduce({ tensor, ranks, ranges, label, phase }: AllReduceInstruction
   return { ...on, parts, label: `all-reduce ${label}`, phase, uses: [] };
 }
 
-/** Ids for what of a program's activations is below the GPU at once: they are used again, so that they stay few. */
+/**
+ * Numbers for what of a program's activations is below the GPU at once. Each stands for a place of its size, which is used
+ * again by a piece of that size once it is free: as what moves does so forward, and comes back backward, all pieces of a
+ * micro-batch are below at the end of its forward pass, so that there is no place more than the most that are there.
+ */
 class StashIds {
   readonly #chunkBytes: number;
   readonly #taken = new Map<Stash, StashPiece[]>();
-  readonly #free: number[] = [];
+  /** By size. */
+  readonly #free = new Map<number, number[]>();
   #next: number;
 
   constructor({ chunkBytes, count }: ChunkMap) {
@@ -284,8 +289,9 @@ class StashIds {
   take(stash: Stash): StashPiece[] {
     const pieces: StashPiece[] = [];
     for (let offset = 0; offset < stash.bytes; offset += this.#chunkBytes) {
-      const id = this.#free.pop() ?? this.#next++;
-      pieces.push({ id, offset, bytes: Math.min(this.#chunkBytes, stash.bytes - offset) });
+      const bytes = Math.min(this.#chunkBytes, stash.bytes - offset);
+      const id = this.#free.get(bytes)?.pop() ?? this.#next++;
+      pieces.push({ id, offset, bytes });
     }
     this.#taken.set(stash, pieces);
     return pieces;
@@ -295,7 +301,11 @@ class StashIds {
     const pieces = this.#taken.get(stash);
     assert(pieces, `${stash.name} is fetched and was not moved below`);
     this.#taken.delete(stash);
-    this.#free.push(...pieces.map(({ id }) => id).reverse());
+    for (const { id, bytes } of pieces.toReversed()) {
+      const free = this.#free.get(bytes);
+      if (free) free.push(id);
+      else this.#free.set(bytes, [id]);
+    }
     return pieces;
   }
 }

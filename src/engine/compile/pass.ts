@@ -14,7 +14,7 @@ import { assert } from '../../util/errors.ts';
 import { type ShardedStep, withCollectives } from '../ranks/collectives.ts';
 import { withGathers } from '../ranks/gathers.ts';
 import { onlyOwnerOf, type Sharding } from '../ranks/sharding.ts';
-import { type DispatchOperation, isDispatch, isOnHost, isTransfer, lower, type Operation } from './lower.ts';
+import { type DispatchOperation, isDispatch, isOnHost, lower, type Operation } from './lower.ts';
 import { Walk } from './walk.ts';
 
 export interface Pass {
@@ -99,16 +99,18 @@ export const offloadedBytes = ({ operations }: Pass): number =>
     return operation.pieces.reduce((bytes, piece) => bytes + piece.bytes, sum);
   }, 0);
 
-/** Chunks that activations take up below the GPU, at most. */
-export const stashedChunks = (passes: Passes, { count }: ChunkMap): number =>
-  Object.values(passes).reduce((most, pass) => Math.max(most, stashedIn(pass, count)), 0);
-
-/** Of one pass over so many chunks. */
-export const stashedIn = ({ operations }: Pass, count: number): number =>
-  operations.reduce((most, operation) => {
-    if (!isTransfer(operation)) return most;
-    return operation.pieces.reduce((ids, { id }) => Math.max(ids, id + 1 - count), most);
-  }, 0);
+/** Bytes of each piece of an activation that lies below the GPU, by its number behind those of so many chunks. */
+export function stashesIn(passes: Passes | readonly Pass[], count: number): number[] {
+  const sizes: number[] = [];
+  for (const { operations } of Object.values<Pass>(passes)) {
+    for (const operation of operations) {
+      if (operation.op !== 'offload') continue;
+      for (const { id, bytes } of operation.pieces) sizes[id - count] = Math.max(sizes[id - count] ?? 0, bytes);
+    }
+  }
+  // A number that one pass leaves out, another has.
+  return Array.from(sizes, (bytes) => bytes ?? 0);
+}
 
 /** In the order of the passes: one that several of them share comes several times. */
 export const dispatchesOf = (passes: Passes): DispatchOperation[] =>

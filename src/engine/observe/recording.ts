@@ -7,7 +7,7 @@
 import { chunkCount } from '../../memory/plan/trace.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
 import { type Deferred, deferred } from '../../util/deferred.ts';
-import { type Pass, stashedIn } from '../compile/pass.ts';
+import { type Pass, stashesIn } from '../compile/pass.ts';
 
 export type Action = 'use' | 'load' | 'clear' | 'store' | 'drop' | 'free';
 
@@ -110,7 +110,7 @@ export class Recorder {
     this.#runs--;
     this.#moment = 0;
     const chunks = chunkCount(pass.trace);
-    const below = Array.from({ length: chunks + stashedIn(pass, chunks) }, (_, chunk) => where(chunk));
+    const below = Array.from({ length: chunks + stashesIn([pass], chunks).length }, (_, chunk) => where(chunk));
     this.#seen = [...below];
     this.#current = {
       ...{ pass, slots, staging, began: this.#now(), residents, below },
@@ -189,12 +189,15 @@ export function waitedIn({ waits }: Pick<Recording, 'waits'>): Record<Cause, num
 
 export type LinkBytes = Readonly<Record<LinkName, number>>;
 
-/** Bytes of chunks that a run set on their way, over each link. */
-export function linkBytes({ pass: { trace }, transfers }: Recording): LinkBytes {
+/** Bytes that a run set on their way: of chunks, and, from and to the disk, of activations. */
+export function linkBytes({ pass, transfers }: Recording): LinkBytes {
   const bytes = { h2d: 0, d2h: 0, diskRead: 0, diskWrite: 0 };
+  const { trace } = pass;
   const count = chunkCount(trace);
+  const stashes = stashesIn([pass], count);
   for (const { link, chunks } of transfers) {
-    bytes[link] += chunks.filter((chunk) => chunk < count).length * trace.chunkBytes;
+    const isDisk = link === 'diskRead' || link === 'diskWrite';
+    for (const id of chunks) bytes[link] += id < count ? trace.chunkBytes : isDisk ? (stashes[id - count] ?? 0) : 0;
   }
   return bytes;
 }

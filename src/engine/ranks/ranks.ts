@@ -44,7 +44,8 @@ export function makeRanks(messages: Messages, { stage, tensor = 1, watchdog }: R
     return new Communicator(between(messages, members), axis, named);
   };
   return {
-    ...{ rank, size, grid, sharding: { ...grid.data, stage } },
+    // One copy of the model has nothing to shard.
+    ...{ rank, size, grid, sharding: { ...grid.data, stage: grid.data.size > 1 ? stage : 0 } },
     step: { data: along('data'), tensor: along('tensor') },
     control: new Communicator(messages, 'control', watchdog),
     state: new Communicator(messages, 'state', watchdog),

@@ -4,12 +4,12 @@
 import type { Device } from '../../gpu/device.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
+import { roomOf } from '../../memory/tiers/shares.ts';
 import { leastHostChunks } from '../../memory/tiers/tier-limits.ts';
 import type { BlockFile } from '../../runtime/host.ts';
 import { type Fit, type FitOptions, fitMemory, type Recovery } from '../compile/fit.ts';
 import type { Pass, Passes } from '../compile/pass.ts';
 import { type PassSchedule, type Policy, schedule } from '../compile/schedule.ts';
-import { inOrders } from '../compile/ways.ts';
 import { type AdapterLimits, GPU_RATES, SOFTWARE_RATES, type Workload } from '../compile/workload.ts';
 import { probeMemory } from './probe.ts';
 
@@ -66,24 +66,11 @@ export function limitsOf({ adapter }: Device): AdapterLimits {
 
 /** What a fit goes by of the budgets below the GPU. `updates`: whether chunks are updated there. */
 export function optionsOf({ recovery, host, disk }: MemoryOptions, updates = false): FitOptions {
-  const below = (host ?? Number.POSITIVE_INFINITY) + (disk ? (disk.limit ?? Number.POSITIVE_INFINITY) : 0);
+  const onDisk = disk ? (disk.limit ?? Number.POSITIVE_INFINITY) : 0;
+  const below = host === undefined ? undefined : roomOf({ host, disk: onDisk });
   const mostChunk =
     disk && host !== undefined ? host / leastHostChunks(Number.POSITIVE_INFINITY, true, updates) : undefined;
   return { recovery, below, ...(mostChunk !== undefined && { mostChunk }) };
-}
-
-/**
- * Chunks' worth of activations that there is room for below: what the fit needs, and where host memory has no limit and
- * no file is made, what any other would.
- */
-export function stashRoom({ workload, stashed, map }: Fit, { host, disk }: MemoryOptions): number {
-  if (host !== undefined || disk) return stashed;
-  const most = inOrders(workload).flatMap(({ activations }) =>
-    (activations?.menu ?? []).map((mode) =>
-      (activations?.movedBytes(mode) ?? []).reduce((sum, bytes) => sum + Math.ceil(bytes / map.chunkBytes), 0),
-    ),
-  );
-  return Math.max(stashed, ...most);
 }
 
 /** What all model data on the GPU needs, or as much of it as there is; undefined when there is enough. */

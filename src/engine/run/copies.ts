@@ -9,9 +9,12 @@ import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Slots } from './slots.ts';
 
+/** What it asks of all that lies below the GPU. */
+type ValuesBelow = Pick<Backing, 'where' | 'discard' | 'putAll' | 'update' | 'check'>;
+
 export class ChunkCopies {
   readonly #slots: Slots;
-  readonly #backing: Backing;
+  readonly #below: ValuesBelow;
   /** Whether a value that changes on the GPU leaves its old copy below in place. */
   readonly #durable: boolean;
   /** By chunk: whether the copy on the GPU is newer than every other. */
@@ -19,9 +22,9 @@ export class ChunkCopies {
   /** By chunk: copies in staging. Only the newest counts, and it arrives last. */
   readonly #goingDown: Uint8Array;
 
-  constructor(slots: Slots, backing: Backing, chunks: number, durable: boolean) {
+  constructor(slots: Slots, below: ValuesBelow, chunks: number, durable: boolean) {
     this.#slots = slots;
-    this.#backing = backing;
+    this.#below = below;
     this.#durable = durable;
     this.#dirty = new Uint8Array(chunks);
     this.#goingDown = new Uint8Array(chunks);
@@ -45,7 +48,7 @@ export class ChunkCopies {
 
   /** The newest copy that is not in a slot; where the chunk is dirty it is out of date. */
   below(chunk: number): TierState | 'staging' {
-    return this.isGoingDown(chunk) ? 'staging' : this.#backing.where(chunk);
+    return this.isGoingDown(chunk) ? 'staging' : this.#below.where(chunk);
   }
 
   /** Whether there is a copy anywhere. */
@@ -65,7 +68,7 @@ export class ChunkCopies {
     if (this.isDirty(chunk)) return;
     assert(this.onGPU(chunk), `chunk ${chunk} changes on the GPU and is not there`);
     this.#dirty[chunk] = 1;
-    if (!this.#durable && !this.isGoingDown(chunk)) this.#backing.discard(chunk);
+    if (!this.#durable && !this.isGoingDown(chunk)) this.#below.discard(chunk);
   }
 
   /** The copy on the GPU goes: there is another. */
@@ -77,7 +80,7 @@ export class ChunkCopies {
   /** The value is used up: it is of no use on the GPU, and what lies below is kept for a recovery alone. */
   free(chunk: number): void {
     this.#release(chunk);
-    if (!this.#durable) this.#backing.discard(chunk);
+    if (!this.#durable) this.#below.discard(chunk);
   }
 
   // ---- Below the GPU ----------------------------------------------------------------------------------
@@ -92,7 +95,7 @@ export class ChunkCopies {
 
   /** What was sent comes to lie below, in one turn: see `Backing.putAll`. */
   put(entries: readonly Entry[]): Promise<void> {
-    return this.#backing.putAll(entries);
+    return this.#below.putAll(entries);
   }
 
   /** What was sent is in staging no more: it was put, or is lost with its device. */
@@ -104,7 +107,7 @@ export class ChunkCopies {
   async replace(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     assert(!this.isGoingDown(chunk), `chunk ${chunk} is replaced while it is on its way down`);
     if (this.onGPU(chunk)) this.#release(chunk);
-    await this.#backing.putAll([{ chunk, bytes }]);
+    await this.#below.putAll([{ chunk, bytes }]);
   }
 
   /**
@@ -121,12 +124,12 @@ export class ChunkCopies {
     }
     for (const chunk of changed) if (this.onGPU(chunk)) this.drop(chunk);
     const all = [read, ...changed].map((chunk) => ({ chunk, kept: chunk === read }));
-    await this.#backing.update(all, work);
+    await this.#below.update(all, work);
   }
 
   /** What lies below is of no use any more. */
   forgetBelow(chunk: number): void {
-    this.#backing.discard(chunk);
+    this.#below.discard(chunk);
   }
 
   #release(chunk: number): void {
@@ -137,7 +140,7 @@ export class ChunkCopies {
   /** Every fact that a legal state must satisfy between two moments, for tests. */
   check(): void {
     this.#slots.check();
-    this.#backing.check();
+    this.#below.check();
     for (let chunk = 0; chunk < this.#dirty.length; chunk++) {
       const below = this.below(chunk);
       if (this.isDirty(chunk)) {

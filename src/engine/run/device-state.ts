@@ -3,7 +3,7 @@
 
 import type { Device } from '../../gpu/device.ts';
 import { ReadbackRing } from '../../gpu/readback.ts';
-import type { Backing } from '../../memory/tiers/backing.ts';
+import type { Below } from '../../memory/tiers/below.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import { arenaSizes, type Fit } from '../compile/fit.ts';
 import { isOnHost } from '../compile/lower.ts';
@@ -27,9 +27,9 @@ export interface DeviceState {
 /** Errors: OutOfMemory where the device has not the memory; nothing is left of it then. */
 export async function makeDeviceState(
   device: Device,
-  { map, passes, placements, slots: count, staging: size, workload, durable, stashed }: Fit,
+  { map, passes, placements, slots: count, staging: size, workload, durable, stashes }: Fit,
   choices: KernelChoices,
-  backing: Backing,
+  below: Below,
   options: ExecutorOptions,
 ): Promise<DeviceState> {
   const made: { destroy(): void }[] = [];
@@ -49,13 +49,14 @@ export async function makeDeviceState(
           storage.keepOnHost([operands.hyper, operands.decayMask]);
         }
       }
-      const slots = own(new Slots(device, count, map.chunkBytes, map.count + stashed));
+      const slots = own(new Slots(device, count, map.chunkBytes, map.count + stashes.length));
       const staging = own(new Staging(device, size, map.chunkBytes));
       const ring = own(new ReadbackRing(device.allocator, 'step', workload.readback.bytes, workload.readback.reads));
       const operations = new Set(dispatchesOf(passes));
       const bindings = await Bindings.make(device, storage, slots, choices, operations);
-      const copies = new ChunkCopies(slots, backing, map.count + stashed, durable);
-      const executor = new Executor(device, map, storage, slots, copies, bindings, staging, backing, options);
+      below.stashes.place(map.count, stashes);
+      const copies = new ChunkCopies(slots, below, map.count + stashes.length, durable);
+      const executor = new Executor(device, map, storage, slots, copies, bindings, staging, below, options);
       return { device, storage, executor, ring, release };
     });
   } catch (error) {

@@ -8,7 +8,7 @@
 import type { Device } from '../../gpu/device.ts';
 import { encodeDispatch } from '../../gpu/dispatch.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import type { Backing } from '../../memory/tiers/backing.ts';
+import type { Below } from '../../memory/tiers/below.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { CollectiveOperation, HostOperation, TransferOperation } from '../compile/lower.ts';
@@ -49,7 +49,7 @@ export class Executor {
   readonly #storage: Storage;
   readonly #slots: Slots;
   readonly #bindings: Bindings;
-  readonly #backing: Backing;
+  readonly #tiers: Below;
   readonly #link: Link;
   readonly #ranks: Ranks['step'] | undefined;
   #exchanged = new Uint8Array(0);
@@ -69,7 +69,7 @@ export class Executor {
     copies: ChunkCopies,
     bindings: Bindings,
     staging: Staging,
-    backing: Backing,
+    tiers: Below,
     options: ExecutorOptions,
   ) {
     this.#map = map;
@@ -77,7 +77,7 @@ export class Executor {
     this.#slots = slots;
     this.copies = copies;
     this.#bindings = bindings;
-    this.#backing = backing;
+    this.#tiers = tiers;
     this.#link = new Link(device, staging, copies, options.ledger);
     this.#hostOptimizer = new HostOptimizer(options.updater, storage, copies, this.#link);
     this.readAhead = options.readAhead;
@@ -93,7 +93,7 @@ export class Executor {
     const recorder = new Recorder(pass, runs);
     this.#recorder = recorder;
     this.#link.recorder = recorder;
-    this.#backing.onDisk = (link, chunk) => recorder.transfer(link, [chunk]);
+    this.#tiers.onDisk = (link, chunk) => recorder.transfer(link, [chunk]);
     return recorder;
   }
 
@@ -240,7 +240,7 @@ export class Executor {
       await this.readBuffer(buffer, offset, into.length, (piece, at) => into.set(piece, at));
     } else if (this.copies.below(chunk) === 'zero') into.fill(0);
     else {
-      const bytes = this.#backing.peek(chunk) ?? (await this.#backing.fetch(chunk));
+      const bytes = this.#tiers.peek(chunk) ?? (await this.#tiers.fetch(chunk));
       into.set(bytes.subarray(offset, offset + into.length));
     }
   }
@@ -360,7 +360,7 @@ export class Executor {
     this.check();
     this.#fetchAhead(moment);
     await this.#link.roomUp();
-    send(this.#backing.peek(chunk) ?? (await this.#link.waiting('below', this.#backing.fetch(chunk))));
+    send(this.#tiers.peek(chunk) ?? (await this.#link.waiting('below', this.#tiers.fetch(chunk))));
   }
 
   async #bring(chunk: number, overwrite: boolean, moment: number): Promise<void> {
@@ -388,7 +388,7 @@ export class Executor {
   #orderBelow(moment: number): void {
     const { loadsOf, plan, trace } = this.#schedule as PassSchedule;
     const now = this.#round * trace.moments.length + moment;
-    this.#backing.setOrder((chunk) => {
+    this.#tiers.setOrder((chunk) => {
       const loads = loadsOf.get(chunk);
       if (!loads) return Number.POSITIVE_INFINITY;
       return loads.find((load) => load > now) ?? at(loads, 0) + plan.moments.length;
@@ -408,7 +408,7 @@ export class Executor {
       const { fetches = [], onHost = [] } = at(trace.moments, then % trace.moments.length);
       for (const chunk of [...at(plan.moments, then).load, ...fetches, ...onHost.map(({ chunk }) => chunk)]) {
         if (this.copies.onGPU(chunk) || this.copies.isGoingDown(chunk)) continue;
-        this.#backing.prefetch(chunk);
+        this.#tiers.prefetch(chunk);
         if (--ahead === 0) return;
       }
     }

@@ -58,6 +58,8 @@ export interface Placed {
 interface Store {
   readonly chunks: readonly number[];
   readonly buffers: readonly GPUBuffer[];
+  /** Of each of them, what is the value's. */
+  readonly bytes: readonly number[];
   /** What must have arrived before: older values of the same chunks, and what earlier phases keep below. */
   readonly behind: readonly Store[];
   /** Of those that are kept below. */
@@ -198,7 +200,8 @@ export class Link {
         (phase !== undefined && older.phase !== undefined && older.phase !== phase),
     );
     const ended = this.recorder?.transfer('d2h', chunks);
-    const store: Store = { chunks, buffers, behind, phase, arrived, ended, done: undefined };
+    const bytes = values.map((value) => value.bytes);
+    const store: Store = { chunks, buffers, bytes, behind, phase, arrived, ended, done: undefined };
     this.#stores.add(store);
     this.#copies.send(chunks);
     this.#unsent.push(() => {
@@ -208,7 +211,7 @@ export class Link {
 
   async #takeDown(store: Store): Promise<void> {
     try {
-      const views = await Promise.all(store.buffers.map((buffer) => this.#staging.map(buffer, this.#staging.bytes)));
+      const views = await Promise.all(store.buffers.map((buffer, i) => this.#staging.map(buffer, at(store.bytes, i))));
       await Promise.all(store.behind.map(({ done }) => done));
       // Nothing from a lost device, and nothing behind a value that did not arrive.
       this.check();

@@ -11,20 +11,18 @@ import type { Tensor } from '../../graph/graph.ts';
 import { HostAdamW } from '../../kernels/host-adamw.ts';
 import { WasmHeap } from '../../kernels/wasm-heap.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { ALL_KINDS, KINDS, type Kind } from '../../memory/layout/kinds.ts';
-import { Backing } from '../../memory/tiers/backing.ts';
+import { ALL_KINDS, KINDS } from '../../memory/layout/kinds.ts';
+import type { Ledger } from '../../memory/tiers/backing.ts';
+import { Below } from '../../memory/tiers/below.ts';
 import type { Threads } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
-import type { TensorSource } from '../../util/tensor-source.ts';
 import type { ChoiceRecord, KernelChoices } from '../compile/choices.ts';
-import { type Fit, fitMemory } from '../compile/fit.ts';
+import { type Fit, fitMemory, needBelow } from '../compile/fit.ts';
 import { dispatchesOf, type Pass, type Passes } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import { updatesOnHost, type Workload } from '../compile/workload.ts';
-import { rankAt } from '../ranks/grid.ts';
-import { answer, askOwner, endAnswers, type Ranks } from '../ranks/ranks.ts';
-import { onlyOwnerOf } from '../ranks/sharding.ts';
+import type { Ranks } from '../ranks/ranks.ts';
 import {
   type Arrangement,
   arrange,
@@ -33,7 +31,6 @@ import {
   type MemoryOptions,
   optionsOf,
   SHRINK,
-  stashRoom,
 } from './arrangement.ts';
 import { DeviceMutex, type Kept, Replaced } from './device-mutex.ts';
 import { makeDeviceState } from './device-state.ts';
@@ -41,9 +38,9 @@ import type { Executor } from './executor.ts';
 import type { HostUpdater } from './host-optimizer.ts';
 import { HostThreads } from './host-threads.ts';
 import { emptyLedger, type LinkLedger } from './link.ts';
+import { ModelValues } from './model-values.ts';
 import { insteadOf, type SessionState, StateBuilder } from './state-builder.ts';
 import type { TensorData } from './storage.ts';
-import { setTensors, tensorsOf } from './values.ts';
 import { WarmUp } from './warm-up.ts';
 
 /** What a session can tell of its memory at any time. Bytes. */
@@ -57,7 +54,7 @@ export interface MemoryReport {
   /** What went between GPU and host, and what was waited for. */
   readonly link: LinkLedger;
   /** What went between host memory and the file, and lies there. */
-  readonly below: Backing['ledger'];
+  readonly below: Ledger;
 }
 
 /** Tensors, and what to set them to. */
@@ -65,14 +62,13 @@ export type Inputs = readonly (readonly [tensor: Tensor, data: TensorData])[];
 
 export class Session<P extends Passes = Passes> {
   readonly mutex = new DeviceMutex();
+  /** Its model data, by the names of tensors. */
+  readonly values: ModelValues;
   readonly #choices: KernelChoices;
-  readonly #backing: Backing;
+  readonly #below: Below;
   readonly #ledger: LinkLedger;
   readonly #updater: HostUpdater;
   readonly #builder: StateBuilder<P>;
-  readonly #ranks: Ranks | undefined;
-  /** Parameters that were never set. */
-  readonly #unset: Set<string>;
   #state: SessionState<P>;
   #epoch = 0;
   #warmUp: WarmUp | undefined;
@@ -120,36 +116,25 @@ export class Session<P extends Passes = Passes> {
     const { map } = found;
     // Trials need operands of their own: before anything else is there, they fit.
     await choices.settle(dispatchesOf(found.passes));
-    const chunks = map.count + stashRoom(found, memory);
-    const bytes = (chunks + map.largestPut) * map.chunkBytes;
-    const diskLimit = Math.min(memory.disk?.limit ?? Number.POSITIVE_INFINITY, bytes);
-    const file = await memory.disk?.open(diskLimit);
     const heap = updatesOnHost(found.workload) ? WasmHeap.make() : undefined;
+    const { host, disk } = memory;
+    const allocate = heap && ((bytes: number) => heap.allocate(bytes));
+    const below = await Below.open(needBelow(found), { host, disk, allocate });
     const updater = heap && threads ? new HostThreads(threads, heap) : new HostAdamW(heap);
-    let backing: Backing | undefined;
     try {
-      backing = new Backing({
-        chunks,
-        chunkBytes: map.chunkBytes,
-        hostLimit: memory.host ?? Number.POSITIVE_INFINITY,
-        updates: updatesOnHost(found.workload),
-        largestPut: map.largestPut,
-        allocate: heap && ((bytes) => heap.allocate(bytes)),
-        ...(file && { disk: file, diskLimit }),
-      });
       for (const kind of ALL_KINDS.filter((kind) => KINDS[kind].zero)) {
         const { first, chunks } = map.list(kind);
-        for (let chunk = first; chunk < first + chunks; chunk++) backing.setZero(chunk);
+        for (let chunk = first; chunk < first + chunks; chunk++) below.chunks.setZero(chunk);
       }
       const arranged = arrange(found, memory);
       const ledger = emptyLedger();
       const options = { readAhead: arranged.readAhead, ledger, updater, ranks: ranks?.step };
-      const on = await makeDeviceState(device, found, choices, backing, options);
-      return new Session({ ...arranged, on }, choices, backing, ledger, updater, ranks);
+      const on = await makeDeviceState(device, found, choices, below, options);
+      return new Session({ ...arranged, on }, choices, below, ledger, updater, ranks);
     } catch (error) {
       return finishing(
         () => Promise.reject(error),
-        () => (backing ? backing.close() : file?.remove()),
+        () => below.close(),
       );
     }
   }
@@ -157,20 +142,19 @@ export class Session<P extends Passes = Passes> {
   private constructor(
     state: SessionState<P>,
     choices: KernelChoices,
-    backing: Backing,
+    below: Below,
     ledger: LinkLedger,
     updater: HostUpdater,
     ranks: Ranks | undefined,
   ) {
     this.#state = state;
     this.#choices = choices;
-    this.#backing = backing;
+    this.#below = below;
     this.#ledger = ledger;
     this.#updater = updater;
-    this.#ranks = ranks;
-    this.#builder = new StateBuilder(choices, backing, ledger, updater, ranks?.step);
+    this.#builder = new StateBuilder(choices, below, ledger, updater, ranks?.step);
     const { fit, memory } = state;
-    this.#unset = new Set(fit.map.names('parameter'));
+    this.values = new ModelValues(this, ranks);
     const step = Object.values(fit.passes).find(({ update }) => update);
     if (step && fit.slots < fit.residents) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
   }
@@ -221,7 +205,7 @@ export class Session<P extends Passes = Passes> {
     warmUp.end();
     if (!warmUp.isOver) return;
     this.#warmUp = undefined;
-    const { diskReadBytes, waits } = this.#backing.ledger;
+    const { diskReadBytes, waits } = this.#below.ledger;
     const loads = warmUp.schedule.plan.moments.reduce((sum, { load }) => sum + load.length, 0);
     if (this.memory.prefetch ?? true) {
       const readAhead = warmUp.readAhead(diskReadBytes / waits.diskReadMs, loads / warmUp.schedule.plan.steps);
@@ -232,7 +216,7 @@ export class Session<P extends Passes = Passes> {
 
   report(): MemoryReport {
     const { gpu, host, disk } = this.memory;
-    const { ledger } = this.#backing;
+    const { ledger } = this.#below;
     return {
       gpu: { budget: gpu === 'auto' ? undefined : gpu, predictedPeak: this.fit.peak },
       host: { budget: host, peak: ledger.hostPeak },
@@ -341,100 +325,6 @@ export class Session<P extends Passes = Passes> {
     this.executor.copies.forgetBelow(chunk);
   }
 
-  /** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
-  setValues(kind: Kind, source: TensorSource): Promise<void> {
-    return this.runWithRetry(`the setting of ${kind} values`, async () => {
-      // What is on its way down lies neither here nor below.
-      await this.executor.settle();
-      await setTensors(this.map, kind, source, {
-        get: (chunk, bytes) => this.#getChunk(chunk, bytes),
-        set: async (chunk, bytes) => {
-          if (this.#otherOwnerOf(chunk) === undefined) await this.#setChunk(chunk, bytes);
-        },
-      });
-      if (kind === 'parameter') for (const name of source.names) this.#unset.delete(name);
-    });
-  }
-
-  /** Errors: HoldfastError naming a parameter that was never set. */
-  checkWeights(): void {
-    const [name] = this.#unset;
-    if (name === undefined) return;
-    throw new HoldfastError(`the model has no weights yet (${name} was never set); set all of them first: setWeights`);
-  }
-
-  /** The tensors of a kind, as they are when they are read. `tensorRank`: on a rank with other parts of them. @default here */
-  values(kind: Kind, tensorRank?: number): TensorSource {
-    return this.#source(kind, (work) => this.runWithRetry(`the reading of ${kind} values`, work), tensorRank);
-  }
-
-  /** The same within a turn of the caller's. */
-  valuesNow(kind: Kind): TensorSource {
-    return this.#source(kind, (work) => work());
-  }
-
-  #source(kind: Kind, turn: (work: () => Promise<void>) => Promise<void>, tensorRank?: number): TensorSource {
-    const read = async (chunk: number, offset: number, into: Uint8Array<ArrayBuffer>) => {
-      if (kind === 'parameter') this.checkWeights();
-      const other = this.#ranks && this.#otherWith(chunk, this.#ranks, tensorRank);
-      if (this.#ranks && other !== undefined) {
-        await askOwner(this.#ranks, other, { chunk, offset }, into);
-        return;
-      }
-      if (!this.executor.copies.exists(chunk)) {
-        throw new HoldfastError(`there are no ${kind} values now: gradients last until the end of their step`);
-      }
-      await this.executor.read(chunk, offset, into);
-    };
-    return tensorsOf(this.map, kind, (...piece) => turn(() => read(...piece)));
-  }
-
-  async #setChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
-    const { executor } = this;
-    // Without a tier below in use, values live on the GPU alone.
-    if (this.memory.gpu === undefined && !this.fit.durable) {
-      await executor.upload(chunk, bytes);
-      return;
-    }
-    await executor.settle();
-    await executor.copies.replace(chunk, bytes);
-  }
-
-  async #getChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
-    if (this.executor.copies.exists(chunk)) await this.executor.read(chunk, 0, bytes);
-  }
-
-  /** Along the data axis, the rank that alone has a chunk's value, where it is another one. */
-  #otherOwnerOf(chunk: number): number | undefined {
-    const sharding = this.#ranks?.sharding;
-    const owner = sharding && onlyOwnerOf(chunk, this.map, sharding);
-    return owner === sharding?.rank ? undefined : owner;
-  }
-
-  /** The rank that has a chunk's value, where it is another one. */
-  #otherWith(chunk: number, { rank, grid }: Ranks, tensorRank = grid.tensor.rank): number | undefined {
-    const found = rankAt(this.#otherOwnerOf(chunk) ?? grid.data.rank, tensorRank, grid.tensor.size);
-    return found === rank ? undefined : found;
-  }
-
-  /**
-   * Runs `work` on rank 0, which reads values of all ranks in it; the others bring theirs until it is done. All ranks call
-   * it, between two steps. Undefined on the others.
-   */
-  async collect<T>(work: () => Promise<T>): Promise<T | undefined> {
-    const ranks = this.#ranks;
-    if (!ranks) return work();
-    if (ranks.rank === 0) {
-      const result = await work();
-      await endAnswers(ranks);
-      return result;
-    }
-    await answer(ranks, ({ chunk, offset }, into) =>
-      this.runWithRetry('the reading of values for rank 0', () => this.executor.read(chunk, offset, into)),
-    );
-    return undefined;
-  }
-
   // ---- Moves ------------------------------------------------------------------------------------------
 
   /**
@@ -518,7 +408,7 @@ export class Session<P extends Passes = Passes> {
       // A value on its way down is in staging until it has arrived.
       () => this.executor.abandon(),
       () => this.#state.on.release(),
-      () => this.#backing.close(),
+      () => this.#below.close(),
       () => this.#updater.end?.(),
     );
     return this.#closing;

@@ -3,7 +3,8 @@
 
 import type { Device } from '../../gpu/device.ts';
 import type { Tensor } from '../../graph/graph.ts';
-import type { Backing } from '../../memory/tiers/backing.ts';
+import type { Below } from '../../memory/tiers/below.ts';
+import { roomForStashes } from '../../memory/tiers/shares.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import { type Fit, type FitOptions, leastBudget, refitMemory } from '../compile/fit.ts';
@@ -24,7 +25,7 @@ export class StateBuilder<P extends Passes> {
   /** Of persistent tensors that keep their contents wherever the session moves. */
   readonly contents = new Map<Tensor, () => TensorData>();
   readonly #choices: KernelChoices;
-  readonly #backing: Backing;
+  readonly #below: Below;
   readonly #ledger: LinkLedger;
   readonly #updater: HostUpdater;
   readonly #ranks: Ranks['step'] | undefined;
@@ -32,13 +33,13 @@ export class StateBuilder<P extends Passes> {
 
   constructor(
     choices: KernelChoices,
-    backing: Backing,
+    below: Below,
     ledger: LinkLedger,
     updater: HostUpdater,
     ranks: Ranks['step'] | undefined,
   ) {
     this.#choices = choices;
-    this.#backing = backing;
+    this.#below = below;
     this.#ledger = ledger;
     this.#updater = updater;
     this.#ranks = ranks;
@@ -68,8 +69,8 @@ export class StateBuilder<P extends Passes> {
   }
 
   /** Below, there is as much room as there was when the session began. */
-  #refitOptions({ fit, memory }: Arrangement<P>): FitOptions {
-    return { recovery: memory.recovery, below: (this.#backing.chunks + fit.map.largestPut) * fit.map.chunkBytes };
+  #refitOptions({ memory }: Arrangement<P>): FitOptions {
+    return { recovery: memory.recovery, below: roomForStashes(this.#below.stashes.room) };
   }
 
   /** Makes what is arranged, and changes nothing else. Errors: whatever went wrong; nothing is left of it then. */
@@ -78,7 +79,7 @@ export class StateBuilder<P extends Passes> {
     const options = { readAhead, ledger: this.#ledger, updater: this.#updater, ranks: this.#ranks };
     // Of the memory under this budget.
     device.allocator.restartPeak();
-    const on = await makeDeviceState(device, fit, this.#choices, this.#backing, options);
+    const on = await makeDeviceState(device, fit, this.#choices, this.#below, options);
     try {
       for (const [tensor, contents] of this.contents) on.storage.write(tensor, contents());
     } catch (error) {

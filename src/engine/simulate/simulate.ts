@@ -8,11 +8,12 @@
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS } from '../../memory/layout/kinds.ts';
+import { bytesBelow, type StashHomes, sharesOf, stashHomes } from '../../memory/tiers/shares.ts';
 import { leastDiskChunks, leastHostChunks } from '../../memory/tiers/tier-limits.ts';
 import { at } from '../../util/at.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
-import type { Fit } from '../compile/fit.ts';
+import { type Fit, needBelow } from '../compile/fit.ts';
 import { type CollectiveOperation, isTransfer, type StashPiece, type TransferOperation } from '../compile/lower.ts';
 import type { Completion, Pass } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
@@ -23,6 +24,7 @@ import { latest, Resource, type SimulatedTask, type Work, waitedFor } from './cl
 import { type Machine, secondsOn } from './machine.ts';
 import { exchangeSeconds, type SimulatedRanks, sentBytes } from './network.ts';
 import { SharedPlaces } from './shared-places.ts';
+import { SimulatedBelow, SimulatedStashes } from './stashes.ts';
 import { SimulatedTiers } from './tiers.ts';
 
 /** Of a step, on average. */
@@ -100,7 +102,7 @@ class Simulation {
   readonly #machine: Machine;
   readonly #fit: Fit;
   readonly #ranks: SimulatedRanks | undefined;
-  readonly #tiers: SimulatedTiers;
+  readonly #tiers: SimulatedBelow;
   readonly #readAhead: number;
   readonly #places: SharedPlaces<Command>;
   /** Seconds of each operation. */
@@ -156,9 +158,10 @@ class Simulation {
     this.#pass = pass;
     this.#schedule = schedule;
     this.#machine = machine;
-    const hostSlots = checkedSlots(fit, machine, hostBytes);
-    this.#tiers = new SimulatedTiers(hostSlots, (id) => this.#sizeOf(id), machine.disk);
-    this.#tiers.nextUse = (id) => this.#nextUse(id);
+    const { hostSlots, homes } = sharesBelow(fit, machine, hostBytes);
+    const chunksBelow = new SimulatedTiers(hostSlots, (id) => this.#sizeOf(id), machine.disk);
+    chunksBelow.nextUse = (id) => this.#nextUse(id);
+    this.#tiers = new SimulatedBelow(chunksBelow, new SimulatedStashes(homes, fit.stashes, machine.disk), map.count);
     const shared = new Resource();
     const isSerial = machine.link.copies === 'serial';
     this.#queues = {
@@ -178,7 +181,7 @@ class Simulation {
     this.#loads = [...schedule.loadsOf]
       .flatMap(([id, moments]) => moments.map((moment) => ({ moment, id })))
       .sort((a, b) => a.moment - b.moment || a.id - b.id);
-    const disk = machine.disk && hostSlots < valuesOf(fit) ? machine.disk : undefined;
+    const disk = machine.disk && (hostSlots < chunksOf(fit) || homes.onDisk > 0) ? machine.disk : undefined;
     this.#readAhead = disk
       ? readAheadFor(
           map.chunkBytes / disk.readBytesPerSecond,
@@ -596,24 +599,27 @@ class Simulation {
   }
 }
 
-/** Chunks and activations that may lie below: on one of several ranks, those that it has at once. */
-const valuesOf = ({ workload, map, residents, stashed }: Fit): number =>
-  (workload.isShared ? residents : map.count) + stashed;
+/** Chunks that may lie below: on one of several ranks, those that it has at once. */
+const chunksOf = ({ workload, map, residents }: Fit): number => (workload.isShared ? residents : map.count);
 
-/** Values that host memory holds. Errors: HoldfastError where it and the disk are too small, with what would do. */
-function checkedSlots(fit: Fit, { disk }: Machine, hostBytes: number): number {
-  const { map, stashed, slots, residents } = fit;
-  const values = valuesOf(fit);
-  if (slots >= residents && stashed === 0) return Math.max(values, 1);
-  const held = Math.min(values, Math.floor(hostBytes / map.chunkBytes));
-  const blocks = disk ? Math.floor(disk.bytes / map.chunkBytes) : 0;
+/** Chunks that host memory holds, and where activations lie. Errors: HoldfastError where it and the disk are too small, with what would do. */
+function sharesBelow(fit: Fit, { disk }: Machine, hostBytes: number): { hostSlots: number; homes: StashHomes } {
+  const { map, slots, residents, stashes } = fit;
+  const need = { ...needBelow(fit), chunks: chunksOf(fit), updates: false };
+  const count = Math.max(need.chunks, 1);
+  const isWhole = slots >= residents && stashes.length === 0;
+  const shares = isWhole ? undefined : sharesOf(need, { host: hostBytes, disk: disk?.bytes ?? 0 });
+  const homes = stashHomes(stashes, shares?.stashes ?? { host: 0, disk: 0 });
+  if (isWhole && homes) return { hostSlots: count, homes };
+  const held = Math.min(count, Math.floor((shares?.chunks.host ?? 0) / map.chunkBytes));
+  const blocks = Math.floor((shares?.chunks.disk ?? 0) / map.chunkBytes);
   const hasDisk = disk !== undefined;
-  if (held < leastHostChunks(values, hasDisk) || blocks < leastDiskChunks(values, held, map.largestPut)) {
-    const all = values * map.chunkBytes;
+  if (!homes || held < leastHostChunks(count, hasDisk) || blocks < leastDiskChunks(count, held, map.largestPut)) {
+    const all = bytesBelow(need);
     throw new HoldfastError(
       `${formatBytes(all)} lie below the GPU, and there are ${formatBytes(hostBytes)} of host memory` +
         `${disk ? ` and ${formatBytes(disk.bytes)} of disk` : ' and no disk'}; --host-memory ${Math.ceil(all / 1e6)}MB would do`,
     );
   }
-  return held;
+  return { hostSlots: held, homes };
 }

@@ -15,7 +15,13 @@ interface Value {
   written: SimulatedTask | undefined;
 }
 
-export class SimulatedTiers {
+/** The disk, each way: what waits for it, waits in line. */
+export interface DiskQueues {
+  readonly reads: Resource;
+  readonly writes: Resource;
+}
+
+export class SimulatedTiers implements DiskQueues {
   /** Bytes moved so far. */
   readBytes = 0;
   writtenBytes = 0;
@@ -23,8 +29,8 @@ export class SimulatedTiers {
   nextUse: (id: number) => number = () => 0;
   readonly #bytesOf: (id: number) => number;
   readonly #disk: MachineDisk | undefined;
-  readonly #reads = new Resource();
-  readonly #writes = new Resource();
+  readonly reads = new Resource();
+  readonly writes = new Resource();
   readonly #values = new Map<number, Value>();
   /** Those in host memory. */
   readonly #here = new Set<number>();
@@ -98,14 +104,14 @@ export class SimulatedTiers {
     this.readBytes += bytes;
     const seconds = bytes / this.#disk.readBytesPerSecond;
     value.here = true;
-    value.read = this.#reads.run('diskRead', seconds, [now, room.task, value.written]);
+    value.read = this.reads.run('diskRead', seconds, [now, room.task, value.written]);
   }
 
   #write(id: number, after: SimulatedTask | undefined): SimulatedTask {
     assert(this.#disk, 'host memory is full, and there is no disk');
     const bytes = this.#bytesOf(id);
     this.writtenBytes += bytes;
-    return this.#writes.run('diskWrite', bytes / this.#disk.writeBytesPerSecond, [after]);
+    return this.writes.run('diskWrite', bytes / this.#disk.writeBytesPerSecond, [after]);
   }
 
   /** Makes room in host memory for a value, behind a task if one must be written first; undefined: others are needed sooner. */

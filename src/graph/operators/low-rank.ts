@@ -52,7 +52,8 @@ export function adapterForward(
   const [N] = b.shape as [number, number];
   const input = dropout ? g.activation(`${a.name} dropout`, x.shape, [x]) : x;
   if (dropout) drop(g, x, input, dropout, false, a.name);
-  const product = g.activation(a.name, [M, r], [x, a]);
+  // Of rows of A, this rank's part of the sum: y is summed over ranks as a whole.
+  const { split: _, ...product } = g.activation(a.name, [M, r], [x, a]);
   g.emit(matmul, { layout: 'NT', M, N: r, K, epilogue: 'scale', scale }, { a: input, b: a, c: product }, a.name);
   const into = { cStride: width, cOffset: column, partial };
   g.emit(matmul, { layout: 'NT', M, N, K: r, ...into }, { a: product, b, c: y }, b.name);
@@ -70,11 +71,22 @@ export function adapterBackward(
   const { adapter, input, product } = low;
   const { a, b, scale, dropout } = adapter;
   const [N, r] = b.shape as [number, number];
+  if (a.split && b.wantsGradient) g.emitAllReduce(product, a.split.ranks, a.name);
   outerProduct(g, dy, product, b, { M, column, width });
-  const gradient = g.activation(`d ${a.name}`, [M, r]);
-  const columns = { aStride: width, aOffset: column, epilogue: 'scale', scale } as const;
-  g.emit(matmul, { layout: 'NN', M, N: r, K: N, ...columns }, { a: dy, b, c: gradient }, b.name);
-  outerProduct(g, gradient, input, a, { M, column: 0, width: r });
+  const gradientOfProduct = (name: string): Tensor => {
+    const gradient = g.activation(name, [M, r]);
+    const columns = { aStride: width, aOffset: column, epilogue: 'scale', scale } as const;
+    g.emit(matmul, { layout: 'NN', M, N: r, K: N, ...columns }, { a: dy, b, c: gradient }, b.name);
+    return gradient;
+  };
+  const gradient = gradientOfProduct(`d ${a.name}`);
+  let summed = gradient;
+  if (b.split && a.wantsGradient) {
+    // A is the same on all ranks, the gradient of x a part of a sum.
+    summed = gradientOfProduct(`d ${a.name} of all ranks`);
+    g.emitAllReduce(summed, b.split.ranks, `d ${a.name}`);
+  }
+  outerProduct(g, summed, input, a, { M, column: 0, width: r });
   return { adapter, gradient, uses: dropout || !a.wantsGradient ? 1 : 2 };
 }
 

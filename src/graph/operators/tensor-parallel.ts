@@ -19,7 +19,8 @@ export function sharedInput(g: Graph, x: Tensor, weight: Tensor): void {
   if (split?.by !== 'columns') return;
   whole(x, weight.name);
   const known = reads.get(x) ?? { count: 0 };
-  known.count += weight.wantsGradient ? 2 : 1;
+  const adapter = g.adapterOf(weight);
+  for (const { wantsGradient } of [weight, ...(adapter ? [adapter.a] : [])]) known.count += wantsGradient ? 2 : 1;
   if (reads.has(x)) return;
   reads.set(x, known);
   g.onBackward(x, (dx) => {

@@ -15,7 +15,8 @@
 import { at } from '../../util/at.ts';
 import { deferred } from '../../util/deferred.ts';
 import { assert } from '../../util/errors.ts';
-import { DiskTier, type DiskWay } from './disk-tier.ts';
+import { DiskFile } from './disk-file.ts';
+import { DiskTier } from './disk-tier.ts';
 import { HostPlacement, isClean, type Located, NOWHERE, type Target } from './host-placement.ts';
 import { HostTier, NO_OWNER, type Slot } from './host-tier.ts';
 import { type Loadable, PendingReads } from './pending-reads.ts';
@@ -90,7 +91,7 @@ export class Backing {
     this.#chunkBytes = chunkBytes;
     this.#largestPut = slots < chunks ? largestPut : Number.POSITIVE_INFINITY;
     this.#host = new HostTier(slots, chunkBytes, () => this.#queue.advance(), options.allocate);
-    this.#disk = disk && new DiskTier(disk, chunkBytes, blocks);
+    this.#disk = disk && new DiskTier(new DiskFile(disk), chunkBytes, blocks);
     this.#chunks = Array.from({ length: chunks }, (_, id) => {
       return {
         id,
@@ -126,9 +127,9 @@ export class Backing {
     this.#chunk(chunk).zero = true;
   }
 
-  /** Told of every read and write of the disk: see DiskTier. */
-  set onDisk(told: ((way: DiskWay, chunk: number) => (() => void) | undefined) | undefined) {
-    if (this.#disk) this.#disk.onMove = told;
+  /** Told of every read and write of the disk: see DiskFile. */
+  set onDisk(told: DiskFile['onMove']) {
+    if (this.#disk) this.#disk.file.onMove = told;
   }
 
   /** The value is dead: its slot and block are free. */
@@ -277,8 +278,8 @@ export class Backing {
   get ledger(): Ledger {
     const hostBytes = this.#host.slots.length * this.#chunkBytes;
     return {
-      diskReadBytes: this.#disk?.readBytes ?? 0,
-      diskWriteBytes: this.#disk?.writtenBytes ?? 0,
+      diskReadBytes: this.#disk?.file.readBytes ?? 0,
+      diskWriteBytes: this.#disk?.file.writtenBytes ?? 0,
       hostBytes,
       hostPeak: hostBytes,
       diskBytes: (this.#disk?.used ?? 0) * this.#chunkBytes,
@@ -291,7 +292,7 @@ export class Backing {
   close(): Promise<void> {
     this.#closing ??= (async () => {
       await this.#queue.end(new Error('the tiers below the GPU were closed'));
-      await this.#disk?.remove();
+      await this.#disk?.file.remove();
     })();
     return this.#closing;
   }

@@ -1,0 +1,126 @@
+// `ModelValues`: the model data of a session by the names of its tensors, set and read wherever its chunks are: on the GPU,
+// below it, or on another rank. How tensors lie in chunks is values.ts.
+
+import type { Kind } from '../../memory/layout/kinds.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import type { TensorSource } from '../../util/tensor-source.ts';
+import { rankAt } from '../ranks/grid.ts';
+import { answer, askOwner, endAnswers, type Ranks } from '../ranks/ranks.ts';
+import { onlyOwnerOf } from '../ranks/sharding.ts';
+import type { Session } from './session.ts';
+import { setTensors, tensorsOf } from './values.ts';
+
+/** Of a session, what its values are reached through. */
+type Holder = Pick<Session, 'map' | 'fit' | 'memory' | 'executor' | 'runWithRetry'>;
+
+export class ModelValues {
+  readonly #session: Holder;
+  readonly #ranks: Ranks | undefined;
+  /** Parameters that were never set. */
+  readonly #unset: Set<string>;
+
+  constructor(session: Holder, ranks: Ranks | undefined) {
+    this.#session = session;
+    this.#ranks = ranks;
+    this.#unset = new Set(session.map.names('parameter'));
+  }
+
+  /** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
+  set(kind: Kind, source: TensorSource): Promise<void> {
+    const { map } = this.#session;
+    return this.#session.runWithRetry(`the setting of ${kind} values`, async () => {
+      // What is on its way down lies neither here nor below.
+      await this.#session.executor.settle();
+      await setTensors(map, kind, source, {
+        get: (chunk, bytes) => this.#getChunk(chunk, bytes),
+        set: async (chunk, bytes) => {
+          if (this.#otherOwnerOf(chunk) === undefined) await this.#setChunk(chunk, bytes);
+        },
+      });
+      if (kind === 'parameter') for (const name of source.names) this.#unset.delete(name);
+    });
+  }
+
+  /** Errors: HoldfastError naming a parameter that was never set. */
+  check(): void {
+    const [name] = this.#unset;
+    if (name === undefined) return;
+    throw new HoldfastError(`the model has no weights yet (${name} was never set); set all of them first: setWeights`);
+  }
+
+  /** The tensors of a kind, as they are when they are read. `tensorRank`: on a rank with other parts of them. @default here */
+  of(kind: Kind, tensorRank?: number): TensorSource {
+    const inTurn = (work: () => Promise<void>) => this.#session.runWithRetry(`the reading of ${kind} values`, work);
+    return this.#source(kind, inTurn, tensorRank);
+  }
+
+  /** The same within a turn of the caller's. */
+  now(kind: Kind): TensorSource {
+    return this.#source(kind, (work) => work());
+  }
+
+  /**
+   * Runs `work` on rank 0, which reads values of all ranks in it; the others bring theirs until it is done. All ranks call
+   * it, between two steps. Undefined on the others.
+   */
+  async collect<T>(work: () => Promise<T>): Promise<T | undefined> {
+    const ranks = this.#ranks;
+    if (!ranks) return work();
+    if (ranks.rank === 0) {
+      const result = await work();
+      await endAnswers(ranks);
+      return result;
+    }
+    const session = this.#session;
+    await answer(ranks, ({ chunk, offset }, into) =>
+      session.runWithRetry('the reading of values for rank 0', () => session.executor.read(chunk, offset, into)),
+    );
+    return undefined;
+  }
+
+  #source(kind: Kind, turn: (work: () => Promise<void>) => Promise<void>, tensorRank?: number): TensorSource {
+    const read = async (chunk: number, offset: number, into: Uint8Array<ArrayBuffer>) => {
+      if (kind === 'parameter') this.check();
+      const other = this.#ranks && this.#otherWith(chunk, this.#ranks, tensorRank);
+      if (this.#ranks && other !== undefined) {
+        await askOwner(this.#ranks, other, { chunk, offset }, into);
+        return;
+      }
+      const { executor } = this.#session;
+      if (!executor.copies.exists(chunk)) {
+        throw new HoldfastError(`there are no ${kind} values now: gradients last until the end of their step`);
+      }
+      await executor.read(chunk, offset, into);
+    };
+    return tensorsOf(this.#session.map, kind, (...piece) => turn(() => read(...piece)));
+  }
+
+  async #setChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
+    const { executor, memory, fit } = this.#session;
+    // Without a tier below in use, values live on the GPU alone.
+    if (memory.gpu === undefined && !fit.durable) {
+      await executor.upload(chunk, bytes);
+      return;
+    }
+    await executor.settle();
+    await executor.copies.replace(chunk, bytes);
+  }
+
+  async #getChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
+    const { executor } = this.#session;
+    if (executor.copies.exists(chunk)) await executor.read(chunk, 0, bytes);
+  }
+
+  /** Along the data axis, the rank that alone has a chunk's value, where it is another one. */
+  #otherOwnerOf(chunk: number): number | undefined {
+    const sharding = this.#ranks?.sharding;
+    const owner = sharding && onlyOwnerOf(chunk, this.#session.map, sharding);
+    return owner === sharding?.rank ? undefined : owner;
+  }
+
+  /** The rank that has a chunk's value, where it is another one. */
+  #otherWith(chunk: number, { rank, grid }: Ranks, tensorRank = grid.tensor.rank): number | undefined {
+    const found = rankAt(this.#otherOwnerOf(chunk) ?? grid.data.rank, tensorRank, grid.tensor.size);
+    return found === rank ? undefined : found;
+  }
+}

@@ -2,11 +2,13 @@
 // asking prints is in plan/.
 
 import { Command, InvalidArgumentError, Option } from 'commander';
+import { EXCHANGE_WAYS } from '../engine/simulate/machine.ts';
 import { FAMILY_NAMES } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { loadSolver } from '../memory/plan/bound.ts';
 import type { Host } from '../runtime/host.ts';
 import { BASE_DTYPES } from '../train/base-dtype.ts';
+import { SCALINGS } from '../train/scaling.ts';
 import { parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { realNumber } from '../util/range.ts';
@@ -25,6 +27,8 @@ import { LISTINGS, type Listing, planOne } from './plan/budget.ts';
 import { printComparison } from './plan/compare.ts';
 import { modelOf, nameOf, type PlanFlags, scenarioOf } from './plan/flags.ts';
 import { planOnMachines } from './plan/machine.ts';
+import { planOnRanks } from './plan/ranks.ts';
+import { checkRankFlags, DEFAULT_STAGE, zeroOption } from './rank-flags.ts';
 
 /** As they are given: --activations without a mode is for comparing. */
 interface Given extends Omit<PlanFlags, 'activations'> {
@@ -60,6 +64,8 @@ export function planCommand(host: Host): Command {
     .addOption(activationsOption('[what]'))
     .addOption(recoveryOption())
     .addOption(accumulateOrderOption())
+    .option('--ranks <n>', 'processes that train together under mpiexec: what each holds and sends', whole(2))
+    .addOption(zeroOption('with --ranks'))
     .option('--hardware <names>', 'predict a step on this machine: a file, or one that comes along', names)
     .option('--host-memory <bytes>', 'with --hardware: host memory for what is not on the GPU', checked(parseBytes))
     .option(
@@ -73,6 +79,18 @@ export function planCommand(host: Host): Command {
         'duplex',
       ]),
     )
+    .addOption(
+      new Option(
+        '--exchange <how>',
+        'with --hardware and --ranks: values go through host memory and are waited for, as they do here (host), or from GPU to GPU in a ring, beside arithmetic (direct)',
+      ).choices(EXCHANGE_WAYS),
+    )
+    .addOption(
+      new Option(
+        '--scaling <how>',
+        'with --hardware and --ranks: a table from one rank to so many, with the same micro-batches on each (weak) or in all (strong)',
+      ).choices(SCALINGS),
+    )
     .option('--sweep <file>', 'with --hardware, of several machines too: step time over the budget as a picture (SVG)')
     .option('--print <parts>', `list these in full: ${Object.keys(LISTINGS).join(', ')}`, listings)
     .option(
@@ -80,9 +98,10 @@ export function planCommand(host: Host): Command {
       'eviction policies against the bound, on models and budgets of all sizes; with --activations, policies for activations',
     )
     .option('--json', 'one JSON object (with --compare, one a line)')
-    .action(async ({ activations, ...given }: Given) => {
-      const { hardware } = given;
+    .action(async ({ activations, ...given }: Given, command: Command) => {
+      const { hardware, ranks, zero = DEFAULT_STAGE } = given;
       const flags: PlanFlags = { ...given, activations: activations === true ? 'auto' : activations };
+      checkRanks(flags, (name) => command.getOptionValueSource(name) === 'cli');
       checkOptimizerDevice(flags);
       if (activations === true) {
         if (!flags.compare) throw new HoldfastError('--activations: say what becomes of them, or give --compare, too');
@@ -93,6 +112,11 @@ export function planCommand(host: Host): Command {
         await compareOnActivations(host, nameOf(flags), { model, batch, context, accumulate, recovery }, flags);
         return;
       }
+      const shared = (['exchange', 'scaling'] as const).find((flag) => flags[flag] !== undefined);
+      if (shared && (ranks === undefined || !hardware))
+        throw new HoldfastError(`--${shared}: is of several ranks on a machine; give --ranks and --hardware`);
+      if (flags.scaling && flags.sweep !== undefined)
+        throw new HoldfastError('--scaling: is a table, and --sweep a picture over budgets; give one of them');
       if (hardware) {
         await planOnMachines(host, nameOf(flags), scenarioOf(flags), { ...flags, hardware });
         return;
@@ -104,10 +128,29 @@ export function planCommand(host: Host): Command {
         throw new HoldfastError(
           '--dtype: policies are compared on models in f32; leave it out, or leave out --compare',
         );
+      if (ranks !== undefined) {
+        planOnRanks(host, { ...flags, ranks, zero });
+        return;
+      }
       const highs = await loadSolver();
       if (flags.compare) printComparison(host, highs, flags.json ?? false);
       else planOne(host, highs, flags);
     });
+}
+
+/** Errors: HoldfastError for what several ranks do not go with, and for what needs them. */
+function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): void {
+  const { ranks, zero, dtype, compare, print } = flags;
+  if (ranks === undefined) {
+    if (zero !== undefined) throw new HoldfastError(`--zero ${zero}: is for several ranks; give --ranks, too`);
+    return;
+  }
+  checkRankFlags({ ...flags, data: [] }, given);
+  const refused =
+    (dtype !== 'f32' && '--dtype bf16: ranks train together in f32; leave out --dtype, or --ranks') ||
+    (compare && '--compare: policies are compared on one rank; leave out --ranks') ||
+    (print && '--print: parts are listed of a run on one rank; leave out --ranks');
+  if (refused) throw new HoldfastError(refused);
 }
 
 /** Errors: HoldfastError for what an optimizer on the host does not go with. */

@@ -1,14 +1,12 @@
 // The flags of several ranks, and what of a command is different on each: rank 0 shows and writes, the others are silent
 // until something goes wrong. How a run is shared is train/ranks.ts.
 
-import { type Command, InvalidArgumentError } from 'commander';
+import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Watchdog } from '../engine/ranks/communicator.ts';
 import { makeRanks, type Ranks } from '../engine/ranks/ranks.ts';
 import { ZERO_STAGES, type ZeroStage } from '../engine/ranks/sharding.ts';
 import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
 import type { FolderClaim, Host } from '../runtime/host.ts';
-import type { RankRecord } from '../train/ranks.ts';
-import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { MemoryFlags } from './memory-flags.ts';
 import { whole } from './options.ts';
@@ -19,23 +17,26 @@ export interface RankFlags {
 }
 
 /** Moments and gradients are sharded, for the bytes of duplicated ones. */
-const DEFAULT_STAGE: ZeroStage = 2;
+export const DEFAULT_STAGE: ZeroStage = 2;
 /** Milliseconds until a wait is told of. */
 const PATIENCE = 30_000;
 
 export function addRankOptions(command: Command): Command {
   return command
-    .option(
-      '--zero <stage>',
-      `under mpiexec, what only one rank keeps: nothing (0), moments (1), gradients (2), parameters too (3) (default: ${DEFAULT_STAGE})`,
-      zeroStage,
-    )
+    .addOption(zeroOption('under mpiexec'))
     .option(
       '--tensor-parallel <n>',
       'under mpiexec, ranks that share each layer of one copy of the model (default: 1, or as the run was)',
       whole(1),
     );
 }
+
+/** `when` it means something. */
+export const zeroOption = (when: string): Option =>
+  new Option(
+    '--zero <stage>',
+    `${when}, what only one rank keeps: nothing (0), moments (1), gradients (2), parameters too (3) (default: ${DEFAULT_STAGE})`,
+  ).argParser(zeroStage);
 
 function zeroStage(text: string): ZeroStage {
   const found = ZERO_STAGES.find((stage) => String(stage) === text);
@@ -73,7 +74,7 @@ export async function onRanks(
   const { rank, size } = messages;
   const name = `rank ${rank} of ${size}`;
   try {
-    checkFlags(flags, given);
+    checkRankFlags(flags, given);
     checkGrid(flags, size);
     const watchdog: Watchdog = {
       patience: PATIENCE,
@@ -104,7 +105,8 @@ export function checkGrid({ tensorParallel = 1, zero }: RankFlags, size: number)
     );
 }
 
-function checkFlags(
+/** Errors: HoldfastError for flags that do not go with several ranks. */
+export function checkRankFlags(
   { gpuMemory, recovery, accumulateOrder, optimizerDevice, data }: SharedFlags,
   given: (name: 'recovery') => boolean,
 ): void {
@@ -127,17 +129,6 @@ function checkFlags(
 function silent(host: Host): Host {
   const nothing = () => {};
   return { ...host, terminal: { interactive: false, columns: host.terminal.columns, write: nothing, warn: nothing } };
-}
-
-/** What a run says of its ranks when it is over. */
-export function rankLines({ size, tensorParallel, zero, planned, bound }: RankRecord): string[] {
-  const { sent, received } = planned;
-  const ratio = (sent + received) / (2 * bound);
-  const grid = tensorParallel > 1 ? ` (${size / tensorParallel} data x ${tensorParallel} tensor)` : '';
-  const shared = size > tensorParallel ? `, ZeRO ${zero}` : '';
-  return [
-    `${size} ranks${grid}${shared}: a step sent ${formatBytes(sent)} and got ${formatBytes(received)}, ${ratio.toFixed(3)} x the least`,
-  ];
 }
 
 /** A folder that rank 0 takes for all. */

@@ -144,6 +144,7 @@ function waitsTable({ waits, disk }: MemoryRecord): Html {
     row('the GPU to take what came up', waits.up, { color: 'gpu' }),
     row('host memory and disk', waits.below, { color: 'disk' }),
   ];
+  if (waits.network > 0) rows.push(row('other ranks', waits.network));
   if (disk.peak > 0) {
     rows.push(row('reads from disk', waits.diskRead, { style: 'part' }));
     rows.push(row('room, and writes to disk', waits.diskWrite, { style: 'part' }));

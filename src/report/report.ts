@@ -6,11 +6,13 @@
 import uPlotScript from 'uplot/dist/uPlot.iife.min.js?raw';
 import uPlotStyle from 'uplot/dist/uPlot.min.css?raw';
 import type { MemoryRecord } from '../train/memory-record.ts';
+import type { RankRecord } from '../train/rank-record.ts';
 import type { RunHistory } from '../train/saved-state.ts';
 import { dataOf, type Html, html, pageOf } from './html.ts';
 import { mendLanguage } from './language.ts';
 import { MEMORY_SCRIPT, MEMORY_STYLE, memoryData, memorySection } from './memory-section.ts';
 import { type Color, PAINT_STYLE } from './paint/colors.ts';
+import { RANKS_STYLE, ranksSection } from './ranks-section.ts';
 import { type Column, short, smooth } from './smooth.ts';
 
 /** What a report shows. */
@@ -22,6 +24,8 @@ export interface ReportContent extends RunHistory {
   readonly told?: 'problems' | 'labels';
   /** Absent: nothing of it is known, and the page has no section on it. */
   readonly memory?: MemoryRecord;
+  /** Absent: one rank ran it. */
+  readonly ranks?: RankRecord;
 }
 
 interface Series {
@@ -44,11 +48,11 @@ interface Chart {
 export async function renderReport(run: ReportContent): Promise<string> {
   const x = [...new Set([...run.steps, ...run.validations].map(({ step }) => step))].sort((a, b) => a - b);
   const charts = x.length > 0 ? chartsOf(run, x) : [];
-  const { memory } = run;
+  const { memory, ranks } = run;
   const data = { x, charts: charts.map(({ series, ...chart }) => ({ ...chart, series: series.map(drawn) })) };
   return pageOf({
     title: run.title,
-    styles: [uPlotStyle, STYLE, PAINT_STYLE, ...(memory ? [MEMORY_STYLE] : [])],
+    styles: [uPlotStyle, STYLE, PAINT_STYLE, ...(memory ? [MEMORY_STYLE] : []), ...(ranks ? [RANKS_STYLE] : [])],
     scripts: [`(${mendLanguage})();`, uPlotScript, SCRIPT, ...(memory?.map ? [MEMORY_SCRIPT] : [])],
     body: html`<header>
 <p class="kicker">Holdfast training run</p>
@@ -56,6 +60,7 @@ export async function renderReport(run: ReportContent): Promise<string> {
 </header>
 ${definitions('summary', run.summary)}
 ${curves(charts, x)}
+${ranks ? ranksSection(ranks) : ''}
 ${memory ? memorySection(memory) : ''}
 ${samples(run)}
 ${Object.keys(run.settings).length > 0 ? html`<h2>Settings</h2>${definitions('settings', run.settings)}` : ''}

@@ -21,7 +21,7 @@ export async function writeReport(host: Host, out: string, summary: RunSummary, 
 /** The page. Without `summary`, figures are those that the state has. */
 export async function runReport(host: Host, state: SavedState, summary?: RunSummary): Promise<string> {
   const { config, from, lora, data, task, records, tokenizer: _, keepBest, newHead, ...numbers } = state.settings;
-  const { memory, figures } = summary ? shown(summary) : { figures: figuresOf(state) };
+  const { memory, ranks, figures } = summary ? shown(summary) : { figures: figuresOf(state) };
   return renderReport({
     title: `${config.model_type}, ${figures.parameters.toLocaleString('en')} parameters`,
     settings: {
@@ -39,6 +39,7 @@ export async function runReport(host: Host, state: SavedState, summary?: RunSumm
     told: task === undefined ? 'labels' : 'problems',
     ...state.history,
     ...(memory && { memory }),
+    ...(ranks && { ranks }),
   });
 }
 
@@ -57,9 +58,9 @@ function corpusName({ task, data }: RunSettings): string {
   return data.length > 0 ? data.join(', ') : 'TypeScript declarations';
 }
 
-function shown({ checkpoint: _, interrupted: __, stopped: ___, best, memory, ...figures }: RunSummary) {
+function shown({ checkpoint: _, interrupted: __, stopped: ___, best, memory, ranks, ...figures }: RunSummary) {
   const bestValidation = best && `${best.loss.toFixed(4)} after step ${best.step}`;
-  return { memory, figures: { ...figures, ...(bestValidation !== undefined && { bestValidation }) } };
+  return { memory, ranks, figures: { ...figures, ...(bestValidation !== undefined && { bestValidation }) } };
 }
 
 function figuresOf({ settings, trainer, adapter, history: { steps, validations } }: SavedState) {

@@ -5,7 +5,7 @@
 import type { Fit } from '../engine/compile/fit.ts';
 import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
 import { chunkHistory } from '../engine/observe/chunk-history.ts';
-import { type Cause, type LinkBytes, linkBytes, type Recording } from '../engine/observe/recording.ts';
+import { type Cause, endOf, type LinkBytes, linkBytes, type Recording, waitedIn } from '../engine/observe/recording.ts';
 import type { MemoryReport } from '../engine/run/session.ts';
 import type { AccumulateOrder } from '../graph/layer-major.ts';
 import type { WhatIf } from './what-if.ts';
@@ -31,6 +31,8 @@ export interface WaitFigures {
   readonly down: number;
   readonly up: number;
   readonly below: number;
+  /** For what other ranks send or take; 0 where there is one. */
+  readonly network: number;
   readonly diskRead: number;
   readonly diskWrite: number;
 }
@@ -123,13 +125,8 @@ export function memoryRecord({
   };
 }
 
-function timeOf({ began, encoded, waits }: Recording): NonNullable<MemoryRecord['lastStep']> {
-  const spent = (cause: Cause) =>
-    waits.reduce((sum, wait) => sum + (wait.cause === cause ? wait.to - wait.from : 0), 0);
-  return {
-    milliseconds: (encoded.at(-1) ?? began) - began,
-    waits: { down: spent('down'), up: spent('up'), below: spent('below') },
-  };
+function timeOf(recording: Recording): NonNullable<MemoryRecord['lastStep']> {
+  return { milliseconds: endOf(recording) - recording.began, waits: waitedIn(recording) };
 }
 
 function meanOf(steps: readonly LinkBytes[]): LinkBytes {

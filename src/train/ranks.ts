@@ -2,11 +2,8 @@
 // rank 0 chooses for all. What a step exchanges is the engine's affair (engine/ranks).
 
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
-import { networkBytes } from '../engine/ranks/collectives.ts';
-import type { OwnedPart } from '../engine/ranks/communicator.ts';
-import { GRID_AXES, type GridPlace, type GridPlaces } from '../engine/ranks/grid.ts';
+import type { GridPlaces } from '../engine/ranks/grid.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
-import type { ZeroStage } from '../engine/ranks/sharding.ts';
 import type { Host } from '../runtime/host.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import type { RunSettings } from './run-settings.ts';
@@ -122,43 +119,3 @@ export async function createOnRanks(
   await control.fromFirst(what, JSON.stringify(chosen));
   return trainer;
 }
-
-/** What the ranks of a run exchanged. */
-export interface RankRecord {
-  readonly size: number;
-  /** Of them, those that share each layer of one copy of the model. */
-  readonly tensorParallel: number;
-  readonly zero: ZeroStage;
-  /** Of rank 0 so far: in steps, and where parameters are gathered, in evaluations and samples. */
-  readonly sentBytes: number;
-  readonly receivedBytes: number;
-  /** What its plan says of a step. */
-  readonly planned: { readonly sent: number; readonly received: number };
-  /**
-   * What every rank sends at least: (n - 1) / n of the bytes of what trains, for each reduction and each gathering of all of
-   * it. Both once a step are what a ring's all-reduce of the gradients sends; the same of what ranks that share layers add up.
-   */
-  readonly bound: number;
-}
-
-export function rankRecord(ranks: Ranks, { session }: Trainer): RankRecord {
-  const { size, grid, sharding, step } = ranks;
-  const { operations, starts } = session.fit.passes.step;
-  const axes = GRID_AXES.map((axis) => ({ ...step[axis].ledger, ...networkBytes(operations, grid[axis], axis) }));
-  const total = (name: 'sentBytes' | 'receivedBytes' | 'sent' | 'received') =>
-    axes.reduce((sum, axis) => sum + axis[name], 0);
-  const trained = 4 * session.map.trainable.held;
-  const gatherings = sharding.stage === 3 ? 2 * starts.length : 1;
-  const least = (bytes: number, { size }: GridPlace) => (bytes * (size - 1)) / size;
-  const summed = operations
-    .filter((operation) => operation.op === 'collective' && operation.axis === 'tensor')
-    .reduce((sum, operation) => sum + (operation.op === 'collective' ? bytesOfParts(operation.parts) : 0), 0);
-  return {
-    ...{ size, tensorParallel: grid.tensor.size, zero: sharding.stage },
-    ...{ sentBytes: total('sentBytes'), receivedBytes: total('receivedBytes') },
-    planned: { sent: total('sent'), received: total('received') },
-    bound: least((1 + gatherings) * trained, grid.data) + least(2 * summed, grid.tensor),
-  };
-}
-
-const bytesOfParts = (parts: readonly OwnedPart[]): number => parts.reduce((sum, { bytes }) => sum + bytes, 0);

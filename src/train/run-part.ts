@@ -21,7 +21,8 @@ import { Epochs } from './epochs.ts';
 import { RunLog } from './huggingface-state.ts';
 import { memoryBound } from './memory-bound.ts';
 import { type MemoryRecord, memoryRecord } from './memory-record.ts';
-import { microBatchesOf, rankRecord, writeTogether } from './ranks.ts';
+import { type RankRecord, rankRecord } from './rank-record.ts';
+import { microBatchesOf, writeTogether } from './ranks.ts';
 import { type Beginning, begin, type RunSetting } from './run-beginning.ts';
 import type { RunEvents, RunOptions, RunSummary } from './run-events.ts';
 import type { SamplingOptions } from './sampling.ts';
@@ -199,12 +200,13 @@ class RunPart {
   }
 
   async #start(end: number): Promise<void> {
-    const { memory = {}, observer } = this.#options;
+    const { memory = {}, observer, ranks } = this.#options;
     const { settings } = this.#setting;
     const { dataset } = this.#beginning;
     const trainer = this.#trainer;
     const { step } = trainer;
-    const isReported = step === end - 1 && (memory.gpu !== undefined || this.#timeline !== undefined);
+    const isSeen = memory.gpu !== undefined || this.#timeline !== undefined || ranks !== undefined;
+    const isReported = step === end - 1 && isSeen;
     const isObserved = observer?.wanted ?? false;
     const recorded = (recording: Recording, arrived: Promise<void>) => {
       if (isReported) this.#lastStep = recording;
@@ -333,17 +335,25 @@ class RunPart {
     if (!isEarly && this.#skippedInARow > 0) await this.#save();
     if (!interrupted && history.samples.at(-1)?.step !== trainer.step) await this.#sample();
     if (!isEarly) await this.#save();
+    const { ranks } = this.#options;
+    const shared = ranks && (await rankRecord(ranks, trainer, this.#lastStep));
     if (this.#timeline && this.#lastStep) {
-      await host.files.writeAtomic(this.#timeline, JSON.stringify(chromeTrace([this.#lastStep])));
+      const others = (shared?.each ?? []).flatMap(({ rank, step }) => (step && rank > 0 ? [step] : []));
+      await host.files.writeAtomic(this.#timeline, JSON.stringify(chromeTrace([this.#lastStep], others)));
     }
-    const summary = await this.#summary(validated, interrupted, stopped);
+    const summary = await this.#summary(validated, interrupted, stopped, shared);
     await this.#events.over?.(summary, await this.#state());
     await this.#callbacks.tell('onTrainEnd', this.#log.state);
     return summary;
   }
 
-  async #summary(validated: Validation | undefined, interrupted: boolean, stopped: boolean): Promise<RunSummary> {
-    const { memory = {}, ranks } = this.#options;
+  async #summary(
+    validated: Validation | undefined,
+    interrupted: boolean,
+    stopped: boolean,
+    ranks: RankRecord | undefined,
+  ): Promise<RunSummary> {
+    const { memory = {} } = this.#options;
     const { history } = this.#beginning;
     const trainer = this.#trainer;
     const { best_global_step, best_metric, best_model_checkpoint } = this.#log.state;
@@ -364,7 +374,7 @@ class RunPart {
         best: { step: best_global_step ?? 0, loss: best_metric ?? Number.NaN, checkpoint: best_model_checkpoint },
       }),
       ...(memory.gpu === undefined || !this.#isFirst ? {} : { memory: await this.#memory() }),
-      ...(ranks && { ranks: rankRecord(ranks, trainer) }),
+      ...(ranks && { ranks }),
     };
   }
 

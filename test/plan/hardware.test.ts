@@ -74,6 +74,33 @@ describe('holdfast plan --hardware', () => {
     await expect(plan(...SMALL, '--hardware', 'rtx-3060', '--gpu-memory', '1KB')).rejects.toThrow(/smallest budget/);
   });
 
+  it('predicts several ranks on a network, what waits for it, and how steps scale', async () => {
+    const shared = [...SMALL, '--hardware', 'dgx-a100', '--activations', 'keep'];
+    const { text } = await plan(...shared, '--ranks', '4', '--zero', '3');
+    expect(text).toMatch(/^gpt2, .* on DGX A100.*, 4 ranks, ZeRO 3/);
+    expect(text).toMatch(/arithmetic \d.*waiting for the network \d+(\.\d)? %/);
+    expect(text).toMatch(/sends .*B over the network/);
+    expect(text).toMatch(/waiting for the network .*: more micro-batches a step/);
+    expect(text).toMatch(/ranks exchange through host memory/);
+    const direct = (await plan(...shared, '--ranks', '4', '--zero', '3', '--exchange', 'direct', '--json')).text;
+    expect(JSON.parse(direct).waits.network).toBeGreaterThan(0);
+    const table = (await plan(...shared, '--ranks', '32', '--scaling', 'strong', '--batch', '2')).text;
+    expect(table.match(/^ +\d+ +\d+ x \d+ .* ms .* %$/gm)).toHaveLength(6);
+    expect(table).toMatch(/^strong scaling: /m);
+    const refused = (...args: string[]) => plan(...SMALL, ...args);
+    await expect(refused('--hardware', 'rtx-3060', '--ranks', '2')).rejects.toThrow(
+      /--ranks 2: RTX 3060.* has no network/,
+    );
+    await expect(refused('--ranks', '2', '--scaling', 'weak')).rejects.toThrow(
+      '--scaling: is of several ranks on a machine',
+    );
+    const both = ['--hardware', 'dgx-2', '--ranks', '2', '--scaling', 'weak', '--sweep', 'x.svg'];
+    await expect(refused(...both)).rejects.toThrow('--scaling: is a table, and --sweep a picture');
+    await expect(refused('--hardware', 'dgx-2', '--exchange', 'direct')).rejects.toThrow(
+      '--exchange: is of several ranks',
+    );
+  });
+
   it('refuses what fits into neither memory, by the size of the whole model', async () => {
     const deep = ['--layers', '96', '--width', '1024', '--heads', '8', '--context', '16', '--vocab-size', '300'];
     const planned = plan(...deep, '--hardware', 'amd-radeon-780m', '--gpu-memory', '1GB', '--host-memory', '10GB');

@@ -26,6 +26,8 @@ const COMMAND = [
   ...(isDeno ? ['run', '-A', '--unstable-webgpu'] : []),
   path.join(root, 'dist/holdfast.js'),
 ];
+/** Of TINY: what plan has flags for, too. */
+const SHAPE = TINY.slice(0, TINY.indexOf('--eval-windows'));
 const RUN = ['train', ...TINY, '--data', 'README.md', '--sample-tokens', '0', '--json', '--adapter', ADAPTER];
 
 interface Started {
@@ -76,7 +78,10 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
   const out = (name: string) => path.join(folder, name);
 
   it('trains on 2 ranks, and one process goes on with the run', async () => {
-    const { status, stdout, stderr } = await onRanks(2, [...RUN, '--steps', '4', '--until', '2', '--out', out('two')]);
+    const { status, stdout, stderr } = await onRanks(2, [
+      ...RUN,
+      ...['--steps', '4', '--until', '2', '--out', out('two'), '--timeline', path.join(out('two'), 'steps.json')],
+    ]);
     expect(stderr.replace(/^no GPU here.*\n?/, '')).toBe('');
     expect(status).toBe(0);
     const lines = records(stdout);
@@ -88,7 +93,14 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
       planned: { sent: number; received: number };
     };
     expect([sentBytes, receivedBytes]).toEqual([2 * planned.sent, 2 * planned.received]);
-    expect(await readdir(out('two'))).toEqual(['checkpoint-2', 'report.html']);
+    const { stdout: plan } = await holdfast(['plan', ...SHAPE, '--vocab-size', '256', '--ranks', '2', '--json']);
+    const [{ network } = { network: undefined }] = field(records(plan).at(-1) ?? {}, 'ranks') as { network: unknown }[];
+    expect(network).toEqual(planned);
+    expect(await readdir(out('two'))).toEqual(['checkpoint-2', 'report.html', 'steps.json']);
+    const { each } = ranks as { each: { planned: unknown; sentBytes: number }[] };
+    expect(each.map((share) => share.sentBytes)).toEqual([sentBytes, receivedBytes]);
+    expect(await readFile(path.join(out('two'), 'report.html'), 'utf8')).toContain('<h2>Ranks</h2>');
+    expect(await readFile(path.join(out('two'), 'steps.json'), 'utf8')).toContain('Holdfast, rank 1');
 
     const resumed = await holdfast(['train', '--resume', '--out', out('two'), '--json']);
     expect(resumed.status, resumed.stderr).toBe(0);

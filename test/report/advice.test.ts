@@ -15,11 +15,11 @@ const record = (change: Partial<MemoryRecord>): MemoryRecord => ({
   total: BYTES,
   recoveryBytesPerStep: 0,
   fit: { slots: 2, chunks: 4, chunkBytes: 1000 },
-  waits: { down: 0, up: 0, below: 0, diskRead: 0, diskWrite: 0 },
+  waits: { down: 0, up: 0, below: 0, network: 0, diskRead: 0, diskWrite: 0 },
   ...change,
 });
 const alternative = (flag: string, moved: number, moreArithmetic = 0): Alternative => ({ flag, moved, moreArithmetic });
-const waited = (below: number) => ({ milliseconds: 200, waits: { down: 90, up: 90, below } });
+const waited = (below: number) => ({ milliseconds: 200, waits: { down: 90, up: 90, below, network: 0 } });
 
 test('a wait for the disk names the host memory that ends it, and how much more that is', () => {
   const whatIf = { moved: 0, alternatives: [], hostEnough: 221.4e6 };

@@ -53,7 +53,7 @@ const memory: MemoryRecord = {
   offloadedPerStep: 0,
   fit: { slots: 2, chunks: 4, chunkBytes: 500 },
   bound: { lp: 3000, milp: 4000, ratio: 1.5 },
-  waits: { down: 12400, up: 3.25, below: 0, diskRead: 0, diskWrite: 0 },
+  waits: { down: 12400, up: 3.25, below: 0, network: 0, diskRead: 0, diskWrite: 0 },
   map,
 };
 const run: ReportContent = { title: 'run', settings: {}, summary: {}, steps: [], validations: [], samples: [] };

@@ -64,6 +64,21 @@ describe('a hardware file', () => {
     expect(() => machineOf('{', 'mine.json')).toThrow(HoldfastError);
   });
 
+  it('may have a network, whose figures have sources like all others', () => {
+    const dgx = () => JSON.parse(HARDWARE['dgx-2'] ?? '');
+    const changed = (change: (it: ReturnType<typeof JSON.parse>) => void) => {
+      const it = dgx();
+      change(it);
+      return () => machineOf(JSON.stringify(it), 'mine.json');
+    };
+    expect(changed(() => {})()).toMatchObject({ network: { ranksPerMachine: 16, exchange: 'host' } });
+    expect(changed((it) => (it.network.between.latencySeconds.source = ''))).toThrow(
+      'mine.json: network.between.latencySeconds has no source',
+    );
+    expect(changed((it) => (it.network.ranksPerMachine.value = 1.5))).toThrow('must be a whole number of GPUs');
+    expect(changed((it) => delete it.network.inside)).toThrow(/network.inside is missing/);
+  });
+
   it('may say what was measured instead of what is assumed', () => {
     const measured = read((it) => {
       it.reached = { value: 0.31, source: 'holdfast bench' };

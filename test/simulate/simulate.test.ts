@@ -132,7 +132,7 @@ describe('seconds', () => {
     const resident = computeSeconds(MACHINE, all.passes.step.operations);
     const whole = simulate(all, all.passes.step, schedule(all.passes.step.trace, all.slots, 'planned'), MACHINE);
     expect(whole.seconds).toBeCloseTo(resident, 12);
-    expect(whole.waits).toEqual({ up: 0, down: 0, diskRead: 0, diskWrite: 0 });
+    expect(whole.waits).toEqual({ up: 0, down: 0, network: 0, diskRead: 0, diskWrite: 0 });
     const infinite = simulate(fit, pass, plan, withLink(Number.POSITIVE_INFINITY));
     expect(infinite.seconds).toBeCloseTo(infinite.computeSeconds, 12);
     // Slots that are cleared, and operators that run tile by tile: nothing else may make it longer.

@@ -5,7 +5,8 @@ import { memoryOf } from '../../engine/simulate/machine.ts';
 import type { Host } from '../../runtime/host.ts';
 import { type Compared, compareActivations, type PolicyStep } from '../../train/activation-comparison.ts';
 import { formatBytes } from '../../util/bytes.ts';
-import { duration, machineNamed } from './machine.ts';
+import { machineNamed } from './machine.ts';
+import { duration } from './words.ts';
 
 /** Where none is named: one whose memory is small beside what it computes. */
 const DEFAULT_MACHINE = 'rtx-3050-laptop';

@@ -1,5 +1,7 @@
 // What `holdfast plan` plans, from its flags: the model as it would train, and the words for it.
 
+import type { ZeroStage } from '../../engine/ranks/sharding.ts';
+import type { ExchangeWay } from '../../engine/simulate/machine.ts';
 import type { FamilyName } from '../../formats/families/index.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
@@ -12,8 +14,10 @@ import { computedIn, type Model, withStored } from '../../nn/model.ts';
 import { sizeOf } from '../../nn/size.ts';
 import { baseStorage } from '../../train/base-dtype.ts';
 import type { Scenario } from '../../train/prediction.ts';
+import type { Scaling } from '../../train/scaling.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { configFromFlags } from '../model-flags.ts';
+import { DEFAULT_STAGE } from '../rank-flags.ts';
 import type { Listing } from './budget.ts';
 
 export interface PlanFlags {
@@ -35,10 +39,14 @@ export interface PlanFlags {
   activations: ActivationMode | 'auto';
   optimizerDevice: OptimizerDevice;
   accumulateOrder: AccumulateOrder | 'auto';
+  ranks?: number;
+  zero?: ZeroStage;
   hardware?: string[];
   hostMemory?: number;
   reached?: number;
   copies?: 'serial' | 'duplex';
+  exchange?: ExchangeWay;
+  scaling?: Scaling;
   sweep?: string;
   compare?: boolean;
   print?: readonly Listing[];
@@ -69,8 +77,13 @@ export function modelOf(flags: PlanFlags, layers: number): Model {
 }
 
 /** What is predicted. Low-rank updates are left out of the size: they are a small part of it. */
-export const scenarioOf = (flags: PlanFlags): Scenario => ({
+export const scenarioOf = ({ ranks: size, zero: stage = DEFAULT_STAGE, ...flags }: PlanFlags): Scenario => ({
   ...flags,
+  ...(size !== undefined && {
+    ...{ ranks: { size, stage }, reckonsMicroBatches: true },
+    // As every rank trains.
+    ...({ recovery: 'checkpoint', accumulateOrder: 'batch' } as const),
+  }),
   parameters: sizeOf(configOf(flags, flags.layers)).parameters,
   modelOf: (layers) => modelOf(flags, layers),
 });

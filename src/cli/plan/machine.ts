@@ -2,14 +2,17 @@
 // on; and with --sweep, the time of a step over the budget as a picture.
 
 import { hardwareNames, knownMachine, machineOf } from '../../engine/simulate/hardware.ts';
-import { type Machine, memoryOf } from '../../engine/simulate/machine.ts';
+import { type ExchangeWay, type Machine, memoryOf } from '../../engine/simulate/machine.ts';
 import type { SimulatedStep, Waited } from '../../engine/simulate/simulate.ts';
 import { renderSweep, type SweepLine } from '../../report/sweep.ts';
 import type { Host } from '../../runtime/host.ts';
 import { type Prediction, Predictor, type Scenario } from '../../train/prediction.ts';
+import { type Scaling, scale } from '../../train/scaling.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
+import { scalingLines } from './scaling.ts';
+import { count, duration, percent } from './words.ts';
 
 export interface MachineFlags {
   readonly hardware: readonly string[];
@@ -17,6 +20,8 @@ export interface MachineFlags {
   readonly hostMemory?: number;
   readonly reached?: number;
   readonly copies?: 'serial' | 'duplex';
+  readonly exchange?: ExchangeWay;
+  readonly scaling?: Scaling;
   readonly sweep?: string;
   readonly json?: boolean;
 }
@@ -41,8 +46,43 @@ export async function planOnMachines(host: Host, what: string, scenario: Scenari
   const [machine, second] = machines;
   if (!machine || second)
     throw new HoldfastError('--hardware: several machines need --sweep, a picture of all of them');
-  predictOne(host, what, scenario, machine, flags);
+  if (flags.scaling) showScaling(host, what, scenario, machine, { ...flags, scaling: flags.scaling });
+  else predictOne(host, what, scenario, machine, flags);
 }
+
+function showScaling(
+  host: Host,
+  what: string,
+  scenario: Scenario,
+  machine: Machine,
+  flags: MachineFlags & { scaling: Scaling },
+): void {
+  const rows = scale(scenario, machine, flags.scaling, (predictor) => budgetsOf(predictor, flags));
+  const { write } = host.terminal;
+  if (flags.json) write(`${JSON.stringify({ machine: machine.title, scaling: flags.scaling, rows })}\n`);
+  else
+    write(
+      [
+        `${what} on ${machine.title}${ranksOf(scenario)}`,
+        ...scalingLines(rows, flags.scaling),
+        assumed(machine),
+        '',
+      ].join('\n'),
+    );
+}
+
+const ranksOf = ({ ranks }: Scenario): string => (ranks ? `, ${ranks.size} ranks, ZeRO ${ranks.stage}` : '');
+
+const assumed = ({ reached, launchSeconds, link, network }: Machine): string =>
+  `assumed: kernels reach ${percent(reached)} of the peak (--reached), ${(launchSeconds * 1e6).toFixed(1)} us a dispatch, copies ${link.copies === 'duplex' ? 'both ways beside arithmetic' : 'and arithmetic take turns'} (--copies)${network ? `, ranks exchange ${EXCHANGED[network.exchange]} (--exchange)` : ''}`;
+
+/** As one rank has it. */
+const withoutNetwork = ({ network: _, ...machine }: Machine): Machine => machine;
+
+const EXCHANGED: Readonly<Record<ExchangeWay, string>> = {
+  host: 'through host memory, one value after the other, and wait for it',
+  direct: 'from GPU to GPU in a ring, beside arithmetic',
+};
 
 /** A file if there is one of that name, else one of those that come along. */
 export async function machineNamed(host: Host, name: string): Promise<Machine> {
@@ -55,10 +95,11 @@ export async function machineNamed(host: Host, name: string): Promise<Machine> {
   );
 }
 
-const changed = (machine: Machine, { reached, copies }: MachineFlags): Machine => ({
+const changed = (machine: Machine, { reached, copies, exchange }: MachineFlags): Machine => ({
   ...machine,
   ...(reached !== undefined && { reached }),
   ...(copies && { link: { ...machine.link, copies } }),
+  ...(exchange && machine.network && { network: { ...machine.network, exchange } }),
 });
 
 /** Bytes; without a budget for the GPU everything is there. */
@@ -77,8 +118,10 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
   const predictor = new Predictor(scenario, machine);
   const budgets = budgetsOf(predictor, flags);
   const found = predictor.at(budgets.gpu, budgets.host);
-  const comfortable = predictor.comfortable(Number.POSITIVE_INFINITY);
   const { smallest, resident, blocks } = predictor;
+  // Each try of a large model on several ranks takes seconds.
+  const tries = !scenario.ranks || blocks === scenario.layers;
+  const comfortable = tries ? predictor.comfortable(Number.POSITIVE_INFINITY) : undefined;
   if (flags.json) {
     const { title } = machine;
     const facts = { machine: title, ...found, hostMemory: budgets.host, smallestBudget: smallest };
@@ -90,24 +133,28 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
   }
   host.terminal.write(
     [
-      `${what} on ${machine.title}`,
+      `${what} on ${machine.title}${ranksOf(scenario)}`,
       `  ${duration(found.seconds).padStart(8)}  a step, ${count(found.tokensPerSecond)} tokens/s: ${percent(found.efficiency)} of the speed with everything on the GPU, ${percent(found.shareOfPeak)} of its peak`,
       `            arithmetic ${percent(found.computeSeconds / found.seconds)}${waits(found)}`,
       `            moves ${moved(found)}`,
       ...(scenario.accumulate > 1 ? [`            ${describeOrder(found.order)}`] : []),
-      ...advice(predictor, budgets, found, scenario, comfortable).map((line) => `            ${line}`),
-      `  ${formatBytes(found.budget).padStart(8)}  of GPU memory${budgets.gpu === undefined ? ', with everything in it' : `, ${belowOf(found, budgets, machine)}`}`,
+      ...advice(predictor, budgets, found, scenario, comfortable, machine, tries).map((line) => `            ${line}`),
+      `  ${formatBytes(found.budget).padStart(8)}  of GPU memory${budgets.gpu === undefined ? ', with everything in it' : `, ${belowOf(found, budgets, predictor.machine)}`}`,
       `  ${formatBytes(smallest).padStart(8)}  is the smallest budget that works`,
-      comfortable === undefined
-        ? `            no budget is within 5 % of the step with everything on the GPU${scenario.recovery === 'step' ? ', since each step is kept below it as well' : ''}`
-        : `  ${formatBytes(comfortable).padStart(8)}  is a comfortable one: within 5 % of ${duration(resident.seconds)}, with host memory for the rest`,
+      ...(tries
+        ? [
+            comfortable === undefined
+              ? `            no budget is within 5 % of the step with everything on the GPU${scenario.recovery === 'step' ? ', since each step is kept below it as well' : ''}`
+              : `  ${formatBytes(comfortable).padStart(8)}  is a comfortable one: within 5 % of ${duration(resident.seconds)}, with host memory for the rest`,
+          ]
+        : []),
       `  ${formatBytes(resident.bytes).padStart(8)}  is everything on the GPU`,
       ...(blocks < scenario.layers
         ? [
             `worked out on ${blocks} of ${scenario.layers} blocks, which are alike; waits are theirs at the same share of memory`,
           ]
         : []),
-      `assumed: kernels reach ${percent(machine.reached)} of the peak (--reached), ${(machine.launchSeconds * 1e6).toFixed(1)} us a dispatch, copies ${machine.link.copies === 'duplex' ? 'both ways beside arithmetic' : 'and arithmetic take turns'} (--copies)`,
+      assumed(scenario.ranks ? machine : withoutNetwork(machine)),
       '',
     ].join('\n'),
   );
@@ -121,6 +168,7 @@ function belowOf({ below, onDisk }: Prediction, { host }: Budgets, { disk }: Mac
 const WAITED: Readonly<Record<Waited, string>> = {
   up: 'the link up',
   down: 'the link down',
+  network: 'the network',
   diskRead: 'disk reads',
   diskWrite: 'disk writes',
 };
@@ -133,11 +181,12 @@ function waits({ waits, seconds }: SimulatedStep): string {
 }
 
 function moved({ bytes }: SimulatedStep): string {
-  const { up, down, recovery, diskRead, diskWrite } = bytes;
+  const { up, down, recovery, network, diskRead, diskWrite } = bytes;
   const kept = recovery > 0 ? `, up to ${formatBytes(recovery)} of it against the loss of a device` : '';
   const disk =
     diskRead + diskWrite > 0 ? `, from disk ${formatBytes(diskRead)}, to disk ${formatBytes(diskWrite)}` : '';
-  return `${formatBytes(up)} up, ${formatBytes(down)} down${kept}${disk}`;
+  const sent = network > 0 ? `, sends ${formatBytes(network)} over the network` : '';
+  return `${formatBytes(up)} up, ${formatBytes(down)} down${kept}${disk}${sent}`;
 }
 
 /** What would help, tried out: each with what a step would then take. */
@@ -145,15 +194,19 @@ function advice(
   predictor: Predictor,
   { gpu, host }: Budgets,
   found: Prediction,
-  { recovery, activations }: Scenario,
+  scenario: Scenario,
   comfortable: number | undefined,
+  machine: Machine,
+  tries: boolean,
 ): string[] {
+  const { recovery, activations, ranks } = scenario;
   const { diskRead, diskWrite, up, down } = found.waits;
   const disk = (diskRead + diskWrite) / found.seconds;
   const link = (up + down) / found.seconds;
   const has = memoryOf(predictor.machine);
   const lines: string[] = [];
   const tried = (why: string, what: string, then: () => Prediction) => {
+    if (!tries) return;
     const seconds = secondsOr(then);
     if (seconds < WORTH_DOING * found.seconds) lines.push(`${why}: ${what} ${duration(seconds)}`);
   };
@@ -175,6 +228,16 @@ function advice(
       tried('each step is kept below the GPU as well', '--recovery checkpoint would make it', () =>
         predictor.at(gpu, host, { recovery: 'checkpoint' }),
       );
+    }
+  }
+  const network = found.waits.network / found.seconds;
+  if (network >= WORTH_SAYING) {
+    const why = `waiting for the network ${percent(network)}`;
+    lines.push(`${why}: more micro-batches a step (--accumulate) wait less for each token`);
+    if (ranks?.stage === 3) {
+      const others = new Predictor({ ...scenario, ranks: { ...ranks, stage: 2 } }, machine);
+      const within = gpu ?? (others.resident.bytes <= has.gpu ? undefined : has.gpu);
+      tried(why, '--zero 2 would make it', () => others.at(within, host));
     }
   }
   if (link >= WORTH_SAYING) {
@@ -210,15 +273,4 @@ function sweep(what: string, scenario: Scenario, machines: readonly Machine[], f
   return renderSweep(what, lines);
 }
 
-const percent = (share: number): string => `${(100 * share).toFixed(share < 0.0995 && share > 0 ? 1 : 0)} %`;
-
 const megabytes = (bytes: number): string => `${Math.ceil(bytes / 1e6)}MB`;
-
-const count = (value: number): string => (value < 10 ? value.toPrecision(2) : Math.round(value).toLocaleString('en'));
-
-/** Three digits, in the unit that suits. */
-export function duration(seconds: number): string {
-  if (seconds < 0.9995) return `${Number((seconds * 1e3).toPrecision(3))} ms`;
-  if (seconds < 3600) return `${Number(seconds.toPrecision(3))} s`;
-  return `${Number((seconds / 3600).toPrecision(3))} h`;
-}

@@ -4,6 +4,7 @@
 import { taskOf } from '../../data/tasks.ts';
 import { familyOf, labelsIn, type ModelConfig, shapeOf } from '../../formats/families/index.ts';
 import { advice } from '../../report/advice.ts';
+import { rankLines } from '../../report/rank-words.ts';
 import { REPORT_FILE } from '../../report/run-report.ts';
 import { join } from '../../runtime/host.ts';
 import type { MemoryRecord } from '../../train/memory-record.ts';
@@ -12,7 +13,6 @@ import type { RunSettings } from '../../train/run-settings.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { describeOrder } from '../accumulate-order.ts';
 import { accuracyText } from '../progress.ts';
-import { rankLines } from '../rank-flags.ts';
 
 export function describeRun(summary: RunSummary, out: string, settings: RunSettings): string[] {
   const { config, task, seed, records } = settings;

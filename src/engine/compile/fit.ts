@@ -258,7 +258,14 @@ export function refitMemory<P extends Passes>(
 
 /** The smallest budget that `fitMemory` accepts, in bytes. */
 export const smallestBudget = (workload: Workload, limits: AdapterLimits, options: FitOptions = {}): number =>
-  leastFit(workload, limitsWith(limits, options), options).bytes;
+  leastMemory(workload, limits, options).bytes;
+
+/** The same, with what of it is activations. */
+export const leastMemory = (
+  workload: Workload,
+  limits: AdapterLimits,
+  options: FitOptions = {},
+): Pick<Least<Passes>, 'bytes' | 'activations'> => leastFit(workload, limitsWith(limits, options), options);
 
 const limitsWith = (limits: AdapterLimits, { mostChunk }: FitOptions): AdapterLimits =>
   mostChunk === undefined ? limits : { ...limits, mostChunk };

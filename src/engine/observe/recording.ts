@@ -19,8 +19,12 @@ export interface ChunkEvent {
   readonly at: number;
 }
 
-/** `down`: room in staging or values on their way down; `up`: the GPU taking what was sent; `below`: the tiers. */
-export type Cause = 'down' | 'up' | 'below';
+/**
+ * `down`: room in staging or values on their way down; `up`: the GPU taking what was sent; `below`: the tiers; `network`: what
+ * other ranks send or take.
+ */
+export const CAUSES = ['down', 'up', 'below', 'network'] as const;
+export type Cause = (typeof CAUSES)[number];
 
 export interface Wait {
   readonly cause: Cause;
@@ -170,6 +174,17 @@ export class Recorder {
   #now(): number {
     return performance.now() - this.#since;
   }
+}
+
+/** When all of a run was encoded, and what its last operation waited for was there. */
+export const endOf = ({ began, encoded, waits }: Pick<Recording, 'began' | 'encoded' | 'waits'>): number =>
+  Math.max(encoded.at(-1) ?? began, waits.at(-1)?.to ?? began);
+
+/** Milliseconds of a run that were waited for each of the causes. */
+export function waitedIn({ waits }: Pick<Recording, 'waits'>): Record<Cause, number> {
+  const spent = { down: 0, up: 0, below: 0, network: 0 };
+  for (const { cause, from, to } of waits) spent[cause] += to - from;
+  return spent;
 }
 
 export type LinkBytes = Readonly<Record<LinkName, number>>;

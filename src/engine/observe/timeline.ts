@@ -8,7 +8,8 @@ import { chunkName } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { slotsInUse } from './chunk-codes.ts';
 import { chunkRuns } from './chunk-history.ts';
-import type { Cause, LinkName, Recording, Transfer } from './recording.ts';
+import type { RankStep } from './rank-step.ts';
+import { CAUSES, type Cause, endOf, type LinkName, type Recording, type Transfer } from './recording.ts';
 
 /** Of the Trace Event Format: X is a slice, C a counter, M a name, i a mark. Times in microseconds. */
 export interface TraceEvent {
@@ -35,31 +36,33 @@ const LINKS: Readonly<Record<LinkName, string>> = {
   diskRead: 'disk read',
   diskWrite: 'disk write',
 };
-const CAUSES: Readonly<Record<Cause, string>> = {
+const WAITS: Readonly<Record<Cause, string>> = {
   down: 'wait for values on their way down',
   up: 'wait for the GPU to take what was sent',
   below: 'wait for host memory and disk',
+  network: 'wait for other ranks',
 };
 
 const CLOCK =
   'CPU time of the executor, which runs ahead of the GPU: a slice is the encoding of an operator, not its run';
 
-/** Consecutive runs of one recorder. Errors: one of them was cut short. */
-export function chromeTrace(recordings: readonly Recording[]): ChromeTrace {
-  const tracks = new Tracks();
+/** Consecutive runs of one recorder; and beside the last of them the same step of other ranks. Errors: one was cut short. */
+export function chromeTrace(recordings: readonly Recording[], others: readonly RankStep[] = []): ChromeTrace {
+  const tracks = new Tracks(PID, others.length > 0 ? 'Holdfast, rank 0' : 'Holdfast');
   const steps = tracks.add('steps');
   const phases = tracks.add('phases');
   const operators = tracks.add('operators, as the CPU encodes them');
   const waits: Readonly<Record<Cause, number>> = {
-    down: tracks.add(CAUSES.down),
-    up: tracks.add(CAUSES.up),
-    below: tracks.add(CAUSES.below),
+    down: tracks.add(WAITS.down),
+    up: tracks.add(WAITS.up),
+    below: tracks.add(WAITS.below),
+    network: others.length > 0 ? tracks.add(WAITS.network) : tracks.none,
   };
 
   recordings.forEach((recording, i) => {
     const { pass, began, entered, encoded, submits } = recording;
     const { moments } = pass.trace;
-    const end = Math.max(encoded.at(-1) as number, submits.at(-1) ?? 0);
+    const end = Math.max(endOf(recording), submits.at(-1) ?? 0);
     tracks.slice(steps, `${pass.name} ${i + 1}`, began, end, { moments: moments.length });
     pass.phases.forEach(({ name, first }, p) => {
       const next = pass.phases[p + 1];
@@ -81,7 +84,28 @@ export function chromeTrace(recordings: readonly Recording[]): ChromeTrace {
     });
   });
   for (const link of Object.keys(LINKS) as LinkName[]) moveOver(tracks, link, recordings);
-  return { traceEvents: tracks.events(), displayTimeUnit: 'ms', otherData: { clock: CLOCK } };
+  const beside = others.map((step) => rankTracks(step, recordings.at(-1)?.began ?? 0));
+  return {
+    traceEvents: [tracks, ...beside].flatMap((each) => each.events()),
+    displayTimeUnit: 'ms',
+    otherData: { clock: CLOCK },
+  };
+}
+
+/** A step of another rank, which has its own clock: it is drawn as if it had begun when rank 0's did. */
+function rankTracks({ rank, milliseconds, phases, longest }: RankStep, began: number): Tracks {
+  const tracks = new Tracks(PID + rank, `Holdfast, rank ${rank}`);
+  const steps = tracks.add('steps');
+  tracks.slice(steps, 'step', began, began + milliseconds);
+  const shown = tracks.add('phases');
+  for (const { name, from, to } of phases) tracks.slice(shown, name, began + from, began + to);
+  for (const cause of CAUSES) {
+    const own = longest.filter((wait) => wait.cause === cause);
+    if (own.length === 0) continue;
+    const track = tracks.add(WAITS[cause]);
+    for (const { label, from, to } of own) tracks.slice(track, label, began + from, began + to);
+  }
+  return tracks;
 }
 
 /** Transfers overlap: each goes to the first lane that is free. */
@@ -95,7 +119,7 @@ function moveOver(tracks: Tracks, link: LinkName, recordings: readonly Recording
   );
   for (const { pass, transfer } of all.toSorted((a, b) => a.transfer.from - b.transfer.from)) {
     const { from, chunks, moment } = transfer;
-    const to = endOf(transfer, over);
+    const to = endOfTransfer(transfer, over);
     let lane = lanes.find(({ until }) => until <= from);
     if (!lane) {
       lane = { track: tracks.add(`${LINKS[link]}${lanes.length > 0 ? `, ${lanes.length + 1}` : ''}`), until: 0 };
@@ -117,38 +141,44 @@ function moveOver(tracks: Tracks, link: LinkName, recordings: readonly Recording
 }
 
 /** A transfer whose end was not recorded is drawn to the end. */
-const endOf = ({ from, to }: Transfer, over: number): number => to ?? Math.max(from, over);
+const endOfTransfer = ({ from, to }: Transfer, over: number): number => to ?? Math.max(from, over);
 
 const micros = (milliseconds: number): number => Math.round(milliseconds * 1e4) / 10;
 
 class Tracks {
+  /** Of what is shown nowhere. */
+  readonly none = 0;
+  readonly #pid: number;
   readonly #names: TraceEvent[] = [];
   readonly #events: TraceEvent[] = [];
 
-  constructor() {
-    this.#names.push({ ph: 'M', name: 'process_name', pid: PID, tid: 0, ts: 0, args: { name: 'Holdfast' } });
+  constructor(pid: number, name: string) {
+    this.#pid = pid;
+    this.#names.push({ ph: 'M', name: 'process_name', pid, tid: 0, ts: 0, args: { name } });
+    const sort = { ph: 'M', name: 'process_sort_index', pid, tid: 0, ts: 0, args: { sort_index: pid } } as const;
+    if (pid > PID) this.#names.push(sort);
   }
 
   /** Tracks are shown in the order in which they are added. */
   add(name: string): number {
     const tid = (this.#names.at(-1) as TraceEvent).tid + 1;
-    const sort = { ph: 'M', name: 'thread_sort_index', pid: PID, tid, ts: 0, args: { sort_index: tid } } as const;
-    this.#names.push({ ph: 'M', name: 'thread_name', pid: PID, tid, ts: 0, args: { name } }, sort);
+    const sort = { ph: 'M', name: 'thread_sort_index', pid: this.#pid, tid, ts: 0, args: { sort_index: tid } } as const;
+    this.#names.push({ ph: 'M', name: 'thread_name', pid: this.#pid, tid, ts: 0, args: { name } }, sort);
     return tid;
   }
 
   slice(tid: number, name: string, from: number, to: number, args?: TraceEvent['args']): void {
     const ts = micros(from);
     const dur = Math.round((micros(to) - ts) * 10) / 10;
-    this.#events.push({ ph: 'X', name, pid: PID, tid, ts, dur, ...(args && { args }) });
+    this.#events.push({ ph: 'X', name, pid: this.#pid, tid, ts, dur, ...(args && { args }) });
   }
 
   mark(tid: number, name: string, at: number): void {
-    this.#events.push({ ph: 'i', name, pid: PID, tid, ts: micros(at), s: 't' });
+    this.#events.push({ ph: 'i', name, pid: this.#pid, tid, ts: micros(at), s: 't' });
   }
 
   count(name: string, at: number, values: Readonly<Record<string, number>>): void {
-    this.#events.push({ ph: 'C', name, pid: PID, tid: 0, ts: micros(at), args: values });
+    this.#events.push({ ph: 'C', name, pid: this.#pid, tid: 0, ts: micros(at), args: values });
   }
 
   /** Names first, then all by time. */

@@ -105,21 +105,94 @@ export function withCollectives(update: readonly Operation[], map: ChunkMap, ste
   return done;
 }
 
-/** Bytes that this rank sends and gets in a list of operations, along one axis of the grid. */
-export function networkBytes(operations: readonly Operation[], { rank, size }: GridPlace, axis: GridAxis = 'data') {
+/** Bytes that this rank sends and gets. */
+export interface NetworkBytes {
+  readonly sent: number;
+  readonly received: number;
+}
+
+/** Of one operation. */
+function bytesOf({ collective, parts }: CollectiveOperation, { rank, size }: GridPlace) {
   let sent = 0;
   let received = 0;
-  for (const operation of operations) {
-    if (operation.op !== 'collective' || operation.axis !== axis) continue;
-    const { collective, parts } = operation;
-    for (const { owner, bytes } of parts) {
-      const isOwn = owner === rank;
-      const moved = isOwn ? (size - 1) * bytes : bytes;
-      // In one of the halves of an all-reduce it sends what it gets in the other.
-      const isSender = isOwn === (collective === 'all-gather');
-      if (isSender || collective === 'all-reduce') sent += moved;
-      if (!isSender || collective === 'all-reduce') received += moved;
-    }
+  for (const { owner, bytes } of parts) {
+    const isOwn = owner === rank;
+    const moved = isOwn ? (size - 1) * bytes : bytes;
+    // In one of the halves of an all-reduce it sends what it gets in the other.
+    const isSender = isOwn === (collective === 'all-gather');
+    if (isSender || collective === 'all-reduce') sent += moved;
+    if (!isSender || collective === 'all-reduce') received += moved;
   }
   return { sent, received };
+}
+
+/** The exchanges along one axis of the grid. */
+export const collectivesIn = (operations: readonly Operation[], axis: GridAxis = 'data'): CollectiveOperation[] =>
+  operations.flatMap((operation) => (operation.op === 'collective' && operation.axis === axis ? [operation] : []));
+
+/** In a list of operations, which is that of any rank of an axis: all have the same collectives. */
+export function networkBytes(
+  operations: readonly Operation[],
+  place: GridPlace,
+  axis: GridAxis = 'data',
+): NetworkBytes {
+  const all = collectivesIn(operations, axis).map((operation) => bytesOf(operation, place));
+  const sum = (way: keyof NetworkBytes) => all.reduce((bytes, each) => bytes + each[way], 0);
+  return { sent: sum('sent'), received: sum('received') };
+}
+
+/** What all exchanges of one kind come to in a step. */
+export interface Exchanged extends NetworkBytes {
+  readonly collective: CollectiveOperation['collective'];
+  /** A kind of chunks, or small tensors: sums of losses and of squares. */
+  readonly of: Kind | 'sums';
+  readonly count: number;
+}
+
+/** By what is exchanged, in the order in which it first is. */
+export function exchangesIn(operations: readonly Operation[], map: ChunkMap, place: GridPlace): Exchanged[] {
+  const found = new Map<string, Exchanged>();
+  for (const operation of collectivesIn(operations)) {
+    const { collective, on } = operation;
+    const of = 'chunk' in on ? map.holding(on.chunk).kind : 'sums';
+    const key = `${collective} ${of}`;
+    const { count, ...before } = found.get(key) ?? { count: 0, sent: 0, received: 0 };
+    const { sent, received } = bytesOf(operation, place);
+    const bytes = { sent: before.sent + sent, received: before.received + received };
+    found.set(key, { collective, of, count: count + 1, ...bytes });
+  }
+  return [...found.values()];
+}
+
+/** Whether a rank reads what it has of a value for an exchange, and whether it gets something. */
+export function roleIn({ collective, parts }: CollectiveOperation, rank: number) {
+  if (collective === 'all-reduce') return { gives: true, gets: true };
+  const isSum = collective === 'reduce-scatter';
+  const owns = parts.some(({ owner }) => owner === rank);
+  return { gives: isSum || owns, gets: parts.some(({ owner }) => (owner === rank) === isSum) };
+}
+
+/** Bytes of a value up to the end of the last part that is exchanged. */
+export const spanOf = ({ parts }: CollectiveOperation): number =>
+  parts.reduce((end, part) => Math.max(end, part.offset + part.bytes), 0);
+
+/** Bytes that exchanges bring from the GPU of this rank to its host, and back. */
+export function exchangedOverLink(operations: readonly Operation[], rank: number) {
+  let [down, up] = [0, 0];
+  for (const operation of collectivesIn(operations)) {
+    const { gives, gets } = roleIn(operation, rank);
+    if (gives) down += spanOf(operation);
+    if (gets) up += spanOf(operation);
+  }
+  return { down, up };
+}
+
+/**
+ * What every rank sends at least in a step, on average, and gets: (n - 1) / n of the bytes of what trains, for each reduction
+ * and each gathering of all of it. Both once are what a ring's all-reduce of the gradients sends: 2 (n - 1) / n; parameters
+ * that are sharded are gathered for each micro-batch forward and backward in place of once: 3 (n - 1) / n with one.
+ */
+export function networkBound(map: ChunkMap, { size, stage }: Pick<Sharding, 'size' | 'stage'>, microBatches: number) {
+  const gatherings = stage === 3 ? 2 * microBatches : 1;
+  return ((1 + gatherings) * (size - 1) * 4 * map.trainable.held) / size;
 }

@@ -36,6 +36,13 @@ export function onlyOwnerOf(chunk: number, map: ChunkMap, sharding: Sharding): n
   return SHARDED_KINDS[sharding.stage].includes(kind) ? ownerOf(chunk - first, sharding) : undefined;
 }
 
+/** Whether a chunk is one of those that, by the stage, this rank has in place of all others: its gradient too, once it is complete. */
+export function isOwned(chunk: number, map: ChunkMap, sharding: Sharding): boolean {
+  const { kind, first } = map.holding(chunk);
+  const isSharded = SHARDED_KINDS[sharding.stage].includes(kind) || (kind === 'gradient' && sharding.stage >= 2);
+  return isSharded && ownerOf(chunk - first, sharding) === sharding.rank;
+}
+
 /** What a step sends of a chunk: padding at its end stays. */
 export const chunkPart = (index: number, map: ChunkMap, sharding: Sharding): OwnedPart => ({
   owner: ownerOf(index, sharding),

@@ -15,6 +15,7 @@ import type { CollectiveOperation, HostOperation, TransferOperation } from '../c
 import type { Pass } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import { type CopyPlace, Recorder } from '../observe/recording.ts';
+import { roleIn, spanOf } from '../ranks/collectives.ts';
 import type { Ranks } from '../ranks/ranks.ts';
 import type { Bindings } from './binding.ts';
 import type { ChunkCopies } from './copies.ts';
@@ -329,21 +330,20 @@ export class Executor {
   // ---- Between ranks ----------------------------------------------------------------------------------
 
   /** Reads what others need of a value, exchanges it, and sends up what became of it. Waits for the queue. */
-  async #exchange({ collective, axis, on, parts, label }: CollectiveOperation): Promise<void> {
+  async #exchange(operation: CollectiveOperation): Promise<void> {
+    const { collective, axis, on, parts, label } = operation;
     const ranks = this.#ranks?.[axis];
     assert(ranks, `${label}: there are no other ranks`);
     const { buffer, offset } =
       'chunk' in on ? { buffer: this.#slots.buffer(on.chunk), offset: 0 } : this.#storage.range(on);
-    const size = parts.reduce((end, part) => Math.max(end, part.offset + part.bytes), 0);
+    const size = spanOf(operation);
+    const { gives, gets } = roleIn(operation, ranks.rank);
     if (this.#exchanged.length < size) this.#exchanged = new Uint8Array(size);
     const bytes = this.#exchanged.subarray(0, size);
-    const isSum = collective !== 'all-gather';
-    if (isSum || parts.some(({ owner }) => owner === ranks.rank)) {
-      await this.readBuffer(buffer, offset, size, (piece, at) => bytes.set(piece, at));
-    }
-    if (isSum) await ranks.reduceScatter(label, bytes, parts);
-    if (collective !== 'reduce-scatter') await ranks.allGather(label, bytes, parts);
-    if (collective !== 'all-reduce' && !parts.some(({ owner }) => (owner === ranks.rank) === isSum)) return;
+    if (gives) await this.readBuffer(buffer, offset, size, (piece, at) => bytes.set(piece, at));
+    if (collective !== 'all-gather') await this.#link.waiting('network', ranks.reduceScatter(label, bytes, parts));
+    if (collective !== 'reduce-scatter') await this.#link.waiting('network', ranks.allGather(label, bytes, parts));
+    if (!gets) return;
     for (let at = 0; at < size; at += this.#map.chunkBytes) {
       await this.#link.roomUp();
       const piece = bytes.subarray(at, at + this.#map.chunkBytes);

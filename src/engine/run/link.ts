@@ -30,6 +30,8 @@ export interface LinkLedger {
     up: number;
     /** For host memory and disk. */
     below: number;
+    /** For what other ranks send or take. */
+    network: number;
   };
 }
 
@@ -40,7 +42,7 @@ export const emptyLedger = (): LinkLedger => ({
   activationBytes: 0,
   clearedBytes: 0,
   submits: 0,
-  waits: { down: 0, up: 0, below: 0 },
+  waits: { down: 0, up: 0, below: 0, network: 0 },
 });
 
 /** A value that goes by a chunk's number below the GPU, and where on the GPU it lies or will lie. */

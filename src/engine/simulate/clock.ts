@@ -5,7 +5,7 @@
 // Invariant: a task starts exactly when the last of what it is behind ends.
 
 /** What a task is, and what is said to be waited for while one is. */
-export type Work = 'compute' | 'up' | 'down' | 'diskRead' | 'diskWrite';
+export type Work = 'compute' | 'up' | 'down' | 'network' | 'diskRead' | 'diskWrite';
 
 export interface SimulatedTask {
   readonly work: Work;

@@ -4,7 +4,7 @@
 
 import { HoldfastError } from '../../util/errors.ts';
 import { check, number, object, oneOf, optional, parseJSON, type Schema, text } from '../../util/json.ts';
-import { ASSUMED, type Machine } from './machine.ts';
+import { ASSUMED, type Machine, type NetworkLink } from './machine.ts';
 
 const FILES = import.meta.glob<string>('../../../assets/hardware/*.json', {
   query: '?raw',
@@ -28,6 +28,8 @@ const figure: Schema<Figure> = object({
   source: text,
 });
 
+const networkLink = object({ bytesPerSecond: figure, latencySeconds: figure });
+
 const hardware = object({
   title: text,
   gpu: object({ flops: figure, bytesPerSecond: figure, bytes: figure }),
@@ -40,6 +42,8 @@ const hardware = object({
   /** Whether GPU and host share one memory. @default false */
   sharedMemory: optional(oneOf(['yes'])),
   disk: optional(object({ readBytesPerSecond: figure, writeBytesPerSecond: figure, bytes: figure })),
+  /** Between the GPUs of several ranks; `inside`: of one machine, whose host and disk they share. @default one rank */
+  network: optional(object({ ranksPerMachine: figure, inside: networkLink, between: optional(networkLink) })),
   /** What kernels reach of the arithmetic, measured. @default assumed */
   reached: optional(figure),
   /** What a dispatch costs, measured. @default assumed */
@@ -50,12 +54,15 @@ const hardware = object({
 export function machineOf(json: string, name: string): Machine {
   const bytes = new TextEncoder().encode(json);
   const value = parseJSON(bytes, name, `a hardware file is like those that come along: ${hardwareNames()}`);
-  const { title, gpu, host, link, disk, sharedMemory, reached, launchSeconds } = check(hardware, value, name);
+  const { title, gpu, host, link, disk, network, sharedMemory, reached, launchSeconds } = check(hardware, value, name);
   const figures: readonly (readonly [string, Figure])[] = [
     ...named('gpu', gpu),
     ...named('host', host),
     ...named('link', { up: link.upBytesPerSecond, down: link.downBytesPerSecond }),
     ...named('disk', disk ?? {}),
+    ...named('network', network ? { ranksPerMachine: network.ranksPerMachine } : {}),
+    ...named('network.inside', network?.inside ?? {}),
+    ...named('network.between', network?.between ?? {}),
     ...named('measured', { ...(reached && { reached }), ...(launchSeconds && { launchSeconds }) }),
   ];
   for (const [field, { source }] of figures) {
@@ -63,6 +70,11 @@ export function machineOf(json: string, name: string): Machine {
   }
   if (reached && reached.value > 1) {
     throw new HoldfastError(`${name}: reached is ${reached.value}; it must be a part of the arithmetic, at most 1`);
+  }
+  if (network && !Number.isInteger(network.ranksPerMachine.value)) {
+    throw new HoldfastError(
+      `${name}: network.ranksPerMachine is ${network.ranksPerMachine.value}; it must be a whole number of GPUs`,
+    );
   }
   return {
     title,
@@ -85,8 +97,21 @@ export function machineOf(json: string, name: string): Machine {
         bytes: disk.bytes.value,
       },
     }),
+    ...(network && {
+      network: {
+        ranksPerMachine: network.ranksPerMachine.value,
+        inside: linkOf(network.inside),
+        ...(network.between && { between: linkOf(network.between) }),
+        exchange: 'host',
+      },
+    }),
   };
 }
+
+const linkOf = ({ bytesPerSecond, latencySeconds }: Readonly<Record<keyof NetworkLink, Figure>>): NetworkLink => ({
+  bytesPerSecond: bytesPerSecond.value,
+  latencySeconds: latencySeconds.value,
+});
 
 /** One that comes along; undefined where there is none of that name. */
 export function knownMachine(name: string): Machine | undefined {

@@ -20,6 +20,8 @@ export interface Machine {
   readonly sharedMemory: boolean;
   readonly link: MachineLink;
   readonly disk?: MachineDisk;
+  /** Between its GPUs, and to others of its kind; without one there is one rank. */
+  readonly network?: MachineNetwork;
 }
 
 /** Between host and GPU. */
@@ -34,6 +36,45 @@ export interface MachineDisk {
   readonly readBytesPerSecond: number;
   readonly writeBytesPerSecond: number;
   readonly bytes: number;
+}
+
+/** Between ranks, each with a GPU of its own; those of one machine share its host memory and its disk. */
+export interface MachineNetwork {
+  readonly ranksPerMachine: number;
+  readonly inside: NetworkLink;
+  /** Absent: there is one machine. */
+  readonly between?: NetworkLink;
+  readonly exchange: ExchangeWay;
+}
+
+export interface NetworkLink {
+  /** Of a rank, each way, while all of them send and receive. */
+  readonly bytesPerSecond: number;
+  readonly latencySeconds: number;
+}
+
+/**
+ * `host`: as run/executor.ts does it: values come down to the host, go to their owner, and up again, and all that is
+ * waited for. `direct`: from GPU to GPU in a ring, beside arithmetic, as libraries of GPU vendors do it.
+ */
+export const EXCHANGE_WAYS = ['host', 'direct'] as const;
+export type ExchangeWay = (typeof EXCHANGE_WAYS)[number];
+
+/** A machine as one of `ranks` has it: its part of what those on one machine share. */
+export function partOfMachine(machine: Machine, ranks: number): Machine {
+  const { network, disk } = machine;
+  const sharers = Math.min(ranks, network?.ranksPerMachine ?? 1);
+  return {
+    ...machine,
+    hostBytes: machine.hostBytes / sharers,
+    ...(disk && {
+      disk: {
+        readBytesPerSecond: disk.readBytesPerSecond / sharers,
+        writeBytesPerSecond: disk.writeBytesPerSecond / sharers,
+        bytes: disk.bytes / sharers,
+      },
+    }),
+  };
 }
 
 /** What kernels are taken to reach of a GPU's arithmetic, and seconds a dispatch: assumptions, until it was measured. */
@@ -66,18 +107,20 @@ export function machineLimits({ peakFlops, reached, link, gpuBytes, launchSecond
 
 /**
  * Seconds of an operation on the GPU, or of an instruction on whole tensors: bound by arithmetic or by memory. Those of a
- * transfer are the link's.
+ * transfer are the link's, those of an exchange the network's. `owned`: of what is done to each chunk, the part that is.
  */
 export function secondsOn(
   { peakFlops, reached, memoryBytesPerSecond, launchSeconds }: Machine,
   operation: Operation | Instruction,
+  owned = 1,
 ): number {
   if (operation.op !== 'dispatch') return 0;
   const { kernel, problem } = operation;
   const arithmetic = kernel.flops(problem) / (peakFlops * reached);
-  return Math.max(arithmetic, bytesMovedBy(operation) / memoryBytesPerSecond) + launchSeconds;
+  const seconds = Math.max(arithmetic, bytesMovedBy(operation) / memoryBytesPerSecond) + launchSeconds;
+  return 'each' in operation && operation.each ? owned * seconds : seconds;
 }
 
 /** Seconds of a pass's operations when nothing is waited for. */
-export const computeSeconds = (machine: Machine, operations: readonly Operation[]): number =>
-  operations.reduce((sum, operation) => sum + secondsOn(machine, operation), 0);
+export const computeSeconds = (machine: Machine, operations: readonly Operation[], owned = 1): number =>
+  operations.reduce((sum, operation) => sum + secondsOn(machine, operation, owned), 0);

@@ -14,12 +14,15 @@ import { at } from '../../util/at.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import { type Fit, needBelow } from '../compile/fit.ts';
-import { isTransfer, type StashPiece, type TransferOperation } from '../compile/lower.ts';
+import { type CollectiveOperation, isTransfer, type StashPiece, type TransferOperation } from '../compile/lower.ts';
 import type { Completion, Pass } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
+import { roleIn, spanOf } from '../ranks/collectives.ts';
+import { isOwned, onlyOwnerOf } from '../ranks/sharding.ts';
 import { readAheadFor } from '../run/warm-up.ts';
 import { latest, Resource, type SimulatedTask, type Work, waitedFor } from './clock.ts';
 import { type Machine, secondsOn } from './machine.ts';
+import { exchangeSeconds, type SimulatedRanks, sentBytes } from './network.ts';
 import { SharedPlaces } from './shared-places.ts';
 import { SimulatedBelow, SimulatedStashes } from './stashes.ts';
 import { SimulatedTiers } from './tiers.ts';
@@ -31,6 +34,7 @@ export interface SimulatedStep {
   readonly computeSeconds: number;
   /** What arithmetic stood still for, by what was under way meanwhile. */
   readonly waits: Readonly<Record<Waited, number>>;
+  /** Over the network: those that this rank sends. */
   readonly bytes: Readonly<Record<Waited | 'recovery', number>>;
 }
 
@@ -42,7 +46,7 @@ const COUNTED_STEPS = 2;
 
 /** A command on the GPU; it has a task once it is submitted. */
 interface Command {
-  readonly work: 'compute' | 'up' | 'down';
+  readonly work: 'compute' | 'up' | 'down' | 'network';
   readonly seconds: number;
   readonly after: readonly (Command | undefined)[];
   task: SimulatedTask | undefined;
@@ -74,7 +78,8 @@ interface Sent {
 }
 
 /**
- * A step of a pass that is repeated, within `hostBytes` of host memory and the machine's disk. Errors: HoldfastError
+ * A step of a pass that is repeated, within `hostBytes` of host memory and the machine's disk; of a pass with collectives, as
+ * the first of `ranks` does it. Errors: HoldfastError
  * where what is not on the GPU fits into neither.
  */
 export function simulate(
@@ -83,9 +88,12 @@ export function simulate(
   schedule: PassSchedule,
   machine: Machine,
   hostBytes = Number.POSITIVE_INFINITY,
+  ranks?: SimulatedRanks,
 ): SimulatedStep {
-  return new Simulation(fit, pass, schedule, machine, hostBytes).run();
+  return new Simulation(fit, pass, schedule, machine, hostBytes, ranks).run();
 }
+
+const nothing = (): Record<Work, number> => ({ compute: 0, up: 0, down: 0, network: 0, diskRead: 0, diskWrite: 0 });
 
 class Simulation {
   readonly #map: ChunkMap;
@@ -93,6 +101,7 @@ class Simulation {
   readonly #schedule: PassSchedule;
   readonly #machine: Machine;
   readonly #fit: Fit;
+  readonly #ranks: SimulatedRanks | undefined;
   readonly #tiers: SimulatedBelow;
   readonly #readAhead: number;
   readonly #places: SharedPlaces<Command>;
@@ -124,39 +133,55 @@ class Simulation {
 
   #step = 0;
   #base = 0;
-  #waits: Record<Work, number> = { compute: 0, up: 0, down: 0, diskRead: 0, diskWrite: 0 };
+  #waits = nothing();
   #compute = 0;
   #up = 0;
   #down = 0;
   #recovery = 0;
+  #sent = 0;
+  /** What was encoded last of arithmetic, and what the next of it is behind. */
+  #encoded: Command | undefined;
+  #awaited: Command | undefined;
 
-  constructor(fit: Fit, pass: Pass, schedule: PassSchedule, machine: Machine, hostBytes: number) {
+  constructor(
+    fit: Fit,
+    pass: Pass,
+    schedule: PassSchedule,
+    machine: Machine,
+    hostBytes: number,
+    ranks: SimulatedRanks | undefined,
+  ) {
     const { map, slots, staging, durable } = fit;
     this.#fit = fit;
+    this.#ranks = ranks;
     this.#map = map;
     this.#pass = pass;
     this.#schedule = schedule;
     this.#machine = machine;
     const { hostSlots, homes } = sharesBelow(fit, machine, hostBytes);
-    const chunks = new SimulatedTiers(hostSlots, map.chunkBytes, machine.disk);
-    chunks.nextUse = (id) => this.#nextUse(id);
-    this.#tiers = new SimulatedBelow(chunks, new SimulatedStashes(homes, fit.stashes, machine.disk), map.count);
+    const chunksBelow = new SimulatedTiers(hostSlots, (id) => this.#sizeOf(id), machine.disk);
+    chunksBelow.nextUse = (id) => this.#nextUse(id);
+    this.#tiers = new SimulatedBelow(chunksBelow, new SimulatedStashes(homes, fit.stashes, machine.disk), map.count);
     const shared = new Resource();
     const isSerial = machine.link.copies === 'serial';
     this.#queues = {
       compute: shared,
       up: isSerial ? shared : new Resource(),
       down: isSerial ? shared : new Resource(),
+      network: new Resource(),
     };
     this.#emptying = Array.from({ length: staging.up }, () => undefined);
     for (let slot = slots - 1; slot >= 0; slot--) this.#freeSlots.push(slot);
-    this.#seconds = Float64Array.from(pass.operations, (operation) => secondsOn(machine, operation));
+    this.#seconds = Float64Array.from(pass.operations, (operation) => {
+      const { owned = 1, arithmetic = 1 } = ranks ?? {};
+      return arithmetic * secondsOn(machine, operation, owned);
+    });
     const { update } = pass;
     this.#completions = new Map(durable ? update?.completions.map((found) => [found.moment, found]) : []);
     this.#loads = [...schedule.loadsOf]
       .flatMap(([id, moments]) => moments.map((moment) => ({ moment, id })))
       .sort((a, b) => a.moment - b.moment || a.id - b.id);
-    const disk = machine.disk && (hostSlots < map.count || homes.onDisk > 0) ? machine.disk : undefined;
+    const disk = machine.disk && (hostSlots < chunksOf(fit) || homes.onDisk > 0) ? machine.disk : undefined;
     this.#readAhead = disk
       ? readAheadFor(
           map.chunkBytes / disk.readBytesPerSecond,
@@ -168,26 +193,34 @@ class Simulation {
     this.#places = new SharedPlaces(moves ? fit.placements : []);
     // Between steps gradients hold no value.
     const held = map.lists.filter(({ kind }) => KINDS[kind].between !== 'FREE');
-    this.#tiers.begin(held.flatMap(({ first, chunks }) => Array.from({ length: chunks }, (_, i) => first + i)));
+    const chunks = held.flatMap(({ first, chunks }) => Array.from({ length: chunks }, (_, i) => first + i));
+    this.#tiers.begin(chunks.filter((chunk) => this.#ownerOf(chunk) === 0));
   }
 
   run(): SimulatedStep {
     const { steps } = this.#schedule.plan;
     for (let i = 0; i < FIRST_STEPS * steps; i++) this.#runStep();
     const before = this.#totals();
-    this.#waits = { compute: 0, up: 0, down: 0, diskRead: 0, diskWrite: 0 };
+    this.#waits = nothing();
     const counted = COUNTED_STEPS * steps;
     for (let i = 0; i < counted; i++) this.#runStep();
     const after = this.#totals();
     const each = (part: keyof typeof after) => (after[part] - before[part]) / counted;
-    const { up, down, diskRead, diskWrite } = this.#waits;
+    const { up, down, network, diskRead, diskWrite } = this.#waits;
     return {
       seconds: each('end'),
       computeSeconds: each('compute'),
-      waits: { up: up / counted, down: down / counted, diskRead: diskRead / counted, diskWrite: diskWrite / counted },
+      waits: {
+        up: up / counted,
+        down: down / counted,
+        network: network / counted,
+        diskRead: diskRead / counted,
+        diskWrite: diskWrite / counted,
+      },
       bytes: {
         up: each('up'),
         down: each('down'),
+        network: each('network'),
         recovery: each('recovery'),
         diskRead: each('diskRead'),
         diskWrite: each('diskWrite'),
@@ -201,6 +234,7 @@ class Simulation {
       compute: this.#compute,
       up: this.#up,
       down: this.#down,
+      network: this.#sent,
       recovery: this.#recovery,
       diskRead: this.#tiers.readBytes,
       diskWrite: this.#tiers.writtenBytes,
@@ -235,7 +269,9 @@ class Simulation {
           });
           const operands = Object.values(operation.operands);
           const ready = this.#places.ready(operands);
-          const command = this.#encode('compute', at(this.#seconds, m), [...after, ...ready]);
+          const command = this.#encode('compute', at(this.#seconds, m), [...after, ...ready, this.#awaited]);
+          this.#encoded = command;
+          this.#awaited = undefined;
           this.#places.used(operands, command);
           for (const { chunk, mode } of moment.accesses) {
             const resident = this.#resident(chunk);
@@ -251,7 +287,8 @@ class Simulation {
           this.#fetch(operation, m);
           break;
         case 'collective':
-          throw new Error(`internal: ${operation.label} waits for other ranks, and there is one machine here`);
+          this.#exchange(operation, m);
+          break;
         case 'host':
           throw new Error('internal: a simulated machine has no optimizer on its host');
         default:
@@ -334,7 +371,7 @@ class Simulation {
     }
     this.#awaitBelow(chunk, moment);
     const { slot } = this.#takeSlot(chunk);
-    const load = this.#send(chunkBytes, this.#usedBy.get(slot) ?? []);
+    const load = this.#send(this.#sizeOf(chunk), this.#usedBy.get(slot) ?? []);
     this.#residents.set(chunk, { slot, load, use: undefined, stores: [], dirty: false });
   }
 
@@ -355,6 +392,68 @@ class Simulation {
       this.#places.arrives(tensor, this.#send(bytes, free));
       this.#tiers.discard(id);
     }
+  }
+
+  // ---- Between ranks ----------------------------------------------------------------------------------
+
+  #exchange(operation: CollectiveOperation, moment: number): void {
+    const ranks = this.#ranks;
+    assert(ranks, `${operation.label} waits for other ranks, and there is one here`);
+    const { on } = operation;
+    const { gives, gets } = roleIn(operation, ranks.sharding.rank);
+    const resident = 'chunk' in on ? this.#resident(on.chunk) : undefined;
+    const after = resident ? [resident.load, resident.use, ...resident.stores] : [this.#encoded, this.#awaited];
+    const done = (command: Command): void => {
+      if (resident) resident.load = command;
+      else this.#awaited = command;
+    };
+    const seconds = exchangeSeconds(this.#machine, ranks, operation);
+    this.#sent += sentBytes(ranks, operation);
+    if (this.#machine.network?.exchange === 'direct') {
+      done(this.#encode('network', seconds, after));
+      return;
+    }
+    // Where another has the value, it is read there.
+    const reading = this.#read(gives ? spanOf(operation) : 0, after);
+    const elsewhere = gives ? 0 : spanOf(operation) / this.#machine.link.downBytesPerSecond;
+    this.#wait(reading);
+    this.#wait(this.#queues.network.run('network', elsewhere + seconds, [this.#now]));
+    for (const bytes of gets ? this.#pieces(spanOf(operation)) : []) {
+      this.#roomUp(moment);
+      done(this.#send(bytes, after));
+    }
+  }
+
+  /** Bytes that the host reads on the GPU: it waits for them. */
+  #read(bytes: number, after: readonly (Command | undefined)[]): SimulatedTask | undefined {
+    let last: Command | undefined;
+    for (const piece of this.#pieces(bytes)) {
+      while (this.#storing === this.#fit.staging.down) this.#awaitOldest();
+      this.#down += piece;
+      last = this.#encode('down', piece / this.#machine.link.downBytesPerSecond, after);
+      this.#flush();
+    }
+    return last?.task;
+  }
+
+  #pieces(bytes: number): number[] {
+    const { chunkBytes } = this.#map;
+    return Array.from({ length: Math.ceil(bytes / chunkBytes) }, (_, i) =>
+      Math.min(chunkBytes, bytes - i * chunkBytes),
+    );
+  }
+
+  /** The rank that alone has a value: this one, if all have it. */
+  #ownerOf(chunk: number): number {
+    const { sharding } = this.#ranks ?? {};
+    return (sharding && onlyOwnerOf(chunk, this.#map, sharding)) ?? 0;
+  }
+
+  /** Of what lies below: what a rank alone has is so much less where there are more of them. */
+  #sizeOf(id: number): number {
+    const { chunkBytes, count } = this.#map;
+    const ranks = this.#ranks;
+    return ranks && id < count && isOwned(id, this.#map, ranks.sharding) ? ranks.owned * chunkBytes : chunkBytes;
   }
 
   // ---- The link ---------------------------------------------------------------------------------------
@@ -386,7 +485,7 @@ class Simulation {
       return task;
     });
     this.#unsent = [];
-    const end = latest(tasks);
+    const end = latest(tasks.filter(({ work }) => work !== 'network'));
     // A buffer is mapped again when all that was submitted with it is done.
     for (; this.#filled > 0; this.#filled--) this.#emptying.push(end);
     this.#unsentDown = 0;
@@ -411,7 +510,7 @@ class Simulation {
   #storeChunks(ids: readonly number[], options?: Pick<Store, 'phase' | 'arrived'>): void {
     const sent = ids.map((id): Sent => {
       const { load, use } = this.#resident(id);
-      return { id, bytes: this.#map.chunkBytes, after: [load, use] };
+      return { id, bytes: this.#sizeOf(id), after: [load, use] };
     });
     const copies = this.#store(sent, options);
     ids.forEach((id, i) => {
@@ -465,10 +564,14 @@ class Simulation {
       if (!store.done) this.#flush();
       this.#wait(store.done);
     }
+    this.#roomUp(moment);
+    this.#wait(this.#tiers.fetch(id, this.#now));
+  }
+
+  #roomUp(moment: number): void {
     this.#fetchAhead(moment);
     if (this.#filled === this.#fit.staging.up) this.#flush();
     this.#wait(this.#emptying.shift());
-    this.#wait(this.#tiers.fetch(id, this.#now));
   }
 
   // ---- Below ------------------------------------------------------------------------------------------
@@ -496,11 +599,14 @@ class Simulation {
   }
 }
 
+/** Chunks that may lie below: on one of several ranks, those that it has at once. */
+const chunksOf = ({ workload, map, residents }: Fit): number => (workload.isShared ? residents : map.count);
+
 /** Chunks that host memory holds, and where activations lie. Errors: HoldfastError where it and the disk are too small, with what would do. */
 function sharesBelow(fit: Fit, { disk }: Machine, hostBytes: number): { hostSlots: number; homes: StashHomes } {
   const { map, slots, residents, stashes } = fit;
-  const need = { ...needBelow(fit), updates: false };
-  const count = Math.max(map.count, 1);
+  const need = { ...needBelow(fit), chunks: chunksOf(fit), updates: false };
+  const count = Math.max(need.chunks, 1);
   const isWhole = slots >= residents && stashes.length === 0;
   const shares = isWhole ? undefined : sharesOf(need, { host: hostBytes, disk: disk?.bytes ?? 0 });
   const homes = stashHomes(stashes, shares?.stashes ?? { host: 0, disk: 0 });

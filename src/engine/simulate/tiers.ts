@@ -27,7 +27,7 @@ export class SimulatedTiers implements DiskQueues {
   writtenBytes = 0;
   /** When a value is needed next: a larger number is later. */
   nextUse: (id: number) => number = () => 0;
-  readonly #bytes: number;
+  readonly #bytesOf: (id: number) => number;
   readonly #disk: MachineDisk | undefined;
   readonly reads = new Resource();
   readonly writes = new Resource();
@@ -36,10 +36,10 @@ export class SimulatedTiers implements DiskQueues {
   readonly #here = new Set<number>();
   #free: number;
 
-  /** `slots`: values of `bytes` bytes that host memory holds. */
-  constructor(slots: number, bytes: number, disk: MachineDisk | undefined) {
+  /** `slots`: values that host memory holds. */
+  constructor(slots: number, bytesOf: (id: number) => number, disk: MachineDisk | undefined) {
     this.#free = slots;
-    this.#bytes = bytes;
+    this.#bytesOf = bytesOf;
     this.#disk = disk;
   }
 
@@ -65,7 +65,7 @@ export class SimulatedTiers implements DiskQueues {
       this.#values.set(id, { here: true, read: undefined, onDisk: false, written: undefined });
       return room.task ?? sent;
     }
-    const written = this.#write(sent);
+    const written = this.#write(id, sent);
     this.#values.set(id, { here: false, read: undefined, onDisk: true, written });
     return written;
   }
@@ -100,16 +100,18 @@ export class SimulatedTiers implements DiskQueues {
     if (!room) return;
     this.#take(id);
     assert(this.#disk, 'a value lies on disk, and there is none');
-    this.readBytes += this.#bytes;
-    const seconds = this.#bytes / this.#disk.readBytesPerSecond;
+    const bytes = this.#bytesOf(id);
+    this.readBytes += bytes;
+    const seconds = bytes / this.#disk.readBytesPerSecond;
     value.here = true;
     value.read = this.reads.run('diskRead', seconds, [now, room.task, value.written]);
   }
 
-  #write(after: SimulatedTask | undefined): SimulatedTask {
+  #write(id: number, after: SimulatedTask | undefined): SimulatedTask {
     assert(this.#disk, 'host memory is full, and there is no disk');
-    this.writtenBytes += this.#bytes;
-    return this.writes.run('diskWrite', this.#bytes / this.#disk.writeBytesPerSecond, [after]);
+    const bytes = this.#bytesOf(id);
+    this.writtenBytes += bytes;
+    return this.writes.run('diskWrite', bytes / this.#disk.writeBytesPerSecond, [after]);
   }
 
   /** Makes room in host memory for a value, behind a task if one must be written first; undefined: others are needed sooner. */
@@ -135,7 +137,7 @@ export class SimulatedTiers implements DiskQueues {
     leaving.read = undefined;
     if (leaving.onDisk) return { task: read };
     leaving.onDisk = true;
-    leaving.written = this.#write(latest([now, read]));
+    leaving.written = this.#write(victim, latest([now, read]));
     return { task: leaving.written };
   }
 }

@@ -1,0 +1,113 @@
+// `holdfast plan --ranks`: what each of several ranks would hold, need and send, with no MPI: the figures that a run over
+// mpiexec then counts.
+
+import type { ZeroStage } from '../../engine/ranks/sharding.ts';
+import type { Kind } from '../../memory/layout/kinds.ts';
+import { parameterCount } from '../../nn/model.ts';
+import type { Host } from '../../runtime/host.ts';
+import { planRanks, type RankPlan, type RanksPlan } from '../../train/rank-plan.ts';
+import { formatBytes } from '../../util/bytes.ts';
+import { modelOf, nameOf, type PlanFlags } from './flags.ts';
+
+export interface PlacedFlags extends PlanFlags {
+  ranks: number;
+  zero: ZeroStage;
+}
+
+/** Works it out, and prints it. */
+export function planOnRanks(host: Host, flags: PlacedFlags): void {
+  const { ranks: size, zero: stage, gpuMemory, accumulate } = flags;
+  const model = modelOf(flags, flags.layers);
+  const plan = planRanks(
+    model,
+    { ...flags, size, stage },
+    ({ smallest, comfortable }) => gpuMemory ?? Math.max(smallest, Math.floor((smallest + comfortable) / 2)),
+  );
+  const { write } = host.terminal;
+  write(flags.json ? `${JSON.stringify(jsonOf(plan, flags))}\n` : lines(plan, flags, parameterCount(model)).join('\n'));
+  if (!flags.json) {
+    const all = size * accumulate;
+    write(
+      `\neach rank takes ${accumulate} of the ${all} micro-batches of a step; sums go through host memory, and are made there in the order of the ranks\n`,
+    );
+  }
+}
+
+function jsonOf({ ranks, exchanges, ...plan }: RanksPlan, { ranks: size, zero }: PlacedFlags) {
+  return {
+    ...{ size, zero, ...plan },
+    exchanges: exchanges.map((each) => ({ ...each })),
+    ranks: ranks.map(({ fit: _, ...rank }) => rank),
+  };
+}
+
+function lines(plan: RanksPlan, flags: PlacedFlags, parameters: number): string[] {
+  const { ranks, exchanges, bound, exchangedBytes, budget, smallest, comfortable, chunkBytes } = plan;
+  const { ranks: size, zero } = flags;
+  const shown = (bytes: number) => formatBytes(bytes).padStart(8);
+  const average = exchangedBytes / size;
+  const total = (way: 'sent' | 'received') => exchanges.reduce((sum, each) => sum + each[way], 0);
+  const [first] = ranks;
+  const link = first?.link;
+  return [
+    `${nameOf(flags)}: ${parameters.toLocaleString('en')} parameters on ${size} ranks, ZeRO ${zero}, in chunks of ${formatBytes(chunkBytes)}`,
+    '',
+    ...table(ranks),
+    ...(ranks.length < size ? [`of ${size} ranks; the others own as many chunks as one of these`] : []),
+    '',
+    `  ${shown(budget)}  budget a rank`,
+    `  ${shown(smallest)}  is the smallest that works on every rank`,
+    `  ${shown(comfortable)}  is a comfortable one: nothing that a rank holds leaves its GPU`,
+    ...(link
+      ? [
+          `a step moves over the link of rank 0 ${formatBytes(link.h2d)} of chunks up and ${formatBytes(link.d2h)} down${link.activations > 0 ? `, ${formatBytes(link.activations)} of activations each way` : ''}, and for what is exchanged ${formatBytes(link.exchanged.up)} up and ${formatBytes(link.exchanged.down)} down`,
+        ]
+      : []),
+    'over the network rank 0 moves in a step',
+    ...exchanges.map(
+      ({ collective, of, count, sent, received }) =>
+        `  ${shown(sent)}  sent, ${shown(received).trim()} got: ${collective} of ${WORDS[of] ?? of}, ${count} exchange${count === 1 ? '' : 's'}`,
+    ),
+    `  ${shown(total('sent'))}  sent, ${shown(total('received')).trim()} got in all`,
+    `  ${shown(average)}  a rank sends on average: ${(average / bound).toFixed(3)} x the ring's ${formatBytes(bound)}, ${zero === 3 ? `${1 + 2 * flags.accumulate} (n-1)/n` : '2 (n-1)/n'} of the bytes of what trains`,
+  ];
+}
+
+const WORDS: Partial<Record<Kind | 'sums', string>> = {
+  gradient: 'gradients',
+  parameter: 'parameters',
+  sums: 'losses and norms',
+};
+
+/** Ranks with equal figures share a line. */
+function table(ranks: readonly RankPlan[]): string[] {
+  const kinds = [...new Set(ranks.flatMap(({ held }) => Object.keys(held) as Kind[]))];
+  const columns = [...kinds.map(nameOfKind), 'own', 'GPU', 'activations', 'below', 'smallest', 'sent', 'got'];
+  const rows = new Map<string, number[]>();
+  for (const { rank, held, owned, peak, activations, below, smallest, network } of ranks) {
+    const { sent, received } = network;
+    const bytes = [...kinds.map((kind) => held[kind] ?? 0), owned, peak, activations, below, smallest, sent, received];
+    const text = bytes.map((value, i) => (columns[i] === 'own' ? `${value}` : formatBytes(value))).map(padded);
+    rows.set(text.join(''), [...(rows.get(text.join('')) ?? []), rank]);
+  }
+  return [
+    `${'rank'.padEnd(NAME)}${columns.map(padded).join('')}`,
+    ...[...rows].map(([text, of]) => `${runs(of).padEnd(NAME)}${text}`),
+    `bytes: by kind between two steps, then GPU memory at its peak with its activations, below the GPU at most, the smallest budget, over the network`,
+  ];
+}
+
+const NAME = 10;
+const padded = (text: string): string => text.padStart(12);
+const nameOfKind = (kind: Kind): string => (kind === 'parameter' ? 'parameters' : kind);
+
+/** `0-2, 5`. */
+function runs(ranks: readonly number[]): string {
+  const parts: { first: number; last: number }[] = [];
+  for (const rank of ranks) {
+    const last = parts.at(-1);
+    if (last && last.last === rank - 1) last.last = rank;
+    else parts.push({ first: rank, last: rank });
+  }
+  return parts.map(({ first, last }) => (first === last ? `${first}` : `${first}-${last}`)).join(', ');
+}

@@ -1,0 +1,91 @@
+// Seconds of an exchange between ranks, from a network's figures: the two ways to do it (machine.ts). All ranks come to it at
+// the same time, as they are alike. Pure arithmetic; when an exchange begins, and what waits for it, is the clock's affair.
+
+import { HoldfastError } from '../../util/errors.ts';
+import type { CollectiveOperation } from '../compile/lower.ts';
+import { networkBytes } from '../ranks/collectives.ts';
+import type { Sharding } from '../ranks/sharding.ts';
+import type { Machine, MachineNetwork, NetworkLink } from './machine.ts';
+
+/** The ranks that a step is simulated for, seen from the first. */
+export interface SimulatedRanks {
+  readonly size: number;
+  /** Of the fit that is simulated, whose rank 0 it is. */
+  readonly sharding: Sharding;
+  /**
+   * What a rank owns, as a part of what it owns in the fit that is simulated: 1, where that is of as many ranks; of fewer,
+   * what its owner alone has and does is so much less.
+   */
+  readonly owned: number;
+  /** Exchanges that one of the fit stands for: of as many ranks, chunks may have to be smaller. */
+  readonly splits: number;
+  /** What arithmetic takes in that of the fit, where that has smaller chunks. @default 1 */
+  readonly arithmetic?: number;
+}
+
+/** The other ranks, by where they are, and how many machines there are. */
+export interface Neighbours {
+  readonly inside: number;
+  readonly between: number;
+  readonly machines: number;
+}
+
+/** As one of them sees them. Errors: HoldfastError where no network reaches all of them. */
+export function neighboursOf({ title, network }: Machine, size: number): Neighbours {
+  const each = network?.ranksPerMachine ?? 1;
+  const here = Math.min(size, each);
+  const found = { inside: here - 1, between: size - here, machines: Math.ceil(size / here) };
+  if (network && (found.between === 0 || network.between)) return found;
+  const has = network ? `${each} GPUs and no network to others of its kind` : 'no network';
+  throw new HoldfastError(
+    `--ranks ${size}: ${title} has ${has} (a hardware file's "network"); use ${network ? `at most ${each} ranks, or ` : ''}another machine`,
+  );
+}
+
+const NOTHING: NetworkLink = { bytesPerSecond: Number.POSITIVE_INFINITY, latencySeconds: 0 };
+
+export function exchangeSeconds(
+  machine: Machine,
+  { size, owned, splits }: SimulatedRanks,
+  { parts }: CollectiveOperation,
+): number {
+  const { network } = machine;
+  const neighbours = neighboursOf(machine, size);
+  if (!network) return 0;
+  const total = parts.reduce((sum, { bytes }) => sum + bytes, 0);
+  if (network.exchange === 'direct') return ringSeconds(network, neighbours, size, total, splits);
+  // What the busiest owner sends or gets is waited for by all.
+  const ofOwner = new Map<number, number>();
+  for (const { owner, bytes } of parts) ofOwner.set(owner, (ofOwner.get(owner) ?? 0) + bytes);
+  const most = Math.max(...ofOwner.values()) * (parts.length > 1 ? owned : 1);
+  const { inside, between = NOTHING } = network;
+  const byLink = (link: NetworkLink, peers: number) =>
+    peers * (most / link.bytesPerSecond + splits * link.latencySeconds);
+  return byLink(inside, neighbours.inside) + byLink(between, neighbours.between);
+}
+
+/** Bytes that a rank sends in an exchange: of as many ranks as there are, from those of the fit. */
+export function sentBytes({ size, sharding }: SimulatedRanks, operation: CollectiveOperation): number {
+  const share = (ranks: number) => (ranks - 1) / ranks;
+  return (networkBytes([operation], sharding).sent * share(size)) / share(sharding.size);
+}
+
+/**
+ * Every rank's link carries its part (Rajbhandari et al. 2021): in a machine a ring over its ranks, between machines one ring for
+ * each of them over what it has; the slower one counts. In each the latencies are those of a tree.
+ */
+function ringSeconds(
+  { inside, between = NOTHING }: MachineNetwork,
+  neighbours: Neighbours,
+  size: number,
+  bytes: number,
+  splits: number,
+): number {
+  const { machines } = neighbours;
+  const here = neighbours.inside + 1;
+  const within = (((here - 1) / here) * bytes) / inside.bytesPerSecond;
+  const across = (((machines - 1) / machines) * (bytes / here)) / between.bytesPerSecond;
+  const latency =
+    Math.log2(here) * inside.latencySeconds + Math.log2(Math.max(1, size / here)) * between.latencySeconds;
+  return Math.max(within, across) + splits * latency;
+}

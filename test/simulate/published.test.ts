@@ -1,0 +1,134 @@
+// The simulator of several ranks beside figures that others have published: the table of docs/scaling.md, row by row, with what
+// it misses. Those that take long run with HOLDFAST_TESTS=all.
+
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { configFromFlags } from '../../src/cli/model-flags.ts';
+import { knownMachine } from '../../src/engine/simulate/hardware.ts';
+import { type Machine, memoryOf } from '../../src/engine/simulate/machine.ts';
+import type { ActivationMode } from '../../src/graph/activations.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { sizeOf } from '../../src/nn/size.ts';
+import { Predictor, type Scenario } from '../../src/train/prediction.ts';
+import { EVERY_CASE } from '../host.ts';
+
+const text = readFileSync(path.join(import.meta.dirname, '../../docs/scaling.md'), 'utf8');
+
+interface Shape {
+  readonly layers: number;
+  readonly width: number;
+  readonly heads: number;
+  readonly context: number;
+  readonly vocabSize: number;
+}
+
+const GPT3: Shape = { layers: 96, width: 12288, heads: 96, context: 2048, vocabSize: 51200 };
+const TRILLION: Shape = { layers: 128, width: 25600, heads: 256, context: 1024, vocabSize: 50257 };
+
+const scenarioOf = (shape: Shape, batch: number, size: number, activations: ActivationMode): Scenario => {
+  const config = (layers: number) => configFromFlags({ model: 'gpt2', ...shape, layers, tied: true });
+  return {
+    ...{ layers: shape.layers, batch, context: shape.context, accumulate: 1, activations, recovery: 'checkpoint' },
+    parameters: sizeOf(config(shape.layers)).parameters,
+    modelOf: (layers) => makeModel(config(layers)),
+    ...{ accumulateOrder: 'batch', ranks: { size, stage: 3 } },
+  };
+};
+
+/** What is published computes with elements of 2 bytes in tensor cores, and overlaps what it exchanges from GPU to GPU. */
+function inHalves(name: string, peakFlops: number, reached: number, ports = 1): Machine {
+  const machine = knownMachine(name);
+  if (!machine?.network?.between || !machine.disk) throw new Error(`${name} has a network and a disk`);
+  const { link, disk, network } = machine;
+  const { inside, between = inside } = network;
+  return {
+    ...{ ...machine, peakFlops, reached },
+    memoryBytesPerSecond: 2 * machine.memoryBytesPerSecond,
+    gpuBytes: 2 * machine.gpuBytes,
+    hostBytes: 2 * machine.hostBytes,
+    link: { ...link, upBytesPerSecond: 2 * link.upBytesPerSecond, downBytesPerSecond: 2 * link.downBytesPerSecond },
+    disk: {
+      readBytesPerSecond: 2 * disk.readBytesPerSecond,
+      writeBytesPerSecond: 2 * disk.writeBytesPerSecond,
+      bytes: 2 * disk.bytes,
+    },
+    network: {
+      ...{ ...network, exchange: 'direct' },
+      inside: { ...inside, bytesPerSecond: 2 * inside.bytesPerSecond },
+      between: { ...between, bytesPerSecond: 2 * ports * between.bytesPerSecond },
+    },
+  };
+}
+
+/** Narayanan et al. 2021: operations of a step in which each block's activations are made again. */
+const megatronFlops = ({ layers: l, width: h, context: s, vocabSize: v }: Shape, batch: number): number =>
+  96 * batch * s * l * h * h * (1 + s / (6 * h) + v / (16 * l * h));
+
+describe('the formulas of Megatron', () => {
+  it.each(EVERY_CASE ? [GPT3, TRILLION] : [GPT3])(
+    'give the parameters and the operations of $layers layers of width $width',
+    (shape) => {
+      const { layers: l, width: h, context: s, vocabSize: v } = shape;
+      const { parameters } = scenarioOf(shape, 1, 8, 'keep');
+      expect(parameters / (12 * l * h * h * (1 + 13 / (12 * h) + (v + s) / (12 * l * h)))).toBeCloseTo(1, 3);
+      const machine = inHalves('dgx-a100', 312e12, 0.5);
+      const { flops } = new Predictor(scenarioOf(shape, 1, 8, 'keep'), machine);
+      const published = 72 * s * l * h * h * (1 + s / (6 * h) + v / (12 * l * h));
+      // Theirs count attention to what comes later, too.
+      expect(flops / published).toBeGreaterThan(0.97);
+      expect(flops / published).toBeLessThan(1.01);
+    },
+  );
+});
+
+interface Row {
+  readonly what: string;
+  readonly machine: Machine;
+  readonly shape: Shape;
+  readonly batch: number;
+  readonly ranks: number;
+  readonly activations: ActivationMode;
+  /** TFLOP a second and GPU. */
+  readonly published: number;
+  readonly predicted: number;
+}
+
+const all = inHalves('dgx-a100', 312e12, 0.5);
+const onePort = inHalves('dgx-a100', 312e12, 0.5, 1 / 8);
+const v100 = inHalves('dgx-2', 125e12, 70 / 125);
+const megatron = (ranks: number, batch: number, published: number, eight: number, one: number): Row[] => {
+  const row = { shape: GPT3, batch, ranks, activations: 'recompute', published } as const;
+  return [
+    { ...row, what: `175B, ZeRO 3, ${ranks} A100, ${batch} a GPU, eight ports`, machine: all, predicted: eight },
+    { ...row, what: `175B, ZeRO 3, ${ranks} A100, ${batch} a GPU, one port`, machine: onePort, predicted: one },
+  ];
+};
+const ROWS: readonly Row[] = [
+  ...megatron(384, 4, 144, 158, 114),
+  ...megatron(768, 2, 88, 148, 83),
+  ...megatron(1536, 1, 44, 132, 53),
+  {
+    what: '1T, ZeRO 3 with offload, 512 V100, 5 a GPU',
+    ...{ shape: TRILLION, batch: 5, ranks: 512, machine: v100, activations: 'spill', published: 49, predicted: 68 },
+  },
+];
+
+describe('docs/scaling.md', () => {
+  it.each(ROWS)('has a row for $what', ({ what, published, predicted }) => {
+    const difference = Math.round(100 * (predicted / published - 1));
+    expect(text).toContain(
+      `| ${what} | ${published} | ${predicted} | ${difference > 0 ? '+' : '−'}${Math.abs(difference)} % |`,
+    );
+  });
+
+  it.runIf(EVERY_CASE).each(ROWS)('says what is predicted for $what', (row) => {
+    const { machine, shape, batch, ranks, activations, predicted } = row;
+    const predictor = new Predictor(scenarioOf(shape, batch, ranks, activations), machine);
+    const { gpu, host } = memoryOf(predictor.machine);
+    const { seconds } = predictor.at(predictor.resident.bytes <= gpu ? undefined : gpu, host);
+    const found = megatronFlops(shape, batch) / seconds / 1e12;
+    // As the table rounds it.
+    expect(Math.abs(found - predicted), `${found}`).toBeLessThan(0.51);
+  });
+});

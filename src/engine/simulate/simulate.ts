@@ -8,22 +8,22 @@
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS } from '../../memory/layout/kinds.ts';
-import { bytesBelow, type StashHomes, sharesOf, stashHomes } from '../../memory/tiers/shares.ts';
-import { leastDiskChunks, leastHostChunks } from '../../memory/tiers/tier-limits.ts';
 import { at } from '../../util/at.ts';
-import { formatBytes } from '../../util/bytes.ts';
-import { assert, HoldfastError } from '../../util/errors.ts';
-import { type Fit, needBelow } from '../compile/fit.ts';
+import { assert } from '../../util/errors.ts';
+import type { Fit } from '../compile/fit.ts';
 import { type CollectiveOperation, isTransfer, type StashPiece, type TransferOperation } from '../compile/lower.ts';
 import type { Completion, Pass } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import { roleIn, spanOf } from '../ranks/collectives.ts';
 import { isOwned, onlyOwnerOf } from '../ranks/sharding.ts';
 import { readAheadFor } from '../run/warm-up.ts';
-import { latest, Resource, type SimulatedTask, type Work, waitedFor } from './clock.ts';
+import type { SimulatedTask, Work } from './clock.ts';
+import { type Command, type Leaving, SimulatedLink, type StoreOptions } from './link.ts';
 import { type Machine, secondsOn } from './machine.ts';
 import { exchangeSeconds, type SimulatedRanks, sentBytes } from './network.ts';
 import { SharedPlaces } from './shared-places.ts';
+import { chunksOf, sharesBelow } from './shares-below.ts';
+import { SimulatedSlots } from './slots.ts';
 import { SimulatedBelow, SimulatedStashes } from './stashes.ts';
 import { SimulatedTiers } from './tiers.ts';
 
@@ -44,39 +44,6 @@ export type Waited = Exclude<Work, 'compute'>;
 const FIRST_STEPS = 2;
 const COUNTED_STEPS = 2;
 
-/** A command on the GPU; it has a task once it is submitted. */
-interface Command {
-  readonly work: 'compute' | 'up' | 'down' | 'network';
-  readonly seconds: number;
-  readonly after: readonly (Command | undefined)[];
-  task: SimulatedTask | undefined;
-}
-
-/** What comes down in one turn. */
-interface Store {
-  readonly ids: readonly number[];
-  readonly phase: number | undefined;
-  readonly behind: readonly Store[];
-  readonly arrived: (() => void) | undefined;
-  done: SimulatedTask | undefined;
-}
-
-/** A chunk on the GPU. */
-interface Resident {
-  readonly slot: number;
-  /** What brought it, what used it last, and the copies of it that went down since it changed. */
-  load: Command | undefined;
-  use: Command | undefined;
-  stores: Command[];
-  dirty: boolean;
-}
-
-interface Sent {
-  readonly id: number;
-  readonly bytes: number;
-  readonly after: readonly (Command | undefined)[];
-}
-
 /**
  * A step of a pass that is repeated, within `hostBytes` of host memory and the machine's disk; of a pass with collectives, as
  * the first of `ranks` does it. Errors: HoldfastError
@@ -92,8 +59,6 @@ export function simulate(
 ): SimulatedStep {
   return new Simulation(fit, pass, schedule, machine, hostBytes, ranks).run();
 }
-
-const nothing = (): Record<Work, number> => ({ compute: 0, up: 0, down: 0, network: 0, diskRead: 0, diskWrite: 0 });
 
 class Simulation {
   readonly #map: ChunkMap;
@@ -111,32 +76,11 @@ class Simulation {
   /** What the plan brings, in its order. */
   readonly #loads: readonly { readonly moment: number; readonly id: number }[];
 
-  readonly #queues: Readonly<Record<Command['work'], Resource>>;
-  /** What the CPU waited for last. */
-  #now: SimulatedTask | undefined;
-  #lastCompute: SimulatedTask | undefined;
-  #unsent: Command[] = [];
-  #unsentStores: Store[] = [];
-  readonly #stores: Store[] = [];
-  #storing = 0;
-  #unsentDown = 0;
-  /** Staging on the way up: what each free buffer is free behind, and those that are filled. */
-  readonly #emptying: (SimulatedTask | undefined)[];
-  #filled = 0;
-
-  readonly #residents = new Map<number, Resident>();
-  readonly #freeSlots: number[] = [];
-  readonly #lastSlot = new Map<number, number>();
-  /** By slot: whose bytes are in it, and what used it last. */
-  readonly #bytesOf = new Map<number, number>();
-  readonly #usedBy = new Map<number, readonly (Command | undefined)[]>();
+  readonly #link: SimulatedLink;
+  readonly #slots: SimulatedSlots;
 
   #step = 0;
   #base = 0;
-  #waits = nothing();
-  #compute = 0;
-  #up = 0;
-  #down = 0;
   #recovery = 0;
   #sent = 0;
   /** What was encoded last of arithmetic, and what the next of it is behind. */
@@ -162,16 +106,8 @@ class Simulation {
     const chunksBelow = new SimulatedTiers(hostSlots, (id) => this.#sizeOf(id), machine.disk);
     chunksBelow.nextUse = (id) => this.#nextUse(id);
     this.#tiers = new SimulatedBelow(chunksBelow, new SimulatedStashes(homes, fit.stashes, machine.disk), map.count);
-    const shared = new Resource();
-    const isSerial = machine.link.copies === 'serial';
-    this.#queues = {
-      compute: shared,
-      up: isSerial ? shared : new Resource(),
-      down: isSerial ? shared : new Resource(),
-      network: new Resource(),
-    };
-    this.#emptying = Array.from({ length: staging.up }, () => undefined);
-    for (let slot = slots - 1; slot >= 0; slot--) this.#freeSlots.push(slot);
+    this.#link = new SimulatedLink(machine, staging, (id, behind) => this.#tiers.put(id, behind));
+    this.#slots = new SimulatedSlots(slots);
     this.#seconds = Float64Array.from(pass.operations, (operation) => {
       const { owned = 1, arithmetic = 1 } = ranks ?? {};
       return arithmetic * secondsOn(machine, operation, owned);
@@ -201,12 +137,12 @@ class Simulation {
     const { steps } = this.#schedule.plan;
     for (let i = 0; i < FIRST_STEPS * steps; i++) this.#runStep();
     const before = this.#totals();
-    this.#waits = nothing();
+    this.#link.takeWaits();
     const counted = COUNTED_STEPS * steps;
     for (let i = 0; i < counted; i++) this.#runStep();
     const after = this.#totals();
     const each = (part: keyof typeof after) => (after[part] - before[part]) / counted;
-    const { up, down, network, diskRead, diskWrite } = this.#waits;
+    const { up, down, network, diskRead, diskWrite } = this.#link.takeWaits();
     return {
       seconds: each('end'),
       computeSeconds: each('compute'),
@@ -230,10 +166,7 @@ class Simulation {
 
   #totals() {
     return {
-      end: this.#lastCompute?.end ?? 0,
-      compute: this.#compute,
-      up: this.#up,
-      down: this.#down,
+      ...this.#link.totals,
       network: this.#sent,
       recovery: this.#recovery,
       diskRead: this.#tiers.readBytes,
@@ -249,32 +182,32 @@ class Simulation {
     this.#base = round * trace.moments.length;
     this.#places.restart();
     const expected = at(starts, round);
-    const strangers = [...this.#residents.keys()].filter((chunk) => !expected.has(chunk));
-    const isDirty = (chunk: number) => Number(this.#residents.get(chunk)?.dirty ?? false);
+    const strangers = this.#slots.chunks.filter((chunk) => !expected.has(chunk));
+    const isDirty = (chunk: number) => Number(this.#slots.get(chunk).dirty);
     strangers.sort((a, b) => isDirty(b) - isDirty(a) || a - b);
     for (const chunk of strangers.slice(this.#fit.slots - peakSlots)) this.#evict(chunk);
     this.#moment = 0;
     this.#pass.operations.forEach((operation, m) => {
       const moment = at(trace.moments, m);
-      for (const chunk of at(plan.moments, this.#base + m).drop) if (this.#residents.has(chunk)) this.#evict(chunk);
+      for (const chunk of at(plan.moments, this.#base + m).drop) if (this.#slots.has(chunk)) this.#evict(chunk);
       for (const { chunk, mode } of moment.accesses) {
-        if (!this.#residents.has(chunk)) this.#bring(chunk, mode === 'overwrite', m);
+        if (!this.#slots.has(chunk)) this.#bring(chunk, mode === 'overwrite', m);
       }
-      this.#flushIfDue();
+      this.#link.flushIfDue();
       switch (operation.op) {
         case 'dispatch': {
           const after = moment.accesses.flatMap(({ chunk, mode }) => {
-            const { load, stores } = this.#resident(chunk);
+            const { load, stores } = this.#slots.get(chunk);
             return mode === 'read' ? [load] : [load, ...stores];
           });
           const operands = Object.values(operation.operands);
           const ready = this.#places.ready(operands);
-          const command = this.#encode('compute', at(this.#seconds, m), [...after, ...ready, this.#awaited]);
+          const command = this.#link.encode('compute', at(this.#seconds, m), [...after, ...ready, this.#awaited]);
           this.#encoded = command;
           this.#awaited = undefined;
           this.#places.used(operands, command);
           for (const { chunk, mode } of moment.accesses) {
-            const resident = this.#resident(chunk);
+            const resident = this.#slots.get(chunk);
             resident.use = command;
             if (mode !== 'read') resident.stores = [];
           }
@@ -296,13 +229,13 @@ class Simulation {
       }
       for (const { chunk, mode } of moment.accesses) if (mode !== 'read') this.#change(chunk);
       for (const chunk of moment.frees) {
-        this.#release(chunk);
+        this.#slots.release(chunk);
         if (!this.#fit.durable) this.#tiers.discard(chunk);
       }
       const completion = this.#completions.get(m);
       if (completion) this.#keepBelow(completion, m);
     });
-    this.#flush();
+    this.#link.flush();
   }
 
   /** What a completed update, or complete gradients, leave below in a durable session. */
@@ -322,57 +255,31 @@ class Simulation {
   }
 
   #change(chunk: number): void {
-    const resident = this.#resident(chunk);
+    const resident = this.#slots.get(chunk);
     if (resident.dirty) return;
     resident.dirty = true;
-    if (!this.#fit.durable && !this.#isGoingDown(chunk)) this.#tiers.discard(chunk);
+    if (!this.#fit.durable && !this.#link.isGoingDown(chunk)) this.#tiers.discard(chunk);
   }
 
   #evict(chunk: number): void {
-    if (this.#resident(chunk).dirty) this.#storeChunks([chunk]);
-    this.#release(chunk);
-  }
-
-  #release(chunk: number): void {
-    const { slot, load, use, stores } = this.#resident(chunk);
-    this.#residents.delete(chunk);
-    this.#usedBy.set(slot, [load, use, ...stores]);
-    this.#freeSlots.push(slot);
-  }
-
-  #resident(chunk: number): Resident {
-    const found = this.#residents.get(chunk);
-    assert(found, `chunk ${chunk} is not on the GPU`);
-    return found;
-  }
-
-  /** A slot, and whether the chunk's own bytes are in it: its last one if that is free. */
-  #takeSlot(chunk: number): { slot: number; same: boolean } {
-    const before = this.#freeSlots.lastIndexOf(this.#lastSlot.get(chunk) ?? -1);
-    const [slot] = this.#freeSlots.splice(before >= 0 ? before : this.#freeSlots.length - 1, 1);
-    assert(slot !== undefined, `no slot is free for chunk ${chunk}`);
-    const same = this.#bytesOf.get(slot) === chunk;
-    this.#lastSlot.set(chunk, slot);
-    this.#bytesOf.set(slot, chunk);
-    return { slot, same };
+    if (this.#slots.get(chunk).dirty) this.#storeChunks([chunk]);
+    this.#slots.release(chunk);
   }
 
   #bring(chunk: number, overwrite: boolean, moment: number): void {
     const { chunkBytes } = this.#map;
     if (overwrite) {
-      const { slot, same } = this.#takeSlot(chunk);
-      const used = this.#usedBy.get(slot) ?? [];
-      const clear = () => this.#encode('compute', chunkBytes / this.#machine.memoryBytesPerSecond, used);
-      const resident: Resident = { slot, load: undefined, use: undefined, stores: [], dirty: false };
-      if (same) resident.stores = used.filter((command) => command !== undefined);
-      else resident.load = clear();
-      this.#residents.set(chunk, resident);
+      const { slot, same, after } = this.#slots.take(chunk);
+      if (same) this.#slots.place(chunk, { slot, stores: after.filter((command) => command !== undefined) });
+      else {
+        const load = this.#link.encode('compute', chunkBytes / this.#machine.memoryBytesPerSecond, after);
+        this.#slots.place(chunk, { slot, load });
+      }
       return;
     }
     this.#awaitBelow(chunk, moment);
-    const { slot } = this.#takeSlot(chunk);
-    const load = this.#send(this.#sizeOf(chunk), this.#usedBy.get(slot) ?? []);
-    this.#residents.set(chunk, { slot, load, use: undefined, stores: [], dirty: false });
+    const { slot, after } = this.#slots.take(chunk);
+    this.#slots.place(chunk, { slot, load: this.#link.send(this.#sizeOf(chunk), after) });
   }
 
   // ---- Activations ------------------------------------------------------------------------------------
@@ -380,7 +287,7 @@ class Simulation {
   #offload({ tensor, pieces }: TransferOperation): void {
     const written = this.#places.writers(tensor);
     for (const { id, bytes } of pieces) {
-      const [copy] = this.#store([{ id, bytes, after: written }]);
+      const [copy] = this.#link.store([{ id, bytes, after: written }]);
       this.#places.leaves(tensor, copy);
     }
   }
@@ -389,7 +296,7 @@ class Simulation {
     const free = this.#places.ready([tensor]);
     for (const { id, bytes } of pieces satisfies readonly StashPiece[]) {
       this.#awaitBelow(id, moment);
-      this.#places.arrives(tensor, this.#send(bytes, free));
+      this.#places.arrives(tensor, this.#link.send(bytes, free));
       this.#tiers.discard(id);
     }
   }
@@ -401,7 +308,7 @@ class Simulation {
     assert(ranks, `${operation.label} waits for other ranks, and there is one here`);
     const { on } = operation;
     const { gives, gets } = roleIn(operation, ranks.sharding.rank);
-    const resident = 'chunk' in on ? this.#resident(on.chunk) : undefined;
+    const resident = 'chunk' in on ? this.#slots.get(on.chunk) : undefined;
     const after = resident ? [resident.load, resident.use, ...resident.stores] : [this.#encoded, this.#awaited];
     const done = (command: Command): void => {
       if (resident) resident.load = command;
@@ -410,29 +317,24 @@ class Simulation {
     const seconds = exchangeSeconds(this.#machine, ranks, operation);
     this.#sent += sentBytes(ranks, operation);
     if (this.#machine.network?.exchange === 'direct') {
-      done(this.#encode('network', seconds, after));
+      done(this.#link.encode('network', seconds, after));
       return;
     }
     // Where another has the value, it is read there.
-    const reading = this.#read(gives ? spanOf(operation) : 0, after);
+    const reading = gives ? this.#read(spanOf(operation), after) : undefined;
     const elsewhere = gives ? 0 : spanOf(operation) / this.#machine.link.downBytesPerSecond;
-    this.#wait(reading);
-    this.#wait(this.#queues.network.run('network', elsewhere + seconds, [this.#now]));
+    this.#link.wait(reading);
+    this.#link.exchange(elsewhere + seconds);
     for (const bytes of gets ? this.#pieces(spanOf(operation)) : []) {
       this.#roomUp(moment);
-      done(this.#send(bytes, after));
+      done(this.#link.send(bytes, after));
     }
   }
 
   /** Bytes that the host reads on the GPU: it waits for them. */
   #read(bytes: number, after: readonly (Command | undefined)[]): SimulatedTask | undefined {
     let last: Command | undefined;
-    for (const piece of this.#pieces(bytes)) {
-      while (this.#storing === this.#fit.staging.down) this.#awaitOldest();
-      this.#down += piece;
-      last = this.#encode('down', piece / this.#machine.link.downBytesPerSecond, after);
-      this.#flush();
-    }
+    for (const piece of this.#pieces(bytes)) last = this.#link.read(piece, after);
     return last?.task;
   }
 
@@ -458,120 +360,29 @@ class Simulation {
 
   // ---- The link ---------------------------------------------------------------------------------------
 
-  #encode(work: Command['work'], seconds: number, after: readonly (Command | undefined)[]): Command {
-    const command: Command = { work, seconds, after, task: undefined };
-    this.#unsent.push(command);
-    return command;
-  }
-
-  #flushIfDue(): void {
-    const { up, down } = this.#fit.staging;
-    if (this.#filled >= Math.max(1, up >> 1) || this.#unsentDown >= Math.max(1, down >> 1)) this.#flush();
-  }
-
-  /** Submits what is encoded: only now does it have its place in time. */
-  #flush(): void {
-    const submitted = this.#now;
-    const tasks = this.#unsent.map((command) => {
-      const { work, seconds, after } = command;
-      const before = this.#lastCompute;
-      const task = this.#queues[work].run(work, seconds, [submitted, ...after.map((other) => other?.task)]);
-      command.task = task;
-      if (work === 'compute') {
-        this.#compute += seconds;
-        if (task.start > (before?.end ?? 0)) waitedFor(task, before?.end ?? 0, this.#waits);
-        this.#lastCompute = task;
-      }
-      return task;
-    });
-    this.#unsent = [];
-    const end = latest(tasks.filter(({ work }) => work !== 'network'));
-    // A buffer is mapped again when all that was submitted with it is done.
-    for (; this.#filled > 0; this.#filled--) this.#emptying.push(end);
-    this.#unsentDown = 0;
-    for (const store of this.#unsentStores) {
-      const put = store.ids.map((id) => (end ? this.#tiers.put(id, end) : undefined));
-      store.done = latest([...put, ...store.behind.map(({ done }) => done)]);
-      store.arrived?.();
-    }
-    this.#unsentStores = [];
-  }
-
-  #wait(task: SimulatedTask | undefined): void {
-    this.#now = latest([this.#now, task]);
-  }
-
-  #send(bytes: number, after: readonly (Command | undefined)[]): Command {
-    this.#up += bytes;
-    this.#filled++;
-    return this.#encode('up', bytes / this.#machine.link.upBytesPerSecond, after);
-  }
-
-  #storeChunks(ids: readonly number[], options?: Pick<Store, 'phase' | 'arrived'>): void {
-    const sent = ids.map((id): Sent => {
-      const { load, use } = this.#resident(id);
+  #storeChunks(ids: readonly number[], options?: StoreOptions): void {
+    const sent = ids.map((id): Leaving => {
+      const { load, use } = this.#slots.get(id);
       return { id, bytes: this.#sizeOf(id), after: [load, use] };
     });
-    const copies = this.#store(sent, options);
+    const copies = this.#link.store(sent, options);
     ids.forEach((id, i) => {
-      const resident = this.#resident(id);
+      const resident = this.#slots.get(id);
       resident.dirty = false;
       resident.stores.push(at(copies, i));
     });
   }
 
-  #store(values: readonly Sent[], { phase, arrived }: Partial<Pick<Store, 'phase' | 'arrived'>> = {}): Command[] {
-    while (this.#fit.staging.down - this.#storing < values.length) this.#awaitOldest();
-    this.#storing += values.length;
-    const commands = values.map(({ bytes, after }) => {
-      this.#down += bytes;
-      return this.#encode('down', bytes / this.#machine.link.downBytesPerSecond, after);
-    });
-    this.#unsentDown += values.length;
-    const ids = values.map(({ id }) => id);
-    const behind = this.#stores.filter(
-      (older) =>
-        older.ids.some((id) => ids.includes(id)) ||
-        (phase !== undefined && older.phase !== undefined && older.phase !== phase),
-    );
-    const store: Store = { ids, phase, behind, arrived, done: undefined };
-    this.#stores.push(store);
-    this.#unsentStores.push(store);
-    return commands;
-  }
-
-  #awaitOldest(): void {
-    const oldest = this.#stores.shift();
-    assert(oldest, 'staging is in use, but nothing is on its way down');
-    this.#flush();
-    this.#wait(oldest.done);
-    this.#storing -= oldest.ids.length;
-  }
-
-  #newestOf(id: number): Store | undefined {
-    return this.#stores.findLast(({ ids }) => ids.includes(id));
-  }
-
-  #isGoingDown(id: number): boolean {
-    const store = this.#newestOf(id);
-    return store !== undefined && (!store.done || store.done.end > (this.#now?.end ?? 0));
-  }
-
   /** Waits until a value below can be sent up: it has arrived there, there is room for it, it was read. */
   #awaitBelow(id: number, moment: number): void {
-    const store = this.#newestOf(id);
-    if (store) {
-      if (!store.done) this.#flush();
-      this.#wait(store.done);
-    }
+    this.#link.awaitArrival(id);
     this.#roomUp(moment);
-    this.#wait(this.#tiers.fetch(id, this.#now));
+    this.#link.wait(this.#tiers.fetch(id, this.#link.now));
   }
 
   #roomUp(moment: number): void {
     this.#fetchAhead(moment);
-    if (this.#filled === this.#fit.staging.up) this.#flush();
-    this.#wait(this.#emptying.shift());
+    this.#link.roomUp();
   }
 
   // ---- Below ------------------------------------------------------------------------------------------
@@ -592,34 +403,9 @@ class Simulation {
     let ahead = this.#readAhead;
     for (let i = 0; i < this.#loads.length && ahead > 0; i++) {
       const { id } = at(this.#loads, (Math.max(0, first) + i) % this.#loads.length);
-      if (this.#residents.has(id) || this.#isGoingDown(id)) continue;
-      this.#tiers.prefetch(id, this.#now);
+      if (this.#slots.has(id) || this.#link.isGoingDown(id)) continue;
+      this.#tiers.prefetch(id, this.#link.now);
       ahead--;
     }
   }
-}
-
-/** Chunks that may lie below: on one of several ranks, those that it has at once. */
-const chunksOf = ({ workload, map, residents }: Fit): number => (workload.isShared ? residents : map.count);
-
-/** Chunks that host memory holds, and where activations lie. Errors: HoldfastError where it and the disk are too small, with what would do. */
-function sharesBelow(fit: Fit, { disk }: Machine, hostBytes: number): { hostSlots: number; homes: StashHomes } {
-  const { map, slots, residents, stashes } = fit;
-  const need = { ...needBelow(fit), chunks: chunksOf(fit), updates: false };
-  const count = Math.max(need.chunks, 1);
-  const isWhole = slots >= residents && stashes.length === 0;
-  const shares = isWhole ? undefined : sharesOf(need, { host: hostBytes, disk: disk?.bytes ?? 0 });
-  const homes = stashHomes(stashes, shares?.stashes ?? { host: 0, disk: 0 });
-  if (isWhole && homes) return { hostSlots: count, homes };
-  const held = Math.min(count, Math.floor((shares?.chunks.host ?? 0) / map.chunkBytes));
-  const blocks = Math.floor((shares?.chunks.disk ?? 0) / map.chunkBytes);
-  const hasDisk = disk !== undefined;
-  if (!homes || held < leastHostChunks(count, hasDisk) || blocks < leastDiskChunks(count, held, map.largestPut)) {
-    const all = bytesBelow(need);
-    throw new HoldfastError(
-      `${formatBytes(all)} lie below the GPU, and there are ${formatBytes(hostBytes)} of host memory` +
-        `${disk ? ` and ${formatBytes(disk.bytes)} of disk` : ' and no disk'}; --host-memory ${Math.ceil(all / 1e6)}MB would do`,
-    );
-  }
-  return { hostSlots: held, homes };
 }

@@ -1,0 +1,213 @@
+// `SimulatedLink`: what is between the CPU, the GPU and the tiers below on the simulated clock: commands that are encoded and
+// submitted, staging each way, and values on their way down, by the rules of run/link.ts and run/staging.ts. It knows no
+// chunks: what a value is to the step is simulate.ts's affair.
+//
+// Invariant: a command has its place in time once it is submitted, behind all that it is said to be behind.
+
+import { assert } from '../../util/errors.ts';
+import type { Fit } from '../compile/fit.ts';
+import { latest, Resource, type SimulatedTask, type Work, waitedFor } from './clock.ts';
+import type { Machine } from './machine.ts';
+
+/** A command on the GPU; it has a task once it is submitted. */
+export interface Command {
+  readonly work: 'compute' | 'up' | 'down' | 'network';
+  readonly seconds: number;
+  readonly after: readonly (Command | undefined)[];
+  task: SimulatedTask | undefined;
+}
+
+/** A value that goes down. */
+export interface Leaving {
+  readonly id: number;
+  readonly bytes: number;
+  readonly after: readonly (Command | undefined)[];
+}
+
+/** What comes down in one turn. */
+interface Store {
+  readonly ids: readonly number[];
+  readonly phase: number | undefined;
+  readonly behind: readonly Store[];
+  readonly arrived: (() => void) | undefined;
+  done: SimulatedTask | undefined;
+}
+
+/** `phase`: stores of another one are behind it. `arrived`: called once it is submitted. */
+export type StoreOptions = Partial<Pick<Store, 'phase' | 'arrived'>>;
+
+const nothing = (): Record<Work, number> => ({ compute: 0, up: 0, down: 0, network: 0, diskRead: 0, diskWrite: 0 });
+
+export class SimulatedLink {
+  readonly #machine: Machine;
+  readonly #staging: Fit['staging'];
+  readonly #put: (id: number, behind: SimulatedTask) => SimulatedTask | undefined;
+  readonly #queues: Readonly<Record<Command['work'], Resource>>;
+  /** What the CPU waited for last. */
+  #now: SimulatedTask | undefined;
+  #lastCompute: SimulatedTask | undefined;
+  #unsent: Command[] = [];
+  #unsentStores: Store[] = [];
+  readonly #stores: Store[] = [];
+  #storing = 0;
+  #unsentDown = 0;
+  /** Staging on the way up: what each free buffer is free behind, and those that are filled. */
+  readonly #emptying: (SimulatedTask | undefined)[];
+  #filled = 0;
+  #waits = nothing();
+  #compute = 0;
+  #up = 0;
+  #down = 0;
+
+  /** `put` takes a value that has come down, behind a task. */
+  constructor(
+    machine: Machine,
+    staging: Fit['staging'],
+    put: (id: number, behind: SimulatedTask) => SimulatedTask | undefined,
+  ) {
+    this.#machine = machine;
+    this.#staging = staging;
+    this.#put = put;
+    const shared = new Resource();
+    const isSerial = machine.link.copies === 'serial';
+    this.#queues = {
+      compute: shared,
+      up: isSerial ? shared : new Resource(),
+      down: isSerial ? shared : new Resource(),
+      network: new Resource(),
+    };
+    this.#emptying = Array.from({ length: staging.up }, () => undefined);
+  }
+
+  /** Seconds to the end of the last arithmetic, seconds of arithmetic, and bytes, since the beginning. */
+  get totals(): { readonly end: number; readonly compute: number; readonly up: number; readonly down: number } {
+    return { end: this.#lastCompute?.end ?? 0, compute: this.#compute, up: this.#up, down: this.#down };
+  }
+
+  /** Seconds that arithmetic stood still for since they were taken last. */
+  takeWaits(): Readonly<Record<Work, number>> {
+    const taken = this.#waits;
+    this.#waits = nothing();
+    return taken;
+  }
+
+  /** What the CPU waited for last. */
+  get now(): SimulatedTask | undefined {
+    return this.#now;
+  }
+
+  wait(task: SimulatedTask | undefined): void {
+    this.#now = latest([this.#now, task]);
+  }
+
+  encode(work: Command['work'], seconds: number, after: readonly (Command | undefined)[]): Command {
+    const command: Command = { work, seconds, after, task: undefined };
+    this.#unsent.push(command);
+    return command;
+  }
+
+  /** What the CPU itself does over the network, and waits for. */
+  exchange(seconds: number): void {
+    this.wait(this.#queues.network.run('network', seconds, [this.#now]));
+  }
+
+  flushIfDue(): void {
+    const { up, down } = this.#staging;
+    if (this.#filled >= Math.max(1, up >> 1) || this.#unsentDown >= Math.max(1, down >> 1)) this.flush();
+  }
+
+  /** Submits what is encoded: only now does it have its place in time. */
+  flush(): void {
+    const submitted = this.#now;
+    const tasks = this.#unsent.map((command) => {
+      const { work, seconds, after } = command;
+      const before = this.#lastCompute;
+      const task = this.#queues[work].run(work, seconds, [submitted, ...after.map((other) => other?.task)]);
+      command.task = task;
+      if (work === 'compute') {
+        this.#compute += seconds;
+        if (task.start > (before?.end ?? 0)) waitedFor(task, before?.end ?? 0, this.#waits);
+        this.#lastCompute = task;
+      }
+      return task;
+    });
+    this.#unsent = [];
+    const end = latest(tasks.filter(({ work }) => work !== 'network'));
+    // A buffer is mapped again when all that was submitted with it is done.
+    for (; this.#filled > 0; this.#filled--) this.#emptying.push(end);
+    this.#unsentDown = 0;
+    for (const store of this.#unsentStores) {
+      const put = store.ids.map((id) => (end ? this.#put(id, end) : undefined));
+      store.done = latest([...put, ...store.behind.map(({ done }) => done)]);
+      store.arrived?.();
+    }
+    this.#unsentStores = [];
+  }
+
+  /** Once there is room in staging. */
+  roomUp(): void {
+    if (this.#filled === this.#staging.up) this.flush();
+    this.wait(this.#emptying.shift());
+  }
+
+  /** Bytes that go up, for which there is room. */
+  send(bytes: number, after: readonly (Command | undefined)[]): Command {
+    this.#up += bytes;
+    this.#filled++;
+    return this.encode('up', bytes / this.#machine.link.upBytesPerSecond, after);
+  }
+
+  /** Bytes that the CPU reads on the GPU, and waits for. */
+  read(bytes: number, after: readonly (Command | undefined)[]): Command {
+    while (this.#storing === this.#staging.down) this.#awaitOldest();
+    this.#down += bytes;
+    const command = this.encode('down', bytes / this.#machine.link.downBytesPerSecond, after);
+    this.flush();
+    return command;
+  }
+
+  store(values: readonly Leaving[], { phase, arrived }: StoreOptions = {}): Command[] {
+    while (this.#staging.down - this.#storing < values.length) this.#awaitOldest();
+    this.#storing += values.length;
+    const commands = values.map(({ bytes, after }) => {
+      this.#down += bytes;
+      return this.encode('down', bytes / this.#machine.link.downBytesPerSecond, after);
+    });
+    this.#unsentDown += values.length;
+    const ids = values.map(({ id }) => id);
+    const behind = this.#stores.filter(
+      (older) =>
+        older.ids.some((id) => ids.includes(id)) ||
+        (phase !== undefined && older.phase !== undefined && older.phase !== phase),
+    );
+    const store: Store = { ids, phase, behind, arrived, done: undefined };
+    this.#stores.push(store);
+    this.#unsentStores.push(store);
+    return commands;
+  }
+
+  isGoingDown(id: number): boolean {
+    const store = this.#newestOf(id);
+    return store !== undefined && (!store.done || store.done.end > (this.#now?.end ?? 0));
+  }
+
+  /** What is on its way down has arrived. */
+  awaitArrival(id: number): void {
+    const store = this.#newestOf(id);
+    if (!store) return;
+    if (!store.done) this.flush();
+    this.wait(store.done);
+  }
+
+  #awaitOldest(): void {
+    const oldest = this.#stores.shift();
+    assert(oldest, 'staging is in use, but nothing is on its way down');
+    this.flush();
+    this.wait(oldest.done);
+    this.#storing -= oldest.ids.length;
+  }
+
+  #newestOf(id: number): Store | undefined {
+    return this.#stores.findLast(({ ids }) => ids.includes(id));
+  }
+}

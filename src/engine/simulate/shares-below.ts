@@ -1,0 +1,34 @@
+// What of host memory and disk chunks have on a simulated machine, and what activations that are moved: the division that a
+// run makes (memory/tiers/shares.ts), of a machine that need not be there.
+
+import { bytesBelow, type StashHomes, sharesOf, stashHomes } from '../../memory/tiers/shares.ts';
+import { leastDiskChunks, leastHostChunks } from '../../memory/tiers/tier-limits.ts';
+import { formatBytes } from '../../util/bytes.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import { type Fit, needBelow } from '../compile/fit.ts';
+import type { Machine } from './machine.ts';
+
+/** Chunks that may lie below: on one of several ranks, those that it has at once. */
+export const chunksOf = ({ workload, map, residents }: Fit): number => (workload.isShared ? residents : map.count);
+
+/** Chunks that host memory holds, and where activations lie. Errors: HoldfastError where it and the disk are too small, with what would do. */
+export function sharesBelow(fit: Fit, { disk }: Machine, hostBytes: number): { hostSlots: number; homes: StashHomes } {
+  const { map, slots, residents, stashes } = fit;
+  const need = { ...needBelow(fit), chunks: chunksOf(fit), updates: false };
+  const count = Math.max(need.chunks, 1);
+  const isWhole = slots >= residents && stashes.length === 0;
+  const shares = isWhole ? undefined : sharesOf(need, { host: hostBytes, disk: disk?.bytes ?? 0 });
+  const homes = stashHomes(stashes, shares?.stashes ?? { host: 0, disk: 0 });
+  if (isWhole && homes) return { hostSlots: count, homes };
+  const held = Math.min(count, Math.floor((shares?.chunks.host ?? 0) / map.chunkBytes));
+  const blocks = Math.floor((shares?.chunks.disk ?? 0) / map.chunkBytes);
+  const hasDisk = disk !== undefined;
+  if (!homes || held < leastHostChunks(count, hasDisk) || blocks < leastDiskChunks(count, held, map.largestPut)) {
+    const all = bytesBelow(need);
+    throw new HoldfastError(
+      `${formatBytes(all)} lie below the GPU, and there are ${formatBytes(hostBytes)} of host memory` +
+        `${disk ? ` and ${formatBytes(disk.bytes)} of disk` : ' and no disk'}; --host-memory ${Math.ceil(all / 1e6)}MB would do`,
+    );
+  }
+  return { hostSlots: held, homes };
+}

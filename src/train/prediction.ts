@@ -7,15 +7,8 @@
 // Many ranks are worked out as fewer, whose first owns so much less (engine/simulate/network.ts); micro-batches behind the
 // second of a step take as long as it, where several ranks share them.
 
-import {
-  type Fit,
-  type FitOptions,
-  fitMemory,
-  leastChunkOf,
-  leastMemory,
-  needBelow,
-  type Recovery,
-} from '../engine/compile/fit.ts';
+import { leastChunkOf } from '../engine/compile/chunk-sizes.ts';
+import { type Fit, type FitOptions, fitMemory, leastMemory, needBelow, type Recovery } from '../engine/compile/fit.ts';
 import { flopsOf } from '../engine/compile/pass.ts';
 import { schedule } from '../engine/compile/schedule.ts';
 import type { AdapterLimits, Workload } from '../engine/compile/workload.ts';

@@ -5,40 +5,34 @@
 // Chunk sizes come from one fixed list, whatever the budget: a budget is accepted if one of them fits, so the
 // smallest budget that works is a fact that a refusal can name.
 
-import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
-import { bytesOf, type Program, type Tensor } from '../../graph/graph.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
-import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
-import { type ChunkMap, layoutFor, mapChunks, trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
+import type { Placement } from '../../graph/liveness.ts';
+import { type ChunkMap, trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
 import { indicesTogether } from '../../memory/layout/kinds.ts';
-import { bytesHeld, chunkRange, leastChunkBytes } from '../../memory/layout/layout.ts';
-import { mostHeld } from '../../memory/plan/trace.ts';
+import { chunkRange } from '../../memory/layout/layout.ts';
 import { bytesBelow, leastHostBytes, type NeedBelow, type RoomBelow } from '../../memory/tiers/shares.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
-import { isChunkRange, uniformBlocks } from './lower.ts';
-import { chunksAtOnce, completeAtOnce, dispatchesOf, heldAtOnce, type Pass, type Passes, stashesIn } from './pass.ts';
+import {
+  arenaBytes,
+  type Candidate,
+  candidate,
+  leastPeak,
+  leastStaging,
+  measured,
+  type NonModelMemory,
+  placeAll,
+  type StagingSize,
+  sketched,
+  whole,
+} from './candidate.ts';
+import { chunkSizes, largestChunk, mapOf, wholeMap } from './chunk-sizes.ts';
+import { chunksAtOnce, type Pass, type Passes } from './pass.ts';
 import { cheapest, uniformWays } from './ways.ts';
 import { type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
 
 /** `step`: every step's state is also kept below the GPU. `checkpoint`: it is not. */
 export type Recovery = 'step' | 'checkpoint';
-
-/** Where memory goes that is not chunks, in bytes. */
-export interface NonModelMemory {
-  /** Activations as placed, and the most that are alive at once, which no placement could undercut. */
-  readonly arenas: number;
-  readonly alive: number;
-  /** Inputs, scalars, tables, masks, uniform blocks, results under way. */
-  readonly persistent: number;
-  readonly uniforms: number;
-}
-
-/** Staging, in chunks: values on their way down, and values on their way up that the GPU has not taken yet. */
-export interface StagingSize {
-  readonly down: number;
-  readonly up: number;
-}
 
 /** What a fit goes by beside the budget. */
 export interface FitOptions {
@@ -75,20 +69,9 @@ export interface Fit<P extends Passes = Passes> {
   readonly orderSeconds?: Readonly<Partial<Record<AccumulateOrder, number>>>;
 }
 
-/** Larger chunks gain nothing: a transfer of this size is as fast as any. */
-const LARGEST_CHUNK = 32 * 2 ** 20;
-const LEAST_CHUNK = 16 * 1024;
-/** More of them of a kind cost more for dispatches, uniforms and planning than they save. */
-const MOST_CHUNKS = 1024;
 const MOST_STAGING = 8;
 /** One chunk of staging each way for so many slots. */
 const SLOTS_PER_STAGING = 5;
-
-/** What must go down at once: the chunks that an update on the GPU completes together, where each step's state is kept below. */
-const leastStaging = (durable: boolean, workload: Workload, passes: Passes): StagingSize => ({
-  down: durable && !updatesOnHost(workload) ? completeAtOnce(passes) : 1,
-  up: 1,
-});
 
 /** Within a budget: without one, nothing goes below but what the host updates. */
 const isDurable = (workload: Workload, recovery: Recovery): boolean =>
@@ -125,29 +108,6 @@ export function fitMemory<P extends Passes>(
     () => fits(least.workload, true),
   );
 }
-
-const largestChunk = (workload: Workload, limits: AdapterLimits): number => Math.max(...chunkSizes(workload, limits));
-
-/** Padding that larger chunks may cost where nothing moves, as a share of the model data. */
-const MOST_PADDING = 0.05;
-
-/**
- * Of everything at once: the largest size. But where some parameters are frozen, or stored otherwise, all chunks are as
- * large as the largest part's, and those of the other parts must not be empty for the most part.
- */
-function wholeMap(workload: Workload, limits: AdapterLimits): ChunkMap {
-  if (!isMixed(workload)) return mapOf(workload, largestChunk(workload, limits));
-  const maps = chunkSizes(workload, limits).map((bytes) => mapOf(workload, bytes));
-  const size = (map: ChunkMap) => map.count * map.chunkBytes;
-  const least = Math.min(...maps.map(size));
-  const found = maps.findLast((map) => size(map) <= (1 + MOST_PADDING) * least);
-  assert(found, 'there is a chunk size');
-  return found;
-}
-
-const isMixed = ({ parameters, training }: Workload): boolean =>
-  (training && trainingDtypeOf(parameters) !== 'f32') ||
-  new Set(parameters.map((parameter) => layoutFor(parameter, training))).size > 1;
 
 /** Everything at once. */
 function wholeFit<P extends Passes>(workload: Workload<P>, limits: AdapterLimits): Fit<P> {
@@ -326,130 +286,6 @@ function findLeast<P extends Passes>(
   );
 }
 
-interface Candidate<P extends Passes = Passes> {
-  readonly workload: Workload<P>;
-  readonly map: ChunkMap;
-  readonly passes: P;
-  readonly placements: readonly Placement[];
-  readonly nonModel: NonModelMemory;
-  readonly stashes: readonly number[];
-  readonly durable: boolean;
-  /** All of nonModel. */
-  readonly other: number;
-  /** Chunks that one operator needs at once. */
-  readonly atOnce: number;
-  /** As in `Fit`. */
-  readonly residents: number;
-}
-
-const placed = new WeakMap<Program, Map<string, Placement>>();
-
-function placeAll({ programs }: Workload, { binding, buffer }: AdapterLimits, tight: boolean): Placement[] {
-  const most = Math.min(binding, buffer);
-  return programs.map((program) => {
-    const known = placed.get(program) ?? new Map<string, Placement>();
-    placed.set(program, known);
-    const key = `${most} ${tight}`;
-    const placement = known.get(key) ?? place(program, most, tight);
-    known.set(key, placement);
-    return placement;
-  });
-}
-
-const arenaBytes = (placements: readonly Placement[]): number => arenaSizes(placements).reduce((a, b) => a + b, 0);
-
-/** Bytes of the smallest chunk that a model whose parameters have so many bytes is cut into. */
-export const leastChunkOf = (bytes: number): number => Math.max(LEAST_CHUNK, bytes / MOST_CHUNKS);
-
-/** Ascending, by powers of two up to the largest that makes sense here. */
-function chunkSizes(
-  { parameters, chunkLimits = {} }: Workload,
-  { binding, buffer, leastChunk = 0, mostChunk = Number.POSITIVE_INFINITY }: AdapterLimits,
-): number[] {
-  const ofSize = Math.max(leastChunk, chunkLimits.leastChunk ?? 0, leastChunkOf(bytesHeld(parameters)));
-  const least = Math.max(ofSize, leastChunkBytes(parameters));
-  const most = Math.min(binding, buffer, Math.max(LARGEST_CHUNK, least));
-  const sizes = [most];
-  for (let bytes = most / 2; bytes >= least; bytes /= 2) sizes.unshift(bytes);
-  const small = sizes.filter((bytes) => bytes <= Math.min(mostChunk, chunkLimits.mostChunk ?? mostChunk));
-  return small.length > 0 ? small : sizes.slice(0, 1);
-}
-
-const maps = new WeakMap<Workload['parameters'], Map<string, ChunkMap>>();
-
-function mapOf({ parameters, training }: Workload, chunkBytes: number): ChunkMap {
-  // Workloads that differ in their activations alone have the same chunks.
-  const known = maps.get(parameters) ?? new Map<string, ChunkMap>();
-  maps.set(parameters, known);
-  const key = `${chunkBytes} ${training}`;
-  const map = known.get(key) ?? mapChunks(parameters, training, { minBytes: chunkBytes / 2, maxBytes: chunkBytes });
-  known.set(key, map);
-  return map;
-}
-
-function candidate<P extends Passes>(
-  workload: Workload<P>,
-  placements: readonly Placement[],
-  chunkBytes: number,
-  durable: boolean,
-): Candidate<P> {
-  const map = mapOf(workload, chunkBytes);
-  return sketched(workload, map, placements, durable);
-}
-
-/** The same workload is measured on the same chunks for one budget after the other. */
-const sketches = new WeakMap<Workload, WeakMap<ChunkMap, Passes>>();
-
-/** Micro-batches that are looked at to measure a step: what the second one needs, the others do. */
-const SKETCHED = 2;
-
-/** Measured on a part of its micro-batches: most candidates are only measured. */
-function sketched<P extends Passes>(
-  workload: Workload<P>,
-  map: ChunkMap,
-  placements: readonly Placement[],
-  durable: boolean,
-): Candidate<P> {
-  // What ranks hold goes by what their passes hold.
-  const most = workload.isShared ? undefined : SKETCHED;
-  const known = (sketches.get(workload) ?? new WeakMap()) as WeakMap<ChunkMap, P>;
-  sketches.set(workload, known);
-  const passes = known.get(map) ?? workload.passes(map, most);
-  known.set(map, passes);
-  return measured(workload, map, passes, placements, durable);
-}
-
-/** With all of its micro-batches. */
-const whole = <P extends Passes>(found: Candidate<P>): Candidate<P> => ({
-  ...found,
-  passes: found.workload.isShared ? found.passes : found.workload.passes(found.map),
-});
-
-function measured<P extends Passes>(
-  workload: Workload<P>,
-  map: ChunkMap,
-  passes: P,
-  placements: readonly Placement[],
-  durable: boolean,
-): Candidate<P> {
-  const nonModel = nonModelMemory(workload, placements, passes);
-  const atOnce = chunksAtOnce(passes);
-  const stashes = stashesIn(passes, map.count);
-  const other = nonModel.arenas + nonModel.persistent;
-  const residents = workload.isShared
-    ? Math.max(...Object.values(passes).map(({ trace }) => mostHeld(trace)))
-    : residentChunks(workload, map) - (map.count - heldAtOnce(Object.values(passes), map));
-  return { workload, map, passes, placements, nonModel, stashes, durable, other, atOnce, residents };
-}
-
-function leastPeak({ workload, map, passes, durable, other, atOnce }: Candidate): number {
-  const { down, up } = leastStaging(durable, workload, passes);
-  return other + (Math.min(atOnce, map.count) + down + up) * map.chunkBytes;
-}
-
-const residentChunks = (workload: Workload, map: ChunkMap): number =>
-  map.count - (updatesOnHost(workload) ? map.list('moment1').chunks + map.list('moment2').chunks : 0);
-
 /** Deals the room that a budget leaves for chunks to slots and staging. */
 function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined): Fit<P> {
   const { workload, map, passes, placements, nonModel, stashes, durable, other, atOnce, residents } = found;
@@ -485,38 +321,4 @@ function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined
     staging,
     peak,
   };
-}
-
-function nonModelMemory(
-  { programs, readback }: Workload,
-  placements: readonly Placement[],
-  passes: Passes,
-): NonModelMemory {
-  const dispatches = new Set(dispatchesOf(passes));
-  const uniforms = uniformBlocks(dispatches).count * UNIFORM_STRIDE;
-  const tensors = new Set<Tensor>();
-  for (const { operands } of dispatches) {
-    for (const operand of Object.values(operands)) {
-      if (!isChunkRange(operand) && operand.role === 'persistent') tensors.add(operand);
-    }
-  }
-  const others = uniforms + readback.reads * readback.bytes;
-  const persistent = [...tensors].reduce((sum, tensor) => sum + bytesOf(tensor), others);
-  return {
-    arenas: arenaBytes(placements),
-    alive: programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0),
-    persistent,
-    uniforms,
-  };
-}
-
-/** Programs share arenas: each is as large as the largest program needs. Bytes. */
-export function arenaSizes(placements: readonly Placement[]): number[] {
-  const sizes: number[] = [];
-  for (const { arenas } of placements) {
-    arenas.forEach((bytes, i) => {
-      sizes[i] = Math.max(sizes[i] ?? 0, bytes);
-    });
-  }
-  return sizes;
 }

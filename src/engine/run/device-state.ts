@@ -4,8 +4,9 @@
 import type { Device } from '../../gpu/device.ts';
 import { ReadbackRing } from '../../gpu/readback.ts';
 import type { Below } from '../../memory/tiers/below.ts';
+import { arenaSizes } from '../compile/candidate.ts';
 import type { KernelChoices } from '../compile/choices.ts';
-import { arenaSizes, type Fit } from '../compile/fit.ts';
+import type { Fit } from '../compile/fit.ts';
 import { isOnHost } from '../compile/lower.ts';
 import { dispatchesOf } from '../compile/pass.ts';
 import { Bindings } from './binding.ts';

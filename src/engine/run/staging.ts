@@ -6,7 +6,7 @@ import { GPUBufferUsage, GPUMapMode } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';
 import { mapBuffer } from '../../gpu/mapping.ts';
 import { assert } from '../../util/errors.ts';
-import type { StagingSize } from '../compile/fit.ts';
+import type { StagingSize } from '../compile/candidate.ts';
 
 /** A buffer that was or will be mapped for writing. */
 interface Emptying {

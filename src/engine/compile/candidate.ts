@@ -1,0 +1,164 @@
+// A candidate for a fit: a workload on chunks of one size with its activations placed, and what memory that takes. Most are only
+// measured, on a part of their micro-batches; the one that is taken has all of them (`whole`).
+
+import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
+import { bytesOf, type Program, type Tensor } from '../../graph/graph.ts';
+import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { mostHeld } from '../../memory/plan/trace.ts';
+import { mapOf } from './chunk-sizes.ts';
+import { isChunkRange, uniformBlocks } from './lower.ts';
+import { chunksAtOnce, completeAtOnce, dispatchesOf, heldAtOnce, type Passes, stashesIn } from './pass.ts';
+import { type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
+
+/** Where memory goes that is not chunks, in bytes. */
+export interface NonModelMemory {
+  /** Activations as placed, and the most that are alive at once, which no placement could undercut. */
+  readonly arenas: number;
+  readonly alive: number;
+  /** Inputs, scalars, tables, masks, uniform blocks, results under way. */
+  readonly persistent: number;
+  readonly uniforms: number;
+}
+
+/** Staging, in chunks: values on their way down, and values on their way up that the GPU has not taken yet. */
+export interface StagingSize {
+  readonly down: number;
+  readonly up: number;
+}
+
+export interface Candidate<P extends Passes = Passes> {
+  readonly workload: Workload<P>;
+  readonly map: ChunkMap;
+  readonly passes: P;
+  readonly placements: readonly Placement[];
+  readonly nonModel: NonModelMemory;
+  readonly stashes: readonly number[];
+  readonly durable: boolean;
+  /** All of nonModel. */
+  readonly other: number;
+  /** Chunks that one operator needs at once. */
+  readonly atOnce: number;
+  /** As in `Fit`. */
+  readonly residents: number;
+}
+
+/** What must go down at once: the chunks that an update on the GPU completes together, where each step's state is kept below. */
+export const leastStaging = (durable: boolean, workload: Workload, passes: Passes): StagingSize => ({
+  down: durable && !updatesOnHost(workload) ? completeAtOnce(passes) : 1,
+  up: 1,
+});
+
+const placed = new WeakMap<Program, Map<string, Placement>>();
+
+export function placeAll({ programs }: Workload, { binding, buffer }: AdapterLimits, tight: boolean): Placement[] {
+  const most = Math.min(binding, buffer);
+  return programs.map((program) => {
+    const known = placed.get(program) ?? new Map<string, Placement>();
+    placed.set(program, known);
+    const key = `${most} ${tight}`;
+    const placement = known.get(key) ?? place(program, most, tight);
+    known.set(key, placement);
+    return placement;
+  });
+}
+
+export const arenaBytes = (placements: readonly Placement[]): number =>
+  arenaSizes(placements).reduce((a, b) => a + b, 0);
+
+export function candidate<P extends Passes>(
+  workload: Workload<P>,
+  placements: readonly Placement[],
+  chunkBytes: number,
+  durable: boolean,
+): Candidate<P> {
+  const map = mapOf(workload, chunkBytes);
+  return sketched(workload, map, placements, durable);
+}
+
+/** The same workload is measured on the same chunks for one budget after the other. */
+const sketches = new WeakMap<Workload, WeakMap<ChunkMap, Passes>>();
+
+/** Micro-batches that are looked at to measure a step: what the second one needs, the others do. */
+const SKETCHED = 2;
+
+/** Measured on a part of its micro-batches: most candidates are only measured. */
+export function sketched<P extends Passes>(
+  workload: Workload<P>,
+  map: ChunkMap,
+  placements: readonly Placement[],
+  durable: boolean,
+): Candidate<P> {
+  // What ranks hold goes by what their passes hold.
+  const most = workload.isShared ? undefined : SKETCHED;
+  const known = (sketches.get(workload) ?? new WeakMap()) as WeakMap<ChunkMap, P>;
+  sketches.set(workload, known);
+  const passes = known.get(map) ?? workload.passes(map, most);
+  known.set(map, passes);
+  return measured(workload, map, passes, placements, durable);
+}
+
+/** With all of its micro-batches. */
+export const whole = <P extends Passes>(found: Candidate<P>): Candidate<P> => ({
+  ...found,
+  passes: found.workload.isShared ? found.passes : found.workload.passes(found.map),
+});
+
+export function measured<P extends Passes>(
+  workload: Workload<P>,
+  map: ChunkMap,
+  passes: P,
+  placements: readonly Placement[],
+  durable: boolean,
+): Candidate<P> {
+  const nonModel = nonModelMemory(workload, placements, passes);
+  const atOnce = chunksAtOnce(passes);
+  const stashes = stashesIn(passes, map.count);
+  const other = nonModel.arenas + nonModel.persistent;
+  const residents = workload.isShared
+    ? Math.max(...Object.values(passes).map(({ trace }) => mostHeld(trace)))
+    : residentChunks(workload, map) - (map.count - heldAtOnce(Object.values(passes), map));
+  return { workload, map, passes, placements, nonModel, stashes, durable, other, atOnce, residents };
+}
+
+export function leastPeak({ workload, map, passes, durable, other, atOnce }: Candidate): number {
+  const { down, up } = leastStaging(durable, workload, passes);
+  return other + (Math.min(atOnce, map.count) + down + up) * map.chunkBytes;
+}
+
+const residentChunks = (workload: Workload, map: ChunkMap): number =>
+  map.count - (updatesOnHost(workload) ? map.list('moment1').chunks + map.list('moment2').chunks : 0);
+
+function nonModelMemory(
+  { programs, readback }: Workload,
+  placements: readonly Placement[],
+  passes: Passes,
+): NonModelMemory {
+  const dispatches = new Set(dispatchesOf(passes));
+  const uniforms = uniformBlocks(dispatches).count * UNIFORM_STRIDE;
+  const tensors = new Set<Tensor>();
+  for (const { operands } of dispatches) {
+    for (const operand of Object.values(operands)) {
+      if (!isChunkRange(operand) && operand.role === 'persistent') tensors.add(operand);
+    }
+  }
+  const others = uniforms + readback.reads * readback.bytes;
+  const persistent = [...tensors].reduce((sum, tensor) => sum + bytesOf(tensor), others);
+  return {
+    arenas: arenaBytes(placements),
+    alive: programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0),
+    persistent,
+    uniforms,
+  };
+}
+
+/** Programs share arenas: each is as large as the largest program needs. Bytes. */
+export function arenaSizes(placements: readonly Placement[]): number[] {
+  const sizes: number[] = [];
+  for (const { arenas } of placements) {
+    arenas.forEach((bytes, i) => {
+      sizes[i] = Math.max(sizes[i] ?? 0, bytes);
+    });
+  }
+  return sizes;
+}

@@ -1,0 +1,66 @@
+// The sizes that the chunks of a workload may have, and its chunks of such a size: one fixed list for an adapter, whatever the
+// budget. Which of them suits a budget is fit.ts's affair.
+
+import { type ChunkMap, layoutFor, mapChunks, trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
+import { bytesHeld, leastChunkBytes } from '../../memory/layout/layout.ts';
+import { assert } from '../../util/errors.ts';
+import type { AdapterLimits, Workload } from './workload.ts';
+
+/** Larger chunks gain nothing: a transfer of this size is as fast as any. */
+const LARGEST_CHUNK = 32 * 2 ** 20;
+const LEAST_CHUNK = 16 * 1024;
+/** More of them of a kind cost more for dispatches, uniforms and planning than they save. */
+const MOST_CHUNKS = 1024;
+
+/** Bytes of the smallest chunk that a model whose parameters have so many bytes is cut into. */
+export const leastChunkOf = (bytes: number): number => Math.max(LEAST_CHUNK, bytes / MOST_CHUNKS);
+
+/** Ascending, by powers of two up to the largest that makes sense here. */
+export function chunkSizes(
+  { parameters, chunkLimits = {} }: Workload,
+  { binding, buffer, leastChunk = 0, mostChunk = Number.POSITIVE_INFINITY }: AdapterLimits,
+): number[] {
+  const ofSize = Math.max(leastChunk, chunkLimits.leastChunk ?? 0, leastChunkOf(bytesHeld(parameters)));
+  const least = Math.max(ofSize, leastChunkBytes(parameters));
+  const most = Math.min(binding, buffer, Math.max(LARGEST_CHUNK, least));
+  const sizes = [most];
+  for (let bytes = most / 2; bytes >= least; bytes /= 2) sizes.unshift(bytes);
+  const small = sizes.filter((bytes) => bytes <= Math.min(mostChunk, chunkLimits.mostChunk ?? mostChunk));
+  return small.length > 0 ? small : sizes.slice(0, 1);
+}
+
+const maps = new WeakMap<Workload['parameters'], Map<string, ChunkMap>>();
+
+export function mapOf({ parameters, training }: Workload, chunkBytes: number): ChunkMap {
+  // Workloads that differ in their activations alone have the same chunks.
+  const known = maps.get(parameters) ?? new Map<string, ChunkMap>();
+  maps.set(parameters, known);
+  const key = `${chunkBytes} ${training}`;
+  const map = known.get(key) ?? mapChunks(parameters, training, { minBytes: chunkBytes / 2, maxBytes: chunkBytes });
+  known.set(key, map);
+  return map;
+}
+
+export const largestChunk = (workload: Workload, limits: AdapterLimits): number =>
+  Math.max(...chunkSizes(workload, limits));
+
+/** Padding that larger chunks may cost where nothing moves, as a share of the model data. */
+const MOST_PADDING = 0.05;
+
+/**
+ * Of everything at once: the largest size. But where some parameters are frozen, or stored otherwise, all chunks are as
+ * large as the largest part's, and those of the other parts must not be empty for the most part.
+ */
+export function wholeMap(workload: Workload, limits: AdapterLimits): ChunkMap {
+  if (!isMixed(workload)) return mapOf(workload, largestChunk(workload, limits));
+  const maps = chunkSizes(workload, limits).map((bytes) => mapOf(workload, bytes));
+  const size = (map: ChunkMap) => map.count * map.chunkBytes;
+  const least = Math.min(...maps.map(size));
+  const found = maps.findLast((map) => size(map) <= (1 + MOST_PADDING) * least);
+  assert(found, 'there is a chunk size');
+  return found;
+}
+
+const isMixed = ({ parameters, training }: Workload): boolean =>
+  (training && trainingDtypeOf(parameters) !== 'f32') ||
+  new Set(parameters.map((parameter) => layoutFor(parameter, training))).size > 1;

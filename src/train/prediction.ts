@@ -259,10 +259,10 @@ export class Predictor {
     const fitted = (bytes: number, options: FitOptions = { recovery }) =>
       isWhole ? part.whole : fitMemory(workload, this.#limitsOf(this.blocks), bytes, options);
     const first = fitted(within);
-    // A fit counts the chunks of all ranks.
+    // Of more ranks than are followed, each has less.
     const has = ranks ? (first.residents - lessOwned(first, this.#ranksOf(first))) / first.map.count : 1;
     const roomHere: RoomBelow = {
-      holds: (need) => room.holds({ ...need, chunks: Math.ceil(has * need.chunks) }),
+      holds: (need) => room.holds({ ...need, held: Math.ceil(has * need.chunks) }),
       key: `${room.key} ${has}`,
       described: room.described,
     };

@@ -112,7 +112,7 @@ it('divides host memory and disk so that both chunks and pieces can work, wherev
   fc.assert(
     fc.property(cases, ({ chunks, kilobytes, pieces, updates, ...shares }) => {
       const chunkBytes = 1024 * kilobytes;
-      const need: NeedBelow = { chunks, chunkBytes, largestPut: 4, updates, stashes: pieces };
+      const need: NeedBelow = { chunks, held: chunks, chunkBytes, largestPut: 4, updates, stashes: pieces };
       const everything = bytesBelow(need);
       const [host, disk] = [Math.floor((shares.host * everything) / 100), Math.floor((shares.disk * everything) / 100)];
       const found = sharesOf(need, { host, disk });

@@ -4,10 +4,11 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Batch, BatchArray } from '../../src/data/batches.ts';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
-import { smallestBudget } from '../../src/engine/compile/fit.ts';
+import { fitMemory, needBelow, smallestBudget } from '../../src/engine/compile/fit.ts';
 import { ZERO_STAGES, type ZeroStage } from '../../src/engine/ranks/sharding.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import { bytesBelow } from '../../src/memory/tiers/shares.ts';
 import type { ReferenceCase } from '../../src/parity/reference-case.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
@@ -33,19 +34,29 @@ describe.each(EVERY_CASE ? ['gpt2-accum4', 'gpt2-accum4-ignore'] : ['gpt2-accum4
     );
 
     const { model, batch, seq, accumulate } = reference;
-    const least = (stage: ZeroStage) => {
-      const sharding = { rank: 0, size, stage };
-      const workload = trainingWorkload(model, traceStep(model, batch, seq), accumulate / size, undefined, {
-        accumulateOrder: 'batch',
+    const limits = limitsOf(device);
+    const recovery = 'checkpoint';
+    const workloadOf = (stage: ZeroStage, rank: number) => {
+      const sharding = { rank, size, stage };
+      const accumulateOrder = 'batch';
+      return trainingWorkload(model, traceStep(model, batch, seq), accumulate / size, undefined, {
+        accumulateOrder,
         sharding,
       });
-      return smallestBudget(workload, limitsOf(device), { recovery: 'checkpoint' });
+    };
+    const least = (stage: ZeroStage) => smallestBudget(workloadOf(stage, 0), limits, { recovery });
+    /** The first has host memory for what it has at once and no byte more, and no disk. */
+    const first = (stage: ZeroStage): MemoryOptions => {
+      const gpu = least(stage) + 65_536;
+      const fit = fitMemory(workloadOf(stage, 0), limits, gpu, { recovery });
+      if (stage > 0) expect(fit.residents).toBeLessThan(fit.map.count);
+      return { gpu, host: bytesBelow(needBelow(fit)) };
     };
     const steps = EVERY_CASE ? reference.batches.length : 2;
     const { choices: _, ...short } = await trainOnRanks(device, reference, size, 0, { choices, steps });
     for (const stage of ZERO_STAGES) {
       const tight = (rank: number): MemoryOptions =>
-        rank === 0 ? { gpu: least(stage) + 65_536 } : { gpu: 2 * least(stage), host: 400_000, disk: memoryDisk() };
+        rank === 0 ? first(stage) : { gpu: 2 * least(stage), host: 400_000, disk: memoryDisk() };
       for (const memory of [() => ({}), tight]) {
         const { choices: _, ...found } = await trainOnRanks(device, reference, size, stage, { choices, steps, memory });
         expect({ ...found, gradients: undefined }, `ZeRO ${stage}`).toEqual({ ...short, gradients: undefined });

@@ -151,8 +151,19 @@ const fitsBelow = (found: Candidate, below: RoomBelow | undefined): boolean =>
   found.stashes.length === 0 || below === undefined || below.holds(needBelow(found));
 
 /** What a fit needs below the GPU. */
-export const needBelow = ({ map, workload, stashes }: Pick<Fit, 'map' | 'workload' | 'stashes'>): NeedBelow => ({
-  ...{ chunks: map.count, chunkBytes: map.chunkBytes, largestPut: map.largestPut },
+export const needBelow = ({
+  map,
+  workload,
+  residents,
+  stashes,
+}: Pick<Fit, 'map' | 'workload' | 'residents' | 'stashes'>): NeedBelow => ({
+  // On one of several ranks, what it has at once.
+  ...{
+    chunks: map.count,
+    held: workload.isShared ? residents : map.count,
+    chunkBytes: map.chunkBytes,
+    largestPut: map.largestPut,
+  },
   ...{ updates: updatesOnHost(workload), stashes },
 });
 

@@ -8,14 +8,11 @@ import { HoldfastError } from '../../util/errors.ts';
 import { type Fit, needBelow } from '../compile/fit.ts';
 import type { Machine } from './machine.ts';
 
-/** Chunks that may lie below: on one of several ranks, those that it has at once. */
-export const chunksOf = ({ workload, map, residents }: Fit): number => (workload.isShared ? residents : map.count);
-
 /** Chunks that host memory holds, and where activations lie. Errors: HoldfastError where it and the disk are too small, with what would do. */
 export function sharesBelow(fit: Fit, { disk }: Machine, hostBytes: number): { hostSlots: number; homes: StashHomes } {
   const { map, slots, residents, stashes } = fit;
-  const need = { ...needBelow(fit), chunks: chunksOf(fit), updates: false };
-  const count = Math.max(need.chunks, 1);
+  const need = { ...needBelow(fit), updates: false };
+  const count = Math.max(need.held, 1);
   const isWhole = slots >= residents && stashes.length === 0;
   const shares = isWhole ? undefined : sharesOf(need, { host: hostBytes, disk: disk?.bytes ?? 0 });
   const homes = stashHomes(stashes, shares?.stashes ?? { host: 0, disk: 0 });

@@ -10,7 +10,7 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS } from '../../memory/layout/kinds.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { Fit } from '../compile/fit.ts';
+import { type Fit, needBelow } from '../compile/fit.ts';
 import { type CollectiveOperation, isTransfer, type StashPiece, type TransferOperation } from '../compile/lower.ts';
 import type { Completion, Pass } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
@@ -22,7 +22,7 @@ import { type Command, type Leaving, SimulatedLink, type StoreOptions } from './
 import { type Machine, secondsOn } from './machine.ts';
 import { exchangeSeconds, type SimulatedRanks, sentBytes } from './network.ts';
 import { SharedPlaces } from './shared-places.ts';
-import { chunksOf, sharesBelow } from './shares-below.ts';
+import { sharesBelow } from './shares-below.ts';
 import { SimulatedSlots } from './slots.ts';
 import { SimulatedBelow, SimulatedStashes } from './stashes.ts';
 import { SimulatedTiers } from './tiers.ts';
@@ -117,7 +117,7 @@ class Simulation {
     this.#loads = [...schedule.loadsOf]
       .flatMap(([id, moments]) => moments.map((moment) => ({ moment, id })))
       .sort((a, b) => a.moment - b.moment || a.id - b.id);
-    const disk = machine.disk && (hostSlots < chunksOf(fit) || homes.onDisk > 0) ? machine.disk : undefined;
+    const disk = machine.disk && (hostSlots < needBelow(fit).held || homes.onDisk > 0) ? machine.disk : undefined;
     this.#readAhead = disk
       ? readAheadFor(
           map.chunkBytes / disk.readBytesPerSecond,

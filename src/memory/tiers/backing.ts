@@ -82,14 +82,14 @@ export class Backing {
 
   /** Errors: HoldfastError when the limits are too small, with those that would do. */
   constructor(options: BackingOptions) {
-    const { chunks, chunkBytes, hostLimit, disk, largestPut = LARGEST_PUT } = options;
+    const { chunks, held = chunks, chunkBytes, hostLimit, disk, largestPut = LARGEST_PUT } = options;
     assert(chunkBytes > 0 && chunkBytes % 1024 === 0, `chunks of ${chunkBytes} bytes: multiples of 1024 only`);
     const slots = Math.floor(hostLimit / chunkBytes);
     const blocks = disk ? Math.floor(Math.min(disk.bytes, options.diskLimit ?? disk.bytes) / chunkBytes) : 0;
     checkLimits(options, slots, blocks, largestPut);
     this.chunks = chunks;
     this.#chunkBytes = chunkBytes;
-    this.#largestPut = slots < chunks ? largestPut : Number.POSITIVE_INFINITY;
+    this.#largestPut = slots < held ? largestPut : Number.POSITIVE_INFINITY;
     this.#host = new HostTier(slots, chunkBytes, () => this.#queue.advance(), options.allocate);
     this.#disk = disk && new DiskTier(new DiskFile(disk), chunkBytes, blocks);
     this.#chunks = Array.from({ length: chunks }, (_, id) => {

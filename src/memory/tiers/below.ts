@@ -128,9 +128,9 @@ export class Below {
 }
 
 function tooLittle(need: NeedBelow, host: number, disk: number): HoldfastError {
-  const { chunks, chunkBytes, stashes } = need;
+  const { held, chunkBytes, stashes } = need;
   const moved = stashes.reduce((a, b) => a + b, 0);
-  const what = `${chunks} chunks of ${chunkBytes} bytes and ${moved} bytes of activations that are moved`;
+  const what = `${held} chunks of ${chunkBytes} bytes and ${moved} bytes of activations that are moved`;
   const least = leastHostBytes(need, disk > 0);
   if (host < least) {
     const advice = disk > 0 ? '' : ', or use a disk tier';

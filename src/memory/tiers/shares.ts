@@ -10,7 +10,10 @@ import { leastDiskChunks, leastHostChunks } from './tier-limits.ts';
 
 /** What must have room below the GPU. */
 export interface NeedBelow {
+  /** Chunks are numbered from 0. */
   readonly chunks: number;
+  /** The most of them that have a value at once. */
+  readonly held: number;
   readonly chunkBytes: number;
   /** The most chunks that come down in one turn. */
   readonly largestPut: number;
@@ -89,20 +92,20 @@ export function stashHomes(stashes: readonly number[], { host, disk }: TierBytes
 }
 
 /** Bytes of everything, however it is divided. */
-export const bytesBelow = ({ chunks, chunkBytes, stashes }: NeedBelow): number => chunks * chunkBytes + sum(stashes);
+export const bytesBelow = ({ held, chunkBytes, stashes }: NeedBelow): number => held * chunkBytes + sum(stashes);
 
 /** Host memory without which nothing works. */
 export function leastHostBytes(need: NeedBelow, hasDisk: boolean): number {
   if (!hasDisk) return bytesBelow(need);
-  const { chunks, chunkBytes, updates, stashes } = need;
-  return leastHostChunks(chunks, true, updates) * chunkBytes + largest(stashes);
+  const { held, chunkBytes, updates, stashes } = need;
+  return leastHostChunks(held, true, updates) * chunkBytes + largest(stashes);
 }
 
 /** How the two divide what there is; undefined where it is too little. Without pieces chunks have it all. */
 export function sharesOf(need: NeedBelow, { host, disk }: TierBytes): Shares | undefined {
-  const { chunks, chunkBytes, largestPut, stashes } = need;
+  const { held, chunkBytes, largestPut, stashes } = need;
   const all = sum(stashes);
-  const blocks = (chunks + largestPut) * chunkBytes;
+  const blocks = (held + largestPut) * chunkBytes;
   if (host >= bytesBelow(need)) {
     // What both leave is for activations that are planned otherwise later.
     const ofChunks = host === Number.POSITIVE_INFINITY ? host : Math.min(host - all, blocks);
@@ -124,7 +127,7 @@ export function sharesOf(need: NeedBelow, { host, disk }: TierBytes): Shares | u
     const taken = homes.onHost + homes.readers * homes.readerBytes;
     const forChunks = { host: host - taken, disk: Math.min(disk - homes.onDisk, blocks) };
     const slots = Math.floor(forChunks.host / chunkBytes);
-    if (Math.floor(forChunks.disk / chunkBytes) >= leastDiskChunks(chunks, slots, largestPut)) {
+    if (Math.floor(forChunks.disk / chunkBytes) >= leastDiskChunks(held, slots, largestPut)) {
       return { chunks: forChunks, stashes: { host: taken, disk: homes.onDisk } };
     }
   }

@@ -6,6 +6,8 @@ import { HoldfastError } from '../../util/errors.ts';
 export interface BackingOptions {
   /** Chunks are numbered from 0. */
   readonly chunks: number;
+  /** The most of them that have a value at once. @default all */
+  readonly held?: number | undefined;
   /** A multiple of 1024. */
   readonly chunkBytes: number;
   /** Bytes of host memory for chunks, never exceeded; Infinity for none. */
@@ -43,22 +45,22 @@ export function leastDiskChunks(chunks: number, hostChunks: number, largestPut =
 
 /** Errors: HoldfastError when the limits are too small, with those that would do. */
 export function checkLimits(
-  { chunks, chunkBytes, disk, hostLimit, updates }: BackingOptions,
+  { chunks, held = chunks, chunkBytes, disk, hostLimit, updates }: BackingOptions,
   slots: number,
   blocks: number,
   largestPut: number,
 ): void {
-  const all = `${chunks} chunks of ${chunkBytes} bytes`;
-  const least = leastHostChunks(chunks, disk !== undefined, updates);
+  const all = `${held} chunks of ${chunkBytes} bytes`;
+  const least = leastHostChunks(held, disk !== undefined, updates);
   if (slots < least) {
     const advice = disk ? '' : ', or use a disk tier';
     throw new HoldfastError(
       `host memory limit ${hostLimit} bytes: ${all} need at least ${least * chunkBytes}; raise it to that${advice}`,
     );
   }
-  const leastDisk = leastDiskChunks(chunks, slots, largestPut);
+  const leastDisk = leastDiskChunks(held, slots, largestPut);
   if (disk && blocks < leastDisk) {
-    const host = Math.min(chunks, chunks + largestPut - blocks) * chunkBytes;
+    const host = Math.min(held, held + largestPut - blocks) * chunkBytes;
     throw new HoldfastError(
       `disk limit ${blocks * chunkBytes} bytes: ${all} need at least ${leastDisk * chunkBytes} beside ${slots * chunkBytes} ` +
         `of host memory; raise it to that, or the host memory limit to ${host}`,

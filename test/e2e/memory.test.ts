@@ -58,7 +58,7 @@ test('the losses are those without a budget, and the summary tells what that too
   for (const link of ['h2d', 'd2h', 'diskRead', 'diskWrite'] as const) expect(bytesPerStep[link]).toBeGreaterThan(0);
   expect(bound.lp).toBeLessThanOrEqual((bound.milp ?? bound.lp * bound.ratio) + 1e-6);
   expect(bound.ratio).toBeLessThanOrEqual(1.05);
-  expect(Object.keys(waits)).toEqual(['down', 'up', 'below', 'diskRead', 'diskWrite', 'network']);
+  expect(Object.keys(waits)).toEqual(['down', 'up', 'below', 'network', 'diskRead', 'diskWrite']);
   expect(waits.network).toBe(0);
   // One file a run, gone at a clean end.
   expect(readdirSync(at('tiers'))).toEqual([]);

@@ -21,7 +21,7 @@ import { Playback, speedWords } from './memory/playback.ts';
 import { Stage } from './memory/stage.ts';
 import { Timeline } from './memory/timeline.ts';
 import { contentWords, momentWords, nextUse, summary } from './memory/words.ts';
-import { button, make, onView, setText } from './page.ts';
+import { button, make, setText } from './page.ts';
 
 /** Of the rings around what is in use. */
 const PULSE_PERIOD = 900;
@@ -99,10 +99,10 @@ export class MemoryView {
       this.#toggle();
     });
     new ResizeObserver(() => this.#resize()).observe(this.#stage.element);
-    onView(host, (isInView) => {
-      this.#inView = isInView;
+    new IntersectionObserver((entries) => {
+      this.#inView = entries.at(-1)?.isIntersecting ?? true;
       this.#wake();
-    });
+    }).observe(host);
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.#restyle());
     this.#restyle();
   }

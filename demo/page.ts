@@ -23,16 +23,6 @@ export function setText(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Of `onView`: an observer that nothing refers to is collected in Firefox, though what it observes is there still. */
-const observers = new Set<IntersectionObserver>();
-
-/** Calls `listener` with whether any of the element is in sight, now and whenever that changes. */
-export function onView(element: Element, listener: (isInView: boolean) => void): void {
-  const observer = new IntersectionObserver((entries) => listener(entries.at(-1)?.isIntersecting ?? false));
-  observers.add(observer);
-  observer.observe(element);
-}
-
 /** A button of a few words; `hint` says more. */
 export function button(text: string, hint: string, onClick: () => void): HTMLButtonElement {
   const made = make('button', { type: 'button', title: hint }, text);

@@ -5,7 +5,7 @@ import { type Candidate, callback, type Holdfast, messageOf, type Voice } from '
 import { Chat, places, type Side } from './chat.ts';
 import type { RunCurves } from './curve-data.ts';
 import { whole } from './figures.ts';
-import { byId, make, onView, setText } from './page.ts';
+import { byId, make, setText } from './page.ts';
 
 const CANDIDATES = 8;
 /** Between two looks at what comes next, while a run trains: each costs it a moment. */
@@ -66,10 +66,10 @@ export class Writing {
         make('li', {}, make('code', {}, '–'), make('span', { className: 'track' }, bar), make('output')),
       );
     }
-    onView(this.#next, (isInView) => {
-      this.#inView = isInView;
+    new IntersectionObserver((entries) => {
+      this.#inView = entries.at(-1)?.isIntersecting ?? false;
       this.look();
-    });
+    }).observe(this.#next);
   }
 
   /** Another run, or the same with more samples. */

@@ -126,13 +126,24 @@ export class Stepper {
     const { device } = this.#session;
     try {
       const numbers = await this.#session.exclusive(() => this.#encode(step));
-      const state = await numbers();
+      await numbers();
       this.#settleOldest();
-      step.done.resolve(state);
+      this.#tell();
     } catch (error) {
       // It is attempted again.
       if (error instanceof Replaced) return;
       await this.#recover(error, device).catch((reason: unknown) => this.#fail(step, reason));
+    }
+  }
+
+  /**
+   * Steps whose numbers are there are done in their order. Numbers may come in another: Firefox maps what was asked for
+   * later now and then first.
+   */
+  #tell(): void {
+    for (const { state, done } of this.#underWay) {
+      if (!state) return;
+      done.resolve(state);
     }
   }
 
@@ -147,6 +158,8 @@ export class Stepper {
     this.#session.end(reason);
     this.#session.mutex.done(step.kept);
     step.done.reject(reason);
+    // Those behind it may have their numbers, and wait for it to be done.
+    for (const later of this.#underWay) if (later.number > step.number) later.done.reject(reason);
   }
 
   /** Encodes and submits a step. Returns a function that brings its numbers. */

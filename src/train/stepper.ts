@@ -56,6 +56,8 @@ interface UnderWay {
   readonly committed: Set<number>;
   /** See STATE; known once the GPU has decided. */
   state: Float32Array<ArrayBuffer> | undefined;
+  /** The same, once it is submitted. */
+  numbers: Promise<Float32Array<ArrayBuffer>> | undefined;
   readonly done: Deferred<Float32Array<ArrayBuffer>>;
 }
 
@@ -106,6 +108,7 @@ export class Stepper {
       kept: { what: `step ${job.step}`, attempt: () => void this.#attempt(step) },
       committed: new Set(),
       state: undefined,
+      numbers: undefined,
       done: deferred(),
     };
     this.#underWay.push(step);
@@ -180,6 +183,7 @@ export class Stepper {
     assert(update, 'a step updates');
     assert(step.committed.size === 0, 'a step that was committed in part is finished, not repeated');
     step.state = undefined;
+    step.numbers = undefined;
     await ring.room();
     executor.check();
     this.#session.feed(step.job.scalars);
@@ -194,15 +198,14 @@ export class Stepper {
     }
     await step.job.inspect?.(this.#session.values.now('gradient'));
     let read: (() => Promise<ArrayBuffer>) | undefined;
-    let arrives: Promise<Float32Array<ArrayBuffer>> | undefined;
     const source = this.#session.bufferOf(this.#control);
     executor.command(
       (encoder) => {
         read = ring.copy(encoder, source);
       },
       () => {
-        // Asked for before any of the update's values: so it is known before one of them is committed.
-        arrives = (read as () => Promise<ArrayBuffer>)().then((bytes) => {
+        // Asked for before any of the update's values, which wait for it before they are committed.
+        const arrives = (read as () => Promise<ArrayBuffer>)().then((bytes) => {
           executor.check();
           step.state = new Float32Array(bytes);
           // Without a copy below, a step is no more done than its update is encoded: see #attempt.
@@ -211,19 +214,20 @@ export class Stepper {
         });
         // Of a lost device: `numbers` says so.
         arrives.catch(() => {});
+        step.numbers = arrives;
       },
     );
     if (isOnHost(at(this.#pass.operations, update.decided))) {
       // The host updates nothing before it knows.
       executor.flush();
-      await arrives;
+      await step.numbers;
       if (step.state) executor.decide(step.state);
     }
     await this.#run(step, update.decided, this.#pass.trace.moments.length);
     executor.flush();
     if (warmUp) this.#session.endWarmUpStep();
     if (recorder) step.job.recorded?.(at(recorder.recordings, 0), recorder.arrived());
-    return () => arrives as Promise<Float32Array<ArrayBuffer>>;
+    return () => step.numbers as Promise<Float32Array<ArrayBuffer>>;
   }
 
   /** Moments `from` to `to`, and behind them, in a durable session, what they completed goes down. */
@@ -245,7 +249,7 @@ export class Stepper {
       done = moment + 1;
       if (moment >= update.decided) await this.#commit(step, completion);
       else {
-        await executor.keepBelow(completion.chunks, moment, phaseOf(step, 'gradients'));
+        await executor.keepBelow(completion.chunks, moment, { phase: phaseOf(step, 'gradients') });
         // What they were rounded from.
         for (const chunk of completion.frees) this.#session.forget(chunk);
       }
@@ -256,7 +260,11 @@ export class Stepper {
   #commit(step: UnderWay, completion: Completion): Promise<void> {
     const { executor } = this.#session;
     const { index, moment, chunks } = completion;
-    return executor.keepBelow(chunks, moment, phaseOf(step, 'commit'), () => this.#committed(step, index));
+    return executor.keepBelow(chunks, moment, {
+      phase: phaseOf(step, 'commit'),
+      known: () => step.numbers,
+      arrived: () => this.#committed(step, index),
+    });
   }
 
   /** The new state of an index, and of those that it completes, lies below. */

@@ -175,9 +175,9 @@ export class Executor {
    * Copies the values of chunks down, together: they arrive below in one turn, and behind all that earlier
    * phases keep. They stay here, clean.
    */
-  async keepBelow(chunks: readonly number[], moment: number, phase: number, arrived?: () => void): Promise<void> {
+  async keepBelow(chunks: readonly number[], moment: number, options: StoreOptions): Promise<void> {
     this.ledger.recoveryBytes += chunks.length * this.#map.chunkBytes;
-    await this.#store(chunks, moment, { phase, ...(arrived && { arrived }) });
+    await this.#store(chunks, moment, options);
   }
 
   /** What the GPU has decided of a step: the host need not ask for it. */

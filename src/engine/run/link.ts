@@ -62,6 +62,8 @@ interface Store {
   readonly bytes: readonly number[];
   /** What must have arrived before: older values of the same chunks, and what earlier phases keep below. */
   readonly behind: readonly Store[];
+  /** What else it waits for once it is submitted. */
+  readonly known: (() => Promise<unknown> | undefined) | undefined;
   /** Of those that are kept below. */
   readonly phase: number | undefined;
   /** For the recorder. */
@@ -73,6 +75,8 @@ interface Store {
 
 export interface StoreOptions {
   readonly phase?: number;
+  /** What must be known before its values are taken, asked for once they are submitted: buffers are mapped in any order. */
+  readonly known?: (() => Promise<unknown> | undefined) | undefined;
   readonly arrived?: (() => void) | undefined;
 }
 
@@ -181,7 +185,7 @@ export class Link {
    * Copies values down, as they are behind what was encoded so far: they arrive below in one turn. They stay on the GPU,
    * clean.
    */
-  async store(values: readonly Placed[], { phase, arrived }: StoreOptions = {}): Promise<void> {
+  async store(values: readonly Placed[], { phase, known, arrived }: StoreOptions = {}): Promise<void> {
     while (this.#staging.free < values.length) {
       this.flush();
       await this.#oldest();
@@ -201,7 +205,7 @@ export class Link {
     );
     const ended = this.recorder?.transfer('d2h', chunks);
     const bytes = values.map((value) => value.bytes);
-    const store: Store = { chunks, buffers, bytes, behind, phase, arrived, ended, done: undefined };
+    const store: Store = { chunks, buffers, bytes, behind, known, phase, arrived, ended, done: undefined };
     this.#stores.add(store);
     this.#copies.send(chunks);
     this.#unsent.push(() => {
@@ -212,7 +216,7 @@ export class Link {
   async #takeDown(store: Store): Promise<void> {
     try {
       const views = await Promise.all(store.buffers.map((buffer, i) => this.#staging.map(buffer, at(store.bytes, i))));
-      await Promise.all(store.behind.map(({ done }) => done));
+      await Promise.all([...store.behind.map(({ done }) => done), store.known?.()]);
       // Nothing from a lost device, and nothing behind a value that did not arrive.
       this.check();
       await this.#copies.put(store.chunks.map((chunk, i) => ({ chunk, bytes: at(views, i) })));

@@ -27,20 +27,30 @@ export interface StagingSize {
   readonly up: number;
 }
 
-export interface Candidate<P extends Passes = Passes> {
+/** What a workload takes on chunks of one size. */
+export interface Measured<P extends Passes = Passes> {
+  /** The one that was asked for, or one that differs from it in what becomes of its activations. */
   readonly workload: Workload<P>;
   readonly map: ChunkMap;
   readonly passes: P;
   readonly placements: readonly Placement[];
   readonly nonModel: NonModelMemory;
+  /** Bytes of each piece of an activation that lies below the GPU, by its number behind those of chunks. */
   readonly stashes: readonly number[];
+  /** Whether every step's state is also kept below: a training within a budget, with recovery by `step`. */
   readonly durable: boolean;
+  /**
+   * With so many slots nothing ever leaves the GPU. Moments are never there where the host updates them, nor is what other
+   * ranks have, nor, for long, what gradients in bf16 are rounded from.
+   */
+  readonly residents: number;
+}
+
+export interface Candidate<P extends Passes = Passes> extends Measured<P> {
   /** All of nonModel. */
   readonly other: number;
   /** Chunks that one operator needs at once. */
   readonly atOnce: number;
-  /** As in `Fit`. */
-  readonly residents: number;
 }
 
 /** What must go down at once: the chunks that an update on the GPU completes together, where each step's state is kept below. */

@@ -6,8 +6,7 @@
 // smallest budget that works is a fact that a refusal can name.
 
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
-import type { Placement } from '../../graph/liveness.ts';
-import { type ChunkMap, trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
+import { trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
 import { indicesTogether } from '../../memory/layout/kinds.ts';
 import { chunkRange } from '../../memory/layout/layout.ts';
 import { bytesBelow, leastHostBytes, type NeedBelow, type RoomBelow } from '../../memory/tiers/shares.ts';
@@ -19,8 +18,8 @@ import {
   candidate,
   leastPeak,
   leastStaging,
+  type Measured,
   measured,
-  type NonModelMemory,
   placeAll,
   type StagingSize,
   sketched,
@@ -44,22 +43,7 @@ export interface FitOptions {
   readonly mostChunk?: number;
 }
 
-export interface Fit<P extends Passes = Passes> {
-  /** The one that was asked for, or one that differs from it in what becomes of its activations. */
-  readonly workload: Workload<P>;
-  readonly map: ChunkMap;
-  readonly passes: P;
-  readonly placements: readonly Placement[];
-  readonly nonModel: NonModelMemory;
-  /** Bytes of each piece of an activation that lies below the GPU, by its number behind those of chunks. */
-  readonly stashes: readonly number[];
-  /** Whether every step's state is also kept below: a training within a budget, with recovery by `step`. */
-  readonly durable: boolean;
-  /**
-   * With so many slots nothing ever leaves the GPU. Moments are never there where the host updates them, nor is what other
-   * ranks have, nor, for long, what gradients in bf16 are rounded from.
-   */
-  readonly residents: number;
+export interface Fit<P extends Passes = Passes> extends Measured<P> {
   /** Chunks on the GPU at once. */
   readonly slots: number;
   readonly staging: StagingSize;

@@ -13,7 +13,7 @@ afterEach(() => {
 });
 
 /** What a trial says, and how long it takes, in milliseconds. */
-async function timed(dispatchMs: number, pollMs: number): Promise<{ said: number; took: number }> {
+async function timed(dispatchMs: number, pollMs: number, fastest?: number): Promise<{ said: number; took: number }> {
   const device = await testDevice();
   const [variant] = gelu.variants;
   const trial = await Trial.open(device, gelu, { size: 64 });
@@ -29,7 +29,7 @@ async function timed(dispatchMs: number, pollMs: number): Promise<{ said: number
     submitted = 0;
   });
   vi.spyOn(performance, 'now').mockImplementation(() => polls * pollMs);
-  const said = await trial.time(variant as unknown as Variant<object>);
+  const said = await trial.time(variant as unknown as Variant<object>, fastest);
   vi.restoreAllMocks();
   trial.close();
   return { said, took: polls * pollMs };
@@ -56,4 +56,12 @@ test('a trial ends soon, however late answers are and however fast dispatches', 
       expect(took).toBeLessThan(4 * 250 + 20 * pollMs + 4 * 1024 * dispatchMs);
     }
   }
+});
+
+test('a variant that another has clearly beaten is timed in one round, one that may be the faster in all', async () => {
+  const alone = await timed(1, 0.1);
+  for (const fastest of [0.8, 1.2]) expect(await timed(1, 0.1, fastest)).toEqual(alone);
+  const beaten = await timed(1, 0.1, 0.5);
+  expect(beaten.said).toBeLessThan(alone.said * 1.34);
+  expect(beaten.took).toBeLessThan(alone.took / 2);
 });

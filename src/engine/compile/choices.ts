@@ -23,6 +23,8 @@ const MOST_TRIAL_MS = 250;
 /** ... nor more dispatches. */
 const MOST_DISPATCHES = 1024;
 const TRIAL_ROUNDS = 3;
+/** A variant that took so many times what the fastest takes needs no further round: trials are waited for before a first step. */
+const BEATEN = 1.5;
 
 // biome-ignore lint/suspicious/noExplicitAny: kernels of different problems
 type AnyKernel = Kernel<any>;
@@ -98,14 +100,17 @@ export class KernelChoices {
   }
 
   async #fastest(kernel: AnyKernel, problem: object, variants: Variant<object>[]): Promise<string> {
-    const times = new Map<string, number>();
     const trial = await Trial.open(this.#device, kernel, problem);
+    let fastest = { name: '', ms: Number.POSITIVE_INFINITY };
     try {
-      for (const variant of variants) times.set(variant.name, await trial.time(variant));
+      for (const variant of variants) {
+        const ms = await trial.time(variant, fastest.ms);
+        if (ms < fastest.ms || fastest.name === '') fastest = { name: variant.name, ms };
+      }
     } finally {
       trial.close();
     }
-    return [...times].reduce((best, entry) => (entry[1] < best[1] ? entry : best))[0];
+    return fastest.name;
   }
 }
 
@@ -115,6 +120,8 @@ export class Trial {
   readonly #kernel: AnyKernel;
   readonly #problem: object;
   readonly #buffers: Record<string, GPUBuffer>;
+  /** Milliseconds of the answer that nothing was computed. */
+  #answer: number | undefined;
 
   static async open(device: Device, kernel: AnyKernel, problem: object): Promise<Trial> {
     const buffers: Record<string, GPUBuffer> = {};
@@ -131,8 +138,11 @@ export class Trial {
     this.#buffers = buffers;
   }
 
-  /** Milliseconds of one dispatch: the best of a few rounds, each long enough to measure. */
-  async time(variant: Variant<object>): Promise<number> {
+  /**
+   * Milliseconds of one dispatch: the best of a few rounds, each long enough to measure. Of a variant that another has
+   * clearly beaten, which takes `fastest`, those of one round.
+   */
+  async time(variant: Variant<object>, fastest = Number.POSITIVE_INFINITY): Promise<number> {
     const { gpu, allocator, pipelines, traits } = this.#device;
     const dispatch = variant.dispatch(this.#problem, traits);
     const label = `${this.#kernel.name}.${variant.name}`;
@@ -157,8 +167,8 @@ export class Trial {
     };
     try {
       await run(1); // compiles on the driver's side
-      const answer = Math.min(await run(0), await run(0));
-      const wanted = Math.min(MOST_TRIAL_MS, Math.max(TRIAL_MS, TRIAL_ANSWERS * answer));
+      this.#answer ??= Math.min(await run(0), await run(0));
+      const wanted = Math.min(MOST_TRIAL_MS, Math.max(TRIAL_MS, TRIAL_ANSWERS * this.#answer));
       let count = 1;
       let best = await run(count);
       // Again, and with more, where most of the time was that of the answer. Half of what is wanted is enough.
@@ -166,7 +176,8 @@ export class Trial {
         count = Math.min(MOST_DISPATCHES, Math.ceil((count * wanted) / Math.max(best, 0.01)));
         best = await run(count);
       }
-      for (let round = 1; round < TRIAL_ROUNDS; round++) best = Math.min(best, await run(count));
+      const rounds = best / count > BEATEN * fastest ? 1 : TRIAL_ROUNDS;
+      for (let round = 1; round < rounds; round++) best = Math.min(best, await run(count));
       return best / count;
     } finally {
       allocator.destroy(uniforms);

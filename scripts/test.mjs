@@ -122,7 +122,8 @@ async function suites(name, runtime, runtimeArgs, filters, { adapter, browser, a
   const reporters = ['--reporter=dot', '--reporter=json', `--outputFile.json=${report}`];
   const plain = process.stdout.isTTY ? {} : { NO_COLOR: '1' };
   const wanted = adapter && { HOLDFAST_ADAPTER: adapter.embedded ? 'software' : adapter.name };
-  const env = { ...process.env, ...plain, ...wanted, ...(browser && { HOLDFAST_BROWSER: browser }) };
+  const pages = browser && { HOLDFAST_BROWSER: browser, HOLDFAST_PAGE_CHOICES: path.join(scratch, `${browser}.json`) };
+  const env = { ...process.env, ...plain, ...wanted, ...pages };
   const stdio = aside ? 'pipe' : 'inherit';
   const child = spawn(runtime, [...runtimeArgs, vitest, 'run', ...reporters, ...filters], { cwd: root, env, stdio });
   const printed = [];

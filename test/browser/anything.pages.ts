@@ -7,7 +7,7 @@ import type { SavedState } from '../../src/train/saved-state.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
 import { EVERY_CASE } from '../host.ts';
-import { launch, TEXT } from './driver.ts';
+import { close, launch, newContext, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 import { misdeeds, prepare, ready, says, steps } from './visitor.ts';
 
@@ -23,7 +23,7 @@ beforeAll(async () => {
   [browser, site] = await Promise.all([launch(), serve()]);
 });
 afterAll(async () => {
-  await browser.close();
+  await close(browser, site);
   site.close();
 });
 
@@ -73,7 +73,7 @@ async function prepareAll(page: Page): Promise<void> {
 }
 
 test('whatever is pressed whenever, no loss changes', async () => {
-  const context = await browser.newContext();
+  const context = await newContext(browser, site);
   const page = await ready(context, `${site.isolated}demo/`);
   await prepareAll(page);
   // One run at least is there to be disturbed, with a checkpoint to go on from.

@@ -9,7 +9,7 @@ import { unzipSync, zipSync } from 'fflate';
 import type { Browser, Page } from 'playwright';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { entry, field } from '../entry.ts';
-import { event, forget, halted, launch, losses, open, SETTINGS, TEXT } from './driver.ts';
+import { close, event, forget, halted, launch, losses, newContext, open, SETTINGS, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 
 let browser: Browser;
@@ -19,12 +19,12 @@ let folder: string;
 
 beforeAll(async () => {
   [browser, site] = await Promise.all([launch(), serve()]);
-  page = await open(await browser.newContext({ acceptDownloads: true }), site.isolated);
+  page = await open(await newContext(browser, site, { acceptDownloads: true }), site.isolated);
   folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-checkpoints-'));
   writeFileSync(path.join(folder, 'text'), TEXT);
 });
 afterAll(async () => {
-  await browser.close();
+  await close(browser, site);
   site.close();
   rmSync(folder, { recursive: true, force: true });
 });

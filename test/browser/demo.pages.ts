@@ -4,7 +4,7 @@
 import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { BROWSER } from '../../scripts/browsers.mjs';
-import { launch, TEXT } from './driver.ts';
+import { close, launch, newContext, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 import {
   download,
@@ -36,7 +36,7 @@ let undisturbed: Map<number, number>;
 beforeAll(async () => {
   [browser, site] = await Promise.all([launch(), serve()]);
   url = `${site.isolated}demo/`;
-  context = await browser.newContext();
+  context = await newContext(browser, site);
   const page = await ready(context, url);
   await prepare(page, TEXT);
   await page.click('#train');
@@ -45,7 +45,7 @@ beforeAll(async () => {
   await page.close();
 });
 afterAll(async () => {
-  await browser.close();
+  await close(browser, site);
   site.close();
 });
 afterEach(async () => {
@@ -318,7 +318,7 @@ test('a plain file server: the page isolates itself with one reload', async () =
 });
 
 test('where nothing isolates the page it trains all the same; of a task it says what is solved', async () => {
-  const own = await browser.newContext({ serviceWorkers: 'block' });
+  const own = await newContext(browser, site, { serviceWorkers: 'block' });
   const page = await ready(own, `${site.plain}demo/`);
   expect(await page.evaluate(() => globalThis.crossOriginIsolated)).toBe(false);
   await page.getByRole('radio', { name: 'A task' }).check();

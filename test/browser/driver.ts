@@ -1,9 +1,18 @@
 // A person at a page, for tests: opens it, has the library in `window.holdfast`, gathers the events of its runs.
 
-import { type Browser, type BrowserContext, chromium, firefox, type Page } from 'playwright';
+import { readFileSync, renameSync, writeFileSync } from 'node:fs';
+import {
+  type Browser,
+  type BrowserContext,
+  type BrowserContextOptions,
+  chromium,
+  firefox,
+  type Page,
+} from 'playwright';
 import { BROWSER, findBrowser } from '../../scripts/browsers.mjs';
 import type { Holdfast, MemorySettings, RunEvent, RunSettings } from '../../src/browser/index.ts';
 import { parseConfig } from '../../src/formats/config.ts';
+import type { Site } from './site.ts';
 
 declare global {
   interface Window {
@@ -24,6 +33,80 @@ export async function launch(args?: string[]): Promise<Browser> {
   if ('reason' in found) throw new Error(found.reason);
   if (BROWSER === 'firefox') return firefox.launch(found.launch);
   return chromium.launch({ ...found.launch, args: args ?? [...(found.launch.args ?? []), ...ANY_NUMBER_OF_CRASHES] });
+}
+
+/** A file with the kernel choices of contexts before, by adapter; `npm test` has one for all test files. @default none are kept */
+const KNOWN_CHOICES = process.env['HOLDFAST_PAGE_CHOICES'];
+
+/**
+ * A storage of its own, with the kernel choices of those before it: measuring them takes longer than most runs of these
+ * tests. Which they are changes no test: none compares runs of two contexts, and what is not known is measured.
+ */
+export async function newContext(
+  browser: Browser,
+  site: Site,
+  options?: BrowserContextOptions,
+): Promise<BrowserContext> {
+  await keepChoices(browser, site);
+  const context = await browser.newContext(options);
+  if (!KNOWN_CHOICES) return context;
+  const page = await pageOf(context, site);
+  await page.evaluate(async (choices) => {
+    const root = await navigator.storage.getDirectory();
+    const folder = await root.getDirectoryHandle('cache', { create: true });
+    const file = await folder.getFileHandle('kernel-choices.json', { create: true });
+    const writer = await file.createWritable();
+    await writer.write(JSON.stringify(choices));
+    await writer.close();
+  }, choicesIn(KNOWN_CHOICES));
+  await page.close();
+  return context;
+}
+
+/** Ends a browser, whose kernel choices later contexts have. */
+export async function close(browser: Browser, site: Site): Promise<void> {
+  await keepChoices(browser, site);
+  await browser.close();
+}
+
+type Choices = Record<string, Record<string, string>>;
+
+function choicesIn(file: string): Choices {
+  try {
+    return JSON.parse(readFileSync(file, 'utf8')) as Choices;
+  } catch {
+    return {};
+  }
+}
+
+async function keepChoices(browser: Browser, site: Site): Promise<void> {
+  if (!KNOWN_CHOICES) return;
+  for (const context of browser.contexts()) {
+    const page = await pageOf(context, site);
+    const measured = await page.evaluate(async () => {
+      try {
+        const root = await navigator.storage.getDirectory();
+        const folder = await root.getDirectoryHandle('cache');
+        const file = await (await folder.getFileHandle('kernel-choices.json')).getFile();
+        return JSON.parse(await file.text()) as Choices;
+      } catch {
+        return {};
+      }
+    });
+    await page.close();
+    const all = choicesIn(KNOWN_CHOICES);
+    for (const [adapter, choices] of Object.entries(measured)) all[adapter] = { ...choices, ...all[adapter] };
+    // Two files may do this at once.
+    writeFileSync(`${KNOWN_CHOICES}.${process.pid}`, JSON.stringify(all));
+    renameSync(`${KNOWN_CHOICES}.${process.pid}`, KNOWN_CHOICES);
+  }
+}
+
+/** A page of the site's origin that shows and runs nothing. */
+async function pageOf(context: BrowserContext, site: Site): Promise<Page> {
+  const page = await context.newPage();
+  await page.goto(new URL('/nothing', site.isolated).href);
+  return page;
 }
 
 /** Opens a page and the library in it. Errors: what `openHoldfast` says. */

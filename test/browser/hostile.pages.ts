@@ -6,7 +6,7 @@ import { strFromU8, strToU8, unzipSync, zipSync } from 'fflate';
 import type { Browser, BrowserContext, Frame, Page } from 'playwright';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { field } from '../entry.ts';
-import { launch, TEXT } from './driver.ts';
+import { close, launch, newContext, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 import { download, drop, misdeeds, prepare, ready, row, SMALL, says } from './visitor.ts';
 
@@ -17,7 +17,7 @@ let honest: Record<string, Uint8Array>;
 
 beforeAll(async () => {
   [browser, site] = await Promise.all([launch(), serve()]);
-  const context = await browser.newContext();
+  const context = await newContext(browser, site);
   const page = await ready(context, `${site.isolated}demo/`);
   await prepare(page, TEXT, { ...SMALL, steps: 20, sampleEvery: 10 });
   await page.click('#train');
@@ -26,7 +26,7 @@ beforeAll(async () => {
   await context.close();
 });
 afterAll(async () => {
-  await browser.close();
+  await close(browser, site);
   site.close();
 });
 

@@ -5,7 +5,7 @@ import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { Estimate, MemorySettings, RunEvent, RunSettings, StepPicture } from '../../src/browser/index.ts';
 import { decode, expand } from '../../src/engine/observe/chunk-codes.ts';
-import { event, halted, launch, losses, open, SETTINGS, TEXT } from './driver.ts';
+import { close, event, halted, launch, losses, newContext, open, SETTINGS, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 
 let browser: Browser;
@@ -19,7 +19,7 @@ let budgets: { least: number; most: number; chunkBytes: number };
 
 beforeAll(async () => {
   [browser, site] = await Promise.all([launch(), serve()]);
-  context = await browser.newContext();
+  context = await newContext(browser, site);
   const page = await open(context, site.isolated);
   const speed = () => page.evaluate((s) => window.holdfast.trainer.estimate(s), SETTINGS);
   const before = await speed();
@@ -36,7 +36,7 @@ beforeAll(async () => {
   await page.close();
 });
 afterAll(async () => {
-  await browser.close();
+  await close(browser, site);
   site.close();
 });
 afterEach(() => Promise.all(context.pages().map((page) => page.close())));

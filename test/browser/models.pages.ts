@@ -14,7 +14,7 @@ import { collect } from '../../src/util/tensor-source.ts';
 import { readGGUF } from '../formats/gguf/reader.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';
-import { event, forget, launch, open, SETTINGS } from './driver.ts';
+import { close, event, forget, launch, newContext, open, SETTINGS } from './driver.ts';
 import { bytesOf, CHATS, type Folder, publishedAdapter, publishedModel } from './published.ts';
 import { type Site, serve } from './site.ts';
 import { dropAll, fillSettings, misdeeds, overflow, ready, row, says, steps } from './visitor.ts';
@@ -29,10 +29,10 @@ const adapter = publishedAdapter();
 
 beforeAll(async () => {
   [browser, site, model] = await Promise.all([launch(), serve(), publishedModel(TEXT)]);
-  context = await browser.newContext();
+  context = await newContext(browser, site);
 });
 afterAll(async () => {
-  await browser.close();
+  await close(browser, site);
   site.close();
 });
 afterEach(() => Promise.all(context.pages().map((page) => page.close())));
@@ -178,7 +178,7 @@ describe('the service', () => {
   test.runIf(EVERY_CASE)(
     'a GGUF file is a model as well: known before it is kept, tuned in its own blocks, and talked to',
     async () => {
-      const page = await open(await browser.newContext(), site.isolated);
+      const page = await open(await newContext(browser, site), site.isolated);
       const { id } = await keep(page, { 'tiny-llama': model });
       const q8 = await exported(page, id, { form: 'gguf', type: 'Q8_0' });
       const own = await inspect(page, { 'tiny-llama': model });
@@ -218,7 +218,7 @@ describe('the service', () => {
   );
 
   test('files of which a GGUF file is none, cut short or one of two: one line, and nothing is kept', async () => {
-    const page = await open(await browser.newContext(), site.isolated);
+    const page = await open(await newContext(browser, site), site.isolated);
     const { id } = await keep(page, { 'tiny-llama': model });
     const { bytes } = await exported(page, id, { form: 'gguf', type: 'F16' });
     for (const [files, line] of [
@@ -240,7 +240,7 @@ describe('the service', () => {
   test.runIf(EVERY_CASE)(
     'a run that trains an adapter goes out as a zip and comes in again, where its model is',
     async () => {
-      const first = await open(await browser.newContext(), site.isolated);
+      const first = await open(await newContext(browser, site), site.isolated);
       const { id: base, from, config } = await keep(first, { 'tiny-llama': model });
       const settings = {
         ...{ ...SETTINGS, config, lora: LORA, steps: 8, lr: 0.02, evalWindows: 2, seq: 64 },
@@ -279,7 +279,7 @@ describe('the service', () => {
       };
       const wanted = await goOn(first, id);
 
-      const other = await open(await browser.newContext(), site.isolated);
+      const other = await open(await newContext(browser, site), site.isolated);
       const alone = await bring(other, zip);
       expect(alone).toMatch(
         /^this run trains a low-rank update of a model that is not here \(Llama of 2 layers, width 32\); bring that model/,
@@ -317,7 +317,7 @@ describe('the service', () => {
     ['a header that promises more than there is', truncated, /model-00001-of-00002\.safetensors/],
     ['a config that is no JSON', (files) => ({ ...files, 'config.json': bytesOf('{') }), /config\.json/],
   ] as [string, (files: Folder) => Folder, RegExp][])('%s: one line, and nothing changes', async (_, change, line) => {
-    const page = await open(await browser.newContext(), site.isolated);
+    const page = await open(await newContext(browser, site), site.isolated);
     const said = await inspect(page, { 'tiny-llama': change(model) });
     expect(said).toMatch(line);
     expect(said).not.toContain('\n');
@@ -371,7 +371,7 @@ describe('the page', () => {
   afterAll(() => rmSync(folder, { recursive: true }));
   afterEach(() => expect(misdeeds.splice(0)).toEqual([]));
 
-  const demo = async () => ready(await browser.newContext(), `${site.isolated}demo/`);
+  const demo = async () => ready(await newContext(browser, site), `${site.isolated}demo/`);
   const own = (page: Page) => page.locator('#own-facts', { hasText: 'Llama 2 × 32' }).waitFor();
   const kept = (page: Page) =>
     page.evaluate(async () => {

@@ -4,7 +4,7 @@
 import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { MemorySettings } from '../../src/browser/index.ts';
-import { event, forget, halted, launch, losses, open, SETTINGS, start, TEXT } from './driver.ts';
+import { close, event, forget, halted, launch, losses, newContext, open, SETTINGS, start, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 
 let browser: Browser;
@@ -16,7 +16,7 @@ let undisturbed: Map<number, number>;
 
 beforeAll(async () => {
   [browser, site] = await Promise.all([launch(), serve()]);
-  context = await browser.newContext();
+  context = await newContext(browser, site);
   const page = await open(context, site.isolated);
   await train(page);
   await event(page, 'ended');
@@ -24,7 +24,7 @@ beforeAll(async () => {
   await page.close();
 });
 afterAll(async () => {
-  await browser.close();
+  await close(browser, site);
   site.close();
 });
 afterEach(() => Promise.all(context.pages().map((page) => page.close())));

@@ -3,7 +3,7 @@
 
 import type { Browser, Page } from 'playwright';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { event, launch, losses, open, SETTINGS, start, TEXT } from './driver.ts';
+import { close, event, launch, losses, newContext, open, SETTINGS, start, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 
 let browser: Browser;
@@ -12,10 +12,10 @@ let page: Page;
 
 beforeAll(async () => {
   [browser, site] = await Promise.all([launch(), serve()]);
-  page = await open(await browser.newContext(), site.isolated);
+  page = await open(await newContext(browser, site), site.isolated);
 });
 afterAll(async () => {
-  await browser.close();
+  await close(browser, site);
   site.close();
 });
 

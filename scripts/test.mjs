@@ -1,5 +1,5 @@
-// `npm test`: lint, types, then the test suites: all of them on the embedded software adapter in Node and in
-// Deno, the device suites once more on every other adapter that is there, in Chromium, and in Firefox where the
+// `npm test`: lint, types, then the test suites: all of them on the embedded software adapter in Node, in Deno those that
+// depend on the runtime, the device suites once more on every other adapter that is there, in Chromium, and in Firefox where the
 // system has one, with what only a browser does. Says what ran where and what was skipped, and why; the last line counts.
 
 import { spawn, spawnSync } from 'node:child_process';
@@ -24,36 +24,25 @@ if (all) process.env.HOLDFAST_TESTS = 'all';
 const SLOWEST = 12;
 /** The suites that ask an adapter for answers. */
 const DEVICE_SUITES = ['test/kernels', 'test/model', 'test/platform'];
-/** Of suites of the engine, all but these. */
-const withoutModelSuites = (...names) =>
-  all ? [] : names.flatMap((name) => ['--exclude', `test/model/${name}.test.ts`]);
-/** They take minutes, and find the same code everywhere: Node runs them on the first adapter. */
-const LONG_SUITES = withoutModelSuites(
+/** Of them, those that take minutes, and find the same code everywhere: they run on the first adapter. */
+const LONG_SUITES = [
   ...['losses', 'lost-for-good', 'moves', 'disk-faults', 'host-optimizer-faults', 'traces'],
   ...['accumulate-order', 'bf16', 'stored'],
-);
-/** What the engine does with kernels that are right: in another runtime on the same adapter it is the same code. */
-const ENGINE_SUITES = withoutModelSuites(
-  ...['accumulate', 'budgets', 'callbacks', 'changing-budgets', 'chunk-history', 'copies', 'faults', 'head-rows'],
-  ...['large-checkpoint', 'large-model', 'learning', 'lora', 'packed', 'parity-run', 'variants'],
-);
-
-/** What lies in the package, what is computed without a device or a file, and commands within the test's own process. */
-const RUNTIME_FREE_SUITES = [
-  'package',
-  'cli',
-  'plan',
-  'simulate',
-  'fuzz',
-  'report',
-  'graph',
-  'grad',
-  'demo',
-  'memory',
-  'nn',
-  'train',
-  'util',
-].flatMap((folder) => (all ? [] : ['--exclude', `test/${folder}/**`]));
+].flatMap((name) => (all ? [] : ['--exclude', `test/model/${name}.test.ts`]));
+/**
+ * What depends on the runtime: shaders through another compiler, devices and their loss, files, threads, processes, MPI.
+ * The rest is the same code on the same JavaScript engine: it runs in Node.
+ */
+const RUNTIME_SUITES = [
+  ...['platform', 'e2e'].map((folder) => `test/${folder}/`),
+  ...['kernels', 'reference', 'matmul', 'stored', 'host-adamw'].map((name) => `test/kernels/${name}.test.ts`),
+  ...['parity', 'activations', 'step-order', 'gguf-generation'].map((name) => `test/model/${name}.test.ts`),
+  ...['host-optimizer', 'host-threads'].map((name) => `test/model/${name}.test.ts`),
+  ...['archive', 'checkpoint', 'files', 'kept-checkpoints', 'living-run'].map((name) => `test/formats/${name}.test.ts`),
+  ...['power-loss', 'remote', 'safetensors', 'zip'].map((name) => `test/formats/${name}.test.ts`),
+  ...['corpus', 'huggingface', 'image-folder', 'tokenized-text'].map((name) => `test/data/${name}.test.ts`),
+  ...['collectives', 'launcher', 'mpiexec'].map((name) => `test/ranks/${name}.test.ts`),
+];
 
 check('lint', bin('biome'), ['check', '--error-on-warnings']);
 check('types', bin('tsc'), []);
@@ -98,10 +87,12 @@ function check(name, command, args) {
 
 async function inDeno() {
   const deno = bin('deno');
-  const filters = [...LONG_SUITES, ...ENGINE_SUITES, ...RUNTIME_FREE_SUITES];
   if (!first) return;
   if (!existsSync(deno)) record({ name: 'Deno', skipped: 1, note: 'npm brought no Deno for this platform' });
-  else await suites(`Deno, ${first.name}`, deno, ['run', '-A', '--unstable-webgpu'], filters, { adapter: first });
+  else {
+    const filters = all ? [] : RUNTIME_SUITES;
+    await suites(`Deno, ${first.name}`, deno, ['run', '-A', '--unstable-webgpu'], filters, { adapter: first });
+  }
 }
 
 async function inBrowser(name, find) {

@@ -53,7 +53,8 @@ export async function newContext(
   const page = await pageOf(context, site);
   await page.evaluate(async (choices) => {
     const root = await navigator.storage.getDirectory();
-    const folder = await root.getDirectoryHandle('cache', { create: true });
+    const files = await root.getDirectoryHandle('holdfast', { create: true });
+    const folder = await files.getDirectoryHandle('cache', { create: true });
     const file = await folder.getFileHandle('kernel-choices.json', { create: true });
     const writer = await file.createWritable();
     await writer.write(JSON.stringify(choices));
@@ -86,7 +87,7 @@ async function keepChoices(browser: Browser, site: Site): Promise<void> {
     const measured = await page.evaluate(async () => {
       try {
         const root = await navigator.storage.getDirectory();
-        const folder = await root.getDirectoryHandle('cache');
+        const folder = await (await root.getDirectoryHandle('holdfast')).getDirectoryHandle('cache');
         const file = await (await folder.getFileHandle('kernel-choices.json')).getFile();
         return JSON.parse(await file.text()) as Choices;
       } catch {

@@ -49,7 +49,7 @@ export type { AdapterSummary } from '../gpu/device.ts';
 export { STATES, type State } from '../memory/layout/states.ts';
 export { ALL_LINEAR, type LoraOptions } from '../nn/lora.ts';
 export * as drawing from '../report/drawing.ts';
-export type { DiskRoom } from '../runtime/browser.ts';
+export type { DiskRoom } from '../runtime/browser/room.ts';
 export { fineTuningSettings } from '../train/fine-tuning.ts';
 export type { MemoryBound, MemoryRecord } from '../train/memory-record.ts';
 export type { RunSummary } from '../train/run-events.ts';

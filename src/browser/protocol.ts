@@ -11,7 +11,7 @@ import type { SavedDtype } from '../formats/export.ts';
 import type { TensorType } from '../formats/gguf/tensor-types.ts';
 import type { AdapterSummary } from '../gpu/device.ts';
 import type { StoredElement } from '../kernels/stored.ts';
-import type { DiskRoom } from '../runtime/browser.ts';
+import type { DiskRoom } from '../runtime/browser/room.ts';
 import type { MemoryBound } from '../train/memory-record.ts';
 import type { RunSummary } from '../train/run-events.ts';
 import type { LoraSettings, RunSettings } from '../train/run-settings.ts';

@@ -4,8 +4,8 @@ import { afterAll, beforeEach, expect, test } from 'vitest';
 import { defaultCorpus } from '../../src/data/corpus.ts';
 import { DiskFile } from '../../src/memory/tiers/disk-file.ts';
 import { DiskTier } from '../../src/memory/tiers/disk-tier.ts';
+import { find, openFolder } from '../../src/runtime/browser/opfs.ts';
 import { openBrowserHost } from '../../src/runtime/browser.ts';
-import { find, openFolder } from '../../src/runtime/opfs.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
 const host = await openBrowserHost();

@@ -2,7 +2,7 @@
 // test moves.
 
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { withNudges } from '../../src/runtime/firefox-polls.ts';
+import { withNudges } from '../../src/runtime/browser/firefox-polls.ts';
 import { deferred } from '../../src/util/deferred.ts';
 
 beforeEach(() => {

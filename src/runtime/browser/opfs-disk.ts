@@ -5,7 +5,7 @@
 // What the browser throws is passed on with its `name`: the caller knows what the bytes were for.
 
 import { transfer } from 'comlink';
-import { assert } from '../util/errors.ts';
+import { assert } from '../../util/errors.ts';
 import { openFolder, splitPath } from './opfs.ts';
 
 /** FileSystemSyncAccessHandle: TypeScript declares it for workers only. */

@@ -1,0 +1,67 @@
+// The link to the disk worker (workers/disk.ts): carries bytes there and back, through memory that both share where the page is
+// isolated, else as copies that change hands. The worker starts when it is first asked for something.
+
+import { type Remote, releaseProxy, transfer, wrap } from 'comlink';
+import type { OpfsDisk } from './opfs-disk.ts';
+
+/** Shared buffers kept for the next move. */
+const MOST_IDLE = 8;
+
+export class DiskLink {
+  readonly #isolated = globalThis.crossOriginIsolated === true;
+  readonly #idle: SharedArrayBuffer[] = [];
+  #worker: Worker | undefined;
+  #disk: Remote<OpfsDisk> | undefined;
+
+  get disk(): Remote<OpfsDisk> {
+    this.#worker ??= new Worker(new URL('../../../workers/disk.ts', import.meta.url), { type: 'module' });
+    this.#disk ??= wrap<OpfsDisk>(this.#worker);
+    return this.#disk;
+  }
+
+  async read(file: number, offset: number, into: Uint8Array): Promise<number> {
+    const shared = this.#take(into.length);
+    try {
+      const { count, bytes } = await this.disk.read(file, offset, into.length, shared);
+      into.set(new Uint8Array(shared ?? bytes, 0, count));
+      return count;
+    } finally {
+      this.#give(shared);
+    }
+  }
+
+  async write(file: number, offset: number, from: Uint8Array): Promise<number> {
+    const shared = this.#take(from.length);
+    if (!shared) {
+      const copy = from.slice().buffer;
+      return this.disk.write(file, offset, from.length, transfer(copy, [copy]));
+    }
+    new Uint8Array(shared).set(from);
+    try {
+      return await this.disk.write(file, offset, from.length, shared);
+    } finally {
+      this.#give(shared);
+    }
+  }
+
+  close(): void {
+    this.#disk?.[releaseProxy]();
+    this.#worker?.terminate();
+    this.#worker = undefined;
+    this.#disk = undefined;
+  }
+
+  #take(bytes: number): SharedArrayBuffer | undefined {
+    if (!this.#isolated) return undefined;
+    const index = this.#idle.findIndex(({ byteLength }) => byteLength >= bytes);
+    return this.#idle.splice(index, index < 0 ? 0 : 1)[0] ?? new SharedArrayBuffer(bytes);
+  }
+
+  #give(shared: SharedArrayBuffer | undefined): void {
+    if (!shared) return;
+    // The largest serve every move.
+    this.#idle.push(shared);
+    this.#idle.sort((a, b) => a.byteLength - b.byteLength);
+    if (this.#idle.length > MOST_IDLE) this.#idle.shift();
+  }
+}

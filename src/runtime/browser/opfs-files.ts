@@ -1,0 +1,148 @@
+// The files of a browser: the host's `Files` over the site's private file system. Reads are the page's or worker's own, writes
+// are the disk worker's.
+//
+// Invariant: a file is written beside its target, flushed and moved over it: it has its old content or its new one.
+
+import { createSHA256 } from 'hash-wasm';
+import { HoldfastError } from '../../util/errors.ts';
+import type { FileStat, Files, OpenFile, Sha256, WriteStream } from '../host.ts';
+import type { DiskLink } from './disk-link.ts';
+import { find, openFolder, renameFolder, splitPath } from './opfs.ts';
+import { fileError } from './room.ts';
+
+export async function fileAt(path: string): Promise<FileSystemFileHandle> {
+  const [folder, name] = splitPath(path);
+  return (await openFolder(folder)).getFileHandle(name);
+}
+
+export class OpfsFiles implements Files {
+  readonly #link: DiskLink;
+
+  constructor(link: DiskLink) {
+    this.#link = link;
+  }
+
+  read(path: string): Promise<Uint8Array<ArrayBuffer>> {
+    return this.#attempt(
+      `cannot read ${path}`,
+      async () => new Uint8Array(await (await (await fileAt(path)).getFile()).arrayBuffer()),
+    );
+  }
+
+  async readRange(path: string, offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
+    return (await this.open(path)).readRange(offset, bytes);
+  }
+
+  async open(path: string): Promise<OpenFile> {
+    const what = `cannot read ${path}`;
+    const file = await this.#attempt(what, async () => (await fileAt(path)).getFile());
+    const readRange = async (offset: number, bytes: number) => {
+      if (file.size < offset + bytes) throw new Error(`it ends at byte ${file.size}, before ${offset + bytes}`);
+      return new Uint8Array(await file.slice(offset, offset + bytes).arrayBuffer());
+    };
+    return {
+      bytes: file.size,
+      readRange: (offset, bytes) => this.#attempt(what, () => readRange(offset, bytes)),
+      close: async () => {},
+    };
+  }
+
+  async writeAtomic(path: string, bytes: Uint8Array | string): Promise<void> {
+    const stream = await this.writeStream(path);
+    try {
+      await stream.write(typeof bytes === 'string' ? new TextEncoder().encode(bytes) : bytes);
+      await stream.commit();
+    } catch (error) {
+      await stream.abort();
+      throw error;
+    }
+  }
+
+  async writeStream(path: string): Promise<WriteStream> {
+    const { disk } = this.#link;
+    const partial = `${path}.partial-${crypto.randomUUID()}`;
+    const attempt = <T>(work: () => Promise<T>) => this.#attempt(`cannot write ${path}`, work);
+    const [folder, name] = splitPath(path);
+    // As everywhere, a folder that is missing is an error, not made.
+    await attempt(() => openFolder(folder));
+    const file = await attempt(() => disk.create(partial, 0));
+    let open = true;
+    let at = 0;
+    return {
+      write: (bytes) =>
+        attempt(async () => {
+          for (let done = 0; done < bytes.length; ) {
+            const count = await this.#link.write(file, at, bytes.subarray(done));
+            if (count === 0) throw new Error('the browser wrote nothing and gave no reason');
+            done += count;
+            at += count;
+          }
+        }),
+      commit: () =>
+        attempt(async () => {
+          open = false;
+          await disk.close(file, true);
+          await (await fileAt(partial)).move(name);
+        }),
+      abort: async () => {
+        if (open) await disk.close(file, false).catch(() => {});
+        await this.remove(partial).catch(() => {});
+      },
+    };
+  }
+
+  stat(path: string): Promise<FileStat | undefined> {
+    return this.#attempt(`cannot look at ${path}`, async () => {
+      const found = await find(path);
+      if (found?.kind !== 'file') return found && { kind: 'folder', bytes: 0 };
+      return { kind: 'file', bytes: (await found.getFile()).size };
+    });
+  }
+
+  list(folder: string): Promise<string[]> {
+    return this.#attempt(`cannot list ${folder}`, async () => {
+      const names: string[] = [];
+      for await (const name of (await openFolder(folder)).keys()) names.push(name);
+      return names.sort();
+    });
+  }
+
+  async makeFolder(folder: string): Promise<void> {
+    await this.#attempt(`cannot make the folder ${folder}`, () => openFolder(folder, true));
+  }
+
+  /** The browser's own table holds the names: nothing here can sync it. */
+  async syncFolder(): Promise<void> {}
+
+  async sha256(): Promise<Sha256> {
+    const hash = await createSHA256();
+    return { update: (bytes) => void hash.update(bytes), hex: () => hash.digest('hex') };
+  }
+
+  rename(from: string, to: string): Promise<void> {
+    return this.#attempt(`cannot rename ${from} to ${to}`, async () => {
+      const source = await find(from);
+      if (!source) throw new Error('it does not exist');
+      const [folder, name] = splitPath(to);
+      if (source.kind === 'file') return source.move(await openFolder(folder), name);
+      if (await find(to)) throw new Error(`${to} is there already`);
+      return renameFolder(from, to, (path, text) => this.writeAtomic(path, text));
+    });
+  }
+
+  remove(path: string): Promise<void> {
+    return this.#attempt(`cannot remove ${path}`, async () => {
+      if (!(await find(path))) return;
+      const [folder, name] = splitPath(path);
+      await (await openFolder(folder)).removeEntry(name, { recursive: true });
+    });
+  }
+
+  async #attempt<T>(what: string, work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      throw error instanceof HoldfastError ? error : await fileError(what, error);
+    }
+  }
+}

@@ -27,18 +27,10 @@ import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { EVERY_CASE } from '../host.ts';
+import { MACHINE } from './a-machine.ts';
 
 const machineWith = (exchange: ExchangeWay, bytesPerSecond = 10e9): Machine => ({
-  title: 'a machine',
-  peakFlops: 1e12,
-  reached: 0.5,
-  memoryBytesPerSecond: 100e9,
-  launchSeconds: 2e-6,
-  gpuBytes: 8e9,
-  hostBytes: 32e9,
-  sharedMemory: false,
-  link: { upBytesPerSecond: 10e9, downBytesPerSecond: 8e9, copies: 'duplex' },
-  disk: { readBytesPerSecond: 3e9, writeBytesPerSecond: 2e9, bytes: 1e12 },
+  ...MACHINE,
   network: {
     ranksPerMachine: 4,
     inside: { bytesPerSecond, latencySeconds: 1e-6 },

@@ -13,19 +13,7 @@ import { bytesBelow, sharesOf, stashHomes } from '../../src/memory/tiers/shares.
 import { makeModel } from '../../src/nn/index.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
-
-const MACHINE: Machine = {
-  title: 'a machine',
-  peakFlops: 1e12,
-  reached: 0.5,
-  memoryBytesPerSecond: 100e9,
-  launchSeconds: 2e-6,
-  gpuBytes: 8e9,
-  hostBytes: 32e9,
-  sharedMemory: false,
-  link: { upBytesPerSecond: 10e9, downBytesPerSecond: 8e9, copies: 'duplex' },
-  disk: { readBytesPerSecond: 3e9, writeBytesPerSecond: 2e9, bytes: 1e12 },
-};
+import { MACHINE } from './a-machine.ts';
 
 const gpt2 = (fields: Record<string, number>) => makeModel(parseConfig({ model_type: 'gpt2', ...fields }, 'gpt2'));
 const MODEL = gpt2({ n_layer: 3, n_embd: 60, n_head: 3, n_positions: 24, vocab_size: 301 });

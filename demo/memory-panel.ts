@@ -7,7 +7,6 @@ import {
   type Holdfast,
   type MemorySettings,
   messageOf,
-  type PolicyComparison,
   type PolicyName,
   parseBytes,
   type RunEvent,
@@ -106,12 +105,15 @@ export class MemoryPanel {
     }
   }
 
-  /** What each policy would move within the budget that is in force. */
+  /** What each policy would move within the budget that is in force, for chunks and then for activations. */
   async compare(trainer: Holdfast['trainer'], settings: RunSettings): Promise<void> {
     const memory = this.#memory;
-    let found: PolicyComparison | undefined;
-    if (memory.gpu !== undefined) found = await trainer.comparePolicies(settings, memory).catch(() => undefined);
-    if (memory === this.#memory) this.view.compare(found);
+    const within = memory.gpu !== undefined;
+    const chunks = within ? await trainer.comparePolicies(settings, memory).catch(() => undefined) : undefined;
+    if (memory !== this.#memory) return;
+    this.view.compare(chunks);
+    const activations = within ? await trainer.compareActivations(settings, memory).catch(() => undefined) : undefined;
+    if (memory === this.#memory) this.view.compareActivations(activations);
   }
 
   /** Empties the view, for another run. */

@@ -6,6 +6,7 @@
 
 import './memory-view.css';
 import {
+  type ActivationPolicyFigures,
   type ChunkHistory,
   drawing,
   type PolicyComparison,
@@ -138,6 +139,10 @@ export class MemoryView {
 
   compare(comparison: PolicyComparison | undefined): void {
     this.#figures.compare(comparison);
+  }
+
+  compareActivations(policies: readonly ActivationPolicyFigures[] | undefined): void {
+    this.#figures.compareActivations(policies);
   }
 
   /** Back to empty shelves. */

@@ -1,7 +1,8 @@
 // The figures beside the picture: bytes over each link against the least that any schedule moves, what each tier held
-// at most against its budget, and what other policies would move. Bars are decoration: every number stands beside its own.
+// at most against its budget, and what other policies would move and make again. Bars are decoration: every number stands beside its own.
 
 import {
+  type ActivationPolicyFigures,
   formatBytes,
   type PolicyComparison,
   type PolicyName,
@@ -76,6 +77,7 @@ export class Figures {
   readonly #peakNote = make('p', { className: 'note' });
   readonly #peaks = block('At most held so far', this.#peakNote, this.#gpu, this.#host, this.#disk);
   readonly #policies = make('section', { className: 'block policies' });
+  readonly #activationPolicies = make('section', { className: 'block policies' });
   #comparison: PolicyComparison | undefined;
   #running: PolicyName = 'planned';
 
@@ -94,6 +96,7 @@ export class Figures {
       ),
       this.#peaks,
       this.#policies,
+      this.#activationPolicies,
     );
     this.clear();
   }
@@ -105,6 +108,7 @@ export class Figures {
     setText(this.#movedNote, 'The line is the least that any schedule can move.');
     setText(this.#peakNote, 'Every GPU buffer is counted, and the budget is never exceeded.');
     this.compare(undefined);
+    this.compareActivations(undefined);
   }
 
   show({ bytes, offloaded, planned, bound, policy }: StepPicture): void {
@@ -168,6 +172,31 @@ export class Figures {
       make('h3', {}, 'Which chunk leaves the GPU: bytes a step, by policy'),
       ...rows,
       make('p', { className: 'note' }, note),
+    );
+  }
+
+  compareActivations(policies: readonly ActivationPolicyFigures[] | undefined): void {
+    this.#activationPolicies.hidden = !policies;
+    if (!policies) return;
+    const most = Math.max(...policies.map(({ step }) => step?.moved ?? 0));
+    const rows = policies.map(({ name, paper, smallest, step }, i) => {
+      const row = new Row(name, 1);
+      row.element.title = paper;
+      row.element.classList.toggle('running', i === 0);
+      const color = i === 0 ? 'var(--gpu)' : 'var(--muted)';
+      const again = step && `+${(100 * step.recomputedShare).toFixed(0)} %`.padStart(6, '\u2007');
+      const text = step ? `${formatBytes(step.moved)} ${again}` : `needs ${formatBytes(smallest)}`;
+      row.show(text, step ? [{ color, value: step.moved }] : [], most);
+      return row.element;
+    });
+    this.#activationPolicies.replaceChildren(
+      make('h3', {}, 'What becomes of activations: bytes a step, and arithmetic done again, by policy'),
+      ...rows,
+      make(
+        'p',
+        { className: 'note' },
+        'Within the same budget, with the same plan for chunks; what does not fit says what it needs. Worked out, not run. The losses are the same under all.',
+      ),
     );
   }
 

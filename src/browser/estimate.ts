@@ -5,18 +5,20 @@ import { type Fit, fitMemory, type Recovery, smallestBudget } from '../engine/co
 import { flopsOf } from '../engine/compile/pass.ts';
 import { type PolicyName, schedule } from '../engine/compile/schedule.ts';
 import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../engine/compile/workload.ts';
+import { machineOf } from '../engine/simulate/machine.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
 import { ORDERS } from '../memory/plan/policies.ts';
 import { makeModel } from '../nn/index.ts';
 import { type Model, parameterCount, trainedCount, withStored } from '../nn/model.ts';
+import { compareActivations } from '../train/activation-comparison.ts';
 import { baseStorage } from '../train/base-dtype.ts';
 import { traceGeneration } from '../train/generator.ts';
 import { generates, modelOf, type RunSettings } from '../train/run-settings.ts';
 import { traceStep } from '../train/step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from '../train/training-workload.ts';
 import { HoldfastError } from '../util/errors.ts';
-import type { Estimate, MemorySettings, PolicyComparison } from './protocol.ts';
+import type { ActivationPolicyFigures, Estimate, MemorySettings, PolicyComparison } from './protocol.ts';
 
 /** What does not depend on the budget, by what it does depend on: a slider asks again and again. */
 const known = new Map<string, Known>();
@@ -86,6 +88,30 @@ export async function comparePolicies(
     ),
   );
   return { slots, chunks: map.count, policies, lp: chunks * map.chunkBytes };
+}
+
+/**
+ * What each policy for activations would need, move and compute again in a step, this library's own first. Errors and
+ * pauses as in `comparePolicies`.
+ */
+export async function compareActivationPolicies(
+  settings: RunSettings,
+  { gpu, host, recovery = 'step' }: MemorySettings,
+  limits: AdapterLimits = DEFAULT_LIMITS,
+): Promise<ActivationPolicyFigures[]> {
+  const { batch, seq: context, accumulate, records } = settings;
+  const packed = records?.pack === 'yes';
+  const compared = { model: storedModel(settings), batch, context, accumulate, recovery, packed };
+  await nextTask();
+  const { policies } = compareActivations(compared, machineOf(limits), host ?? Number.POSITIVE_INFINITY, gpu, limits);
+  const found: ActivationPolicyFigures[] = [];
+  for (const { name, paper, smallest, steps } of policies) {
+    const [step] = steps;
+    const within = step && { moved: step.moved, recomputedShare: step.recomputedShare };
+    found.push({ name, paper, smallest, ...(within && { step: within }) });
+    await nextTask();
+  }
+  return found;
 }
 
 function knownOf(settings: RunSettings, limits: AdapterLimits, recovery: Recovery = 'step'): Known {

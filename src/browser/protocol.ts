@@ -233,6 +233,21 @@ export interface PolicyComparison {
   readonly lp: number;
 }
 
+/**
+ * A step of a run within its budget under a policy for activations, this library's or one of the literature: worked out from
+ * the trace, not run. Chunks are planned alike under all.
+ */
+export interface ActivationPolicyFigures {
+  /** As people know it. */
+  readonly name: string;
+  /** Where it is from; empty for this library's own. */
+  readonly paper: string;
+  /** The smallest budget that it works within, in bytes. */
+  readonly smallest: number;
+  /** Absent where it does not fit. Bytes of chunks and activations, both ways; operations done again, as a share of all others. */
+  readonly step?: { readonly moved: number; readonly recomputedShare: number };
+}
+
 /** A training step is done. */
 export interface StepEvent {
   /** Tells events apart. */

@@ -18,12 +18,13 @@ import { HoldfastError, messageOf } from '../util/errors.ts';
 import { ActiveRun } from './active-run.ts';
 import { recordsIn, templateOf } from './conversations.ts';
 import { notesOn } from './environment.ts';
-import { comparePolicies, estimateRun } from './estimate.ts';
+import { compareActivationPolicies, comparePolicies, estimateRun } from './estimate.ts';
 import { IdleWriter } from './idle-writer.ts';
 import { KeptRuns } from './kept-runs.ts';
 import { inspectFiles, inspectKept, isAdapterZip } from './models.ts';
 import { Outbox } from './outbox.ts';
 import type {
+  ActivationPolicyFigures,
   Candidate,
   ChatRequest,
   ChosenFile,
@@ -114,6 +115,18 @@ export class TrainerService {
   /** Bytes that each policy would move in a step. Errors: HoldfastError where the budget is too small. */
   async comparePolicies(settings: RunSettings, memory: MemorySettings = {}): Promise<PolicyComparison> {
     return comparePolicies(readSettings(settings), readMemory(memory), this.#device && limitsOf(await this.#device));
+  }
+
+  /**
+   * What each policy for activations would need, and move and compute again in a step within the budget. Errors:
+   * HoldfastError for settings that make no model.
+   */
+  async compareActivations(settings: RunSettings, memory: MemorySettings = {}): Promise<ActivationPolicyFigures[]> {
+    return compareActivationPolicies(
+      readSettings(settings),
+      readMemory(memory),
+      this.#device && limitsOf(await this.#device),
+    );
   }
 
   // ---- Runs ---------------------------------------------------------------------------------------------------

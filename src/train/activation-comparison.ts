@@ -2,7 +2,7 @@
 // budgets, on the same machine. All is alike but what becomes of activations: placement, chunks and their plan, and the
 // executor on a simulated clock are this project's under every policy, which is more than their papers have.
 //
-// Pure; needs no GPU. A policy that fills the room that it is given has its best of several rooms at each budget.
+// Pure; needs no GPU. Policies are worked out one at a time, as they are asked for. A policy that fills the room that it is given has its best of several rooms at each budget.
 
 import { type Fit, fitMemory, type Recovery, smallestBudget } from '../engine/compile/fit.ts';
 import { flopsOf, offloadedBytes, recomputedFlops } from '../engine/compile/pass.ts';
@@ -12,7 +12,7 @@ import { computeSeconds, type Machine, machineLimits, secondsOn } from '../engin
 import { simulate } from '../engine/simulate/simulate.ts';
 import type { Program } from '../graph/graph.ts';
 import { liveBytes } from '../graph/liveness.ts';
-import { ACTIVATION_POLICIES } from '../graph/policies/index.ts';
+import { ACTIVATION_POLICIES, type ActivationPolicy } from '../graph/policies/index.ts';
 import type { Model } from '../nn/model.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { type StepPrograms, traceStep } from './step-programs.ts';
@@ -25,6 +25,8 @@ export interface Compared {
   readonly context: number;
   readonly accumulate: number;
   readonly recovery: Recovery;
+  /** Whether sequences hold several documents. @default false */
+  readonly packed?: boolean;
 }
 
 /** A step under a policy within a budget. */
@@ -53,8 +55,8 @@ export interface ActivationComparison {
   readonly budgets: readonly number[];
   /** Everything on the GPU: its bytes, and seconds of a step in which nothing is waited for. */
   readonly resident: { readonly bytes: number; readonly seconds: number };
-  /** This project's own first. */
-  readonly policies: readonly PolicyFigures[];
+  /** This project's own first; each is worked out when it is asked for, which takes a part of a second or more. */
+  readonly policies: Iterable<PolicyFigures>;
 }
 
 /** This project's own way, by its name among the others. */
@@ -72,16 +74,19 @@ interface Way {
   readonly computeSeconds: number;
 }
 
-/** `hostBytes`: of host memory for what is not on the GPU. `budget`: the one to compare within. */
+/**
+ * `hostBytes`: of host memory for what is not on the GPU. `budget`: the one to compare within. `limits`: of the adapter.
+ * Errors: HoldfastError for a model that no fit is found for.
+ */
 export function compareActivations(
   compared: Compared,
   machine: Machine,
   hostBytes: number,
   budget?: number,
+  limits: AdapterLimits = machineLimits(machine),
 ): ActivationComparison {
-  const { model, batch, context, accumulate, recovery } = compared;
-  const limits = machineLimits(machine);
-  const traced = traceStep(model, batch, context);
+  const { model, batch, context, accumulate, recovery, packed } = compared;
+  const traced = traceStep(model, batch, context, packed);
   const workloadOf = (programs: StepPrograms, activations: 'auto' | 'keep') =>
     trainingWorkload(model, programs, accumulate, undefined, { activations, accumulateOrder: 'batch' });
   const secondsOf = ({ instructions }: Program) =>
@@ -100,8 +105,7 @@ export function compareActivations(
   const stepsOf = (ways: readonly Way[]) =>
     budgets.map((bytes) => best(ways, bytes, { limits, machine, hostBytes, recovery }));
 
-  const own = wayOf(traced, 'auto');
-  const policies = ACTIVATION_POLICIES.map(({ name, paper, approximated, fillsRoom, apply }): PolicyFigures => {
+  const figuresOf = ({ name, paper, approximated, fillsRoom, apply }: ActivationPolicy): PolicyFigures => {
     const rooms = fillsRoom ? ROOMS : [1];
     const ways = rooms.flatMap((share) => {
       const under = (program: Program) =>
@@ -116,12 +120,16 @@ export function compareActivations(
     });
     const smallest = Math.min(...ways.map((way) => way.smallest));
     return { name, paper, approximated, smallest, steps: stepsOf(ways) };
-  });
-  const ours = { name: OWN, paper: '', approximated: '', smallest: own.smallest, steps: stepsOf([own]) };
+  };
+  function* policies(): Generator<PolicyFigures> {
+    const own = wayOf(traced, 'auto');
+    yield { name: OWN, paper: '', approximated: '', smallest: own.smallest, steps: stepsOf([own]) };
+    for (const policy of ACTIVATION_POLICIES) yield figuresOf(policy);
+  }
   return {
     budgets,
     resident: { bytes: whole.peak, seconds: computeSeconds(machine, whole.passes.step.operations) },
-    policies: [ours, ...policies],
+    policies: policies(),
   };
 }
 

@@ -140,9 +140,10 @@ test('another budget on the way, and another policy: no bit changes; one that is
       const lru = await picture();
       await trainer.setMemory({ gpu: least, policy: 'LRU' });
       const policies = await trainer.comparePolicies((await run())?.settings as never, { gpu: least });
+      const activations = await trainer.compareActivations((await run())?.settings as never, { gpu: least });
       const last = (await run())?.memory;
       await trainer.unpause();
-      return { smaller, live, refused, kept, budget, lru, last, policies, report };
+      return { smaller, live, refused, kept, budget, lru, last, policies, activations, report };
     },
     { id, ...budgets },
   );
@@ -156,6 +157,10 @@ test('another budget on the way, and another policy: no bit changes; one that is
   expect(found.last).toEqual({ gpu: budgets.least, policy: 'LRU' });
   const moved = found.policies.policies.map(({ h2d, d2h }) => h2d + d2h);
   for (const bytes of moved) expect(bytes).toBeGreaterThanOrEqual(Math.max(found.policies.lp, moved[0] ?? 0));
+  const [own, ...others] = found.activations;
+  expect(own).toMatchObject({ name: 'Holdfast', smallest: budgets.least, step: { moved: expect.any(Number) } });
+  expect(others.map(({ name }) => name)).toContain('recompute all');
+  for (const { smallest, step } of others) expect(step !== undefined).toBe(smallest <= budgets.least);
   await event(page, 'step', 38);
   expectSame(await losses(page), 40);
 });

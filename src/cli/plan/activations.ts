@@ -28,7 +28,8 @@ export async function compareOnActivations(
   const { write } = host.terminal;
   const machine = await machineNamed(host, name);
   const below = hostMemory ?? memoryOf(machine).host;
-  const { budgets, resident, policies } = compareActivations(compared, machine, below, gpuMemory);
+  const { budgets, resident, policies: found } = compareActivations(compared, machine, below, gpuMemory);
+  const policies = [...found];
   if (json) {
     for (const { steps, ...policy } of policies) {
       const within = budgets.map((budget, i) => ({ budget, ...(steps[i] ?? { seconds: null }) }));

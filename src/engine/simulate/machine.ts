@@ -105,6 +105,22 @@ export function machineLimits({ peakFlops, reached, link, gpuBytes, launchSecond
   };
 }
 
+/** An adapter whose memory and its speed are not known, by the rates that fits go by: its times compare plans, no more. */
+export function machineOf({ rates }: AdapterLimits): Machine {
+  const { flops, linkBytes, launchSeconds } = rates;
+  return {
+    title: 'this adapter',
+    peakFlops: flops,
+    reached: 1,
+    memoryBytesPerSecond: Number.POSITIVE_INFINITY,
+    launchSeconds,
+    gpuBytes: Number.POSITIVE_INFINITY,
+    hostBytes: Number.POSITIVE_INFINITY,
+    sharedMemory: false,
+    link: { upBytesPerSecond: linkBytes, downBytesPerSecond: linkBytes, copies: 'serial' },
+  };
+}
+
 /**
  * Seconds of an operation on the GPU, or of an instruction on whole tensors: bound by arithmetic or by memory. Those of a
  * transfer are the link's, those of an exchange the network's. `owned`: of what is done to each chunk, the part that is.

@@ -26,7 +26,7 @@ import { ListedFolder, listedBlob } from '../formats/listed-folder.ts';
 import { makeModel } from '../nn/index.ts';
 import { parameterCount } from '../nn/model.ts';
 import { type Files, type FolderReader, type Host, join } from '../runtime/host.ts';
-import { withAdapter } from '../train/open-model.ts';
+import { withAdapter, withHeadOf } from '../train/open-model.ts';
 import type { LoraSettings } from '../train/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { importCheckpoint } from './import.ts';
@@ -206,6 +206,6 @@ async function inspect(
 
 async function adapterIn(files: FolderReader, folder: string, config: ModelConfig): Promise<LoraSettings> {
   const adapter = await loadAdapter(files, folder, config);
-  withAdapter(makeModel(config), adapter);
+  withAdapter(makeModel(withHeadOf(config, adapter)), adapter);
   return adapter.options as LoraSettings;
 }

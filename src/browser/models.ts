@@ -29,6 +29,7 @@ import { type Files, type FolderReader, type Host, join } from '../runtime/host.
 import { withAdapter, withHeadOf } from '../train/open-model.ts';
 import type { LoraSettings } from '../train/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { isMade } from '../util/stored-elements.ts';
 import { importCheckpoint } from './import.ts';
 import type { ChosenFile, ModelInfo, RunRecord } from './protocol.ts';
 import { nameOf } from './runs.ts';
@@ -197,7 +198,7 @@ async function inspect(
     config,
     parameters: parameterCount(model),
     bytes,
-    ...(dtype !== undefined && others.length === 0 && { dtype }),
+    ...(dtype !== undefined && others.length === 0 && isMade(dtype) && { dtype }),
     ...(tokenizer.files && { tokens: tokenizer.vocabulary }),
     chats: template !== undefined,
     ...(beside && { adapter: await adapterIn(beside.files, beside.folder, config) }),

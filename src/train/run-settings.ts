@@ -29,7 +29,7 @@ import { familyOf, labelsIn, shapeOf } from '../formats/families/index.ts';
 import { configOfShape } from '../formats/shape.ts';
 import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';
 import { OPTIMIZER_DEVICES, type OptimizerDevice } from '../graph/operators/optimizer.ts';
-import type { StoredElement } from '../kernels/stored.ts';
+import type { MadeElement } from '../kernels/stored.ts';
 import { TRAINING_DTYPES, type TrainingDtype } from '../memory/layout/kinds.ts';
 import { makeModel } from '../nn/index.ts';
 import { type CompleteLora, withLora } from '../nn/lora.ts';
@@ -125,7 +125,7 @@ export interface LoraSettings extends CompleteLora {
   /** A folder with an adapter to go on from, in PEFT's layout or of a run. @default drawn anew */
   adapter?: string;
   /** What the frozen weights are rounded to, and lie in memory as. @default as they are in their files */
-  baseDtype?: StoredElement;
+  baseDtype?: MadeElement;
 }
 
 /** A sequence of a model with a longer context is no longer than this, unless it is said to be. */

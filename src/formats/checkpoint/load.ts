@@ -15,6 +15,7 @@ import type { Checkpoint, LoadedCheckpoint, LoadedState, SavedWeights, Shapes } 
 import { type ModelConfig, parseConfig } from '../config.ts';
 import { familyOf, labelsIn } from '../families/index.ts';
 import { classesOf, type Labels, labelsOf, unnamedLabels } from '../families/labels.ts';
+import { READ_TYPE_NAMES } from '../gguf/tensor-types.ts';
 import { type AdapterConfig, nameOfStored, parseAdapterConfig } from '../peft.ts';
 import { TensorFile } from '../safetensors.ts';
 import { type TokenizerFiles, tokenizerIn, tokenizerNames } from '../tokenizer-files.ts';
@@ -284,7 +285,7 @@ async function jsonIn(files: FolderReader, folder: string, name: string): Promis
 }
 
 /** What is read as floats, the blocks of bitsandbytes and GGUF among them. */
-const FLOATS: readonly string[] = ['F32', 'F16', 'BF16', 'NF4', 'Q8_0', 'Q4_0'];
+const FLOATS: readonly string[] = ['F32', 'F16', 'BF16', 'NF4', ...READ_TYPE_NAMES];
 
 /** Tensors by other names. Errors: HoldfastError naming one that holds something else than floats. */
 function floatsOf(

@@ -1,15 +1,17 @@
-// A model of the person's own beside the presets: dropped, chosen, or kept here already. It is looked into at once and said
+// A model of the person's own beside the presets: dropped, chosen, named on the hub, or kept here already. It is looked into at once and said
 // what it is; its weights are read, and kept in the site, when it is trained. What cannot be used is said in one line, and
 // what was chosen before stays.
 
 import {
   ALL_LINEAR,
   type ChosenFile,
+  callback,
   FAMILIES,
   fineTuningSettings,
   formatBytes,
   type Holdfast,
   type LoraSettings,
+  type ModelFiles,
   type ModelInfo,
   messageOf,
   type RunInfo,
@@ -38,7 +40,8 @@ export class OwnModel {
   readonly #name = byId('own-name', HTMLElement);
   readonly #note = byId('own-note', HTMLElement);
   readonly #ways = byId('own-ways', HTMLFieldSetElement);
-  #files: readonly ChosenFile[] = [];
+  /** What it was brought as; of one that is kept here, no files. */
+  #files: ModelFiles = [];
   #info: ModelInfo | undefined;
   /** The run that it is kept as. */
   #kept: string | undefined;
@@ -56,6 +59,11 @@ export class OwnModel {
         if (files.length > 0) void this.take(files);
       });
     }
+    byId('own-hub', HTMLFormElement).addEventListener('submit', (event) => {
+      event.preventDefault();
+      const hub = byId('own-hub-name', HTMLInputElement).value.trim();
+      if (hub !== '') void this.#inspect({ hub });
+    });
     this.#ways.addEventListener('change', changed);
   }
 
@@ -76,7 +84,7 @@ export class OwnModel {
     const names = files.map(({ file }) => file.name);
     const isAdapter =
       (names.includes('adapter_config.json') && !names.includes('config.json')) || (await this.isAdapterZip(files));
-    const beside = isAdapter ? this.#files : [];
+    const beside = isAdapter && !('hub' in this.#files) ? this.#files : [];
     await this.#inspect([...beside, ...files]);
   }
 
@@ -101,8 +109,13 @@ export class OwnModel {
     const [trainer, info] = [this.#trainer(), this.#info];
     if (!trainer || !info) throw new Error('There is no model yet: drop its folder, or choose it.');
     if ((await trainer.runs()).some(({ id }) => id === this.#kept)) return info;
-    if (this.#files.length === 0) throw new Error(`“${info.name}” is not here any more: bring it again.`);
-    const { id } = await trainer.importModel(this.#files, info.name);
+    const files = this.#files;
+    if (!('hub' in files) && files.length === 0)
+      throw new Error(`“${info.name}” is not here any more: bring it again.`);
+    const word = 'hub' in files ? 'Fetching' : 'Keeping';
+    const progress = (done: number, total: number) =>
+      this.#say(`${word} ${info.name}: ${formatBytes(done)} of ${formatBytes(total)}`);
+    const { id } = await trainer.importModel(files, info.name, callback(progress));
     const kept = await trainer.inspectModel(id);
     this.#info = kept;
     this.#kept = id;
@@ -127,11 +140,13 @@ export class OwnModel {
   }
 
   /** What goes wrong is shown here; where that cannot be seen, it is an error. */
-  async #inspect(source: readonly ChosenFile[] | string): Promise<void> {
+  async #inspect(source: ModelFiles | string): Promise<void> {
     const trainer = this.#trainer();
     if (!trainer) return;
     const look = ++this.#looks;
-    this.#say('Looking into it …');
+    this.#say(
+      typeof source === 'object' && 'hub' in source ? `Asking the hub for ${source.hub} …` : 'Looking into it …',
+    );
     try {
       const info = await trainer.inspectModel(source);
       if (look !== this.#looks) return;

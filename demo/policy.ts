@@ -8,8 +8,14 @@ const OWN = ["script-src 'self'", "worker-src 'self'", "connect-src 'self'", "st
 /** Of the page: what its own site serves, and nothing inline. */
 export const PAGE = [...NOTHING_ELSE, ...OWN].join('; ');
 
+/** Models by their names are read by a worker: of the hub, and of the hosts that it sends their files from. */
+const HUB = "connect-src 'self' https://huggingface.co https://*.huggingface.co https://*.hf.co";
+
 /** The LP solver is WebAssembly, and runs in a worker alone. */
-const WORKER = [...NOTHING_ELSE, "script-src 'self' 'wasm-unsafe-eval'", ...OWN.slice(1)].join('; ');
+const WORKER = [
+  ...NOTHING_ELSE,
+  ...["script-src 'self' 'wasm-unsafe-eval'", "worker-src 'self'", HUB, "style-src 'self'"],
+].join('; ');
 
 /**
  * A frame has its parent's policy beside its own. A report says by their hashes which scripts it runs, and those differ

@@ -5,7 +5,8 @@ import { type Device, openDevice } from '../src/gpu/device.ts';
 import { bindDispatch, encodeDispatch, packUniforms } from '../src/gpu/dispatch.ts';
 import type { Kernel, Operand, Variant } from '../src/kernels/kernel.ts';
 import { type NarrowElement, readingStored, STORED_BLOCKS, storedBytes } from '../src/kernels/stored.ts';
-import { CODECS } from '../src/util/stored-elements.ts';
+import { assert } from '../src/util/errors.ts';
+import { CODECS, isMade } from '../src/util/stored-elements.ts';
 import { ADAPTER, EVERY_CASE, testHost } from './host.ts';
 
 let opened: Promise<Device> | undefined;
@@ -36,14 +37,27 @@ export const SENTINEL = 0x7fc5a17e;
 const GUARD_WORDS = 64;
 
 /** As the GPU finds them. */
-function wordsOf(given: HostArray, element: NarrowElement | undefined): Uint32Array {
-  if (!element) return new Uint32Array(given.buffer, given.byteOffset, given.length);
+function wordsOf(given: HostArray, as: StoredAs | undefined): Uint32Array {
+  if (!as) return new Uint32Array(given.buffer, given.byteOffset, given.length);
+  const { element, bytes } = as;
+  if (bytes) {
+    const words = new Uint32Array(storedBytes(element, given.length) / 4).fill(SENTINEL);
+    new Uint8Array(words.buffer).set(bytes);
+    return words;
+  }
+  assert(isMade(element), `${element} is made of nothing`);
   const { elements } = STORED_BLOCKS[element];
   const whole = new Float32Array(Math.ceil(given.length / elements) * elements);
   whole.set(given);
   const words = new Uint32Array(storedBytes(element, given.length) / 4).fill(SENTINEL);
   new Uint8Array(words.buffer).set(CODECS[element].narrow(whole));
   return words;
+}
+
+/** How an operand is stored; its bytes, where they are not to be made of its values. */
+export interface StoredAs {
+  readonly element: NarrowElement;
+  readonly bytes?: Uint8Array;
 }
 
 export type HostArray = Float32Array | Int32Array | Uint32Array;
@@ -58,7 +72,7 @@ export async function runKernel<P>(
   variant: Variant<P>,
   problem: P,
   data: Readonly<Record<string, HostArray>>,
-  stored: Readonly<Record<string, NarrowElement>> = {},
+  stored: Readonly<Record<string, StoredAs>> = {},
 ): Promise<Record<string, HostArray>> {
   const device = await testDevice();
   const { gpu, allocator, pipelines, traits } = device;
@@ -66,7 +80,7 @@ export async function runKernel<P>(
   const extents: { name: string; operand: Operand; buffer: GPUBuffer; bytes: number }[] = [];
   const ranges: Record<string, { buffer: GPUBuffer; offset: number; bytes: number }> = {};
   for (const [name, operand] of Object.entries(operands)) {
-    const bytes = storedBytes(stored[name] ?? 'f32', operand.size);
+    const bytes = storedBytes(stored[name]?.element ?? 'f32', operand.size);
     const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
     const buffer = allocator.create(`${kernel.name}.${name}`, bytes + GUARD_WORDS * 4, usage);
     const words = new Uint32Array(bytes / 4 + GUARD_WORDS).fill(SENTINEL);
@@ -83,7 +97,7 @@ export async function runKernel<P>(
   }
   const dispatch = variant.dispatch(problem, traits);
   const shader = Object.entries(stored).reduce(
-    (text, [name, element]) => readingStored(text, name, element),
+    (text, [name, { element }]) => readingStored(text, name, element),
     dispatch.shader,
   );
   const pipeline = await pipelines.get(`${kernel.name}.${variant.name}`, shader, dispatch.constants);

@@ -44,6 +44,7 @@ export {
 export type { SavedDtype } from '../formats/export.ts';
 export { FAMILIES, FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
 export type { TensorType } from '../formats/gguf/tensor-types.ts';
+export type { HubSource } from '../formats/remote/hub-model.ts';
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from '../formats/shape.ts';
 export type { AdapterSummary } from '../gpu/device.ts';
 export { STATES, type State } from '../memory/layout/states.ts';
@@ -59,6 +60,7 @@ export { formatBytes, parseBytes } from '../util/bytes.ts';
 export { HoldfastError, messageOf } from '../util/errors.ts';
 export { callback, type Holdfast, type HoldfastOptions, openHoldfast } from './client.ts';
 export { isBase } from './is-base.ts';
+export type { KeepProgress, ModelFiles } from './models.ts';
 export type * from './protocol.ts';
 export type { ResumeOptions } from './run-records.ts';
 export type { TrainerService } from './service.ts';

@@ -13,8 +13,8 @@ import { templateOf } from './conversations.ts';
 import { exportFile } from './export.ts';
 import { filesIn, importCheckpoint } from './import.ts';
 import { isBase } from './is-base.ts';
-import { adapterBeside, importModel } from './models.ts';
-import type { ChosenFile, Fork, ModelExport, RunInfo, RunRecord, Voice } from './protocol.ts';
+import { adapterBeside, importModel, type KeepProgress, type ModelFiles } from './models.ts';
+import type { Fork, ModelExport, RunInfo, RunRecord, Voice } from './protocol.ts';
 import { readMemory } from './record.ts';
 import { copyOut, fileName, forkInto, latestOf, zipOf } from './run-files.ts';
 import type { Runs } from './runs.ts';
@@ -46,8 +46,8 @@ export class KeptRuns {
   }
 
   /** See TrainerService.importModel. */
-  importModel(chosen: readonly ChosenFile[], name: string | undefined): Promise<RunInfo> {
-    return this.#import(name, (folder) => importModel(this.#host, folder, chosen));
+  importModel(chosen: ModelFiles, name: string | undefined, progress?: KeepProgress): Promise<RunInfo> {
+    return this.#import(name, (folder) => importModel(this.#host, folder, chosen, progress));
   }
 
   /** See TrainerService.fork. */

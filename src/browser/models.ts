@@ -1,5 +1,5 @@
-// Models that a person brings along: the files of a folder as Hugging Face's libraries write it, or a GGUF file, looked into
-// before any weights are read, and kept in the site as a run that has weights alone. An adapter in PEFT's layout may come with
+// Models that a person brings along: the files of a folder as Hugging Face's libraries write it, a GGUF file, or either by its
+// name on the hub, looked into before any weights are read, and kept in the site as a run that has weights alone. An adapter in PEFT's layout may come with
 // one; it is kept below the model.
 //
 // Invariant: what `inspectModel` lets pass is a model that trains here, with the tokenizer that is its own; of the weights'
@@ -22,13 +22,15 @@ import { weightFiles } from '../formats/checkpoint/model-tensors.ts';
 import { checkWeights, loadAdapter, loadWeights } from '../formats/checkpoint.ts';
 import type { ModelConfig } from '../formats/config.ts';
 import { isGGUF, openGGUF } from '../formats/gguf/open.ts';
-import { ListedFolder, listedBlob } from '../formats/listed-folder.ts';
+import { type ImportedFile, ListedFolder, listedBlob } from '../formats/listed-folder.ts';
+import { type HubSource, openHubModel } from '../formats/remote/hub-model.ts';
 import { makeModel } from '../nn/index.ts';
 import { parameterCount } from '../nn/model.ts';
 import { type Files, type FolderReader, type Host, join } from '../runtime/host.ts';
-import { withAdapter } from '../train/open-model.ts';
+import { withAdapter, withHeadOf } from '../train/open-model.ts';
 import type { LoraSettings } from '../train/run-settings.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { assert, HoldfastError } from '../util/errors.ts';
+import { isMade } from '../util/stored-elements.ts';
 import { importCheckpoint } from './import.ts';
 import type { ChosenFile, ModelInfo, RunRecord } from './protocol.ts';
 import { nameOf } from './runs.ts';
@@ -38,6 +40,14 @@ const ADAPTER = 'adapter';
 /** Of files with no folder around them. */
 const UNNAMED = 'the model';
 const WORDS = { verb: 'choose', wanted: "choose all files of a model's folder" } as const;
+
+/** What a model is brought along as. */
+export type ModelFiles = readonly ChosenFile[] | HubSource;
+
+/** Told how many bytes of all have been stored. */
+export type KeepProgress = (done: number, total: number) => void;
+
+const PROGRESS_MS = 200;
 
 /** The parts of what was chosen. */
 interface Chosen {
@@ -49,11 +59,11 @@ interface Chosen {
   /** Its files alone. */
   readonly adapter: ListedFolder | undefined;
   /** What the model is in, where it is one GGUF file. */
-  readonly gguf?: ChosenFile;
+  readonly gguf?: ImportedFile;
 }
 
-/** Looks into files that were chosen. Errors: HoldfastError naming what is missing, damaged, or not supported. */
-export async function inspectFiles(host: Host, given: readonly ChosenFile[]): Promise<ModelInfo> {
+/** Looks into what was chosen. Errors: HoldfastError naming what is missing, damaged, or not supported. */
+export async function inspectFiles(host: Host, given: ModelFiles): Promise<ModelInfo> {
   const { name, files, folder, adapter } = await partsOf(host, given);
   const found = await inspect(files, folder, name ?? UNNAMED, adapter && { files: adapter, folder: adapter.path });
   return { name: name ?? nameOf(found), ...found };
@@ -79,11 +89,14 @@ export async function adapterBeside(files: FolderReader, folder: string): Promis
 export async function importModel(
   host: Host,
   folder: string,
-  given: readonly ChosenFile[],
+  given: ModelFiles,
+  progress: KeepProgress = () => {},
 ): Promise<Pick<RunRecord, 'name' | 'savedStep' | 'settings' | 'loss'>> {
   const { name } = await inspectFiles(host, given);
   const { files, folder: from, adapter, gguf } = await partsOf(host, given);
-  const found = gguf ? await keepGGUF(host, folder, gguf) : await importCheckpoint(host, folder, files.files(from));
+  const found = gguf
+    ? await keepGGUF(host, folder, counted([gguf], progress))
+    : await importCheckpoint(host, folder, counted(files.files(from), progress));
   if (adapter) {
     const beside = join(folder, ADAPTER);
     await host.files.makeFolder(beside);
@@ -92,10 +105,38 @@ export async function importModel(
   return { name, ...found };
 }
 
+/** The same files, which say how many bytes of all were read. */
+function counted(given: readonly ImportedFile[], progress: KeepProgress): ImportedFile[] {
+  const total = given.reduce((sum, { bytes }) => sum + bytes, 0);
+  let [done, said] = [0, 0];
+  return given.map(({ name, bytes, open }) => ({
+    ...{ name, bytes },
+    open: () =>
+      open().pipeThrough(
+        new TransformStream<Uint8Array, Uint8Array>({
+          transform(piece, controller) {
+            done += piece.length;
+            const now = performance.now();
+            if (now - said > PROGRESS_MS || done === total) {
+              said = now;
+              progress(done, total);
+            }
+            controller.enqueue(piece);
+          },
+        }),
+      ),
+  }));
+}
+
 /** Keeps it as it is. Errors: HoldfastError where its weights are not those of a model here. */
-async function keepGGUF({ files }: Host, folder: string, { file }: ChosenFile): Promise<Pick<RunRecord, 'savedStep'>> {
+async function keepGGUF(
+  { files }: Host,
+  folder: string,
+  [file]: readonly ImportedFile[],
+): Promise<Pick<RunRecord, 'savedStep'>> {
   await files.makeFolder(folder);
-  await storeFile(files, join(folder, KEPT_GGUF), { name: file.name, bytes: file.size, open: () => file.stream() });
+  assert(file, 'a GGUF file is one');
+  await storeFile(files, join(folder, KEPT_GGUF), file);
   const { config, shapes } = await loadWeights(files, folder);
   checkWeights(shapes, makeModel(config).parameters, file.name);
   return { savedStep: 0 };
@@ -119,7 +160,12 @@ const hasModel = (names: readonly string[]): boolean => names.includes(WEIGHTS) 
 const hasAdapter = (names: readonly string[]): boolean => names.includes(ADAPTER_CONFIG);
 
 /** Of files from one folder, its name; of a zip or a GGUF file, theirs. Zips of adapters may lie beside those of the model. */
-async function partsOf(host: Host, given: readonly ChosenFile[]): Promise<Chosen> {
+async function partsOf(host: Host, given: ModelFiles): Promise<Chosen> {
+  if ('hub' in given) {
+    const { name, files, gguf } = await openHubModel(given, () => host.files.sha256());
+    const called = name.replace(/\.gguf$/i, '');
+    return { name: called, files, folder: files.path, adapter: undefined, ...(gguf && { gguf }) };
+  }
   const adapters: ListedFolder[] = [];
   const ofModel: ChosenFile[] = [];
   for (const chosen of given) {
@@ -145,7 +191,9 @@ async function partsOf(host: Host, given: readonly ChosenFile[]): Promise<Chosen
   if (gguf) {
     const name = lastOf(gguf.path);
     const files = await openGGUF(sourceOf(gguf.file, name), name, () => host.files.sha256());
-    return { name: name.replace(/\.gguf$/i, ''), files, folder: files.path, adapter, gguf };
+    const { file } = gguf;
+    const whole = { name: file.name, bytes: file.size, open: () => file.stream() };
+    return { name: name.replace(/\.gguf$/i, ''), files, folder: files.path, adapter, gguf: whole };
   }
   if (adapter && !isHere)
     throw new HoldfastError('this is an adapter without its model; choose both, or bring the model first');
@@ -197,7 +245,7 @@ async function inspect(
     config,
     parameters: parameterCount(model),
     bytes,
-    ...(dtype !== undefined && others.length === 0 && { dtype }),
+    ...(dtype !== undefined && others.length === 0 && isMade(dtype) && { dtype }),
     ...(tokenizer.files && { tokens: tokenizer.vocabulary }),
     chats: template !== undefined,
     ...(beside && { adapter: await adapterIn(beside.files, beside.folder, config) }),
@@ -206,6 +254,6 @@ async function inspect(
 
 async function adapterIn(files: FolderReader, folder: string, config: ModelConfig): Promise<LoraSettings> {
   const adapter = await loadAdapter(files, folder, config);
-  withAdapter(makeModel(config), adapter);
+  withAdapter(makeModel(withHeadOf(config, adapter)), adapter);
   return adapter.options as LoraSettings;
 }

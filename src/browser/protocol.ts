@@ -10,7 +10,7 @@ import type { ModelConfig } from '../formats/config.ts';
 import type { SavedDtype } from '../formats/export.ts';
 import type { TensorType } from '../formats/gguf/tensor-types.ts';
 import type { AdapterSummary } from '../gpu/device.ts';
-import type { StoredElement } from '../kernels/stored.ts';
+import type { MadeElement } from '../kernels/stored.ts';
 import type { DiskRoom } from '../runtime/browser/room.ts';
 import type { MemoryBound } from '../train/memory-record.ts';
 import type { RunSummary } from '../train/run-events.ts';
@@ -64,8 +64,8 @@ export interface ModelInfo {
   readonly parameters: number;
   /** Of its weights' files. */
   readonly bytes: number;
-  /** What all of its weights are stored as; absent where they differ. */
-  readonly dtype?: StoredElement;
+  /** What all of its weights are stored as; absent where they differ, and for what is only read. */
+  readonly dtype?: MadeElement;
   /** Tokens of its own tokenizer; absent: its tokens are bytes. */
   readonly tokens?: number;
   /** Whether it brings a chat template. */

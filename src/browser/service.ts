@@ -21,13 +21,12 @@ import { notesOn } from './environment.ts';
 import { compareActivationPolicies, comparePolicies, estimateRun } from './estimate.ts';
 import { IdleWriter } from './idle-writer.ts';
 import { KeptRuns } from './kept-runs.ts';
-import { inspectFiles, inspectKept, isAdapterZip } from './models.ts';
+import { inspectFiles, inspectKept, isAdapterZip, type KeepProgress, type ModelFiles } from './models.ts';
 import { Outbox } from './outbox.ts';
 import type {
   ActivationPolicyFigures,
   Candidate,
   ChatRequest,
-  ChosenFile,
   Environment,
   Estimate,
   Fork,
@@ -270,7 +269,7 @@ export class TrainerService {
    * run of this site. Errors: HoldfastError naming what is missing, damaged or not supported, and for a tokenizer of
    * another vocabulary.
    */
-  async inspectModel(source: readonly ChosenFile[] | string): Promise<ModelInfo> {
+  async inspectModel(source: ModelFiles | string): Promise<ModelInfo> {
     if (typeof source !== 'string') return inspectFiles(this.#host, source);
     const { name } = await this.#runs.whole(source);
     return inspectKept(this.#host, name, this.#runs.folder(source));
@@ -281,9 +280,12 @@ export class TrainerService {
     return isAdapterZip(this.#host, file);
   }
 
-  /** Keeps a model as a run that has weights alone: `settings.from` of others is `weightsOf` it. Errors: as `inspectModel`. */
-  importModel(chosen: readonly ChosenFile[], name?: string): Promise<RunInfo> {
-    return this.#kept.importModel(chosen, name);
+  /**
+   * Keeps a model as a run that has weights alone: `settings.from` of others is `weightsOf` it. `progress` is a `callback`.
+   * Errors: as `inspectModel`.
+   */
+  importModel(chosen: ModelFiles, name?: string, progress?: KeepProgress): Promise<RunInfo> {
+    return this.#kept.importModel(chosen, name, progress);
   }
 
   /** The shape of the records that a text holds; undefined: it is text. */

@@ -5,6 +5,7 @@ import type { Command } from 'commander';
 import { DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
 import type { Host } from '../runtime/host.ts';
 import { type OpenedModel, withModel } from '../train/open-model.ts';
+import { HoldfastError } from '../util/errors.ts';
 import { localModel } from './model-source.ts';
 
 export interface AdapterFlags {
@@ -38,5 +39,9 @@ export async function withNamedModel<T>(
   const lora = flags.lora === undefined || flags.lora === NO_ADAPTER ? undefined : await localModel(host, flags.lora);
   const adapters = lora === undefined ? {} : { [DEFAULT_ADAPTER]: lora };
   const without = flags.lora === NO_ADAPTER ? { adapter: NO_ADAPTER } : {};
-  return withModel(host.files, from, { base, adapters }, (opened) => use({ ...opened, from, without }));
+  return withModel(host.files, from, { base, adapters }, (opened) => {
+    if (flags.lora === NO_ADAPTER && opened.borrowsHead)
+      throw new HoldfastError(`--lora none: ${name} has its head from the adapter, and tells nothing without`);
+    return use({ ...opened, from, without });
+  });
 }

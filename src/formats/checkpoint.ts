@@ -24,6 +24,7 @@ export {
   loadState,
   loadTokenizer,
   loadWeights,
+  type Wanted,
   withWeights,
 } from './checkpoint/load.ts';
 export { replaceBase, replaceState, saveCheckpoint } from './checkpoint/save.ts';

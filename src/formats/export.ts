@@ -8,7 +8,7 @@ import { HoldfastError } from '../util/errors.ts';
 import { isObject, parseJSON } from '../util/json.ts';
 import { COMPANIONS, CONFIG, INDEX, WEIGHTS } from './checkpoint/folder.ts';
 import type { SavedWeights } from './checkpoint.ts';
-import { familyOf } from './families/index.ts';
+import { familyOf, labelsIn } from './families/index.ts';
 import { type TensorToWrite, writeTensors } from './safetensors.ts';
 import { elementBytes, elements } from './safetensors-header.ts';
 
@@ -85,12 +85,15 @@ async function writeModel(
   { dtype, maxShardBytes }: ExportOptions,
 ): Promise<ExportSummary> {
   const { stored, torch } = SAVED_DTYPES[dtype];
+  const labels = labelsIn(config);
   // Ids of tokens and whatever else others read of it stay.
   const path = join(source, CONFIG);
   const given = parseJSON(await from.read(path), path, 'write it again');
   const hub = {
     ...(isObject(given) ? given : config),
     architectures: [familyOf(config).architecture(config)],
+    // A head that came with an adapter has classes of its own.
+    ...(labels && { ...labels, num_labels: undefined }),
     // Its name since Transformers 5.
     [isObject(given) && 'dtype' in given ? 'dtype' : 'torch_dtype']: torch,
   };

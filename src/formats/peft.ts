@@ -4,15 +4,16 @@
 // Invariant: an adapter that parseAdapterConfig() lets pass computes here what PEFT computes with it. A field that would
 // make it something else is refused by name, and so is one that is not known and is set.
 
-import type { AdapterInfo, LoraOptions } from '../nn/lora.ts';
+import { type AdapterInfo, ALL_LINEAR, type CompleteLora } from '../nn/lora.ts';
+import { isNamed, savedName } from '../nn/modules-to-save.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { isObject, show } from '../util/json.ts';
 import { Fields } from './families/fields.ts';
-import { familyOf, type ModelConfig } from './families/index.ts';
+import { familyOf, labelsIn, type ModelConfig, shapeOf } from './families/index.ts';
 
 /** What adapter_config.json says. */
 export interface AdapterConfig {
-  readonly options: Required<LoraOptions>;
+  readonly options: CompleteLora;
   /** The name or folder of the model that it belongs to, if it says one. */
   readonly base?: string;
 }
@@ -22,7 +23,7 @@ const KNOWN = [
   ...['peft_type', 'r', 'lora_alpha', 'lora_dropout', 'target_modules', 'use_rslora', 'base_model_name_or_path'],
   // The sides of A and B say by themselves how the weight lies.
   ...['fan_in_fan_out', 'inference_mode', 'task_type', 'revision', 'peft_version', 'auto_mapping'],
-  ...['megatron_core', 'qalora_group_size', 'bias', 'init_lora_weights'],
+  ...['megatron_core', 'qalora_group_size', 'bias', 'init_lora_weights', 'modules_to_save'],
 ];
 
 /** How A and B began, where the base stayed what it was. */
@@ -59,6 +60,7 @@ export function parseAdapterConfig(json: unknown, name: string): AdapterConfig {
       targets: targetsOf(fields, json['target_modules']),
       dropout: lora_dropout as number,
       rslora: fields.only('use_rslora', [true, false], false),
+      ...savedOf(fields, json['modules_to_save']),
     },
     ...(typeof base === 'string' && base !== '' && { base }),
   };
@@ -71,11 +73,40 @@ function targetsOf(fields: Fields, value: unknown): readonly string[] {
   return fields.refuse(`target_modules is ${what}; it must be a list of names, or "all-linear"`);
 }
 
-/** The fields of adapter_config.json, all of them; `base` is the name or folder of the model. */
-export function adapterConfigOf({ options, linears }: AdapterInfo, base: string | undefined): Record<string, unknown> {
-  const { rank, alpha, targets, dropout, rslora } = options;
+function savedOf(fields: Fields, value: unknown): Pick<CompleteLora, 'modulesToSave'> {
+  if (isUnset(value)) return {};
+  if (Array.isArray(value) && value.every((name) => typeof name === 'string')) return { modulesToSave: value };
+  return fields.refuse(`modules_to_save is ${show(value)}; it must be a list of names`);
+}
+
+/** Names of the linears that have an update, as ends of their modules' that no module which trains whole has. */
+function targetNames({ linears, saved, options: { targets } }: AdapterInfo): readonly string[] {
+  const whole = saved.map(({ original }) => original.replace(/\.\w+$/, ''));
+  const isApart = (name: string) => !whole.some((module) => isNamed(module, name));
+  if (!targets.includes(ALL_LINEAR) && targets.every(isApart)) return targets;
   // PEFT writes what it found, by the last parts of the names.
-  const expanded = [...new Set(linears.map(({ module }) => module.split('.').at(-1)))];
+  const names = linears.map(({ module }) => {
+    const parts = module.split('.');
+    const ends = parts.map((_, i) => parts.slice(-1 - i).join('.'));
+    return ends.find(isApart) ?? module;
+  });
+  return [...new Set(names)];
+}
+
+/** What PEFT's class for the model is called by. */
+function taskOf(config: ModelConfig): string | null {
+  if (familyOf(config).writes) return 'CAUSAL_LM';
+  return labelsIn(config) && shapeOf(config).vocabulary > 0 ? 'SEQ_CLS' : null;
+}
+
+/** The fields of adapter_config.json, all of them, for a model of this configuration; `base` is its name or folder. */
+export function adapterConfigOf(
+  info: AdapterInfo,
+  config: ModelConfig,
+  base: string | undefined,
+): Record<string, unknown> {
+  const { linears, options } = info;
+  const { rank, alpha, dropout, rslora, modulesToSave = null } = options;
   return {
     alpha_pattern: {},
     auto_mapping: null,
@@ -93,14 +124,14 @@ export function adapterConfigOf({ options, linears }: AdapterInfo, base: string 
     lora_dropout: dropout,
     megatron_config: null,
     megatron_core: 'megatron.core',
-    modules_to_save: null,
+    modules_to_save: modulesToSave,
     peft_type: 'LORA',
     peft_version: '0.21.0',
     r: rank,
     rank_pattern: {},
     revision: null,
-    target_modules: targets.includes('all-linear') ? expanded : targets,
-    task_type: 'CAUSAL_LM',
+    target_modules: targetNames(info),
+    task_type: taskOf(config),
     trainable_token_indices: null,
     use_dora: false,
     use_rslora: rslora,
@@ -110,17 +141,19 @@ export function adapterConfigOf({ options, linears }: AdapterInfo, base: string 
 const PREFIX = 'base_model.model.';
 
 /** PEFT's names of an adapter's parameters in files, by the names used here. */
-export const storedNames = ({ linears }: AdapterInfo): ReadonlyMap<string, string> =>
-  new Map(
-    linears.flatMap(({ module, a, b }) => [
+export const storedNames = ({ linears, saved }: AdapterInfo): ReadonlyMap<string, string> =>
+  new Map([
+    ...linears.flatMap(({ module, a, b }): [string, string][] => [
       [a, `${PREFIX}${module}.lora_A.weight`],
       [b, `${PREFIX}${module}.lora_B.weight`],
     ]),
-  );
+    ...saved.map(({ original, name }): [string, string] => [name, PREFIX + original]),
+  ]);
 
 /** The name used here of a parameter of the default adapter, by the one in a file. */
 export function nameOfStored(stored: string, config: ModelConfig): string {
   const { prefix } = familyOf(config).stored;
   const inside = stored.startsWith(PREFIX) ? stored.slice(PREFIX.length) : stored;
-  return inside.startsWith(prefix) ? inside.slice(prefix.length) : inside;
+  const name = inside.startsWith(prefix) ? inside.slice(prefix.length) : inside;
+  return /\.lora_[AB]\./.test(name) ? name : savedName(name);
 }

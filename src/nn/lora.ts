@@ -11,7 +11,8 @@ import { type MatmulProblem, matmul } from '../kernels/matmul.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { collect, restricted, type TensorSource } from '../util/tensor-source.ts';
 import { BatchInputs } from './inputs.ts';
-import { lookup, type Model, type Parameter, parameterTensors } from './model.ts';
+import { lookup, type Model, type Parameter, parameterTensors, type Weights } from './model.ts';
+import { isNamed, type SavedParameter, savedName, savedParameters } from './modules-to-save.ts';
 
 /** Every linear but the head. */
 export const ALL_LINEAR = 'all-linear';
@@ -32,7 +33,12 @@ export interface LoraOptions {
   dropout?: number;
   /** Scales by alpha / sqrt(rank) instead (rsLoRA, Kalajdzievski 2023). @default false */
   rslora?: boolean;
+  /** Modules that train whole beside it: of a classifier `classifier`, its head. @default none */
+  modulesToSave?: readonly string[];
 }
+
+/** With all that has a default; modules that train whole are there where there are any. */
+export type CompleteLora = Required<Omit<LoraOptions, 'modulesToSave'>> & Pick<LoraOptions, 'modulesToSave'>;
 
 /** A linear layer of a model. */
 export interface Linear {
@@ -61,12 +67,20 @@ export interface AdapterInfo {
   /** 'default', or the name that it was given. */
   readonly name: string;
   /** Complete; `targets` are as they were given. */
-  readonly options: Required<LoraOptions>;
+  readonly options: CompleteLora;
   /** What its product is multiplied with. */
   readonly scale: number;
   /** In the order of the model's parameters. */
   readonly linears: readonly AdaptedLinear[];
+  /** What trains whole, in the same order. */
+  readonly saved: readonly SavedParameter[];
 }
+
+/** The names of all parameters of an adapter. */
+const parametersOf = ({ linears, saved }: Pick<AdapterInfo, 'linears' | 'saved'>): string[] => [
+  ...linears.flatMap(({ a, b }) => [a, b]),
+  ...saved.map(({ name }) => name),
+];
 
 /** Of a parameter: what PEFT calls its module, in Hugging Face's class for the model. */
 const moduleOf = ({ config }: Pick<Model, 'config'>, weight: string): string => {
@@ -97,15 +111,19 @@ export function linearsOf(model: Model): Linear[] {
 }
 
 /** Whether PEFT adapts a module where it is given such targets. */
-const isTarget = (module: string, target: string): boolean =>
-  target === ALL_LINEAR || module === target || module.endsWith(`.${target}`);
+const isTarget = (module: string, target: string): boolean => target === ALL_LINEAR || isNamed(module, target);
 
 /** Errors: HoldfastError for numbers that no adapter can have, and for targets that are no linears of the model. */
-function targetsIn(model: Model, { rank, alpha, targets, dropout }: Required<LoraOptions>): Linear[] {
+function targetsIn(
+  model: Model,
+  { rank, alpha, targets, dropout }: CompleteLora,
+  saved: readonly SavedParameter[],
+): Linear[] {
   const refuse = (problem: string): never => {
     throw new HoldfastError(`low-rank updates: ${problem}`);
   };
-  const linears = linearsOf(model);
+  const whole = new Set(saved.map(({ original }) => original));
+  const linears = linearsOf(model).filter(({ weight }) => !whole.has(weight));
   const widest = Math.max(...linears.map(({ inputs, outputs }) => Math.max(inputs, outputs)));
   if (!Number.isSafeInteger(rank) || rank < 1 || rank > widest)
     refuse(`the rank is ${rank}; it must be a whole number from 1 to ${widest}, the largest side of a linear here`);
@@ -125,13 +143,26 @@ function targetsIn(model: Model, { rank, alpha, targets, dropout }: Required<Lor
 }
 
 /** What is left open, filled in. */
-export function completeLora({ rank, ...rest }: LoraOptions): Required<LoraOptions> {
+export function completeLora({ rank, ...rest }: LoraOptions): CompleteLora {
   return { rank, alpha: 2 * rank, targets: [ALL_LINEAR], dropout: 0, rslora: false, ...rest };
 }
 
-/** The name of a parameter of an adapter: PEFT's in files, where "default" is left out. */
-export const adapterParameter = (weight: string, which: 'A' | 'B', adapter = DEFAULT_ADAPTER): string =>
-  weight.replace(/\.weight$/, `.lora_${which}${adapter === DEFAULT_ADAPTER ? '' : `.${adapter}`}.weight`);
+/** PEFT leaves "default" out of the names of parameters in files. */
+const suffixOf = (adapter: string): string => (adapter === DEFAULT_ADAPTER ? '' : `.${adapter}`);
+
+/** The name of a parameter of an adapter: PEFT's in files. */
+const adapterParameter = (weight: string, which: 'A' | 'B', adapter = DEFAULT_ADAPTER): string =>
+  weight.replace(/\.weight$/, `.lora_${which}${suffixOf(adapter)}.weight`);
+
+/** The names of an adapter's parameters where it is the default one, as what loads it has them, by those that they have here. */
+export const loadedNames = ({ linears, saved }: AdapterInfo): ReadonlyMap<string, string> =>
+  new Map([
+    ...linears.flatMap(({ weight, a, b }): [string, string][] => [
+      [a, adapterParameter(weight, 'A')],
+      [b, adapterParameter(weight, 'B')],
+    ]),
+    ...saved.map(({ original, name }): [string, string] => [name, savedName(original)]),
+  ]);
 
 /**
  * The model with a low-rank update of some of its linears; all else is frozen. An adapter of the name 'default' trains;
@@ -145,8 +176,9 @@ export function withLora(model: Model, lora: LoraOptions, name = DEFAULT_ADAPTER
       `an adapter cannot be called ${shortened(JSON.stringify(name))}; give it a name of its own, of letters, digits, - and _`,
     );
   const options = completeLora(lora);
-  const { rank, alpha, rslora, dropout: rate } = options;
-  const linears = targetsIn(model, options).map(
+  const { rank, alpha, rslora, dropout: rate, modulesToSave = [] } = options;
+  const saved = savedParameters(model, modulesToSave, suffixOf(name));
+  const linears = targetsIn(model, options, saved).map(
     (linear): AdaptedLinear => ({
       ...linear,
       a: adapterParameter(linear.weight, 'A', name),
@@ -155,11 +187,14 @@ export function withLora(model: Model, lora: LoraOptions, name = DEFAULT_ADAPTER
   );
   const scale = rslora ? alpha / Math.sqrt(rank) : alpha / rank;
   const byWeight = new Map(linears.map((linear) => [linear.weight, linear]));
+  const copies = new Map(saved.map(({ original, name }) => [original, name]));
   const trainable = name === DEFAULT_ADAPTER;
-  const ofAdapters = new Set(adapters.flatMap((adapter) => adapter.linears.flatMap(({ a, b }) => [a, b])));
+  const ofAdapters = new Set(adapters.flatMap(parametersOf));
   const parameters = model.parameters.flatMap((parameter): Parameter[] => {
     const frozen = ofAdapters.has(parameter.name) ? parameter : { ...parameter, trainable: false };
     const linear = byWeight.get(parameter.name);
+    const copy = copies.get(parameter.name);
+    if (copy !== undefined) return [frozen, { ...parameter, name: copy, trainable }];
     if (!linear) return [frozen];
     const { a, b, inputs, outputs } = linear;
     return [
@@ -172,9 +207,10 @@ export function withLora(model: Model, lora: LoraOptions, name = DEFAULT_ADAPTER
   return {
     ...model,
     parameters,
-    adapters: [...adapters, { name, options, scale, linears }],
-    forward(g, inputs, w, forward = {}) {
-      if ((forward.adapter ?? DEFAULT_ADAPTER) !== name) return model.forward(g, inputs, w, forward);
+    adapters: [...adapters, { name, options, scale, linears, saved }],
+    forward(g, inputs, all, forward = {}) {
+      if ((forward.adapter ?? DEFAULT_ADAPTER) !== name) return model.forward(g, inputs, all, forward);
+      const w: Weights = (parameter) => all(copies.get(parameter) ?? parameter);
       linears.forEach(({ weight, a, b }, stream) => {
         const dropout = forward.dropout && rate > 0 ? { rate, stream, key: forward.dropout } : undefined;
         g.adapt(w(weight), { a: w(a), b: w(b), scale, dropout });
@@ -203,10 +239,11 @@ export async function mergedWeights(
   checkAdapter(model, name);
   const { adapters = [] } = model;
   const of = adapters.find((adapter) => adapter.name === name);
-  const own = new Set(adapters.flatMap(({ linears }) => linears.flatMap(({ a, b }) => [a, b])));
+  const own = new Set(adapters.flatMap(parametersOf));
   const rest = restricted(weights, (parameter) => !own.has(parameter));
   if (!of) return rest;
-  const { scale, options, linears } = of;
+  const { scale, options, linears, saved } = of;
+  const copies = new Map(saved.map(({ original, name }) => [original, name]));
   const wanted = new Set(linears.flatMap(({ a, b }) => [a, b]));
   const low = await collect(restricted(weights, (parameter) => wanted.has(parameter)));
   const byWeight = new Map(linears.map((linear) => [linear.weight, linear]));
@@ -216,7 +253,8 @@ export async function mergedWeights(
       const linear = byWeight.get(parameter);
       const [a, b] = [low.get(linear?.a ?? ''), low.get(linear?.b ?? '')];
       if (!linear || !a || !b) {
-        yield* rest.read(parameter);
+        const copy = copies.get(parameter);
+        yield* copy === undefined ? rest.read(parameter) : weights.read(copy);
         return;
       }
       const { inputs, outputs, fanInFanOut } = linear;

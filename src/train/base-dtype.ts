@@ -4,16 +4,24 @@
 
 import { linearsOf } from '../nn/lora.ts';
 import type { Model } from '../nn/model.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { assert, HoldfastError } from '../util/errors.ts';
 import { findNonFinite } from '../util/floats.ts';
-import { CODECS, isNarrow, type NarrowElement, STORED_BLOCKS, type StoredElement } from '../util/stored-elements.ts';
+import {
+  CODECS,
+  isMade,
+  isNarrow,
+  MADE_ELEMENTS,
+  type MadeElement,
+  STORED_BLOCKS,
+  type StoredElement,
+} from '../util/stored-elements.ts';
 import { type PackedTensor, type TensorSource, wholeBlocks, widenedPieces } from '../util/tensor-source.ts';
 
 /** Widths that can be asked for. */
-export const BASE_DTYPES = Object.keys(STORED_BLOCKS) as readonly StoredElement[];
+export const BASE_DTYPES = MADE_ELEMENTS;
 
 /** Asked for, these are for linears alone, as QLoRA has them: embeddings, the head and norms need more. */
-const OF_LINEARS: readonly StoredElement[] = ['q4_0', 'nf4'];
+const OF_LINEARS: readonly MadeElement[] = ['q4_0', 'nf4'];
 
 /**
  * How the parameters of a base are stored where `dtype` is asked for; without one, and where it is not for them, as they
@@ -22,7 +30,7 @@ const OF_LINEARS: readonly StoredElement[] = ['q4_0', 'nf4'];
 export function baseStorage(
   model: Model,
   files: ReadonlyMap<string, StoredElement>,
-  dtype: StoredElement | undefined,
+  dtype: MadeElement | undefined,
 ): (name: string) => StoredElement {
   const shapes = new Map(model.parameters.map(({ name, shape }) => [name, shape]));
   const ofLinears = dtype !== undefined && OF_LINEARS.includes(dtype);
@@ -36,7 +44,7 @@ export function baseStorage(
 }
 
 /** What is no matrix comes in no blocks. ggml's lie in one row each, bitsandbytes' go on from row to row. */
-function hasBlocks(shape: readonly number[], dtype: StoredElement): boolean {
+function hasBlocks(shape: readonly number[], dtype: MadeElement): boolean {
   const { elements } = STORED_BLOCKS[dtype];
   const run = dtype === 'nf4' ? shape.reduce((a, b) => a * b, 1) : (shape.at(-1) ?? 0);
   return elements === 1 || (shape.length > 1 && run % elements === 0);
@@ -59,6 +67,7 @@ export function roundedWeights(
     return {
       element,
       async *read() {
+        assert(isMade(element), `${name} is stored as ${element}, which is not made of values`);
         for await (const piece of wholeBlocks(weights.read(name), STORED_BLOCKS[element].elements))
           yield rounded(piece, element, name, from);
       },
@@ -76,7 +85,7 @@ export function roundedWeights(
 
 function rounded(
   piece: Float32Array<ArrayBuffer>,
-  element: NarrowElement,
+  element: Exclude<MadeElement, 'f32'>,
   name: string,
   from: string,
 ): Uint8Array<ArrayBuffer> {

@@ -10,15 +10,18 @@ import {
   type SavedWeights,
   withWeights,
 } from '../formats/checkpoint.ts';
+import type { ModelConfig } from '../formats/config.ts';
+import { familyOf, labelsIn } from '../formats/families/index.ts';
+import type { Labels } from '../formats/families/labels.ts';
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
 import { makeModel } from '../nn/index.ts';
-import { adapterParameter, DEFAULT_ADAPTER, mergedWeights, withLora } from '../nn/lora.ts';
+import { DEFAULT_ADAPTER, loadedNames, mergedWeights, withLora } from '../nn/lora.ts';
 import { type Model, withStored } from '../nn/model.ts';
 import type { Files } from '../runtime/host.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
-import { collect, joined, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
+import { collect, joined, restricted, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
 import { baseStorage } from './base-dtype.ts';
-import { checkAdapterTensors } from './start-weights.ts';
+import { checkAdapterTensors, outsideBody } from './start-weights.ts';
 
 /** A model, and its weights, those of its adapters among them. */
 export interface OpenedModel {
@@ -30,6 +33,8 @@ export interface OpenedModel {
   readonly tokenizer?: TokenizerFiles;
   /** Where the model lies: of an adapter, its base. */
   readonly found: FoundFolder;
+  /** Whether its head is an adapter's alone: its base has another, or none. */
+  readonly borrowsHead: boolean;
 }
 
 /** What else belongs to a model. */
@@ -59,27 +64,63 @@ export async function withModel<T>(
     throw new HoldfastError(`${folder}: is a model and has no base; leave ${sources.base} out`);
   if (itself && adapters[DEFAULT_ADAPTER] === undefined) adapters[DEFAULT_ADAPTER] = folder;
   const base = itself ? await baseOf(files, folder, sources.base ?? itself.base) : folder;
-  return withWeights(files, base, async ({ config, weights, shapes, stored = new Map(), tokenizer: own }, found) => {
-    let model = makeModel(config);
-    checkWeights(shapes, model.parameters, base);
+  const loaded: [string, LoadedAdapter][] = [];
+  let borrowsHead = false;
+  const asAdapted = async (config: ModelConfig): Promise<ModelConfig> => {
+    for (const [name, path] of Object.entries(adapters)) loaded.push([name, await loadAdapter(files, path, config)]);
+    const headed = withHeadOf(config, loaded.find(([, { labels }]) => labels)?.[1]);
+    borrowsHead = headed !== config;
+    return headed;
+  };
+  const lend = async (
+    { config, weights, shapes, stored = new Map(), tokenizer: own }: SavedWeights,
+    found: FoundFolder,
+  ): Promise<T> => {
+    const alone = makeModel(config);
+    const isOutside = borrowsHead ? outsideBody(alone, shapes, base) : undefined;
+    if (!isOutside) checkWeights(shapes, alone.parameters, base);
+    let model = alone;
     const low: Values = new Map();
-    for (const [name, path] of Object.entries(adapters)) {
-      const adapter = await loadAdapter(files, path, config);
+    for (const [name, adapter] of loaded) {
       model = withAdapter(model, adapter, name);
       const values = await collect(adapter.weights);
-      for (const { weight, a, b } of model.adapters?.at(-1)?.linears ?? []) {
-        for (const [which, own] of [['A', a] as const, ['B', b] as const]) {
-          const found = values.get(adapterParameter(weight, which));
-          if (found) low.set(own, found);
-        }
+      const info = model.adapters?.at(-1);
+      for (const [own, inFile] of info ? loadedNames(info) : []) {
+        const found = values.get(inFile);
+        if (found) low.set(own, found);
+      }
+      for (const { original, name } of info?.saved ?? []) {
+        const found = low.get(name);
+        if (found && isOutside?.(original) && !low.has(original)) low.set(original, found);
       }
     }
+    const missing = alone.parameters.find(({ name }) => isOutside?.(name) && !low.has(name));
+    if (missing) throw new HoldfastError(`${base}: there is no tensor ${missing.name}, nor in the adapter`);
     const tokenizer = itself?.tokenizer ?? own;
-    const all = low.size === 0 ? weights : joined(weights, sourceOf(low));
-    const kept = withStored(model, baseStorage(model, stored, undefined));
-    return use({ model: kept, weights: all, found, ...(tokenizer && { tokenizer }) });
-  });
+    const ofBody = isOutside ? restricted(weights, (name) => !isOutside(name)) : weights;
+    const all = low.size === 0 ? weights : joined(ofBody, sourceOf(low));
+    const kept = withStored(model, baseStorage(model, isOutside ? ofNames(stored, ofBody) : stored, undefined));
+    return use({ model: kept, weights: all, found, borrowsHead, ...(tokenizer && { tokenizer }) });
+  };
+  return withWeights(files, base, lend, asAdapted);
 }
+
+const ofNames = <V>(values: ReadonlyMap<string, V>, { names }: TensorSource): Map<string, V> => {
+  const own = new Set(names);
+  return new Map([...values].filter(([name]) => own.has(name)));
+};
+
+/** The configuration of a model as it is with an adapter's head; the same where it tells these classes apart by itself. */
+export function withHeadOf(config: ModelConfig, adapter: Pick<LoadedAdapter, 'labels'> | undefined): ModelConfig {
+  const { classifier } = familyOf(config);
+  const labels = adapter?.labels;
+  if (!labels || !classifier) return config;
+  const own = labelsIn(config);
+  const isOwn = own && namesIn(own).join('\n') === namesIn(labels).join('\n');
+  return isOwn ? config : classifier.tells(config, labels);
+}
+
+const namesIn = ({ id2label }: Labels): string[] => Object.values(id2label);
 
 /** The model alone, its adapter made a part of the weights where it has one: what is exported. */
 export async function mergedModel({ model, weights, tokenizer }: OpenedModel): Promise<SavedWeights> {

@@ -29,10 +29,10 @@ import { familyOf, labelsIn, shapeOf } from '../formats/families/index.ts';
 import { configOfShape } from '../formats/shape.ts';
 import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';
 import { OPTIMIZER_DEVICES, type OptimizerDevice } from '../graph/operators/optimizer.ts';
-import type { StoredElement } from '../kernels/stored.ts';
+import type { MadeElement } from '../kernels/stored.ts';
 import { TRAINING_DTYPES, type TrainingDtype } from '../memory/layout/kinds.ts';
 import { makeModel } from '../nn/index.ts';
-import { type LoraOptions, withLora } from '../nn/lora.ts';
+import { type CompleteLora, withLora } from '../nn/lora.ts';
 import { computedIn, type Model } from '../nn/model.ts';
 import { checkSize } from '../nn/size.ts';
 import type { Files, Host } from '../runtime/host.ts';
@@ -121,11 +121,11 @@ export interface RunSettings {
 }
 
 /** The low-rank update that a run trains. */
-export interface LoraSettings extends Required<LoraOptions> {
+export interface LoraSettings extends CompleteLora {
   /** A folder with an adapter to go on from, in PEFT's layout or of a run. @default drawn anew */
   adapter?: string;
   /** What the frozen weights are rounded to, and lie in memory as. @default as they are in their files */
-  baseDtype?: StoredElement;
+  baseDtype?: MadeElement;
 }
 
 /** A sequence of a model with a longer context is no longer than this, unless it is said to be. */
@@ -209,6 +209,7 @@ const lora: Schema<LoraSettings> = object({
   targets: list(text),
   dropout: number(LORA_RANGES.dropout),
   rslora: truth,
+  modulesToSave: optional(list(text)),
   adapter: optional(text),
   baseDtype: optional(oneOf(BASE_DTYPES)),
 });
@@ -277,9 +278,9 @@ export function checkSettings(settings: RunSettings): void {
   }
   if (settings.newHead && (settings.from === undefined || !labelsIn(config)))
     throw new HoldfastError('a head that is drawn anew is of a classifier, and of a model with weights');
-  if (settings.newHead && settings.lora)
+  if (settings.newHead && settings.lora && !settings.lora.modulesToSave)
     throw new HoldfastError(
-      'a low-rank update trains no head, and one for these classes has to be drawn and trained; fine-tune the whole model, or begin with a model of these classes',
+      'a head for these classes has to be drawn, and the adapter trains none; leave the adapter out, or take a model of these classes',
     );
   checkTokens('batch', batch, seq);
   checkTokens('validation', evalWindows, seq);

@@ -17,6 +17,7 @@ import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import { type AdapterInfo, DEFAULT_ADAPTER } from '../nn/lora.ts';
 import { type Model, withStored } from '../nn/model.ts';
+import { copiesOf } from '../nn/modules-to-save.ts';
 import type { Host } from '../runtime/host.ts';
 import { assert, HoldfastError, shortened } from '../util/errors.ts';
 import { joined, restricted, type TensorSource } from '../util/tensor-source.ts';
@@ -44,46 +45,74 @@ export async function startWeights(
   adapter?: TensorSource,
 ): Promise<StartWeights> {
   if (from === undefined) return { model, weights: initialWeights(model, seed), base: async () => undefined };
-  if (newHead) return { model, weights: await withNewHead(host, from, model, seed), base: async () => undefined };
-  const found = await loadWeights(host.files, from);
-  const { shapes, stored = new Map<string, StoredElement>() } = found;
-  const weights = finiteWeights(found, from);
-  if (!lora) {
-    checkWeights(shapes, model.parameters, from);
-    return { model, weights, base: async () => undefined };
-  }
-  checkWeights(shapes, makeModel(config).parameters, from);
+  const { weights, stored } = newHead
+    ? await withNewHead(host, from, makeModel(config), seed)
+    : await withOwnHead(host, from, makeModel(config));
+  if (!lora) return { model, weights, base: async () => undefined };
   const summed = new SummedSource(weights, host.files);
-  const low = adapter ?? (await startAdapter(host, lora, seed, model));
+  const low = adapter ?? (await startAdapter(host, lora, seed, model, weights));
   const storedAs = baseStorage(model, stored, lora.baseDtype);
   // What is as in its files needs no rounding.
   const base = lora.baseDtype === undefined ? summed : roundedWeights(summed, storedAs, from);
   return { model: withStored(model, storedAs), weights: joined(base, low), base: () => summed.sum() };
 }
 
+/** All weights of a model, and how its files hold them. */
+interface WholeModel {
+  readonly weights: TensorSource;
+  readonly stored: ReadonlyMap<string, StoredElement>;
+}
+
+async function withOwnHead({ files }: Host, from: string, { parameters }: Model): Promise<WholeModel> {
+  const found = await loadWeights(files, from);
+  checkWeights(found.shapes, parameters, from);
+  return { weights: finiteWeights(found, from), stored: found.stored ?? new Map() };
+}
+
 /** The weights of a model with another head, and of this one's head as they are drawn. Errors: as `startWeights`. */
-async function withNewHead({ files }: Host, from: string, model: Model, seed: number): Promise<TensorSource> {
-  const { config, parameters } = model;
+async function withNewHead({ files }: Host, from: string, model: Model, seed: number): Promise<WholeModel> {
+  const { shapes, weights, stored = new Map() } = await loadWeights(files, from, model.config);
+  const isDrawn = outsideBody(model, shapes, from);
+  const drawn = restricted(initialWeights(model, seed), isDrawn);
+  const isKept = (name: string) => !isDrawn(name);
+  const kept = new Map([...shapes].filter(([name]) => isKept(name)));
+  return {
+    weights: joined(finiteWeights({ shapes: kept, weights: restricted(weights, isKept) }, from), drawn),
+    stored,
+  };
+}
+
+/**
+ * Which parameters of a classifier are not to be had from the weights of another head. Errors: HoldfastError where another
+ * one is missing, or not of its shape.
+ */
+export function outsideBody({ config, parameters }: Model, shapes: Shapes, from: string): (name: string) => boolean {
   const { classifier } = familyOf(config);
   assert(classifier, 'a new head is of a classifier');
-  const { shapes, weights } = await loadWeights(files, from, config);
-  const isDrawn = (name: string) =>
-    classifier.head.test(name) || (classifier.lacking?.test(name) === true && !shapes.has(name));
-  const kept = new Map([...shapes].filter(([name]) => !isDrawn(name)));
+  const { head, lacking } = classifier;
+  const isOutside = (name: string) =>
+    name.startsWith(`${head}.`) || (lacking !== undefined && name.startsWith(`${lacking}.`) && !shapes.has(name));
+  const kept = new Map([...shapes].filter(([name]) => !isOutside(name)));
   checkWeights(
     kept,
-    parameters.filter(({ name }) => !isDrawn(name)),
+    parameters.filter(({ name }) => !isOutside(name)),
     from,
   );
-  const drawn = restricted(initialWeights(model, seed), isDrawn);
-  const own = finiteWeights({ shapes, weights: restricted(weights, (name) => kept.has(name)) }, from);
-  return joined(own, drawn);
+  return isOutside;
 }
 
 /** Errors: HoldfastError where the folder has no adapter, or one of another rank, scale or of other linears. */
-async function startAdapter({ files }: Host, lora: LoraSettings, seed: number, model: Model): Promise<TensorSource> {
-  const drawn = restricted(initialWeights(model, seed), isTrainedIn(model));
-  if (lora.adapter === undefined) return drawn;
+async function startAdapter(
+  { files }: Host,
+  lora: LoraSettings,
+  seed: number,
+  model: Model,
+  base: TensorSource,
+): Promise<TensorSource> {
+  if (lora.adapter === undefined) {
+    const copies = copiesOf(base, model.adapters?.flatMap(({ saved }) => saved) ?? []);
+    return joined(copies, restricted(initialWeights(model, seed), isTrainedIn(model)));
+  }
   const found = await loadAdapter(files, lora.adapter, model.config);
   checkAdapterFits(found, model);
   return finiteWeights(found, lora.adapter);
@@ -109,11 +138,14 @@ function checkAdapterFits({ options, shapes, path }: Omit<LoadedAdapter, 'weight
 }
 
 /** Errors: HoldfastError where the tensors of an adapter are not those that its configuration asks for in the model. */
-export function checkAdapterTensors(shapes: Shapes, { options, linears }: AdapterInfo, path: string): void {
-  const wanted = linears.flatMap(({ a, b, inputs, outputs }): [string, readonly number[]][] => [
-    [a, [options.rank, inputs]],
-    [b, [outputs, options.rank]],
-  ]);
+export function checkAdapterTensors(shapes: Shapes, { options, linears, saved }: AdapterInfo, path: string): void {
+  const wanted = [
+    ...linears.flatMap(({ a, b, inputs, outputs }): [string, readonly number[]][] => [
+      [a, [options.rank, inputs]],
+      [b, [outputs, options.rank]],
+    ]),
+    ...saved.map(({ name, shape }): [string, readonly number[]] => [name, shape]),
+  ];
   for (const [name, shape] of wanted) {
     const found = shapes.get(name);
     if (!found) throw new HoldfastError(`${path}: there is no tensor ${name}, of a target in its ${ADAPTER_CONFIG}`);

@@ -20,6 +20,8 @@ export interface Behaviour {
   etag?: string | undefined;
   /** Says nothing of a body's length. */
   chunked?: boolean;
+  /** Lets pages of other origins read it, as the hub does. */
+  cors?: boolean;
 }
 
 export class FileServer {
@@ -53,6 +55,10 @@ export class FileServer {
   #answer(request: IncomingMessage, response: ServerResponse): void {
     const { ranges = true, busy, redirect, chunked = false, longer = 0 } = this.behaviour;
     const path = decodeURIComponent((request.url ?? '').split('?')[0] ?? '').slice(1);
+    if (this.behaviour.cors) {
+      response.setHeader('access-control-allow-origin', '*');
+      response.setHeader('access-control-expose-headers', 'Content-Range, ETag');
+    }
     this.requests.push(`${path} ${request.headers.range ?? ''}`.trim());
     if (busy && busy.times > 0) {
       busy.times--;

@@ -7,7 +7,7 @@ import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { STORED_BLOCKS, type StoredElement } from '../../src/kernels/stored.ts';
+import { isMade, STORED_BLOCKS, type StoredElement } from '../../src/kernels/stored.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { withLora } from '../../src/nn/lora.ts';
@@ -45,7 +45,7 @@ function storedAs(model: Model, storing: Storing): Model {
   return withStored(model, (name) => {
     if (name.includes('lora_')) return 'f32';
     const stored = storing(name);
-    return STORED_BLOCKS[stored].elements > 1 ? baseStorage(model, files, stored)(name) : stored;
+    return isMade(stored) && STORED_BLOCKS[stored].elements > 1 ? baseStorage(model, files, stored)(name) : stored;
   });
 }
 

@@ -66,6 +66,10 @@ describe('targets', () => {
     [{ rank: 0 }, 'the rank is 0; it must be a whole number from 1 to 20'],
     [{ rank: 21 }, 'the rank is 21'],
     [{ rank: 2, alpha: 0 }, 'alpha is 0'],
+    [
+      { rank: 2, modulesToSave: ['lm_head'] },
+      'lm_head cannot train whole beside one; only the head of a classifier can',
+    ],
     [{ rank: 2, dropout: 1 }, 'the dropout is 1; it must be from 0 to below 1'],
   ])('%j is refused', (options, message) => {
     expect(() => withLora(LLAMA, options)).toThrow(message);
@@ -231,7 +235,7 @@ describe('adapter_config.json', () => {
       for (const options of [{ rank: 3 }, { rank: 4, alpha: 5, dropout: 0.25, rslora: true }]) {
         const info = withLora(base, options).adapters?.[0];
         if (!info) throw new Error('an adapter');
-        const file = adapterConfigOf(info, 'models/base');
+        const file = adapterConfigOf(info, base.config, 'models/base');
         expect(file['fan_in_fan_out']).toBe(base === GPT2);
         expect(file).toMatchObject({ peft_type: 'LORA', r: options.rank, bias: 'none', task_type: 'CAUSAL_LM' });
         const read = parseAdapterConfig(JSON.parse(JSON.stringify(file)), 'a.json');
@@ -257,7 +261,7 @@ describe('adapter_config.json', () => {
     [{ use_dora: true }, 'a.json: use_dora is true; adapters with it are not supported'],
     [{ rank_pattern: { q_proj: 8 } }, 'a.json: rank_pattern is an object; adapters with it are not supported'],
     [{ alpha_pattern: { q_proj: 8 } }, 'a.json: alpha_pattern is an object'],
-    [{ modules_to_save: ['lm_head'] }, 'a.json: modules_to_save is a list of 1'],
+    [{ modules_to_save: 'classifier' }, 'a.json: modules_to_save is "classifier"; it must be a list of names'],
     [{ layers_to_transform: [1] }, 'a.json: layers_to_transform is a list of 1'],
     [{ bias: 'all' }, 'a.json: bias is "all"; supported: "none"'],
     [{ init_lora_weights: 'pissa' }, 'a.json: init_lora_weights is "pissa"'],

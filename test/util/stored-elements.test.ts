@@ -8,6 +8,7 @@ import { NF4_LEVELS, narrowNF4, widenNF4 } from '../../src/util/nf4.ts';
 import { narrowQ4, widenQ4 } from '../../src/util/q4.ts';
 import { CODECS, STORED_BLOCKS } from '../../src/util/stored-elements.ts';
 import { EVERY_CASE } from '../host.ts';
+import { decoded, GGML_BLOCKS, GGML_ELEMENTS, randomBlocks } from './ggml-decoder.ts';
 
 const runs = { seed: 29, numRuns: EVERY_CASE ? 2000 : 200 };
 const block = fc
@@ -82,4 +83,27 @@ test('of Q4_0 the largest value is 8 steps below zero, and the second half of a 
   expect([...bytes.subarray(0, 2)]).toEqual([0x00, 0xb8]);
   expect([...bytes.subarray(2, 8)]).toEqual([0xc0, 0x7f, 0x86, 0x89, 0x88, 0x88]);
   expect([...widenQ4(bytes).subarray(0, 5)]).toEqual([4, -3.5, 1, -0.5, -0]);
+});
+
+test.each(GGML_ELEMENTS)('%s is decoded as ggml’s reference does, block by block and in parts', (element) => {
+  const { elements, bytes: size } = GGML_BLOCKS[element];
+  expect(STORED_BLOCKS[element]).toEqual({ elements, bytes: size });
+  const { widen, isFinite: isWhole } = CODECS[element];
+  fc.assert(
+    fc.property(fc.integer({ min: 1, max: 20 }), fc.nat(), (count, seed) => {
+      const bytes = randomBlocks(element, count, seed);
+      const values = decoded(element, bytes);
+      expect(bits(widen(bytes, values.length))).toEqual(bits(values));
+      expect(isWhole(bytes)).toBe(true);
+      const last = bytes.slice(-size);
+      expect(bits(widen(last, elements - 5))).toEqual(bits(values.slice(-elements).subarray(0, -5)));
+      // The highest exponent in any of its scales.
+      for (const at of GGML_BLOCKS[element].scales) {
+        const bad = bytes.slice();
+        bad[(count - 1) * size + at + 1] = 0x7c;
+        expect(isWhole(bad)).toBe(false);
+      }
+    }),
+    { seed: 3, numRuns: EVERY_CASE ? 300 : 15 },
+  );
 });

@@ -6,7 +6,7 @@ import type { FamilyName } from '../../formats/families/index.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import type { OptimizerDevice } from '../../graph/operators/optimizer.ts';
-import type { StoredElement } from '../../kernels/stored.ts';
+import type { MadeElement } from '../../kernels/stored.ts';
 import type { TrainingDtype } from '../../memory/layout/kinds.ts';
 import { makeModel } from '../../nn/index.ts';
 import { withLora } from '../../nn/lora.ts';
@@ -33,7 +33,7 @@ export interface PlanFlags {
   gpuMemory?: number;
   loraRank?: number;
   loraTargets?: string;
-  baseDtype?: StoredElement;
+  baseDtype?: MadeElement;
   dtype: TrainingDtype;
   recovery: 'step' | 'checkpoint';
   activations: ActivationMode | 'auto';

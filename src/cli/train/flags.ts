@@ -6,7 +6,7 @@ import { TRAIN_ON, type TrainOn } from '../../data/records/read-records.ts';
 import { SYNTHETIC } from '../../data/synthetic.ts';
 import type { TaskName } from '../../data/tasks.ts';
 import type { OptimizerDevice } from '../../graph/operators/optimizer.ts';
-import type { StoredElement } from '../../kernels/stored.ts';
+import type { MadeElement } from '../../kernels/stored.ts';
 import type { TrainingDtype } from '../../memory/layout/kinds.ts';
 import { BASE_DTYPES } from '../../train/base-dtype.ts';
 import {
@@ -67,7 +67,7 @@ export interface TrainFlags extends MemoryFlags, RankFlags {
   loraDropout?: number;
   loraRslora?: boolean;
   loraFrom?: string;
-  baseDtype?: 'auto' | StoredElement;
+  baseDtype?: 'auto' | MadeElement;
   adapter: string;
   json?: boolean;
 }

@@ -1,21 +1,24 @@
 // The settings of a new run, from flags and from the files that they name: the model, its tokenizer and chat template,
 // the data, a low-rank update.
 
+import { namesOf } from '../../data/classes.ts';
 import { imageFacts } from '../../data/images.ts';
 import { findChatTemplate, type TemplateSources } from '../../data/records/find-template.ts';
 import { holdRecords, type RecordSettings } from '../../data/records/read-records.ts';
 import { isSynthetic } from '../../data/synthetic.ts';
 import { DEFAULT_TOKENIZER, identityOf, tokenizerFrom } from '../../data/tokenizer.ts';
-import { type FoundModel, findModel, loadAdapter } from '../../formats/checkpoint.ts';
+import { type FoundModel, findModel, type LoadedAdapter, loadAdapter } from '../../formats/checkpoint.ts';
 import type { ModelConfig } from '../../formats/config.ts';
 import type { ImageShape } from '../../formats/families/family.ts';
 import { FAMILY_NAMES, labelsIn, shapeOf } from '../../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../../formats/shape.ts';
 import { findTokenizer } from '../../formats/tokenizer-files.ts';
 import { completeLora } from '../../nn/lora.ts';
+import { headModules } from '../../nn/modules-to-save.ts';
 import type { Host } from '../../runtime/host.ts';
 import { modelForClasses } from '../../train/class-data.ts';
 import { fineTuningSettings } from '../../train/fine-tuning.ts';
+import { withHeadOf } from '../../train/open-model.ts';
 import { defaultSettings, type LoraSettings, type RunSettings, VALIDATION_SHARE } from '../../train/run-settings.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeRange, inRange } from '../../util/range.ts';
@@ -55,8 +58,15 @@ export async function newSettings(
     : await findModel(host.files, model);
   const tokenizer = flags.tokenizer === BYTES ? undefined : (named ?? own);
   // A new vision transformer was made for the classes of its images.
-  const forClasses = family === 'vit' ? undefined : await modelForClasses(host, foundConfig, flags.data);
-  const { config } = forClasses ?? { config: foundConfig };
+  const adapter = model === undefined ? undefined : await adapterToGoOn(host, flags, foundConfig);
+  const headed = withHeadOf(foundConfig, adapter);
+  const forClasses = family === 'vit' ? undefined : await modelForClasses(host, headed, flags.data);
+  const { config } = forClasses ?? { config: headed };
+  const newHead = forClasses?.newHead === true || headed !== foundConfig;
+  if (forClasses?.newHead && adapter?.labels)
+    throw new HoldfastError(
+      `--lora-from ${flags.loraFrom}: tells ${namesOf(adapter.labels)} apart, and the data has other classes; leave it out for a new head`,
+    );
   const { context } = shapeOf(config);
   if (!family) {
     const shape = (['layers', 'width', 'heads', 'kvHeads'] as const).find(given);
@@ -86,14 +96,14 @@ export async function newSettings(
   const records = isText
     ? await recordsFromFlags(host, flags, given, { tokenizer, model: from ?? model }, fineTunes)
     : undefined;
-  const lora = await loraSettings(host, flags, config, from);
+  const lora = loraSettings(flags, adapter, from, headModules(config, newHead));
   const { data, schedule } = flags;
   const settings = fineTunes ? fineTuningSettings : defaultSettings;
   return settings({
     config,
     tokenizer: tokenizer ? identityOf(tokenizer) : DEFAULT_TOKENIZER,
     ...(from === undefined ? {} : { from }),
-    ...(from !== undefined && forClasses?.newHead && { newHead: true }),
+    ...(from !== undefined && newHead && { newHead: true }),
     ...(lora && { lora }),
     ...(flags.dtype !== 'f32' && { dtype: flags.dtype }),
     ...(flags.task === undefined ? {} : { task: flags.task }),
@@ -165,13 +175,27 @@ function validationFromFlags({
   throw new HoldfastError(`--validation ${validation}: it must be a file, or ${describeRange(VALIDATION_SHARE)}`);
 }
 
-/** The low-rank update that the flags ask for, complete. Errors: HoldfastError for flags that do not go together. */
-async function loraSettings(
+/** The adapter that the flags name to go on from. Errors: HoldfastError where there is none. */
+async function adapterToGoOn(
   host: Host,
-  flags: TrainFlags,
+  { loraFrom }: TrainFlags,
   config: ModelConfig,
+): Promise<LoadedAdapter | undefined> {
+  if (loraFrom === undefined) return undefined;
+  const path = await localModel(host, loraFrom);
+  return { ...(await loadAdapter(host.files, path, config)), path };
+}
+
+/**
+ * The low-rank update that the flags ask for, complete; `whole` trains beside one that is new. Errors: HoldfastError for
+ * flags that do not go together.
+ */
+function loraSettings(
+  flags: TrainFlags,
+  adapter: LoadedAdapter | undefined,
   from: string | undefined,
-): Promise<LoraSettings | undefined> {
+  whole: readonly string[],
+): LoraSettings | undefined {
   const { loraRank, loraFrom, loraAlpha: alpha, loraDropout: dropout, loraRslora: rslora } = flags;
   if (loraRank === undefined && loraFrom === undefined) {
     const flag = LORA_FLAGS.find((name) => flags[name] !== undefined);
@@ -183,10 +207,10 @@ async function loraSettings(
       `--${loraRank === undefined ? 'lora-from' : 'lora-rank'}: --model ${flags.model} has no weights to update; name a folder that has`,
     );
   }
-  const adapter = loraFrom === undefined ? undefined : await localModel(host, loraFrom);
-  const found = adapter === undefined ? undefined : (await loadAdapter(host.files, adapter, config)).options;
+  const found = adapter?.options;
   const targets = flags.loraTargets?.split(',').map((name) => name.trim());
   const options = completeLora({
+    ...(whole.length > 0 && !found && { modulesToSave: whole }),
     ...found,
     rank: loraRank ?? found?.rank ?? 0,
     ...(alpha !== undefined && { alpha }),
@@ -195,7 +219,7 @@ async function loraSettings(
     ...(rslora !== undefined && { rslora }),
   });
   const { baseDtype = 'auto' } = flags;
-  return { ...options, ...(adapter !== undefined && { adapter }), ...(baseDtype !== 'auto' && { baseDtype }) };
+  return { ...options, ...(adapter && { adapter: adapter.path }), ...(baseDtype !== 'auto' && { baseDtype }) };
 }
 
 const LORA_FLAGS = ['loraAlpha', 'loraTargets', 'loraDropout', 'loraRslora', 'baseDtype'] as const;

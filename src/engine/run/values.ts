@@ -8,7 +8,7 @@ import type { Piece } from '../../memory/layout/layout.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
 import { assert } from '../../util/errors.ts';
 import { joinHalves, lowerHalves, upperHalves } from '../../util/split-floats.ts';
-import { type ChunkElement, CODECS, isNarrow, STORED_BLOCKS, storedBytes } from '../../util/stored-elements.ts';
+import { type ChunkElement, CODECS, isMade, isNarrow, STORED_BLOCKS, storedBytes } from '../../util/stored-elements.ts';
 import { type TensorSource, wholeBlocks } from '../../util/tensor-source.ts';
 
 type Bytes = Uint8Array<ArrayBuffer>;
@@ -151,10 +151,11 @@ async function* storedPieces(
   const packed = source.packed?.(name);
   if (packed && packed.element === element) {
     for await (const piece of packed.read()) yield [piece];
-  } else if (isNarrow(element))
+  } else if (isNarrow(element)) {
+    assert(isMade(element), `${name} is stored as ${element}, which is not made of values`);
     for await (const piece of wholeBlocks(source.read(name), STORED_BLOCKS[element].elements))
       yield [CODECS[element].narrow(piece)];
-  else
+  } else
     for await (const { buffer, byteOffset, byteLength } of source.read(name))
       yield [new Uint8Array(buffer, byteOffset, byteLength)];
 }

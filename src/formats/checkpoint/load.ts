@@ -4,6 +4,7 @@
 // A run that goes on replaces its checkpoints while they are read: the opening is begun again with what is there then.
 // `withWeights` keeps the files open, so that what it opened stays; other sources say that their folder has gone.
 
+import { savedName } from '../../nn/modules-to-save.ts';
 import { type Files, type FolderReader, join } from '../../runtime/host.ts';
 import { assert, HoldfastError, shortened } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
@@ -12,6 +13,9 @@ import type { TensorSource } from '../../util/tensor-source.ts';
 import { readerOf } from '../archive.ts';
 import type { Checkpoint, LoadedCheckpoint, LoadedState, SavedWeights, Shapes } from '../checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../config.ts';
+import { familyOf, labelsIn } from '../families/index.ts';
+import { classesOf, type Labels, labelsOf, unnamedLabels } from '../families/labels.ts';
+import { READ_TYPE_NAMES } from '../gguf/tensor-types.ts';
 import { type AdapterConfig, nameOfStored, parseAdapterConfig } from '../peft.ts';
 import { TensorFile } from '../safetensors.ts';
 import { type TokenizerFiles, tokenizerIn, tokenizerNames } from '../tokenizer-files.ts';
@@ -44,8 +48,11 @@ const MOST_REPLACED = 20;
  */
 export async function loadWeights(from: FolderReader, folder: string, as?: ModelConfig): Promise<SavedWeights> {
   const files = await readerOf(from, folder);
-  return opening(files, folder, (at) => weightsIn(files, at, as));
+  return opening(files, folder, (at) => weightsIn(files, at, as && (() => as)));
 }
+
+/** What a model of this configuration is opened as, where that is another one. */
+export type Wanted = (config: ModelConfig) => ModelConfig | Promise<ModelConfig>;
 
 /** Where a model was found: a folder of `files`, which may be the inside of a zip. */
 export interface FoundFolder {
@@ -58,12 +65,13 @@ export async function withWeights<T>(
   from: Files,
   name: string,
   use: (weights: SavedWeights, found: FoundFolder) => Promise<T>,
+  as?: Wanted,
 ): Promise<T> {
   const files = await readerOf(from, name);
   const { weights, folder, release } = await opening(files, name, async (folder) => {
     const { held, release } = files === from ? await hold(from, folder) : { held: files, release: async () => {} };
     try {
-      return { weights: await weightsIn(held, folder), folder, release };
+      return { weights: await weightsIn(held, folder, as), folder, release };
     } catch (error) {
       await release();
       throw error;
@@ -143,6 +151,8 @@ export interface LoadedAdapter extends AdapterConfig {
   readonly weights: TensorSource;
   /** Of every tensor in `weights`. */
   readonly shapes: Shapes;
+  /** Of one that has a classifier's head. */
+  readonly labels?: Labels;
   /** The folder that it lies in. */
   readonly path: string;
 }
@@ -183,7 +193,26 @@ async function adapterIn(files: FolderReader, folder: string, config: ModelConfi
   const file = new ModelTensors(path, [await TensorFile.open(files, path)]);
   const names = new Map([...file.entries.keys()].map((stored) => [nameOfStored(stored, config), stored]));
   const shapes = new Map([...names].map(([name, stored]) => [name, shapeOf(file, stored)]));
-  return { ...parsed, weights: floatsOf(files, folder, file, names), shapes, path: folder };
+  const labels = await labelsBeside(files, folder, config, shapes);
+  return { ...parsed, weights: floatsOf(files, folder, file, names), shapes, ...(labels && { labels }), path: folder };
+}
+
+/** The classes that the head of an adapter tells apart: by their names, where its model's configuration lies beside it. */
+async function labelsBeside(
+  files: FolderReader,
+  folder: string,
+  base: ModelConfig,
+  shapes: Shapes,
+): Promise<Labels | undefined> {
+  const head = familyOf(base).classifier?.head;
+  const [count] = shapes.get(savedName(`${head}.weight`)) ?? [];
+  if (count === undefined) return undefined;
+  if (await files.stat(join(folder, CONFIG))) {
+    const labels = labelsIn(await configIn(files, folder));
+    if (labels && classesOf(labels) === count) return labels;
+  }
+  const own = labelsIn(base);
+  return own && classesOf(own) === count ? own : labelsOf(unnamedLabels(count));
 }
 
 async function trainedAdapterIn(
@@ -197,12 +226,12 @@ async function trainedAdapterIn(
   return { config, weights, shapes, adapter, ...(tokenizer && { tokenizer }) };
 }
 
-async function weightsIn(files: FolderReader, folder: string, as?: ModelConfig): Promise<SavedWeights> {
+async function weightsIn(files: FolderReader, folder: string, as: Wanted = (config) => config): Promise<SavedWeights> {
   if (await isAdapter(files, folder)) throw notAModel(folder);
   await checkSums(files, folder, MODEL_FILES);
-  const config = await configIn(files, folder);
+  const config = await as(await configIn(files, folder));
   const tensors = await openTensors(files, folder);
-  const names = await weightNames(tensors, as ?? config);
+  const names = await weightNames(tensors, config);
   const shapes = new Map([...names].map(([name, stored]) => [name, shapeOf(tensors, stored)]));
   const stored = new Map<string, StoredElement>(
     [...names].map(([name, stored]) => [name, tensors.packed(stored)?.element ?? 'f32']),
@@ -256,7 +285,7 @@ async function jsonIn(files: FolderReader, folder: string, name: string): Promis
 }
 
 /** What is read as floats, the blocks of bitsandbytes and GGUF among them. */
-const FLOATS: readonly string[] = ['F32', 'F16', 'BF16', 'NF4', 'Q8_0', 'Q4_0'];
+const FLOATS: readonly string[] = ['F32', 'F16', 'BF16', 'NF4', ...READ_TYPE_NAMES];
 
 /** Tensors by other names. Errors: HoldfastError naming one that holds something else than floats. */
 function floatsOf(

@@ -110,7 +110,7 @@ async function writeFolder(files: Files, folder: string, checkpoint: CheckpointT
   await summed.writeText(CONFIG, `${JSON.stringify(hub, undefined, 2)}\n`);
   if (adapter) {
     const stored = storedNames(adapter.info);
-    const file = adapterConfigOf(adapter.info, adapter.base);
+    const file = adapterConfigOf(adapter.info, config, adapter.base);
     await summed.writeText(ADAPTER_CONFIG, `${JSON.stringify(file, undefined, 2)}\n`);
     const tensors = tensorsOf(weights, (name) => stored.get(name) ?? name);
     await writeTensors(summed, ADAPTER_WEIGHTS, tensors, { format: 'pt' });

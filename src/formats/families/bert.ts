@@ -113,8 +113,8 @@ export const BERT: Family<BertConfig> = {
   classifier: {
     labels: bertLabels,
     tells: (config, labels) => ({ ...config, architectures: [CLASSIFIER], ...labels }),
-    head: /^classifier\./,
+    head: 'classifier',
     // A masked language model is saved without.
-    lacking: /^bert\.pooler\./,
+    lacking: 'bert.pooler',
   },
 };

@@ -77,10 +77,10 @@ export interface FamilyClassifier<C> {
   labels(config: C): Labels | undefined;
   /** The model, telling these apart in place of what its head was for. */
   tells(config: C, labels: Labels): C;
-  /** Its head's parameters, which are drawn anew for other classes. */
-  readonly head: RegExp;
-  /** Parameters besides that are drawn where a file of another head has none. @default none */
-  readonly lacking?: RegExp;
+  /** The module of its head, which is drawn anew for other classes. */
+  readonly head: string;
+  /** A module besides that is drawn where a file of another head has none. @default none */
+  readonly lacking?: string;
 }
 
 /**

@@ -107,6 +107,6 @@ export const VIT: Family<ViTConfig> = {
   classifier: {
     labels: ({ id2label, label2id }) => ({ id2label, label2id }),
     tells: (config, labels) => ({ ...config, ...labels }),
-    head: /^classifier\./,
+    head: 'classifier',
   },
 };

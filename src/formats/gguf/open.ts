@@ -7,7 +7,7 @@
 import type { Files } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { show } from '../../util/json.ts';
-import { CODECS, isNarrow } from '../../util/stored-elements.ts';
+import { CODECS, isMade, isNarrow } from '../../util/stored-elements.ts';
 import { type PackedTensor, widenedPieces } from '../../util/tensor-source.ts';
 import type { ByteSource } from '../byte-source.ts';
 import { parseConfig } from '../config.ts';
@@ -17,7 +17,7 @@ import { arranged, arrangedShape, type TensorArrangement, unpaired } from './arr
 import { type GGUFFamily, type Keys, weightOf } from './families/family.ts';
 import { type AnyConfig, familyByArchitecture } from './families/index.ts';
 import { type GGUFValue, type PlacedTensor, type ReadHeader, readHeader } from './read-header.ts';
-import { TENSOR_TYPES } from './tensor-types.ts';
+import { READ_TYPES } from './tensor-types.ts';
 import { tokenizerFilesOf } from './vocabulary/read.ts';
 
 type Floats = Float32Array<ArrayBuffer>;
@@ -186,12 +186,12 @@ class GGUFTensors implements ListedWeights {
 
   packed(name: string): PackedTensor | undefined {
     const { tensor, arrangement } = this.#at(name);
-    const { element, blockElements } = TENSOR_TYPES[tensor.type];
+    const { element, blockElements } = READ_TYPES[tensor.type];
     if (!isNarrow(element)) return undefined;
     if (!arrangement || arrangement.kind === 'paired')
       return { element, read: () => this.#inOrder(tensor, arrangement) };
     // In another order there are other blocks; sixteen bits are what they were.
-    return arrangement.kind === 'transposed' && blockElements === 1
+    return arrangement.kind === 'transposed' && blockElements === 1 && isMade(element)
       ? { element, read: () => mapped(this.pieces(name), (piece) => CODECS[element].narrow(piece)) }
       : undefined;
   }
@@ -214,7 +214,8 @@ class GGUFTensors implements ListedWeights {
   }
 
   #bytes({ begin, bytes, type }: PlacedTensor): AsyncGenerator<Uint8Array<ArrayBuffer>, void> {
-    const step = TENSOR_TYPES[type].blockBytes * PIECE_BLOCKS;
+    const { blockBytes, blockElements } = READ_TYPES[type];
+    const step = blockBytes * (blockElements > 32 ? PIECE_BLOCKS / 8 : PIECE_BLOCKS);
     return readAhead(bytes, step, (first, count) => this.#source.read(begin + first, count));
   }
 }
@@ -227,7 +228,7 @@ async function* mapped<P, Q>(pieces: AsyncIterable<P>, change: (piece: P) => Q):
 }
 
 function floatsIn({ type }: PlacedTensor, bytes: AsyncIterable<Uint8Array<ArrayBuffer>>): AsyncIterable<Floats> {
-  const { element } = TENSOR_TYPES[type];
+  const { element } = READ_TYPES[type];
   if (isNarrow(element)) return widenedPieces({ element, read: () => bytes });
   return mapped(bytes, ({ buffer, byteOffset, byteLength }) => new Float32Array(buffer, byteOffset, byteLength / 4));
 }

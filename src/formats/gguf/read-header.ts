@@ -7,13 +7,13 @@ import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import type { ByteSource } from '../byte-source.ts';
 import { ALIGNMENT, VALUE_TYPES } from './header.ts';
-import { GGML_TYPES, TENSOR_TYPE_NAMES, TENSOR_TYPES, type TensorType } from './tensor-types.ts';
+import { GGML_TYPES, READ_TYPE_NAMES, READ_TYPES, type ReadType } from './tensor-types.ts';
 
 /** A value of the metadata: lists are of one kind. */
 export type GGUFValue = number | boolean | string | readonly number[] | readonly boolean[] | readonly string[];
 
 export interface PlacedTensor {
-  readonly type: TensorType;
+  readonly type: ReadType;
   /** Row-major, [rows, columns]: the file has the columns first. */
   readonly shape: readonly number[];
   /** From the file's beginning. */
@@ -96,7 +96,7 @@ class HeaderReader {
   #placed(listed: ReadonlyMap<string, Omit<PlacedTensor, 'bytes'>>, start: number): Map<string, PlacedTensor> {
     const placed = new Map<string, PlacedTensor>();
     for (const [name, { type, shape, begin }] of listed) {
-      const { blockElements, blockBytes } = TENSOR_TYPES[type];
+      const { blockElements, blockBytes } = READ_TYPES[type];
       const elements = shape.reduce((a, b) => a * b, 1);
       if ((shape.at(-1) ?? 1) % blockElements !== 0)
         this.#fail(`${shortened(name)} has rows of ${shape.at(-1)}, no whole blocks of ${type}; ${AGAIN}`);
@@ -120,11 +120,11 @@ class HeaderReader {
     if (dimensions > MOST_DIMENSIONS) this.#fail(`${shortened(name)} has ${dimensions} dimensions; ${AGAIN}`);
     const shape = Array.from({ length: dimensions }, () => this.#u64()).reverse();
     const id = this.#u32();
-    const type = TENSOR_TYPE_NAMES.find((type) => TENSOR_TYPES[type].id === id);
+    const type = READ_TYPE_NAMES.find((type) => READ_TYPES[type].id === id);
     if (!type) {
       const known = GGML_TYPES[id] ?? `type ${id}`;
       return this.#fail(
-        `${shortened(name)} is ${known}; ${TENSOR_TYPE_NAMES.join(', ')} are read: take a file in one of these`,
+        `${shortened(name)} is ${known}; ${READ_TYPE_NAMES.join(', ')} are read: take a file in one of these`,
       );
     }
     return { type, shape, begin: this.#u64() };

@@ -1,4 +1,4 @@
-// The element types of GGUF's tensors that are written and read here, with what the format says of each: ggml's number for it, how
+// The element types of GGUF's tensors that are read here, and those that are written, with what the format says of each: ggml's number for it, how
 // many elements share a block, what a block takes. What a block holds is in encode.ts.
 
 import { assert } from '../../util/errors.ts';
@@ -12,6 +12,15 @@ export const TENSOR_TYPES = {
   Q4_0: { id: 2, element: 'q4_0', blockElements: 32, blockBytes: 18, fileType: 2 },
 } as const;
 
+/** The same of all types that are read: llama.cpp's tools make the others by searches of their own. */
+export const READ_TYPES = {
+  ...TENSOR_TYPES,
+  Q5_0: { id: 6, element: 'q5_0', blockElements: 32, blockBytes: 22 },
+  Q4_K: { id: 12, element: 'q4_k', blockElements: 256, blockBytes: 144 },
+  Q5_K: { id: 13, element: 'q5_k', blockElements: 256, blockBytes: 176 },
+  Q6_K: { id: 14, element: 'q6_k', blockElements: 256, blockBytes: 210 },
+} as const;
+
 /** The names of all of ggml's, by their numbers: what is not read is refused by name. */
 export const GGML_TYPES: readonly (string | undefined)[] = [
   ...['F32', 'F16', 'Q4_0', 'Q4_1', 'Q4_2', 'Q4_3', 'Q5_0', 'Q5_1', 'Q8_0', 'Q8_1', 'Q2_K', 'Q3_K', 'Q4_K', 'Q5_K'],
@@ -20,11 +29,17 @@ export const GGML_TYPES: readonly (string | undefined)[] = [
   ...[undefined, undefined, 'MXFP4'],
 ];
 
-/** What matrices of a GGUF file may be. */
+/** What matrices of a GGUF file that is written may be. */
 export type TensorType = keyof typeof TENSOR_TYPES;
 
 /** Their names. */
 export const TENSOR_TYPE_NAMES = Object.keys(TENSOR_TYPES) as TensorType[];
+
+/** What tensors of a GGUF file that is read may be. */
+export type ReadType = keyof typeof READ_TYPES;
+
+/** Their names. */
+export const READ_TYPE_NAMES = Object.keys(READ_TYPES) as ReadType[];
 
 /** What so many elements take: whole blocks. */
 export function tensorBytes(type: TensorType, elements: number): number {

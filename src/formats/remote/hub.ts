@@ -57,8 +57,8 @@ export async function hubFolder(address: string, options: HubOptions = {}): Prom
         version: info.etag,
         ...(sha256 !== undefined && { sha256 }),
         hasRanges: true,
-        async *read(from) {
-          const reader = blob.slice(from).stream().getReader();
+        async *read(from, to) {
+          const reader = blob.slice(from, to).stream().getReader();
           try {
             for (;;) {
               const { done, value } = await reader.read();

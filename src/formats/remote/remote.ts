@@ -23,8 +23,8 @@ export interface RemoteFile {
   readonly sha256?: string;
   /** Whether it can be read from another byte on than the first. */
   readonly hasRanges: boolean;
-  /** Its bytes from one on. Errors: Interrupted where trying again may help. */
-  read(from: number): AsyncIterable<Uint8Array>;
+  /** Its bytes from one on, up to another where it has ranges. Errors: Interrupted where trying again may help. */
+  read(from: number, to?: number): AsyncIterable<Uint8Array>;
 }
 
 /** Files that lie elsewhere. */
@@ -211,12 +211,13 @@ async function download(
         }
         await startOver();
       }
-      await pause(failures);
+      await retryPause(failures);
     }
   }
 }
 
-async function persistently<T>(place: string, name: string, work: () => Promise<T>): Promise<T> {
+/** Tries again where that may help. Errors: HoldfastError where it did not. */
+export async function persistently<T>(place: string, name: string, work: () => Promise<T>): Promise<T> {
   for (let failures = 1; ; failures++) {
     try {
       return await work();
@@ -227,10 +228,11 @@ async function persistently<T>(place: string, name: string, work: () => Promise<
           `${place}: cannot get ${name} (${messageOf(error)}); see whether the address is right and can be reached from here`,
         );
       }
-      await pause(failures);
+      await retryPause(failures);
     }
   }
 }
 
-const pause = (failures: number): Promise<void> =>
+/** Longer after each failure. */
+export const retryPause = (failures: number): Promise<void> =>
   new Promise((resolve) => setTimeout(resolve, Math.min(MOST_RETRY_MS, RETRY_MS * 2 ** (failures - 1))));

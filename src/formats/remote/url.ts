@@ -54,11 +54,16 @@ async function findFile(url: string, request: Fetch): Promise<RemoteFile | undef
     bytes,
     ...(version !== undefined && { version }),
     hasRanges,
-    async *read(from) {
+    async *read(from, to) {
       const abort = new AbortController();
       let timer = setTimeout(() => abort.abort(), STALLED_MS);
       try {
-        const response = await ask(request, url, hasRanges ? { range: `bytes=${from}-` } : {}, abort.signal);
+        const response = await ask(
+          request,
+          url,
+          hasRanges ? { range: `bytes=${from}-${to === undefined ? '' : to - 1}` } : {},
+          abort.signal,
+        );
         checkStatus(url, response, hasRanges ? [206] : [200]);
         const range = hasRanges ? rangeOf(response) : { from: 0, total: lengthOf(response) };
         if (versionOf(response) !== version || range?.total !== bytes || range.from !== from) {

@@ -230,6 +230,7 @@ export function mapChunks(
 ): ChunkMap {
   const parts: Record<PackedLayout, StoredParameter[]> = {
     ...{ trainable: [], frozen: [], frozenBF16: [], frozenF16: [], frozenQ8: [], frozenQ4: [], frozenNF4: [] },
+    ...{ frozenQ5: [], frozenQ4K: [], frozenQ5K: [], frozenQ6K: [] },
   };
   for (const parameter of parameters) parts[layoutFor(parameter, training)].push(parameter);
   const largest = Object.values(parts).reduce((most, part) => (bytesHeld(part) > bytesHeld(most) ? part : most));
@@ -247,6 +248,10 @@ export function mapChunks(
       frozenQ8: layoutOf(parts.frozenQ8),
       frozenQ4: layoutOf(parts.frozenQ4),
       frozenNF4: layoutOf(parts.frozenNF4),
+      frozenQ5: layoutOf(parts.frozenQ5),
+      frozenQ4K: layoutOf(parts.frozenQ4K),
+      frozenQ5K: layoutOf(parts.frozenQ5K),
+      frozenQ6K: layoutOf(parts.frozenQ6K),
     },
     trainingDtypeOf(parts.trainable),
   );

@@ -20,7 +20,11 @@ interface KindSpec {
     | 'frozenF16'
     | 'frozenQ8'
     | 'frozenQ4'
-    | 'frozenNF4';
+    | 'frozenNF4'
+    | 'frozenQ5'
+    | 'frozenQ4K'
+    | 'frozenQ5K'
+    | 'frozenQ6K';
   /** The state of its chunks between two steps. */
   readonly between: State;
   /** Whether it holds zeros until a value is set. */
@@ -46,6 +50,10 @@ export const KINDS = {
   frozenQ8: { element: 'q8_0', layout: 'frozenQ8', between: 'HOLD', zero: false },
   frozenQ4: { element: 'q4_0', layout: 'frozenQ4', between: 'HOLD', zero: false },
   frozenNF4: { element: 'nf4', layout: 'frozenNF4', between: 'HOLD', zero: false },
+  frozenQ5: { element: 'q5_0', layout: 'frozenQ5', between: 'HOLD', zero: false },
+  frozenQ4K: { element: 'q4_k', layout: 'frozenQ4K', between: 'HOLD', zero: false },
+  frozenQ5K: { element: 'q5_k', layout: 'frozenQ5K', between: 'HOLD', zero: false },
+  frozenQ6K: { element: 'q6_k', layout: 'frozenQ6K', between: 'HOLD', zero: false },
 } as const satisfies Record<string, KindSpec>;
 
 /** Kinds of model data: what a tensor of a parameter's name holds. */
@@ -65,6 +73,10 @@ export const FROZEN_KINDS = {
   q8_0: 'frozenQ8',
   q4_0: 'frozenQ4',
   nf4: 'frozenNF4',
+  q5_0: 'frozenQ5',
+  q4_k: 'frozenQ4K',
+  q5_k: 'frozenQ5K',
+  q6_k: 'frozenQ6K',
 } as const satisfies Record<StoredElement, Kind>;
 
 /** What trains may be computed with in. */

@@ -165,8 +165,8 @@ describe('what is not read', async () => {
   };
 
   test.each([
-    [12, 'blk.0.attn_q.weight is Q4_K; F32, F16, BF16, Q8_0, Q4_0 are read'],
-    [14, 'blk.0.attn_q.weight is Q6_K; F32'],
+    [10, 'blk.0.attn_q.weight is Q2_K; F32, F16, BF16, Q8_0, Q4_0, Q5_0, Q4_K, Q5_K, Q6_K are read'],
+    [12, 'blk.0.attn_q.weight has rows of 32, no whole blocks of Q4_K'],
     [99, 'blk.0.attn_q.weight is type 99; F32'],
   ])('tensors of type %i', async (id, message) => {
     expect(await refusal(retyped(good, 'blk.0.attn_q.weight', id))).toContain(message);

@@ -1,0 +1,174 @@
+// Models of the Hugging Face hub by their names, OWNER/MODEL, as folders that are read over the network where they lie: headers by
+// range requests, whole files as streams. With nothing but fetch, for pages, which have no package of the hub's and no cache
+// of their own (remote.ts); what keeps a model stores these files.
+//
+// Invariant: all files are of one commit, and a stream brings as many bytes as its file has, or ends in an error.
+
+import type { Files } from '../../runtime/host.ts';
+import { HoldfastError, messageOf, shortened } from '../../util/errors.ts';
+import { accept, list, object, text } from '../../util/json.ts';
+import { ADAPTER_FILES, COMPANIONS, CONFIG, INDEX, WEIGHTS } from '../checkpoint/folder.ts';
+import { weightFiles } from '../checkpoint/model-tensors.ts';
+import { openGGUF } from '../gguf/open.ts';
+import { type ImportedFile, type ListedFile, ListedFolder } from '../listed-folder.ts';
+import { Interrupted, persistently, type RemoteFile, type RemoteFolder, retryPause } from './remote.ts';
+import { urlFolder } from './url.ts';
+
+export const HUB = 'https://huggingface.co';
+
+/** A model on the hub. */
+export interface HubSource {
+  /** OWNER/MODEL, OWNER/MODEL@REVISION, or OWNER/MODEL/FILE.gguf. */
+  readonly hub: string;
+  /** The address of a mirror. @default https://huggingface.co */
+  readonly endpoint?: string;
+}
+
+/** A model as it lies there. */
+export interface HubModel {
+  /** Without its owner. */
+  readonly name: string;
+  readonly files: ListedFolder;
+  /** There where it is in one GGUF file. */
+  readonly gguf?: ImportedFile;
+}
+
+const NAME =
+  /^(?:hf:\/\/|https:\/\/huggingface\.co\/)?([\w.-]{1,100})\/([\w.-]{1,100}?)(?:\/([\w.-]{1,200}\.gguf))?(?:@([\w./-]{1,200}))?\/?$/i;
+const WORDS = { verb: 'choose', wanted: 'name a model with its weights' } as const;
+const LISTED = object({ sha: text, siblings: list(object({ rfilename: text })) });
+const SHOWN = 4;
+/** In a row, without a byte between them. */
+const MOST_FAILURES = 6;
+
+/** What is kept here is kept once, and not in the browser's cache as well. */
+const uncached: typeof fetch = (address, init) => fetch(address, { ...init, cache: 'no-store' });
+
+/** Errors: HoldfastError for what is no such name, where the hub cannot be reached, and where it has no such model. */
+export async function openHubModel(
+  { hub, endpoint = HUB }: HubSource,
+  sha256: Files['sha256'],
+  request: typeof fetch = uncached,
+): Promise<HubModel> {
+  const [, owner, name, gguf, revision = 'main'] = NAME.exec(hub.trim()) ?? [];
+  if (owner === undefined || name === undefined)
+    throw new HoldfastError(
+      `${shortened(hub)}: is no name on the hub; it must be like OWNER/MODEL, OWNER/MODEL@REVISION or OWNER/MODEL/FILE.gguf`,
+    );
+  const repo = `${owner}/${name}`;
+  const { sha, names } = await listing(repo, revision, endpoint, request);
+  const folder = urlFolder(`${endpoint}/${repo}/resolve/${sha}/`, request);
+  if (gguf !== undefined) {
+    const file = await fileOf(folder, gguf);
+    const source = { size: file.bytes, read: (offset: number, bytes: number) => file.readRange(gguf, offset, bytes) };
+    return { name: gguf, files: await openGGUF(source, gguf, sha256), gguf: { ...file, name: gguf } };
+  }
+  const has = (wanted: string) => names.includes(wanted);
+  if (!has(CONFIG) || !(has(WEIGHTS) || has(INDEX))) throw nothingIn(repo, names);
+  const found = new Map<string, ListedFile>();
+  const bring = async (wanted: readonly string[]) => {
+    const files = await Promise.all(wanted.map((each) => fileOf(folder, each)));
+    for (const file of files) found.set(file.path, file);
+  };
+  await bring([CONFIG, has(WEIGHTS) ? WEIGHTS : INDEX, ...COMPANIONS.filter(has)]);
+  const listed = () => new ListedFolder(name, [...found.values()], sha256, WORDS);
+  if (!has(WEIGHTS)) await bring(await weightFiles(listed(), name));
+  return { name, files: listed() };
+}
+
+function nothingIn(repo: string, names: readonly string[]): HoldfastError {
+  const files = names.filter((name) => /^[^/]+\.gguf$/i.test(name));
+  if (files.length > 0) {
+    const shown = files.slice(0, SHOWN).map((name) => `${repo}/${name}`);
+    const more = files.length > SHOWN ? `, or another of its ${files.length}` : '';
+    return new HoldfastError(`${repo}: has GGUF files; name one of them: ${shown.join(', ')}${more}`);
+  }
+  const isAdapter = ADAPTER_FILES.every((name) => names.includes(name));
+  const problem = isAdapter ? 'is an adapter without its model' : `has no ${CONFIG} with ${WEIGHTS}`;
+  return new HoldfastError(`${repo}: ${problem}; name a model with its weights`);
+}
+
+/** The commit that a revision stands for, and its files. */
+async function listing(
+  repo: string,
+  revision: string,
+  endpoint: string,
+  request: typeof fetch,
+): Promise<{ readonly sha: string; readonly names: readonly string[] }> {
+  const { host } = new URL(endpoint);
+  let response: Response;
+  try {
+    response = await request(`${endpoint}/api/models/${repo}/revision/${encodeURIComponent(revision)}`);
+  } catch (error) {
+    throw new HoldfastError(
+      `${repo}: ${host} cannot be reached from here (${messageOf(error)}); a model by its name needs the network, without it drop its folder`,
+    );
+  }
+  const { status } = response;
+  if (status === 401 || status === 403 || status === 404)
+    throw new HoldfastError(
+      `${repo}: ${host} has no such public model${revision === 'main' ? '' : ` with a revision ${shortened(revision)}`}; where it asks for an account, download it with one and drop its folder`,
+    );
+  const found = status === 200 ? accept(LISTED, await response.json().catch(() => undefined)) : undefined;
+  if (!found || !/^[0-9a-f]{40}$/.test(found.sha))
+    throw new HoldfastError(`${repo}: ${host} answers ${status}, with no list of its files; try again later`);
+  return { sha: found.sha, names: found.siblings.map(({ rfilename }) => rfilename) };
+}
+
+/** Errors: HoldfastError where it is not there, or cannot be reached. */
+async function fileOf(folder: RemoteFolder, name: string): Promise<ListedFile> {
+  const file = await persistently(folder.place, name, () => folder.find(name));
+  if (!file) throw new HoldfastError(`${folder.place}${name}: there is no such file`);
+  if (!file.hasRanges)
+    throw new HoldfastError(`${file.place}: the server takes no range requests; download it and drop its folder`);
+  const { bytes } = file;
+  const readRange = async (_: string, offset: number, count: number) => {
+    const read = new Uint8Array(count);
+    let at = 0;
+    for await (const piece of steadily(file, offset, offset + count)) {
+      read.set(piece, at);
+      at += piece.length;
+    }
+    return read;
+  };
+  return {
+    ...{ path: name, bytes, readRange },
+    open: () => streamOf(steadily(file, 0, bytes)),
+    whole: (path) => readRange(path, 0, bytes),
+  };
+}
+
+/** Bytes of a file in order; a connection that drops is taken up where it ended. */
+async function* steadily(file: RemoteFile, from: number, to: number): AsyncGenerator<Uint8Array<ArrayBuffer>, void> {
+  let at = from;
+  for (let failures = 0; at < to; ) {
+    const before = at;
+    try {
+      for await (const piece of file.read(at, to)) {
+        if (at + piece.length > to)
+          throw new HoldfastError(`${file.place}: more arrived than was asked for; the server is wrong`);
+        at += piece.length;
+        yield piece as Uint8Array<ArrayBuffer>;
+      }
+      if (at < to) throw new Interrupted(`it ended at byte ${at} of ${to}`);
+    } catch (error) {
+      if (!(error instanceof Interrupted)) throw error;
+      failures = at > before ? 1 : failures + 1;
+      if (failures > MOST_FAILURES)
+        throw new HoldfastError(`${file.place}: ${error.message}, ${failures} times in a row; try again`);
+      await retryPause(failures);
+    }
+  }
+}
+
+const streamOf = (pieces: AsyncGenerator<Uint8Array<ArrayBuffer>, void>): ReadableStream<Uint8Array> =>
+  new ReadableStream({
+    async pull(controller) {
+      const { done, value } = await pieces.next();
+      if (done) controller.close();
+      else controller.enqueue(value);
+    },
+    async cancel() {
+      await pieces.return();
+    },
+  });

@@ -1,0 +1,105 @@
+// Models by their names on the hub, in a page: a server of another origin plays the hub, with real ranges. What it needs is known
+// from headers alone; what is kept came whole, and is the model that its files are. The demo page reaches the hub and
+// nothing else, and says so where it cannot.
+
+import type { Browser, BrowserContext } from 'playwright';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { policyOf } from '../../demo/policy.ts';
+import { FileServer } from '../formats/file-server.ts';
+import { launch, open } from './driver.ts';
+import { type Folder, publishedModel } from './published.ts';
+import { type Site, serve } from './site.ts';
+import { overflow, visit } from './visitor.ts';
+
+const TEXT = 'what says the cat? the cat says meow. '.repeat(60);
+const SHA = 'b'.repeat(40);
+
+let browser: Browser;
+let site: Site;
+let context: BrowserContext;
+let model: Folder;
+let hub: FileServer;
+let endpoint: string;
+
+beforeAll(async () => {
+  [browser, site, model] = await Promise.all([launch(), serve(), publishedModel(TEXT)]);
+  context = await browser.newContext();
+  const siblings = Object.keys(model).map((rfilename) => ({ rfilename }));
+  hub = new FileServer({
+    'api/models/owner/tiny-llama/revision/main': JSON.stringify({ sha: SHA, siblings }),
+    ...Object.fromEntries(
+      Object.entries(model).map(([name, bytes]) => [`owner/tiny-llama/resolve/${SHA}/${name}`, bytes]),
+    ),
+  });
+  hub.behaviour.cors = true;
+  endpoint = await hub.listen();
+});
+afterAll(async () => {
+  await browser.close();
+  site.close();
+  await hub.close();
+});
+
+const weights = () => Object.entries(model).flatMap(([name, { length }]) => (/safetensors/.test(name) ? [length] : []));
+
+test('the service looks into it, keeps it with progress, and has the model of its files', async () => {
+  const page = await open(context, site.isolated);
+  const source = { hub: 'owner/tiny-llama', endpoint };
+  const found = await page.evaluate((source) => window.holdfast.trainer.inspectModel(source), source);
+  expect(found).toMatchObject({ name: 'tiny-llama', tokens: 312, chats: true, dtype: 'bf16' });
+  expect(found.bytes).toBe(weights().reduce((a, b) => a + b, 0));
+  const asked = () => hub.requests.filter((request) => /-of-0000\d\.safetensors bytes=\d+-\d+$/.test(request));
+  // Of each shard its first byte, eight bytes and the header.
+  expect(asked()).toHaveLength(3 * 2);
+  const kept = await page.evaluate(async (source) => {
+    const { trainer } = window.holdfast;
+    const seen: [number, number][] = [];
+    const progress = window.library.callback((done: number, total: number) => {
+      seen.push([done, total]);
+    });
+    const { id } = await trainer.importModel(source, undefined, progress);
+    return { seen, info: await trainer.inspectModel(id) };
+  }, source);
+  const total = Object.entries(model).reduce((sum, [, { length }]) => sum + length, 0);
+  expect(kept.seen.at(-1)?.[1]).toBeGreaterThan(found.bytes);
+  expect(kept.seen.at(-1)?.[1]).toBeLessThanOrEqual(total);
+  expect(kept.seen.at(-1)?.[0]).toBe(kept.seen.at(-1)?.[1]);
+  expect(kept.info).toMatchObject({ ...found, from: expect.any(String) });
+  const missing = page.evaluate((source) => window.holdfast.trainer.inspectModel(source), { hub: 'a/b', endpoint });
+  await expect(missing).rejects.toThrow(/a\/b: 127\.0\.0\.1:\d+ has no such public model/);
+});
+
+test('the page fetches by name: what it takes is said first, and offline why not', async () => {
+  const own = await browser.newContext();
+  // The hub's name leads to the server: what the page may connect to is decided before.
+  await own.route('https://huggingface.co/**', async (route) => {
+    const { pathname, search } = new URL(route.request().url());
+    const response = await route.fetch({ url: `${endpoint}${pathname}${search}` });
+    await route.fulfill({ response });
+  });
+  const page = await visit(own, `${site.isolated}demo/`);
+  await page.locator('#train:enabled').waitFor();
+  await page.locator('label:has(#own-name)').click();
+  await page.fill('#own-hub-name', 'owner/tiny-llama');
+  await page.click('#own-hub button');
+  await page.locator('#own-note', { hasText: /^[\d.]+ \wB to keep here; .* are free\.$/ }).waitFor();
+  expect(await page.textContent('#own-name')).toBe('tiny-llama');
+  expect(await page.textContent('#own-facts')).toContain('312 tokens of its own');
+  for (const width of [390, 1280]) expect(await overflow(page, width)).toBe(0);
+  await own.unroute('https://huggingface.co/**');
+  await own.route('https://huggingface.co/**', (route) => route.abort('internetdisconnected'));
+  await page.fill('#own-hub-name', 'owner/other');
+  await page.click('#own-hub button');
+  const note = page.locator('#own-note', { hasText: 'cannot be reached from here' });
+  await note.waitFor();
+  expect(await note.textContent()).toMatch(/^owner\/other: huggingface\.co cannot .* without it drop its folder$/);
+  expect(await page.textContent('#own-name')).toBe('tiny-llama');
+  await own.close();
+});
+
+test('workers may connect to the hub’s hosts, the page and reports to nothing but their own site', () => {
+  const connect = (path: string) => /connect-src ([^;]+)/.exec(policyOf(path))?.[1];
+  expect(connect('/')).toBe("'self'");
+  expect(connect('/report.html')).toBe(undefined);
+  expect(connect('/assets/trainer.js')).toBe("'self' https://huggingface.co https://*.huggingface.co https://*.hf.co");
+});

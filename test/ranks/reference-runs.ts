@@ -48,7 +48,7 @@ export async function trainOnRanks(
   const packed = reference.batches[0]?.[0]?.['documents'] !== undefined;
   const options = { batch, seq, packed, accumulate: (accumulate * tensor) / size, schedule, optimizer };
   const trainers: Trainer[] = [];
-  for (const ranks of ranksInProcess(size, stage, tensor)) {
+  for (const ranks of ranksInProcess(size, stage, { tensor })) {
     const before = device.allocator.bytes;
     const [first] = trainers;
     const shared = { ...ranks, chunkBytes: first?.session.map.chunkBytes };

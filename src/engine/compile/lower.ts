@@ -4,9 +4,11 @@
 // Pure: no buffer, no device. Invariant: whatever serves a problem's variant choice is the whole problem, never a
 // tile, so that the layout of chunks has no part in it.
 
+import type { AllGatherInstruction, HandOverInstruction, TieInstruction } from '../../graph/exchanges.ts';
 import type {
   AllReduceInstruction,
   ChunkInstruction,
+  ElementRange,
   HostInstruction,
   Instruction,
   Phase,
@@ -27,7 +29,7 @@ import type { ChunkList } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { OwnedPart } from '../ranks/communicator.ts';
-import type { GridAxis } from '../ranks/grid.ts';
+import type { ExchangeAxis } from '../ranks/grid.ts';
 
 /** An operand that is model data: a part of one chunk, in bytes. */
 export interface ChunkRange {
@@ -103,13 +105,13 @@ export interface HostOperation extends Common {
 /**
  * An exchange between ranks, part by part. `reduce-scatter`: the owner of a part gets the sum over all ranks; `all-gather`:
  * all ranks get what the owner has; `all-reduce`: one behind the other. With one part the former are what is also called
- * reduce and broadcast.
+ * reduce and broadcast. `send`, `receive`: between this rank and the owner of the only part.
  */
 export interface CollectiveOperation extends Common {
   readonly op: 'collective';
-  readonly collective: 'reduce-scatter' | 'all-gather' | 'all-reduce';
+  readonly collective: 'reduce-scatter' | 'all-gather' | 'all-reduce' | HandOverInstruction['op'];
   /** Between which ranks of the grid. */
-  readonly axis: GridAxis;
+  readonly axis: ExchangeAxis;
   /** A tensor, or a chunk that is in use. */
   readonly on: Tensor | { readonly chunk: number };
   readonly parts: readonly OwnedPart[];
@@ -193,6 +195,12 @@ export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
         return [transfer(instruction, stashes.giveBack(instruction.stash))];
       case 'all-reduce':
         return [allReduce(instruction)];
+      case 'all-gather':
+      case 'send':
+      case 'receive':
+        return [betweenStages(instruction)];
+      case 'tie':
+        return tied(instruction, map);
       default:
         return instruction satisfies never;
     }
@@ -258,18 +266,34 @@ const transfer = ({ op, tensor, label, phase }: TransferInstruction, pieces: rea
 });
 
 /** Each rank adds up an equal part. */
+const evenParts = ({ offset, size }: ElementRange, ranks: number): OwnedPart[] =>
+  Array.from({ length: ranks }, (_, owner) => {
+    const firstOf = (rank: number) => offset + Math.floor((rank * size) / ranks);
+    return { owner, offset: 4 * firstOf(owner), bytes: 4 * (firstOf(owner + 1) - firstOf(owner)) };
+  }).filter(({ bytes }) => bytes > 0);
+
 function allReduce({ tensor, ranks, ranges, label, phase }: AllReduceInstruction): CollectiveOperation {
-  const parts = ranges.flatMap(({ offset, size }) =>
-    Array.from({ length: ranks }, (_, owner): OwnedPart => {
-      const [first, end] = [owner, owner + 1].map((rank) => offset + Math.floor((rank * size) / ranks)) as [
-        number,
-        number,
-      ];
-      return { owner, offset: 4 * first, bytes: 4 * (end - first) };
-    }).filter(({ bytes }) => bytes > 0),
-  );
+  const parts = ranges.flatMap((range) => evenParts(range, ranks));
   const on = { op: 'collective', collective: 'all-reduce', axis: 'tensor', on: tensor } as const;
   return { ...on, parts, label: `all-reduce ${label}`, phase, uses: [] };
+}
+
+/** Between the two ends of a pipeline, which have the tensor in the same pieces. */
+function tied({ tensor, label, phase }: TieInstruction, map: ChunkMap): CollectiveOperation[] {
+  const list = map.listOf('gradient', tensor.name);
+  return map.pieces(tensor.name, list.kind).map((piece) => ({
+    ...{ op: 'collective', collective: 'all-reduce', axis: 'ends', on: { chunk: list.first + piece.chunk } },
+    ...{ parts: evenParts(piece, 2), label: `all-reduce tied ${label}, row ${piece.row}`, phase },
+    uses: [{ list, piece, access: 'update' }],
+  }));
+}
+
+function betweenStages(instruction: HandOverInstruction | AllGatherInstruction): CollectiveOperation {
+  const { op: collective, tensor: on, label, phase } = instruction;
+  const ranges = collective === 'all-gather' ? instruction.parts : [{ stage: instruction.stage, offset: 0, ...on }];
+  const parts = ranges.map(({ stage, offset, size }) => ({ owner: stage, offset: 4 * offset, bytes: 4 * size }));
+  const exchange = { op: 'collective', collective, axis: 'pipeline', on, parts } as const;
+  return { ...exchange, label: `${collective} ${label}`, phase, uses: [] };
 }
 
 /**

@@ -4,14 +4,14 @@
 import { expect } from 'vitest';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import { networkBytes } from '../../src/engine/ranks/collectives.ts';
-import { GRID_AXES, type GridShape } from '../../src/engine/ranks/grid.ts';
+import { EXCHANGE_AXES, type GridShape } from '../../src/engine/ranks/grid.ts';
 import type { ZeroStage } from '../../src/engine/ranks/sharding.ts';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { Generator } from '../../src/train/generator.ts';
 import type { Trainer } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect, type TensorSource } from '../../src/util/tensor-source.ts';
 import { batchesOf, type Outcome, openTrainer, type Work, write } from '../model/runs.ts';
 import { ranksInProcess } from './in-process.ts';
 
@@ -20,26 +20,27 @@ export interface Grid extends GridShape {
   readonly zero?: ZeroStage;
 }
 
-export interface Staged {
-  readonly outcome: Outcome;
-  readonly trainers: readonly Pick<Trainer, 'session' | 'ranks'>[];
-}
-
-/** `work`: of one rank, whose micro-batches the copies of the model share. */
+/** `work`: of one rank, whose micro-batches the copies of the model share. The outcome is that of rank 0. */
 export async function runStages(
   device: Device,
   work: Work,
   { size, zero = 0, ...shape }: Grid,
   choices: ChoiceRecord,
   memory: (rank: number) => MemoryOptions = () => ({}),
-): Promise<Staged> {
+  weights?: TensorSource,
+): Promise<{ readonly outcome: Outcome }> {
   const trainers: Trainer[] = [];
   try {
     for (const ranks of ranksInProcess(size, zero, shape)) {
       const before = device.allocator.bytes;
       const chunkBytes = trainers[0]?.session.map.chunkBytes;
       const own = { ...work, accumulate: work.accumulate / ranks.grid.data.size };
-      const options = { choices, memory: memory(ranks.rank), ranks: { ...ranks, chunkBytes } };
+      const options = {
+        choices,
+        memory: memory(ranks.rank),
+        ranks: { ...ranks, chunkBytes },
+        ...(weights && { weights }),
+      };
       const trainer = await openTrainer(device, own, options);
       trainers.push(trainer);
       expect(device.allocator.bytes - before, 'counted memory').toBe(trainer.session.fit.peak);
@@ -52,7 +53,7 @@ export async function runStages(
         evaluations: first.evaluations,
         texts: first.texts,
       });
-    return { outcome: first, trainers };
+    return { outcome: first };
   } finally {
     for (const trainer of trainers) await trainer.destroy();
   }
@@ -76,9 +77,9 @@ async function trainTogether(trainer: Trainer, work: Work): Promise<Outcome> {
   return { steps, evaluations, texts, between: [], parameter, moment1, moment2 };
 }
 
-/** Along every axis of the grid, what was sent and got is what the plan of a step says. */
+/** Along every axis, what was sent and got is what the plan of a step says. */
 function expectCounted({ ranks, session }: Trainer, steps: number): void {
-  for (const axis of GRID_AXES) {
+  for (const axis of EXCHANGE_AXES) {
     const place = ranks?.grid[axis];
     if (!ranks || !place) continue;
     const { sent, received } = networkBytes(session.fit.passes.step.operations, place, axis);

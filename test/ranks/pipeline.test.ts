@@ -25,6 +25,7 @@ import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { expectSame, memoryDisk, run, type Work } from '../model/runs.ts';
 import { type Grid, runStages } from './pipeline.ts';
+import { caseOf, trainOnRanks, verdictOf } from './reference-runs.ts';
 
 let device: Device;
 beforeAll(async () => {
@@ -113,6 +114,26 @@ describe('training in stages', () => {
     const { outcome } = await runStages(device, SMALL, { size: 3, pipeline: 3 }, {}, () => ({}), sourceOf(weights));
     expect(outcome.steps.map(([, , skipped]) => skipped)).toEqual([true, true]);
     expect(outcome.parameter.get('wte.weight')).toEqual(weights.get('wte.weight'));
+  });
+});
+
+describe.runIf(EVERY_CASE)('reference cases in stages', () => {
+  it.each([
+    'gpt2-small-odd',
+    'llama-tiny',
+    'llama-tied-mqa',
+    'gemma3-text',
+    'qwen3',
+    'bert-mlm',
+    'chat-mask',
+    'vit-classify',
+    'llama-lora-all',
+  ])('%s', async (name) => {
+    const reference = await caseOf(name);
+    const { metrics, worst } = verdictOf(reference, await trainOnRanks(device, reference, 2, 0, { pipeline: 2 }));
+    expect(worst, [...metrics].map(([metric, { multiple }]) => `${metric} ${multiple}`).join('\n')).toBeLessThanOrEqual(
+      1,
+    );
   });
 });
 

@@ -4,11 +4,9 @@
 // Pure: no buffer, no device. Invariant: whatever serves a problem's variant choice is the whole problem, never a
 // tile, so that the layout of chunks has no part in it.
 
-import type { AllGatherInstruction, HandOverInstruction, TieInstruction } from '../../graph/exchanges.ts';
+import type { HandOverInstruction } from '../../graph/exchanges.ts';
 import type {
-  AllReduceInstruction,
   ChunkInstruction,
-  ElementRange,
   HostInstruction,
   Instruction,
   Phase,
@@ -30,6 +28,7 @@ import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { OwnedPart } from '../ranks/communicator.ts';
 import type { ExchangeAxis } from '../ranks/grid.ts';
+import { allReduce, betweenStages, tied } from './lower-exchanges.ts';
 
 /** An operand that is model data: a part of one chunk, in bytes. */
 export interface ChunkRange {
@@ -264,37 +263,6 @@ const transfer = ({ op, tensor, label, phase }: TransferInstruction, pieces: rea
   phase,
   uses: [],
 });
-
-/** Each rank adds up an equal part. */
-const evenParts = ({ offset, size }: ElementRange, ranks: number): OwnedPart[] =>
-  Array.from({ length: ranks }, (_, owner) => {
-    const firstOf = (rank: number) => offset + Math.floor((rank * size) / ranks);
-    return { owner, offset: 4 * firstOf(owner), bytes: 4 * (firstOf(owner + 1) - firstOf(owner)) };
-  }).filter(({ bytes }) => bytes > 0);
-
-function allReduce({ tensor, ranks, ranges, label, phase }: AllReduceInstruction): CollectiveOperation {
-  const parts = ranges.flatMap((range) => evenParts(range, ranks));
-  const on = { op: 'collective', collective: 'all-reduce', axis: 'tensor', on: tensor } as const;
-  return { ...on, parts, label: `all-reduce ${label}`, phase, uses: [] };
-}
-
-/** Between the two ends of a pipeline, which have the tensor in the same pieces. */
-function tied({ tensor, label, phase }: TieInstruction, map: ChunkMap): CollectiveOperation[] {
-  const list = map.listOf('gradient', tensor.name);
-  return map.pieces(tensor.name, list.kind).map((piece) => ({
-    ...{ op: 'collective', collective: 'all-reduce', axis: 'ends', on: { chunk: list.first + piece.chunk } },
-    ...{ parts: evenParts(piece, 2), label: `all-reduce tied ${label}, row ${piece.row}`, phase },
-    uses: [{ list, piece, access: 'update' }],
-  }));
-}
-
-function betweenStages(instruction: HandOverInstruction | AllGatherInstruction): CollectiveOperation {
-  const { op: collective, tensor: on, label, phase } = instruction;
-  const ranges = collective === 'all-gather' ? instruction.parts : [{ stage: instruction.stage, offset: 0, ...on }];
-  const parts = ranges.map(({ stage, offset, size }) => ({ owner: stage, offset: 4 * offset, bytes: 4 * size }));
-  const exchange = { op: 'collective', collective, axis: 'pipeline', on, parts } as const;
-  return { ...exchange, label: `${collective} ${label}`, phase, uses: [] };
-}
 
 /**
  * Numbers for what of a program's activations is below the GPU at once. Each stands for a place of its size, which is used

@@ -14,6 +14,7 @@ import { whole } from './options.ts';
 export interface RankFlags {
   zero?: ZeroStage;
   tensorParallel?: number;
+  pipelineParallel?: number;
 }
 
 /** Moments and gradients are sharded, for the bytes of duplicated ones. */
@@ -27,6 +28,11 @@ export function addRankOptions(command: Command): Command {
     .option(
       '--tensor-parallel <n>',
       'under mpiexec, ranks that share each layer of one copy of the model (default: 1, or as the run was)',
+      whole(1),
+    )
+    .option(
+      '--pipeline-parallel <n>',
+      'under mpiexec, stages that have the blocks of one copy of the model one behind the other, and pass on micro-batches (--accumulate) (default: 1, or as the run was)',
       whole(1),
     );
 }
@@ -63,10 +69,15 @@ export async function onRanks(
 ): Promise<void> {
   const messages = await host.joinRanks?.();
   if (!messages || messages.size === 1) {
-    const name = flags.zero !== undefined ? '--zero' : flags.tensorParallel !== undefined ? '--tensor-parallel' : '';
-    if (name !== '' && !messages)
+    const { zero, tensorParallel, pipelineParallel } = flags;
+    const asked = Object.entries({
+      '--zero': zero,
+      '--tensor-parallel': tensorParallel,
+      '--pipeline-parallel': pipelineParallel,
+    }).find(([, value]) => value !== undefined);
+    if (asked && !messages)
       throw new HoldfastError(
-        `${name} ${flags.zero ?? flags.tensorParallel}: is for several ranks; start them with MPI: mpiexec -n 2 node_modules/.bin/holdfast train ...`,
+        `${asked.join(' ')}: is for several ranks; start them with MPI: mpiexec -n 2 node_modules/.bin/holdfast train ...`,
       );
     checkGrid(flags, 1);
     return work(host, undefined);
@@ -82,7 +93,8 @@ export async function onRanks(
         host.terminal.warn(`holdfast: ${name}: waiting for rank ${peer} since ${seconds} s: ${what}\n`),
     };
     const ranks = makeRanks(messages, {
-      ...{ stage: flags.zero ?? DEFAULT_STAGE, tensor: flags.tensorParallel, watchdog },
+      ...{ stage: flags.zero ?? DEFAULT_STAGE, watchdog },
+      ...{ tensor: flags.tensorParallel, pipeline: flags.pipelineParallel },
     });
     await work(rank === 0 ? host : silent(host), ranks);
     await ranks.control.barrier('the end');
@@ -92,16 +104,22 @@ export async function onRanks(
 }
 
 /** Errors: HoldfastError where so many ranks have no such grid, or nothing in it to shard. */
-export function checkGrid({ tensorParallel = 1, zero }: RankFlags, size: number): void {
-  if (size % tensorParallel !== 0) {
+export function checkGrid({ tensorParallel = 1, pipelineParallel = 1, zero }: RankFlags, size: number): void {
+  const asked = [
+    ...(tensorParallel > 1 || pipelineParallel === 1 ? [`--tensor-parallel ${tensorParallel}`] : []),
+    ...(pipelineParallel > 1 ? [`--pipeline-parallel ${pipelineParallel}`] : []),
+  ].join(' and ');
+  const each = tensorParallel * pipelineParallel;
+  if (size % each !== 0) {
     const works = Array.from({ length: size }, (_, i) => i + 1).filter((n) => size % n === 0);
+    const have = tensorParallel > 1 && pipelineParallel > 1 ? `${each} in a copy of the model` : 'so many in a row';
     throw new HoldfastError(
-      `--tensor-parallel ${tensorParallel}: ${size} ranks are not a grid of so many in a row; give ${works.join(' or ')}, or start other ranks`,
+      `${asked}: ${size} ranks are not a grid of ${have}; give ${works.join(' or ')}, or start other ranks`,
     );
   }
-  if (zero && size > 1 && tensorParallel === size)
+  if (zero && size > 1 && each === size)
     throw new HoldfastError(
-      `--zero ${zero}: with --tensor-parallel ${size} on ${size} ranks there is one copy of the model, and nothing to shard; leave it out`,
+      `--zero ${zero}: with ${asked} on ${size} ranks there is one copy of the model, and nothing to shard; leave it out`,
     );
 }
 

@@ -136,11 +136,12 @@ async function trainOn(
 }
 
 /** In the grid of a run that goes on, where no flag says another and the ranks have one. */
-function asSaved(ranks: Ranks, { tensorParallel, zero }: TrainFlags, saved: RunSettings): Ranks {
-  const before = saved.tensorParallel ?? 1;
-  if (tensorParallel !== undefined || ranks.size % before !== 0) return ranks;
-  checkGrid({ tensorParallel: before, ...(zero !== undefined && { zero }) }, ranks.size);
-  return ranks.inGrid(before);
+function asSaved(ranks: Ranks, { tensorParallel, pipelineParallel, zero }: TrainFlags, saved: RunSettings): Ranks {
+  const { tensorParallel: tensor = 1, pipelineParallel: pipeline = 1 } = saved;
+  const isSaid = tensorParallel !== undefined || pipelineParallel !== undefined;
+  if (isSaid || ranks.size % (tensor * pipeline) !== 0) return ranks;
+  checkGrid({ tensorParallel: tensor, pipelineParallel: pipeline, ...(zero !== undefined && { zero }) }, ranks.size);
+  return ranks.inGrid({ tensor, pipeline });
 }
 
 /** A checkpoint has float32 whatever its run computed with: it may go on with something else, but not unsaid. */

@@ -7,6 +7,7 @@ import type { GeluForm } from '../kernels/gelu.ts';
 import { type Access, ELEMENT_TYPES, type ElementType, type Kernel } from '../kernels/kernel.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import { assert } from '../util/errors.ts';
+import type { AllGatherInstruction, ExchangeInstruction } from './exchanges.ts';
 
 /**
  * parameter, gradient: model data, in chunks. persistent: lives as long as the program's owner
@@ -63,7 +64,7 @@ export interface Dropout {
 export type Phase = 'forward' | 'backward' | 'update';
 
 /** What every instruction has, whatever its tag says of how it runs. */
-interface Common {
+export interface Common {
   /** The parameter or operator that it serves: for timings, traces and errors. */
   readonly label: string;
   readonly phase: Phase;
@@ -157,7 +158,8 @@ export type Instruction =
   | ChunkInstruction
   | HostInstruction
   | TransferInstruction
-  | AllReduceInstruction;
+  | AllReduceInstruction
+  | ExchangeInstruction;
 
 /** An activation that an instruction touches: `write` replaces its value, `update` changes a part of it. */
 export interface Touch {
@@ -186,12 +188,16 @@ function findTouches(instruction: Instruction): Touch[] {
     }
     case 'dispatch each chunk':
     case 'host each chunk':
+    case 'tie':
       return [];
     case 'offload':
+    case 'send':
       return [{ tensor: instruction.tensor, access: 'read' }];
     case 'fetch':
+    case 'receive':
       return [{ tensor: instruction.tensor, access: 'write' }];
     case 'all-reduce':
+    case 'all-gather':
       return instruction.tensor.role === 'activation' ? [{ tensor: instruction.tensor, access: 'update' }] : [];
     default:
       return instruction satisfies never;
@@ -349,6 +355,11 @@ export class Graph {
     const layer = this.#layer === undefined ? {} : { layer: this.#layer };
     const all = ranges ?? [{ offset: 0, size: tensor.size }];
     this.#instructions.push({ op: 'all-reduce', tensor, ranks, ranges: all, label, phase, ...block, ...layer });
+  }
+
+  /** Appends what brings all parts of a tensor to all stages. See `AllGatherInstruction`. */
+  emitAllGather(tensor: Tensor, parts: AllGatherInstruction['parts'], label: string): void {
+    this.#instructions.push({ op: 'all-gather', tensor, parts, label, phase: this.#phase });
   }
 
   /** Appends the optimizer on the host. See `HostInstruction`. */

@@ -27,20 +27,20 @@ export interface MicroBatches {
   readonly next: Program;
 }
 
-/** All micro-batches of a step in one program. */
-export interface LayerMajor {
+/** All micro-batches of a step in one program, in whatever order. */
+export interface OneProgram {
   readonly program: Program;
   /** Of each micro-batch: its tensors in place of those that it would bring its inputs in, were it alone. */
   readonly inputs: readonly ReadonlyMap<Tensor, Tensor>[];
 }
 
 /** `inputs`: the tensors in which a micro-batch brings what it is. Not for programs with a gradient that `reorderedGradient` finds. */
-export function layerMajor(micros: MicroBatches, count: number, inputs: readonly Tensor[]): LayerMajor {
+export function layerMajor(micros: MicroBatches, count: number, inputs: readonly Tensor[]): OneProgram {
   const first = sectionsOf(micros.first);
   const next = new Map(sectionsOf(micros.next).map((section) => [section.key, section]));
   const shared = first.flatMap(({ key }) => (next.has(key) ? [key] : []));
   assert(shared.join() === [...next.keys()].join(), 'the micro-batches of a step pass the same layers');
-  const copies = Array.from({ length: count - 1 }, (_, i) => new Copy(i + 2, inputs));
+  const copies = copiesOf(count, inputs);
   const instructions: Instruction[] = [];
   for (const { key, isOfTables, instructions: own } of first) {
     const others = next.get(key)?.instructions ?? [];
@@ -161,8 +161,12 @@ function matched(own: readonly Instruction[], others: readonly Instruction[]): M
 const nameOf = (instruction: Instruction): string =>
   `${instruction.op} ${'kernel' in instruction ? instruction.kernel.name : ''} ${instruction.label}`;
 
+/** Of all micro-batches behind the first, whose tensors are those of the programs. */
+export const copiesOf = (count: number, inputs: readonly Tensor[]): Copy[] =>
+  Array.from({ length: count - 1 }, (_, i) => new Copy(i + 2, inputs));
+
 /** The instructions of a micro-batch on tensors of its own. */
-class Copy {
+export class Copy {
   readonly inputs: ReadonlyMap<Tensor, Tensor>;
   readonly #number: number;
   readonly #tensors = new Map<Tensor, Tensor>();
@@ -183,9 +187,13 @@ class Copy {
       case 'fetch':
         return { ...instruction, tensor: this.#own(instruction.tensor), stash: this.#stash(instruction.stash) };
       case 'all-reduce':
+      case 'all-gather':
+      case 'send':
+      case 'receive':
         return { ...instruction, tensor: this.#own(instruction.tensor) };
       case 'dispatch each chunk':
       case 'host each chunk':
+      case 'tie':
         throw new Error(`internal: ${instruction.label} is of a whole step, not of a micro-batch`);
       default:
         return instruction satisfies never;

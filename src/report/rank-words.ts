@@ -9,11 +9,18 @@ const WORTH_SAYING = 0.02;
 
 /** What a run says of its ranks when it is over. */
 export function rankLines(record: RankRecord): string[] {
-  const { size, tensorParallel, zero, planned, bound } = record;
+  const { size, tensorParallel, pipelineParallel, zero, planned, each } = record;
   const { sent, received } = planned;
+  const bound = each[0]?.bound ?? 0;
   const ratio = (sent + received) / (2 * bound);
-  const grid = tensorParallel > 1 ? ` (${size / tensorParallel} data x ${tensorParallel} tensor)` : '';
-  const shared = size > tensorParallel ? `, ZeRO ${zero}` : '';
+  const data = size / (tensorParallel * pipelineParallel);
+  const axes = [
+    `${data} data`,
+    ...(tensorParallel > 1 ? [`${tensorParallel} tensor`] : []),
+    ...(pipelineParallel > 1 ? [`${pipelineParallel} pipeline`] : []),
+  ];
+  const grid = axes.length > 1 ? ` (${axes.join(' x ')})` : '';
+  const shared = data > 1 ? `, ZeRO ${zero}` : '';
   return [
     `${size} ranks${grid}${shared}: a step sent ${formatBytes(sent)} and got ${formatBytes(received)}, ${ratio.toFixed(3)} x the least`,
     ...waitingLines(record),
@@ -51,6 +58,7 @@ export function waitingLines({ each, zero }: Pick<RankRecord, 'each' | 'zero'>):
 const wordsFor = (what: string): string => {
   if (what.startsWith('reduce-scatter gradient')) return 'sums of gradients';
   if (what.endsWith('gradient')) return 'gradients back from their sums';
+  if (what.startsWith('send') || what.startsWith('receive')) return 'what stages hand on';
   if (what.startsWith('all-reduce')) return 'sums of layers that ranks share';
   if (what.endsWith('parameter')) return 'parameters from their owners';
   return 'losses and norms';

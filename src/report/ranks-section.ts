@@ -21,11 +21,11 @@ export function ranksSection(record: RankRecord): Html {
   return html`<section class="ranks"><h2>Ranks</h2>
 ${rankLines(record).map((line) => html`<p>${line}</p>`)}
 <table><thead><tr><th>rank</th><th>GPU memory</th><th>as predicted</th><th>host memory</th><th>disk</th><th>sent a step</th><th>got a step</th><th>x the least</th><th>last step</th><th>waiting for other ranks</th></tr></thead>
-<tbody>${each.map((share) => row(share, record))}</tbody></table>
+<tbody>${each.map(row)}</tbody></table>
 ${each.some(({ step }) => step) ? bars(each) : ''}</section>`;
 }
 
-function row({ rank, gpu, hostPeak, diskPeak, planned, step }: RankShare, { bound }: RankRecord): Html {
+function row({ rank, gpu, hostPeak, diskPeak, planned, bound, step }: RankShare): Html {
   const time = step ? `${Number(step.milliseconds.toPrecision(3))} ms` : '';
   const waited = step ? `${Number(step.waits.network.toPrecision(3))} ms` : '';
   const ratio = ((planned.sent + planned.received) / (2 * bound)).toFixed(3);

@@ -12,10 +12,12 @@ import type { Device } from '../gpu/device.ts';
 import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
 import { logits as logitsOf } from '../graph/operators/cross-entropy.ts';
 import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
+import { cut, withResults } from '../graph/pipeline.ts';
 import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import { onlyTokens } from '../nn/inputs.ts';
 import { checkAdapter, DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
+import type { ModelStages } from '../nn/pipeline-parallel.ts';
 import { assert, finishing, HoldfastError } from '../util/errors.ts';
 import type { Random } from '../util/random.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
@@ -39,8 +41,11 @@ export interface GenerationProgram extends Program {
   readonly tokens: Tokens;
 }
 
-/** Traces generation over a cache of `capacity` positions. Errors: HoldfastError for a model that writes no text. */
-export function traceGeneration(model: Model, capacity: number): Generation {
+/**
+ * Traces generation over a cache of `capacity` positions; `stages`: as one of them does it. Errors: HoldfastError for a model
+ * that writes no text.
+ */
+export function traceGeneration(model: Model, capacity: number, stages?: ModelStages): Generation {
   checkWriter(model.config);
   const { layers, kvHeads, headSize, vocabulary } = model.shape;
   const parameters = parameterTensors(model, false);
@@ -59,7 +64,9 @@ export function traceGeneration(model: Model, capacity: number): Generation {
       const options = { caches, ...(adapter !== undefined && { adapter }) };
       const { hidden, head } = model.forward(g, onlyTokens(tokens), lookup(parameters), options);
       logitsOf(g, hidden, head, logits, tokens.seq - 1);
-      return { ...g.program(), adapter, tokens };
+      const whole = g.program();
+      const program = stages ? withResults(cut(whole, stages, stages.place.rank), [logits], stages.size) : whole;
+      return { ...program, adapter, tokens };
     }),
   );
   return { inputs, programs, logits, capacity };

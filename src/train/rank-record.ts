@@ -4,7 +4,7 @@
 import { type RankStep, rankStep } from '../engine/observe/rank-step.ts';
 import type { Cause, Recording } from '../engine/observe/recording.ts';
 import { collectivesIn, type NetworkBytes, networkBound, networkBytes } from '../engine/ranks/collectives.ts';
-import { GRID_AXES } from '../engine/ranks/grid.ts';
+import { EXCHANGE_AXES } from '../engine/ranks/grid.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { ZeroStage } from '../engine/ranks/sharding.ts';
 import type { Trainer } from './trainer.ts';
@@ -14,17 +14,14 @@ export interface RankRecord {
   readonly size: number;
   /** Of them, those that share each layer of one copy of the model. */
   readonly tensorParallel: number;
+  /** Stages that have the blocks of one copy. */
+  readonly pipelineParallel: number;
   readonly zero: ZeroStage;
   /** Of rank 0 so far: in steps, and where parameters are gathered, in evaluations and samples. */
   readonly sentBytes: number;
   readonly receivedBytes: number;
   /** What its plan says of a step. */
   readonly planned: NetworkBytes;
-  /**
-   * What every rank sends at least (engine/ranks/collectives.ts), on average: of what is sharded, and of what ranks that share
-   * layers add up.
-   */
-  readonly bound: number;
   /** All of them, in their order. */
   readonly each: readonly RankShare[];
 }
@@ -35,6 +32,11 @@ export interface RankShare {
   readonly sentBytes: number;
   readonly receivedBytes: number;
   readonly planned: NetworkBytes;
+  /**
+   * What such a rank sends at least in a step (engine/ranks/collectives.ts), and gets, on average: of what is sharded, of what
+   * ranks that share layers add up, and of what stages hand on.
+   */
+  readonly bound: number;
   /** Bytes: the most that were in use, and on the GPU what was predicted. */
   readonly gpu: { readonly peak: number; readonly predictedPeak: number };
   readonly hostPeak: number;
@@ -54,16 +56,21 @@ export async function rankRecord(ranks: Ranks, trainer: Trainer, recording?: Rec
   const own = shareOf(ranks, trainer, recording);
   const all = await control.fromAll('what each rank held, exchanged and waited for', JSON.stringify(own));
   const { sentBytes, receivedBytes, planned } = own;
-  const { map, fit } = trainer.session;
-  const { operations, starts } = fit.passes.step;
-  const added = collectivesIn(operations, 'tensor').flatMap(({ parts }) => parts);
-  const summed = added.reduce((sum, { bytes }) => sum + bytes, 0);
   return {
-    ...{ size, tensorParallel: grid.tensor.size, zero: sharding.stage },
+    ...{ size, tensorParallel: grid.tensor.size, pipelineParallel: grid.pipeline.size, zero: sharding.stage },
     ...{ sentBytes, receivedBytes, planned },
-    bound: networkBound(map, sharding, starts.length) + (2 * summed * (grid.tensor.size - 1)) / grid.tensor.size,
     each: all.map((text): RankShare => JSON.parse(text)),
   };
+}
+
+function boundOf({ grid, sharding }: Ranks, { fit, map }: Trainer['session']): number {
+  const { operations, starts } = fit.passes.step;
+  const { size } = grid.tensor;
+  const added = collectivesIn(operations, 'tensor').flatMap(({ parts }) => parts);
+  const summed = added.reduce((sum, { bytes }) => sum + bytes, 0);
+  const ofStages = (['pipeline', 'ends'] as const).map((axis) => networkBytes(operations, grid[axis], axis));
+  const handedOn = ofStages.reduce((bytes, { sent, received }) => bytes + (sent + received) / 2, 0);
+  return networkBound(map, sharding, starts.length) + (2 * summed * (size - 1)) / size + handedOn;
 }
 
 function shareOf(ranks: Ranks, { session, device }: Trainer, recording: Recording | undefined): RankShare {
@@ -71,12 +78,13 @@ function shareOf(ranks: Ranks, { session, device }: Trainer, recording: Recordin
   const { host, disk, link } = session.report();
   const { peak: predictedPeak, passes } = session.fit;
   const { operations } = passes.step;
-  const axes = GRID_AXES.map((axis) => ({ ...step[axis].ledger, ...networkBytes(operations, grid[axis], axis) }));
+  const axes = EXCHANGE_AXES.map((axis) => ({ ...step[axis].ledger, ...networkBytes(operations, grid[axis], axis) }));
   const total = (name: 'sentBytes' | 'receivedBytes' | 'sent' | 'received') =>
     axes.reduce((sum, axis) => sum + axis[name], 0);
   return {
     ...{ rank, sentBytes: total('sentBytes'), receivedBytes: total('receivedBytes') },
     planned: { sent: total('sent'), received: total('received') },
+    bound: boundOf(ranks, session),
     gpu: { peak: device.allocator.peak, predictedPeak },
     hostPeak: host.peak,
     diskPeak: disk.peak,

@@ -2,10 +2,11 @@
 // rank 0 chooses for all. What a step exchanges is the engine's affair (engine/ranks).
 
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
-import type { GridPlaces } from '../engine/ranks/grid.ts';
+import { GRID_AXES, type GridPlaces, placesOf, rankAt } from '../engine/ranks/grid.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { Host } from '../runtime/host.ts';
-import { HoldfastError, shortened } from '../util/errors.ts';
+import { at } from '../util/at.ts';
+import { assert, HoldfastError, shortened } from '../util/errors.ts';
 import type { RunSettings } from './run-settings.ts';
 import type { Trainer } from './trainer.ts';
 
@@ -18,12 +19,12 @@ export const microBatchesOf = ({ accumulate, ranks = 1 }: Pick<RunSettings, 'acc
  * cannot be dealt out evenly.
  */
 export function settingsOn(settings: RunSettings, grid: GridPlaces | undefined): RunSettings {
-  const { ranks: _, tensorParallel: __, ...rest } = settings;
-  const [size, tensor] = [grid?.data.size ?? 1, grid?.tensor.size ?? 1];
+  const { ranks: _, tensorParallel: __, pipelineParallel: ___, ...rest } = settings;
+  const [size, each] = [grid?.data.size ?? 1, (grid?.tensor.size ?? 1) * (grid?.pipeline.size ?? 1)];
   const count = microBatchesOf(settings);
   if (count % size !== 0) {
     const works = Array.from({ length: count }, (_, i) => i + 1).filter((n) => count % n === 0);
-    const shared = tensor > 1 ? ` (times ${tensor} that share each layer)` : '';
+    const shared = each > 1 ? ` (times ${each} that share one copy of the model)` : '';
     throw new HoldfastError(
       `a step of this run has ${count} micro-batches, which ${size} ranks cannot share evenly; start it on ${works.join(' or ')}${shared}`,
     );
@@ -36,34 +37,47 @@ export function placesIn({
   grid,
 }: {
   grid?: GridPlaces | undefined;
-} = {}): Pick<RunSettings, 'ranks' | 'tensorParallel'> {
-  const [ranks, tensorParallel] = [grid?.data.size ?? 1, grid?.tensor.size ?? 1];
-  return { ...(ranks > 1 && { ranks }), ...(tensorParallel > 1 && { tensorParallel }) };
+} = {}): Pick<RunSettings, 'ranks' | 'tensorParallel' | 'pipelineParallel'> {
+  const [ranks = 1, tensorParallel = 1, pipelineParallel = 1] = GRID_AXES.map((axis) => grid?.[axis].size);
+  return {
+    ...(ranks > 1 && { ranks }),
+    ...(tensorParallel > 1 && { tensorParallel }),
+    ...(pipelineParallel > 1 && { pipelineParallel }),
+  };
 }
 
 /** Whether a forward pass exchanges something, so that all ranks go through it together. */
 export const writeTogether = ({ sharding, grid }: Ranks): boolean =>
-  grid.tensor.size > 1 || (sharding.stage === 3 && sharding.size > 1);
+  grid.tensor.size > 1 || grid.pipeline.size > 1 || (sharding.stage === 3 && sharding.size > 1);
 
 /** Ranks, and their grid where it is one, for a person. */
-export const rankText = ({ size, grid: { data, tensor } }: Pick<Ranks, 'size' | 'grid'>): string =>
-  `${size} ranks${tensor.size > 1 ? ` (${data.size} data x ${tensor.size} tensor)` : ''}`;
+export function rankText({ size, grid }: Pick<Ranks, 'size' | 'grid'>): string {
+  const axes = GRID_AXES.filter((axis) => axis === 'data' || grid[axis].size > 1);
+  return `${size} ranks${axes.length > 1 ? ` (${axes.map((axis) => `${grid[axis].size} ${axis}`).join(' x ')})` : ''}`;
+}
 
 /** What every rank has, in words, by what it is. */
 export type RankFacts = Readonly<Record<string, string>>;
 
-/** Errors, on rank 0, which ends the others: HoldfastError naming the first thing that is not the same on all ranks. */
-export async function checkAlike({ control, rank: own }: Ranks, facts: RankFacts): Promise<void> {
+/**
+ * `isOfStage`: the stages of a pipeline need not have them alike. Errors, on rank 0, which ends the others: HoldfastError naming
+ * the first thing that is not the same on all ranks.
+ */
+export async function checkAlike({ control, rank: own, size, grid }: Ranks, facts: RankFacts, isOfStage = false) {
   const all = (await control.fromAll('what all ranks must have alike', JSON.stringify(facts))).map(
     (text): RankFacts => JSON.parse(text),
   );
-  const [first = {}] = all;
   const compared = own === 0 ? all : [];
   compared.forEach((found, rank) => {
-    for (const name of new Set([...Object.keys(first), ...Object.keys(found)])) {
-      if (found[name] === first[name]) continue;
-      const [one, other] = [first[name], found[name]].map((value) => shortened(value ?? 'nothing'));
-      throw new HoldfastError(`${name}: ${one} on rank 0, ${other} on rank ${rank}; it must be the same on all ranks`);
+    const places = placesOf({ rank, size }, { tensor: grid.tensor.size, pipeline: grid.pipeline.size });
+    const first = isOfStage ? rankAt(places, { data: 0, tensor: 0 }) : 0;
+    const wanted = at(all, first);
+    for (const name of new Set([...Object.keys(wanted), ...Object.keys(found)])) {
+      if (found[name] === wanted[name]) continue;
+      const [one, other] = [wanted[name], found[name]].map((value) => shortened(value ?? 'nothing'));
+      throw new HoldfastError(
+        `${name}: ${one} on rank ${first}, ${other} on rank ${rank}; it must be the same on ${isOfStage ? 'both' : 'all ranks'}`,
+      );
     }
   });
   await control.barrier('the comparison of the ranks');
@@ -82,6 +96,7 @@ export async function runFacts(
     runtime: host.name,
     adapter,
     '--tensor-parallel': String(grid.tensor.size),
+    '--pipeline-parallel': String(grid.pipeline.size),
     '--zero': String(sharding.stage),
     ...Object.fromEntries(each),
   };
@@ -107,15 +122,28 @@ export interface FirstChoices {
   readonly chunkBytes: number;
 }
 
-/** A trainer on every rank: rank 0 measures kernels and lays out chunks, then the others do as it did. */
+/**
+ * A trainer on every rank: rank 0 measures kernels and lays out chunks, then the others do as it did. The first rank of each
+ * later stage measures what those before had no use for; rank 0 knows of all in the end, as what it saves must.
+ */
 export async function createOnRanks(
-  { rank, control }: Ranks,
+  { rank, control, grid }: Ranks,
   create: (first: FirstChoices | undefined) => Promise<Trainer>,
 ): Promise<Trainer> {
-  const what = 'the kernel choices of rank 0';
-  if (rank > 0) return create(JSON.parse(await control.fromFirst(what, '')));
-  const trainer = await create(undefined);
-  const chosen: FirstChoices = { choices: trainer.choices.record(), chunkBytes: trainer.session.map.chunkBytes };
-  await control.fromFirst(what, JSON.stringify(chosen));
-  return trainer;
+  let known: FirstChoices | undefined;
+  let own: Trainer | undefined;
+  for (let stage = 0; stage < grid.pipeline.size; stage++) {
+    const first = rankAt(grid, { pipeline: stage, data: 0, tensor: 0 });
+    if (rank === first) {
+      own = await create(known);
+      const { choices, session } = own;
+      known = { choices: choices.record(), chunkBytes: known?.chunkBytes ?? session.map.chunkBytes };
+    }
+    const told = await control.fromAll('kernel choices', rank === first ? JSON.stringify(known) : '');
+    known = JSON.parse(at(told, first));
+    if (grid.pipeline.rank === stage) own ??= await create(known);
+  }
+  assert(own && known, 'every rank is of a stage');
+  own.choices.learn(known.choices);
+  return own;
 }

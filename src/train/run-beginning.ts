@@ -79,7 +79,7 @@ export async function begin(
     return created;
   };
   const trainer = ranks ? await createOnRanks(ranks, create) : await create();
-  if (ranks) await checkAlike(ranks, await layoutFacts(host, trainer));
+  if (ranks) await checkAlike(ranks, await layoutFacts(host, trainer), true);
   if (checkpoint && saved) {
     if (!lora) await trainer.setWeights(checkpoint.weights);
     await trainer.setValues('moment1', checkpoint.moment1);

@@ -34,6 +34,7 @@ import { TRAINING_DTYPES, type TrainingDtype } from '../memory/layout/kinds.ts';
 import { makeModel } from '../nn/index.ts';
 import { type CompleteLora, withLora } from '../nn/lora.ts';
 import { computedIn, type Model } from '../nn/model.ts';
+import { checkStages } from '../nn/pipeline-parallel.ts';
 import { checkSize } from '../nn/size.ts';
 import type { Files, Host } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -84,6 +85,8 @@ export interface RunSettings {
   ranks?: number;
   /** Processes in each group: they share every layer of the model. @default 1 */
   tensorParallel?: number;
+  /** Stages of each group: they have the model's blocks one behind the other. @default 1 */
+  pipelineParallel?: number;
   /** Steps of training, at whose end the learning rate has come down. @default 1700 */
   steps: number;
   /** The highest learning rate. @default 0.006 */
@@ -231,6 +234,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     epochs: optional(number(EPOCHS)),
     ranks: optional(number(wholeNumber(1))),
     tensorParallel: optional(number(wholeNumber(1))),
+    pipelineParallel: optional(number(wholeNumber(1))),
     schedule: oneOf(DECAYS),
     earlyStoppingPatience: optional(number(EARLY_STOPPING_RANGES.earlyStoppingPatience)),
     earlyStoppingThreshold: optional(number(EARLY_STOPPING_RANGES.earlyStoppingThreshold)),
@@ -262,7 +266,8 @@ const TOKEN_CHARACTERS = 6;
 export function checkSettings(settings: RunSettings): void {
   const { config, batch, seq, evalWindows, steps, schedule, lr, minLr, warmup } = settings;
   checkSize(config);
-  if ((settings.ranks ?? 1) * (settings.tensorParallel ?? 1) > 1 && dtypeOf(settings) !== 'f32')
+  const { ranks = 1, tensorParallel = 1, pipelineParallel = 1 } = settings;
+  if (ranks * tensorParallel * pipelineParallel > 1 && dtypeOf(settings) !== 'f32')
     throw new HoldfastError('--dtype bf16: ranks train together in f32; leave out --dtype, or train alone');
   if (settings.optimizerDevice === 'cpu' && dtypeOf(settings) !== 'f32')
     throw new HoldfastError('--dtype bf16: AdamW on the cpu updates f32; leave out --optimizer-device, or --dtype');
@@ -282,6 +287,7 @@ export function checkSettings(settings: RunSettings): void {
     throw new HoldfastError(
       'a head for these classes has to be drawn, and the adapter trains none; leave the adapter out, or take a model of these classes',
     );
+  checkStages(shapeOf(config).layers, pipelineParallel);
   checkTokens('batch', batch, seq);
   checkTokens('validation', evalWindows, seq);
   checkSchedule({ decay: schedule, peak: lr, min: minLr, warmup, steps });

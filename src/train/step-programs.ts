@@ -2,6 +2,7 @@
 // that follow, the update, and the evaluation. Pure: the trainer runs them, tests interpret them, and a dry
 // run predicts from them.
 
+import type { GridPlace } from '../engine/ranks/grid.ts';
 import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
 import {
   type BlockTensors,
@@ -12,10 +13,13 @@ import {
   type StepScalars,
   splitBlocks,
 } from '../graph/operators/optimizer.ts';
+import { type StageBlocks, stageBlocks } from '../graph/operators/stages.ts';
+import { cut, fromZero, withResults } from '../graph/pipeline.ts';
 import { KEY_WORDS } from '../kernels/dropout.ts';
 import { trainingDtypeOf } from '../memory/layout/chunk-map.ts';
 import { BatchInputs } from '../nn/inputs.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
+import { isTied, type ModelStages, modelStages, onStage, ownerIn } from '../nn/pipeline-parallel.ts';
 import { assert } from '../util/errors.ts';
 
 export interface StepPrograms extends BlockTensors {
@@ -37,6 +41,10 @@ export interface StepPrograms extends BlockTensors {
   readonly hits: Tensor | undefined;
   /** The randomness of a micro-batch, where something of the model is dropped: (2) u32. */
   readonly dropoutKey: Tensor | undefined;
+  /** Where these are the programs of one of several stages. */
+  readonly stages?: ModelStages;
+  /** Gradients of which the first and the last stage each have a part of the sum. */
+  readonly tied: readonly Tensor[];
 }
 
 /** The loss of a model alone: what a step evaluates with, by itself. */
@@ -73,13 +81,17 @@ function inputsOf(model: Model, batch: number, seq: number, packed: boolean): Ba
   return new BatchInputs([...model.inputs(seq, packed), ...objective.labels(shape.classes, seq)], batch, seq);
 }
 
-/** Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens; `packed`: of several documents each. */
+/**
+ * Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens; `packed`: of several documents each;
+ * `place`: among the stages that have its blocks. Errors: HoldfastError for a model that so many stages cannot have.
+ */
 export function traceStep(
   model: Model,
   batch: number,
   seq: number,
   packed = false,
   optimizerDevice: OptimizerDevice = 'gpu',
+  place: GridPlace = { rank: 0, size: 1 },
 ): StepPrograms {
   const { objective } = model;
   const inputs = inputsOf(model, batch, seq, packed);
@@ -107,21 +119,48 @@ export function traceStep(
     if (backward) g.backward([...parameters.values()]);
     return g.program();
   };
-  const blocks = makeBlockTensors([...gradients.values()]);
+  const first = trace('first micro-batch', false, true);
+  const stages = place.size > 1 ? modelStages(model, first, place) : undefined;
+  const own = <P extends Program>(program: P): P => (stages ? cut(program, stages, place.rank) : program);
+  const here = stages ? onStage([...parameters.values()], stages) : [...parameters.values()];
+  const evaluate = own(trace('evaluate', true, false));
+  const trained = here.filter(({ wantsGradient }) => wantsGradient);
+  const tied = stages ? trained.filter((tensor) => isTied(stages, tensor)).map(gradientOf) : [];
+  const blocks = makeBlockTensors(trained);
   const update = new Graph('update', { phase: 'update' });
-  const trained = [...parameters.values()].filter(({ wantsGradient }) => wantsGradient);
-  optimizerStep(update, blocks, scalars, optimizerDevice, trainingDtypeOf(model.parameters), splitBlocks(trained));
+  optimizerStep(
+    update,
+    blocks,
+    scalars,
+    optimizerDevice,
+    trainingDtypeOf(model.parameters),
+    splitBlocks(trained),
+    stages && squaresIn(stages, [...gradients.values()], trained),
+  );
   return {
     ...blocks,
     update: update.program(),
-    first: trace('first micro-batch', false, true),
-    next: trace('next micro-batch', true, true),
-    evaluate: trace('evaluate', true, false),
-    parameters,
-    gradients,
+    // Of a gradient that two stages have, the last one's part is written first in the whole model's program.
+    first: place.rank === place.size - 1 ? own(first) : fromZero(own(first), tied),
+    next: own(trace('next micro-batch', true, true)),
+    evaluate: stages ? withResults(evaluate, [scalars.lossSum, ...(hits ? [hits] : [])], place.size) : evaluate,
+    parameters: new Map(here.map((tensor) => [tensor.name, tensor])),
+    gradients: new Map(trained.map((tensor) => [tensor.name, gradientOf(tensor)])),
     inputs,
     scalars,
     hits,
     dropoutKey,
+    ...(stages && { stages }),
+    tied,
   };
+}
+
+/** The squares of all stages: those of a gradient that two of them have count once. */
+function squaresIn(stages: ModelStages, all: readonly Tensor[], own: readonly Tensor[]): StageBlocks {
+  const others = own.filter((tensor) => ownerIn(stages, tensor) !== stages.place.rank);
+  return stageBlocks(
+    all.map((tensor) => ({ size: tensor.size, stage: ownerIn(stages, tensor) })),
+    stages.place,
+    others,
+  );
 }

@@ -7,18 +7,20 @@ import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
 import type { GridPlace } from '../engine/ranks/grid.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
+import type { OtherPart } from '../engine/run/model-values.ts';
 import { type Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { decayBits, type OptimizerDevice } from '../graph/operators/optimizer.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
+import { stageMap, stageOf } from '../nn/pipeline-parallel.ts';
 import { partsOf, splitModel, wholeOf } from '../nn/tensor-parallel.ts';
 import type { Threads } from '../runtime/host.ts';
 import { at } from '../util/at.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
-import type { TensorSource } from '../util/tensor-source.ts';
+import { joined, type TensorSource } from '../util/tensor-source.ts';
 import { type Generation, Generator, traceGeneration } from './generator.ts';
 import { checkSchedule, type LearningRateSchedule, learningRate } from './schedule.ts';
 import { type StepPrograms, traceStep } from './step-programs.ts';
@@ -126,8 +128,8 @@ export class Trainer {
   readonly generator: Generator | undefined;
   /** The processes that train together. */
   readonly ranks: Ranks | undefined;
-  /** What of it is here: all of it, where ranks do not share its layers. */
-  readonly #part: Model;
+  /** What of its layers is here: all of each, where ranks do not share them. */
+  readonly #layers: Model;
   readonly #programs: StepPrograms;
   readonly #stepper: Stepper;
   #step = 0;
@@ -154,15 +156,17 @@ export class Trainer {
     }
     const optimizer = { ...ADAMW_DEFAULTS, ...options.optimizer };
     const full = { accumulate: 1, packed: false, seed: 1, optimizerDevice: 'gpu' as const, ...rest, optimizer };
-    const part = ranks && ranks.grid.tensor.size > 1 ? splitModel(model, ranks.grid.tensor) : model;
-    const programs = traceStep(part, full.batch, full.seq, full.packed, full.optimizerDevice);
-    const generation = generates ? traceGeneration(part, full.seq) : undefined;
+    const layers = ranks && ranks.grid.tensor.size > 1 ? splitModel(model, ranks.grid.tensor) : model;
+    const programs = traceStep(layers, full.batch, full.seq, full.packed, full.optimizerDevice, ranks?.grid.pipeline);
+    const { stages } = programs;
+    const part = stages ? stageOf(layers, stages) : layers;
+    const generation = generates ? traceGeneration(layers, full.seq, stages) : undefined;
     const sharding = ranks && { ...ranks.sharding, chunkBytes: ranks.chunkBytes };
     const workload = trainingWorkload(part, programs, full.accumulate, generation, { ...memory, sharding });
     const kernelChoices = new KernelChoices(device, choices);
     const session = await Session.open(device, workload, kernelChoices, memory, threads, ranks);
     try {
-      return new Trainer(model, part, session, kernelChoices, full, programs, generation, ranks);
+      return new Trainer(model, layers, session, kernelChoices, full, programs, generation, ranks);
     } catch (error) {
       return finishing(
         () => Promise.reject(error),
@@ -173,7 +177,7 @@ export class Trainer {
 
   private constructor(
     model: Model,
-    part: Model,
+    layers: Model,
     session: Session<TrainingPasses>,
     choices: KernelChoices,
     options: FullOptions,
@@ -183,7 +187,7 @@ export class Trainer {
   ) {
     this.ranks = ranks;
     this.model = model;
-    this.#part = part;
+    this.#layers = layers;
     this.session = session;
     this.choices = choices;
     this.options = options;
@@ -226,16 +230,29 @@ export class Trainer {
   /** Sets tensors of a kind, by the names of their parameters. Ranks are all given whole ones. */
   setValues(kind: Kind, source: TensorSource): Promise<void> {
     const { size } = this.ranks?.grid.tensor ?? ALONE;
-    return this.session.values.set(kind, size > 1 ? partsOf(this.#part, source) : source);
+    return this.session.values.set(kind, size > 1 ? partsOf(this.#layers, source) : source);
   }
 
   /** The tensors of a kind, as they are when they are read. What only other ranks have is read in `collect`. */
   values(kind: Kind): TensorSource {
+    const { stages } = this.#programs;
+    if (!stages) return this.#valuesOf(kind, this.#layers);
+    const sources = Array.from({ length: stages.size }, (_, stage) => {
+      const layers = stageOf(this.#layers, stages, stage);
+      if (stage === stages.place.rank) return this.#valuesOf(kind, layers);
+      const map = stageMap(layers, this.session.map.chunkBytes);
+      return this.#valuesOf(kind, layers, { stage, map });
+    });
+    return joined(...sources);
+  }
+
+  #valuesOf(kind: Kind, layers: Model, part: OtherPart = {}): TensorSource {
     const { size } = this.ranks?.grid.tensor ?? ALONE;
-    if (size === 1) return this.session.values.of(kind);
+    const { values } = this.session;
+    if (size === 1) return values.of(kind, part);
     return wholeOf(
-      this.#part,
-      Array.from({ length: size }, (_, rank) => this.session.values.of(kind, rank)),
+      layers,
+      Array.from({ length: size }, (_, tensor) => values.of(kind, { ...part, tensor })),
     );
   }
 

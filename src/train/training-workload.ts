@@ -7,6 +7,7 @@ import type { OrderChoice, Workload } from '../engine/compile/workload.ts';
 import { mostChunkFor, type Sharding } from '../engine/ranks/sharding.ts';
 import { ACTIVATION_MODES, type ActivationMode, blocksOf, bytesWith, withActivations } from '../graph/activations.ts';
 import { ACCUMULATE_ORDERS, type AccumulateOrder, layerMajor, reorderedGradient } from '../graph/layer-major.ts';
+import { microBatchesAtOnce, oneForwardOneBackward } from '../graph/pipeline.ts';
 import { withSharedTables } from '../graph/shared-table.ts';
 import { bytesHeld } from '../memory/layout/layout.ts';
 import type { Model } from '../nn/model.ts';
@@ -63,7 +64,7 @@ function ordersOf(
   accumulate: number,
   asked: AccumulateOrder | 'auto',
 ): readonly AccumulateOrder[] {
-  if (accumulate === 1) return ['batch'];
+  if (accumulate === 1 || programs.stages) return ['batch'];
   if (asked === 'batch') return [asked];
   const reordered = reorderedGradient(withSharedTables(programs))?.name;
   if (reordered === undefined) return asked === 'auto' ? ACCUMULATE_ORDERS : [asked];
@@ -84,12 +85,12 @@ function workloadInOrder(
   order: OrderChoice<TrainingPasses>,
   sharding: WorkloadSharding | undefined,
 ): Workload<TrainingPasses> {
-  const { update, evaluate, inputs, dropoutKey } = programs;
+  const { update, evaluate, inputs, dropoutKey, stages } = programs;
   const blocks = blocksOf(programs.first);
   const menu = activations === 'auto' ? [...ACTIVATION_MODES] : [activations];
   const isByLayer = order.order === 'layer';
   /** Micro-batches whose activations are there at once. */
-  const together = isByLayer ? accumulate : 1;
+  const together = isByLayer ? accumulate : stages ? microBatchesAtOnce(stages.place, accumulate) : 1;
   const known = new Map<string, Workload<TrainingPasses>>();
   const workloadWith = (modes: readonly ActivationMode[]): Workload<TrainingPasses> => {
     const key = modes.join();
@@ -99,14 +100,18 @@ function workloadInOrder(
     const first = withActivations(programs.first, modeOf);
     const next = accumulate > 1 ? withActivations(programs.next, modeOf) : first;
     const brought = [...inputs.all, ...(dropoutKey ? [dropoutKey] : [])];
-    const all = isByLayer ? layerMajor(withSharedTables({ first, next }), accumulate, brought) : undefined;
+    const all = stages
+      ? oneForwardOneBackward({ first, next }, stages.place, accumulate, { inputs: brought, tied: programs.tied })
+      : isByLayer
+        ? layerMajor(withSharedTables({ first, next }), accumulate, brought)
+        : undefined;
     const micro = all ? [all.program] : accumulate > 1 ? [first, next] : [first];
     const sharded = sharding && { ...sharding, squares: programs.squares, lossSum: programs.scalars.lossSum };
-    const step = { first, next, layerMajor: all, update, sharded };
+    const step = { first, next, inOne: all, update, sharded };
     const workload: Workload<TrainingPasses> = {
       parameters: model.parameters,
       training: true,
-      ...(sharding && { isShared: true, chunkLimits: chunkLimitsOf(model, sharding) }),
+      ...(sharding && { isShared: true, chunkLimits: chunkLimitsOf(model, sharding, stages !== undefined) }),
       programs: [...micro, update, evaluate, ...(generation?.programs ?? [])],
       passes: (map, most = accumulate) => ({
         step: stepPass(step, map, Math.min(accumulate, most)),
@@ -137,10 +142,11 @@ export interface WorkloadSharding extends Sharding {
   readonly chunkBytes?: number | undefined;
 }
 
-function chunkLimitsOf({ parameters }: Model, { chunkBytes, ...sharding }: WorkloadSharding) {
-  if (chunkBytes !== undefined) return { leastChunk: chunkBytes, mostChunk: chunkBytes };
+function chunkLimitsOf({ parameters }: Model, { chunkBytes, ...sharding }: WorkloadSharding, isStaged: boolean) {
+  const fixed = isStaged ? { isFixed: true } : {};
+  if (chunkBytes !== undefined) return { leastChunk: chunkBytes, mostChunk: chunkBytes, ...fixed };
   const trained = parameters.filter(({ trainable }) => trainable !== false);
-  return { mostChunk: mostChunkFor(bytesHeld(trained), sharding) };
+  return { mostChunk: mostChunkFor(bytesHeld(trained), sharding), ...fixed };
 }
 
 function checkOperators({ first, next }: StepPrograms, accumulate: number): void {

@@ -37,7 +37,7 @@ describe.each(Object.entries(MODELS))('%s', (name, model) => {
   it('moves parameters and gradients once a step', () => {
     const moved = (count: number, order: 'batch' | 'layer') => {
       const layers = order === 'layer' ? together(programs, count, 'spill') : undefined;
-      const { trace } = stepPass({ ...programs, layerMajor: layers }, map, count);
+      const { trace } = stepPass({ ...programs, inOne: layers }, map, count);
       const { h2d, d2h } = schedule(trace, Math.floor(map.count / 5), 'planned').moved;
       return h2d + d2h;
     };

@@ -18,7 +18,7 @@ import type { Model } from '../../src/nn/model.ts';
 import type { BlockFile, Threads } from '../../src/runtime/host.ts';
 import { type Generator, traceGeneration } from '../../src/train/generator.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
-import { Trainer } from '../../src/train/trainer.ts';
+import { Trainer, type TrainerOptions } from '../../src/train/trainer.ts';
 import { type TrainingPasses, trainingWorkload } from '../../src/train/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
@@ -151,7 +151,8 @@ export function batchesOf({ model, batch, seq, accumulate, steps }: Work): Micro
   return Array.from({ length: steps }, () => [next(), ...Array.from({ length: accumulate - 1 }, next)]);
 }
 
-interface RunOptions {
+export interface RunOptions {
+  readonly ranks?: NonNullable<TrainerOptions['ranks']>;
   readonly memory?: MemoryOptions;
   readonly choices?: ChoiceRecord;
   readonly threads?: Threads | undefined;

@@ -114,23 +114,19 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
     });
   });
 
-  it.runIf(EVERY_CASE)('shares layers between 2 ranks, and goes on on one and on two', async () => {
-    const share = ['--tensor-parallel', '2'];
-    const { status, stderr } = await onRanks(2, [
-      ...RUN,
-      ...share,
-      '--steps',
-      '4',
-      '--until',
-      '2',
-      '--out',
-      out('shared'),
-    ]);
+  const SHARED: [string, string, Record<string, number>][] = [
+    ['shares layers between 2 ranks', '--tensor-parallel', { size: 2, tensorParallel: 2 }],
+    ['has blocks in 2 stages', '--pipeline-parallel', { size: 2, pipelineParallel: 2 }],
+  ];
+  it.runIf(EVERY_CASE).each(SHARED)('%s, and goes on on one and on two', async (_, flag, grid) => {
+    const [name, again] = [out(flag), out(`${flag} again`)];
+    const more = ['--layers', '2', '--accumulate', '2', '--steps', '4'];
+    const { status, stderr } = await onRanks(2, [...RUN, ...more, flag, '2', '--until', '2', '--out', name]);
     expect(status, stderr).toBe(0);
-    await cp(out('shared'), out('shared again'), { recursive: true });
-    const resume = (name: string) => ['train', '--resume', '--out', out(name), '--json'];
-    const [one, two] = [await holdfast(resume('shared')), await onRanks(2, resume('shared again'))];
-    const whole = await holdfast([...RUN, '--steps', '4', '--out', out('alone')]);
+    await cp(name, again, { recursive: true });
+    const resume = (name: string) => ['train', '--resume', '--out', name, '--json'];
+    const [one, two] = [await holdfast(resume(name)), await onRanks(2, resume(again))];
+    const whole = await holdfast([...RUN, ...more, '--out', out(`${flag} alone`)]);
     const losses = (text: string) => records(text).flatMap(({ loss }) => (typeof loss === 'number' ? [loss] : []));
     for (const { status, stdout, stderr } of [one, two]) {
       expect(status, stderr).toBe(0);
@@ -139,8 +135,8 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
       // Sums in another order: a few units in the last place of losses near 5.5.
       losses(stdout).forEach((loss, i) => void expect(Math.abs(loss - (expected[i] ?? 0))).toBeLessThan(1e-5));
     }
-    const { ranks } = field(records(two.stdout).at(-1) ?? {}, 'summary') as { ranks: unknown };
-    expect(ranks).toMatchObject({ size: 2, tensorParallel: 2 });
+    const { ranks } = field(records(two.stdout).at(-1) ?? {}, 'summary') as { ranks: Record<string, number> };
+    expect(ranks).toMatchObject(grid);
   });
 
   it('refuses a grid that there is not, and what a grid of one copy cannot shard', async () => {
@@ -155,6 +151,12 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
     if (!EVERY_CASE) return;
     expect(await refusal(['--tensor-parallel', '3'])).toContain('--tensor-parallel 3: 2 ranks are not a grid');
     expect(await refusal(['--tensor-parallel', '2', '--model', 'bert'])).toContain('BERT has no layout over ranks yet');
+    expect(await refusal(['--pipeline-parallel', '2', '--tensor-parallel', '2'])).toContain(
+      '--tensor-parallel 2 and --pipeline-parallel 2: 2 ranks are not a grid of 4 in a copy of the model',
+    );
+    expect(await refusal(['--pipeline-parallel', '2'])).toContain(
+      '--pipeline-parallel 2: the model has 1 block, and each stage needs one; give at most 1',
+    );
   });
 
   it('names what is not the same on all ranks before the first step', async () => {
@@ -214,6 +216,7 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
 const ALONE: [string, string][] = [
   ['--zero', '2'],
   ['--tensor-parallel', '2'],
+  ['--pipeline-parallel', '2'],
 ];
 it.each(ALONE)('says that %s needs several ranks', async (flag, value) => {
   const { status, stderr } = await holdfast(['train', flag, value]);

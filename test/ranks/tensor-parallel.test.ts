@@ -68,15 +68,15 @@ describe('the grid', () => {
       [8, 8],
     ] as const) {
       for (const axis of GRID_AXES) {
-        const groups = Array.from({ length: size }, (_, rank) => membersOf(placesOf({ rank, size }, tensor), axis));
+        const groups = Array.from({ length: size }, (_, rank) => membersOf(placesOf({ rank, size }, { tensor }), axis));
         groups.forEach((members, rank) => {
-          expect(members[placesOf({ rank, size }, tensor)[axis].rank]).toBe(rank);
+          expect(members[placesOf({ rank, size }, { tensor })[axis].rank]).toBe(rank);
           for (const other of members) expect(groups[other]).toEqual(members);
         });
       }
     }
-    expect(membersOf(placesOf({ rank: 5, size: 8 }, 4), 'tensor')).toEqual([4, 5, 6, 7]);
-    expect(membersOf(placesOf({ rank: 5, size: 8 }, 4), 'data')).toEqual([1, 5]);
+    expect(membersOf(placesOf({ rank: 5, size: 8 }, { tensor: 4 }), 'tensor')).toEqual([4, 5, 6, 7]);
+    expect(membersOf(placesOf({ rank: 5, size: 8 }, { tensor: 4 }), 'data')).toEqual([1, 5]);
   });
 });
 

@@ -7,7 +7,7 @@ import { renderReport } from '../../src/report/report.ts';
 import type { RankRecord, RankShare } from '../../src/train/rank-record.ts';
 
 const share = (rank: number, network: number): RankShare => ({
-  ...{ rank, sentBytes: 2e6, receivedBytes: 2e6, planned: { sent: 1e6, received: 1e6 } },
+  ...{ rank, sentBytes: 2e6, receivedBytes: 2e6, planned: { sent: 1e6, received: 1e6 }, bound: 0.99e6 },
   gpu: { peak: 5e6 + rank, predictedPeak: 5e6 + rank },
   ...{ hostPeak: 3e6, diskPeak: 0, h2dBytes: 4e6, d2hBytes: 4e6 },
   waits: { down: 10, up: 5, below: 0, network: 2 * network },
@@ -27,12 +27,12 @@ const record = (...network: number[]): RankRecord => ({
   ...{
     size: network.length,
     tensorParallel: 1,
+    pipelineParallel: 1,
     zero: 2,
     sentBytes: 2e6,
     receivedBytes: 2e6,
     planned: { sent: 1e6, received: 1e6 },
   },
-  bound: 0.99e6,
   each: network.map((each, rank) => share(rank, each)),
 });
 

@@ -26,6 +26,7 @@ const CHANGEABLE = [
   'earlyStoppingThreshold',
   'keepBest',
   'tensorParallel',
+  'pipelineParallel',
 ] as const;
 
 /** Errors: HoldfastError for a flag that the checkpoint contradicts. */

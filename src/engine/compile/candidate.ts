@@ -8,7 +8,15 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { mostHeld } from '../../memory/plan/trace.ts';
 import { mapOf } from './chunk-sizes.ts';
 import { isChunkRange, uniformBlocks } from './lower.ts';
-import { chunksAtOnce, completeAtOnce, dispatchesOf, heldAtOnce, type Passes, stashesIn } from './pass.ts';
+import {
+  chunksAtOnce,
+  completeAtOnce,
+  dispatchesOf,
+  exchangedTensors,
+  heldAtOnce,
+  type Passes,
+  stashesIn,
+} from './pass.ts';
 import { type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
 
 /** Where memory goes that is not chunks, in bytes. */
@@ -146,7 +154,7 @@ function nonModelMemory(
 ): NonModelMemory {
   const dispatches = new Set(dispatchesOf(passes));
   const uniforms = uniformBlocks(dispatches).count * UNIFORM_STRIDE;
-  const tensors = new Set<Tensor>();
+  const tensors = new Set<Tensor>(exchangedTensors(passes));
   for (const { operands } of dispatches) {
     for (const operand of Object.values(operands)) {
       if (!isChunkRange(operand) && operand.role === 'persistent') tensors.add(operand);

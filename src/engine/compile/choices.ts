@@ -71,6 +71,11 @@ export class KernelChoices {
     return Object.fromEntries([...this.#chosen].sort(([a], [b]) => (a < b ? -1 : 1)));
   }
 
+  /** Takes choices that others have made; none is made anew. */
+  learn(recorded: ChoiceRecord): void {
+    for (const [key, name] of Object.entries(recorded)) if (!this.#chosen.has(key)) this.#chosen.set(key, name);
+  }
+
   /**
    * Measures what the dispatches need and is not chosen yet. A choice is made for a whole problem, on the first of
    * its parts that lie in one tile: what that needs fits where the dispatch itself fits.

@@ -1,7 +1,7 @@
 // The sizes that the chunks of a workload may have, and its chunks of such a size: one fixed list for an adapter, whatever the
 // budget. Which of them suits a budget is fit.ts's affair.
 
-import { type ChunkMap, layoutFor, mapChunks, trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
+import { type ChunkMap, layoutFor, mapChunks, packChunks, trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
 import { bytesHeld, leastChunkBytes } from '../../memory/layout/layout.ts';
 import { assert } from '../../util/errors.ts';
 import type { AdapterLimits, Workload } from './workload.ts';
@@ -20,6 +20,8 @@ export function chunkSizes(
   { parameters, chunkLimits = {} }: Workload,
   { binding, buffer, leastChunk = 0, mostChunk = Number.POSITIVE_INFINITY }: AdapterLimits,
 ): number[] {
+  const { isFixed, mostChunk: given } = chunkLimits;
+  if (isFixed && given !== undefined && given === chunkLimits.leastChunk) return [given];
   const ofSize = Math.max(leastChunk, chunkLimits.leastChunk ?? 0, leastChunkOf(bytesHeld(parameters)));
   const least = Math.max(ofSize, leastChunkBytes(parameters));
   const most = Math.min(binding, buffer, Math.max(LARGEST_CHUNK, least));
@@ -31,12 +33,15 @@ export function chunkSizes(
 
 const maps = new WeakMap<Workload['parameters'], Map<string, ChunkMap>>();
 
-export function mapOf({ parameters, training }: Workload, chunkBytes: number): ChunkMap {
+export function mapOf({ parameters, training, chunkLimits }: Workload, chunkBytes: number): ChunkMap {
   // Workloads that differ in their activations alone have the same chunks.
   const known = maps.get(parameters) ?? new Map<string, ChunkMap>();
   maps.set(parameters, known);
   const key = `${chunkBytes} ${training}`;
-  const map = known.get(key) ?? mapChunks(parameters, training, { minBytes: chunkBytes / 2, maxBytes: chunkBytes });
+  const limits = { minBytes: chunkBytes / 2, maxBytes: chunkBytes };
+  const make = () =>
+    chunkLimits?.isFixed ? packChunks(parameters, training, chunkBytes) : mapChunks(parameters, training, limits);
+  const map = known.get(key) ?? make();
   known.set(key, map);
   return map;
 }

@@ -4,8 +4,8 @@
 // Pure: no buffer, no device. Invariant: whatever serves a problem's variant choice is the whole problem, never a
 // tile, so that the layout of chunks has no part in it.
 
+import type { HandOverInstruction } from '../../graph/exchanges.ts';
 import type {
-  AllReduceInstruction,
   ChunkInstruction,
   HostInstruction,
   Instruction,
@@ -27,7 +27,8 @@ import type { ChunkList } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { OwnedPart } from '../ranks/communicator.ts';
-import type { GridAxis } from '../ranks/grid.ts';
+import type { ExchangeAxis } from '../ranks/grid.ts';
+import { allReduce, betweenStages, tied } from './lower-exchanges.ts';
 
 /** An operand that is model data: a part of one chunk, in bytes. */
 export interface ChunkRange {
@@ -103,13 +104,13 @@ export interface HostOperation extends Common {
 /**
  * An exchange between ranks, part by part. `reduce-scatter`: the owner of a part gets the sum over all ranks; `all-gather`:
  * all ranks get what the owner has; `all-reduce`: one behind the other. With one part the former are what is also called
- * reduce and broadcast.
+ * reduce and broadcast. `send`, `receive`: between this rank and the owner of the only part.
  */
 export interface CollectiveOperation extends Common {
   readonly op: 'collective';
-  readonly collective: 'reduce-scatter' | 'all-gather' | 'all-reduce';
+  readonly collective: 'reduce-scatter' | 'all-gather' | 'all-reduce' | HandOverInstruction['op'];
   /** Between which ranks of the grid. */
-  readonly axis: GridAxis;
+  readonly axis: ExchangeAxis;
   /** A tensor, or a chunk that is in use. */
   readonly on: Tensor | { readonly chunk: number };
   readonly parts: readonly OwnedPart[];
@@ -193,6 +194,12 @@ export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
         return [transfer(instruction, stashes.giveBack(instruction.stash))];
       case 'all-reduce':
         return [allReduce(instruction)];
+      case 'all-gather':
+      case 'send':
+      case 'receive':
+        return [betweenStages(instruction)];
+      case 'tie':
+        return tied(instruction, map);
       default:
         return instruction satisfies never;
     }
@@ -256,21 +263,6 @@ const transfer = ({ op, tensor, label, phase }: TransferInstruction, pieces: rea
   phase,
   uses: [],
 });
-
-/** Each rank adds up an equal part. */
-function allReduce({ tensor, ranks, ranges, label, phase }: AllReduceInstruction): CollectiveOperation {
-  const parts = ranges.flatMap(({ offset, size }) =>
-    Array.from({ length: ranks }, (_, owner): OwnedPart => {
-      const [first, end] = [owner, owner + 1].map((rank) => offset + Math.floor((rank * size) / ranks)) as [
-        number,
-        number,
-      ];
-      return { owner, offset: 4 * first, bytes: 4 * (end - first) };
-    }).filter(({ bytes }) => bytes > 0),
-  );
-  const on = { op: 'collective', collective: 'all-reduce', axis: 'tensor', on: tensor } as const;
-  return { ...on, parts, label: `all-reduce ${label}`, phase, uses: [] };
-}
 
 /**
  * Numbers for what of a program's activations is below the GPU at once. Each stands for a place of its size, which is used

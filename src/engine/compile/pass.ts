@@ -5,7 +5,7 @@
 // Non-model bytes are one constant: activations are placed once.
 
 import type { Phase, Program, Tensor } from '../../graph/graph.ts';
-import type { LayerMajor, MicroBatches } from '../../graph/layer-major.ts';
+import type { MicroBatches, OneProgram } from '../../graph/layer-major.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import type { State } from '../../memory/layout/states.ts';
@@ -69,8 +69,8 @@ export interface Completion {
 
 /** What is traced before step 1. Gradient tensors are named like their parameters. */
 export interface TracedStep extends MicroBatches {
-  /** All of them in its place, where they go layer by layer. */
-  readonly layerMajor?: LayerMajor | undefined;
+  /** All of them in its place, where they do not go one after the other. */
+  readonly inOne?: OneProgram | undefined;
   /** From the complete gradients to the new parameters. */
   readonly update: Program;
   /** Of several ranks: what this one's part of it is. @default it is alone */
@@ -116,6 +116,16 @@ export function stashesIn(passes: Passes | readonly Pass[], count: number): numb
 export const dispatchesOf = (passes: Passes): DispatchOperation[] =>
   Object.values(passes).flatMap(({ operations }) => operations.filter(isDispatch));
 
+/** What lives on and is exchanged between ranks, whether a dispatch here uses it or not. */
+export const exchangedTensors = (passes: Passes): Tensor[] =>
+  Object.values(passes).flatMap(({ operations }) =>
+    operations.flatMap((operation) =>
+      operation.op === 'collective' && !('chunk' in operation.on) && operation.on.role === 'persistent'
+        ? [operation.on]
+        : [],
+    ),
+  );
+
 /** A pass that only reads parameters. */
 export function readingPass(program: Program, map: ChunkMap, sharding?: Sharding): Pass {
   const alone = { operations: lower(program, map), starts: [0] };
@@ -125,8 +135,8 @@ export function readingPass(program: Program, map: ChunkMap, sharding?: Sharding
 
 /** One step of `accumulate` micro-batches. */
 export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): Pass {
-  const { layerMajor } = step;
-  const micro = layerMajor ? [lower(layerMajor.program, map)] : oneByOne(step, map, accumulate);
+  const { inOne } = step;
+  const micro = inOne ? [lower(inOne.program, map)] : oneByOne(step, map, accumulate);
   const update = lower(step.update, map);
   const shared = step.sharded ? withCollectives(update, map, step.sharded) : update;
   const alone = withEagerMoved([...micro, shared]);
@@ -137,8 +147,8 @@ export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): P
   assert(found >= 0 || step.sharded, 'a step updates parameters');
   // A rank that owns nothing may have nothing to update.
   const decided = found >= 0 ? found : operations.length;
-  const inputs = layerMajor
-    ? { starts: layerMajor.inputs.map(() => 0), inputs: layerMajor.inputs }
+  const inputs = inOne
+    ? { starts: inOne.inputs.map(() => 0), inputs: inOne.inputs }
     : { starts: starts.slice(0, accumulate) };
   const parts = { name: 'step', operations, ...inputs, update: { decided, completions } };
   return withTrace(parts, map, (phase) => STATE_AFTER[phase], step.sharded);

@@ -15,7 +15,10 @@ export interface Workload<P extends Passes = Passes> {
   /** Whether other ranks have the values of some chunks. @default false */
   readonly isShared?: boolean;
   /** What else its chunks go by: those of several ranks are the same on all. @default the adapter alone */
-  readonly chunkLimits?: Pick<AdapterLimits, 'leastChunk' | 'mostChunk'>;
+  readonly chunkLimits?: Pick<AdapterLimits, 'leastChunk' | 'mostChunk'> & {
+    /** They are of a size, and not of one that suits the tensors. */
+    readonly isFixed?: boolean;
+  };
   /** Their activations share the arenas. */
   readonly programs: readonly Program[];
   /**

@@ -10,7 +10,7 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import type { CollectiveOperation, Operation } from '../compile/lower.ts';
 import type { OwnedPart } from './communicator.ts';
-import type { GridAxis, GridPlace } from './grid.ts';
+import type { ExchangeAxis, GridPlace } from './grid.ts';
 import { blockParts, chunkPart, ownerOf, type Sharding } from './sharding.ts';
 
 /** What a step of several ranks is beside its programs. */
@@ -112,9 +112,12 @@ export interface NetworkBytes {
 }
 
 /** Of one operation. */
-function bytesOf({ collective, parts }: CollectiveOperation, { rank, size }: GridPlace) {
+function bytesOf(operation: CollectiveOperation, { rank, size }: GridPlace) {
+  const { collective, parts } = operation;
   let sent = 0;
   let received = 0;
+  if (collective === 'send') return { sent: spanOf(operation), received };
+  if (collective === 'receive') return { sent, received: spanOf(operation) };
   for (const { owner, bytes } of parts) {
     const isOwn = owner === rank;
     const moved = isOwn ? (size - 1) * bytes : bytes;
@@ -127,14 +130,14 @@ function bytesOf({ collective, parts }: CollectiveOperation, { rank, size }: Gri
 }
 
 /** The exchanges along one axis of the grid. */
-export const collectivesIn = (operations: readonly Operation[], axis: GridAxis = 'data'): CollectiveOperation[] =>
+export const collectivesIn = (operations: readonly Operation[], axis: ExchangeAxis = 'data'): CollectiveOperation[] =>
   operations.flatMap((operation) => (operation.op === 'collective' && operation.axis === axis ? [operation] : []));
 
 /** In a list of operations, which is that of any rank of an axis: all have the same collectives. */
 export function networkBytes(
   operations: readonly Operation[],
   place: GridPlace,
-  axis: GridAxis = 'data',
+  axis: ExchangeAxis = 'data',
 ): NetworkBytes {
   const all = collectivesIn(operations, axis).map((operation) => bytesOf(operation, place));
   const sum = (way: keyof NetworkBytes) => all.reduce((bytes, each) => bytes + each[way], 0);
@@ -167,6 +170,9 @@ export function exchangesIn(operations: readonly Operation[], map: ChunkMap, pla
 /** Whether a rank reads what it has of a value for an exchange, and whether it gets something. */
 export function roleIn({ collective, parts }: CollectiveOperation, rank: number) {
   if (collective === 'all-reduce') return { gives: true, gets: true };
+  if (collective === 'send' || collective === 'receive') {
+    return { gives: collective === 'send', gets: collective === 'receive' };
+  }
   const isSum = collective === 'reduce-scatter';
   const owns = parts.some(({ owner }) => owner === rank);
   return { gives: isSum || owns, gets: parts.some(({ owner }) => (owner === rank) === isSum) };

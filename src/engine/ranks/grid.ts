@@ -1,11 +1,12 @@
 // The grid of ranks: along its tensor axis, ranks share each layer of one copy of the model (nn/tensor-parallel.ts); along its
-// data axis, copies take the micro-batches of a step, and may shard what they all have (sharding.ts). Ranks that share layers
-// exchange the most and are neighbours: rank = data * tensor ranks + tensor, as in Megatron.
+// pipeline axis, they have its blocks one after the other (graph/pipeline.ts); along its data axis, copies take the micro-batches
+// of a step, and may shard what they all have (sharding.ts). Ranks that exchange the most are neighbours, as in Megatron:
+// rank = (stage * data ranks + data) * tensor ranks + tensor.
 
 import type { Messages } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
 
-export const GRID_AXES = ['data', 'tensor'] as const;
+export const GRID_AXES = ['data', 'tensor', 'pipeline'] as const;
 export type GridAxis = (typeof GRID_AXES)[number];
 
 /** Of so many ranks along an axis, one. */
@@ -14,21 +15,48 @@ export interface GridPlace {
   readonly size: number;
 }
 
-export type GridPlaces = Readonly<Record<GridAxis, GridPlace>>;
+/** Between which ranks values go: along an axis, or between the first stage and the last one. */
+export const EXCHANGE_AXES = [...GRID_AXES, 'ends'] as const;
+export type ExchangeAxis = (typeof EXCHANGE_AXES)[number];
 
-/** The place of a rank, where so many share each layer; they divide the ranks. */
-export const placesOf = ({ rank, size }: GridPlace, tensor: number): GridPlaces => ({
-  data: { rank: Math.floor(rank / tensor), size: size / tensor },
-  tensor: { rank: rank % tensor, size: tensor },
-});
+/** A stage between the ends has none to exchange with. */
+export type GridPlaces = Readonly<Record<ExchangeAxis, GridPlace>>;
 
-export const rankAt = (data: number, tensor: number, tensorRanks: number): number => data * tensorRanks + tensor;
+/** Ranks along the axes that one copy of the model takes. */
+export interface GridShape {
+  /** That share each layer. @default 1 */
+  readonly tensor?: number | undefined;
+  /** Stages. @default 1 */
+  readonly pipeline?: number | undefined;
+}
+
+/** The place of a rank in a grid of such a shape, whose ranks divide all. */
+export function placesOf({ rank, size }: GridPlace, { tensor = 1, pipeline = 1 }: GridShape): GridPlaces {
+  const data = size / (tensor * pipeline);
+  const stage = Math.floor(rank / (tensor * data));
+  const isEnd = pipeline > 1 && (stage === 0 || stage === pipeline - 1);
+  return {
+    data: { rank: Math.floor(rank / tensor) % data, size: data },
+    tensor: { rank: rank % tensor, size: tensor },
+    pipeline: { rank: stage, size: pipeline },
+    ends: isEnd ? { rank: Number(stage > 0), size: 2 } : { rank: 0, size: 1 },
+  };
+}
+
+/** The rank that differs from a place along these axes. */
+export function rankAt(places: GridPlaces, other: Partial<Readonly<Record<GridAxis, number>>> = {}): number {
+  const { data, tensor, pipeline } = places;
+  const copy = (other.pipeline ?? pipeline.rank) * data.size + (other.data ?? data.rank);
+  return copy * tensor.size + (other.tensor ?? tensor.rank);
+}
 
 /** The ranks that differ from this one along one axis alone, in their order. */
-export const membersOf = ({ data, tensor }: GridPlaces, axis: GridAxis): number[] =>
-  axis === 'data'
-    ? Array.from({ length: data.size }, (_, other) => rankAt(other, tensor.rank, tensor.size))
-    : Array.from({ length: tensor.size }, (_, other) => rankAt(data.rank, other, tensor.size));
+export function membersOf(places: GridPlaces, axis: ExchangeAxis): number[] {
+  if (axis !== 'ends')
+    return Array.from({ length: places[axis].size }, (_, other) => rankAt(places, { [axis]: other }));
+  if (places.ends.size === 1) return [rankAt(places)];
+  return [0, places.pipeline.size - 1].map((pipeline) => rankAt(places, { pipeline }));
+}
 
 /** Messages between some of the ranks, which this one is among: its rank is its place in the list. */
 export const between = (messages: Messages, members: readonly number[]): Messages => ({

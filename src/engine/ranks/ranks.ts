@@ -5,7 +5,15 @@ import type { Messages } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import { Communicator, type RankWait, type Watchdog } from './communicator.ts';
-import { between, type GridAxis, type GridPlace, type GridPlaces, membersOf, placesOf } from './grid.ts';
+import {
+  between,
+  type ExchangeAxis,
+  type GridPlace,
+  type GridPlaces,
+  type GridShape,
+  membersOf,
+  placesOf,
+} from './grid.ts';
 import type { Sharding, ZeroStage } from './sharding.ts';
 
 /** Several processes that train one model together: this one among all, and how it talks to the others. */
@@ -14,28 +22,27 @@ export interface Ranks extends GridPlace {
   /** How the ranks along the data axis share what they all have. */
   readonly sharding: Sharding;
   /** For the collectives of steps. */
-  readonly step: Readonly<Record<GridAxis, Communicator>>;
+  readonly step: Readonly<Record<ExchangeAxis, Communicator>>;
   /** For what a run decides: all ranks ask the same in the same order. */
   readonly control: Communicator;
   /** For values that only their owner has, asked for by rank 0. */
   readonly state: Communicator;
   /** The same ranks in another grid. */
-  inGrid(tensor: number): Ranks;
+  inGrid(shape: GridShape): Ranks;
 }
 
-export interface RankOptions {
+/** The ranks of its shape divide the number of all. */
+export interface RankOptions extends GridShape {
   /** What ranks along the data axis shard. */
   readonly stage: ZeroStage;
-  /** Ranks that share each layer; they divide the number of all. @default 1 */
-  readonly tensor?: number | undefined;
   readonly watchdog?: Watchdog | undefined;
 }
 
-export function makeRanks(messages: Messages, { stage, tensor = 1, watchdog }: RankOptions): Ranks {
+export function makeRanks(messages: Messages, { stage, watchdog, ...shape }: RankOptions): Ranks {
   const { rank, size } = messages;
-  assert(size % tensor === 0, `${size} ranks are no grid of ${tensor} in a row`);
-  const grid = placesOf(messages, tensor);
-  const along = (axis: GridAxis): Communicator => {
+  const grid = placesOf(messages, shape);
+  assert(Number.isInteger(grid.data.size), `${size} ranks are no grid of ${grid.tensor.size} x ${grid.pipeline.size}`);
+  const along = (axis: ExchangeAxis): Communicator => {
     const members = membersOf(grid, axis);
     const named = watchdog && {
       patience: watchdog.patience,
@@ -46,10 +53,10 @@ export function makeRanks(messages: Messages, { stage, tensor = 1, watchdog }: R
   return {
     // One copy of the model has nothing to shard.
     ...{ rank, size, grid, sharding: { ...grid.data, stage: grid.data.size > 1 ? stage : 0 } },
-    step: { data: along('data'), tensor: along('tensor') },
+    step: { data: along('data'), tensor: along('tensor'), pipeline: along('pipeline'), ends: along('ends') },
     control: new Communicator(messages, 'control', watchdog),
     state: new Communicator(messages, 'state', watchdog),
-    inGrid: (tensor) => makeRanks(messages, { stage, tensor, watchdog }),
+    inGrid: (other) => makeRanks(messages, { stage, watchdog, ...other }),
   };
 }
 

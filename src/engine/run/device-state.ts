@@ -8,7 +8,7 @@ import { arenaSizes } from '../compile/candidate.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import type { Fit } from '../compile/fit.ts';
 import { isOnHost } from '../compile/lower.ts';
-import { dispatchesOf } from '../compile/pass.ts';
+import { dispatchesOf, exchangedTensors } from '../compile/pass.ts';
 import { Bindings } from './binding.ts';
 import { ChunkCopies } from './copies.ts';
 import { Executor, type ExecutorOptions } from './executor.ts';
@@ -45,6 +45,7 @@ export async function makeDeviceState(
     return await device.guarded('the training state', async () => {
       const storage = own(new Storage(device));
       storage.placeActivations(placements, arenaSizes(placements));
+      for (const tensor of exchangedTensors(passes)) storage.range(tensor);
       for (const { operations } of Object.values(passes)) {
         for (const { operands } of operations.filter(isOnHost)) {
           storage.keepOnHost([operands.hyper, operands.decayMask]);

@@ -11,14 +11,14 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Below } from '../../memory/tiers/below.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { CollectiveOperation, HostOperation, TransferOperation } from '../compile/lower.ts';
+import type { HostOperation, TransferOperation } from '../compile/lower.ts';
 import type { Pass } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import { type CopyPlace, Recorder } from '../observe/recording.ts';
-import { roleIn, spanOf } from '../ranks/collectives.ts';
 import type { Ranks } from '../ranks/ranks.ts';
 import type { Bindings } from './binding.ts';
 import type { ChunkCopies } from './copies.ts';
+import { Exchanges } from './exchanges.ts';
 import { HostOptimizer, type HostUpdater } from './host-optimizer.ts';
 import { Link, type LinkLedger, type Placed, type StoreOptions } from './link.ts';
 import type { Slots } from './slots.ts';
@@ -51,8 +51,7 @@ export class Executor {
   readonly #bindings: Bindings;
   readonly #tiers: Below;
   readonly #link: Link;
-  readonly #ranks: Ranks['step'] | undefined;
-  #exchanged = new Uint8Array(0);
+  readonly #exchanges: Exchanges;
   readonly #hostOptimizer: HostOptimizer;
   #recorder: Recorder | undefined;
 
@@ -81,7 +80,7 @@ export class Executor {
     this.#link = new Link(device, staging, copies, options.ledger);
     this.#hostOptimizer = new HostOptimizer(options.updater, storage, copies, this.#link);
     this.readAhead = options.readAhead;
-    this.#ranks = options.ranks;
+    this.#exchanges = new Exchanges(this.#link, storage, slots, map.chunkBytes, options.ranks);
   }
 
   get ledger(): LinkLedger {
@@ -151,7 +150,7 @@ export class Executor {
           await this.#fetch(operation, m);
           break;
         case 'collective':
-          await this.#exchange(operation);
+          await this.#exchanges.run(operation);
           break;
         case 'host':
           await this.#updateOnHost(operation, m);
@@ -325,30 +324,6 @@ export class Executor {
   #piecesOf({ tensor, pieces }: TransferOperation): Placed[] {
     const { buffer, offset } = this.#storage.range(tensor);
     return pieces.map((piece) => ({ chunk: piece.id, buffer, offset: offset + piece.offset, bytes: piece.bytes }));
-  }
-
-  // ---- Between ranks ----------------------------------------------------------------------------------
-
-  /** Reads what others need of a value, exchanges it, and sends up what became of it. Waits for the queue. */
-  async #exchange(operation: CollectiveOperation): Promise<void> {
-    const { collective, axis, on, parts, label } = operation;
-    const ranks = this.#ranks?.[axis];
-    assert(ranks, `${label}: there are no other ranks`);
-    const { buffer, offset } =
-      'chunk' in on ? { buffer: this.#slots.buffer(on.chunk), offset: 0 } : this.#storage.range(on);
-    const size = spanOf(operation);
-    const { gives, gets } = roleIn(operation, ranks.rank);
-    if (this.#exchanged.length < size) this.#exchanged = new Uint8Array(size);
-    const bytes = this.#exchanged.subarray(0, size);
-    if (gives) await this.readBuffer(buffer, offset, size, (piece, at) => bytes.set(piece, at));
-    if (collective !== 'all-gather') await this.#link.waiting('network', ranks.reduceScatter(label, bytes, parts));
-    if (collective !== 'reduce-scatter') await this.#link.waiting('network', ranks.allGather(label, bytes, parts));
-    if (!gets) return;
-    for (let at = 0; at < size; at += this.#map.chunkBytes) {
-      await this.#link.roomUp();
-      const piece = bytes.subarray(at, at + this.#map.chunkBytes);
-      this.#link.write(buffer, offset + at, piece);
-    }
   }
 
   // ---- The tiers below --------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // `ModelValues`: the model data of a session by the names of its tensors, set and read wherever its chunks are: on the GPU,
 // below it, or on another rank. How tensors lie in chunks is values.ts.
 
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
@@ -12,6 +13,15 @@ import { setTensors, tensorsOf } from './values.ts';
 
 /** Of a session, what its values are reached through. */
 type Holder = Pick<Session, 'map' | 'fit' | 'memory' | 'executor' | 'runWithRetry'>;
+
+/** The part of a model's values that is on other ranks of the grid. */
+export interface OtherPart {
+  /** Along the tensor axis: other parts of the same tensors. */
+  readonly tensor?: number;
+  /** Along the pipeline axis: other tensors, in chunks of their own. */
+  readonly stage?: number;
+  readonly map?: ChunkMap;
+}
 
 export class ModelValues {
   readonly #session: Holder;
@@ -48,10 +58,10 @@ export class ModelValues {
     throw new HoldfastError(`the model has no weights yet (${name} was never set); set all of them first: setWeights`);
   }
 
-  /** The tensors of a kind, as they are when they are read. `tensorRank`: on a rank with other parts of them. @default here */
-  of(kind: Kind, tensorRank?: number): TensorSource {
+  /** The tensors of a kind, as they are when they are read. `part`: on ranks with others. @default here */
+  of(kind: Kind, part?: OtherPart): TensorSource {
     const inTurn = (work: () => Promise<void>) => this.#session.runWithRetry(`the reading of ${kind} values`, work);
-    return this.#source(kind, inTurn, tensorRank);
+    return this.#source(kind, inTurn, part);
   }
 
   /** The same within a turn of the caller's. */
@@ -78,10 +88,11 @@ export class ModelValues {
     return undefined;
   }
 
-  #source(kind: Kind, turn: (work: () => Promise<void>) => Promise<void>, tensorRank?: number): TensorSource {
+  #source(kind: Kind, turn: (work: () => Promise<void>) => Promise<void>, part: OtherPart = {}): TensorSource {
+    const { map = this.#session.map } = part;
     const read = async (chunk: number, offset: number, into: Uint8Array<ArrayBuffer>) => {
       if (kind === 'parameter') this.check();
-      const other = this.#ranks && this.#otherWith(chunk, this.#ranks, tensorRank);
+      const other = this.#ranks && this.#otherWith(chunk, this.#ranks, part);
       if (this.#ranks && other !== undefined) {
         await askOwner(this.#ranks, other, { chunk, offset }, into);
         return;
@@ -92,7 +103,7 @@ export class ModelValues {
       }
       await executor.read(chunk, offset, into);
     };
-    return tensorsOf(this.#session.map, kind, (...piece) => turn(() => read(...piece)));
+    return tensorsOf(map, kind, (...piece) => turn(() => read(...piece)));
   }
 
   async #setChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
@@ -112,15 +123,19 @@ export class ModelValues {
   }
 
   /** Along the data axis, the rank that alone has a chunk's value, where it is another one. */
-  #otherOwnerOf(chunk: number): number | undefined {
+  #otherOwnerOf(chunk: number, map = this.#session.map): number | undefined {
     const sharding = this.#ranks?.sharding;
-    const owner = sharding && onlyOwnerOf(chunk, this.#session.map, sharding);
+    const owner = sharding && onlyOwnerOf(chunk, map, sharding);
     return owner === sharding?.rank ? undefined : owner;
   }
 
   /** The rank that has a chunk's value, where it is another one. */
-  #otherWith(chunk: number, { rank, grid }: Ranks, tensorRank = grid.tensor.rank): number | undefined {
-    const found = rankAt(this.#otherOwnerOf(chunk) ?? grid.data.rank, tensorRank, grid.tensor.size);
+  #otherWith(chunk: number, { rank, grid }: Ranks, { tensor, stage, map }: OtherPart): number | undefined {
+    const found = rankAt(grid, {
+      data: this.#otherOwnerOf(chunk, map) ?? grid.data.rank,
+      ...(tensor !== undefined && { tensor }),
+      ...(stage !== undefined && { pipeline: stage }),
+    });
     return found === rank ? undefined : found;
   }
 }

@@ -10,6 +10,7 @@ import { gradientKind, lastingKinds, type TrainingDtype } from '../../memory/lay
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import { type ElementRange, type Graph, makeTensor, type Tensor } from '../graph.ts';
+import { type StageBlocks, squaresOfAll } from './stages.ts';
 import { sumRows } from './sum-rows.ts';
 
 /** Where AdamW runs: a part of the arithmetic, about which they agree to 1 ulp a step. */
@@ -95,7 +96,7 @@ export function decayBits(parameters: readonly { shape: readonly number[]; size:
  * A chunk's squares are summed as soon as its gradient is complete, while it is on the GPU. The norm and the decision are the
  * GPU's also where AdamW is the host's (`cpu`): then gradients go down, parameters come up, and the moments stay below.
  * `dtype`: what parameters are computed with in. `split`: of which blocks several ranks have parts, whose squares add up; those
- * of what all of them have count once.
+ * of what all of them have count once. `stages`: of a pipeline, which each have some of the parameters, and decide alike.
  */
 export function optimizerStep(
   g: Graph,
@@ -104,6 +105,7 @@ export function optimizerStep(
   device: OptimizerDevice = 'gpu',
   dtype: TrainingDtype = 'f32',
   split?: SplitBlocks,
+  stages?: StageBlocks,
 ): void {
   const isNarrow = dtype === 'bf16';
   g.emitEachChunk(
@@ -114,8 +116,10 @@ export function optimizerStep(
     { eager: true, completes: [gradientKind(dtype)], frees: isNarrow ? ['gradient'] : [] },
   );
   if (split) g.emitAllReduce(squares, split.ranks, 'gradient norm', split.blocks);
+  const all = stages ? squaresOfAll(g, squares, stages, 'gradient norm') : squares;
+  if (stages) g.emitAllGather(lossSum, [{ stage: stages.last, offset: 0, size: 1 }], 'loss');
   const normSquared = g.activation('norm squared', [1]);
-  sumRows(g, squares, normSquared, { rows: squares.size, width: 1 }, 'gradient norm');
+  sumRows(g, all, normSquared, { rows: all.size, width: 1 }, 'gradient norm');
   g.emit(stepControl, {}, { normSquared, lossSum, hyper, state }, 'step control');
   const gradient = gradientKind(dtype);
   if (device === 'cpu') {

@@ -228,18 +228,37 @@ export function mapChunks(
   training: boolean,
   limits: { minBytes: number; maxBytes: number },
 ): ChunkMap {
+  const parts = partsOf(parameters, training);
+  const largest = Object.values(parts).reduce((most, part) => (bytesHeld(part) > bytesHeld(most) ? part : most));
+  const least = leastChunkBytes(parameters);
+  const layout = searchLayout(largest, { minBytes: Math.max(limits.minBytes, least), maxBytes: limits.maxBytes });
+  const bytes = Math.max(chunkBytesFor(layout.chunkElements * elementBytesIn(largest)), least);
+  const layoutOf = (part: readonly StoredParameter[]) =>
+    part === largest ? layout : packTensors(part, bytes / elementBytesIn(part), 'any');
+  return packed(parts, layoutOf);
+}
+
+/**
+ * The same in chunks of one size, or a little smaller, whatever else the model has: a tensor that is the first of two models lies
+ * in the same pieces in both.
+ */
+export function packChunks(parameters: readonly StoredParameter[], training: boolean, bytes: number): ChunkMap {
+  return packed(partsOf(parameters, training), (part) => packTensors(part, bytes / elementBytesIn(part), 'any', 16));
+}
+
+type Parts = Readonly<Record<PackedLayout, readonly StoredParameter[]>>;
+
+function partsOf(parameters: readonly StoredParameter[], training: boolean): Parts {
   const parts: Record<PackedLayout, StoredParameter[]> = {
     ...{ trainable: [], frozen: [], frozenBF16: [], frozenF16: [], frozenQ8: [], frozenQ4: [], frozenNF4: [] },
     ...{ frozenQ5: [], frozenQ4K: [], frozenQ5K: [], frozenQ6K: [] },
   };
   for (const parameter of parameters) parts[layoutFor(parameter, training)].push(parameter);
-  const largest = Object.values(parts).reduce((most, part) => (bytesHeld(part) > bytesHeld(most) ? part : most));
-  const least = leastChunkBytes(parameters);
-  const layout = searchLayout(largest, { minBytes: Math.max(limits.minBytes, least), maxBytes: limits.maxBytes });
-  const bytes = Math.max(chunkBytesFor(layout.chunkElements * elementBytesIn(largest)), least);
-  const layoutOf = (part: StoredParameter[]) =>
-    part === largest ? layout : packTensors(part, bytes / elementBytesIn(part), 'any');
-  return new ChunkMap(
+  return parts;
+}
+
+const packed = (parts: Parts, layoutOf: (part: readonly StoredParameter[]) => TiledLayout): ChunkMap =>
+  new ChunkMap(
     {
       trainable: layoutOf(parts.trainable),
       frozen: layoutOf(parts.frozen),
@@ -255,4 +274,3 @@ export function mapChunks(
     },
     trainingDtypeOf(parts.trainable),
   );
-}

@@ -1,0 +1,39 @@
+// Instructions that exchange something between ranks, made into operations: who adds up which part, and which rank of which axis
+// of the grid a value goes to. Pure. What collectives on chunks a step has beside them is ranks/collectives.ts's affair.
+
+import type { AllGatherInstruction, HandOverInstruction, TieInstruction } from '../../graph/exchanges.ts';
+import type { AllReduceInstruction, ElementRange } from '../../graph/graph.ts';
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import type { OwnedPart } from '../ranks/communicator.ts';
+import type { CollectiveOperation } from './lower.ts';
+
+/** Each rank adds up an equal part. */
+const evenParts = ({ offset, size }: ElementRange, ranks: number): OwnedPart[] =>
+  Array.from({ length: ranks }, (_, owner) => {
+    const firstOf = (rank: number) => offset + Math.floor((rank * size) / ranks);
+    return { owner, offset: 4 * firstOf(owner), bytes: 4 * (firstOf(owner + 1) - firstOf(owner)) };
+  }).filter(({ bytes }) => bytes > 0);
+
+export function allReduce({ tensor, ranks, ranges, label, phase }: AllReduceInstruction): CollectiveOperation {
+  const parts = ranges.flatMap((range) => evenParts(range, ranks));
+  const on = { op: 'collective', collective: 'all-reduce', axis: 'tensor', on: tensor } as const;
+  return { ...on, parts, label: `all-reduce ${label}`, phase, uses: [] };
+}
+
+/** Between the two ends of a pipeline, which have the tensor in the same pieces. */
+export function tied({ tensor, label, phase }: TieInstruction, map: ChunkMap): CollectiveOperation[] {
+  const list = map.listOf('gradient', tensor.name);
+  return map.pieces(tensor.name, list.kind).map((piece) => ({
+    ...{ op: 'collective', collective: 'all-reduce', axis: 'ends', on: { chunk: list.first + piece.chunk } },
+    ...{ parts: evenParts(piece, 2), label: `all-reduce tied ${label}, row ${piece.row}`, phase },
+    uses: [{ list, piece, access: 'update' }],
+  }));
+}
+
+export function betweenStages(instruction: HandOverInstruction | AllGatherInstruction): CollectiveOperation {
+  const { op: collective, tensor: on, label, phase } = instruction;
+  const ranges = collective === 'all-gather' ? instruction.parts : [{ stage: instruction.stage, offset: 0, ...on }];
+  const parts = ranges.map(({ stage, offset, size }) => ({ owner: stage, offset: 4 * offset, bytes: 4 * size }));
+  const exchange = { op: 'collective', collective, axis: 'pipeline', on, parts } as const;
+  return { ...exchange, label: `${collective} ${label}`, phase, uses: [] };
+}

@@ -1,0 +1,91 @@
+// Exchanges between ranks as the executor does them: what others need of a value is read from the GPU, exchanged, and what
+// became of it sent up again. What is exchanged when is a pass's affair (engine/ranks/collectives.ts).
+//
+// Invariant: what is handed to a neighbour is on its way when the next operation begins, and nothing waits for it to arrive
+// there: two neighbours may hand something to each other at once.
+
+import { at } from '../../util/at.ts';
+import { assert } from '../../util/errors.ts';
+import type { CollectiveOperation } from '../compile/lower.ts';
+import { roleIn, spanOf } from '../ranks/collectives.ts';
+import type { Communicator } from '../ranks/communicator.ts';
+import type { Ranks } from '../ranks/ranks.ts';
+import type { Link } from './link.ts';
+import type { Slots } from './slots.ts';
+import type { Storage } from './storage.ts';
+
+/** Values on their way to a neighbour at once, for each rank of the axis: more than any order of a step has. */
+const UNDER_WAY = 2;
+
+export class Exchanges {
+  readonly #link: Link;
+  readonly #storage: Storage;
+  readonly #slots: Slots;
+  readonly #ranks: Ranks['step'] | undefined;
+  readonly #pieceBytes: number;
+  #bytes = new Uint8Array(0);
+  readonly #underWay: Promise<void>[] = [];
+
+  constructor(link: Link, storage: Storage, slots: Slots, pieceBytes: number, ranks: Ranks['step'] | undefined) {
+    this.#link = link;
+    this.#storage = storage;
+    this.#slots = slots;
+    this.#pieceBytes = pieceBytes;
+    this.#ranks = ranks;
+  }
+
+  /** Waits for the queue where others need something. */
+  async run(operation: CollectiveOperation): Promise<void> {
+    const { collective, axis, on, parts, label } = operation;
+    const ranks = this.#ranks?.[axis];
+    assert(ranks, `${label}: there are no other ranks`);
+    const { buffer, offset } =
+      'chunk' in on ? { buffer: this.#slots.buffer(on.chunk), offset: 0 } : this.#storage.range(on);
+    const size = spanOf(operation);
+    const { gives, gets } = roleIn(operation, ranks.rank);
+    const bytes = collective === 'send' ? new Uint8Array(size) : this.#room(size);
+    if (gives) await this.#link.read(buffer, offset, size, (piece, at) => bytes.set(piece, at));
+    switch (collective) {
+      case 'send':
+        await this.#handOver(ranks, label, at(parts, 0).owner, bytes);
+        break;
+      case 'receive':
+        await this.#link.waiting('network', ranks.receive(label, at(parts, 0).owner, bytes));
+        break;
+      case 'all-reduce':
+        await this.#link.waiting('network', ranks.reduceScatter(label, bytes, parts));
+        await this.#link.waiting('network', ranks.allGather(label, bytes, parts));
+        break;
+      case 'reduce-scatter':
+        await this.#link.waiting('network', ranks.reduceScatter(label, bytes, parts));
+        break;
+      case 'all-gather':
+        await this.#link.waiting('network', ranks.allGather(label, bytes, parts));
+        break;
+      default:
+        collective satisfies never;
+    }
+    if (!gets) return;
+    for (let at = 0; at < size; at += this.#pieceBytes) {
+      await this.#link.roomUp();
+      this.#link.write(buffer, offset + at, bytes.subarray(at, at + this.#pieceBytes));
+    }
+  }
+
+  #room(size: number): Uint8Array<ArrayBuffer> {
+    if (this.#bytes.length < size) this.#bytes = new Uint8Array(size);
+    return this.#bytes.subarray(0, size);
+  }
+
+  async #handOver(ranks: Communicator, label: string, to: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
+    const { size } = ranks;
+    // A neighbour that is far behind is waited for.
+    if (this.#underWay.length >= UNDER_WAY * size) await this.#link.waiting('network', at(this.#underWay, 0));
+    const sent = ranks.send(label, to, bytes).finally(() => {
+      this.#underWay.splice(this.#underWay.indexOf(sent), 1);
+    });
+    // What goes wrong is thrown at the next check.
+    sent.catch((reason: unknown) => this.#link.stop(reason));
+    this.#underWay.push(sent);
+  }
+}

@@ -1,0 +1,168 @@
+// Stages of a pipeline in one process, over one device: the losses, norms, weights, moments and texts of one rank with as many
+// micro-batches, to the bit, in every grid and within any budget; the memory that was predicted, and the bytes that the plan says.
+
+import { beforeAll, describe, expect, it } from 'vitest';
+import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
+import { networkBytes } from '../../src/engine/ranks/collectives.ts';
+import { type GridPlace, placesOf } from '../../src/engine/ranks/grid.ts';
+import { type Sharding, ZERO_STAGES } from '../../src/engine/ranks/sharding.ts';
+import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
+import { parseConfig } from '../../src/formats/config.ts';
+import type { Device } from '../../src/gpu/device.ts';
+import { checkTrace } from '../../src/memory/plan/trace.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { initialWeights } from '../../src/nn/initialise.ts';
+import { withLora } from '../../src/nn/lora.ts';
+import { stageOf } from '../../src/nn/pipeline-parallel.ts';
+import { traceStep } from '../../src/train/step-programs.ts';
+import { trainingWorkload } from '../../src/train/training-workload.ts';
+import { at } from '../../src/util/at.ts';
+import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
+import { DECODERS, LLAMA } from '../decoders.ts';
+import { testDevice } from '../harness.ts';
+import { EVERY_CASE } from '../host.ts';
+import { expectSame, memoryDisk, run, type Work } from '../model/runs.ts';
+import { type Grid, runStages } from './pipeline.ts';
+import { caseOf, trainOnRanks, verdictOf } from './reference-runs.ts';
+
+let device: Device;
+beforeAll(async () => {
+  chooseVariants(1);
+  device = await testDevice();
+});
+
+const gpt2 = (n_layer: number, tie_word_embeddings: boolean) =>
+  makeModel(
+    parseConfig(
+      { model_type: 'gpt2', n_layer, n_embd: 24, n_head: 4, n_positions: 16, vocab_size: 150, tie_word_embeddings },
+      'gpt2',
+    ),
+  );
+
+const decoder = (config: object, num_hidden_layers: number, tie_word_embeddings: boolean) => {
+  const sizes = { vocab_size: 70, max_position_embeddings: 16, hidden_size: 16, intermediate_size: 40, head_dim: 4 };
+  return makeModel(parseConfig({ ...config, ...sizes, num_hidden_layers, tie_word_embeddings }, 'decoder'));
+};
+
+/** Of a stage, on paper. */
+const workloadOf = (
+  { model, batch, seq, accumulate }: Omit<Work, 'steps'>,
+  place: GridPlace,
+  sharding: Sharding = ALONE,
+) => {
+  const programs = traceStep(model, batch, seq, false, 'gpu', place);
+  const part = programs.stages ? stageOf(model, programs.stages) : model;
+  return trainingWorkload(part, programs, accumulate, undefined, { accumulateOrder: 'batch', sharding });
+};
+
+const ALONE: Sharding = { rank: 0, size: 1, stage: 0 };
+const SMALL: Work = { model: gpt2(3, false), batch: 1, seq: 8, accumulate: 3, steps: 2 };
+
+const CASES: [string, Partial<Work>, Grid][] = [
+  ['3 stages that share a table', { model: gpt2(3, true), accumulate: 1, between: true }, { size: 3, pipeline: 3 }],
+  ['2 stages', { between: true, steps: 4 }, { size: 2, pipeline: 2 }],
+  ['4 stages of a decoder', { model: decoder(LLAMA, 5, false), accumulate: 6 }, { size: 4, pipeline: 4 }],
+  [
+    'low-rank updates',
+    { model: withLora(decoder(DECODERS.qwen2, 2, true), { rank: 2, dropout: 0.2 }) },
+    { size: 2, pipeline: 2 },
+  ],
+];
+
+describe('training in stages', () => {
+  it.each(EVERY_CASE ? CASES : CASES.slice(0, 1))('has the bits of one rank: %s', async (name, changes, grid) => {
+    const work = { ...SMALL, ...changes };
+    const alone = await run(device, work);
+    const { outcome } = await runStages(device, work, grid, alone.choices);
+    const { evaluations, texts } = alone.outcome;
+    const expected = work.between
+      ? { evaluations: evaluations.slice(-1), texts: texts.slice(-1) }
+      : { evaluations: outcome.evaluations };
+    expectSame(outcome, { ...alone.outcome, between: [], ...expected }, name);
+  });
+
+  it('has the same bits within any budget and tier, whatever copies of the model shard', async () => {
+    const work = { ...SMALL, accumulate: 2, model: gpt2(2, true) };
+    const copies = { size: 4, pipeline: 2 };
+    const whole = await runStages(device, work, copies, {});
+    for (const zero of EVERY_CASE ? ZERO_STAGES : ([3] as const)) {
+      const tight = (rank: number): MemoryOptions => {
+        const { data, pipeline } = placesOf({ rank, size: 4 }, copies);
+        const workload = workloadOf({ ...work, accumulate: 1 }, pipeline, { ...data, stage: zero });
+        const least = smallestBudget(workload, limitsOf(device), { recovery: 'checkpoint' });
+        return { gpu: least + 40_000 * rank, host: 400_000, disk: memoryDisk() };
+      };
+      const { outcome } = await runStages(device, work, { ...copies, zero }, {}, tight);
+      expectSame(outcome, whole.outcome, `ZeRO ${zero}`);
+    }
+  });
+
+  it.runIf(EVERY_CASE)('has the bits of ranks that share its layers, where they do so in stages', async () => {
+    const work = { ...SMALL, model: gpt2(2, false), accumulate: 2 };
+    const [inRow, inGrid] = [
+      await runStages(device, work, { size: 2, tensor: 2 }, {}),
+      await runStages(device, work, { size: 4, tensor: 2, pipeline: 2 }, {}),
+    ];
+    expectSame(inGrid.outcome, inRow.outcome, '2 tensor x 2 pipeline');
+  });
+
+  it('skips the same steps on all stages', async () => {
+    const weights = await collect(initialWeights(SMALL.model, 3));
+    weights.get('h.2.mlp.c_proj.bias')?.fill(Number.NaN);
+    const { outcome } = await runStages(device, SMALL, { size: 3, pipeline: 3 }, {}, () => ({}), sourceOf(weights));
+    expect(outcome.steps.map(([, , skipped]) => skipped)).toEqual([true, true]);
+    expect(outcome.parameter.get('wte.weight')).toEqual(weights.get('wte.weight'));
+  });
+});
+
+describe.runIf(EVERY_CASE)('reference cases in stages', () => {
+  it.each([
+    'gpt2-small-odd',
+    'llama-tiny',
+    'llama-tied-mqa',
+    'gemma3-text',
+    'qwen3',
+    'bert-mlm',
+    'chat-mask',
+    'vit-classify',
+    'llama-lora-all',
+  ])('%s', async (name) => {
+    const reference = await caseOf(name);
+    const { metrics, worst } = verdictOf(reference, await trainOnRanks(device, reference, 2, 0, { pipeline: 2 }));
+    expect(worst, [...metrics].map(([metric, { multiple }]) => `${metric} ${multiple}`).join('\n')).toBeLessThanOrEqual(
+      1,
+    );
+  });
+});
+
+describe('on paper', () => {
+  it.each([true, false])('each stage has its part of the model and sends its rows, tied: %s', (tied) => {
+    const model = gpt2(5, tied);
+    const work = { model, batch: 2, seq: 8, accumulate: 4 };
+    const all = model.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
+    const blocks = traceStep(model, 2, 8).squares.size;
+    const stages = [0, 1, 2].map((rank) => {
+      const place = { rank, size: 3 };
+      const { map, passes } = fitMemory(workloadOf(work, place), DEFAULT_LIMITS, undefined);
+      const { operations, trace } = passes.step;
+      checkTrace(trace);
+      const ownBlocks = map.blocks - (tied && rank === 2 ? Math.ceil((150 * 24) / 256) : 0);
+      return { held: map.trainable.held, bytes: networkBytes(operations, place, 'pipeline'), ownBlocks };
+    });
+    const twice = tied ? 150 * 24 : 0;
+    expect(stages.reduce((sum, { held }) => sum + held, 0)).toBe(all + twice);
+    expect(stages.reduce((sum, { ownBlocks }) => sum + ownBlocks, 0)).toBe(blocks);
+    // In f32: of each micro-batch the rows of the residual stream, and of its gradient; then the squares, and the loss of the last.
+    const rows = 4 * (2 * 8 * 24 * 4);
+    stages.forEach(({ bytes, ownBlocks }, rank) => {
+      const neighbours = rank === 1 ? 2 : 1;
+      const loss = rank === 2 ? [8, 0] : [0, 4];
+      expect([bytes.sent, bytes.received]).toEqual([
+        neighbours * rows + 2 * 4 * ownBlocks + at(loss, 0),
+        neighbours * rows + 4 * (blocks - ownBlocks) + at(loss, 1),
+      ]);
+    });
+  });
+});

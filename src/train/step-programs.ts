@@ -4,14 +4,18 @@
 
 import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
 import {
+  type BackwardPasses,
   type BlockTensors,
+  decisionInBackward,
   makeBlockTensors,
   makeStepScalars,
   type OptimizerDevice,
   optimizerStep,
   type StepScalars,
   splitBlocks,
+  updateInBackward,
 } from '../graph/operators/optimizer.ts';
+import type { InBackward } from '../graph/update-in-backward.ts';
 import { KEY_WORDS } from '../kernels/dropout.ts';
 import { trainingDtypeOf } from '../memory/layout/chunk-map.ts';
 import { BatchInputs } from '../nn/inputs.ts';
@@ -25,6 +29,8 @@ export interface StepPrograms extends BlockTensors {
   readonly next: Program;
   /** From the complete gradients to the decision to clip or to skip, and on to the new parameters. */
   readonly update: Program;
+  /** Where chunks are updated inside the backward pass: what it takes beside. @default behind it */
+  readonly inBackward?: InBackward;
   /** Forward only: the loss adds up. */
   readonly evaluate: Program;
   readonly parameters: ReadonlyMap<string, Tensor>;
@@ -73,13 +79,17 @@ function inputsOf(model: Model, batch: number, seq: number, packed: boolean): Ba
   return new BatchInputs([...model.inputs(seq, packed), ...objective.labels(shape.classes, seq)], batch, seq);
 }
 
-/** Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens; `packed`: of several documents each. */
+/**
+ * Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens; `packed`: of several documents each.
+ * `passes`: of a step that updates in its backward pass.
+ */
 export function traceStep(
   model: Model,
   batch: number,
   seq: number,
   packed = false,
   optimizerDevice: OptimizerDevice = 'gpu',
+  passes?: BackwardPasses,
 ): StepPrograms {
   const { objective } = model;
   const inputs = inputsOf(model, batch, seq, packed);
@@ -110,9 +120,16 @@ export function traceStep(
   const blocks = makeBlockTensors([...gradients.values()]);
   const update = new Graph('update', { phase: 'update' });
   const trained = [...parameters.values()].filter(({ wantsGradient }) => wantsGradient);
-  optimizerStep(update, blocks, scalars, optimizerDevice, trainingDtypeOf(model.parameters), splitBlocks(trained));
+  const options = { device: optimizerDevice, dtype: trainingDtypeOf(model.parameters), split: splitBlocks(trained) };
+  const decide = new Graph('decision', { phase: 'update' });
+  if (passes === undefined) optimizerStep(update, blocks, scalars, options);
+  else {
+    decisionInBackward(decide, blocks, scalars, passes, options);
+    updateInBackward(update, blocks, scalars, passes, options);
+  }
   return {
     ...blocks,
+    ...(passes !== undefined && { inBackward: { passes, decide: decide.program() } }),
     update: update.program(),
     first: trace('first micro-batch', false, true),
     next: trace('next micro-batch', true, true),

@@ -6,6 +6,7 @@ import { flopsOf } from '../engine/compile/pass.ts';
 import { type PolicyName, schedule } from '../engine/compile/schedule.ts';
 import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../engine/compile/workload.ts';
 import { machineOf } from '../engine/simulate/machine.ts';
+import { passesOf } from '../graph/operators/optimizer.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
 import { ORDERS } from '../memory/plan/policies.ts';
@@ -42,7 +43,7 @@ export function estimateRun(
   const figures = {
     parameters,
     trained,
-    modelData: whole.map.count * whole.map.chunkBytes,
+    modelData: whole.held * whole.map.chunkBytes,
     unlimited: whole.peak,
     smallest,
     flopsPerStep: flopsOf(whole.passes.step),
@@ -115,9 +116,11 @@ export async function compareActivationPolicies(
 }
 
 function knownOf(settings: RunSettings, limits: AdapterLimits, recovery: Recovery = 'step'): Known {
-  const { config, lora, records, batch, seq, accumulate } = settings;
+  const { config, lora, records, batch, seq, accumulate, update = 'at-end' } = settings;
+  const passes = passesOf(update, settings);
   const packed = records?.pack === 'yes';
-  const key = JSON.stringify([config, lora, packed, batch, seq, accumulate, generates(settings), recovery, limits]);
+  const step = [packed, batch, seq, accumulate, passes, generates(settings)];
+  const key = JSON.stringify([config, lora, ...step, recovery, limits]);
   const before = known.get(key);
   if (before) return before;
   const model = storedModel(settings);
@@ -127,7 +130,7 @@ function knownOf(settings: RunSettings, limits: AdapterLimits, recovery: Recover
     );
   }
   const generation = generates(settings) ? traceGeneration(model, seq) : undefined;
-  const workload = trainingWorkload(model, traceStep(model, batch, seq, packed), accumulate, generation);
+  const workload = trainingWorkload(model, traceStep(model, batch, seq, { packed, passes }), accumulate, generation);
   const found = {
     workload,
     whole: fitMemory(workload, limits, undefined),

@@ -5,7 +5,7 @@ import { Command } from 'commander';
 import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/compile/choices.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
-import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
+import type { OptimizerDevice, Update } from '../graph/operators/optimizer.ts';
 import { loadCase, type ReferenceCase } from '../parity/reference-case.ts';
 import { replay } from '../parity/replay-case.ts';
 import { loadRun, type RecordedRun, type RunSources, type RunVerdict, replayRun } from '../parity/replay-run.ts';
@@ -14,6 +14,7 @@ import { type Host, join } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { adapterOption, optimizerDeviceOption, whole } from './options.ts';
+import { checkUpdate, updateOption } from './update-flags.ts';
 
 const AFTER_HELP = `
 Exit status: 0 if all pass, 1 if one fails, 2 for what cannot be read or replayed.
@@ -32,6 +33,7 @@ interface Flags extends MemoryFlags {
   model?: string;
   steps?: number;
   optimizerDevice: OptimizerDevice;
+  update: Update;
 }
 
 export function parityCommand(host: Host, setStatus: (status: number) => void): Command {
@@ -43,11 +45,13 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
     .option('--model <path>', 'the weights that a run began from, likewise')
     .option('--steps <n>', 'of a run, only so many (default: all that were recorded)', whole(1))
     .addOption(optimizerDeviceOption())
+    .addOption(updateOption())
     .addOption(adapterOption())
     .addHelpText('after', AFTER_HELP);
   return addMemoryOptions(command).action(async (paths: string[], flags: Flags) => {
-    const { json = false, adapter, data, model, steps, optimizerDevice } = flags;
+    const { json = false, adapter, data, model, steps, optimizerDevice, update } = flags;
     const memory = memoryFromFlags(host, flags);
+    const given = (name: string) => command.getOptionValueSource(name) === 'cli';
     // All is read before the first runs: bad input is refused at once.
     const subjects: Subject[] = [];
     for (const path of paths) subjects.push(...(await subjectsAt(host, path, { data, from: model })));
@@ -57,6 +61,10 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
     }
     if (optimizerDevice !== 'gpu' && subjects.some(({ run }) => run))
       throw new HoldfastError('--optimizer-device: a run is replayed where it ran; leave the flag out');
+    if (update !== 'at-end' && subjects.some(({ run }) => run))
+      throw new HoldfastError('--update: a run is replayed as it ran; leave the flag out');
+    for (const { reference } of subjects)
+      if (reference) checkUpdate(update, { ...flags, accumulate: reference.accumulate }, given);
     const device = await openDevice(host, { adapter });
     try {
       let choices: ChoiceRecord = await loadChoices(host, device);
@@ -67,7 +75,8 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
         if (run)
           result = await withProgress(host, run.name, (onStep) => replayRun(device, run, { memory, steps, onStep }));
         else {
-          const replayed = await replay(device, reference, { choices, memory, optimizerDevice, threads: host.threads });
+          const how = { memory, optimizerDevice, update, threads: host.threads };
+          const replayed = await replay(device, reference, { choices, ...how });
           choices = { ...choices, ...replayed.choices };
           result = replayed;
         }

@@ -17,6 +17,7 @@ import {
   activationsOption,
   checked,
   dtypeOption,
+  number,
   optimizerDeviceOption,
   recoveryOption,
   whole,
@@ -29,6 +30,7 @@ import { modelOf, nameOf, type PlanFlags, scenarioOf } from './plan/flags.ts';
 import { planOnMachines } from './plan/machine.ts';
 import { planOnRanks } from './plan/ranks.ts';
 import { checkRankFlags, DEFAULT_STAGE, zeroOption } from './rank-flags.ts';
+import { checkUpdate, updateOption } from './update-flags.ts';
 
 /** As they are given: --activations without a mode is for comparing. */
 interface Given extends Omit<PlanFlags, 'activations'> {
@@ -61,6 +63,8 @@ export function planCommand(host: Host): Command {
     )
     .addOption(dtypeOption())
     .addOption(optimizerDeviceOption())
+    .addOption(updateOption())
+    .option('--clip <norm>', 'with --update in-backward: 0 clips nothing, and takes one backward pass', number(0))
     .addOption(activationsOption('[what]'))
     .addOption(recoveryOption())
     .addOption(accumulateOrderOption())
@@ -101,7 +105,13 @@ export function planCommand(host: Host): Command {
     .action(async ({ activations, ...given }: Given, command: Command) => {
       const { hardware, ranks, zero = DEFAULT_STAGE } = given;
       const flags: PlanFlags = { ...given, activations: activations === true ? 'auto' : activations };
-      checkRanks(flags, (name) => command.getOptionValueSource(name) === 'cli');
+      const isGiven = (name: string) => command.getOptionValueSource(name) === 'cli';
+      checkRanks(flags, isGiven);
+      checkUpdate(flags.update, flags, isGiven);
+      if (flags.update === 'in-backward' && flags.compare)
+        throw new HoldfastError('--update in-backward: policies are compared with the update at the end; leave it out');
+      if (flags.update === 'at-end' && flags.clip !== undefined)
+        throw new HoldfastError('--clip: makes a difference to --update in-backward alone; give that, too');
       checkOptimizerDevice(flags);
       if (activations === true) {
         if (!flags.compare) throw new HoldfastError('--activations: say what becomes of them, or give --compare, too');

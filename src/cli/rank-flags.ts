@@ -5,8 +5,9 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Watchdog } from '../engine/ranks/communicator.ts';
 import { makeRanks, type Ranks } from '../engine/ranks/ranks.ts';
 import { ZERO_STAGES, type ZeroStage } from '../engine/ranks/sharding.ts';
-import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
+import type { OptimizerDevice, Update } from '../graph/operators/optimizer.ts';
 import type { FolderClaim, Host } from '../runtime/host.ts';
+import { UPDATE_ON_RANKS } from '../train/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { MemoryFlags } from './memory-flags.ts';
 import { whole } from './options.ts';
@@ -55,6 +56,7 @@ export type SharedFlags = RankFlags &
   Pick<MemoryFlags, 'gpuMemory' | 'recovery' | 'accumulateOrder'> & {
     data: readonly string[];
     optimizerDevice: OptimizerDevice;
+    update: Update;
   };
 
 /**
@@ -125,7 +127,7 @@ export function checkGrid({ tensorParallel = 1, pipelineParallel = 1, zero }: Ra
 
 /** Errors: HoldfastError for flags that do not go with several ranks. */
 export function checkRankFlags(
-  { gpuMemory, recovery, accumulateOrder, optimizerDevice, data }: SharedFlags,
+  { gpuMemory, recovery, accumulateOrder, optimizerDevice, update, data }: SharedFlags,
   given: (name: 'recovery') => boolean,
 ): void {
   if (gpuMemory === 'auto')
@@ -140,6 +142,7 @@ export function checkRankFlags(
     );
   if (optimizerDevice === 'cpu')
     throw new HoldfastError('--optimizer-device cpu: several ranks update their chunks on their GPUs; leave it out');
+  if (update === 'in-backward') throw new HoldfastError(UPDATE_ON_RANKS);
   if (data.includes('-'))
     throw new HoldfastError('--data -: standard input reaches one rank alone; put the text into a file');
 }

@@ -38,6 +38,7 @@ import { FALLBACK_TEMPLATE, newSettings } from './train/new-settings.ts';
 import { resumeSettings } from './train/resume-settings.ts';
 import { checkOut, claimOut } from './train/run-folder.ts';
 import { describeRun } from './train/summary.ts';
+import { checkUpdate } from './update-flags.ts';
 
 export function trainCommand(host: Host): Command {
   const command = new Command('train')
@@ -89,6 +90,7 @@ async function trainOn(
     const carried = flags.resume ? await loadTokenizer(host.files, out) : undefined;
     const tokenizer = await tokenizerFor(host.files, settings, flags.resume ? out : flags.model, carried);
     checkSettings(settings);
+    checkUpdate(settings.update ?? 'at-end', { ...flags, accumulate: settings.accumulate }, given);
     const model = modelOf(settings);
     if (settings.tensorParallel !== undefined) splitModel(model, { rank: 0, size: settings.tensorParallel });
     const progress = new Progress(host, settings, flags.json ?? false);

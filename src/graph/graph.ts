@@ -97,6 +97,12 @@ export interface ChunkExtent {
   readonly firstBlock: number;
 }
 
+/**
+ * Where what is done to the chunks of an index runs: in its place in the list (`false`), or earlier, right behind the last of
+ * what comes before it that writes one of these chunks (`written`), or that uses one at all (`unused`).
+ */
+export type Eager = false | 'written' | 'unused';
+
 /** A kernel on model data as it lies, once a chunk index of what trains: the chunks of its kinds side by side. */
 export interface ChunkInstruction extends Common {
   readonly op: 'dispatch each chunk';
@@ -105,8 +111,7 @@ export interface ChunkInstruction extends Common {
   problemOf(extent: ChunkExtent): object;
   /** A kind stands for its chunk of the index. */
   readonly operands: Readonly<Record<string, Tensor | { readonly kind: Kind }>>;
-  /** Whether it runs right behind the last write of the chunk before it, instead of in its place in the list. */
-  readonly eager: boolean;
+  readonly eager: Eager;
   /** Kinds whose chunk of the index has its value of this step behind it. */
   readonly completes: readonly Kind[];
   /** Kinds whose chunk of the index holds no value any more behind it. */
@@ -118,6 +123,7 @@ export interface HostInstruction extends Common {
   readonly op: 'host each chunk';
   /** The scalars of the step, and which blocks decay: their values are brought from the GPU, or known already. */
   readonly operands: Readonly<Record<'hyper' | 'state' | 'decayMask', Tensor>>;
+  readonly eager: Eager;
   readonly completes: readonly Kind[];
   readonly frees: readonly Kind[];
 }
@@ -130,12 +136,13 @@ export interface Stash {
 
 /**
  * `offload`: the bytes of an activation are copied below the GPU, where they stay until they are fetched. `fetch`: they are
- * copied to `tensor`, and are below no more.
+ * copied to `tensor`, and are below no more, unless it `keeps` them for another.
  */
 export interface TransferInstruction extends Common {
   readonly op: 'offload' | 'fetch';
   readonly tensor: Tensor;
   readonly stash: Stash;
+  readonly keeps?: boolean;
 }
 
 /** Elements of a tensor, from one on. */
@@ -363,7 +370,7 @@ export class Graph {
   }
 
   /** Appends the optimizer on the host. See `HostInstruction`. */
-  emitOnHost(label: string, instruction: Pick<HostInstruction, 'operands' | 'completes' | 'frees'>): void {
+  emitOnHost(label: string, instruction: Pick<HostInstruction, 'operands' | 'eager' | 'completes' | 'frees'>): void {
     this.#instructions.push({ op: 'host each chunk', label, phase: this.#phase, ...instruction });
   }
 

@@ -18,7 +18,7 @@ import { matmul } from './matmul.ts';
 import { patches } from './patches.ts';
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from './rmsnorm.ts';
 import { rope } from './rope.ts';
-import { stepControl } from './step-control.ts';
+import { recordNorm, stepControl } from './step-control.ts';
 import { sumSquares } from './sum-squares.ts';
 import { tanh, tanhBackward } from './tanh.ts';
 
@@ -63,6 +63,7 @@ export const kernels: readonly Kernel<any>[] = [
   crossEntropyBackward,
   sumSquares,
   stepControl,
+  recordNorm,
   adamw,
   cacheAppend,
   copyRows,

@@ -2,6 +2,7 @@
 // Adam's bias corrections. `hyper` is written by the CPU before each step, `state` lives from step to step
 // (all zeros before the first) and is saved with the optimizer.
 
+import normShader from '../../shaders/step-control/record_norm.wgsl?raw';
 import shader from '../../shaders/step-control/step_control.wgsl?raw';
 import { type Arrays, type Kernel, read, update } from './kernel.ts';
 
@@ -77,5 +78,22 @@ export const stepControl: Kernel<StepControlProblem> = {
     state[STATE.correction2] = beta2 * state[STATE.correction2]! + hyper[HYPER.oneMinusBeta2]!;
     const maxNorm = hyper[HYPER.maxNorm]!;
     state[STATE.coefficient] = maxNorm > 0 ? Math.min(1, maxNorm / (state[STATE.gradNorm]! + 1e-6)) : 1;
+  },
+};
+
+/** normSquared (1) -> the norm in state: where the step was decided before it was known, and nothing is clipped. */
+export const recordNorm: Kernel<StepControlProblem> = {
+  name: 'recordNorm',
+  operands: () => ({ normSquared: read(1), state: update(STATE.size) }),
+  affectsSpeed: {},
+  variants: [
+    {
+      name: 'single',
+      dispatch: () => ({ shader: normShader, constants: controlConstants, params: {}, workgroups: [1, 1, 1] }),
+    },
+  ],
+  flops: () => 1,
+  reference(_problem, { normSquared, state }: Arrays<'normSquared' | 'state'>) {
+    state[STATE.gradNorm] = Math.sqrt(normSquared[0]!);
   },
 };

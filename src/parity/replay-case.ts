@@ -4,7 +4,7 @@ import { arrayOf, type Batch, type BatchArray } from '../data/batches.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { Device } from '../gpu/device.ts';
-import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
+import type { OptimizerDevice, Update } from '../graph/operators/optimizer.ts';
 import type { Host, Threads } from '../runtime/host.ts';
 import { forwardActivations } from '../train/inspect.ts';
 import { Trainer } from '../train/trainer.ts';
@@ -26,6 +26,8 @@ export interface ReplayOptions {
   memory?: MemoryOptions;
   /** Where AdamW runs. @default 'gpu' */
   optimizerDevice?: OptimizerDevice;
+  /** When chunks are updated. @default 'at-end' */
+  update?: Update;
   /** Those of the host. @default none: of `replayCase`, the host's */
   threads?: Threads | undefined;
 }
@@ -46,9 +48,10 @@ export async function replay(
   options: ReplayOptions = {},
 ): Promise<ReplayResult> {
   const { model, batch, seq, accumulate, schedule, optimizer, batches } = reference;
-  const { choices = {}, memory = {}, optimizerDevice = 'gpu', threads } = options;
+  const { choices = {}, memory = {}, optimizerDevice = 'gpu', update = 'at-end', threads } = options;
   const packed = batches[0]?.[0]?.['documents'] !== undefined;
-  const settings = { batch, seq, packed, accumulate, schedule, optimizer, optimizerDevice, threads, choices, memory };
+  const how = { optimizerDevice, update, threads, choices, memory };
+  const settings = { batch, seq, packed, accumulate, schedule, optimizer, ...how };
   const trainer = await Trainer.create(device, model, settings);
   try {
     await trainer.setWeights(sourceOf(reference.weights));

@@ -86,7 +86,7 @@ export function compareActivations(
   limits: AdapterLimits = machineLimits(machine),
 ): ActivationComparison {
   const { model, batch, context, accumulate, recovery, packed } = compared;
-  const traced = traceStep(model, batch, context, packed);
+  const traced = traceStep(model, batch, context, { packed });
   const workloadOf = (programs: StepPrograms, activations: 'auto' | 'keep') =>
     trainingWorkload(model, programs, accumulate, undefined, { activations, accumulateOrder: 'batch' });
   const secondsOf = ({ instructions }: Program) =>

@@ -25,6 +25,7 @@ import { neighboursOf, type SimulatedRanks } from '../engine/simulate/network.ts
 import { type SimulatedStep, simulate } from '../engine/simulate/simulate.ts';
 import type { ActivationMode } from '../graph/activations.ts';
 import type { AccumulateOrder } from '../graph/layer-major.ts';
+import type { BackwardPasses } from '../graph/operators/optimizer.ts';
 import { ELEMENT_BYTES, KINDS } from '../memory/layout/kinds.ts';
 import { bytesBelow, type RoomBelow, roomOf } from '../memory/tiers/shares.ts';
 import type { Model } from '../nn/model.ts';
@@ -55,6 +56,8 @@ export interface Scenario extends Changes {
   readonly ranks?: { readonly size: number; readonly stage: ZeroStage } | undefined;
   /** Whether the micro-batches behind the second of a step are reckoned, not simulated. @default false */
   readonly reckonsMicroBatches?: boolean;
+  /** Backward passes of a step that updates within one. @default it updates at its end */
+  readonly passes?: BackwardPasses | undefined;
 }
 
 /** A step within a budget. */
@@ -168,10 +171,10 @@ export class Predictor {
   }
 
   #workloadOf(blocks: number, activations: Changes['activations']): Workload<TrainingPasses> {
-    const { modelOf, batch, context, accumulateOrder } = this.#scenario;
+    const { modelOf, batch, context, accumulateOrder, passes } = this.#scenario;
     const model = modelOf(blocks);
     const options = { activations, accumulateOrder, sharding: this.#sharding };
-    return trainingWorkload(model, traceStep(model, batch, context), this.#simulated, undefined, options);
+    return trainingWorkload(model, traceStep(model, batch, context, { passes }), this.#simulated, undefined, options);
   }
 
   /** Of the first of the ranks that are simulated. */

@@ -28,7 +28,7 @@ import { type ModelConfig, parseConfig } from '../formats/config.ts';
 import { familyOf, labelsIn, shapeOf } from '../formats/families/index.ts';
 import { configOfShape } from '../formats/shape.ts';
 import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';
-import { OPTIMIZER_DEVICES, type OptimizerDevice } from '../graph/operators/optimizer.ts';
+import { OPTIMIZER_DEVICES, type OptimizerDevice, UPDATES, type Update } from '../graph/operators/optimizer.ts';
 import type { MadeElement } from '../kernels/stored.ts';
 import { TRAINING_DTYPES, type TrainingDtype } from '../memory/layout/kinds.ts';
 import { makeModel } from '../nn/index.ts';
@@ -103,6 +103,8 @@ export interface RunSettings {
   weightDecay: number;
   /** Where AdamW runs; `cpu`: on the host, below the GPU. @default 'gpu' */
   optimizerDevice?: OptimizerDevice;
+  /** When a chunk is updated: behind all gradients, or as soon as its own is complete; the same bits. @default 'at-end' */
+  update?: Update;
   /** For weights, batches and samples. @default 1 */
   seed: number;
   /** Steps between validations; 0: only at the end. @default 250 */
@@ -240,6 +242,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     earlyStoppingThreshold: optional(number(EARLY_STOPPING_RANGES.earlyStoppingThreshold)),
     keepBest: optional(truth),
     optimizerDevice: optional(oneOf(OPTIMIZER_DEVICES)),
+    update: optional(oneOf(UPDATES)),
     ...numbers,
   });
 
@@ -259,6 +262,10 @@ const STEP_CHARACTERS = 160;
 /** A byte that is no printable character is six of them in JSON. */
 const TOKEN_CHARACTERS = 6;
 
+/** Why several ranks do not update inside the backward pass. */
+export const UPDATE_ON_RANKS =
+  '--update in-backward: several ranks add up all gradients before they update; leave it out, or train alone';
+
 /**
  * Checks what settings ask for together, before anything of that size is made. Errors: HoldfastError naming the setting
  * and the largest that works.
@@ -269,6 +276,8 @@ export function checkSettings(settings: RunSettings): void {
   const { ranks = 1, tensorParallel = 1, pipelineParallel = 1 } = settings;
   if (ranks * tensorParallel * pipelineParallel > 1 && dtypeOf(settings) !== 'f32')
     throw new HoldfastError('--dtype bf16: ranks train together in f32; leave out --dtype, or train alone');
+  if (ranks * tensorParallel * pipelineParallel > 1 && settings.update === 'in-backward')
+    throw new HoldfastError(UPDATE_ON_RANKS);
   if (settings.optimizerDevice === 'cpu' && dtypeOf(settings) !== 'f32')
     throw new HoldfastError('--dtype bf16: AdamW on the cpu updates f32; leave out --optimizer-device, or --dtype');
   if (settings.lora && settings.from === undefined) {
@@ -328,7 +337,7 @@ export function modelOf(settings: RunSettings): Model {
 
 /** How its trainer is made, memory and kernel choices apart. */
 export function trainerOptions(settings: RunSettings): TrainerOptions {
-  const { batch, seq, accumulate, clip, weightDecay, seed, records, optimizerDevice } = settings;
+  const { batch, seq, accumulate, clip, weightDecay, seed, records, optimizerDevice, update } = settings;
   const packed = records?.pack === 'yes' ? { packed: true } : {};
   const { schedule: decay, lr: peak, minLr: min, warmup, steps } = settings;
   return {
@@ -340,6 +349,7 @@ export function trainerOptions(settings: RunSettings): TrainerOptions {
     schedule: { decay, peak, min, warmup, steps },
     optimizer: { clip, weightDecay },
     ...(optimizerDevice && { optimizerDevice }),
+    ...(update && { update }),
   };
 }
 

@@ -5,16 +5,20 @@
 import type { GridPlace } from '../engine/ranks/grid.ts';
 import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
 import {
+  type BackwardPasses,
   type BlockTensors,
+  decisionInBackward,
   makeBlockTensors,
   makeStepScalars,
   type OptimizerDevice,
   optimizerStep,
   type StepScalars,
   splitBlocks,
+  updateInBackward,
 } from '../graph/operators/optimizer.ts';
 import { type StageBlocks, stageBlocks } from '../graph/operators/stages.ts';
 import { cut, fromZero, withResults } from '../graph/pipeline.ts';
+import type { InBackward } from '../graph/update-in-backward.ts';
 import { KEY_WORDS } from '../kernels/dropout.ts';
 import { trainingDtypeOf } from '../memory/layout/chunk-map.ts';
 import { BatchInputs } from '../nn/inputs.ts';
@@ -29,6 +33,8 @@ export interface StepPrograms extends BlockTensors {
   readonly next: Program;
   /** From the complete gradients to the decision to clip or to skip, and on to the new parameters. */
   readonly update: Program;
+  /** Where chunks are updated inside the backward pass: what it takes beside. @default behind it */
+  readonly inBackward?: InBackward;
   /** Forward only: the loss adds up. */
   readonly evaluate: Program;
   readonly parameters: ReadonlyMap<string, Tensor>;
@@ -81,17 +87,27 @@ function inputsOf(model: Model, batch: number, seq: number, packed: boolean): Ba
   return new BatchInputs([...model.inputs(seq, packed), ...objective.labels(shape.classes, seq)], batch, seq);
 }
 
+/** How a step is done, of what is not the model's. */
+export interface StepOptions {
+  /** Whether sequences hold several documents each. @default false */
+  readonly packed?: boolean | undefined;
+  /** @default 'gpu' */
+  readonly optimizerDevice?: OptimizerDevice | undefined;
+  /** Among the stages that have the model's blocks. @default there is one */
+  readonly place?: GridPlace | undefined;
+  /** Of a step that updates in its backward pass. @default it updates at its end */
+  readonly passes?: BackwardPasses | undefined;
+}
+
 /**
- * Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens; `packed`: of several documents each;
- * `place`: among the stages that have its blocks. Errors: HoldfastError for a model that so many stages cannot have.
+ * Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens. Errors: HoldfastError for a model that
+ * so many stages cannot have.
  */
 export function traceStep(
   model: Model,
   batch: number,
   seq: number,
-  packed = false,
-  optimizerDevice: OptimizerDevice = 'gpu',
-  place: GridPlace = { rank: 0, size: 1 },
+  { packed = false, optimizerDevice = 'gpu', place = { rank: 0, size: 1 }, passes }: StepOptions = {},
 ): StepPrograms {
   const { objective } = model;
   const inputs = inputsOf(model, batch, seq, packed);
@@ -128,17 +144,21 @@ export function traceStep(
   const tied = stages ? trained.filter((tensor) => isTied(stages, tensor)).map(gradientOf) : [];
   const blocks = makeBlockTensors(trained);
   const update = new Graph('update', { phase: 'update' });
-  optimizerStep(
-    update,
-    blocks,
-    scalars,
-    optimizerDevice,
-    trainingDtypeOf(model.parameters),
-    splitBlocks(trained),
-    stages && squaresIn(stages, [...gradients.values()], trained),
-  );
+  const options = {
+    device: optimizerDevice,
+    dtype: trainingDtypeOf(model.parameters),
+    split: splitBlocks(trained),
+    stages: stages && squaresIn(stages, [...gradients.values()], trained),
+  };
+  const decide = new Graph('decision', { phase: 'update' });
+  if (passes === undefined) optimizerStep(update, blocks, scalars, options);
+  else {
+    decisionInBackward(decide, blocks, scalars, passes, options);
+    updateInBackward(update, blocks, scalars, passes, options);
+  }
   return {
     ...blocks,
+    ...(passes !== undefined && { inBackward: { passes, decide: decide.program() } }),
     update: update.program(),
     // Of a gradient that two stages have, the last one's part is written first in the whole model's program.
     first: place.rank === place.size - 1 ? own(first) : fromZero(own(first), tied),

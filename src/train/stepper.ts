@@ -17,6 +17,7 @@ import { at } from '../util/at.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
 import { assert, HoldfastError, messageOf } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
+import { GradientsAside } from './gradients-aside.ts';
 
 /** The numbers of steps: so many may be under way at once. */
 export const STEP_READBACK: ReadbackSize = { bytes: STATE.size * 4, reads: 4 };
@@ -39,7 +40,10 @@ export interface StepJob {
 
 /** Hooks of an observer of a step while it runs. */
 export interface StepHooks {
-  /** Called with the complete gradients, before clipping and before they are used up; reading them waits for the GPU. */
+  /**
+   * Called with the complete gradients, before clipping and before they are used up; where chunks are updated inside the backward
+   * pass, with copies behind it. Reading them waits for the GPU.
+   */
   readonly inspect?: ((gradients: TensorSource) => Promise<void>) | undefined;
   /**
    * Called when the step is encoded, with what was recorded of it: from `arrived` on it is whole. A step of warm-up is
@@ -196,7 +200,13 @@ export class Stepper {
       this.#session.feed(own ? inputs.map(([tensor, data]) => [own.get(tensor) ?? tensor, data]) : inputs);
       await this.#run(step, at(starts, i), starts[i + 1] ?? update.decided);
     }
-    await step.job.inspect?.(this.#session.values.now('gradient'));
+    const { inspect } = step.job;
+    const keepsAside = inspect && this.#session.fit.workload.updatesInBackward;
+    const aside = keepsAside ? new GradientsAside(this.#session) : undefined;
+    if (!aside) await inspect?.(this.#session.values.now('gradient'));
+    const run = (from: number, to: number) => this.#run(step, from, to);
+    const runUpdate = (from: number, to: number) => aside?.run(this.#pass, from, to, run) ?? run(from, to);
+    await runUpdate(update.decided, update.known);
     let read: (() => Promise<ArrayBuffer>) | undefined;
     const source = this.#session.bufferOf(this.#control);
     executor.command(
@@ -223,7 +233,8 @@ export class Stepper {
       await step.numbers;
       if (step.state) executor.decide(step.state);
     }
-    await this.#run(step, update.decided, this.#pass.trace.moments.length);
+    await runUpdate(update.known, this.#pass.trace.moments.length);
+    if (aside) await inspect?.(aside.tensors);
     executor.flush();
     if (warmUp) this.#session.endWarmUpStep();
     if (recorder) step.job.recorded?.(at(recorder.recordings, 0), recorder.arrived());
@@ -304,7 +315,7 @@ export class Stepper {
         throw error;
       }
       if (!session.fit.durable)
-        throw new HoldfastError(`${lossOf(device)}, during ${this.#place}; ${WITHOUT_RECOVERY}`);
+        throw new HoldfastError(`${lossOf(device)}, during ${this.#place}; ${this.#withoutRecovery}`);
       session.executor.stop(error);
       this.#recovery = session.mutex
         .move(() => this.#continueOnNext())
@@ -321,6 +332,11 @@ export class Stepper {
     const step = this.#underWay.find(({ kept }) => kept === oldest);
     if (step || !oldest) return oldest?.what ?? 'no work';
     return this.#last === undefined ? oldest.what : `${oldest.what} after step ${this.#last}`;
+  }
+
+  get #withoutRecovery(): string {
+    const wanted = this.#session.fit.workload.updatesInBackward ? "update 'at-end'" : "recovery 'step'";
+    return `resume from the last checkpoint; with a GPU budget and ${wanted} a lost device is replaced on the way`;
   }
 
   /** On the device after this one, or after that, if it is lost as well. */
@@ -386,9 +402,6 @@ const updatesOf = ({ update }: Pass): Completion[] => {
   assert(update, 'a step updates');
   return update.completions.filter(({ moment }) => moment >= update.decided);
 };
-
-const WITHOUT_RECOVERY =
-  "resume from the last checkpoint; with a GPU budget and recovery 'step' a lost device is replaced on the way";
 
 function lossOf(device: Device): string {
   try {

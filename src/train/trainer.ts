@@ -10,7 +10,7 @@ import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { OtherPart } from '../engine/run/model-values.ts';
 import { type Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
-import { decayBits, type OptimizerDevice } from '../graph/operators/optimizer.ts';
+import { decayBits, type OptimizerDevice, passesOf, type Update } from '../graph/operators/optimizer.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
@@ -65,6 +65,12 @@ export interface TrainerOptions {
    * visit the GPU; the two agree to 1 ulp a step. @default 'gpu'
    */
   optimizerDevice?: OptimizerDevice;
+  /**
+   * When a chunk is updated: behind all gradients, or as soon as its own is complete (`in-backward`), which holds no list of
+   * them, and clips with a second backward pass; the same bits. A gradient that is not finite then ends the training where
+   * nothing is clipped. @default 'at-end'
+   */
+  update?: Update;
   /**
    * Kernel choices to start from: a checkpoint's, or the cache's. What they lack is measured, and two measurements
    * may differ: runs that must repeat bit for bit pass the first one's `trainer.choices.record()` on.
@@ -147,17 +153,31 @@ export class Trainer {
         'the optimizer on the host (cpu): several ranks update their chunks on their GPUs; leave it out, or use one rank',
       );
     }
+    const isInBackward = options.update === 'in-backward';
+    if (isInBackward && ranks) {
+      throw new HoldfastError(
+        "the update in the backward pass: several ranks reduce the gradients of all chunks first; update 'at-end', or use one rank",
+      );
+    }
     // A step that is done again would ask the others for what they gave already, and gradients must be complete in one order.
-    const memory: MemoryOptions = ranks ? { ...given, recovery: 'checkpoint', accumulateOrder: 'batch' } : given;
-    if (options.optimizerDevice === 'cpu' && memory.recovery === 'checkpoint') {
+    const memory: MemoryOptions = ranks
+      ? { ...given, recovery: 'checkpoint', accumulateOrder: 'batch' }
+      : isInBackward
+        ? { ...given, recovery: 'checkpoint' }
+        : given;
+    if (options.optimizerDevice === 'cpu' && given.recovery === 'checkpoint') {
       throw new HoldfastError(
         "recovery 'checkpoint': with the optimizer on the host (cpu) the state of every step lies below the GPU anyway; leave it out",
       );
     }
     const optimizer = { ...ADAMW_DEFAULTS, ...options.optimizer };
-    const full = { accumulate: 1, packed: false, seed: 1, optimizerDevice: 'gpu' as const, ...rest, optimizer };
+    const defaults = { accumulate: 1, packed: false, seed: 1, optimizerDevice: 'gpu', update: 'at-end' } as const;
+    const full = { ...defaults, ...rest, optimizer };
     const layers = ranks && ranks.grid.tensor.size > 1 ? splitModel(model, ranks.grid.tensor) : model;
-    const programs = traceStep(layers, full.batch, full.seq, full.packed, full.optimizerDevice, ranks?.grid.pipeline);
+    const passes = passesOf(full.update, optimizer);
+    const { batch, seq, packed, optimizerDevice } = full;
+    const place = ranks?.grid.pipeline;
+    const programs = traceStep(layers, batch, seq, { packed, optimizerDevice, place, passes });
     const { stages } = programs;
     const part = stages ? stageOf(layers, stages) : layers;
     const generation = generates ? traceGeneration(layers, full.seq, stages) : undefined;
@@ -287,13 +307,15 @@ export class Trainer {
       ),
       ...hooks,
     });
-    return {
+    const found = {
       step,
       lr,
       loss: at(state, STATE.loss),
       gradNorm: at(state, STATE.gradNorm),
       skipped: state[STATE.skip] !== 0,
     };
+    if (!found.skipped && !Number.isFinite(found.gradNorm)) this.#fail(found);
+    return found;
   }
 
   /**
@@ -373,6 +395,16 @@ export class Trainer {
   /** Frees every buffer and removes the slow tier's file. The device stays open. */
   destroy(): Promise<void> {
     return this.session.close();
+  }
+
+  /** It was used up before the norm was known: nothing may go on from what that made, and nothing saves it. */
+  #fail({ step }: StepMetrics): never {
+    const error = new HoldfastError(
+      `step ${step} gave a gradient that is not finite, a part of which the update in the backward pass has used up; go on from the ` +
+        'last checkpoint with --update at-end, which skips such a step, or with --clip, or a lower --lr',
+    );
+    this.session.end(error);
+    throw error;
   }
 
   /** Of a micro-batch: a function of its place in the run, so that a step that is done again is the same one. */

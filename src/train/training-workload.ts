@@ -6,9 +6,11 @@ import { type Pass, readingPass, type StepPasses, stepPass } from '../engine/com
 import type { OrderChoice, Workload } from '../engine/compile/workload.ts';
 import { mostChunkFor, type Sharding } from '../engine/ranks/sharding.ts';
 import { ACTIVATION_MODES, type ActivationMode, blocksOf, bytesWith, withActivations } from '../graph/activations.ts';
+import type { Program } from '../graph/graph.ts';
 import { ACCUMULATE_ORDERS, type AccumulateOrder, layerMajor, reorderedGradient } from '../graph/layer-major.ts';
 import { microBatchesAtOnce, oneForwardOneBackward } from '../graph/pipeline.ts';
 import { withSharedTables } from '../graph/shared-table.ts';
+import { withDecision } from '../graph/update-in-backward.ts';
 import { bytesHeld } from '../memory/layout/layout.ts';
 import type { Model } from '../nn/model.ts';
 import { at } from '../util/at.ts';
@@ -58,6 +60,9 @@ export function trainingWorkload(
   return inOrder(at(orders, 0));
 }
 
+const ONE_BY_ONE =
+  '--update in-backward: micro-batches one after the other hold the gradients of all chunks from one to the next';
+
 /** The orders that micro-batches may go in, the one that needs the least memory first. */
 function ordersOf(
   programs: StepPrograms,
@@ -65,9 +70,16 @@ function ordersOf(
   asked: AccumulateOrder | 'auto',
 ): readonly AccumulateOrder[] {
   if (accumulate === 1 || programs.stages) return ['batch'];
-  if (asked === 'batch') return [asked];
+  const { inBackward } = programs;
+  if (asked === 'batch') {
+    if (inBackward)
+      throw new HoldfastError(`${ONE_BY_ONE}; let them go layer by layer (--accumulate-order layer, or auto)`);
+    return [asked];
+  }
   const reordered = reorderedGradient(withSharedTables(programs))?.name;
-  if (reordered === undefined) return asked === 'auto' ? ACCUMULATE_ORDERS : [asked];
+  if (reordered === undefined) return asked === 'auto' && !inBackward ? ACCUMULATE_ORDERS : ['layer'];
+  if (inBackward)
+    throw new HoldfastError(`${ONE_BY_ONE}, and two parts of this model share ${reordered}; use --accumulate 1`);
   if (asked === 'auto') return ['batch'];
   throw new HoldfastError(
     `micro-batches layer by layer: two parts of this model share ${reordered}, and its gradient would add up in another ` +
@@ -85,32 +97,36 @@ function workloadInOrder(
   order: OrderChoice<TrainingPasses>,
   sharding: WorkloadSharding | undefined,
 ): Workload<TrainingPasses> {
-  const { update, evaluate, inputs, dropoutKey, stages } = programs;
+  const { update, inBackward, evaluate, inputs, dropoutKey, stages } = programs;
   const blocks = blocksOf(programs.first);
   const menu = activations === 'auto' ? [...ACTIVATION_MODES] : [activations];
   const isByLayer = order.order === 'layer';
   /** Micro-batches whose activations are there at once. */
-  const together = isByLayer ? accumulate : stages ? microBatchesAtOnce(stages.place, accumulate) : 1;
+  const alive = isByLayer ? accumulate : stages ? microBatchesAtOnce(stages.place, accumulate) : 1;
   const known = new Map<string, Workload<TrainingPasses>>();
   const workloadWith = (modes: readonly ActivationMode[]): Workload<TrainingPasses> => {
     const key = modes.join();
     const before = known.get(key);
     if (before) return before;
     const modeOf = (block: string) => modes[blocks.indexOf(block)] ?? 'keep';
-    const first = withActivations(programs.first, modeOf);
-    const next = accumulate > 1 ? withActivations(programs.next, modeOf) : first;
+    const decided = (program: Program) => (inBackward ? withDecision(program, inBackward) : program);
+    const once = withActivations(programs.first, modeOf);
+    const next = accumulate > 1 ? withActivations(programs.next, modeOf) : once;
     const brought = [...inputs.all, ...(dropoutKey ? [dropoutKey] : [])];
-    const all = stages
-      ? oneForwardOneBackward({ first, next }, stages.place, accumulate, { inputs: brought, tied: programs.tied })
+    const together = stages
+      ? oneForwardOneBackward({ first: once, next }, stages.place, accumulate, { inputs: brought, tied: programs.tied })
       : isByLayer
-        ? layerMajor(withSharedTables({ first, next }), accumulate, brought)
+        ? layerMajor(withSharedTables({ first: once, next }), accumulate, brought)
         : undefined;
+    const all = together && { ...together, program: decided(together.program) };
+    const first = all ? once : decided(once);
     const micro = all ? [all.program] : accumulate > 1 ? [first, next] : [first];
     const sharded = sharding && { ...sharding, squares: programs.squares, lossSum: programs.scalars.lossSum };
-    const step = { first, next, inOne: all, update, sharded };
+    const step = { first, next, inOne: all, update, inBackward, sharded };
     const workload: Workload<TrainingPasses> = {
       parameters: model.parameters,
       training: true,
+      ...(inBackward && { updatesInBackward: true }),
       ...(sharding && { isShared: true, chunkLimits: chunkLimitsOf(model, sharding, stages !== undefined) }),
       programs: [...micro, update, evaluate, ...(generation?.programs ?? [])],
       passes: (map, most = accumulate) => ({
@@ -125,7 +141,7 @@ function workloadInOrder(
         with: workloadWith,
         mainOf: (passes) => passes.step,
         rounds: isByLayer ? 1 : accumulate,
-        keptBytes: (mode) => together * bytesWith(programs.first, mode, 'keep').reduce((a, b) => a + b, 0),
+        keptBytes: (mode) => alive * bytesWith(programs.first, mode, 'keep').reduce((a, b) => a + b, 0),
       },
       ...(accumulate > 1 && { order }),
     };

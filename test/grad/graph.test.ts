@@ -105,7 +105,7 @@ function makeWeights(model: Model): Map<string, Float64Array> {
 describe.each(Object.entries(models))('%s', (_, [config, lora, packed]) => {
   const base = makeModel(parseConfig(config, 'test'));
   const model = lora ? withLora(base, lora) : base;
-  const traced = traceStep(model, BATCH, SEQ, packed);
+  const traced = traceStep(model, BATCH, SEQ, { packed });
   const { first, next, evaluate, parameters, gradients, scalars } = traced;
   const weights = makeWeights(model);
   const batches = [false, true].map((sparse) => makeBatch(model, sparse, packed));

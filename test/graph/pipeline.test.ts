@@ -62,7 +62,7 @@ interface Stage {
 
 async function stageAt(model: Model, batches: readonly TokenBatch[], rank: number, size: number): Promise<Stage> {
   const place = { rank, size };
-  const traced = traceStep(model, 1, SEQ, false, 'gpu', place);
+  const traced = traceStep(model, 1, SEQ, { place });
   const first = withActivations(traced.first, () => 'recompute');
   const next = withActivations(traced.next, () => 'light');
   const ids = { inputs: traced.inputs.all, tied: traced.tied };
@@ -184,7 +184,7 @@ it('has the activations of no more micro-batches at once than there are stages f
   const model = gpt2(8);
   const bytesOf = (rank: number, count: number) => {
     const place = { rank, size: 4 };
-    const { first, next, inputs, tied } = traceStep(model, 1, SEQ, false, 'gpu', place);
+    const { first, next, inputs, tied } = traceStep(model, 1, SEQ, { place });
     return liveBytes(oneForwardOneBackward({ first, next }, place, count, { inputs: inputs.all, tied }).program);
   };
   for (let rank = 0; rank < 4; rank++) {

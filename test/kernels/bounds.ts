@@ -419,6 +419,9 @@ export const bounds: Record<string, Bounds<any>> = {
     };
     return { state: (i) => (ulps[i] ?? 0) * ULP * abs(state[i]!) };
   },
+  recordNorm: (_problem, _before, { state }: Arrays<'state'>) => ({
+    state: (i) => (i === STATE.gradNorm ? 4.5 * ULP * abs(state[i]!) : 0),
+  }),
   adamw(
     _problem,
     { gradient, hyper, state, parameter, m, v }: Arrays<'gradient' | 'hyper' | 'state' | 'parameter' | 'm' | 'v'>,

@@ -38,7 +38,7 @@ import { type Epilogue, type Layout, type MatmulProblem, matmul } from '../../sr
 import { patches } from '../../src/kernels/patches.ts';
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
 import { rope, ropeTable } from '../../src/kernels/rope.ts';
-import { HYPER, STATE, stepControl } from '../../src/kernels/step-control.ts';
+import { HYPER, recordNorm, STATE, stepControl } from '../../src/kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../src/kernels/sum-squares.ts';
 import { tanh, tanhBackward } from '../../src/kernels/tanh.ts';
 import { Random } from '../../src/util/random.ts';
@@ -591,6 +591,11 @@ export const cases = [
       hyper: HYPERS,
       state: someState(),
     }),
+  }),
+  row({
+    kernel: recordNorm,
+    problems: [{}],
+    inputs: () => ({ normSquared: new Float32Array([7.3]), state: someState() }),
   }),
   row({
     kernel: adamw,

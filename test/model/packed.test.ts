@@ -53,7 +53,7 @@ test.runIf(THOROUGH)('the reference within the smallest budget', async () => {
   chooseVariants(1);
   const reference = await loadCase(testHost, CASE);
   const { model, batch, seq, accumulate } = reference;
-  const workload = trainingWorkload(model, traceStep(model, batch, seq, true), accumulate);
+  const workload = trainingWorkload(model, traceStep(model, batch, seq, { packed: true }), accumulate);
   const gpu = smallestBudget(workload, limitsOf(device));
   const { worst, unchecked } = await replay(device, reference, { memory: { gpu, host: 100e6 } });
   expect(worst).toBeLessThanOrEqual(1);

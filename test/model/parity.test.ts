@@ -60,6 +60,17 @@ describe.runIf(THOROUGH)('replayed in its smallest budget, with the same figures
   });
 });
 
+describe('replayed with chunks updated inside the backward pass, with the same figures', () => {
+  const few = ['gpt2-accum4', 'llama-lora-all'];
+  it.each(EVERY_CASE ? cases : few)('%s', async (name) => {
+    const reference = await loadCase(testHost, join(FOLDER, name));
+    const { choices, ...atEnd } = await replay(device, reference);
+    const { choices: _, ...found } = await replay(device, reference, { choices, update: 'in-backward' });
+    expect(found).toEqual(atEnd);
+    expect(found.unchecked).toEqual([]);
+  });
+});
+
 /** The reference as an outcome of its own: all errors are 0. */
 const perfect = (reference: ReferenceCase) =>
   structuredClone({

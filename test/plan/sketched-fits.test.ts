@@ -30,7 +30,7 @@ it.each([
   ['with an optimizer on the host', MODELS['gpt2, tied'], 3, 'cpu'],
   ['with low-rank updates', MODELS['gpt2 with low-rank updates'], 5, 'gpu'],
 ] as const)('%s', (_, model, accumulate, optimizerDevice) => {
-  const programs = traceStep(model, 2, 8, false, optimizerDevice);
+  const programs = traceStep(model, 2, 8, { optimizerDevice });
   for (const activations of EVERY_CASE ? ACTIVATION_MODES : (['keep', 'offload'] as const)) {
     const all = (['batch', 'layer'] as const).map((accumulateOrder) => {
       try {

@@ -52,7 +52,7 @@ const workloadOf = (
   place: GridPlace,
   sharding: Sharding = ALONE,
 ) => {
-  const programs = traceStep(model, batch, seq, false, 'gpu', place);
+  const programs = traceStep(model, batch, seq, { place });
   const part = programs.stages ? stageOf(model, programs.stages) : model;
   return trainingWorkload(part, programs, accumulate, undefined, { accumulateOrder: 'batch', sharding });
 };

@@ -324,7 +324,7 @@ describe.runIf(THOROUGH)('training', () => {
   const leastOf = ({ model, batch, seq, accumulate, batches }: ReferenceCase, size: number) => {
     const packed = batches[0]?.[0]?.['documents'] !== undefined;
     const part = splitModel(model, { rank: 0, size });
-    const workload = trainingWorkload(part, traceStep(part, batch, seq, packed), accumulate, undefined, {
+    const workload = trainingWorkload(part, traceStep(part, batch, seq, { packed }), accumulate, undefined, {
       accumulateOrder: 'batch',
       sharding: { rank: 0, size: 1, stage: 0 },
     });

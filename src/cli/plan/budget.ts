@@ -24,7 +24,8 @@ import { trainingWorkload } from '../../train/training-workload.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
-import { configOf, modelOf, type PlanFlags } from './flags.ts';
+import { configOf, modelOf, type PlanFlags, passesIn } from './flags.ts';
+import { describeUpdate, updateFacts } from './update.ts';
 
 const FATES: Readonly<Record<ActivationMode, string>> = {
   keep: 'all kept for the backward pass',
@@ -60,8 +61,11 @@ export type Listing = keyof typeof LISTINGS;
 /** Works it out, and prints it. */
 export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   const { write } = host.terminal;
-  const { recovery, optimizerDevice } = flags;
-  const step = (batch: number, context: number) => traceStep(model, batch, context, false, optimizerDevice);
+  const { optimizerDevice } = flags;
+  const backwardPasses = passesIn(flags);
+  const recovery = backwardPasses === undefined ? flags.recovery : 'checkpoint';
+  const step = (batch: number, context: number) =>
+    traceStep(model, batch, context, { optimizerDevice, passes: backwardPasses });
   const workloadOf = (changes: Partial<PlanFlags> = {}) => {
     const { batch, context, accumulate } = { ...flags, ...changes };
     return trainingWorkload(model, step(batch, context), accumulate, undefined, flags);
@@ -112,15 +116,18 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   const modes = activations?.modes ?? [];
   const offloaded = offloadedBytes(passes.step);
   const stashed = found.stashes.reduce((a, b) => a + b, 0);
+  const update = backwardPasses && updateFacts(found, backwardPasses);
+  const trainedBytes = update ? keptBytes(map.dtype) : trainedElementBytes(map.dtype);
 
   if (flags.json) {
     write(
       `${JSON.stringify({
         parameters,
         trained: trainedCount(model),
+        ...(update && { update }),
         flops: { step: flops, ...(full !== undefined && { fullStep: full }) },
         modelDataBytes: found.residents * map.chunkBytes,
-        bytesPerParameter: { all: trainedElementBytes(map.dtype), kept: keptBytes(map.dtype) },
+        bytesPerParameter: { all: trainedBytes, kept: keptBytes(map.dtype) },
         chunks: {
           bytes: trace.chunkBytes,
           perKind: chunks,
@@ -156,7 +163,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
     [
       `${flags.model}, ${flags.layers} layers of width ${flags.width}, vocabulary ${flags.vocabSize}: ${parameters.toLocaleString('en')} parameters`,
       `  ${shown(found.residents * map.chunkBytes)}  model data: ${frozen.chunks > 0 ? `${trainedCount(model).toLocaleString('en')} parameters that train, their` : 'parameters,'} ${describeKinds(map.dtype, optimizerDevice)}`,
-      `  ${`${trainedElementBytes(map.dtype)} bytes`.padStart(8)}  ${optimizerDevice === 'cpu' ? '' : 'of it '}a parameter that trains, ${keptBytes(map.dtype)} of them from step to step${optimizerDevice === 'cpu' ? '; moments, 8 of them, are below the GPU and never on it' : ''}`,
+      `  ${`${trainedBytes} bytes`.padStart(8)}  ${optimizerDevice === 'cpu' ? '' : 'of it '}a parameter that trains, ${keptBytes(map.dtype)} of them from step to step${optimizerDevice === 'cpu' ? '; moments, 8 of them, are below the GPU and never on it' : ''}`,
       ...(frozen.chunks > 0
         ? [
             `  ${shown(frozen.chunks * trace.chunkBytes)}  of it frozen${flags.baseDtype ? `, in ${flags.baseDtype}` : ''}: ${frozen.chunks} chunks that are only read`,
@@ -164,6 +171,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
         : []),
       `            ${chunks} chunks of ${formatBytes(trace.chunkBytes)} a kind, ${tiled} tensors tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
       `  ${shown(nonModel.arenas)}  activations, batch ${flags.batch} x ${flags.context} (${formatBytes(nonModel.alive)} alive at once): ${describeModes(modes)}${again.flops > 0 ? `, ${(100 * again.share).toFixed(1)} % more arithmetic` : ''}`,
+      ...(update ? [describeUpdate(update)] : []),
       `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms`,
       `  ${shown(smallest)}  is the smallest budget that works`,
       `  ${shown(budget)}  budget, ${formatBytes(peak)} of it used: ${slots} slots for ${chunkCount(trace)} chunks, ${staging.down} of staging down, ${staging.up} up`,

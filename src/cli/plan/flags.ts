@@ -5,7 +5,7 @@ import type { ExchangeWay } from '../../engine/simulate/machine.ts';
 import type { FamilyName } from '../../formats/families/index.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
-import type { OptimizerDevice } from '../../graph/operators/optimizer.ts';
+import { type BackwardPasses, type OptimizerDevice, passesOf, type Update } from '../../graph/operators/optimizer.ts';
 import type { MadeElement } from '../../kernels/stored.ts';
 import type { TrainingDtype } from '../../memory/layout/kinds.ts';
 import { makeModel } from '../../nn/index.ts';
@@ -15,6 +15,7 @@ import { sizeOf } from '../../nn/size.ts';
 import { baseStorage } from '../../train/base-dtype.ts';
 import type { Scenario } from '../../train/prediction.ts';
 import type { Scaling } from '../../train/scaling.ts';
+import { ADAMW_DEFAULTS } from '../../train/trainer.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { configFromFlags } from '../model-flags.ts';
 import { DEFAULT_STAGE } from '../rank-flags.ts';
@@ -38,6 +39,8 @@ export interface PlanFlags {
   recovery: 'step' | 'checkpoint';
   activations: ActivationMode | 'auto';
   optimizerDevice: OptimizerDevice;
+  update: Update;
+  clip?: number;
   accumulateOrder: AccumulateOrder | 'auto';
   ranks?: number;
   zero?: ZeroStage;
@@ -76,6 +79,10 @@ export function modelOf(flags: PlanFlags, layers: number): Model {
   );
 }
 
+/** Backward passes of a step that updates within one. */
+export const passesIn = ({ update, clip = ADAMW_DEFAULTS.clip }: PlanFlags): BackwardPasses | undefined =>
+  passesOf(update, { clip });
+
 /** What is predicted. Low-rank updates are left out of the size: they are a small part of it. */
 export const scenarioOf = ({ ranks: size, zero: stage = DEFAULT_STAGE, ...flags }: PlanFlags): Scenario => ({
   ...flags,
@@ -84,6 +91,7 @@ export const scenarioOf = ({ ranks: size, zero: stage = DEFAULT_STAGE, ...flags 
     // As every rank trains.
     ...({ recovery: 'checkpoint', accumulateOrder: 'batch' } as const),
   }),
+  ...(flags.update === 'in-backward' && { recovery: 'checkpoint' as const, passes: passesIn(flags) }),
   parameters: sizeOf(configOf(flags, flags.layers)).parameters,
   modelOf: (layers) => modelOf(flags, layers),
 });

@@ -5,7 +5,7 @@ import { type Command, Option } from 'commander';
 import { TRAIN_ON, type TrainOn } from '../../data/records/read-records.ts';
 import { SYNTHETIC } from '../../data/synthetic.ts';
 import type { TaskName } from '../../data/tasks.ts';
-import type { OptimizerDevice } from '../../graph/operators/optimizer.ts';
+import type { OptimizerDevice, Update } from '../../graph/operators/optimizer.ts';
 import type { MadeElement } from '../../kernels/stored.ts';
 import type { TrainingDtype } from '../../memory/layout/kinds.ts';
 import { BASE_DTYPES } from '../../train/base-dtype.ts';
@@ -20,6 +20,7 @@ import {
 import { addMemoryOptions, type MemoryFlags } from '../memory-flags.ts';
 import { adapterOption, dtypeOption, optimizerDeviceOption, whole, within } from '../options.ts';
 import { addRankOptions, type RankFlags } from '../rank-flags.ts';
+import { updateOption } from '../update-flags.ts';
 
 export interface TrainFlags extends MemoryFlags, RankFlags {
   model: string;
@@ -48,6 +49,7 @@ export interface TrainFlags extends MemoryFlags, RankFlags {
   clip: number;
   weightDecay: number;
   optimizerDevice: OptimizerDevice;
+  update: Update;
   dtype: TrainingDtype;
   seed: number;
   evalEvery?: number;
@@ -127,6 +129,7 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
   count('--clip <norm>', 'largest gradient norm, 0 for none', 'clip');
   count('--weight-decay <rate>', 'of matrices', 'weightDecay')
     .addOption(optimizerDeviceOption())
+    .addOption(updateOption())
     .addOption(dtypeOption());
   count('--seed <n>', 'for weights, batches and samples', 'seed');
   count('--eval-every <n>', 'steps between validations, 0 for the end only', 'evalEvery');

@@ -112,6 +112,7 @@ export async function newSettings(
     ...((family && !seesImages) || given('context') ? { seq: flags.context } : {}),
     ...{ data, schedule, ...numbersIn(flags) },
     ...(flags.optimizerDevice === 'cpu' && { optimizerDevice: flags.optimizerDevice }),
+    ...(flags.update === 'in-backward' && { update: flags.update }),
     ...bestFromFlags(flags),
   });
 }

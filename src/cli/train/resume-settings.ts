@@ -21,6 +21,7 @@ const CHANGEABLE = [
   'sampleTokens',
   'saveEvery',
   'dtype',
+  'update',
   'data',
   'earlyStoppingPatience',
   'earlyStoppingThreshold',

@@ -52,6 +52,8 @@ export interface Measured<P extends Passes = Passes> {
    * ranks have, nor, for long, what gradients in bf16 are rounded from.
    */
   readonly residents: number;
+  /** Chunks that have values at once, wherever they lie. */
+  readonly held: number;
 }
 
 export interface Candidate<P extends Passes = Passes> extends Measured<P> {
@@ -133,10 +135,13 @@ export function measured<P extends Passes>(
   const atOnce = chunksAtOnce(passes);
   const stashes = stashesIn(passes, map.count);
   const other = nonModel.arenas + nonModel.persistent;
-  const residents = workload.isShared
+  const onGPU = workload.isShared
     ? Math.max(...Object.values(passes).map(({ trace }) => mostHeld(trace)))
-    : residentChunks(workload, map) - (map.count - heldAtOnce(Object.values(passes), map));
-  return { workload, map, passes, placements, nonModel, stashes, durable, other, atOnce, residents };
+    : heldAtOnce(Object.values(passes), map, workload.updatesInBackward ?? false);
+  const residents = workload.isShared ? onGPU : residentChunks(workload, map) - (map.count - onGPU);
+  // What is given up stays below until the step is committed, where steps are.
+  const held = workload.isShared || workload.updatesInBackward ? onGPU : map.count;
+  return { workload, map, passes, placements, nonModel, stashes, durable, other, atOnce, residents, held };
 }
 
 export function leastPeak({ workload, map, passes, durable, other, atOnce }: Candidate): number {

@@ -3,6 +3,7 @@
 
 import { type ChunkMap, layoutFor, mapChunks, packChunks, trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
 import { bytesHeld, leastChunkBytes } from '../../memory/layout/layout.ts';
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { AdapterLimits, Workload } from './workload.ts';
 
@@ -49,7 +50,7 @@ export function mapOf({ parameters, training, chunkLimits }: Workload, chunkByte
 export const largestChunk = (workload: Workload, limits: AdapterLimits): number =>
   Math.max(...chunkSizes(workload, limits));
 
-/** Padding that larger chunks may cost where nothing moves, as a share of the model data. */
+/** What larger chunks may cost of padding, and of gradients that are held longer, as a share of the model data. */
 const MOST_PADDING = 0.05;
 
 /**
@@ -61,6 +62,20 @@ export function wholeMap(workload: Workload, limits: AdapterLimits): ChunkMap {
   const maps = chunkSizes(workload, limits).map((bytes) => mapOf(workload, bytes));
   const size = (map: ChunkMap) => map.count * map.chunkBytes;
   const least = Math.min(...maps.map(size));
+  return largestWithin(maps, size, least);
+}
+
+/**
+ * Where gradients are used up on the way, fewer bytes of them are held at once in smaller chunks: the largest of those of which
+ * about as few are as of the smallest. `heldIn`: chunks of such a map that have values at once.
+ */
+export function leanMap(workload: Workload, limits: AdapterLimits, heldIn: (map: ChunkMap) => number): ChunkMap {
+  const maps = chunkSizes(workload, limits).map((bytes) => mapOf(workload, bytes));
+  const size = (map: ChunkMap) => heldIn(map) * map.chunkBytes;
+  return largestWithin(maps, size, size(at(maps, 0)));
+}
+
+function largestWithin(maps: readonly ChunkMap[], size: (map: ChunkMap) => number, least: number): ChunkMap {
   const found = maps.findLast((map) => size(map) <= (1 + MOST_PADDING) * least);
   assert(found, 'there is a chunk size');
   return found;

@@ -6,7 +6,7 @@
 // smallest budget that works is a fact that a refusal can name.
 
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
-import { trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
+import { type ChunkMap, trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
 import { indicesTogether } from '../../memory/layout/kinds.ts';
 import { chunkRange } from '../../memory/layout/layout.ts';
 import { bytesBelow, leastHostBytes, type NeedBelow, type RoomBelow } from '../../memory/tiers/shares.ts';
@@ -25,7 +25,7 @@ import {
   sketched,
   whole,
 } from './candidate.ts';
-import { chunkSizes, largestChunk, mapOf, wholeMap } from './chunk-sizes.ts';
+import { chunkSizes, largestChunk, leanMap, mapOf, wholeMap } from './chunk-sizes.ts';
 import { chunksAtOnce, type Pass, type Passes } from './pass.ts';
 import { cheapest, uniformWays } from './ways.ts';
 import { type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
@@ -57,9 +57,9 @@ const MOST_STAGING = 8;
 /** One chunk of staging each way for so many slots. */
 const SLOTS_PER_STAGING = 5;
 
-/** Within a budget: without one, nothing goes below but what the host updates. */
+/** Within a budget: without one, nothing goes below but what the host updates. A step finishes from its gradients. */
 const isDurable = (workload: Workload, recovery: Recovery): boolean =>
-  workload.training && (recovery === 'step' || updatesOnHost(workload));
+  workload.training && !workload.updatesInBackward && (recovery === 'step' || updatesOnHost(workload));
 
 /**
  * The best fit into `budget` bytes of GPU memory; without one, everything at once. Errors: HoldfastError that names the
@@ -87,17 +87,32 @@ export function fitMemory<P extends Passes>(
     workload,
     budget,
     limits.rates,
-    () => wholeMap(workload, limits),
+    () => wholeMapOf(workload, limits),
     fits,
     () => fits(least.workload, true),
   );
 }
 
+/** By what workloads have in common that differ in their activations alone. */
+const leanMaps = new WeakMap<object, Map<string, ChunkMap>>();
+
+function wholeMapOf(workload: Workload, limits: AdapterLimits): ChunkMap {
+  if (!workload.updatesInBackward) return wholeMap(workload, limits);
+  const common = workload.activations?.menu ?? workload;
+  const known = leanMaps.get(common) ?? new Map<string, ChunkMap>();
+  leanMaps.set(common, known);
+  const key = `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${limits.mostChunk}`;
+  const heldIn = (map: ChunkMap) => sketched(workload, map, placeAll(workload, limits, false), false).held;
+  const found = known.get(key) ?? leanMap(workload, limits, heldIn);
+  known.set(key, found);
+  return found;
+}
+
 /** Everything at once. */
 function wholeFit<P extends Passes>(workload: Workload<P>, limits: AdapterLimits): Fit<P> {
-  const map = wholeMap(workload, limits);
+  const map = wholeMapOf(workload, limits);
   return sized(
-    measured(workload, map, workload.passes(map), placeAll(workload, limits, false), updatesOnHost(workload)),
+    measured(workload, map, workload.passes(map), placeAll(workload, limits, false), isDurable(workload, 'checkpoint')),
     undefined,
   );
 }
@@ -119,8 +134,12 @@ function fitOne<P extends Passes>(
   // What goes together, where narrow kinds hold several chunks' worth, is as many times as much.
   const together = workload.training ? indicesTogether(trainingDtypeOf(workload.parameters)) : 1;
   const { maxBytes: wanted } = chunkRange(workload.parameters, Math.max(0, held / together), limits.binding);
+  // In chunks that are larger than where everything stays, more gradients are held at once.
+  const lean = workload.updatesInBackward && wholeMapOf(workload, limits).chunkBytes;
+  const isLarge = (bytes: number) => Number(lean ? mapOf(workload, bytes).chunkBytes > lean : false);
+  const off = (bytes: number) => Math.abs(Math.log(bytes / wanted));
   // Those nearest to what suits the budget first.
-  const order = candidates.toSorted((a, b) => Math.abs(Math.log(a / wanted)) - Math.abs(Math.log(b / wanted)));
+  const order = candidates.toSorted((a, b) => isLarge(a) - isLarge(b) || off(a) - off(b));
   for (const bytes of order) {
     // One chunk in a slot and one of staging each way, of at least half that size: it may be too much by itself.
     if (arenaBytes(placements) + 3 * (bytes / 2) > budget) continue;
@@ -138,16 +157,10 @@ const fitsBelow = (found: Candidate, below: RoomBelow | undefined): boolean =>
 export const needBelow = ({
   map,
   workload,
-  residents,
+  held,
   stashes,
-}: Pick<Fit, 'map' | 'workload' | 'residents' | 'stashes'>): NeedBelow => ({
-  // On one of several ranks, what it has at once.
-  ...{
-    chunks: map.count,
-    held: workload.isShared ? residents : map.count,
-    chunkBytes: map.chunkBytes,
-    largestPut: map.largestPut,
-  },
+}: Pick<Fit, 'map' | 'workload' | 'held' | 'stashes'>): NeedBelow => ({
+  ...{ chunks: map.count, held, chunkBytes: map.chunkBytes, largestPut: map.largestPut },
   ...{ updates: updatesOnHost(workload), stashes },
 });
 
@@ -283,7 +296,7 @@ function findLeast<P extends Passes>(
 
 /** Deals the room that a budget leaves for chunks to slots and staging. */
 function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined): Fit<P> {
-  const { workload, map, passes, placements, nonModel, stashes, durable, other, atOnce, residents } = found;
+  const { workload, map, passes, placements, nonModel, stashes, durable, other, atOnce, residents, held } = found;
   const least = leastStaging(durable, workload, passes);
   let slots = residents;
   let staging = least;
@@ -312,6 +325,7 @@ function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined
     stashes,
     durable,
     residents,
+    held,
     slots,
     staging,
     peak,

@@ -87,6 +87,8 @@ export interface TransferOperation extends Common {
   readonly op: TransferInstruction['op'];
   readonly tensor: Tensor;
   readonly pieces: readonly StashPiece[];
+  /** As the instruction has it. */
+  readonly keeps?: boolean;
 }
 
 /** AdamW on the host, over the chunks of one index. */
@@ -191,7 +193,7 @@ export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
       case 'offload':
         return [transfer(instruction, stashes.take(instruction.stash))];
       case 'fetch':
-        return [transfer(instruction, stashes.giveBack(instruction.stash))];
+        return [transfer(instruction, stashes.piecesOf(instruction.stash, instruction.keeps ?? false))];
       case 'all-reduce':
         return [allReduce(instruction)];
       case 'all-gather':
@@ -255,13 +257,9 @@ const onOthers = (operation: DispatchOperation, { operands }: TensorInstruction)
   return { ...operation, operands: own };
 };
 
-const transfer = ({ op, tensor, label, phase }: TransferInstruction, pieces: readonly StashPiece[]) => ({
-  op,
-  tensor,
-  pieces,
-  label,
-  phase,
-  uses: [],
+const transfer = ({ op, tensor, keeps, label, phase }: TransferInstruction, pieces: readonly StashPiece[]) => ({
+  ...{ op, tensor, pieces, label, phase, uses: [] },
+  ...(keeps && { keeps }),
 });
 
 /**
@@ -292,9 +290,11 @@ class StashIds {
     return pieces;
   }
 
-  giveBack(stash: Stash): StashPiece[] {
+  /** Of what is fetched; their numbers are free then, unless they keep their values. */
+  piecesOf(stash: Stash, keeps: boolean): StashPiece[] {
     const pieces = this.#taken.get(stash);
     assert(pieces, `${stash.name} is fetched and was not moved below`);
+    if (keeps) return pieces;
     this.#taken.delete(stash);
     for (const { id, bytes } of pieces.toReversed()) {
       const free = this.#free.get(bytes);
@@ -386,7 +386,7 @@ function onEachChunk(instruction: ChunkInstruction, map: ChunkMap): DispatchOper
 /** What AdamW does to the chunks of an index. */
 const ADAMW_ACCESS = { parameter: 'update', gradient: 'read', moment1: 'update', moment2: 'update' } as const;
 
-function onHost({ operands, label, phase, completes, frees }: HostInstruction, map: ChunkMap): HostOperation[] {
+function onHost({ operands, label, phase, eager, completes, frees }: HostInstruction, map: ChunkMap): HostOperation[] {
   return map.trainable.used.map((size, index) => {
     const chunkOf = (kind: Kind) => map.list(kind).first + index;
     const uses = Object.entries(ADAMW_ACCESS).flatMap(([kind, access]) =>
@@ -401,7 +401,7 @@ function onHost({ operands, label, phase, completes, frees }: HostInstruction, m
         moment2: chunkOf('moment2'),
       },
       label: `${label} on the host, chunk ${index}`,
-      each: { index, together: 1, eager: false, completes, frees },
+      each: { index, together: 1, eager, completes, frees },
     };
   });
 }

@@ -6,6 +6,7 @@
 
 import type { Phase, Program, Tensor } from '../../graph/graph.ts';
 import type { MicroBatches, OneProgram } from '../../graph/layer-major.ts';
+import type { InBackward } from '../../graph/update-in-backward.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import type { State } from '../../memory/layout/states.ts';
@@ -49,6 +50,8 @@ export interface PhaseStart {
 export interface UpdateMoments {
   /** The first moment behind the decision to clip or to skip. */
   readonly decided: number;
+  /** The moment from which on the step's numbers are known: the norm may be, only when all is updated. */
+  readonly known: number;
   /** In the order of their moments. */
   readonly completions: readonly Completion[];
 }
@@ -73,12 +76,18 @@ export interface TracedStep extends MicroBatches {
   readonly inOne?: OneProgram | undefined;
   /** From the complete gradients to the new parameters. */
   readonly update: Program;
+  /** Where it updates in a backward pass: what is decided before that is a part of the micro-batches. @default at its end */
+  readonly inBackward?: InBackward | undefined;
   /** Of several ranks: what this one's part of it is. @default it is alone */
   readonly sharded?: ShardedStep | undefined;
 }
 
 /** The state of what an operation of each phase of a step used. */
 const STATE_AFTER = { forward: 'HOLD_AFTER_FWD', backward: 'HOLD_AFTER_BWD', update: 'HOLD' } as const;
+
+/** What is updated inside the backward pass is of no use to it any more. */
+const stateAfter = ({ phase, each }: Operation): State =>
+  each?.eager === 'unused' ? STATE_AFTER.update : STATE_AFTER[phase];
 
 /** Multiplications and additions of a pass. */
 export const flopsOf = ({ operations }: Pass): number =>
@@ -150,14 +159,16 @@ export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): P
   const inputs = inOne
     ? { starts: inOne.inputs.map(() => 0), inputs: inOne.inputs }
     : { starts: starts.slice(0, accumulate) };
-  const parts = { name: 'step', operations, ...inputs, update: { decided, completions } };
-  return withTrace(parts, map, (phase) => STATE_AFTER[phase], step.sharded);
+  // Of one backward pass, the norm is the last.
+  const known = step.inBackward?.passes === 1 ? operations.length : decided;
+  const parts = { name: 'step', operations, ...inputs, update: { decided, known, completions } };
+  return withTrace(parts, map, stateAfter, step.sharded);
 }
 
 function completionsOf(operations: readonly Operation[], map: ChunkMap): Completion[] {
   const left = new Map<string, { first: number; indices: number[] }>();
   return operations.flatMap(({ each }, moment): Completion[] => {
-    if (!each) return [];
+    if (!each || each.completes.length === 0) return [];
     const { index, together, completes: kinds, frees } = each;
     const from = index - (index % together);
     const key = `${kinds.join()} ${from}`;
@@ -185,12 +196,10 @@ function oneByOne(step: MicroBatches, map: ChunkMap, accumulate: number): Operat
   return Array.from({ length: accumulate }, (_, i) => (i === 0 ? first : next));
 }
 
-/**
- * All parts as one list, each eager operation right behind the last one before it that writes a chunk of its own, as a
- * part of its phase; and where each part starts in it.
- */
+/** All parts as one list, each eager operation where it belongs (`Eager`), as a part of its phase; and where each part starts in it. */
 function withEagerMoved(parts: readonly (readonly Operation[])[]): { operations: Operation[]; starts: number[] } {
   const lastWrite = new Map<number, number>();
+  const lastUse = new Map<number, number>();
   const behind = new Map<number, Operation[]>();
   const rest: Operation[] = [];
   const firsts = new Set<number>();
@@ -199,13 +208,18 @@ function withEagerMoved(parts: readonly (readonly Operation[])[]): { operations:
       operation.uses
         .filter(({ access }) => writes || access !== 'read')
         .map(({ list, piece }) => list.first + piece.chunk);
-    if (operation.each?.eager) {
-      const at = Math.max(...chunksOf(true).map((chunk) => lastWrite.get(chunk) ?? -1));
+    const used = chunksOf(true);
+    const eager = operation.each?.eager;
+    if (eager) {
+      const last = eager === 'written' ? lastWrite : lastUse;
+      const at = Math.max(...used.map((chunk) => last.get(chunk) ?? -1));
       const after = rest[at];
       assert(after, `nothing writes what "${operation.label}" waits for`);
       behind.set(at, [...(behind.get(at) ?? []), { ...operation, phase: after.phase }]);
+      for (const chunk of used) lastUse.set(chunk, Math.max(at, lastUse.get(chunk) ?? at));
     } else {
       for (const chunk of chunksOf(false)) lastWrite.set(chunk, rest.length);
+      for (const chunk of used) lastUse.set(chunk, rest.length);
       rest.push(operation);
     }
   };
@@ -226,7 +240,7 @@ function withEagerMoved(parts: readonly (readonly Operation[])[]): { operations:
 function withTrace(
   parts: Pick<Pass, 'name' | 'operations' | 'starts' | 'inputs' | 'update'>,
   map: ChunkMap,
-  after: (phase: Phase) => State,
+  after: (operation: Operation) => State,
   sharding: Sharding | undefined,
 ): Pass {
   const phases: PhaseStart[] = [];
@@ -253,20 +267,23 @@ function withTrace(
 function dryRun(
   operations: readonly Operation[],
   map: ChunkMap,
-  after: (phase: Phase) => State,
+  after: (operation: Operation) => State,
   sharding: Sharding | undefined,
 ) {
   const isElsewhere = (chunk: number) =>
     sharding !== undefined && (onlyOwnerOf(chunk, map, sharding) ?? sharding.rank) !== sharding.rank;
   const walk = new Walk(map, isElsewhere);
-  for (const operation of operations) walk.step(operation, after(operation.phase));
+  for (const operation of operations) walk.step(operation, after(operation));
   return walk.end();
 }
 
-/** Chunks that have values at once, at most: what a step in bf16 frees has one from its first use on. */
-export function heldAtOnce(passes: readonly Pass[], { count, dtype }: ChunkMap): number {
+/**
+ * Chunks that have values at once, at most: what a step in bf16 frees, or one that updates in its backward pass, has one from
+ * its first use on.
+ */
+export function heldAtOnce(passes: readonly Pass[], { count, dtype }: ChunkMap, updatesInBackward: boolean): number {
   const [step] = passes.filter(({ update }) => update);
-  if (!step || dtype === 'f32') return count;
+  if (!step || (dtype === 'f32' && !updatesInBackward)) return count;
   const { moments } = step.trace;
   const passing = new Set(moments.flatMap(({ frees }) => frees));
   const now = new Set<number>();

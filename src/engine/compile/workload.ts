@@ -12,6 +12,8 @@ export interface Workload<P extends Passes = Passes> {
   readonly parameters: readonly StoredParameter[];
   /** Whether those that train have gradients and moments. */
   readonly training: boolean;
+  /** Whether chunks are updated inside the backward pass, and no step can be finished on another device. @default false */
+  readonly updatesInBackward?: boolean;
   /** Whether other ranks have the values of some chunks. @default false */
   readonly isShared?: boolean;
   /** What else its chunks go by: those of several ranks are the same on all. @default the adapter alone */

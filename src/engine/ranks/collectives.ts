@@ -81,7 +81,7 @@ export function withCollectives(update: readonly Operation[], map: ChunkMap, ste
       done.push(operation);
     } else if (each.completes.includes('gradient')) {
       const { index } = each;
-      const eager = stage !== 1;
+      const eager = stage !== 1 && 'written';
       const keeps = stage === 0 || isOwn(index);
       const frees: Kind[] = keeps ? [] : ['gradient'];
       done.push(onChunk('reduce-scatter', 'gradient', index, isOwn(index) ? 'update' : 'read', { eager, frees }));

@@ -77,9 +77,9 @@ export class ChunkCopies {
     this.#slots.release(chunk);
   }
 
-  /** The value is used up: it is of no use on the GPU, and what lies below is kept for a recovery alone. */
+  /** The value is used up: it is of no use on the GPU, if it is there, and what lies below is kept for a recovery alone. */
   free(chunk: number): void {
-    this.#release(chunk);
+    if (this.onGPU(chunk)) this.#release(chunk);
     if (!this.#durable) this.#below.discard(chunk);
   }
 

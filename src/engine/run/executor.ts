@@ -163,9 +163,9 @@ export class Executor {
       }
       for (const chunk of moment.frees) {
         // What the host used need not be here.
-        if (operation.op === 'host' && !this.copies.onGPU(chunk)) continue;
+        const isHere = this.copies.onGPU(chunk);
         this.copies.free(chunk);
-        this.#recorder?.event(m, chunk, 'free');
+        if (isHere) this.#recorder?.event(m, chunk, 'free');
       }
     }
   }
@@ -312,12 +312,13 @@ export class Executor {
     }
   }
 
-  /** Brings an activation back; below, it is of no use any more. */
+  /** Brings an activation back; below, it is of no use any more, unless it is fetched again. */
   async #fetch(operation: TransferOperation, moment: number): Promise<void> {
     for (const value of this.#piecesOf(operation)) {
       await this.#valueBelow(value.chunk, moment, (bytes) => this.#link.send(value, bytes));
       this.ledger.activationBytes += value.bytes;
-      this.copies.forgetBelow(value.chunk);
+      if (operation.keeps) this.#tiers.stashes.release(value.chunk);
+      else this.copies.forgetBelow(value.chunk);
     }
   }
 

@@ -2,7 +2,8 @@
 // lie below, and has parameters and moments updated there. Not the arithmetic (kernels/host-adamw.ts), and no owner of
 // copies (copies.ts).
 //
-// Invariant: nothing of a step is updated before all gradients of that step lie below, so that a new device can finish it.
+// Invariant: nothing of a step is updated before all gradients of that step lie below, so that a new device can finish it; where
+// chunks are updated inside the backward pass, before its own gradient does.
 
 import { bytesOf, type Tensor } from '../../graph/graph.ts';
 import type { HostExtent, HostScalars, HostValues } from '../../kernels/host-adamw.ts';
@@ -51,6 +52,7 @@ export class HostOptimizer {
     const { gradient, parameter, moment1, moment2 } = chunks;
     if (!this.#begun) await this.#link.settle();
     this.#begun = true;
+    await this.#link.arrival(gradient);
     this.#state ??= new Float32Array(await this.#read(operands.state));
     const scalars: HostScalars = {
       hyper: this.#storage.onHost(operands.hyper) as Float32Array,

@@ -292,12 +292,13 @@ class Simulation {
     }
   }
 
-  #fetch({ tensor, pieces }: TransferOperation, moment: number): void {
+  #fetch({ tensor, pieces, keeps }: TransferOperation, moment: number): void {
     const free = this.#places.ready([tensor]);
     for (const { id, bytes } of pieces satisfies readonly StashPiece[]) {
       this.#awaitBelow(id, moment);
       this.#places.arrives(tensor, this.#link.send(bytes, free));
-      this.#tiers.discard(id);
+      if (keeps) this.#tiers.release(id);
+      else this.#tiers.discard(id);
     }
   }
 

@@ -62,8 +62,16 @@ export class SimulatedStashes {
   }
 
   discard(n: number): void {
-    if (this.#values.get(n)?.read) this.#held--;
+    this.release(n);
     this.#values.delete(n);
+  }
+
+  /** What was fetched is not used any more; the value stays. */
+  release(n: number): void {
+    const value = this.#values.get(n);
+    if (!value?.read) return;
+    this.#held--;
+    value.read = undefined;
   }
 }
 
@@ -104,6 +112,11 @@ export class SimulatedBelow {
   prefetch(id: number, now: SimulatedTask | undefined): void {
     if (id < this.#count) this.#chunks.prefetch(id, now);
     else this.#stashes.prefetch(id - this.#count, now, this.#chunks);
+  }
+
+  /** See `SimulatedStashes.release`. */
+  release(id: number): void {
+    this.#stashes.release(id - this.#count);
   }
 
   discard(id: number): void {

@@ -1,15 +1,16 @@
 // The end of a step: the global gradient norm, the decision to clip or to skip, and AdamW. The sums of squares and
-// AdamW go chunk by chunk over model data as it lies. What changes from step to step lies in `hyper` and `state`.
+// AdamW go chunk by chunk over model data as it lies, behind all gradients or each behind its own. What changes from step to step lies in `hyper` and `state`.
 // The norm sums fixed blocks in the order of the parameters, wherever chunks end.
 
 import { adamw, adamwOnHalves } from '../../kernels/adamw.ts';
+import { fill } from '../../kernels/add.ts';
 import { ceilDiv } from '../../kernels/kernel.ts';
-import { HYPER, STATE, stepControl } from '../../kernels/step-control.ts';
+import { HYPER, recordNorm, STATE, stepControl } from '../../kernels/step-control.ts';
 import { BLOCK, roundAndSumSquares, sumSquares } from '../../kernels/sum-squares.ts';
-import { gradientKind, lastingKinds, type TrainingDtype } from '../../memory/layout/kinds.ts';
+import { gradientKind, type Kind, lastingKinds, type TrainingDtype } from '../../memory/layout/kinds.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import { type ElementRange, type Graph, makeTensor, type Tensor } from '../graph.ts';
+import { type Eager, type ElementRange, type Graph, makeTensor, type Tensor } from '../graph.ts';
 import { type StageBlocks, squaresOfAll } from './stages.ts';
 import { sumRows } from './sum-rows.ts';
 
@@ -17,6 +18,24 @@ import { sumRows } from './sum-rows.ts';
 export const OPTIMIZER_DEVICES = ['gpu', 'cpu'] as const;
 /** One of OPTIMIZER_DEVICES. */
 export type OptimizerDevice = (typeof OPTIMIZER_DEVICES)[number];
+
+/**
+ * When a chunk is updated: once all gradients of the step are complete (`at-end`), or once its own is, so that no list of them
+ * is ever held (`in-backward`; Lv et al. 2023, "Full Parameter Fine-tuning for Large Language Models with Limited Resources").
+ */
+export const UPDATES = ['at-end', 'in-backward'] as const;
+/** One of UPDATES. */
+export type Update = (typeof UPDATES)[number];
+
+/**
+ * Backward passes of a step that updates within one. How far to clip is known only behind all gradients: then a first pass
+ * finds their norm, and the second makes them again, with the same bits, to be used up.
+ */
+export type BackwardPasses = 1 | 2;
+
+/** Those of a step that clips to this norm (0: does not clip); undefined where it updates at its end. */
+export const passesOf = (update: Update, { clip }: { readonly clip: number }): BackwardPasses | undefined =>
+  update === 'at-end' ? undefined : clip > 0 ? 2 : 1;
 
 /** The scalars of a step, as tensors. */
 export interface StepScalars {
@@ -91,21 +110,79 @@ export function decayBits(parameters: readonly { shape: readonly number[]; size:
   return bits;
 }
 
+/** What the update of a step goes by: where AdamW runs, what parameters are computed with in, what is shared by ranks. */
+export interface UpdateOptions {
+  /** Where AdamW runs. @default 'gpu' */
+  readonly device?: OptimizerDevice | undefined;
+  /** @default 'f32' */
+  readonly dtype?: TrainingDtype | undefined;
+  /** Blocks of which several ranks have parts, whose squares add up; those of what all of them have count once. */
+  readonly split?: SplitBlocks | undefined;
+  /** Of a pipeline, which each have some of the parameters, and decide alike. */
+  readonly stages?: StageBlocks | undefined;
+}
+
 /**
  * gradients, lossSum (1), hyper -> state (the norm, and whether and how far to go), then parameters and both moments.
  * A chunk's squares are summed as soon as its gradient is complete, while it is on the GPU. The norm and the decision are the
  * GPU's also where AdamW is the host's (`cpu`): then gradients go down, parameters come up, and the moments stay below.
- * `dtype`: what parameters are computed with in. `split`: of which blocks several ranks have parts, whose squares add up; those
- * of what all of them have count once. `stages`: of a pipeline, which each have some of the parameters, and decide alike.
  */
-export function optimizerStep(
+export function optimizerStep(g: Graph, blocks: BlockTensors, scalars: StepScalars, options: UpdateOptions = {}): void {
+  const { dtype = 'f32', split, stages } = options;
+  sumSquaresOfEach(g, blocks, dtype, { completes: [gradientKind(dtype)], frees: roundedFrom(dtype) });
+  const normSquared = normOf(g, blocks, split, stages && { stages, lossSum: scalars.lossSum });
+  g.emit(stepControl, {}, { normSquared, ...controlled(scalars) }, 'step control');
+  updateEach(g, blocks, scalars, options, false);
+}
+
+/**
+ * What is decided before the backward pass that updates. Of two passes all of it: the first one's gradients give their squares
+ * and are given up. Of one pass, which clips nothing: whether the loss is finite, and Adam's corrections.
+ */
+export function decisionInBackward(
   g: Graph,
-  { squares, decayMask }: BlockTensors,
-  { hyper, state, lossSum }: StepScalars,
-  device: OptimizerDevice = 'gpu',
-  dtype: TrainingDtype = 'f32',
-  split?: SplitBlocks,
-  stages?: StageBlocks,
+  blocks: BlockTensors,
+  scalars: StepScalars,
+  passes: BackwardPasses,
+  { dtype = 'f32' }: UpdateOptions = {},
+): void {
+  if (passes === 2) {
+    sumSquaresOfEach(g, blocks, dtype, { frees: [...new Set<Kind>(['gradient', gradientKind(dtype)])] });
+    g.emit(stepControl, {}, { normSquared: normOf(g, blocks), ...controlled(scalars) }, 'step control');
+    return;
+  }
+  const normSquared = g.activation('norm squared, not known', [1]);
+  g.emit(fill, { size: 1, value: 0 }, { y: normSquared }, 'step control');
+  g.emit(stepControl, {}, { normSquared, ...controlled(scalars) }, 'step control');
+}
+
+/** The update of each chunk as soon as nothing of the backward pass needs it any more; of one pass, the norm at its end. */
+export function updateInBackward(
+  g: Graph,
+  blocks: BlockTensors,
+  scalars: StepScalars,
+  passes: BackwardPasses,
+  options: UpdateOptions = {},
+): void {
+  const { dtype = 'f32' } = options;
+  // In the second pass squares are known, and gradients only rounded.
+  if (passes === 1 || dtype !== 'f32') sumSquaresOfEach(g, blocks, dtype, { frees: roundedFrom(dtype) });
+  updateEach(g, blocks, scalars, options, 'unused');
+  if (passes === 2) return;
+  const { state } = scalars;
+  g.emit(recordNorm, {}, { normSquared: normOf(g, blocks), state }, 'gradient norm');
+}
+
+const controlled = ({ lossSum, hyper, state }: StepScalars) => ({ lossSum, hyper, state });
+
+/** What gradients are rounded from is of no use behind it. */
+const roundedFrom = (dtype: TrainingDtype): Kind[] => (dtype === 'f32' ? [] : ['gradient']);
+
+function sumSquaresOfEach(
+  g: Graph,
+  { squares }: BlockTensors,
+  dtype: TrainingDtype,
+  changes: { readonly completes?: readonly Kind[]; readonly frees: readonly Kind[] },
 ): void {
   const isNarrow = dtype === 'bf16';
   g.emitEachChunk(
@@ -113,20 +190,37 @@ export function optimizerStep(
     ({ size, firstBlock }) => ({ size, first: firstBlock }),
     { x: { kind: 'gradient' }, partials: squares, ...(isNarrow && { y: { kind: 'gradientBF16' } }) },
     'gradient norm',
-    { eager: true, completes: [gradientKind(dtype)], frees: isNarrow ? ['gradient'] : [] },
+    { eager: 'written', ...changes },
   );
+}
+
+/** squares -> their sum (1). Stages tell each other their squares, and the last one tells the loss. */
+function normOf(
+  g: Graph,
+  { squares }: BlockTensors,
+  split?: SplitBlocks,
+  pipeline?: { readonly stages: StageBlocks; readonly lossSum: Tensor },
+): Tensor {
   if (split) g.emitAllReduce(squares, split.ranks, 'gradient norm', split.blocks);
-  const all = stages ? squaresOfAll(g, squares, stages, 'gradient norm') : squares;
-  if (stages) g.emitAllGather(lossSum, [{ stage: stages.last, offset: 0, size: 1 }], 'loss');
+  const all = pipeline ? squaresOfAll(g, squares, pipeline.stages, 'gradient norm') : squares;
+  if (pipeline) g.emitAllGather(pipeline.lossSum, [{ stage: pipeline.stages.last, offset: 0, size: 1 }], 'loss');
   const normSquared = g.activation('norm squared', [1]);
   sumRows(g, all, normSquared, { rows: all.size, width: 1 }, 'gradient norm');
-  g.emit(stepControl, {}, { normSquared, lossSum, hyper, state }, 'step control');
+  return normSquared;
+}
+
+function updateEach(
+  g: Graph,
+  { decayMask }: BlockTensors,
+  { hyper, state }: StepScalars,
+  { device = 'gpu', dtype = 'f32' }: UpdateOptions,
+  eager: Eager,
+): void {
   const gradient = gradientKind(dtype);
+  const changes = { eager, completes: lastingKinds(dtype), frees: [gradient] };
   if (device === 'cpu') {
     assert(dtype === 'f32', 'the host updates f32');
-    g.emitOnHost('adamw', {
-      ...{ operands: { hyper, state, decayMask }, completes: lastingKinds(dtype), frees: [gradient] },
-    });
+    g.emitOnHost('adamw', { operands: { hyper, state, decayMask }, ...changes });
     return;
   }
   const common = { gradient: { kind: gradient }, hyper, state, decayMask } as const;
@@ -140,6 +234,6 @@ export function optimizerStep(
     ({ size, firstBlock }) => ({ size, maskOffset: firstBlock }),
     { ...common, ...parameters[dtype], ...moments },
     'adamw',
-    { completes: lastingKinds(dtype), frees: [gradient] },
+    changes,
   );
 }

@@ -1,5 +1,5 @@
 // `StashTier`: pieces of activations below the GPU: each has a place of its own size, in host memory or on disk, for as long
-// as the activations are planned as they are (shares.ts). A value is put, fetched and discarded once; there is no
+// as the activations are planned as they are (shares.ts). A value is put, fetched, once or twice, and discarded; there is no
 // choice of what leaves. Knows numbers and bytes: no tensor, no GPU.
 //
 // Invariants: host memory and disk are never more than what the pieces were given; a fetch never waits for another
@@ -161,10 +161,17 @@ export class StashTier {
   /** The value is dead. */
   discard(id: number): void {
     const stash = this.#stash(id);
-    const { reading, offset, length, size } = stash;
-    stash.reading = undefined;
+    const { offset, length, size } = stash;
     stash.length = 0;
     if (offset !== undefined && length > 0) this.#diskBytes -= size;
+    this.release(id);
+  }
+
+  /** What was fetched is not used any more; the value stays, and is fetched again. */
+  release(id: number): void {
+    const stash = this.#stash(id);
+    const { reading } = stash;
+    stash.reading = undefined;
     if (reading?.isDone) this.#giveBack(reading.memory);
   }
 

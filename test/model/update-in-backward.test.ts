@@ -1,0 +1,199 @@
+// Training that updates chunks inside the backward pass: the bits of the update at the end, under every budget and tier, in the
+// memory that was predicted; and steps whose loss or gradients are not finite.
+
+import * as fc from 'fast-check';
+import { afterEach, beforeAll, expect, test, vi } from 'vitest';
+import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
+import type { Device } from '../../src/gpu/device.ts';
+import { ACTIVATION_MODES } from '../../src/graph/activations.ts';
+import { OPTIMIZER_DEVICES } from '../../src/graph/operators/optimizer.ts';
+import { KINDS } from '../../src/memory/layout/kinds.ts';
+import { initialWeights } from '../../src/nn/initialise.ts';
+import { computedIn } from '../../src/nn/model.ts';
+import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
+import { entry, leading } from '../entry.ts';
+import { testDevice } from '../harness.ts';
+import { EVERY_CASE } from '../host.ts';
+import {
+  batchesOf,
+  budgetFor,
+  expectSame,
+  LARGEST,
+  leastBudget,
+  leastHostUnder,
+  MODELS,
+  memoryDisk,
+  openTrainer,
+  run,
+  SMALLEST,
+  type Work,
+} from './runs.ts';
+
+let device: Device;
+beforeAll(async () => {
+  device = await testDevice();
+});
+afterEach(() => vi.restoreAllMocks());
+
+const inBackward = (work: Work): Work => ({ ...work, update: 'in-backward' });
+
+/** `share`: of the model data that has room on the GPU; 0: the smallest budget; absent: no budget. */
+const cases = fc.record({
+  model: fc.constantFrom(...Object.keys(MODELS)) as fc.Arbitrary<keyof typeof MODELS>,
+  dtype: fc.constantFrom('f32', 'f32', 'bf16'),
+  /** 0.1 clips each step of these models, 100 none. */
+  clip: fc.constantFrom(0, 0.1, 100),
+  accumulate: fc.constantFrom(1, 1, 3),
+  optimizerDevice: fc.constantFrom(...OPTIMIZER_DEVICES),
+  share: fc.option(fc.constantFrom(0, 0.1, 0.3, 0.6), { nil: undefined }),
+  onDisk: fc.boolean(),
+  activations: fc.constantFrom('auto', 'auto', ...ACTIVATION_MODES),
+  policy: fc.constantFrom('planned', 'LRU'),
+});
+type Case = typeof cases extends fc.Arbitrary<infer C> ? C : never;
+
+function memoryOf(work: Work, { share, onDisk, activations, policy }: Case): MemoryOptions {
+  if (share === undefined) return { activations } as MemoryOptions;
+  const gpu = share === 0 ? leastBudget(device, work) : budgetFor(device, work, share);
+  // The smallest budget is that of the activations that need least.
+  const given = { gpu, policy, ...(share > 0 && { activations }) } as MemoryOptions;
+  if (!onDisk) return given;
+  const memory = { ...given, disk: memoryDisk() };
+  return { ...memory, host: leastHostUnder(device, work, memory) };
+}
+
+async function sameBits(drawn: Case): Promise<void> {
+  const optimizerDevice = drawn.dtype === 'bf16' ? 'gpu' : drawn.optimizerDevice;
+  const model = computedIn(MODELS[drawn.model], drawn.dtype as 'f32' | 'bf16');
+  const { clip, accumulate } = drawn;
+  const work: Work = { model, batch: 1, seq: 8, accumulate, steps: 3, clip, optimizerDevice };
+  chooseVariants(1);
+  const { outcome: wanted, choices } = await run(device, work);
+  const memory = memoryOf(inBackward(work), drawn);
+  const { outcome } = await run(device, inBackward(work), { memory, choices });
+  expectSame(outcome, wanted, JSON.stringify(drawn));
+}
+
+test('the bits are those of the update at the end, whatever is trained within whatever', async () => {
+  // One of each kind always, and more by chance.
+  const base = { model: 'gpt2, tied', dtype: 'f32', optimizerDevice: 'gpu', activations: 'auto' } as const;
+  const few: Case[] = [
+    { ...base, clip: 0.1, accumulate: 1, share: undefined, onDisk: false, policy: 'planned' },
+    { ...base, clip: 0.1, accumulate: 1, share: 0.3, onDisk: true, activations: 'offload', policy: 'planned' },
+    { ...base, clip: 0, accumulate: 3, share: 0, onDisk: false, policy: 'planned', optimizerDevice: 'cpu' },
+    { ...base, clip: 0.1, accumulate: 1, share: 0, onDisk: false, policy: 'planned', dtype: 'bf16' },
+  ];
+  for (const drawn of few) await sameBits(drawn);
+  if (EVERY_CASE) await fc.assert(fc.asyncProperty(cases, sameBits), { seed: 14, numRuns: 40, endOnFailure: true });
+});
+
+test.each([0, 0.1])(
+  'clipped to %f: gradients never lie anywhere whole, and the counted peaks are the predicted ones',
+  async (clip) => {
+    chooseVariants(1);
+    const work: Work = { model: LARGEST, batch: 1, seq: 8, accumulate: 1, steps: 3, clip };
+    const gradientsIn = async (work: Work, memory: MemoryOptions) => {
+      device.allocator.restartPeak();
+      const before = device.allocator.bytes;
+      const trainer = await openTrainer(device, work, { memory });
+      const { map, held, peak, stashes } = trainer.session.fit;
+      for (const batches of batchesOf(work)) await trainer.start(batches);
+      await trainer.settle();
+      expect(device.allocator.peak - before, 'the counted peak').toBe(peak);
+      const moved = stashes.reduce((a, b) => a + b, 0);
+      const chunksOnHost = (trainer.session.report().host.peak - moved) / map.chunkBytes;
+      await trainer.destroy();
+      const lasting = map.lists.reduce(
+        (sum, { kind, chunks }) => sum + (KINDS[kind].between === 'HOLD' ? chunks : 0),
+        0,
+      );
+      return { share: (held - lasting) / map.list('gradient').chunks, chunksOnHost, map, held };
+    };
+    const within = (work: Work) => ({ gpu: leastBudget(device, work, 'checkpoint'), recovery: 'checkpoint' }) as const;
+    const [atEnd, found] = [
+      await gradientsIn(work, within(work)),
+      await gradientsIn(inBackward(work), within(inBackward(work))),
+    ];
+    expect(atEnd.share).toBe(1);
+    expect(atEnd.chunksOnHost).toBeGreaterThan(atEnd.map.count - 16);
+    // The embedding, which is the head's table, is a fifth of the model, and complete at the very end.
+    expect(found.share).toBeLessThan(0.4);
+    expect(found.chunksOnHost).toBeLessThanOrEqual(found.held);
+    const resident = await gradientsIn(inBackward(work), {});
+    expect(resident.share).toBeLessThan(0.4);
+  },
+);
+
+/** Weights with which the logits are finite, and the squares of gradients are not. */
+async function steep(model: Work['model']): Promise<Values> {
+  const weights = await collect(initialWeights(model, 3));
+  entry(weights, 'ln_f.weight').fill(1e-25);
+  entry(weights, 'lm_head.weight').fill(1e25);
+  return weights;
+}
+
+test('a step whose gradients are not finite is skipped where a first pass sees them, and ends the training where none does', async () => {
+  chooseVariants(1);
+  const work: Work = { model: MODELS['gpt2, untied'], batch: 1, seq: 8, accumulate: 1, steps: 2, clip: 1 };
+  const weights = await steep(work.model);
+  const { outcome: wanted, choices } = await run(device, work, { weights: sourceOf(weights) });
+  expect(wanted.steps.map(([loss, , skipped]) => [Number.isFinite(loss), skipped])).toEqual([
+    [true, true],
+    [true, true],
+  ]);
+  const { outcome } = await run(device, inBackward(work), { weights: sourceOf(weights), choices });
+  expectSame(outcome, wanted, 'two passes');
+  const once = inBackward({ ...work, clip: 0 });
+  const trainer = await openTrainer(device, once, { weights: sourceOf(weights), choices });
+  const [one, two] = leading(2, batchesOf(once));
+  const [first, second] = [trainer.start(one), trainer.start(two)];
+  second.catch(() => {});
+  await expect(first).rejects.toThrow(/step 0 gave a gradient that is not finite.*--update at-end/);
+  // What it made is not read, and nothing goes on from it.
+  await expect(second).rejects.toThrow('not finite');
+  await expect(collect(trainer.values('parameter'))).rejects.toThrow('step 0 gave a gradient');
+  await trainer.destroy();
+});
+
+test.each([0, 1])('clipped to %f: a step whose loss is not finite changes nothing', async (clip) => {
+  chooseVariants(1);
+  const work: Work = { model: SMALLEST, batch: 1, seq: 8, accumulate: 1, steps: 2, clip };
+  const weights = await collect(initialWeights(work.model, 3));
+  entry(weights, 'ln_f.weight').fill(Number.POSITIVE_INFINITY);
+  const { outcome: wanted, choices } = await run(device, work, { weights: sourceOf(weights) });
+  expect(wanted.steps.map(([, , skipped]) => skipped)).toEqual([true, true]);
+  const { outcome } = await run(device, inBackward(work), { weights: sourceOf(weights), choices });
+  expectSame(outcome, wanted, 'in the backward pass');
+});
+
+test('a run goes on in other budgets on the way, and gradients can be looked at', async () => {
+  chooseVariants(1);
+  const work: Work = { model: MODELS['gpt2, tied'], batch: 1, seq: 8, accumulate: 1, steps: 4, clip: 0.1 };
+  const [one, ...others] = leading(4, batchesOf(work));
+  const lookedAt = async (work: Work, memory: MemoryOptions, budgets: readonly number[] = []) => {
+    // In multiples of the smallest.
+    const trainer = await openTrainer(device, work, { memory });
+    let gradients: Values = new Map();
+    await trainer.start(one, {
+      inspect: async (found) => {
+        gradients = await collect(found);
+      },
+    });
+    for (const [i, batches] of others.entries()) {
+      const budget = budgets[i];
+      if (budget !== undefined) await trainer.setBudget(budget * trainer.session.leastBudget);
+      await trainer.start(batches);
+    }
+    const weights = await collect(trainer.values('parameter'));
+    await trainer.destroy();
+    return { gradients, weights };
+  };
+  const wanted = await lookedAt(work, {});
+  const least = leastBudget(device, inBackward(work), 'checkpoint');
+  for (const clip of [0, 0.1]) {
+    const found = await lookedAt(inBackward({ ...work, clip }), { gpu: 3 * least }, [1, 2]);
+    expect(found.gradients).toEqual(wanted.gradients);
+    if (clip > 0) expect(found.weights).toEqual(wanted.weights);
+  }
+});

@@ -9,6 +9,7 @@ import type { MicroBatches, OneProgram } from '../../graph/layer-major.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import type { State } from '../../memory/layout/states.ts';
+import type { ExtraSlots } from '../../memory/plan/extra-slots.ts';
 import type { Trace } from '../../memory/plan/trace.ts';
 import { assert } from '../../util/errors.ts';
 import { type ShardedStep, withCollectives } from '../ranks/collectives.ts';
@@ -30,6 +31,8 @@ export interface Pass {
   readonly phases: readonly PhaseStart[];
   /** Of each moment and each of its accesses, in their order: the state of the chunk once the operator has run. */
   readonly states: readonly (readonly State[])[];
+  /** Slots beside those that there always are, once it is fitted into a budget. @default none */
+  readonly extra?: ExtraSlots | undefined;
   /** Absent: this pass changes no model data that lives on. */
   readonly update?: UpdateMoments;
 }
@@ -262,6 +265,10 @@ function dryRun(
   for (const operation of operations) walk.step(operation, after(operation.phase));
   return walk.end();
 }
+
+/** Dispatches at moments at which a chunk may be in an extra slot, in the buffer of other operands. */
+export const dispatchesBesideExtraSlots = ({ operations, extra }: Pass): DispatchOperation[] =>
+  operations.filter((operation, m): operation is DispatchOperation => isDispatch(operation) && !!extra?.open[m]);
 
 /** Chunks that have values at once, at most: what a step in bf16 frees has one from its first use on. */
 export function heldAtOnce(passes: readonly Pass[], { count, dtype }: ChunkMap): number {

@@ -60,6 +60,8 @@ export interface Fit<P extends Passes = Passes> extends Measured<P> {
 }
 
 const MOST_STAGING = 8;
+/** Bytes of staging each way that hide what it takes until a buffer is there: what a link moves in some milliseconds. */
+const ENOUGH_STAGING = 32e6;
 /** One chunk of staging each way for so many slots. */
 const SLOTS_PER_STAGING = 5;
 
@@ -297,7 +299,8 @@ function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined
   assert(spare >= 0, 'a budget was accepted that does not fit');
   const most = withSlots(found, Math.min(residents, room - least.down - least.up), least);
   if (!doChunksMove(most)) return most;
-  const more = Math.min(MOST_STAGING, Math.floor(spare / SLOTS_PER_STAGING));
+  const enough = Math.min(MOST_STAGING, Math.ceil(ENOUGH_STAGING / map.chunkBytes));
+  const more = Math.min(enough, Math.floor(spare / SLOTS_PER_STAGING));
   const staging = { down: Math.max(least.down, more), up: Math.max(least.up, more) };
   return withSlots(found, room - staging.down - staging.up, staging);
 }

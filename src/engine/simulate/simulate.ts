@@ -8,6 +8,7 @@
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS } from '../../memory/layout/kinds.ts';
+import { NO_CHANGES } from '../../memory/plan/extra-slots.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import { type Fit, needBelow } from '../compile/fit.ts';
@@ -199,7 +200,11 @@ class Simulation {
     this.#pass.operations.forEach((operation, m) => {
       const moment = at(trace.moments, m);
       for (const chunk of at(plan.moments, this.#base + m).drop) if (this.#slots.has(chunk)) this.#evict(chunk);
-      this.#changeSlots(m);
+      const changes = changesAt(this.#schedule, this.#fit.extra.length, m);
+      if (changes !== NO_CHANGES) {
+        const leaves = (chunk: number) => leavesAt(this.#schedule, chunk, this.#base, m);
+        this.#left.push(...this.#slots.change(changes, leaves, this.#encoded, this.#copyChunk));
+      }
       for (const { chunk, mode } of moment.accesses) {
         if (!this.#slots.has(chunk)) this.#bring(chunk, mode === 'overwrite', m);
       }
@@ -281,23 +286,9 @@ class Simulation {
     this.#slots.release(chunk);
   }
 
-  /** As the executor does it; what lies in a slot is copied within the GPU. */
-  #changeSlots(moment: number): void {
-    const { opens, closes } = changesAt(this.#schedule, this.#fit.extra.length, moment);
-    for (const { slot, until } of opens) this.#slots.open(slot, until, this.#encoded);
-    const seconds = (2 * this.#map.chunkBytes) / this.#machine.memoryBytesPerSecond;
-    const inside = closes.flatMap((slot) => {
-      const { chunk, after } = this.#slots.close(slot);
-      this.#left.push(...after);
-      return chunk === undefined ? [] : [chunk];
-    });
-    for (const chunk of inside) {
-      const { stores } = this.#slots.get(chunk);
-      const leaves = leavesAt(this.#schedule, chunk, this.#base, moment);
-      const last = this.#slots.move(chunk, leaves, (after) => this.#link.encode('compute', seconds, after));
-      this.#left.push(last, ...stores);
-    }
-  }
+  /** From one slot to another. */
+  readonly #copyChunk = (after: readonly (Command | undefined)[]): Command =>
+    this.#link.encode('compute', (2 * this.#map.chunkBytes) / this.#machine.memoryBytesPerSecond, after);
 
   #bring(chunk: number, overwrite: boolean, moment: number): void {
     const { chunkBytes } = this.#map;

@@ -1,6 +1,7 @@
 // `SimulatedSlots`: which commands the bytes in the slots of the GPU are behind, on the simulated clock; which chunk is in
 // which slot is said by the table that the executor goes by too.
 
+import type { SlotChanges } from '../../memory/plan/extra-slots.ts';
 import { assert } from '../../util/errors.ts';
 import type { SlotTable } from '../compile/slot-table.ts';
 import type { Command } from './link.ts';
@@ -64,21 +65,31 @@ export class SimulatedSlots {
     this.table.release(chunk);
   }
 
-  /** An extra slot serves: what used the activations there is done when `used` is. */
-  open(extra: number, until: number, used: Command | undefined): void {
-    this.table.open(extra, until);
-    this.#usedBy.set(this.table.always + extra, [used]);
+  /**
+   * Extra slots begin and end to serve, as in run/slot-changes.ts; `used` used the activations there last, `copy` copies a chunk
+   * from one slot to another. Returns what must be done before activations lie where slots were.
+   */
+  change(
+    { opens, closes }: SlotChanges,
+    leaves: (chunk: number) => number,
+    used: Command | undefined,
+    copy: Copy,
+  ): (Command | undefined)[] {
+    const { table } = this;
+    for (const { slot, until } of opens) {
+      table.open(slot, until);
+      this.#usedBy.set(table.always + slot, [used]);
+    }
+    const inside = closes.map((slot) => ({ slot: table.always + slot, chunk: table.close(slot) }));
+    return inside.flatMap(({ slot, chunk }) => {
+      if (chunk === undefined) return this.#usedBy.get(slot) ?? [];
+      const { stores } = this.get(chunk);
+      return [this.#move(chunk, leaves(chunk), copy), ...stores];
+    });
   }
 
-  /** It does not. Returns the chunk in it, and what is to be done before an activation lies there. */
-  close(extra: number): { readonly chunk: number | undefined; readonly after: readonly (Command | undefined)[] } {
-    const slot = this.table.always + extra;
-    const chunk = this.table.close(extra);
-    return { chunk, after: chunk === undefined ? (this.#usedBy.get(slot) ?? []) : [] };
-  }
-
-  /** The chunk gets another slot, by copies on the GPU: `copy` does one, and says what it is. Returns the last. */
-  move(chunk: number, leaves: number, copy: (after: readonly (Command | undefined)[]) => Command): Command | undefined {
+  /** The chunk gets another slot. Returns the last copy. */
+  #move(chunk: number, leaves: number, copy: Copy): Command | undefined {
     const chunkIn = new Map(this.chunks.map((other) => [this.table.of(other), other]));
     let last: Command | undefined;
     for (const { from, to } of this.table.move(chunk, leaves)) {
@@ -92,5 +103,7 @@ export class SimulatedSlots {
     return last;
   }
 }
+
+type Copy = (after: readonly (Command | undefined)[]) => Command;
 
 const behind = ({ load, use, stores }: Resident): (Command | undefined)[] => [load, use, ...stores];

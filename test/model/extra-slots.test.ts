@@ -108,7 +108,7 @@ describe.each(works)('%s', (_, work) => {
     ({ outcome: wanted, choices } = await run(real, work));
   });
 
-  test.each([0.35, 0.7])('on %d of its model data: no chunk lies where an activation does', async (part) => {
+  test.each([0.45, 0.7])('on %d of its model data: no chunk lies where an activation does', async (part) => {
     const found = watch();
     const memory = { gpu: budgetFor(real, work, part), activations: 'keep' } as const;
     const trainer = await openTrainer(real, work, { memory, choices });

@@ -3,8 +3,16 @@
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { isChunkRange } from '../../src/engine/compile/lower.ts';
+import { dispatchesBesideExtraSlots, type Pass } from '../../src/engine/compile/pass.ts';
+import { schedule } from '../../src/engine/compile/schedule.ts';
 import { SlotTable } from '../../src/engine/compile/slot-table.ts';
+import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
+import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
+import { configOfShape } from '../../src/formats/shape.ts';
 import {
+  type ExtraSlots,
   extraSlots,
   type Occupied,
   type SlotRange,
@@ -13,6 +21,9 @@ import {
   windowsIn,
   worthHaving,
 } from '../../src/memory/plan/extra-slots.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { traceStep } from '../../src/train/step-programs.ts';
+import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { EVERY_CASE } from '../host.ts';
 
@@ -114,6 +125,37 @@ describe('an extra slot', () => {
       { seed: 32, numRuns: RUNS },
     );
     expect(left).toBeGreaterThan(RUNS);
+  });
+});
+
+describe.each(FAMILY_NAMES)('%s within a budget', (family) => {
+  const sizes = { layers: 2, width: 32, heads: 4, context: 16, vocabulary: 90 };
+  const model = makeModel(configOfShape({ family, ...sizes }));
+  const workload = trainingWorkload(model, traceStep(model, 4, model.shape.context), 1);
+  const { peak, residents, map } = fitMemory(workload, DEFAULT_LIMITS, undefined);
+  const fit = fitMemory(workload, DEFAULT_LIMITS, peak - (residents * map.chunkBytes) / 2);
+  const passes = Object.values<Pass>(fit.passes);
+
+  test('has extra slots, in which a step moves less', () => {
+    const { trace, extra } = fit.passes.step;
+    const moved = (...slots: [ExtraSlots?]) => {
+      const { h2d, d2h } = schedule(trace, fit.slots, 'planned', ...slots).moved;
+      return h2d + d2h;
+    };
+    expect(moved(extra)).toBeLessThan(moved());
+  });
+
+  // Such a one could not be declared as writable, were a chunk that is written in its buffer.
+  test('reads no activation through two operands where chunks are used, too', () => {
+    const found = passes.flatMap(dispatchesBesideExtraSlots).filter(({ uses }) => uses.length > 0);
+    expect(found.length).toBeGreaterThan(0);
+    for (const { kernel, problem, operands, label } of found) {
+      const reads = Object.entries(kernel.operands(problem)).flatMap(([name, { access }]) => {
+        const operand = operands[name];
+        return access === 'read' && operand && !isChunkRange(operand) && operand.role === 'activation' ? [operand] : [];
+      });
+      expect(new Set(reads).size, label).toBe(reads.length);
+    }
   });
 });
 

@@ -89,7 +89,7 @@ export function summary(
       : `Chunks came to the GPU ${up} times; ${formatBytes(bytes.h2d)} went up and ${formatBytes(bytes.d2h)} down.`;
   return (
     `Step ${step + 1} took ${Math.round(milliseconds)} ms and ${film.moments} moments, ${within}, policy ${policy}. ` +
-    `${history.chunks.length} chunks of ${formatBytes(history.chunkBytes)} (${kinds}); ${history.slots} slots on the GPU, ` +
+    `${history.chunks.length} chunks of ${formatBytes(history.chunkBytes)} (${kinds}); ${drawing.slotsText(history)} on the GPU, ` +
     `at most ${Math.max(...film.used)} in use. ${moved}${activations}`
   );
 }

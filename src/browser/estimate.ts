@@ -3,7 +3,7 @@
 
 import { type Fit, fitMemory, type Recovery, smallestBudget } from '../engine/compile/fit.ts';
 import { flopsOf } from '../engine/compile/pass.ts';
-import { type PolicyName, schedule } from '../engine/compile/schedule.ts';
+import { type PolicyName, schedule, slotsAt } from '../engine/compile/schedule.ts';
 import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../engine/compile/workload.ts';
 import { machineOf } from '../engine/simulate/machine.ts';
 import { passesOf } from '../graph/operators/optimizer.ts';
@@ -73,21 +73,15 @@ export async function comparePolicies(
   const { workload } = knownOf(settings, limits, memory.recovery);
   await nextTask();
   const { passes, slots, map } = fitMemory(workload, limits, memory.gpu, { recovery: memory.recovery });
-  const { trace } = passes.step;
+  const { trace, extra } = passes.step;
   const policies: PolicyComparison['policies'][number][] = [];
   for (const name of ['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])] satisfies PolicyName[]) {
     await nextTask();
-    policies.push({ name, ...schedule(trace, slots, name).moved });
+    policies.push({ name, ...schedule(trace, slots, name, extra).moved });
   }
   const highs = await loadSolver();
   await nextTask();
-  const { chunks } = linearBound(
-    highs,
-    findGaps(
-      trace,
-      trace.moments.map(() => slots),
-    ),
-  );
+  const { chunks } = linearBound(highs, findGaps(trace, slotsAt(trace, slots, extra)));
   return { slots, chunks: map.count, policies, lp: chunks * map.chunkBytes };
 }
 

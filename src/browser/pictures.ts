@@ -3,6 +3,7 @@
 
 import type { Fit } from '../engine/compile/fit.ts';
 import { offloadedBytes, type StepPasses } from '../engine/compile/pass.ts';
+import { slotsAt } from '../engine/compile/schedule.ts';
 import { chunkHistory } from '../engine/observe/chunk-history.ts';
 import { linkBytes, type Recording } from '../engine/observe/recording.ts';
 import type { Session } from '../engine/run/session.ts';
@@ -76,11 +77,8 @@ export class Pictures implements Observer {
     const { fit } = session;
     const known = this.#bounds.get(fit);
     if (known) return known;
-    const { trace } = fit.passes.step;
-    const { list } = findGaps(
-      trace,
-      trace.moments.map(() => fit.slots),
-    );
+    const { trace, extra } = fit.passes.step;
+    const { list } = findGaps(trace, slotsAt(trace, fit.slots, extra));
     const bound = list.length > MOST_GAPS ? Promise.resolve(undefined) : memoryBound(session, 0);
     this.#bounds.set(fit, bound);
     return bound;

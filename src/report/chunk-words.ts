@@ -100,3 +100,7 @@ export function contentsOf({ tensors }: ChunkHistory, chunk: number, named = (na
   const names = held.slice(0, MOST_NAMES).map(named).join('; ');
   return held.length > MOST_NAMES ? `${names}; ${held.length - MOST_NAMES} more` : names;
 }
+
+/** `8 slots, 5 of them among the activations at times`. */
+export const slotsText = ({ slots, among }: Pick<ChunkHistory, 'slots' | 'among'>): string =>
+  among ? `${slots} slots, ${among.slots} of them among the activations at times,` : `${slots} slots`;

@@ -22,7 +22,7 @@ import type { MemoryRecord, TierFigures } from '../train/memory-record.ts';
 import { at } from '../util/at.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { advice } from './advice.ts';
-import { activationShares, WORDS } from './chunk-words.ts';
+import { activationShares, slotsText, WORDS } from './chunk-words.ts';
 import { dataOf, type Html, html } from './html.ts';
 import MEMORY_COLORS from './memory-colors.css?raw';
 import MEMORY_SCRIPT from './page/memory.ts?script';
@@ -164,7 +164,7 @@ function duration(milliseconds: number): string {
 // ---- The map -------------------------------------------------------------------------------------------
 
 function chunkMap(history: ChunkHistory, budget: number | undefined): Html {
-  const { chunks, operators, chunkBytes, otherBytes, slots, staging, activations } = history;
+  const { chunks, operators, chunkBytes, otherBytes, staging, activations } = history;
   const used = slotsInUse(chunks);
   const { length: tensors } = activations.tensors;
   const rows = `${chunks.length} chunks${tensors > 0 ? ` and ${tensors} activations` : ''}`;
@@ -208,7 +208,7 @@ ${fates.length > 0 ? html`<p class="legend"><b>Activations</b>${fates}</p>` : ''
 <div class="tip" role="status" hidden></div>
 </div>
 <p class="hint">A step’s operators from left to right.${
-    budget === undefined ? '' : ` The budget leaves ${slots} slots and ${staging} chunks of staging.`
+    budget === undefined ? '' : ` The budget leaves ${slotsText(history)} and ${staging} chunks of staging.`
   } Point at a row to read it, drag to zoom, double-click to see all; or use the arrow keys, + and −.</p>
 ${sharesTable(history)}
 </figure>`;

@@ -157,7 +157,13 @@ function best(ways: readonly Way[], budget: number, within: Within): PolicyStep 
 function stepOf(fit: Fit<TrainingPasses>, { machine, hostBytes }: Within): PolicyStep | undefined {
   const { step } = fit.passes;
   try {
-    const { seconds, bytes } = simulate(fit, step, schedule(step.trace, fit.slots, 'planned'), machine, hostBytes);
+    const { seconds, bytes } = simulate(
+      fit,
+      step,
+      schedule(step.trace, fit.slots, 'planned', step.extra),
+      machine,
+      hostBytes,
+    );
     const again = recomputedFlops(step);
     return {
       seconds,

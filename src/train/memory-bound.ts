@@ -2,6 +2,7 @@
 // step, and where the plan does not reach that, the optimum over whole chunks, if it is found in time.
 
 import type { StepPasses } from '../engine/compile/pass.ts';
+import { slotsAt } from '../engine/compile/schedule.ts';
 import type { Session } from '../engine/run/session.ts';
 import { exactBound, linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
@@ -13,12 +14,12 @@ import type { MemoryBound } from './memory-record.ts';
  */
 export async function memoryBound(session: Session<StepPasses>, seconds: number): Promise<MemoryBound> {
   const { fit } = session;
-  const { trace, moved } = session.scheduleOf(fit.passes.step);
+  const { step } = fit.passes;
+  const { trace, moved } = session.scheduleOf(step);
   const planned = moved.h2d + moved.d2h;
   if (planned === 0) return { lp: 0, milp: 0, ratio: 1 };
   const highs = await loadSolver();
-  const room = trace.moments.map(() => fit.slots);
-  const gaps = findGaps(trace, room);
+  const gaps = findGaps(trace, slotsAt(trace, fit.slots, step.extra));
   const { chunkBytes } = fit.map;
   const linear = linearBound(highs, gaps).chunks;
   // Schedules move whole chunks: the next whole number above the bound is the optimum if it is reached.

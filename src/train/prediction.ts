@@ -282,7 +282,7 @@ export class Predictor {
     const below = belowOf(fit, scale, simulatedRanks);
     this.#checkBelow(below, hostBytes, fit.map.largestPut * fit.map.chunkBytes);
     const machine = { ...this.machine, ...(disk && { disk: { ...disk, bytes: Number.POSITIVE_INFINITY } }) };
-    const schedules = schedule(step.trace, fit.slots, 'planned');
+    const schedules = schedule(step.trace, fit.slots, 'planned', step.extra);
     // Of ranks that stand for more, some values are less than a chunk.
     const here = fit.residents * fit.map.chunkBytes + stashedBytes(fit);
     const hostShare = ranked && below > 0 ? here / below : 1 / scale;

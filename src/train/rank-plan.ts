@@ -176,7 +176,7 @@ function rankPlan(
     const own = Array.from({ length: chunks }, (_, i) => onlyOwnerOf(first + i, map, place) ?? rank);
     held[kind] = own.filter((owner) => owner === rank).length * map.chunkBytes;
   }
-  const { h2d, d2h } = schedule(step.trace, slots, 'planned').moved;
+  const { h2d, d2h } = schedule(step.trace, slots, 'planned', step.extra).moved;
   const owned = Array.from({ length: map.trainable.chunks }, (_, i) => ownerOf(i, place));
   return {
     ...{ rank, held, peak, whole, smallest, slots, residents, fit },

@@ -86,7 +86,7 @@ export function whatIf(
 
 /** Bytes that a step is planned to move over the link, both ways. */
 function movedIn({ passes: { step }, slots }: Fit<TrainingPasses>, policy: Policy): number {
-  const { h2d, d2h } = schedule(step.trace, slots, policy).moved;
+  const { h2d, d2h } = schedule(step.trace, slots, policy, step.extra).moved;
   return h2d + d2h + 2 * offloadedBytes(step);
 }
 

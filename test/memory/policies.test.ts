@@ -140,7 +140,10 @@ describe('checkPlan', () => {
   });
 
   it('counts what a good plan moves', () => {
-    expect(checkPlan(trace, good, slots)).toEqual({ loads: 2, stores: 1, h2dBytes: 20, d2hBytes: 10, peakSlots: 2 });
+    const moved = { loads: 2, stores: 1, h2dBytes: 20, d2hBytes: 10 };
+    expect(checkPlan(trace, good, slots)).toEqual({ ...moved, peakSlots: 2, spareSlots: 0 });
+    const more = slots.map((count, m) => count + (m === 0 ? 1 : 2));
+    expect(checkPlan(trace, good, more)).toEqual({ ...moved, peakSlots: 2, spareSlots: 1 });
     expect(printPlan(trace, good)).toBe(
       [
         'by hand, every step; starts with parameter 2',

@@ -21,7 +21,7 @@ const workload = (activations: ActivationMode | 'auto') =>
 /** Bytes that a step moves under these flags. */
 function planned(activations: ActivationMode | 'auto', gpu: number): number {
   const { passes, slots } = fitMemory(workload(activations), DEFAULT_LIMITS, gpu);
-  const { h2d, d2h } = schedule(passes.step.trace, slots, 'planned').moved;
+  const { h2d, d2h } = schedule(passes.step.trace, slots, 'planned', passes.step.extra).moved;
   return h2d + d2h + 2 * offloadedBytes(passes.step);
 }
 

@@ -3,7 +3,7 @@
 import type { Highs } from 'highs';
 import { type Fit, fitMemory, smallestBudget } from '../../engine/compile/fit.ts';
 import { flopsOf, offloadedBytes, recomputedFlops, type StepPasses, stepPass } from '../../engine/compile/pass.ts';
-import { schedule } from '../../engine/compile/schedule.ts';
+import { schedule, slotsAt } from '../../engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../engine/compile/workload.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.ts';
 import { printProgram } from '../../graph/graph.ts';
@@ -58,6 +58,12 @@ export const LISTINGS = {
 
 export type Listing = keyof typeof LISTINGS;
 
+/** What serves beside the slots that there always are. */
+function besides(room: readonly number[], slots: number): string {
+  const most = room.reduce((a, b) => Math.max(a, b), slots);
+  return most > slots ? ` and up to ${most - slots} more where activations leave room` : '';
+}
+
 /** Works it out, and prints it. */
 export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   const { write } = host.terminal;
@@ -98,10 +104,10 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   const start = performance.now();
   const found = fitMemory(workload, DEFAULT_LIMITS, budget, { recovery });
   const { map, passes, nonModel, slots, staging, peak } = found;
-  const { trace } = passes.step;
-  const { plan, moved } = schedule(trace, slots, 'planned');
+  const { trace, extra } = passes.step;
+  const { plan, moved } = schedule(trace, slots, 'planned', extra);
   const milliseconds = performance.now() - start;
-  const room = trace.moments.map(() => slots);
+  const room = slotsAt(trace, slots, extra);
   const cost = checkPlan(trace, plan, room);
   const linear = linearBound(highs, findGaps(trace, room)).chunks;
   const ratio = ratioTo(linear, cost);
@@ -141,6 +147,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
         budget,
         predictedPeak: peak,
         slots,
+        mostSlots: room.reduce((a, b) => Math.max(a, b), slots),
         staging,
         moments: trace.moments.length,
         accumulateOrder: order?.order ?? 'batch',
@@ -174,7 +181,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
       ...(update ? [describeUpdate(update)] : []),
       `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms`,
       `  ${shown(smallest)}  is the smallest budget that works`,
-      `  ${shown(budget)}  budget, ${formatBytes(peak)} of it used: ${slots} slots for ${chunkCount(trace)} chunks, ${staging.down} of staging down, ${staging.up} up`,
+      `  ${shown(budget)}  budget, ${formatBytes(peak)} of it used: ${slots} slots for ${chunkCount(trace)} chunks${besides(room, slots)}, ${staging.down} of staging down, ${staging.up} up`,
       `a step of ${flags.accumulate} micro-batch${flags.accumulate === 1 ? '' : 'es'} moves`,
       ...(order ? [`            ${describeOrder(order.order, found.orderSeconds)}`] : []),
       ...(offloaded > 0

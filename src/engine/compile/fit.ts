@@ -9,7 +9,9 @@ import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import { type ChunkMap, trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
 import { indicesTogether } from '../../memory/layout/kinds.ts';
 import { chunkRange } from '../../memory/layout/layout.ts';
+import type { SlotRange } from '../../memory/plan/extra-slots.ts';
 import { bytesBelow, leastHostBytes, type NeedBelow, type RoomBelow } from '../../memory/tiers/shares.ts';
+import { at } from '../../util/at.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import {
@@ -26,7 +28,9 @@ import {
   whole,
 } from './candidate.ts';
 import { chunkSizes, largestChunk, leanMap, mapOf, wholeMap } from './chunk-sizes.ts';
+import { type FoundSlots, findExtraSlots } from './extra-slots.ts';
 import { chunksAtOnce, type Pass, type Passes } from './pass.ts';
+import { schedule, slotsAt } from './schedule.ts';
 import { cheapest, uniformWays } from './ways.ts';
 import { type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
 
@@ -44,8 +48,10 @@ export interface FitOptions {
 }
 
 export interface Fit<P extends Passes = Passes> extends Measured<P> {
-  /** Chunks on the GPU at once. */
+  /** Slots for chunks throughout. */
   readonly slots: number;
+  /** Ranges among the activations that serve as slots beside them at times: each pass says when. */
+  readonly extra: readonly SlotRange[];
   readonly staging: StagingSize;
   /** Bytes of all GPU buffers. */
   readonly peak: number;
@@ -54,6 +60,8 @@ export interface Fit<P extends Passes = Passes> extends Measured<P> {
 }
 
 const MOST_STAGING = 8;
+/** Bytes of staging each way that hide what it takes until a buffer is there: what a link moves in some milliseconds. */
+const ENOUGH_STAGING = 32e6;
 /** One chunk of staging each way for so many slots. */
 const SLOTS_PER_STAGING = 5;
 
@@ -296,25 +304,42 @@ function findLeast<P extends Passes>(
 
 /** Deals the room that a budget leaves for chunks to slots and staging. */
 function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined): Fit<P> {
-  const { workload, map, passes, placements, nonModel, stashes, durable, other, atOnce, residents, held } = found;
+  const { workload, map, passes, durable, other, atOnce, residents } = found;
   const least = leastStaging(durable, workload, passes);
-  let slots = residents;
-  let staging = least;
-  if (budget !== undefined) {
-    const room = Math.floor((budget - other) / map.chunkBytes);
-    const spare = room - least.down - least.up - atOnce;
-    assert(spare >= 0, 'a budget was accepted that does not fit');
-    if (room < residents + least.down + least.up) {
-      const more = Math.min(MOST_STAGING, Math.floor(spare / SLOTS_PER_STAGING));
-      staging = { down: Math.max(least.down, more), up: Math.max(least.up, more) };
-    }
-    slots = Math.min(residents, room - staging.down - staging.up);
-  }
+  if (budget === undefined) return withSlots(found, residents, least);
+  const room = Math.floor((budget - other) / map.chunkBytes);
+  const spare = room - least.down - least.up - atOnce;
+  assert(spare >= 0, 'a budget was accepted that does not fit');
+  const most = withSlots(found, Math.min(residents, room - least.down - least.up), least);
+  if (!doChunksMove(most)) return most;
+  const enough = Math.min(MOST_STAGING, Math.ceil(ENOUGH_STAGING / map.chunkBytes));
+  const more = Math.min(enough, Math.floor(spare / SLOTS_PER_STAGING));
+  const staging = { down: Math.max(least.down, more), up: Math.max(least.up, more) };
+  return withSlots(found, room - staging.down - staging.up, staging);
+}
+
+/** Whether some leave the GPU in a step, to come back; where nothing is updated, in any pass. */
+function doChunksMove({ passes, slots, residents }: Fit): boolean {
+  if (slots >= residents) return false;
+  const step = Object.values<Pass>(passes).find(({ update }) => update);
+  const atTimes = step?.extra?.open.reduce((most, open) => Math.max(most, open), 0) ?? 0;
+  if (!step || slots + atTimes < residents) return true;
+  return schedule(step.trace, slots, 'planned', step.extra).moved.h2d > 0;
+}
+
+function withSlots<P extends Passes>(found: Candidate<P>, slots: number, staging: StagingSize): Fit<P> {
+  const { workload, map, passes, placements, nonModel, stashes, durable, other, residents, held } = found;
   const peak = other + (slots + staging.down + staging.up) * map.chunkBytes;
-  const nonModelBytes = peak - slots * map.chunkBytes;
+  const { ranges, of } = slots < residents ? extraSlotsOf(found, residents - slots) : NO_EXTRA_SLOTS;
   const withBytes = Object.entries(passes).map(([name, pass]): [string, Pass] => {
-    const moments = pass.trace.moments.map((moment) => ({ ...moment, nonModelBytes }));
-    return [name, { ...pass, trace: { ...pass.trace, moments } }];
+    const extra = of.get(pass);
+    const room = slotsAt(pass.trace, slots, extra);
+    // What activations leave at a moment is not theirs.
+    const moments = pass.trace.moments.map((moment, m) => ({
+      ...moment,
+      nonModelBytes: peak - at(room, m) * map.chunkBytes,
+    }));
+    return [name, { ...pass, trace: { ...pass.trace, moments }, ...(extra && { extra }) }];
   });
   return {
     workload,
@@ -327,7 +352,15 @@ function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined
     residents,
     held,
     slots,
+    extra: ranges,
     staging,
     peak,
   };
+}
+
+const NO_EXTRA_SLOTS: FoundSlots = { ranges: [], of: new Map() };
+
+function extraSlotsOf({ workload, passes, placements, map }: Candidate, most: number): FoundSlots {
+  const outputs = new Set(workload.programs.flatMap((program) => program.outputs));
+  return findExtraSlots(passes, placements, outputs, map.chunkBytes, most);
 }

@@ -10,6 +10,7 @@ import type { InBackward } from '../../graph/update-in-backward.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import type { State } from '../../memory/layout/states.ts';
+import type { ExtraSlots } from '../../memory/plan/extra-slots.ts';
 import type { Trace } from '../../memory/plan/trace.ts';
 import { assert } from '../../util/errors.ts';
 import { type ShardedStep, withCollectives } from '../ranks/collectives.ts';
@@ -31,6 +32,8 @@ export interface Pass {
   readonly phases: readonly PhaseStart[];
   /** Of each moment and each of its accesses, in their order: the state of the chunk once the operator has run. */
   readonly states: readonly (readonly State[])[];
+  /** Slots beside those that there always are, once it is fitted into a budget. @default none */
+  readonly extra?: ExtraSlots | undefined;
   /** Absent: this pass changes no model data that lives on. */
   readonly update?: UpdateMoments;
 }
@@ -276,6 +279,10 @@ function dryRun(
   for (const operation of operations) walk.step(operation, after(operation));
   return walk.end();
 }
+
+/** Dispatches at moments at which a chunk may be in an extra slot, in the buffer of other operands. */
+export const dispatchesBesideExtraSlots = ({ operations, extra }: Pass): DispatchOperation[] =>
+  operations.filter((operation, m): operation is DispatchOperation => isDispatch(operation) && !!extra?.open[m]);
 
 /**
  * Chunks that have values at once, at most: what a step in bf16 frees, or one that updates in its backward pass, has one from

@@ -1,6 +1,7 @@
 // A trace with its plan: what the executor follows, again and again. The plan is advice about evictions; a
 // chunk that an operator needs and that is not there is brought, whatever the plan thought.
 
+import { type ExtraSlots, NO_CHANGES, type SlotChanges, slotChanges } from '../../memory/plan/extra-slots.ts';
 import { checkPlan, makePlan, type Plan } from '../../memory/plan/plan.ts';
 import { planStep } from '../../memory/plan/planner.ts';
 import { type Decision, follow, ORDERS, type Order } from '../../memory/plan/policies.ts';
@@ -17,47 +18,83 @@ export interface PassSchedule {
   readonly plan: Plan;
   /** For each round of the plan: what it expects on the GPU when the round begins. */
   readonly starts: readonly ReadonlySet<number>[];
-  /** The most slots that the plan uses at once. */
+  /** Slots throughout that it is made for. */
+  readonly slots: number;
+  /** The most slots that the plan uses at once, and the fewest that it leaves free at a moment. */
   readonly peakSlots: number;
+  readonly spareSlots: number;
   /** Bytes that the plan moves in a step, on average. */
   readonly moved: { readonly h2d: number; readonly d2h: number };
   /** For each chunk and each piece of an activation below, the moments of the plan, over all its rounds, that need it below: ascending. */
   readonly loadsOf: ReadonlyMap<number, readonly number[]>;
+  /** For each chunk, the moments before which it gives its slot back, in the same way. */
+  readonly leavesOf: ReadonlyMap<number, readonly number[]>;
+  /** For each moment of the trace: which of the extra slots begin or end to serve. Empty where there are none. */
+  readonly slotChanges: readonly SlotChanges[];
 }
 
-const planned = new WeakMap<Trace, Map<number, PassSchedule>>();
+const planned = new WeakMap<Trace, Map<string, PassSchedule>>();
 
-/** By this project's planner it is worked out once: a fit is chosen by what its plan moves. */
-export function schedule(trace: Trace, slots: number, policy: Policy): PassSchedule {
-  if (policy !== 'planned') return newSchedule(trace, slots, policy);
-  const known = planned.get(trace) ?? new Map<number, PassSchedule>();
+/** Slots at each moment: those that there always are, and what serves beside them. */
+export const slotsAt = ({ moments }: Trace, slots: number, extra?: ExtraSlots): number[] =>
+  moments.map((_, m) => slots + (extra?.open[m] ?? 0));
+
+/**
+ * With so many slots, and the extra ones of the pass whose trace it is. By this project's planner it is worked out once: a
+ * fit is chosen by what its plan moves.
+ */
+export function schedule(trace: Trace, slots: number, policy: Policy, extra?: ExtraSlots): PassSchedule {
+  if (policy !== 'planned') return newSchedule(trace, slots, policy, extra);
+  const known = planned.get(trace) ?? new Map<string, PassSchedule>();
   planned.set(trace, known);
-  const found = known.get(slots) ?? newSchedule(trace, slots, policy);
-  known.set(slots, found);
+  const key = `${slots}${extra ? ' and extra ones' : ''}`;
+  const found = known.get(key) ?? newSchedule(trace, slots, policy, extra);
+  known.set(key, found);
   return found;
 }
 
-function newSchedule(trace: Trace, slots: number, policy: Policy): PassSchedule {
-  const room = trace.moments.map(() => slots);
+function newSchedule(trace: Trace, slots: number, policy: Policy, extra: ExtraSlots | undefined): PassSchedule {
+  const room = slotsAt(trace, slots, extra);
   const plan = makePlan(typeof policy === 'string' ? policy : 'custom order', decide(trace, room, policy));
   const cost = checkPlan(trace, plan, room);
   const loadsOf = new Map<number, number[]>();
-  plan.moments.forEach(({ load }, m) => {
-    const { fetches = [], onHost = [] } = at(trace.moments, m % trace.moments.length);
-    for (const chunk of [...load, ...fetches, ...onHost.map(({ chunk }) => chunk)]) {
-      const loads = loadsOf.get(chunk);
-      if (loads) loads.push(m);
-      else loadsOf.set(chunk, [m]);
-    }
+  const leavesOf = new Map<number, number[]>();
+  const note = (momentsOf: Map<number, number[]>, chunk: number, m: number) => {
+    const moments = momentsOf.get(chunk);
+    if (moments) moments.push(m);
+    else momentsOf.set(chunk, [m]);
+  };
+  plan.moments.forEach(({ load, drop }, m) => {
+    const { fetches = [], onHost = [], frees } = at(trace.moments, m % trace.moments.length);
+    for (const chunk of [...load, ...fetches, ...onHost.map(({ chunk }) => chunk)]) note(loadsOf, chunk, m);
+    for (const chunk of drop) note(leavesOf, chunk, m);
+    for (const chunk of frees) note(leavesOf, chunk, m + 1);
   });
   return {
     trace,
     plan,
     starts: startsOf(plan, trace),
+    slots,
     peakSlots: cost.peakSlots,
+    spareSlots: cost.spareSlots,
     moved: { h2d: cost.h2dBytes, d2h: cost.d2hBytes },
     loadsOf,
+    leavesOf,
+    slotChanges: extra ? slotChanges(extra) : [],
   };
+}
+
+/** What becomes of the extra slots before a moment, of so many in all: with none in the schedule, no one serves. */
+export function changesAt({ slotChanges }: PassSchedule, extra: number, moment: number): SlotChanges {
+  const closed = moment === 0 && slotChanges.length === 0;
+  return closed ? { opens: [], closes: [...Array(extra).keys()] } : (slotChanges[moment] ?? NO_CHANGES);
+}
+
+/** The moment at which the plan wants a chunk to leave that is here at `moment`; both counted from `base`, where a round of it begins. */
+export function leavesAt({ leavesOf, plan }: PassSchedule, chunk: number, base: number, moment: number): number {
+  const leaves = leavesOf.get(chunk);
+  if (!leaves) return Number.POSITIVE_INFINITY;
+  return (leaves.find((leave) => leave > base + moment) ?? at(leaves, 0) + plan.moments.length) - base;
 }
 
 function decide(trace: Trace, slots: readonly number[], policy: Policy): Decision {

@@ -130,9 +130,12 @@ function priceOf<P extends Passes, F extends Fitted<P>>(
 }
 
 /** Bytes of chunks that a step moves. */
-function chunkTraffic({ trace }: Pass, { slots, residents }: Pick<Fitted<Passes>, 'slots' | 'residents'>): number {
+function chunkTraffic(
+  { trace, extra }: Pass,
+  { slots, residents }: Pick<Fitted<Passes>, 'slots' | 'residents'>,
+): number {
   if (slots >= residents) return 0;
-  const { h2d, d2h } = schedule(trace, slots, 'planned').moved;
+  const { h2d, d2h } = schedule(trace, slots, 'planned', extra).moved;
   return h2d + d2h;
 }
 

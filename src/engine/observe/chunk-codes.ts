@@ -59,6 +59,8 @@ export interface ChunkHistory {
   readonly staged: RunLengths;
   /** Chunks that have a place on the GPU at once. */
   readonly slots: number;
+  /** Of those places, how many lie among the activations, in what these leave free, and how many of them are used at each moment. @default none */
+  readonly among?: { readonly slots: number; readonly used: RunLengths };
   /** Chunks that staging holds in all. */
   readonly staging: number;
   /** What becomes of the activations. */

@@ -26,6 +26,7 @@ export function chunkHistory(recording: Recording, { map, nonModel }: Pick<Fit, 
     indexOf.set(label, index);
     return index;
   });
+  const among = recording.among.reduce((most, chunks) => Math.max(most, chunks), 0);
   return {
     chunkBytes,
     lists,
@@ -36,7 +37,8 @@ export function chunkHistory(recording: Recording, { map, nonModel }: Pick<Fit, 
     chunks: chunkRuns(recording),
     staged: runsOf(recording.staged),
     activations: activationHistory(recording),
-    slots: recording.slots,
+    slots: recording.slots + among,
+    ...(among > 0 && { among: { slots: among, used: runsOf(recording.among) } }),
     staging: recording.staging,
     activationBytes: nonModel.arenas,
     otherBytes: nonModel.persistent,

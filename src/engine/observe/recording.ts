@@ -61,7 +61,7 @@ export interface Moved {
 /** One run of a pass. */
 export interface Recording {
   readonly pass: Pass;
-  /** Slots on the GPU, and chunks that staging holds in all. */
+  /** Slots on the GPU that there always are, and chunks that staging holds in all. */
   readonly slots: number;
   readonly staging: number;
   readonly began: number;
@@ -72,6 +72,8 @@ export interface Recording {
   readonly entered: number[];
   readonly encoded: number[];
   readonly staged: number[];
+  /** And how many were in slots among the activations. */
+  readonly among: number[];
   readonly events: ChunkEvent[];
   readonly moved: Moved[];
   readonly waits: Wait[];
@@ -114,7 +116,8 @@ export class Recorder {
     this.#seen = [...below];
     this.#current = {
       ...{ pass, slots, staging, began: this.#now(), residents, below },
-      ...{ entered: [], encoded: [], staged: [], events: [], moved: [], waits: [], transfers: [], submits: [] },
+      ...{ entered: [], encoded: [], staged: [], among: [] },
+      ...{ events: [], moved: [], waits: [], transfers: [], submits: [] },
     };
     this.recordings.push(this.#current);
   }
@@ -125,12 +128,13 @@ export class Recorder {
     if (this.#current) this.#current.entered[moment] = this.#now();
   }
 
-  /** The moment's operator is encoded now, with so many chunks in staging. */
-  encode(staged: number, whereIs: (chunk: number) => CopyPlace): void {
+  /** The moment's operator is encoded now, with so many chunks in staging, and so many in slots among the activations. */
+  encode(staged: number, among: number, whereIs: (chunk: number) => CopyPlace): void {
     const run = this.#current;
     if (!run) return;
     run.encoded[this.#moment] = this.#now();
     run.staged[this.#moment] = staged;
+    run.among[this.#moment] = among;
     for (let chunk = 0; chunk < this.#seen.length; chunk++) {
       const where = whereIs(chunk);
       if (where === this.#seen[chunk]) continue;

@@ -83,6 +83,8 @@ export async function autoBudget(device: Device, workload: Workload): Promise<nu
 /** The schedules of a fit. */
 export function arrange<P extends Passes>(fit: Fit<P>, memory: MemoryOptions): Arrangement<P> {
   const { policy = 'planned', prefetch = true } = memory;
-  const schedules = new Map(Object.values(fit.passes).map((pass) => [pass, schedule(pass.trace, fit.slots, policy)]));
+  const schedules = new Map(
+    Object.values(fit.passes).map((pass) => [pass, schedule(pass.trace, fit.slots, policy, pass.extra)]),
+  );
   return { memory, fit, schedules, readAhead: prefetch ? READ_AHEAD : 0 };
 }

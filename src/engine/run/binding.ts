@@ -23,9 +23,13 @@ interface Ready {
   readonly label: string;
   readonly dispatch: Dispatch;
   readonly pipeline: Pipeline;
+  /** The same for a chunk in the buffer of another operand: what is only read is declared as writable too. */
+  readonly besideOthers: Pipeline | undefined;
   readonly uniform: number;
   readonly fixed: Readonly<Record<string, BufferRange>>;
   readonly chunks: readonly (readonly [name: string, range: ChunkRange])[];
+  /** Operands that are only read. */
+  readonly reads: ReadonlySet<string>;
   /** By the slots of `chunks`. */
   readonly bound: Map<number, BoundDispatch>;
 }
@@ -37,13 +41,14 @@ export class Bindings {
   readonly #ready: ReadonlyMap<DispatchOperation, Ready>;
   #groups = 0;
 
-  /** Compiles what the dispatches need and writes their uniform blocks. */
+  /** Compiles what the dispatches need, `besideSlots` those whose chunks may be in extra slots, and writes their uniform blocks. */
   static async make(
     device: Device,
     storage: Storage,
     slots: Slots,
     choices: KernelChoices,
     dispatches: ReadonlySet<DispatchOperation>,
+    besideSlots: ReadonlySet<DispatchOperation> = new Set(),
   ): Promise<Bindings> {
     const compiled = await Promise.all(
       [...dispatches].map(async (operation) => {
@@ -52,7 +57,13 @@ export class Bindings {
         const dispatch = variant.dispatch(problem, device.traits);
         const label = `${kernel.name}.${variant.name}`;
         const shader = asWritable(readingChunks(dispatch.shader, operation), besideWritten(operation, storage));
-        return { label, dispatch, pipeline: await device.pipelines.get(label, shader, dispatch.constants) };
+        const get = (text: string) => device.pipelines.get(label, text, dispatch.constants);
+        const mayMeet = besideSlots.has(operation) ? meetingChunks(operation) : [];
+        const [pipeline, besideOthers] = await Promise.all([
+          get(shader),
+          mayMeet.length > 0 ? get(asWritable(shader, mayMeet)) : undefined,
+        ]);
+        return { label, dispatch, pipeline, besideOthers };
       }),
     );
     const { indexOf, count } = uniformBlocks(dispatches);
@@ -65,7 +76,7 @@ export class Bindings {
     device.gpu.queue.writeBuffer(uniforms, 0, data);
     const ready = new Map<DispatchOperation, Ready>();
     [...dispatches].forEach((lowered, i) => {
-      const { label, dispatch, pipeline } = at(compiled, i);
+      const { label, dispatch, pipeline, besideOthers } = at(compiled, i);
       const operands = Object.entries(lowered.operands);
       const fixed = operands
         .filter((entry): entry is [string, Tensor] => !isChunkRange(entry[1]))
@@ -75,6 +86,8 @@ export class Bindings {
         label: `${label} ${lowered.label}`,
         dispatch,
         pipeline,
+        besideOthers,
+        reads: readsOf(lowered),
         uniform: indexOf.get(lowered) as number,
         fixed: Object.fromEntries(fixed),
         chunks,
@@ -95,7 +108,7 @@ export class Bindings {
   bind(lowered: DispatchOperation): BoundDispatch {
     const ready = this.#ready.get(lowered) as Ready;
     let key = 0;
-    for (const [, { chunk }] of ready.chunks) key = key * this.#slots.buffers.length + this.#slots.of(chunk);
+    for (const [, { chunk }] of ready.chunks) key = key * this.#slots.count + this.#slots.of(chunk);
     const known = ready.bound.get(key);
     if (known) return known;
     if (this.#groups >= MOST_GROUPS) {
@@ -104,9 +117,11 @@ export class Bindings {
     }
     const ranges = { ...ready.fixed };
     for (const [name, { chunk, offset, bytes }] of ready.chunks) {
-      ranges[name] = { buffer: this.#slots.buffer(chunk), offset, bytes };
+      const slot = this.#slots.range(chunk);
+      ranges[name] = { buffer: slot.buffer, offset: slot.offset + offset, bytes };
     }
-    const { label, pipeline, dispatch, uniform } = ready;
+    const { label, besideOthers, dispatch, uniform } = ready;
+    const pipeline = besideOthers && chunksMeet(ready, ranges) ? besideOthers : ready.pipeline;
     const bound = bindDispatch(this.#device, label, pipeline, dispatch.workgroups, ranges, this.#uniforms, uniform);
     ready.bound.set(key, bound);
     this.#groups++;
@@ -136,4 +151,37 @@ function besideWritten({ kernel, problem, operands }: DispatchOperation, storage
   });
   const written = new Set(accesses.flatMap(({ access, buffer }) => (access === 'read' ? [] : [buffer])));
   return accesses.flatMap(({ name, access, buffer }) => (access === 'read' && written.has(buffer) ? [name] : []));
+}
+
+/** Operands that a dispatch only reads. */
+const readsOf = ({ kernel, problem }: DispatchOperation): Set<string> =>
+  new Set(Object.entries(kernel.operands(problem)).flatMap(([name, { access }]) => (access === 'read' ? [name] : [])));
+
+/** Whether a chunk that is written lies in a buffer from which something is read, or one that is read in a buffer that is written to. */
+function chunksMeet({ chunks, reads }: Ready, ranges: Readonly<Record<string, BufferRange>>): boolean {
+  return chunks.some(([name]) => {
+    const buffer = ranges[name]?.buffer;
+    return Object.entries(ranges).some(
+      ([other, range]) => range.buffer === buffer && reads.has(other) !== reads.has(name),
+    );
+  });
+}
+
+/**
+ * Operands that are only read and could lie in a buffer that the dispatch writes to, were its chunks in extra slots. What is
+ * read through two operands could not be declared as writable: no such dispatch uses chunks.
+ */
+function meetingChunks(operation: DispatchOperation): string[] {
+  const { kernel, operands, label } = operation;
+  const entries = Object.entries(operands);
+  if (!entries.some(([, operand]) => isChunkRange(operand))) return [];
+  const reads = readsOf(operation);
+  const found = entries.filter(
+    ([name, operand]) => reads.has(name) && (isChunkRange(operand) || operand.role === 'activation'),
+  );
+  assert(
+    new Set(found.map(([, operand]) => operand)).size === found.length,
+    `${label}: ${kernel.name} reads one twice`,
+  );
+  return found.map(([name]) => name);
 }

@@ -58,9 +58,9 @@ export class ChunkCopies {
 
   // ---- On the GPU -------------------------------------------------------------------------------------
 
-  /** The chunk gets a slot, for a copy of what lies below or to be overwritten. Returns as `Slots.take` does. */
-  bring(chunk: number): boolean {
-    return this.#slots.take(chunk);
+  /** The chunk gets a slot, for a copy of what lies below or to be overwritten. As `SlotTable.take`. */
+  bring(chunk: number, leaves?: number): boolean {
+    return this.#slots.take(chunk, leaves);
   }
 
   /** The copy on the GPU gets another value. */

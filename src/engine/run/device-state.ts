@@ -4,11 +4,12 @@
 import type { Device } from '../../gpu/device.ts';
 import { ReadbackRing } from '../../gpu/readback.ts';
 import type { Below } from '../../memory/tiers/below.ts';
+import { at } from '../../util/at.ts';
 import { arenaSizes } from '../compile/candidate.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import type { Fit } from '../compile/fit.ts';
 import { isOnHost } from '../compile/lower.ts';
-import { dispatchesOf, exchangedTensors } from '../compile/pass.ts';
+import { dispatchesBesideExtraSlots, dispatchesOf, exchangedTensors } from '../compile/pass.ts';
 import { Bindings } from './binding.ts';
 import { ChunkCopies } from './copies.ts';
 import { Executor, type ExecutorOptions } from './executor.ts';
@@ -28,7 +29,7 @@ export interface DeviceState {
 /** Errors: OutOfMemory where the device has not the memory; nothing is left of it then. */
 export async function makeDeviceState(
   device: Device,
-  { map, passes, placements, slots: count, staging: size, workload, durable, stashes }: Fit,
+  { map, passes, placements, slots: count, extra, staging: size, workload, durable, stashes }: Fit,
   choices: KernelChoices,
   below: Below,
   options: ExecutorOptions,
@@ -44,18 +45,20 @@ export async function makeDeviceState(
   try {
     return await device.guarded('the training state', async () => {
       const storage = own(new Storage(device));
-      storage.placeActivations(placements, arenaSizes(placements));
+      const arenas = storage.placeActivations(placements, arenaSizes(placements));
       for (const tensor of exchangedTensors(passes)) storage.range(tensor);
       for (const { operations } of Object.values(passes)) {
         for (const { operands } of operations.filter(isOnHost)) {
           storage.keepOnHost([operands.hyper, operands.decayMask]);
         }
       }
-      const slots = own(new Slots(device, count, map.chunkBytes, map.count + stashes.length));
+      const among = extra.map((range) => ({ ...range, buffer: at(arenas, range.arena) }));
+      const slots = own(new Slots(device, count, map.chunkBytes, map.count + stashes.length, among));
       const staging = own(new Staging(device, size, map.chunkBytes));
       const ring = own(new ReadbackRing(device.allocator, 'step', workload.readback.bytes, workload.readback.reads));
       const operations = new Set(dispatchesOf(passes));
-      const bindings = await Bindings.make(device, storage, slots, choices, operations);
+      const besideSlots = new Set(Object.values(passes).flatMap(dispatchesBesideExtraSlots));
+      const bindings = await Bindings.make(device, storage, slots, choices, operations, besideSlots);
       below.stashes.place(map.count, stashes);
       const copies = new ChunkCopies(slots, below, map.count + stashes.length, durable);
       const executor = new Executor(device, map, storage, slots, copies, bindings, staging, below, options);

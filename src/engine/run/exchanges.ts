@@ -39,8 +39,7 @@ export class Exchanges {
     const { collective, axis, on, parts, label } = operation;
     const ranks = this.#ranks?.[axis];
     assert(ranks, `${label}: there are no other ranks`);
-    const { buffer, offset } =
-      'chunk' in on ? { buffer: this.#slots.buffer(on.chunk), offset: 0 } : this.#storage.range(on);
+    const { buffer, offset } = 'chunk' in on ? this.#slots.range(on.chunk) : this.#storage.range(on);
     const size = spanOf(operation);
     const { gives, gets } = roleIn(operation, ranks.rank);
     const bytes = collective === 'send' ? new Uint8Array(size) : this.#room(size);

@@ -8,12 +8,13 @@
 import type { Device } from '../../gpu/device.ts';
 import { encodeDispatch } from '../../gpu/dispatch.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { NO_CHANGES } from '../../memory/plan/extra-slots.ts';
 import type { Below } from '../../memory/tiers/below.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { HostOperation, TransferOperation } from '../compile/lower.ts';
 import type { Pass } from '../compile/pass.ts';
-import type { PassSchedule } from '../compile/schedule.ts';
+import { changesAt, leavesAt, type PassSchedule } from '../compile/schedule.ts';
 import { type CopyPlace, Recorder } from '../observe/recording.ts';
 import type { Ranks } from '../ranks/ranks.ts';
 import type { Bindings } from './binding.ts';
@@ -21,6 +22,7 @@ import type { ChunkCopies } from './copies.ts';
 import { Exchanges } from './exchanges.ts';
 import { HostOptimizer, type HostUpdater } from './host-optimizer.ts';
 import { Link, type LinkLedger, type Placed, type StoreOptions } from './link.ts';
+import { changeSlots } from './slot-changes.ts';
 import type { Slots } from './slots.ts';
 import type { Staging } from './staging.ts';
 import type { Storage } from './storage.ts';
@@ -107,9 +109,9 @@ export class Executor {
     this.#nextRounds.set(schedule, (this.#round + 1) % schedule.plan.steps);
     const expected = at(schedule.starts, this.#round);
     const residents = this.#slots.residents();
-    this.#recorder?.begin(pass, this.#slots.buffers.length, this.#link.capacity, residents, this.#below);
+    this.#recorder?.begin(pass, this.#slots.always, this.#link.capacity, residents, this.#below);
     const strangers = residents.filter((chunk) => !expected.has(chunk));
-    const room = this.#slots.buffers.length - schedule.peakSlots;
+    const room = schedule.spareSlots + this.#slots.always - schedule.slots;
     // The plan does not count with them. Those that must be copied down first stay.
     strangers.sort((a, b) => Number(this.copies.isDirty(b)) - Number(this.copies.isDirty(a)) || a - b);
     for (const chunk of strangers.slice(room)) await this.#evict(chunk, 0);
@@ -119,7 +121,8 @@ export class Executor {
   /** Encodes the moments from `from` up to but without `to`. */
   async run(from: number, to: number): Promise<void> {
     const { name, operations } = this.#pass as Pass;
-    const { trace, plan } = this.#schedule as PassSchedule;
+    const schedule = this.#schedule as PassSchedule;
+    const { trace, plan } = schedule;
     const { moments } = trace;
     const base = this.#round * moments.length;
     for (let m = from; m < to; m++) {
@@ -129,6 +132,11 @@ export class Executor {
       for (const chunk of at(plan.moments, base + m).drop) {
         if (this.copies.onGPU(chunk)) await this.#evict(chunk, m);
       }
+      const changes = changesAt(schedule, this.#slots.extra, m);
+      if (changes !== NO_CHANGES) {
+        const leaves = (chunk: number) => leavesAt(schedule, chunk, base, m);
+        await changeSlots(changes, this.#slots, this.copies, this.#link, leaves, () => this.#makeRoom(m));
+      }
       for (const { chunk, mode } of moment.accesses) {
         if (!this.copies.onGPU(chunk)) {
           if (this.#slots.free === 0) await this.#makeRoom(m);
@@ -137,7 +145,7 @@ export class Executor {
         this.#recorder?.event(m, chunk, 'use');
       }
       this.#link.flushIfDue();
-      this.#recorder?.encode(this.#link.staged, this.#below);
+      this.#recorder?.encode(this.#link.staged, this.#slots.among, this.#below);
       const operation = at(operations, m);
       switch (operation.op) {
         case 'dispatch':
@@ -235,8 +243,8 @@ export class Executor {
     this.check();
     await this.#link.arrival(chunk);
     if (this.copies.isDirty(chunk)) {
-      const buffer = this.#slots.buffer(chunk);
-      await this.readBuffer(buffer, offset, into.length, (piece, at) => into.set(piece, at));
+      const { buffer, offset: start } = this.#slots.range(chunk);
+      await this.readBuffer(buffer, start + offset, into.length, (piece, at) => into.set(piece, at));
     } else if (this.copies.below(chunk) === 'zero') into.fill(0);
     else {
       const bytes = this.#tiers.peek(chunk) ?? (await this.#tiers.fetch(chunk));
@@ -286,7 +294,7 @@ export class Executor {
   }
 
   #placed(chunk: number): Placed {
-    return { chunk, buffer: this.#slots.buffer(chunk), offset: 0, bytes: this.#map.chunkBytes };
+    return { chunk, ...this.#slots.range(chunk) };
   }
 
   // ---- On the host ------------------------------------------------------------------------------------
@@ -340,19 +348,21 @@ export class Executor {
   }
 
   async #bring(chunk: number, overwrite: boolean, moment: number): Promise<void> {
+    const schedule = this.#schedule as PassSchedule;
+    const leaves = leavesAt(schedule, chunk, this.#round * schedule.trace.moments.length, moment);
     const zero = !overwrite && this.copies.below(chunk) === 'zero';
     if (overwrite || zero) {
-      const same = this.copies.bring(chunk);
+      const same = this.copies.bring(chunk, leaves);
       // What is overwritten is so piece by piece, all of it; the padding between must be zero, as it is in its own.
       if (same && !zero) return;
-      const buffer = this.#slots.buffer(chunk);
-      this.command((encoder) => encoder.clearBuffer(buffer));
+      const { buffer, offset, bytes } = this.#slots.range(chunk);
+      this.command((encoder) => encoder.clearBuffer(buffer, offset, bytes));
       this.ledger.clearedBytes += this.#map.chunkBytes;
       this.#recorder?.event(moment, chunk, 'clear');
       return;
     }
     await this.#valueBelow(chunk, moment, (bytes) => {
-      this.copies.bring(chunk);
+      this.copies.bring(chunk, leaves);
       this.#link.send(this.#placed(chunk), bytes);
     });
     this.#recorder?.event(moment, chunk, 'load');

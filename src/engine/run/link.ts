@@ -20,8 +20,9 @@ export interface LinkLedger {
   recoveryBytes: number;
   /** Of h2dBytes and d2hBytes: activations. */
   activationBytes: number;
-  /** Slots filled with zeros on the GPU: nothing moves. */
+  /** Slots filled with zeros on the GPU, and values copied from one slot to another there: nothing moves over the link. */
   clearedBytes: number;
+  copiedBytes: number;
   submits: number;
   waits: {
     /** For room in staging, and for values on their way down. */
@@ -41,6 +42,7 @@ export const emptyLedger = (): LinkLedger => ({
   recoveryBytes: 0,
   activationBytes: 0,
   clearedBytes: 0,
+  copiedBytes: 0,
   submits: 0,
   waits: { down: 0, up: 0, below: 0, network: 0 },
 });

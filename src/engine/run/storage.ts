@@ -43,14 +43,15 @@ export class Storage {
     return range;
   }
 
-  /** Makes the arenas, once, as large as the largest of the programs needs, and says where activations lie. */
-  placeActivations(placements: readonly Placement[], arenas: readonly number[]): void {
+  /** Makes the arenas, once, as large as the largest of the programs needs, and says where activations lie. Returns them. */
+  placeActivations(placements: readonly Placement[], arenas: readonly number[]): readonly GPUBuffer[] {
     const buffers = arenas.map((bytes, i) => this.buffer(`activations ${i}`, bytes));
     for (const { places } of placements) {
       for (const [tensor, { arena, offset }] of places) {
         this.#ranges.set(tensor, { buffer: at(buffers, arena), offset, bytes: bytesOf(tensor) });
       }
     }
+    return buffers;
   }
 
   /** From now on what these tensors are set to can be asked for. */

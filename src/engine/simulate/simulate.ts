@@ -8,12 +8,14 @@
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS } from '../../memory/layout/kinds.ts';
+import { NO_CHANGES } from '../../memory/plan/extra-slots.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import { type Fit, needBelow } from '../compile/fit.ts';
 import { type CollectiveOperation, isTransfer, type StashPiece, type TransferOperation } from '../compile/lower.ts';
 import type { Completion, Pass } from '../compile/pass.ts';
-import type { PassSchedule } from '../compile/schedule.ts';
+import { changesAt, leavesAt, type PassSchedule } from '../compile/schedule.ts';
+import { SlotTable } from '../compile/slot-table.ts';
 import { roleIn, spanOf } from '../ranks/collectives.ts';
 import { isOwned, onlyOwnerOf } from '../ranks/sharding.ts';
 import { readAheadFor } from '../run/warm-up.ts';
@@ -86,6 +88,8 @@ class Simulation {
   /** What was encoded last of arithmetic, and what the next of it is behind. */
   #encoded: Command | undefined;
   #awaited: Command | undefined;
+  /** What must be done before activations lie where extra slots were. */
+  readonly #left: (Command | undefined)[] = [];
 
   constructor(
     fit: Fit,
@@ -107,7 +111,13 @@ class Simulation {
     chunksBelow.nextUse = (id) => this.#nextUse(id);
     this.#tiers = new SimulatedBelow(chunksBelow, new SimulatedStashes(homes, fit.stashes, machine.disk), map.count);
     this.#link = new SimulatedLink(machine, staging, (id, behind) => this.#tiers.put(id, behind));
-    this.#slots = new SimulatedSlots(slots);
+    this.#slots = new SimulatedSlots(
+      new SlotTable(
+        slots,
+        fit.extra.map(({ arena }) => arena),
+        map.count,
+      ),
+    );
     this.#seconds = Float64Array.from(pass.operations, (operation) => {
       const { owned = 1, arithmetic = 1 } = ranks ?? {};
       return arithmetic * secondsOn(machine, operation, owned);
@@ -177,7 +187,7 @@ class Simulation {
   // ---- The executor -----------------------------------------------------------------------------------
 
   #runStep(): void {
-    const { plan, trace, starts, peakSlots } = this.#schedule;
+    const { plan, trace, starts, spareSlots, slots } = this.#schedule;
     const round = this.#step++ % plan.steps;
     this.#base = round * trace.moments.length;
     this.#places.restart();
@@ -185,11 +195,16 @@ class Simulation {
     const strangers = this.#slots.chunks.filter((chunk) => !expected.has(chunk));
     const isDirty = (chunk: number) => Number(this.#slots.get(chunk).dirty);
     strangers.sort((a, b) => isDirty(b) - isDirty(a) || a - b);
-    for (const chunk of strangers.slice(this.#fit.slots - peakSlots)) this.#evict(chunk);
+    for (const chunk of strangers.slice(spareSlots + this.#fit.slots - slots)) this.#evict(chunk);
     this.#moment = 0;
     this.#pass.operations.forEach((operation, m) => {
       const moment = at(trace.moments, m);
       for (const chunk of at(plan.moments, this.#base + m).drop) if (this.#slots.has(chunk)) this.#evict(chunk);
+      const changes = changesAt(this.#schedule, this.#fit.extra.length, m);
+      if (changes !== NO_CHANGES) {
+        const leaves = (chunk: number) => leavesAt(this.#schedule, chunk, this.#base, m);
+        this.#left.push(...this.#slots.change(changes, leaves, this.#encoded, this.#copyChunk));
+      }
       for (const { chunk, mode } of moment.accesses) {
         if (!this.#slots.has(chunk)) this.#bring(chunk, mode === 'overwrite', m);
       }
@@ -202,7 +217,12 @@ class Simulation {
           });
           const operands = Object.values(operation.operands);
           const ready = this.#places.ready(operands);
-          const command = this.#link.encode('compute', at(this.#seconds, m), [...after, ...ready, this.#awaited]);
+          const command = this.#link.encode('compute', at(this.#seconds, m), [
+            ...after,
+            ...ready,
+            ...this.#left.splice(0),
+            this.#awaited,
+          ]);
           this.#encoded = command;
           this.#awaited = undefined;
           this.#places.used(operands, command);
@@ -266,20 +286,24 @@ class Simulation {
     this.#slots.release(chunk);
   }
 
+  /** From one slot to another. */
+  readonly #copyChunk = (after: readonly (Command | undefined)[]): Command =>
+    this.#link.encode('compute', (2 * this.#map.chunkBytes) / this.#machine.memoryBytesPerSecond, after);
+
   #bring(chunk: number, overwrite: boolean, moment: number): void {
     const { chunkBytes } = this.#map;
     if (overwrite) {
-      const { slot, same, after } = this.#slots.take(chunk);
-      if (same) this.#slots.place(chunk, { slot, stores: after.filter((command) => command !== undefined) });
+      const { same, after } = this.#slots.take(chunk, leavesAt(this.#schedule, chunk, this.#base, moment));
+      if (same) this.#slots.place(chunk, { stores: after.filter((command) => command !== undefined) });
       else {
         const load = this.#link.encode('compute', chunkBytes / this.#machine.memoryBytesPerSecond, after);
-        this.#slots.place(chunk, { slot, load });
+        this.#slots.place(chunk, { load });
       }
       return;
     }
     this.#awaitBelow(chunk, moment);
-    const { slot, after } = this.#slots.take(chunk);
-    this.#slots.place(chunk, { slot, load: this.#link.send(this.#sizeOf(chunk), after) });
+    const { after } = this.#slots.take(chunk, leavesAt(this.#schedule, chunk, this.#base, moment));
+    this.#slots.place(chunk, { load: this.#link.send(this.#sizeOf(chunk), after) });
   }
 
   // ---- Activations ------------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
-// `SimulatedSlots`: which chunk is in which slot of the GPU on the simulated clock, and which commands its bytes are behind, by
-// the rules of run/slots.ts: a chunk comes back to its last slot where that is free.
+// `SimulatedSlots`: which commands the bytes in the slots of the GPU are behind, on the simulated clock; which chunk is in
+// which slot is said by the table that the executor goes by too.
 
+import type { SlotChanges } from '../../memory/plan/extra-slots.ts';
 import { assert } from '../../util/errors.ts';
+import type { SlotTable } from '../compile/slot-table.ts';
 import type { Command } from './link.ts';
 
 /** A chunk on the GPU. */
 export interface Resident {
-  readonly slot: number;
   /** What brought it, what used it last, and the copies of it that went down since it changed. */
   load: Command | undefined;
   use: Command | undefined;
@@ -16,7 +17,6 @@ export interface Resident {
 
 /** A slot for a chunk. */
 export interface Taken {
-  readonly slot: number;
   /** Whether the chunk's own bytes are in it. */
   readonly same: boolean;
   /** What used it last. */
@@ -24,15 +24,13 @@ export interface Taken {
 }
 
 export class SimulatedSlots {
+  readonly table: SlotTable;
   readonly #residents = new Map<number, Resident>();
-  readonly #free: number[] = [];
-  readonly #lastSlot = new Map<number, number>();
-  /** By slot: whose bytes are in it, and what used it last. */
-  readonly #bytesOf = new Map<number, number>();
+  /** By slot: what used it last. */
   readonly #usedBy = new Map<number, readonly (Command | undefined)[]>();
 
-  constructor(count: number) {
-    for (let slot = count - 1; slot >= 0; slot--) this.#free.push(slot);
+  constructor(table: SlotTable) {
+    this.table = table;
   }
 
   /** Of what is on the GPU. */
@@ -50,26 +48,62 @@ export class SimulatedSlots {
     return found;
   }
 
-  /** A free slot: the chunk's last one if that is. */
-  take(chunk: number): Taken {
-    const before = this.#free.lastIndexOf(this.#lastSlot.get(chunk) ?? -1);
-    const [slot] = this.#free.splice(before >= 0 ? before : this.#free.length - 1, 1);
-    assert(slot !== undefined, `no slot is free for chunk ${chunk}`);
-    const same = this.#bytesOf.get(slot) === chunk;
-    this.#lastSlot.set(chunk, slot);
-    this.#bytesOf.set(slot, chunk);
-    return { slot, same, after: this.#usedBy.get(slot) ?? [] };
+  /** A free slot: as `SlotTable.take`. */
+  take(chunk: number, leaves: number): Taken {
+    const same = this.table.take(chunk, leaves);
+    return { same, after: this.#usedBy.get(this.table.of(chunk)) ?? [] };
   }
 
-  /** The chunk is in a slot that was taken for it. */
-  place(chunk: number, resident: Pick<Resident, 'slot'> & Partial<Resident>): void {
+  /** The chunk is in the slot that was taken for it. */
+  place(chunk: number, resident: Partial<Resident>): void {
     this.#residents.set(chunk, { load: undefined, use: undefined, stores: [], dirty: false, ...resident });
   }
 
   release(chunk: number): void {
-    const { slot, load, use, stores } = this.get(chunk);
+    this.#usedBy.set(this.table.of(chunk), behind(this.get(chunk)));
     this.#residents.delete(chunk);
-    this.#usedBy.set(slot, [load, use, ...stores]);
-    this.#free.push(slot);
+    this.table.release(chunk);
+  }
+
+  /**
+   * Extra slots begin and end to serve, as in run/slot-changes.ts; `used` used the activations there last, `copy` copies a chunk
+   * from one slot to another. Returns what must be done before activations lie where slots were.
+   */
+  change(
+    { opens, closes }: SlotChanges,
+    leaves: (chunk: number) => number,
+    used: Command | undefined,
+    copy: Copy,
+  ): (Command | undefined)[] {
+    const { table } = this;
+    for (const { slot, until } of opens) {
+      table.open(slot, until);
+      this.#usedBy.set(table.always + slot, [used]);
+    }
+    const inside = closes.map((slot) => ({ slot: table.always + slot, chunk: table.close(slot) }));
+    return inside.flatMap(({ slot, chunk }) => {
+      if (chunk === undefined) return this.#usedBy.get(slot) ?? [];
+      const { stores } = this.get(chunk);
+      return [this.#move(chunk, leaves(chunk), copy), ...stores];
+    });
+  }
+
+  /** The chunk gets another slot. Returns the last copy. */
+  #move(chunk: number, leaves: number, copy: Copy): Command | undefined {
+    const chunkIn = new Map(this.chunks.map((other) => [this.table.of(other), other]));
+    let last: Command | undefined;
+    for (const { from, to } of this.table.move(chunk, leaves)) {
+      const moved = chunkIn.get(from);
+      assert(moved !== undefined, 'a chunk is where it is copied from');
+      const resident = this.get(moved);
+      last = copy([...behind(resident), ...(this.#usedBy.get(to) ?? [])]);
+      resident.load = last;
+      this.#usedBy.set(from, [last, ...resident.stores]);
+    }
+    return last;
   }
 }
+
+type Copy = (after: readonly (Command | undefined)[]) => Command;
+
+const behind = ({ load, use, stores }: Resident): (Command | undefined)[] => [load, use, ...stores];

@@ -44,6 +44,8 @@ export interface PlanCost {
   readonly d2hBytes: number;
   /** The most slots in use at once. */
   readonly peakSlots: number;
+  /** The least that it leaves free of them at a moment. */
+  readonly spareSlots: number;
 }
 
 /** The plan that keeps the gaps that `decision` keeps: drops early, loads at the moment of need. */
@@ -101,6 +103,7 @@ export function checkPlan(trace: Trace, plan: Plan, slots: readonly number[]): P
   let loads = 0;
   let stores = 0;
   let peakSlots = resident.size;
+  let spareSlots = Number.POSITIVE_INFINITY;
   for (const [m, { store, drop, load, claim }] of plan.moments.entries()) {
     const { label, accesses, onHost = [], frees } = at(trace.moments, m % count);
     const fail = (chunk: number, what: string): never => {
@@ -128,6 +131,7 @@ export function checkPlan(trace: Trace, plan: Plan, slots: readonly number[]): P
     }
     peakSlots = Math.max(peakSlots, resident.size);
     const room = at(slots, m % count);
+    spareSlots = Math.min(spareSlots, room - resident.size);
     if (resident.size > room) {
       const first = claim[0] ?? load[0] ?? accesses[0]?.chunk ?? 0;
       fail(first, `${resident.size} chunks on the GPU, slots for ${room}`);
@@ -156,6 +160,7 @@ export function checkPlan(trace: Trace, plan: Plan, slots: readonly number[]): P
     h2dBytes: perStep(loads) * trace.chunkBytes,
     d2hBytes: perStep(stores) * trace.chunkBytes,
     peakSlots,
+    spareSlots,
   };
 }
 

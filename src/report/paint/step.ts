@@ -1,7 +1,7 @@
 // A step over its moments, painted: its phases, and what GPU memory held. For the report's map, which zooms, and for the
 // page's timeline, which does not: both give an axis. Knows no element and no pointer.
 
-import { activationBytesOf, type ChunkHistory } from '../../engine/observe/chunk-codes.ts';
+import { activationBytesOf, type ChunkHistory, expand } from '../../engine/observe/chunk-codes.ts';
 import type { Color, Colors } from './colors.ts';
 
 /** Moments from left to right; what lies outside of `left` and `right` is not painted. */
@@ -89,14 +89,17 @@ export interface MemoryArea {
  * `used`, `staged`: its chunks in slots, and in staging, by moment.
  */
 export function memoryLayers(history: ChunkHistory, used: ArrayLike<number>, staged: ArrayLike<number>): MemoryLayers {
-  const { chunkBytes, activationBytes, otherBytes, slots, staging } = history;
+  const { chunkBytes, activationBytes, otherBytes, slots, staging, among } = history;
   const { kept, again, working } = activationBytesOf(history);
   const fixed = otherBytes + activationBytes;
-  const reserved = fixed + (slots + staging) * chunkBytes;
+  const reserved = fixed + (slots - (among?.slots ?? 0) + staging) * chunkBytes;
+  const inside = among ? expand(among.used) : [];
   const keptTo = (m: number) => otherBytes + (kept[m] ?? 0);
   const againTo = (m: number) => keptTo(m) + (again[m] ?? 0);
   const workingTo = (m: number) => againTo(m) + (working[m] ?? 0);
-  const chunksTo = (m: number) => fixed + (used[m] ?? 0) * chunkBytes;
+  // Those among the activations lie in what these leave of theirs.
+  const chunksFrom = (m: number) => fixed - (inside[m] ?? 0) * chunkBytes;
+  const chunksTo = (m: number) => chunksFrom(m) + (used[m] ?? 0) * chunkBytes;
   const stagedTo = (m: number) => chunksTo(m) + (staged[m] ?? 0) * chunkBytes;
   const flat = (bytes: number) => () => bytes;
   const area = (color: Color, low: (m: number) => number, high: (m: number) => number) => ({ color, low, high });
@@ -106,12 +109,12 @@ export function memoryLayers(history: ChunkHistory, used: ArrayLike<number>, sta
       area('activations', flat(otherBytes), keptTo),
       area('again', keptTo, againTo),
       area('working', againTo, workingTo),
-      area('unused', workingTo, flat(fixed)),
-      area('gpu', flat(fixed), chunksTo),
+      area('unused', workingTo, chunksFrom),
+      area('gpu', chunksFrom, chunksTo),
       area('staging', chunksTo, stagedTo),
       area('unused', stagedTo, flat(reserved)),
     ],
-    inUse: (m) => workingTo(m) + stagedTo(m) - fixed,
+    inUse: (m) => workingTo(m) + stagedTo(m) - chunksFrom(m),
     reserved,
   };
 }

@@ -1,0 +1,106 @@
+// The extra slots of a fit: which ranges of its arenas serve as slots for chunks while no activation lies there, and when they
+// do in each of its passes. Programs share the arenas, passes do not run at once: what matters is what a pass itself uses.
+//
+// Invariant: an activation is in its place from the first moment that uses it within a micro-batch to the last; in a pass
+// that is read from when it is over, to the end.
+
+import { bytesOf, type Tensor } from '../../graph/graph.ts';
+import type { ArenaRange, Placement } from '../../graph/liveness.ts';
+import {
+  type ExtraSlots,
+  extraSlots,
+  type Occupied,
+  type SlotRange,
+  slotRanges,
+  windowsIn,
+  worthHaving,
+} from '../../memory/plan/extra-slots.ts';
+import { at } from '../../util/at.ts';
+import { arenaSizes } from './candidate.ts';
+import { isChunkRange, type Operation } from './lower.ts';
+import type { Pass, Passes } from './pass.ts';
+
+/** The ranges that serve, and when they do in each pass. */
+export interface FoundSlots {
+  readonly ranges: readonly SlotRange[];
+  readonly of: ReadonlyMap<Pass, ExtraSlots>;
+}
+
+/** As many as could ever hold a chunk of the `most` that have no other slot; by the pass that updates, if there is one. */
+export function findExtraSlots(
+  passes: Passes,
+  placements: readonly Placement[],
+  outputs: ReadonlySet<Tensor>,
+  chunkBytes: number,
+  most: number,
+): FoundSlots {
+  const all = Object.values(passes);
+  const ranges = slotRanges(arenaSizes(placements), chunkBytes);
+  const places = new Map(placements.flatMap((placement) => [...placement.places]));
+  const windowsOf = new Map(
+    all.map((pass) => {
+      const taken = occupiedIn(pass, places, outputs);
+      return [pass, windowsIn(ranges, chunkBytes, taken, pass.operations.length)] as const;
+    }),
+  );
+  const main = all.find(({ update }) => update) ?? all[0];
+  const windows = main && windowsOf.get(main);
+  const wanted = windows ? worthHaving(windows, main.operations.length, most) : [];
+  return {
+    ranges: wanted.map((slot) => at(ranges, slot)),
+    of: new Map(
+      [...windowsOf].map(([pass, own]) => {
+        const chosen = wanted.map((slot) => at(own, slot));
+        return [pass, extraSlots(chosen, pass.operations.length)];
+      }),
+    ),
+  };
+}
+
+/** Where the activations of a pass lie, and when; each micro-batch has its turn. */
+export function occupiedIn(
+  { operations, starts }: Pick<Pass, 'operations' | 'starts'>,
+  places: ReadonlyMap<Tensor, ArenaRange>,
+  outputs: ReadonlySet<Tensor>,
+): Occupied[] {
+  const found: Occupied[] = [];
+  const begins = new Set(starts);
+  let turn = new Map<Tensor, { first: number; last: number }>();
+  const end = () => {
+    for (const [tensor, life] of turn) {
+      const place = places.get(tensor);
+      if (place) found.push({ ...place, bytes: bytesOf(tensor), ...life });
+    }
+    turn = new Map();
+  };
+  operations.forEach((operation, m) => {
+    if (begins.has(m)) end();
+    for (const tensor of activationsIn(operation)) {
+      const life = turn.get(tensor) ?? { first: m, last: m };
+      life.last = outputs.has(tensor) ? operations.length - 1 : m;
+      turn.set(tensor, life);
+    }
+  });
+  end();
+  return found;
+}
+
+/** The activations that an operation uses. */
+export function activationsIn(operation: Operation): Tensor[] {
+  const isActivation = ({ role }: Tensor) => role === 'activation';
+  switch (operation.op) {
+    case 'dispatch':
+      return Object.values(operation.operands).filter(
+        (operand): operand is Tensor => !isChunkRange(operand) && isActivation(operand),
+      );
+    case 'offload':
+    case 'fetch':
+      return [operation.tensor];
+    case 'collective':
+      return 'chunk' in operation.on || !isActivation(operation.on) ? [] : [operation.on];
+    case 'host':
+      return [];
+    default:
+      return operation satisfies never;
+  }
+}

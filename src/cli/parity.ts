@@ -6,6 +6,7 @@ import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/compile/c
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
+import type { TrainingDtype } from '../memory/layout/kinds.ts';
 import { loadCase, type ReferenceCase } from '../parity/reference-case.ts';
 import { replay } from '../parity/replay-case.ts';
 import { loadRun, type RecordedRun, type RunSources, type RunVerdict, replayRun } from '../parity/replay-run.ts';
@@ -13,13 +14,15 @@ import { ALLOWED_MULTIPLE, type Verdict } from '../parity/verdict.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
-import { adapterOption, optimizerDeviceOption, whole } from './options.ts';
+import { adapterOption, dtypeOption, optimizerDeviceOption, whole } from './options.ts';
 
 const AFTER_HELP = `
 Exit status: 0 if all pass, 1 if one fails, 2 for what cannot be read or replayed.
 --json prints, a line a case or run: {"case", "metrics": {name: {"value", "tolerance", "multiple"}}, "worst", "pass"},
 of a run also "sameBits".
 "multiple" is value / tolerance and "worst" the largest of them; up to ${ALLOWED_MULTIPLE} it passes.
+With --dtype a case is also replayed in f32, as it is and with parameters that are off by the rounding of that width, which says
+how far that may take each figure: its tolerance, of which 1 passes.
 What is infinite or not a number is printed as ${Number.MAX_VALUE}.
 A run is trained again, from its seed to its checkpoint, and compared with what was recorded of it. On the same adapter
 the bits are the same. Elsewhere it is trained once more from start weights that differ in the last bit, and a tolerance
@@ -32,6 +35,7 @@ interface Flags extends MemoryFlags {
   model?: string;
   steps?: number;
   optimizerDevice: OptimizerDevice;
+  dtype: TrainingDtype;
 }
 
 export function parityCommand(host: Host, setStatus: (status: number) => void): Command {
@@ -43,10 +47,11 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
     .option('--model <path>', 'the weights that a run began from, likewise')
     .option('--steps <n>', 'of a run, only so many (default: all that were recorded)', whole(1))
     .addOption(optimizerDeviceOption())
+    .addOption(dtypeOption())
     .addOption(adapterOption())
     .addHelpText('after', AFTER_HELP);
   return addMemoryOptions(command).action(async (paths: string[], flags: Flags) => {
-    const { json = false, adapter, data, model, steps, optimizerDevice } = flags;
+    const { json = false, adapter, data, model, steps, optimizerDevice, dtype } = flags;
     const memory = memoryFromFlags(host, flags);
     // All is read before the first runs: bad input is refused at once.
     const subjects: Subject[] = [];
@@ -57,17 +62,30 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
     }
     if (optimizerDevice !== 'gpu' && subjects.some(({ run }) => run))
       throw new HoldfastError('--optimizer-device: a run is replayed where it ran; leave the flag out');
+    if (dtype !== 'f32' && subjects.some(({ run }) => run))
+      throw new HoldfastError('--dtype: a run is replayed in the width that it ran in; leave the flag out');
+    if (dtype !== 'f32' && optimizerDevice !== 'gpu')
+      throw new HoldfastError(
+        `--dtype ${dtype}: AdamW on the cpu updates f32; leave out --optimizer-device, or --dtype`,
+      );
     const device = await openDevice(host, { adapter });
     try {
       let choices: ChoiceRecord = await loadChoices(host, device);
-      if (!json) host.terminal.write(`${device.adapter.name}: up to ${ALLOWED_MULTIPLE} tolerances pass\n`);
+      const most = dtype === 'f32' ? `${ALLOWED_MULTIPLE} tolerances pass` : `the tolerances derived for ${dtype} pass`;
+      if (!json) host.terminal.write(`${device.adapter.name}: up to ${most}\n`);
       let failed = 0;
       for (const { reference, run } of subjects) {
         let result: Verdict | RunVerdict;
         if (run)
           result = await withProgress(host, run.name, (onStep) => replayRun(device, run, { memory, steps, onStep }));
         else {
-          const replayed = await replay(device, reference, { choices, memory, optimizerDevice, threads: host.threads });
+          const replayed = await replay(device, reference, {
+            choices,
+            memory,
+            optimizerDevice,
+            dtype,
+            threads: host.threads,
+          });
           choices = { ...choices, ...replayed.choices };
           result = replayed;
         }

@@ -5,13 +5,16 @@ import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { Device } from '../gpu/device.ts';
 import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
+import type { TrainingDtype } from '../memory/layout/kinds.ts';
+import { computedIn, withStored } from '../nn/model.ts';
 import type { Host, Threads } from '../runtime/host.ts';
 import { forwardActivations } from '../train/inspect.ts';
 import { Trainer } from '../train/trainer.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
-import { loadCase, type ReferenceCase } from './reference-case.ts';
+import { movedBack, narrowTolerances, THROWS, thrown } from './narrow.ts';
+import { loadCase, type Outcome, type ReferenceCase } from './reference-case.ts';
 import { compareWithReference, type Verdict } from './verdict.ts';
 
 export interface ReplayResult extends Verdict {
@@ -26,6 +29,8 @@ export interface ReplayOptions {
   memory?: MemoryOptions;
   /** Where AdamW runs. @default 'gpu' */
   optimizerDevice?: OptimizerDevice;
+  /** What kernels read of the parameters that train; its own tolerances are derived, from replays in f32. @default 'f32' */
+  dtype?: TrainingDtype;
   /** Those of the host. @default none: of `replayCase`, the host's */
   threads?: Threads | undefined;
 }
@@ -45,8 +50,35 @@ export async function replay(
   reference: ReferenceCase,
   options: ReplayOptions = {},
 ): Promise<ReplayResult> {
-  const { model, batch, seq, accumulate, schedule, optimizer, batches } = reference;
-  const { choices = {}, memory = {}, optimizerDevice = 'gpu', threads } = options;
+  const { dtype = 'f32', ...others } = options;
+  if (dtype === 'f32') {
+    const { outcome, choices } = await outcomeOf(device, reference, options);
+    return { ...compareWithReference(reference, outcome), choices };
+  }
+  const { outcome, choices } = await outcomeOf(device, reference, options);
+  // The bits of a case in f32 are the same in any memory.
+  const wide = { ...others, choices, memory: {} };
+  const centre = await outcomeOf(device, reference, wide);
+  const throws: Outcome[] = [];
+  for (let i = 0; i < THROWS; i++) {
+    const moved = thrown(reference, dtype, i);
+    const found = await outcomeOf(device, moved, wide);
+    throws.push({ ...found.outcome, final: movedBack(found.outcome.final, moved, reference) });
+  }
+  const tolerance = narrowTolerances(reference, dtype, centre.outcome, throws);
+  return { ...compareWithReference({ ...reference, tolerance }, outcome, 1), choices: centre.choices };
+}
+
+/** What comes of a case, and the kernel choices. */
+async function outcomeOf(
+  device: Device,
+  reference: ReferenceCase,
+  options: ReplayOptions,
+): Promise<{ readonly outcome: Outcome; readonly choices: ChoiceRecord }> {
+  const { batch, seq, accumulate, schedule, optimizer, batches } = reference;
+  const { choices = {}, memory = {}, optimizerDevice = 'gpu', threads, dtype = 'f32' } = options;
+  const model = computedIn(reference.model, dtype);
+  const trains = new Set(model.parameters.filter(({ trainable = true }) => trainable).map(({ name }) => name));
   const packed = batches[0]?.[0]?.['documents'] !== undefined;
   const settings = { batch, seq, packed, accumulate, schedule, optimizer, optimizerDevice, threads, choices, memory };
   const trainer = await Trainer.create(device, model, settings);
@@ -55,7 +87,8 @@ export async function replay(
     const inspect = (weights: Values) => {
       const first = batches[0]?.[0];
       assert(first, 'a case has a step');
-      return forwardActivations(device, model, weights, first, trainer.choices);
+      const read = withStored(model, (name) => (trains.has(name) ? dtype : 'f32'));
+      return forwardActivations(device, read, weights, first, trainer.choices);
     };
     const activations = await inspect(reference.weights);
     const lr: number[] = [];
@@ -74,9 +107,11 @@ export async function replay(
     if (reference.activations.has('final_logits')) {
       activations.set('final_logits', (await inspect(weights)).get('logits') as Float32Array<ArrayBuffer>);
     }
-    const final = new Map([...weights].filter(([name]) => trainer.session.map.trains(name)));
-    const outcome = { lr, loss, gradNorm, finalLoss, gradients, final, activations };
-    return { ...compareWithReference(reference, outcome), choices: trainer.choices.record() };
+    const final = new Map([...weights].filter(([name]) => trains.has(name)));
+    return {
+      outcome: { lr, loss, gradNorm, finalLoss, gradients, final, activations },
+      choices: trainer.choices.record(),
+    };
   } finally {
     await trainer.destroy();
   }

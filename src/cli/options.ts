@@ -67,7 +67,7 @@ export const optimizerDeviceOption = (): Option =>
 export const dtypeOption = (): Option =>
   new Option(
     '--dtype <type>',
-    'what kernels read of the parameters that train: f32, or their upper halves, rounded (bf16); the optimizer and what is saved have f32',
+    'what kernels read of the parameters that train: f32, or their upper halves, rounded (bf16), or a copy in f16, with gradients scaled before they are rounded; the optimizer and what is saved have f32',
   )
     .choices(TRAINING_DTYPES)
     .default('f32');

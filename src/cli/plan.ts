@@ -147,7 +147,7 @@ function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): voi
   }
   checkRankFlags({ ...flags, data: [] }, given);
   const refused =
-    (dtype !== 'f32' && '--dtype bf16: ranks train together in f32; leave out --dtype, or --ranks') ||
+    (dtype !== 'f32' && `--dtype ${dtype}: ranks train together in f32; leave out --dtype, or --ranks`) ||
     (compare && '--compare: policies are compared on one rank; leave out --ranks') ||
     (print && '--print: parts are listed of a run on one rank; leave out --ranks');
   if (refused) throw new HoldfastError(refused);

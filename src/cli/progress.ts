@@ -77,7 +77,7 @@ export class Progress {
         const size = `${shape.layers} layers, width ${shape.width}, ${shape.heads} heads, context ${seq}`;
         const count = parameterCount(model).toLocaleString('en');
         const trained = model.adapters ? `, ${trainedCount(model).toLocaleString('en')} of them train` : '';
-        const computed = dtype === 'bf16' ? ', computed with in bf16' : '';
+        const computed = dtype !== undefined && dtype !== 'f32' ? `, computed with in ${dtype}` : '';
         this.#line(`${config.model_type}: ${count} parameters${trained} (${size})${computed}`);
         const skipped = corpus.skipped > 0 ? `, ${corpus.skipped} skipped (binary, or no files)` : '';
         const files = corpus.files === 1 ? '1 file' : `${corpus.files} files`;

@@ -10,9 +10,11 @@
 //
 // Invariant: a tolerance is that of float32, and the width's share; it is never less than the former.
 
+import { FIRST_SCALE, LEAST_SCALE } from '../kernels/step-control.ts';
 import type { TrainingDtype } from '../memory/layout/kinds.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
+import { LARGEST } from '../util/floats.ts';
 import { Random } from '../util/random.ts';
 import type { Values } from '../util/tensor-source.ts';
 import type { Outcome, ReferenceCase } from './reference-case.ts';
@@ -21,8 +23,11 @@ import { ALLOWED_MULTIPLE, compareWithReference } from './verdict.ts';
 /** Those of TRAINING_DTYPES that round. */
 export type NarrowDtype = Exclude<TrainingDtype, 'f32'>;
 
-/** The largest relative error of rounding to nearest: bfloat16 has 8 significant bits. */
-export const UNIT_ROUNDOFF: Readonly<Record<NarrowDtype, number>> = { bf16: 2 ** -8 };
+/** The largest relative error of rounding to nearest: bfloat16 has 8 significant bits, binary16 11. */
+export const UNIT_ROUNDOFF: Readonly<Record<NarrowDtype, number>> = { bf16: 2 ** -8, f16: 2 ** -11 };
+
+/** The largest error of a value that is too small for all of these bits. */
+const LEAST_ROUNDOFF: Readonly<Record<NarrowDtype, number>> = { bf16: 2 ** -134, f16: 2 ** -25 };
 
 /** Throws of the coins: of two, the largest is below a fourth of u |c| in 4 % of cases, where a result is one number. */
 export const THROWS = 2;
@@ -34,9 +39,20 @@ export const THROWS = 2;
  */
 const LAMBDA = 4;
 
+/**
+ * What gradients of a case are multiplied by before they are rounded, where the width needs it: by less than overflows, or the
+ * first steps would be skipped, as they may be in training.
+ */
+export const scaleOfGradients = ({ gradNorm }: ReferenceCase): number =>
+  Math.max(LEAST_SCALE, Math.min(FIRST_SCALE, 2 ** Math.floor(Math.log2(LARGEST.F16 / (2 * Math.max(...gradNorm))))));
+
+/** The error of a gradient too small for all bits of the width. */
+const leastGradient = (reference: ReferenceCase, dtype: NarrowDtype): number =>
+  LEAST_ROUNDOFF[dtype] / (dtype === 'f16' ? scaleOfGradients(reference) : 1);
+
 /** A case whose parameters are each moved by u, up or down, and whose updates are longer, or shorter. */
 export function thrown(reference: ReferenceCase, dtype: NarrowDtype, throwOf: number): ReferenceCase {
-  const u = UNIT_ROUNDOFF[dtype];
+  const [u, least] = [UNIT_ROUNDOFF[dtype], LEAST_ROUNDOFF[dtype]];
   const trains = new Set(
     reference.model.parameters.filter(({ trainable = true }) => trainable).map(({ name }) => name),
   );
@@ -46,12 +62,15 @@ export function thrown(reference: ReferenceCase, dtype: NarrowDtype, throwOf: nu
     const coins = new Random(throwOf, `coins ${name}`);
     weights.set(
       name,
-      values.map((value) => value * (coins.below(2) === 1 ? 1 + u : 1 - u)),
+      values.map((value) => {
+        const off = value === 0 ? 0 : Math.max(u * Math.abs(value), least);
+        return value + (coins.below(2) === 1 ? off : -off);
+      }),
     );
   }
   const { schedule } = reference;
   // A bound already, which is not to count LAMBDA times.
-  const longer = 1 + ((throwOf % 2 === 0 ? 1 : -1) * updateRoundoff(reference, u)) / LAMBDA;
+  const longer = 1 + ((throwOf % 2 === 0 ? 1 : -1) * updateRoundoff(reference, dtype)) / LAMBDA;
   return {
     ...reference,
     weights,
@@ -74,10 +93,12 @@ export function movedBack(final: Values, { weights }: ReferenceCase, before: Ref
  * How far an update of AdamW is off, in learning rates, where each gradient is rounded, and the norm that it is clipped by:
  * (1 + d) g with |d| <= 2u. Cauchy and Schwarz: the mean of |g| by beta1 is at most C times the root of the mean of g^2 by
  * beta2, C^2 the sum of squares of the one's weights over the other's. So the mean is off by 2u C roots, and the root itself
- * by 2u of it. The rest: what updates have added to a parameter, C learning rates at most each, is rounded by u as well.
+ * by 2u of it. What updates have added to a parameter, C learning rates at most each, is rounded by u as well. Gradients too
+ * small for all bits of the width are off by no more than a share of epsilon, the mean and the root.
  */
-function updateRoundoff({ optimizer, batches }: ReferenceCase, u: number): number {
-  const { beta1, beta2 } = optimizer;
+function updateRoundoff(reference: ReferenceCase, dtype: NarrowDtype): number {
+  const { optimizer, batches } = reference;
+  const { beta1, beta2, epsilon } = optimizer;
   let sum = 0;
   let most = 0;
   for (const step of batches.keys()) {
@@ -85,7 +106,7 @@ function updateRoundoff({ optimizer, batches }: ReferenceCase, u: number): numbe
     const corrections = (1 - beta2 ** (step + 1)) / (1 - beta1 ** (step + 1)) ** 2;
     most = Math.max(most, (((1 - beta1) ** 2 * corrections) / (1 - beta2)) * sum);
   }
-  return u * 5 * Math.sqrt(most);
+  return 5 * UNIT_ROUNDOFF[dtype] * Math.sqrt(most) + (2 * leastGradient(reference, dtype)) / epsilon;
 }
 
 /**
@@ -99,8 +120,7 @@ export function narrowTolerances(
   wide: Outcome,
   throws: readonly Outcome[],
 ): ReadonlyMap<string, number> {
-  const u = UNIT_ROUNDOFF[dtype];
-  const rounding = roundedGradients(reference, u);
+  const rounding = roundedGradients(reference, dtype);
   const centre: ReferenceCase = { ...reference, ...wide };
   const verdicts = throws.map((outcome) => compareWithReference(centre, outcome));
   return new Map(
@@ -114,9 +134,11 @@ export function narrowTolerances(
 }
 
 /** By metric: what comes of rounding each complete gradient to the width, without any error in it before. */
-function roundedGradients(reference: ReferenceCase, u: number): ReadonlyMap<string, number> {
+function roundedGradients(reference: ReferenceCase, dtype: NarrowDtype): ReadonlyMap<string, number> {
+  const u = UNIT_ROUNDOFF[dtype];
+  const least = leastGradient(reference, dtype);
   const { gradients, final, weights, lr } = reference;
-  const moved = updateRoundoff(reference, u) * lr.reduce((sum, each) => sum + each, 0);
+  const moved = updateRoundoff(reference, dtype) * lr.reduce((sum, each) => sum + each, 0);
   const found = new Map([
     ['grad_norm_rel', u],
     ['final_max_abs', moved],
@@ -132,11 +154,13 @@ function roundedGradients(reference: ReferenceCase, u: number): ReadonlyMap<stri
   found.set('final_update_rel_fro', update);
   for (const [step, tensors] of gradients) {
     const prefix = step === 0 ? 'grads' : `grads_step${step}`;
-    const largest = [...tensors.values()].reduce(
-      (most, values) => values.reduce((a, b) => Math.max(a, Math.abs(b)), most),
-      0,
-    );
-    found.set(`${prefix}_rel_fro`, u).set(`${prefix}_max_abs`, u * largest);
+    let [largest, relative] = [0, u];
+    for (const values of tensors.values()) {
+      largest = values.reduce((most, value) => Math.max(most, Math.abs(value)), largest);
+      const square = values.reduce((sum, value) => sum + value * value, 0);
+      if (square > 0) relative = Math.max(relative, u + least * Math.sqrt(values.length / square));
+    }
+    found.set(`${prefix}_rel_fro`, relative).set(`${prefix}_max_abs`, u * largest + least);
   }
   return found;
 }

@@ -5,6 +5,7 @@ import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { Device } from '../gpu/device.ts';
 import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
+import { initialState, SCALER } from '../kernels/step-control.ts';
 import type { TrainingDtype } from '../memory/layout/kinds.ts';
 import { computedIn, withStored } from '../nn/model.ts';
 import type { Host, Threads } from '../runtime/host.ts';
@@ -13,7 +14,7 @@ import { Trainer } from '../train/trainer.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
-import { movedBack, narrowTolerances, THROWS, thrown } from './narrow.ts';
+import { movedBack, narrowTolerances, scaleOfGradients, THROWS, thrown } from './narrow.ts';
 import { loadCase, type Outcome, type ReferenceCase } from './reference-case.ts';
 import { compareWithReference, type Verdict } from './verdict.ts';
 
@@ -84,6 +85,8 @@ async function outcomeOf(
   const trainer = await Trainer.create(device, model, settings);
   try {
     await trainer.setWeights(sourceOf(reference.weights));
+    if (dtype === 'f16')
+      trainer.restore({ step: 0, control: [...initialState(SCALER.size, scaleOfGradients(reference))] });
     const inspect = (weights: Values) => {
       const first = batches[0]?.[0];
       assert(first, 'a case has a step');

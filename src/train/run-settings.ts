@@ -263,9 +263,13 @@ export function checkSettings(settings: RunSettings): void {
   const { config, batch, seq, evalWindows, steps, schedule, lr, minLr, warmup } = settings;
   checkSize(config);
   if ((settings.ranks ?? 1) * (settings.tensorParallel ?? 1) > 1 && dtypeOf(settings) !== 'f32')
-    throw new HoldfastError('--dtype bf16: ranks train together in f32; leave out --dtype, or train alone');
+    throw new HoldfastError(
+      `--dtype ${dtypeOf(settings)}: ranks train together in f32; leave out --dtype, or train alone`,
+    );
   if (settings.optimizerDevice === 'cpu' && dtypeOf(settings) !== 'f32')
-    throw new HoldfastError('--dtype bf16: AdamW on the cpu updates f32; leave out --optimizer-device, or --dtype');
+    throw new HoldfastError(
+      `--dtype ${dtypeOf(settings)}: AdamW on the cpu updates f32; leave out --optimizer-device, or --dtype`,
+    );
   if (settings.lora && settings.from === undefined) {
     throw new HoldfastError('a low-rank update needs a model with weights to update; name its folder with --model');
   }

@@ -83,7 +83,8 @@ export function traceStep(
 ): StepPrograms {
   const { objective } = model;
   const inputs = inputsOf(model, batch, seq, packed);
-  const scalars = makeStepScalars();
+  const dtype = trainingDtypeOf(model.parameters);
+  const scalars = makeStepScalars(dtype);
   const hits = hitsOf(model);
   const drops = (model.adapters ?? []).some(({ options }) => options.dropout > 0);
   const dropoutKey = drops ? makeTensor('dropout key', [KEY_WORDS], 'persistent', 'u32') : undefined;
@@ -110,7 +111,7 @@ export function traceStep(
   const blocks = makeBlockTensors([...gradients.values()]);
   const update = new Graph('update', { phase: 'update' });
   const trained = [...parameters.values()].filter(({ wantsGradient }) => wantsGradient);
-  optimizerStep(update, blocks, scalars, optimizerDevice, trainingDtypeOf(model.parameters), splitBlocks(trained));
+  optimizerStep(update, blocks, scalars, optimizerDevice, dtype, splitBlocks(trained));
   return {
     ...blocks,
     update: update.program(),

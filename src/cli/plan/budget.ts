@@ -187,6 +187,8 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
 function describeKinds(dtype: TrainingDtype, optimizerDevice: OptimizerDevice): string {
   if (optimizerDevice === 'cpu') return 'gradients in f32';
   if (dtype === 'f32') return 'gradients and two moments in f32';
+  if (dtype === 'f16')
+    return 'in f32 and in f16, which kernels read, gradients in f16 once they are complete, two moments in f32';
   return 'in halves of f32 of which kernels read the upper one (bf16), gradients in bf16 once they are complete, two moments in f32';
 }
 

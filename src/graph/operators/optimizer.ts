@@ -2,10 +2,10 @@
 // AdamW go chunk by chunk over model data as it lies. What changes from step to step lies in `hyper` and `state`.
 // The norm sums fixed blocks in the order of the parameters, wherever chunks end.
 
-import { adamw, adamwOnHalves } from '../../kernels/adamw.ts';
+import { adamw, adamwOnHalves, adamwWithCopy } from '../../kernels/adamw.ts';
 import { ceilDiv } from '../../kernels/kernel.ts';
-import { HYPER, STATE, stepControl } from '../../kernels/step-control.ts';
-import { BLOCK, roundAndSumSquares, sumSquares } from '../../kernels/sum-squares.ts';
+import { HYPER, SCALER, STATE, scaledStepControl, stepControl } from '../../kernels/step-control.ts';
+import { BLOCK, roundAndSumSquares, scaleAndSumSquares, sumSquares } from '../../kernels/sum-squares.ts';
 import { gradientKind, lastingKinds, type TrainingDtype } from '../../memory/layout/kinds.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
@@ -21,7 +21,7 @@ export type OptimizerDevice = (typeof OPTIMIZER_DEVICES)[number];
 export interface StepScalars {
   /** Written before each step: see HYPER. */
   readonly hyper: Tensor;
-  /** Lives from step to step: see STATE. */
+  /** Lives from step to step: see STATE, and SCALER. */
   readonly state: Tensor;
   /** The sum of the losses of all valid targets of the step. */
   readonly lossSum: Tensor;
@@ -29,10 +29,11 @@ export interface StepScalars {
   readonly lossScale: Tensor;
 }
 
-export function makeStepScalars(): StepScalars {
+/** `dtype`: what parameters are computed with in. */
+export function makeStepScalars(dtype: TrainingDtype = 'f32'): StepScalars {
   return {
     hyper: makeTensor('hyper', [HYPER.size], 'persistent'),
-    state: makeTensor('step state', [STATE.size], 'persistent'),
+    state: makeTensor('step state', [dtype === 'f16' ? SCALER.size : STATE.size], 'persistent'),
     lossSum: makeTensor('loss sum', [1], 'persistent'),
     lossScale: makeTensor('loss scale', [1], 'persistent'),
   };
@@ -105,18 +106,23 @@ export function optimizerStep(
   dtype: TrainingDtype = 'f32',
   split?: SplitBlocks,
 ): void {
-  const isNarrow = dtype === 'bf16';
+  const rounded = { y: { kind: gradientKind(dtype) } } as const;
+  const kernels = {
+    f32: { sum: sumSquares, also: {}, control: stepControl, update: adamw },
+    bf16: { sum: roundAndSumSquares, also: rounded, control: stepControl, update: adamwOnHalves },
+    f16: { sum: scaleAndSumSquares, also: { ...rounded, state }, control: scaledStepControl, update: adamwWithCopy },
+  }[dtype];
   g.emitEachChunk(
-    isNarrow ? roundAndSumSquares : sumSquares,
+    kernels.sum,
     ({ size, firstBlock }) => ({ size, first: firstBlock }),
-    { x: { kind: 'gradient' }, partials: squares, ...(isNarrow && { y: { kind: 'gradientBF16' } }) },
+    { x: { kind: 'gradient' }, partials: squares, ...kernels.also },
     'gradient norm',
-    { eager: true, completes: [gradientKind(dtype)], frees: isNarrow ? ['gradient'] : [] },
+    { eager: true, completes: [gradientKind(dtype)], frees: dtype === 'f32' ? [] : ['gradient'] },
   );
   if (split) g.emitAllReduce(squares, split.ranks, 'gradient norm', split.blocks);
   const normSquared = g.activation('norm squared', [1]);
   sumRows(g, squares, normSquared, { rows: squares.size, width: 1 }, 'gradient norm');
-  g.emit(stepControl, {}, { normSquared, lossSum, hyper, state }, 'step control');
+  g.emit(kernels.control, {}, { normSquared, lossSum, hyper, state }, 'step control');
   const gradient = gradientKind(dtype);
   if (device === 'cpu') {
     assert(dtype === 'f32', 'the host updates f32');
@@ -130,9 +136,10 @@ export function optimizerStep(
   const parameters = {
     f32: { parameter: { kind: 'parameter' } },
     bf16: { high: { kind: 'parameterBF16' }, low: { kind: 'parameterLow' } },
+    f16: { parameter: { kind: 'master' }, copy: { kind: 'parameterF16' } },
   } as const;
   g.emitEachChunk(
-    dtype === 'f32' ? adamw : adamwOnHalves,
+    kernels.update,
     ({ size, firstBlock }) => ({ size, maskOffset: firstBlock }),
     { ...common, ...parameters[dtype], ...moments },
     'adamw',

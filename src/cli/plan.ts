@@ -14,6 +14,7 @@ import { HoldfastError } from '../util/errors.ts';
 import { realNumber } from '../util/range.ts';
 import {
   accumulateOrderOption,
+  activationDtypeOption,
   activationsOption,
   checked,
   dtypeOption,
@@ -60,6 +61,7 @@ export function planCommand(host: Host): Command {
       ),
     )
     .addOption(dtypeOption())
+    .addOption(activationDtypeOption())
     .addOption(optimizerDeviceOption())
     .addOption(activationsOption('[what]'))
     .addOption(recoveryOption())
@@ -103,6 +105,7 @@ export function planCommand(host: Host): Command {
       const flags: PlanFlags = { ...given, activations: activations === true ? 'auto' : activations };
       checkRanks(flags, (name) => command.getOptionValueSource(name) === 'cli');
       checkOptimizerDevice(flags);
+      checkActivationDtype(flags);
       if (activations === true) {
         if (!flags.compare) throw new HoldfastError('--activations: say what becomes of them, or give --compare, too');
         if (hardware && hardware.length > 1)
@@ -151,6 +154,16 @@ function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): voi
     (compare && '--compare: policies are compared on one rank; leave out --ranks') ||
     (print && '--print: parts are listed of a run on one rank; leave out --ranks');
   if (refused) throw new HoldfastError(refused);
+}
+
+/** Errors: HoldfastError for what activations in sixteen bits do not go with. */
+function checkActivationDtype({ activationDtype, ranks, hardware, compare }: PlanFlags): void {
+  if (activationDtype === 'f32') return;
+  const refused =
+    (ranks !== undefined && 'ranks keep theirs in f32; leave it out, or --ranks') ||
+    (hardware && 'steps are predicted with activations in f32; leave it out, or --hardware') ||
+    (compare && 'policies are compared on activations in f32; leave it out, or --compare');
+  if (refused) throw new HoldfastError(`--activation-dtype ${activationDtype}: ${refused}`);
 }
 
 /** Errors: HoldfastError for what an optimizer on the host does not go with. */

@@ -28,6 +28,7 @@ import { type ModelConfig, parseConfig } from '../formats/config.ts';
 import { familyOf, labelsIn, shapeOf } from '../formats/families/index.ts';
 import { configOfShape } from '../formats/shape.ts';
 import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';
+import { ACTIVATION_DTYPES, type ActivationDtype } from '../graph/narrow-activations.ts';
 import { OPTIMIZER_DEVICES, type OptimizerDevice } from '../graph/operators/optimizer.ts';
 import type { MadeElement } from '../kernels/stored.ts';
 import { TRAINING_DTYPES, type TrainingDtype } from '../memory/layout/kinds.ts';
@@ -62,6 +63,8 @@ export interface RunSettings {
   newHead?: boolean;
   /** What kernels read of the parameters that train; the optimizer, and what is saved, have float32. @default 'f32' */
   dtype?: TrainingDtype;
+  /** What activations are kept as for the backward pass. @default 'f32' */
+  activationDtype?: ActivationDtype;
   /** Files, folders or "-", or "synthetic" alone; empty: the default corpus. @default [] */
   data: string[];
   /** Text of this task instead, and at each validation problems that are not in it. @default none */
@@ -223,6 +226,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     lora: optional(lora),
     newHead: optional(truth),
     dtype: optional(oneOf(TRAINING_DTYPES)),
+    activationDtype: optional(oneOf(ACTIVATION_DTYPES)),
     data: list(text),
     task: optional(oneOf(Object.keys(TASKS) as TaskName[])),
     records: optional(recordSettings),
@@ -266,6 +270,8 @@ export function checkSettings(settings: RunSettings): void {
     throw new HoldfastError(
       `--dtype ${dtypeOf(settings)}: ranks train together in f32; leave out --dtype, or train alone`,
     );
+  if ((settings.ranks ?? 1) * (settings.tensorParallel ?? 1) > 1 && settings.activationDtype === 'bf16')
+    throw new HoldfastError('--activation-dtype bf16: ranks keep theirs in f32; leave it out, or train alone');
   if (settings.optimizerDevice === 'cpu' && dtypeOf(settings) !== 'f32')
     throw new HoldfastError(
       `--dtype ${dtypeOf(settings)}: AdamW on the cpu updates f32; leave out --optimizer-device, or --dtype`,
@@ -312,7 +318,9 @@ const DECISIVE = ['steps', 'lr', 'minLr', 'schedule', 'warmup', 'clip', 'weightD
 
 /** Whether a run computes the same under both, if its model, text and batches are the same. */
 export const trainAlike = (a: RunSettings, b: RunSettings): boolean =>
-  dtypeOf(a) === dtypeOf(b) && DECISIVE.every((name) => a[name] === b[name]);
+  dtypeOf(a) === dtypeOf(b) &&
+  (a.activationDtype ?? 'f32') === (b.activationDtype ?? 'f32') &&
+  DECISIVE.every((name) => a[name] === b[name]);
 
 /** What kernels read of the parameters that train. */
 export const dtypeOf = ({ dtype = 'f32' }: Pick<RunSettings, 'dtype'>): TrainingDtype => dtype;
@@ -326,7 +334,7 @@ export function modelOf(settings: RunSettings): Model {
 
 /** How its trainer is made, memory and kernel choices apart. */
 export function trainerOptions(settings: RunSettings): TrainerOptions {
-  const { batch, seq, accumulate, clip, weightDecay, seed, records, optimizerDevice } = settings;
+  const { batch, seq, accumulate, clip, weightDecay, seed, records, optimizerDevice, activationDtype } = settings;
   const packed = records?.pack === 'yes' ? { packed: true } : {};
   const { schedule: decay, lr: peak, minLr: min, warmup, steps } = settings;
   return {
@@ -338,6 +346,7 @@ export function trainerOptions(settings: RunSettings): TrainerOptions {
     schedule: { decay, peak, min, warmup, steps },
     optimizer: { clip, weightDecay },
     ...(optimizerDevice && { optimizerDevice }),
+    ...(activationDtype && { activationDtype }),
   };
 }
 

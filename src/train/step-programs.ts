@@ -3,6 +3,7 @@
 // run predicts from them.
 
 import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
+import { type ActivationDtype, narrowActivations } from '../graph/narrow-activations.ts';
 import {
   type BlockTensors,
   makeBlockTensors,
@@ -73,13 +74,14 @@ function inputsOf(model: Model, batch: number, seq: number, packed: boolean): Ba
   return new BatchInputs([...model.inputs(seq, packed), ...objective.labels(shape.classes, seq)], batch, seq);
 }
 
-/** Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens; `packed`: of several documents each. */
+/** Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens; `packed`: of several documents each. `activationDtype`: what activations are kept as for the backward pass. */
 export function traceStep(
   model: Model,
   batch: number,
   seq: number,
   packed = false,
   optimizerDevice: OptimizerDevice = 'gpu',
+  activationDtype: ActivationDtype = 'f32',
 ): StepPrograms {
   const { objective } = model;
   const inputs = inputsOf(model, batch, seq, packed);
@@ -105,8 +107,9 @@ export function traceStep(
     const scale = backward ? { scale: scalars.lossScale } : {};
     const counted = !backward && hits ? { hits } : {};
     objective.loss(g, features, inputs, { sum: scalars.lossSum, accumulate, ...scale, ...counted });
-    if (backward) g.backward([...parameters.values()]);
-    return g.program();
+    if (!backward) return g.program();
+    g.backward([...parameters.values()]);
+    return activationDtype === 'f32' ? g.program() : narrowActivations(g.program());
   };
   const blocks = makeBlockTensors([...gradients.values()]);
   const update = new Graph('update', { phase: 'update' });

@@ -9,6 +9,7 @@ import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import { type Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
+import type { ActivationDtype } from '../graph/narrow-activations.ts';
 import { decayBits, type OptimizerDevice } from '../graph/operators/optimizer.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
@@ -63,6 +64,8 @@ export interface TrainerOptions {
    * visit the GPU; the two agree to 1 ulp a step. @default 'gpu'
    */
   optimizerDevice?: OptimizerDevice;
+  /** What activations are kept as for the backward pass, and read as from there on; evaluations have f32. @default 'f32' */
+  activationDtype?: ActivationDtype;
   /**
    * Kernel choices to start from: a checkpoint's, or the cache's. What they lack is measured, and two measurements
    * may differ: runs that must repeat bit for bit pass the first one's `trainer.choices.record()` on.
@@ -147,15 +150,19 @@ export class Trainer {
     }
     // A step that is done again would ask the others for what they gave already, and gradients must be complete in one order.
     const memory: MemoryOptions = ranks ? { ...given, recovery: 'checkpoint', accumulateOrder: 'batch' } : given;
+    if (ranks && options.activationDtype === 'bf16')
+      throw new HoldfastError('activations in bf16: ranks keep theirs in f32; leave it out, or use one rank');
     if (options.optimizerDevice === 'cpu' && memory.recovery === 'checkpoint') {
       throw new HoldfastError(
         "recovery 'checkpoint': with the optimizer on the host (cpu) the state of every step lies below the GPU anyway; leave it out",
       );
     }
     const optimizer = { ...ADAMW_DEFAULTS, ...options.optimizer };
-    const full = { accumulate: 1, packed: false, seed: 1, optimizerDevice: 'gpu' as const, ...rest, optimizer };
+    const defaults = { optimizerDevice: 'gpu', activationDtype: 'f32' } as const;
+    const full = { accumulate: 1, packed: false, seed: 1, ...defaults, ...rest, optimizer };
     const part = ranks && ranks.grid.tensor.size > 1 ? splitModel(model, ranks.grid.tensor) : model;
-    const programs = traceStep(part, full.batch, full.seq, full.packed, full.optimizerDevice);
+    const { batch, seq, packed, optimizerDevice, activationDtype } = full;
+    const programs = traceStep(part, batch, seq, packed, optimizerDevice, activationDtype);
     const generation = generates ? traceGeneration(part, full.seq) : undefined;
     const sharding = ranks && { ...ranks.sharding, chunkBytes: ranks.chunkBytes };
     const workload = trainingWorkload(part, programs, full.accumulate, generation, { ...memory, sharding });

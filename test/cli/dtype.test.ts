@@ -4,6 +4,7 @@
 import { beforeAll, expect, test } from 'vitest';
 import { loadCheckpoint } from '../../src/formats/checkpoint.ts';
 import { collect, type Values } from '../../src/util/tensor-source.ts';
+import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { done, inProcess } from './in-process.ts';
 
@@ -74,6 +75,19 @@ test('a checkpoint goes on in the other width, which is said and kept', async ()
   expect(await stateOf('changed')).not.toEqual(await stateOf('narrow'));
 });
 
+test('activations in bf16: stopped and resumed within a budget the same bits, and said where they change', async () => {
+  const args = [...SHAPE, '--activation-dtype', 'bf16'];
+  expect(await train(...args, '--out', 'kept')).toContain(', activations in bf16');
+  await train(...args, '--out', 'kept-parts', '--until', '2', '--gpu-memory', '200KB', '--activations', 'recompute');
+  expect(await train('--resume', '--out', 'kept-parts')).not.toContain('from here on');
+  expect(await stateOf('kept-parts')).toEqual(await stateOf('kept'));
+  expect(await stateOf('kept')).not.toEqual(await stateOf('wide'));
+  if (!EVERY_CASE) return;
+  await train(...args, '--out', 'kept-changed', '--until', '3');
+  const out = await train('--resume', '--out', 'kept-changed', '--activation-dtype', 'f32');
+  expect(out).toContain('--activation-dtype f32: the steps so far kept activations in bf16, from here on it is f32');
+});
+
 test('low-rank updates train in it', async () => {
   const lora = ['--model', 'wide', '--lora-rank', '2', '--batch', '2'];
   await train(...lora, '--dtype', 'bf16', '--out', 'tuned');
@@ -93,12 +107,21 @@ test('plan states the bytes of a parameter', async () => {
   expect((await plan('f16')).bytesPerParameter).toEqual({ all: 16, kept: 14 });
 });
 
+test('plan states what activations in bf16 leave out', async () => {
+  const shape = ['--layers', '8', '--width', '64', '--heads', '2', '--vocab-size', '256', '--gpu-memory', '1GB'];
+  const arenas = async (type: string) =>
+    JSON.parse(await done(files, ['plan', '--json', ...shape, '--activation-dtype', type])).nonModelBytes.arenas;
+  expect((await arenas('bf16')) / (await arenas('f32'))).toBeLessThan(0.65);
+});
+
 test.each([
   [['train', '--dtype', 'f8'], 'f32, bf16, f16'],
   [
     ['train', ...RUN, '--dtype', 'bf16', '--optimizer-device', 'cpu', '--out', 'none'],
     '--dtype bf16: AdamW on the cpu',
   ],
+  [['plan', '--activation-dtype', 'bf16', '--ranks', '2'], '--activation-dtype bf16: ranks keep theirs in f32'],
+  [['plan', '--activation-dtype', 'bf16', '--compare'], '--activation-dtype bf16: policies are compared'],
   [['plan', '--dtype', 'f16', '--ranks', '2'], '--dtype f16: ranks train together in f32'],
   [['plan', '--compare', '--dtype', 'bf16'], '--dtype: policies are compared'],
 ])('%j is refused', async (args, words) => {

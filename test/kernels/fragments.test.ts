@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { copy, multiplyAdds } from '../../src/engine/observe/peak.ts';
 import { adamwOnHalves, adamwWithCopy } from '../../src/kernels/adamw.ts';
 import type { Dispatch, Kernel } from '../../src/kernels/kernel.ts';
+import { narrow } from '../../src/kernels/narrow.ts';
 import { scaledStepControl } from '../../src/kernels/step-control.ts';
 import { roundAndSumSquares, scaleAndSumSquares } from '../../src/kernels/sum-squares.ts';
 import { cases } from './cases.ts';
@@ -71,6 +72,7 @@ function shadersOf(): Shader[] {
   run(roundAndSumSquares, { size: 64, first: 0 });
   run(scaleAndSumSquares, { size: 64, first: 0 });
   run(scaledStepControl, {});
+  run(narrow, { size: 64 });
   return [...found.values()];
 }
 

@@ -4,6 +4,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { adamw, adamwWithCopy } from '../../src/kernels/adamw.ts';
+import { narrow as narrowed } from '../../src/kernels/narrow.ts';
 import {
   FIRST_SCALE,
   GROWTH_STEPS,
@@ -87,6 +88,23 @@ describe('gradients in binary16', () => {
     // No half of these is subnormal at either scale.
     expect(await sums(2 ** 10)).toEqual(found);
     for (const [i, value] of found.entries()) expect(value).toBeCloseTo(wanted.partials[i] ?? Number.NaN, 9);
+  });
+});
+
+describe('activations in bfloat16', () => {
+  it.each([1, 2, 3, 4, 7, 301])('have the bits of the host’s rounding: %d of them', async (size) => {
+    const [variant] = leading(1, narrowed.variants);
+    const special = [0x3f808000, 0x3f818000, 0x3f808001, 0x7f7fffff, 0x7f800000, 0x80000001, 0x7fff, 0x8000];
+    const drawn = fc.sample(fc.integer({ min: 0, max: 0xff800000 }), { seed: size, numRuns: 301 });
+    const x = floatsOf([...special, ...drawn].slice(-size).map((bits, i) => special[i] ?? bits));
+    const words = new Uint32Array(Math.ceil(size / 2));
+    narrow('BF16', x, new Uint16Array(words.buffer));
+    const found = await runKernel(narrowed, variant, { size }, { x });
+    // Of NaN the fraction is any.
+    expect(field(found, 'y')).toEqual(words);
+    const y = new Float64Array(words.length);
+    narrowed.reference({ size }, { x: Float64Array.from(x), y });
+    expect(Uint32Array.from(y)).toEqual(words);
   });
 });
 

@@ -9,6 +9,7 @@ import type { Workload } from '../../src/engine/compile/workload.ts';
 import { limitsOf, type MemoryOptions, optionsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import type { ActivationDtype } from '../../src/graph/narrow-activations.ts';
 import type { OptimizerDevice } from '../../src/graph/operators/optimizer.ts';
 import { leastHostBytes } from '../../src/memory/tiers/shares.ts';
 import { makeModel } from '../../src/nn/index.ts';
@@ -78,6 +79,8 @@ export interface Work {
   readonly between?: boolean;
   /** @default 'gpu' */
   readonly optimizerDevice?: OptimizerDevice;
+  /** @default 'f32' */
+  readonly activationDtype?: ActivationDtype;
 }
 
 /** Everything that a run brings; two that did the same work are equal in all of it, to the bit. */
@@ -96,9 +99,9 @@ const workloads = new Map<Work, Workload<TrainingPasses>>();
 export function workloadOf(work: Work): Workload<TrainingPasses> {
   const known = workloads.get(work);
   if (known) return known;
-  const { model, batch, seq, accumulate, between = false, optimizerDevice } = work;
+  const { model, batch, seq, accumulate, between = false, optimizerDevice, activationDtype } = work;
   const generation = between ? traceGeneration(model, seq) : undefined;
-  const programs = traceStep(model, batch, seq, false, optimizerDevice);
+  const programs = traceStep(model, batch, seq, false, optimizerDevice, activationDtype);
   const workload = trainingWorkload(model, programs, accumulate, generation);
   workloads.set(work, workload);
   return workload;
@@ -161,7 +164,7 @@ interface RunOptions {
 
 export async function openTrainer(
   device: Device,
-  { model, batch, seq, accumulate, between = false, optimizerDevice = 'gpu' }: Work,
+  { model, batch, seq, accumulate, between = false, optimizerDevice = 'gpu', activationDtype = 'f32' }: Work,
   { weights = initialWeights(model, 3), ...options }: RunOptions = {},
 ): Promise<Trainer> {
   const schedule = { decay: 'cosine', peak: 1e-2, min: 1e-3, warmup: 1, steps: 10 } as const;
@@ -170,6 +173,7 @@ export async function openTrainer(
     seq,
     accumulate,
     optimizerDevice,
+    activationDtype,
     schedule,
     generates: between,
     ...options,

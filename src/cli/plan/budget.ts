@@ -60,8 +60,9 @@ export type Listing = keyof typeof LISTINGS;
 /** Works it out, and prints it. */
 export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   const { write } = host.terminal;
-  const { recovery, optimizerDevice } = flags;
-  const step = (batch: number, context: number) => traceStep(model, batch, context, false, optimizerDevice);
+  const { recovery, optimizerDevice, activationDtype } = flags;
+  const step = (batch: number, context: number) =>
+    traceStep(model, batch, context, false, optimizerDevice, activationDtype);
   const workloadOf = (changes: Partial<PlanFlags> = {}) => {
     const { batch, context, accumulate } = { ...flags, ...changes };
     return trainingWorkload(model, step(batch, context), accumulate, undefined, flags);

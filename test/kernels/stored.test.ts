@@ -167,7 +167,7 @@ describe.each(cases.filter(({ kernel }) => kernel.name in ACTIVATIONS))('$kernel
           data[name] = CODECS.bf16.widen(CODECS.bf16.narrow(given), given.length);
         }
         const wide = await runKernel(kernel, variant, problem, data);
-        const stored = Object.fromEntries(names.map((name) => [name, 'bf16' as const]));
+        const stored = Object.fromEntries(names.map((name) => [name, { element: 'bf16' } as const]));
         expect(bits(await runKernel(kernel, variant, problem, data, stored)), JSON.stringify(problem)).toEqual(
           bits(wide),
         );

@@ -38,23 +38,23 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let end = steps();
   for (var k = 0u; k < end; k += 4u) {
     let b = load_b(at_b, k);
-    let a = load_a(at_a, k);
-    c0 = add_columns(c0, a[0], b);
-    c1 = add_columns(c1, quadSwapX(a[0]), b);
-    c2 = add_columns(c2, quadSwapY(a[0]), b);
-    c3 = add_columns(c3, quadSwapDiagonal(a[0]), b);
-    c4 = add_columns(c4, a[1], b);
-    c5 = add_columns(c5, quadSwapX(a[1]), b);
-    c6 = add_columns(c6, quadSwapY(a[1]), b);
-    c7 = add_columns(c7, quadSwapDiagonal(a[1]), b);
-    c8 = add_columns(c8, a[2], b);
-    c9 = add_columns(c9, quadSwapX(a[2]), b);
-    c10 = add_columns(c10, quadSwapY(a[2]), b);
-    c11 = add_columns(c11, quadSwapDiagonal(a[2]), b);
-    c12 = add_columns(c12, a[3], b);
-    c13 = add_columns(c13, quadSwapX(a[3]), b);
-    c14 = add_columns(c14, quadSwapY(a[3]), b);
-    c15 = add_columns(c15, quadSwapDiagonal(a[3]), b);
+    let rows = load_a(at_a, k);
+    c0 = add_columns(c0, rows[0], b);
+    c1 = add_columns(c1, quadSwapX(rows[0]), b);
+    c2 = add_columns(c2, quadSwapY(rows[0]), b);
+    c3 = add_columns(c3, quadSwapDiagonal(rows[0]), b);
+    c4 = add_columns(c4, rows[1], b);
+    c5 = add_columns(c5, quadSwapX(rows[1]), b);
+    c6 = add_columns(c6, quadSwapY(rows[1]), b);
+    c7 = add_columns(c7, quadSwapDiagonal(rows[1]), b);
+    c8 = add_columns(c8, rows[2], b);
+    c9 = add_columns(c9, quadSwapX(rows[2]), b);
+    c10 = add_columns(c10, quadSwapY(rows[2]), b);
+    c11 = add_columns(c11, quadSwapDiagonal(rows[2]), b);
+    c12 = add_columns(c12, rows[3], b);
+    c13 = add_columns(c13, quadSwapX(rows[3]), b);
+    c14 = add_columns(c14, quadSwapY(rows[3]), b);
+    c15 = add_columns(c15, quadSwapDiagonal(rows[3]), b);
   }
   // Stored by a loop: 64 stores in a row would take longer to compile than all the rest.
   sums = array<vec4f, 16>(c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15);

@@ -1,6 +1,8 @@
 // needs: HYPER_LOSS_SCALE, STATE_LOSS, STATE_GRAD_NORM, STATE_SKIP, STATE_SKIPPED, STATE_UPDATES
 // needs: STATE_CORRECTION1, HYPER_ONE_MINUS_BETA1, STATE_CORRECTION2, HYPER_ONE_MINUS_BETA2, STATE_COEFFICIENT
 // needs: HYPER_MAX_NORM
+// needs: next_scale
+// gives: state
 // What one optimizer step must decide before it may touch a weight, by one invocation: is everything finite,
 // how far to clip, Adam's bias corrections. They live in buffers so that a replayed step can read them.
 // correction_i = 1 - beta_i^t by recurrence: no pow, and a skipped step does not count.
@@ -24,6 +26,7 @@ fn main() {
   if (!finite(loss) || !finite(normSquared[0])) {
     state[STATE_SKIP] = 1.0;
     state[STATE_SKIPPED] += 1.0;
+    next_scale(false);
     return;
   }
   state[STATE_SKIP] = 0.0;
@@ -35,4 +38,5 @@ fn main() {
   if (hyper[HYPER_MAX_NORM] > 0.0) {
     state[STATE_COEFFICIENT] = min(1.0, hyper[HYPER_MAX_NORM] / (norm + 1e-6));
   }
+  next_scale(true);
 }

@@ -15,7 +15,7 @@ import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import type { Host } from '../runtime/host.ts';
 import type { RunSettings } from '../train/run-settings.ts';
-import { STEP_READBACK } from '../train/stepper.ts';
+import { STEP_READS } from '../train/stepper.ts';
 import { Trainer } from '../train/trainer.ts';
 import { accept, namesTo, number, object, optional } from '../util/json.ts';
 import { median } from '../util/median.ts';
@@ -61,7 +61,7 @@ const PROBES = [
 ] as const;
 /** Steps before these compile. */
 const WARM_STEPS = 2;
-const LEAST_STEPS = 3 * STEP_READBACK.reads;
+const LEAST_STEPS = 3 * STEP_READS;
 const LEAST_MS = 500;
 const MOST_RUNS = 20;
 
@@ -168,8 +168,7 @@ export function secondsOf(size: StepSize, runs: readonly Timed[], costs: Costs |
  * under way. The median, since a moment at which the machine did something else says nothing of the next.
  */
 export function stepMs(ends: readonly number[]): number {
-  const { reads } = STEP_READBACK;
-  const periods = ends.slice(reads).map((end, i) => (end - (ends[i] ?? end)) / reads);
+  const periods = ends.slice(STEP_READS).map((end, i) => (end - (ends[i] ?? end)) / STEP_READS);
   return median(periods);
 }
 
@@ -201,7 +200,7 @@ async function timeSteps(
     );
     const ends: number[] = [];
     for (let done = 0; wanted(); done++) {
-      while (underWay.length < STEP_READBACK.reads) underWay.push(trainer.start([batches.next()]));
+      while (underWay.length < STEP_READS) underWay.push(trainer.start([batches.next()]));
       await underWay.shift();
       if (done < WARM_STEPS) continue;
       const now = performance.now();

@@ -3,6 +3,7 @@
 import { InvalidArgumentError, Option } from 'commander';
 import { ACTIVATION_MODES } from '../graph/activations.ts';
 import { ACCUMULATE_ORDERS } from '../graph/layer-major.ts';
+import { ACTIVATION_DTYPES } from '../graph/narrow-activations.ts';
 import { OPTIMIZER_DEVICES } from '../graph/operators/optimizer.ts';
 import { TRAINING_DTYPES } from '../memory/layout/kinds.ts';
 import { messageOf } from '../util/errors.ts';
@@ -67,9 +68,18 @@ export const optimizerDeviceOption = (): Option =>
 export const dtypeOption = (): Option =>
   new Option(
     '--dtype <type>',
-    'what kernels read of the parameters that train: f32, or their upper halves, rounded (bf16); the optimizer and what is saved have f32',
+    'what kernels read of the parameters that train: f32, or their upper halves, rounded (bf16), or a copy in f16, with gradients scaled before they are rounded; the optimizer and what is saved have f32',
   )
     .choices(TRAINING_DTYPES)
+    .default('f32');
+
+/** What activations are kept as. */
+export const activationDtypeOption = (): Option =>
+  new Option(
+    '--activation-dtype <type>',
+    'what activations are kept as for the backward pass, and read as from where they are made: f32, or rounded (bf16), half as large',
+  )
+    .choices(ACTIVATION_DTYPES)
     .default('f32');
 
 /** How much a lost device may cost. */

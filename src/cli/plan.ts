@@ -14,6 +14,7 @@ import { HoldfastError } from '../util/errors.ts';
 import { realNumber } from '../util/range.ts';
 import {
   accumulateOrderOption,
+  activationDtypeOption,
   activationsOption,
   checked,
   dtypeOption,
@@ -62,6 +63,7 @@ export function planCommand(host: Host): Command {
       ),
     )
     .addOption(dtypeOption())
+    .addOption(activationDtypeOption())
     .addOption(optimizerDeviceOption())
     .addOption(updateOption())
     .option('--clip <norm>', 'with --update in-backward: 0 clips nothing, and takes one backward pass', number(0))
@@ -113,6 +115,7 @@ export function planCommand(host: Host): Command {
       if (flags.update === 'at-end' && flags.clip !== undefined)
         throw new HoldfastError('--clip: makes a difference to --update in-backward alone; give that, too');
       checkOptimizerDevice(flags);
+      checkActivationDtype(flags);
       if (activations === true) {
         if (!flags.compare) throw new HoldfastError('--activations: say what becomes of them, or give --compare, too');
         if (hardware && hardware.length > 1)
@@ -157,10 +160,20 @@ function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): voi
   }
   checkRankFlags({ ...flags, data: [] }, given);
   const refused =
-    (dtype !== 'f32' && '--dtype bf16: ranks train together in f32; leave out --dtype, or --ranks') ||
+    (dtype !== 'f32' && `--dtype ${dtype}: ranks train together in f32; leave out --dtype, or --ranks`) ||
     (compare && '--compare: policies are compared on one rank; leave out --ranks') ||
     (print && '--print: parts are listed of a run on one rank; leave out --ranks');
   if (refused) throw new HoldfastError(refused);
+}
+
+/** Errors: HoldfastError for what activations in sixteen bits do not go with. */
+function checkActivationDtype({ activationDtype, ranks, hardware, compare }: PlanFlags): void {
+  if (activationDtype === 'f32') return;
+  const refused =
+    (ranks !== undefined && 'ranks keep theirs in f32; leave it out, or --ranks') ||
+    (hardware && 'steps are predicted with activations in f32; leave it out, or --hardware') ||
+    (compare && 'policies are compared on activations in f32; leave it out, or --compare');
+  if (refused) throw new HoldfastError(`--activation-dtype ${activationDtype}: ${refused}`);
 }
 
 /** Errors: HoldfastError for what an optimizer on the host does not go with. */

@@ -148,7 +148,13 @@ function asSaved(ranks: Ranks, { tensorParallel, pipelineParallel, zero }: Train
 
 /** A checkpoint has float32 whatever its run computed with: it may go on with something else, but not unsaid. */
 async function noteDtype(host: Host, out: string, settings: RunSettings, progress: Progress): Promise<void> {
-  const [before, now] = [dtypeOf(await savedSettings(host, out)), dtypeOf(settings)];
+  const saved = await savedSettings(host, out);
+  const [before, now] = [dtypeOf(saved), dtypeOf(settings)];
   if (before !== now)
     progress.note(`--dtype ${now}: the steps so far were computed in ${before}, from here on it is ${now}`);
+  const [kept = 'f32', keeps = 'f32'] = [saved.activationDtype, settings.activationDtype];
+  if (kept !== keeps)
+    progress.note(
+      `--activation-dtype ${keeps}: the steps so far kept activations in ${kept}, from here on it is ${keeps}`,
+    );
 }

@@ -4,6 +4,8 @@
 import { Option } from 'commander';
 import type { AccumulateOrder } from '../graph/layer-major.ts';
 import { UPDATES, type Update } from '../graph/operators/optimizer.ts';
+import type { TrainingDtype } from '../memory/layout/kinds.ts';
+import { UPDATE_IN_F16 } from '../train/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 
 /** When chunks are updated. */
@@ -19,15 +21,17 @@ interface UpdateFlags {
   readonly recovery?: 'step' | 'checkpoint';
   readonly accumulateOrder?: AccumulateOrder | 'auto';
   readonly accumulate: number;
+  readonly dtype?: TrainingDtype;
 }
 
 /** Errors: HoldfastError for flags that an update inside the backward pass does not go with. */
 export function checkUpdate(
   update: Update,
-  { recovery, accumulateOrder, accumulate }: UpdateFlags,
+  { recovery, accumulateOrder, accumulate, dtype }: UpdateFlags,
   given: (name: 'recovery') => boolean,
 ): void {
   if (update === 'at-end') return;
+  if (dtype === 'f16') throw new HoldfastError(UPDATE_IN_F16);
   if (recovery === 'step' && given('recovery'))
     throw new HoldfastError(
       '--update in-backward: --recovery step finishes a step from its gradients, and none are kept; leave --recovery out',

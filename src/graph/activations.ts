@@ -7,6 +7,7 @@
 // ranks, so that these are the same whatever becomes of activations.
 // Sources of the ideas: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; Rhu et al. 2016, "vDNN".
 
+import { narrow } from '../kernels/narrow.ts';
 import { at } from '../util/at.ts';
 import {
   bytesOf,
@@ -150,8 +151,8 @@ export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Progr
   const instructions: Instruction[] = [];
   const standIn = (tensor: Tensor): Tensor => again.get(tensor) ?? tensor;
   const fresh = (tensor: Tensor): Tensor => {
-    const { name, shape, type, wantsGradient } = tensor;
-    const made = makeTensor(`${name} again`, shape, 'activation', type, wantsGradient);
+    const { name, shape, type, wantsGradient, stored } = tensor;
+    const made = { ...makeTensor(`${name} again`, shape, 'activation', type, wantsGradient), stored };
     // What is written beside it was not given up.
     if (!dropped.has(tensor)) return made;
     const inPlace = { ...made, standsFor: tensor };
@@ -235,8 +236,8 @@ export function offload(program: Program, moved: ReadonlySet<Tensor>): Program {
     for (const { tensor } of touchedBy(instruction)) {
       const stash = stashes.get(tensor);
       if (!stash || fetched.has(tensor)) continue;
-      const { name, shape, type, wantsGradient } = tensor;
-      const made = makeTensor(`${name} back`, shape, 'activation', type, wantsGradient);
+      const { name, shape, type, wantsGradient, stored } = tensor;
+      const made = { ...makeTensor(`${name} back`, shape, 'activation', type, wantsGradient), stored };
       const back: Tensor = { ...made, standsFor: tensor };
       fetched.set(tensor, back);
       const { layer } = instruction;
@@ -271,6 +272,8 @@ export function makingOf(wanted: Tensor, makers: Makers): { together: Set<Tensor
     for (const maker of makers.get(tensor) ?? []) {
       needed.add(maker);
       for (const output of operandsOf(maker, 'out')) together.add(output);
+      // What is rounded does not stay to be rounded again.
+      if (maker.kernel === narrow) for (const input of operandsOf(maker, 'in')) together.add(input);
     }
   }
   return { together, needed };

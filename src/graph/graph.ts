@@ -5,6 +5,7 @@
 import { fill } from '../kernels/add.ts';
 import type { GeluForm } from '../kernels/gelu.ts';
 import { type Access, ELEMENT_TYPES, type ElementType, type Kernel } from '../kernels/kernel.ts';
+import { storedBytes } from '../kernels/stored.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import { assert } from '../util/errors.ts';
 import type { AllGatherInstruction, ExchangeInstruction } from './exchanges.ts';
@@ -27,6 +28,8 @@ export interface Tensor {
   readonly geluOf?: { readonly tensor: Tensor; readonly form: GeluForm };
   /** Set on what the backward pass has in place of an activation that did not stay: that activation. */
   readonly standsFor?: Tensor;
+  /** How its elements lie, where it is an activation that is kept narrow. @default as `type` says */
+  readonly stored?: 'bf16' | undefined;
   /** Set where each of several ranks has a part of it. @default all of them have the same */
   readonly split?: TensorSplit | undefined;
 }
@@ -232,7 +235,8 @@ export function makeTensor(
   return { name, shape, size: shape.reduce((a, b) => a * b, 1), type, role, wantsGradient };
 }
 
-export const bytesOf = ({ size, type }: Tensor): number => size * ELEMENT_TYPES[type];
+export const bytesOf = ({ size, type, stored }: Tensor): number =>
+  stored ? storedBytes(stored, size) : size * ELEMENT_TYPES[type];
 
 type GradientRule = (dy: Tensor) => void;
 

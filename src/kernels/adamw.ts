@@ -1,10 +1,14 @@
 // AdamW with decoupled decay, on a flat range of parameters that lies alike in all its operands. Learning rate,
 // corrections, clipping and skipping come from `hyper` and `state` (see step-control.ts). Parameters are float32, or lie as
-// their halves, the upper of which other kernels read as bfloat16 (util/split-floats.ts): the same float32, and its bits.
+// their halves, the upper of which other kernels read as bfloat16 (util/split-floats.ts): the same float32, and its bits. Or
+// they are float32 beside a copy in binary16, which other kernels read.
 
 import shader from '../../shaders/adamw/adamw.wgsl?raw';
 import parameterFloats from '../../shaders/adamw/parameter_floats.wgsl?raw';
 import parameterHalves from '../../shaders/adamw/parameter_halves.wgsl?raw';
+import parameterMaster from '../../shaders/adamw/parameter_master.wgsl?raw';
+import f16 from '../../shaders/width/f16.wgsl?raw';
+import { narrow } from '../util/floats.ts';
 import { joinHalves, lowerHalves, upperHalves } from '../util/split-floats.ts';
 import { type Arrays, ceilDiv, type Kernel, read, update } from './kernel.ts';
 import { controlConstants, HYPER, STATE } from './step-control.ts';
@@ -101,5 +105,27 @@ export const adamwOnHalves: Kernel<AdamWProblem> = {
     lowerHalves(floats, lower);
     data.high.set(high);
     data.low.set(low);
+  },
+};
+
+/** gradient (size), decayMask -> parameter, m, v (size), copy (size / 2 words: two binary16 in each). `size`: a multiple of 4. */
+export const adamwWithCopy: Kernel<AdamWProblem> = {
+  ...adamw,
+  name: 'adamwWithCopy',
+  // The copy of a step that is skipped stays.
+  operands: (problem) => ({ ...adamw.operands(problem), copy: update(problem.size / 2, 'u32') }),
+  variants: perElem(
+    shader + parameterMaster + f16,
+    () => 4,
+    ({ size }) => ceilDiv(size / 4, STEPS),
+    ({ size, maskOffset = 0 }) => ({ size: size / 4, maskOffset }),
+    { BLOCK, STEPS, ...controlConstants },
+  ),
+  reference(problem, data: Arrays<'gradient' | 'hyper' | 'state' | 'decayMask' | 'parameter' | 'copy' | 'm' | 'v'>) {
+    if (data.state[STATE.skip] !== 0) return;
+    adamw.reference(problem, data);
+    const words = new Uint32Array(data.copy.length);
+    narrow('F16', Float32Array.from(data.parameter), new Uint16Array(words.buffer));
+    data.copy.set(words);
   },
 };

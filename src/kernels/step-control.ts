@@ -1,7 +1,11 @@
 // The decisions of an optimizer step, taken on the GPU: skip when something is not finite, how far to clip,
 // Adam's bias corrections. `hyper` is written by the CPU before each step, `state` lives from step to step
-// (all zeros before the first) and is saved with the optimizer.
+// (all zeros before the first) and is saved with the optimizer. Where gradients are scaled before they are rounded, as f16 has
+// to, the scale and what decides of it lie behind the rest.
 
+import dynamicScale from '../../shaders/step-control/dynamic_scale.wgsl?raw';
+import inverseScale from '../../shaders/step-control/inverse_scale.wgsl?raw';
+import noScale from '../../shaders/step-control/no_scale.wgsl?raw';
 import normShader from '../../shaders/step-control/record_norm.wgsl?raw';
 import shader from '../../shaders/step-control/step_control.wgsl?raw';
 import { type Arrays, type Kernel, read, update } from './kernel.ts';
@@ -38,6 +42,30 @@ export const STATE = {
   size: 8,
 } as const;
 
+/** Where the rest lies in a `state` with a scale of gradients. */
+export const SCALER = {
+  /** What the gradients of a step are multiplied by before they are rounded: a power of two. */
+  gradientScale: STATE.size,
+  /** Steps taken since it changed last. */
+  goodSteps: STATE.size + 1,
+  size: STATE.size + 2,
+} as const;
+
+/** As in PyTorch's GradScaler: the first scale, and the steps in a row without an overflow that double it. */
+export const FIRST_SCALE = 2 ** 16;
+export const GROWTH_STEPS = 2000;
+/** As in DeepSpeed. */
+export const LEAST_SCALE = 1;
+/** A gradient of 2^-24 of the least normal half is more than its rounding. */
+export const LARGEST_SCALE = 2 ** 24;
+
+/** What `state` is before the first step. `scale`: of gradients, where it has one. */
+export function initialState(size: number, scale: number = FIRST_SCALE): Float32Array<ArrayBuffer> {
+  const state = new Float32Array(size);
+  if (size === SCALER.size) state[SCALER.gradientScale] = scale;
+  return state;
+}
+
 /** The two maps as WGSL constants: HYPER_LEARNING_RATE, STATE_SKIP, ... */
 export const controlConstants: Readonly<Record<string, number>> = Object.fromEntries(
   Object.entries({ HYPER, STATE }).flatMap(([map, indices]) =>
@@ -61,7 +89,7 @@ export const stepControl: Kernel<StepControlProblem> = {
   variants: [
     {
       name: 'single',
-      dispatch: () => ({ shader, constants: controlConstants, params: {}, workgroups: [1, 1, 1] }),
+      dispatch: () => ({ shader: shader + noScale, constants: controlConstants, params: {}, workgroups: [1, 1, 1] }),
     },
   ],
   flops: () => 12,
@@ -95,5 +123,44 @@ export const recordNorm: Kernel<StepControlProblem> = {
   flops: () => 1,
   reference(_problem, { normSquared, state }: Arrays<'normSquared' | 'state'>) {
     state[STATE.gradNorm] = Math.sqrt(normSquared[0]!);
+  },
+};
+
+/** The scale as WGSL constants. */
+export const scalerConstants: Readonly<Record<string, number>> = {
+  SCALER_GRADIENT_SCALE: SCALER.gradientScale,
+  SCALER_GOOD_STEPS: SCALER.goodSteps,
+};
+
+/** normSquared (1), of what was scaled back, lossSum (1), hyper (HYPER.size) -> state (SCALER.size). */
+export const scaledStepControl: Kernel<StepControlProblem> = {
+  ...stepControl,
+  name: 'scaledStepControl',
+  operands: (problem) => ({ ...stepControl.operands(problem), state: update(SCALER.size) }),
+  variants: [
+    {
+      name: 'single',
+      dispatch: () => ({
+        shader: shader + dynamicScale + inverseScale,
+        constants: { ...controlConstants, ...scalerConstants, GROWTH_STEPS, LEAST_SCALE, LARGEST_SCALE },
+        params: {},
+        workgroups: [1, 1, 1],
+      }),
+    },
+  ],
+  reference(problem, data: Arrays<'normSquared' | 'lossSum' | 'hyper' | 'state'>) {
+    stepControl.reference(problem, data);
+    const { state } = data;
+    const scale = state[SCALER.gradientScale]!;
+    if (state[STATE.skip] !== 0) {
+      state[SCALER.gradientScale] = Math.max(scale / 2, LEAST_SCALE);
+      state[SCALER.goodSteps] = 0;
+      return;
+    }
+    state[STATE.coefficient]! /= scale;
+    state[SCALER.goodSteps]! += 1;
+    if (state[SCALER.goodSteps]! < GROWTH_STEPS) return;
+    state[SCALER.gradientScale] = Math.min(2 * scale, LARGEST_SCALE);
+    state[SCALER.goodSteps] = 0;
   },
 };

@@ -1,12 +1,18 @@
 // Sums of squares over blocks of a flat range: the first half of a gradient norm. columnSum with width 1 adds
 // the partials up. The block is fixed, so that the norm does not depend on how gradients lie in memory.
 
+import inverseScale from '../../shaders/step-control/inverse_scale.wgsl?raw';
 import asItIs from '../../shaders/sum-squares/as_it_is.wgsl?raw';
 import fours from '../../shaders/sum-squares/by_fours.wgsl?raw';
 import rounding from '../../shaders/sum-squares/rounding.wgsl?raw';
+import scaled from '../../shaders/sum-squares/scaled.wgsl?raw';
 import items from '../../shaders/sum-squares/sum_squares.wgsl?raw';
-import { narrow, widen } from '../util/floats.ts';
+import unscaled from '../../shaders/sum-squares/unscaled.wgsl?raw';
+import bf16 from '../../shaders/width/bf16.wgsl?raw';
+import f16 from '../../shaders/width/f16.wgsl?raw';
+import { type HalfDtype, narrow, widen } from '../util/floats.ts';
 import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
+import { SCALER, scalerConstants } from './step-control.ts';
 import { lanesOf, perSum } from './variants.ts';
 
 /** Elements of one partial sum, and of one bit of adamw's decayMask. */
@@ -41,6 +47,9 @@ export const sumSquares: Kernel<SumSquaresProblem> = {
   },
 };
 
+const toBF16 = rounding + bf16 + unscaled;
+const toF16 = rounding + f16 + scaled + inverseScale;
+
 /**
  * x (size) -> y (size / 2 words: two bfloat16 in each, rounded to nearest, ties to even), and the partials of what they are.
  * `size`: a multiple of 4.
@@ -50,20 +59,47 @@ export const roundAndSumSquares: Kernel<SumSquaresProblem> = {
   name: 'roundAndSumSquares',
   operands: (problem) => ({ ...sumSquares.operands(problem), y: write(problem.size / 2, 'u32') }),
   variants: perSum(
-    { items: rounding + items, fours: rounding + fours },
+    { items: toBF16 + items, fours: toBF16 + fours },
     () => 4,
     ({ size }) => ceilDiv(size, BLOCK),
     () => BLOCK,
     ({ size, first }) => ({ size: size / 4, first }),
     { BLOCK },
   ),
-  reference(problem, { x, partials, y }: Arrays<'x' | 'partials' | 'y'>) {
-    const words = new Uint32Array(y.length);
-    const halves = new Uint16Array(words.buffer);
-    const floats = Float32Array.from(x);
-    narrow('BF16', floats, halves);
-    widen('BF16', halves, floats);
-    y.set(words);
-    sumSquares.reference(problem, { x: Float64Array.from(floats), partials });
+  reference(problem, data: Arrays<'x' | 'partials' | 'y'>) {
+    roundedSums(problem, 'BF16', 1, data);
   },
 };
+
+/** The same in binary16, of x times the scale of gradients in `state`; the partials are of what is scaled back. */
+export const scaleAndSumSquares: Kernel<SumSquaresProblem> = {
+  ...roundAndSumSquares,
+  name: 'scaleAndSumSquares',
+  operands: (problem) => ({ ...roundAndSumSquares.operands(problem), state: read(SCALER.size) }),
+  variants: perSum(
+    { items: toF16 + items, fours: toF16 + fours },
+    () => 4,
+    ({ size }) => ceilDiv(size, BLOCK),
+    () => BLOCK,
+    ({ size, first }) => ({ size: size / 4, first }),
+    { BLOCK, ...scalerConstants },
+  ),
+  reference(problem, { state, ...data }: Arrays<'x' | 'partials' | 'y' | 'state'>) {
+    roundedSums(problem, 'F16', state[SCALER.gradientScale]!, data);
+  },
+};
+
+function roundedSums(
+  problem: SumSquaresProblem,
+  dtype: HalfDtype,
+  scale: number,
+  { x, partials, y }: Arrays<'x' | 'partials' | 'y'>,
+): void {
+  const words = new Uint32Array(y.length);
+  const halves = new Uint16Array(words.buffer);
+  const floats = Float32Array.from(x, (value) => value * scale);
+  narrow(dtype, floats, halves);
+  widen(dtype, halves, floats);
+  y.set(words);
+  sumSquares.reference(problem, { x: Float64Array.from(floats, (value) => value / scale), partials });
+}

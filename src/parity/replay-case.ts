@@ -5,13 +5,17 @@ import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { Device } from '../gpu/device.ts';
 import type { OptimizerDevice, Update } from '../graph/operators/optimizer.ts';
+import { initialState, SCALER } from '../kernels/step-control.ts';
+import type { TrainingDtype } from '../memory/layout/kinds.ts';
+import { computedIn, withStored } from '../nn/model.ts';
 import type { Host, Threads } from '../runtime/host.ts';
 import { forwardActivations } from '../train/inspect.ts';
 import { Trainer } from '../train/trainer.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
-import { loadCase, type ReferenceCase } from './reference-case.ts';
+import { movedBack, narrowTolerances, scaleOfGradients, THROWS, thrown } from './narrow.ts';
+import { loadCase, type Outcome, type ReferenceCase } from './reference-case.ts';
 import { compareWithReference, type Verdict } from './verdict.ts';
 
 export interface ReplayResult extends Verdict {
@@ -28,6 +32,8 @@ export interface ReplayOptions {
   optimizerDevice?: OptimizerDevice;
   /** When chunks are updated. @default 'at-end' */
   update?: Update;
+  /** What kernels read of the parameters that train; its own tolerances are derived, from replays in f32. @default 'f32' */
+  dtype?: TrainingDtype;
   /** Those of the host. @default none: of `replayCase`, the host's */
   threads?: Threads | undefined;
 }
@@ -47,18 +53,48 @@ export async function replay(
   reference: ReferenceCase,
   options: ReplayOptions = {},
 ): Promise<ReplayResult> {
-  const { model, batch, seq, accumulate, schedule, optimizer, batches } = reference;
-  const { choices = {}, memory = {}, optimizerDevice = 'gpu', update = 'at-end', threads } = options;
+  const { dtype = 'f32', ...others } = options;
+  if (dtype === 'f32') {
+    const { outcome, choices } = await outcomeOf(device, reference, options);
+    return { ...compareWithReference(reference, outcome), choices };
+  }
+  const { outcome, choices } = await outcomeOf(device, reference, options);
+  // The bits of a case in f32 are the same in any memory.
+  const wide = { ...others, choices, memory: {} };
+  const centre = await outcomeOf(device, reference, wide);
+  const throws: Outcome[] = [];
+  for (let i = 0; i < THROWS; i++) {
+    const moved = thrown(reference, dtype, i);
+    const found = await outcomeOf(device, moved, wide);
+    throws.push({ ...found.outcome, final: movedBack(found.outcome.final, moved, reference) });
+  }
+  const tolerance = narrowTolerances(reference, dtype, centre.outcome, throws);
+  return { ...compareWithReference({ ...reference, tolerance }, outcome, 1), choices: centre.choices };
+}
+
+/** What comes of a case, and the kernel choices. */
+async function outcomeOf(
+  device: Device,
+  reference: ReferenceCase,
+  options: ReplayOptions,
+): Promise<{ readonly outcome: Outcome; readonly choices: ChoiceRecord }> {
+  const { batch, seq, accumulate, schedule, optimizer, batches } = reference;
+  const { choices = {}, memory = {}, optimizerDevice = 'gpu', update = 'at-end', threads, dtype = 'f32' } = options;
+  const model = computedIn(reference.model, dtype);
+  const trains = new Set(model.parameters.filter(({ trainable = true }) => trainable).map(({ name }) => name));
   const packed = batches[0]?.[0]?.['documents'] !== undefined;
   const how = { optimizerDevice, update, threads, choices, memory };
   const settings = { batch, seq, packed, accumulate, schedule, optimizer, ...how };
   const trainer = await Trainer.create(device, model, settings);
   try {
     await trainer.setWeights(sourceOf(reference.weights));
+    if (dtype === 'f16')
+      trainer.restore({ step: 0, control: [...initialState(SCALER.size, scaleOfGradients(reference))] });
     const inspect = (weights: Values) => {
       const first = batches[0]?.[0];
       assert(first, 'a case has a step');
-      return forwardActivations(device, model, weights, first, trainer.choices);
+      const read = withStored(model, (name) => (trains.has(name) ? dtype : 'f32'));
+      return forwardActivations(device, read, weights, first, trainer.choices);
     };
     const activations = await inspect(reference.weights);
     const lr: number[] = [];
@@ -77,9 +113,11 @@ export async function replay(
     if (reference.activations.has('final_logits')) {
       activations.set('final_logits', (await inspect(weights)).get('logits') as Float32Array<ArrayBuffer>);
     }
-    const final = new Map([...weights].filter(([name]) => trainer.session.map.trains(name)));
-    const outcome = { lr, loss, gradNorm, finalLoss, gradients, final, activations };
-    return { ...compareWithReference(reference, outcome), choices: trainer.choices.record() };
+    const final = new Map([...weights].filter(([name]) => trains.has(name)));
+    return {
+      outcome: { lr, loss, gradNorm, finalLoss, gradients, final, activations },
+      choices: trainer.choices.record(),
+    };
   } finally {
     await trainer.destroy();
   }

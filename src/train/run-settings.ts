@@ -28,6 +28,7 @@ import { type ModelConfig, parseConfig } from '../formats/config.ts';
 import { familyOf, labelsIn, shapeOf } from '../formats/families/index.ts';
 import { configOfShape } from '../formats/shape.ts';
 import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';
+import { ACTIVATION_DTYPES, type ActivationDtype } from '../graph/narrow-activations.ts';
 import { OPTIMIZER_DEVICES, type OptimizerDevice, UPDATES, type Update } from '../graph/operators/optimizer.ts';
 import type { MadeElement } from '../kernels/stored.ts';
 import { TRAINING_DTYPES, type TrainingDtype } from '../memory/layout/kinds.ts';
@@ -63,6 +64,8 @@ export interface RunSettings {
   newHead?: boolean;
   /** What kernels read of the parameters that train; the optimizer, and what is saved, have float32. @default 'f32' */
   dtype?: TrainingDtype;
+  /** What activations are kept as for the backward pass. @default 'f32' */
+  activationDtype?: ActivationDtype;
   /** Files, folders or "-", or "synthetic" alone; empty: the default corpus. @default [] */
   data: string[];
   /** Text of this task instead, and at each validation problems that are not in it. @default none */
@@ -228,6 +231,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     lora: optional(lora),
     newHead: optional(truth),
     dtype: optional(oneOf(TRAINING_DTYPES)),
+    activationDtype: optional(oneOf(ACTIVATION_DTYPES)),
     data: list(text),
     task: optional(oneOf(Object.keys(TASKS) as TaskName[])),
     records: optional(recordSettings),
@@ -263,6 +267,9 @@ const STEP_CHARACTERS = 160;
 const TOKEN_CHARACTERS = 6;
 
 /** Why several ranks do not update inside the backward pass. */
+export const UPDATE_IN_F16 =
+  '--update in-backward: in f16 the scale of gradients is decided from all of them; leave out --update, or use --dtype bf16';
+
 export const UPDATE_ON_RANKS =
   '--update in-backward: several ranks add up all gradients before they update; leave it out, or train alone';
 
@@ -274,12 +281,16 @@ export function checkSettings(settings: RunSettings): void {
   const { config, batch, seq, evalWindows, steps, schedule, lr, minLr, warmup } = settings;
   checkSize(config);
   const { ranks = 1, tensorParallel = 1, pipelineParallel = 1 } = settings;
-  if (ranks * tensorParallel * pipelineParallel > 1 && dtypeOf(settings) !== 'f32')
-    throw new HoldfastError('--dtype bf16: ranks train together in f32; leave out --dtype, or train alone');
-  if (ranks * tensorParallel * pipelineParallel > 1 && settings.update === 'in-backward')
-    throw new HoldfastError(UPDATE_ON_RANKS);
-  if (settings.optimizerDevice === 'cpu' && dtypeOf(settings) !== 'f32')
-    throw new HoldfastError('--dtype bf16: AdamW on the cpu updates f32; leave out --optimizer-device, or --dtype');
+  const isAlone = ranks * tensorParallel * pipelineParallel === 1;
+  const dtype = dtypeOf(settings);
+  if (!isAlone && dtype !== 'f32')
+    throw new HoldfastError(`--dtype ${dtype}: ranks train together in f32; leave out --dtype, or train alone`);
+  if (!isAlone && settings.activationDtype === 'bf16')
+    throw new HoldfastError('--activation-dtype bf16: ranks keep theirs in f32; leave it out, or train alone');
+  if (!isAlone && settings.update === 'in-backward') throw new HoldfastError(UPDATE_ON_RANKS);
+  if (settings.update === 'in-backward' && dtype === 'f16') throw new HoldfastError(UPDATE_IN_F16);
+  if (settings.optimizerDevice === 'cpu' && dtype !== 'f32')
+    throw new HoldfastError(`--dtype ${dtype}: AdamW on the cpu updates f32; leave out --optimizer-device, or --dtype`);
   if (settings.lora && settings.from === undefined) {
     throw new HoldfastError('a low-rank update needs a model with weights to update; name its folder with --model');
   }
@@ -323,7 +334,9 @@ const DECISIVE = ['steps', 'lr', 'minLr', 'schedule', 'warmup', 'clip', 'weightD
 
 /** Whether a run computes the same under both, if its model, text and batches are the same. */
 export const trainAlike = (a: RunSettings, b: RunSettings): boolean =>
-  dtypeOf(a) === dtypeOf(b) && DECISIVE.every((name) => a[name] === b[name]);
+  dtypeOf(a) === dtypeOf(b) &&
+  (a.activationDtype ?? 'f32') === (b.activationDtype ?? 'f32') &&
+  DECISIVE.every((name) => a[name] === b[name]);
 
 /** What kernels read of the parameters that train. */
 export const dtypeOf = ({ dtype = 'f32' }: Pick<RunSettings, 'dtype'>): TrainingDtype => dtype;
@@ -337,7 +350,8 @@ export function modelOf(settings: RunSettings): Model {
 
 /** How its trainer is made, memory and kernel choices apart. */
 export function trainerOptions(settings: RunSettings): TrainerOptions {
-  const { batch, seq, accumulate, clip, weightDecay, seed, records, optimizerDevice, update } = settings;
+  const { batch, seq, accumulate, clip, weightDecay, seed, records } = settings;
+  const { optimizerDevice, activationDtype, update } = settings;
   const packed = records?.pack === 'yes' ? { packed: true } : {};
   const { schedule: decay, lr: peak, minLr: min, warmup, steps } = settings;
   return {
@@ -350,6 +364,7 @@ export function trainerOptions(settings: RunSettings): TrainerOptions {
     optimizer: { clip, weightDecay },
     ...(optimizerDevice && { optimizerDevice }),
     ...(update && { update }),
+    ...(activationDtype && { activationDtype }),
   };
 }
 

@@ -10,7 +10,7 @@ import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import { checkpointsOf, type LoadedState, loadState } from '../formats/checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
 import { labelsIn } from '../formats/families/index.ts';
-import { STATE } from '../kernels/step-control.ts';
+import { LARGEST_SCALE, LEAST_SCALE, SCALER, STATE } from '../kernels/step-control.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -106,7 +106,7 @@ const step = number(count);
 const positive = number(realNumber(0, Number.MAX_VALUE));
 
 /** Floats of the GPU, exactly; those that a skipped step leaves may be infinite. */
-const control = list(figure, STATE.size);
+const control = list(figure);
 
 const corpus: Schema<TextIdentity> = object({ bytes: number(count), sha256: text });
 
@@ -208,6 +208,16 @@ function checkBatches({ batches, settings }: SavedState, refuse: (problem: strin
 
 /** What the optimizer's kernel leaves (step-control.ts). */
 function checkControl({ control, step }: TrainerState, refuse: (problem: string) => never): void {
+  const lengths: number[] = [STATE.size, SCALER.size];
+  if (!lengths.includes(control.length))
+    refuse(`trainer.control is a list of ${control.length}; it must be a list of ${lengths.join(' or ')}`);
+  const [scale, good] = [control[SCALER.gradientScale], control[SCALER.goodSteps]];
+  if (scale !== undefined && !(scale >= LEAST_SCALE && scale <= LARGEST_SCALE && Number.isInteger(Math.log2(scale))))
+    refuse(
+      `trainer.control[${SCALER.gradientScale}] (gradientScale) is ${scale}; it must be a power of two, from ${LEAST_SCALE} to ${LARGEST_SCALE}`,
+    );
+  if (good !== undefined && !(Number.isSafeInteger(good) && good >= 0))
+    refuse(`trainer.control[${SCALER.goodSteps}] (goodSteps) is ${good}; it must be a whole number, 0 or more`);
   const [skipped, updates] = [at(control, STATE.skipped), at(control, STATE.updates)];
   const whole = (value: number) => Number.isSafeInteger(value) && value >= 0;
   for (const [name, fits, allowed] of [

@@ -4,6 +4,7 @@
 
 import type { GridPlace } from '../engine/ranks/grid.ts';
 import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
+import { type ActivationDtype, narrowActivations } from '../graph/narrow-activations.ts';
 import {
   type BackwardPasses,
   type BlockTensors,
@@ -93,6 +94,8 @@ export interface StepOptions {
   readonly packed?: boolean | undefined;
   /** @default 'gpu' */
   readonly optimizerDevice?: OptimizerDevice | undefined;
+  /** What activations are kept as for the backward pass. @default 'f32' */
+  readonly activationDtype?: ActivationDtype | undefined;
   /** Among the stages that have the model's blocks. @default there is one */
   readonly place?: GridPlace | undefined;
   /** Of a step that updates in its backward pass. @default it updates at its end */
@@ -103,15 +106,13 @@ export interface StepOptions {
  * Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens. Errors: HoldfastError for a model that
  * so many stages cannot have.
  */
-export function traceStep(
-  model: Model,
-  batch: number,
-  seq: number,
-  { packed = false, optimizerDevice = 'gpu', place = { rank: 0, size: 1 }, passes }: StepOptions = {},
-): StepPrograms {
+export function traceStep(model: Model, batch: number, seq: number, options: StepOptions = {}): StepPrograms {
+  const { packed = false, optimizerDevice = 'gpu', activationDtype = 'f32', passes } = options;
+  const { place = { rank: 0, size: 1 } } = options;
   const { objective } = model;
   const inputs = inputsOf(model, batch, seq, packed);
-  const scalars = makeStepScalars();
+  const dtype = trainingDtypeOf(model.parameters);
+  const scalars = makeStepScalars(dtype);
   const hits = hitsOf(model);
   const drops = (model.adapters ?? []).some(({ options }) => options.dropout > 0);
   const dropoutKey = drops ? makeTensor('dropout key', [KEY_WORDS], 'persistent', 'u32') : undefined;
@@ -132,8 +133,9 @@ export function traceStep(
     const scale = backward ? { scale: scalars.lossScale } : {};
     const counted = !backward && hits ? { hits } : {};
     objective.loss(g, features, inputs, { sum: scalars.lossSum, accumulate, ...scale, ...counted });
-    if (backward) g.backward([...parameters.values()]);
-    return g.program();
+    if (!backward) return g.program();
+    g.backward([...parameters.values()]);
+    return activationDtype === 'f32' ? g.program() : narrowActivations(g.program());
   };
   const first = trace('first micro-batch', false, true);
   const stages = place.size > 1 ? modelStages(model, first, place) : undefined;
@@ -144,17 +146,17 @@ export function traceStep(
   const tied = stages ? trained.filter((tensor) => isTied(stages, tensor)).map(gradientOf) : [];
   const blocks = makeBlockTensors(trained);
   const update = new Graph('update', { phase: 'update' });
-  const options = {
+  const how = {
     device: optimizerDevice,
-    dtype: trainingDtypeOf(model.parameters),
+    dtype,
     split: splitBlocks(trained),
     stages: stages && squaresIn(stages, [...gradients.values()], trained),
   };
   const decide = new Graph('decision', { phase: 'update' });
-  if (passes === undefined) optimizerStep(update, blocks, scalars, options);
+  if (passes === undefined) optimizerStep(update, blocks, scalars, how);
   else {
-    decisionInBackward(decide, blocks, scalars, passes, options);
-    updateInBackward(update, blocks, scalars, passes, options);
+    decisionInBackward(decide, blocks, scalars, passes, how);
+    updateInBackward(update, blocks, scalars, passes, how);
   }
   return {
     ...blocks,

@@ -12,15 +12,17 @@ import { type Kept, Replaced } from '../engine/run/device-mutex.ts';
 import type { Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import type { Tensor } from '../graph/graph.ts';
-import { STATE } from '../kernels/step-control.ts';
+import { initialState, SCALER } from '../kernels/step-control.ts';
 import { at } from '../util/at.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
 import { assert, HoldfastError, messageOf } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import { GradientsAside } from './gradients-aside.ts';
 
-/** The numbers of steps: so many may be under way at once. */
-export const STEP_READBACK: ReadbackSize = { bytes: STATE.size * 4, reads: 4 };
+/** Steps whose numbers may be under way at once. */
+export const STEP_READS = 4;
+/** The numbers of steps, of a step control with so many. */
+export const stepReadback = (size: number): ReadbackSize => ({ bytes: size * 4, reads: STEP_READS });
 
 /** Steps that a training loop starts before it waits for the first of them. */
 export const STEPS_AHEAD = 2;
@@ -71,7 +73,7 @@ export class Stepper {
   /** Where the step control's numbers are on the GPU. */
   readonly #control: Tensor;
   /** The step control's numbers before the oldest step under way. */
-  #state = new Float32Array(STATE.size);
+  #state: Float32Array<ArrayBuffer>;
   readonly #underWay: UnderWay[] = [];
   #started = 0;
   /** The step that was started last. */
@@ -84,6 +86,7 @@ export class Stepper {
     this.#session = session;
 
     this.#control = control;
+    this.#state = initialState(control.size);
     session.recover = (error, device) => this.#recover(error, device);
     session.hold(control, () => this.#finishing?.state ?? this.#state);
   }
@@ -100,7 +103,10 @@ export class Stepper {
 
   restore(state: readonly number[]): void {
     assert(this.#underWay.length === 0, 'steps are under way');
-    this.#state = Float32Array.from(state);
+    // Steps so far may have been computed in another width, with a scale of gradients or without.
+    const own = initialState(this.#control.size);
+    own.set(state.slice(0, own.length));
+    this.#state = own;
     this.#session.write(this.#control, this.#state);
   }
 
@@ -203,7 +209,7 @@ export class Stepper {
     const { inspect } = step.job;
     const keepsAside = inspect && this.#session.fit.workload.updatesInBackward;
     const aside = keepsAside ? new GradientsAside(this.#session) : undefined;
-    if (!aside) await inspect?.(this.#session.values.now('gradient'));
+    if (!aside) await inspect?.(await this.#gradients());
     const run = (from: number, to: number) => this.#run(step, from, to);
     const runUpdate = (from: number, to: number) => aside?.run(this.#pass, from, to, run) ?? run(from, to);
     await runUpdate(update.decided, update.known);
@@ -239,6 +245,19 @@ export class Stepper {
     if (warmUp) this.#session.endWarmUpStep();
     if (recorder) step.job.recorded?.(at(recorder.recordings, 0), recorder.arrived());
     return () => step.numbers as Promise<Float32Array<ArrayBuffer>>;
+  }
+
+  /** Those of the step that is encoded, complete, without the scale that they were rounded with. */
+  async #gradients(): Promise<TensorSource> {
+    const found = this.#session.values.now('gradient');
+    if (this.#control.size < SCALER.size) return found;
+    const scale = (await this.#session.read(this.#control))[SCALER.gradientScale] ?? 1;
+    return {
+      names: found.names,
+      async *read(name) {
+        for await (const piece of found.read(name)) yield piece.map((value) => value / scale);
+      },
+    };
   }
 
   /** Moments `from` to `to`, and behind them, in a durable session, what they completed goes down. */

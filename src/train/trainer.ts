@@ -10,6 +10,7 @@ import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { OtherPart } from '../engine/run/model-values.ts';
 import { type Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
+import type { ActivationDtype } from '../graph/narrow-activations.ts';
 import { decayBits, type OptimizerDevice, passesOf, type Update } from '../graph/operators/optimizer.ts';
 import { HYPER, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
@@ -65,6 +66,8 @@ export interface TrainerOptions {
    * visit the GPU; the two agree to 1 ulp a step. @default 'gpu'
    */
   optimizerDevice?: OptimizerDevice;
+  /** What activations are kept as for the backward pass, and read as from there on; evaluations have f32. @default 'f32' */
+  activationDtype?: ActivationDtype;
   /**
    * When a chunk is updated: behind all gradients, or as soon as its own is complete (`in-backward`), which holds no list of
    * them, and clips with a second backward pass; the same bits. A gradient that is not finite then ends the training where
@@ -165,19 +168,22 @@ export class Trainer {
       : isInBackward
         ? { ...given, recovery: 'checkpoint' }
         : given;
+    if (ranks && options.activationDtype === 'bf16')
+      throw new HoldfastError('activations in bf16: ranks keep theirs in f32; leave it out, or use one rank');
     if (options.optimizerDevice === 'cpu' && given.recovery === 'checkpoint') {
       throw new HoldfastError(
         "recovery 'checkpoint': with the optimizer on the host (cpu) the state of every step lies below the GPU anyway; leave it out",
       );
     }
     const optimizer = { ...ADAMW_DEFAULTS, ...options.optimizer };
-    const defaults = { accumulate: 1, packed: false, seed: 1, optimizerDevice: 'gpu', update: 'at-end' } as const;
-    const full = { ...defaults, ...rest, optimizer };
+    const plain = { accumulate: 1, packed: false, seed: 1 };
+    const ways = { optimizerDevice: 'gpu', activationDtype: 'f32', update: 'at-end' } as const;
+    const full = { ...plain, ...ways, ...rest, optimizer };
     const layers = ranks && ranks.grid.tensor.size > 1 ? splitModel(model, ranks.grid.tensor) : model;
     const passes = passesOf(full.update, optimizer);
-    const { batch, seq, packed, optimizerDevice } = full;
+    const { batch, seq, packed, optimizerDevice, activationDtype } = full;
     const place = ranks?.grid.pipeline;
-    const programs = traceStep(layers, batch, seq, { packed, optimizerDevice, place, passes });
+    const programs = traceStep(layers, batch, seq, { packed, optimizerDevice, activationDtype, place, passes });
     const { stages } = programs;
     const part = stages ? stageOf(layers, stages) : layers;
     const generation = generates ? traceGeneration(layers, full.seq, stages) : undefined;

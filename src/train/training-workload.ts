@@ -17,7 +17,7 @@ import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { type Generation, type GenerationPasses, generationPasses } from './generator.ts';
 import type { StepPrograms } from './step-programs.ts';
-import { STEP_READBACK } from './stepper.ts';
+import { stepReadback } from './stepper.ts';
 
 /** Those of generation where the trainer generates. */
 export type TrainingPasses = StepPasses & { readonly evaluate: Pass } & GenerationPasses;
@@ -134,7 +134,7 @@ function workloadInOrder(
         evaluate: readingPass(evaluate, map, sharding),
         ...(generation && generationPasses(generation, map, sharding)),
       }),
-      readback: STEP_READBACK,
+      readback: stepReadback(programs.scalars.state.size),
       activations: {
         modes,
         menu,

@@ -1,9 +1,10 @@
-// --dtype on the command line: runs in bf16, stopped and resumed, in one width and in the other, with a low-rank update; what
+// --dtype on the command line: runs in bf16 and f16, stopped and resumed, in one width and in the other, with a low-rank update; what
 // plan says of it, and what is refused in one line. In process, on the adapter under test.
 
 import { beforeAll, expect, test } from 'vitest';
 import { loadCheckpoint } from '../../src/formats/checkpoint.ts';
 import { collect, type Values } from '../../src/util/tensor-source.ts';
+import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { done, inProcess } from './in-process.ts';
 
@@ -49,13 +50,42 @@ test('stopped and resumed it has the bits of the run that was not, within a budg
   expect(await stateOf('parts')).toEqual(await stateOf('narrow'));
 });
 
+test('f16 as well: its scale of gradients is in the checkpoint', async () => {
+  const controlOf = async (run: string) => {
+    const text = new TextDecoder().decode(await files.read(`${run}/checkpoint-6/trainer_state.json`));
+    return JSON.parse(text).trainer.control;
+  };
+  expect(await train(...SHAPE, '--dtype', 'f16', '--out', 'half')).toContain('computed with in f16');
+  await train(...SHAPE, '--dtype', 'f16', '--out', 'half-parts', '--until', '2', '--gpu-memory', '250KB');
+  await train('--resume', '--out', 'half-parts');
+  expect(await stateOf('half-parts')).toEqual(await stateOf('half'));
+  expect((await controlOf('half')).slice(8)).toEqual([65536, 6]);
+  expect(await controlOf('half-parts')).toEqual(await controlOf('half'));
+  expect(await controlOf('wide')).toHaveLength(8);
+  expect(await stateOf('half')).not.toEqual(await stateOf('narrow'));
+});
+
 test('a checkpoint goes on in the other width, which is said and kept', async () => {
-  await train(...SHAPE, '--dtype', 'bf16', '--out', 'changed', '--until', '3');
+  await train(...SHAPE, '--dtype', 'bf16', '--out', 'changed', '--until', '1');
+  await train('--resume', '--out', 'changed', '--dtype', 'f16', '--until', '3');
   const out = await train('--resume', '--out', 'changed', '--dtype', 'f32');
-  expect(out).toContain('--dtype f32: the steps so far were computed in bf16, from here on it is f32');
+  expect(out).toContain('--dtype f32: the steps so far were computed in f16, from here on it is f32');
   const text = new TextDecoder().decode(await files.read('changed/checkpoint-6/trainer_state.json'));
-  expect(JSON.parse(text)).toMatchObject({ settings: { dtype: 'f32' }, earlier: [{ until: 3 }] });
+  expect(JSON.parse(text)).toMatchObject({ settings: { dtype: 'f32' }, earlier: [{ until: 1 }, { until: 3 }] });
   expect(await stateOf('changed')).not.toEqual(await stateOf('narrow'));
+});
+
+test('activations in bf16: stopped and resumed within a budget the same bits, and said where they change', async () => {
+  const args = [...SHAPE, '--activation-dtype', 'bf16'];
+  expect(await train(...args, '--out', 'kept')).toContain(', activations in bf16');
+  await train(...args, '--out', 'kept-parts', '--until', '2', '--gpu-memory', '200KB', '--activations', 'recompute');
+  expect(await train('--resume', '--out', 'kept-parts')).not.toContain('from here on');
+  expect(await stateOf('kept-parts')).toEqual(await stateOf('kept'));
+  expect(await stateOf('kept')).not.toEqual(await stateOf('wide'));
+  if (!EVERY_CASE) return;
+  await train(...args, '--out', 'kept-changed', '--until', '3');
+  const out = await train('--resume', '--out', 'kept-changed', '--activation-dtype', 'f32');
+  expect(out).toContain('--activation-dtype f32: the steps so far kept activations in bf16, from here on it is f32');
 });
 
 test('low-rank updates train in it', async () => {
@@ -74,14 +104,25 @@ test('plan states the bytes of a parameter', async () => {
     );
   expect((await plan('f32')).bytesPerParameter).toEqual({ all: 16, kept: 12 });
   expect((await plan('bf16')).bytesPerParameter).toEqual({ all: 14, kept: 12 });
+  expect((await plan('f16')).bytesPerParameter).toEqual({ all: 16, kept: 14 });
+});
+
+test('plan states what activations in bf16 leave out', async () => {
+  const shape = ['--layers', '8', '--width', '64', '--heads', '2', '--vocab-size', '256', '--gpu-memory', '1GB'];
+  const arenas = async (type: string) =>
+    JSON.parse(await done(files, ['plan', '--json', ...shape, '--activation-dtype', type])).nonModelBytes.arenas;
+  expect((await arenas('bf16')) / (await arenas('f32'))).toBeLessThan(0.65);
 });
 
 test.each([
-  [['train', '--dtype', 'f16'], 'f32, bf16'],
+  [['train', '--dtype', 'f8'], 'f32, bf16, f16'],
   [
     ['train', ...RUN, '--dtype', 'bf16', '--optimizer-device', 'cpu', '--out', 'none'],
     '--dtype bf16: AdamW on the cpu',
   ],
+  [['plan', '--activation-dtype', 'bf16', '--ranks', '2'], '--activation-dtype bf16: ranks keep theirs in f32'],
+  [['plan', '--activation-dtype', 'bf16', '--compare'], '--activation-dtype bf16: policies are compared'],
+  [['plan', '--dtype', 'f16', '--ranks', '2'], '--dtype f16: ranks train together in f32'],
   [['plan', '--compare', '--dtype', 'bf16'], '--dtype: policies are compared'],
 ])('%j is refused', async (args, words) => {
   const { status, said } = await inProcess(files, args);

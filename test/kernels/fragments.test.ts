@@ -3,9 +3,11 @@
 
 import { describe, expect, it } from 'vitest';
 import { copy, multiplyAdds } from '../../src/engine/observe/peak.ts';
-import { adamwOnHalves } from '../../src/kernels/adamw.ts';
+import { adamwOnHalves, adamwWithCopy } from '../../src/kernels/adamw.ts';
 import type { Dispatch, Kernel } from '../../src/kernels/kernel.ts';
-import { roundAndSumSquares } from '../../src/kernels/sum-squares.ts';
+import { narrow } from '../../src/kernels/narrow.ts';
+import { scaledStepControl } from '../../src/kernels/step-control.ts';
+import { roundAndSumSquares, scaleAndSumSquares } from '../../src/kernels/sum-squares.ts';
 import { cases } from './cases.ts';
 import { freeNames, moduleNames } from './wgsl.ts';
 
@@ -66,7 +68,11 @@ function shadersOf(): Shader[] {
   run(multiplyAdds, { invocations: 64, rounds: 1 });
   run(copy, { size: 64 });
   run(adamwOnHalves, { size: 64 });
+  run(adamwWithCopy, { size: 64 });
   run(roundAndSumSquares, { size: 64, first: 0 });
+  run(scaleAndSumSquares, { size: 64, first: 0 });
+  run(scaledStepControl, {});
+  run(narrow, { size: 64 });
   return [...found.values()];
 }
 

@@ -6,6 +6,7 @@ import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
 import { onTensors } from '../../src/graph/graph.ts';
 import type { Kernel } from '../../src/kernels/kernel.ts';
+import { narrow } from '../../src/kernels/narrow.ts';
 import {
   type MadeElement,
   type NarrowElement,
@@ -34,6 +35,31 @@ const PARAMETERS: Readonly<Record<string, readonly string[]>> = {
   headNorm: ['weight'],
   headNormBackward: ['weight'],
   copyRows: ['x'],
+};
+
+/** The operands in which activations are read that are kept in bf16. */
+const ACTIVATIONS: Readonly<Record<string, readonly string[]>> = {
+  matmul: ['a', 'b', 'residual', 'preactivation'],
+  layernorm: ['x'],
+  layernormBackward: ['x'],
+  layernormParameterGrad: ['x'],
+  rmsnorm: ['x'],
+  rmsnormBackward: ['x'],
+  rmsnormParameterGrad: ['x'],
+  headNormBackward: ['normal'],
+  headNormParameterGrad: ['normal'],
+  attention: ['q', 'k', 'v'],
+  attentionDelta: ['y'],
+  attentionBackwardQ: ['qkv'],
+  attentionBackwardKV: ['qkv'],
+  dropout: ['x'],
+  geluBackward: ['x'],
+  geluErfBackward: ['x'],
+  swiglu: ['gate', 'up'],
+  swigluBackward: ['gate', 'up'],
+  geglu: ['gate', 'up'],
+  gegluBackward: ['gate', 'up'],
+  add: ['a'],
 };
 
 /** Its values are rounded products: only what multiplies with them takes it. */
@@ -120,7 +146,53 @@ describe.each(cases.filter(({ kernel }) => kernel.name in PARAMETERS))('$kernel.
   }
 });
 
+describe.each(cases.filter(({ kernel }) => kernel.name in ACTIVATIONS))('$kernel.name', async (kernelCase) => {
+  const { kernel, problems } = kernelCase;
+  const small = problems.filter((problem) => isSmall(kernel, problem));
+  // Of those for GPUs the compilation alone takes seconds on a software adapter.
+  const isForGPU = ({ name }: { name: string }) => name.startsWith('tiled') || name === 'staged' || name === 'block';
+  const variants = (await runnable(kernel)).filter((variant) => EVERY_CASE || !isForGPU(variant));
+  for (const variant of variants) {
+    it(`${variant.name} has the bits of f32 where its activations are bf16`, async () => {
+      let compared = 0;
+      const stride = EVERY_CASE ? 1 : Math.ceil(small.length / 2);
+      for (const [n, problem] of small.entries()) {
+        if (n % stride !== 0 || !(await isWorthwhile(variant, n, 3 * stride))) continue;
+        const names = Object.keys(kernel.operands(problem)).filter((name) =>
+          (ACTIVATIONS[kernel.name] ?? []).includes(name),
+        );
+        const data = inputsOf(kernelCase, problem);
+        for (const name of names) {
+          const given = Float32Array.from(data[name] ?? []);
+          data[name] = CODECS.bf16.widen(CODECS.bf16.narrow(given), given.length);
+        }
+        const wide = await runKernel(kernel, variant, problem, data);
+        const stored = Object.fromEntries(names.map((name) => [name, { element: 'bf16' } as const]));
+        expect(bits(await runKernel(kernel, variant, problem, data, stored)), JSON.stringify(problem)).toEqual(
+          bits(wide),
+        );
+        compared++;
+      }
+      expect(compared).toBeGreaterThan(0);
+    });
+  }
+});
+
 describe('the table of operands', () => {
+  it.each(FAMILY_NAMES)('has every one in which a %s reads activations that are kept narrow', (family) => {
+    const base = makeModel(configOfShape({ family, layers: 2, width: 16, heads: 2, context: 8 }));
+    for (const model of [base, withLora(base, { rank: 2, dropout: 0.1 })]) {
+      const { first } = traceStep(model, 2, 8, { activationDtype: 'bf16' });
+      for (const { kernel, problem, operands } of onTensors(first)) {
+        for (const [operand, { access }] of Object.entries(kernel.operands(problem))) {
+          if (!operands[operand]?.stored || kernel === narrow) continue;
+          expect(access).toBe('read');
+          expect(ACTIVATIONS[kernel.name] ?? [], `${kernel.name} reads an activation as ${operand}`).toContain(operand);
+        }
+      }
+    }
+  });
+
   it.each(FAMILY_NAMES)('has every one in which a %s reads its frozen weights', (family) => {
     const model = withLora(makeModel(configOfShape({ family, layers: 1, width: 16, heads: 2, context: 8 })), {
       rank: 2,

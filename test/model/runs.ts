@@ -9,6 +9,7 @@ import type { Workload } from '../../src/engine/compile/workload.ts';
 import { limitsOf, type MemoryOptions, optionsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import type { ActivationDtype } from '../../src/graph/narrow-activations.ts';
 import { type OptimizerDevice, passesOf, type Update } from '../../src/graph/operators/optimizer.ts';
 import { leastHostBytes } from '../../src/memory/tiers/shares.ts';
 import { makeModel } from '../../src/nn/index.ts';
@@ -82,6 +83,8 @@ export interface Work {
   readonly update?: Update;
   /** @default 1 */
   readonly clip?: number;
+  /** @default 'f32' */
+  readonly activationDtype?: ActivationDtype;
 }
 
 /** Everything that a run brings; two that did the same work are equal in all of it, to the bit. */
@@ -100,9 +103,14 @@ const workloads = new Map<Work, Workload<TrainingPasses>>();
 export function workloadOf(work: Work): Workload<TrainingPasses> {
   const known = workloads.get(work);
   if (known) return known;
-  const { model, batch, seq, accumulate, between = false, optimizerDevice, update = 'at-end', clip = 1 } = work;
+  const { model, batch, seq, accumulate, between = false, optimizerDevice, activationDtype } = work;
+  const { update = 'at-end', clip = 1 } = work;
   const generation = between ? traceGeneration(model, seq) : undefined;
-  const programs = traceStep(model, batch, seq, { optimizerDevice, passes: passesOf(update, { clip }) });
+  const programs = traceStep(model, batch, seq, {
+    optimizerDevice,
+    activationDtype,
+    passes: passesOf(update, { clip }),
+  });
   const workload = trainingWorkload(model, programs, accumulate, generation);
   workloads.set(work, workload);
   return workload;
@@ -166,7 +174,7 @@ export interface RunOptions {
 
 export async function openTrainer(
   device: Device,
-  { model, batch, seq, accumulate, between = false, optimizerDevice = 'gpu', update = 'at-end', clip = 1 }: Work,
+  { model, batch, seq, accumulate, between = false, optimizerDevice = 'gpu', ...work }: Work,
   { weights = initialWeights(model, 3), ...options }: RunOptions = {},
 ): Promise<Trainer> {
   const schedule = { decay: 'cosine', peak: 1e-2, min: 1e-3, warmup: 1, steps: 10 } as const;
@@ -175,8 +183,9 @@ export async function openTrainer(
     seq,
     accumulate,
     optimizerDevice,
-    update,
-    optimizer: { clip },
+    activationDtype: work.activationDtype ?? 'f32',
+    update: work.update ?? 'at-end',
+    optimizer: { clip: work.clip ?? 1 },
     schedule,
     generates: between,
     ...options,

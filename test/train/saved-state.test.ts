@@ -119,6 +119,26 @@ describe('refused, by name', () => {
     ['one control number', (s) => (s.trainer.control = [0]), 'trainer.control is a list of 1; it must be a list of 8'],
     ['nine', (s) => s.trainer.control.push(0), 'trainer.control is a list of 9; it must be a list of 8'],
     [
+      'a scale that is no power of two',
+      (s) => s.trainer.control.push(1000, 0),
+      'trainer.control[8] (gradientScale) is 1000; it must be a power of two, from 1 to 16777216',
+    ],
+    [
+      'a scale of nothing',
+      (s) => s.trainer.control.push(0, 0),
+      'trainer.control[8] (gradientScale) is 0; it must be a power of two',
+    ],
+    [
+      'half a step',
+      (s) => s.trainer.control.push(65536, 0.5),
+      'trainer.control[9] (goodSteps) is 0.5; it must be a whole number',
+    ],
+    [
+      'activations',
+      (s) => (s.settings.activationDtype = 'f16'),
+      'settings.activationDtype is "f16"; it must be one of',
+    ],
+    [
       'control of nothing',
       (s) => s.trainer.control.fill(0),
       'trainer.step is 12; trainer.control counts 0 updates and 0',

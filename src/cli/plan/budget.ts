@@ -67,11 +67,11 @@ function besides(room: readonly number[], slots: number): string {
 /** Works it out, and prints it. */
 export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   const { write } = host.terminal;
-  const { optimizerDevice } = flags;
+  const { optimizerDevice, activationDtype } = flags;
   const backwardPasses = passesIn(flags);
   const recovery = backwardPasses === undefined ? flags.recovery : 'checkpoint';
   const step = (batch: number, context: number) =>
-    traceStep(model, batch, context, { optimizerDevice, passes: backwardPasses });
+    traceStep(model, batch, context, { optimizerDevice, activationDtype, passes: backwardPasses });
   const workloadOf = (changes: Partial<PlanFlags> = {}) => {
     const { batch, context, accumulate } = { ...flags, ...changes };
     return trainingWorkload(model, step(batch, context), accumulate, undefined, flags);
@@ -202,6 +202,8 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
 function describeKinds(dtype: TrainingDtype, optimizerDevice: OptimizerDevice): string {
   if (optimizerDevice === 'cpu') return 'gradients in f32';
   if (dtype === 'f32') return 'gradients and two moments in f32';
+  if (dtype === 'f16')
+    return 'in f32 and in f16, which kernels read, gradients in f16 once they are complete, two moments in f32';
   return 'in halves of f32 of which kernels read the upper one (bf16), gradients in bf16 once they are complete, two moments in f32';
 }
 

@@ -5,6 +5,7 @@ import type { ExchangeWay } from '../../engine/simulate/machine.ts';
 import type { FamilyName } from '../../formats/families/index.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
+import type { ActivationDtype } from '../../graph/narrow-activations.ts';
 import { type BackwardPasses, type OptimizerDevice, passesOf, type Update } from '../../graph/operators/optimizer.ts';
 import type { MadeElement } from '../../kernels/stored.ts';
 import type { TrainingDtype } from '../../memory/layout/kinds.ts';
@@ -36,6 +37,7 @@ export interface PlanFlags {
   loraTargets?: string;
   baseDtype?: MadeElement;
   dtype: TrainingDtype;
+  activationDtype: ActivationDtype;
   recovery: 'step' | 'checkpoint';
   activations: ActivationMode | 'auto';
   optimizerDevice: OptimizerDevice;

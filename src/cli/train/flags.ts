@@ -5,6 +5,7 @@ import { type Command, Option } from 'commander';
 import { TRAIN_ON, type TrainOn } from '../../data/records/read-records.ts';
 import { SYNTHETIC } from '../../data/synthetic.ts';
 import type { TaskName } from '../../data/tasks.ts';
+import type { ActivationDtype } from '../../graph/narrow-activations.ts';
 import type { OptimizerDevice, Update } from '../../graph/operators/optimizer.ts';
 import type { MadeElement } from '../../kernels/stored.ts';
 import type { TrainingDtype } from '../../memory/layout/kinds.ts';
@@ -18,7 +19,7 @@ import {
   type RunSettings,
 } from '../../train/run-settings.ts';
 import { addMemoryOptions, type MemoryFlags } from '../memory-flags.ts';
-import { adapterOption, dtypeOption, optimizerDeviceOption, whole, within } from '../options.ts';
+import { activationDtypeOption, adapterOption, dtypeOption, optimizerDeviceOption, whole, within } from '../options.ts';
 import { addRankOptions, type RankFlags } from '../rank-flags.ts';
 import { updateOption } from '../update-flags.ts';
 
@@ -51,6 +52,7 @@ export interface TrainFlags extends MemoryFlags, RankFlags {
   optimizerDevice: OptimizerDevice;
   update: Update;
   dtype: TrainingDtype;
+  activationDtype: ActivationDtype;
   seed: number;
   evalEvery?: number;
   evalWindows: number;
@@ -130,7 +132,8 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
   count('--weight-decay <rate>', 'of matrices', 'weightDecay')
     .addOption(optimizerDeviceOption())
     .addOption(updateOption())
-    .addOption(dtypeOption());
+    .addOption(dtypeOption())
+    .addOption(activationDtypeOption());
   count('--seed <n>', 'for weights, batches and samples', 'seed');
   count('--eval-every <n>', 'steps between validations, 0 for the end only', 'evalEvery');
   count('--eval-windows <n>', 'sequences of a validation', 'evalWindows');

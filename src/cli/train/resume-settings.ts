@@ -22,6 +22,7 @@ const CHANGEABLE = [
   'saveEvery',
   'dtype',
   'update',
+  'activationDtype',
   'data',
   'earlyStoppingPatience',
   'earlyStoppingThreshold',

@@ -138,7 +138,7 @@ export const bytesMovedBy = ({
 }: Pick<DispatchOperation, 'kernel' | 'problem' | 'operands'>): number =>
   bytesMoved(kernel, problem, (name) => {
     const operand = operands[name];
-    return operand && isChunkRange(operand) ? operand.element : undefined;
+    return operand && (isChunkRange(operand) ? operand.element : operand.stored);
   });
 
 const problemTexts = new WeakMap<object, string>();

@@ -56,7 +56,7 @@ export class Bindings {
         const variant = choices.variant(kernel, whole);
         const dispatch = variant.dispatch(problem, device.traits);
         const label = `${kernel.name}.${variant.name}`;
-        const shader = asWritable(readingChunks(dispatch.shader, operation), besideWritten(operation, storage));
+        const shader = asWritable(readingNarrow(dispatch.shader, operation), besideWritten(operation, storage));
         const get = (text: string) => device.pipelines.get(label, text, dispatch.constants);
         const mayMeet = besideSlots.has(operation) ? meetingChunks(operation) : [];
         const [pipeline, besideOthers] = await Promise.all([
@@ -130,13 +130,14 @@ export class Bindings {
 }
 
 /**
- * The shader with its operands in chunks stored as they are there, save those that it takes as words. A part of a problem may
+ * The shader with its operands stored as they are in chunks, or as activations, save those that it takes as words. A part of a problem may
  * do without some of them.
  */
-const readingChunks = (shader: string, { kernel, problem, operands }: DispatchOperation): string =>
+const readingNarrow = (shader: string, { kernel, problem, operands }: DispatchOperation): string =>
   Object.entries(kernel.operands(problem)).reduce((text, [name, { type }]) => {
     const operand = operands[name];
-    if (!operand || !isChunkRange(operand) || type === 'u32') return text;
+    if (!operand || type === 'u32') return text;
+    if (!isChunkRange(operand)) return operand.stored ? readingStored(text, name, operand.stored) : text;
     assert(operand.element !== 'low16', `${kernel.name}.${name} are halves of floats`);
     return readingStored(text, name, operand.element);
   }, shader);

@@ -1,12 +1,13 @@
-// Model data by the names of its tensors: what a source brings is cut into chunks, narrowed where its kind is, or dealt to
-// two kinds that are halves of it, and pieces of chunks become tensors again, one at a time. Knows the layout alone; where
+// Model data by the names of its tensors: what a source brings is cut into chunks, narrowed where its kind is, dealt to
+// two kinds that are halves of it, or kept beside a narrow copy, and pieces of chunks become tensors again, one at a time. Knows the layout alone; where
 // the bytes of a chunk lie is its caller's affair.
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { elementBytesOf, gradientKind, KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import type { Piece } from '../../memory/layout/layout.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
-import { assert } from '../../util/errors.ts';
+import { assert, HoldfastError } from '../../util/errors.ts';
+import { findNonFinite } from '../../util/floats.ts';
 import { joinHalves, lowerHalves, upperHalves } from '../../util/split-floats.ts';
 import { type ChunkElement, CODECS, isMade, isNarrow, STORED_BLOCKS, storedBytes } from '../../util/stored-elements.ts';
 import { type TensorSource, wholeBlocks } from '../../util/tensor-source.ts';
@@ -27,15 +28,28 @@ interface Home {
   readonly pieces: readonly Piece[];
 }
 
-/** One, or two: the upper halves and the lower ones. The pieces of both are the same rows. */
-function homesOf(map: ChunkMap, kind: Kind, name: string): readonly [Home] | readonly [Home, Home] {
+/** Lists that a tensor of a kind is written to, and that it is read from. The pieces of all are the same rows. */
+interface Homes {
+  /** One; the upper halves and the lower ones; or a narrow copy, and what it is of. */
+  readonly written: readonly [Home] | readonly [Home, Home];
+  readonly read: readonly [Home] | readonly [Home, Home];
+}
+
+function homesOf(map: ChunkMap, kind: Kind, name: string): Homes {
   const list = kind === 'gradient' ? map.list(gradientKind(map.dtype)) : map.listOf(kind, name);
   const home = (list: ChunkList): Home => ({
     ...{ list, element: KINDS[list.kind].element, pieces: map.pieces(name, list.kind) },
   });
-  return kind === 'parameter' && list.kind === 'parameterBF16'
-    ? [home(list), home(map.list('parameterLow'))]
-    : [home(list)];
+  const own = home(list);
+  if (kind === 'parameter' && list.kind === 'parameterBF16') {
+    const both = [own, home(map.list('parameterLow'))] as const;
+    return { written: both, read: both };
+  }
+  if (kind === 'parameter' && list.kind === 'parameterF16') {
+    const master = home(map.list('master'));
+    return { written: [own, master], read: [master] };
+  }
+  return { written: [own], read: [own] };
 }
 
 /** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
@@ -45,13 +59,12 @@ export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource
   const open = [new OpenChunk(map, given, values), new OpenChunk(map, given, values)] as const;
   for (const name of map.names(kind)) {
     if (!given.has(name)) continue;
-    const homes = homesOf(map, kind, name);
+    const { written: homes } = homesOf(map, kind, name);
     const [{ list, pieces }] = homes;
-    const width = elementBytesOf(list.kind);
     let at = 0;
     let next = 0;
     for await (const stored of storedPieces(source, name, homes)) {
-      const brought = (stored[0]?.length ?? 0) / width;
+      const brought = (stored[0]?.length ?? 0) / elementBytesOf(list.kind);
       for (let taken = 0; taken < brought; ) {
         while (at === (pieces[next]?.first ?? 0) + (pieces[next]?.size ?? 0)) next++;
         const piece = pieces[next];
@@ -59,6 +72,7 @@ export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource
         const count = Math.min(brought - taken, piece.first + piece.size - at);
         for (const [i, home] of homes.entries()) {
           const { chunk, offset } = home.pieces[next] ?? piece;
+          const width = elementBytesOf(home.list.kind);
           const bytes = await (i === 0 ? open[0] : open[1]).bytesOf(home.list.first + chunk);
           const part = stored[i]?.subarray(taken * width, (taken + count) * width);
           assert(part, 'as many parts as lists');
@@ -114,7 +128,7 @@ export function tensorsOf(
   return {
     names: map.names(kind),
     async *read(name) {
-      const homes = homesOf(map, kind, name);
+      const { read: homes } = homesOf(map, kind, name);
       for (const [i, { size }] of homes[0].pieces.entries()) {
         const parts: Bytes[] = [];
         for (const { list, pieces } of homes) {
@@ -136,8 +150,13 @@ export function tensorsOf(
 async function* storedPieces(
   source: TensorSource,
   name: string,
-  [{ element }, other]: readonly [Home] | readonly [Home, Home],
+  [{ list, element }, other]: Homes['written'],
 ): AsyncGenerator<readonly Bytes[], void> {
+  if (other && list.kind === 'parameterF16') {
+    for await (const floats of source.read(name))
+      yield [narrowed(floats, name), new Uint8Array(floats.buffer, floats.byteOffset, floats.byteLength)];
+    return;
+  }
   if (other) {
     for await (const floats of source.read(name)) {
       const [upper, lower] = [new Uint16Array(floats.length), new Uint16Array(floats.length)];
@@ -158,6 +177,16 @@ async function* storedPieces(
   } else
     for await (const { buffer, byteOffset, byteLength } of source.read(name))
       yield [new Uint8Array(buffer, byteOffset, byteLength)];
+}
+
+/** What kernels read of parameters that train. */
+function narrowed(floats: Floats, name: string): Bytes {
+  const codec = CODECS.f16;
+  const { most } = codec;
+  const halves = codec.narrow(floats);
+  if (codec.isFinite(halves) || findNonFinite(floats) >= 0) return halves;
+  const large = floats.find((value) => Math.abs(value) > most);
+  throw new HoldfastError(`${name} has ${large}, past the largest f16, ${most}; compute in bf16 or f32 (--dtype)`);
 }
 
 function floatsIn(element: ChunkElement, bytes: Bytes, count: number): Floats {

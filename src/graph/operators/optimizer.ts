@@ -2,11 +2,11 @@
 // AdamW go chunk by chunk over model data as it lies, behind all gradients or each behind its own. What changes from step to step lies in `hyper` and `state`.
 // The norm sums fixed blocks in the order of the parameters, wherever chunks end.
 
-import { adamw, adamwOnHalves } from '../../kernels/adamw.ts';
+import { adamw, adamwOnHalves, adamwWithCopy } from '../../kernels/adamw.ts';
 import { fill } from '../../kernels/add.ts';
 import { ceilDiv } from '../../kernels/kernel.ts';
-import { HYPER, recordNorm, STATE, stepControl } from '../../kernels/step-control.ts';
-import { BLOCK, roundAndSumSquares, sumSquares } from '../../kernels/sum-squares.ts';
+import { HYPER, recordNorm, SCALER, STATE, scaledStepControl, stepControl } from '../../kernels/step-control.ts';
+import { BLOCK, roundAndSumSquares, scaleAndSumSquares, sumSquares } from '../../kernels/sum-squares.ts';
 import { gradientKind, type Kind, lastingKinds, type TrainingDtype } from '../../memory/layout/kinds.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
@@ -41,7 +41,7 @@ export const passesOf = (update: Update, { clip }: { readonly clip: number }): B
 export interface StepScalars {
   /** Written before each step: see HYPER. */
   readonly hyper: Tensor;
-  /** Lives from step to step: see STATE. */
+  /** Lives from step to step: see STATE, and SCALER. */
   readonly state: Tensor;
   /** The sum of the losses of all valid targets of the step. */
   readonly lossSum: Tensor;
@@ -49,10 +49,11 @@ export interface StepScalars {
   readonly lossScale: Tensor;
 }
 
-export function makeStepScalars(): StepScalars {
+/** `dtype`: what parameters are computed with in. */
+export function makeStepScalars(dtype: TrainingDtype = 'f32'): StepScalars {
   return {
     hyper: makeTensor('hyper', [HYPER.size], 'persistent'),
-    state: makeTensor('step state', [STATE.size], 'persistent'),
+    state: makeTensor('step state', [dtype === 'f16' ? SCALER.size : STATE.size], 'persistent'),
     lossSum: makeTensor('loss sum', [1], 'persistent'),
     lossScale: makeTensor('loss scale', [1], 'persistent'),
   };
@@ -122,6 +123,13 @@ export interface UpdateOptions {
   readonly stages?: StageBlocks | undefined;
 }
 
+/** Those of a step, by what parameters are computed with in: f16 alone scales its gradients. */
+const KERNELS = {
+  f32: { sum: sumSquares, control: stepControl, update: adamw },
+  bf16: { sum: roundAndSumSquares, control: stepControl, update: adamwOnHalves },
+  f16: { sum: scaleAndSumSquares, control: scaledStepControl, update: adamwWithCopy },
+} as const;
+
 /**
  * gradients, lossSum (1), hyper -> state (the norm, and whether and how far to go), then parameters and both moments.
  * A chunk's squares are summed as soon as its gradient is complete, while it is on the GPU. The norm and the decision are the
@@ -129,9 +137,9 @@ export interface UpdateOptions {
  */
 export function optimizerStep(g: Graph, blocks: BlockTensors, scalars: StepScalars, options: UpdateOptions = {}): void {
   const { dtype = 'f32', split, stages } = options;
-  sumSquaresOfEach(g, blocks, dtype, { completes: [gradientKind(dtype)], frees: roundedFrom(dtype) });
+  sumSquaresOfEach(g, blocks, scalars, dtype, { completes: [gradientKind(dtype)], frees: roundedFrom(dtype) });
   const normSquared = normOf(g, blocks, split, stages && { stages, lossSum: scalars.lossSum });
-  g.emit(stepControl, {}, { normSquared, ...controlled(scalars) }, 'step control');
+  g.emit(KERNELS[dtype].control, {}, { normSquared, ...controlled(scalars) }, 'step control');
   updateEach(g, blocks, scalars, options, false);
 }
 
@@ -146,8 +154,9 @@ export function decisionInBackward(
   passes: BackwardPasses,
   { dtype = 'f32' }: UpdateOptions = {},
 ): void {
+  assert(dtype !== 'f16', 'in f16 the scale of gradients is decided from all of them');
   if (passes === 2) {
-    sumSquaresOfEach(g, blocks, dtype, { frees: [...new Set<Kind>(['gradient', gradientKind(dtype)])] });
+    sumSquaresOfEach(g, blocks, scalars, dtype, { frees: [...new Set<Kind>(['gradient', gradientKind(dtype)])] });
     g.emit(stepControl, {}, { normSquared: normOf(g, blocks), ...controlled(scalars) }, 'step control');
     return;
   }
@@ -166,7 +175,7 @@ export function updateInBackward(
 ): void {
   const { dtype = 'f32' } = options;
   // In the second pass squares are known, and gradients only rounded.
-  if (passes === 1 || dtype !== 'f32') sumSquaresOfEach(g, blocks, dtype, { frees: roundedFrom(dtype) });
+  if (passes === 1 || dtype !== 'f32') sumSquaresOfEach(g, blocks, scalars, dtype, { frees: roundedFrom(dtype) });
   updateEach(g, blocks, scalars, options, 'unused');
   if (passes === 2) return;
   const { state } = scalars;
@@ -181,14 +190,15 @@ const roundedFrom = (dtype: TrainingDtype): Kind[] => (dtype === 'f32' ? [] : ['
 function sumSquaresOfEach(
   g: Graph,
   { squares }: BlockTensors,
+  { state }: StepScalars,
   dtype: TrainingDtype,
   changes: { readonly completes?: readonly Kind[]; readonly frees: readonly Kind[] },
 ): void {
-  const isNarrow = dtype === 'bf16';
+  const rounded = dtype !== 'f32' && ({ y: { kind: gradientKind(dtype) } } as const);
   g.emitEachChunk(
-    isNarrow ? roundAndSumSquares : sumSquares,
+    KERNELS[dtype].sum,
     ({ size, firstBlock }) => ({ size, first: firstBlock }),
-    { x: { kind: 'gradient' }, partials: squares, ...(isNarrow && { y: { kind: 'gradientBF16' } }) },
+    { x: { kind: 'gradient' }, partials: squares, ...rounded, ...(dtype === 'f16' && { state }) },
     'gradient norm',
     { eager: 'written', ...changes },
   );
@@ -228,9 +238,10 @@ function updateEach(
   const parameters = {
     f32: { parameter: { kind: 'parameter' } },
     bf16: { high: { kind: 'parameterBF16' }, low: { kind: 'parameterLow' } },
+    f16: { parameter: { kind: 'master' }, copy: { kind: 'parameterF16' } },
   } as const;
   g.emitEachChunk(
-    dtype === 'f32' ? adamw : adamwOnHalves,
+    KERNELS[dtype].update,
     ({ size, firstBlock }) => ({ size, maskOffset: firstBlock }),
     { ...common, ...parameters[dtype], ...moments },
     'adamw',

@@ -37,10 +37,16 @@ export const KINDS = {
   parameterBF16: { element: 'bf16', layout: 'trainableHalves', between: 'HOLD', zero: false },
   /** The lower halves, which only the optimizer needs: both together are the float32, exactly. */
   parameterLow: { element: 'low16', layout: 'trainableHalves', between: 'HOLD', zero: false },
+  /** Of parameters that are computed with in f16: what kernels read, rounded. */
+  parameterF16: { element: 'f16', layout: 'trainableHalves', between: 'HOLD', zero: false },
+  /** What it is rounded from, which only the optimizer needs. */
+  master: { element: 'f32', layout: 'trainable', between: 'HOLD', zero: false },
   /** Has a value from its first write in a backward pass until the optimizer has used it. */
   gradient: { element: 'f32', layout: 'trainable', between: 'FREE', zero: false },
   /** The same once it is complete, rounded; from then on what it was rounded from holds no value. */
   gradientBF16: { element: 'bf16', layout: 'trainableHalves', between: 'FREE', zero: false },
+  /** The same in f16, times the scale of the step's gradients. */
+  gradientF16: { element: 'f16', layout: 'trainableHalves', between: 'FREE', zero: false },
   moment1: { element: 'f32', layout: 'trainable', between: 'HOLD', zero: true },
   moment2: { element: 'f32', layout: 'trainable', between: 'HOLD', zero: true },
   /** Parameters that nothing trains, by how they are stored. */
@@ -80,7 +86,7 @@ export const FROZEN_KINDS = {
 } as const satisfies Record<StoredElement, Kind>;
 
 /** What trains may be computed with in. */
-export const TRAINING_DTYPES = ['f32', 'bf16'] as const;
+export const TRAINING_DTYPES = ['f32', 'bf16', 'f16'] as const;
 
 /** What trains is computed with in this; its sums, moments and saved values are f32. */
 export type TrainingDtype = (typeof TRAINING_DTYPES)[number];
@@ -89,6 +95,7 @@ export type TrainingDtype = (typeof TRAINING_DTYPES)[number];
 export const TRAINED_KINDS = {
   f32: ['parameter', 'gradient', 'moment1', 'moment2'],
   bf16: ['parameterBF16', 'parameterLow', 'gradient', 'gradientBF16', 'moment1', 'moment2'],
+  f16: ['parameterF16', 'master', 'gradient', 'gradientF16', 'moment1', 'moment2'],
 } as const satisfies Record<TrainingDtype, readonly Kind[]>;
 
 /** Of an element of a kind, or its share of a block's. */
@@ -104,7 +111,16 @@ export const indicesIn = (kind: Kind): number => (KINDS[kind].layout === 'traina
 export const indicesTogether = (dtype: TrainingDtype): number => Math.max(...TRAINED_KINDS[dtype].map(indicesIn));
 
 /** The kind in which the gradients of a step are complete. */
-export const gradientKind = (dtype: TrainingDtype): Kind => (dtype === 'f32' ? 'gradient' : 'gradientBF16');
+export const gradientKind = (dtype: TrainingDtype): Kind => GRADIENT_KINDS[dtype];
+
+const GRADIENT_KINDS = {
+  f32: 'gradient',
+  bf16: 'gradientBF16',
+  f16: 'gradientF16',
+} as const satisfies Record<TrainingDtype, Kind>;
+
+/** What kernels read as parameters that train. */
+export const READ_KINDS: readonly Kind[] = TRAINING_DTYPES.map((dtype) => TRAINED_KINDS[dtype][0]);
 
 /** What an element that trains takes in all, once its gradient is complete. */
 export const trainedElementBytes = (dtype: TrainingDtype): number =>

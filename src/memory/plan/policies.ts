@@ -7,7 +7,7 @@
 // every policy alike, where those systems copy a chunk down whenever it leaves.
 
 import { at } from '../../util/at.ts';
-import type { Kind } from '../layout/kinds.ts';
+import { type Kind, READ_KINDS } from '../layout/kinds.ts';
 import { findGaps, type Gaps } from './gaps.ts';
 import { chunkCount, type Trace } from './trace.ts';
 
@@ -60,7 +60,7 @@ export const gemini: Order = (a, b) => {
  * moments pass through. (There the optimizer runs on the CPU; here the moments pass through the GPU.)
  */
 export function staticSplit(trace: Trace, slots: readonly number[]): Order {
-  const parameters = trace.lists.find(({ kind }) => kind === 'parameter' || kind === 'parameterBF16') ?? {
+  const parameters = trace.lists.find(({ kind }) => READ_KINDS.some((read) => read === kind)) ?? {
     first: 0,
     chunks: 0,
   };

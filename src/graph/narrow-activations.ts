@@ -1,0 +1,73 @@
+// Activations in sixteen bits: a rewrite of a training program, before anything is decided of them. What the forward pass makes
+// and the backward pass reads is rounded where it is complete, and all that read it from then on, in either pass, read it
+// rounded: what is kept or moved is half as large, and what is made again is made of the same values, hence to the same bits.
+// What describes a row (means, deviations, logarithms of sums) stays as it is: it is small, and is exponentiated.
+//
+// Invariant: a program and its narrow one have the same instructions on what is no activation, in the same order.
+
+import { narrow } from '../kernels/narrow.ts';
+import { type Instruction, type Program, type Tensor, touchedBy } from './graph.ts';
+
+/** What activations are kept as for the backward pass. */
+export const ACTIVATION_DTYPES = ['f32', 'bf16'] as const;
+/** One of ACTIVATION_DTYPES. */
+export type ActivationDtype = (typeof ACTIVATION_DTYPES)[number];
+
+/** Operands of kernels that describe rows. */
+const STATISTICS: ReadonlySet<string> = new Set(['mean', 'rstd', 'lse', 'delta']);
+
+/** The program with what its forward pass keeps rounded to bfloat16. */
+export function narrowActivations(program: Program): Program {
+  const completeAt = completions(program);
+  const narrowOf = new Map<Tensor, Tensor>();
+  const standIn = (tensor: Tensor): Tensor => narrowOf.get(tensor) ?? tensor;
+  const instructions = program.instructions.flatMap((instruction, i): Instruction[] => {
+    if (instruction.op !== 'dispatch') return [instruction];
+    const operands = Object.entries(instruction.operands);
+    const changed = operands.some(([, tensor]) => narrowOf.has(tensor));
+    const read = operands.map(([name, tensor]) => [name, standIn(tensor)] as const);
+    const own = changed ? { ...instruction, operands: Object.fromEntries(read) } : instruction;
+    const complete = [...new Set(operands.map(([, tensor]) => tensor))].filter(
+      (tensor) => completeAt.get(tensor) === i,
+    );
+    const { op, phase, block, layer } = instruction;
+    return [
+      own,
+      ...complete.map((tensor): Instruction => {
+        const rounded: Tensor = { ...tensor, name: `${tensor.name}, bf16`, stored: 'bf16' };
+        narrowOf.set(tensor, rounded);
+        return {
+          ...{ op, phase, kernel: narrow, problem: { size: tensor.size }, operands: { x: tensor, y: rounded } },
+          label: `${tensor.name}, rounded`,
+          ...(block !== undefined && { block }),
+          ...(layer !== undefined && { layer }),
+        };
+      }),
+    ];
+  });
+  return { ...program, instructions };
+}
+
+/** Of each activation that is rounded: the instruction behind which it is complete. */
+function completions({ instructions, outputs }: Program): Map<Tensor, number> {
+  const written = new Map<Tensor, number>();
+  const kept = new Set<Tensor>();
+  const others = new Set<Tensor>(outputs);
+  for (const [i, instruction] of instructions.entries()) {
+    if (instruction.op !== 'dispatch') {
+      for (const { tensor } of touchedBy(instruction)) others.add(tensor);
+      continue;
+    }
+    const { kernel, problem, operands, phase } = instruction;
+    for (const [name, { access, type }] of Object.entries(kernel.operands(problem))) {
+      const tensor = operands[name];
+      if (tensor?.role !== 'activation') continue;
+      if (type !== 'f32' || STATISTICS.has(name)) others.add(tensor);
+      if (access === 'read') {
+        if (phase === 'backward') kept.add(tensor);
+      } else if (phase === 'forward') written.set(tensor, i);
+      else others.add(tensor);
+    }
+  }
+  return new Map([...written].filter(([tensor]) => kept.has(tensor) && !others.has(tensor)));
+}

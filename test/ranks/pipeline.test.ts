@@ -61,8 +61,8 @@ const ALONE: Sharding = { rank: 0, size: 1, stage: 0 };
 const SMALL: Work = { model: gpt2(3, false), batch: 1, seq: 8, accumulate: 3, steps: 2 };
 
 const CASES: [string, Partial<Work>, Grid][] = [
-  ['3 stages that share a table', { model: gpt2(3, true), accumulate: 1, between: true }, { size: 3, pipeline: 3 }],
-  ['2 stages', { between: true, steps: 4 }, { size: 2, pipeline: 2 }],
+  ['2 stages that share a table', { model: gpt2(2, true), accumulate: 1, between: true }, { size: 2, pipeline: 2 }],
+  ['3 stages', { between: true, steps: 4 }, { size: 3, pipeline: 3 }],
   ['4 stages of a decoder', { model: decoder(LLAMA, 5, false), accumulate: 6 }, { size: 4, pipeline: 4 }],
   [
     'low-rank updates',

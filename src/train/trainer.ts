@@ -346,6 +346,8 @@ export class Trainer {
       for (let row = 0; row < windows.batch; row += batch) {
         await session.run(session.fit.passes.evaluate, this.#programs.inputs.values(inputs.part(windows, row)));
       }
+      const { evaluated } = session.fit.passes;
+      if (evaluated) await session.run(evaluated, []);
       return [at(await session.read(lossSum), 0), hits && at(await session.read(hits), 0)] as const;
     });
     const count = Math.max(1, this.model.objective.count(windows));

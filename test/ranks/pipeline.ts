@@ -8,6 +8,7 @@ import { EXCHANGE_AXES, type GridShape } from '../../src/engine/ranks/grid.ts';
 import type { ZeroStage } from '../../src/engine/ranks/sharding.ts';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import { joined } from '../../src/parity/replay-case.ts';
 import type { Generator } from '../../src/train/generator.ts';
 import type { Trainer } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
@@ -67,14 +68,17 @@ async function trainTogether(trainer: Trainer, work: Work): Promise<Outcome> {
     for (const { loss, gradNorm, skipped } of await Promise.all(pair)) steps.push([loss, gradNorm, skipped]);
   }
   expectCounted(trainer, micros.length);
-  const evaluations = [await trainer.evaluate(at(micros, micros.length - 1)[0])];
+  // Of one batch, and of more than neighbours may be apart.
+  const evaluations = [at(micros, micros.length - 1)[0], joined(micros.flat())];
+  const losses = [];
+  for (const batch of evaluations) losses.push(await trainer.evaluate(batch));
   const texts = work.between ? [await write(trainer.generator as Generator)] : [];
   const [parameter, moment1, moment2] = (await trainer.collect(async () => [
     await collect(trainer.values('parameter')),
     await collect(trainer.values('moment1')),
     await collect(trainer.values('moment2')),
   ])) ?? [new Map(), new Map(), new Map()];
-  return { steps, evaluations, texts, between: [], parameter, moment1, moment2 };
+  return { steps, evaluations: losses, texts, between: [], parameter, moment1, moment2 };
 }
 
 /** Along every axis, what was sent and got is what the plan of a step says. */

@@ -93,14 +93,14 @@ export async function trainOnRanks(
     for (const { ranks, session } of trainers) {
       if (!ranks) continue;
       for (const axis of EXCHANGE_AXES) {
-        const bytesOf = (name: 'step' | 'evaluate') =>
-          networkBytes(session.fit.passes[name].operations, ranks.grid[axis], axis);
+        const bytesOf = (name: 'step' | 'evaluate' | 'evaluated') =>
+          networkBytes(session.fit.passes[name]?.operations ?? [], ranks.grid[axis], axis);
         const { sent, received } = bytesOf('step');
-        const evaluated = bytesOf('evaluate');
+        const [each, once] = [bytesOf('evaluate'), bytesOf('evaluated')];
         const passes = Math.ceil(joined(at(reference.batches, 0)).batch / reference.batch);
         expect(ranks.step[axis].ledger, axis).toEqual({
-          sentBytes: steps * sent + passes * evaluated.sent,
-          receivedBytes: steps * received + passes * evaluated.received,
+          sentBytes: steps * sent + passes * each.sent + once.sent,
+          receivedBytes: steps * received + passes * each.received + once.received,
         });
       }
     }

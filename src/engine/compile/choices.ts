@@ -62,7 +62,7 @@ export class KernelChoices {
     for (const [key, name] of Object.entries(recorded)) this.#chosen.set(key, name);
   }
 
-  /** Trials run so far. */
+  /** Choices made by trials so far, those of other ranks included. */
   get measured(): number {
     return this.#measured;
   }
@@ -73,7 +73,11 @@ export class KernelChoices {
 
   /** Takes choices that others have made; none is made anew. */
   learn(recorded: ChoiceRecord): void {
-    for (const [key, name] of Object.entries(recorded)) if (!this.#chosen.has(key)) this.#chosen.set(key, name);
+    for (const [key, name] of Object.entries(recorded)) {
+      if (this.#chosen.has(key)) continue;
+      this.#chosen.set(key, name);
+      this.#measured++;
+    }
   }
 
   /**

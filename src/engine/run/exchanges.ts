@@ -2,11 +2,12 @@
 // became of it sent up again. What is exchanged when is a pass's affair (engine/ranks/collectives.ts).
 //
 // Invariant: what is handed to a neighbour is on its way when the next operation begins, and nothing waits for it to arrive
-// there: two neighbours may hand something to each other at once.
+// there: two neighbours may hand something to each other at once. What a neighbour hands over is taken as soon as it comes, one
+// value ahead of its use.
 
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { CollectiveOperation } from '../compile/lower.ts';
+import type { CollectiveOperation, Operation } from '../compile/lower.ts';
 import { roleIn, spanOf } from '../ranks/collectives.ts';
 import type { Communicator } from '../ranks/communicator.ts';
 import type { Ranks } from '../ranks/ranks.ts';
@@ -14,8 +15,19 @@ import type { Link } from './link.ts';
 import type { Slots } from './slots.ts';
 import type { Storage } from './storage.ts';
 
+const receives = new WeakMap<readonly Operation[], readonly CollectiveOperation[]>();
+
+const isReceive = (operation: Operation): operation is CollectiveOperation =>
+  operation.op === 'collective' && operation.collective === 'receive';
+
 /** Values on their way to a neighbour at once, for each rank of the axis: more than any order of a step has. */
 const UNDER_WAY = 2;
+
+/** A value that a neighbour hands over; there once it is awaited. */
+interface Incoming {
+  readonly operation: CollectiveOperation;
+  posted?: { readonly bytes: Uint8Array<ArrayBuffer>; readonly arrives: () => Promise<void> };
+}
 
 export class Exchanges {
   readonly #link: Link;
@@ -25,6 +37,8 @@ export class Exchanges {
   readonly #pieceBytes: number;
   #bytes = new Uint8Array(0);
   readonly #underWay: Promise<void>[] = [];
+  /** By the neighbour: what it is to hand over from now on, the first of it in the memory where it is to be. */
+  readonly #incoming = new Map<number, Incoming[]>();
 
   constructor(link: Link, storage: Storage, slots: Slots, pieceBytes: number, ranks: Ranks['step'] | undefined) {
     this.#link = link;
@@ -32,6 +46,19 @@ export class Exchanges {
     this.#slots = slots;
     this.#pieceBytes = pieceBytes;
     this.#ranks = ranks;
+  }
+
+  /** Begins a pass: what neighbours hand over in it is taken while this rank still works on what comes before. */
+  begin(operations: readonly Operation[]): void {
+    const known = receives.get(operations) ?? operations.filter(isReceive);
+    receives.set(operations, known);
+    for (const operation of known) {
+      const { owner } = at(operation.parts, 0);
+      const queue = this.#incoming.get(owner) ?? [];
+      this.#incoming.set(owner, queue);
+      queue.push({ operation });
+    }
+    for (const owner of this.#incoming.keys()) this.#post(owner);
   }
 
   /** Waits for the queue where others need something. */
@@ -42,14 +69,18 @@ export class Exchanges {
     const { buffer, offset } = 'chunk' in on ? this.#slots.range(on.chunk) : this.#storage.range(on);
     const size = spanOf(operation);
     const { gives, gets } = roleIn(operation, ranks.rank);
-    const bytes = collective === 'send' ? new Uint8Array(size) : this.#room(size);
+    const bytes =
+      collective === 'send'
+        ? new Uint8Array(size)
+        : collective === 'receive'
+          ? await this.#received(operation)
+          : this.#room(size);
     if (gives) await this.#link.read(buffer, offset, size, (piece, at) => bytes.set(piece, at));
     switch (collective) {
       case 'send':
         await this.#handOver(ranks, label, at(parts, 0).owner, bytes);
         break;
       case 'receive':
-        await this.#link.waiting('network', ranks.receive(label, at(parts, 0).owner, bytes));
         break;
       case 'all-reduce':
         await this.#link.waiting('network', ranks.reduceScatter(label, bytes, parts));
@@ -69,6 +100,25 @@ export class Exchanges {
       await this.#link.roomUp();
       this.#link.write(buffer, offset + at, bytes.subarray(at, at + this.#pieceBytes));
     }
+  }
+
+  #post(owner: number): void {
+    const [next] = this.#incoming.get(owner) ?? [];
+    if (!next || next.posted) return;
+    const { label, axis } = next.operation;
+    const bytes = new Uint8Array(spanOf(next.operation));
+    const ranks = this.#ranks?.[axis];
+    assert(ranks, `${label}: there are no other ranks`);
+    next.posted = { bytes, arrives: ranks.receiveEarly(label, owner, bytes) };
+  }
+
+  async #received(operation: CollectiveOperation): Promise<Uint8Array<ArrayBuffer>> {
+    const { owner } = at(operation.parts, 0);
+    const next = this.#incoming.get(owner)?.shift();
+    assert(next?.posted && next.operation === operation, `${operation.label} comes in its turn`);
+    this.#post(owner);
+    await this.#link.waiting('network', next.posted.arrives());
+    return next.posted.bytes;
   }
 
   #room(size: number): Uint8Array<ArrayBuffer> {

@@ -104,6 +104,7 @@ export class Executor {
     this.#pass = pass;
     this.#schedule = schedule;
     this.#hostOptimizer.begin();
+    this.#exchanges.begin(pass.operations);
     this.updated = undefined;
     this.#round = this.#nextRounds.get(schedule) ?? 0;
     this.#nextRounds.set(schedule, (this.#round + 1) % schedule.plan.steps);

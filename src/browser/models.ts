@@ -218,7 +218,7 @@ function listOf(given: readonly ChosenFile[], sha256: Files['sha256']): ListedFo
 /** A reader without the sums, which take all of the weights to be checked: they are when the weights are loaded. */
 const unsummed = (files: FolderReader): FolderReader => ({
   read: (path) => files.read(path),
-  readRange: (path, offset, bytes) => files.readRange(path, offset, bytes),
+  readRange: (...range) => files.readRange(...range),
   stat: async (path) => (path.endsWith(SUMS) ? undefined : files.stat(path)),
   list: (path) => files.list(path),
   sha256: () => files.sha256(),

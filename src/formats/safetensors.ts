@@ -10,6 +10,7 @@ import { assert, HoldfastError } from '../util/errors.ts';
 import { findNonFinite, type HalfDtype, LARGEST, narrow, widen } from '../util/floats.ts';
 import { type PackedTensor, PIECE_ELEMENTS } from '../util/tensor-source.ts';
 import { readAhead } from './read-ahead.ts';
+import { giveBack, takeBuffer } from './read-buffers.ts';
 import {
   type Dtype,
   dtypeToRead,
@@ -29,6 +30,8 @@ export type { Dtype, Entry } from './safetensors-header.ts';
 
 /** Widened at once: what stays in a processor's cache until it is copied on. */
 const WIDENED_ELEMENTS = 2 ** 16;
+
+type Bytes = Uint8Array<ArrayBuffer>;
 
 /** A tensor's elements, row-major. */
 export type TensorData = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Float64Array<ArrayBuffer>;
@@ -50,7 +53,7 @@ export function parse(bytes: Uint8Array, name: string): Map<string, StoredTensor
     [...entriesOf(header, data.length, name)].map(([tensor, entry]) => {
       const { shape, begin, end } = entry;
       const dtype = dtypeToRead(entry, name, tensor);
-      return [tensor, { dtype, shape, data: decode(dtype, data.slice(begin, end).buffer) }];
+      return [tensor, { dtype, shape, data: decode(dtype, data.slice(begin, end)) }];
     }),
   );
 }
@@ -134,7 +137,7 @@ export class TensorFile {
       isHalf(dtype) ? Math.min(pieceElements, WIDENED_ELEMENTS, elements(this.#entry(name).shape)) : 0,
     );
     for await (const bytes of this.#stored(name, dtype, pieceElements)) {
-      if (isHalf(dtype)) yield* widenedParts(dtype, new Uint16Array(bytes), into);
+      if (isHalf(dtype)) yield* widenedParts(dtype, halvesOf(bytes), into);
       else yield decode(dtype, bytes);
     }
   }
@@ -143,13 +146,7 @@ export class TensorFile {
   packed(name: string): PackedTensor | undefined {
     const { dtype } = this.#entry(name);
     if (dtype !== 'F16' && dtype !== 'BF16') return undefined;
-    const stored = () => this.#stored(name, dtype, PIECE_ELEMENTS);
-    return {
-      element: HALF_ELEMENTS[dtype],
-      async *read() {
-        for await (const bytes of stored()) yield new Uint8Array(bytes);
-      },
-    };
+    return { element: HALF_ELEMENTS[dtype], read: () => this.#stored(name, dtype, PIECE_ELEMENTS) };
   }
 
   /** Bytes of a tensor whose type is none of those that are read here. */
@@ -159,15 +156,31 @@ export class TensorFile {
     return this.#files.readRange(this.path, this.#start + begin + offset, bytes);
   }
 
-  #stored(name: string, dtype: Dtype, pieceElements: number): AsyncGenerator<ArrayBuffer, void> {
+  /** Each piece lies where the one before the last did. */
+  async *#stored(name: string, dtype: Dtype, pieceElements: number): AsyncGenerator<Bytes, void> {
     const entry = this.#entry(name);
     const step = isHalf(dtype) ? 2 * pieceElements : pieceElements;
-    return readAhead(elements(entry.shape), step, (first, count) => this.#bytes(entry, dtype, first, count));
+    const count = elements(entry.shape);
+    const buffers = [0, 1].map(() => takeBuffer(Math.min(step, count) * elementBytes(dtype)));
+    let turn = 0;
+    // One that fits into a piece is read once.
+    const held = count > step ? await this.#files.open?.(this.path) : undefined;
+    const size = elementBytes(dtype);
+    const readAt = (first: number, count: number): Promise<Bytes> => {
+      const range = [this.#start + entry.begin + first * size, count * size, buffers[turn++ % buffers.length]] as const;
+      return held ? held.readRange(...range) : this.#files.readRange(this.path, ...range);
+    };
+    try {
+      yield* readAhead(count, step, readAt);
+    } finally {
+      await held?.close();
+      for (const buffer of buffers) giveBack(buffer);
+    }
   }
 
-  async #bytes({ begin }: Entry, dtype: Dtype, first: number, count: number): Promise<ArrayBuffer> {
+  #bytes({ begin }: Entry, dtype: Dtype, first: number, count: number): Promise<Bytes> {
     const size = elementBytes(dtype);
-    return (await this.#files.readRange(this.path, this.#start + begin + first * size, count * size)).buffer;
+    return this.#files.readRange(this.path, this.#start + begin + first * size, count * size);
   }
 
   #entry(name: string): Entry {
@@ -227,16 +240,20 @@ const HALF_ELEMENTS = { F16: 'f16', BF16: 'bf16' } as const;
 
 const isHalf = (dtype: Dtype): dtype is HalfDtype => dtype === 'F16' || dtype === 'BF16';
 
-/** `buffer` holds the elements' bytes and nothing else. */
-function decode(dtype: Dtype, buffer: ArrayBuffer): TensorData {
-  if (dtype === 'F32') return new Float32Array(buffer);
-  if (dtype === 'I32') return new Int32Array(buffer);
-  if (dtype === 'F64') return new Float64Array(buffer);
-  const halves = new Uint16Array(buffer);
+/** Its elements, from a multiple of their size on. */
+function decode(dtype: Dtype, bytes: Bytes): TensorData {
+  const { buffer, byteOffset, byteLength } = bytes;
+  if (dtype === 'F32') return new Float32Array(buffer, byteOffset, byteLength / 4);
+  if (dtype === 'I32') return new Int32Array(buffer, byteOffset, byteLength / 4);
+  if (dtype === 'F64') return new Float64Array(buffer, byteOffset, byteLength / 8);
+  const halves = halvesOf(bytes);
   const floats = new Float32Array(halves.length);
   widen(dtype, halves, floats);
   return floats;
 }
+
+const halvesOf = ({ buffer, byteOffset, byteLength }: Bytes): Uint16Array<ArrayBuffer> =>
+  new Uint16Array(buffer, byteOffset, byteLength / 2);
 
 /** One after the other in `into`. An odd number of elements at a time would leave the halves at no multiple of 4 bytes. */
 function* widenedParts(

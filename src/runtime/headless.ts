@@ -226,10 +226,10 @@ const files: Files = {
       throw fileError(`cannot read ${file}`, error);
     }
   },
-  async readRange(file, offset, bytes) {
+  async readRange(file, offset, bytes, into) {
     const open = await files.open(file);
     try {
-      return await open.readRange(offset, bytes);
+      return await open.readRange(offset, bytes, into);
     } finally {
       await open.close();
     }
@@ -243,8 +243,8 @@ const files: Files = {
       }
     };
     const handle = await attempt(() => fs.open(file));
-    const readRange = async (offset: number, bytes: number) => {
-      const result = new Uint8Array(bytes);
+    const readRange = async (offset: number, bytes: number, into?: Uint8Array<ArrayBuffer>) => {
+      const result = into?.subarray(0, bytes) ?? new Uint8Array(bytes);
       for (let done = 0; done < bytes; ) {
         const { bytesRead } = await handle.read(result, done, bytes - done, offset + done);
         if (bytesRead === 0) throw new Error(`it ends at byte ${offset + done}, before ${offset + bytes}`);
@@ -256,7 +256,7 @@ const files: Files = {
       const { size } = await handle.stat();
       return {
         bytes: size,
-        readRange: (offset, bytes) => attempt(() => readRange(offset, bytes)),
+        readRange: (...range) => attempt(() => readRange(...range)),
         close: () => handle.close(),
       };
     } catch (error) {

@@ -5,8 +5,16 @@
 export interface Files {
   /** The whole file. Errors: HoldfastError naming the path when it is missing or unreadable. */
   read(path: string): Promise<Uint8Array<ArrayBuffer>>;
-  /** These bytes of the file, in a buffer of their own. Errors: as `read`, and when the file ends before them. */
-  readRange(path: string, offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>>;
+  /**
+   * These bytes of the file: in a buffer of their own, or, where the place can, at the beginning of `into`, which has room for
+   * them. Errors: as `read`, and when the file ends before them.
+   */
+  readRange(
+    path: string,
+    offset: number,
+    bytes: number,
+    into?: Uint8Array<ArrayBuffer>,
+  ): Promise<Uint8Array<ArrayBuffer>>;
   /**
    * Writes beside the target, flushes, then renames: the path holds the old bytes or the new, never a mix. Which of them
    * after a loss of power, `syncFolder` decides.
@@ -52,15 +60,16 @@ export interface FolderClaim {
   release(): Promise<void>;
 }
 
-/** As much of it as reading a model takes. */
-export type FolderReader = Pick<Files, 'read' | 'readRange' | 'stat' | 'list' | 'sha256'>;
+/** As much of it as reading a model takes. Without `open`, reading a range is as cheap as it can be. */
+export type FolderReader = Pick<Files, 'read' | 'readRange' | 'stat' | 'list' | 'sha256'> &
+  Partial<Pick<Files, 'open'>>;
 
 /** A file that stays readable until it is closed, also where it is moved or removed; in a browser, until it is removed. */
 export interface OpenFile {
   /** Its size when it was opened. */
   readonly bytes: number;
   /** As `Files.readRange`. */
-  readRange(offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>>;
+  readRange(offset: number, bytes: number, into?: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>>;
   /** Nothing is read after it. */
   close(): Promise<void>;
 }

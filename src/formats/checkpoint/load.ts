@@ -388,7 +388,7 @@ async function hold(files: Files, folder: string): Promise<{ held: FolderReader;
   };
   const held: FolderReader = {
     read: (path) => at(path).readRange(0, at(path).bytes),
-    readRange: (path, offset, bytes) => at(path).readRange(offset, bytes),
+    readRange: (path, ...range) => at(path).readRange(...range),
     async stat(path) {
       const file = open.get(path);
       return file ? { kind: 'file', bytes: file.bytes } : files.stat(path);

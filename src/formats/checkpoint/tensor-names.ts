@@ -48,14 +48,15 @@ export async function weightNames(tensors: StoredTensors, config: ModelConfig): 
 async function sameValues(tensors: StoredTensors, a: string, b: string): Promise<boolean> {
   if (tensors.entries.get(a)?.shape.join() !== tensors.entries.get(b)?.shape.join()) return false;
   const others = tensors.pieces(b)[Symbol.asyncIterator]();
-  for await (const piece of tensors.pieces(a)) {
-    const other = (await others.next()).value;
-    if (!other || !sameBits(piece, other)) {
-      await others.return?.();
-      return false;
+  try {
+    for await (const piece of tensors.pieces(a)) {
+      const other = (await others.next()).value;
+      if (!other || !sameBits(piece, other)) return false;
     }
+    return true;
+  } finally {
+    await others.return?.();
   }
-  return true;
 }
 
 function sameBits(a: TensorData, b: TensorData): boolean {

@@ -207,7 +207,7 @@ export class Stepper {
       await this.#run(step, at(starts, i), starts[i + 1] ?? update.decided);
     }
     const { inspect } = step.job;
-    const keepsAside = inspect && this.#session.fit.workload.updatesInBackward;
+    const keepsAside = inspect && this.#session.fit.workload.inBackward;
     const aside = keepsAside ? new GradientsAside(this.#session) : undefined;
     if (!aside) await inspect?.(await this.#gradients());
     const run = (from: number, to: number) => this.#run(step, from, to);
@@ -354,7 +354,7 @@ export class Stepper {
   }
 
   get #withoutRecovery(): string {
-    const wanted = this.#session.fit.workload.updatesInBackward ? "update 'at-end'" : "recovery 'step'";
+    const wanted = this.#session.fit.workload.inBackward ? "update 'at-end'" : "recovery 'step'";
     return `resume from the last checkpoint; with a GPU budget and ${wanted} a lost device is replaced on the way`;
   }
 

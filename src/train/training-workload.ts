@@ -126,7 +126,7 @@ function workloadInOrder(
     const workload: Workload<TrainingPasses> = {
       parameters: model.parameters,
       training: true,
-      ...(inBackward && { updatesInBackward: true }),
+      ...(inBackward && { inBackward }),
       ...(sharding && { isShared: true, chunkLimits: chunkLimitsOf(model, sharding, stages !== undefined) }),
       programs: [...micro, update, evaluate, ...(evaluated ? [evaluated] : []), ...(generation?.programs ?? [])],
       passes: (map, most = accumulate) => ({

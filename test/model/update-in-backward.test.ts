@@ -67,7 +67,7 @@ async function sameBits(drawn: Case): Promise<void> {
   const optimizerDevice = drawn.dtype === 'bf16' ? 'gpu' : drawn.optimizerDevice;
   const model = computedIn(MODELS[drawn.model], drawn.dtype as 'f32' | 'bf16');
   const { clip, accumulate } = drawn;
-  const work: Work = { model, batch: 1, seq: 8, accumulate, steps: 3, clip, optimizerDevice };
+  const work: Work = { model, batch: 1, seq: 8, accumulate, steps: EVERY_CASE ? 3 : 2, clip, optimizerDevice };
   chooseVariants(1);
   const { outcome: wanted, choices } = await run(device, work);
   const memory = memoryOf(inBackward(work), drawn);
@@ -76,54 +76,48 @@ async function sameBits(drawn: Case): Promise<void> {
 }
 
 test('the bits are those of the update at the end, whatever is trained within whatever', async () => {
-  // One of each kind always, and more by chance.
-  const base = { model: 'gpt2, tied', dtype: 'f32', optimizerDevice: 'gpu', activations: 'auto' } as const;
+  // What runs without a budget is compared below. More by chance.
+  const base = {
+    model: 'gpt2, tied',
+    dtype: 'f32',
+    optimizerDevice: 'gpu',
+    activations: 'auto',
+    policy: 'planned',
+  } as const;
   const few: Case[] = [
-    { ...base, clip: 0.1, accumulate: 1, share: undefined, onDisk: false, policy: 'planned' },
-    { ...base, clip: 0.1, accumulate: 1, share: 0.3, onDisk: true, activations: 'offload', policy: 'planned' },
-    { ...base, clip: 0, accumulate: 3, share: 0, onDisk: false, policy: 'planned', optimizerDevice: 'cpu' },
-    { ...base, clip: 0.1, accumulate: 1, share: 0, onDisk: false, policy: 'planned', dtype: 'bf16' },
+    { ...base, clip: 0.1, accumulate: 1, share: 0.3, onDisk: true, activations: 'offload', dtype: 'bf16' },
+    { ...base, clip: 0, accumulate: 3, share: 0, onDisk: false, optimizerDevice: 'cpu' },
   ];
   for (const drawn of few) await sameBits(drawn);
   if (EVERY_CASE) await fc.assert(fc.asyncProperty(cases, sameBits), { seed: 14, numRuns: 40, endOnFailure: true });
 });
 
-test.each([0, 0.1])(
-  'clipped to %f: gradients never lie anywhere whole, and the counted peaks are the predicted ones',
-  async (clip) => {
-    chooseVariants(1);
-    const work: Work = { model: LARGEST, batch: 1, seq: 8, accumulate: 1, steps: 3, clip };
-    const gradientsIn = async (work: Work, memory: MemoryOptions) => {
-      device.allocator.restartPeak();
-      const before = device.allocator.bytes;
-      const trainer = await openTrainer(device, work, { memory });
-      const { map, held, peak, stashes } = trainer.session.fit;
-      for (const batches of batchesOf(work)) await trainer.start(batches);
-      await trainer.settle();
-      expect(device.allocator.peak - before, 'the counted peak').toBe(peak);
-      const moved = stashes.reduce((a, b) => a + b, 0);
-      const chunksOnHost = (trainer.session.report().host.peak - moved) / map.chunkBytes;
-      await trainer.destroy();
-      const lasting = map.lists.reduce(
-        (sum, { kind, chunks }) => sum + (KINDS[kind].between === 'HOLD' ? chunks : 0),
-        0,
-      );
-      return { share: (held - lasting) / map.list('gradient').chunks, chunksOnHost, map, held };
-    };
-    const within = (work: Work) => ({ gpu: leastBudget(device, work, 'checkpoint'), recovery: 'checkpoint' }) as const;
-    const [atEnd, found] = [
-      await gradientsIn(work, within(work)),
-      await gradientsIn(inBackward(work), within(inBackward(work))),
-    ];
-    expect(atEnd.share).toBe(1);
-    expect(atEnd.chunksOnHost).toBeGreaterThan(atEnd.map.count - 16);
-    // The embedding, which is the head's table, is a fifth of the model, and complete at the very end.
-    expect(found.share).toBeLessThan(0.4);
-    expect(found.chunksOnHost).toBeLessThanOrEqual(found.held);
-    const resident = await gradientsIn(inBackward(work), {});
-    expect(resident.share).toBeLessThan(0.4);
-  },
-);
+test('gradients never lie anywhere whole, and the counted peaks are the predicted ones', async () => {
+  chooseVariants(1);
+  const gradientsIn = async (work: Work, memory: MemoryOptions) => {
+    device.allocator.restartPeak();
+    const before = device.allocator.bytes;
+    const trainer = await openTrainer(device, work, { memory });
+    const { map, held, peak, stashes } = trainer.session.fit;
+    for (const batches of batchesOf(work)) await trainer.start(batches);
+    await trainer.settle();
+    expect(device.allocator.peak - before, 'the counted peak').toBe(peak);
+    const moved = stashes.reduce((a, b) => a + b, 0);
+    const onHost = (trainer.session.report().host.peak - moved) / map.chunkBytes;
+    await trainer.destroy();
+    const lasting = map.lists.reduce((sum, { kind, chunks }) => sum + (KINDS[kind].between === 'HOLD' ? chunks : 0), 0);
+    return { share: (held - lasting) / map.list('gradient').chunks, onHost, held };
+  };
+  const work = inBackward({ model: LARGEST, batch: 1, seq: 8, accumulate: 1, steps: 2, clip: 0.1 });
+  const found = await gradientsIn(work, { gpu: leastBudget(device, work, 'checkpoint') });
+  // The embedding, which is the head's table, is a fifth of the model, and complete at the very end.
+  expect(found.share).toBeLessThan(0.4);
+  expect(found.onHost).toBeLessThanOrEqual(found.held);
+  // A chunk that has a value is below, but for what is in a slot alone.
+  expect(found.onHost).toBeGreaterThan(found.held - 16);
+  const resident = await gradientsIn(work, {});
+  expect(resident.share).toBeLessThan(0.6);
+});
 
 /** Weights with which the logits are finite, and the squares of gradients are not. */
 async function steep(model: Work['model']): Promise<Values> {
@@ -171,7 +165,7 @@ test('a run goes on in other budgets on the way, and gradients can be looked at'
   chooseVariants(1);
   const work: Work = { model: MODELS['gpt2, tied'], batch: 1, seq: 8, accumulate: 1, steps: 4, clip: 0.1 };
   const [one, ...others] = leading(4, batchesOf(work));
-  const lookedAt = async (work: Work, memory: MemoryOptions, budgets: readonly number[] = []) => {
+  const lookedAt = async (work: Work, memory: MemoryOptions, budgets: readonly number[] = [], more = 3) => {
     // In multiples of the smallest.
     const trainer = await openTrainer(device, work, { memory });
     let gradients: Values = new Map();
@@ -180,7 +174,7 @@ test('a run goes on in other budgets on the way, and gradients can be looked at'
         gradients = await collect(found);
       },
     });
-    for (const [i, batches] of others.entries()) {
+    for (const [i, batches] of others.slice(0, more).entries()) {
       const budget = budgets[i];
       if (budget !== undefined) await trainer.setBudget(budget * trainer.session.leastBudget);
       await trainer.start(batches);
@@ -191,9 +185,9 @@ test('a run goes on in other budgets on the way, and gradients can be looked at'
   };
   const wanted = await lookedAt(work, {});
   const least = leastBudget(device, inBackward(work), 'checkpoint');
-  for (const clip of [0, 0.1]) {
-    const found = await lookedAt(inBackward({ ...work, clip }), { gpu: 3 * least }, [1, 2]);
-    expect(found.gradients).toEqual(wanted.gradients);
-    if (clip > 0) expect(found.weights).toEqual(wanted.weights);
-  }
+  const found = await lookedAt(inBackward(work), { gpu: 3 * least }, [1, 2]);
+  expect(found).toEqual(wanted);
+  // Of one pass, whose norm is known at the end.
+  const once = await lookedAt(inBackward({ ...work, clip: 0 }), {}, [], 0);
+  expect(once.gradients).toEqual(wanted.gradients);
 });

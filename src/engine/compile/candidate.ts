@@ -137,10 +137,10 @@ export function measured<P extends Passes>(
   const other = nonModel.arenas + nonModel.persistent;
   const onGPU = workload.isShared
     ? Math.max(...Object.values(passes).map(({ trace }) => mostHeld(trace)))
-    : heldAtOnce(Object.values(passes), map, workload.updatesInBackward ?? false);
+    : heldAtOnce(Object.values(passes), map, workload.inBackward !== undefined);
   const residents = workload.isShared ? onGPU : residentChunks(workload, map) - (map.count - onGPU);
   // What is given up stays below until the step is committed, where steps are.
-  const held = workload.isShared || workload.updatesInBackward ? onGPU : map.count;
+  const held = workload.isShared || workload.inBackward ? onGPU : map.count;
   return { workload, map, passes, placements, nonModel, stashes, durable, other, atOnce, residents, held };
 }
 

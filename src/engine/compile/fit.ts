@@ -67,7 +67,7 @@ const SLOTS_PER_STAGING = 5;
 
 /** Within a budget: without one, nothing goes below but what the host updates. A step finishes from its gradients. */
 const isDurable = (workload: Workload, recovery: Recovery): boolean =>
-  workload.training && !workload.updatesInBackward && (recovery === 'step' || updatesOnHost(workload));
+  workload.training && !workload.inBackward && (recovery === 'step' || updatesOnHost(workload));
 
 /**
  * The best fit into `budget` bytes of GPU memory; without one, everything at once. Errors: HoldfastError that names the
@@ -101,15 +101,15 @@ export function fitMemory<P extends Passes>(
   );
 }
 
-/** By what workloads have in common that differ in their activations alone. */
+/** Workloads that differ in their activations alone have the same. */
 const leanMaps = new WeakMap<object, Map<string, ChunkMap>>();
 
 function wholeMapOf(workload: Workload, limits: AdapterLimits): ChunkMap {
-  if (!workload.updatesInBackward) return wholeMap(workload, limits);
-  const common = workload.activations?.menu ?? workload;
-  const known = leanMaps.get(common) ?? new Map<string, ChunkMap>();
-  leanMaps.set(common, known);
-  const key = `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${limits.mostChunk}`;
+  const { inBackward, order } = workload;
+  if (!inBackward) return wholeMap(workload, limits);
+  const known = leanMaps.get(inBackward) ?? new Map<string, ChunkMap>();
+  leanMaps.set(inBackward, known);
+  const key = `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${limits.mostChunk} ${order?.order}`;
   const heldIn = (map: ChunkMap) => sketched(workload, map, placeAll(workload, limits, false), false).held;
   const found = known.get(key) ?? leanMap(workload, limits, heldIn);
   known.set(key, found);
@@ -143,7 +143,7 @@ function fitOne<P extends Passes>(
   const together = workload.training ? indicesTogether(trainingDtypeOf(workload.parameters)) : 1;
   const { maxBytes: wanted } = chunkRange(workload.parameters, Math.max(0, held / together), limits.binding);
   // In chunks that are larger than where everything stays, more gradients are held at once.
-  const lean = workload.updatesInBackward && wholeMapOf(workload, limits).chunkBytes;
+  const lean = workload.inBackward && wholeMapOf(workload, limits).chunkBytes;
   const isLarge = (bytes: number) => Number(lean ? mapOf(workload, bytes).chunkBytes > lean : false);
   const off = (bytes: number) => Math.abs(Math.log(bytes / wanted));
   // Those nearest to what suits the budget first.

@@ -4,6 +4,7 @@
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { Program } from '../../graph/graph.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
+import type { InBackward } from '../../graph/update-in-backward.ts';
 import type { ChunkMap, StoredParameter } from '../../memory/layout/chunk-map.ts';
 import type { Pass, Passes } from './pass.ts';
 
@@ -12,8 +13,8 @@ export interface Workload<P extends Passes = Passes> {
   readonly parameters: readonly StoredParameter[];
   /** Whether those that train have gradients and moments. */
   readonly training: boolean;
-  /** Whether chunks are updated inside the backward pass, and no step can be finished on another device. @default false */
-  readonly updatesInBackward?: boolean;
+  /** Where chunks are updated inside the backward pass, and no step can be finished on another device. @default behind it */
+  readonly inBackward?: InBackward | undefined;
   /** Whether other ranks have the values of some chunks. @default false */
   readonly isShared?: boolean;
   /** What else its chunks go by: those of several ranks are the same on all. @default the adapter alone */

@@ -3,7 +3,7 @@
 // Invariant: what an instruction did not write is NaN, so that reading it shows in the result.
 
 import type { Batch } from '../src/data/batches.ts';
-import type { Instruction, Program, Stash, Tensor } from '../src/graph/graph.ts';
+import type { Instruction, Program, Stash, Tensor } from '../src/graph/program.ts';
 import type { Arrays } from '../src/kernels/kernel.ts';
 import type { Model } from '../src/nn/model.ts';
 import type { StepPrograms } from '../src/train/step-programs.ts';

@@ -19,7 +19,7 @@ import {
   type Tensor,
   type TensorInstruction,
   touchedBy,
-} from './graph.ts';
+} from './program.ts';
 
 /**
  * What becomes of a block's activations between its two passes. `keep`: they stay. `light`: those that one pass over the

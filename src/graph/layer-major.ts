@@ -15,7 +15,7 @@ import {
 } from '../kernels/embedding.ts';
 import type { MatmulProblem } from '../kernels/matmul.ts';
 import { assert } from '../util/errors.ts';
-import type { Instruction, Phase, Program, Stash, Tensor, TensorInstruction } from './graph.ts';
+import type { Instruction, Phase, Program, Stash, Tensor, TensorInstruction } from './program.ts';
 
 /** How the micro-batches of a step go through the model: one after the other, or all of them a layer at a time. */
 export const ACCUMULATE_ORDERS = ['batch', 'layer'] as const;

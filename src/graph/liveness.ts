@@ -8,7 +8,7 @@
 
 import { at } from '../util/at.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
-import { bytesOf, type Program, type Tensor, touchedBy } from './graph.ts';
+import { bytesOf, type Program, type Tensor, touchedBy } from './program.ts';
 
 /** WebGPU's alignment of storage binding offsets. */
 const ALIGNMENT = 256;

@@ -6,7 +6,7 @@
 // Invariant: a program and its narrow one have the same instructions on what is no activation, in the same order.
 
 import { narrow } from '../kernels/narrow.ts';
-import { type Instruction, type Program, type Tensor, touchedBy } from './graph.ts';
+import { type Instruction, type Program, type Tensor, touchedBy } from './program.ts';
 
 /** What activations are kept as for the backward pass. */
 export const ACTIVATION_DTYPES = ['f32', 'bf16'] as const;

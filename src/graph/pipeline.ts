@@ -9,9 +9,8 @@ import { fill } from '../kernels/add.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
 import { blocksOf, operandsOf } from './activations.ts';
-import type { AllGatherInstruction, HandOverInstruction } from './exchanges.ts';
-import type { Instruction, Phase, Program, Tensor } from './graph.ts';
 import { copiesOf, type MicroBatches, type OneProgram } from './layer-major.ts';
+import type { AllGatherInstruction, HandOverInstruction, Instruction, Phase, Program, Tensor } from './program.ts';
 
 /** Of so many stages, one. */
 export interface StagePlace {

@@ -5,8 +5,8 @@
 
 import { type EmbeddingBackwardProblem, embeddingBackward } from '../kernels/embedding.ts';
 import { type MatmulProblem, matmul } from '../kernels/matmul.ts';
-import { type Instruction, makeTensor, type Program, type Tensor, type TensorInstruction } from './graph.ts';
 import { type MicroBatches, reorderedGradient } from './layer-major.ts';
+import { type Instruction, makeTensor, type Program, type Tensor, type TensorInstruction } from './program.ts';
 
 /** The head's part of the gradient of some rows, and what makes what it is a product of. */
 interface Tile {

@@ -7,8 +7,8 @@
 // the second reads, so that what the forward pass keeps serves both.
 
 import { assert } from '../util/errors.ts';
-import { type Instruction, type Program, type Tensor, touchedBy } from './graph.ts';
 import type { BackwardPasses } from './operators/optimizer.ts';
+import { type Instruction, type Program, type Tensor, touchedBy } from './program.ts';
 
 /** What a step that updates in its backward pass has beside its micro-batches and its update. */
 export interface InBackward {

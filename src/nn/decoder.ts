@@ -5,13 +5,13 @@
 import type { ModelConfig } from '../formats/config.ts';
 import type { DecoderConfig, DecoderDesign, LayerAttention } from '../formats/families/decoder.ts';
 import { shapeOf } from '../formats/families/index.ts';
-import { makeTensor, type Tensor } from '../graph/graph.ts';
 import { gated } from '../graph/operators/activation.ts';
 import { add } from '../graph/operators/add.ts';
 import { attention, rope } from '../graph/operators/attention.ts';
 import { embedding } from '../graph/operators/embedding.ts';
 import { linear, packedLinear } from '../graph/operators/linear.ts';
 import { headNorm, rmsnorm } from '../graph/operators/norm.ts';
+import { makeTensor, type Tensor } from '../graph/program.ts';
 import { ropeTable } from '../kernels/rope.ts';
 import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';

@@ -1,9 +1,10 @@
 // What encoders have in common as models: linears and norms with biases, made and applied by the names of their modules.
 // Not their order in a block, which is each one's own.
 
-import type { Graph, Tensor } from '../graph/graph.ts';
+import type { Graph } from '../graph/graph.ts';
 import { linear } from '../graph/operators/linear.ts';
 import { layernorm } from '../graph/operators/norm.ts';
+import type { Tensor } from '../graph/program.ts';
 import type { Initial, Parameter, Weights } from './model.ts';
 
 export const PROJECTIONS = ['query', 'key', 'value'] as const;

@@ -5,9 +5,9 @@
 // that a kernel would take for a row that its table does not have.
 
 import { arrayOf, type Batch, type BatchArray } from '../data/batches.ts';
-import { makeTensor, type Tensor } from '../graph/graph.ts';
 import type { Mask } from '../graph/operators/attention.ts';
 import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
+import { makeTensor, type Tensor } from '../graph/program.ts';
 import { documentStarts } from '../kernels/attention-mask.ts';
 import { tokenIndex } from '../kernels/embedding.ts';
 import { assert, HoldfastError } from '../util/errors.ts';

@@ -6,7 +6,8 @@
 // Invariant: with B = 0, as adapters begin, or with the adapter 'none', the forward pass has the bits of the model alone.
 
 import { familyOf } from '../formats/families/index.ts';
-import { Graph, onTensors } from '../graph/graph.ts';
+import { Graph } from '../graph/graph.ts';
+import { onTensors } from '../graph/program.ts';
 import { type MatmulProblem, matmul } from '../kernels/matmul.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { collect, restricted, type TensorSource } from '../util/tensor-source.ts';

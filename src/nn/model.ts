@@ -3,8 +3,9 @@
 
 import type { ModelConfig } from '../formats/config.ts';
 import type { ModelShape } from '../formats/families/family.ts';
-import { Graph, makeTensor, type Tensor, type TensorSplit } from '../graph/graph.ts';
+import { Graph } from '../graph/graph.ts';
 import type { Cache } from '../graph/operators/attention.ts';
+import { makeTensor, type Tensor, type TensorSplit } from '../graph/program.ts';
 import type { StoredElement } from '../kernels/stored.ts';
 import type { TrainingDtype } from '../memory/layout/kinds.ts';
 import { assert } from '../util/errors.ts';

@@ -5,8 +5,9 @@
 // their number, over all of its micro-batches.
 
 import { arrayOf, type Batch } from '../data/batches.ts';
-import type { Graph, Tensor } from '../graph/graph.ts';
+import type { Graph } from '../graph/graph.ts';
 import { crossEntropyHead, type Head, IGNORE_INDEX, type LossOutput } from '../graph/operators/cross-entropy.ts';
+import type { Tensor } from '../graph/program.ts';
 import type { InputSpec, ModelInputs } from './inputs.ts';
 
 /** What a forward pass gives. */

@@ -4,8 +4,8 @@
 
 import type { GridPlace } from '../engine/ranks/grid.ts';
 import { blocksOf } from '../graph/activations.ts';
-import type { Program } from '../graph/graph.ts';
 import { parameterStages, type Stages, stagesOf } from '../graph/pipeline.ts';
+import type { Program } from '../graph/program.ts';
 import { type ChunkMap, packChunks } from '../memory/layout/chunk-map.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import type { Model } from './model.ts';

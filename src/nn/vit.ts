@@ -4,10 +4,10 @@
 
 import { shapeOf } from '../formats/families/index.ts';
 import { sidesOf, type ViTConfig } from '../formats/families/vit.ts';
-import { makeTensor } from '../graph/graph.ts';
 import { attention } from '../graph/operators/attention.ts';
 import { firstRow, patchRows, withFirstRow } from '../graph/operators/image.ts';
 import { packedLinear } from '../graph/operators/linear.ts';
+import { makeTensor } from '../graph/program.ts';
 import { EncoderParameters, normed, PROJECTIONS, project, stored } from './encoder.ts';
 import type { Model } from './model.ts';
 import { classifier } from './objective.ts';

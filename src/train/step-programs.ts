@@ -3,7 +3,7 @@
 // run predicts from them.
 
 import type { GridPlace } from '../engine/ranks/grid.ts';
-import { Graph, makeTensor, type Program, type Tensor } from '../graph/graph.ts';
+import { Graph } from '../graph/graph.ts';
 import { type ActivationDtype, narrowActivations } from '../graph/narrow-activations.ts';
 import {
   type BackwardPasses,
@@ -19,6 +19,7 @@ import {
 } from '../graph/operators/optimizer.ts';
 import { type StageBlocks, stageBlocks } from '../graph/operators/stages.ts';
 import { cut, fromZero, withResults } from '../graph/pipeline.ts';
+import { makeTensor, type Program, type Tensor } from '../graph/program.ts';
 import type { InBackward } from '../graph/update-in-backward.ts';
 import { KEY_WORDS } from '../kernels/dropout.ts';
 import { trainingDtypeOf } from '../memory/layout/chunk-map.ts';

@@ -11,7 +11,7 @@ import type { Recording } from '../engine/observe/recording.ts';
 import { type Kept, Replaced } from '../engine/run/device-mutex.ts';
 import type { Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
-import type { Tensor } from '../graph/graph.ts';
+import type { Tensor } from '../graph/program.ts';
 import { initialState, SCALER } from '../kernels/step-control.ts';
 import { at } from '../util/at.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';

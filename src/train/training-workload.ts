@@ -6,9 +6,9 @@ import { type Pass, readingPass, type StepPasses, stepPass } from '../engine/com
 import type { OrderChoice, Workload } from '../engine/compile/workload.ts';
 import { mostChunkFor, type Sharding } from '../engine/ranks/sharding.ts';
 import { ACTIVATION_MODES, type ActivationMode, blocksOf, bytesWith, withActivations } from '../graph/activations.ts';
-import type { Program } from '../graph/graph.ts';
 import { ACCUMULATE_ORDERS, type AccumulateOrder, layerMajor, reorderedGradient } from '../graph/layer-major.ts';
 import { microBatchesAtOnce, oneForwardOneBackward } from '../graph/pipeline.ts';
+import type { Program } from '../graph/program.ts';
 import { withSharedTables } from '../graph/shared-table.ts';
 import { withDecision } from '../graph/update-in-backward.ts';
 import { bytesHeld } from '../memory/layout/layout.ts';

@@ -5,7 +5,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
 import { parseConfig } from '../../src/formats/config.ts';
-import { onTensors } from '../../src/graph/graph.ts';
+import { onTensors } from '../../src/graph/program.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { type LoraOptions, withLora } from '../../src/nn/lora.ts';
 import type { Model } from '../../src/nn/model.ts';

@@ -3,7 +3,7 @@
 // program.
 
 import { describe, expect, test } from 'vitest';
-import { Graph, makeTensor, type Program, type Tensor } from '../../src/graph/graph.ts';
+import { Graph } from '../../src/graph/graph.ts';
 import { gelu, tanh } from '../../src/graph/operators/activation.ts';
 import { add } from '../../src/graph/operators/add.ts';
 import { attention, type Cache, type Mask } from '../../src/graph/operators/attention.ts';
@@ -12,6 +12,7 @@ import { makeTokens, type Tokens } from '../../src/graph/operators/embedding.ts'
 import { firstRow, patchRows, withFirstRow } from '../../src/graph/operators/image.ts';
 import { linear } from '../../src/graph/operators/linear.ts';
 import { makeStepScalars } from '../../src/graph/operators/optimizer.ts';
+import { makeTensor, type Program, type Tensor } from '../../src/graph/program.ts';
 import { documentStarts } from '../../src/kernels/attention-mask.ts';
 import { at } from '../../src/util/at.ts';
 import { entry } from '../entry.ts';

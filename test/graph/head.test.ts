@@ -3,9 +3,9 @@
 
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
-import { onTensors, type Program, type Tensor } from '../../src/graph/graph.ts';
 import { place } from '../../src/graph/liveness.ts';
 import { rowTile, vocabularyTile } from '../../src/graph/operators/head-tiles.ts';
+import { onTensors, type Program, type Tensor } from '../../src/graph/program.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 

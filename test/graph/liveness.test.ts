@@ -4,14 +4,14 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
+import { liveBytes, type Placement, place } from '../../src/graph/liveness.ts';
 import {
   type TensorInstruction as Instruction,
   makeTensor,
   onTensors,
   type Program,
   type Tensor,
-} from '../../src/graph/graph.ts';
-import { liveBytes, type Placement, place } from '../../src/graph/liveness.ts';
+} from '../../src/graph/program.ts';
 import { type Access, type Kernel, type Operand, read, update, write } from '../../src/kernels/kernel.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { type LoraOptions, withLora } from '../../src/nn/lora.ts';

@@ -4,7 +4,7 @@
 import { describe, expect, it } from 'vitest';
 import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
-import { onTensors } from '../../src/graph/graph.ts';
+import { onTensors } from '../../src/graph/program.ts';
 import type { Kernel } from '../../src/kernels/kernel.ts';
 import { narrow } from '../../src/kernels/narrow.ts';
 import {

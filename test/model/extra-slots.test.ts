@@ -10,7 +10,7 @@ import { Slots } from '../../src/engine/run/slots.ts';
 import { Storage } from '../../src/engine/run/storage.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { BufferRange } from '../../src/gpu/dispatch.ts';
-import type { Tensor } from '../../src/graph/graph.ts';
+import type { Tensor } from '../../src/graph/program.ts';
 import { at } from '../../src/util/at.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';

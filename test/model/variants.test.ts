@@ -3,7 +3,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
-import { onTensors } from '../../src/graph/graph.ts';
+import { onTensors } from '../../src/graph/program.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { traceStep } from '../../src/train/step-programs.ts';

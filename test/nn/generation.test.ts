@@ -3,9 +3,10 @@
 
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
-import { Graph, makeTensor, onTensors, type Tensor } from '../../src/graph/graph.ts';
+import { Graph } from '../../src/graph/graph.ts';
 import { logits } from '../../src/graph/operators/cross-entropy.ts';
 import { makeTokens } from '../../src/graph/operators/embedding.ts';
+import { makeTensor, onTensors, type Tensor } from '../../src/graph/program.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { onlyTokens } from '../../src/nn/inputs.ts';
 import { lookup, type Model, parameterTensors } from '../../src/nn/model.ts';

@@ -15,7 +15,7 @@ import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.t
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode, withActivations } from '../../src/graph/activations.ts';
-import { onTensors } from '../../src/graph/graph.ts';
+import { onTensors } from '../../src/graph/program.ts';
 import { embedding, embeddingBackward } from '../../src/kernels/embedding.ts';
 import { checkTrace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';

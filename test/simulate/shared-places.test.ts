@@ -2,7 +2,7 @@
 
 import { expect, it } from 'vitest';
 import { SharedPlaces } from '../../src/engine/simulate/shared-places.ts';
-import { makeTensor } from '../../src/graph/graph.ts';
+import { makeTensor } from '../../src/graph/program.ts';
 
 const tensor = (name: string) => makeTensor(name, [8], 'activation');
 const [x, y, z, apart] = [tensor('x'), tensor('y'), tensor('z'), tensor('apart')];

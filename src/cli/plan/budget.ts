@@ -6,8 +6,8 @@ import { flopsOf, offloadedBytes, recomputedFlops, type StepPasses, stepPass } f
 import { schedule, slotsAt } from '../../engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../engine/compile/workload.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.ts';
-import { printProgram } from '../../graph/graph.ts';
 import type { OptimizerDevice } from '../../graph/operators/optimizer.ts';
+import { printProgram } from '../../graph/program.ts';
 import { mapChunks } from '../../memory/layout/chunk-map.ts';
 import { elementBytesOf, lastingKinds, type TrainingDtype, trainedElementBytes } from '../../memory/layout/kinds.ts';
 import { printLayout } from '../../memory/layout/layout.ts';

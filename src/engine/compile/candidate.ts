@@ -2,8 +2,8 @@
 // measured, on a part of their micro-batches; the one that is taken has all of them (`whole`).
 
 import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
-import { bytesOf, type Program, type Tensor } from '../../graph/graph.ts';
 import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
+import { bytesOf, type Program, type Tensor } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { mostHeld } from '../../memory/plan/trace.ts';
 import { mapOf } from './chunk-sizes.ts';

@@ -4,8 +4,8 @@
 // Invariant: an activation is in its place from the first moment that uses it within a micro-batch to the last; in a pass
 // that is read from when it is over, to the end.
 
-import { bytesOf, type Tensor } from '../../graph/graph.ts';
 import type { ArenaRange, Placement } from '../../graph/liveness.ts';
+import { bytesOf, type Tensor } from '../../graph/program.ts';
 import {
   type ExtraSlots,
   extraSlots,

@@ -1,8 +1,13 @@
 // Instructions that exchange something between ranks, made into operations: who adds up which part, and which rank of which axis
 // of the grid a value goes to. Pure. What collectives on chunks a step has beside them is ranks/collectives.ts's affair.
 
-import type { AllGatherInstruction, HandOverInstruction, TieInstruction } from '../../graph/exchanges.ts';
-import type { AllReduceInstruction, ElementRange } from '../../graph/graph.ts';
+import type {
+  AllGatherInstruction,
+  AllReduceInstruction,
+  ElementRange,
+  HandOverInstruction,
+  TieInstruction,
+} from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { OwnedPart } from '../ranks/communicator.ts';
 import type { CollectiveOperation } from './lower.ts';

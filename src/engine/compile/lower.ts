@@ -4,9 +4,9 @@
 // Pure: no buffer, no device. Invariant: whatever serves a problem's variant choice is the whole problem, never a
 // tile, so that the layout of chunks has no part in it.
 
-import type { HandOverInstruction } from '../../graph/exchanges.ts';
 import type {
   ChunkInstruction,
+  HandOverInstruction,
   HostInstruction,
   Instruction,
   Phase,
@@ -15,7 +15,7 @@ import type {
   Tensor,
   TensorInstruction,
   TransferInstruction,
-} from '../../graph/graph.ts';
+} from '../../graph/program.ts';
 import type { EmbeddingBackwardProblem } from '../../kernels/embedding.ts';
 import { type Access, bytesMoved, type Kernel } from '../../kernels/kernel.ts';
 import type { MatmulProblem } from '../../kernels/matmul.ts';

@@ -4,8 +4,8 @@
 //
 // Non-model bytes are one constant: activations are placed once.
 
-import type { Phase, Program, Tensor } from '../../graph/graph.ts';
 import type { MicroBatches, OneProgram } from '../../graph/layer-major.ts';
+import type { Phase, Program, Tensor } from '../../graph/program.ts';
 import type { InBackward } from '../../graph/update-in-backward.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';

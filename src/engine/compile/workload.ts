@@ -2,8 +2,8 @@
 // the ways to treat their activations, and what of the adapter a fit goes by. No fit is worked out here (fit.ts).
 
 import type { ActivationMode } from '../../graph/activations.ts';
-import type { Program } from '../../graph/graph.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
+import type { Program } from '../../graph/program.ts';
 import type { InBackward } from '../../graph/update-in-backward.ts';
 import type { ChunkMap, StoredParameter } from '../../memory/layout/chunk-map.ts';
 import type { Pass, Passes } from './pass.ts';

@@ -5,8 +5,8 @@
 // Of micro-batches, each has its turn on the same activations. Invariant: activations and what is alive beside them are all
 // that is alive at a moment, and lie within the memory that was placed for them.
 
-import type { Tensor } from '../../graph/graph.ts';
-import { bytesOf } from '../../graph/graph.ts';
+import type { Tensor } from '../../graph/program.ts';
+import { bytesOf } from '../../graph/program.ts';
 import { chunkCount } from '../../memory/plan/trace.ts';
 import { isChunkRange, type Operation, type StashPiece } from '../compile/lower.ts';
 import { type ActivationHistory, type ActivationState, activationCode } from './chunk-codes.ts';

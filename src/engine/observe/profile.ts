@@ -5,7 +5,7 @@
 // Not for use on a run's own state: the programs are really run, so parameters and moments change.
 
 import { GPUBufferUsage } from '../../gpu/constants.ts';
-import { bytesOf } from '../../graph/graph.ts';
+import { bytesOf } from '../../graph/program.ts';
 import { at } from '../../util/at.ts';
 import { median } from '../../util/median.ts';
 import { bytesMovedBy, isDispatch, isTransfer, type Operation } from '../compile/lower.ts';

@@ -1,7 +1,7 @@
 // A recorded step of one of several ranks in few words: what rank 0 needs to show it beside its own. Plain data, small enough to
 // be sent as text. Times are in milliseconds since the step began, by the clock of the rank.
 
-import type { Phase } from '../../graph/graph.ts';
+import type { Phase } from '../../graph/program.ts';
 import { at } from '../../util/at.ts';
 import { type Cause, endOf, type Recording, waitedIn } from './recording.ts';
 

@@ -4,7 +4,7 @@
 //
 // Invariant: all ranks have the same collectives in the same order, whatever their budgets and their activations.
 
-import type { Tensor } from '../../graph/graph.ts';
+import type { Tensor } from '../../graph/program.ts';
 import type { Access } from '../../kernels/kernel.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';

@@ -4,7 +4,7 @@
 // Invariant: between two such uses a chunk has a value on its owner alone. The order of gathers follows the order of uses,
 // which is the same on all ranks that treat activations alike (train/ranks.ts has them compared).
 
-import type { Phase } from '../../graph/graph.ts';
+import type { Phase } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Operation } from '../compile/lower.ts';
 import { chunkCollective } from './collectives.ts';

@@ -6,7 +6,7 @@ import type { Device } from '../../gpu/device.ts';
 import { type BoundDispatch, type BufferRange, bindDispatch, packUniforms } from '../../gpu/dispatch.ts';
 import type { Pipeline } from '../../gpu/pipelines.ts';
 import { asWritable } from '../../gpu/shader.ts';
-import type { Tensor } from '../../graph/graph.ts';
+import type { Tensor } from '../../graph/program.ts';
 import type { Dispatch } from '../../kernels/kernel.ts';
 import { readingStored } from '../../kernels/stored.ts';
 import { at } from '../../util/at.ts';

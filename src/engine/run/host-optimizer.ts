@@ -5,7 +5,7 @@
 // Invariant: nothing of a step is updated before all gradients of that step lie below, so that a new device can finish it; where
 // chunks are updated inside the backward pass, before its own gradient does.
 
-import { bytesOf, type Tensor } from '../../graph/graph.ts';
+import { bytesOf, type Tensor } from '../../graph/program.ts';
 import type { HostExtent, HostScalars, HostValues } from '../../kernels/host-adamw.ts';
 import type { HostOperation } from '../compile/lower.ts';
 import type { ChunkCopies } from './copies.ts';

@@ -7,7 +7,7 @@
 
 import { type Device, OutOfMemory } from '../../gpu/device.ts';
 import type { ReadbackRing } from '../../gpu/readback.ts';
-import type { Tensor } from '../../graph/graph.ts';
+import type { Tensor } from '../../graph/program.ts';
 import { HostAdamW } from '../../kernels/host-adamw.ts';
 import { WasmHeap } from '../../kernels/wasm-heap.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';

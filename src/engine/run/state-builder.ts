@@ -2,7 +2,7 @@
 // makes all of it or nothing. Which state a session is in, and when it moves, is the session's affair (session.ts).
 
 import type { Device } from '../../gpu/device.ts';
-import type { Tensor } from '../../graph/graph.ts';
+import type { Tensor } from '../../graph/program.ts';
 import type { Below } from '../../memory/tiers/below.ts';
 import { roomForStashes } from '../../memory/tiers/shares.ts';
 import { HoldfastError } from '../../util/errors.ts';

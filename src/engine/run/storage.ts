@@ -4,8 +4,8 @@
 import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';
 import type { BufferRange } from '../../gpu/dispatch.ts';
-import { bytesOf, type Tensor } from '../../graph/graph.ts';
 import type { Placement } from '../../graph/liveness.ts';
+import { bytesOf, type Tensor } from '../../graph/program.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 

@@ -1,7 +1,7 @@
 // A machine to predict for, as figures: what its GPU computes and moves a second, its link, its memories, its disk.
 // Whether they are a vendor's or were measured is said where one is made (hardware.ts); nothing is timed here.
 
-import type { Instruction } from '../../graph/graph.ts';
+import type { Instruction } from '../../graph/program.ts';
 import { bytesMovedBy, type Operation } from '../compile/lower.ts';
 import { type AdapterLimits, DEFAULT_LIMITS } from '../compile/workload.ts';
 

@@ -2,8 +2,8 @@
 // back needs the place that others had, and what is written where an activation still leaves waits for its copy. Where
 // nothing is moved there is nothing to say. Knows places, not time: `C` is whatever a copy or an operation is.
 
-import { bytesOf, type Tensor } from '../../graph/graph.ts';
 import type { Placement } from '../../graph/liveness.ts';
+import { bytesOf, type Tensor } from '../../graph/program.ts';
 import type { ChunkRange } from '../compile/lower.ts';
 
 export class SharedPlaces<C> {

@@ -3,7 +3,8 @@
 import { type GateActivation, geglu, gegluBackward, swiglu, swigluBackward } from '../../kernels/gated.ts';
 import { geluBackward, gelu as geluKernel } from '../../kernels/gelu.ts';
 import { tanhBackward, tanh as tanhKernel } from '../../kernels/tanh.ts';
-import type { Graph, Tensor } from '../graph.ts';
+import type { Graph } from '../graph.ts';
+import type { Tensor } from '../program.ts';
 import { addGradient } from './add.ts';
 
 /** GELU in the tanh form that GPT-2 uses. x -> y, same shape. */

@@ -4,7 +4,8 @@ import { add as addKernel } from '../../kernels/add.ts';
 import { columnSum } from '../../kernels/column-sum.ts';
 import { copyRows } from '../../kernels/copy-rows.ts';
 import { assert } from '../../util/errors.ts';
-import type { Graph, Tensor } from '../graph.ts';
+import type { Graph } from '../graph.ts';
+import type { Tensor } from '../program.ts';
 import { sumRows } from './sum-rows.ts';
 
 /** a, b of one shape -> y of that shape. */

@@ -12,7 +12,8 @@ import { cacheAppend } from '../../kernels/cache-append.ts';
 import { rope as ropeKernel } from '../../kernels/rope.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { Graph, Tensor } from '../graph.ts';
+import type { Graph } from '../graph.ts';
+import type { Tensor } from '../program.ts';
 import type { Tokens } from './embedding.ts';
 
 export interface Heads {

@@ -13,7 +13,8 @@ import {
 } from '../../kernels/cross-entropy.ts';
 import { type MatmulProblem, matmul } from '../../kernels/matmul.ts';
 import { assert } from '../../util/errors.ts';
-import type { Graph, Tensor, TensorSplit } from '../graph.ts';
+import type { Graph } from '../graph.ts';
+import type { Tensor, TensorSplit } from '../program.ts';
 import { rowTile, vocabularyTile } from './head-tiles.ts';
 import { sumRows } from './sum-rows.ts';
 import { whole } from './tensor-parallel.ts';

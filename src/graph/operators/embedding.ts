@@ -9,7 +9,8 @@ import {
   positionEmbedding,
 } from '../../kernels/embedding.ts';
 import { at } from '../../util/at.ts';
-import { type Graph, makeTensor, type Tensor } from '../graph.ts';
+import type { Graph } from '../graph.ts';
+import { makeTensor, type Tensor } from '../program.ts';
 
 /** One micro-batch of tokens, as the program sees it: B sequences of T tokens. */
 export interface Tokens {

@@ -6,7 +6,8 @@ import { copyRows } from '../../kernels/copy-rows.ts';
 import { positionBackward, positionEmbedding } from '../../kernels/embedding.ts';
 import { patches } from '../../kernels/patches.ts';
 import { at } from '../../util/at.ts';
-import type { Graph, Tensor } from '../graph.ts';
+import type { Graph } from '../graph.ts';
+import type { Tensor } from '../program.ts';
 import { sumRows } from './sum-rows.ts';
 
 /** Rows and columns of a patch. */

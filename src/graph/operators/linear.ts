@@ -5,7 +5,8 @@ import { type GeluForm, geluBackward, geluErfBackward } from '../../kernels/gelu
 import { type Epilogue, matmul } from '../../kernels/matmul.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { Graph, Tensor } from '../graph.ts';
+import type { Graph } from '../graph.ts';
+import type { Tensor } from '../program.ts';
 import { add, addGradient, addRow } from './add.ts';
 import {
   adapterBackward,

@@ -7,7 +7,8 @@
 import { dropout as dropoutKernel } from '../../kernels/dropout.ts';
 import { matmul } from '../../kernels/matmul.ts';
 import { at } from '../../util/at.ts';
-import type { Adapter, Dropout, Graph, Tensor } from '../graph.ts';
+import type { Adapter, Dropout, Graph } from '../graph.ts';
+import type { Tensor } from '../program.ts';
 
 /** Columns of a packed tensor: `width` a row, the adapter's from `column` on. */
 interface Columns {

@@ -11,7 +11,8 @@ import {
 } from '../../kernels/layernorm.ts';
 import { rmsnormBackward, rmsnorm as rmsnormKernel, rmsnormParameterGrad } from '../../kernels/rmsnorm.ts';
 import { at } from '../../util/at.ts';
-import type { Graph, Tensor } from '../graph.ts';
+import type { Graph } from '../graph.ts';
+import type { Tensor } from '../program.ts';
 import { sumRows } from './sum-rows.ts';
 import { whole } from './tensor-parallel.ts';
 

@@ -10,7 +10,8 @@ import { BLOCK, roundAndSumSquares, scaleAndSumSquares, sumSquares } from '../..
 import { gradientKind, type Kind, lastingKinds, type TrainingDtype } from '../../memory/layout/kinds.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import { type Eager, type ElementRange, type Graph, makeTensor, type Tensor } from '../graph.ts';
+import type { Graph } from '../graph.ts';
+import { type Eager, type ElementRange, makeTensor, type Tensor } from '../program.ts';
 import { type StageBlocks, squaresOfAll } from './stages.ts';
 import { sumRows } from './sum-rows.ts';
 

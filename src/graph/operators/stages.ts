@@ -7,9 +7,9 @@ import { copyRows } from '../../kernels/copy-rows.ts';
 import { ceilDiv } from '../../kernels/kernel.ts';
 import { BLOCK } from '../../kernels/sum-squares.ts';
 import { at } from '../../util/at.ts';
-import type { StageRange } from '../exchanges.ts';
-import type { Graph, Tensor } from '../graph.ts';
+import type { Graph } from '../graph.ts';
 import type { StagePlace } from '../pipeline.ts';
+import type { StageRange, Tensor } from '../program.ts';
 
 /** The blocks of the gradients of all stages, as one of them sees them. */
 export interface StageBlocks {

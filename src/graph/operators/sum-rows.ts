@@ -3,7 +3,8 @@
 
 import { columnSum } from '../../kernels/column-sum.ts';
 import { ceilDiv } from '../../kernels/kernel.ts';
-import type { Graph, Tensor } from '../graph.ts';
+import type { Graph } from '../graph.ts';
+import type { Tensor } from '../program.ts';
 
 const ROWS_PER_BLOCK = 64;
 /** Up to here one dispatch is faster than the two of two levels. */

@@ -5,7 +5,8 @@
 // Invariant: no other operator takes a part of something for the whole; `whole` refuses it when a model is traced.
 
 import { assert } from '../../util/errors.ts';
-import type { Graph, Tensor } from '../graph.ts';
+import type { Graph } from '../graph.ts';
+import type { Tensor } from '../program.ts';
 
 /** Reads of a tensor by weights of which each rank has columns: in the forward pass, and all of them in the backward pass. */
 const reads = new WeakMap<Tensor, { count: number }>();

@@ -3,8 +3,8 @@
 // what a byte costs, moved or made again as costs less; so many as there is no room for.
 
 import { activationsOf, type BlockActivation, makersIn, makingOf, withFates } from '../activations.ts';
-import { type Program, type Tensor, touchedBy } from '../graph.ts';
 import { liveBytes } from '../liveness.ts';
+import { type Program, type Tensor, touchedBy } from '../program.ts';
 import { type ActivationPolicy, fewest, type Setting } from './policy.ts';
 
 export const capuchin: ActivationPolicy = {

@@ -14,7 +14,7 @@ import {
   type Tensor,
   type TensorInstruction,
   touchedBy,
-} from '../graph.ts';
+} from '../program.ts';
 import type { ActivationPolicy, Setting } from './policy.ts';
 
 export const dtr: ActivationPolicy = {

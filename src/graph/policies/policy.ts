@@ -4,7 +4,7 @@
 //
 // Invariant: a policy changes no result: what it makes again is made by the same kernels from the same values.
 
-import type { Instruction, Program } from '../graph.ts';
+import type { Instruction, Program } from '../program.ts';
 
 /** A rule from the literature, as far as it can be had here. */
 export interface ActivationPolicy {

@@ -11,6 +11,7 @@ import {
   extraSlots,
   type Occupied,
   type SlotRange,
+  type SlotWindow,
   slotRanges,
   windowsIn,
   worthHaving,
@@ -26,14 +27,21 @@ export interface FoundSlots {
   readonly of: ReadonlyMap<Pass, ExtraSlots>;
 }
 
-/** As many as could ever hold a chunk of the `most` that have no other slot; by the pass that updates, if there is one. */
-export function findExtraSlots(
+/** All ranges that could serve, and when in each pass. */
+export interface FreeRanges {
+  readonly ranges: readonly SlotRange[];
+  readonly windowsOf: ReadonlyMap<Pass, readonly (readonly SlotWindow[])[]>;
+  /** The pass that matters: the one that updates, if there is one. Of it, how many are free at each moment. */
+  readonly main: Pass;
+  readonly open: readonly number[];
+}
+
+export function freeRanges(
   passes: Passes,
   placements: readonly Placement[],
   outputs: ReadonlySet<Tensor>,
   chunkBytes: number,
-  most: number,
-): FoundSlots {
+): FreeRanges {
   const all = Object.values(passes);
   const ranges = slotRanges(arenaSizes(placements), chunkBytes);
   const places = new Map(placements.flatMap((placement) => [...placement.places]));
@@ -43,9 +51,14 @@ export function findExtraSlots(
       return [pass, windowsIn(ranges, chunkBytes, taken, pass.operations.length)] as const;
     }),
   );
-  const main = all.find(({ update }) => update) ?? all[0];
-  const windows = main && windowsOf.get(main);
-  const wanted = windows ? worthHaving(windows, main.operations.length, most) : [];
+  const main = all.find(({ update }) => update) ?? at(all, 0);
+  const { open } = extraSlots(windowsOf.get(main) ?? [], main.operations.length);
+  return { ranges, windowsOf, main, open };
+}
+
+/** As many of them as could ever hold a chunk of the `most` that have no other slot. */
+export function findExtraSlots({ ranges, windowsOf, main }: FreeRanges, most: number): FoundSlots {
+  const wanted = worthHaving(windowsOf.get(main) ?? [], main.operations.length, most);
   return {
     ranges: wanted.map((slot) => at(ranges, slot)),
     of: new Map(

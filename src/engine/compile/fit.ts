@@ -10,6 +10,7 @@ import { type ChunkMap, trainingDtypeOf } from '../../memory/layout/chunk-map.ts
 import { indicesTogether } from '../../memory/layout/kinds.ts';
 import { chunkRange } from '../../memory/layout/layout.ts';
 import type { SlotRange } from '../../memory/plan/extra-slots.ts';
+import { heldAt } from '../../memory/plan/trace.ts';
 import { bytesBelow, leastHostBytes, type NeedBelow, type RoomBelow } from '../../memory/tiers/shares.ts';
 import { at } from '../../util/at.ts';
 import { formatBytes } from '../../util/bytes.ts';
@@ -28,9 +29,9 @@ import {
   whole,
 } from './candidate.ts';
 import { chunkSizes, largestChunk, leanMap, mapOf, wholeMap } from './chunk-sizes.ts';
-import { type FoundSlots, findExtraSlots } from './extra-slots.ts';
+import { type FoundSlots, type FreeRanges, findExtraSlots, freeRanges } from './extra-slots.ts';
 import { chunksAtOnce, type Pass, type Passes } from './pass.ts';
-import { schedule, slotsAt } from './schedule.ts';
+import { slotsAt } from './schedule.ts';
 import { cheapest, uniformWays } from './ways.ts';
 import { type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
 
@@ -310,27 +311,29 @@ function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined
   const room = Math.floor((budget - other) / map.chunkBytes);
   const spare = room - least.down - least.up - atOnce;
   assert(spare >= 0, 'a budget was accepted that does not fit');
-  const most = withSlots(found, Math.min(residents, room - least.down - least.up), least);
-  if (!doChunksMove(most)) return most;
+  const alone = Math.min(residents, room - least.down - least.up);
+  if (alone === residents) return withSlots(found, residents, least);
+  const free = freeRangesOf(found);
+  if (holdsAll(free, alone)) return withSlots(found, alone, least, free);
   const enough = Math.min(MOST_STAGING, Math.ceil(ENOUGH_STAGING / map.chunkBytes));
   const more = Math.min(enough, Math.floor(spare / SLOTS_PER_STAGING));
   const staging = { down: Math.max(least.down, more), up: Math.max(least.up, more) };
-  return withSlots(found, room - staging.down - staging.up, staging);
+  return withSlots(found, room - staging.down - staging.up, staging, free);
 }
 
-/** Whether some leave the GPU in a step, to come back; where nothing is updated, in any pass. */
-function doChunksMove({ passes, slots, residents }: Fit): boolean {
-  if (slots >= residents) return false;
-  const step = Object.values<Pass>(passes).find(({ update }) => update);
-  const atTimes = step?.extra?.open.reduce((most, open) => Math.max(most, open), 0) ?? 0;
-  if (!step || slots + atTimes < residents) return true;
-  return schedule(step.trace, slots, 'planned', step.extra).moved.h2d > 0;
-}
+/** Whether a step has room for all chunks, with so many slots and those among the activations: nothing moves then. */
+const holdsAll = ({ main, open }: FreeRanges, slots: number): boolean =>
+  main.update !== undefined && heldAt(main.trace).every((held, m) => held <= slots + at(open, m));
 
-function withSlots<P extends Passes>(found: Candidate<P>, slots: number, staging: StagingSize): Fit<P> {
+function withSlots<P extends Passes>(
+  found: Candidate<P>,
+  slots: number,
+  staging: StagingSize,
+  free?: FreeRanges,
+): Fit<P> {
   const { workload, map, passes, placements, nonModel, stashes, durable, other, residents, held } = found;
   const peak = other + (slots + staging.down + staging.up) * map.chunkBytes;
-  const { ranges, of } = slots < residents ? extraSlotsOf(found, residents - slots) : NO_EXTRA_SLOTS;
+  const { ranges, of } = free ? findExtraSlots(free, residents - slots) : NO_EXTRA_SLOTS;
   const withBytes = Object.entries(passes).map(([name, pass]): [string, Pass] => {
     const extra = of.get(pass);
     const room = slotsAt(pass.trace, slots, extra);
@@ -360,7 +363,7 @@ function withSlots<P extends Passes>(found: Candidate<P>, slots: number, staging
 
 const NO_EXTRA_SLOTS: FoundSlots = { ranges: [], of: new Map() };
 
-function extraSlotsOf({ workload, passes, placements, map }: Candidate, most: number): FoundSlots {
+function freeRangesOf({ workload, passes, placements, map }: Candidate): FreeRanges {
   const outputs = new Set(workload.programs.flatMap((program) => program.outputs));
-  return findExtraSlots(passes, placements, outputs, map.chunkBytes, most);
+  return freeRanges(passes, placements, outputs, map.chunkBytes);
 }

@@ -75,12 +75,17 @@ function freeBetween(taken: readonly Occupied[], moments: number): SlotWindow[] 
 /** What the windows of a pass come to. */
 export function extraSlots(windows: readonly (readonly SlotWindow[])[], moments: number): ExtraSlots {
   const open = new Uint32Array(moments);
-  for (const window of windows.flat()) for (const m of momentsOf(window, moments)) open[m] = at(open, m) + 1;
+  for (const own of windows) addTo(open, own);
   return { windows, open: [...open] };
 }
 
-const momentsOf = ({ from, to }: SlotWindow, moments: number): number[] =>
-  Array.from({ length: Math.min(moments, to - from) }, (_, i) => (from + i) % moments);
+/** One more at the moments of these windows. */
+function addTo(open: Uint32Array, windows: readonly SlotWindow[]): void {
+  const { length: moments } = open;
+  for (const { from, to } of windows) {
+    for (let m = from; m < Math.min(to, from + moments); m++) open[m % moments] = at(open, m % moments) + 1;
+  }
+}
 
 /**
  * Which ranges are worth having, by their windows in the pass that matters: those that are free the longest, until at no
@@ -92,13 +97,21 @@ export function worthHaving(windows: readonly (readonly SlotWindow[])[], moments
   const lengths = windows.map(lengthOf);
   const order = [...windows.keys()].sort((a, b) => at(lengths, b) - at(lengths, a) || a - b);
   const open = new Uint32Array(moments);
-  const found = order.filter((slot) => {
-    const free = at(windows, slot).flatMap((window) => momentsOf(window, moments));
-    if (free.every((m) => at(open, m) >= most)) return false;
-    for (const m of free) open[m] = at(open, m) + 1;
-    return true;
-  });
+  const found: number[] = [];
+  for (const slot of order) {
+    const own = at(windows, slot);
+    if (!own.some((window) => hasLess(open, window, most))) continue;
+    addTo(open, own);
+    found.push(slot);
+    if (open.every((count) => count >= most)) break;
+  }
   return found.sort((a, b) => a - b);
+}
+
+function hasLess(open: Uint32Array, { from, to }: SlotWindow, most: number): boolean {
+  const { length: moments } = open;
+  for (let m = from; m < Math.min(to, from + moments); m++) if (at(open, m % moments) < most) return true;
+  return false;
 }
 
 /** What becomes of extra slots before a moment. At the first one all of them are named: another pass may have been before. */

@@ -82,7 +82,10 @@ export function peakDemand({ moments, chunkBytes }: Trace): number {
 }
 
 /** The most chunks that have a value at once, those included that last from step to step. */
-export function mostHeld({ moments }: Pick<Trace, 'moments'>): number {
+export const mostHeld = (trace: Pick<Trace, 'moments'>): number => heldAt(trace).reduce((a, b) => Math.max(a, b), 0);
+
+/** Chunks that have a value while each operator runs, its own included: with so many slots nothing moves. */
+export function heldAt({ moments }: Pick<Trace, 'moments'>): number[] {
   const held = new Set<number>();
   const seen = new Set<number>();
   for (const { accesses } of moments) {
@@ -91,13 +94,12 @@ export function mostHeld({ moments }: Pick<Trace, 'moments'>): number {
       seen.add(chunk);
     }
   }
-  let most = held.size;
-  for (const { accesses, frees } of moments) {
+  return moments.map(({ accesses, frees }) => {
     for (const { chunk } of accesses) held.add(chunk);
-    most = Math.max(most, held.size);
+    const { size } = held;
     for (const chunk of frees) held.delete(chunk);
-  }
-  return most;
+    return size;
+  });
 }
 
 /** Throws if a trace contradicts itself. */

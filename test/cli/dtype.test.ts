@@ -120,6 +120,7 @@ test.each([
     ['train', ...RUN, '--dtype', 'bf16', '--optimizer-device', 'cpu', '--out', 'none'],
     '--dtype bf16: AdamW on the cpu',
   ],
+  [['train', ...RUN, '--dtype', 'f16', '--update', 'in-backward', '--out', 'none'], '--update in-backward: in f16'],
   [['plan', '--activation-dtype', 'bf16', '--ranks', '2'], '--activation-dtype bf16: ranks keep theirs in f32'],
   [['plan', '--activation-dtype', 'bf16', '--compare'], '--activation-dtype bf16: policies are compared'],
   [['plan', '--dtype', 'f16', '--ranks', '2'], '--dtype f16: ranks train together in f32'],

@@ -31,7 +31,7 @@ describe.each(NAMES)('%s', (name) => {
   test('trains with the same bits whatever becomes of activations, close to f32', async () => {
     const { outcome, choices } = await run(device, work, { memory: { activations: 'keep', accumulateOrder: 'batch' } });
     const memories: MemoryOptions[] = [
-      { activations: 'recompute' },
+      { activations: 'recompute', accumulateOrder: 'batch' },
       { gpu: leastBudget(device, work), host: 60_000, disk: memoryDisk() },
       { activations: 'light' },
       { activations: 'offload', gpu: 2 * leastBudget(device, work) },
@@ -41,6 +41,9 @@ describe.each(NAMES)('%s', (name) => {
       const found = await run(device, work, { memory, choices });
       expectSame(found.outcome, outcome, JSON.stringify(memory));
     }
+    const once = { ...work, accumulate: 1, steps: 2 };
+    const early = await run(device, { ...once, update: 'in-backward' }, { choices });
+    expectSame(early.outcome, (await run(device, once, { choices })).outcome, 'updated in the backward pass');
     const wide = await run(device, { ...work, activationDtype: 'f32' }, { choices });
     expect(wide.outcome.steps).not.toEqual(outcome.steps);
     for (const [i, [loss]] of wide.outcome.steps.entries())

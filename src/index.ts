@@ -106,14 +106,8 @@ export { defaultSettings, type LoraSettings, type RunSettings } from './train/ru
 export type { SamplingOptions } from './train/sampling.ts';
 export type { Decay, LearningRateSchedule as Schedule } from './train/schedule.ts';
 export type { StepHooks } from './train/stepper.ts';
-export {
-  ADAMW_DEFAULTS,
-  type AdamWOptions,
-  type StepMetrics,
-  Trainer,
-  type TrainerOptions,
-  type TrainerState,
-} from './train/trainer.ts';
+export { type StepMetrics, Trainer, type TrainerState } from './train/trainer.ts';
+export { ADAMW_DEFAULTS, type AdamWOptions, type TrainerOptions } from './train/trainer-options.ts';
 export { type WritingOptions, writeText } from './train/writing.ts';
 export { HoldfastError } from './util/errors.ts';
 export { Random } from './util/random.ts';

@@ -7,7 +7,7 @@ import { makeRanks, type Ranks } from '../engine/ranks/ranks.ts';
 import { ZERO_STAGES, type ZeroStage } from '../engine/ranks/sharding.ts';
 import type { OptimizerDevice, Update } from '../graph/operators/optimizer.ts';
 import type { FolderClaim, Host } from '../runtime/host.ts';
-import { UPDATE_ON_RANKS } from '../train/run-settings.ts';
+import { UPDATE_ON_RANKS } from '../train/check-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { MemoryFlags } from './memory-flags.ts';
 import { whole } from './options.ts';

@@ -12,21 +12,12 @@ import { openDevice } from '../gpu/device.ts';
 import { splitModel } from '../nn/tensor-parallel.ts';
 import { writeReport } from '../report/run-report.ts';
 import type { Host } from '../runtime/host.ts';
+import { checkSettings } from '../train/check-settings.ts';
 import { FINE_TUNING_EPOCHS, paceOf } from '../train/fine-tuning.ts';
 import { placesIn, settingsOn } from '../train/ranks.ts';
 import { trainRun } from '../train/run.ts';
-import {
-  checkSettings,
-  defaultSettings,
-  dtypeOf,
-  modelOf,
-  RANGES,
-  type RunSettings,
-  type RunText,
-  readText,
-  tokenizerFor,
-  withEpochs,
-} from '../train/run-settings.ts';
+import { defaultSettings, dtypeOf, modelOf, RANGES, type RunSettings } from '../train/run-settings.ts';
+import { type RunText, readText, tokenizerFor, withEpochs } from '../train/run-text.ts';
 import { savedSettings } from '../train/saved-state.ts';
 import { memoryFromFlags } from './memory-flags.ts';
 import { MODEL_SOURCES } from './model-source.ts';

@@ -17,7 +17,7 @@ import { withLora } from '../nn/lora.ts';
 import { type Model, observedNames } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
 import type { LearningRateSchedule } from '../train/schedule.ts';
-import type { AdamWOptions } from '../train/trainer.ts';
+import type { AdamWOptions } from '../train/trainer-options.ts';
 import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { check, list, namesTo, number, object, oneOf, optional, parseJSON, text } from '../util/json.ts';

@@ -11,16 +11,8 @@ import type { Model } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
 import { checkBase } from '../train/base-identity.ts';
 import { settingsOn } from '../train/ranks.ts';
-import {
-  checkText,
-  datasetOf,
-  modelOf,
-  type RunSettings,
-  type RunText,
-  readText,
-  tokenizerFor,
-  trainerOptions,
-} from '../train/run-settings.ts';
+import { modelOf, type RunSettings, trainerOptions } from '../train/run-settings.ts';
+import { checkText, datasetOf, type RunText, readText, tokenizerFor } from '../train/run-text.ts';
 import { type SavedState, stateOf } from '../train/saved-state.ts';
 import { checkTrained, isTrainedIn, startWeights } from '../train/start-weights.ts';
 import { STEPS_AHEAD } from '../train/stepper.ts';

@@ -11,15 +11,8 @@ import { Random } from '../util/random.ts';
 import { checkBase } from './base-identity.ts';
 import { checkAlike, createOnRanks, type FirstChoices, layoutFacts } from './ranks.ts';
 import type { RunOptions } from './run-events.ts';
-import {
-  checkText,
-  datasetOf,
-  generates,
-  modelOf,
-  type RunSettings,
-  type RunText,
-  trainerOptions,
-} from './run-settings.ts';
+import { generates, modelOf, type RunSettings, trainerOptions } from './run-settings.ts';
+import { checkText, datasetOf, type RunText } from './run-text.ts';
 import { type RunHistory, type SavedState, stateOf, withSettings } from './saved-state.ts';
 import { checkTrained, startWeights } from './start-weights.ts';
 import { Trainer } from './trainer.ts';

@@ -10,7 +10,7 @@ import type { FolderClaim } from '../runtime/host.ts';
 import type { TrainerCallback } from './callbacks.ts';
 import type { MemoryRecord } from './memory-record.ts';
 import type { RankRecord } from './rank-record.ts';
-import type { RunText } from './run-settings.ts';
+import type { RunText } from './run-text.ts';
 import type { SavedState } from './saved-state.ts';
 import type { StepMetrics, Trainer } from './trainer.ts';
 

@@ -1,33 +1,14 @@
-// The settings of a run and what they may be, and the text, batches and trainer that they stand for. Flags, saved
-// files, the page's form and its messages all go by RANGES and `checkSettings`. Invariant: the same settings and the
+// The settings of a run, what each may be, and the model and trainer that they stand for. Flags, saved files, the
+// page's form and its messages all go by RANGES, and by check-settings.ts. Invariant: the same settings and the
 // same text are the same run, step for step, wherever it is trained.
 
-import { checkTokens } from '../data/batches.ts';
-import { openText, type TextSource } from '../data/corpus.ts';
-import { type Dataset, type DocumentSets, documentDataset, textDataset } from '../data/dataset.ts';
-import { imageDataset } from '../data/image-dataset.ts';
-import { labelledDataset } from '../data/labelled-texts.ts';
-import { type Masking, maskedDataset, maskingOf } from '../data/masking.ts';
-import { type RecordSettings, readDocuments, recordSettings } from '../data/records/read-records.ts';
-import { isSynthetic, syntheticTokens } from '../data/synthetic.ts';
+import { type RecordSettings, recordSettings } from '../data/records/read-records.ts';
+import { isSynthetic } from '../data/synthetic.ts';
 import { TASKS, type TaskName } from '../data/tasks.ts';
-import {
-  type TextIdentity,
-  type TokenizedText,
-  type TokenizingOptions,
-  tokenizedText,
-} from '../data/tokenized-text.ts';
-import {
-  ByteTokenizer,
-  DEFAULT_TOKENIZER,
-  type Tokenizer,
-  type TokenizerIdentity,
-  tokenizerOf,
-} from '../data/tokenizer.ts';
+import { DEFAULT_TOKENIZER, type TokenizerIdentity } from '../data/tokenizer.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
-import { familyOf, labelsIn, shapeOf } from '../formats/families/index.ts';
+import { familyOf, shapeOf } from '../formats/families/index.ts';
 import { configOfShape } from '../formats/shape.ts';
-import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';
 import { ACTIVATION_DTYPES, type ActivationDtype } from '../graph/narrow-activations.ts';
 import { OPTIMIZER_DEVICES, type OptimizerDevice, UPDATES, type Update } from '../graph/operators/optimizer.ts';
 import type { MadeElement } from '../kernels/stored.ts';
@@ -35,17 +16,11 @@ import { TRAINING_DTYPES, type TrainingDtype } from '../memory/layout/kinds.ts';
 import { makeModel } from '../nn/index.ts';
 import { type CompleteLora, withLora } from '../nn/lora.ts';
 import { computedIn, type Model } from '../nn/model.ts';
-import { checkStages } from '../nn/pipeline-parallel.ts';
-import { checkSize } from '../nn/size.ts';
-import type { Files, Host } from '../runtime/host.ts';
-import { HoldfastError } from '../util/errors.ts';
 import { check, kinds, list, number, object, oneOf, optional, parsed, type Schema, text, truth } from '../util/json.ts';
 import { type Range, realNumber, wholeNumber } from '../util/range.ts';
 import { BASE_DTYPES } from './base-dtype.ts';
-import { type ClassContent, readExamples } from './class-data.ts';
-import { microBatchesOf } from './ranks.ts';
-import { checkSchedule, DECAYS, type Decay } from './schedule.ts';
-import type { TrainerOptions } from './trainer.ts';
+import { DECAYS, type Decay } from './schedule.ts';
+import type { TrainerOptions } from './trainer-options.ts';
 
 /**
  * What a run computes: saved with its checkpoints, and the same when it is resumed. The defaults are those of
@@ -257,74 +232,6 @@ export const readSettings = (json: unknown): RunSettings =>
 /** Of the field `config`, in a file or what is called `name`. */
 const configIn = (name: string): Schema<ModelConfig> => parsed((json) => parseConfig(json, `${name}: config`));
 
-/**
- * The characters of a run's longest record, trainer_state.json: V8 makes no longer text than 2^29 - 24, so that a longer
- * one could not be saved.
- */
-const MOST_RECORD = 2 ** 29 - 2 ** 20;
-const STEP_CHARACTERS = 160;
-/** A byte that is no printable character is six of them in JSON. */
-const TOKEN_CHARACTERS = 6;
-
-/** Why several ranks do not update inside the backward pass. */
-export const UPDATE_IN_F16 =
-  '--update in-backward: in f16 the scale of gradients is decided from all of them; leave out --update, or use --dtype bf16';
-
-export const UPDATE_ON_RANKS =
-  '--update in-backward: several ranks add up all gradients before they update; leave it out, or train alone';
-
-/**
- * Checks what settings ask for together, before anything of that size is made. Errors: HoldfastError naming the setting
- * and the largest that works.
- */
-export function checkSettings(settings: RunSettings): void {
-  const { config, batch, seq, evalWindows, steps, schedule, lr, minLr, warmup } = settings;
-  checkSize(config);
-  const { ranks = 1, tensorParallel = 1, pipelineParallel = 1 } = settings;
-  const isAlone = ranks * tensorParallel * pipelineParallel === 1;
-  const dtype = dtypeOf(settings);
-  if (!isAlone && dtype !== 'f32')
-    throw new HoldfastError(`--dtype ${dtype}: ranks train together in f32; leave out --dtype, or train alone`);
-  if (!isAlone && settings.activationDtype === 'bf16')
-    throw new HoldfastError('--activation-dtype bf16: ranks keep theirs in f32; leave it out, or train alone');
-  if (!isAlone && settings.update === 'in-backward') throw new HoldfastError(UPDATE_ON_RANKS);
-  if (settings.update === 'in-backward' && dtype === 'f16') throw new HoldfastError(UPDATE_IN_F16);
-  if (settings.optimizerDevice === 'cpu' && dtype !== 'f32')
-    throw new HoldfastError(`--dtype ${dtype}: AdamW on the cpu updates f32; leave out --optimizer-device, or --dtype`);
-  if (settings.lora && settings.from === undefined) {
-    throw new HoldfastError('a low-rank update needs a model with weights to update; name its folder with --model');
-  }
-  const { label, writes, classifier } = familyOf(config);
-  if (!writes && (settings.records || settings.task)) {
-    const classes = classifier && settings.records ? ', or give each record a text and a label' : '';
-    throw new HoldfastError(
-      `${label} writes no text: ${settings.task ? 'a task' : 'answers of JSON records'} cannot be learned by it; use a model that does, such as gpt2 or llama${classes}`,
-    );
-  }
-  if (settings.newHead && (settings.from === undefined || !labelsIn(config)))
-    throw new HoldfastError('a head that is drawn anew is of a classifier, and of a model with weights');
-  if (settings.newHead && settings.lora && !settings.lora.modulesToSave)
-    throw new HoldfastError(
-      'a head for these classes has to be drawn, and the adapter trains none; leave the adapter out, or take a model of these classes',
-    );
-  checkStages(shapeOf(config).layers, pipelineParallel);
-  checkTokens('batch', batch, seq);
-  checkTokens('validation', evalWindows, seq);
-  checkSchedule({ decay: schedule, peak: lr, min: minLr, warmup, steps });
-  if (settings.earlyStoppingPatience !== undefined && settings.evalEvery === 0)
-    throw new HoldfastError('early stopping goes by validations, and there is one at the end only; give --eval-every');
-  const times = (every: number) => (every > 0 ? Math.ceil(steps / every) : 1);
-  const perStep = STEP_CHARACTERS + (times(settings.evalEvery) / steps) * STEP_CHARACTERS;
-  const samples = settings.sampleTokens > 0 ? times(settings.sampleEvery) : 0;
-  const texts = samples * (settings.sampleTokens * TOKEN_CHARACTERS + STEP_CHARACTERS);
-  if (steps * perStep + texts <= MOST_RECORD) return;
-  const most = Math.floor((MOST_RECORD - texts) / perStep);
-  throw new HoldfastError(
-    `${steps} steps with ${samples} samples of ${settings.sampleTokens} tokens: more than the record of ` +
-      `a run holds; ${most > 0 ? `at most ${most} steps, or fewer samples` : 'use fewer or shorter samples'}`,
-  );
-}
-
 /** Whether text is written between steps: memory is set aside for it. */
 export const generates = ({ config, sampleTokens, task, data }: RunSettings): boolean =>
   familyOf(config).writes && !isSynthetic(data) && (sampleTokens > 0 || task !== undefined);
@@ -366,103 +273,4 @@ export function trainerOptions(settings: RunSettings): TrainerOptions {
     ...(update && { update }),
     ...(activationDtype && { activationDtype }),
   };
-}
-
-/** What a run learns from. */
-export interface RunText {
-  /** Where it comes from. */
-  readonly corpus: Omit<TextSource, 'pieces'>;
-  readonly identity: TextIdentity;
-  /** Its tokens, and how some are hidden where they are to be told from both sides; its records as documents; what has a class. */
-  readonly content:
-    | { readonly kind: 'text'; readonly tokens: TokenizedText; readonly masking?: Masking | undefined }
-    | ClassContent
-    | { readonly kind: 'records'; readonly documents: DocumentSets };
-}
-
-/**
- * Tokenizes what a run learns from and validates on. Errors: HoldfastError where there is no text, and naming the place of a
- * record that cannot be used.
- */
-export async function readText(
-  host: Host,
-  settings: RunSettings,
-  tokenizer: Tokenizer,
-  options: TokenizingOptions = {},
-): Promise<RunText> {
-  const { config, records, data, validationFile, validationShare, seed, seq } = settings;
-  const { vocabulary } = shapeOf(config);
-  const corpusOf = ({ identity, names }: { readonly identity: TextIdentity; readonly names: readonly string[] }) => ({
-    corpus: { bytes: identity.bytes, files: names.length, names, skipped: 0 },
-    identity,
-  });
-  const other = validationFile === undefined ? undefined : [validationFile];
-  const labels = labelsIn(config);
-  if (labels) {
-    const content = await readExamples(host, { config, labels, data, other, seq, tokenizer }, options);
-    return { ...corpusOf(content.kind === 'images' ? content.images : content.texts.train), content };
-  }
-  const masking = familyOf(config).writes ? undefined : maskingOf(tokenizer);
-  if (isSynthetic(data)) {
-    const tokens = await syntheticTokens(host, vocabulary, seq + 1);
-    const corpus = { bytes: tokens.identity.bytes, files: 1, names: data, skipped: 0 };
-    return {
-      corpus,
-      identity: tokens.identity,
-      content: { kind: 'text', tokens, masking: masking && { ...masking, vocabulary } },
-    };
-  }
-  if (records) {
-    const train = await readDocuments(host, data, tokenizer, records, options);
-    const validation = other && (await readDocuments(host, other, tokenizer, records, options));
-    return { ...corpusOf(train), content: { kind: 'records', documents: { train, validation } } };
-  }
-  const corpus = await openText(host, settings);
-  const heldBack = other ? await openText(host, { data: other, seed }) : validationShare;
-  const tokens = await tokenizedText(host, corpus, tokenizer, { ...options, heldBack });
-  return { corpus, identity: tokens.identity, content: { kind: 'text', tokens, masking } };
-}
-
-/**
- * The tokenizer of a run, made of the files that its checkpoint or its model carries; where there are none, of those that
- * its settings name. Errors: HoldfastError where they are not those of the settings, and for a vocabulary that is not the
- * tokenizer's.
- */
-export async function tokenizerFor(
-  files: Files,
-  { config, tokenizer, data }: RunSettings,
-  model = 'the model',
-  carried?: TokenizerFiles,
-): Promise<Tokenizer> {
-  const found =
-    tokenizer?.kind === 'huggingface' ? (carried ?? (await findTokenizer(files, tokenizer.path))) : undefined;
-  const { vocabulary } = shapeOf(config);
-  // Nothing is read in it, and nothing written.
-  if (!found && (vocabulary === 0 || isSynthetic(data))) return new ByteTokenizer();
-  return tokenizerOf(tokenizer, found, vocabulary, model);
-}
-
-/** Batches from the first on. Errors: HoldfastError for text too short. */
-export function datasetOf(settings: RunSettings, { content }: RunText): Dataset {
-  if (content.kind === 'images') return imageDataset(content.images, settings);
-  if (content.kind === 'labelled') return labelledDataset(content.texts, settings);
-  if (content.kind === 'text') {
-    const dataset = textDataset(content.tokens, settings);
-    return content.masking ? maskedDataset(dataset, content.masking, settings.seed) : dataset;
-  }
-  return documentDataset(content.documents, settings, settings.records?.pack === 'yes');
-}
-
-/** The settings of a run of so many passes over its data. */
-export function withEpochs(settings: RunSettings, text: RunText, epochs: number): RunSettings {
-  const rows = datasetOf(settings, text).rowsIn(epochs);
-  return { ...settings, epochs, steps: Math.ceil(rows / (settings.batch * microBatchesOf(settings))) };
-}
-
-/** Errors: HoldfastError where `found` is not the text that a checkpoint in `from` was trained on. */
-export function checkText(found: TextIdentity, saved: TextIdentity, from: string): void {
-  if (found.sha256 === saved.sha256) return;
-  throw new HoldfastError(
-    `${from}: trained on a corpus of ${saved.bytes} bytes, this one has ${found.bytes} or other text; give the same --data`,
-  );
 }

@@ -7,10 +7,12 @@ import { checkpointsOf, loadTokenizer } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
 import { finishing, messageOf } from '../util/errors.ts';
+import { checkSettings } from './check-settings.ts';
 import { checkAlike, runFacts, settingsOn } from './ranks.ts';
 import type { RunOptions, RunSummary } from './run-events.ts';
 import { trainPart } from './run-part.ts';
-import { checkSettings, type RunSettings, readText, tokenizerFor } from './run-settings.ts';
+import type { RunSettings } from './run-settings.ts';
+import { readText, tokenizerFor } from './run-text.ts';
 import type { Trainer } from './trainer.ts';
 
 /** Devices that a run may lose, when it has to go back, before it has saved one step more than it had. */

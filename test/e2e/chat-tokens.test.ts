@@ -8,7 +8,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ChatRenderer } from '../../src/data/records/chat-template.ts';
 import { tokenizerFrom } from '../../src/data/tokenizer.ts';
 import { loadTokenizer } from '../../src/formats/checkpoint.ts';
-import { readText } from '../../src/train/run-settings.ts';
+import { readText } from '../../src/train/run-text.ts';
 import { savedSettings } from '../../src/train/saved-state.ts';
 import { TEMPLATES } from '../data/chat-templates.ts';
 import { filesOf, trained } from '../data/tokenizers.ts';

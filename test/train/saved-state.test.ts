@@ -4,7 +4,8 @@
 import { describe, expect, test } from 'vitest';
 import { configOfShape } from '../../src/formats/shape.ts';
 import { runReport } from '../../src/report/run-report.ts';
-import { defaultSettings, tokenizerFor } from '../../src/train/run-settings.ts';
+import { defaultSettings } from '../../src/train/run-settings.ts';
+import { tokenizerFor } from '../../src/train/run-text.ts';
 import { savedSettings, savedState } from '../../src/train/saved-state.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { memoryHost } from '../memory-files.ts';

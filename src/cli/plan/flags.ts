@@ -16,7 +16,7 @@ import { sizeOf } from '../../nn/size.ts';
 import { baseStorage } from '../../train/base-dtype.ts';
 import type { Scenario } from '../../train/prediction.ts';
 import type { Scaling } from '../../train/scaling.ts';
-import { ADAMW_DEFAULTS } from '../../train/trainer.ts';
+import { ADAMW_DEFAULTS } from '../../train/trainer-options.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { configFromFlags } from '../model-flags.ts';
 import { DEFAULT_STAGE } from '../rank-flags.ts';

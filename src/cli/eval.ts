@@ -11,6 +11,7 @@ import { type TextIdentity, tokenizedText } from '../data/tokenized-text.ts';
 import { ByteTokenizer, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
 import { checkWriter, labelsIn, shapeOf } from '../formats/families/index.ts';
+import { checkPreprocessor } from '../formats/preprocessor.ts';
 import { openDevice } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
 import { type ClassSources, examplesToTest } from '../train/class-data.ts';
@@ -71,9 +72,10 @@ export function evalCommand(host: Host): Command {
   return command.action(async (dir: string, flags: Flags) => {
     const memory = memoryFromFlags(host, flags);
     const { device, evaluator, data } = await withNamedModel(host, dir, flags, async (opened) => {
-      const { model, weights, tokenizer: files, from, without } = opened;
+      const { model, weights, tokenizer: files, from, without, found } = opened;
       const labels = labelsIn(model.config);
       if (!labels) checkWriter(model.config, dir);
+      if (model.shape.vocabulary === 0) await checkPreprocessor(found.files, found.folder);
       // Images are not read in tokens.
       const tokenizer =
         model.shape.vocabulary === 0

@@ -1,8 +1,8 @@
 // Folders of PNG images, as MNIST, CIFAR and others are published: a folder for each class, below one to train on and one to
 // test with, if there are such. How a file is decoded is png.ts.
 //
-// Invariant: images are of one size, which is seen from their first bytes before memory is taken for any; classes are numbered
-// by their names in order, whichever set they are in.
+// Invariant: images are of one size, which is seen from their first bytes before memory is taken for any, or brought to one that
+// a model has (resize.ts); classes are numbered by their names in order, whichever set they are in.
 
 import type { Files, Host } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
@@ -10,6 +10,7 @@ import { HoldfastError, shortened } from '../util/errors.ts';
 import { sortedNames } from './classes.ts';
 import { filesOf } from './corpus.ts';
 import { decodePng, MOST_PNG_BYTES, PNG_HEADER_BYTES, type PngHeader, pngHeader } from './png.ts';
+import { resized } from './resize.ts';
 
 /** An image that was found. */
 interface FoundImage {
@@ -44,10 +45,26 @@ const SETS = /^(?:train|training|test|testing|val|valid|validation)$/i;
 const CLASSES = 'give each class a folder of its name with its images, such as data/cat/1.png';
 /** Of all pixels. */
 const MOST_BYTES = 2 ** 32;
+/** Of the pixels of one, as it is in its file. */
+const MOST_IMAGE_BYTES = 2 ** 29;
 const MOST_CLASSES = 2 ** 16;
 
-/** Undefined where the sources have no PNG. Errors: HoldfastError naming the file that does not fit. */
-export async function findImageFolder(host: Host, sources: readonly string[]): Promise<ImageFolder | undefined> {
+/** What images are to be for a model: of any size, they are brought to its own, and grey ones to its colours. */
+export interface WantedImages {
+  readonly channels: number;
+  readonly height: number;
+  readonly width: number;
+}
+
+/**
+ * Undefined where the sources have no PNG. `wanted`: what its images become. @default as they are, all of one size. Errors:
+ * HoldfastError naming the file that does not fit.
+ */
+export async function findImageFolder(
+  host: Host,
+  sources: readonly string[],
+  wanted?: WantedImages,
+): Promise<ImageFolder | undefined> {
   const found: FoundImage[] = [];
   let other: string | undefined;
   for (const source of sources) {
@@ -83,10 +100,10 @@ export async function findImageFolder(host: Host, sources: readonly string[]): P
   const files: LabelledFile[] = [];
   for (const image of found) {
     const label = numbers.get(classOf(image)) ?? 0;
-    files.push({ ...image, label, header: await headerOf(host.files, image, files[0]) });
+    files.push({ ...image, label, header: await headerOf(host.files, image, wanted ? undefined : files[0]) });
   }
-  const channels = files.some(({ header }) => header.channels === 3) ? 3 : 1;
-  const [{ height, width } = { height: 0, width: 0 }] = files.map(({ header }) => header);
+  const channels = wanted?.channels === 3 || files.some(({ header }) => header.channels === 3) ? 3 : 1;
+  const [{ height, width } = { height: 0, width: 0 }] = wanted ? [wanted] : files.map(({ header }) => header);
   const bytes = files.length * channels * height * width;
   if (bytes > MOST_BYTES)
     throw new HoldfastError(
@@ -104,6 +121,11 @@ async function headerOf(files: Files, { path, bytes }: FoundImage, first: Labell
     );
   const header = pngHeader(await files.readRange(path, 0, Math.min(bytes, PNG_HEADER_BYTES)), path);
   const { height, width } = first?.header ?? header;
+  const pixels = header.channels * header.height * header.width;
+  if (pixels > MOST_IMAGE_BYTES)
+    throw new HoldfastError(
+      `${path}: is of ${header.height} x ${header.width} pixels, ${formatBytes(pixels)}; ${formatBytes(MOST_IMAGE_BYTES)} at most are held for one, use a smaller one`,
+    );
   if (header.height === height && header.width === width) return header;
   throw new HoldfastError(
     `${path}: is of ${header.height} x ${header.width} pixels, ${shortened(first?.path ?? '')} of ${height} x ${width}; bring all images to one size`,
@@ -120,7 +142,8 @@ export async function readImages(
   const pixels = new Uint8Array(chosen.length * channels * size);
   const labels = classNames.length > 256 ? new Uint16Array(chosen.length) : new Uint8Array(chosen.length);
   for (const [i, { path, header, label }] of chosen.entries()) {
-    const image = await decodePng(await files.read(path), header, path);
+    const whole = await decodePng(await files.read(path), header, path);
+    const image = resized(whole, header, { height, width });
     labels[i] = label;
     // Grey among colours is as much of each.
     for (let channel = 0; channel < channels; channel++) {

@@ -7,7 +7,7 @@ import type { Host } from '../runtime/host.ts';
 import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { filesOf } from './corpus.ts';
-import { findImageFolder, type ImageFolder, readImages } from './image-folder.ts';
+import { findImageFolder, type ImageFolder, readImages, type WantedImages } from './image-folder.ts';
 import { isSynthetic, SYNTHETIC } from './synthetic.ts';
 import type { TextIdentity } from './tokenized-text.ts';
 
@@ -57,17 +57,18 @@ interface Part {
 }
 
 /**
- * Of files, folders, or `synthetic`; with `testsAlone`, those to test with may be all, and are then the ones in `train`.
+ * Of files, folders, or `synthetic`; with `testsAlone`, those to test with may be all, and are then the ones in `train`. Those of
+ * folders become what is `wanted`.
  * Errors: HoldfastError where there are none, and naming a file that is not whole.
  */
 export async function openImages(
   host: Host,
   sources: readonly string[],
-  { testsAlone = false }: { readonly testsAlone?: boolean } = {},
+  { testsAlone = false, wanted }: { readonly testsAlone?: boolean; readonly wanted?: WantedImages | undefined } = {},
 ): Promise<Images> {
   if (isSynthetic(sources)) return syntheticImages(host);
   if (sources.length === 0) throw new HoldfastError(`no images are named; ${WHAT_WORKS}`);
-  const folder = await findImageFolder(host, sources);
+  const folder = await findImageFolder(host, sources, wanted);
   if (folder) return folderImages(host, folder, sources, testsAlone);
   const parts: Part[] = [];
   for await (const { path, kind } of filesOf(host.files, sources)) {
@@ -103,8 +104,9 @@ const WHAT_WORKS =
 export async function imageFacts(
   host: Host,
   sources: readonly string[],
+  wanted?: WantedImages,
 ): Promise<ImageSize & Pick<Images, 'classes' | 'classNames'>> {
-  const folder = sources.length > 0 && !isSynthetic(sources) ? await findImageFolder(host, sources) : undefined;
+  const folder = sources.length > 0 && !isSynthetic(sources) ? await findImageFolder(host, sources, wanted) : undefined;
   return folder ? { ...folder, classes: folder.classNames.length } : openImages(host, sources);
 }
 

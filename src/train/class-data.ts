@@ -6,6 +6,7 @@
 import { areOf, classOf, type DataClasses, labelsFor, namesOf } from '../data/classes.ts';
 import type { Examples } from '../data/examples.ts';
 import { imageExamples } from '../data/image-dataset.ts';
+import type { WantedImages } from '../data/image-folder.ts';
 import { type ImageSet, type Images, imageFacts, openImages } from '../data/images.ts';
 import { LabelledTexts } from '../data/labelled-texts.ts';
 import { holdLabelled, recordClasses } from '../data/records/labelled.ts';
@@ -44,8 +45,9 @@ export async function readExamples(
   options: TokenizingOptions = {},
 ): Promise<ClassContent> {
   if (shapeOf(config).vocabulary === 0) {
-    const images = fitted(config, labels, await openImages(host, data));
-    const others = other && fitted(config, labels, await openImages(host, other, { testsAlone: true }));
+    const wanted = imagesFor(config);
+    const images = fitted(config, labels, await openImages(host, data, { wanted }));
+    const others = other && fitted(config, labels, await openImages(host, other, { testsAlone: true, wanted }));
     return { kind: 'images', images: { ...images, test: others ? toTest(others) : images.test } };
   }
   const read = (sources: readonly string[]) => LabelledTexts.read(host, sources, tokenizer, { labels, seq }, options);
@@ -60,7 +62,11 @@ export async function examplesToTest(
   { config, labels, data, seq, tokenizer }: ClassSources,
 ): Promise<Examples & { readonly identity: TextIdentity; readonly word: 'image' | 'text' }> {
   if (shapeOf(config).vocabulary === 0) {
-    const images = fitted(config, labels, await openImages(host, data, { testsAlone: true }));
+    const images = fitted(
+      config,
+      labels,
+      await openImages(host, data, { testsAlone: true, wanted: imagesFor(config) }),
+    );
     return { ...imageExamples(toTest(images), images, seq), identity: images.identity, word: 'image' };
   }
   checkLabelled(data);
@@ -90,7 +96,9 @@ export async function modelForClasses(
   if (!classifier || (!labels && !(await areLabelled(host, data)))) return undefined;
   const isText = shapeOf(config).vocabulary > 0;
   if (isText) checkLabelled(data);
-  const classes = isText ? await recordClasses(host, data) : imageClasses(await imageFacts(host, data));
+  const classes = isText
+    ? await recordClasses(host, data)
+    : imageClasses(await imageFacts(host, data, imagesFor(config)));
   const named = shortened(data.join(', '));
   if (labels && areOf(labels, classes, named)) return { config, newHead: false };
   return { config: classifier.tells(config, labelsFor(classes, named)), newHead: true };
@@ -111,6 +119,13 @@ const toTest = ({ test, train }: Images): ImageSet => test ?? train;
 
 const imageClasses = ({ classNames, classes }: Pick<Images, 'classNames' | 'classes'>): DataClasses =>
   classNames ? { kind: 'named', names: classNames } : { kind: 'numbered', count: classes };
+
+/** What a model looks at. */
+function imagesFor(config: ModelConfig): WantedImages | undefined {
+  if (config.model_type !== 'vit') return undefined;
+  const [height, width] = sidesOf(config.image_size);
+  return { channels: config.num_channels, height, width };
+}
 
 /** The images with their labels as the model numbers them. Errors: HoldfastError for images of another size, or of other classes. */
 function fitted(config: ModelConfig, labels: Labels, images: Images): Images {

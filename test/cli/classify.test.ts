@@ -216,6 +216,27 @@ test('a folder of PNG images: its classes are the model’s, and others are told
   // Numbered 0 there, and 1 by the model; all of it is as dark as can be.
   if (EVERY_CASE)
     expect(await done(here, ['eval', 'run', '--data', 'same'])).toContain('accuracy 0.00 % (0 of 8 images)');
+  // Of any size, they are brought to the model's.
+  const sized = (label: string, value: number, width: number) =>
+    here.writeAtomic(
+      `sizes/${label}/${width}.png`,
+      png(new Uint8Array(width * 3).fill(value), { width, height: 3, kind: 0 }),
+    );
+  await sized('dark', 2, 5);
+  await sized('light', 203, 2);
+  expect(await done(here, ['eval', 'run', '--data', 'sizes'])).toContain('accuracy 100.00 % (2 of 2 images)');
+  const preprocessed = async (fields: object) => {
+    await here.writeAtomic('run/checkpoint-16/preprocessor_config.json', JSON.stringify(fields));
+    return inProcess(here, ['eval', 'run', '--data', 'sizes']);
+  };
+  const usual = { do_resize: true, image_mean: [0.5], image_std: [0.5], resample: 2, size: { height: 4, width: 4 } };
+  expect((await preprocessed({ ...usual, resample: 3 })).said).toBe(
+    'holdfast: run/checkpoint-16/preprocessor_config.json: resample is 3; images are read with 2, bilinear here\n',
+  );
+  expect((await preprocessed({ ...usual, image_mean: [0.485] })).said).toContain(
+    'image_mean is [0.485]; images are read',
+  );
+  expect((await preprocessed(usual)).status).toBe(0);
   const tune = (data: string) =>
     inProcess(here, ['finetune', 'run', '--data', data, '--out', `tuned-${data}`, ...QUICK, ...STILL]);
   expect((await tune('e')).out).toContain('head: a new one is drawn, which learns to tell a, b, c apart');

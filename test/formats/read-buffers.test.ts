@@ -51,13 +51,16 @@ const widened = Float32Array.from({ length: SIZE }, (_, i) => {
   return word.getFloat32(0, true);
 });
 
+const isSame = (a: ArrayBufferView, b: ArrayBufferView) =>
+  Buffer.from(a.buffer, a.byteOffset, a.byteLength).equals(Buffer.from(b.buffer, b.byteOffset, b.byteLength));
+
 test('a tensor is read through two buffers, which the next one has too', async () => {
   const { file, buffers, isOpen } = await opened();
   for (const name of ['a', 'b', 'a']) {
     let at = 0;
     const wanted = name === 'a' ? values : widened;
     for await (const piece of file.pieces(name, 20_000)) {
-      expect(piece).toEqual(wanted.subarray(at, at + piece.length));
+      expect(isSame(piece, wanted.subarray(at, at + piece.length)), `${name} from ${at} on`).toBe(true);
       at += piece.length;
     }
     expect(at).toBe(SIZE);
@@ -73,7 +76,7 @@ test('readers side by side have buffers of their own, and one that stops leaves 
   );
   const first = (await one?.next())?.value;
   for (let i = 0; i < 4; i++) await other?.next();
-  expect(first).toEqual(values.subarray(0, 20_000));
+  expect(first && isSame(first, values.subarray(0, 20_000))).toBe(true);
   expect(isOpen()).toBe(2);
   await one?.return?.();
   await other?.return?.();

@@ -7,10 +7,13 @@ import { findChatTemplate, type TemplateSources } from '../../data/records/find-
 import { holdRecords, type RecordSettings } from '../../data/records/read-records.ts';
 import { isSynthetic } from '../../data/synthetic.ts';
 import { DEFAULT_TOKENIZER, identityOf, tokenizerFrom } from '../../data/tokenizer.ts';
+import { readerOf } from '../../formats/archive.ts';
+import { modelFolder } from '../../formats/checkpoint/folder.ts';
 import { type FoundModel, findModel, type LoadedAdapter, loadAdapter } from '../../formats/checkpoint.ts';
 import type { ModelConfig } from '../../formats/config.ts';
 import type { ImageShape } from '../../formats/families/family.ts';
 import { FAMILY_NAMES, labelsIn, shapeOf } from '../../formats/families/index.ts';
+import { checkPreprocessor } from '../../formats/preprocessor.ts';
 import { DEFAULT_SHAPE } from '../../formats/shape.ts';
 import { findTokenizer } from '../../formats/tokenizer-files.ts';
 import { completeLora } from '../../nn/lora.ts';
@@ -81,6 +84,10 @@ export async function newSettings(
   const seesImages = shapeOf(config).vocabulary === 0;
   if (seesImages && given('context'))
     throw new HoldfastError('--context: an image is as long as its patches say; leave the flag out');
+  if (seesImages && from !== undefined) {
+    const files = await readerOf(host.files, from);
+    await checkPreprocessor(files, await modelFolder(files, from));
+  }
   if (!seesImages && flags.patch !== undefined)
     throw new HoldfastError('--patch: is of images, and the model reads text; leave the flag out');
   if (fineTunes && from === undefined)

@@ -3,13 +3,17 @@
 
 import * as fc from 'fast-check';
 import { afterEach, beforeAll, expect, test, vi } from 'vitest';
-import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
+import { fitMemory, needBelow, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { ACTIVATION_MODES } from '../../src/graph/activations.ts';
-import { OPTIMIZER_DEVICES } from '../../src/graph/operators/optimizer.ts';
+import { ACTIVATION_MODES, type ActivationMode } from '../../src/graph/activations.ts';
+import { OPTIMIZER_DEVICES, passesOf } from '../../src/graph/operators/optimizer.ts';
 import { KINDS } from '../../src/memory/layout/kinds.ts';
+import { leastHostBytes } from '../../src/memory/tiers/shares.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { computedIn } from '../../src/nn/model.ts';
+import { traceStep } from '../../src/train/step-programs.ts';
+import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { entry, leading } from '../entry.ts';
@@ -21,7 +25,6 @@ import {
   expectSame,
   LARGEST,
   leastBudget,
-  leastHostUnder,
   MODELS,
   memoryDisk,
   openTrainer,
@@ -55,12 +58,17 @@ type Case = typeof cases extends fc.Arbitrary<infer C> ? C : never;
 
 function memoryOf(work: Work, { share, onDisk, activations, policy }: Case): MemoryOptions {
   if (share === undefined) return { activations } as MemoryOptions;
-  const gpu = share === 0 ? leastBudget(device, work) : budgetFor(device, work, share);
-  // The smallest budget is that of the activations that need least.
-  const given = { gpu, policy, ...(share > 0 && { activations }) } as MemoryOptions;
+  const { model, batch, seq, accumulate, clip = 1, optimizerDevice, update = 'at-end' } = work;
+  const programs = traceStep(model, batch, seq, { optimizerDevice, passes: passesOf(update, { clip }) });
+  const options = { activations: activations as ActivationMode | 'auto' };
+  const workload = trainingWorkload(model, programs, accumulate, undefined, options);
+  const least = smallestBudget(workload, limitsOf(device));
+  const gpu = share === 0 ? least : Math.max(least, budgetFor(device, work, share));
+  const given = { gpu, policy, activations } as MemoryOptions;
   if (!onDisk) return given;
-  const memory = { ...given, disk: memoryDisk() };
-  return { ...memory, host: leastHostUnder(device, work, memory) };
+  // A little more than the least: what a smaller chunk needs may be more.
+  const host = 2 * leastHostBytes(needBelow(fitMemory(workload, limitsOf(device), gpu)), true);
+  return { ...given, disk: memoryDisk(), host };
 }
 
 async function sameBits(drawn: Case): Promise<void> {

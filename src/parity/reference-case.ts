@@ -95,8 +95,10 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
   const stored = await open('weights.safetensors');
   const weights = new Map(stored);
   /** Tensors by the names used here: those of adapters are PEFT's in files. */
+  // Of an adapter, what is no update of a linear trains whole beside it.
+  const nameOf = (stored: string) => (kind === family ? stored : nameOfStored(stored, config));
   const named = async (file: string) =>
-    new Map([...(await open(file))].map(([name, tensor]) => [nameOfStored(name, config), tensor]));
+    new Map([...(await open(file))].map(([name, tensor]) => [nameOf(name), tensor]));
   let model = makeModel(config);
   let source = 'weights.safetensors';
   if (kind !== family) {

@@ -94,9 +94,10 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
 
   const stored = await open('weights.safetensors');
   const weights = new Map(stored);
-  /** Tensors by the names used here: those of adapters are PEFT's in files. */
+  /** Tensors by the names used here: where adapters are trained, they are PEFT's in files. */
+  const nameOf = (name: string) => (kind === family ? name : nameOfStored(name, config));
   const named = async (file: string) =>
-    new Map([...(await open(file))].map(([name, tensor]) => [nameOfStored(name, config), tensor]));
+    new Map([...(await open(file))].map(([name, tensor]) => [nameOf(name), tensor]));
   let model = makeModel(config);
   let source = 'weights.safetensors';
   if (kind !== family) {

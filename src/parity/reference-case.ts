@@ -94,8 +94,7 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
 
   const stored = await open('weights.safetensors');
   const weights = new Map(stored);
-  /** Tensors by the names used here: those of adapters are PEFT's in files. */
-  // Of an adapter, what is no update of a linear trains whole beside it.
+  /** Tensors by the names used here: where adapters are trained, they are PEFT's in files. */
   const nameOf = (stored: string) => (kind === family ? stored : nameOfStored(stored, config));
   const named = async (file: string) =>
     new Map([...(await open(file))].map(([name, tensor]) => [nameOf(name), tensor]));

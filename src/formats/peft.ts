@@ -155,5 +155,6 @@ export function nameOfStored(stored: string, config: ModelConfig): string {
   const { prefix } = familyOf(config).stored;
   const inside = stored.startsWith(PREFIX) ? stored.slice(PREFIX.length) : stored;
   const name = inside.startsWith(prefix) ? inside.slice(prefix.length) : inside;
-  return /\.lora_[AB]\./.test(name) ? name : savedName(name);
+  // What is no part of an adapter's file is called as in the model.
+  return inside === stored || /\.lora_[AB]\./.test(name) ? name : savedName(name);
 }

@@ -117,7 +117,7 @@ test('another budget on the way, and another policy: no bit changes; one that is
   const page = await open(context, site.isolated);
   const id = await halted(page, 5, SETTINGS, { gpu: budgets.most });
   const found = await page.evaluate(
-    async ({ id, least, most, chunkBytes }) => {
+    async ({ id, least, chunkBytes }) => {
       const { trainer } = window.holdfast;
       const readied = () => window.events.filter(({ type }) => type === 'ready').length;
       const run = async () => (await trainer.runs()).find((run) => run.id === id);
@@ -127,7 +127,8 @@ test('another budget on the way, and another policy: no bit changes; one that is
         for (let i = 0; i < 3; i++) await trainer.step();
         return found;
       };
-      const budget = most - 3 * chunkBytes;
+      // Too little for all chunks, whatever activations leave.
+      const budget = least + 2 * chunkBytes;
       await trainer.unpause();
       await trainer.setMemory({ gpu: budget });
       await trainer.pause();
@@ -158,7 +159,9 @@ test('another budget on the way, and another policy: no bit changes; one that is
   const moved = found.policies.policies.map(({ h2d, d2h }) => h2d + d2h);
   for (const bytes of moved) expect(bytes).toBeGreaterThanOrEqual(Math.max(found.policies.lp, moved[0] ?? 0));
   const [own, ...others] = found.activations;
-  expect(own).toMatchObject({ name: 'Holdfast', smallest: budgets.least, step: { moved: expect.any(Number) } });
+  expect(own).toMatchObject({ name: 'Holdfast', step: { moved: expect.any(Number) } });
+  // Without what writes text between steps.
+  expect(own?.smallest).toBeLessThanOrEqual(budgets.least);
   expect(others.map(({ name }) => name)).toContain('recompute all');
   for (const { smallest, step } of others) expect(step !== undefined).toBe(smallest <= budgets.least);
   await event(page, 'step', 38);

@@ -95,23 +95,26 @@ describe('of a classifier with a head of its own', () => {
     expect(Math.abs((await evaluated(here, 'merged')).loss - lossOf(values, tensors))).toBeLessThan(4e-6);
   });
 
-  test.runIf(EVERY_CASE)('a folder as PEFT writes it, which names a head that other models have, is read, gone on with and resumed', async () => {
-    const { tensors, config } = await read(here, 'run/checkpoint-2');
-    const named = { ...config, modules_to_save: ['classifier', 'score'], base_model_name_or_path: 'elsewhere' };
-    await here.writeAtomic('peft/adapter_config.json', JSON.stringify(named));
-    await here.writeAtomic(
-      'peft/adapter_model.safetensors',
-      await here.read('run/checkpoint-2/adapter_model.safetensors'),
-    );
-    expect(await evaluated(here, 'peft', '--base', 'm')).toEqual(await evaluated(here, 'run'));
-    const on = ['--data', 'r.jsonl', '--lora-from', 'peft', ...QUICK, '--lr', '1e-30', '--min-lr', '1e-30'];
-    await done(here, ['finetune', 'm', ...on, '--weight-decay', '0', '--out', 'on']);
-    expect((await read(here, 'on/checkpoint-2')).tensors).toEqual(tensors);
-    const again = ['finetune', 'm', '--data', 'r.jsonl', ...QUICK, ...LORA, '--out', 'parts', '--until', '1'];
-    await done(here, again);
-    await done(here, ['train', '--resume', '--out', 'parts']);
-    expect((await read(here, 'parts/checkpoint-2')).tensors).toEqual(tensors);
-  });
+  test.runIf(EVERY_CASE)(
+    'a folder as PEFT writes it, which names a head that other models have, is read, gone on with and resumed',
+    async () => {
+      const { tensors, config } = await read(here, 'run/checkpoint-2');
+      const named = { ...config, modules_to_save: ['classifier', 'score'], base_model_name_or_path: 'elsewhere' };
+      await here.writeAtomic('peft/adapter_config.json', JSON.stringify(named));
+      await here.writeAtomic(
+        'peft/adapter_model.safetensors',
+        await here.read('run/checkpoint-2/adapter_model.safetensors'),
+      );
+      expect(await evaluated(here, 'peft', '--base', 'm')).toEqual(await evaluated(here, 'run'));
+      const on = ['--data', 'r.jsonl', '--lora-from', 'peft', ...QUICK, '--lr', '1e-30', '--min-lr', '1e-30'];
+      await done(here, ['finetune', 'm', ...on, '--weight-decay', '0', '--out', 'on']);
+      expect((await read(here, 'on/checkpoint-2')).tensors).toEqual(tensors);
+      const again = ['finetune', 'm', '--data', 'r.jsonl', ...QUICK, ...LORA, '--out', 'parts', '--until', '1'];
+      await done(here, again);
+      await done(here, ['train', '--resume', '--out', 'parts']);
+      expect((await read(here, 'parts/checkpoint-2')).tensors).toEqual(tensors);
+    },
+  );
 });
 
 describe('of a model with another head', () => {

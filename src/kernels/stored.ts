@@ -64,7 +64,10 @@ fn ${name}_scale(block: u32) -> f32 {
 }
 `;
 
-/** The word whose first byte is that of a half. */
+/**
+ * The word whose first byte is that of a half. Without a branch: kernels read in loops that are unrolled, and SwiftShader takes
+ * minutes for a function of so many blocks.
+ */
 const wordAt = (name: string, half: string): string => `
   let half = ${half};
   let first = ${name}[half >> 1u];
@@ -261,10 +264,9 @@ ${lengthOf(name, words, 64)}`,
 /** Blocks of 105 halves: 128 bytes of lower four bits, 64 of upper two, 16 signed scales, and their scale. */
 function q6k(name: string): Readonly<Record<1 | 4, Read>> {
   const scale = `
-fn ${name}_word(half: u32) -> u32 {
-  let first = ${name}[half >> 1u];
-  if ((half & 1u) == 0u) { return first; }
-  return (first >> 16u) | (${name}[(half >> 1u) + 1u] << 16u);
+fn ${name}_word(at: u32) -> u32 {
+  ${wordAt(name, 'at')}
+  return w;
 }
 fn ${name}_scale(block: u32, group: u32) -> f32 {
   let half = 105u * block + 96u + (group >> 1u);

@@ -77,7 +77,7 @@ export class Figures {
   readonly #peakNote = make('p', { className: 'note' });
   readonly #peaks = block('At most held so far', this.#peakNote, this.#gpu, this.#host, this.#disk);
   readonly #policies = make('section', { className: 'block policies' });
-  readonly #activationPolicies = make('section', { className: 'block policies' });
+  readonly #activationPolicies = make('section', { className: 'block policies activation-policies' });
   #comparison: PolicyComparison | undefined;
   #running: PolicyName = 'planned';
 
@@ -178,24 +178,26 @@ export class Figures {
   compareActivations(policies: readonly ActivationPolicyFigures[] | undefined): void {
     this.#activationPolicies.hidden = !policies;
     if (!policies) return;
-    const most = Math.max(...policies.map(({ step }) => step?.moved ?? 0));
+    const most = Math.max(...policies.map(({ step }) => step?.slowdown ?? 0));
     const rows = policies.map(({ name, paper, smallest, step }, i) => {
       const row = new Row(name, 1);
       row.element.title = paper;
       row.element.classList.toggle('running', i === 0);
       const color = i === 0 ? 'var(--gpu)' : 'var(--muted)';
       const again = step && `+${(100 * step.recomputedShare).toFixed(0)} %`.padStart(6, '\u2007');
-      const text = step ? `${formatBytes(step.moved)} ${again}` : `needs ${formatBytes(smallest)}`;
-      row.show(text, step ? [{ color, value: step.moved }] : [], most);
+      const text = step
+        ? `${step.slowdown.toFixed(2)}× ${formatBytes(step.moved).padStart(8, '\u2007')} ${again}`
+        : `needs ${formatBytes(smallest)}`;
+      row.show(text, step ? [{ color, value: step.slowdown }] : [], most);
       return row.element;
     });
     this.#activationPolicies.replaceChildren(
-      make('h3', {}, 'What becomes of activations: bytes a step, and arithmetic done again, by policy'),
+      make('h3', {}, 'What becomes of activations: time, bytes and arithmetic done again a step, by policy'),
       ...rows,
       make(
         'p',
         { className: 'note' },
-        'Within the same budget, with the same plan for chunks; what does not fit says what it needs. Worked out, not run. The losses are the same under all.',
+        'Times are in multiples of a step with everything on the GPU, as plans reckon them. Within the same budget, with the same plan for chunks; what does not fit says what it needs. Worked out, not run. The losses are the same under all.',
       ),
     );
   }

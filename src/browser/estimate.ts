@@ -98,11 +98,21 @@ export async function compareActivationPolicies(
   const packed = records?.pack === 'yes';
   const compared = { model: storedModel(settings), batch, context, accumulate, recovery, packed };
   await nextTask();
-  const { policies } = compareActivations(compared, machineOf(limits), host ?? Number.POSITIVE_INFINITY, gpu, limits);
+  const { resident, policies } = compareActivations(
+    compared,
+    machineOf(limits),
+    host ?? Number.POSITIVE_INFINITY,
+    gpu,
+    limits,
+  );
   const found: ActivationPolicyFigures[] = [];
   for (const { name, paper, smallest, steps } of policies) {
     const [step] = steps;
-    const within = step && { moved: step.moved, recomputedShare: step.recomputedShare };
+    const within = step && {
+      slowdown: step.seconds / resident.seconds,
+      moved: step.moved,
+      recomputedShare: step.recomputedShare,
+    };
     found.push({ name, paper, smallest, ...(within && { step: within }) });
     await nextTask();
   }

@@ -244,8 +244,11 @@ export interface ActivationPolicyFigures {
   readonly paper: string;
   /** The smallest budget that it works within, in bytes. */
   readonly smallest: number;
-  /** Absent where it does not fit. Bytes of chunks and activations, both ways; operations done again, as a share of all others. */
-  readonly step?: { readonly moved: number; readonly recomputedShare: number };
+  /**
+   * Absent where it does not fit. Its time over that of a step that has everything on the GPU, at the rates that plans go by; bytes
+   * of chunks and activations, both ways; operations done again, as a share of all others.
+   */
+  readonly step?: { readonly slowdown: number; readonly moved: number; readonly recomputedShare: number };
 }
 
 /** A training step is done. */

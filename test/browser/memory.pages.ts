@@ -159,7 +159,7 @@ test('another budget on the way, and another policy: no bit changes; one that is
   const moved = found.policies.policies.map(({ h2d, d2h }) => h2d + d2h);
   for (const bytes of moved) expect(bytes).toBeGreaterThanOrEqual(Math.max(found.policies.lp, moved[0] ?? 0));
   const [own, ...others] = found.activations;
-  expect(own).toMatchObject({ name: 'Holdfast', step: { moved: expect.any(Number) } });
+  expect(own).toMatchObject({ name: 'Holdfast', step: { slowdown: expect.any(Number), moved: expect.any(Number) } });
   // Without what writes text between steps.
   expect(own?.smallest).toBeLessThanOrEqual(budgets.least);
   expect(others.map(({ name }) => name)).toContain('recompute all');

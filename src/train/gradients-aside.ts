@@ -1,6 +1,6 @@
-// `GradientsAside`: the gradients of a step that updates inside its backward pass, for one who looks at all of them: a copy of
-// each chunk, made right before its update uses it up. Only where they are asked for: together they are the list that such a
-// step never holds.
+// `GradientsAside`: copies of the gradients of a step that updates inside its backward pass, each chunk's made right before its
+// update uses it up. There are some only where all gradients are asked for: together they are the list that such a step never
+// holds.
 
 import type { Pass } from '../engine/compile/pass.ts';
 import type { Session } from '../engine/run/session.ts';

@@ -1,5 +1,5 @@
-// Instructions that exchange something between ranks, made into operations: who adds up which part, and which rank of which axis
-// of the grid a value goes to. Pure. What collectives on chunks a step has beside them is ranks/collectives.ts's affair.
+// The lowering of exchanges between ranks, from instructions to operations: the rank that adds up each part, and the rank and
+// axis of the grid that a value goes to. Pure. What collectives on chunks a step has beside them is ranks/collectives.ts's affair.
 
 import type {
   AllGatherInstruction,

@@ -107,9 +107,8 @@ export class Bindings {
   /** What to encode for a dispatch whose chunks are all on the GPU. */
   bind(lowered: DispatchOperation): BoundDispatch {
     const ready = this.#ready.get(lowered) as Ready;
-    let key = 0;
-    for (const [, { chunk }] of ready.chunks) key = key * this.#slots.count + this.#slots.of(chunk);
-    const known = ready.bound.get(key);
+    const key = slotKey(ready.chunks, (chunk) => this.#slots.of(chunk), this.#slots.count);
+    const known = key === undefined ? undefined : ready.bound.get(key);
     if (known) return known;
     if (this.#groups >= MOST_GROUPS) {
       for (const { bound } of this.#ready.values()) bound.clear();
@@ -123,10 +122,25 @@ export class Bindings {
     const { label, besideOthers, dispatch, uniform } = ready;
     const pipeline = besideOthers && chunksMeet(ready, ranges) ? besideOthers : ready.pipeline;
     const bound = bindDispatch(this.#device, label, pipeline, dispatch.workgroups, ranges, this.#uniforms, uniform);
+    if (key === undefined) return bound;
     ready.bound.set(key, bound);
     this.#groups++;
     return bound;
   }
+}
+
+/**
+ * A number that stands for the slots of chunks, of so many slots, and for no others. Undefined where there are more ways than
+ * a float64 tells apart.
+ */
+export function slotKey(
+  chunks: readonly (readonly [string, { readonly chunk: number }])[],
+  slotOf: (chunk: number) => number,
+  slots: number,
+): number | undefined {
+  let key = 0;
+  for (const [, { chunk }] of chunks) key = key * slots + slotOf(chunk);
+  return Number.isSafeInteger(key) ? key : undefined;
 }
 
 /**

@@ -15,8 +15,9 @@ import type { Tensor } from '../graph/program.ts';
 import { initialState, SCALER } from '../kernels/step-control.ts';
 import { at } from '../util/at.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
-import { assert, HoldfastError, messageOf } from '../util/errors.ts';
+import { assert } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
+import { DeviceRecovery } from './device-recovery.ts';
 import { GradientsAside } from './gradients-aside.ts';
 
 /** Steps whose numbers may be under way at once. */
@@ -69,7 +70,6 @@ interface UnderWay {
 
 export class Stepper {
   readonly #session: Session<StepPasses>;
-
   /** Where the step control's numbers are on the GPU. */
   readonly #control: Tensor;
   /** The step control's numbers before the oldest step under way. */
@@ -78,22 +78,28 @@ export class Stepper {
   #started = 0;
   /** The step that was started last. */
   #last: number | undefined;
-  #recovery: Promise<void> | undefined;
-  /** Devices that were lost. */
-  recoveries = 0;
+  readonly #recovery: DeviceRecovery;
 
   constructor(session: Session<StepPasses>, control: Tensor) {
     this.#session = session;
-
     this.#control = control;
     this.#state = initialState(control.size);
-    session.recover = (error, device) => this.#recover(error, device);
+    this.#recovery = new DeviceRecovery(session, {
+      place: () => this.#place,
+      moveTo: (device) => this.#moveTo(device),
+    });
+    session.recover = (error, device) => this.#recovery.recover(error, device);
     session.hold(control, () => this.#finishing?.state ?? this.#state);
   }
 
   /** The step control's numbers after the last step that is done. */
   get state(): readonly number[] {
     return [...this.#state];
+  }
+
+  /** Devices that were lost. */
+  get recoveries(): number {
+    return this.#recovery.losses;
   }
 
   /** Of this budget: another one may treat activations in another way. */
@@ -145,7 +151,7 @@ export class Stepper {
     } catch (error) {
       // It is attempted again.
       if (error instanceof Replaced) return;
-      await this.#recover(error, device).catch((reason: unknown) => this.#fail(step, reason));
+      await this.#recovery.recover(error, device).catch((reason: unknown) => this.#fail(step, reason));
     }
   }
 
@@ -323,63 +329,12 @@ export class Stepper {
 
   // ---- A lost device ----------------------------------------------------------------------------------
 
-  /** Goes on with a new device in place of `device`, once for all work that met the loss; or throws the error. */
-  async #recover(error: unknown, device: Device): Promise<void> {
-    const session = this.#session;
-    const isLost = await device.showsLoss(error);
-    if (session.over) throw session.over.reason;
-    if (!this.#recovery && device === session.device) {
-      if (!isLost) {
-        device.check();
-        throw error;
-      }
-      if (!session.fit.durable)
-        throw new HoldfastError(`${lossOf(device)}, during ${this.#place}; ${this.#withoutRecovery}`);
-      session.executor.stop(error);
-      this.#recovery = session.mutex
-        .move(() => this.#continueOnNext())
-        .finally(() => {
-          this.#recovery = undefined;
-        });
-    }
-    await this.#recovery;
-  }
-
   /** What the loss of a device is blamed on. */
   get #place(): string {
     const { oldest } = this.#session.mutex;
     const step = this.#underWay.find(({ kept }) => kept === oldest);
     if (step || !oldest) return oldest?.what ?? 'no work';
     return this.#last === undefined ? oldest.what : `${oldest.what} after step ${this.#last}`;
-  }
-
-  get #withoutRecovery(): string {
-    const wanted = this.#session.fit.workload.inBackward ? "update 'at-end'" : "recovery 'step'";
-    return `resume from the last checkpoint; with a GPU budget and ${wanted} a lost device is replaced on the way`;
-  }
-
-  /** On the device after this one, or after that, if it is lost as well. */
-  async #continueOnNext(): Promise<void> {
-    const session = this.#session;
-    try {
-      for (let done = false; !done; ) {
-        session.mutex.countLoss(this.#place);
-        this.recoveries++;
-        const device = await reopened(session.device);
-        done = await this.#moveTo(device).then(
-          () => true,
-          async (error) => {
-            const isLost = await device.showsLoss(error);
-            if (session.device !== device) device.close();
-            if (!isLost) throw error;
-            return false;
-          },
-        );
-      }
-    } catch (reason) {
-      session.end(reason);
-      throw reason;
-    }
   }
 
   /** The new device gets to know what it needs, and does the rest of an update that was committed in part. */
@@ -421,22 +376,3 @@ const updatesOf = ({ update }: Pass): Completion[] => {
   assert(update, 'a step updates');
   return update.completions.filter(({ moment }) => moment >= update.decided);
 };
-
-function lossOf(device: Device): string {
-  try {
-    device.check();
-    return 'the GPU device was lost';
-  } catch (error) {
-    return messageOf(error);
-  }
-}
-
-/** Another device on the same adapter: on another one the arithmetic might differ. */
-async function reopened(lost: Device): Promise<Device> {
-  const device = await lost.reopen();
-  if (device.adapter.name === lost.adapter.name) return device;
-  device.close();
-  throw new HoldfastError(
-    `${lossOf(lost)}, and its adapter ${lost.adapter.name} is not there any more; resume from the last checkpoint`,
-  );
-}

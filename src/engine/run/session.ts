@@ -5,41 +5,29 @@
 // A lost device takes with it what exists only on the GPU. A durable session keeps the state of every step below as
 // well, so that a new device goes on from there.
 
-import { type Device, OutOfMemory } from '../../gpu/device.ts';
+import type { Device } from '../../gpu/device.ts';
 import type { ReadbackRing } from '../../gpu/readback.ts';
 import type { Tensor } from '../../graph/program.ts';
-import { HostAdamW } from '../../kernels/host-adamw.ts';
-import { WasmHeap } from '../../kernels/wasm-heap.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { ALL_KINDS, KINDS } from '../../memory/layout/kinds.ts';
 import type { Ledger } from '../../memory/tiers/backing.ts';
-import { Below } from '../../memory/tiers/below.ts';
+import type { Below } from '../../memory/tiers/below.ts';
 import type { Threads } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import type { ChoiceRecord, KernelChoices } from '../compile/choices.ts';
-import { type Fit, fitMemory, needBelow } from '../compile/fit.ts';
-import { dispatchesOf, type Pass, type Passes } from '../compile/pass.ts';
+import type { Fit } from '../compile/fit.ts';
+import type { Pass, Passes } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
-import { updatesOnHost, type Workload } from '../compile/workload.ts';
+import type { Workload } from '../compile/workload.ts';
 import type { Ranks } from '../ranks/ranks.ts';
-import {
-  type Arrangement,
-  arrange,
-  autoBudget,
-  limitsOf,
-  type MemoryOptions,
-  optionsOf,
-  SHRINK,
-} from './arrangement.ts';
+import type { Arrangement, MemoryOptions } from './arrangement.ts';
 import { DeviceMutex, type Kept, Replaced } from './device-mutex.ts';
-import { makeDeviceState } from './device-state.ts';
 import type { Executor } from './executor.ts';
 import type { HostUpdater } from './host-optimizer.ts';
-import { HostThreads } from './host-threads.ts';
-import { emptyLedger, type LinkLedger } from './link.ts';
+import type { LinkLedger } from './link.ts';
 import { ModelValues } from './model-values.ts';
-import { insteadOf, type SessionState, StateBuilder } from './state-builder.ts';
+import { openParts, type SessionParts } from './session-parts.ts';
+import { type SessionState, StateBuilder } from './state-builder.ts';
 import type { TensorData } from './storage.ts';
 import { WarmUp } from './warm-up.ts';
 
@@ -87,66 +75,10 @@ export class Session<P extends Passes = Passes> {
     threads?: Threads,
     ranks?: Ranks,
   ): Promise<Session<P>> {
-    const limits = limitsOf(device);
-    const options = optionsOf(memory, updatesOnHost(workload));
-    let budget = memory.gpu === 'auto' ? await autoBudget(device, workload) : memory.gpu;
-    let exhausted: OutOfMemory | undefined;
-    for (;;) {
-      const found = insteadOf(exhausted, () => fitMemory(workload, limits, budget, options));
-      try {
-        const { gpu: _, ...rest } = memory;
-        const settled = budget === undefined ? rest : { ...rest, gpu: budget };
-        return await Session.#make(device, found, choices, settled, threads, ranks);
-      } catch (error) {
-        if (!(error instanceof OutOfMemory)) throw error;
-        exhausted = error;
-        budget = Math.floor(found.peak * SHRINK);
-      }
-    }
+    return new Session(await openParts(device, workload, choices, memory, threads, ranks));
   }
 
-  static async #make<P extends Passes>(
-    device: Device,
-    found: Fit<P>,
-    choices: KernelChoices,
-    memory: MemoryOptions,
-    threads: Threads | undefined,
-    ranks: Ranks | undefined,
-  ): Promise<Session<P>> {
-    const { map } = found;
-    // Trials need operands of their own: before anything else is there, they fit.
-    await choices.settle(dispatchesOf(found.passes));
-    const heap = updatesOnHost(found.workload) ? WasmHeap.make() : undefined;
-    const { host, disk } = memory;
-    const allocate = heap && ((bytes: number) => heap.allocate(bytes));
-    const below = await Below.open(needBelow(found), { host, disk, allocate });
-    const updater = heap && threads ? new HostThreads(threads, heap) : new HostAdamW(heap);
-    try {
-      for (const kind of ALL_KINDS.filter((kind) => KINDS[kind].zero)) {
-        const { first, chunks } = map.list(kind);
-        for (let chunk = first; chunk < first + chunks; chunk++) below.chunks.setZero(chunk);
-      }
-      const arranged = arrange(found, memory);
-      const ledger = emptyLedger();
-      const options = { readAhead: arranged.readAhead, ledger, updater, ranks: ranks?.step };
-      const on = await makeDeviceState(device, found, choices, below, options);
-      return new Session({ ...arranged, on }, choices, below, ledger, updater, ranks);
-    } catch (error) {
-      return finishing(
-        () => Promise.reject(error),
-        () => below.close(),
-      );
-    }
-  }
-
-  private constructor(
-    state: SessionState<P>,
-    choices: KernelChoices,
-    below: Below,
-    ledger: LinkLedger,
-    updater: HostUpdater,
-    ranks: Ranks | undefined,
-  ) {
+  private constructor({ state, choices, below, ledger, updater, ranks }: SessionParts<P>) {
     this.#state = state;
     this.#choices = choices;
     this.#below = below;

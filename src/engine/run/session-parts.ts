@@ -1,0 +1,91 @@
+// What a session is made of when it opens: the arrangement that fits its budget, everything on the device, the tiers below with
+// what is zero at the start, and the optimizer's threads. All of it is made, or nothing is left of it.
+
+import { type Device, OutOfMemory } from '../../gpu/device.ts';
+import { HostAdamW } from '../../kernels/host-adamw.ts';
+import { WasmHeap } from '../../kernels/wasm-heap.ts';
+import { ALL_KINDS, KINDS } from '../../memory/layout/kinds.ts';
+import { Below } from '../../memory/tiers/below.ts';
+import type { Threads } from '../../runtime/host.ts';
+import { finishing } from '../../util/errors.ts';
+import type { KernelChoices } from '../compile/choices.ts';
+import { type Fit, fitMemory, needBelow } from '../compile/fit.ts';
+import { dispatchesOf, type Passes } from '../compile/pass.ts';
+import { updatesOnHost, type Workload } from '../compile/workload.ts';
+import type { Ranks } from '../ranks/ranks.ts';
+import { arrange, autoBudget, limitsOf, type MemoryOptions, optionsOf, SHRINK } from './arrangement.ts';
+import { makeDeviceState } from './device-state.ts';
+import type { HostUpdater } from './host-optimizer.ts';
+import { HostThreads } from './host-threads.ts';
+import { emptyLedger, type LinkLedger } from './link.ts';
+import { insteadOf, type SessionState } from './state-builder.ts';
+
+export interface SessionParts<P extends Passes> {
+  readonly state: SessionState<P>;
+  readonly choices: KernelChoices;
+  readonly below: Below;
+  readonly ledger: LinkLedger;
+  readonly updater: HostUpdater;
+  readonly ranks: Ranks | undefined;
+}
+
+/** Within the budget, or within less where the GPU has not the memory for it. Errors: see Session.open. */
+export async function openParts<P extends Passes>(
+  device: Device,
+  workload: Workload<P>,
+  choices: KernelChoices,
+  memory: MemoryOptions,
+  threads: Threads | undefined,
+  ranks: Ranks | undefined,
+): Promise<SessionParts<P>> {
+  const limits = limitsOf(device);
+  const options = optionsOf(memory, updatesOnHost(workload));
+  let budget = memory.gpu === 'auto' ? await autoBudget(device, workload) : memory.gpu;
+  let exhausted: OutOfMemory | undefined;
+  for (;;) {
+    const found = insteadOf(exhausted, () => fitMemory(workload, limits, budget, options));
+    try {
+      const { gpu: _, ...rest } = memory;
+      const settled = budget === undefined ? rest : { ...rest, gpu: budget };
+      return await makeParts(device, found, choices, settled, threads, ranks);
+    } catch (error) {
+      if (!(error instanceof OutOfMemory)) throw error;
+      exhausted = error;
+      budget = Math.floor(found.peak * SHRINK);
+    }
+  }
+}
+
+async function makeParts<P extends Passes>(
+  device: Device,
+  found: Fit<P>,
+  choices: KernelChoices,
+  memory: MemoryOptions,
+  threads: Threads | undefined,
+  ranks: Ranks | undefined,
+): Promise<SessionParts<P>> {
+  const { map } = found;
+  // Trials need operands of their own: before anything else is there, they fit.
+  await choices.settle(dispatchesOf(found.passes));
+  const heap = updatesOnHost(found.workload) ? WasmHeap.make() : undefined;
+  const { host, disk } = memory;
+  const allocate = heap && ((bytes: number) => heap.allocate(bytes));
+  const below = await Below.open(needBelow(found), { host, disk, allocate });
+  const updater = heap && threads ? new HostThreads(threads, heap) : new HostAdamW(heap);
+  try {
+    for (const kind of ALL_KINDS.filter((kind) => KINDS[kind].zero)) {
+      const { first, chunks } = map.list(kind);
+      for (let chunk = first; chunk < first + chunks; chunk++) below.chunks.setZero(chunk);
+    }
+    const arranged = arrange(found, memory);
+    const ledger = emptyLedger();
+    const options = { readAhead: arranged.readAhead, ledger, updater, ranks: ranks?.step };
+    const on = await makeDeviceState(device, found, choices, below, options);
+    return { state: { ...arranged, on }, choices, below, ledger, updater, ranks };
+  } catch (error) {
+    return finishing(
+      () => Promise.reject(error),
+      () => below.close(),
+    );
+  }
+}

@@ -2,7 +2,8 @@
 
 import { adamw } from './adamw.ts';
 import { add, fill } from './add.ts';
-import { attention, attentionBackwardKV, attentionBackwardQ, attentionDelta } from './attention.ts';
+import { attention } from './attention.ts';
+import { attentionBackwardKV, attentionBackwardQ, attentionDelta } from './attention-backward.ts';
 import { cacheAppend } from './cache-append.ts';
 import { columnSum } from './column-sum.ts';
 import { copyRows } from './copy-rows.ts';

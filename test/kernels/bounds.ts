@@ -5,8 +5,10 @@
 // absolute (WGSL, "Floating point accuracy"). A sum of n terms in any order errs by at most n ulp of the
 // sum of their absolute values. Second-order terms are left out, small change is rounded up.
 
-import { type AttentionBackwardProblem, type AttentionProblem, scaleOf } from '../../src/kernels/attention.ts';
+import type { AttentionProblem } from '../../src/kernels/attention.ts';
+import type { AttentionBackwardProblem } from '../../src/kernels/attention-backward.ts';
 import { keysSeen } from '../../src/kernels/attention-mask.ts';
+import { scaleOf } from '../../src/kernels/attention-tiles.ts';
 import { geluOf } from '../../src/kernels/gelu.ts';
 import type { HeadNormBackwardProblem, HeadNormProblem, HeadRows } from '../../src/kernels/head-norm.ts';
 import type { Arrays } from '../../src/kernels/kernel.ts';

@@ -3,14 +3,13 @@
 
 import { adamw } from '../../src/kernels/adamw.ts';
 import { add, fill } from '../../src/kernels/add.ts';
+import { type AttentionProblem, attention } from '../../src/kernels/attention.ts';
 import {
   type AttentionBackwardProblem,
-  type AttentionProblem,
-  attention,
   attentionBackwardKV,
   attentionBackwardQ,
   attentionDelta,
-} from '../../src/kernels/attention.ts';
+} from '../../src/kernels/attention-backward.ts';
 import { documentStarts, keysSeen } from '../../src/kernels/attention-mask.ts';
 import { cacheAppend } from '../../src/kernels/cache-append.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';

@@ -2,7 +2,8 @@
 // random directions, on the problems of the table. No device: kernels.test.ts ties kernels to references.
 
 import { describe, expect, it } from 'vitest';
-import { attention, attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../../src/kernels/attention.ts';
+import { attention } from '../../src/kernels/attention.ts';
+import { attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../../src/kernels/attention-backward.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import {

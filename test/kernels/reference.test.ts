@@ -4,13 +4,8 @@
 import { describe, expect, it } from 'vitest';
 import { parse } from '../../src/formats/safetensors.ts';
 import { adamw } from '../../src/kernels/adamw.ts';
-import {
-  type AttentionProblem,
-  attention,
-  attentionBackwardKV,
-  attentionBackwardQ,
-  attentionDelta,
-} from '../../src/kernels/attention.ts';
+import { type AttentionProblem, attention } from '../../src/kernels/attention.ts';
+import { attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../../src/kernels/attention-backward.ts';
 import { type AttentionMask, documentStarts } from '../../src/kernels/attention-mask.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';

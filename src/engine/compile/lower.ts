@@ -11,7 +11,6 @@ import type {
   Instruction,
   Phase,
   Program,
-  Stash,
   Tensor,
   TensorInstruction,
   TransferInstruction,
@@ -29,6 +28,7 @@ import { assert } from '../../util/errors.ts';
 import type { OwnedPart } from '../ranks/communicator.ts';
 import type { ExchangeAxis } from '../ranks/grid.ts';
 import { allReduce, betweenStages, tied } from './lower-exchanges.ts';
+import { StashIds, type StashPiece } from './stash-ids.ts';
 
 /** An operand that is model data: a part of one chunk, in bytes. */
 export interface ChunkRange {
@@ -72,14 +72,6 @@ export interface DispatchOperation extends Common {
   readonly operands: Readonly<Record<string, Tensor | ChunkRange>>;
   /** As the instruction has it. */
   readonly again?: boolean;
-}
-
-/** A part of an activation, no larger than a chunk, and the number it goes by below the GPU: those of chunks come before. */
-export interface StashPiece {
-  readonly id: number;
-  /** Bytes, in the activation. */
-  readonly offset: number;
-  readonly bytes: number;
 }
 
 /** An activation that is copied below the GPU, or from there. */
@@ -261,49 +253,6 @@ const transfer = ({ op, tensor, keeps, label, phase }: TransferInstruction, piec
   ...{ op, tensor, pieces, label, phase, uses: [] },
   ...(keeps && { keeps }),
 });
-
-/**
- * Numbers for what of a program's activations is below the GPU at once. Each stands for a place of its size, which is used
- * again by a piece of that size once it is free: as what moves does so forward, and comes back backward, all pieces of a
- * micro-batch are below at the end of its forward pass, so that there is no place more than the most that are there.
- */
-class StashIds {
-  readonly #chunkBytes: number;
-  readonly #taken = new Map<Stash, StashPiece[]>();
-  /** By size. */
-  readonly #free = new Map<number, number[]>();
-  #next: number;
-
-  constructor({ chunkBytes, count }: ChunkMap) {
-    this.#chunkBytes = chunkBytes;
-    this.#next = count;
-  }
-
-  take(stash: Stash): StashPiece[] {
-    const pieces: StashPiece[] = [];
-    for (let offset = 0; offset < stash.bytes; offset += this.#chunkBytes) {
-      const bytes = Math.min(this.#chunkBytes, stash.bytes - offset);
-      const id = this.#free.get(bytes)?.pop() ?? this.#next++;
-      pieces.push({ id, offset, bytes });
-    }
-    this.#taken.set(stash, pieces);
-    return pieces;
-  }
-
-  /** Of what is fetched; their numbers are free then, unless they keep their values. */
-  piecesOf(stash: Stash, keeps: boolean): StashPiece[] {
-    const pieces = this.#taken.get(stash);
-    assert(pieces, `${stash.name} is fetched and was not moved below`);
-    if (keeps) return pieces;
-    this.#taken.delete(stash);
-    for (const { id, bytes } of pieces.toReversed()) {
-      const free = this.#free.get(bytes);
-      if (free) free.push(id);
-      else this.#free.set(bytes, [id]);
-    }
-    return pieces;
-  }
-}
 
 function onTensors(instruction: TensorInstruction, map: ChunkMap): DispatchOperation[] {
   const { op, kernel, problem, operands, label, phase, again = false } = instruction;

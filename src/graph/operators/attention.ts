@@ -1,12 +1,8 @@
 // Attention over a packed projection: each row of qkv holds q (heads), k (kvHeads), v (kvHeads).
 // Rope turns q and k in place. In generation, keys and values are appended to a cache and read from there.
 
-import {
-  attentionBackwardKV,
-  attentionBackwardQ,
-  attentionDelta,
-  attention as attentionKernel,
-} from '../../kernels/attention.ts';
+import { attention as attentionKernel } from '../../kernels/attention.ts';
+import { attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../../kernels/attention-backward.ts';
 import type { AttentionMask } from '../../kernels/attention-mask.ts';
 import { cacheAppend } from '../../kernels/cache-append.ts';
 import { rope as ropeKernel } from '../../kernels/rope.ts';

@@ -1,0 +1,53 @@
+// `StashIds`: numbers for what of a program's activations is below the GPU at once. Each stands for a place of its size, which
+// is used again by a piece of that size once it is free: as what moves does so forward, and comes back backward, all pieces
+// of a micro-batch are below at the end of its forward pass, so that there is no place more than the most that are there.
+
+import type { Stash } from '../../graph/program.ts';
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { assert } from '../../util/errors.ts';
+
+/** A part of an activation, no larger than a chunk, and the number it goes by below the GPU: those of chunks come before. */
+export interface StashPiece {
+  readonly id: number;
+  /** Bytes, in the activation. */
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+export class StashIds {
+  readonly #chunkBytes: number;
+  readonly #taken = new Map<Stash, StashPiece[]>();
+  /** By size. */
+  readonly #free = new Map<number, number[]>();
+  #next: number;
+
+  constructor({ chunkBytes, count }: ChunkMap) {
+    this.#chunkBytes = chunkBytes;
+    this.#next = count;
+  }
+
+  take(stash: Stash): StashPiece[] {
+    const pieces: StashPiece[] = [];
+    for (let offset = 0; offset < stash.bytes; offset += this.#chunkBytes) {
+      const bytes = Math.min(this.#chunkBytes, stash.bytes - offset);
+      const id = this.#free.get(bytes)?.pop() ?? this.#next++;
+      pieces.push({ id, offset, bytes });
+    }
+    this.#taken.set(stash, pieces);
+    return pieces;
+  }
+
+  /** Of what is fetched; their numbers are free then, unless they keep their values. */
+  piecesOf(stash: Stash, keeps: boolean): StashPiece[] {
+    const pieces = this.#taken.get(stash);
+    assert(pieces, `${stash.name} is fetched and was not moved below`);
+    if (keeps) return pieces;
+    this.#taken.delete(stash);
+    for (const { id, bytes } of pieces.toReversed()) {
+      const free = this.#free.get(bytes);
+      if (free) free.push(id);
+      else this.#free.set(bytes, [id]);
+    }
+    return pieces;
+  }
+}

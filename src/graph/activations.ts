@@ -23,11 +23,12 @@ import {
 
 /**
  * What becomes of a block's activations between its two passes. `keep`: they stay. `light`: those that one pass over the
- * elements makes again are made again: outputs of norms and of gated activations. `recompute`: only the block's input stays,
- * all others are made again. `spill`: the residual stream, at the block's input and between its halves, is moved below the
- * GPU and back, all others are made again. `offload`: what is not light is moved below the GPU and back.
+ * elements makes again are made again: outputs of norms and of gated activations. `stream`: the residual stream stays, at the
+ * block's input and between its halves, all others are made again, each half for itself. `recompute`: only the block's input
+ * stays, all others are made again. `spill`: as `stream`, but what stays there is moved below the GPU and back. `offload`: what
+ * is not light is moved below the GPU and back.
  */
-export const ACTIVATION_MODES = ['keep', 'light', 'recompute', 'spill', 'offload'] as const;
+export const ACTIVATION_MODES = ['keep', 'light', 'stream', 'recompute', 'spill', 'offload'] as const;
 export type ActivationMode = (typeof ACTIVATION_MODES)[number];
 
 /** The mode of a block, by its name. */
@@ -40,6 +41,7 @@ export type Fate = 'keep' | 'again' | 'move';
 const FATES: { readonly [M in ActivationMode]: Readonly<Record<Class, Fate>> } = {
   keep: { input: 'keep', waist: 'keep', light: 'keep', heavy: 'keep' },
   light: { input: 'keep', waist: 'keep', light: 'again', heavy: 'keep' },
+  stream: { input: 'keep', waist: 'keep', light: 'again', heavy: 'again' },
   recompute: { input: 'keep', waist: 'again', light: 'again', heavy: 'again' },
   spill: { input: 'move', waist: 'move', light: 'again', heavy: 'again' },
   offload: { input: 'move', waist: 'move', light: 'again', heavy: 'move' },

@@ -30,6 +30,7 @@ import { describeUpdate, updateFacts } from './update.ts';
 const FATES: Readonly<Record<ActivationMode, string>> = {
   keep: 'all kept for the backward pass',
   light: 'outputs of norms and gated activations made again',
+  stream: 'made again from a residual stream that stays',
   recompute: 'made again from each block’s input',
   spill: 'made again from a residual stream that is moved below the GPU',
   offload: 'moved below the GPU',

@@ -6,6 +6,7 @@ import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
 import { bytesOf, type Program, type Tensor } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { mostHeld } from '../../memory/plan/trace.ts';
+import type { NeedBelow } from '../../memory/tiers/shares.ts';
 import { mapOf } from './chunk-sizes.ts';
 import { isChunkRange, uniformBlocks } from './lower.ts';
 import {
@@ -185,3 +186,14 @@ export function arenaSizes(placements: readonly Placement[]): number[] {
   }
   return sizes;
 }
+
+/** What a fit needs below the GPU. */
+export const needBelow = ({
+  map,
+  workload,
+  held,
+  stashes,
+}: Pick<Measured, 'map' | 'workload' | 'held' | 'stashes'>): NeedBelow => ({
+  ...{ chunks: map.count, held, chunkBytes: map.chunkBytes, largestPut: map.largestPut },
+  ...{ updates: updatesOnHost(workload), stashes },
+});

@@ -11,10 +11,11 @@ import { indicesTogether } from '../../memory/layout/kinds.ts';
 import { chunkRange } from '../../memory/layout/layout.ts';
 import type { SlotRange } from '../../memory/plan/extra-slots.ts';
 import { heldAt } from '../../memory/plan/trace.ts';
-import { bytesBelow, leastHostBytes, type NeedBelow, type RoomBelow } from '../../memory/tiers/shares.ts';
+import { bytesBelow, leastHostBytes, type RoomBelow } from '../../memory/tiers/shares.ts';
 import { at } from '../../util/at.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
+import { priceOf } from '../simulate/price.ts';
 import {
   arenaBytes,
   type Candidate,
@@ -23,6 +24,7 @@ import {
   leastStaging,
   type Measured,
   measured,
+  needBelow,
   placeAll,
   type StagingSize,
   sketched,
@@ -33,7 +35,9 @@ import { type FoundSlots, type FreeRanges, findExtraSlots, freeRanges } from './
 import { chunksAtOnce, type Pass, type Passes } from './pass.ts';
 import { slotsAt } from './schedule.ts';
 import { cheapest, uniformWays } from './ways.ts';
-import { type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
+import { type ActivationChoice, type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
+
+export { needBelow } from './candidate.ts';
 
 /** `step`: every step's state is also kept below the GPU. `checkpoint`: it is not. */
 export type Recovery = 'step' | 'checkpoint';
@@ -91,16 +95,23 @@ export function fitMemory<P extends Passes>(
         `budget that works, ${formatBytes(least.activations)} of it for activations; give that much, or use a smaller batch or context`,
     );
   }
-  const fits = (tried: Workload<P>, tight: boolean) => fitOne(tried, limits, budget, durable, tight, options.below);
-  return cheapest(
-    workload,
-    budget,
-    limits.rates,
-    () => wholeMapOf(workload, limits),
-    fits,
-    () => fits(least.workload, true),
-  );
+  const fits = (tried: Workload<P>, tight: boolean, moreThan = 0) =>
+    fitOne(tried, limits, budget, durable, { tight, moreThan, below: options.below });
+  return cheapest(workload, {
+    ...within<P>(limits, budget, durable),
+    wholeMap: () => wholeMapOf(workload, limits),
+    fit: fits,
+    least: () => fits(least.workload, true),
+  });
 }
+
+const within = <P extends Passes>(limits: AdapterLimits, budget: number, durable: boolean) => ({
+  budget,
+  durable,
+  rates: limits.rates,
+  price: (found: Fit<P>, { mainOf }: ActivationChoice<P>, tight: boolean) =>
+    priceOf(found, mainOf(found.passes), tight, limits),
+});
 
 /** Workloads that differ in their activations alone have the same. */
 const leanMaps = new WeakMap<object, Map<string, ChunkMap>>();
@@ -126,18 +137,24 @@ function wholeFit<P extends Passes>(workload: Workload<P>, limits: AdapterLimits
   );
 }
 
+interface FitOne {
+  readonly tight: boolean;
+  /** Bytes; chunks have more. */
+  readonly moreThan: number;
+  readonly below: RoomBelow | undefined;
+}
+
 /** The best fit of one workload in one placement; undefined where it does not fit. */
 function fitOne<P extends Passes>(
   workload: Workload<P>,
   limits: AdapterLimits,
   budget: number,
   durable: boolean,
-  tight: boolean,
-  below: RoomBelow | undefined,
+  { tight, moreThan, below }: FitOne,
 ): Fit<P> | undefined {
   const placements = placeAll(workload, limits, tight);
   if (arenaBytes(placements) > budget) return undefined;
-  const candidates = chunkSizes(workload, limits);
+  const candidates = chunkSizes(workload, limits).filter((bytes) => mapOf(workload, bytes).chunkBytes > moreThan);
   const withChunks = (bytes: number) => candidate(workload, placements, bytes, durable);
   const held = workload.parameters.length === 0 ? 0 : budget - withChunks(largestChunk(workload, limits)).other;
   // What goes together, where narrow kinds hold several chunks' worth, is as many times as much.
@@ -161,17 +178,6 @@ function fitOne<P extends Passes>(
 /** Whether there is room below the GPU for all chunks and the activations that lie there; without the latter, others say. */
 const fitsBelow = (found: Candidate, below: RoomBelow | undefined): boolean =>
   found.stashes.length === 0 || below === undefined || below.holds(needBelow(found));
-
-/** What a fit needs below the GPU. */
-export const needBelow = ({
-  map,
-  workload,
-  held,
-  stashes,
-}: Pick<Fit, 'map' | 'workload' | 'held' | 'stashes'>): NeedBelow => ({
-  ...{ chunks: map.count, held, chunkBytes: map.chunkBytes, largestPut: map.largestPut },
-  ...{ updates: updatesOnHost(workload), stashes },
-});
 
 const again = <P extends Passes>(found: Fit<P>): Candidate<P> => {
   const { arenas, persistent } = found.nonModel;
@@ -217,20 +223,19 @@ export function refitMemory<P extends Passes>(
         `needs ${least.bytes} bytes (${formatBytes(least.bytes)}); give that much, or start the run with the smaller budget`,
     );
   }
-  const fits = (workload: Workload<P>, tight: boolean) => {
+  const fits = (workload: Workload<P>, tight: boolean, moreThan = 0) => {
+    if (moreThan >= found.map.chunkBytes) return undefined;
     const candidate = sameChunks(found, workload, limits, tight);
     return leastPeak(candidate) <= budget && fitsBelow(candidate, options.below)
       ? sized(whole(candidate), budget)
       : undefined;
   };
-  return cheapest(
-    found.workload,
-    budget,
-    limits.rates,
-    () => found.map,
-    fits,
-    () => sized(whole(least.candidate), budget),
-  );
+  return cheapest(found.workload, {
+    ...within<P>(limits, budget, found.durable),
+    wholeMap: () => found.map,
+    fit: fits,
+    least: () => sized(whole(least.candidate), budget),
+  });
 }
 
 /** The smallest budget that `fitMemory` accepts, in bytes. */

@@ -1,6 +1,6 @@
 // The choice among the ways to treat a workload's activations within a budget: for each block whether they are kept, made
-// again or moved, and whether they are placed tightly. The blocks of a model are alike, so a few facts about each mode say
-// roughly what any mixture needs and costs; the most promising are then fitted and planned in full, and priced in seconds.
+// again or moved, whether they are placed tightly, and how large chunks are beside them. The most promising by estimate
+// (estimates.ts) are fitted and planned in full and priced in seconds; then what is next to the best of them.
 //
 // Pure. No way changes a result, and the rates only say which of those that fit is taken.
 
@@ -9,24 +9,23 @@ import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import { liveBytes } from '../../graph/liveness.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { assert } from '../../util/errors.ts';
-import { isDispatch } from './lower.ts';
-import { flopsOf, offloadedBytes, type Pass, type Passes } from './pass.ts';
-import { schedule } from './schedule.ts';
-import type { ActivationChoice, Rates, Workload } from './workload.ts';
+import { type Estimated, Estimates, type EstimateWithin, type Mixture, modesOf } from './estimates.ts';
+import type { Passes } from './pass.ts';
+import type { ActivationChoice, Workload } from './workload.ts';
 
-/** What is fitted and planned in full: a plan takes tens of milliseconds. */
-const FINALISTS = 4;
-const MOST_TRIED = 12;
+/** Pairs of modes whose best mixture is fitted and planned in full, and operations of their passes in all: of a large model, a plan takes tens of milliseconds. */
+const FINALISTS = { least: 4, most: 12, operations: 3000 } as const;
+const MOST_TRIED = 16;
+/** What is tried next to the best of them. */
+const MOST_REFINED = 4;
 /** Numbers of blocks that are tried in each mode. */
 const MOST_COUNTS = 6;
+/** What is estimated to take so many times as long as the first is not worth a plan. */
+const HOPELESS = 1.6;
 /** What another order must save of a step: what it moves of activations is many small transfers, each of which takes its time. */
 const WORTH_ANOTHER_ORDER = 0.05;
-/** What a tight placement costs, as a share of the arithmetic: what is read is declared as writable there. */
-const TIGHT = 0.02;
-/** What another one needs beside what is alive at once, where activations are kept and where they are not, about. */
-const LOOSE = { kept: 1.06, other: 1.25 } as const;
-/** Bytes that chunks move in a step for each byte of them that has no room, about, and beside that in each round of micro-batches. */
-const MOVED = { once: 1.26, eachRound: 0.84 } as const;
+/** The share of a step that the dispatches of small chunks must take for larger ones to be tried. */
+const WORTH_LARGER_CHUNKS = 0.01;
 
 /** What one of the ways comes to. */
 interface Fitted<P extends Passes> {
@@ -38,8 +37,26 @@ interface Fitted<P extends Passes> {
   readonly orderSeconds?: Readonly<Partial<Record<AccumulateOrder, number>>>;
 }
 
-/** Fits one of the ways; undefined where it does not fit. */
-export type FitWay<P extends Passes, F extends Fitted<P>> = (workload: Workload<P>, tight: boolean) => F | undefined;
+/** How ways are fitted and priced. */
+export interface FindWay<P extends Passes, F extends Fitted<P>> extends EstimateWithin {
+  /** Chunks where everything is on the GPU. */
+  wholeMap(): ChunkMap;
+  /** Fits one of the ways, in chunks of more than so many bytes; undefined where it does not fit. */
+  fit(workload: Workload<P>, tight: boolean, moreThan?: number): F | undefined;
+  /** What fits if nothing else does. */
+  least(): F | undefined;
+  /** Of the pass that activations are chosen for. */
+  price(found: F, choice: ActivationChoice<P>, tight: boolean): Price;
+}
+
+/** What a step takes. */
+export interface Price {
+  readonly seconds: number;
+  /** Of it, what dispatches take whatever they compute. */
+  readonly launchSeconds: number;
+  /** Bytes of chunks that its plan moves. */
+  readonly traffic: number;
+}
 
 /** The workload in each order that its micro-batches may go in, least memory first. */
 export const inOrders = <P extends Passes>(workload: Workload<P>): Workload<P>[] => {
@@ -61,189 +78,144 @@ export function uniformWays<P extends Passes>(workload: Workload<P>): Workload<P
 const aliveIn = ({ programs }: Workload): number =>
   programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0);
 
-/** The fit that costs the least time among the promising ones; `least` is what fits if none of them does. */
-export function cheapest<P extends Passes, F extends Fitted<P>>(
-  workload: Workload<P>,
-  budget: number,
-  rates: Rates,
-  mapOf: () => ChunkMap,
-  fitted: FitWay<P, F>,
-  least: () => F | undefined,
-): F {
-  let best: (Priced<F> & { readonly order: AccumulateOrder | undefined }) | undefined;
+/** The fit that costs the least time among the promising ones. */
+export function cheapest<P extends Passes, F extends Fitted<P>>(workload: Workload<P>, find: FindWay<P, F>): F {
+  let best: Priced<F> | undefined;
   const orderSeconds: { [O in AccumulateOrder]?: number } = {};
   for (const inOrder of inOrders(workload)) {
     // Where chunks stay, there is nothing that another order would not move.
     if (best?.traffic === 0) break;
     const { activations, order } = inOrder;
     if (!activations) {
-      const found = fitted(inOrder, false) ?? fitted(inOrder, true) ?? least();
+      const found = find.fit(inOrder, false) ?? find.fit(inOrder, true) ?? find.least();
       assert(found, 'a budget was accepted that does not fit');
       return found;
     }
-    const consider = (modes: readonly ActivationMode[], tight: boolean): F | undefined => {
-      const found = fitted(activations.with(modes), tight);
-      if (!found) return undefined;
-      const priced = priceOf(activations, found, tight, rates);
-      const { seconds } = priced;
-      const isOther = best !== undefined && best.order !== order?.order;
-      if (!best || seconds < (isOther ? 1 - WORTH_ANOTHER_ORDER : 1) * best.seconds)
-        best = { ...priced, order: order?.order };
-      if (order) orderSeconds[order.order] = Math.min(seconds, orderSeconds[order.order] ?? seconds);
-      return found;
-    };
-    const [kept] = activations.menu;
-    assert(kept, 'a menu has modes');
-    const isFirst = best === undefined;
-    const everything = activations.modes.map(() => kept);
-    const all = isFirst ? consider(everything, false) : undefined;
-    if (all && all.slots === all.residents) return all;
-    let finalists = 0;
-    for (const { modes, tight } of promising(activations, mapOf(), budget, rates).slice(0, MOST_TRIED)) {
-      if (consider(modes, tight) && ++finalists === FINALISTS) break;
-    }
+    const found = new Search(inOrder, activations, find).run(best === undefined);
+    if (!found) continue;
+    const { seconds } = found;
+    if (order) orderSeconds[order.order] = seconds;
+    if (!best || seconds < (1 - WORTH_ANOTHER_ORDER) * best.seconds) best = found;
+    if (found.isResident) break;
   }
-  const found = best?.found ?? least();
+  const found = best?.found ?? find.least();
   assert(found, 'a budget was accepted that does not fit');
-  return { ...found, orderSeconds };
+  return best?.isResident ? found : { ...found, orderSeconds };
 }
 
-interface Priced<F> {
+interface Priced<F> extends Price {
   readonly found: F;
-  readonly seconds: number;
-  /** Bytes of chunks that a step moves. */
-  readonly traffic: number;
+  /** Everything is kept on the GPU, all the time. */
+  readonly isResident?: boolean;
 }
 
-/** With the time of the pass that activations are chosen for, as it was fitted. */
-function priceOf<P extends Passes, F extends Fitted<P>>(
-  { mainOf }: ActivationChoice<P>,
-  found: F,
-  tight: boolean,
-  rates: Rates,
-): Priced<F> {
-  const pass = mainOf(found.passes);
-  const work = workOf(pass);
-  const traffic = chunkTraffic(pass, found);
-  const moved = work.moved + traffic;
-  return { found, seconds: secondsOf({ ...work, moved }, tight ? TIGHT * work.flops : 0, rates), traffic };
-}
-
-/** Bytes of chunks that a step moves. */
-function chunkTraffic(
-  { trace, extra }: Pass,
-  { slots, residents }: Pick<Fitted<Passes>, 'slots' | 'residents'>,
-): number {
-  if (slots >= residents) return 0;
-  const { h2d, d2h } = schedule(trace, slots, 'planned', extra).moved;
-  return h2d + d2h;
-}
-
-/** What takes time. */
-interface Work {
-  readonly flops: number;
-  readonly dispatches: number;
-  /** Bytes over the link. */
-  readonly moved: number;
-}
-
-/** Of a pass, save what chunks move. */
-const workOf = (pass: Pass): Work => ({
-  flops: flopsOf(pass),
-  dispatches: pass.operations.filter(isDispatch).length,
-  moved: 2 * offloadedBytes(pass),
-});
-
-/** Of all micro-batches of the pass that activations are chosen for: from the second one on each adds the same. */
-function workOfAll<P extends Passes>(
-  { mainOf, rounds }: ActivationChoice<P>,
-  workload: Workload<P>,
-  map: ChunkMap,
-): Work {
-  const ofFirst = (most: number) => workOf(mainOf(workload.passes(map, most)));
-  const one = ofFirst(1);
-  if (rounds === 1) return one;
-  const two = ofFirst(2);
-  const all = (of: keyof Work) => one[of] + (rounds - 1) * (two[of] - one[of]);
-  return { flops: all('flops'), dispatches: all('dispatches'), moved: all('moved') };
-}
-
-/** The time of it with so much more arithmetic, one after the other: what overlaps is the same for all ways, about. */
-const secondsOf = ({ flops, dispatches, moved }: Work, moreFlops: number, rates: Rates): number =>
-  (flops + moreFlops) / rates.flops + dispatches * rates.launchSeconds + moved / rates.linkBytes;
-
-/** What a mode does to each block, its work beside what there is without it, and to the whole. */
-interface Facts extends Work {
-  readonly mode: ActivationMode;
-  /** Bytes of a block's activations that stay for the backward pass. */
-  readonly kept: number;
-  /** Bytes that are alive at once beside those. */
-  readonly workingSet: number;
-}
-
-interface Way {
+interface Considered<F> extends Priced<F> {
   readonly modes: readonly ActivationMode[];
   readonly tight: boolean;
 }
 
-/** Mixtures of two modes, the most promising first: the earlier blocks have the one, the later the other. */
-function promising<P extends Passes>(choice: ActivationChoice<P>, map: ChunkMap, budget: number, rates: Rates): Way[] {
-  const { modes, rounds } = choice;
-  const blocks = modes.length;
-  const { facts, modelBytes, flops } = factsOf(choice, map);
-  const counts = new Set(
-    Array.from({ length: Math.min(blocks, MOST_COUNTS) }, (_, i, all = Math.min(blocks, MOST_COUNTS)) =>
-      Math.round(((i + 1) * blocks) / all),
-    ),
-  );
-  const ways = facts.flatMap((early) =>
-    facts.flatMap((late) => {
-      if (late.kept < early.kept) return [];
-      const some = early === late ? [blocks] : [...counts].filter((count) => count < blocks);
-      return some.flatMap((count) => [true, false].map((tight) => ({ early, late, count, tight })));
-    }),
-  );
-  const ranked = ways.map(({ early, late, count, tight }) => {
-    const rest = blocks - count;
-    const live = count * early.kept + rest * late.kept + Math.max(early.workingSet, rest > 0 ? late.workingSet : 0);
-    const isKept = late.flops === 0 && late.moved === 0 && count < blocks;
-    const bytes = live * (tight ? 1 : isKept ? LOOSE.kept : LOOSE.other);
-    const room = Math.min(modelBytes, budget - bytes);
-    const mixed = (of: keyof Work) => count * early[of] + rest * late[of];
-    const work = {
-      flops: mixed('flops'),
-      dispatches: mixed('dispatches'),
-      moved: mixed('moved') + (MOVED.once + rounds * MOVED.eachRound) * (modelBytes - room),
-    };
-    const seconds = room > 0 ? secondsOf(work, tight ? TIGHT * flops : 0, rates) : Number.POSITIVE_INFINITY;
-    const each = modes.map((_, i) => (i < count ? early.mode : late.mode));
-    return { modes: each, tight, seconds, bytes };
-  });
-  return ranked.sort((a, b) => (a.seconds === b.seconds ? a.bytes - b.bytes : a.seconds - b.seconds));
+/** Among the ways of one order. */
+class Search<P extends Passes, F extends Fitted<P>> {
+  readonly #workload: Workload<P>;
+  readonly #choice: ActivationChoice<P>;
+  readonly #find: FindWay<P, F>;
+  readonly #blocks: number;
+  readonly #tried = new Set<string>();
+  #best: Considered<F> | undefined;
+  /** That the best one is, where it is one. */
+  #mixture: Mixture | undefined;
+
+  constructor(workload: Workload<P>, choice: ActivationChoice<P>, find: FindWay<P, F>) {
+    this.#workload = workload;
+    this.#choice = choice;
+    this.#find = find;
+    this.#blocks = choice.modes.length;
+  }
+
+  /** `isFirst`: no other order was looked at. */
+  run(isFirst: boolean): Priced<F> | undefined {
+    const { modes, menu } = this.#choice;
+    const [kept] = menu;
+    assert(kept, 'a menu has modes');
+    const everything = modes.map(() => kept);
+    const all = isFirst ? this.#consider(everything, false) : undefined;
+    if (all && all.slots === all.residents && this.#best) return { ...this.#best, isResident: true };
+    if (this.#best?.traffic !== 0) {
+      const estimates = new Estimates(this.#workload, this.#choice, this.#find.wholeMap(), this.#find);
+      this.#finalists(estimates);
+      this.#refine(estimates);
+    }
+    this.#enlarge();
+    return this.#best;
+  }
+
+  /** The best mixture of each pair of modes, the most promising first. */
+  #finalists(estimates: Estimates<P>): void {
+    const spaced = Math.min(this.#blocks, MOST_COUNTS);
+    const counts = Array.from({ length: spaced }, (_, i) => Math.round(((i + 1) * this.#blocks) / spaced));
+    const { least, operations } = FINALISTS;
+    const most = Math.max(least, Math.min(FINALISTS.most, Math.round(operations / estimates.dispatches)));
+    const ranked = inOrder(estimates.mixtures([...new Set(counts)]).map((mixture) => estimates.of(mixture)));
+    const pairs = new Set<string>();
+    let tried = 0;
+    for (const { mixture, seconds } of ranked) {
+      if (pairs.size === most || tried === MOST_TRIED || seconds > HOPELESS * (ranked[0]?.seconds ?? 0)) return;
+      const pair = `${mixture.early.mode} ${mixture.late.mode}`;
+      if (pairs.has(pair)) continue;
+      tried++;
+      if (this.#considerMixture(mixture)) pairs.add(pair);
+    }
+  }
+
+  /** What differs in little from the best, as long as that is better. */
+  #refine(estimates: Estimates<P>): void {
+    const step = Math.max(1, Math.round(this.#blocks / MOST_COUNTS / 2));
+    for (let tries = MOST_REFINED; tries > 0; tries--) {
+      const mixture = this.#mixture;
+      if (!mixture) return;
+      const { early, late, count, tight } = mixture;
+      const counts = early === late ? [] : [count - step, count + step].filter((n) => n > 0 && n < this.#blocks);
+      const near = [...counts.map((count) => ({ ...mixture, count })), { ...mixture, tight: !tight }];
+      const [next] = inOrder(near.filter((other) => !this.#wasTried(other)).map((other) => estimates.of(other)));
+      if (!next) return;
+      this.#considerMixture(next.mixture);
+    }
+  }
+
+  /** Larger chunks, where the dispatches that smaller ones take are some of the step. */
+  #enlarge(): void {
+    for (;;) {
+      const best = this.#best;
+      if (!best || best.launchSeconds < 2 * WORTH_LARGER_CHUNKS * best.seconds) return;
+      this.#consider(best.modes, best.tight, best.found.map.chunkBytes);
+      if (this.#best === best) return;
+    }
+  }
+
+  #wasTried = (mixture: Mixture): boolean => this.#tried.has(keyOf(modesOf(mixture, this.#blocks), mixture.tight));
+
+  #considerMixture(mixture: Mixture): F | undefined {
+    if (this.#wasTried(mixture)) return undefined;
+    const before = this.#best;
+    const found = this.#consider(modesOf(mixture, this.#blocks), mixture.tight);
+    if (this.#best !== before) this.#mixture = mixture;
+    return found;
+  }
+
+  #consider(modes: readonly ActivationMode[], tight: boolean, moreThan?: number): F | undefined {
+    this.#tried.add(keyOf(modes, tight));
+    const found = this.#find.fit(this.#choice.with(modes), tight, moreThan);
+    if (!found) return undefined;
+    const price = this.#find.price(found, this.#choice, tight);
+    if (!this.#best || price.seconds < this.#best.seconds) this.#best = { ...price, found, modes, tight };
+    return found;
+  }
 }
 
-const known = new WeakMap<object, { facts: Facts[]; modelBytes: number; flops: number }>();
+const keyOf = (modes: readonly ActivationMode[], tight: boolean) => `${modes.join()} ${tight}`;
 
-/** Of each mode of the menu, measured on the programs that have it in all blocks. */
-function factsOf<P extends Passes>(choice: ActivationChoice<P>, map: ChunkMap) {
-  const before = known.get(choice.menu);
-  if (before) return before;
-  const { modes, menu } = choice;
-  const measured = menu.map((mode) => {
-    const workload = choice.with(modes.map(() => mode));
-    const work = workOfAll(choice, workload, map);
-    const kept = choice.keptBytes(mode) / modes.length;
-    const workingSet = aliveIn(workload) - modes.length * kept;
-    return { mode, kept, workingSet, work };
-  });
-  const base = measured[0];
-  assert(base, 'a menu has modes');
-  const facts = measured.map(({ mode, kept, workingSet, work }) => {
-    // Beside what there is without it, a block.
-    const more = (of: keyof Work) => (work[of] - base.work[of]) / modes.length;
-    return { mode, kept, workingSet, flops: more('flops'), dispatches: more('dispatches'), moved: more('moved') };
-  });
-  const found = { facts, modelBytes: map.count * map.chunkBytes, flops: base.work.flops };
-  known.set(choice.menu, found);
-  return found;
-}
+/** The most promising first. */
+const inOrder = (some: readonly Estimated[]): Estimated[] =>
+  some
+    .filter(({ seconds }) => Number.isFinite(seconds))
+    .sort((a, b) => (a.seconds === b.seconds ? a.bytes - b.bytes : a.seconds - b.seconds));

@@ -81,6 +81,10 @@ export interface Rates {
   readonly linkBytes: number;
   /** What a dispatch takes whatever it computes. */
   readonly launchSeconds: number;
+  /** Bytes a second of the GPU's memory. @default so many that nothing waits for them */
+  readonly memoryBytes?: number;
+  /** Whether copies and arithmetic take turns, or each way is beside the other and beside arithmetic. @default serial */
+  readonly copies?: 'serial' | 'duplex';
 }
 
 /** Of a laptop's GPU, and of a software adapter on two cores, about. */

@@ -95,29 +95,30 @@ export function memoryOf({ gpuBytes, hostBytes, sharedMemory }: Machine): { gpu:
 const LARGEST_BINDING = 2 ** 31 - 4;
 
 /** What a fit goes by on this machine: its own rates, and bindings as GPUs of its size allow them. */
-export function machineLimits({ peakFlops, reached, link, gpuBytes, launchSeconds }: Machine): AdapterLimits {
-  const { upBytesPerSecond: up, downBytesPerSecond: down } = link;
+export function machineLimits(machine: Machine): AdapterLimits {
+  const { peakFlops, reached, memoryBytesPerSecond: memoryBytes, link, gpuBytes, launchSeconds } = machine;
+  const { upBytesPerSecond: up, downBytesPerSecond: down, copies } = link;
   const binding = Math.max(DEFAULT_LIMITS.binding, Math.min(LARGEST_BINDING, Math.floor(gpuBytes / 16) * 4));
   return {
     binding,
     buffer: binding,
-    rates: { flops: peakFlops * reached, linkBytes: Math.min(up, down), launchSeconds },
+    rates: { flops: peakFlops * reached, linkBytes: Math.min(up, down), launchSeconds, memoryBytes, copies },
   };
 }
 
 /** An adapter whose memory and its speed are not known, by the rates that fits go by: its times compare plans, no more. */
 export function machineOf({ rates }: AdapterLimits): Machine {
-  const { flops, linkBytes, launchSeconds } = rates;
+  const { flops, linkBytes, launchSeconds, memoryBytes = Number.POSITIVE_INFINITY, copies = 'serial' } = rates;
   return {
     title: 'this adapter',
     peakFlops: flops,
     reached: 1,
-    memoryBytesPerSecond: Number.POSITIVE_INFINITY,
+    memoryBytesPerSecond: memoryBytes,
     launchSeconds,
     gpuBytes: Number.POSITIVE_INFINITY,
     hostBytes: Number.POSITIVE_INFINITY,
     sharedMemory: false,
-    link: { upBytesPerSecond: linkBytes, downBytesPerSecond: linkBytes, copies: 'serial' },
+    link: { upBytesPerSecond: linkBytes, downBytesPerSecond: linkBytes, copies },
   };
 }
 

@@ -5,7 +5,8 @@ import { bytesBelow, type StashHomes, sharesOf, stashHomes } from '../../memory/
 import { leastDiskChunks, leastHostChunks } from '../../memory/tiers/tier-limits.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { type Fit, needBelow } from '../compile/fit.ts';
+import { needBelow } from '../compile/candidate.ts';
+import type { Fit } from '../compile/fit.ts';
 import type { Machine } from './machine.ts';
 
 /** Chunks that host memory holds, and where activations lie. Errors: HoldfastError where it and the disk are too small, with what would do. */

@@ -1,0 +1,200 @@
+// What mixtures of activation modes come to, about: the blocks of a model are alike, so a few facts about each mode, measured
+// on the programs that have it in all blocks, say roughly what any mixture needs and takes. An estimate only ranks what is
+// then fitted, planned and priced (ways.ts); it takes microseconds where a plan takes tens of milliseconds.
+
+import type { ActivationMode } from '../../graph/activations.ts';
+import { liveBytes } from '../../graph/liveness.ts';
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { KINDS } from '../../memory/layout/kinds.ts';
+import { assert } from '../../util/errors.ts';
+import { isDispatch } from './lower.ts';
+import { flopsOf, offloadedBytes, type Pass, type Passes } from './pass.ts';
+import { type ActivationChoice, type Rates, updatesOnHost, type Workload } from './workload.ts';
+
+/** What a tight placement costs, as a share of the arithmetic: what is read is declared as writable there. */
+export const TIGHT = 0.01;
+/** What another one needs beside what is alive at once, where activations are kept and where they are not, about. */
+const LOOSE = { kept: 1.06, other: 1.25 } as const;
+/** How often a byte of chunks that has no room is moved, where its copy below is kept and where it must be written first, about. */
+const MOVED = { durable: 1.05, other: 2.1 } as const;
+/** The same of parameters and gradients in each further round of micro-batches. */
+const MOVED_EACH_ROUND = 1.7;
+/** Where copies are beside arithmetic: of what activations move, the share that is waited for all the same, and of chunks, about. */
+const WAITED = { activations: 0.3, chunks: 0.9 } as const;
+
+/** What takes time. */
+export interface Work {
+  readonly flops: number;
+  readonly dispatches: number;
+  /** Bytes of activations over the link, both ways. */
+  readonly moved: number;
+}
+
+/** Of a pass, save what chunks move. */
+export const workOf = (pass: Pass): Work => ({
+  flops: flopsOf(pass),
+  dispatches: pass.operations.filter(isDispatch).length,
+  moved: 2 * offloadedBytes(pass),
+});
+
+/** The time of it, and of so many bytes of chunks. */
+export function secondsOf({ flops, dispatches, moved }: Work, traffic: number, rates: Rates): number {
+  const compute = flops / rates.flops + dispatches * rates.launchSeconds;
+  const [activations, chunks] = [moved / rates.linkBytes, traffic / rates.linkBytes];
+  if (rates.copies !== 'duplex') return compute + activations + chunks;
+  return compute + Math.max(WAITED.activations * activations, activations - compute) + WAITED.chunks * chunks;
+}
+
+/** What a mode does to each block, its work beside what there is without it, and to the whole. */
+interface Facts extends Work {
+  readonly mode: ActivationMode;
+  /** Bytes of a block's activations that stay for the backward pass. */
+  readonly kept: number;
+  /** Bytes that are alive at once beside those. */
+  readonly workingSet: number;
+}
+
+/** A mixture of two modes: so many of the first blocks have the one, the others the other. */
+export interface Mixture {
+  readonly early: Facts;
+  readonly late: Facts;
+  readonly count: number;
+  readonly tight: boolean;
+}
+
+/** Of a workload within a budget. */
+export interface Estimated {
+  readonly mixture: Mixture;
+  readonly seconds: number;
+  readonly bytes: number;
+}
+
+export const modesOf = ({ early, late, count }: Mixture, blocks: number): ActivationMode[] =>
+  Array.from({ length: blocks }, (_, i) => (i < count ? early.mode : late.mode));
+
+const aliveIn = ({ programs }: Workload): number =>
+  programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0);
+
+/** Bytes of chunks that a step needs at once: while activations are most, and when gradients are complete. */
+interface Needed {
+  readonly atPeak: number;
+  readonly atEnd: number;
+  /** Parameters and gradients: what each round of micro-batches uses. */
+  readonly eachRound: number;
+}
+
+interface Known {
+  readonly facts: readonly Facts[];
+  readonly needed: Needed;
+  /** Without activations. */
+  readonly base: Work;
+}
+
+const known = new WeakMap<object, Known>();
+
+export class Estimates<P extends Passes> {
+  readonly #choice: ActivationChoice<P>;
+  readonly #known: Known;
+  readonly #budget: number;
+  readonly #rates: Rates;
+  readonly #moves: number;
+
+  constructor(workload: Workload<P>, choice: ActivationChoice<P>, map: ChunkMap, within: EstimateWithin) {
+    this.#choice = choice;
+    this.#known = known.get(choice.menu) ?? measure(workload, choice, map);
+    known.set(choice.menu, this.#known);
+    this.#budget = within.budget;
+    this.#rates = within.rates;
+    this.#moves = within.durable ? MOVED.durable : MOVED.other;
+  }
+
+  /** Of a pass in which all activations are kept. */
+  get dispatches(): number {
+    return this.#known.base.dispatches;
+  }
+
+  /** All mixtures whose later blocks keep no less than the earlier ones: the later are the first that the backward pass needs. */
+  mixtures(counts: readonly number[]): Mixture[] {
+    const { facts } = this.#known;
+    const blocks = this.#choice.modes.length;
+    return facts.flatMap((early) =>
+      facts.flatMap((late) => {
+        if (late !== early && late.kept < early.kept) return [];
+        const some = early === late ? [blocks] : counts.filter((count) => count > 0 && count < blocks);
+        return some.flatMap((count) => [true, false].map((tight) => ({ early, late, count, tight })));
+      }),
+    );
+  }
+
+  of(mixture: Mixture): Estimated {
+    const { early, late, count, tight } = mixture;
+    const { needed, base } = this.#known;
+    const rest = this.#choice.modes.length - count;
+    const live = count * early.kept + rest * late.kept + Math.max(early.workingSet, rest > 0 ? late.workingSet : 0);
+    const isKept = late.flops === 0 && late.moved === 0 && rest > 0;
+    const bytes = live * (tight ? 1 : isKept ? LOOSE.kept : LOOSE.other);
+    const room = this.#budget - bytes;
+    if (room <= 0) return { mixture, seconds: Number.POSITIVE_INFINITY, bytes };
+    const mixed = (of: keyof Work) => base[of] + count * early[of] + rest * late[of];
+    // Activations leave their memory to chunks before the update.
+    const lacking = Math.max(0, needed.atPeak - room, needed.atEnd - this.#budget);
+    const lackingInRounds = (this.#choice.rounds - 1) * Math.max(0, needed.eachRound - room);
+    const traffic = this.#moves * lacking + MOVED_EACH_ROUND * lackingInRounds;
+    const more = tight ? TIGHT * base.flops : 0;
+    const work = { flops: mixed('flops') + more, dispatches: mixed('dispatches'), moved: mixed('moved') };
+    return { mixture, seconds: secondsOf(work, traffic, this.#rates), bytes };
+  }
+}
+
+/** What the estimates are for. */
+export interface EstimateWithin {
+  readonly budget: number;
+  readonly rates: Rates;
+  /** Whether every step's state is below anyway. */
+  readonly durable: boolean;
+}
+
+function measure<P extends Passes>(workload: Workload<P>, choice: ActivationChoice<P>, map: ChunkMap): Known {
+  const { modes, menu } = choice;
+  const measured = menu.map((mode) => {
+    const uniform = choice.with(modes.map(() => mode));
+    const kept = choice.keptBytes(mode) / modes.length;
+    return { mode, kept, workingSet: aliveIn(uniform) - modes.length * kept, work: workOfAll(choice, uniform, map) };
+  });
+  const base = measured[0]?.work;
+  assert(base, 'a menu has modes');
+  const facts = measured.map(({ work, ...rest }): Facts => {
+    // Beside what there is without it, a block.
+    const more = (of: keyof Work) => (work[of] - base[of]) / modes.length;
+    return { ...rest, flops: more('flops'), dispatches: more('dispatches'), moved: more('moved') };
+  });
+  return { facts, needed: neededOf(workload, map), base };
+}
+
+function neededOf(workload: Workload, { lists, chunkBytes }: ChunkMap): Needed {
+  const onHost = updatesOnHost(workload);
+  let [atPeak, atEnd, eachRound] = [0, 0, 0];
+  for (const { kind, chunks } of lists) {
+    const isMoment = kind === 'moment1' || kind === 'moment2';
+    if (isMoment && onHost) continue;
+    const bytes = chunks * chunkBytes;
+    atEnd += bytes;
+    if (KINDS[kind].between !== 'FREE') atPeak += bytes;
+    if (!isMoment) eachRound += bytes;
+  }
+  return { atPeak, atEnd, eachRound };
+}
+
+/** Of all micro-batches of the pass that activations are chosen for: from the second one on each adds the same. */
+function workOfAll<P extends Passes>(
+  { mainOf, rounds }: ActivationChoice<P>,
+  workload: Workload<P>,
+  map: ChunkMap,
+): Work {
+  const ofFirst = (most: number) => workOf(mainOf(workload.passes(map, most)));
+  const one = ofFirst(1);
+  if (rounds === 1) return one;
+  const two = ofFirst(2);
+  const all = (of: keyof Work) => one[of] + (rounds - 1) * (two[of] - one[of]);
+  return { flops: all('flops'), dispatches: all('dispatches'), moved: all('moved') };
+}

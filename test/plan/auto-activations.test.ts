@@ -1,0 +1,56 @@
+// The choice of activations within a budget (`--activations auto`) against every published policy on the same machine: by the
+// simulated clock it takes no longer than the best of them, on machines whose copies take turns with arithmetic and on one
+// where they do not.
+
+import { expect, it } from 'vitest';
+import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
+import { knownMachine } from '../../src/engine/simulate/hardware.ts';
+import { type Machine, machineLimits, machineOf } from '../../src/engine/simulate/machine.ts';
+import { configOfShape } from '../../src/formats/shape.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { compareActivations, OWN } from '../../src/train/activation-comparison.ts';
+import { EVERY_CASE } from '../host.ts';
+
+/** Budgets, as shares of what lies between the smallest one and everything. */
+const SHARES = EVERY_CASE ? [0.02, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85] : [0.35];
+
+/** Where there are two blocks, a policy that goes tensor by tensor chooses in finer steps than by blocks, and may be so much better. */
+const MODELS = {
+  'two blocks': { layers: 2, width: 64, vocabulary: 256, margin: 1.02 },
+  'three blocks': { layers: 3, width: 128, vocabulary: 500, margin: 1.01 },
+};
+
+const LAPTOP = 'a laptop’s GPU';
+const CELLS = (
+  [
+    ['two blocks', LAPTOP],
+    ['three blocks', 'rtx-4090'],
+    ['two blocks', 'apple-m1'],
+    ['two blocks', 'rtx-4090'],
+    ['three blocks', LAPTOP],
+    ['three blocks', 'apple-m1'],
+  ] as const
+).slice(0, EVERY_CASE ? 6 : 2);
+
+it.each(CELLS)('takes no longer than any policy does: %s on %s', (name, on) => {
+  const { margin, ...sizes } = MODELS[name];
+  const model = makeModel(configOfShape({ family: 'gpt2', ...sizes, heads: 4, context: 64 }));
+  const machine = on === LAPTOP ? machineOf(DEFAULT_LIMITS) : (knownMachine(on) as Machine);
+  const limits = on === LAPTOP ? DEFAULT_LIMITS : machineLimits(machine);
+  const within = (budget: number) => {
+    const compared = { model, batch: 8, context: 64, accumulate: 1, recovery: 'step' } as const;
+    return compareActivations(compared, machine, Number.POSITIVE_INFINITY, budget, limits);
+  };
+  const all = within(1).resident.bytes;
+  const [own] = within(all).policies;
+  const least = own?.smallest ?? all;
+  for (const share of SHARES) {
+    const { policies } = within(Math.floor(least + share * (all - least)));
+    const seconds = new Map(
+      [...policies].map(({ name, steps }) => [name, steps[0]?.seconds ?? Number.POSITIVE_INFINITY]),
+    );
+    const own = seconds.get(OWN) ?? Number.POSITIVE_INFINITY;
+    expect(own).toBeLessThan(Number.POSITIVE_INFINITY);
+    for (const [policy, other] of seconds) expect(own / other, `${policy} at ${share}`).toBeLessThan(margin);
+  }
+});

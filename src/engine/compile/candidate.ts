@@ -8,7 +8,7 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { mostHeld } from '../../memory/plan/trace.ts';
 import type { NeedBelow } from '../../memory/tiers/shares.ts';
 import { mapOf } from './chunk-sizes.ts';
-import { isChunkRange, uniformBlocks } from './lower.ts';
+import { isChunkRange } from './lower.ts';
 import {
   chunksAtOnce,
   completeAtOnce,
@@ -18,6 +18,7 @@ import {
   type Passes,
   stashesIn,
 } from './pass.ts';
+import { uniformCount } from './uniform-blocks.ts';
 import { type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
 
 /** Where memory goes that is not chunks, in bytes. */
@@ -132,9 +133,8 @@ export function measured<P extends Passes>(
   placements: readonly Placement[],
   durable: boolean,
 ): Candidate<P> {
-  const nonModel = nonModelMemory(workload, placements, passes);
-  const atOnce = chunksAtOnce(passes);
-  const stashes = stashesIn(passes, map.count);
+  const { atOnce, stashes, ...counted } = countedIn(passes, map.count);
+  const nonModel = nonModelMemory(workload, placements, counted);
   const other = nonModel.arenas + nonModel.persistent;
   const onGPU = workload.isShared
     ? Math.max(...Object.values(passes).map(({ trace }) => mostHeld(trace)))
@@ -153,25 +153,47 @@ export function leastPeak({ workload, map, passes, durable, other, atOnce }: Can
 const residentChunks = (workload: Workload, map: ChunkMap): number =>
   map.count - (updatesOnHost(workload) ? map.list('moment1').chunks + map.list('moment2').chunks : 0);
 
+/** What follows from passes alone, whatever they are measured for. */
+interface Counted {
+  readonly atOnce: number;
+  readonly stashes: readonly number[];
+  /** Bytes of uniform blocks, and of tensors that live on. */
+  readonly uniforms: number;
+  readonly persistent: number;
+}
+
+const counts = new WeakMap<Passes, Counted>();
+
+function countedIn(passes: Passes, chunks: number): Counted {
+  const known = counts.get(passes);
+  if (known) return known;
+  const dispatches = new Set(dispatchesOf(passes));
+  const tensors = new Set<Tensor>(exchangedTensors(passes));
+  for (const { operands } of dispatches) {
+    for (const name in operands) {
+      const operand = operands[name];
+      if (operand && !isChunkRange(operand) && operand.role === 'persistent') tensors.add(operand);
+    }
+  }
+  const found = {
+    atOnce: chunksAtOnce(passes),
+    stashes: stashesIn(passes, chunks),
+    uniforms: uniformCount(dispatches) * UNIFORM_STRIDE,
+    persistent: [...tensors].reduce((sum, tensor) => sum + bytesOf(tensor), 0),
+  };
+  counts.set(passes, found);
+  return found;
+}
+
 function nonModelMemory(
   { programs, readback }: Workload,
   placements: readonly Placement[],
-  passes: Passes,
+  { uniforms, persistent }: Pick<Counted, 'uniforms' | 'persistent'>,
 ): NonModelMemory {
-  const dispatches = new Set(dispatchesOf(passes));
-  const uniforms = uniformBlocks(dispatches).count * UNIFORM_STRIDE;
-  const tensors = new Set<Tensor>(exchangedTensors(passes));
-  for (const { operands } of dispatches) {
-    for (const operand of Object.values(operands)) {
-      if (!isChunkRange(operand) && operand.role === 'persistent') tensors.add(operand);
-    }
-  }
-  const others = uniforms + readback.reads * readback.bytes;
-  const persistent = [...tensors].reduce((sum, tensor) => sum + bytesOf(tensor), others);
   return {
     arenas: arenaBytes(placements),
     alive: programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0),
-    persistent,
+    persistent: persistent + uniforms + readback.reads * readback.bytes,
     uniforms,
   };
 }

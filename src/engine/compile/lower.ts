@@ -133,41 +133,6 @@ export const bytesMovedBy = ({
     return operand && (isChunkRange(operand) ? operand.element : operand.stored);
   });
 
-const problemTexts = new WeakMap<object, string>();
-
-function textOf(problem: object): string {
-  const text = problemTexts.get(problem) ?? JSON.stringify(problem);
-  problemTexts.set(problem, text);
-  return text;
-}
-
-/** What says of a dispatch which uniform block it has; told of the same problem again and again. */
-const uniformKeys = new WeakMap<object, { readonly kernel: object; readonly whole: object; readonly key: string }>();
-
-function uniformKeyOf({ kernel, problem, whole }: DispatchOperation): string {
-  const before = uniformKeys.get(problem);
-  if (before?.whole === whole && before.kernel === kernel) return before.key;
-  const key = `${kernel.name} ${textOf(problem)}${whole === problem ? '' : textOf(whole)}`;
-  uniformKeys.set(problem, { kernel, whole, key });
-  return key;
-}
-
-/** Dispatches of one problem share their uniform block. */
-export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {
-  indexOf: Map<DispatchOperation, number>;
-  count: number;
-} {
-  const blocks = new Map<string, number>();
-  const indexOf = new Map<DispatchOperation, number>();
-  for (const dispatch of dispatches) {
-    const key = uniformKeyOf(dispatch);
-    const index = blocks.get(key) ?? blocks.size;
-    blocks.set(key, index);
-    indexOf.set(dispatch, index);
-  }
-  return { indexOf, count: Math.max(1, blocks.size) };
-}
-
 export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
   const stashes = new StashIds(map);
   const dispatches = dispatchesOn(map);

@@ -207,11 +207,13 @@ function withEagerMoved(parts: readonly (readonly Operation[])[]): { operations:
   const rest: Operation[] = [];
   const firsts = new Set<number>();
   const add = (operation: Operation) => {
-    const chunksOf = (writes: boolean) =>
-      operation.uses
-        .filter(({ access }) => writes || access !== 'read')
-        .map(({ list, piece }) => list.first + piece.chunk);
-    const used = chunksOf(true);
+    const used: number[] = [];
+    const written: number[] = [];
+    for (const { list, piece, access } of operation.uses) {
+      const chunk = list.first + piece.chunk;
+      used.push(chunk);
+      if (access !== 'read') written.push(chunk);
+    }
     const eager = operation.each?.eager;
     if (eager) {
       const last = eager === 'written' ? lastWrite : lastUse;
@@ -221,7 +223,7 @@ function withEagerMoved(parts: readonly (readonly Operation[])[]): { operations:
       behind.set(at, [...(behind.get(at) ?? []), { ...operation, phase: after.phase }]);
       for (const chunk of used) lastUse.set(chunk, Math.max(at, lastUse.get(chunk) ?? at));
     } else {
-      for (const chunk of chunksOf(false)) lastWrite.set(chunk, rest.length);
+      for (const chunk of written) lastWrite.set(chunk, rest.length);
       for (const chunk of used) lastUse.set(chunk, rest.length);
       rest.push(operation);
     }

@@ -12,7 +12,8 @@ import { readingStored } from '../../kernels/stored.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { KernelChoices } from '../compile/choices.ts';
-import { type ChunkRange, type DispatchOperation, isChunkRange, uniformBlocks } from '../compile/lower.ts';
+import { type ChunkRange, type DispatchOperation, isChunkRange } from '../compile/lower.ts';
+import { uniformBlocks } from '../compile/uniform-blocks.ts';
 import type { Slots } from './slots.ts';
 import type { Storage } from './storage.ts';
 

@@ -22,7 +22,7 @@ export function priceOf(fit: Fit, pass: Pass, tight: boolean, limits: AdapterLim
   // What the host computes, and what other ranks do, has no clock here.
   const isAlone = pass.operations.every((operation) => isDispatch(operation) || isTransfer(operation));
   const seconds = isAlone
-    ? simulate(fit, pass, plan, machineOf(limits)).seconds + more / rates.flops
+    ? simulate(fit, pass, plan, machineOf(limits), Number.POSITIVE_INFINITY, undefined, 1).seconds + more / rates.flops
     : secondsOf({ ...work, flops: work.flops + more }, traffic, rates);
   return { seconds, launchSeconds, traffic };
 }

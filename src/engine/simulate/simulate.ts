@@ -44,14 +44,13 @@ export interface SimulatedStep {
 
 export type Waited = Exclude<Work, 'compute'>;
 
-/** Steps until everything repeats itself, and those that count. */
-const FIRST_STEPS = 2;
-const COUNTED_STEPS = 2;
+/** Steps until everything repeats itself, and as many that count. */
+const STEPS = 2;
 
 /**
  * A step of a pass that is repeated, within `hostBytes` of host memory and the machine's disk; of a pass with collectives, as
- * the first of `ranks` does it. Errors: HoldfastError
- * where what is not on the GPU fits into neither.
+ * the first of `ranks` does it. `steps`: that go by before as many count; one is enough where steps are held against each other.
+ * Errors: HoldfastError where what is not on the GPU fits into neither.
  */
 export function simulate(
   fit: Fit,
@@ -60,8 +59,9 @@ export function simulate(
   machine: Machine,
   hostBytes = Number.POSITIVE_INFINITY,
   ranks?: SimulatedRanks,
+  steps = STEPS,
 ): SimulatedStep {
-  return new Simulation(fit, pass, schedule, machine, hostBytes, ranks).run();
+  return new Simulation(fit, pass, schedule, machine, hostBytes, ranks).run(steps);
 }
 
 class Simulation {
@@ -145,12 +145,11 @@ class Simulation {
     this.#tiers.begin(chunks.filter((chunk) => this.#ownerOf(chunk) === 0));
   }
 
-  run(): SimulatedStep {
-    const { steps } = this.#schedule.plan;
-    for (let i = 0; i < FIRST_STEPS * steps; i++) this.#runStep();
+  run(times: number): SimulatedStep {
+    const counted = times * this.#schedule.plan.steps;
+    for (let i = 0; i < counted; i++) this.#runStep();
     const before = this.#totals();
     this.#link.takeWaits();
-    const counted = COUNTED_STEPS * steps;
     for (let i = 0; i < counted; i++) this.#runStep();
     const after = this.#totals();
     const each = (part: keyof typeof after) => (after[part] - before[part]) / counted;

@@ -68,7 +68,7 @@ export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from './formats/shape
 export { findTokenizer, type TokenizerFiles } from './formats/tokenizer-files.ts';
 export { type AdapterSummary, type Device, type DeviceOptions, listAdapters, openDevice } from './gpu/device.ts';
 export type { StoredElement } from './kernels/stored.ts';
-export type { Kind, TrainingDtype } from './memory/layout/kinds.ts';
+export type { Kind, MomentDtype, TrainingDtype } from './memory/layout/kinds.ts';
 export { makeModel } from './nn/index.ts';
 export { initialWeights } from './nn/initialise.ts';
 export {
@@ -79,7 +79,15 @@ export {
   mergedWeights,
   withLora,
 } from './nn/lora.ts';
-export { computedIn, type Initial, type Model, type Parameter, parameterCount, withStored } from './nn/model.ts';
+export {
+  computedIn,
+  type Initial,
+  type Model,
+  momentsIn,
+  type Parameter,
+  parameterCount,
+  withStored,
+} from './nn/model.ts';
 export { writeReport } from './report/run-report.ts';
 export type {
   BlockFile,

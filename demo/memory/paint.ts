@@ -14,6 +14,8 @@ export const LETTERS: Readonly<Record<string, string>> = {
   gradient: 'G',
   moment1: 'm',
   moment2: 'v',
+  moment1BF16: 'm',
+  moment2BF16: 'v',
   frozen: 'F',
   activation: 'A',
 };

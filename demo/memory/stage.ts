@@ -33,6 +33,8 @@ const SHORT_KINDS: Readonly<Record<string, string>> = {
   gradientF16: 'grads',
   moment1: '1st m.',
   moment2: '2nd m.',
+  moment1BF16: '1st m.',
+  moment2BF16: '2nd m.',
   frozen: 'frozen',
   activation: 'activ.',
 };

@@ -1,6 +1,8 @@
 // needs: BLOCK, WORKGROUP, STEPS, STATE_SKIP, STATE_COEFFICIENT, STATE_CORRECTION1, STATE_CORRECTION2
 // needs: HYPER_ONE_MINUS_BETA1, HYPER_ONE_MINUS_BETA2, HYPER_EPSILON, HYPER_LEARNING_RATE, HYPER_WEIGHT_DECAY
 // needs: elem, LANES, parameter_size, parameter_at, set_parameter
+// needs: moments_size, first_moment, second_moment, set_moments
+// gives: p, hyper
 // AdamW with decoupled decay, STEPS elem per invocation. Nothing changes when state says skip.
 // decayMask has one bit per BLOCK elements, from block maskOffset on: bit b % 32 of word b / 32.
 
@@ -11,8 +13,6 @@ struct Params { size: u32, maskOffset: u32 } // size: in elem
 @group(0) @binding(2) var<storage, read> hyper: array<f32>;            // (HYPER_SIZE)
 @group(0) @binding(3) var<storage, read> state: array<f32>;            // (STATE_SIZE)
 @group(0) @binding(4) var<storage, read> decayMask: array<u32>;
-@group(0) @binding(5) var<storage, read_write> m: array<elem>;         // (size)
-@group(0) @binding(6) var<storage, read_write> v: array<elem>;         // (size)
 
 const BLOCK_SHIFT = firstTrailingBit(BLOCK / LANES); // BLOCK is a power of two
 
@@ -30,18 +30,17 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let lr = hyper[HYPER_LEARNING_RATE];
   let weight_decay = hyper[HYPER_WEIGHT_DECAY];
 
-  let size = min(min(arrayLength(&gradient), parameter_size()), min(arrayLength(&m), arrayLength(&v)));
+  let size = min(min(arrayLength(&gradient), parameter_size()), moments_size());
   let end = min(min(p.size, size), begin + WORKGROUP * STEPS);
   for (var i = begin; i < end; i += WORKGROUP) {
     // beta * m + (1 - beta) * g as a step from m towards g: rounding touches only the step, and no beta rounded
     // to f32 drifts. v stays >= 0, since (1 - beta2) <= 1.
     let g = gradient[i] * coefficient;
-    let m_old = m[i];
-    let v_old = v[i];
+    let m_old = first_moment(i);
+    let v_old = second_moment(i);
     let first = m_old + rest1 * (g - m_old);
     let second = v_old + rest2 * (g * g - v_old);
-    m[i] = first;
-    v[i] = second;
+    set_moments(i, first, second);
 
     // The decay and the Adam step are added first: the parameter is rounded once, and 1 - lr * wd never is.
     let value = parameter_at(i);

@@ -1,4 +1,4 @@
-// needs: WORKGROUP
+// needs: WORKGROUP, splitmix32
 // Dropout, one invocation per element. Which elements go is a hash of the key, the stream and the index: the same in
 // every pass over them, whatever the grid, with nothing kept in between.
 
@@ -9,20 +9,12 @@ struct Params { size: u32, stream: u32, threshold: u32, scale: f32, accumulate: 
 @group(0) @binding(2) var<storage, read> key: array<u32>;     // (2)
 @group(0) @binding(3) var<storage, read_write> y: array<f32>; // (size)
 
-// One step of splitmix32, as in util/random.ts.
-fn mix(word: u32) -> u32 {
-  var z = word + 0x9e3779b9u;
-  z = (z ^ (z >> 16u)) * 0x21f0aaadu;
-  z = (z ^ (z >> 15u)) * 0x735a2d97u;
-  return z ^ (z >> 15u);
-}
-
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
         @builtin(local_invocation_index) lane: u32) {
   let i = (group.y * groups.x + group.x) * WORKGROUP + lane;
   if (i >= p.size) { return; }
-  let word = mix(mix(mix(key[0] ^ p.stream) ^ i) ^ key[1]);
+  let word = splitmix32(splitmix32(splitmix32(key[0] ^ p.stream) ^ i) ^ key[1]);
   let kept = select(0.0, p.scale * x[i], word >= p.threshold);
   y[i] = select(kept, y[i] + kept, p.accumulate != 0u);
 }

@@ -5,7 +5,7 @@ import { ACTIVATION_MODES } from '../graph/activations.ts';
 import { ACCUMULATE_ORDERS } from '../graph/layer-major.ts';
 import { ACTIVATION_DTYPES } from '../graph/narrow-activations.ts';
 import { OPTIMIZER_DEVICES } from '../graph/operators/optimizer.ts';
-import { TRAINING_DTYPES } from '../memory/layout/kinds.ts';
+import { MOMENT_DTYPES, TRAINING_DTYPES } from '../memory/layout/kinds.ts';
 import { messageOf } from '../util/errors.ts';
 import { describeRange, inRange, type Range, realNumber, wholeNumber } from '../util/range.ts';
 
@@ -71,6 +71,15 @@ export const dtypeOption = (): Option =>
     'what kernels read of the parameters that train: f32, or their upper halves, rounded (bf16), or a copy in f16, with gradients scaled before they are rounded; the optimizer and what is saved have f32',
   )
     .choices(TRAINING_DTYPES)
+    .default('f32');
+
+/** What moments are kept as. */
+export const optimizerStateOption = (): Option =>
+  new Option(
+    '--optimizer-state <type>',
+    'what AdamW keeps its moments as, saved ones too: f32, or rounded up or down by chance, from the seed (bf16), half as large',
+  )
+    .choices(MOMENT_DTYPES)
     .default('f32');
 
 /** What activations are kept as. */

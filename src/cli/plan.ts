@@ -8,6 +8,7 @@ import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { loadSolver } from '../memory/plan/bound.ts';
 import type { Host } from '../runtime/host.ts';
 import { BASE_DTYPES } from '../train/base-dtype.ts';
+import { MOMENTS_ON_HOST, MOMENTS_ON_RANKS } from '../train/check-settings.ts';
 import { SCALINGS } from '../train/scaling.ts';
 import { parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -20,6 +21,7 @@ import {
   dtypeOption,
   number,
   optimizerDeviceOption,
+  optimizerStateOption,
   recoveryOption,
   whole,
   within,
@@ -63,6 +65,7 @@ export function planCommand(host: Host): Command {
       ),
     )
     .addOption(dtypeOption())
+    .addOption(optimizerStateOption())
     .addOption(activationDtypeOption())
     .addOption(optimizerDeviceOption())
     .addOption(updateOption())
@@ -115,6 +118,7 @@ export function planCommand(host: Host): Command {
       if (flags.update === 'at-end' && flags.clip !== undefined)
         throw new HoldfastError('--clip: makes a difference to --update in-backward alone; give that, too');
       checkOptimizerDevice(flags);
+      checkOptimizerState(flags);
       checkActivationDtype(flags);
       if (activations === true) {
         if (!flags.compare) throw new HoldfastError('--activations: say what becomes of them, or give --compare, too');
@@ -164,6 +168,17 @@ function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): voi
     (compare && '--compare: policies are compared on one rank; leave out --ranks') ||
     (print && '--print: parts are listed of a run on one rank; leave out --ranks');
   if (refused) throw new HoldfastError(refused);
+}
+
+/** Errors: HoldfastError for what moments in sixteen bits do not go with. */
+function checkOptimizerState({ optimizerState, optimizerDevice, ranks, compare }: PlanFlags): void {
+  if (optimizerState === 'f32') return;
+  if (ranks !== undefined) throw new HoldfastError(MOMENTS_ON_RANKS);
+  if (optimizerDevice === 'cpu') throw new HoldfastError(MOMENTS_ON_HOST);
+  if (compare)
+    throw new HoldfastError(
+      `--optimizer-state ${optimizerState}: policies are compared on moments in f32; leave it out, or --compare`,
+    );
 }
 
 /** Errors: HoldfastError for what activations in sixteen bits do not go with. */

@@ -73,13 +73,14 @@ export class Progress {
       },
       ready: ({ model, corpus, tokenizer, notes, trainer, firstStep }) => {
         const { config, shape } = model;
-        const { batch, seq, steps, dtype, activationDtype } = this.settings;
+        const { batch, seq, steps, dtype, optimizerState, activationDtype } = this.settings;
         const size = `${shape.layers} layers, width ${shape.width}, ${shape.heads} heads, context ${seq}`;
         const count = parameterCount(model).toLocaleString('en');
         const trained = model.adapters ? `, ${trainedCount(model).toLocaleString('en')} of them train` : '';
         const computed = dtype !== undefined && dtype !== 'f32' ? `, computed with in ${dtype}` : '';
+        const moments = optimizerState === 'bf16' ? ', moments in bf16' : '';
         const kept = activationDtype === 'bf16' ? ', activations in bf16' : '';
-        this.#line(`${config.model_type}: ${count} parameters${trained} (${size})${computed}${kept}`);
+        this.#line(`${config.model_type}: ${count} parameters${trained} (${size})${computed}${moments}${kept}`);
         const skipped = corpus.skipped > 0 ? `, ${corpus.skipped} skipped (binary, or no files)` : '';
         const files = corpus.files === 1 ? '1 file' : `${corpus.files} files`;
         if (notes.length === 0) this.#line(`corpus: ${corpus.bytes.toLocaleString('en')} bytes in ${files}${skipped}`);

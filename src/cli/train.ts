@@ -16,7 +16,7 @@ import { checkSettings } from '../train/check-settings.ts';
 import { FINE_TUNING_EPOCHS, paceOf } from '../train/fine-tuning.ts';
 import { placesIn, settingsOn } from '../train/ranks.ts';
 import { trainRun } from '../train/run.ts';
-import { defaultSettings, dtypeOf, modelOf, RANGES, type RunSettings } from '../train/run-settings.ts';
+import { defaultSettings, dtypeOf, modelOf, momentDtypeIn, RANGES, type RunSettings } from '../train/run-settings.ts';
 import { type RunText, readText, tokenizerFor, withEpochs } from '../train/run-text.ts';
 import { savedSettings } from '../train/saved-state.ts';
 import { memoryFromFlags } from './memory-flags.ts';
@@ -143,6 +143,9 @@ async function noteDtype(host: Host, out: string, settings: RunSettings, progres
   const [before, now] = [dtypeOf(saved), dtypeOf(settings)];
   if (before !== now)
     progress.note(`--dtype ${now}: the steps so far were computed in ${before}, from here on it is ${now}`);
+  const [had, has] = [momentDtypeIn(saved), momentDtypeIn(settings)];
+  if (had !== has)
+    progress.note(`--optimizer-state ${has}: the moments so far were kept in ${had}, from here on it is ${has}`);
   const [kept = 'f32', keeps = 'f32'] = [saved.activationDtype, settings.activationDtype];
   if (kept !== keeps)
     progress.note(

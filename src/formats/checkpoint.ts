@@ -6,6 +6,7 @@
 // Tensors come and go in pieces (tensor-source.ts): what is loaded is read from the files when it is asked for.
 
 import type { StoredElement } from '../kernels/stored.ts';
+import type { MomentDtype } from '../memory/layout/kinds.ts';
 import type { AdapterInfo } from '../nn/lora.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import type { ModelConfig } from './config.ts';
@@ -59,6 +60,8 @@ export interface Checkpoint extends SavedWeights {
 
 /** A checkpoint to be saved. */
 export interface CheckpointToSave extends Checkpoint {
+  /** What the moments are written as: they are those already. @default 'f32' */
+  readonly momentsIn?: MomentDtype;
   /** There where `weights` are an adapter's alone: which, and the name or folder of its base. */
   readonly adapter?: { readonly info: AdapterInfo; readonly base: string | undefined };
 }

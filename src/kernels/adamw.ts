@@ -1,17 +1,22 @@
 // AdamW with decoupled decay, on a flat range of parameters that lies alike in all its operands. Learning rate,
 // corrections, clipping and skipping come from `hyper` and `state` (see step-control.ts). Parameters are float32, or lie as
 // their halves, the upper of which other kernels read as bfloat16 (util/split-floats.ts): the same float32, and its bits. Or
-// they are float32 beside a copy in binary16, which other kernels read.
+// they are float32 beside a copy in binary16, which other kernels read. Moments are float32, or bfloat16 rounded by chance
+// (moments.ts).
 
 import shader from '../../shaders/adamw/adamw.wgsl?raw';
+import momentsBF16 from '../../shaders/adamw/moments_bf16.wgsl?raw';
+import momentsFloats from '../../shaders/adamw/moments_floats.wgsl?raw';
 import parameterFloats from '../../shaders/adamw/parameter_floats.wgsl?raw';
 import parameterHalves from '../../shaders/adamw/parameter_halves.wgsl?raw';
 import parameterMaster from '../../shaders/adamw/parameter_master.wgsl?raw';
+import words from '../../shaders/shared/splitmix32.wgsl?raw';
 import f16 from '../../shaders/width/f16.wgsl?raw';
-import { narrow } from '../util/floats.ts';
+import { narrow, widen } from '../util/floats.ts';
 import { joinHalves, lowerHalves, upperHalves } from '../util/split-floats.ts';
 import { type Arrays, ceilDiv, type Kernel, read, update } from './kernel.ts';
-import { controlConstants, HYPER, STATE } from './step-control.ts';
+import { keyIn, roundMoments } from './moments.ts';
+import { controlConstants, HYPER, ROUNDING, STATE } from './step-control.ts';
 import { BLOCK } from './sum-squares.ts';
 import { lanesOf, perElem } from './variants.ts';
 
@@ -41,7 +46,7 @@ export const adamw: Kernel<AdamWProblem> = {
   }),
   affectsSpeed: { size: true, maskOffset: false },
   variants: perElem(
-    shader + parameterFloats,
+    shader + parameterFloats + momentsFloats,
     ({ size }) => lanesOf(size),
     ({ size }, lanes) => ceilDiv(size / lanes, STEPS),
     ({ size, maskOffset = 0 }, lanes) => ({ size: size / lanes, maskOffset }),
@@ -87,7 +92,7 @@ export const adamwOnHalves: Kernel<AdamWProblem> = {
     return { ...others, high: words, low: words };
   },
   variants: perElem(
-    shader + parameterHalves,
+    shader + parameterHalves + momentsFloats,
     () => 4,
     ({ size }) => ceilDiv(size / 4, STEPS),
     ({ size, maskOffset = 0 }) => ({ size: size / 4, maskOffset }),
@@ -115,7 +120,7 @@ export const adamwWithCopy: Kernel<AdamWProblem> = {
   // The copy of a step that is skipped stays.
   operands: (problem) => ({ ...adamw.operands(problem), copy: update(problem.size / 2, 'u32') }),
   variants: perElem(
-    shader + parameterMaster + f16,
+    shader + parameterMaster + f16 + momentsFloats,
     () => 4,
     ({ size }) => ceilDiv(size / 4, STEPS),
     ({ size, maskOffset = 0 }) => ({ size: size / 4, maskOffset }),
@@ -129,3 +134,44 @@ export const adamwWithCopy: Kernel<AdamWProblem> = {
     data.copy.set(words);
   },
 };
+
+/**
+ * The same kernel with m, v (size / 2 words: two bfloat16 in each), rounded by chance with the key in hyper (ROUNDING.size).
+ * `parameters`: its fragment of them, with four lanes. `size`: a multiple of 4.
+ */
+const withNarrowMoments = (kernel: Kernel<AdamWProblem>, parameters: string): Kernel<AdamWProblem> => ({
+  ...kernel,
+  name: `${kernel.name}NarrowMoments`,
+  operands(problem) {
+    const moments = update(problem.size / 2, 'u32');
+    return { ...kernel.operands(problem), hyper: read(ROUNDING.size), m: moments, v: moments };
+  },
+  variants: perElem(
+    shader + parameters + momentsBF16 + words,
+    () => 4,
+    ({ size }) => ceilDiv(size / 4, STEPS),
+    ({ size, maskOffset = 0 }) => ({ size: size / 4, maskOffset }),
+    { BLOCK, STEPS, ...controlConstants, HYPER_ROUNDING_KEY: ROUNDING.roundingKey },
+  ),
+  flops: ({ size }) => kernel.flops({ size }) + 24 * size,
+  reference(problem, data: Arrays<'hyper' | 'state' | 'm' | 'v'>) {
+    const { size, maskOffset = 0 } = problem;
+    const halvesOf = (list: Float64Array) => new Uint16Array(Uint32Array.from(list).buffer);
+    const [m, v] = [data.m, data.v].map((list) => {
+      const floats = new Float32Array(size);
+      widen('BF16', halvesOf(list), floats);
+      return Float64Array.from(floats);
+    }) as [Float64Array, Float64Array];
+    kernel.reference(problem, { ...data, m, v });
+    if (data.state[STATE.skip] !== 0) return;
+    const into = [new Uint16Array(size), new Uint16Array(size)] as const;
+    roundMoments(keyIn(data.hyper), maskOffset * BLOCK, [Float32Array.from(m), Float32Array.from(v)], into);
+    data.m.set(new Uint32Array(into[0].buffer));
+    data.v.set(new Uint32Array(into[1].buffer));
+  },
+});
+
+/** As adamw, adamwOnHalves and adamwWithCopy, with moments in bf16. */
+export const adamwNarrowMoments = withNarrowMoments(adamw, parameterFloats);
+export const adamwOnHalvesNarrowMoments = withNarrowMoments(adamwOnHalves, parameterHalves);
+export const adamwWithCopyNarrowMoments = withNarrowMoments(adamwWithCopy, parameterMaster + f16);

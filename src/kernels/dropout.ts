@@ -4,6 +4,7 @@
 // Invariant: no state. The same key, stream and size drop the same elements in a pass that is repeated or made again.
 
 import shader from '../../shaders/dropout/dropout.wgsl?raw';
+import words from '../../shaders/shared/splitmix32.wgsl?raw';
 import { splitmix32 } from '../util/random.ts';
 import { type Arrays, type Kernel, read, update, write } from './kernel.ts';
 import { perItem } from './variants.ts';
@@ -34,7 +35,7 @@ export const dropout: Kernel<DropoutProblem> = {
   }),
   affectsSpeed: { size: true, rate: false, stream: false, accumulate: false },
   variants: perItem(
-    shader,
+    shader + words,
     ({ size }) => size,
     ({ size, rate, stream, accumulate }) => ({
       ...{ size, stream, threshold: thresholdOf(rate), scale: 1 / (1 - rate), accumulate: Number(accumulate) },

@@ -24,6 +24,12 @@ export const HYPER = {
   size: 7,
 } as const;
 
+/**
+ * Where the rest lies in a `hyper` of moments that are rounded by chance: the two words of the step's key, sixteen bits in
+ * each number.
+ */
+export const ROUNDING = { roundingKey: HYPER.size, size: HYPER.size + 4 } as const;
+
 /** Where each number lies in `state`. */
 export const STATE = {
   /** 1 - beta1^updates, 1 - beta2^updates. */

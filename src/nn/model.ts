@@ -7,7 +7,7 @@ import { Graph } from '../graph/graph.ts';
 import type { Cache } from '../graph/operators/attention.ts';
 import { makeTensor, type Tensor, type TensorSplit } from '../graph/program.ts';
 import type { StoredElement } from '../kernels/stored.ts';
-import type { TrainingDtype } from '../memory/layout/kinds.ts';
+import type { MomentDtype, TrainingDtype } from '../memory/layout/kinds.ts';
 import { assert } from '../util/errors.ts';
 import { BatchInputs, type InputSpec, type ModelInputs } from './inputs.ts';
 import type { AdapterInfo } from './lora.ts';
@@ -30,6 +30,8 @@ export interface Parameter {
   readonly stored?: StoredElement;
   /** Where it trains: what kernels read of it; its float32 is the optimizer's. @default 'f32' */
   readonly computedIn?: TrainingDtype;
+  /** Where it trains: what the optimizer keeps its moments as. @default 'f32' */
+  readonly momentsIn?: MomentDtype;
   /** Set where each of several ranks has a part of it, of this shape. @default it is whole */
   readonly split?: ParameterSplit;
 }
@@ -102,13 +104,19 @@ export function withStored(model: Model, storedAs: (name: string) => StoredEleme
 }
 
 /** The model with what trains of it computed with in `dtype`; what is frozen is computed with as it is stored. */
-export function computedIn(model: Model, dtype: TrainingDtype): Model {
-  if (dtype === 'f32') return model;
-  const parameters = model.parameters.map(
-    (parameter): Parameter => ((parameter.trainable ?? true) ? { ...parameter, computedIn: dtype } : parameter),
-  );
-  return { ...model, parameters };
-}
+export const computedIn = (model: Model, dtype: TrainingDtype): Model =>
+  dtype === 'f32' ? model : withTrained(model, { computedIn: dtype });
+
+/** The model with the moments of what trains of it kept as `dtype`: in bf16 they are rounded by chance, seeded. */
+export const momentsIn = (model: Model, dtype: MomentDtype): Model =>
+  dtype === 'f32' ? model : withTrained(model, { momentsIn: dtype });
+
+const withTrained = (model: Model, facts: Pick<Parameter, 'computedIn' | 'momentsIn'>): Model => ({
+  ...model,
+  parameters: model.parameters.map((parameter) =>
+    (parameter.trainable ?? true) ? { ...parameter, ...facts } : parameter,
+  ),
+});
 
 export function lookup(tensors: ReadonlyMap<string, Tensor>): Weights {
   return (name) => {

@@ -25,6 +25,8 @@ export const WORDS: Record<string, string> = {
   gradientF16: 'gradients, f16',
   moment1: '1st moment',
   moment2: '2nd moment',
+  moment1BF16: '1st moment, bf16',
+  moment2BF16: '2nd moment, bf16',
   frozen: 'frozen',
   frozenBF16: 'frozen, bf16',
   frozenF16: 'frozen, f16',

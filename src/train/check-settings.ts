@@ -6,7 +6,7 @@ import { familyOf, labelsIn, shapeOf } from '../formats/families/index.ts';
 import { checkStages } from '../nn/pipeline-parallel.ts';
 import { checkSize } from '../nn/size.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { dtypeOf, type RunSettings } from './run-settings.ts';
+import { dtypeOf, momentDtypeIn, type RunSettings } from './run-settings.ts';
 import { checkSchedule } from './schedule.ts';
 
 /**
@@ -26,6 +26,14 @@ export const UPDATE_IN_F16 =
 export const UPDATE_ON_RANKS =
   '--update in-backward: several ranks add up all gradients before they update; leave it out, or train alone';
 
+/** Why several ranks do not keep moments in bf16. */
+export const MOMENTS_ON_RANKS =
+  '--optimizer-state bf16: ranks share out moments by chunks of f32; leave it out, or train alone';
+
+/** Why AdamW on the host does not. */
+export const MOMENTS_ON_HOST =
+  '--optimizer-state bf16: AdamW on the cpu has its moments in f32; leave out --optimizer-device, or --optimizer-state';
+
 /**
  * Checks what settings ask for together, before anything of that size is made. Errors: HoldfastError naming the setting
  * and the largest that works.
@@ -38,6 +46,10 @@ export function checkSettings(settings: RunSettings): void {
   const dtype = dtypeOf(settings);
   if (!isAlone && dtype !== 'f32')
     throw new HoldfastError(`--dtype ${dtype}: ranks train together in f32; leave out --dtype, or train alone`);
+  if (momentDtypeIn(settings) !== 'f32') {
+    if (!isAlone) throw new HoldfastError(MOMENTS_ON_RANKS);
+    if (settings.optimizerDevice === 'cpu') throw new HoldfastError(MOMENTS_ON_HOST);
+  }
   if (!isAlone && settings.activationDtype === 'bf16')
     throw new HoldfastError('--activation-dtype bf16: ranks keep theirs in f32; leave it out, or train alone');
   if (!isAlone && settings.update === 'in-backward') throw new HoldfastError(UPDATE_ON_RANKS);

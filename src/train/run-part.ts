@@ -25,6 +25,7 @@ import { type RankRecord, rankRecord } from './rank-record.ts';
 import { microBatchesOf, writeTogether } from './ranks.ts';
 import { type Beginning, begin, type RunSetting } from './run-beginning.ts';
 import type { RunEvents, RunOptions, RunSummary } from './run-events.ts';
+import { momentDtypeIn } from './run-settings.ts';
 import type { SamplingOptions } from './sampling.ts';
 import type { SavedState, Validation } from './saved-state.ts';
 import { accuracyOn } from './solving.ts';
@@ -289,6 +290,7 @@ class RunPart {
       shapes: new Map(model.parameters.map(({ name, shape }) => [name, shape])),
       moment1: trainer.values('moment1'),
       moment2: trainer.values('moment2'),
+      momentsIn: momentDtypeIn(settings),
       state: { ...(await this.#state()), ...this.#log.state },
       ...(tokenizer.files && { tokenizer: withTemplate(tokenizer.files, settings.records?.template) }),
     };

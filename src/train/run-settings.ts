@@ -12,10 +12,10 @@ import { configOfShape } from '../formats/shape.ts';
 import { ACTIVATION_DTYPES, type ActivationDtype } from '../graph/narrow-activations.ts';
 import { OPTIMIZER_DEVICES, type OptimizerDevice, UPDATES, type Update } from '../graph/operators/optimizer.ts';
 import type { MadeElement } from '../kernels/stored.ts';
-import { TRAINING_DTYPES, type TrainingDtype } from '../memory/layout/kinds.ts';
+import { MOMENT_DTYPES, type MomentDtype, TRAINING_DTYPES, type TrainingDtype } from '../memory/layout/kinds.ts';
 import { makeModel } from '../nn/index.ts';
 import { type CompleteLora, withLora } from '../nn/lora.ts';
-import { computedIn, type Model } from '../nn/model.ts';
+import { computedIn, type Model, momentsIn } from '../nn/model.ts';
 import { check, kinds, list, number, object, oneOf, optional, parsed, type Schema, text, truth } from '../util/json.ts';
 import { type Range, realNumber, wholeNumber } from '../util/range.ts';
 import { BASE_DTYPES } from './base-dtype.ts';
@@ -39,6 +39,8 @@ export interface RunSettings {
   newHead?: boolean;
   /** What kernels read of the parameters that train; the optimizer, and what is saved, have float32. @default 'f32' */
   dtype?: TrainingDtype;
+  /** What the optimizer keeps its moments as, in memory and when saved: in bf16 they are rounded by chance, seeded. @default 'f32' */
+  optimizerState?: MomentDtype;
   /** What activations are kept as for the backward pass. @default 'f32' */
   activationDtype?: ActivationDtype;
   /** Files, folders or "-", or "synthetic" alone; empty: the default corpus. @default [] */
@@ -206,6 +208,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     lora: optional(lora),
     newHead: optional(truth),
     dtype: optional(oneOf(TRAINING_DTYPES)),
+    optimizerState: optional(oneOf(MOMENT_DTYPES)),
     activationDtype: optional(oneOf(ACTIVATION_DTYPES)),
     data: list(text),
     task: optional(oneOf(Object.keys(TASKS) as TaskName[])),
@@ -242,17 +245,22 @@ const DECISIVE = ['steps', 'lr', 'minLr', 'schedule', 'warmup', 'clip', 'weightD
 /** Whether a run computes the same under both, if its model, text and batches are the same. */
 export const trainAlike = (a: RunSettings, b: RunSettings): boolean =>
   dtypeOf(a) === dtypeOf(b) &&
+  momentDtypeIn(a) === momentDtypeIn(b) &&
   (a.activationDtype ?? 'f32') === (b.activationDtype ?? 'f32') &&
   DECISIVE.every((name) => a[name] === b[name]);
 
 /** What kernels read of the parameters that train. */
 export const dtypeOf = ({ dtype = 'f32' }: Pick<RunSettings, 'dtype'>): TrainingDtype => dtype;
 
+/** What the optimizer keeps its moments as. */
+export const momentDtypeIn = ({ optimizerState = 'f32' }: Pick<RunSettings, 'optimizerState'>): MomentDtype =>
+  optimizerState;
+
 /** The model that a run trains. Errors: HoldfastError for targets of a low-rank update that it does not have. */
 export function modelOf(settings: RunSettings): Model {
   const { config, lora } = settings;
   const model = makeModel(config);
-  return computedIn(lora ? withLora(model, lora) : model, dtypeOf(settings));
+  return momentsIn(computedIn(lora ? withLora(model, lora) : model, dtypeOf(settings)), momentDtypeIn(settings));
 }
 
 /** How its trainer is made, memory and kernel choices apart. */

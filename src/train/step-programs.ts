@@ -22,7 +22,7 @@ import { cut, fromZero, withResults } from '../graph/pipeline.ts';
 import { makeTensor, type Program, type Tensor } from '../graph/program.ts';
 import type { InBackward } from '../graph/update-in-backward.ts';
 import { KEY_WORDS } from '../kernels/dropout.ts';
-import { trainingDtypeOf } from '../memory/layout/chunk-map.ts';
+import { momentDtypeOf, trainingDtypeOf } from '../memory/layout/chunk-map.ts';
 import { BatchInputs } from '../nn/inputs.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
 import { isTied, type ModelStages, modelStages, onStage, ownerIn } from '../nn/pipeline-parallel.ts';
@@ -115,7 +115,8 @@ export function traceStep(model: Model, batch: number, seq: number, options: Ste
   const { objective } = model;
   const inputs = inputsOf(model, batch, seq, packed);
   const dtype = trainingDtypeOf(model.parameters);
-  const scalars = makeStepScalars(dtype);
+  const moments = momentDtypeOf(model.parameters);
+  const scalars = makeStepScalars(dtype, moments);
   const hits = hitsOf(model);
   const drops = (model.adapters ?? []).some(({ options }) => options.dropout > 0);
   const dropoutKey = drops ? makeTensor('dropout key', [KEY_WORDS], 'persistent', 'u32') : undefined;
@@ -152,6 +153,7 @@ export function traceStep(model: Model, batch: number, seq: number, options: Ste
   const how = {
     device: optimizerDevice,
     dtype,
+    moments,
     split: splitBlocks(trained),
     stages: stages && squaresIn(stages, [...gradients.values()], trained),
   };

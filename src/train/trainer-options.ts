@@ -5,7 +5,7 @@ import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { ActivationDtype } from '../graph/narrow-activations.ts';
 import type { OptimizerDevice, Update } from '../graph/operators/optimizer.ts';
-import { trainingDtypeOf } from '../memory/layout/chunk-map.ts';
+import { momentDtypeOf, trainingDtypeOf } from '../memory/layout/chunk-map.ts';
 import type { Model } from '../nn/model.ts';
 import type { Threads } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -38,7 +38,7 @@ export interface TrainerOptions {
   packed?: boolean;
   /** Micro-batches in a step. @default 1 */
   accumulate?: number;
-  /** Of what is random in a step: dropout, where the model has it. @default 1 */
+  /** Of what is random in a step: dropout, and how moments in bf16 are rounded, where the model has them. @default 1 */
   seed?: number;
   /** The learning rate of each step. */
   schedule: LearningRateSchedule;
@@ -102,6 +102,14 @@ export function checkOptions(model: Model, options: TrainerOptions): void {
   if (isInBackward && trainingDtypeOf(model.parameters) === 'f16')
     throw new HoldfastError(
       "the update in the backward pass: in f16 a step is skipped where a gradient overflows, which is known behind all of them; update 'at-end', or compute in bf16",
+    );
+  if (ranks && momentDtypeOf(model.parameters) !== 'f32')
+    throw new HoldfastError(
+      'moments in bf16: several ranks share out moments by chunks of f32; keep them in f32, or use one rank',
+    );
+  if (optimizerDevice === 'cpu' && momentDtypeOf(model.parameters) !== 'f32')
+    throw new HoldfastError(
+      'moments in bf16: AdamW on the host (cpu) has its moments in f32; keep them in f32, or leave cpu out',
     );
   if (ranks && activationDtype === 'bf16')
     throw new HoldfastError('activations in bf16: ranks keep theirs in f32; leave it out, or use one rank');

@@ -10,7 +10,8 @@ import type { OtherPart } from '../engine/run/model-values.ts';
 import { type Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { decayBits, passesOf } from '../graph/operators/optimizer.ts';
-import { HYPER, STATE } from '../kernels/step-control.ts';
+import { keyNumbers } from '../kernels/moments.ts';
+import { HYPER, ROUNDING, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
 import { stageMap, stageOf } from '../nn/pipeline-parallel.ts';
@@ -205,7 +206,7 @@ export class Trainer {
     const state = await this.#stepper.start({
       step,
       scalars: [
-        [scalars.hyper, this.#hyper(lr, lossScale)],
+        [scalars.hyper, this.#hyper(step, lr, lossScale)],
         [scalars.lossScale, Float32Array.of(lossScale)],
       ],
       micro: batches.flatMap((given, i) =>
@@ -323,9 +324,14 @@ export class Trainer {
     return [[dropoutKey, Uint32Array.of(random.uint32(), random.uint32())]];
   }
 
-  #hyper(lr: number, lossScale: number): Float32Array<ArrayBuffer> {
+  #hyper(step: number, lr: number, lossScale: number): Float32Array<ArrayBuffer> {
     const { beta1, beta2, epsilon, weightDecay, clip } = this.options.optimizer;
-    const hyper = new Float32Array(HYPER.size);
+    const hyper = new Float32Array(this.#programs.scalars.hyper.size);
+    if (hyper.length === ROUNDING.size) {
+      // A function of the step alone, so that one that is done again, or behind a resume, is the same.
+      const random = new Random(this.options.seed, `moments ${step}`);
+      hyper.set(keyNumbers([random.uint32(), random.uint32()]), ROUNDING.roundingKey);
+    }
     hyper[HYPER.learningRate] = lr;
     hyper[HYPER.oneMinusBeta1] = 1 - beta1;
     hyper[HYPER.oneMinusBeta2] = 1 - beta2;

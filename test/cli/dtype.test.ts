@@ -3,6 +3,7 @@
 
 import { beforeAll, expect, test } from 'vitest';
 import { loadCheckpoint } from '../../src/formats/checkpoint.ts';
+import { parse } from '../../src/formats/safetensors.ts';
 import { collect, type Values } from '../../src/util/tensor-source.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';
@@ -88,6 +89,24 @@ test('activations in bf16: stopped and resumed within a budget the same bits, an
   expect(out).toContain('--activation-dtype f32: the steps so far kept activations in bf16, from here on it is f32');
 });
 
+test('moments in bf16: saved so, stopped and resumed the same bits, and said where they change', async () => {
+  const args = [...SHAPE, '--optimizer-state', 'bf16'];
+  expect(await train(...args, '--out', 'moments')).toContain(', moments in bf16');
+  const dtypes = async (run: string) => {
+    const file = await files.read(`${run}/checkpoint-6/optimizer.safetensors`);
+    return new Set([...parse(file, run).values()].map(({ dtype }) => dtype));
+  };
+  expect([await dtypes('moments'), await dtypes('wide')]).toEqual([new Set(['BF16']), new Set(['F32'])]);
+  await train(...args, '--out', 'moments-parts', '--until', '2', '--gpu-memory', '200KB');
+  expect(await train('--resume', '--out', 'moments-parts')).not.toContain('from here on');
+  expect(await stateOf('moments-parts')).toEqual(await stateOf('moments'));
+  expect(await stateOf('moments')).not.toEqual(await stateOf('wide'));
+  await train(...SHAPE, '--out', 'moments-changed', '--until', '5');
+  const out = await train('--resume', '--out', 'moments-changed', '--optimizer-state', 'bf16');
+  expect(out).toContain('--optimizer-state bf16: the moments so far were kept in f32, from here on it is bf16');
+  expect(await dtypes('moments-changed')).toEqual(new Set(['BF16']));
+});
+
 test('low-rank updates train in it', async () => {
   const lora = ['--model', 'wide', '--lora-rank', '2', '--batch', '2'];
   await train(...lora, '--dtype', 'bf16', '--out', 'tuned');
@@ -98,13 +117,16 @@ test('low-rank updates train in it', async () => {
 });
 
 test('plan states the bytes of a parameter', async () => {
-  const plan = async (dtype: string) =>
-    JSON.parse(
-      await done(files, ['plan', '--json', '--layers', '2', '--width', '64', '--heads', '2', '--dtype', dtype]),
-    );
+  const shape = ['--layers', '2', '--width', '64', '--heads', '2'];
+  const plan = async (dtype: string, ...more: string[]) =>
+    JSON.parse(await done(files, ['plan', '--json', ...shape, '--dtype', dtype, ...more]));
   expect((await plan('f32')).bytesPerParameter).toEqual({ all: 16, kept: 12 });
   expect((await plan('bf16')).bytesPerParameter).toEqual({ all: 14, kept: 12 });
   expect((await plan('f16')).bytesPerParameter).toEqual({ all: 16, kept: 14 });
+  const moments = ['--optimizer-state', 'bf16'];
+  expect((await plan('f32', ...moments)).bytesPerParameter).toEqual({ all: 12, kept: 8 });
+  expect((await plan('bf16', ...moments)).bytesPerParameter).toEqual({ all: 10, kept: 8 });
+  expect((await plan('bf16', ...moments, '--update', 'in-backward')).bytesPerParameter).toEqual({ all: 8, kept: 8 });
 });
 
 test('plan states what activations in bf16 leave out', async () => {
@@ -120,6 +142,12 @@ test.each([
     ['train', ...RUN, '--dtype', 'bf16', '--optimizer-device', 'cpu', '--out', 'none'],
     '--dtype bf16: AdamW on the cpu',
   ],
+  [
+    ['train', ...RUN, '--optimizer-state', 'bf16', '--optimizer-device', 'cpu', '--out', 'none'],
+    '--optimizer-state bf16: AdamW on the cpu',
+  ],
+  [['plan', '--optimizer-state', 'bf16', '--ranks', '2'], '--optimizer-state bf16: ranks share out moments'],
+  [['plan', '--optimizer-state', 'bf16', '--compare'], '--optimizer-state bf16: policies are compared'],
   [['train', ...RUN, '--dtype', 'f16', '--update', 'in-backward', '--out', 'none'], '--update in-backward: in f16'],
   [['plan', '--activation-dtype', 'bf16', '--ranks', '2'], '--activation-dtype bf16: ranks keep theirs in f32'],
   [['plan', '--activation-dtype', 'bf16', '--compare'], '--activation-dtype bf16: policies are compared'],

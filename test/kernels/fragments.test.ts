@@ -3,7 +3,13 @@
 
 import { describe, expect, it } from 'vitest';
 import { copy, multiplyAdds } from '../../src/engine/observe/peak.ts';
-import { adamwOnHalves, adamwWithCopy } from '../../src/kernels/adamw.ts';
+import {
+  adamwNarrowMoments,
+  adamwOnHalves,
+  adamwOnHalvesNarrowMoments,
+  adamwWithCopy,
+  adamwWithCopyNarrowMoments,
+} from '../../src/kernels/adamw.ts';
 import type { Dispatch, Kernel } from '../../src/kernels/kernel.ts';
 import { narrow } from '../../src/kernels/narrow.ts';
 import { scaledStepControl } from '../../src/kernels/step-control.ts';
@@ -67,8 +73,11 @@ function shadersOf(): Shader[] {
   for (const { kernel, problems } of cases) for (const problem of problems) run(kernel, problem);
   run(multiplyAdds, { invocations: 64, rounds: 1 });
   run(copy, { size: 64 });
-  run(adamwOnHalves, { size: 64 });
-  run(adamwWithCopy, { size: 64 });
+  for (const kernel of [
+    ...[adamwOnHalves, adamwWithCopy],
+    ...[adamwNarrowMoments, adamwOnHalvesNarrowMoments, adamwWithCopyNarrowMoments],
+  ])
+    run(kernel, { size: 64 });
   run(roundAndSumSquares, { size: 64, first: 0 });
   run(scaleAndSumSquares, { size: 64, first: 0 });
   run(scaledStepControl, {});

@@ -8,8 +8,14 @@ import { DEFAULT_LIMITS } from '../../engine/compile/workload.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.ts';
 import type { OptimizerDevice } from '../../graph/operators/optimizer.ts';
 import { printProgram } from '../../graph/program.ts';
-import { mapChunks } from '../../memory/layout/chunk-map.ts';
-import { elementBytesOf, lastingKinds, type TrainingDtype, trainedElementBytes } from '../../memory/layout/kinds.ts';
+import { type ChunkMap, mapChunks } from '../../memory/layout/chunk-map.ts';
+import {
+  elementBytesOf,
+  lastingKinds,
+  type MomentDtype,
+  type TrainingDtype,
+  trainedElementBytes,
+} from '../../memory/layout/kinds.ts';
 import { printLayout } from '../../memory/layout/layout.ts';
 import { linearBound } from '../../memory/plan/bound.ts';
 import { ratioTo } from '../../memory/plan/compare.ts';
@@ -124,7 +130,8 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   const offloaded = offloadedBytes(passes.step);
   const stashed = found.stashes.reduce((a, b) => a + b, 0);
   const update = backwardPasses && updateFacts(found, backwardPasses);
-  const trainedBytes = update ? keptBytes(map.dtype) : trainedElementBytes(map.dtype);
+  const kept = keptBytes(map.dtype, map.moments);
+  const trainedBytes = update ? kept : trainedElementBytes(map.dtype, map.moments);
 
   if (flags.json) {
     write(
@@ -134,7 +141,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
         ...(update && { update }),
         flops: { step: flops, ...(full !== undefined && { fullStep: full }) },
         modelDataBytes: found.residents * map.chunkBytes,
-        bytesPerParameter: { all: trainedBytes, kept: keptBytes(map.dtype) },
+        bytesPerParameter: { all: trainedBytes, kept },
         chunks: {
           bytes: trace.chunkBytes,
           perKind: chunks,
@@ -170,8 +177,8 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   write(
     [
       `${flags.model}, ${flags.layers} layers of width ${flags.width}, vocabulary ${flags.vocabSize}: ${parameters.toLocaleString('en')} parameters`,
-      `  ${shown(found.residents * map.chunkBytes)}  model data: ${frozen.chunks > 0 ? `${trainedCount(model).toLocaleString('en')} parameters that train, their` : 'parameters,'} ${describeKinds(map.dtype, optimizerDevice)}`,
-      `  ${`${trainedBytes} bytes`.padStart(8)}  ${optimizerDevice === 'cpu' ? '' : 'of it '}a parameter that trains, ${keptBytes(map.dtype)} of them from step to step${optimizerDevice === 'cpu' ? '; moments, 8 of them, are below the GPU and never on it' : ''}`,
+      `  ${shown(found.residents * map.chunkBytes)}  model data: ${frozen.chunks > 0 ? `${trainedCount(model).toLocaleString('en')} parameters that train, their` : 'parameters,'} ${describeKinds(map, optimizerDevice)}`,
+      `  ${`${trainedBytes} bytes`.padStart(8)}  ${optimizerDevice === 'cpu' ? '' : 'of it '}a parameter that trains, ${kept} of them from step to step${optimizerDevice === 'cpu' ? '; moments, 8 of them, are below the GPU and never on it' : ''}`,
       ...(frozen.chunks > 0
         ? [
             `  ${shown(frozen.chunks * trace.chunkBytes)}  of it frozen${flags.baseDtype ? `, in ${flags.baseDtype}` : ''}: ${frozen.chunks} chunks that are only read`,
@@ -200,17 +207,18 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
 }
 
 /** What there is on the GPU beside each parameter that trains. */
-function describeKinds(dtype: TrainingDtype, optimizerDevice: OptimizerDevice): string {
+function describeKinds({ dtype, moments }: ChunkMap, optimizerDevice: OptimizerDevice): string {
   if (optimizerDevice === 'cpu') return 'gradients in f32';
-  if (dtype === 'f32') return 'gradients and two moments in f32';
+  if (dtype === 'f32')
+    return moments === 'f32' ? 'gradients and two moments in f32' : `gradients in f32, two moments in ${moments}`;
   if (dtype === 'f16')
-    return 'in f32 and in f16, which kernels read, gradients in f16 once they are complete, two moments in f32';
-  return 'in halves of f32 of which kernels read the upper one (bf16), gradients in bf16 once they are complete, two moments in f32';
+    return `in f32 and in f16, which kernels read, gradients in f16 once they are complete, two moments in ${moments}`;
+  return `in halves of f32 of which kernels read the upper one (bf16), gradients in bf16 once they are complete, two moments in ${moments}`;
 }
 
 /** Of a parameter that trains: bytes of what lives on from step to step. */
-const keptBytes = (dtype: TrainingDtype): number =>
-  lastingKinds(dtype).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
+const keptBytes = (dtype: TrainingDtype, moments: MomentDtype): number =>
+  lastingKinds(dtype, moments).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
 
 /** Operations of a step that trains the whole model, with the activations kept. */
 function fullStepFlops(model: Model, { batch, context, accumulate }: PlanFlags): number {

@@ -8,10 +8,10 @@ import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import type { ActivationDtype } from '../../graph/narrow-activations.ts';
 import { type BackwardPasses, type OptimizerDevice, passesOf, type Update } from '../../graph/operators/optimizer.ts';
 import type { MadeElement } from '../../kernels/stored.ts';
-import type { TrainingDtype } from '../../memory/layout/kinds.ts';
+import type { MomentDtype, TrainingDtype } from '../../memory/layout/kinds.ts';
 import { makeModel } from '../../nn/index.ts';
 import { withLora } from '../../nn/lora.ts';
-import { computedIn, type Model, withStored } from '../../nn/model.ts';
+import { computedIn, type Model, momentsIn, withStored } from '../../nn/model.ts';
 import { sizeOf } from '../../nn/size.ts';
 import { baseStorage } from '../../train/base-dtype.ts';
 import type { Scenario } from '../../train/prediction.ts';
@@ -37,6 +37,7 @@ export interface PlanFlags {
   loraTargets?: string;
   baseDtype?: MadeElement;
   dtype: TrainingDtype;
+  optimizerState: MomentDtype;
   activationDtype: ActivationDtype;
   recovery: 'step' | 'checkpoint';
   activations: ActivationMode | 'auto';
@@ -66,17 +67,18 @@ export const configOf = (flags: PlanFlags, layers: number) => configFromFlags({ 
 
 /** Of as many blocks, as it would train. Errors: HoldfastError for flags that do not go together. */
 export function modelOf(flags: PlanFlags, layers: number): Model {
-  const { loraRank: rank, loraTargets, baseDtype, dtype } = flags;
+  const { loraRank: rank, loraTargets, baseDtype, dtype, optimizerState } = flags;
+  const trained = (model: Model) => momentsIn(computedIn(model, dtype), optimizerState);
   const targets = loraTargets?.split(',');
   const base = makeModel(configOf(flags, layers));
   if (rank === undefined) {
     const flag = targets ? 'lora-targets' : baseDtype && 'base-dtype';
     if (flag) throw new HoldfastError(`--${flag}: is of a low-rank update; give --lora-rank, too`);
-    return computedIn(base, dtype);
+    return trained(base);
   }
   const inFiles = new Map(base.parameters.map(({ name }) => [name, 'f32' as const]));
   return withStored(
-    computedIn(withLora(base, { rank, ...(targets && { targets }) }), dtype),
+    trained(withLora(base, { rank, ...(targets && { targets }) })),
     baseStorage(base, inFiles, baseDtype),
   );
 }

@@ -8,7 +8,7 @@ import type { TaskName } from '../../data/tasks.ts';
 import type { ActivationDtype } from '../../graph/narrow-activations.ts';
 import type { OptimizerDevice, Update } from '../../graph/operators/optimizer.ts';
 import type { MadeElement } from '../../kernels/stored.ts';
-import type { TrainingDtype } from '../../memory/layout/kinds.ts';
+import type { MomentDtype, TrainingDtype } from '../../memory/layout/kinds.ts';
 import { BASE_DTYPES } from '../../train/base-dtype.ts';
 import {
   defaultSettings,
@@ -19,7 +19,15 @@ import {
   type RunSettings,
 } from '../../train/run-settings.ts';
 import { addMemoryOptions, type MemoryFlags } from '../memory-flags.ts';
-import { activationDtypeOption, adapterOption, dtypeOption, optimizerDeviceOption, whole, within } from '../options.ts';
+import {
+  activationDtypeOption,
+  adapterOption,
+  dtypeOption,
+  optimizerDeviceOption,
+  optimizerStateOption,
+  whole,
+  within,
+} from '../options.ts';
 import { addRankOptions, type RankFlags } from '../rank-flags.ts';
 import { updateOption } from '../update-flags.ts';
 
@@ -52,6 +60,7 @@ export interface TrainFlags extends MemoryFlags, RankFlags {
   optimizerDevice: OptimizerDevice;
   update: Update;
   dtype: TrainingDtype;
+  optimizerState: MomentDtype;
   activationDtype: ActivationDtype;
   seed: number;
   evalEvery?: number;
@@ -133,6 +142,7 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
     .addOption(optimizerDeviceOption())
     .addOption(updateOption())
     .addOption(dtypeOption())
+    .addOption(optimizerStateOption())
     .addOption(activationDtypeOption());
   count('--seed <n>', 'for weights, batches and samples', 'seed');
   count('--eval-every <n>', 'steps between validations, 0 for the end only', 'evalEvery');

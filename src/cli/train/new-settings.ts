@@ -113,6 +113,7 @@ export async function newSettings(
     ...(from !== undefined && newHead && { newHead: true }),
     ...(lora && { lora }),
     ...(flags.dtype !== 'f32' && { dtype: flags.dtype }),
+    ...(flags.optimizerState !== 'f32' && { optimizerState: flags.optimizerState }),
     ...(flags.activationDtype !== 'f32' && { activationDtype: flags.activationDtype }),
     ...(flags.task === undefined ? {} : { task: flags.task }),
     ...(records && { records }),

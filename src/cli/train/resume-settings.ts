@@ -21,6 +21,7 @@ const CHANGEABLE = [
   'sampleTokens',
   'saveEvery',
   'dtype',
+  'optimizerState',
   'update',
   'activationDtype',
   'data',

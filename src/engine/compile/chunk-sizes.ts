@@ -1,7 +1,8 @@
 // The sizes that the chunks of a workload may have, and its chunks of such a size: one fixed list for an adapter, whatever the
 // budget. Which of them suits a budget is fit.ts's affair.
 
-import { type ChunkMap, layoutFor, mapChunks, packChunks, trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
+import { type ChunkMap, layoutFor, mapChunks, packChunks, trainedKindsOf } from '../../memory/layout/chunk-map.ts';
+import { indicesTogether } from '../../memory/layout/kinds.ts';
 import { bytesHeld, leastChunkBytes } from '../../memory/layout/layout.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
@@ -82,5 +83,5 @@ function largestWithin(maps: readonly ChunkMap[], size: (map: ChunkMap) => numbe
 }
 
 const isMixed = ({ parameters, training }: Workload): boolean =>
-  (training && trainingDtypeOf(parameters) !== 'f32') ||
+  (training && indicesTogether(trainedKindsOf(parameters)) > 1) ||
   new Set(parameters.map((parameter) => layoutFor(parameter, training))).size > 1;

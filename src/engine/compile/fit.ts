@@ -6,7 +6,7 @@
 // smallest budget that works is a fact that a refusal can name.
 
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
-import { type ChunkMap, trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
+import { type ChunkMap, trainedKindsOf } from '../../memory/layout/chunk-map.ts';
 import { indicesTogether } from '../../memory/layout/kinds.ts';
 import { chunkRange } from '../../memory/layout/layout.ts';
 import type { SlotRange } from '../../memory/plan/extra-slots.ts';
@@ -158,7 +158,7 @@ function fitOne<P extends Passes>(
   const withChunks = (bytes: number) => candidate(workload, placements, bytes, durable);
   const held = workload.parameters.length === 0 ? 0 : budget - withChunks(largestChunk(workload, limits)).other;
   // What goes together, where narrow kinds hold several chunks' worth, is as many times as much.
-  const together = workload.training ? indicesTogether(trainingDtypeOf(workload.parameters)) : 1;
+  const together = workload.training ? indicesTogether(trainedKindsOf(workload.parameters)) : 1;
   const { maxBytes: wanted } = chunkRange(workload.parameters, Math.max(0, held / together), limits.binding);
   // In chunks that are larger than where everything stays, more gradients are held at once.
   const lean = workload.inBackward && wholeMapOf(workload, limits).chunkBytes;

@@ -3,7 +3,7 @@
 // the bytes of a chunk lie is its caller's affair.
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { elementBytesOf, gradientKind, KINDS, type Kind } from '../../memory/layout/kinds.ts';
+import { elementBytesOf, gradientKind, KINDS, type Kind, MOMENT_KINDS } from '../../memory/layout/kinds.ts';
 import type { Piece } from '../../memory/layout/layout.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
@@ -35,8 +35,15 @@ interface Homes {
   readonly read: readonly [Home] | readonly [Home, Home];
 }
 
+/** The kind that stands for a kind of what trains: complete gradients and moments by what they are kept as. */
+function heldAs({ dtype, moments }: ChunkMap, kind: Kind): Kind {
+  if (kind === 'gradient') return gradientKind(dtype);
+  const [first, second] = MOMENT_KINDS[moments];
+  return kind === 'moment1' ? first : kind === 'moment2' ? second : kind;
+}
+
 function homesOf(map: ChunkMap, kind: Kind, name: string): Homes {
-  const list = kind === 'gradient' ? map.list(gradientKind(map.dtype)) : map.listOf(kind, name);
+  const list = map.listOf(heldAs(map, kind), name);
   const home = (list: ChunkList): Home => ({
     ...{ list, element: KINDS[list.kind].element, pieces: map.pieces(name, list.kind) },
   });

@@ -97,12 +97,16 @@ async function keepOnly(files: Files, run: string, kept: readonly string[]): Pro
 }
 
 async function writeFolder(files: Files, folder: string, checkpoint: CheckpointToSave): Promise<void> {
-  const { config, weights, shapes, moment1, moment2, state, adapter, tokenizer } = checkpoint;
-  const tensorsOf = (source: TensorSource, nameOf: (name: string) => string): TensorToWrite[] =>
+  const { config, weights, shapes, moment1, moment2, momentsIn = 'f32', state, adapter, tokenizer } = checkpoint;
+  const tensorsOf = (
+    source: TensorSource,
+    nameOf: (name: string) => string,
+    dtype: 'F32' | 'BF16' = 'F32',
+  ): TensorToWrite[] =>
     source.names.map((name) => {
       const shape = shapes.get(name);
       assert(shape, `the checkpoint has no shape for ${name}`);
-      return { name: nameOf(name), dtype: 'F32', shape, read: () => source.read(name) };
+      return { name: nameOf(name), dtype, shape, read: () => source.read(name) };
     });
   await files.makeFolder(folder);
   const summed = new SummedFolder(files, folder);
@@ -121,7 +125,11 @@ async function writeFolder(files: Files, folder: string, checkpoint: CheckpointT
       tensorsOf(weights, (name) => name),
       { format: 'pt' },
     );
-  const moments = [...tensorsOf(moment1, (name) => MOMENT1 + name), ...tensorsOf(moment2, (name) => MOMENT2 + name)];
+  const dtype = momentsIn === 'bf16' ? 'BF16' : 'F32';
+  const moments = [
+    ...tensorsOf(moment1, (name) => MOMENT1 + name, dtype),
+    ...tensorsOf(moment2, (name) => MOMENT2 + name, dtype),
+  ];
   await writeTensors(summed, MOMENTS, moments);
   for (const [name, bytes] of tokenizer?.contents ?? []) await summed.writeBytes(name, bytes);
   await summed.writeText(STATE, stateText(state));

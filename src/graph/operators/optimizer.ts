@@ -2,12 +2,34 @@
 // AdamW go chunk by chunk over model data as it lies, behind all gradients or each behind its own. What changes from step to step lies in `hyper` and `state`.
 // The norm sums fixed blocks in the order of the parameters, wherever chunks end.
 
-import { adamw, adamwOnHalves, adamwWithCopy } from '../../kernels/adamw.ts';
+import {
+  adamw,
+  adamwNarrowMoments,
+  adamwOnHalves,
+  adamwOnHalvesNarrowMoments,
+  adamwWithCopy,
+  adamwWithCopyNarrowMoments,
+} from '../../kernels/adamw.ts';
 import { fill } from '../../kernels/add.ts';
 import { ceilDiv } from '../../kernels/kernel.ts';
-import { HYPER, recordNorm, SCALER, STATE, scaledStepControl, stepControl } from '../../kernels/step-control.ts';
+import {
+  HYPER,
+  ROUNDING,
+  recordNorm,
+  SCALER,
+  STATE,
+  scaledStepControl,
+  stepControl,
+} from '../../kernels/step-control.ts';
 import { BLOCK, roundAndSumSquares, scaleAndSumSquares, sumSquares } from '../../kernels/sum-squares.ts';
-import { gradientKind, type Kind, lastingKinds, type TrainingDtype } from '../../memory/layout/kinds.ts';
+import {
+  gradientKind,
+  type Kind,
+  lastingKinds,
+  MOMENT_KINDS,
+  type MomentDtype,
+  type TrainingDtype,
+} from '../../memory/layout/kinds.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Graph } from '../graph.ts';
@@ -40,7 +62,7 @@ export const passesOf = (update: Update, { clip }: { readonly clip: number }): B
 
 /** The scalars of a step, as tensors. */
 export interface StepScalars {
-  /** Written before each step: see HYPER. */
+  /** Written before each step: see HYPER, and ROUNDING. */
   readonly hyper: Tensor;
   /** Lives from step to step: see STATE, and SCALER. */
   readonly state: Tensor;
@@ -50,10 +72,10 @@ export interface StepScalars {
   readonly lossScale: Tensor;
 }
 
-/** `dtype`: what parameters are computed with in. */
-export function makeStepScalars(dtype: TrainingDtype = 'f32'): StepScalars {
+/** `dtype`: what parameters are computed with in; `moments`: what moments are kept as. */
+export function makeStepScalars(dtype: TrainingDtype = 'f32', moments: MomentDtype = 'f32'): StepScalars {
   return {
-    hyper: makeTensor('hyper', [HYPER.size], 'persistent'),
+    hyper: makeTensor('hyper', [moments === 'bf16' ? ROUNDING.size : HYPER.size], 'persistent'),
     state: makeTensor('step state', [dtype === 'f16' ? SCALER.size : STATE.size], 'persistent'),
     lossSum: makeTensor('loss sum', [1], 'persistent'),
     lossScale: makeTensor('loss scale', [1], 'persistent'),
@@ -118,6 +140,8 @@ export interface UpdateOptions {
   readonly device?: OptimizerDevice | undefined;
   /** @default 'f32' */
   readonly dtype?: TrainingDtype | undefined;
+  /** What moments are kept as. @default 'f32' */
+  readonly moments?: MomentDtype | undefined;
   /** Blocks of which several ranks have parts, whose squares add up; those of what all of them have count once. */
   readonly split?: SplitBlocks | undefined;
   /** Of a pipeline, which each have some of the parameters, and decide alike. */
@@ -126,9 +150,17 @@ export interface UpdateOptions {
 
 /** Those of a step, by what parameters are computed with in: f16 alone scales its gradients. */
 const KERNELS = {
-  f32: { sum: sumSquares, control: stepControl, update: adamw },
-  bf16: { sum: roundAndSumSquares, control: stepControl, update: adamwOnHalves },
-  f16: { sum: scaleAndSumSquares, control: scaledStepControl, update: adamwWithCopy },
+  f32: { sum: sumSquares, control: stepControl, update: { f32: adamw, bf16: adamwNarrowMoments } },
+  bf16: {
+    sum: roundAndSumSquares,
+    control: stepControl,
+    update: { f32: adamwOnHalves, bf16: adamwOnHalvesNarrowMoments },
+  },
+  f16: {
+    sum: scaleAndSumSquares,
+    control: scaledStepControl,
+    update: { f32: adamwWithCopy, bf16: adamwWithCopyNarrowMoments },
+  },
 } as const;
 
 /**
@@ -224,27 +256,27 @@ function updateEach(
   g: Graph,
   { decayMask }: BlockTensors,
   { hyper, state }: StepScalars,
-  { device = 'gpu', dtype = 'f32' }: UpdateOptions,
+  { device = 'gpu', dtype = 'f32', moments = 'f32' }: UpdateOptions,
   eager: Eager,
 ): void {
   const gradient = gradientKind(dtype);
-  const changes = { eager, completes: lastingKinds(dtype), frees: [gradient] };
+  const changes = { eager, completes: lastingKinds(dtype, moments), frees: [gradient] };
   if (device === 'cpu') {
-    assert(dtype === 'f32', 'the host updates f32');
+    assert(dtype === 'f32' && moments === 'f32', 'the host updates f32');
     g.emitOnHost('adamw', { operands: { hyper, state, decayMask }, ...changes });
     return;
   }
   const common = { gradient: { kind: gradient }, hyper, state, decayMask } as const;
-  const moments = { m: { kind: 'moment1' }, v: { kind: 'moment2' } } as const;
+  const [first, second] = MOMENT_KINDS[moments];
   const parameters = {
     f32: { parameter: { kind: 'parameter' } },
     bf16: { high: { kind: 'parameterBF16' }, low: { kind: 'parameterLow' } },
     f16: { parameter: { kind: 'master' }, copy: { kind: 'parameterF16' } },
   } as const;
   g.emitEachChunk(
-    KERNELS[dtype].update,
+    KERNELS[dtype].update[moments],
     ({ size, firstBlock }) => ({ size, maskOffset: firstBlock }),
-    { ...common, ...parameters[dtype], ...moments },
+    { ...common, ...parameters[dtype], m: { kind: first }, v: { kind: second } },
     'adamw',
     changes,
   );

@@ -17,8 +17,9 @@ import {
   type Kind,
   type LayoutName,
   lastingKinds,
-  TRAINED_KINDS,
+  type MomentDtype,
   type TrainingDtype,
+  trainedKinds,
 } from './kinds.ts';
 import {
   BLOCK_ELEMENTS,
@@ -40,11 +41,21 @@ export interface StoredParameter extends ShapedTensor {
   readonly trainable?: boolean;
   /** Where it trains: what kernels read of it. All that train are alike in this. @default 'f32' */
   readonly computedIn?: TrainingDtype;
+  /** Where it trains: what its moments are kept as. All that train are alike in this. @default 'f32' */
+  readonly momentsIn?: MomentDtype;
 }
 
 /** What kernels read of the parameters that train. */
 export const trainingDtypeOf = (parameters: readonly StoredParameter[]): TrainingDtype =>
   parameters.find(({ trainable = true }) => trainable)?.computedIn ?? 'f32';
+
+/** What the moments of the parameters that train are kept as. */
+export const momentDtypeOf = (parameters: readonly StoredParameter[]): MomentDtype =>
+  parameters.find(({ trainable = true }) => trainable)?.momentsIn ?? 'f32';
+
+/** The kinds of what trains among them. */
+export const trainedKindsOf = (parameters: readonly StoredParameter[]): readonly Kind[] =>
+  trainedKinds(trainingDtypeOf(parameters), momentDtypeOf(parameters));
 
 /** The layout that a parameter has its place in, where trainable ones train or where nothing does. */
 export function layoutFor(parameter: StoredParameter, training: boolean): PackedLayout {
@@ -77,10 +88,16 @@ export class ChunkMap {
   readonly #byIndex = new Map<LayoutName, Piece[][]>();
   /** What kernels read of what trains. */
   readonly dtype: TrainingDtype;
+  /** What moments are kept as. */
+  readonly moments: MomentDtype;
   /** The kinds of what trains. */
   readonly trainedKinds: readonly Kind[];
 
-  constructor(layouts: Readonly<Record<PackedLayout, TiledLayout>>, dtype: TrainingDtype = 'f32') {
+  constructor(
+    layouts: Readonly<Record<PackedLayout, TiledLayout>>,
+    dtype: TrainingDtype = 'f32',
+    moments: MomentDtype = 'f32',
+  ) {
     const packed = Object.values(FROZEN_KINDS).map((kind) => [kind, layouts[KINDS[kind].layout]] as const);
     this.trainable = layouts.trainable;
     this.chunkBytes = chunkBytesFor(
@@ -90,10 +107,11 @@ export class ChunkMap {
       ),
     );
     this.chunkElements = this.chunkBytes / ELEMENT_BYTES;
-    const halves = dtype === 'f32' ? NO_TENSORS : this.trainable;
-    this.layouts = { ...layouts, trainableHalves: halved(halves, this.chunkElements) };
     this.dtype = dtype;
-    this.trainedKinds = TRAINED_KINDS[dtype];
+    this.moments = moments;
+    this.trainedKinds = trainedKinds(dtype, moments);
+    const halves = indicesTogether(this.trainedKinds) > 1 ? this.trainable : NO_TENSORS;
+    this.layouts = { ...layouts, trainableHalves: halved(halves, this.chunkElements) };
     const isOther = (kind: Kind) => KINDS[kind].layout.startsWith('trainable') && !this.trainedKinds.includes(kind);
     const lists: ChunkList[] = [];
     let first = 0;
@@ -116,10 +134,10 @@ export class ChunkMap {
 
   /** Chunks that go below the GPU together, at most: what an update completes at once. */
   get largestPut(): number {
-    const together = indicesTogether(this.dtype);
+    const together = indicesTogether(this.trainedKinds);
     return Math.max(
       LARGEST_PUT,
-      lastingKinds(this.dtype).reduce((sum, kind) => sum + together / indicesIn(kind), 0),
+      lastingKinds(this.dtype, this.moments).reduce((sum, kind) => sum + together / indicesIn(kind), 0),
     );
   }
 
@@ -273,4 +291,5 @@ const packed = (parts: Parts, layoutOf: (part: readonly StoredParameter[]) => Ti
       frozenQ6K: layoutOf(parts.frozenQ6K),
     },
     trainingDtypeOf(parts.trainable),
+    momentDtypeOf(parts.trainable),
   );

@@ -49,6 +49,9 @@ export const KINDS = {
   gradientF16: { element: 'f16', layout: 'trainableHalves', between: 'FREE', zero: false },
   moment1: { element: 'f32', layout: 'trainable', between: 'HOLD', zero: true },
   moment2: { element: 'f32', layout: 'trainable', between: 'HOLD', zero: true },
+  /** The same in bf16, rounded by chance: kernels/moments.ts. */
+  moment1BF16: { element: 'bf16', layout: 'trainableHalves', between: 'HOLD', zero: true },
+  moment2BF16: { element: 'bf16', layout: 'trainableHalves', between: 'HOLD', zero: true },
   /** Parameters that nothing trains, by how they are stored. */
   frozen: { element: 'f32', layout: 'frozen', between: 'HOLD', zero: false },
   frozenBF16: { element: 'bf16', layout: 'frozenBF16', between: 'HOLD', zero: false },
@@ -88,15 +91,33 @@ export const FROZEN_KINDS = {
 /** What trains may be computed with in. */
 export const TRAINING_DTYPES = ['f32', 'bf16', 'f16'] as const;
 
-/** What trains is computed with in this; its sums, moments and saved values are f32. */
+/** What trains is computed with in this; its sums and saved values are f32. */
 export type TrainingDtype = (typeof TRAINING_DTYPES)[number];
 
-/** The kinds of what trains, side by side, by what it is computed with in; what kernels read as parameters comes first. */
-export const TRAINED_KINDS = {
-  f32: ['parameter', 'gradient', 'moment1', 'moment2'],
-  bf16: ['parameterBF16', 'parameterLow', 'gradient', 'gradientBF16', 'moment1', 'moment2'],
-  f16: ['parameterF16', 'master', 'gradient', 'gradientF16', 'moment1', 'moment2'],
+/** What the optimizer keeps its moments as. */
+export const MOMENT_DTYPES = ['f32', 'bf16'] as const;
+
+/** One of MOMENT_DTYPES. */
+export type MomentDtype = (typeof MOMENT_DTYPES)[number];
+
+/** By what is computed with; what kernels read as parameters comes first. */
+const PARAMETER_KINDS = {
+  f32: ['parameter', 'gradient'],
+  bf16: ['parameterBF16', 'parameterLow', 'gradient', 'gradientBF16'],
+  f16: ['parameterF16', 'master', 'gradient', 'gradientF16'],
 } as const satisfies Record<TrainingDtype, readonly Kind[]>;
+
+/** Both moments. */
+export const MOMENT_KINDS = {
+  f32: ['moment1', 'moment2'],
+  bf16: ['moment1BF16', 'moment2BF16'],
+} as const satisfies Record<MomentDtype, readonly [Kind, Kind]>;
+
+/** The kinds of what trains, side by side, by what it is computed with in and what moments are kept as. */
+export const trainedKinds = (dtype: TrainingDtype, moments: MomentDtype = 'f32'): readonly Kind[] => [
+  ...PARAMETER_KINDS[dtype],
+  ...MOMENT_KINDS[moments],
+];
 
 /** Of an element of a kind, or its share of a block's. */
 export const elementBytesOf = (kind: Kind): number => bytesPerElement(KINDS[kind].element);
@@ -108,7 +129,7 @@ export const ELEMENT_BYTES = Math.max(...ALL_KINDS.map(elementBytesOf));
 export const indicesIn = (kind: Kind): number => (KINDS[kind].layout === 'trainableHalves' ? 2 : 1);
 
 /** Of the kinds of what trains, the most that a chunk lies beside. */
-export const indicesTogether = (dtype: TrainingDtype): number => Math.max(...TRAINED_KINDS[dtype].map(indicesIn));
+export const indicesTogether = (kinds: readonly Kind[]): number => Math.max(...kinds.map(indicesIn));
 
 /** The kind in which the gradients of a step are complete. */
 export const gradientKind = (dtype: TrainingDtype): Kind => GRADIENT_KINDS[dtype];
@@ -120,12 +141,12 @@ const GRADIENT_KINDS = {
 } as const satisfies Record<TrainingDtype, Kind>;
 
 /** What kernels read as parameters that train. */
-export const READ_KINDS: readonly Kind[] = TRAINING_DTYPES.map((dtype) => TRAINED_KINDS[dtype][0]);
+export const READ_KINDS: readonly Kind[] = TRAINING_DTYPES.map((dtype) => PARAMETER_KINDS[dtype][0]);
 
 /** What an element that trains takes in all, once its gradient is complete. */
-export const trainedElementBytes = (dtype: TrainingDtype): number =>
-  [...lastingKinds(dtype), gradientKind(dtype)].reduce((sum, kind) => sum + elementBytesOf(kind), 0);
+export const trainedElementBytes = (dtype: TrainingDtype, moments: MomentDtype = 'f32'): number =>
+  [...lastingKinds(dtype, moments), gradientKind(dtype)].reduce((sum, kind) => sum + elementBytesOf(kind), 0);
 
 /** The kinds that live on from step to step beside each other: what a step of training commits. */
-export const lastingKinds = (dtype: TrainingDtype): Kind[] =>
-  TRAINED_KINDS[dtype].filter((kind) => KINDS[kind].between === 'HOLD');
+export const lastingKinds = (dtype: TrainingDtype, moments: MomentDtype = 'f32'): Kind[] =>
+  trainedKinds(dtype, moments).filter((kind) => KINDS[kind].between === 'HOLD');

@@ -1,0 +1,140 @@
+// Moments kept in bf16, rounded by chance: seeded, so that the same run has the same bits in any memory, updated at the end or
+// inside the backward pass, on a new device or in another trainer; another seed rounds otherwise.
+
+import { beforeAll, describe, expect, test } from 'vitest';
+import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
+import type { Device } from '../../src/gpu/device.ts';
+import { trainedElementBytes } from '../../src/memory/layout/kinds.ts';
+import { computedIn, momentsIn } from '../../src/nn/model.ts';
+import { Trainer } from '../../src/train/trainer.ts';
+import { at } from '../../src/util/at.ts';
+import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
+import { chooseVariants } from '../choose-variants.ts';
+import { testDevice } from '../harness.ts';
+import { EVERY_CASE } from '../host.ts';
+import {
+  batchesOf,
+  expectSame,
+  LARGEST,
+  leastBudget,
+  MODELS,
+  memoryDisk,
+  openTrainer,
+  run,
+  SMALLEST,
+  train,
+  type Work,
+  workloadOf,
+} from './runs.ts';
+
+let device: Device;
+beforeAll(async () => {
+  device = await testDevice();
+  chooseVariants(5);
+});
+
+const NAMES = Object.keys(MODELS) as (keyof typeof MODELS)[];
+const CASES = EVERY_CASE
+  ? (['f32', 'bf16', 'f16'] as const).flatMap((dtype) => NAMES.map((name) => [dtype, name] as const))
+  : [['f32', 'gpt2, tied'] as const];
+
+/** Whether a value has a bit that bf16 does not. */
+const hasMore = (values: Values) =>
+  [...values.values()].some((floats) => new Uint32Array(floats.slice().buffer).some((bits) => (bits & 0xffff) !== 0));
+
+describe.each(CASES)('%s, %s', (dtype, name) => {
+  const wide = computedIn(MODELS[name], dtype);
+  const work: Work = { model: momentsIn(wide, 'bf16'), batch: 2, seq: 8, accumulate: 2, steps: 4, between: true };
+
+  test('the same bits in any memory, close to those with moments in f32', async () => {
+    const { outcome, choices } = await run(device, work);
+    expect([hasMore(outcome.moment1), hasMore(outcome.moment2), hasMore(outcome.parameter)]).toEqual([
+      ...[false, false, true],
+    ]);
+    const least = leastBudget(device, work);
+    const some = Math.floor(1.6 * least);
+    const memories: MemoryOptions[] = [
+      { gpu: least, host: 60_000, disk: memoryDisk() },
+      { gpu: some, recovery: 'checkpoint', activations: 'recompute' },
+      { gpu: some, host: 60_000, disk: memoryDisk(), policy: 'LRU' },
+      { gpu: some, activations: 'offload', accumulateOrder: 'layer' },
+    ];
+    for (const memory of EVERY_CASE ? memories : memories.slice(0, 1)) {
+      const found = await run(device, work, { memory, choices });
+      expectSame(found.outcome, outcome, JSON.stringify(memory));
+    }
+    if (dtype !== 'f16') {
+      const once = { ...work, accumulate: 1, steps: 2, between: false };
+      const early = await run(device, { ...once, update: 'in-backward' }, { choices });
+      expectSame(early.outcome, (await run(device, once, { choices })).outcome, 'updated in the backward pass');
+    }
+    const before = await run(device, { ...work, model: wide }, { choices });
+    expect(before.outcome.steps).not.toEqual(outcome.steps);
+    for (const [i, [loss]] of before.outcome.steps.entries())
+      expect(Math.abs((outcome.steps[i]?.[0] ?? 0) / loss - 1), `step ${i}`).toBeLessThan(0.01);
+  });
+});
+
+const narrow = (dtype: 'f32' | 'bf16' | 'f16', model = SMALLEST) => momentsIn(computedIn(model, dtype), 'bf16');
+
+test.runIf(EVERY_CASE)('a lost device and a new budget on the way change no bit', async () => {
+  const model = narrow('f32', MODELS['gpt2, tied']);
+  const work: Work = { model, batch: 2, seq: 8, accumulate: 1, steps: 8 };
+  const { outcome, choices } = await run(device, work);
+  const memory = { gpu: 2 * leastBudget(device, work) };
+  const trainer = await openTrainer(await device.reopen(), work, { memory, choices });
+  try {
+    const found = await train(trainer, work, async (pair) => {
+      if (pair === 1) await trainer.setBudget(trainer.session.leastBudget);
+      if (pair === 2) trainer.device.gpu.destroy();
+    });
+    expectSame(found, outcome, 'lost and moved');
+    expect(trainer.recoveries).toBe(1);
+  } finally {
+    await trainer.destroy();
+    trainer.device.close();
+  }
+});
+
+test('another trainer goes on from the middle with the same bits; another seed rounds otherwise', async () => {
+  const work: Work = { model: narrow('bf16'), batch: 1, seq: 8, accumulate: 1, steps: 6 };
+  const batches = batchesOf(work);
+  const kinds = ['parameter', 'moment1', 'moment2'] as const;
+  const valuesOf = async (trainer: Trainer) => Promise.all(kinds.map((kind) => collect(trainer.values(kind))));
+  const first = await openTrainer(device, work);
+  const choices = first.choices.record();
+  const schedule = first.options.schedule;
+  for (const batch of batches.slice(0, 3)) await first.start(batch);
+  const [middle, state] = [await valuesOf(first), await first.state()];
+  for (const batch of batches.slice(3)) await first.start(batch);
+  const end = await valuesOf(first);
+  await first.destroy();
+  const goOn = async (seed: number) => {
+    const other = await Trainer.create(device, work.model, { batch: 1, seq: 8, schedule, choices, seed });
+    for (const [i, kind] of kinds.entries()) await other.setValues(kind, sourceOf(at(middle, i)));
+    other.restore(state);
+    for (const batch of batches.slice(3)) await other.start(batch);
+    const found = await valuesOf(other);
+    await other.destroy();
+    return found;
+  };
+  expect(await goOn(1)).toEqual(end);
+  expect(await goOn(2)).not.toEqual(end);
+});
+
+test('a parameter takes four bytes less, and what is counted is half the chunks of moments', () => {
+  const bytes = (['f32', 'bf16', 'f16'] as const).map((dtype) => trainedElementBytes(dtype, 'bf16'));
+  expect(bytes).toEqual([12, 10, 12]);
+  const limits = { ...limitsOf(device), binding: 32_768, buffer: 32_768 };
+  const chunksOf = (model: Work['model']) => {
+    const { map } = fitMemory(workloadOf({ model, batch: 1, seq: 8, accumulate: 1, steps: 1 }), limits, undefined);
+    return Object.fromEntries(map.lists.map(({ kind, chunks }) => [kind, chunks]));
+  };
+  const [wide, half] = [chunksOf(LARGEST), chunksOf(narrow('f32', LARGEST))];
+  const n = wide['moment1'] ?? 0;
+  expect(n).toBeGreaterThan(9);
+  expect(wide).toEqual({ parameter: n, gradient: n, moment1: n, moment2: n });
+  const rounded = Math.ceil(n / 2);
+  expect(half).toEqual({ parameter: n, gradient: n, moment1BF16: rounded, moment2BF16: rounded });
+});

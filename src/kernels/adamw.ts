@@ -46,7 +46,7 @@ export const adamw: Kernel<AdamWProblem> = {
   }),
   affectsSpeed: { size: true, maskOffset: false },
   variants: perElem(
-    shader + parameterFloats + momentsFloats,
+    shader + momentsFloats + parameterFloats,
     ({ size }) => lanesOf(size),
     ({ size }, lanes) => ceilDiv(size / lanes, STEPS),
     ({ size, maskOffset = 0 }, lanes) => ({ size: size / lanes, maskOffset }),
@@ -92,7 +92,7 @@ export const adamwOnHalves: Kernel<AdamWProblem> = {
     return { ...others, high: words, low: words };
   },
   variants: perElem(
-    shader + parameterHalves + momentsFloats,
+    shader + momentsFloats + parameterHalves,
     () => 4,
     ({ size }) => ceilDiv(size / 4, STEPS),
     ({ size, maskOffset = 0 }) => ({ size: size / 4, maskOffset }),
@@ -120,7 +120,7 @@ export const adamwWithCopy: Kernel<AdamWProblem> = {
   // The copy of a step that is skipped stays.
   operands: (problem) => ({ ...adamw.operands(problem), copy: update(problem.size / 2, 'u32') }),
   variants: perElem(
-    shader + parameterMaster + f16 + momentsFloats,
+    shader + momentsFloats + parameterMaster + f16,
     () => 4,
     ({ size }) => ceilDiv(size / 4, STEPS),
     ({ size, maskOffset = 0 }) => ({ size: size / 4, maskOffset }),
@@ -147,7 +147,7 @@ const withNarrowMoments = (kernel: Kernel<AdamWProblem>, parameters: string): Ke
     return { ...kernel.operands(problem), hyper: read(ROUNDING.size), m: moments, v: moments };
   },
   variants: perElem(
-    shader + parameters + momentsBF16 + words,
+    shader + momentsBF16 + parameters + words,
     () => 4,
     ({ size }) => ceilDiv(size / 4, STEPS),
     ({ size, maskOffset = 0 }) => ({ size: size / 4, maskOffset }),

@@ -1,9 +1,9 @@
 // needs: BLOCK, WORKGROUP, STEPS, STATE_SKIP, STATE_COEFFICIENT, STATE_CORRECTION1, STATE_CORRECTION2
 // needs: HYPER_ONE_MINUS_BETA1, HYPER_ONE_MINUS_BETA2, HYPER_EPSILON, HYPER_LEARNING_RATE, HYPER_WEIGHT_DECAY
-// needs: elem, LANES, parameter_size, parameter_at, set_parameter
+// needs: elem, LANES, parameter_size, parameter_at, set_parameter, keep_parameter
 // needs: moments_size, first_moment, second_moment, set_moments
 // gives: p, hyper
-// AdamW with decoupled decay, STEPS elem per invocation. Nothing changes when state says skip.
+// AdamW with decoupled decay, STEPS elem per invocation. When state says skip, no value changes.
 // decayMask has one bit per BLOCK elements, from block maskOffset on: bit b % 32 of word b / 32.
 
 struct Params { size: u32, maskOffset: u32 } // size: in elem
@@ -20,7 +20,13 @@ const BLOCK_SHIFT = firstTrailingBit(BLOCK / LANES); // BLOCK is a power of two
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
         @builtin(local_invocation_index) lane: u32) {
   let begin = (group.y * groups.x + group.x) * (WORKGROUP * STEPS) + lane;
-  if (begin >= p.size || state[STATE_SKIP] != 0.0) { return; }
+  if (begin >= p.size) { return; }
+  let size = min(min(arrayLength(&gradient), parameter_size()), moments_size());
+  let end = min(min(p.size, size), begin + WORKGROUP * STEPS);
+  if (state[STATE_SKIP] != 0.0) {
+    for (var i = begin; i < end; i += WORKGROUP) { keep_parameter(i); }
+    return;
+  }
   let coefficient = state[STATE_COEFFICIENT];
   let correction1 = state[STATE_CORRECTION1];
   let correction2 = state[STATE_CORRECTION2];
@@ -30,8 +36,6 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let lr = hyper[HYPER_LEARNING_RATE];
   let weight_decay = hyper[HYPER_WEIGHT_DECAY];
 
-  let size = min(min(arrayLength(&gradient), parameter_size()), moments_size());
-  let end = min(min(p.size, size), begin + WORKGROUP * STEPS);
   for (var i = begin; i < end; i += WORKGROUP) {
     // beta * m + (1 - beta) * g as a step from m towards g: rounding touches only the step, and no beta rounded
     // to f32 drifts. v stays >= 0, since (1 - beta2) <= 1.

@@ -1,4 +1,4 @@
-// gives: parameter_size, parameter_at, set_parameter
+// gives: parameter_size, parameter_at, set_parameter, keep_parameter
 // Parameters of adamw as halves of floats, two to a word: the upper half is the nearest bfloat16, ties away from zero, and
 // with the lower one the float, bit for bit. Of bits alone, so that no arithmetic can flush a subnormal.
 
@@ -23,3 +23,4 @@ fn set_parameter(i: u32, value: vec4f) {
   high[i] = vec2u(upper.x | (upper.y << 16u), upper.z | (upper.w << 16u));
   low[i] = vec2u(lower.x | (lower.y << 16u), lower.z | (lower.w << 16u));
 }
+fn keep_parameter(i: u32) {}

@@ -14,7 +14,7 @@ import words from '../../shaders/shared/splitmix32.wgsl?raw';
 import f16 from '../../shaders/width/f16.wgsl?raw';
 import { narrow, widen } from '../util/floats.ts';
 import { joinHalves, lowerHalves, upperHalves } from '../util/split-floats.ts';
-import { type Arrays, ceilDiv, type Kernel, read, update } from './kernel.ts';
+import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
 import { keyIn, roundMoments } from './moments.ts';
 import { controlConstants, HYPER, ROUNDING, STATE } from './step-control.ts';
 import { BLOCK } from './sum-squares.ts';
@@ -117,8 +117,8 @@ export const adamwOnHalves: Kernel<AdamWProblem> = {
 export const adamwWithCopy: Kernel<AdamWProblem> = {
   ...adamw,
   name: 'adamwWithCopy',
-  // The copy of a step that is skipped stays.
-  operands: (problem) => ({ ...adamw.operands(problem), copy: update(problem.size / 2, 'u32') }),
+  // There may be none before: that of a step that is skipped is made, too.
+  operands: (problem) => ({ ...adamw.operands(problem), copy: write(problem.size / 2, 'u32') }),
   variants: perElem(
     shader + momentsFloats + parameterMaster + f16,
     () => 4,
@@ -127,7 +127,6 @@ export const adamwWithCopy: Kernel<AdamWProblem> = {
     { BLOCK, STEPS, ...controlConstants },
   ),
   reference(problem, data: Arrays<'gradient' | 'hyper' | 'state' | 'decayMask' | 'parameter' | 'copy' | 'm' | 'v'>) {
-    if (data.state[STATE.skip] !== 0) return;
     adamw.reference(problem, data);
     const words = new Uint32Array(data.copy.length);
     narrow('F16', Float32Array.from(data.parameter), new Uint16Array(words.buffer));

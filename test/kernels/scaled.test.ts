@@ -126,13 +126,14 @@ describe('adamw with a copy', () => {
     const found = await runKernel(adamwWithCopy, variant, problem, { ...data, copy });
     for (const name of ['parameter', 'm', 'v']) expect(field(found, name)).toEqual(field(wanted, name));
     const halves = halvesOf(Float32Array.from(field(wanted, 'parameter')));
-    expect(field(found, 'copy')).toEqual(skip === 1 ? copy : halves);
+    // There may be none before a step that is skipped.
+    expect(field(found, 'copy')).toEqual(halves);
     const arrays = Object.fromEntries(
       Object.entries({ ...data, copy }).map(([name, list]) => [name, Float64Array.from(list)]),
     );
     adamwWithCopy.reference(problem, arrays);
-    if (skip === 1) expect(Uint32Array.from(arrays['copy'] ?? [])).toEqual(copy);
-    else expect(Uint32Array.from(arrays['copy'] ?? [])).not.toEqual(copy);
+    expect(Uint32Array.from(arrays['copy'] ?? [])).not.toEqual(copy);
+    if (skip === 1) expect(Uint32Array.from(arrays['copy'] ?? [])).toEqual(halves);
   });
 });
 

@@ -197,7 +197,7 @@ test('of bf16 twelve bytes of each parameter live on, and two more when its grad
     return n % 2;
   });
   expect(new Set(odd)).toEqual(new Set([0, 1]));
-  expect([trainedElementBytes('f32'), trainedElementBytes('bf16'), trainedElementBytes('f16')]).toEqual([16, 14, 16]);
+  expect([trainedElementBytes('f32'), trainedElementBytes('bf16'), trainedElementBytes('f16')]).toEqual([16, 14, 14]);
   // All on the GPU: what gradients are rounded from is there for a moment.
   const limits = { ...limitsOf(device), binding: 32_768, buffer: 32_768 };
   const all = (model: Model) => fitMemory(workloadOf({ ...WORK, model }), limits, undefined);
@@ -205,6 +205,33 @@ test('of bf16 twelve bytes of each parameter live on, and two more when its grad
   expect(map.list('gradient').chunks).toBeGreaterThan(9);
   expect(slots).toBeLessThan(map.count);
   expect(all(LARGEST).slots).toBe(all(LARGEST).map.count);
+});
+
+test('copies in f16 are given up behind their last use, and made again by the update, which need not bring them', () => {
+  const limits = { ...limitsOf(device), binding: 32_768, buffer: 32_768 };
+  const fit = fitMemory(workloadOf({ ...WORK, model: computedIn(LARGEST, 'f16') }), limits, undefined);
+  const { map } = fit;
+  const { step } = fit.passes;
+  const { first, chunks } = map.list('parameterF16');
+  for (let chunk = first; chunk < first + chunks; chunk++) {
+    const uses = step.trace.moments.flatMap(({ accesses, frees }, m) =>
+      accesses.flatMap((access) =>
+        access.chunk === chunk ? [{ m, mode: access.mode, freed: frees.includes(chunk) }] : [],
+      ),
+    );
+    const freed = uses.findIndex(({ freed }) => freed);
+    expect(uses.slice(0, freed + 1).every(({ mode }) => mode === 'read')).toBe(true);
+    // Two indices lie in one, but for the last perhaps.
+    expect(uses.slice(freed + 1).map(({ mode }) => mode)).toEqual(
+      uses.length - freed > 2 ? ['overwrite', 'write'] : ['overwrite'],
+    );
+    expect(at(uses, freed + 1).m).toBeGreaterThanOrEqual(step.update?.decided ?? Number.POSITIVE_INFINITY);
+  }
+  // Of master, moments and what gradients are rounded to there is all at once, and of the table, which is head and embedding, the gradient.
+  const lasting = ['master', 'moment1', 'moment2', 'gradientF16'] as const;
+  const table = map.pieces('wte.weight', 'gradient').length;
+  const most = lasting.reduce((sum, kind) => sum + map.list(kind).chunks, 0) + table + 4;
+  expect(fit.residents).toBeLessThanOrEqual(most);
 });
 
 /** Steps from a state, one after the other, and what came of them. */

@@ -51,7 +51,10 @@ interface Common {
   readonly phase: Phase;
   /** Pieces of model data, in the order in which the chunks are listed in the trace. */
   readonly uses: readonly Use[];
-  /** Chunks of parameters, by their index, that hold no value here any more behind it: their owners have them. */
+  /**
+   * Chunks of what kernels read as parameters, by their index, that hold no value here any more behind it: their owners have
+   * them, or they are copies.
+   */
   readonly releases?: readonly number[];
   /** There for an operation on the chunks of one index, as the instruction has it. */
   readonly each?: Pick<ChunkInstruction, 'eager' | 'completes' | 'frees'> & {

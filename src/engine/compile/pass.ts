@@ -11,12 +11,13 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import type { State } from '../../memory/layout/states.ts';
 import type { ExtraSlots } from '../../memory/plan/extra-slots.ts';
-import type { Trace } from '../../memory/plan/trace.ts';
+import { mostHeld, type Trace } from '../../memory/plan/trace.ts';
 import { assert } from '../../util/errors.ts';
 import { type ShardedStep, withCollectives } from '../ranks/collectives.ts';
 import { withGathers } from '../ranks/gathers.ts';
 import { onlyOwnerOf, type Sharding } from '../ranks/sharding.ts';
 import { type DispatchOperation, isDispatch, isOnHost, lower, type Operation } from './lower.ts';
+import { withCopiesReleased } from './release-copies.ts';
 import { Walk } from './walk.ts';
 
 export interface Pass {
@@ -152,7 +153,8 @@ export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): P
   const update = lower(step.update, map);
   const shared = step.sharded ? withCollectives(update, map, step.sharded) : update;
   const alone = withEagerMoved([...micro, shared]);
-  const { operations, starts } = step.sharded ? withGathers(alone, map, step.sharded) : alone;
+  const { operations: all, starts } = step.sharded ? withGathers(alone, map, step.sharded) : alone;
+  const operations = withCopiesReleased(all, map);
   const completions = completionsOf(operations, map);
   const [parameter] = map.trainedKinds;
   const found = operations.findIndex(({ each }) => each?.completes.some((kind) => kind === parameter));
@@ -287,22 +289,19 @@ export const dispatchesBesideExtraSlots = ({ operations, extra }: Pass): Dispatc
   operations.filter((operation, m): operation is DispatchOperation => isDispatch(operation) && !!extra?.open[m]);
 
 /**
- * Chunks that have values at once, at most: what a step in bf16 frees, or one that updates in its backward pass, has one from
- * its first use on.
+ * Chunks that have values at once, at most: what a step in sixteen bits frees, or one that updates in its backward pass, has one
+ * from its first use on.
  */
 export function heldAtOnce(passes: readonly Pass[], { count, dtype }: ChunkMap, updatesInBackward: boolean): number {
   const [step] = passes.filter(({ update }) => update);
   if (!step || (dtype === 'f32' && !updatesInBackward)) return count;
   const { moments } = step.trace;
   const passing = new Set(moments.flatMap(({ frees }) => frees));
-  const now = new Set<number>();
-  let most = 0;
-  for (const { accesses, frees } of moments) {
-    for (const { chunk } of accesses) if (passing.has(chunk)) now.add(chunk);
-    most = Math.max(most, now.size);
-    for (const chunk of frees) now.delete(chunk);
-  }
-  return count - passing.size + most;
+  const ofPassing = moments.map((moment) => ({
+    ...moment,
+    accesses: moment.accesses.filter(({ chunk }) => passing.has(chunk)),
+  }));
+  return count - passing.size + mostHeld({ moments: ofPassing });
 }
 
 /** Chunks that one operation uses on the GPU, at most. */

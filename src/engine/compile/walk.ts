@@ -2,7 +2,7 @@
 // Pure. Invariant: an access that makes no sense is an error here, with the names of the tensor and the operation.
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { KINDS } from '../../memory/layout/kinds.ts';
+import { KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import type { Piece } from '../../memory/layout/layout.ts';
 import { type State, strongest, TensorStates } from '../../memory/layout/states.ts';
 import type { AccessMode, AccessTier, ChunkAccess, ChunkList, Moment, Trace } from '../../memory/plan/trace.ts';
@@ -52,23 +52,18 @@ export class Walk {
     }
     this.#after.push([...accesses.keys()].map((chunk) => this.#stateOf(chunk)));
     const frees: number[] = [];
-    for (const kind of each?.frees ?? []) {
+    const free = (kind: Kind, index: number) => {
       const list = this.#map.list(kind);
-      const index = (each as NonNullable<typeof each>).index;
       for (const piece of this.#map.piecesIn(kind, index)) {
         this.#change(list, piece, (name) => this.#states.move(name, 'FREE', where));
       }
       const { chunk } = this.#map.placeOf(kind, index);
       // Of a narrow kind, another index may have its value there.
       if (this.#stateOf(chunk) === 'FREE') frees.push(chunk);
-    }
-    const parameters = this.#map.list('parameter');
-    for (const index of operation.releases ?? []) {
-      for (const piece of this.#map.piecesIn('parameter', index)) {
-        this.#change(parameters, piece, (name) => this.#states.move(name, 'FREE', where));
-      }
-      frees.push(parameters.first + index);
-    }
+    };
+    if (each) for (const kind of each.frees) free(kind, each.index);
+    const [read] = this.#map.trainedKinds;
+    if (read) for (const index of operation.releases ?? []) free(read, index);
     const isOnHost = operation.op === 'host';
     const tier: AccessTier = isOnHost ? 'host' : 'gpu';
     const listed = [...accesses].map(([chunk, mode]): ChunkAccess => ({ chunk, mode, tier }));

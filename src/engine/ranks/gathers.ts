@@ -72,7 +72,7 @@ function staysIn(operations: readonly Operation[], map: ChunkMap): Stay[] {
 /** Operations that several micro-batches share stay shared: what is made ready for one is for all. */
 const released = new WeakMap<Operation, Map<string, Operation>>();
 
-function releasing(operation: Operation, releases: readonly number[]): Operation {
+export function releasing(operation: Operation, releases: readonly number[]): Operation {
   const known = released.get(operation) ?? new Map<string, Operation>();
   released.set(operation, known);
   const found = known.get(releases.join()) ?? { ...operation, releases };

@@ -37,7 +37,7 @@ export const KINDS = {
   parameterBF16: { element: 'bf16', layout: 'trainableHalves', between: 'HOLD', zero: false },
   /** The lower halves, which only the optimizer needs: both together are the float32, exactly. */
   parameterLow: { element: 'low16', layout: 'trainableHalves', between: 'HOLD', zero: false },
-  /** Of parameters that are computed with in f16: what kernels read, rounded. */
+  /** Of parameters that are computed with in f16: what kernels read, rounded; none from its last use in a step to the update. */
   parameterF16: { element: 'f16', layout: 'trainableHalves', between: 'HOLD', zero: false },
   /** What it is rounded from, which only the optimizer needs. */
   master: { element: 'f32', layout: 'trainable', between: 'HOLD', zero: false },
@@ -143,9 +143,14 @@ const GRADIENT_KINDS = {
 /** What kernels read as parameters that train. */
 export const READ_KINDS: readonly Kind[] = TRAINING_DTYPES.map((dtype) => PARAMETER_KINDS[dtype][0]);
 
+/** Of what kernels read, that which is a copy of what lies beside it: behind its last use in a step it is given up, and made again. */
+export const COPY_KIND = 'parameterF16' satisfies Kind;
+
 /** What an element that trains takes in all, once its gradient is complete. */
 export const trainedElementBytes = (dtype: TrainingDtype, moments: MomentDtype = 'f32'): number =>
-  [...lastingKinds(dtype, moments), gradientKind(dtype)].reduce((sum, kind) => sum + elementBytesOf(kind), 0);
+  [...lastingKinds(dtype, moments), gradientKind(dtype)]
+    .filter((kind) => kind !== COPY_KIND)
+    .reduce((sum, kind) => sum + elementBytesOf(kind), 0);
 
 /** The kinds that live on from step to step beside each other: what a step of training commits. */
 export const lastingKinds = (dtype: TrainingDtype, moments: MomentDtype = 'f32'): Kind[] =>

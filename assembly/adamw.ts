@@ -29,23 +29,17 @@ export function adamw(
   const coefficient4 = f32x4.splat(coefficient);
   const correction14 = f32x4.splat(correction1);
   const correction24 = f32x4.splat(correction2);
-  const zero4 = f32x4.splat(0);
   const decayMask = i32x4.splat(decays ? -1 : 0);
   const whole: usize = (count & ~3) << 2;
   for (let at: usize = 0; at < whole; at += 16) {
     const g = f32x4.mul(v128.load(gradient + at), coefficient4);
-    const mOld = v128.load(m + at);
-    const vOld = v128.load(v + at);
-    const first = f32x4.add(mOld, f32x4.mul(rest14, f32x4.sub(g, mOld)));
-    const second = f32x4.add(vOld, f32x4.mul(rest24, f32x4.sub(f32x4.mul(g, g), vOld)));
+    const first = towards(v128.load(m + at), g, rest14);
+    const second = towards(v128.load(v + at), f32x4.mul(g, g), rest24);
     v128.store(m + at, first);
     v128.store(v + at, second);
-    const value = v128.load(parameter + at);
-    const decayed = v128.and(f32x4.mul(decay4, value), decayMask);
-    const denominator = f32x4.add(f32x4.sqrt(f32x4.div(second, correction24)), epsilon4);
-    const step = f32x4.div(f32x4.mul(lr4, f32x4.div(first, correction14)), denominator);
-    const change = f32x4.add(decayed, v128.and(step, f32x4.gt(denominator, zero4)));
-    v128.store(parameter + at, f32x4.sub(value, change));
+    const root = f32x4.sqrt(f32x4.div(second, correction24));
+    const rate = f32x4.mul(lr4, f32x4.div(first, correction14));
+    update4(parameter + at, decay4, decayMask, rate, f32x4.add(root, epsilon4));
   }
   const end: usize = count << 2;
   for (let at: usize = whole; at < end; at += 4) {
@@ -64,13 +58,106 @@ export function adamw(
   }
 }
 
+/** A step from `old` towards `target`. */
+// @ts-ignore: decorator
+@inline
+function towards(old: v128, target: v128, rest: v128): v128 {
+  return f32x4.add(old, f32x4.mul(rest, f32x4.sub(target, old)));
+}
+
+// @ts-ignore: decorator
+@inline
+function update4(parameter: usize, decay: v128, decays: v128, rate: v128, denominator: v128): void {
+  const value = v128.load(parameter);
+  const decayed = v128.and(f32x4.mul(decay, value), decays);
+  const step = v128.and(f32x4.div(rate, denominator), f32x4.gt(denominator, f32x4.splat(0)));
+  v128.store(parameter, f32x4.sub(value, f32x4.add(decayed, step)));
+}
+
+/**
+ * The same with moments in bf16, rounded by chance: shaders/adamw/moments_bf16.wgsl. `count`: a multiple of 4; `element`: the
+ * number of the first among all that train. Moments nearer to zero than `least` become zero.
+ */
+export function adamwNarrow(
+  parameter: usize,
+  m: usize,
+  v: usize,
+  gradient: usize,
+  count: usize,
+  decays: bool,
+  learningRate: f32,
+  rest1: f32,
+  rest2: f32,
+  epsilon: f32,
+  weightDecay: f32,
+  coefficient: f32,
+  correction1: f32,
+  correction2: f32,
+  keyFirst: u32,
+  keyLast: u32,
+  element: u32,
+  least: f32,
+): void {
+  const decay4 = f32x4.splat(learningRate * weightDecay);
+  const decayMask = i32x4.splat(decays ? -1 : 0);
+  const start = i32x4.extract_lane(splitmix32(i32x4.splat(keyFirst)), 0);
+  const least4 = f32x4.splat(least);
+  let elements = i32x4.add(i32x4.splat(element), i32x4(0, 1, 2, 3));
+  const end: usize = count << 2;
+  for (let at: usize = 0; at < end; at += 16) {
+    const halves = at >> 1;
+    const g = f32x4.mul(v128.load(gradient + at), f32x4.splat(coefficient));
+    const first = towards(widened(m + halves), g, f32x4.splat(rest1));
+    const second = towards(widened(v + halves), f32x4.mul(g, g), f32x4.splat(rest2));
+    const word = splitmix32(v128.xor(i32x4.splat(start), elements));
+    const chance = splitmix32(v128.xor(word, i32x4.splat(keyLast)));
+    storeRounded(m + halves, swept(first, least4), v128.and(chance, i32x4.splat(0xffff)));
+    storeRounded(v + halves, swept(second, least4), i32x4.shr_u(chance, 16));
+    const root = f32x4.sqrt(f32x4.div(second, f32x4.splat(correction2)));
+    const rate = f32x4.mul(f32x4.splat(learningRate), f32x4.div(first, f32x4.splat(correction1)));
+    update4(parameter + at, decay4, decayMask, rate, f32x4.add(root, f32x4.splat(epsilon)));
+    elements = i32x4.add(elements, i32x4.splat(4));
+  }
+}
+
+// @ts-ignore: decorator
+@inline
+function widened(halves: usize): v128 {
+  return i32x4.shl(v128.load_ext<u16>(halves), 16);
+}
+
+// @ts-ignore: decorator
+@inline
+function splitmix32(word: v128): v128 {
+  let z = i32x4.add(word, i32x4.splat(0x9e3779b9));
+  z = i32x4.mul(v128.xor(z, i32x4.shr_u(z, 16)), i32x4.splat(0x21f0aaad));
+  z = i32x4.mul(v128.xor(z, i32x4.shr_u(z, 15)), i32x4.splat(0x735a2d97));
+  return v128.xor(z, i32x4.shr_u(z, 15));
+}
+
+// @ts-ignore: decorator
+@inline
+function storeRounded(halves: usize, value: v128, chance: v128): void {
+  const size = v128.and(value, i32x4.splat(0x7fffffff));
+  const infinite = i32x4.splat(0x7f800000);
+  const kept = v128.or(i32x4.shr_u(value, 16), v128.and(i32x4.gt_s(size, infinite), i32x4.splat(0x40)));
+  const up = i32x4.shr_u(i32x4.add(value, chance), 16);
+  const found = v128.bitselect(kept, up, i32x4.ge_s(size, infinite));
+  store<i64>(halves, i64x2.extract_lane(i16x8.narrow_i32x4_u(found, found), 0));
+}
+
+// @ts-ignore: decorator
+@inline
+function swept(value: v128, least: v128): v128 {
+  return v128.andnot(value, f32x4.lt(f32x4.abs(value), least));
+}
+
 /** Values nearer to zero than `least` become zero; NaN stays. */
 export function sweep(values: usize, count: usize, least: f32): void {
   const least4 = f32x4.splat(least);
   const whole: usize = (count & ~3) << 2;
   for (let at: usize = 0; at < whole; at += 16) {
-    const value = v128.load(values + at);
-    v128.store(values + at, v128.andnot(value, f32x4.lt(f32x4.abs(value), least4)));
+    v128.store(values + at, swept(v128.load(values + at), least4));
   }
   const end: usize = count << 2;
   for (let at: usize = whole; at < end; at += 4) {

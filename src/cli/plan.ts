@@ -8,7 +8,7 @@ import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { loadSolver } from '../memory/plan/bound.ts';
 import type { Host } from '../runtime/host.ts';
 import { BASE_DTYPES } from '../train/base-dtype.ts';
-import { MOMENTS_ON_HOST, MOMENTS_ON_RANKS } from '../train/check-settings.ts';
+import { MOMENTS_ON_RANKS } from '../train/check-settings.ts';
 import { SCALINGS } from '../train/scaling.ts';
 import { parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -171,10 +171,9 @@ function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): voi
 }
 
 /** Errors: HoldfastError for what moments in sixteen bits do not go with. */
-function checkOptimizerState({ optimizerState, optimizerDevice, ranks, compare }: PlanFlags): void {
+function checkOptimizerState({ optimizerState, ranks, compare }: PlanFlags): void {
   if (optimizerState === 'f32') return;
   if (ranks !== undefined) throw new HoldfastError(MOMENTS_ON_RANKS);
-  if (optimizerDevice === 'cpu') throw new HoldfastError(MOMENTS_ON_HOST);
   if (compare)
     throw new HoldfastError(
       `--optimizer-state ${optimizerState}: policies are compared on moments in f32; leave it out, or --compare`,

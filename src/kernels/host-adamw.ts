@@ -4,18 +4,19 @@
 // Invariant: an element's new values are a function of its old ones, its gradient and the step's scalars alone.
 
 import { at } from '../util/at.ts';
+import { keyIn } from './moments.ts';
 import { HYPER, STATE } from './step-control.ts';
 import { BLOCK } from './sum-squares.ts';
 import { type AdamWExports, instantiate, MOST_PAGES, PAGE, type WasmHeap } from './wasm-heap.ts';
 
-/** What changes from step to step: see HYPER and STATE; and which blocks decay, a bit each. */
+/** What changes from step to step: see HYPER, ROUNDING and STATE; and which blocks decay, a bit each. */
 export interface HostScalars {
   readonly hyper: Float32Array;
   readonly state: Float32Array;
   readonly decayMask: Uint32Array;
 }
 
-/** The values of one range, side by side, as bytes of f32 that start at a multiple of 4. */
+/** The values of one range, side by side, as bytes of f32, or for moments of bf16, that start at a multiple of 4. */
 export interface HostValues {
   readonly parameter: Uint8Array;
   readonly gradient: Uint8Array;
@@ -23,10 +24,14 @@ export interface HostValues {
   readonly moment2: Uint8Array;
 }
 
-/** Elements from the start of the values on, and the bit of decayMask that is their first block's. */
+/** Elements of the values, and the bit of decayMask that is their first block's. */
 export interface HostExtent {
   readonly size: number;
   readonly firstBlock: number;
+  /** Elements of the values before these. @default 0 */
+  readonly first?: number;
+  /** Where moments are bf16: elements of theirs before these. `size` is a multiple of 4 then. @default they are f32 */
+  readonly firstNarrow?: number;
 }
 
 /** Steps between two sweeps of the moments: see `sweepBelow`. */
@@ -51,7 +56,7 @@ const WINDOW = 8192;
 export class HostAdamW {
   readonly #heap: WasmHeap | undefined;
   readonly #instances: AdamWExports[] = [];
-  #windows: { readonly exports: AdamWExports; readonly arrays: readonly Float32Array[] } | undefined;
+  #windows: { readonly exports: AdamWExports; readonly arrays: readonly Uint8Array[] } | undefined;
 
   constructor(heap?: WasmHeap) {
     this.#heap = heap;
@@ -63,7 +68,7 @@ export class HostAdamW {
     const order = [values.parameter, values.moment1, values.moment2, values.gradient];
     const places = this.#heap?.placesOf(order);
     if (!places) {
-      this.#throughWindows(order.map(floats), extent, scalars);
+      this.#throughWindows(order, extent, scalars);
       return;
     }
     const { memory, number, offsets } = places;
@@ -72,22 +77,31 @@ export class HostAdamW {
     call(exports, callsOf(offsets, extent, scalars));
   }
 
-  #throughWindows(all: readonly Float32Array[], { size, firstBlock }: HostExtent, scalars: HostScalars): void {
+  #throughWindows(all: readonly Uint8Array[], { size, firstBlock, ...from }: HostExtent, scalars: HostScalars): void {
     this.#windows ??= makeWindows();
     const { exports, arrays } = this.#windows;
     const offsets = arrays.map(({ byteOffset }) => byteOffset);
-    for (let first = 0; first < size; first += WINDOW) {
-      const count = Math.min(WINDOW, size - first);
-      arrays.forEach((window, i) => {
-        window.set(at(all, i).subarray(first, first + count));
+    const { first = 0, firstNarrow } = from;
+    for (let done = 0; done < size; done += WINDOW) {
+      const count = Math.min(WINDOW, size - done);
+      const parts = all.map((bytes, i) => {
+        const isNarrow = firstNarrow !== undefined && MOMENTS.has(i);
+        const [width, before] = isNarrow ? [2, firstNarrow] : [4, first];
+        return bytes.subarray(width * (before + done), width * (before + done + count));
       });
-      const window = { size: count, firstBlock: firstBlock + first / BLOCK };
-      call(exports, callsOf(offsets, window, scalars));
+      parts.forEach((part, i) => {
+        at(arrays, i).set(part);
+      });
+      const narrow = firstNarrow === undefined ? {} : { firstNarrow: 0 };
+      call(exports, callsOf(offsets, { size: count, firstBlock: firstBlock + done / BLOCK, ...narrow }, scalars));
       // All but the gradient.
-      for (const i of [0, 1, 2]) at(all, i).set(at(arrays, i).subarray(0, count), first);
+      for (const i of [0, 1, 2]) at(parts, i).set(at(arrays, i).subarray(0, at(parts, i).length));
     }
   }
 }
+
+/** In the order of offsets. */
+const MOMENTS: ReadonlySet<number> = new Set([1, 2]);
 
 /** A call of a function of the module. */
 export type Call = readonly [name: keyof AdamWExports, ...values: number[]];
@@ -95,7 +109,7 @@ export type Call = readonly [name: keyof AdamWExports, ...values: number[]];
 /** What updates values at byte offsets of a memory: of parameter, both moments, gradient. */
 export function callsOf(
   offsets: readonly number[],
-  { size, firstBlock }: HostExtent,
+  { size, firstBlock, first = 0, firstNarrow }: HostExtent,
   { hyper, state, decayMask }: HostScalars,
 ): Call[] {
   const least = sweepBelow({ hyper, state });
@@ -111,7 +125,14 @@ export function callsOf(
   ];
   const calls: Call[] = [];
   for (const { start, end, decays } of runsOf(decayMask, firstBlock, size)) {
-    const [p = 0, m = 0, v = 0, g = 0] = offsets.map((offset) => offset + 4 * start);
+    const [p = 0, m = 0, v = 0, g = 0] = offsets.map((offset, i) =>
+      firstNarrow !== undefined && MOMENTS.has(i) ? offset + 2 * (firstNarrow + start) : offset + 4 * (first + start),
+    );
+    if (firstNarrow !== undefined) {
+      const rounding = [...keyIn(hyper), firstBlock * BLOCK + start, least ?? 0];
+      calls.push(['adamwNarrow', p, m, v, g, end - start, Number(decays), ...numbers, ...rounding]);
+      continue;
+    }
     calls.push(['adamw', p, m, v, g, end - start, Number(decays), ...numbers]);
     if (least !== undefined) calls.push(['sweep', m, end - start, least], ['sweep', v, end - start, least]);
   }
@@ -125,7 +146,7 @@ const call = (exports: AdamWExports, calls: readonly Call[]): void => {
 function makeWindows() {
   const bytes = WINDOW * 4;
   const memory = new WebAssembly.Memory({ initial: (4 * bytes) / PAGE, maximum: MOST_PAGES });
-  const arrays = [0, 1, 2, 3].map((i) => new Float32Array(memory.buffer, i * bytes, WINDOW));
+  const arrays = [0, 1, 2, 3].map((i) => new Uint8Array(memory.buffer, i * bytes, bytes));
   return { exports: instantiate(memory), arrays };
 }
 
@@ -144,7 +165,7 @@ function* runsOf(mask: Uint32Array, firstBlock: number, size: number) {
   }
 }
 
-/** The same in JavaScript: f64 operations, each of them rounded. */
+/** The same in JavaScript: f64 operations, each of them rounded. From the start of the values on. */
 export function hostAdamWReference(values: HostValues, { size, firstBlock }: HostExtent, scalars: HostScalars): void {
   const { hyper, state, decayMask } = scalars;
   if (at(state, STATE.skip) !== 0) return;

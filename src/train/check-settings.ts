@@ -30,10 +30,6 @@ export const UPDATE_ON_RANKS =
 export const MOMENTS_ON_RANKS =
   '--optimizer-state bf16: ranks share out moments by chunks of f32; leave it out, or train alone';
 
-/** Why AdamW on the host does not. */
-export const MOMENTS_ON_HOST =
-  '--optimizer-state bf16: AdamW on the cpu has its moments in f32; leave out --optimizer-device, or --optimizer-state';
-
 /**
  * Checks what settings ask for together, before anything of that size is made. Errors: HoldfastError naming the setting
  * and the largest that works.
@@ -46,10 +42,7 @@ export function checkSettings(settings: RunSettings): void {
   const dtype = dtypeOf(settings);
   if (!isAlone && dtype !== 'f32')
     throw new HoldfastError(`--dtype ${dtype}: ranks train together in f32; leave out --dtype, or train alone`);
-  if (momentDtypeIn(settings) !== 'f32') {
-    if (!isAlone) throw new HoldfastError(MOMENTS_ON_RANKS);
-    if (settings.optimizerDevice === 'cpu') throw new HoldfastError(MOMENTS_ON_HOST);
-  }
+  if (!isAlone && momentDtypeIn(settings) !== 'f32') throw new HoldfastError(MOMENTS_ON_RANKS);
   if (!isAlone && settings.activationDtype === 'bf16')
     throw new HoldfastError('--activation-dtype bf16: ranks keep theirs in f32; leave it out, or train alone');
   if (!isAlone && settings.update === 'in-backward') throw new HoldfastError(UPDATE_ON_RANKS);

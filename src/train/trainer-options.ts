@@ -107,10 +107,6 @@ export function checkOptions(model: Model, options: TrainerOptions): void {
     throw new HoldfastError(
       'moments in bf16: several ranks share out moments by chunks of f32; keep them in f32, or use one rank',
     );
-  if (optimizerDevice === 'cpu' && momentDtypeOf(model.parameters) !== 'f32')
-    throw new HoldfastError(
-      'moments in bf16: AdamW on the host (cpu) has its moments in f32; keep them in f32, or leave cpu out',
-    );
   if (ranks && activationDtype === 'bf16')
     throw new HoldfastError('activations in bf16: ranks keep theirs in f32; leave it out, or use one rank');
   if (optimizerDevice === 'cpu' && memory?.recovery === 'checkpoint')

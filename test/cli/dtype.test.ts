@@ -142,10 +142,6 @@ test.each([
     ['train', ...RUN, '--dtype', 'bf16', '--optimizer-device', 'cpu', '--out', 'none'],
     '--dtype bf16: AdamW on the cpu',
   ],
-  [
-    ['train', ...RUN, '--optimizer-state', 'bf16', '--optimizer-device', 'cpu', '--out', 'none'],
-    '--optimizer-state bf16: AdamW on the cpu',
-  ],
   [['plan', '--optimizer-state', 'bf16', '--ranks', '2'], '--optimizer-state bf16: ranks share out moments'],
   [['plan', '--optimizer-state', 'bf16', '--compare'], '--optimizer-state bf16: policies are compared'],
   [['train', ...RUN, '--dtype', 'f16', '--update', 'in-backward', '--out', 'none'], '--update in-backward: in f16'],

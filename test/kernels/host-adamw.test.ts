@@ -3,7 +3,7 @@
 
 import fc from 'fast-check';
 import { describe, expect, it, test } from 'vitest';
-import { adamw } from '../../src/kernels/adamw.ts';
+import { adamw, adamwNarrowMoments } from '../../src/kernels/adamw.ts';
 import {
   HostAdamW,
   type HostScalars,
@@ -11,10 +11,12 @@ import {
   hostAdamWReference,
   sweepBelow,
 } from '../../src/kernels/host-adamw.ts';
-import { HYPER, STATE } from '../../src/kernels/step-control.ts';
+import { keyNumbers, roundMoments } from '../../src/kernels/moments.ts';
+import { HYPER, ROUNDING, STATE } from '../../src/kernels/step-control.ts';
 import { BLOCK } from '../../src/kernels/sum-squares.ts';
 import { WasmHeap } from '../../src/kernels/wasm-heap.ts';
 import { at } from '../../src/util/at.ts';
+import { narrow, widen } from '../../src/util/floats.ts';
 import { Random } from '../../src/util/random.ts';
 import { field } from '../entry.ts';
 import { runKernel, runnable } from '../harness.ts';
@@ -174,4 +176,114 @@ test('AdamW on the GPU agrees with the host’s to an ulp of each value', async 
       });
     }
   }
+});
+
+const KEY = [0x12345678, 0xfedcba98] as const;
+
+/** A case with moments in bf16, which lie behind a few others. */
+function narrowCase(size: number, firstBlock: number, seed: number, updates: number) {
+  const found = someCase(size, firstBlock, seed, updates);
+  const hyper = new Float32Array(ROUNDING.size);
+  hyper.set(found.scalars.hyper);
+  hyper.set(keyNumbers(KEY), ROUNDING.roundingKey);
+  const halvesOf = (floats: Float32Array<ArrayBuffer>) => {
+    const halves = new Uint16Array(floats.length);
+    narrow('BF16', floats, halves);
+    return halves;
+  };
+  const { parameter, gradient, moment1, moment2 } = found.floats;
+  const moments = [halvesOf(moment1), halvesOf(moment2)] as const;
+  return { ...found, scalars: { ...found.scalars, hyper }, parameter, gradient, moments };
+}
+
+describe('AdamW on the host with moments in bf16', () => {
+  const BEFORE = 512;
+
+  it('equals its reference, rounded by chance, to the bit, wherever moments begin', () => {
+    const heap = WasmHeap.make();
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 1, max: 40 * (BLOCK / 4) }),
+        fc.nat(70),
+        fc.nat(),
+        fc.constantFrom(1, 64),
+        (quads, firstBlock, seed, updates) => {
+          const size = 4 * quads;
+          const { parameter, gradient, moments, scalars } = narrowCase(size, firstBlock, seed, updates);
+          const valuesIn = (allocate: (bytes: number) => Uint8Array<ArrayBuffer>): HostValues => {
+            const place = (bytes: Uint8Array, before = 0) => {
+              const found = allocate(before + bytes.length);
+              found.set(bytes, before);
+              return found;
+            };
+            const bytesIn = ({ buffer }: Float32Array | Uint16Array) => new Uint8Array(buffer);
+            return {
+              parameter: place(bytesIn(parameter)),
+              gradient: place(bytesIn(gradient)),
+              moment1: place(bytesIn(moments[0]), 2 * BEFORE),
+              moment2: place(bytesIn(moments[1]), 2 * BEFORE),
+            };
+          };
+          const all = [valuesIn((bytes) => new Uint8Array(bytes))];
+          if (heap) all.push(valuesIn((bytes) => heap.allocate(bytes)));
+          const wide = { parameter, gradient, moment1: new Float32Array(size), moment2: new Float32Array(size) };
+          const wanted = bytesOf(wide);
+          const floatsIn = (bytes: Uint8Array) => new Float32Array(bytes.slice().buffer);
+          for (let step = 0; step < 3; step++) {
+            for (const values of all)
+              new HostAdamW(values === all[0] ? undefined : heap).update(
+                ...[values, { size, firstBlock, firstNarrow: BEFORE }, scalars],
+              );
+            [wanted.moment1, wanted.moment2].forEach((bytes, i) => {
+              const floats = new Float32Array(size);
+              widen('BF16', at(moments, i), floats);
+              bytes.set(new Uint8Array(floats.buffer));
+            });
+            hostAdamWReference(wanted, { size, firstBlock }, scalars);
+            roundMoments(KEY, firstBlock * BLOCK, [floatsIn(wanted.moment1), floatsIn(wanted.moment2)], moments);
+          }
+          for (const values of all) {
+            expect(same(values.parameter, wanted.parameter)).toBe(true);
+            for (const [i, bytes] of [values.moment1, values.moment2].entries()) {
+              expect(same(bytes.subarray(2 * BEFORE), new Uint8Array(at(moments, i).buffer)), `moment ${i}`).toBe(true);
+              expect(bytes.subarray(0, 2 * BEFORE).every((byte) => byte === 0)).toBe(true);
+            }
+          }
+        },
+      ),
+      { seed: 4, numRuns: 30 },
+    );
+  });
+
+  it('rounds as the GPU does', async () => {
+    const size = 9 * BLOCK + 4;
+    const { scalars, extent, parameter, gradient, moments } = narrowCase(size, 3, 5, 3);
+    // Nothing that arithmetic may flush.
+    const random = new Random(6, 'host and gpu');
+    for (const values of [parameter, gradient]) values.set(normals(random, size, 0.3));
+    moments[0].fill(0x3dcd);
+    moments[1].fill(0x3e80);
+    const bytesIn = ({ buffer }: Float32Array | Uint16Array) => new Uint8Array(buffer.slice(0) as ArrayBuffer);
+    const values = {
+      ...{ parameter: bytesIn(parameter), gradient: bytesIn(gradient) },
+      ...{ moment1: bytesIn(moments[0]), moment2: bytesIn(moments[1]) },
+    };
+    new HostAdamW().update(values, { ...extent, firstNarrow: 0 }, scalars);
+    const words = (halves: Uint16Array) => new Uint32Array(halves.buffer);
+    const data = { ...scalars, parameter, gradient, m: words(moments[0]), v: words(moments[1]) };
+    for (const variant of await runnable(adamwNarrowMoments)) {
+      const problem = { size, maskOffset: extent.firstBlock };
+      const found = await runKernel(adamwNarrowMoments, variant, problem, data);
+      for (const [name, bytes] of [
+        ['m', values.moment1],
+        ['v', values.moment2],
+      ] as const) {
+        const [here, there] = [new Uint16Array(field(found, name).buffer), new Uint16Array(bytes.buffer)];
+        // Floats that are an ulp apart are rounded apart in one of 2^16 cases, by one step.
+        const apart = [...there].flatMap((half, i) => (half === here[i] ? [] : [Math.abs(half - at(here, i))]));
+        expect(apart.length, name).toBeLessThanOrEqual(2);
+        expect(apart.every((steps) => steps === 1)).toBe(true);
+      }
+    }
+  });
 });

@@ -12,12 +12,13 @@ import { at } from '../../src/util/at.ts';
 import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
-import { EVERY_CASE } from '../host.ts';
+import { EVERY_CASE, testHost } from '../host.ts';
 import {
   batchesOf,
   expectSame,
   LARGEST,
   leastBudget,
+  leastHostUnder,
   MODELS,
   memoryDisk,
   openTrainer,
@@ -121,6 +122,44 @@ test('another trainer goes on from the middle with the same bits; another seed r
   };
   expect(await goOn(1)).toEqual(end);
   expect(await goOn(2)).not.toEqual(end);
+});
+
+test('AdamW on the host rounds as the GPU does, with the same bits in any memory', async () => {
+  const wide = EVERY_CASE ? MODELS['gpt2, tied'] : SMALLEST;
+  const model = momentsIn(wide, 'bf16');
+  const work: Work = { model, batch: 1, seq: 8, accumulate: 1, steps: 3, optimizerDevice: 'cpu' };
+  const { outcome, choices } = await run(device, work, { threads: testHost.threads });
+  const gpu = leastBudget(device, work);
+  const least = { gpu, host: leastHostUnder(device, work, { gpu }), disk: memoryDisk() };
+  for (const memory of EVERY_CASE ? [least, { gpu }, { gpu: 2 * gpu, activations: 'recompute' as const }] : [least]) {
+    const found = await run(device, work, { memory, choices });
+    expectSame(found.outcome, outcome, JSON.stringify(memory));
+  }
+  if (EVERY_CASE) {
+    const early = await run(device, { ...work, update: 'in-backward' }, { choices });
+    expectSame(early.outcome, outcome, 'updated in the backward pass');
+    const trainer = await openTrainer(await device.reopen(), work, { memory: { gpu: 2 * gpu }, choices });
+    const found = await train(trainer, work, async (pair) => {
+      if (pair === 1) trainer.device.gpu.destroy();
+    });
+    expectSame(found, outcome, 'a lost device');
+    await trainer.destroy();
+    trainer.device.close();
+  }
+  const once = { ...work, steps: 1 };
+  const [onHost, onGPU] = [
+    await run(device, once, { choices }),
+    await run(device, { ...once, optimizerDevice: 'gpu' }, { choices }),
+  ];
+  // From moments of zero the first step's are an ulp apart at most, and so rounded apart in one of 2^16 cases.
+  const bitsOf = (values: Values) =>
+    [...values.values()].flatMap((floats) => [...new Uint32Array(floats.slice().buffer)]);
+  for (const kind of ['moment1', 'moment2'] as const) {
+    const [here, there] = [bitsOf(onHost.outcome[kind]), bitsOf(onGPU.outcome[kind])];
+    const apart = here.filter((bits, i) => bits !== there[i]);
+    expect(here.length).toBeGreaterThan(1000);
+    expect(apart.length).toBeLessThanOrEqual(3 + here.length / 2 ** 13);
+  }
 });
 
 test('a parameter takes four bytes less, and what is counted is half the chunks of moments', () => {

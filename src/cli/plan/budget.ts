@@ -12,6 +12,7 @@ import { type ChunkMap, mapChunks } from '../../memory/layout/chunk-map.ts';
 import {
   elementBytesOf,
   lastingKinds,
+  MOMENT_KINDS,
   type MomentDtype,
   type TrainingDtype,
   trainedElementBytes,
@@ -131,6 +132,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   const stashed = found.stashes.reduce((a, b) => a + b, 0);
   const update = backwardPasses && updateFacts(found, backwardPasses);
   const kept = keptBytes(map.dtype, map.moments);
+  const momentBytes = MOMENT_KINDS[map.moments].reduce((sum, kind) => sum + elementBytesOf(kind), 0);
   const trainedBytes = update ? kept : trainedElementBytes(map.dtype, map.moments);
 
   if (flags.json) {
@@ -178,7 +180,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
     [
       `${flags.model}, ${flags.layers} layers of width ${flags.width}, vocabulary ${flags.vocabSize}: ${parameters.toLocaleString('en')} parameters`,
       `  ${shown(found.residents * map.chunkBytes)}  model data: ${frozen.chunks > 0 ? `${trainedCount(model).toLocaleString('en')} parameters that train, their` : 'parameters,'} ${describeKinds(map, optimizerDevice)}`,
-      `  ${`${trainedBytes} bytes`.padStart(8)}  ${optimizerDevice === 'cpu' ? '' : 'of it '}a parameter that trains, ${kept} of them from step to step${optimizerDevice === 'cpu' ? '; moments, 8 of them, are below the GPU and never on it' : ''}`,
+      `  ${`${trainedBytes} bytes`.padStart(8)}  ${optimizerDevice === 'cpu' ? '' : 'of it '}a parameter that trains, ${kept} of them from step to step${optimizerDevice === 'cpu' ? `; moments, ${momentBytes} of them, are below the GPU and never on it` : ''}`,
       ...(frozen.chunks > 0
         ? [
             `  ${shown(frozen.chunks * trace.chunkBytes)}  of it frozen${flags.baseDtype ? `, in ${flags.baseDtype}` : ''}: ${frozen.chunks} chunks that are only read`,

@@ -5,6 +5,7 @@ import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
 import { bytesOf, type Program, type Tensor } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { MOMENT_KINDS } from '../../memory/layout/kinds.ts';
 import { mostHeld } from '../../memory/plan/trace.ts';
 import type { NeedBelow } from '../../memory/tiers/shares.ts';
 import { mapOf } from './chunk-sizes.ts';
@@ -151,7 +152,8 @@ export function leastPeak({ workload, map, passes, durable, other, atOnce }: Can
 }
 
 const residentChunks = (workload: Workload, map: ChunkMap): number =>
-  map.count - (updatesOnHost(workload) ? map.list('moment1').chunks + map.list('moment2').chunks : 0);
+  map.count -
+  (updatesOnHost(workload) ? MOMENT_KINDS[map.moments].reduce((sum, kind) => sum + map.list(kind).chunks, 0) : 0);
 
 /** What follows from passes alone, whatever they are measured for. */
 interface Counted {

@@ -20,7 +20,7 @@ import { type Access, bytesMoved, type Kernel } from '../../kernels/kernel.ts';
 import type { MatmulProblem } from '../../kernels/matmul.ts';
 import { type ChunkElement, storedBytes } from '../../kernels/stored.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { elementBytesOf, indicesIn, KINDS, type Kind } from '../../memory/layout/kinds.ts';
+import { elementBytesOf, indicesIn, KINDS, type Kind, MOMENT_KINDS } from '../../memory/layout/kinds.ts';
 import type { Piece } from '../../memory/layout/layout.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
@@ -93,6 +93,8 @@ export interface HostOperation extends Common {
   /** Elements, and the bit of `decayMask` that is their first block's. */
   readonly size: number;
   readonly firstBlock: number;
+  /** Where moments are in bf16: the element of their chunks at which the index begins. @default they are f32 */
+  readonly firstNarrow?: number;
   /** Of the index. */
   readonly chunks: Readonly<Record<'gradient' | 'parameter' | 'moment1' | 'moment2', number>>;
   readonly operands: HostInstruction['operands'];
@@ -301,22 +303,29 @@ function onEachChunk(instruction: ChunkInstruction, map: ChunkMap): DispatchOper
 }
 
 /** What AdamW does to the chunks of an index. */
-const ADAMW_ACCESS = { parameter: 'update', gradient: 'read', moment1: 'update', moment2: 'update' } as const;
+const accessesOf = (first: Kind, second: Kind): readonly (readonly [Kind, Access])[] => [
+  ['parameter', 'update'],
+  ['gradient', 'read'],
+  [first, 'update'],
+  [second, 'update'],
+];
 
 function onHost({ operands, label, phase, eager, completes, frees }: HostInstruction, map: ChunkMap): HostOperation[] {
+  const [first, second] = MOMENT_KINDS[map.moments];
   return map.trainable.used.map((size, index) => {
-    const chunkOf = (kind: Kind) => map.list(kind).first + index;
-    const uses = Object.entries(ADAMW_ACCESS).flatMap(([kind, access]) =>
-      map.piecesIn(kind as Kind, index).map((piece): Use => ({ list: map.list(kind as Kind), piece, access })),
+    const chunkOf = (kind: Kind) => map.placeOf(kind, index).chunk;
+    const uses = accessesOf(first, second).flatMap(([kind, access]) =>
+      map.piecesIn(kind, index).map((piece): Use => ({ list: map.list(kind), piece, access })),
     );
     return {
       ...{ op: 'host', index, size, firstBlock: at(map.firstBlock, index), operands, phase, uses },
       chunks: {
         gradient: chunkOf('gradient'),
         parameter: chunkOf('parameter'),
-        moment1: chunkOf('moment1'),
-        moment2: chunkOf('moment2'),
+        moment1: chunkOf(first),
+        moment2: chunkOf(second),
       },
+      ...(map.moments === 'bf16' && { firstNarrow: map.placeOf(first, index).offset }),
       label: `${label} on the host, chunk ${index}`,
       each: { index, together: 1, eager, completes, frees },
     };

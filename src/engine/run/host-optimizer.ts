@@ -48,7 +48,7 @@ export class HostOptimizer {
   }
 
   /** Updates the chunks of an index; what of them is on the GPU goes. */
-  async run({ chunks, operands, size, firstBlock }: HostOperation): Promise<void> {
+  async run({ chunks, operands, size, firstBlock, firstNarrow }: HostOperation): Promise<void> {
     const { gradient, parameter, moment1, moment2 } = chunks;
     if (!this.#begun) await this.#link.settle();
     this.#begun = true;
@@ -66,7 +66,7 @@ export class HostOptimizer {
         const [g, p, m, v] = bytes as [Uint8Array, Uint8Array, Uint8Array, Uint8Array];
         return this.#updater.update(
           { gradient: g, parameter: p, moment1: m, moment2: v },
-          { size, firstBlock },
+          { size, firstBlock, ...(firstNarrow !== undefined && { firstNarrow }) },
           scalars,
         );
       }),

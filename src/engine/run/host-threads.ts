@@ -57,12 +57,14 @@ export class HostThreads implements HostUpdater {
     await Promise.all(
       hands.slice(0, Math.ceil(extent.size / size)).map(({ thread, memories }, i) => {
         const first = i * size;
-        const part = { size: Math.min(size, extent.size - first), firstBlock: extent.firstBlock + first / BLOCK };
-        const calls = callsOf(
-          offsets.map((offset) => offset + 4 * first),
-          part,
-          scalars,
-        );
+        const { firstNarrow } = extent;
+        const part = {
+          size: Math.min(size, extent.size - first),
+          firstBlock: extent.firstBlock + first / BLOCK,
+          first: (extent.first ?? 0) + first,
+          ...(firstNarrow !== undefined && { firstNarrow: firstNarrow + first }),
+        };
+        const calls = callsOf(offsets, part, scalars);
         const isNew = !memories.has(number);
         memories.add(number);
         return this.#post(thread, { number, calls, ...(isNew && { memory, module: sharedModule() }) });

@@ -20,7 +20,7 @@ import { type Access, bytesMoved, type Kernel } from '../../kernels/kernel.ts';
 import type { MatmulProblem } from '../../kernels/matmul.ts';
 import { type ChunkElement, storedBytes } from '../../kernels/stored.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { elementBytesOf, indicesIn, KINDS, type Kind, MOMENT_KINDS } from '../../memory/layout/kinds.ts';
+import { elementBytesOf, indicesIn, KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import type { Piece } from '../../memory/layout/layout.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
@@ -28,6 +28,7 @@ import { assert } from '../../util/errors.ts';
 import type { OwnedPart } from '../ranks/communicator.ts';
 import type { ExchangeAxis } from '../ranks/grid.ts';
 import { allReduce, betweenStages, tied } from './lower-exchanges.ts';
+import { onHost } from './lower-host.ts';
 import { StashIds, type StashPiece } from './stash-ids.ts';
 
 /** An operand that is model data: a part of one chunk, in bytes. */
@@ -299,36 +300,6 @@ function onEachChunk(instruction: ChunkInstruction, map: ChunkMap): DispatchOper
     const each = { index, eager, completes, frees, together };
     const where = `${label}, chunk ${index}`;
     return { op: 'dispatch', kernel, problem, whole: problem, operands, uses, label: where, phase, each };
-  });
-}
-
-/** What AdamW does to the chunks of an index. */
-const accessesOf = (first: Kind, second: Kind): readonly (readonly [Kind, Access])[] => [
-  ['parameter', 'update'],
-  ['gradient', 'read'],
-  [first, 'update'],
-  [second, 'update'],
-];
-
-function onHost({ operands, label, phase, eager, completes, frees }: HostInstruction, map: ChunkMap): HostOperation[] {
-  const [first, second] = MOMENT_KINDS[map.moments];
-  return map.trainable.used.map((size, index) => {
-    const chunkOf = (kind: Kind) => map.placeOf(kind, index).chunk;
-    const uses = accessesOf(first, second).flatMap(([kind, access]) =>
-      map.piecesIn(kind, index).map((piece): Use => ({ list: map.list(kind), piece, access })),
-    );
-    return {
-      ...{ op: 'host', index, size, firstBlock: at(map.firstBlock, index), operands, phase, uses },
-      chunks: {
-        gradient: chunkOf('gradient'),
-        parameter: chunkOf('parameter'),
-        moment1: chunkOf(first),
-        moment2: chunkOf(second),
-      },
-      ...(map.moments === 'bf16' && { firstNarrow: map.placeOf(first, index).offset }),
-      label: `${label} on the host, chunk ${index}`,
-      each: { index, together: 1, eager, completes, frees },
-    };
   });
 }
 

@@ -9,8 +9,10 @@ import {
   COMPANIONS,
   CONFIG,
   INDEX,
+  MOMENTS_INDEX,
   modelFolder,
   SUMS,
+  shardedFiles,
   TOKENIZER_FILES,
   WEIGHTS,
 } from '../formats/checkpoint/folder.ts';
@@ -61,7 +63,7 @@ export async function importCheckpoint(
   const { files } = host;
   const wanted = new Map<string, ImportedFile>();
   for (const file of given) {
-    if (![...OWN, SUMS, INDEX, ...COMPANIONS].includes(file.name) && !isShard(file.name)) continue;
+    if (![...OWN, SUMS, INDEX, MOMENTS_INDEX, ...COMPANIONS].includes(file.name) && !isShard(file.name)) continue;
     if (wanted.has(file.name)) {
       throw new HoldfastError(`there are two files ${file.name}; choose those of one checkpoint's folder`);
     }
@@ -77,12 +79,13 @@ export async function importCheckpoint(
       `there is no ${missing} among the ${given.length} files; choose all files of a checkpoint's folder, or a zip of them`,
     );
   }
-  const resumable = trainsAdapter || has(CHECKPOINT_FILES);
+  const sharded = shardedFiles([...wanted.keys()]) ?? [];
+  const resumable = trainsAdapter || has(CHECKPOINT_FILES) || (sharded.length > 0 && has(sharded));
   // The step is known once the state is read.
   const target = resumable ? join(folder, '.checkpoint-0.partial') : folder;
   await files.makeFolder(target);
   for (const [name, file] of wanted) {
-    const isOfCheckpoint = isOwn(name) || name === SUMS || TOKENIZER_FILES.includes(name);
+    const isOfCheckpoint = [...OWN, ...sharded, SUMS, ...TOKENIZER_FILES].includes(name);
     const isOfModel = name === CONFIG || name === weights || COMPANIONS.includes(name);
     if (resumable ? isOfCheckpoint : isOfModel || (weights === INDEX && isShard(name)))
       await storeFile(files, join(target, name), file);

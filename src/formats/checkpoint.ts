@@ -29,6 +29,7 @@ export {
   withWeights,
 } from './checkpoint/load.ts';
 export { replaceBase, replaceState, saveCheckpoint } from './checkpoint/save.ts';
+export type { Writers } from './checkpoint/shards.ts';
 export { checkWeights } from './checkpoint/tensor-names.ts';
 
 /** Shapes by tensor name. */

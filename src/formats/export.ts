@@ -7,6 +7,7 @@ import { type Files, type FolderReader, join } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { isObject, parseJSON } from '../util/json.ts';
 import { COMPANIONS, CONFIG, INDEX, WEIGHTS } from './checkpoint/folder.ts';
+import { indexText, shardName } from './checkpoint/shard-names.ts';
 import type { SavedWeights } from './checkpoint.ts';
 import { familyOf, labelsIn } from './families/index.ts';
 import { type TensorToWrite, writeTensors } from './safetensors.ts';
@@ -106,21 +107,17 @@ async function writeModel(
   );
   const parts = shardsOf(tensors, maxShardBytes);
   const bytes = tensors.reduce((sum, tensor) => sum + bytesOf(tensor), 0);
-  const digits = (number: number) => String(number).padStart(5, '0');
   const named = parts.map((part, i) => ({
-    name: parts.length === 1 ? WEIGHTS : `model-${digits(i + 1)}-of-${digits(parts.length)}.safetensors`,
+    name: parts.length === 1 ? WEIGHTS : shardName(WEIGHTS, i, parts.length),
     part,
   }));
   for (const { name, part } of named) await writeTensors(files, join(folder, name), part, { format: 'pt' });
   if (named.length > 1) {
     const places = named.flatMap(({ name, part }) => part.map((tensor) => [tensor.name, name] as const));
-    const index = { metadata: { total_size: bytes }, weight_map: Object.fromEntries(places.sort(byName)) };
-    await files.writeAtomic(join(folder, INDEX), `${JSON.stringify(index, undefined, 2)}\n`);
+    await files.writeAtomic(join(folder, INDEX), indexText(places, bytes));
   }
   return { tensors: tensors.length, bytes, shards: named.map(({ name }) => name) };
 }
-
-const byName = ([a]: readonly [string, string], [b]: readonly [string, string]): number => (a < b ? -1 : 1);
 
 const bytesOf = ({ dtype, shape }: TensorToWrite): number => elements(shape) * elementBytes(dtype);
 

@@ -4,6 +4,7 @@
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import { GRID_AXES, type GridPlaces, placesOf, rankAt } from '../engine/ranks/grid.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
+import type { Writers } from '../formats/checkpoint.ts';
 import type { Host } from '../runtime/host.ts';
 import { at } from '../util/at.ts';
 import { assert, HoldfastError, shortened } from '../util/errors.ts';
@@ -49,6 +50,18 @@ export function placesIn({
 /** Whether a forward pass exchanges something, so that all ranks go through it together. */
 export const writeTogether = ({ sharding, grid }: Ranks): boolean =>
   grid.tensor.size > 1 || grid.pipeline.size > 1 || (sharding.stage === 3 && sharding.size > 1);
+
+/** How they save a checkpoint together. */
+export function writersOf(ranks: Ranks, trainer: Trainer): Writers {
+  const { rank, size, control } = ranks;
+  const writers = trainer.writers(ranks);
+  const writerOf = (name: string): number => {
+    const writer = writers.get(name);
+    assert(writer !== undefined, `${name} is of some rank`);
+    return writer;
+  };
+  return { rank, size, writerOf, exchange: (what, text) => control.fromAll(what, text) };
+}
 
 /** Ranks, and their grid where it is one, for a person. */
 export function rankText({ size, grid }: Pick<Ranks, 'size' | 'grid'>): string {

@@ -10,7 +10,7 @@ import { offloadedBytes } from '../engine/compile/pass.ts';
 import type { Recording } from '../engine/observe/recording.ts';
 import { chromeTrace } from '../engine/observe/timeline.ts';
 import { limitsOf } from '../engine/run/arrangement.ts';
-import { saveCheckpoint } from '../formats/checkpoint.ts';
+import { saveCheckpoint, type Writers } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import { DEFAULT_ADAPTER } from '../nn/lora.ts';
 import { parameterCount } from '../nn/model.ts';
@@ -22,7 +22,7 @@ import { RunLog } from './huggingface-state.ts';
 import { memoryBound } from './memory-bound.ts';
 import { type MemoryRecord, memoryRecord } from './memory-record.ts';
 import { type RankRecord, rankRecord } from './rank-record.ts';
-import { microBatchesOf, writeTogether } from './ranks.ts';
+import { microBatchesOf, writersOf, writeTogether } from './ranks.ts';
 import { type Beginning, begin, type RunSetting } from './run-beginning.ts';
 import type { RunEvents, RunOptions, RunSummary } from './run-events.ts';
 import { momentDtypeIn } from './run-settings.ts';
@@ -295,9 +295,14 @@ class RunPart {
       ...(tokenizer.files && { tokenizer: withTemplate(tokenizer.files, settings.records?.template) }),
     };
     const best = this.#log.state.best_model_checkpoint ?? undefined;
-    const write = () => saveCheckpoint(host.files, out, step, now, this.#lastGood, best);
-    // Empty on the other ranks, which bring what only they have.
-    this.#lastSaved = (await trainer.collect(write)) ?? '';
+    const kept = { beside: this.#lastGood, best };
+    const write = (writers?: Writers) => saveCheckpoint(host.files, out, step, now, { ...kept, writers });
+    const { ranks } = this.#options;
+    // An adapter is one file: rank 0 writes it, the others bring what only they have.
+    this.#lastSaved =
+      ranks && !adapter
+        ? await trainer.share(() => write(writersOf(ranks, trainer)))
+        : ((await trainer.collect(write)) ?? '');
     if (this.#skippedInARow === 0) this.#lastGood = this.#lastSaved;
     this.#savedStep = step;
     this.#events.saved?.(this.#lastSaved);

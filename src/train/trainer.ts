@@ -22,6 +22,7 @@ import { Random } from '../util/random.ts';
 import { joined, type TensorSource } from '../util/tensor-source.ts';
 import { type Generation, Generator, traceGeneration } from './generator.ts';
 import { learningRate } from './schedule.ts';
+import { shardWriters } from './shard-writers.ts';
 import { type StepPrograms, traceStep } from './step-programs.ts';
 import { type StepHooks, Stepper } from './stepper.ts';
 import { ADAMW_DEFAULTS, checkOptions, type FullOptions, memoryOf, type TrainerOptions } from './trainer-options.ts';
@@ -259,6 +260,23 @@ export class Trainer {
   async collect<T>(work: () => Promise<T>): Promise<T | undefined> {
     await this.settle();
     return this.session.values.collect(work);
+  }
+
+  /** See `ModelValues.share`: how all ranks save, each the tensors that `writers` gives it. */
+  async share<T>(work: () => Promise<T>): Promise<T> {
+    await this.settle();
+    return this.session.values.share(work);
+  }
+
+  /** The rank that writes each tensor of a checkpoint, the same on all ranks. */
+  writers(ranks: Ranks): ReadonlyMap<string, number> {
+    const { stages } = this.#programs;
+    const { map } = this.session;
+    const parts = Array.from({ length: stages?.size ?? 1 }, (_, stage) => {
+      const layers = stages ? stageOf(this.#layers, stages, stage) : this.#layers;
+      return { layers, map: !stages || stage === stages.place.rank ? map : stageMap(layers, map.chunkBytes) };
+    });
+    return shardWriters(parts, ranks);
   }
 
   /** Whether `setBudget` would take it. */

@@ -1,7 +1,6 @@
 // Models written for others: read again by a reader of its own, in Python where it is there, value by value; a failure
 // leaves nothing behind.
 
-import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -17,6 +16,7 @@ import { narrow, widen } from '../../src/util/floats.ts';
 import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { checkpoint, config, parameters, shapes, valuesOf } from './checkpoints.ts';
+import { hasPython, readByPython } from './python-reader.ts';
 import { fileOf, shardedFolder } from './raw-tensors.ts';
 
 const values = valuesOf(0, 1);
@@ -218,39 +218,8 @@ describe('holdfast export', () => {
   });
 });
 
-/** Reads the folder with nothing but the format's definition, and prints what it finds. */
-const READER = `
-import hashlib, json, os, struct, sys
-folder = sys.argv[1]
-index = os.path.join(folder, 'model.safetensors.index.json')
-places = json.load(open(index))['weight_map'] if os.path.exists(index) else None
-found = {}
-for shard in sorted(set(places.values())) if places else ['model.safetensors']:
-    data = open(os.path.join(folder, shard), 'rb').read()
-    (length,) = struct.unpack('<Q', data[:8])
-    header = json.loads(data[8:8 + length])
-    assert header.pop('__metadata__') == {'format': 'pt'}
-    assert (8 + length) % 8 == 0
-    for name, tensor in header.items():
-        assert places is None or places[name] == shard
-        begin, end = tensor['data_offsets']
-        raw = data[8 + length + begin:8 + length + end]
-        dtype = tensor['dtype']
-        if dtype == 'F32':
-            floats = struct.unpack('<%df' % (len(raw) // 4), raw)
-        elif dtype == 'F16':
-            floats = struct.unpack('<%de' % (len(raw) // 2), raw)
-        else:
-            halves = struct.unpack('<%dH' % (len(raw) // 2), raw)
-            floats = [struct.unpack('<f', struct.pack('<I', half << 16))[0] for half in halves]
-        sums = hashlib.sha256(struct.pack('<%df' % len(floats), *floats)).hexdigest()
-        found[name] = [dtype, tensor['shape'], sums]
-print(json.dumps(found))
-`;
-
 const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-export-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
-const hasPython = spawnSync('python3', ['--version']).status === 0;
 
 describe.skipIf(!hasPython)('a reader in Python (skipped where there is no python3)', () => {
   test.each(['f32', 'bf16', 'f16'] as const)('finds the same values, %s', async (dtype) => {
@@ -260,7 +229,7 @@ describe.skipIf(!hasPython)('a reader in Python (skipped where there is no pytho
     for (const maxShardBytes of [5e9, 300]) {
       const out = path.join(folder, `${dtype}-${maxShardBytes}`);
       await exported(files, run, { dtype, maxShardBytes }, out);
-      const found = JSON.parse(execFileSync('python3', ['-c', READER, out], { encoding: 'utf8' }));
+      const found = readByPython(out);
       const expected: Record<string, unknown> = {};
       for (const [name, floats] of rounded(values, dtype)) {
         const sum = await sha256();

@@ -117,11 +117,11 @@ describe('of the checkpoints of a run', () => {
     await saveCheckpoint(files, 'run', 1, checkpoint(1));
     const good = await saveCheckpoint(files, 'run', 2, checkpoint(2));
     for (const step of [3, 4, 4]) {
-      await saveCheckpoint(files, 'run', step, checkpoint(step), good);
+      await saveCheckpoint(files, 'run', step, checkpoint(step), { beside: good });
       expect(await stepsOf(files)).toEqual([2, step]);
     }
     // Saved again, it stays beside none but an earlier one.
-    const four = await saveCheckpoint(files, 'run', 4, checkpoint(7), 'run/checkpoint-4');
+    const four = await saveCheckpoint(files, 'run', 4, checkpoint(7), { beside: 'run/checkpoint-4' });
     expect(await stepsOf(files)).toEqual([2, 4]);
     expect(stepOf(await loadCheckpoint(files, four))).toBe(7);
   });
@@ -131,7 +131,7 @@ describe('of the checkpoints of a run', () => {
     const kept: number[][] = [];
     for (const [step, best] of [[1], [2, 2], [3, 2], [4, 2], [5, 5], [6, 5], [7, 5], [8, 1]] as const) {
       const path = best === undefined ? undefined : `run/checkpoint-${best}`;
-      await saveCheckpoint(files, 'run', step, checkpoint(step), undefined, path);
+      await saveCheckpoint(files, 'run', step, checkpoint(step), { best: path });
       kept.push(await stepsOf(files));
     }
     expect(kept).toEqual([[1], [1, 2], [2, 3], [2, 3, 4], [4, 5], [5, 6], [5, 6, 7], [7, 8]]);

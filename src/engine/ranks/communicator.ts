@@ -10,7 +10,7 @@ import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 
 /** What goes over different channels need not be in one order on all ranks. */
-export const CHANNELS = { data: 1, control: 2, state: 3, tensor: 4, pipeline: 5, ends: 6 } as const;
+export const CHANNELS = { data: 1, control: 2, state: 3, tensor: 4, pipeline: 5, ends: 6, questions: 7 } as const;
 
 /** A part of a value, and the rank that its sum, or its only copy, is on. */
 export interface OwnedPart {

@@ -25,7 +25,8 @@ export interface Ranks extends GridPlace {
   readonly step: Readonly<Record<ExchangeAxis, Communicator>>;
   /** For what a run decides: all ranks ask the same in the same order. */
   readonly control: Communicator;
-  /** For values that only their owner has, asked for by rank 0. */
+  /** For values that only their owner has: what is asked for, and what comes. */
+  readonly questions: Communicator;
   readonly state: Communicator;
   /** The same ranks in another grid. */
   inGrid(shape: GridShape): Ranks;
@@ -55,6 +56,8 @@ export function makeRanks(messages: Messages, { stage, watchdog, ...shape }: Ran
     ...{ rank, size, grid, sharding: { ...grid.data, stage: grid.data.size > 1 ? stage : 0 } },
     step: { data: along('data'), tensor: along('tensor'), pipeline: along('pipeline'), ends: along('ends') },
     control: new Communicator(messages, 'control', watchdog),
+    // That nothing is asked for is no stall.
+    questions: new Communicator(messages, 'questions'),
     state: new Communicator(messages, 'state', watchdog),
     inGrid: (other) => makeRanks(messages, { stage, watchdog, ...other }),
   };
@@ -69,36 +72,52 @@ export interface ChunkBytes {
   readonly offset: number;
 }
 
-/** Brings bytes that only another rank has: for rank 0, while the others answer. */
+/** Brings bytes that only another rank has, while that one answers. */
 export async function askOwner(
-  { state }: Ranks,
+  { questions, state, rank }: Ranks,
   owner: number,
   { chunk, offset }: ChunkBytes,
   into: Uint8Array<ArrayBuffer>,
 ): Promise<void> {
-  const what = `chunk ${chunk} for rank 0`;
-  await state.send(what, owner, new Uint8Array(Uint32Array.of(ASK, chunk, offset, into.length).buffer));
+  const what = `chunk ${chunk} for rank ${rank}`;
+  await questions.send(what, owner, new Uint8Array(Uint32Array.of(ASK, chunk, offset, into.length).buffer));
   await state.receive(what, owner, into);
 }
 
-/** Ends what the other ranks answer. */
-export async function endAnswers({ state, size }: Ranks): Promise<void> {
+/**
+ * Does `work`, which may ask other ranks, and answers what they ask, until all have done theirs: all of them call it. Errors: as
+ * `work`, and as `read`.
+ */
+export async function answering<T>(
+  ranks: Ranks,
+  read: (asked: ChunkBytes, into: Uint8Array<ArrayBuffer>) => Promise<void>,
+  work: () => Promise<T>,
+): Promise<T> {
+  const { questions, rank, size } = ranks;
+  const others = Array.from({ length: size }, (_, other) => other).filter((other) => other !== rank);
+  const answers = Promise.all(others.map((other) => answer(ranks, other, read)));
+  const failure = answers.then(() => new Promise<never>(() => {}));
+  // It may fail after the work.
+  failure.catch(() => {});
+  const result = await Promise.race([work(), failure]);
   const end = () => new Uint8Array(Uint32Array.of(END, 0, 0, 0).buffer);
-  await Promise.all(Array.from({ length: size - 1 }, (_, i) => state.send('the end of the state', i + 1, end())));
+  await Promise.all([answers, ...others.map((other) => questions.send('the end of the questions', other, end()))]);
+  return result;
 }
 
-/** Answers rank 0 until it has all. */
-export async function answer(
-  { state }: Ranks,
+/** Answers one rank until it has all. */
+async function answer(
+  { questions, state }: Ranks,
+  other: number,
   read: (asked: ChunkBytes, into: Uint8Array<ArrayBuffer>) => Promise<void>,
 ): Promise<void> {
   for (;;) {
     const words = new Uint32Array(4);
-    await state.receive('what rank 0 asks for', 0, new Uint8Array(words.buffer));
+    await questions.receive(`what rank ${other} asks for`, other, new Uint8Array(words.buffer));
     const [asks = END, chunk = 0, offset = 0, length = 0] = words;
     if (asks === END) return;
     const bytes = new Uint8Array(length);
     await read({ chunk, offset }, bytes);
-    await state.send(`chunk ${chunk} for rank 0`, 0, bytes);
+    await state.send(`chunk ${chunk} for rank ${other}`, other, bytes);
   }
 }

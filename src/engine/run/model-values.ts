@@ -6,7 +6,7 @@ import type { Kind } from '../../memory/layout/kinds.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import { rankAt } from '../ranks/grid.ts';
-import { answer, askOwner, endAnswers, type Ranks } from '../ranks/ranks.ts';
+import { answering, askOwner, type ChunkBytes, type Ranks } from '../ranks/ranks.ts';
 import { onlyOwnerOf } from '../ranks/sharding.ts';
 import type { Session } from './session.ts';
 import { setTensors, tensorsOf } from './values.ts';
@@ -74,18 +74,17 @@ export class ModelValues {
    * it, between two steps. Undefined on the others.
    */
   async collect<T>(work: () => Promise<T>): Promise<T | undefined> {
-    const ranks = this.#ranks;
-    if (!ranks) return work();
-    if (ranks.rank === 0) {
-      const result = await work();
-      await endAnswers(ranks);
-      return result;
-    }
+    const isFirst = this.#ranks === undefined || this.#ranks.rank === 0;
+    return this.share(async () => (isFirst ? work() : undefined));
+  }
+
+  /** Runs `work`, which reads values of all ranks, on every rank, between two steps; and brings to the others what they read. */
+  share<T>(work: () => Promise<T>): Promise<T> {
+    if (!this.#ranks) return work();
     const session = this.#session;
-    await answer(ranks, ({ chunk, offset }, into) =>
-      session.runWithRetry('the reading of values for rank 0', () => session.executor.read(chunk, offset, into)),
-    );
-    return undefined;
+    const read = ({ chunk, offset }: ChunkBytes, into: Uint8Array<ArrayBuffer>) =>
+      session.runWithRetry('the reading of values for another rank', () => session.executor.read(chunk, offset, into));
+    return answering(this.#ranks, read, work);
   }
 
   #source(kind: Kind, turn: (work: () => Promise<void>) => Promise<void>, part: OtherPart = {}): TensorSource {
@@ -93,17 +92,18 @@ export class ModelValues {
     const read = async (chunk: number, offset: number, into: Uint8Array<ArrayBuffer>) => {
       if (kind === 'parameter') this.check();
       const other = this.#ranks && this.#otherWith(chunk, this.#ranks, part);
-      if (this.#ranks && other !== undefined) {
-        await askOwner(this.#ranks, other, { chunk, offset }, into);
-        return;
-      }
+      // Not in a turn: the other one may be asking, too, and needs a turn of its own to answer.
+      if (this.#ranks && other !== undefined) await askOwner(this.#ranks, other, { chunk, offset }, into);
+      else await turn(() => readHere(chunk, offset, into));
+    };
+    const readHere = async (chunk: number, offset: number, into: Uint8Array<ArrayBuffer>) => {
       const { executor } = this.#session;
       if (!executor.copies.exists(chunk)) {
         throw new HoldfastError(`there are no ${kind} values now: gradients last until the end of their step`);
       }
       await executor.read(chunk, offset, into);
     };
-    return tensorsOf(map, kind, (...piece) => turn(() => read(...piece)));
+    return tensorsOf(map, kind, read);
   }
 
   async #setChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {

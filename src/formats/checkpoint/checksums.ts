@@ -7,10 +7,20 @@
 
 import { type Files, type FolderReader, join, type Sha256, type WriteStream } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { ADAPTER_CHECKPOINT_FILES, CHECKPOINT_FILES, OTHER_CHECKPOINT, SUMS, TOKENIZER_FILES } from './folder.ts';
+import {
+  ADAPTER_CHECKPOINT_FILES,
+  CHECKPOINT_FILES,
+  MOMENTS,
+  OTHER_CHECKPOINT,
+  SUMS,
+  shardedFiles,
+  TOKENIZER_FILES,
+  WEIGHTS,
+} from './folder.ts';
+import { INDEX_NAMES, shardNames, type WholeName } from './shard-names.ts';
 
 const PIECE_BYTES = 4 * 2 ** 20;
-const LINES = /^(?:[0-9a-f]{64} {2}[\w.]+\n)+$/;
+const LINES = /^(?:[0-9a-f]{64} {2}[\w.-]+\n)+$/;
 
 export type Sums = ReadonlyMap<string, string>;
 
@@ -18,7 +28,8 @@ export type Sums = ReadonlyMap<string, string>;
 export class SummedFolder {
   readonly #files: Files;
   readonly #folder: string;
-  readonly #sums = new Map<string, string>();
+  /** Of what was written. */
+  readonly sums = new Map<string, string>();
 
   constructor(files: Files, folder: string) {
     this.#files = files;
@@ -38,7 +49,7 @@ export class SummedFolder {
       },
       commit: async () => {
         await stream.commit();
-        this.#sums.set(name, sum.hex());
+        this.sums.set(name, sum.hex());
       },
       abort: () => stream.abort(),
     };
@@ -52,12 +63,12 @@ export class SummedFolder {
     const sum = await this.#files.sha256();
     sum.update(bytes);
     await this.#files.writeAtomic(join(this.#folder, name), bytes);
-    this.#sums.set(name, sum.hex());
+    this.sums.set(name, sum.hex());
   }
 
   /** Writes the sums of what was written. */
   finish(): Promise<void> {
-    return writeSums(this.#files, this.#folder, this.#sums);
+    return writeSums(this.#files, this.#folder, this.sums);
   }
 }
 
@@ -79,7 +90,8 @@ export async function readSums(files: FolderReader, folder: string): Promise<Sum
   const sums = new Map(lines.map((line) => [line.slice(66), line.slice(0, 64)]));
   const own = [...sums.keys()].filter((name) => !TOKENIZER_FILES.includes(name));
   const isOf = (files: readonly string[]) => own.length === files.length && files.every((name) => sums.has(name));
-  if (lines.length !== sums.size || !(isOf(CHECKPOINT_FILES) || isOf(ADAPTER_CHECKPOINT_FILES)))
+  const kinds = [CHECKPOINT_FILES, ADAPTER_CHECKPOINT_FILES, shardedFiles(own) ?? CHECKPOINT_FILES];
+  if (lines.length !== sums.size || !kinds.some(isOf))
     throw refuse(`names ${lines.map((line) => line.slice(66)).join(', ')}, a checkpoint's has ${names}`);
   for (const name of sums.keys())
     if ((await files.stat(join(folder, name)))?.kind !== 'file') throw refuse(`names ${name}, which is not there`);
@@ -87,12 +99,12 @@ export async function readSums(files: FolderReader, folder: string): Promise<Sum
 }
 
 /**
- * Reads these files once and compares them with the folder's sums, if it has any. Errors: HoldfastError naming the file
- * that is another.
+ * Reads these files once, or the parts of those that are in parts, and compares them with the folder's sums, if it has any.
+ * Errors: HoldfastError naming the file that is another.
  */
 export async function checkSums(files: FolderReader, folder: string, names: readonly string[]): Promise<void> {
   const sums = await readSums(files, folder);
-  for (const name of sums ? names : []) {
+  for (const name of sums ? await inParts(files, folder, names, [...sums.keys()]) : []) {
     const path = join(folder, name);
     // What was laid beside a checkpoint later has no sum.
     if (TOKENIZER_FILES.includes(name) && !sums?.has(name)) continue;
@@ -100,6 +112,23 @@ export async function checkSums(files: FolderReader, folder: string, names: read
     throw new HoldfastError(`${path}: its SHA-256 is not the one in ${SUMS}; ${OTHER_CHECKPOINT}`);
   }
 }
+
+/** The files that stand for these names. What is there whole is what will be read. */
+async function inParts(
+  files: FolderReader,
+  folder: string,
+  names: readonly string[],
+  summed: readonly string[],
+): Promise<string[]> {
+  const found: string[] = [];
+  for (const name of names) {
+    const shards = isWholeName(name) && !(await files.stat(join(folder, name))) ? shardNames(name, summed) : [];
+    found.push(...(isWholeName(name) && shards.length > 0 ? [INDEX_NAMES[name], ...shards] : [name]));
+  }
+  return found;
+}
+
+const isWholeName = (name: string): name is WholeName => name === WEIGHTS || name === MOMENTS;
 
 /** Of a whole file, read in pieces. */
 export async function sumOf(files: FolderReader, path: string): Promise<string> {

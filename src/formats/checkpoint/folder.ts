@@ -1,25 +1,26 @@
 // The folders of a run and of models: which of them are checkpoints, and which one a name stands for. Nothing here reads
 // a tensor.
 //
-// Invariant: only a folder with all files of a checkpoint counts as one. Hugging Face's Trainer names its folders
+// Invariant: only a folder with all files of a checkpoint counts as one, with all shards of one that several ranks wrote. Hugging Face's Trainer names its folders
 // "checkpoint-N", too: none of them is ever taken for one of Holdfast's, nor put before the model beside it.
 
 import { type FolderReader, join } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { ListedFolder } from '../listed-folder.ts';
+import { INDEX_NAMES, shardNames } from './shard-names.ts';
 
 export const CONFIG = 'config.json';
 export const WEIGHTS = 'model.safetensors';
 /** Of weights in several files. */
-export const INDEX = 'model.safetensors.index.json';
+export const INDEX = INDEX_NAMES[WEIGHTS];
 export const ADAPTER_CONFIG = 'adapter_config.json';
 export const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
 export const MOMENTS = 'optimizer.safetensors';
+/** Of moments in several files. */
+export const MOMENTS_INDEX = INDEX_NAMES[MOMENTS];
 export const STATE = 'trainer_state.json';
 export const SUMS = 'SHA256SUMS';
 
-/** What the model of a checkpoint takes; one from elsewhere may have INDEX and shards instead. */
-export const MODEL_FILES = [CONFIG, WEIGHTS] as const;
 /** What a checkpoint takes. Those of earlier versions have no SHA256SUMS. */
 export const CHECKPOINT_FILES = [CONFIG, WEIGHTS, MOMENTS, STATE] as const;
 /** What an adapter takes, in PEFT's layout, and what a checkpoint of a run that trains one: its base lies elsewhere. */
@@ -87,9 +88,22 @@ function byStep(run: string, names: readonly string[]): Found[] {
     .map(({ name, step }) => ({ step: Number(step), path: join(run, name) }));
 }
 
-/** Whether a folder has all files of a checkpoint, of either kind. */
-const isComplete = async (files: FolderReader, folder: string): Promise<boolean> =>
-  (await hasFiles(files, folder, CHECKPOINT_FILES)) || (await hasFiles(files, folder, ADAPTER_CHECKPOINT_FILES));
+/** Whether a folder has all files of a checkpoint, of any kind. */
+async function isComplete(files: FolderReader, folder: string): Promise<boolean> {
+  for (const names of [CHECKPOINT_FILES, ADAPTER_CHECKPOINT_FILES])
+    if (await hasFiles(files, folder, names)) return true;
+  if (!(await hasFiles(files, folder, [MOMENTS_INDEX]))) return false;
+  // It may go while it is looked at.
+  const wanted = shardedFiles(await files.list(folder).catch(() => []));
+  return wanted !== undefined && hasFiles(files, folder, wanted);
+}
+
+/** What a checkpoint that several ranks wrote takes, by the names of the shards that are there; undefined where there are none. */
+export function shardedFiles(names: readonly string[]): string[] | undefined {
+  const [weights, moments] = [shardNames(WEIGHTS, names), shardNames(MOMENTS, names)];
+  if (weights.length === 0 || moments.length === 0) return undefined;
+  return [CONFIG, INDEX, ...weights, MOMENTS_INDEX, ...moments, STATE];
+}
 
 /** Whether a folder has an adapter instead of a model. */
 export const isAdapter = async (files: FolderReader, folder: string): Promise<boolean> =>

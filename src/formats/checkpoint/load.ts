@@ -28,14 +28,14 @@ import {
   CONFIG,
   hasWeights,
   isAdapter,
-  MODEL_FILES,
   MOMENTS,
   modelFolder,
   OTHER_CHECKPOINT,
   STATE,
   SUMS,
+  WEIGHTS,
 } from './folder.ts';
-import { ModelTensors, openTensors, type StoredTensors, weightFiles } from './model-tensors.ts';
+import { ModelTensors, openFiles, openTensors, type StoredTensors, weightFiles } from './model-tensors.ts';
 import { MOMENT1, MOMENT2, weightNames } from './tensor-names.ts';
 
 /** Checkpoints that may be replaced while they are opened, one after the other. */
@@ -228,7 +228,7 @@ async function trainedAdapterIn(
 
 async function weightsIn(files: FolderReader, folder: string, as: Wanted = (config) => config): Promise<SavedWeights> {
   if (await isAdapter(files, folder)) throw notAModel(folder);
-  await checkSums(files, folder, MODEL_FILES);
+  await checkSums(files, folder, [CONFIG, WEIGHTS]);
   const config = await as(await configIn(files, folder));
   const tensors = await openTensors(files, folder);
   const names = await weightNames(tensors, config);
@@ -255,14 +255,13 @@ async function momentsIn(
   folder: string,
   { shapes }: SavedWeights,
 ): Promise<Pick<Checkpoint, 'moment1' | 'moment2'>> {
-  const path = join(folder, MOMENTS);
-  const file = new ModelTensors(path, [await TensorFile.open(files, path)]);
+  const file = await openFiles(files, folder, MOMENTS);
   const moments = [MOMENT1, MOMENT2].map((prefix) => {
     const stored = [...file.entries.keys()].filter((name) => name.startsWith(prefix));
     const names = new Map(stored.map((name) => [name.slice(prefix.length), name]));
     for (const [name, stored] of names) {
       if (shapes.get(name)?.join() === shapeOf(file, stored).join()) continue;
-      throw new HoldfastError(`${file.path}: ${stored} has no weight of its shape; ${OTHER_CHECKPOINT}`);
+      throw new HoldfastError(`${file.pathOf(stored)}: ${stored} has no weight of its shape; ${OTHER_CHECKPOINT}`);
     }
     return floatsOf(files, folder, file, names);
   });

@@ -13,6 +13,7 @@ import { type TensorData, TensorFile } from '../safetensors.ts';
 import type { Entry } from '../safetensors-header.ts';
 import { openQuantised } from './bitsandbytes.ts';
 import { INDEX, WEIGHTS } from './folder.ts';
+import { INDEX_NAMES, type WholeName } from './shard-names.ts';
 
 /** An index is in memory as a whole: this is a hundred times what the largest models have. */
 const MOST_INDEX_BYTES = 64 * 2 ** 20;
@@ -80,20 +81,22 @@ export class ModelTensors implements StoredTensors {
 /** The names of the files with a model's weights: one, or the index and its shards. Errors: HoldfastError. */
 export async function weightFiles(files: FolderReader, folder: string): Promise<string[]> {
   if (await files.stat(join(folder, WEIGHTS))) return [WEIGHTS];
-  return [INDEX, ...new Set((await readIndex(files, folder)).values())];
+  return [INDEX, ...new Set((await readIndex(files, folder, WEIGHTS)).values())];
 }
 
 /** Opens them; their headers are read, and their data when asked for. Errors: HoldfastError naming the file. */
 export async function openTensors(files: FolderReader, folder: string): Promise<StoredTensors> {
   if (files instanceof ListedFolder && files.weights) return files.weights;
-  return openQuantised(await openFiles(files, folder));
+  return openQuantised(await openFiles(files, folder, WEIGHTS));
 }
 
-async function openFiles(files: FolderReader, folder: string): Promise<ModelTensors> {
-  const single = join(folder, WEIGHTS);
+/** The file of such a name, or its parts. Errors: as `openTensors`. */
+export async function openFiles(files: FolderReader, folder: string, whole: WholeName): Promise<ModelTensors> {
+  const single = join(folder, whole);
   if (await files.stat(single)) return new ModelTensors(single, [await TensorFile.open(files, single)]);
-  const index = join(folder, INDEX);
-  const places = await readIndex(files, folder);
+  const name = INDEX_NAMES[whole];
+  const index = join(folder, name);
+  const places = await readIndex(files, folder, whole);
   const tensorsIn = new Map<string, string[]>();
   for (const [tensor, shard] of places) {
     const tensors = tensorsIn.get(shard) ?? [];
@@ -107,19 +110,19 @@ async function openFiles(files: FolderReader, folder: string): Promise<ModelTens
     if ((await files.stat(path))?.kind !== 'file') {
       const others = tensors.length > 1 ? ` and ${tensors.length - 1} more` : '';
       throw new HoldfastError(
-        `${path} is missing: ${INDEX} says that ${shortened(tensors[0] ?? '')}${others} are in it; ${GET_AGAIN}`,
+        `${path} is missing: ${name} says that ${shortened(tensors[0] ?? '')}${others} are in it; ${GET_AGAIN}`,
       );
     }
     const file = await TensorFile.open(files, path);
     for (const tensor of tensors) {
       if (file.entries.has(tensor)) continue;
-      throw new HoldfastError(`${path}: has no ${shortened(tensor)}, ${INDEX} says that it is in it; ${GET_AGAIN}`);
+      throw new HoldfastError(`${path}: has no ${shortened(tensor)}, ${name} says that it is in it; ${GET_AGAIN}`);
     }
     for (const tensor of file.entries.keys()) {
       const place = places.get(tensor);
       if (place === shard) continue;
       const where = place === undefined ? 'in no shard' : `in ${place}`;
-      throw new HoldfastError(`${path}: has ${shortened(tensor)}, ${INDEX} says that it is ${where}; ${GET_AGAIN}`);
+      throw new HoldfastError(`${path}: has ${shortened(tensor)}, ${name} says that it is ${where}; ${GET_AGAIN}`);
     }
     shards.push(file);
   }
@@ -127,15 +130,15 @@ async function openFiles(files: FolderReader, folder: string): Promise<ModelTens
 }
 
 /** The shard of each tensor. Errors: HoldfastError where there is no index, or it makes no sense. */
-async function readIndex(files: FolderReader, folder: string): Promise<ReadonlyMap<string, string>> {
-  const path = join(folder, INDEX);
+async function readIndex(files: FolderReader, folder: string, whole: WholeName): Promise<ReadonlyMap<string, string>> {
+  const path = join(folder, INDEX_NAMES[whole]);
   const stat = await files.stat(path);
   if (!stat) {
     const pickled = await files.stat(join(folder, 'pytorch_model.bin'));
     const fix = pickled
       ? 'its pytorch_model.bin is a program as much as it is data: save it by save_pretrained of a newer Transformers'
       : 'name the folder of a model with its weights';
-    throw new HoldfastError(`${folder}: there is no ${WEIGHTS}, and no ${INDEX}; ${fix}`);
+    throw new HoldfastError(`${folder}: there is no ${whole}, and no ${INDEX_NAMES[whole]}; ${fix}`);
   }
   if (stat.bytes > MOST_INDEX_BYTES) {
     throw new HoldfastError(`${path}: ${stat.bytes} bytes, at most ${MOST_INDEX_BYTES} are read; ${GET_AGAIN}`);

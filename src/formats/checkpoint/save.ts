@@ -3,7 +3,8 @@
 // names them, then it is renamed, then the run's folder synced, and only then does an older one go.
 //
 // Two are kept, a third lies beside them while it is written: what reads the newest keeps it for one save more, and a
-// run that diverges has one from before. What is not a whole checkpoint of Holdfast's is never removed.
+// run that diverges has one from before. What is not a whole checkpoint of Holdfast's is never removed. Of several processes
+// the first does all of this; the others write their shards (shards.ts) into the folder between.
 
 import { type Files, join } from '../../runtime/host.ts';
 import { assert } from '../../util/errors.ts';
@@ -12,7 +13,7 @@ import type { TensorSource } from '../../util/tensor-source.ts';
 import type { CheckpointToSave } from '../checkpoint.ts';
 import { familyOf } from '../families/index.ts';
 import { adapterConfigOf, storedNames } from '../peft.ts';
-import { type TensorToWrite, writeTensors } from '../safetensors.ts';
+import { writeTensors } from '../safetensors.ts';
 import { readSums, SummedFolder, writeSums } from './checksums.ts';
 import {
   ADAPTER_CONFIG,
@@ -29,34 +30,46 @@ import {
   STATE,
   WEIGHTS,
 } from './folder.ts';
+import { type CheckpointTensors, type OwnedTensor, type Writers, writeIndices, writeShards } from './shards.ts';
 import { MOMENT1, MOMENT2 } from './tensor-names.ts';
+
+/** Which checkpoints stay, and what writes this one. */
+export interface SaveOptions {
+  /** The one that stays beside it. @default the newest of an earlier step */
+  readonly beside?: string | undefined;
+  /** Another that stays, if it is there. @default none */
+  readonly best?: string | undefined;
+  /** The processes that save it together: all of them call this. @default this one alone */
+  readonly writers?: Writers | undefined;
+}
 
 /**
  * Writes `run`/checkpoint-`step`, then removes all others but one. Returns its path. An error, of the disk or of a
  * source, is passed on; what was whole before still is.
- * @param beside the one that stays. @default the newest of an earlier step
- * @param best another that stays, if it is there. @default none
  */
 export async function saveCheckpoint(
   files: Files,
   run: string,
   step: number,
   checkpoint: CheckpointToSave,
-  beside?: string,
-  best?: string,
+  { beside, best, writers }: SaveOptions = {},
 ): Promise<string> {
   const target = checkpointPath(run, step);
   const partial = partialPath(run, step);
+  if (writers && writers.rank > 0) {
+    await writers.exchange(FOLDER_IS_MADE, '');
+    await writeShards(files, partial, checkpointTensors(checkpoint), writers, async () => {});
+    return target;
+  }
   await files.makeFolder(run);
   const before = await checkpointsOf(files, run);
   const kept = best === undefined ? [] : [best];
   await keepOnly(files, run, [...newestSteps(before, 2), ...(beside === undefined ? [] : [beside]), ...kept]);
   try {
-    await writeFolder(files, partial, checkpoint);
+    await writeFolder(files, partial, checkpoint, writers);
     await files.syncFolder(partial);
   } catch (error) {
-    // The disk may be full: what will not be read goes. The error above is the one that matters.
-    await files.remove(partial).catch(() => {});
+    await discard(files, partial);
     throw error;
   }
   // A folder cannot be renamed onto another: the old one steps aside and still counts until the new one is there.
@@ -67,6 +80,12 @@ export async function saveCheckpoint(
   await keepOnly(files, run, [target, ...(other === undefined ? [] : [other]), ...kept]);
   return target;
 }
+
+/** What all wait for before they write. */
+const FOLDER_IS_MADE = 'the folder of a checkpoint';
+
+/** The disk may be full: what will not be read goes. The error that led here is the one that matters. */
+const discard = (files: Files, partial: string): Promise<void> => files.remove(partial).catch(() => {});
 
 /** The newest checkpoint of each of the last `count` steps. */
 function newestSteps(found: readonly Found[], count: number): string[] {
@@ -96,41 +115,60 @@ async function keepOnly(files: Files, run: string, kept: readonly string[]): Pro
   }
 }
 
-async function writeFolder(files: Files, folder: string, checkpoint: CheckpointToSave): Promise<void> {
-  const { config, weights, shapes, moment1, moment2, momentsIn = 'f32', state, adapter, tokenizer } = checkpoint;
-  const tensorsOf = (
-    source: TensorSource,
-    nameOf: (name: string) => string,
-    dtype: 'F32' | 'BF16' = 'F32',
-  ): TensorToWrite[] =>
-    source.names.map((name) => {
-      const shape = shapes.get(name);
-      assert(shape, `the checkpoint has no shape for ${name}`);
-      return { name: nameOf(name), dtype, shape, read: () => source.read(name) };
-    });
+/** The tensors of a source by the names that they have in files. */
+function tensorsOf(
+  { shapes }: Pick<CheckpointToSave, 'shapes'>,
+  source: TensorSource,
+  nameOf: (name: string) => string,
+  dtype: 'F32' | 'BF16' = 'F32',
+): OwnedTensor[] {
+  return source.names.map((name) => {
+    const shape = shapes.get(name);
+    assert(shape, `the checkpoint has no shape for ${name}`);
+    return { parameter: name, tensor: { name: nameOf(name), dtype, shape, read: () => source.read(name) } };
+  });
+}
+
+function checkpointTensors(checkpoint: CheckpointToSave): CheckpointTensors {
+  const { weights, moment1, moment2, momentsIn, adapter } = checkpoint;
+  const dtype = momentsIn === 'bf16' ? 'BF16' : 'F32';
+  const stored = adapter && storedNames(adapter.info);
+  return {
+    weights: tensorsOf(checkpoint, weights, (name) => stored?.get(name) ?? name),
+    moments: [
+      ...tensorsOf(checkpoint, moment1, (name) => MOMENT1 + name, dtype),
+      ...tensorsOf(checkpoint, moment2, (name) => MOMENT2 + name, dtype),
+    ],
+  };
+}
+
+async function writeFolder(
+  files: Files,
+  folder: string,
+  checkpoint: CheckpointToSave,
+  writers: Writers | undefined,
+): Promise<void> {
+  const { config, state, adapter, tokenizer } = checkpoint;
+  const tensors = checkpointTensors(checkpoint);
   await files.makeFolder(folder);
   const summed = new SummedFolder(files, folder);
   const hub = { ...config, architectures: [familyOf(config).architecture(config)], torch_dtype: 'float32' };
   await summed.writeText(CONFIG, `${JSON.stringify(hub, undefined, 2)}\n`);
   if (adapter) {
-    const stored = storedNames(adapter.info);
     const file = adapterConfigOf(adapter.info, config, adapter.base);
     await summed.writeText(ADAPTER_CONFIG, `${JSON.stringify(file, undefined, 2)}\n`);
-    const tensors = tensorsOf(weights, (name) => stored.get(name) ?? name);
-    await writeTensors(summed, ADAPTER_WEIGHTS, tensors, { format: 'pt' });
-  } else
-    await writeTensors(
-      summed,
-      WEIGHTS,
-      tensorsOf(weights, (name) => name),
-      { format: 'pt' },
-    );
-  const dtype = momentsIn === 'bf16' ? 'BF16' : 'F32';
-  const moments = [
-    ...tensorsOf(moment1, (name) => MOMENT1 + name, dtype),
-    ...tensorsOf(moment2, (name) => MOMENT2 + name, dtype),
-  ];
-  await writeTensors(summed, MOMENTS, moments);
+  }
+  if (writers) {
+    assert(!adapter, 'PEFT reads an adapter from one file');
+    await writers.exchange(FOLDER_IS_MADE, '');
+    const sums = await writeShards(files, folder, tensors, writers, () => discard(files, folder));
+    for (const [name, sum] of sums) summed.sums.set(name, sum);
+    await writeIndices(files, folder, summed, tensors, writers);
+  } else {
+    const only = (owned: readonly OwnedTensor[]) => owned.map(({ tensor }) => tensor);
+    await writeTensors(summed, adapter ? ADAPTER_WEIGHTS : WEIGHTS, only(tensors.weights), { format: 'pt' });
+    await writeTensors(summed, MOMENTS, only(tensors.moments));
+  }
   for (const [name, bytes] of tokenizer?.contents ?? []) await summed.writeBytes(name, bytes);
   await summed.writeText(STATE, stateText(state));
   await summed.finish();

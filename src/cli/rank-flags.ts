@@ -11,6 +11,7 @@ import { UPDATE_ON_RANKS } from '../train/check-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { MemoryFlags } from './memory-flags.ts';
 import { whole } from './options.ts';
+import { rankProcesses } from './rank-processes.ts';
 
 export interface RankFlags {
   zero?: ZeroStage;
@@ -98,6 +99,8 @@ export async function onRanks(
       ...{ stage: flags.zero ?? DEFAULT_STAGE, watchdog },
       ...{ tensor: flags.tensorParallel, pipeline: flags.pipelineParallel },
     });
+    const processes = await rankProcesses(ranks.control, messages.process);
+    if (rank === 0) for (const line of processes) host.terminal.warn(`${line}\n`);
     await work(rank === 0 ? host : silent(host), ranks);
     await ranks.control.barrier('the end');
   } catch (error) {

@@ -158,10 +158,18 @@ export interface Messages {
   readonly size: number;
   /** What moves them, for messages: "MPICH Version: 4.0.2". */
   readonly library: string;
+  /** What a launcher calls this process where it ends without a word. @default it has no name */
+  readonly process?: ProcessName;
   /** Resolves when the bytes may be used again. */
   send(to: number, channel: number, bytes: Uint8Array<ArrayBuffer>): Promise<void>;
   /** Fills `into`: the sender's message is as long. Its bytes are not to be used before. */
   receive(from: number, channel: number, into: Uint8Array<ArrayBuffer>): Promise<void>;
+}
+
+/** A process, by its number on a machine. */
+export interface ProcessName {
+  readonly pid: number;
+  readonly machine: string;
 }
 
 /** A thread that runs workers/optimizer.ts. */

@@ -1,90 +1,18 @@
 // The built command line on several ranks over the machine's own MPI. Where there is no mpiexec (Debian: apt-get install
 // mpich) nothing of this runs, and it says so.
 
-import { execFileSync, spawn } from 'node:child_process';
-import { createHash } from 'node:crypto';
 import { cp, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { loadCheckpoint } from '../../src/formats/checkpoint.ts';
-import { type Finished, holdfast, records, root, TINY } from '../e2e/cli.ts';
+import { holdfast, records, TINY } from '../e2e/cli.ts';
 import { field } from '../entry.ts';
-import { ADAPTER, EVERY_CASE, THOROUGH, testHost } from '../host.ts';
+import { ADAPTER, EVERY_CASE, THOROUGH } from '../host.ts';
+import { hasMpi, onRanks, startRanks, tensorSums } from './mpi.ts';
 
-const hasMpi = ((): boolean => {
-  try {
-    execFileSync('mpiexec', ['--version'], { stdio: 'ignore' });
-    return true;
-  } catch {
-    return false;
-  }
-})();
-if (!hasMpi) console.log('no mpiexec here: runs on several ranks are not tested (Debian: apt-get install mpich)');
-
-const isDeno = 'Deno' in globalThis;
-const COMMAND = [
-  process.execPath,
-  ...(isDeno ? ['run', '-A', '--unstable-webgpu'] : []),
-  path.join(root, 'dist/holdfast.js'),
-];
 /** Of TINY: what plan has flags for, too. */
 const SHAPE = TINY.slice(0, TINY.indexOf('--eval-windows'));
 const RUN = ['train', ...TINY, '--data', 'README.md', '--sample-tokens', '0', '--json', '--adapter', ADAPTER];
-
-interface Started {
-  readonly finished: Promise<Finished>;
-  /** Of the process that is a rank, once it is there. */
-  pidOf(rank: number): Promise<number>;
-}
-
-/** `mpiexec` with arguments of its own for each rank. */
-function startRanks(ranks: readonly (readonly string[])[], watch?: (stdout: string) => void): Started {
-  const parts = ranks.map((args) => ['-n', '1', ...COMMAND, ...args]);
-  const args = parts.flatMap((part, i) => (i === 0 ? part : [':', ...part]));
-  const child = spawn('mpiexec', args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] });
-  let stdout = '';
-  let stderr = '';
-  child.stdout.setEncoding('utf8').on('data', (text: string) => {
-    stdout += text;
-    watch?.(stdout);
-  });
-  child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    stderr += text;
-  });
-  const finished = new Promise<Finished>((resolve, reject) => {
-    child.on('error', reject);
-    child.on('close', (status) => resolve({ status, stdout, stderr: stderr.trim() }));
-  });
-  const pidOf = async (rank: number): Promise<number> => {
-    for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
-      const environment = await readFile(`/proc/${pid}/environ`, 'utf8').catch(() => '');
-      const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
-      const isOurs = ranks[rank]?.every((word) => command.includes(word)) ?? false;
-      if (isOurs && environment.split('\0').includes(`PMI_RANK=${rank}`)) return Number(pid);
-    }
-    throw new Error(`rank ${rank} is not there`);
-  };
-  return { finished, pidOf };
-}
-
-const onRanks = (size: number, args: readonly string[]) =>
-  startRanks(Array.from({ length: size }, () => args)).finished;
-
-/** Of the latest checkpoint of a run, whatever the files that it lies in. */
-async function tensorSums(run: string): Promise<Map<string, string>> {
-  const { weights, moment1, moment2 } = await loadCheckpoint(testHost.files, run);
-  const sums = new Map<string, string>();
-  for (const [kind, source] of Object.entries({ weights, moment1, moment2 })) {
-    for (const name of source.names.toSorted()) {
-      const sum = createHash('sha256');
-      for await (const piece of source.read(name))
-        sum.update(new Uint8Array(piece.buffer, piece.byteOffset, piece.byteLength));
-      sums.set(`${kind} ${name}`, sum.digest('hex'));
-    }
-  }
-  return sums;
-}
 
 describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
   let folder: string;
@@ -99,7 +27,7 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
       ...RUN,
       ...['--steps', '4', '--until', '2', '--out', out('two'), '--timeline', path.join(out('two'), 'steps.json')],
     ]);
-    expect(stderr.replace(/^no GPU here.*\n?/, '')).toBe('');
+    expect(stderr.replace(/^no GPU here.*\n?/m, '').trim()).toMatch(/^ranks 0 to 1: processes \d+, \d+ on \S+$/);
     expect(status).toBe(0);
     const lines = records(stdout);
     // Of rank 0 alone.
@@ -119,8 +47,15 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
     expect(await readFile(path.join(out('two'), 'report.html'), 'utf8')).toContain('<h2>Ranks</h2>');
     expect(await readFile(path.join(out('two'), 'steps.json'), 'utf8')).toContain('Holdfast, rank 1');
 
+    await cp(out('two'), out('two again'), { recursive: true });
     const resumed = await holdfast(['train', '--resume', '--out', out('two'), '--json']);
     expect(resumed.status, resumed.stderr).toBe(0);
+    // One rank is a run without MPI.
+    const lone = await onRanks(1, ['train', '--resume', '--out', out('two again'), '--json']);
+    expect(lone.status, lone.stderr).toBe(0);
+    const plain = (text: string) => records(text).map(({ loss, gradNorm }) => [loss, gradNorm]);
+    expect(plain(lone.stdout)).toEqual(plain(resumed.stdout));
+    expect(await tensorSums(out('two again'))).toEqual(await tensorSums(out('two')));
     const whole = await holdfast([...RUN, '--batch', '4', '--steps', '4', '--out', out('one')]);
     const losses = (text: string) => records(text).flatMap(({ loss }) => (typeof loss === 'number' ? [loss] : []));
     const expected = losses(whole.stdout);
@@ -220,25 +155,6 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
       expect(found[0]?.size).toBe(3 * 16);
       for (const other of found) expect(other).toEqual(found[0]);
     }
-  });
-
-  it.runIf(EVERY_CASE)('ends when a rank dies, its last checkpoint whole, and goes on from it', async () => {
-    const steps = 400;
-    const args = [...RUN, '--steps', String(steps), '--save-every', '2', '--out', out('killed')];
-    let isTraining = () => {};
-    const training = new Promise<void>((resolve) => {
-      isTraining = resolve;
-    });
-    const run = startRanks([args, args], (stdout) => {
-      if (stdout.includes('"step":5,')) isTraining();
-    });
-    await training;
-    process.kill(await run.pidOf(1), 'SIGKILL');
-    const { status } = await run.finished;
-    expect(status).not.toBe(0);
-    const resumed = await onRanks(2, ['train', '--resume', '--out', out('killed'), '--until', '9', '--json']);
-    expect(resumed.status, resumed.stderr).toBe(0);
-    expect(records(resumed.stdout).at(-1)).toMatchObject({ summary: { steps: 9 } });
   });
 });
 

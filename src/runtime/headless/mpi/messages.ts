@@ -4,6 +4,8 @@
 //
 // Invariant: what is handed to MPI stays reachable, and its bytes unchanged, until MPI is done with it.
 
+import os from 'node:os';
+import process from 'node:process';
 import { setImmediate } from 'node:timers';
 import { HoldfastError } from '../../../util/errors.ts';
 import type { Messages } from '../../host.ts';
@@ -67,6 +69,7 @@ export function leaveRanks(status: number): void {
 }
 
 class MpiMessages implements Messages {
+  readonly process = { pid: process.pid, machine: os.hostname() };
   readonly #library: MpiLibrary;
   #underWay: UnderWay[] = [];
   #looks = 0;

@@ -39,6 +39,8 @@ export interface TensorSplit {
   readonly ranks: number;
   /** Of them, the one whose part it is. */
   readonly rank: number;
+  /** Of what cannot be dealt out evenly: rows at the end of this part that are of no tensor, and stay 0; in the last part alone. */
+  readonly unused?: number;
 }
 
 /** The part of a step that an instruction belongs to. */

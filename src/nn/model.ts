@@ -36,7 +36,10 @@ export interface Parameter {
   readonly split?: ParameterSplit;
 }
 
-/** Which part of a parameter a rank has: of each section of one of its axes, one of as many equal parts as there are ranks. */
+/**
+ * Which part of a parameter a rank has: of each section of one of its axes, one of as many equal parts as there are ranks; of a
+ * table, whose rows they may not divide, rows rounded up.
+ */
 export interface ParameterSplit extends TensorSplit {
   readonly axis: number;
   /** Of all ranks together, along the axis. */

@@ -69,20 +69,37 @@ export function splitModel(model: Model, { rank, size: ranks }: GridPlace): Mode
     if (split?.by === 'columns') splits.set(b, { ...split, axis: 0 });
     else if (split) splits.set(a, { ...split, axis: 1 });
   }
-  // A vocabulary that cannot be dealt out evenly stays whole.
-  if (shape.vocabulary % ranks === 0) {
-    const split = { by: 'columns', ranks, rank, sections: [shape.vocabulary], axis: 0 } as const;
+  const { vocabulary } = shape;
+  if (isDealtOut(vocabulary, ranks)) {
+    const rest = Math.ceil(vocabulary / ranks) * ranks - vocabulary;
+    const unused = rank === ranks - 1 ? rest : 0;
+    const split = {
+      by: 'columns',
+      ranks,
+      rank,
+      sections: [vocabulary],
+      axis: 0,
+      ...(rest > 0 && { unused }),
+    } as const;
     for (const name of [stored.embedding, stored.head]) splits.set(name, split);
   }
   const parameters = model.parameters.map((parameter): Parameter => {
     const split = splits.get(parameter.name);
     if (!split) return parameter;
-    const shape = parameter.shape.map((size, axis) => (axis === split.axis ? size / ranks : size));
+    const shape = parameter.shape.map((size, axis) => (axis === split.axis ? Math.ceil(size / ranks) : size));
     return { ...parameter, shape, split };
   });
   const { heads, kvHeads } = shape;
   return { ...model, parameters, shape: { ...shape, heads: heads / ranks, kvHeads: kvHeads / ranks } };
 }
+
+/** A vocabulary of which the last rank would have nothing stays whole. */
+const isDealtOut = (vocabulary: number, ranks: number): boolean =>
+  (ranks - 1) * Math.ceil(vocabulary / ranks) < vocabulary;
+
+/** Of the ranks that share layers, one for each part that is of another size: what is measured on it is of use to it alone. */
+export const unlikeRanks = ({ shape }: Pick<Model, 'shape'>, ranks: number): number[] =>
+  shape.vocabulary % ranks > 0 && isDealtOut(shape.vocabulary, ranks) ? [0, ranks - 1] : [0];
 
 /** Along the axis that is split. */
 function sectionsOf({ module, inputs, outputs }: Linear, layout: LinearLayout): number[] {
@@ -97,7 +114,8 @@ function* runsOf({ shape }: Parameter, { axis, sections, ranks }: ParameterSplit
   const inner = shape.slice(axis + 1).reduce((a, b) => a * b, 1);
   for (let i = 0; i < outer; i++) {
     for (const section of sections) {
-      for (let rank = 0; rank < ranks; rank++) yield { rank, size: (section / ranks) * inner };
+      const each = Math.ceil(section / ranks);
+      for (let rank = 0; rank < ranks; rank++) yield { rank, size: Math.min(each, section - rank * each) * inner };
     }
   }
 }
@@ -117,6 +135,8 @@ export function partsOf({ parameters }: Pick<Model, 'parameters'>, source: Tenso
       for (const run of runsOf(parameter, parameter.split)) {
         for await (const piece of whole.take(run.size)) if (run.rank === parameter.split.rank) yield piece;
       }
+      const { unused = 0 } = parameter.split;
+      if (unused > 0) yield new Float32Array(parameter.shape.slice(1).reduce((a, b) => a * b, unused));
     },
     packed: (name) => (byName.get(name)?.split ? undefined : source.packed?.(name)),
   };

@@ -137,23 +137,27 @@ export interface FirstChoices {
 
 /**
  * A trainer on every rank: rank 0 measures kernels and lays out chunks, then the others do as it did. The first rank of each
- * later stage measures what those before had no use for; rank 0 knows of all in the end, as what it saves must.
+ * later stage measures what those before had no use for, and so do `unlike`, ranks along the tensor axis whose parts are of
+ * another size; rank 0 knows of all in the end, as what it saves must.
  */
 export async function createOnRanks(
   { rank, control, grid }: Ranks,
+  unlike: readonly number[],
   create: (first: FirstChoices | undefined) => Promise<Trainer>,
 ): Promise<Trainer> {
   let known: FirstChoices | undefined;
   let own: Trainer | undefined;
   for (let stage = 0; stage < grid.pipeline.size; stage++) {
-    const first = rankAt(grid, { pipeline: stage, data: 0, tensor: 0 });
-    if (rank === first) {
-      own = await create(known);
-      const { choices, session } = own;
-      known = { choices: choices.record(), chunkBytes: known?.chunkBytes ?? session.map.chunkBytes };
+    for (const tensor of unlike) {
+      const first = rankAt(grid, { pipeline: stage, data: 0, tensor });
+      if (rank === first) {
+        own = await create(known);
+        const { choices, session } = own;
+        known = { choices: choices.record(), chunkBytes: known?.chunkBytes ?? session.map.chunkBytes };
+      }
+      const told = await control.fromAll('kernel choices', rank === first ? JSON.stringify(known) : '');
+      known = JSON.parse(at(told, first));
     }
-    const told = await control.fromAll('kernel choices', rank === first ? JSON.stringify(known) : '');
-    known = JSON.parse(at(told, first));
     if (grid.pipeline.rank === stage) own ??= await create(known);
   }
   assert(own && known, 'every rank is of a stage');

@@ -6,6 +6,7 @@ import type { Tokenizer } from '../data/tokenizer.ts';
 import { loadChoices, saveChoices } from '../engine/compile/choices.ts';
 import { checkpointsOf, loadCheckpoint } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
+import { unlikeRanks } from '../nn/tensor-parallel.ts';
 import type { Host } from '../runtime/host.ts';
 import { Random } from '../util/random.ts';
 import { checkBase } from './base-identity.ts';
@@ -71,7 +72,9 @@ export async function begin(
     made(created);
     return created;
   };
-  const trainer = ranks ? await createOnRanks(ranks, create) : await create();
+  const trainer = ranks
+    ? await createOnRanks(ranks, unlikeRanks(model, ranks.grid.tensor.size), create)
+    : await create();
   if (ranks) await checkAlike(ranks, await layoutFacts(host, trainer), true);
   if (checkpoint && saved) {
     if (!lora) await trainer.setWeights(checkpoint.weights);

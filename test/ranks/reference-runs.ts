@@ -54,7 +54,8 @@ export async function trainOnRanks(
     const before = device.allocator.bytes;
     const [first] = trainers;
     const shared = { ...ranks, chunkBytes: first?.session.map.chunkBytes };
-    const known = first?.choices.record() ?? choices;
+    // Of all before: parts may be of several sizes.
+    const known = trainers.at(-1)?.choices.record() ?? choices;
     const trainer = await Trainer.create(device, model, {
       ...options,
       choices: known,
@@ -134,7 +135,7 @@ export async function trainOnRanks(
         ),
       );
     }
-    return { ...first, gradients, choices: at(trainers, 0).choices.record() };
+    return { ...first, gradients, choices: at(trainers, trainers.length - 1).choices.record() };
   } finally {
     for (const trainer of trainers) await trainer.destroy();
   }

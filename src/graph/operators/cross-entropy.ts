@@ -58,11 +58,12 @@ export function crossEntropyHead(g: Graph, x: Tensor, head: Head, targets: Tenso
   const { weight, bias, softcap } = head;
   const { split } = weight;
   // Of those here: each of several ranks may have a part of the vocabulary.
-  const [vocabulary, width] = weight.shape as [number, number];
-  const start = split ? split.rank * vocabulary : 0;
+  const [held, width] = weight.shape as [number, number];
+  const vocabulary = held - (split?.unused ?? 0);
+  const start = split ? split.rank * held : 0;
   const rows = x.size / width;
   whole(x, weight.name);
-  const tile = vocabularyTile(vocabulary);
+  const tile = vocabularyTile(held);
   const most = rowTile(rows, tile);
   const label = `head ${weight.name}`;
   const scratch = (name: string) => g.activation(`${label} ${name}`, [rows]);
@@ -110,7 +111,7 @@ export function crossEntropyHead(g: Graph, x: Tensor, head: Head, targets: Tenso
   const { scale } = output;
   if (!scale) return;
   g.onBackwardOfLoss(() => {
-    const dweight = weight.wantsGradient ? g.gradientTarget(weight) : undefined;
+    const dweight = weight.wantsGradient ? gradientOf(g, weight) : undefined;
     const dbias = bias?.wantsGradient ? g.gradientTarget(bias) : undefined;
     const dx = x.wantsGradient ? g.gradientTarget(x) : undefined;
     eachTile((dlogits, part) => {
@@ -146,6 +147,15 @@ export function crossEntropyHead(g: Graph, x: Tensor, head: Head, targets: Tenso
     assert(!dx.accumulate, 'a head of which ranks have parts is the only reader of its input');
     g.emitAllReduce(dx.gradient, split.ranks, `d ${label}`);
   });
+}
+
+/** What is of no token has no gradient: no tile writes it. */
+function gradientOf(g: Graph, weight: Tensor): ReturnType<Graph['gradientTarget']> {
+  const target = g.gradientTarget(weight);
+  // On all ranks: their programs are alike.
+  if (target.accumulate || weight.split?.unused === undefined) return target;
+  g.emit(fill, { size: weight.size, value: 0 }, { y: target.gradient }, weight.name);
+  return { ...target, accumulate: true };
 }
 
 /** Of each row of logits: the highest, the sum of exp(logit - highest), and the target's. */
@@ -205,7 +215,8 @@ export function logits(g: Graph, x: Tensor, head: Head, output: Tensor, firstRow
   const { weight, bias } = head;
   const { split } = weight;
   const label = `head ${weight.name}`;
-  const [vocabulary, width] = weight.shape as [number, number];
+  const [held, width] = weight.shape as [number, number];
+  const vocabulary = held - (split?.unused ?? 0);
   const M = x.size / width - firstRow;
   const problem = { layout: 'NT', M, N: vocabulary, K: width, aOffset: firstRow * width, ...finish(head, 0) } as const;
   const here = split ? g.activation(`${label} logits here`, [M, vocabulary]) : output;
@@ -213,16 +224,10 @@ export function logits(g: Graph, x: Tensor, head: Head, output: Tensor, firstRow
   if (!split) return;
   const { ranks, rank } = split;
   const columns = {
-    batch: M,
-    rows: 1,
-    width: vocabulary,
-    xRows: 1,
-    xFirst: 0,
-    yRows: ranks,
-    yFirst: rank,
-    partial: true,
+    ...{ batch: M, rows: vocabulary, width: 1, xRows: vocabulary, xFirst: 0 },
+    ...{ yRows: output.size / M, yFirst: rank * held, partial: true },
   };
-  g.emit(fill, { size: M * vocabulary * ranks, value: 0 }, { y: output }, label);
+  g.emit(fill, { size: output.size, value: 0 }, { y: output }, label);
   g.emit(copyRows, columns, { x: here, y: output }, label);
   g.emitAllReduce(output, ranks, label);
 }

@@ -66,19 +66,27 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
     });
   });
 
-  const SHARED: [string, string, Record<string, number>][] = [
-    ['shares layers between 2 ranks', '--tensor-parallel', { size: 2, tensorParallel: 2 }],
-    ['has blocks in 2 stages', '--pipeline-parallel', { size: 2, pipelineParallel: 2 }],
+  const SHARED: [string, string, Record<string, number>, string[]][] = [
+    ['shares layers between 2 ranks', '--tensor-parallel', { size: 2, tensorParallel: 2 }, []],
+    [
+      'shares layers between 3 ranks, which do not divide the vocabulary',
+      '--tensor-parallel',
+      { size: 3, tensorParallel: 3 },
+      ['--width', '24', '--heads', '3'],
+    ],
+    ['has blocks in 2 stages', '--pipeline-parallel', { size: 2, pipelineParallel: 2 }, []],
   ];
-  it.runIf(EVERY_CASE).each(SHARED)('%s, and goes on on one and on two', async (_, flag, grid) => {
-    const [name, again] = [out(flag), out(`${flag} again`)];
-    const more = ['--layers', '2', '--accumulate', '2', '--steps', '4'];
-    const { status, stderr } = await onRanks(2, [...RUN, ...more, flag, '2', '--until', '2', '--out', name]);
+  it.runIf(EVERY_CASE).each(SHARED)('%s, and goes on on one and on as many', async (words, flag, grid, shape) => {
+    const size = grid['size'] ?? 1;
+    const [name, again] = [out(words), out(`${words} again`)];
+    const more = ['--layers', '2', '--accumulate', '2', '--steps', '4', ...shape];
+    const args = [...RUN, ...more, flag, String(size), '--until', '2', '--out', name];
+    const { status, stderr } = await onRanks(size, args);
     expect(status, stderr).toBe(0);
     await cp(name, again, { recursive: true });
     const resume = (name: string) => ['train', '--resume', '--out', name, '--json'];
-    const [one, two] = [await holdfast(resume(name)), await onRanks(2, resume(again))];
-    const whole = await holdfast([...RUN, ...more, '--out', out(`${flag} alone`)]);
+    const [one, two] = [await holdfast(resume(name)), await onRanks(size, resume(again))];
+    const whole = await holdfast([...RUN, ...more, '--out', out(`${words} alone`)]);
     const losses = (text: string) => records(text).flatMap(({ loss }) => (typeof loss === 'number' ? [loss] : []));
     for (const { status, stdout, stderr } of [one, two]) {
       expect(status, stderr).toBe(0);

@@ -11,9 +11,9 @@ import {
   INDEX,
   MOMENTS_INDEX,
   modelFolder,
+  OWN_COMPANIONS,
   SUMS,
   shardedFiles,
-  TOKENIZER_FILES,
   WEIGHTS,
 } from '../formats/checkpoint/folder.ts';
 import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights, replaceBase } from '../formats/checkpoint.ts';
@@ -85,7 +85,7 @@ export async function importCheckpoint(
   const target = resumable ? join(folder, '.checkpoint-0.partial') : folder;
   await files.makeFolder(target);
   for (const [name, file] of wanted) {
-    const isOfCheckpoint = [...OWN, ...sharded, SUMS, ...TOKENIZER_FILES].includes(name);
+    const isOfCheckpoint = [...OWN, ...sharded, SUMS, ...OWN_COMPANIONS].includes(name);
     const isOfModel = name === CONFIG || name === weights || COMPANIONS.includes(name);
     if (resumable ? isOfCheckpoint : isOfModel || (weights === INDEX && isShard(name)))
       await storeFile(files, join(target, name), file);

@@ -11,7 +11,7 @@ import { type TextIdentity, tokenizedText } from '../data/tokenized-text.ts';
 import { ByteTokenizer, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
 import { checkWriter, labelsIn, shapeOf } from '../formats/families/index.ts';
-import { checkPreprocessor } from '../formats/preprocessor.ts';
+import { preparationIn } from '../formats/preprocessor.ts';
 import { openDevice } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
 import { type ClassSources, examplesToTest } from '../train/class-data.ts';
@@ -75,7 +75,7 @@ export function evalCommand(host: Host): Command {
       const { model, weights, tokenizer: files, from, without, found } = opened;
       const labels = labelsIn(model.config);
       if (!labels) checkWriter(model.config, dir);
-      if (model.shape.vocabulary === 0) await checkPreprocessor(found.files, found.folder);
+      const images = await preparationIn(found.files, found.folder, model.config);
       // Images are not read in tokens.
       const tokenizer =
         model.shape.vocabulary === 0
@@ -87,7 +87,14 @@ export function evalCommand(host: Host): Command {
       const seq = flags.context ?? defaultSettings({ config: model.config }).seq;
       const own = { tokenizer: files, model: from };
       const data = labels
-        ? await classData(host, flags, given, { config: model.config, labels, data: flags.data, seq, tokenizer })
+        ? await classData(host, flags, given, {
+            config: model.config,
+            labels,
+            data: flags.data,
+            seq,
+            images,
+            tokenizer,
+          })
         : await writersData(host, flags, tokenizer, seq, own);
       const device = await openDevice(host, { adapter: flags.adapter });
       const choices = await loadChoices(host, device);

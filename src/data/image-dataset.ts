@@ -1,6 +1,7 @@
 // Images as examples to learn from and to be told: pixels as a model reads them. Where images come from is images.ts, in
 // which order they come examples.ts.
 
+import type { ImagePreparation } from '../formats/preprocessor.ts';
 import type { Batch } from './batches.ts';
 import type { Dataset } from './dataset.ts';
 import { type ExampleOptions, type Examples, exampleDataset } from './examples.ts';
@@ -9,15 +10,27 @@ import type { ImageSet, ImageSize, Images } from './images.ts';
 export interface ImageOptions extends ExampleOptions {
   /** Rows that one is to the model. */
   readonly seq: number;
+  /** What is done with bytes. @default they become -1 to 1 */
+  readonly images?: ImagePreparation | undefined;
 }
 
-/** Images (batch, channels, height, width) from -1 to 1 as `pixels`, and their classes (batch) as `targets`. */
+/** What each byte of a channel becomes: with the roundings of Hugging Face's library, which computes in f32. */
+function valuesOf(preparation: ImagePreparation | undefined, channel: number): Float32Array {
+  const bytes = Float32Array.from({ length: 256 }, (_, byte) => byte);
+  const { factor = 0, mean = [], std = [] } = preparation?.pixels ?? {};
+  if (!preparation?.pixels) return bytes.map((byte) => byte / 127.5 - 1);
+  const own = (values: readonly number[]) => Math.fround(values[channel] ?? values[0] ?? 0);
+  return bytes.map((byte) => Math.fround(Math.fround(byte * factor) - own(mean)) / own(std));
+}
+
+/** Images (batch, channels, height, width) as the model sees them, as `pixels`, and their classes (batch) as `targets`. */
 export function imageExamples(
   { pixels: all, labels }: ImageSet,
   { channels, height, width }: ImageSize,
-  seq: number,
+  { seq, images }: Pick<ImageOptions, 'seq' | 'images'>,
 ): Examples {
   const size = channels * height * width;
+  const tables = Array.from({ length: channels }, (_, channel) => valuesOf(images, channel));
   return {
     count: labels.length,
     batch(chosen): Batch {
@@ -25,7 +38,10 @@ export function imageExamples(
       const targets = new Int32Array(chosen.length);
       chosen.forEach((image, row) => {
         targets[row] = labels[image] ?? 0;
-        for (let i = 0; i < size; i++) pixels[row * size + i] = (all[image * size + i] ?? 0) / 127.5 - 1;
+        for (let i = 0; i < size; i++) {
+          const table = tables[Math.floor(i / (height * width))];
+          pixels[row * size + i] = table?.[all[image * size + i] ?? 0] ?? 0;
+        }
       });
       return { pixels, targets, batch: chosen.length, seq };
     },
@@ -35,7 +51,7 @@ export function imageExamples(
 /** Epochs of images. */
 export function imageDataset(images: Images, options: ImageOptions): Dataset {
   const { identity, train, test, names, channels, height, width, classes } = images;
-  const examples = (set: ImageSet) => imageExamples(set, images, options.seq);
+  const examples = (set: ImageSet) => imageExamples(set, images, options);
   const number = (value: number) => value.toLocaleString('en');
   const sets = {
     ...{ identity, word: 'image', train: examples(train), test: test && examples(test) },

@@ -4,13 +4,14 @@
 // Invariant: images are of one size, which is seen from their first bytes before memory is taken for any, or brought to one that
 // a model has (resize.ts); classes are numbered by their names in order, whichever set they are in.
 
+import { checkPrepared, type ImagePreparation, type PictureSize } from '../formats/preprocessor.ts';
 import type { Files, Host } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { sortedNames } from './classes.ts';
 import { filesOf } from './corpus.ts';
 import { decodePng, MOST_PNG_BYTES, PNG_HEADER_BYTES, type PngHeader, pngHeader } from './png.ts';
-import { resized } from './resize.ts';
+import { cropped, resized } from './resize.ts';
 
 /** An image that was found. */
 interface FoundImage {
@@ -29,6 +30,8 @@ export interface ImageFolder {
   readonly classNames: readonly string[];
   readonly train: readonly LabelledFile[];
   readonly test: readonly LabelledFile[];
+  /** How they become of this size. @default by the bilinear filter */
+  readonly preparation?: ImagePreparation | undefined;
 }
 
 /** An image, and the number of its class. */
@@ -54,6 +57,8 @@ export interface WantedImages {
   readonly channels: number;
   readonly height: number;
   readonly width: number;
+  /** How they are brought there. @default by the bilinear filter */
+  readonly preparation?: ImagePreparation | undefined;
 }
 
 /**
@@ -100,7 +105,7 @@ export async function findImageFolder(
   const files: LabelledFile[] = [];
   for (const image of found) {
     const label = numbers.get(classOf(image)) ?? 0;
-    files.push({ ...image, label, header: await headerOf(host.files, image, wanted ? undefined : files[0]) });
+    files.push({ ...image, label, header: await headerOf(host.files, image, wanted ?? files[0]) });
   }
   const channels = wanted?.channels === 3 || files.some(({ header }) => header.channels === 3) ? 3 : 1;
   const [{ height, width } = { height: 0, width: 0 }] = wanted ? [wanted] : files.map(({ header }) => header);
@@ -111,31 +116,36 @@ export async function findImageFolder(
     );
   const isTrained = ({ folders: [first = ''] }: FoundImage) => !hasSets || TRAIN.test(first);
   const [train, test] = [files.filter(isTrained), files.filter((file) => !isTrained(file))];
-  return { channels, height, width, classNames, train, test };
+  return { channels, height, width, classNames, train, test, preparation: wanted?.preparation };
 }
 
-async function headerOf(files: Files, { path, bytes }: FoundImage, first: LabelledFile | undefined) {
+async function headerOf(files: Files, { path, bytes }: FoundImage, other: LabelledFile | WantedImages | undefined) {
   if (bytes > MOST_PNG_BYTES)
     throw new HoldfastError(
       `${path}: has ${formatBytes(bytes)}, an image has ${formatBytes(MOST_PNG_BYTES)} at most; use a smaller one`,
     );
   const header = pngHeader(await files.readRange(path, 0, Math.min(bytes, PNG_HEADER_BYTES)), path);
-  const { height, width } = first?.header ?? header;
   const pixels = header.channels * header.height * header.width;
   if (pixels > MOST_IMAGE_BYTES)
     throw new HoldfastError(
       `${path}: is of ${header.height} x ${header.width} pixels, ${formatBytes(pixels)}; ${formatBytes(MOST_IMAGE_BYTES)} at most are held for one, use a smaller one`,
     );
+  if (other === undefined) return header;
+  if (!('header' in other)) {
+    if (other.preparation) checkPrepared(other.preparation, header, other, path);
+    return header;
+  }
+  const { height, width } = other.header;
   if (header.height === height && header.width === width) return header;
   throw new HoldfastError(
-    `${path}: is of ${header.height} x ${header.width} pixels, ${shortened(first?.path ?? '')} of ${height} x ${width}; bring all images to one size`,
+    `${path}: is of ${header.height} x ${header.width} pixels, ${shortened(other.path)} of ${height} x ${width}; bring all images to one size`,
   );
 }
 
 /** The pixels (count, channels, height, width) of some of a folder's images, and their labels. Errors: as `decodePng`. */
 export async function readImages(
   { files }: Host,
-  { channels, height, width, classNames }: ImageFolder,
+  { channels, height, width, classNames, preparation }: ImageFolder,
   chosen: readonly LabelledFile[],
 ) {
   const size = height * width;
@@ -143,7 +153,7 @@ export async function readImages(
   const labels = classNames.length > 256 ? new Uint16Array(chosen.length) : new Uint8Array(chosen.length);
   for (const [i, { path, header, label }] of chosen.entries()) {
     const whole = await decodePng(await files.read(path), header, path);
-    const image = resized(whole, header, { height, width });
+    const image = prepared(whole, header, { height, width }, preparation);
     labels[i] = label;
     // Grey among colours is as much of each.
     for (let channel = 0; channel < channels; channel++) {
@@ -152,4 +162,16 @@ export async function readImages(
     }
   }
   return { pixels, labels };
+}
+
+function prepared(
+  pixels: Uint8Array<ArrayBuffer>,
+  from: PictureSize,
+  wanted: PictureSize,
+  preparation: ImagePreparation | undefined,
+): Uint8Array<ArrayBuffer> {
+  if (!preparation) return resized(pixels, from, wanted);
+  const { resize, crop } = preparation;
+  const whole = resize ? resized(pixels, from, resize, resize.filter) : pixels;
+  return crop ? cropped(whole, resize ?? from, crop) : whole;
 }

@@ -11,6 +11,7 @@ import type { AdapterInfo } from '../nn/lora.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import type { ModelConfig } from './config.ts';
 import type { AdapterConfig } from './peft.ts';
+import type { ImagePreparation } from './preprocessor.ts';
 import type { TokenizerFiles } from './tokenizer-files.ts';
 
 export { finiteWeights } from './checkpoint/finite.ts';
@@ -65,6 +66,8 @@ export interface CheckpointToSave extends Checkpoint {
   readonly momentsIn?: MomentDtype;
   /** There where `weights` are an adapter's alone: which, and the name or folder of its base. */
   readonly adapter?: { readonly info: AdapterInfo; readonly base: string | undefined };
+  /** Of a vision model: what is done with its images. @default from -1 to 1, of its size */
+  readonly images?: ImagePreparation;
 }
 
 /** A checkpoint, and the folder that it lies in. */

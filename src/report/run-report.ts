@@ -1,6 +1,7 @@
 // The report of a run: of one that is over, with all that it measured, or of what a run has saved so far. How it looks is
 // report.ts's; when it is written is a matter of the command line and of the page's service.
 
+import { preparationWords } from '../formats/preprocessor.ts';
 import { STATE } from '../kernels/step-control.ts';
 import { parameterCount } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
@@ -20,7 +21,19 @@ export async function writeReport(host: Host, out: string, summary: RunSummary, 
 
 /** The page. Without `summary`, figures are those that the state has. */
 export async function runReport(host: Host, state: SavedState, summary?: RunSummary): Promise<string> {
-  const { config, from, lora, data, task, records, tokenizer: _, keepBest, newHead, ...numbers } = state.settings;
+  const {
+    config,
+    from,
+    lora,
+    data,
+    task,
+    records,
+    images,
+    tokenizer: _,
+    keepBest,
+    newHead,
+    ...numbers
+  } = state.settings;
   const { memory, ranks, figures } = summary ? shown(summary) : { figures: figuresOf(state) };
   return renderReport({
     title: `${config.model_type}, ${figures.parameters.toLocaleString('en')} parameters`,
@@ -31,6 +44,7 @@ export async function runReport(host: Host, state: SavedState, summary?: RunSumm
       ...(records && { trainOn: records.trainOn, pack: records.pack }),
       ...(records?.template && { chatTemplate: records.template.name }),
       ...(lora ? { lora: `rank ${lora.rank}, alpha ${lora.alpha}, ${lora.targets.join(', ')}` } : {}),
+      ...(images ? { images: preparationWords(images) } : {}),
       ...(keepBest ? { keepBest: 'yes' } : {}),
       ...(newHead ? { newHead: 'yes' } : {}),
       runtime: host.name,

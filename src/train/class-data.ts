@@ -13,9 +13,11 @@ import { holdLabelled, recordClasses } from '../data/records/labelled.ts';
 import { isSynthetic, SYNTHETIC } from '../data/synthetic.ts';
 import type { TextIdentity, TokenizingOptions } from '../data/tokenized-text.ts';
 import type { Tokenizer } from '../data/tokenizer.ts';
+import { PREPROCESSOR } from '../formats/checkpoint/folder.ts';
 import { familyOf, labelsIn, type ModelConfig, shapeOf } from '../formats/families/index.ts';
 import type { Labels } from '../formats/families/labels.ts';
 import { sidesOf } from '../formats/families/vit.ts';
+import type { ImagePreparation } from '../formats/preprocessor.ts';
 import type { Host } from '../runtime/host.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 
@@ -35,19 +37,22 @@ export interface ClassSources {
   /** Others to validate on, where they are named. */
   readonly other?: readonly string[] | undefined;
   readonly seq: number;
+  /** What is done with images. */
+  readonly images?: ImagePreparation | undefined;
   readonly tokenizer: Pick<Tokenizer, 'identity' | 'encode'>;
 }
 
 /** Errors: HoldfastError naming the file, or the line and the field, of what cannot be used, and classes that the model does not have. */
 export async function readExamples(
   host: Host,
-  { config, labels, data, other, seq, tokenizer }: ClassSources,
+  { config, labels, data, other, seq, images: preparation, tokenizer }: ClassSources,
   options: TokenizingOptions = {},
 ): Promise<ClassContent> {
   if (shapeOf(config).vocabulary === 0) {
-    const wanted = imagesFor(config);
-    const images = fitted(config, labels, await openImages(host, data, { wanted }));
-    const others = other && fitted(config, labels, await openImages(host, other, { testsAlone: true, wanted }));
+    const wanted = imagesFor(config, preparation);
+    const images = fitted(config, labels, await openImages(host, data, { wanted }), preparation);
+    const others =
+      other && fitted(config, labels, await openImages(host, other, { testsAlone: true, wanted }), preparation);
     return { kind: 'images', images: { ...images, test: others ? toTest(others) : images.test } };
   }
   const read = (sources: readonly string[]) => LabelledTexts.read(host, sources, tokenizer, { labels, seq }, options);
@@ -59,15 +64,20 @@ export async function readExamples(
 /** All that a classifier is measured with: of images those to test with, where the data has such. Errors: as `readExamples`. */
 export async function examplesToTest(
   host: Host,
-  { config, labels, data, seq, tokenizer }: ClassSources,
+  { config, labels, data, seq, images: preparation, tokenizer }: ClassSources,
 ): Promise<Examples & { readonly identity: TextIdentity; readonly word: 'image' | 'text' }> {
   if (shapeOf(config).vocabulary === 0) {
     const images = fitted(
       config,
       labels,
-      await openImages(host, data, { testsAlone: true, wanted: imagesFor(config) }),
+      await openImages(host, data, { testsAlone: true, wanted: imagesFor(config, preparation) }),
+      preparation,
     );
-    return { ...imageExamples(toTest(images), images, seq), identity: images.identity, word: 'image' };
+    return {
+      ...imageExamples(toTest(images), images, { seq, images: preparation }),
+      identity: images.identity,
+      word: 'image',
+    };
   }
   checkLabelled(data);
   const texts = await LabelledTexts.read(host, data, tokenizer, { labels, seq });
@@ -90,6 +100,7 @@ export async function modelForClasses(
   host: Host,
   config: ModelConfig,
   data: readonly string[],
+  preparation?: ImagePreparation,
 ): Promise<ModelForClasses | undefined> {
   const { classifier } = familyOf(config);
   const labels = labelsIn(config);
@@ -98,7 +109,7 @@ export async function modelForClasses(
   if (isText) checkLabelled(data);
   const classes = isText
     ? await recordClasses(host, data)
-    : imageClasses(await imageFacts(host, data, imagesFor(config)));
+    : imageClasses(await imageFacts(host, data, imagesFor(config, preparation)));
   const named = shortened(data.join(', '));
   if (labels && areOf(labels, classes, named)) return { config, newHead: false };
   return { config: classifier.tells(config, labelsFor(classes, named)), newHead: true };
@@ -121,20 +132,29 @@ const imageClasses = ({ classNames, classes }: Pick<Images, 'classNames' | 'clas
   classNames ? { kind: 'named', names: classNames } : { kind: 'numbered', count: classes };
 
 /** What a model looks at. */
-function imagesFor(config: ModelConfig): WantedImages | undefined {
+function imagesFor(config: ModelConfig, preparation: ImagePreparation | undefined): WantedImages | undefined {
   if (config.model_type !== 'vit') return undefined;
   const [height, width] = sidesOf(config.image_size);
-  return { channels: config.num_channels, height, width };
+  return { channels: config.num_channels, height, width, preparation };
 }
 
 /** The images with their labels as the model numbers them. Errors: HoldfastError for images of another size, or of other classes. */
-function fitted(config: ModelConfig, labels: Labels, images: Images): Images {
+function fitted(
+  config: ModelConfig,
+  labels: Labels,
+  images: Images,
+  preparation: ImagePreparation | undefined,
+): Images {
   const { channels, height, width, classNames } = images;
   const found = [channels, height, width].join(' x ');
   const own =
     config.model_type === 'vit' ? [config.num_channels, ...sidesOf(config.image_size)].join(' x ') : 'no images';
   if (found !== own)
     throw new HoldfastError(`the images are of ${found} (channels, rows, columns), the model's of ${own}; use others`);
+  if (!classNames && preparation?.crop)
+    throw new HoldfastError(
+      `${PREPROCESSOR}: do_center_crop is true, which is done with PNG images alone; give a folder of them`,
+    );
   if (!areOf(labels, imageClasses(images), 'the images'))
     throw new HoldfastError(`the images: none of their classes is one of the model's, which are ${namesOf(labels)}`);
   const numbers = classNames?.map((name) => classOf(labels, name, 'the images'));

@@ -292,6 +292,7 @@ class RunPart {
       moment2: trainer.values('moment2'),
       momentsIn: momentDtypeIn(settings),
       state: { ...(await this.#state()), ...this.#log.state },
+      ...(settings.images && { images: settings.images }),
       ...(tokenizer.files && { tokenizer: withTemplate(tokenizer.files, settings.records?.template) }),
     };
     const best = this.#log.state.best_model_checkpoint ?? undefined;

@@ -8,6 +8,7 @@ import { TASKS, type TaskName } from '../data/tasks.ts';
 import { DEFAULT_TOKENIZER, type TokenizerIdentity } from '../data/tokenizer.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
 import { familyOf, shapeOf } from '../formats/families/index.ts';
+import { type ImagePreparation, imagePreparation } from '../formats/preprocessor.ts';
 import { configOfShape } from '../formats/shape.ts';
 import { ACTIVATION_DTYPES, type ActivationDtype } from '../graph/narrow-activations.ts';
 import { OPTIMIZER_DEVICES, type OptimizerDevice, UPDATES, type Update } from '../graph/operators/optimizer.ts';
@@ -43,6 +44,8 @@ export interface RunSettings {
   optimizerState?: MomentDtype;
   /** What activations are kept as for the backward pass. @default 'f32' */
   activationDtype?: ActivationDtype;
+  /** What is done with images before the model sees them. @default brought to its size, from -1 to 1 */
+  images?: ImagePreparation;
   /** Files, folders or "-", or "synthetic" alone; empty: the default corpus. @default [] */
   data: string[];
   /** Text of this task instead, and at each validation problems that are not in it. @default none */
@@ -210,6 +213,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     dtype: optional(oneOf(TRAINING_DTYPES)),
     optimizerState: optional(oneOf(MOMENT_DTYPES)),
     activationDtype: optional(oneOf(ACTIVATION_DTYPES)),
+    images: optional(imagePreparation),
     data: list(text),
     task: optional(oneOf(Object.keys(TASKS) as TaskName[])),
     records: optional(recordSettings),

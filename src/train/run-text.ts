@@ -45,7 +45,7 @@ export async function readText(
   tokenizer: Tokenizer,
   options: TokenizingOptions = {},
 ): Promise<RunText> {
-  const { config, records, data, validationFile, validationShare, seed, seq } = settings;
+  const { config, images, records, data, validationFile, validationShare, seed, seq } = settings;
   const { vocabulary } = shapeOf(config);
   const corpusOf = ({ identity, names }: { readonly identity: TextIdentity; readonly names: readonly string[] }) => ({
     corpus: { bytes: identity.bytes, files: names.length, names, skipped: 0 },
@@ -54,7 +54,7 @@ export async function readText(
   const other = validationFile === undefined ? undefined : [validationFile];
   const labels = labelsIn(config);
   if (labels) {
-    const content = await readExamples(host, { config, labels, data, other, seq, tokenizer }, options);
+    const content = await readExamples(host, { config, labels, data, other, seq, images, tokenizer }, options);
     return { ...corpusOf(content.kind === 'images' ? content.images : content.texts.train), content };
   }
   const masking = familyOf(config).writes ? undefined : maskingOf(tokenizer);

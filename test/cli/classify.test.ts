@@ -230,11 +230,8 @@ test('a folder of PNG images: its classes are the model’s, and others are told
     return inProcess(here, ['eval', 'run', '--data', 'sizes']);
   };
   const usual = { do_resize: true, image_mean: [0.5], image_std: [0.5], resample: 2, size: { height: 4, width: 4 } };
-  expect((await preprocessed({ ...usual, resample: 3 })).said).toBe(
-    'holdfast: run/checkpoint-16/preprocessor_config.json: resample is 3; images are read with 2, bilinear here\n',
-  );
-  expect((await preprocessed({ ...usual, image_mean: [0.485] })).said).toContain(
-    'image_mean is [0.485]; images are read',
+  expect((await preprocessed({ ...usual, resample: 1 })).said).toBe(
+    'holdfast: run/checkpoint-16/preprocessor_config.json: resample is 1; images are read with 2, bilinear, or 3, bicubic here\n',
   );
   expect((await preprocessed(usual)).status).toBe(0);
   const tune = (data: string) =>

@@ -73,6 +73,45 @@ describe('along a row', () => {
   });
 });
 
+describe('the bicubic filter', () => {
+  const by = (values: number[], from: [number, number], to: [number, number]) => {
+    const [height, width] = from;
+    return [...resized(Uint8Array.from(values), { height, width }, { height: to[0], width: to[1] }, 'bicubic')];
+  };
+  test.each<[number[], number[]]>([
+    [
+      [0, 255],
+      [0, 53, 202, 255],
+    ],
+    [
+      [0, 0, 255, 255],
+      [21, 234],
+    ],
+    [[10, 20, 30, 40, 50, 60], [35]],
+    [
+      [0, 255, 0, 7, 99],
+      [0, 114, 253, 77, 0, 4, 63, 106],
+    ],
+    [
+      [200, 3, 90, 255, 0, 17, 33],
+      [97, 125, 17],
+    ],
+  ])('along a row, Pillow’s own bytes: %j becomes %j', (values, wanted) => {
+    expect(by(values, [1, values.length], [1, wanted.length])).toEqual(wanted);
+    expect(by(values, [values.length, 1], [wanted.length, 1])).toEqual(wanted);
+  });
+
+  test('and along both', () => {
+    const picture = Array.from({ length: 20 }, (_, i) => (i * 37 + 11) % 256);
+    expect(by(picture, [4, 5], [3, 7])).toEqual([
+      ...[59, 84, 90, 57, 80, 119, 148, 168, 197, 184, 107, 139, 102, 37, 65, 85, 119, 156, 188, 178, 150],
+    ]);
+    expect(by(picture, [4, 5], [6, 3])).toEqual([
+      ...[11, 86, 151, 119, 69, 106, 219, 85, 67, 154, 197, 99, 96, 174, 154, 62, 123, 194],
+    ]);
+  });
+});
+
 describe('a folder', () => {
   const flat = (value: number, width: number, height: number, kind: 0 | 2 = 0) =>
     png(new Uint8Array(width * height * (kind === 2 ? 3 : 1)).fill(value), { width, height, kind });

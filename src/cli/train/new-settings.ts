@@ -13,7 +13,7 @@ import { type FoundModel, findModel, type LoadedAdapter, loadAdapter } from '../
 import type { ModelConfig } from '../../formats/config.ts';
 import type { ImageShape } from '../../formats/families/family.ts';
 import { FAMILY_NAMES, labelsIn, shapeOf } from '../../formats/families/index.ts';
-import { checkPreprocessor } from '../../formats/preprocessor.ts';
+import { type ImagePreparation, preparationIn } from '../../formats/preprocessor.ts';
 import { DEFAULT_SHAPE } from '../../formats/shape.ts';
 import { findTokenizer } from '../../formats/tokenizer-files.ts';
 import { completeLora } from '../../nn/lora.ts';
@@ -62,8 +62,9 @@ export async function newSettings(
   const tokenizer = flags.tokenizer === BYTES ? undefined : (named ?? own);
   // A new vision transformer was made for the classes of its images.
   const adapter = model === undefined ? undefined : await adapterToGoOn(host, flags, foundConfig);
+  const images = from === undefined ? undefined : await imagesOf(host, from, foundConfig);
   const headed = withHeadOf(foundConfig, adapter);
-  const forClasses = family === 'vit' ? undefined : await modelForClasses(host, headed, flags.data);
+  const forClasses = family === 'vit' ? undefined : await modelForClasses(host, headed, flags.data, images);
   const { config } = forClasses ?? { config: headed };
   const newHead = forClasses?.newHead === true || headed !== foundConfig;
   if (forClasses?.newHead && adapter?.labels)
@@ -84,10 +85,6 @@ export async function newSettings(
   const seesImages = shapeOf(config).vocabulary === 0;
   if (seesImages && given('context'))
     throw new HoldfastError('--context: an image is as long as its patches say; leave the flag out');
-  if (seesImages && from !== undefined) {
-    const files = await readerOf(host.files, from);
-    await checkPreprocessor(files, await modelFolder(files, from));
-  }
   if (!seesImages && flags.patch !== undefined)
     throw new HoldfastError('--patch: is of images, and the model reads text; leave the flag out');
   if (fineTunes && from === undefined)
@@ -112,6 +109,7 @@ export async function newSettings(
     ...(from === undefined ? {} : { from }),
     ...(from !== undefined && newHead && { newHead: true }),
     ...(lora && { lora }),
+    ...(images && { images }),
     ...(flags.dtype !== 'f32' && { dtype: flags.dtype }),
     ...(flags.optimizerState !== 'f32' && { optimizerState: flags.optimizerState }),
     ...(flags.activationDtype !== 'f32' && { activationDtype: flags.activationDtype }),
@@ -149,6 +147,13 @@ async function imagesFromFlags(host: Host, { data, patch = 4 }: TrainFlags): Pro
     throw new HoldfastError(`--patch ${patch}: the images are of ${height} x ${width}; it must divide both`);
   }
   return { image: height === width ? height : [height, width], patch, channels, classes, ...(names && { names }) };
+}
+
+/** What is done with the images of a model. */
+async function imagesOf(host: Host, from: string, config: ModelConfig): Promise<ImagePreparation | undefined> {
+  if (shapeOf(config).vocabulary > 0) return undefined;
+  const files = await readerOf(host.files, from);
+  return preparationIn(files, await modelFolder(files, from), config);
 }
 
 /** How records are learned from; undefined where the data is text. */

@@ -12,9 +12,9 @@ import {
   CHECKPOINT_FILES,
   MOMENTS,
   OTHER_CHECKPOINT,
+  OWN_COMPANIONS,
   SUMS,
   shardedFiles,
-  TOKENIZER_FILES,
   WEIGHTS,
 } from './folder.ts';
 import { INDEX_NAMES, shardNames, type WholeName } from './shard-names.ts';
@@ -88,7 +88,7 @@ export async function readSums(files: FolderReader, folder: string): Promise<Sum
   if (!LINES.test(text)) throw refuse('has lines that are no SHA-256, two spaces and a name');
   const lines = text.trimEnd().split('\n');
   const sums = new Map(lines.map((line) => [line.slice(66), line.slice(0, 64)]));
-  const own = [...sums.keys()].filter((name) => !TOKENIZER_FILES.includes(name));
+  const own = [...sums.keys()].filter((name) => !OWN_COMPANIONS.includes(name));
   const isOf = (files: readonly string[]) => own.length === files.length && files.every((name) => sums.has(name));
   const kinds = [CHECKPOINT_FILES, ADAPTER_CHECKPOINT_FILES, shardedFiles(own) ?? CHECKPOINT_FILES];
   if (lines.length !== sums.size || !kinds.some(isOf))
@@ -107,7 +107,7 @@ export async function checkSums(files: FolderReader, folder: string, names: read
   for (const name of sums ? await inParts(files, folder, names, [...sums.keys()]) : []) {
     const path = join(folder, name);
     // What was laid beside a checkpoint later has no sum.
-    if (TOKENIZER_FILES.includes(name) && !sums?.has(name)) continue;
+    if (OWN_COMPANIONS.includes(name) && !sums?.has(name)) continue;
     if ((await sumOf(files, path)) === sums?.get(name)) continue;
     throw new HoldfastError(`${path}: its SHA-256 is not the one in ${SUMS}; ${OTHER_CHECKPOINT}`);
   }

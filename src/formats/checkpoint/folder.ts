@@ -42,8 +42,14 @@ export const TOKENIZER_FILES: readonly string[] = [
   'tokenizer.model',
 ];
 
-/** What tokenizers and generation need beside a model, and training leaves as it is. */
-export const COMPANIONS: readonly string[] = [...TOKENIZER_FILES, 'chat_template.json', 'preprocessor_config.json'];
+/** What is done with images before a model sees them. */
+export const PREPROCESSOR = 'preprocessor_config.json';
+
+/** What may lie in a checkpoint besides, and is the model's own. */
+export const OWN_COMPANIONS: readonly string[] = [...TOKENIZER_FILES, PREPROCESSOR];
+
+/** What tokenizers, images and generation need beside a model, and training leaves as it is. */
+export const COMPANIONS: readonly string[] = [...OWN_COMPANIONS, 'chat_template.json'];
 
 export const OTHER_CHECKPOINT = 'the file is damaged, use another checkpoint';
 

@@ -13,6 +13,7 @@ import type { TensorSource } from '../../util/tensor-source.ts';
 import type { CheckpointToSave } from '../checkpoint.ts';
 import { familyOf } from '../families/index.ts';
 import { adapterConfigOf, storedNames } from '../peft.ts';
+import { preprocessorFile } from '../preprocessor.ts';
 import { writeTensors } from '../safetensors.ts';
 import { readSums, SummedFolder, writeSums } from './checksums.ts';
 import {
@@ -25,6 +26,7 @@ import {
   isPartial,
   MOMENTS,
   OTHER_CHECKPOINT,
+  PREPROCESSOR,
   partialPath,
   REPLACED,
   STATE,
@@ -148,7 +150,7 @@ async function writeFolder(
   checkpoint: CheckpointToSave,
   writers: Writers | undefined,
 ): Promise<void> {
-  const { config, state, adapter, tokenizer } = checkpoint;
+  const { config, state, adapter, tokenizer, images } = checkpoint;
   const tensors = checkpointTensors(checkpoint);
   await files.makeFolder(folder);
   const summed = new SummedFolder(files, folder);
@@ -170,6 +172,8 @@ async function writeFolder(
     await writeTensors(summed, MOMENTS, only(tensors.moments));
   }
   for (const [name, bytes] of tokenizer?.contents ?? []) await summed.writeBytes(name, bytes);
+  const preprocessor = preprocessorFile(images, config);
+  if (preprocessor !== undefined) await summed.writeText(PREPROCESSOR, preprocessor);
   await summed.writeText(STATE, stateText(state));
   await summed.finish();
 }

@@ -134,9 +134,9 @@ export class OwnModel {
 
   /** An adapter that came along is gone on with: its numbers stay. The model beside it lies in memory as in its files. */
   get lora(): LoraSettings {
-    const { adapter, dtype } = this.#info ?? {};
+    const { adapter } = this.#info ?? {};
     const begun = { rank: RANK, alpha: 2 * RANK, targets: [ALL_LINEAR], dropout: 0, rslora: false };
-    return { ...(adapter ?? begun), ...(dtype !== undefined && { baseDtype: dtype }) };
+    return adapter ?? begun;
   }
 
   /** What goes wrong is shown here; where that cannot be seen, it is an error. */

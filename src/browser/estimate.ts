@@ -19,7 +19,8 @@ import { generates, modelOf, type RunSettings } from '../train/run-settings.ts';
 import { traceStep } from '../train/step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from '../train/training-workload.ts';
 import { HoldfastError } from '../util/errors.ts';
-import type { ActivationPolicyFigures, Estimate, MemorySettings, PolicyComparison } from './protocol.ts';
+import type { StoredElement } from '../util/stored-elements.ts';
+import type { ActivationPolicyFigures, Estimate, MemorySettings, PolicyComparison, StoredWeights } from './protocol.ts';
 
 /** What does not depend on the budget, by what it does depend on: a slider asks again and again. */
 const known = new Map<string, Known>();
@@ -33,13 +34,14 @@ interface Known {
   readonly smallest: number;
 }
 
-/** Errors: HoldfastError for settings that make no model. */
+/** `stored`: how the files of a model hold what a low-rank update freezes. @default as f32. Errors: HoldfastError for settings that make no model. */
 export function estimateRun(
   settings: RunSettings,
   memory: MemorySettings,
   limits: AdapterLimits = DEFAULT_LIMITS,
+  stored?: StoredWeights,
 ): Omit<Estimate, 'room' | 'tokensPerSecond'> {
-  const { workload, whole, parameters, trained, smallest } = knownOf(settings, limits, memory.recovery);
+  const { workload, whole, parameters, trained, smallest } = knownOf(settings, limits, stored, memory.recovery);
   const figures = {
     parameters,
     trained,
@@ -69,8 +71,9 @@ export async function comparePolicies(
   settings: RunSettings,
   memory: MemorySettings,
   limits: AdapterLimits = DEFAULT_LIMITS,
+  stored?: StoredWeights,
 ): Promise<PolicyComparison> {
-  const { workload } = knownOf(settings, limits, memory.recovery);
+  const { workload } = knownOf(settings, limits, stored, memory.recovery);
   await nextTask();
   const { passes, slots, map } = fitMemory(workload, limits, memory.gpu, { recovery: memory.recovery });
   const { trace, extra } = passes.step;
@@ -93,10 +96,11 @@ export async function compareActivationPolicies(
   settings: RunSettings,
   { gpu, host, recovery = 'step' }: MemorySettings,
   limits: AdapterLimits = DEFAULT_LIMITS,
+  stored?: StoredWeights,
 ): Promise<ActivationPolicyFigures[]> {
   const { batch, seq: context, accumulate, records } = settings;
   const packed = records?.pack === 'yes';
-  const compared = { model: storedModel(settings), batch, context, accumulate, recovery, packed };
+  const compared = { model: storedModel(settings, stored), batch, context, accumulate, recovery, packed };
   await nextTask();
   const { resident, policies } = compareActivations(
     compared,
@@ -119,15 +123,20 @@ export async function compareActivationPolicies(
   return found;
 }
 
-function knownOf(settings: RunSettings, limits: AdapterLimits, recovery: Recovery = 'step'): Known {
+function knownOf(
+  settings: RunSettings,
+  limits: AdapterLimits,
+  stored?: StoredWeights,
+  recovery: Recovery = 'step',
+): Known {
   const { config, lora, records, batch, seq, accumulate, update = 'at-end' } = settings;
   const passes = passesOf(update, settings);
   const packed = records?.pack === 'yes';
   const step = [packed, batch, seq, accumulate, passes, generates(settings)];
-  const key = JSON.stringify([config, lora, ...step, recovery, limits]);
+  const key = JSON.stringify([config, lora, ...step, recovery, limits, lora && stored]);
   const before = known.get(key);
   if (before) return before;
-  const model = storedModel(settings);
+  const model = storedModel(settings, stored);
   if (seq > model.shape.context) {
     throw new HoldfastError(
       `a sequence of ${seq} tokens is longer than the model's context of ${model.shape.context}; use at most that`,
@@ -147,12 +156,14 @@ function knownOf(settings: RunSettings, limits: AdapterLimits, recovery: Recover
   return found;
 }
 
-/** The model that a run trains, its frozen weights as they are asked to lie in memory; as f32 where nothing is asked. */
-function storedModel(settings: RunSettings): Model {
+/** The model that a run trains, its frozen weights as they are asked to lie in memory, or else as in its files. */
+function storedModel(settings: RunSettings, stored: StoredWeights | undefined): Model {
   const { lora, config } = settings;
+  if (!lora) return modelOf(settings);
   const base = makeModel(config);
-  const inFiles = new Map(base.parameters.map(({ name }) => [name, 'f32' as const]));
-  return lora ? withStored(modelOf(settings), baseStorage(base, inFiles, lora.baseDtype)) : modelOf(settings);
+  const plain = () => base.parameters.map(({ name }): [string, StoredElement] => [name, 'f32']);
+  const inFiles = new Map(stored ? Object.entries(stored) : plain());
+  return withStored(modelOf(settings), baseStorage(base, inFiles, lora.baseDtype));
 }
 
 /** Lets others use this thread. */

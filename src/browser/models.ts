@@ -9,15 +9,7 @@ import { findChatTemplate } from '../data/records/find-template.ts';
 import { tokenizerOf } from '../data/tokenizer.ts';
 import { isZip, KEPT_GGUF, openZip, readerOf, storeFile } from '../formats/archive.ts';
 import { sourceOf } from '../formats/byte-source.ts';
-import {
-  ADAPTER_CONFIG,
-  ADAPTER_FILES,
-  CONFIG,
-  INDEX,
-  modelFolder,
-  SUMS,
-  WEIGHTS,
-} from '../formats/checkpoint/folder.ts';
+import { ADAPTER_CONFIG, ADAPTER_FILES, CONFIG, INDEX, modelFolder, WEIGHTS } from '../formats/checkpoint/folder.ts';
 import { weightFiles } from '../formats/checkpoint/model-tensors.ts';
 import { checkWeights, loadAdapter, loadWeights } from '../formats/checkpoint.ts';
 import type { ModelConfig } from '../formats/config.ts';
@@ -30,10 +22,10 @@ import { type Files, type FolderReader, type Host, join } from '../runtime/host.
 import { withAdapter, withHeadOf } from '../train/open-model.ts';
 import type { LoraSettings } from '../train/run-settings.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
-import { isMade } from '../util/stored-elements.ts';
 import { importCheckpoint } from './import.ts';
 import type { ChosenFile, ModelInfo, RunRecord } from './protocol.ts';
 import { nameOf } from './runs.ts';
+import { unsummed } from './unsummed.ts';
 
 /** Below the folder of a model. */
 const ADAPTER = 'adapter';
@@ -215,15 +207,6 @@ function listOf(given: readonly ChosenFile[], sha256: Files['sha256']): ListedFo
   return new ListedFolder(together ? top : UNNAMED, files, sha256, WORDS);
 }
 
-/** A reader without the sums, which take all of the weights to be checked: they are when the weights are loaded. */
-const unsummed = (files: FolderReader): FolderReader => ({
-  read: (path) => files.read(path),
-  readRange: (...range) => files.readRange(...range),
-  stat: async (path) => (path.endsWith(SUMS) ? undefined : files.stat(path)),
-  list: (path) => files.list(path),
-  sha256: () => files.sha256(),
-});
-
 async function inspect(
   from: FolderReader,
   folder: string,
@@ -232,11 +215,10 @@ async function inspect(
 ): Promise<Omit<ModelInfo, 'name'>> {
   const listed = from instanceof ListedFolder ? from.weights : undefined;
   const files = listed ? from : unsummed(from);
-  const { config, shapes, stored, tokenizer: companions } = await loadWeights(files, folder);
+  const { config, shapes, stored = new Map(), tokenizer: companions } = await loadWeights(files, folder);
   const model = makeModel(config);
   checkWeights(shapes, model.parameters, name);
   const tokenizer = await tokenizerOf(undefined, companions, model.shape.vocabulary, name);
-  const [dtype, ...others] = new Set(stored?.values());
   let bytes = listed?.bytes ?? 0;
   for (const file of listed ? [] : await weightFiles(files, folder))
     bytes += (await files.stat(join(folder, file)))?.bytes ?? 0;
@@ -245,7 +227,7 @@ async function inspect(
     config,
     parameters: parameterCount(model),
     bytes,
-    ...(dtype !== undefined && others.length === 0 && isMade(dtype) && { dtype }),
+    stored: Object.fromEntries(stored),
     ...(tokenizer.files && { tokens: tokenizer.vocabulary }),
     chats: template !== undefined,
     ...(beside && { adapter: await adapterIn(beside.files, beside.folder, config) }),

@@ -10,7 +10,7 @@ import type { ModelConfig } from '../formats/config.ts';
 import type { SavedDtype } from '../formats/export.ts';
 import type { TensorType } from '../formats/gguf/tensor-types.ts';
 import type { AdapterSummary } from '../gpu/device.ts';
-import type { MadeElement } from '../kernels/stored.ts';
+import type { StoredElement } from '../kernels/stored.ts';
 import type { DiskRoom } from '../runtime/browser/room.ts';
 import type { MemoryBound } from '../train/memory-record.ts';
 import type { RunSummary } from '../train/run-events.ts';
@@ -54,6 +54,9 @@ export interface ChosenFile {
   readonly file: File;
 }
 
+/** What each of a model's weights is stored as, by its name. */
+export type StoredWeights = Readonly<Record<string, StoredElement>>;
+
 /** What there is to know of a model before its weights are read. */
 export interface ModelInfo {
   /** For the person: of its folder, or of the run. */
@@ -64,8 +67,8 @@ export interface ModelInfo {
   readonly parameters: number;
   /** Of its weights' files. */
   readonly bytes: number;
-  /** What all of its weights are stored as; absent where they differ, and for what is only read. */
-  readonly dtype?: MadeElement;
+  /** How its files hold its weights: a frozen one lies in memory so. */
+  readonly stored: StoredWeights;
   /** Tokens of its own tokenizer; absent: its tokens are bytes. */
   readonly tokens?: number;
   /** Whether it brings a chat template. */

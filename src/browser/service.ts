@@ -41,6 +41,7 @@ import type {
   RunRecord,
   SampleRequest,
   StepPicture,
+  StoredWeights,
   TrainingText,
   Voice,
 } from './protocol.ts';
@@ -49,6 +50,7 @@ import { EXPORTS, keepText, readTokenizer } from './run-files.ts';
 import { newRecord, type ResumeOptions, resumedRecord } from './run-records.ts';
 import { Runs } from './runs.ts';
 import { Speeds } from './speed.ts';
+import { StoredHere } from './stored-weights.ts';
 import type { Writer } from './writer.ts';
 
 /** What a tokenizer is made of lies here meanwhile. */
@@ -62,6 +64,7 @@ export class TrainerService {
   readonly #host: BrowserHost;
   readonly #runs: Runs;
   readonly #speeds: Speeds;
+  readonly #stored: StoredHere;
   readonly #outbox = new Outbox();
   readonly #idle: IdleWriter;
   readonly #kept: KeptRuns;
@@ -81,6 +84,7 @@ export class TrainerService {
     this.#host = host;
     this.#runs = new Runs(host);
     this.#speeds = new Speeds(host);
+    this.#stored = new StoredHere(host.files);
     this.#idle = new IdleWriter(host, this.#runs, () => this.#openDevice());
     this.#kept = new KeptRuns(host, this.#runs, () => this.#active);
   }
@@ -98,13 +102,15 @@ export class TrainerService {
   }
 
   /**
-   * Bytes that a run would need, whether they fit, and how fast it may be. While a run trains nothing is measured.
+   * Bytes that a run would need, whether they fit, and how fast it may be. While a run trains nothing is measured. `stored`: of a
+   * model that is not kept here yet, as `inspectModel` says it.
    * Errors: HoldfastError for settings that make no model.
    */
-  async estimate(settings: RunSettings, memory: MemorySettings = {}): Promise<Estimate> {
+  async estimate(settings: RunSettings, memory: MemorySettings = {}, stored?: StoredWeights): Promise<Estimate> {
     const device = this.#device && (await this.#openDevice());
     const wanted = readSettings(settings);
-    const found = estimateRun(wanted, readMemory(memory), device && limitsOf(device));
+    const inFiles = stored ?? (await this.#stored.of(wanted));
+    const found = estimateRun(wanted, readMemory(memory), device && limitsOf(device), inFiles);
     const size = { dispatches: found.dispatchesPerStep, flops: found.flopsPerStep };
     const speed = device && (await this.#speeds.of(device, wanted, size, this.#active !== undefined));
     const room = await this.#host.room();
@@ -113,7 +119,8 @@ export class TrainerService {
 
   /** Bytes that each policy would move in a step. Errors: HoldfastError where the budget is too small. */
   async comparePolicies(settings: RunSettings, memory: MemorySettings = {}): Promise<PolicyComparison> {
-    return comparePolicies(readSettings(settings), readMemory(memory), this.#device && limitsOf(await this.#device));
+    const [wanted, limits] = [readSettings(settings), this.#device && limitsOf(await this.#device)];
+    return comparePolicies(wanted, readMemory(memory), limits, await this.#stored.of(wanted));
   }
 
   /**
@@ -121,11 +128,8 @@ export class TrainerService {
    * HoldfastError for settings that make no model.
    */
   async compareActivations(settings: RunSettings, memory: MemorySettings = {}): Promise<ActivationPolicyFigures[]> {
-    return compareActivationPolicies(
-      readSettings(settings),
-      readMemory(memory),
-      this.#device && limitsOf(await this.#device),
-    );
+    const [wanted, limits] = [readSettings(settings), this.#device && limitsOf(await this.#device)];
+    return compareActivationPolicies(wanted, readMemory(memory), limits, await this.#stored.of(wanted));
   }
 
   // ---- Runs ---------------------------------------------------------------------------------------------------
@@ -214,7 +218,8 @@ export class TrainerService {
       if (active.gate.ended) await active.ended;
       throw error;
     }
-    const { problem } = estimateRun(active.settings, memory, limitsOf(await this.#openDevice()));
+    const inFiles = await this.#stored.of(active.settings);
+    const { problem } = estimateRun(active.settings, memory, limitsOf(await this.#openDevice()), inFiles);
     if (problem) throw new HoldfastError(problem);
     const { paused } = active;
     await this.stop();

@@ -107,13 +107,13 @@ describe('the service', () => {
 
   test('a low-rank update of it learns conversations, answers with and without, and is exported', async () => {
     const page = await open(context, site.isolated);
-    const { id: base, from, config, dtype } = await keep(page, { 'tiny-llama': model });
-    expect(dtype).toBe('bf16');
+    const { id: base, from, config, stored } = await keep(page, { 'tiny-llama': model });
+    expect(new Set(Object.values(stored))).toEqual(new Set(['bf16']));
     const settings = {
       ...{
         ...SETTINGS,
         config,
-        lora: { ...LORA, baseDtype: 'bf16' as const },
+        lora: LORA,
         steps: 12,
         lr: 0.02,
         evalWindows: 2,
@@ -183,10 +183,10 @@ describe('the service', () => {
       const q8 = await exported(page, id, { form: 'gguf', type: 'Q8_0' });
       const own = await inspect(page, { 'tiny-llama': model });
       const found = await inspect(page, { '': { 'some-Q8_0.gguf': q8.bytes } });
-      const { config: _, dtype: __, ...facts } = own as ModelInfo;
+      const { config: _, stored: __, ...facts } = own as ModelInfo;
       expect(found).toMatchObject({ ...facts, name: 'some-Q8_0', bytes: q8.bytes.length });
       // Norms are F32 beside the blocks.
-      expect(found).not.toHaveProperty('dtype');
+      expect(new Set(Object.values((found as ModelInfo).stored))).toEqual(new Set(['q8_0', 'f32']));
       expect(await inspect(page, { '': { 'some.gguf': q8.bytes }, mine: adapter })).toMatchObject({
         adapter: { rank: 2 },
       });
@@ -195,7 +195,10 @@ describe('the service', () => {
         ...{ ...SETTINGS, config, lora: LORA, steps: 6, lr: 0.02, evalWindows: 2, seq: 64 },
         ...(from !== undefined && { from }),
       };
+      const records = { trainOn: 'answers' as const, pack: 'yes' as const };
+      const needs = await page.evaluate((s) => window.holdfast.trainer.estimate(s), { ...settings, records });
       const tuned = await train(page, { settings, text: CHATS, records: {}, name: 'tuned' });
+      expect((await event(page, 'ended')).summary.peakGpuBytes).toBe(needs.unlimited);
       const said = await page.evaluate(
         async ([base, tuned]) => {
           const ask = (run: string, adapter?: 'none') =>

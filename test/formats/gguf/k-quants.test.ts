@@ -2,17 +2,23 @@
 // decoders, lies in memory in its blocks, and gives the bits of the same file in F32.
 
 import { describe, expect, test } from 'vitest';
+import { estimateRun } from '../../../src/browser/estimate.ts';
+import { inspectFiles } from '../../../src/browser/models.ts';
+import { limitsOf } from '../../../src/engine/run/arrangement.ts';
 import { loadCheckpoint, loadWeights } from '../../../src/formats/checkpoint.ts';
 import { parseConfig } from '../../../src/formats/config.ts';
 import { exportGGUF } from '../../../src/formats/gguf/export.ts';
 import type { AnyConfig } from '../../../src/formats/gguf/families/index.ts';
+import { openDevice } from '../../../src/gpu/device.ts';
 import { makeModel } from '../../../src/nn/index.ts';
+import { completeLora } from '../../../src/nn/lora.ts';
+import { defaultSettings } from '../../../src/train/run-settings.ts';
 import { collect } from '../../../src/util/tensor-source.ts';
 import { chooseVariants } from '../../choose-variants.ts';
 import { done, inProcess } from '../../cli/in-process.ts';
 import { entry } from '../../entry.ts';
-import { EVERY_CASE } from '../../host.ts';
-import { MemoryFiles } from '../../memory-files.ts';
+import { ADAPTER, EVERY_CASE, testHost } from '../../host.ts';
+import { MemoryFiles, memoryHost } from '../../memory-files.ts';
 import { decoded, GGML_BLOCKS, type GGMLElement, randomBlocks } from '../../util/ggml-decoder.ts';
 import { byteLevel, modelOf, randomValues } from './models.ts';
 
@@ -155,6 +161,44 @@ describe('a file of several types', async () => {
     };
     expect(await tuned('mixed')).toEqual(await tuned('wide'));
   });
+
+  test.each([...(EVERY_CASE ? ['most'] : []), 'least'])(
+    'takes in the page’s estimate what a run of it counts, with the %s memory',
+    async (which) => {
+      const host = memoryHost(here, { args: [] });
+      const file = new File([await here.read('mixed.gguf')], 'mixed.gguf');
+      const { stored, config } = await inspectFiles(host, [{ path: 'mixed.gguf', file }]);
+      const device = await openDevice(testHost, { adapter: ADAPTER });
+      const limits = limitsOf(device);
+      device.close();
+      const lora = completeLora({ rank: 2 });
+      const short = { batch: 1, seq: 8, steps: 1, warmup: 0, evalWindows: 1, sampleTokens: 0 };
+      const settings = defaultSettings({ config, lora, from: 'mixed.gguf', data: ['text.txt'], ...short });
+      const { unlimited, smallest } = estimateRun(settings, {}, limits, stored);
+      // Most of what is frozen is packed to less than a fourth.
+      expect(unlimited).toBeLessThan(estimateRun(settings, {}, limits).unlimited / 2);
+      const gpu = which === 'least' ? smallest : undefined;
+      const { fit } = estimateRun(settings, gpu === undefined ? {} : { gpu }, limits, stored);
+      const flags = [
+        '--data',
+        'text.txt',
+        '--lora-rank',
+        '2',
+        '--sample-tokens',
+        '0',
+        '--batch',
+        '1',
+        '--context',
+        '8',
+      ];
+      const out = await inProcess(here, [
+        ...['finetune', 'mixed.gguf', ...flags, '--steps', '1', '--warmup', '0', '--eval-windows', '1', '--json'],
+        ...['--out', `est-${which}`, ...(gpu === undefined ? [] : ['--gpu-memory', String(gpu)])],
+      ]);
+      const { summary } = JSON.parse(out.out.trim().split('\n').at(-1) ?? '') as { summary: { peakGpuBytes: number } };
+      expect(summary.peakGpuBytes).toBe(fit?.peak);
+    },
+  );
 
   test('a scale that is infinite is found, and named', async () => {
     const flags = ['--data', 'text.txt', '--lora-rank', '2', '--context', '8', '--steps', '1', '--out', 'bad'];

@@ -1,0 +1,46 @@
+// How the files of models kept here hold their weights: what of a frozen base lies in memory as it does there, and so what an
+// estimate of its run has to count. Headers alone are read.
+
+import { loadWeights } from '../formats/checkpoint.ts';
+import type { Files, FolderReader } from '../runtime/host.ts';
+import type { RunSettings } from '../train/run-settings.ts';
+import { HoldfastError } from '../util/errors.ts';
+import type { StoredWeights } from './protocol.ts';
+import { unsummed } from './unsummed.ts';
+
+/** Of the model that was asked for last: a slider asks again and again. */
+export class StoredHere {
+  readonly #files: Files;
+  #key = '';
+  #found: Promise<StoredWeights | undefined> = Promise.resolve(undefined);
+
+  constructor(files: Files) {
+    this.#files = files;
+  }
+
+  /** Of the base of a run's low-rank update; undefined where it has none, or its weights are not here. */
+  of({ from, lora, config, newHead }: RunSettings): Promise<StoredWeights | undefined> {
+    if (from === undefined || !lora) return Promise.resolve(undefined);
+    const key = JSON.stringify([from, newHead && config]);
+    if (key !== this.#key) {
+      this.#key = key;
+      this.#found = storedIn(this.#files, from, newHead ? config : undefined);
+    }
+    return this.#found;
+  }
+}
+
+async function storedIn(
+  files: FolderReader,
+  folder: string,
+  as: RunSettings['config'] | undefined,
+): Promise<StoredWeights | undefined> {
+  try {
+    const { stored } = await loadWeights(unsummed(files), folder, as);
+    return stored && Object.fromEntries(stored);
+  } catch (error) {
+    // A run whose model has gone says so when it is gone on with.
+    if (error instanceof HoldfastError) return undefined;
+    throw error;
+  }
+}

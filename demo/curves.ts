@@ -30,7 +30,7 @@ export class Curves {
     const chart = (id: string, title: string, height: number, range?: typeof fromZero) =>
       new Chart(byId(id, HTMLElement), { title, height, ...(range && { range }) });
     this.#loss = chart('chart-loss', 'Loss', 260);
-    this.#accuracy = chart('chart-accuracy', 'Unseen problems solved', 110, () => [0, 1]);
+    this.#accuracy = chart('chart-accuracy', 'Right, of what it has not seen', 110, () => [0, 1]);
     this.#small = [
       { chart: chart('chart-speed', 'Tokens/s', 110, fromZero), field: 'tokensPerSecond' },
       { chart: chart('chart-norm', 'Gradient norm', 110, fromZero), field: 'gradNorm' },

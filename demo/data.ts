@@ -2,6 +2,7 @@
 // task that is made up as it goes. Reads no more of a file than it needs to tell text from other things; nothing leaves the page.
 
 import {
+  type ChosenFile,
   formatBytes,
   type RecordChoice,
   type ShapeName,
@@ -10,6 +11,7 @@ import {
   type TrainingText,
   type TrainOn,
 } from '../src/browser/index.ts';
+import { areImages } from './drop.ts';
 import { whole } from './figures.ts';
 import { byId, make, setText } from './page.ts';
 
@@ -44,6 +46,9 @@ export class DataPanel {
   readonly #template = byId('template', HTMLSelectElement);
   readonly #pack = byId('pack', HTMLInputElement);
   #chosen: readonly File[] = [];
+  #images: readonly ChosenFile[] = [];
+  /** Another one whenever the data may be another. */
+  version = 0;
   /** Of the text that is there. */
   #shape: ShapeName | undefined;
   #looks = 0;
@@ -61,8 +66,14 @@ export class DataPanel {
       void this.take([...(this.#files.files ?? [])]);
       this.#files.value = '';
     });
+    const folder = byId('image-folder', HTMLInputElement);
+    folder.addEventListener('change', () => {
+      this.takeImages([...(folder.files ?? [])].map((file) => ({ path: file.webkitRelativePath || file.name, file })));
+      folder.value = '';
+    });
     this.#clear.addEventListener('click', () => {
       this.#chosen = [];
+      this.#images = [];
       this.#paste.value = '';
       this.#show();
       this.#paste.focus();
@@ -85,16 +96,48 @@ export class DataPanel {
     const refused = checked.flatMap(({ file, problem }) => (problem ? [`${file.name} ${problem}`] : []));
     if (texts.length > 0) {
       this.#chosen = texts.sort((a, b) => (a.name < b.name ? -1 : 1));
-      const radio = this.#kinds.querySelector<HTMLInputElement>('input[value=own]');
-      if (radio) radio.checked = true;
+      this.#images = [];
+      this.#checkOwn();
     }
     this.#show();
     if (refused.length > 0) this.problem(`${refused.join('; ')}. Choose plain text (UTF-8).`);
   }
 
+  /** Takes images, below the folders of their classes. */
+  takeImages(files: readonly ChosenFile[]): void {
+    const found = areImages(files);
+    if (found) {
+      this.#chosen = [];
+      // What systems leave beside files begins with a dot.
+      this.#images = files.filter(({ file }) => !file.name.startsWith('.'));
+      this.#checkOwn();
+    }
+    this.#show();
+    if (!found)
+      this.problem('There is no image in it: PNG files below a folder for each class, or the files of MNIST or CIFAR.');
+  }
+
+  #checkOwn(): void {
+    const radio = this.#kinds.querySelector<HTMLInputElement>('input[value=own]');
+    if (radio) radio.checked = true;
+  }
+
+  /** The images, where they are what is learned from. */
+  get images(): readonly ChosenFile[] | undefined {
+    return this.kind === 'own' && this.#images.length > 0 ? this.#images : undefined;
+  }
+
+  /** What has a class each, as far as a model that tells classes apart is concerned. */
+  get labelled(): Blob | readonly ChosenFile[] | undefined {
+    if (this.kind !== 'own') return undefined;
+    if (this.images) return this.images;
+    const text = this.#blob;
+    return text.size > 0 ? text : undefined;
+  }
+
   /** How the text is learned from, where it holds records. */
   get records(): RecordChoice | undefined {
-    if (this.kind !== 'own' || this.#shape === undefined) return undefined;
+    if (this.kind !== 'own' || this.#shape === undefined || this.images) return undefined;
     const { value = 'answers' } = this.#trainOn.querySelector<HTMLInputElement>('input:checked') ?? {};
     return {
       trainOn: value as TrainOn,
@@ -112,13 +155,13 @@ export class DataPanel {
   }
 
   /** Absent: the example. Errors: an Error that says what is wrong with the text. */
-  text(context: number): TrainingText | undefined {
-    if (this.kind !== 'own') return undefined;
+  text(context: number, hasClasses = false): TrainingText | undefined {
+    if (this.kind !== 'own' || this.images) return undefined;
     const text = this.#blob;
     // A tenth validates, and a window needs one token more than the context.
     const least = 10 * (context + 1);
     if (text.size === 0) throw new Error('There is no text yet: paste one, or choose files.');
-    if (this.#shape === undefined && text.size < least) {
+    if (this.#shape === undefined && !hasClasses && text.size < least) {
       throw new Error(
         `The text has ${whole(text.size)} bytes; a context of ${context} needs ${whole(least)}. Add text, or set a shorter context.`,
       );
@@ -139,6 +182,7 @@ export class DataPanel {
   }
 
   #show(): void {
+    this.version++;
     const { kind } = this;
     for (const name of ['example', 'own', 'task']) byId(`panel-${name}`, HTMLElement).hidden = name !== kind;
     const { description } = TASKS[this.#task.value as TaskName];
@@ -146,19 +190,19 @@ export class DataPanel {
       byId('task-hint', HTMLElement),
       `${description} It learns from solved problems; the share of unseen ones that it solves is shown.`,
     );
-    const files = this.#chosen;
+    const files = this.#images.length > 0 ? this.#images.map(({ file }) => file) : this.#chosen;
     this.#paste.hidden = files.length > 0;
     this.#clear.hidden = files.length === 0 && this.#paste.value === '';
     this.#note.classList.remove('problem');
     const bytes =
       files.length > 0 ? files.reduce((sum, { size }) => sum + size, 0) : new Blob([this.#paste.value]).size;
-    const names = files.map(({ name }) => name).join(', ');
+    const names = this.#images.length > 0 ? `${whole(files.length)} files` : files.map(({ name }) => name).join(', ');
     const what = kind === 'own' && bytes > 0 ? [names, formatBytes(bytes)].filter(Boolean).join(': ') : '';
     setText(this.#note, what);
     this.#shape = undefined;
     this.#records.hidden = true;
     this.#changed();
-    if (what !== '') void this.#look(what);
+    if (what !== '' && this.#images.length === 0) void this.#look(what);
   }
 
   /** Sees whether it is records. */

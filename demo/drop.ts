@@ -4,7 +4,12 @@
 import type { ChosenFile } from '../src/browser/index.ts';
 import { byId } from './page.ts';
 
-export type Dropped = 'run' | 'model' | 'text';
+export type Dropped = 'run' | 'model' | 'images' | 'text';
+
+/** PNG, or what MNIST and CIFAR are published as. */
+const IMAGES = /\.png$|-idx[13]-ubyte(\.gz)?$|(_batch(_\d)?|train|test)\.bin$/i;
+
+export const areImages = (files: readonly ChosenFile[]): boolean => files.some(({ path }) => IMAGES.test(path));
 
 /** What files are, by their names. */
 export function kindOf(files: readonly ChosenFile[]): Dropped {
@@ -12,7 +17,8 @@ export function kindOf(files: readonly ChosenFile[]): Dropped {
   const isRun = names.includes('trainer_state.json') && names.includes('optimizer.safetensors');
   if (isRun || names.some((name) => /\.zip$/i.test(name))) return 'run';
   const isModel = (name: string) => /\.(safetensors|gguf)$/i.test(name) || /^(adapter_)?config\.json$/.test(name);
-  return names.some(isModel) ? 'model' : 'text';
+  if (names.some(isModel)) return 'model';
+  return areImages(files) ? 'images' : 'text';
 }
 
 export function takeDrops(take: (files: ChosenFile[], what: Dropped) => void): void {
@@ -40,14 +46,22 @@ export function takeDrops(take: (files: ChosenFile[], what: Dropped) => void): v
     const entries = [...(event.dataTransfer?.items ?? [])].map((item) => item.webkitGetAsEntry());
     const given = [...(event.dataTransfer?.files ?? [])].map((file) => ({ path: file.name, file }));
     // A folder that cannot be read is passed on as it came: what takes it says so.
-    const all = filesOf(entries, given).catch(() => given);
+    const all = filesOf(entries, given)
+      .then(ofOneKind)
+      .catch(() => given);
     void all.then((files) => {
       if (files.length > 0) take(files, kindOf(files));
     });
   });
 }
 
-/** With those in the dropped folders; not in the folders there, which of a model's are other things. */
+/** Folders in one of a model are other things, and in one of images its classes. */
+function ofOneKind(files: ChosenFile[]): ChosenFile[] {
+  const first = files.filter(({ path }) => path.split('/').length <= 2);
+  return kindOf(first) === 'text' && areImages(files) ? files : first;
+}
+
+/** With those in the dropped folders, and in the folders there. */
 async function filesOf(
   entries: readonly (FileSystemEntry | null)[],
   given: readonly ChosenFile[],
@@ -55,13 +69,14 @@ async function filesOf(
   const folders = entries.filter((entry) => entry instanceof FileSystemDirectoryEntry);
   if (folders.length === 0) return [...given];
   const files = entries.filter((entry) => entry instanceof FileSystemFileEntry);
-  for (const folder of folders) {
+  for (let folder = folders.pop(); folder; folder = folders.pop()) {
     const reader = folder.createReader();
     for (;;) {
       // Some at a time, none when all were given.
       const more = await new Promise<FileSystemEntry[]>((resolve, reject) => reader.readEntries(resolve, reject));
       if (more.length === 0) break;
       files.push(...more.filter((entry) => entry instanceof FileSystemFileEntry));
+      folders.push(...more.filter((entry) => entry instanceof FileSystemDirectoryEntry));
     }
   }
   return Promise.all(

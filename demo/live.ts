@@ -1,6 +1,6 @@
 // The figures of the moment: step, losses, speed, memory, how far and how long. Written once a frame at most.
 
-import { formatBytes } from '../src/browser/index.ts';
+import { FAMILIES, formatBytes } from '../src/browser/index.ts';
 import { duration, plain, short, whole } from './figures.ts';
 import { byId, setText } from './page.ts';
 import type { Training } from './training.ts';
@@ -29,7 +29,9 @@ export class Live {
     const validation = curves.validations.at(-1);
     const recent = curves.recent('tokensPerSecond', RECENT);
     figure('step', run ? whole(done) : '–', steps > 0 ? `of ${whole(steps)}` : '');
-    figure('loss', fixed(loss), loss === undefined ? '' : `${(loss / Math.LN2).toFixed(2)} bits a token`);
+    const config = run?.settings?.config;
+    const each = config && !FAMILIES[config.model_type].writes ? 'each' : 'a token';
+    figure('loss', fixed(loss), loss === undefined ? '' : `${(loss / Math.LN2).toFixed(2)} bits ${each}`);
     figure('validation', fixed(validation?.loss), validation ? noteOn(validation) : '');
     const left =
       recent && training.phase === 'training' ? ((steps - done) * training.tokensPerStep) / recent : undefined;
@@ -53,4 +55,4 @@ const fixed = (value: number | undefined): string =>
   value === undefined ? '–' : Number.isFinite(value) ? value.toFixed(3) : plain(value);
 
 const noteOn = ({ step, accuracy }: { step: number; accuracy?: number }): string =>
-  accuracy === undefined ? `at step ${whole(step)}` : `${Math.round(100 * accuracy)} % of unseen solved`;
+  accuracy === undefined ? `at step ${whole(step)}` : `${Math.round(100 * accuracy)} % of unseen right`;

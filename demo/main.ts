@@ -1,6 +1,8 @@
 // The page: opens the trainer's worker and ties the parts together. What a part shows and asks is its own file's.
 
 import {
+  type ClassesFound,
+  FAMILIES,
   type Holdfast,
   type MemorySettings,
   messageOf,
@@ -8,7 +10,9 @@ import {
   type RunEvent,
   type RunInfo,
   type RunSettings,
+  shapeOf,
 } from '../src/browser/index.ts';
+import { ClassData } from './class-data.ts';
 import { type Compared, Curves } from './curves.ts';
 import { DataPanel } from './data.ts';
 import { takeDrops } from './drop.ts';
@@ -39,6 +43,10 @@ const own = new OwnModel(
   () => model.ownChanged(),
 );
 const model = new ModelForm(own, () => changed());
+const classes = new ClassData(
+  () => holdfast?.trainer,
+  () => changed(),
+);
 const memory = new MemoryPanel({
   wanted: (asked) => changeMemory(asked),
   picture: async () => training?.picture(),
@@ -78,6 +86,7 @@ takeDrops((files, what) =>
   attempt(async () => {
     const alone = files.map(({ file }) => file);
     if (what === 'text') await data.take(alone);
+    else if (what === 'images') data.takeImages(files);
     else if (what === 'model' || (await own.isAdapterZip(files))) await own.take(files);
     else if (holdfast) await runs.import(alone);
   }),
@@ -86,17 +95,20 @@ takeDrops((files, what) =>
 async function train(): Promise<void> {
   if (!holdfast || !training || training.open) return;
   const asked = wanted();
-  const text = data.text(asked.seq);
+  if (classes.problem !== undefined) throw new Error(classes.problem);
+  const text = data.text(asked.seq, asked.found !== undefined);
   void holdfast.persist();
   buttons.train.disabled = true;
   try {
     const name = model.isOwn ? await keepModel() : undefined;
-    const { records: _, ...settings } = wanted();
-    const { records } = data;
+    const { settings, found } = wanted();
+    const { images } = data;
+    const records = found ? undefined : data.records;
     memory.clear();
     await training.start({
       ...{ settings, memory: memory.memory },
       ...(text !== undefined && { text }),
+      ...(images && { images }),
       ...(records && { records }),
       ...(name !== undefined && { name }),
     });
@@ -105,12 +117,45 @@ async function train(): Promise<void> {
   }
 }
 
-/** What the form and the text say. */
-function wanted(): RunSettings {
-  const { task, records } = data;
+/** What the form and the text say; and `found`, the classes of labelled data, with the head that learns them. */
+function wanted(): { settings: RunSettings; seq: number; found?: ClassesFound } {
+  const { task } = data;
   data.modelChats(model.isOwn && own.info?.chats === true);
+  const settings = { ...model.settings(), ...(task && { task }) };
+  const { seq } = settings;
+  const found = classesFor(settings);
+  return { settings, seq, ...(found && { found }) };
+}
+
+/** Errors: an Error where the data and the model do not go together. */
+function classesFor(settings: RunSettings): ClassesFound | undefined {
+  const { info } = own;
+  const isEncoder = model.isOwn && info !== undefined && !FAMILIES[info.config.model_type].writes;
+  if (!isEncoder) {
+    classes.clear();
+    if (data.images)
+      throw new Error('These are images, and the model reads text: bring one that looks at images (ViT).');
+    return undefined;
+  }
+  const found = classes.of(settings, data.labelled, data.version);
+  if (classes.problem !== undefined) return undefined;
+  const needs = info.classes !== undefined || shapeOf(info.config).vocabulary === 0;
+  if (needs && !found && data.labelled === undefined)
+    throw new Error(
+      shapeOf(info.config).vocabulary === 0
+        ? 'This model tells images apart: bring a folder of them, with a folder for each class.'
+        : 'This model tells texts apart: bring JSON records with a text and a label.',
+    );
+  return found;
+}
+
+/** What is estimated: the run as it would be made of them. */
+function estimated(): RunSettings {
+  const { settings, found } = wanted();
+  const { records } = data;
+  if (found) return found.settings;
   const { trainOn = 'answers', pack = 'yes' } = records ?? {};
-  return { ...model.settings(), ...(task && { task }), ...(records && { records: { trainOn, pack } }) };
+  return { ...settings, ...(records && { records: { trainOn, pack } }) };
 }
 
 /** The model of the person's own is there for the run. Returns the run's name. */
@@ -179,7 +224,7 @@ async function estimate(): Promise<void> {
   const open = training?.open ? training.run?.settings : undefined;
   try {
     // A model of the person's own that is still to come needs nothing.
-    const settings = model.isOwn && !own.info ? undefined : wanted();
+    const settings = model.isOwn && !own.info ? undefined : estimated();
     const stored = model.isOwn ? own.info?.stored : undefined;
     const found = settings && (await trainer.estimate(settings, open ? {} : memory.memory, stored));
     model.showEstimate(found, settings);
@@ -261,6 +306,8 @@ function phaseChanged(): void {
   const status = STATUS[phase];
   if (status) notes.say(status);
   curves.show(training.curves, compared);
+  const config = run?.settings?.config;
+  byId('writing', HTMLElement).hidden = config !== undefined && !FAMILIES[config.model_type].writes;
   live.show(training);
   runs.show(run?.id, open);
   writing.show(run?.id, training.curves);

@@ -11,6 +11,7 @@ import {
   formatBytes,
   type LoraSettings,
   type RunSettings,
+  shapeOf,
 } from '../src/browser/index.ts';
 import { duration, short, whole } from './figures.ts';
 import type { OwnModel } from './own-model.ts';
@@ -43,6 +44,9 @@ const NUMBERS: Readonly<Record<Numbers, readonly [label: string, least: number, 
 
 /** Beside the presets. */
 const OWN = 'own';
+/** Of what writes text, and of what reads it. */
+const OF_WRITERS: readonly string[] = ['sampleEvery'];
+const OF_READERS: readonly string[] = ['context'];
 /** What a model of the person's own brings along. */
 const OF_SHAPE: readonly string[] = ['family', 'layers', 'width', 'heads', 'kvHeads', 'vocabulary'];
 const OF_LORA: readonly string[] = ['rank', 'alpha', 'targets'];
@@ -195,9 +199,14 @@ export class ModelForm {
   #showRows(): void {
     const own = this.isOwn;
     this.#own.show(own);
+    const config = own ? this.#own.info?.config : undefined;
+    const lacks = [
+      ...(config && !FAMILIES[config.model_type].writes ? OF_WRITERS : []),
+      ...(config && shapeOf(config).vocabulary === 0 ? OF_READERS : []),
+    ];
     for (const [name, row] of this.#rows) {
       const hidden = own
-        ? OF_SHAPE.includes(name) || (OF_LORA.includes(name) && this.#own.way !== 'lora')
+        ? lacks.includes(name) || OF_SHAPE.includes(name) || (OF_LORA.includes(name) && this.#own.way !== 'lora')
         : OF_LORA.includes(name);
       for (const element of row) element.hidden = hidden;
     }
@@ -206,7 +215,7 @@ export class ModelForm {
   #ownSettings({ context, family: _, layers: _l, width: _w, heads: _h, kvHeads: _k, vocabulary: _v, ...rest }: Shape) {
     const { info, way } = this.#own;
     if (!info) throw new Error('There is no model yet: drop its folder, or choose it.');
-    const { config, from } = info;
+    const { config, from, images } = info;
     const lora: LoraSettings = {
       ...this.#own.lora,
       rank: this.#rank.valueAsNumber,
@@ -223,6 +232,7 @@ export class ModelForm {
     return defaultSettings({
       ...{ ...rest, config, seq: context },
       ...(from !== undefined && { from }),
+      ...(images && { images }),
       ...(way === 'lora' && { lora }),
     });
   }

@@ -127,7 +127,9 @@ export class OwnModel {
   defaults({ config }: ModelInfo): RunSettings {
     const { lora, way } = this;
     return fineTuningSettings({
-      ...{ config, seq: Math.min(shapeOf(config).context, LONGEST), ...PACE, evalWindows: 16 },
+      // An image is as long as its patches say.
+      ...(shapeOf(config).vocabulary > 0 && { seq: Math.min(shapeOf(config).context, LONGEST) }),
+      ...{ config, ...PACE, evalWindows: FAMILIES[config.model_type].writes ? 16 : 64 },
       ...(way === 'lora' && { lora }),
     });
   }
@@ -165,7 +167,7 @@ export class OwnModel {
   }
 
   async #describe(
-    { name, config, parameters, bytes, tokens, chats, adapter, from }: ModelInfo,
+    { name, config, parameters, bytes, tokens, chats, adapter, classes, from }: ModelInfo,
     trainer: Trainer,
   ): Promise<void> {
     const { layers, width } = shapeOf(config);
@@ -173,7 +175,12 @@ export class OwnModel {
     setText(byId('own-kind', HTMLElement), `${short(parameters)} parameters`);
     const parts = [
       `${FAMILIES[config.model_type].label} ${layers} × ${width}`,
-      tokens === undefined ? 'bytes as tokens' : `${whole(tokens)} tokens of its own`,
+      shapeOf(config).vocabulary === 0
+        ? 'looks at images'
+        : tokens === undefined
+          ? 'bytes as tokens'
+          : `${whole(tokens)} tokens of its own`,
+      ...(classes === undefined ? [] : [`${whole(classes)} classes`]),
       ...(chats ? ['chat template'] : []),
       ...(adapter ? [`adapter of rank ${adapter.rank}`] : []),
     ];

@@ -6,15 +6,18 @@
 // files it has read no more than headers.
 
 import { findChatTemplate } from '../data/records/find-template.ts';
-import { tokenizerOf } from '../data/tokenizer.ts';
+import { ByteTokenizer, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
 import { isZip, KEPT_GGUF, openZip, readerOf, storeFile } from '../formats/archive.ts';
 import { sourceOf } from '../formats/byte-source.ts';
 import { ADAPTER_CONFIG, ADAPTER_FILES, CONFIG, INDEX, modelFolder, WEIGHTS } from '../formats/checkpoint/folder.ts';
 import { weightFiles } from '../formats/checkpoint/model-tensors.ts';
 import { checkWeights, loadAdapter, loadWeights } from '../formats/checkpoint.ts';
 import type { ModelConfig } from '../formats/config.ts';
+import { labelsIn } from '../formats/families/index.ts';
+import { classesOf } from '../formats/families/labels.ts';
 import { isGGUF, openGGUF } from '../formats/gguf/open.ts';
 import { type ImportedFile, ListedFolder, listedBlob } from '../formats/listed-folder.ts';
+import { preparationIn } from '../formats/preprocessor.ts';
 import { type HubSource, openHubModel } from '../formats/remote/hub-model.ts';
 import { makeModel } from '../nn/index.ts';
 import { parameterCount } from '../nn/model.ts';
@@ -218,7 +221,13 @@ async function inspect(
   const { config, shapes, stored = new Map(), tokenizer: companions } = await loadWeights(files, folder);
   const model = makeModel(config);
   checkWeights(shapes, model.parameters, name);
-  const tokenizer = await tokenizerOf(undefined, companions, model.shape.vocabulary, name);
+  const labels = labelsIn(config);
+  const images = await preparationIn(files, folder, config);
+  // Images are not read in tokens.
+  const tokenizer: Tokenizer =
+    model.shape.vocabulary === 0
+      ? new ByteTokenizer()
+      : await tokenizerOf(undefined, companions, model.shape.vocabulary, name);
   let bytes = listed?.bytes ?? 0;
   for (const file of listed ? [] : await weightFiles(files, folder))
     bytes += (await files.stat(join(folder, file)))?.bytes ?? 0;
@@ -228,6 +237,8 @@ async function inspect(
     parameters: parameterCount(model),
     bytes,
     stored: Object.fromEntries(stored),
+    ...(labels && { classes: classesOf(labels) }),
+    ...(images && { images }),
     ...(tokenizer.files && { tokens: tokenizer.vocabulary }),
     chats: template !== undefined,
     ...(beside && { adapter: await adapterIn(beside.files, beside.folder, config) }),

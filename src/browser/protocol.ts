@@ -9,6 +9,7 @@ import type { MemoryReport } from '../engine/run/session.ts';
 import type { ModelConfig } from '../formats/config.ts';
 import type { SavedDtype } from '../formats/export.ts';
 import type { TensorType } from '../formats/gguf/tensor-types.ts';
+import type { ImagePreparation } from '../formats/preprocessor.ts';
 import type { AdapterSummary } from '../gpu/device.ts';
 import type { StoredElement } from '../kernels/stored.ts';
 import type { DiskRoom } from '../runtime/browser/room.ts';
@@ -71,12 +72,26 @@ export interface ModelInfo {
   readonly stored: StoredWeights;
   /** Tokens of its own tokenizer; absent: its tokens are bytes. */
   readonly tokens?: number;
+  /** How many classes it tells apart; absent: it does not yet. */
+  readonly classes?: number;
+  /** What is done with images before it sees them. */
+  readonly images?: ImagePreparation;
   /** Whether it brings a chat template. */
   readonly chats: boolean;
   /** An adapter that came with it. */
   readonly adapter?: LoraSettings;
   /** `settings.from` of a run that starts from it; absent: it is not kept here yet. */
   readonly from?: string;
+}
+
+/** What labelled data would make of a model. */
+export interface ClassesFound {
+  /** How many are told apart. */
+  readonly classes: number;
+  /** For the person: as many as a line holds. */
+  readonly names: string;
+  /** As they were given, with the head that the data asks for. */
+  readonly settings: RunSettings;
 }
 
 /** How records are learned from, as the flags of `holdfast train` have it. */
@@ -99,6 +114,11 @@ export interface NewRun {
   memory?: MemorySettings;
   /** @default the example text */
   text?: TrainingText;
+  /**
+   * Images instead, for a model that looks at them: PNG files below a folder for each class, or the files of MNIST or CIFAR. They
+   * are kept with the run, which trains a new head where the model tells other classes.
+   */
+  images?: readonly ChosenFile[];
   /**
    * A tokenizer.json and what lies beside it, by their names; they are kept with the run. `settings.config` must have room
    * for its tokens. @default that of the weights which the run starts from, else bytes
@@ -286,7 +306,7 @@ export type RunEvent = { readonly run: string } & (
       readonly dispatches: number;
     }
   | StepEvent
-  /** `accuracy`: of a run on a generated task, the share of its unseen problems that it solves. */
+  /** `accuracy`: of a classifier, the share that it tells right; of a generated task, of unseen problems that it solves. */
   | { readonly type: 'validation'; readonly step: number; readonly loss: number; readonly accuracy?: number }
   | { readonly type: 'sample'; readonly step: number; readonly text: string }
   | { readonly type: 'saved'; readonly step: number }

@@ -1,5 +1,6 @@
 // A run's files on their way out of the site, and into the folder of another run.
 
+import { filesOf } from '../data/corpus.ts';
 import { KEPT_GGUF, storeFile } from '../formats/archive.ts';
 import { CONFIG, TOKENIZER_FILES, TOKENIZER as TOKENIZER_JSON } from '../formats/checkpoint/folder.ts';
 import { checkpointsOf, replaceState } from '../formats/checkpoint.ts';
@@ -10,11 +11,12 @@ import { checkSettings } from '../train/check-settings.ts';
 import { readSettings } from '../train/run-settings.ts';
 import { savedState, withSettings } from '../train/saved-state.ts';
 import { HoldfastError } from '../util/errors.ts';
-import type { Fork, RunRecord, TrainingText } from './protocol.ts';
+import type { ChosenFile, Fork, RunRecord, TrainingText } from './protocol.ts';
 
 /** Zips wait here to be downloaded, until the next start. */
 export const EXPORTS = 'exports';
 const TEXT = 'text';
+const IMAGES = 'images';
 const TOKENIZER = 'tokenizer';
 
 /** The latest checkpoint of a run, or the weights that were imported. Errors: HoldfastError where there is neither. */
@@ -32,6 +34,30 @@ export async function keepText({ files }: BrowserHost, folder: string, text: Tra
   const blob = typeof text === 'string' ? new Blob([text]) : text;
   await storeFile(files, path, { name: 'the text', bytes: blob.size, open: () => blob.stream() });
   return path;
+}
+
+/** What the paths of all files begin with: the folder that they were chosen by. */
+export function topOf(given: readonly ChosenFile[]): string {
+  const [top = ''] = given[0]?.path.split('/') ?? [];
+  return given.every(({ path }) => path.startsWith(`${top}/`)) ? `${top}/` : '';
+}
+
+/** Keeps images with a run, in their folders; returns the path of all. */
+export async function keepImages(
+  { files }: BrowserHost,
+  folder: string,
+  given: readonly ChosenFile[],
+): Promise<string> {
+  const top = topOf(given);
+  const made = new Set<string>();
+  for (const { path, file } of given) {
+    const target = join(folder, IMAGES, path.slice(top.length));
+    const within = target.slice(0, target.lastIndexOf('/'));
+    if (!made.has(within)) await files.makeFolder(within);
+    made.add(within);
+    await storeFile(files, target, { name: path, bytes: file.size, open: () => file.stream() });
+  }
+  return join(folder, IMAGES);
 }
 
 /** The tokenizer among chosen files. Errors: HoldfastError where there is no tokenizer.json. */
@@ -96,11 +122,14 @@ export async function forkInto(
   const state = await savedState(host, from.checkpoint);
   const { step } = state.trainer;
   const { data } = source.settings;
-  const own = join(from.folder, TEXT);
+  const kept = [TEXT, IMAGES].filter((name) => data.includes(join(from.folder, name)));
   const settings = readSettings({
     ...source.settings,
     ...changes,
-    data: data.map((path) => (path === own ? join(folder, TEXT) : path)),
+    data: data.map((path) => {
+      const own = kept.find((name) => path === join(from.folder, name));
+      return own === undefined ? path : join(folder, own);
+    }),
   });
   if (settings.steps <= step) {
     throw new HoldfastError(`the fork begins after ${step} steps and would end after ${settings.steps}; give it more`);
@@ -114,7 +143,14 @@ export async function forkInto(
   };
   for (const name of await files.list(from.checkpoint)) await copy(join(from.checkpoint, name), join(partial, name));
   await replaceState(files, partial, withSettings(state, settings));
-  if (data.includes(own)) await copy(own, join(folder, TEXT));
+  for (const name of kept) {
+    const source = join(from.folder, name);
+    for await (const { path } of filesOf(files, [source])) {
+      const target = join(folder, name, path.slice(source.length));
+      await files.makeFolder(target.slice(0, target.lastIndexOf('/')));
+      await copy(path, target);
+    }
+  }
   await files.rename(partial, join(folder, `checkpoint-${step}`));
   return { settings, savedStep: step };
 }

@@ -3,16 +3,17 @@
 
 import { identityOf, tokenizerOf } from '../data/tokenizer.ts';
 import { loadTokenizer } from '../formats/checkpoint.ts';
-import { shapeOf } from '../formats/families/index.ts';
+import { labelsIn, shapeOf } from '../formats/families/index.ts';
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { checkSettings } from '../train/check-settings.ts';
 import { type RunSettings, readSettings } from '../train/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { withClasses } from './class-settings.ts';
 import { recordSettings } from './conversations.ts';
 import type { MemorySettings, NewRun, RunRecord, TrainingText } from './protocol.ts';
 import { readMemory } from './record.ts';
-import { keepText, keepTokenizer } from './run-files.ts';
+import { keepImages, keepText, keepTokenizer } from './run-files.ts';
 import { nameOf } from './runs.ts';
 
 /** What may be another when a run is gone on with. */
@@ -30,11 +31,14 @@ export async function newRecord(
   host: BrowserHost,
   id: string,
   folder: string,
-  { settings: given, name, memory: limits = {}, text, tokenizer, records }: NewRun,
+  { settings: given, name, memory: limits = {}, text, images, tokenizer, records }: NewRun,
 ): Promise<RunRecord> {
-  const [settings, memory] = [readSettings(given), readMemory(limits)];
-  checkSettings(settings);
-  const data = text === undefined ? settings.data : [await keepText(host, folder, text)];
+  const [asked, memory] = [readSettings(given), readMemory(limits)];
+  checkSettings(asked);
+  let { data } = asked;
+  if (text !== undefined) data = [await keepText(host, folder, text)];
+  if (images) data = [await keepImages(host, folder, images)];
+  const settings = await withClasses(host, { ...asked, data });
   const found = await tokenizerFilesOf(host, folder, settings, tokenizer);
   return {
     id,
@@ -42,9 +46,9 @@ export async function newRecord(
     created: Date.now(),
     settings: {
       ...settings,
-      data,
       ...(found && { tokenizer: identityOf(found) }),
-      ...(records && { records: await recordSettings(host.files, records, found, settings.from) }),
+      ...(records &&
+        !labelsIn(settings.config) && { records: await recordSettings(host.files, records, found, settings.from) }),
     },
     memory,
     status: 'running',

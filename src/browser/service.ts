@@ -16,6 +16,7 @@ import { type RunSettings, readSettings } from '../train/run-settings.ts';
 import { savedState } from '../train/saved-state.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { ActiveRun } from './active-run.ts';
+import { classesIn } from './class-settings.ts';
 import { recordsIn, templateOf } from './conversations.ts';
 import { notesOn } from './environment.ts';
 import { compareActivationPolicies, comparePolicies, estimateRun } from './estimate.ts';
@@ -27,6 +28,8 @@ import type {
   ActivationPolicyFigures,
   Candidate,
   ChatRequest,
+  ChosenFile,
+  ClassesFound,
   Environment,
   Estimate,
   Fork,
@@ -296,6 +299,14 @@ export class TrainerService {
   /** The shape of the records that a text holds; undefined: it is text. */
   recordsIn(text: TrainingText): Promise<ShapeName | undefined> {
     return recordsIn(text);
+  }
+
+  /**
+   * The classes that a model would learn of labelled records, or of images, and its settings then; undefined where it learns
+   * something else. Errors: HoldfastError naming what of the data cannot be used.
+   */
+  classesIn(settings: RunSettings, data: TrainingText | readonly ChosenFile[]): Promise<ClassesFound | undefined> {
+    return classesIn(this.#host, readSettings(settings), data);
   }
 
   /** The run or model for other programs. A run that trains is saved. Errors: HoldfastError for an adapter where there is none. */

@@ -5,7 +5,7 @@
 // a model has (resize.ts); classes are numbered by their names in order, whichever set they are in.
 
 import { checkPrepared, type ImagePreparation, type PictureSize } from '../formats/preprocessor.ts';
-import type { Files, Host } from '../runtime/host.ts';
+import type { FolderReader, ReadingHost } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { sortedNames } from './classes.ts';
@@ -66,7 +66,7 @@ export interface WantedImages {
  * HoldfastError naming the file that does not fit.
  */
 export async function findImageFolder(
-  host: Host,
+  host: ReadingHost,
   sources: readonly string[],
   wanted?: WantedImages,
 ): Promise<ImageFolder | undefined> {
@@ -119,7 +119,11 @@ export async function findImageFolder(
   return { channels, height, width, classNames, train, test, preparation: wanted?.preparation };
 }
 
-async function headerOf(files: Files, { path, bytes }: FoundImage, other: LabelledFile | WantedImages | undefined) {
+async function headerOf(
+  files: FolderReader,
+  { path, bytes }: FoundImage,
+  other: LabelledFile | WantedImages | undefined,
+) {
   if (bytes > MOST_PNG_BYTES)
     throw new HoldfastError(
       `${path}: has ${formatBytes(bytes)}, an image has ${formatBytes(MOST_PNG_BYTES)} at most; use a smaller one`,
@@ -144,7 +148,7 @@ async function headerOf(files: Files, { path, bytes }: FoundImage, other: Labell
 
 /** The pixels (count, channels, height, width) of some of a folder's images, and their labels. Errors: as `decodePng`. */
 export async function readImages(
-  { files }: Host,
+  { files }: ReadingHost,
   { channels, height, width, classNames, preparation }: ImageFolder,
   chosen: readonly LabelledFile[],
 ) {

@@ -3,7 +3,7 @@
 //
 // Invariant: an ImageSet holds whole images of one size, and every label is below `classes`.
 
-import type { Host } from '../runtime/host.ts';
+import type { ReadingHost } from '../runtime/host.ts';
 import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { filesOf } from './corpus.ts';
@@ -62,7 +62,7 @@ interface Part {
  * Errors: HoldfastError where there are none, and naming a file that is not whole.
  */
 export async function openImages(
-  host: Host,
+  host: ReadingHost,
   sources: readonly string[],
   { testsAlone = false, wanted }: { readonly testsAlone?: boolean; readonly wanted?: WantedImages | undefined } = {},
 ): Promise<Images> {
@@ -102,7 +102,7 @@ const WHAT_WORKS =
 
 /** What of images is known before any is decoded. */
 export async function imageFacts(
-  host: Host,
+  host: ReadingHost,
   sources: readonly string[],
   wanted?: WantedImages,
 ): Promise<ImageSize & Pick<Images, 'classes' | 'classNames'>> {
@@ -111,7 +111,7 @@ export async function imageFacts(
 }
 
 async function folderImages(
-  host: Host,
+  host: ReadingHost,
   folder: ImageFolder,
   sources: readonly string[],
   testsAlone: boolean,
@@ -202,7 +202,7 @@ function joined(parts: readonly (Uint8Array | undefined)[]): Uint8Array<ArrayBuf
   return whole;
 }
 
-async function identify(host: Host, ...sets: readonly (ImageSet | undefined)[]): Promise<TextIdentity> {
+async function identify(host: ReadingHost, ...sets: readonly (ImageSet | undefined)[]): Promise<TextIdentity> {
   const sum = await host.files.sha256();
   let bytes = 0;
   for (const set of sets) {
@@ -215,7 +215,7 @@ async function identify(host: Host, ...sets: readonly (ImageSet | undefined)[]):
 }
 
 /** Images like CIFAR's, each its class's own pattern under noise: they can be learned. The same for every seed. */
-async function syntheticImages(host: Host): Promise<Images> {
+async function syntheticImages(host: ReadingHost): Promise<Images> {
   const random = new Random(0, 'synthetic images');
   const classes = 10;
   const patterns = Uint8Array.from({ length: classes * CIFAR_PIXELS }, () => random.below(256));

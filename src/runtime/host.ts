@@ -64,6 +64,11 @@ export interface FolderClaim {
 export type FolderReader = Pick<Files, 'read' | 'readRange' | 'stat' | 'list' | 'sha256'> &
   Partial<Pick<Files, 'open'>>;
 
+/** As much of a host as looking into data takes. */
+export interface ReadingHost {
+  readonly files: FolderReader & Pick<Files, 'open'>;
+}
+
 /** A file that stays readable until it is closed, also where it is moved or removed; in a browser, until it is removed. */
 export interface OpenFile {
   /** Its size when it was opened. */

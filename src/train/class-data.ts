@@ -14,12 +14,14 @@ import { isSynthetic, SYNTHETIC } from '../data/synthetic.ts';
 import type { TextIdentity, TokenizingOptions } from '../data/tokenized-text.ts';
 import type { Tokenizer } from '../data/tokenizer.ts';
 import { PREPROCESSOR } from '../formats/checkpoint/folder.ts';
+import type { LoadedAdapter } from '../formats/checkpoint.ts';
 import { familyOf, labelsIn, type ModelConfig, shapeOf } from '../formats/families/index.ts';
 import type { Labels } from '../formats/families/labels.ts';
 import { sidesOf } from '../formats/families/vit.ts';
 import type { ImagePreparation } from '../formats/preprocessor.ts';
-import type { Host } from '../runtime/host.ts';
+import type { Host, ReadingHost } from '../runtime/host.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
+import { withHeadOf } from './open-model.ts';
 
 /** What has a class each, read. */
 export type ClassContent =
@@ -97,7 +99,7 @@ export interface ModelForClasses {
  * learns. Errors: HoldfastError for data of which some classes are the model's and some are not.
  */
 export async function modelForClasses(
-  host: Host,
+  host: ReadingHost,
   config: ModelConfig,
   data: readonly string[],
   preparation?: ImagePreparation,
@@ -115,7 +117,26 @@ export async function modelForClasses(
   return { config: classifier.tells(config, labelsFor(classes, named)), newHead: true };
 }
 
-const areLabelled = async (host: Host, data: readonly string[]): Promise<boolean> =>
+/**
+ * The same of a model that may have an adapter to go on from, whose head it then has; with one of its own where the data says
+ * nothing else. Errors: as `modelForClasses`, and for data of other classes than the adapter's.
+ */
+export async function headFor(
+  host: ReadingHost,
+  config: ModelConfig,
+  data: readonly string[],
+  { adapter, images }: { readonly adapter?: LoadedAdapter | undefined; readonly images?: ImagePreparation | undefined },
+): Promise<ModelForClasses> {
+  const headed = withHeadOf(config, adapter);
+  const found = await modelForClasses(host, headed, data, images);
+  if (found?.newHead && adapter?.labels)
+    throw new HoldfastError(
+      `${adapter.path}: tells ${namesOf(adapter.labels)} apart, and the data has other classes; leave it out for a new head`,
+    );
+  return { config: found?.config ?? headed, newHead: found?.newHead === true || headed !== config };
+}
+
+const areLabelled = async (host: ReadingHost, data: readonly string[]): Promise<boolean> =>
   data.length > 0 && !isSynthetic(data) && (await holdLabelled(host, data));
 
 /** Errors: HoldfastError for what is no file of records. */

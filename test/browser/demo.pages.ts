@@ -326,7 +326,7 @@ test('where nothing isolates the page it trains all the same; of a task it says 
   await fillSettings(page, { ...SMALL, context: 32, steps: 20 });
   await page.click('#train');
   await says(page, /^Done after 20 steps/);
-  expect(await page.textContent('#now-validated')).toMatch(/^\d+ % of unseen solved$/);
+  expect(await page.textContent('#now-validated')).toMatch(/^\d+ % of unseen right$/);
   expect(await page.locator('#chart-accuracy').isVisible()).toBe(true);
   await own.close();
 });

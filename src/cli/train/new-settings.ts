@@ -1,7 +1,6 @@
 // The settings of a new run, from flags and from the files that they name: the model, its tokenizer and chat template,
 // the data, a low-rank update.
 
-import { namesOf } from '../../data/classes.ts';
 import { imageFacts } from '../../data/images.ts';
 import { findChatTemplate, type TemplateSources } from '../../data/records/find-template.ts';
 import { holdRecords, type RecordSettings } from '../../data/records/read-records.ts';
@@ -19,9 +18,8 @@ import { findTokenizer } from '../../formats/tokenizer-files.ts';
 import { completeLora } from '../../nn/lora.ts';
 import { headModules } from '../../nn/modules-to-save.ts';
 import type { Host } from '../../runtime/host.ts';
-import { modelForClasses } from '../../train/class-data.ts';
+import { headFor } from '../../train/class-data.ts';
 import { fineTuningSettings } from '../../train/fine-tuning.ts';
-import { withHeadOf } from '../../train/open-model.ts';
 import { defaultSettings, type LoraSettings, type RunSettings, VALIDATION_SHARE } from '../../train/run-settings.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeRange, inRange } from '../../util/range.ts';
@@ -63,14 +61,10 @@ export async function newSettings(
   // A new vision transformer was made for the classes of its images.
   const adapter = model === undefined ? undefined : await adapterToGoOn(host, flags, foundConfig);
   const images = from === undefined ? undefined : await imagesOf(host, from, foundConfig);
-  const headed = withHeadOf(foundConfig, adapter);
-  const forClasses = family === 'vit' ? undefined : await modelForClasses(host, headed, flags.data, images);
-  const { config } = forClasses ?? { config: headed };
-  const newHead = forClasses?.newHead === true || headed !== foundConfig;
-  if (forClasses?.newHead && adapter?.labels)
-    throw new HoldfastError(
-      `--lora-from ${flags.loraFrom}: tells ${namesOf(adapter.labels)} apart, and the data has other classes; leave it out for a new head`,
-    );
+  const { config, newHead } =
+    family === 'vit'
+      ? { config: foundConfig, newHead: false }
+      : await headFor(host, foundConfig, flags.data, { adapter, images });
   const { context } = shapeOf(config);
   if (!family) {
     const shape = (['layers', 'width', 'heads', 'kvHeads'] as const).find(given);

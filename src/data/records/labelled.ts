@@ -4,7 +4,7 @@
 // Invariant: a record that is given has a text and a label, and all labels of a reading are names, or all are numbers.
 
 import * as v from 'valibot';
-import type { Host } from '../../runtime/host.ts';
+import type { ReadingHost } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { check, isObject, object, type Schema, show, text } from '../../util/json.ts';
 import { type DataClasses, type Label, sortedNames } from '../classes.ts';
@@ -45,7 +45,7 @@ const fieldsIn = (value: unknown): Fields | undefined =>
     : undefined;
 
 /** Whether the sources begin with a record that has a text and a label. */
-export async function holdLabelled(host: Host, sources: readonly string[]): Promise<boolean> {
+export async function holdLabelled(host: ReadingHost, sources: readonly string[]): Promise<boolean> {
   for await (const { path, kind } of filesOf(host.files, sources)) {
     if (kind !== 'file') return false;
     const first = await firstRecord(host.files, path);
@@ -56,7 +56,7 @@ export async function holdLabelled(host: Host, sources: readonly string[]): Prom
 
 /** The records of all files. Errors: HoldfastError naming the file, the line and the field of what cannot be used. */
 export async function* labelledRecords(
-  host: Host,
+  host: ReadingHost,
   sources: readonly string[],
   options: LineOptions = {},
 ): AsyncGenerator<LabelledRecord> {
@@ -87,7 +87,7 @@ export async function* labelledRecords(
 }
 
 /** The classes that records are of. Errors: as `labelledRecords`. */
-export async function recordClasses(host: Host, sources: readonly string[]): Promise<DataClasses> {
+export async function recordClasses(host: ReadingHost, sources: readonly string[]): Promise<DataClasses> {
   const places = new Map<string, string>();
   let count = 0;
   for await (const { at, label } of labelledRecords(host, sources)) {

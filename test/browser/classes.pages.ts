@@ -1,0 +1,147 @@
+// Classifiers on the demo page: texts with labels for a BERT that has told none yet, and a folder of images for a ViT with the
+// mean and deviation of its own. Each is trained there, says what share it tells right, and is taken elsewhere.
+
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { unzipSync } from 'fflate';
+import type { Browser, Page } from 'playwright';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { parseConfig } from '../../src/formats/config.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { initialWeights } from '../../src/nn/initialise.ts';
+import { Random } from '../../src/util/random.ts';
+import { collect } from '../../src/util/tensor-source.ts';
+import { lines, published } from '../cli/published-bert.ts';
+import { png } from '../data/png-writer.ts';
+import { holdfast } from '../e2e/cli.ts';
+import { fileOf, floats } from '../formats/raw-tensors.ts';
+import { EVERY_CASE } from '../host.ts';
+import { close, launch, newContext } from './driver.ts';
+import { type Site, serve } from './site.ts';
+import { fillSettings, misdeeds, overflow, ready, row, says } from './visitor.ts';
+
+let browser: Browser;
+let site: Site;
+const folder = mkdtempSync(path.join(tmpdir(), 'classes-'));
+
+beforeAll(async () => {
+  [browser, site] = await Promise.all([launch(), serve()]);
+});
+afterAll(async () => {
+  await close(browser, site);
+  site.close();
+  rmSync(folder, { recursive: true });
+});
+afterEach(() => expect(misdeeds.splice(0)).toEqual([]));
+
+function write(files: Readonly<Record<string, string | Uint8Array>>): void {
+  for (const [name, bytes] of Object.entries(files)) {
+    mkdirSync(path.dirname(path.join(folder, name)), { recursive: true });
+    writeFileSync(path.join(folder, name), bytes);
+  }
+}
+
+/** What is told by one word among others. */
+function reviews(count: number): string {
+  const random = new Random(3, 'reviews');
+  const words = ['the', 'cat', '日', '.'];
+  return lines(
+    ...Array.from({ length: count }, (_, i) => {
+      const list = Array.from({ length: 1 + random.below(4) }, () => words[random.below(4)] ?? '');
+      list.splice(random.below(list.length + 1), 0, i % 2 === 0 ? 's' : 'cafe');
+      return { text: list.join(' '), label: i % 2 === 0 ? 'short' : 'long' };
+    }),
+  );
+}
+
+const TRAINING = { batch: 6, steps: 30, warmup: 2, evalEvery: 10, evalWindows: 16, saveEvery: 30 };
+
+/** The model of the newest run, as it is exported, in a folder called `name`. */
+async function taken(page: Page, name: string): Promise<void> {
+  await (await row(page)).getByRole('button', { name: 'Export model' }).click();
+  await page.locator('#dialog select').selectOption('model f32');
+  const [file] = await Promise.all([
+    page.waitForEvent('download'),
+    page.locator('#dialog').getByRole('button', { name: 'Export' }).click(),
+  ]);
+  const files = unzipSync(readFileSync(await file.path()));
+  write(Object.fromEntries(Object.entries(files).map(([each, bytes]) => [`${name}/${each}`, bytes])));
+}
+
+/** What the command line measures of it. */
+async function measured(model: string, data: string): Promise<string> {
+  const { status, stdout, stderr } = await holdfast(['eval', model, '--data', data], { cwd: folder });
+  expect(`${status} ${stderr}`).toBe('0 ');
+  return stdout;
+}
+
+test('a BERT learns to tell texts apart, with a new head; its model does so elsewhere', async () => {
+  const { files } = published('BertForMaskedLM');
+  write(Object.fromEntries(Object.entries(files).map(([name, bytes]) => [name.replace('m/', 'tiny-bert/'), bytes])));
+  write({ 'reviews.jsonl': reviews(120), 'broken.jsonl': '{"text":"a","label":"x"}\n{"text":"b"}' });
+  const page = await ready(await newContext(browser, site), `${site.isolated}demo/`);
+  await page.setInputFiles('#own-folder', path.join(folder, 'tiny-bert'));
+  await page.locator('#own-facts', { hasText: 'BERT 2 × 12 · 16 tokens of its own' }).waitFor();
+  await page.setInputFiles('#files', path.join(folder, 'broken.jsonl'));
+  await page.locator('#classes-note.problem', { hasText: ':2: label is missing; it must be a name' }).waitFor();
+  await page.setInputFiles('#files', path.join(folder, 'reviews.jsonl'));
+  await page.locator('#classes-note', { hasText: '2 classes: long, short; a new head learns to tell them' }).waitFor();
+  await page.getByRole('radio', { name: /^All of it/ }).check();
+  await fillSettings(page, { ...TRAINING, lr: 0.01 });
+  expect(await page.locator('#field-sampleEvery').isVisible()).toBe(false);
+  for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
+  await page.click('#train');
+  await says(page, /^Done after 30 steps/);
+  expect(await page.textContent('#now-validated')).toBe('100 % of unseen right');
+  expect(await page.locator('#chart-accuracy').isVisible()).toBe(true);
+  expect(await page.locator('#writing').isVisible()).toBe(false);
+  await taken(page, 'told');
+  expect(await measured('told', 'reviews.jsonl')).toContain('accuracy 100.00 % (120 of 120 texts)');
+  await page.context().close();
+});
+
+test.runIf(EVERY_CASE)(
+  'a ViT learns images of a folder, by LoRA, as its own preprocessor_config.json makes them ready',
+  async () => {
+    const fields = {
+      ...{ model_type: 'vit', architectures: ['ViTForImageClassification'], image_size: 4, patch_size: 2 },
+      ...{ hidden_size: 8, intermediate_size: 16, num_hidden_layers: 1, num_attention_heads: 2 },
+    };
+    const model = makeModel(parseConfig(fields, 'the config'));
+    const values = await collect(initialWeights(model, 1));
+    const tensors = model.parameters.map(
+      ({ name, shape }) => [name, floats([...shape], values.get(name) ?? new Float32Array())] as const,
+    );
+    const preprocessor = {
+      ...{ do_normalize: true, do_resize: true, image_mean: [0.485, 0.456, 0.406], image_std: [0.229, 0.224, 0.225] },
+      ...{ feature_extractor_type: 'ViTFeatureExtractor', resample: 3, size: 4 },
+    };
+    write({
+      'tiny-vit/config.json': JSON.stringify(fields),
+      'tiny-vit/model.safetensors': fileOf(new Map(tensors)),
+      'tiny-vit/preprocessor_config.json': JSON.stringify(preprocessor),
+    });
+    const image = (value: number) => png(new Uint8Array(5 * 6 * 3).fill(value), { width: 5, height: 6, kind: 2 });
+    for (const [i, label] of ['dark', 'light'].entries())
+      for (let n = 0; n < 12; n++) write({ [`pictures/${label}/${n}.png`]: image(200 * i + 4 * n) });
+    const page = await ready(await newContext(browser, site), `${site.isolated}demo/`);
+    await page.setInputFiles('#own-folder', path.join(folder, 'tiny-vit'));
+    await page.locator('#own-facts', { hasText: 'ViT 1 × 8 · looks at images · 2 classes' }).waitFor();
+    await page.locator('#model-note', { hasText: 'bring a folder of them, with a folder for each class' }).waitFor();
+    await page.setInputFiles('#image-folder', path.join(folder, 'pictures'));
+    await page.locator('#text-note', { hasText: /^24 files: [\d.]+ KB$/ }).waitFor();
+    await page.locator('#classes-note', { hasText: '2 classes: dark, light; a new head' }).waitFor();
+    await fillSettings(page, { ...TRAINING, lr: 0.05, rank: 2, alpha: 4 });
+    expect(await page.locator('#field-context').isVisible()).toBe(false);
+    await page.click('#train');
+    await says(page, /^Done after 30 steps/);
+    expect(await page.textContent('#now-validated')).toBe('100 % of unseen right');
+    await taken(page, 'seen');
+    const found = JSON.parse(readFileSync(path.join(folder, 'seen/preprocessor_config.json'), 'utf8')) as object;
+    expect(found).toMatchObject({ image_mean: preprocessor.image_mean, resample: 3 });
+    write({ 'others/dark/1.png': image(10), 'others/light/1.png': image(230) });
+    expect(await measured('seen', 'others')).toContain('accuracy 100.00 % (2 of 2 images)');
+    await page.context().close();
+  },
+);

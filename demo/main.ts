@@ -225,10 +225,10 @@ async function estimate(): Promise<void> {
   try {
     // A model of the person's own that is still to come needs nothing.
     const settings = model.isOwn && !own.info ? undefined : estimated();
+    model.showProblem('');
     const stored = model.isOwn ? own.info?.stored : undefined;
     const found = settings && (await trainer.estimate(settings, open ? {} : memory.memory, stored));
     model.showEstimate(found, settings);
-    model.showProblem('');
     if (found && !open) memory.showEstimate(found);
   } catch (error) {
     model.showProblem(messageOf(error));

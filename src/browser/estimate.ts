@@ -14,7 +14,7 @@ import { makeModel } from '../nn/index.ts';
 import { type Model, parameterCount, trainedCount, withStored } from '../nn/model.ts';
 import { compareActivations } from '../train/activation-comparison.ts';
 import { baseStorage } from '../train/base-dtype.ts';
-import { traceGeneration } from '../train/generator.ts';
+import { traceGeneration } from '../train/generation-workload.ts';
 import { generates, modelOf, type RunSettings } from '../train/run-settings.ts';
 import { traceStep } from '../train/step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from '../train/training-workload.ts';

@@ -115,6 +115,8 @@ export interface HostInstruction extends Common {
 export interface Stash {
   readonly name: string;
   readonly bytes: number;
+  /** Whether it lies there from one run to the next, of this program and all that have it; fetched before that, it is zeros. */
+  readonly lasts?: boolean;
 }
 
 /**

@@ -2,87 +2,23 @@
 // programs serve any prompt: one takes BLOCK tokens at a time, one takes a single token.
 
 import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
-import { type Pass, readingPass } from '../engine/compile/pass.ts';
-import { NO_READBACK } from '../engine/compile/workload.ts';
-import type { Sharding } from '../engine/ranks/sharding.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import { Session } from '../engine/run/session.ts';
-import { checkWriter } from '../formats/families/index.ts';
 import type { Device } from '../gpu/device.ts';
-import { Graph } from '../graph/graph.ts';
-import { logits as logitsOf } from '../graph/operators/cross-entropy.ts';
-import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
-import { cut, withResults } from '../graph/pipeline.ts';
-import { makeTensor, type Program, type Tensor } from '../graph/program.ts';
-import type { ChunkMap } from '../memory/layout/chunk-map.ts';
-import { onlyTokens } from '../nn/inputs.ts';
+import type { Tokens } from '../graph/operators/embedding.ts';
 import { checkAdapter, DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
-import { lookup, type Model, parameterTensors } from '../nn/model.ts';
-import type { ModelStages } from '../nn/pipeline-parallel.ts';
+import type { Model } from '../nn/model.ts';
 import { assert, finishing, HoldfastError } from '../util/errors.ts';
 import type { Random } from '../util/random.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
+import {
+  type Generation,
+  type GenerationPasses,
+  generationWorkload,
+  passNameOf,
+  traceGeneration,
+} from './generation-workload.ts';
 import { checkSampling, type SamplingOptions, sampleToken } from './sampling.ts';
-
-const BLOCK = 16;
-
-/** The programs of generation: for each choice of an adapter, one for each of `inputs`, longest first. */
-export interface Generation {
-  readonly inputs: readonly Tokens[];
-  readonly programs: readonly GenerationProgram[];
-  /** (V) of the last token. */
-  readonly logits: Tensor;
-  /** Positions in the cache. */
-  readonly capacity: number;
-}
-
-export interface GenerationProgram extends Program {
-  /** The adapter in use; undefined where the model has none. */
-  readonly adapter: string | undefined;
-  readonly tokens: Tokens;
-}
-
-/**
- * Traces generation over a cache of `capacity` positions; `stages`: as one of them does it. Errors: HoldfastError for a model
- * that writes no text.
- */
-export function traceGeneration(model: Model, capacity: number, stages?: ModelStages): Generation {
-  checkWriter(model.config);
-  const { layers, kvHeads, headSize, vocabulary } = model.shape;
-  const parameters = parameterTensors(model, false);
-  const caches = Array.from({ length: layers }, (_, i) => ({
-    capacity,
-    keys: makeTensor(`keys ${i}`, [1, capacity, kvHeads * headSize], 'persistent'),
-    values: makeTensor(`values ${i}`, [1, capacity, kvHeads * headSize], 'persistent'),
-  }));
-  const logits = makeTensor('logits', [vocabulary], 'persistent');
-  const inputs = (capacity >= BLOCK ? [BLOCK, 1] : [1]).map((length) => makeTokens(1, length));
-  const { adapters = [] } = model;
-  const choices = adapters.length > 0 ? [...adapters.map(({ name }) => name), NO_ADAPTER] : [undefined];
-  const programs = choices.flatMap((adapter) =>
-    inputs.map((tokens): GenerationProgram => {
-      const g = new Graph(nameOf(tokens, adapter));
-      const options = { caches, ...(adapter !== undefined && { adapter }) };
-      const { hidden, head } = model.forward(g, onlyTokens(tokens), lookup(parameters), options);
-      logitsOf(g, hidden, head, logits, tokens.seq - 1);
-      const whole = g.program();
-      const program = stages ? withResults(cut(whole, stages, stages.place.rank), [logits], stages.size) : whole;
-      return { ...program, adapter, tokens };
-    }),
-  );
-  return { inputs, programs, logits, capacity };
-}
-
-/** A pass of generation is named for the tokens that it takes at once, and the adapter in use. */
-const nameOf = ({ seq }: Tokens, adapter: string | undefined) =>
-  `generate ${adapter === undefined ? seq : `${seq} with ${adapter}`}` as const;
-
-export type GenerationPasses = Readonly<Record<ReturnType<typeof nameOf>, Pass>>;
-
-export const generationPasses = ({ programs }: Generation, map: ChunkMap, sharding?: Sharding): GenerationPasses =>
-  Object.fromEntries(
-    programs.map((program) => [nameOf(program.tokens, program.adapter), readingPass(program, map, sharding)]),
-  );
 
 /** Tokens in the order in which they went through the model, together or one by one, and the adapter in use. */
 interface Fed {
@@ -94,7 +30,10 @@ interface Fed {
 export interface GeneratorOptions {
   /** Kernel choices to start from. @default none */
   readonly choices?: ChoiceRecord;
-  /** Budgets, tiers and policy. @default all model data stays on the GPU */
+  /**
+   * Budgets, tiers and policy; `activations`: of the cache of each layer, `keep` on the GPU, or `offload` below it. @default all
+   * stays on the GPU
+   */
   readonly memory?: MemoryOptions;
   /** Tokens that it sees: positions in the cache. @default the model's context */
   readonly capacity?: number;
@@ -125,13 +64,7 @@ export class Generator {
     options: GeneratorOptions = {},
   ): Promise<Generator> {
     const generation = traceGeneration(model, options.capacity ?? model.shape.context);
-    const workload = {
-      parameters: model.parameters,
-      training: false,
-      programs: generation.programs,
-      passes: (map: ChunkMap) => generationPasses(generation, map),
-      readback: NO_READBACK,
-    };
+    const workload = generationWorkload(model, generation, options.memory?.activations);
     const choices = new KernelChoices(device, options.choices);
     const session = await Session.open(device, workload, choices, options.memory);
     try {
@@ -249,7 +182,7 @@ export class Generator {
     for (let done = 0; done < ids.length; ) {
       const tokens = inputs.find(({ seq }) => seq <= ids.length - done) as Tokens;
       const { seq } = tokens;
-      const pass = session.fit.passes[nameOf(tokens, adapter)];
+      const pass = session.fit.passes[passNameOf({ tokens, adapter })];
       assert(pass, `no pass takes ${seq} tokens`);
       await session.run(pass, [
         [tokens.ids, Int32Array.from(ids.slice(done, done + seq))],

@@ -15,7 +15,7 @@ import { bytesHeld } from '../memory/layout/layout.ts';
 import type { Model } from '../nn/model.ts';
 import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { type Generation, type GenerationPasses, generationPasses } from './generator.ts';
+import { type Generation, type GenerationPasses, generationPasses } from './generation-workload.ts';
 import type { StepPrograms } from './step-programs.ts';
 import { stepReadback } from './stepper.ts';
 

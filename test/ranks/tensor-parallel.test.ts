@@ -24,7 +24,7 @@ import { linearsOf, withLora } from '../../src/nn/lora.ts';
 import { type Model, type Parameter, withStored } from '../../src/nn/model.ts';
 import { partsOf, splitModel, wholeOf } from '../../src/nn/tensor-parallel.ts';
 import type { ReferenceCase } from '../../src/parity/reference-case.ts';
-import { traceGeneration } from '../../src/train/generator.ts';
+import { traceGeneration } from '../../src/train/generation-workload.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { at } from '../../src/util/at.ts';

@@ -85,6 +85,8 @@ export interface TransferOperation extends Common {
   readonly pieces: readonly StashPiece[];
   /** As the instruction has it. */
   readonly keeps?: boolean;
+  /** As its stash has it. */
+  readonly lasts?: boolean;
 }
 
 /** AdamW on the host, over the chunks of one index. */
@@ -140,7 +142,7 @@ export const bytesMovedBy = ({
   });
 
 export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
-  const stashes = new StashIds(map);
+  const stashes = new StashIds(map, instructions);
   const dispatches = dispatchesOn(map);
   const lowerOne = (instruction: Instruction): readonly Operation[] => {
     switch (instruction.op) {
@@ -220,9 +222,10 @@ const onOthers = (operation: DispatchOperation, { operands }: TensorInstruction)
   return { ...operation, operands: own };
 };
 
-const transfer = ({ op, tensor, keeps, label, phase }: TransferInstruction, pieces: readonly StashPiece[]) => ({
+const transfer = ({ op, tensor, stash, keeps, label, phase }: TransferInstruction, pieces: readonly StashPiece[]) => ({
   ...{ op, tensor, pieces, label, phase, uses: [] },
   ...(keeps && { keeps }),
+  ...(stash.lasts && { lasts: true }),
 });
 
 function onTensors(instruction: TensorInstruction, map: ChunkMap): DispatchOperation[] {

@@ -2,7 +2,7 @@
 // is used again by a piece of that size once it is free: as what moves does so forward, and comes back backward, all pieces
 // of a micro-batch are below at the end of its forward pass, so that there is no place more than the most that are there.
 
-import type { Stash } from '../../graph/program.ts';
+import type { Instruction, Stash } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { assert } from '../../util/errors.ts';
 
@@ -21,12 +21,20 @@ export class StashIds {
   readonly #free = new Map<number, number[]>();
   #next: number;
 
-  constructor({ chunkBytes, count }: ChunkMap) {
+  /** What lasts has the first numbers, in every program that has the same in the same order. */
+  constructor({ chunkBytes, count }: ChunkMap, instructions: readonly Instruction[]) {
     this.#chunkBytes = chunkBytes;
     this.#next = count;
+    for (const each of instructions)
+      if ('stash' in each && each.stash.lasts && !this.#taken.has(each.stash)) this.#number(each.stash);
   }
 
-  take(stash: Stash): StashPiece[] {
+  take(stash: Stash): readonly StashPiece[] {
+    const lasting = stash.lasts && this.#taken.get(stash);
+    return lasting || this.#number(stash);
+  }
+
+  #number(stash: Stash): StashPiece[] {
     const pieces: StashPiece[] = [];
     for (let offset = 0; offset < stash.bytes; offset += this.#chunkBytes) {
       const bytes = Math.min(this.#chunkBytes, stash.bytes - offset);
@@ -41,7 +49,7 @@ export class StashIds {
   piecesOf(stash: Stash, keeps: boolean): StashPiece[] {
     const pieces = this.#taken.get(stash);
     assert(pieces, `${stash.name} is fetched and was not moved below`);
-    if (keeps) return pieces;
+    if (keeps || stash.lasts) return pieces;
     this.#taken.delete(stash);
     for (const { id, bytes } of pieces.toReversed()) {
       const free = this.#free.get(bytes);

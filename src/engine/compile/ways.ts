@@ -75,8 +75,8 @@ export function uniformWays<P extends Passes>(workload: Workload<P>): Workload<P
   return all.sort((a, b) => (bytes.get(a) ?? 0) - (bytes.get(b) ?? 0));
 }
 
-const aliveIn = ({ programs }: Workload): number =>
-  programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0);
+const aliveIn = ({ programs, lasting = 0 }: Workload): number =>
+  lasting + programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0);
 
 /** The fit that costs the least time among the promising ones. */
 export function cheapest<P extends Passes, F extends Fitted<P>>(workload: Workload<P>, find: FindWay<P, F>): F {

@@ -31,6 +31,8 @@ export interface Workload<P extends Passes = Passes> {
   passes(map: ChunkMap, mostMicroBatches?: number): P;
   /** Small results that come back while the GPU works on: bytes of each, and how many may be under way at once. */
   readonly readback: ReadbackSize;
+  /** Bytes on the GPU between its passes in which its ways differ: caches that are kept there. @default 0 */
+  readonly lasting?: number;
   /** What becomes of its activations, where it could be something else. @default they are kept */
   readonly activations?: ActivationChoice<P>;
   /** How the micro-batches of its step go through the model; absent where there is one. */

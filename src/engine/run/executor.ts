@@ -324,11 +324,21 @@ export class Executor {
   /** Brings an activation back; below, it is of no use any more, unless it is fetched again. */
   async #fetch(operation: TransferOperation, moment: number): Promise<void> {
     for (const value of this.#piecesOf(operation)) {
+      if (operation.lasts && this.#isNowhere(value.chunk)) {
+        const { buffer, offset, bytes } = value;
+        this.command((encoder) => encoder.clearBuffer(buffer, offset, bytes));
+        continue;
+      }
       await this.#valueBelow(value.chunk, moment, (bytes) => this.#link.send(value, bytes));
       this.ledger.activationBytes += value.bytes;
       if (operation.keeps) this.#tiers.stashes.release(value.chunk);
       else this.copies.forgetBelow(value.chunk);
     }
+  }
+
+  /** Neither below, nor on its way there. */
+  #isNowhere(piece: number): boolean {
+    return !this.copies.isGoingDown(piece) && this.#tiers.stashes.where(piece) === 'nothing';
   }
 
   #piecesOf({ tensor, pieces }: TransferOperation): Placed[] {

@@ -1,0 +1,54 @@
+// Caches of keys and values below the GPU, as a rewrite of a program of generation: what the attention of a layer has kept is
+// brought up before its first use, and goes down with its new rows behind its last. Between two runs of a program it lies
+// below. Of which layers is not decided here (engine/compile/fit.ts).
+//
+// Invariant: kernels, problems and their order stay; all bytes of a cache come back as they went, zeros where none went yet.
+
+import { bytesOf, type Instruction, makeTensor, type Program, type Stash, type Tensor } from './program.ts';
+
+/** A cache that lies below, and what stands for it while it is up. */
+export interface MovedCache {
+  readonly cache: Tensor;
+  readonly up: Tensor;
+  readonly stash: Stash;
+}
+
+/** Programs that share a cache share what this gives for it. */
+export const movedCache = (cache: Tensor): MovedCache => ({
+  cache,
+  up: makeTensor(cache.name, cache.shape, 'activation', cache.type),
+  stash: { name: cache.name, bytes: bytesOf(cache), lasts: true },
+});
+
+export function withMovedCaches<P extends Program>(program: P, moved: readonly MovedCache[]): P {
+  const byCache = new Map(moved.map((each) => [each.cache, each]));
+  const cachesOf = (instruction: Instruction): MovedCache[] => {
+    if (instruction.op !== 'dispatch') return [];
+    const found = Object.values(instruction.operands).flatMap((tensor) => byCache.get(tensor) ?? []);
+    return [...new Set(found)];
+  };
+  const last = new Map(program.instructions.flatMap((each) => cachesOf(each).map((cache) => [cache, each] as const)));
+  const isUp = new Set<MovedCache>();
+  const instructions = program.instructions.flatMap((instruction): Instruction[] => {
+    const caches = cachesOf(instruction);
+    if (instruction.op !== 'dispatch' || caches.length === 0) return [instruction];
+    const { phase, block, layer } = instruction;
+    const place = { phase, ...(block !== undefined && { block }), ...(layer !== undefined && { layer }) };
+    const transfer = (op: 'fetch' | 'offload', { up: tensor, stash }: MovedCache): Instruction => ({
+      ...{ op, tensor, stash, ...place },
+      label: `${tensor.name}, moved ${op === 'fetch' ? 'back' : 'below'}`,
+    });
+    const before = caches.filter((cache) => !isUp.has(cache));
+    for (const cache of before) isUp.add(cache);
+    const operands = Object.entries(instruction.operands).map(([name, tensor]) => [
+      name,
+      byCache.get(tensor)?.up ?? tensor,
+    ]);
+    return [
+      ...before.map((cache) => transfer('fetch', cache)),
+      { ...instruction, operands: Object.fromEntries(operands) },
+      ...caches.filter((cache) => last.get(cache) === instruction).map((cache) => transfer('offload', cache)),
+    ];
+  });
+  return { ...program, instructions };
+}

@@ -16,13 +16,12 @@ import {
   shardedFiles,
   WEIGHTS,
 } from '../formats/checkpoint/folder.ts';
-import { checkpointsOf, checkWeights, loadCheckpoint, loadWeights, replaceBase } from '../formats/checkpoint.ts';
+import { checkpointsOf, loadCheckpoint, loadWeights, replaceBase } from '../formats/checkpoint.ts';
 import type { ImportedFile } from '../formats/listed-folder.ts';
-import { makeModel } from '../nn/index.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { modelOf } from '../train/run-settings.ts';
 import { type SavedState, savedState, withSettings } from '../train/saved-state.ts';
-import { checkTrained } from '../train/start-weights.ts';
+import { checkTrained, modelOfWeights } from '../train/start-weights.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { RunRecord } from './protocol.ts';
 
@@ -91,8 +90,7 @@ export async function importCheckpoint(
       await storeFile(files, join(target, name), file);
   }
   if (!trainsAdapter) {
-    const { config, shapes } = await loadWeights(files, target);
-    checkWeights(shapes, makeModel(config).parameters, 'the files');
+    modelOfWeights(await loadWeights(files, target), 'the files');
   }
   if (!resumable) return { savedStep: 0 };
   const loaded = await loadCheckpoint(files, target);

@@ -24,6 +24,7 @@ import { parameterCount } from '../nn/model.ts';
 import { type Files, type FolderReader, type Host, join } from '../runtime/host.ts';
 import { withAdapter, withHeadOf } from '../train/open-model.ts';
 import type { LoraSettings } from '../train/run-settings.ts';
+import { modelOfWeights } from '../train/start-weights.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { importCheckpoint } from './import.ts';
 import type { ChosenFile, ModelInfo, RunRecord } from './protocol.ts';
@@ -219,8 +220,7 @@ async function inspect(
   const listed = from instanceof ListedFolder ? from.weights : undefined;
   const files = listed ? from : unsummed(from);
   const { config, shapes, stored = new Map(), tokenizer: companions } = await loadWeights(files, folder);
-  const model = makeModel(config);
-  checkWeights(shapes, model.parameters, name);
+  const model = modelOfWeights({ config, shapes }, name);
   const labels = labelsIn(config);
   const images = await preparationIn(files, folder, config);
   // Images are not read in tokens.

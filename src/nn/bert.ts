@@ -2,7 +2,7 @@
 // x = norm(x + mlp(x)). Every token sees those on both sides. Behind the last block comes a transform, whose products with
 // the embedding tell the tokens that were hidden; or a pooler over the first token, whose products tell a text's class.
 
-import type { BertConfig } from '../formats/families/bert.ts';
+import { type BertConfig, isBare } from '../formats/families/bert.ts';
 import { labelsIn, shapeOf } from '../formats/families/index.ts';
 import { tanh } from '../graph/operators/activation.ts';
 import { add } from '../graph/operators/add.ts';
@@ -22,8 +22,7 @@ export function bert(config: BertConfig): Model {
   const { intermediate_size: inner, type_vocab_size: types, layer_norm_eps: eps } = config;
 
   const embeddings = 'bert.embeddings';
-  const [architecture] = config.architectures;
-  if (architecture === 'BertModel')
+  if (isBare(config))
     throw new HoldfastError(
       'a bare BertModel has no head: it tells nothing yet; fine-tune it on records with a text and a label',
     );

@@ -9,9 +9,12 @@ import {
   type LoadedCheckpoint,
   loadAdapter,
   loadWeights,
+  type SavedWeights,
   type Shapes,
 } from '../formats/checkpoint.ts';
+import { isBare } from '../formats/families/bert.ts';
 import { familyOf } from '../formats/families/index.ts';
+import { labelsOf, unnamedLabels } from '../formats/families/labels.ts';
 import type { StoredElement } from '../kernels/stored.ts';
 import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
@@ -99,6 +102,22 @@ export function outsideBody({ config, parameters }: Model, shapes: Shapes, from:
     from,
   );
   return isOutside;
+}
+
+/**
+ * The model that weights are of: of a bare encoder, with a head that they lack. Errors: HoldfastError where they are not all
+ * there, or of another shape.
+ */
+export function modelOfWeights({ config, shapes }: Pick<SavedWeights, 'config' | 'shapes'>, from: string): Model {
+  if (config.model_type !== 'bert' || !isBare(config)) {
+    const model = makeModel(config);
+    checkWeights(shapes, model.parameters, from);
+    return model;
+  }
+  const { classifier } = familyOf(config);
+  const model = makeModel(classifier ? classifier.tells(config, labelsOf(unnamedLabels(2))) : config);
+  outsideBody(model, shapes, from);
+  return model;
 }
 
 /** Errors: HoldfastError where the folder has no adapter, or one of another rank, scale or of other linears. */

@@ -77,7 +77,7 @@ async function measured(model: string, data: string): Promise<string> {
 }
 
 test('a BERT learns to tell texts apart, with a new head; its model does so elsewhere', async () => {
-  const { files } = published('BertForMaskedLM');
+  const { files } = published('BertModel');
   write(Object.fromEntries(Object.entries(files).map(([name, bytes]) => [name.replace('m/', 'tiny-bert/'), bytes])));
   write({ 'reviews.jsonl': reviews(120), 'broken.jsonl': '{"text":"a","label":"x"}\n{"text":"b"}' });
   const page = await ready(await newContext(browser, site), `${site.isolated}demo/`);

@@ -47,6 +47,10 @@ function parseBert(fields: Fields): BertConfig {
   };
 }
 
+/** Whether it has no head, and so tells nothing: a classifier is made of it. */
+export const isBare = ({ architectures: [architecture] }: Pick<BertConfig, 'architectures'>): boolean =>
+  architecture === 'BertModel';
+
 /** The classes that it tells apart, if it does. */
 export const bertLabels = ({ id2label, label2id }: BertConfig): Labels | undefined =>
   id2label && label2id && { id2label, label2id };

@@ -1,4 +1,5 @@
-// Which process each rank is. A rank that is killed says nothing, and MPICH's launcher tells of a process by its number alone.
+// Which process each rank is. A rank that is killed says nothing: the system's log names it by its number, as where memory ran
+// out. (MPICH's launcher names any of those that have ended, also one that it killed itself because of another.)
 
 import type { Communicator } from '../engine/ranks/communicator.ts';
 import type { ProcessName } from '../runtime/host.ts';

@@ -163,7 +163,7 @@ export interface Messages {
   readonly size: number;
   /** What moves them, for messages: "MPICH Version: 4.0.2". */
   readonly library: string;
-  /** What a launcher calls this process where it ends without a word. @default it has no name */
+  /** What the system calls this process, where it is killed without a word. @default it has no name */
   readonly process?: ProcessName;
   /** Resolves when the bytes may be used again. */
   send(to: number, channel: number, bytes: Uint8Array<ArrayBuffer>): Promise<void>;

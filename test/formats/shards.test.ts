@@ -14,6 +14,7 @@ import {
   loadWeights,
   saveCheckpoint,
   type Writers,
+  withWeights,
 } from '../../src/formats/checkpoint.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import type { Files } from '../../src/runtime/host.ts';
@@ -61,6 +62,7 @@ describe('shards', () => {
         expect(new Set(paths)).toEqual(new Set(['run/checkpoint-3']));
         await expectWhole(files, 3);
         expect(await checkpointsOf(files, 'run')).toHaveLength(1);
+        expect(await withWeights(files, 'run', ({ weights }) => collect(weights))).toEqual(valuesOf(0, 3));
         const parts = String(new Set(ranks).size).padStart(5, '0');
         const names = await files.list('run/checkpoint-3');
         expect(names.filter((name) => name.endsWith(`-of-${parts}.safetensors`))).toHaveLength(2 * Number(parts));

@@ -18,13 +18,13 @@ import type { Completion, Pass } from '../compile/pass.ts';
 import { changesAt, leavesAt, type PassSchedule } from '../compile/schedule.ts';
 import { SlotTable } from '../compile/slot-table.ts';
 import type { StashPiece } from '../compile/stash-ids.ts';
-import { roleIn, spanOf } from '../ranks/collectives.ts';
 import { isOwned, onlyOwnerOf } from '../ranks/sharding.ts';
 import { readAheadFor } from '../run/warm-up.ts';
-import type { SimulatedTask, Work } from './clock.ts';
+import type { Work } from './clock.ts';
+import { SimulatedExchanges } from './exchanges.ts';
 import { type Command, type Leaving, SimulatedLink, type StoreOptions } from './link.ts';
 import { type Machine, secondsOn } from './machine.ts';
-import { exchangeSeconds, type SimulatedRanks, sentBytes } from './network.ts';
+import type { SimulatedRanks } from './network.ts';
 import { SharedPlaces } from './shared-places.ts';
 import { sharesBelow } from './shares-below.ts';
 import { SimulatedSlots } from './slots.ts';
@@ -82,11 +82,11 @@ class Simulation {
 
   readonly #link: SimulatedLink;
   readonly #slots: SimulatedSlots;
+  readonly #exchanges: SimulatedExchanges;
 
   #step = 0;
   #base = 0;
   #recovery = 0;
-  #sent = 0;
   /** What was encoded last of arithmetic, and what the next of it is behind. */
   #encoded: Command | undefined;
   #awaited: Command | undefined;
@@ -113,6 +113,7 @@ class Simulation {
     chunksBelow.nextUse = (id) => this.#nextUse(id);
     this.#tiers = new SimulatedBelow(chunksBelow, new SimulatedStashes(homes, fit.stashes, machine.disk), map.count);
     this.#link = new SimulatedLink(machine, staging, (id, behind) => this.#tiers.put(id, behind));
+    this.#exchanges = new SimulatedExchanges(this.#link, machine, map.chunkBytes, ranks);
     this.#slots = new SimulatedSlots(
       new SlotTable(
         slots,
@@ -178,7 +179,7 @@ class Simulation {
   #totals() {
     return {
       ...this.#link.totals,
-      network: this.#sent,
+      network: this.#exchanges.sentBytes,
       recovery: this.#recovery,
       diskRead: this.#tiers.readBytes,
       diskWrite: this.#tiers.writtenBytes,
@@ -330,45 +331,13 @@ class Simulation {
   // ---- Between ranks ----------------------------------------------------------------------------------
 
   #exchange(operation: CollectiveOperation, moment: number): void {
-    const ranks = this.#ranks;
-    assert(ranks, `${operation.label} waits for other ranks, and there is one here`);
     const { on } = operation;
-    const { gives, gets } = roleIn(operation, ranks.sharding.rank);
     const resident = 'chunk' in on ? this.#slots.get(on.chunk) : undefined;
     const after = resident ? [resident.load, resident.use, ...resident.stores] : [this.#encoded, this.#awaited];
-    const done = (command: Command): void => {
-      if (resident) resident.load = command;
-      else this.#awaited = command;
-    };
-    const seconds = exchangeSeconds(this.#machine, ranks, operation);
-    this.#sent += sentBytes(ranks, operation);
-    if (this.#machine.network?.exchange === 'direct') {
-      done(this.#link.encode('network', seconds, after));
-      return;
-    }
-    // Where another has the value, it is read there.
-    const reading = gives ? this.#read(spanOf(operation), after) : undefined;
-    const elsewhere = gives ? 0 : spanOf(operation) / this.#machine.link.downBytesPerSecond;
-    this.#link.wait(reading);
-    this.#link.exchange(elsewhere + seconds);
-    for (const bytes of gets ? this.#pieces(spanOf(operation)) : []) {
-      this.#roomUp(moment);
-      done(this.#link.send(bytes, after));
-    }
-  }
-
-  /** Bytes that the host reads on the GPU: it waits for them. */
-  #read(bytes: number, after: readonly (Command | undefined)[]): SimulatedTask | undefined {
-    let last: Command | undefined;
-    for (const piece of this.#pieces(bytes)) last = this.#link.read(piece, after);
-    return last?.task;
-  }
-
-  #pieces(bytes: number): number[] {
-    const { chunkBytes } = this.#map;
-    return Array.from({ length: Math.ceil(bytes / chunkBytes) }, (_, i) =>
-      Math.min(chunkBytes, bytes - i * chunkBytes),
-    );
+    const there = this.#exchanges.run(operation, after, () => this.#roomUp(moment));
+    if (!there) return;
+    if (resident) resident.load = there;
+    else this.#awaited = there;
   }
 
   /** The rank that alone has a value: this one, if all have it. */

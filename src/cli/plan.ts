@@ -32,7 +32,7 @@ import { printComparison } from './plan/compare.ts';
 import { modelOf, nameOf, type PlanFlags, scenarioOf } from './plan/flags.ts';
 import { planOnMachines } from './plan/machine.ts';
 import { planOnRanks } from './plan/ranks.ts';
-import { checkRankFlags, DEFAULT_STAGE, zeroOption } from './rank-flags.ts';
+import { addGridOptions, checkGrid, checkRankFlags, DEFAULT_STAGE } from './rank-flags.ts';
 import { checkUpdate, updateOption } from './update-flags.ts';
 
 /** As they are given: --activations without a mode is for comparing. */
@@ -41,7 +41,7 @@ interface Given extends Omit<PlanFlags, 'activations'> {
 }
 
 export function planCommand(host: Host): Command {
-  return new Command('plan')
+  const command = new Command('plan')
     .description('what training within a GPU budget would need and move, with no GPU')
     .addOption(new Option('--model <family>').choices(FAMILY_NAMES).default(DEFAULT_SHAPE.family))
     .option('--layers <n>', 'blocks', whole(1), 12)
@@ -74,7 +74,6 @@ export function planCommand(host: Host): Command {
     .addOption(recoveryOption())
     .addOption(accumulateOrderOption())
     .option('--ranks <n>', 'processes that train together under mpiexec: what each holds and sends', whole(2))
-    .addOption(zeroOption('with --ranks'))
     .option('--hardware <names>', 'predict a step on this machine: a file, or one that comes along', names)
     .option('--host-memory <bytes>', 'with --hardware: host memory for what is not on the GPU', checked(parseBytes))
     .option(
@@ -106,8 +105,9 @@ export function planCommand(host: Host): Command {
       '--compare',
       'eviction policies against the bound, on models and budgets of all sizes; with --activations, policies for activations',
     )
-    .option('--json', 'one JSON object (with --compare, one a line)')
-    .action(async ({ activations, ...given }: Given, command: Command) => {
+    .option('--json', 'one JSON object (with --compare, one a line)');
+  return addGridOptions(command, 'with --ranks', '1').action(
+    async ({ activations, ...given }: Given, command: Command) => {
       const { hardware, ranks, zero = DEFAULT_STAGE } = given;
       const flags: PlanFlags = { ...given, activations: activations === true ? 'auto' : activations };
       const isGiven = (name: string) => command.getOptionValueSource(name) === 'cli';
@@ -152,16 +152,23 @@ export function planCommand(host: Host): Command {
       const highs = await loadSolver();
       if (flags.compare) printComparison(host, highs, flags.json ?? false);
       else planOne(host, highs, flags);
-    });
+    },
+  );
 }
 
 /** Errors: HoldfastError for what several ranks do not go with, and for what needs them. */
 function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): void {
-  const { ranks, zero, dtype, compare, print } = flags;
+  const { ranks, zero, tensorParallel, pipelineParallel, dtype, compare, print } = flags;
   if (ranks === undefined) {
-    if (zero !== undefined) throw new HoldfastError(`--zero ${zero}: is for several ranks; give --ranks, too`);
+    const asked = Object.entries({
+      '--zero': zero,
+      '--tensor-parallel': tensorParallel,
+      '--pipeline-parallel': pipelineParallel,
+    }).find(([, value]) => value !== undefined);
+    if (asked) throw new HoldfastError(`${asked.join(' ')}: is for several ranks; give --ranks, too`);
     return;
   }
+  checkGrid(flags, ranks);
   checkRankFlags({ ...flags, data: [] }, given);
   const refused =
     (dtype !== 'f32' && `--dtype ${dtype}: ranks train together in f32; leave out --dtype, or --ranks`) ||

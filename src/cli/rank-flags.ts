@@ -25,22 +25,26 @@ export const DEFAULT_STAGE: ZeroStage = 2;
 const PATIENCE = 30_000;
 
 export function addRankOptions(command: Command): Command {
+  return addGridOptions(command, 'under mpiexec', '1, or as the run was');
+}
+
+/** `when` they mean something. */
+export function addGridOptions(command: Command, when: string, otherwise: string): Command {
   return command
-    .addOption(zeroOption('under mpiexec'))
+    .addOption(zeroOption(when))
     .option(
       '--tensor-parallel <n>',
-      'under mpiexec, ranks that share each layer of one copy of the model (default: 1, or as the run was)',
+      `${when}, ranks that share each layer of one copy of the model (default: ${otherwise})`,
       whole(1),
     )
     .option(
       '--pipeline-parallel <n>',
-      'under mpiexec, stages that have the blocks of one copy of the model one behind the other, and pass on micro-batches (--accumulate) (default: 1, or as the run was)',
+      `${when}, stages that have the blocks of one copy of the model one behind the other, and pass on micro-batches (--accumulate) (default: ${otherwise})`,
       whole(1),
     );
 }
 
-/** `when` it means something. */
-export const zeroOption = (when: string): Option =>
+const zeroOption = (when: string): Option =>
   new Option(
     '--zero <stage>',
     `${when}, what only one rank keeps: nothing (0), moments (1), gradients (2), parameters too (3) (default: ${DEFAULT_STAGE})`,

@@ -12,34 +12,38 @@ import {
   type Exchanged,
   exchangedOverLink,
   exchangesIn,
+  gridBound,
   type NetworkBytes,
-  networkBound,
-  networkBytes,
 } from '../engine/ranks/collectives.ts';
+import { type GridAxis, type GridPlaces, type GridShape, placesOf, rankAt } from '../engine/ranks/grid.ts';
 import { onlyOwnerOf, ownerOf, type ZeroStage } from '../engine/ranks/sharding.ts';
 import type { ActivationMode } from '../graph/activations.ts';
 import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import { KINDS, type Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
+import { at } from '../util/at.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { traceStep } from './step-programs.ts';
+import { type StepPart, stepPart } from './rank-part.ts';
 import { type TrainingPasses, trainingWorkload } from './training-workload.ts';
 
-/** What would be trained, and by how many. */
-export interface SharedStep {
+/** What would be trained, and by how many in what grid. */
+export interface SharedStep extends GridShape {
   readonly batch: number;
   readonly context: number;
   /** Micro-batches of a step on each rank. */
   readonly accumulate: number;
   readonly activations: ActivationMode | 'auto';
   readonly size: number;
+  /** What copies of the model shard; one alone has nothing to shard. */
   readonly stage: ZeroStage;
 }
 
 /** One of them. */
 export interface RankPlan {
   readonly rank: number;
+  /** Among the copies of the model, among those that share its layers, and among its stages. */
+  readonly place: Readonly<Record<GridAxis, number>>;
   /** Bytes of chunks that have a value here between two steps, by kind. */
   readonly held: Readonly<Partial<Record<Kind, number>>>;
   /** Chunks of each kind of what trains whose owner it is. */
@@ -62,6 +66,8 @@ export interface RankPlan {
     readonly exchanged: { readonly down: number; readonly up: number };
   };
   readonly network: NetworkBytes;
+  /** The same by axis of the grid and by what is exchanged. */
+  readonly exchanges: readonly Exchanged[];
   readonly flops: number;
   readonly fit: Fit<TrainingPasses>;
 }
@@ -73,13 +79,11 @@ export interface RanksPlan {
   /** With it nothing moves below the GPU on any rank. */
   readonly comfortable: number;
   readonly chunkBytes: number;
-  /** Of all ranks; of many, of those that differ in how many chunks they own. */
+  /** Of all ranks; of many, of each stage those that differ in how many chunks they own. */
   readonly ranks: readonly RankPlan[];
-  /** Of rank 0, by what is exchanged. */
-  readonly exchanges: readonly Exchanged[];
   /** Of all ranks together, in a step: as many are sent as got. */
   readonly exchangedBytes: number;
-  /** See `networkBound`: for each rank. */
+  /** See `gridBound`: for each rank, on average. */
   readonly bound: number;
 }
 
@@ -89,41 +93,59 @@ const MOST_FITTED = 16;
 const MOST_BUDGETS = 8;
 const OPTIONS = { recovery: 'checkpoint' } as const;
 
-/** Errors: HoldfastError for a budget that is too small for one of them, naming the smallest for all. */
+/** A stage, and in it one of the copies of the model: those that share its layers differ in nothing that a fit goes by. */
+interface Fitted {
+  readonly stage: number;
+  readonly copy: number;
+}
+
+/** Errors: HoldfastError for a budget that is too small for one of them, naming the smallest for all; for a grid that is none. */
 export function planRanks(
   model: Model,
   step: SharedStep,
   budgetFor: BudgetFor,
   limits: AdapterLimits = DEFAULT_LIMITS,
 ): RanksPlan {
-  const { size, stage, batch, context, accumulate, activations } = step;
-  const programs = traceStep(model, batch, context);
+  const { size, batch, context, accumulate, activations, tensor, pipeline } = step;
+  const first = placesOf({ rank: 0, size }, { tensor, pipeline });
+  const zero = zeroIn(step, first);
+  const placesAt = ({ stage, copy }: Fitted, tensor = 0) =>
+    placesOf({ rank: rankAt(first, { pipeline: stage, data: copy, tensor }), size }, step);
+  const parts = new Map<number, StepPart>();
+  const partOf = (stage: number): StepPart => {
+    const found = parts.get(stage) ?? stepPart(model, batch, context, placesAt({ stage, copy: 0 }));
+    parts.set(stage, found);
+    return found;
+  };
   const known = new Map<string, Workload<TrainingPasses>>();
   /** Chunks are those that rank 0 chooses. */
-  const workloadOf = (rank: number, chunkBytes?: number): Workload<TrainingPasses> => {
-    const key = `${rank} ${chunkBytes}`;
-    const sharding = { rank, size, stage, chunkBytes };
+  const workloadOf = (one: Fitted, chunkBytes?: number): Workload<TrainingPasses> => {
+    const { part, programs } = partOf(one.stage);
+    const key = `${one.stage} ${one.copy} ${chunkBytes}`;
+    const sharding = { ...placesAt(one).data, stage: zero, chunkBytes };
     const options = { activations, accumulateOrder: 'batch', sharding } as const;
-    const workload = known.get(key) ?? trainingWorkload(model, programs, accumulate, undefined, options);
+    const workload = known.get(key) ?? trainingWorkload(part, programs, accumulate, undefined, options);
     known.set(key, workload);
     return workload;
   };
-  const first = workloadOf(0);
-  const whole = fitMemory(first, limits, undefined);
-  const fitted = fittedRanks(whole.map, size);
-  const chunksWithin = (budget: number) => fitMemory(first, limits, budget, OPTIONS).map.chunkBytes;
-  const leastOf = (rank: number, chunkBytes: number) => smallestBudget(workloadOf(rank, chunkBytes), limits, OPTIONS);
-  const needed = (chunkBytes: number) => Math.max(...fitted.slice(1).map((rank) => leastOf(rank, chunkBytes)));
+  const own = workloadOf({ stage: 0, copy: 0 });
+  const whole = fitMemory(own, limits, undefined);
+  const wholeOf = (one: Fitted) =>
+    isFirst(one) ? whole : fitMemory(workloadOf(one, whole.map.chunkBytes), limits, undefined);
+  const fitted = Array.from({ length: first.pipeline.size }, (_, stage) =>
+    fittedCopies(wholeOf({ stage, copy: 0 }).map, first.data.size).map((copy): Fitted => ({ stage, copy })),
+  ).flat();
+  const chunksWithin = (budget: number) => fitMemory(own, limits, budget, OPTIONS).map.chunkBytes;
+  const leastOf = (one: Fitted, chunkBytes: number) => smallestBudget(workloadOf(one, chunkBytes), limits, OPTIONS);
+  const needed = (chunkBytes: number) => Math.max(...fitted.slice(1).map((one) => leastOf(one, chunkBytes)));
 
-  let smallest = smallestBudget(first, limits, OPTIONS);
+  let smallest = smallestBudget(own, limits, OPTIONS);
   for (let i = 0; i < MOST_BUDGETS; i++) {
     const more = needed(chunksWithin(smallest));
     if (more <= smallest) break;
     smallest = more;
   }
-  const wholeOf = (rank: number) =>
-    rank === 0 ? whole : fitMemory(workloadOf(rank, whole.map.chunkBytes), limits, undefined);
-  const comfortable = Math.max(...fitted.map((rank) => wholeOf(rank).peak));
+  const comfortable = Math.max(...fitted.map((one) => wholeOf(one).peak));
   const budget = budgetFor({ smallest, comfortable });
   const isTooSmall = budget < smallest || needed(chunksWithin(budget)) > budget;
   if (isTooSmall) {
@@ -132,75 +154,100 @@ export function planRanks(
         'smallest budget that works on all of them; give that much, or use a smaller batch or context',
     );
   }
-  const zero = fitMemory(first, limits, budget, OPTIONS);
-  const { chunkBytes } = zero.map;
+  const within = fitMemory(own, limits, budget, OPTIONS);
+  const { chunkBytes } = within.map;
   const smallestChunks = chunksWithin(smallest);
-  const ranks = fitted.map((rank): RankPlan => {
-    const fit = rank === 0 ? zero : fitMemory(workloadOf(rank, chunkBytes), limits, budget, OPTIONS);
-    return rankPlan(rank, step, fit, { smallest: leastOf(rank, smallestChunks), whole: wholeOf(rank).peak });
+  const isAll = size <= MOST_FITTED;
+  const ranks = fitted.flatMap((one): RankPlan[] => {
+    const fit = isFirst(one) ? within : fitMemory(workloadOf(one, chunkBytes), limits, budget, OPTIONS);
+    const needs = { smallest: leastOf(one, smallestChunks), whole: wholeOf(one).peak };
+    const shown = Array.from({ length: isAll ? first.tensor.size : 1 }, (_, rank) => placesAt(one, rank));
+    return shown.map((places) => rankPlan(places, zero, fit, needs));
   });
   checkExchanges(ranks);
-  const { step: pass } = zero.passes;
-  const all = Array.from({ length: size }, (_, rank) => networkBytes(pass.operations, { rank, size }).sent);
+  // Collectives are the same on all ranks of a stage.
+  const each = size / first.pipeline.size;
+  const stages = ranks.filter(({ place }) => place.data === 0 && place.tensor === 0);
+  const sums = stages.map(({ place: { pipeline }, fit: { map, passes } }) => {
+    const { operations } = passes.step;
+    const places = Array.from({ length: each }, (_, i) =>
+      placesAt({ stage: pipeline, copy: Math.floor(i / first.tensor.size) }, i % first.tensor.size),
+    );
+    const sent = places.reduce((bytes, one) => bytes + total(exchangesIn(operations, map, one)).sent, 0);
+    return { sent, bound: gridBound(operations, map, at(places, 0), zero, accumulate) };
+  });
   return {
-    ...{ budget, smallest, comfortable, chunkBytes, ranks },
-    exchanges: exchangesIn(pass.operations, zero.map, { rank: 0, size }),
-    exchangedBytes: all.reduce((a, b) => a + b, 0),
-    bound: networkBound(zero.map, step, accumulate),
+    ...{ budget, smallest, comfortable, chunkBytes, ranks: ranks.toSorted((a, b) => a.rank - b.rank) },
+    exchangedBytes: sums.reduce((bytes, { sent }) => bytes + sent, 0),
+    bound: sums.reduce((bytes, { bound }) => bytes + bound, 0) / stages.length,
   };
 }
+
+const isFirst = ({ stage, copy }: Fitted): boolean => stage === 0 && copy === 0;
+
+/** One copy of the model has nothing to shard. */
+const zeroIn = ({ stage }: SharedStep, { data }: GridPlaces): ZeroStage => (data.size > 1 ? stage : 0);
+
+const total = (exchanges: readonly Exchanged[]): NetworkBytes => {
+  const sum = (way: keyof NetworkBytes) => exchanges.reduce((bytes, each) => bytes + each[way], 0);
+  return { sent: sum('sent'), received: sum('received') };
+};
 
 /** The budget to plan with, from those that are known. */
 export type BudgetFor = (known: Pick<RanksPlan, 'smallest' | 'comfortable'>) => number;
 
 /** All, or of many those around the ends of the lists of chunks. */
-function fittedRanks({ trainable: { chunks } }: ChunkMap, size: number): number[] {
+function fittedCopies({ trainable: { chunks } }: ChunkMap, size: number): number[] {
   if (size <= MOST_FITTED) return Array.from({ length: size }, (_, rank) => rank);
   const lastOwner = ownerOf(Math.max(0, chunks - 1), { size });
   return [...new Set([0, lastOwner, Math.min(lastOwner + 1, size - 1), size - 1])].sort((a, b) => a - b);
 }
 
 function rankPlan(
-  rank: number,
-  { size, stage }: SharedStep,
+  places: GridPlaces,
+  stage: ZeroStage,
   fit: Fit<TrainingPasses>,
   { smallest, whole }: Pick<RankPlan, 'smallest' | 'whole'>,
 ): RankPlan {
   const { map, passes, slots, residents, stashes, nonModel, peak } = fit;
   const stashed = stashes.reduce((sum, bytes) => sum + bytes, 0);
   const { step } = passes;
-  const place = { rank, size, stage };
+  const sharding = { ...places.data, stage };
   const held: { [K in Kind]?: number } = {};
   for (const { kind, first, chunks } of map.lists) {
     if (KINDS[kind].between === 'FREE') continue;
-    const own = Array.from({ length: chunks }, (_, i) => onlyOwnerOf(first + i, map, place) ?? rank);
-    held[kind] = own.filter((owner) => owner === rank).length * map.chunkBytes;
+    const own = Array.from({ length: chunks }, (_, i) => onlyOwnerOf(first + i, map, sharding) ?? sharding.rank);
+    held[kind] = own.filter((owner) => owner === sharding.rank).length * map.chunkBytes;
   }
   const { h2d, d2h } = schedule(step.trace, slots, 'planned', step.extra).moved;
-  const owned = Array.from({ length: map.trainable.chunks }, (_, i) => ownerOf(i, place));
+  const exchanges = exchangesIn(step.operations, map, places);
+  const owned = Array.from({ length: map.trainable.chunks }, (_, i) => ownerOf(i, sharding));
   return {
-    ...{ rank, held, peak, whole, smallest, slots, residents, fit },
-    owned: owned.filter((owner) => owner === rank).length,
+    ...{ rank: rankAt(places), held, peak, whole, smallest, slots, residents, fit },
+    place: { data: places.data.rank, tensor: places.tensor.rank, pipeline: places.pipeline.rank },
+    owned: owned.filter((owner) => owner === sharding.rank).length,
     activations: nonModel.arenas,
     other: nonModel.persistent,
     below: slots >= residents && stashed === 0 ? 0 : residents * map.chunkBytes + stashed,
-    link: { h2d, d2h, activations: offloadedBytes(step), exchanged: exchangedOverLink(step.operations, rank) },
-    network: networkBytes(step.operations, place),
+    link: { h2d, d2h, activations: offloadedBytes(step), exchanged: exchangedOverLink(step.operations, places) },
+    network: total(exchanges),
+    exchanges,
     flops: flopsOf(step),
   };
 }
 
-/** Where parameters are gathered for use, what becomes of activations decides when: all must do the same. */
+/** Where parameters are gathered for use, what becomes of activations decides when: all copies of a stage must do the same. */
 function checkExchanges(ranks: readonly RankPlan[]): void {
   const exchanged = ({ fit }: RankPlan) =>
     collectivesIn(fit.passes.step.operations)
       .map(({ label }) => label)
       .join('\n');
-  const [first, ...others] = ranks;
-  const other = others.find((each) => first && exchanged(each) !== exchanged(first));
-  if (!other) return;
-  throw new HoldfastError(
-    `--activations auto: within this budget ranks 0 and ${other.rank} would treat activations differently, and so gather ` +
-      'parameters in another order; say what becomes of them (--activations keep or recompute)',
-  );
+  for (const rank of ranks) {
+    const first = ranks.find(({ place }) => place.pipeline === rank.place.pipeline);
+    if (!first || exchanged(rank) === exchanged(first)) continue;
+    throw new HoldfastError(
+      `--activations auto: within this budget ranks ${first.rank} and ${rank.rank} would treat activations differently, and so gather ` +
+        'parameters in another order; say what becomes of them (--activations keep or recompute)',
+    );
+  }
 }

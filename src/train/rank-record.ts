@@ -3,7 +3,7 @@
 
 import { type RankStep, rankStep } from '../engine/observe/rank-step.ts';
 import type { Cause, Recording } from '../engine/observe/recording.ts';
-import { collectivesIn, type NetworkBytes, networkBound, networkBytes } from '../engine/ranks/collectives.ts';
+import { gridBound, type NetworkBytes, networkBytes } from '../engine/ranks/collectives.ts';
 import { EXCHANGE_AXES } from '../engine/ranks/grid.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { ZeroStage } from '../engine/ranks/sharding.ts';
@@ -63,28 +63,18 @@ export async function rankRecord(ranks: Ranks, trainer: Trainer, recording?: Rec
   };
 }
 
-function boundOf({ grid, sharding }: Ranks, { fit, map }: Trainer['session']): number {
-  const { operations, starts } = fit.passes.step;
-  const { size } = grid.tensor;
-  const added = collectivesIn(operations, 'tensor').flatMap(({ parts }) => parts);
-  const summed = added.reduce((sum, { bytes }) => sum + bytes, 0);
-  const ofStages = (['pipeline', 'ends'] as const).map((axis) => networkBytes(operations, grid[axis], axis));
-  const handedOn = ofStages.reduce((bytes, { sent, received }) => bytes + (sent + received) / 2, 0);
-  return networkBound(map, sharding, starts.length) + (2 * summed * (size - 1)) / size + handedOn;
-}
-
 function shareOf(ranks: Ranks, { session, device }: Trainer, recording: Recording | undefined): RankShare {
   const { rank, step, grid } = ranks;
   const { host, disk, link } = session.report();
   const { peak: predictedPeak, passes } = session.fit;
-  const { operations } = passes.step;
+  const { operations, starts } = passes.step;
   const axes = EXCHANGE_AXES.map((axis) => ({ ...step[axis].ledger, ...networkBytes(operations, grid[axis], axis) }));
   const total = (name: 'sentBytes' | 'receivedBytes' | 'sent' | 'received') =>
     axes.reduce((sum, axis) => sum + axis[name], 0);
   return {
     ...{ rank, sentBytes: total('sentBytes'), receivedBytes: total('receivedBytes') },
     planned: { sent: total('sent'), received: total('received') },
-    bound: boundOf(ranks, session),
+    bound: gridBound(operations, session.map, grid, ranks.sharding.stage, starts.length),
     gpu: { peak: device.allocator.peak, predictedPeak },
     hostPeak: host.peak,
     diskPeak: disk.peak,

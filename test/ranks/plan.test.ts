@@ -5,6 +5,7 @@ import { Command } from 'commander';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { planCommand } from '../../src/cli/plan.ts';
 import { networkBytes } from '../../src/engine/ranks/collectives.ts';
+import { EXCHANGE_AXES, type GridShape } from '../../src/engine/ranks/grid.ts';
 import { ZERO_STAGES } from '../../src/engine/ranks/sharding.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
@@ -21,76 +22,116 @@ import { EVERY_CASE } from '../host.ts';
 import { ranksInProcess } from './in-process.ts';
 
 const [BATCH, SEQ, STEPS] = [1, 12, 2];
-const MODEL = makeModel(
-  parseConfig({ model_type: 'gpt2', n_layer: 3, n_embd: 36, n_head: 3, n_positions: SEQ, vocab_size: 97 }, 'gpt2'),
-);
+const modelWith = (n_head: number) =>
+  makeModel(
+    parseConfig({ model_type: 'gpt2', n_layer: 3, n_embd: 36, n_head, n_positions: SEQ, vocab_size: 97 }, 'gpt2'),
+  );
+const MODEL = modelWith(3);
 
 const stepOf = (size: number, stage: SharedStep['stage'], changes: Partial<SharedStep> = {}): SharedStep => ({
   ...{ batch: BATCH, context: SEQ, accumulate: 2, activations: 'recompute', size, stage },
   ...changes,
 });
 
+/** Bytes of a rank: over its link, and over the network by axis. */
+type Counted = Record<'link' | 'sent' | 'got', Record<string, number>>;
+
+/** ZeRO, ranks, how much of the way from the smallest budget to all, and what of the ranks one copy of the model takes. */
+type Counting = [SharedStep['stage'], number, number, GridShape];
+const GRIDS: Counting[] = [
+  [3, 4, 0.3, { pipeline: 2 }],
+  [0, 4, 0, { tensor: 2, pipeline: 2 }],
+  [2, 4, 0.4, { tensor: 2 }],
+  [0, 2, 0, { pipeline: 2 }],
+  [0, 3, 0.5, { pipeline: 3 }],
+  [0, 2, 0.2, { tensor: 2 }],
+];
+
 describe('the plan of every rank', () => {
   beforeAll(() => chooseVariants(1));
 
-  it.each(
-    EVERY_CASE
-      ? ZERO_STAGES.flatMap((stage) => [2, 3].flatMap((size) => [0, 0.4].map((share) => [stage, size, share] as const)))
-      : ([
-          [2, 2, 0.4],
-          [3, 2, 0],
-        ] as const),
-  )('is what a run with ZeRO %i on %i ranks counts, %d of the way to all', async (stage, size, share) => {
-    const device = await testDevice();
-    const step = stepOf(size, stage);
-    const within = ({ smallest, comfortable }: { smallest: number; comfortable: number }) =>
-      Math.ceil(smallest + share * (comfortable - smallest));
-    const plan = planRanks(MODEL, step, within, limitsOf(device));
-    const schedule = { decay: 'constant', peak: 1e-3, min: 1e-3, warmup: 0, steps: 1 } as const;
-    const trainers: Trainer[] = [];
-    for (const ranks of ranksInProcess(size, stage)) {
-      const before = device.allocator.bytes;
-      const { batch, context: seq, accumulate, activations } = step;
-      const shared = { ...ranks, chunkBytes: trainers[0]?.session.map.chunkBytes };
-      const memory = { gpu: plan.budget, activations };
-      const options = { batch, seq, accumulate, schedule, memory, ranks: shared };
-      trainers.push(await Trainer.create(device, MODEL, options));
-      expect(device.allocator.bytes - before).toBe(at(plan.ranks, ranks.rank).peak);
-    }
-    try {
-      await Promise.all(trainers.map((trainer) => trainer.setWeights(initialWeights(MODEL, 1))));
-      const random = new Random(1, 'tokens');
-      const tokens = () => Int32Array.from({ length: BATCH * SEQ }, () => random.below(97));
-      const train = async (steps: number): Promise<void> => {
-        for (let i = 0; i < steps; i++) {
-          const micros = Array.from({ length: 2 * size }, () => ({
-            ...{ ids: tokens(), targets: tokens(), batch: BATCH, seq: SEQ },
-          }));
-          await Promise.all(trainers.map((trainer) => trainer.start(micros)));
-        }
-      };
-      const counted = () =>
-        trainers.map(({ session, ranks }) => ({ ...session.report().link, ...ranks?.step.data.ledger }));
-      // Those of warm-up have a plan of their own, and the one behind them begins where it ends.
-      await train(3);
-      const before = counted();
-      await train(STEPS);
-      const found = counted().map((after, rank) => {
-        const each = (of: 'h2dBytes' | 'd2hBytes' | 'sentBytes' | 'receivedBytes') =>
-          ((after[of] ?? 0) - (before[rank]?.[of] ?? 0)) / STEPS;
-        return { up: each('h2dBytes'), down: each('d2hBytes'), sent: each('sentBytes'), got: each('receivedBytes') };
-      });
-      expect(found).toEqual(
-        plan.ranks.map(({ link: { h2d, d2h, activations, exchanged }, network }) => ({
-          up: h2d + activations + exchanged.up,
-          down: d2h + activations + exchanged.down,
-          ...{ sent: network.sent, got: network.received },
-        })),
-      );
-    } finally {
-      for (const trainer of trainers) await trainer.destroy();
-    }
-  });
+  const alone: Counting[] = ZERO_STAGES.flatMap((stage) =>
+    [2, 3].flatMap((size) => [0, 0.4].map((share): Counting => [stage, size, share, {}])),
+  );
+  const sampled: Counting[] = [[2, 2, 0.4, {}], [3, 2, 0, {}], ...GRIDS.slice(0, 2)];
+  it.each(EVERY_CASE ? [...alone, ...GRIDS] : sampled)(
+    'is what a run with ZeRO %i on %i ranks counts, %d of the way to all: %o',
+    async (stage, size, share, shape) => {
+      const device = await testDevice();
+      const step = stepOf(size, stage, shape);
+      const model = shape.tensor ? modelWith(2 * shape.tensor) : MODEL;
+      const within = ({ smallest, comfortable }: { smallest: number; comfortable: number }) =>
+        Math.ceil(smallest + share * (comfortable - smallest));
+      const plan = planRanks(model, step, within, limitsOf(device));
+      const schedule = { decay: 'constant', peak: 1e-3, min: 1e-3, warmup: 0, steps: 1 } as const;
+      const trainers: Trainer[] = [];
+      for (const ranks of ranksInProcess(size, stage, shape)) {
+        const before = device.allocator.bytes;
+        const { batch, context: seq, accumulate, activations } = step;
+        const shared = { ...ranks, chunkBytes: trainers[0]?.session.map.chunkBytes };
+        const memory = { gpu: plan.budget, activations };
+        const options = { batch, seq, accumulate, schedule, memory, ranks: shared };
+        trainers.push(await Trainer.create(device, model, options));
+        expect(device.allocator.bytes - before).toBe(at(plan.ranks, ranks.rank).peak);
+      }
+      try {
+        await Promise.all(trainers.map((trainer) => trainer.setWeights(initialWeights(model, 1))));
+        const copies = size / ((shape.tensor ?? 1) * (shape.pipeline ?? 1));
+        const random = new Random(1, 'tokens');
+        const tokens = () => Int32Array.from({ length: BATCH * SEQ }, () => random.below(97));
+        const train = async (steps: number): Promise<void> => {
+          for (let i = 0; i < steps; i++) {
+            const micros = Array.from({ length: 2 * copies }, () => ({
+              ...{ ids: tokens(), targets: tokens(), batch: BATCH, seq: SEQ },
+            }));
+            await Promise.all(trainers.map((trainer) => trainer.start(micros)));
+          }
+        };
+        const counted = () =>
+          trainers.map(({ session, ranks }): Counted => {
+            const { h2dBytes: up, d2hBytes: down } = session.report().link;
+            const axes = EXCHANGE_AXES.map((axis): [string, number] => [axis, 0]);
+            const sent = Object.fromEntries(axes);
+            const got = Object.fromEntries(axes);
+            for (const axis of EXCHANGE_AXES) {
+              sent[axis] = ranks?.step[axis].ledger.sentBytes ?? 0;
+              got[axis] = ranks?.step[axis].ledger.receivedBytes ?? 0;
+            }
+            return { link: { up, down }, sent, got };
+          });
+        // Those of warm-up have a plan of their own, and the one behind them begins where it ends.
+        await train(3);
+        const before = counted();
+        await train(STEPS);
+        const each = (after: Record<string, number>, before: Record<string, number>) =>
+          Object.fromEntries(Object.entries(after).map(([of, bytes]) => [of, (bytes - (before[of] ?? 0)) / STEPS]));
+        const found = counted().map(({ link, sent, got }, rank) => {
+          const first = at(before, rank);
+          return { link: each(link, first.link), sent: each(sent, first.sent), got: each(got, first.got) };
+        });
+        expect(found).toEqual(
+          plan.ranks.map(({ link: { h2d, d2h, activations, exchanged }, exchanges, network }): Counted => {
+            const along = (way: 'sent' | 'received') =>
+              Object.fromEntries(
+                EXCHANGE_AXES.map((axis) => {
+                  const own = exchanges.filter((each) => each.axis === axis);
+                  return [axis, own.reduce((sum, each) => sum + each[way], 0)];
+                }),
+              );
+            const [sent, got] = [along('sent'), along('received')];
+            const all = [sent, got].map((bytes) => Object.values(bytes).reduce((a, b) => a + b, 0));
+            expect(all).toEqual([network.sent, network.received]);
+            return {
+              link: { up: h2d + activations + exchanged.up, down: d2h + activations + exchanged.down },
+              ...{ sent, got },
+            };
+          }),
+        );
+      } finally {
+        for (const trainer of trainers) await trainer.destroy();
+      }
+    },
+  );
 
   const wide = makeModel(
     parseConfig({ model_type: 'gpt2', n_layer: 2, n_embd: 192, n_head: 4, n_positions: SEQ, vocab_size: 300 }, 'wide'),
@@ -99,14 +140,14 @@ describe('the plan of every rank', () => {
   it('holds what its rank owns, which together is all there is, and falls with their number', () => {
     const all = 4 * wide.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
     for (const stage of EVERY_CASE ? ZERO_STAGES : ([1, 3] as const)) {
-      const { ranks, exchangedBytes, bound, exchanges } = planRanks(wide, stepOf(4, stage), (it) => it.comfortable);
+      const { ranks, exchangedBytes, bound } = planRanks(wide, stepOf(4, stage), (it) => it.comfortable);
       const held = (kind: 'parameter' | 'moment1') => ranks.map(({ held }) => held[kind] ?? 0);
       const sum = (bytes: number[]) => bytes.reduce((a, b) => a + b, 0);
       expect(sum(held('moment1')) / (stage > 0 ? 1 : 4) / all).toBeCloseTo(1, 1);
       expect(sum(held('parameter')) / (stage > 2 ? 1 : 4) / all).toBeCloseTo(1, 1);
       expect(exchangedBytes / 4 / bound).toBeGreaterThan(1);
       expect(exchangedBytes / 4 / bound).toBeLessThan(1.02);
-      const { fit } = at(ranks, 0);
+      const { fit, exchanges } = at(ranks, 0);
       const whole = networkBytes(fit.passes.step.operations, { rank: 0, size: 4 });
       expect({ sent: sum(exchanges.map((it) => it.sent)), received: sum(exchanges.map((it) => it.received)) }).toEqual(
         whole,
@@ -154,8 +195,30 @@ describe('holdfast plan --ranks', () => {
     expect(smallest).toBeLessThan(budget);
   });
 
+  it('has a grid of them: peaks that differ by stage, and what goes along each axis', async () => {
+    const grid = ['--tensor-parallel', '2', '--pipeline-parallel', '2', '--accumulate', '3'];
+    const text = await plan('--ranks', '8', ...grid);
+    expect(text).toMatch(/on 8 ranks \(2 data x 2 tensor x 2 pipeline\), ZeRO 2/);
+    expect(text).toMatch(/^0-3 .*B\n4-5 .*B\n6-7 /m);
+    expect(text).toMatch(/sent, .*B got: all-reduce of activations of shared layers, \d+ exchanges/);
+    expect(text).toMatch(/sent, 0 B got: send of activations between stages, 3 exchanges/);
+    expect(text).toMatch(/over the network rank 4 moves in a step/);
+    expect(text).toMatch(/each rank takes 3 of the 6 micro-batches of a step/);
+    const found = JSON.parse(await plan('--ranks', '4', ...grid, '--json'));
+    expect([found.grid, found.zero]).toEqual([{ data: 1, tensor: 2, pipeline: 2 }, 0]);
+    // One micro-batch more is in the first stage.
+    const peaks = found.ranks.map(({ activations }: { activations: number }) => activations);
+    expect(new Set(peaks).size).toBe(2);
+  });
+
   it('refuses what several ranks do not go with, by name', async () => {
     await expect(plan('--zero', '2')).rejects.toThrow('--zero 2: is for several ranks; give --ranks, too');
+    await expect(plan('--tensor-parallel', '2')).rejects.toThrow('--tensor-parallel 2: is for several ranks; give');
+    await expect(plan('--ranks', '6', '--pipeline-parallel', '4')).rejects.toThrow('6 ranks are not a grid');
+    await expect(plan('--ranks', '3', '--pipeline-parallel', '3')).rejects.toThrow(
+      '--pipeline-parallel 3: the model has 2',
+    );
+    await expect(plan('--ranks', '2', '--tensor-parallel', '2', '--zero', '2')).rejects.toThrow('nothing to shard');
     const refused = (...args: string[]) => plan('--ranks', '2', ...args);
     await expect(refused('--dtype', 'bf16')).rejects.toThrow('--dtype bf16: ranks train together in f32');
     await expect(refused('--recovery', 'step')).rejects.toThrow('--recovery step: a rank cannot do a step again');

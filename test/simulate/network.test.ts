@@ -8,6 +8,7 @@ import type { CollectiveOperation } from '../../src/engine/compile/lower.ts';
 import { offloadedBytes } from '../../src/engine/compile/pass.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { exchangedOverLink, networkBytes } from '../../src/engine/ranks/collectives.ts';
+import { placesOf } from '../../src/engine/ranks/grid.ts';
 import { ZERO_STAGES, type ZeroStage } from '../../src/engine/ranks/sharding.ts';
 import { knownMachine } from '../../src/engine/simulate/hardware.ts';
 import {
@@ -117,7 +118,10 @@ describe.each(EVERY_CASE ? ZERO_STAGES : ([2, 3] as const))('a step with ZeRO %i
         const { fit, pass, plan, ranks } = fitOf(stage, share, machine);
         const host = 0.6 * fit.residents * fit.map.chunkBytes;
         const { bytes, seconds, computeSeconds, waits } = simulate(fit, pass, plan, machine, host, ranks);
-        const exchanged = exchange === 'host' ? exchangedOverLink(pass.operations, 0) : { up: 0, down: 0 };
+        const exchanged =
+          exchange === 'host'
+            ? exchangedOverLink(pass.operations, placesOf({ rank: 0, size: 4 }, {}))
+            : { up: 0, down: 0 };
         expect(bytes.up).toBe(plan.moved.h2d + offloadedBytes(pass) + exchanged.up);
         expect(bytes.down).toBe(plan.moved.d2h + offloadedBytes(pass) + exchanged.down);
         expect(bytes.network).toBeCloseTo(networkBytes(pass.operations, { rank: 0, size: 4 }).sent, 3);

@@ -47,6 +47,8 @@ export interface PlanFlags {
   accumulateOrder: AccumulateOrder | 'auto';
   ranks?: number;
   zero?: ZeroStage;
+  tensorParallel?: number;
+  pipelineParallel?: number;
   hardware?: string[];
   hostMemory?: number;
   reached?: number;

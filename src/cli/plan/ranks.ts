@@ -1,11 +1,14 @@
 // `holdfast plan --ranks`: what each of several ranks would hold, need and send, with no MPI: the figures that a run over
 // mpiexec then counts.
 
+import type { Exchanged } from '../../engine/ranks/collectives.ts';
+import { type ExchangeAxis, type GridPlaces, placesOf } from '../../engine/ranks/grid.ts';
 import type { ZeroStage } from '../../engine/ranks/sharding.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import { parameterCount } from '../../nn/model.ts';
 import type { Host } from '../../runtime/host.ts';
 import { planRanks, type RankPlan, type RanksPlan } from '../../train/rank-plan.ts';
+import { rankText } from '../../train/ranks.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { modelOf, nameOf, type PlanFlags } from './flags.ts';
 
@@ -16,41 +19,45 @@ export interface PlacedFlags extends PlanFlags {
 
 /** Works it out, and prints it. */
 export function planOnRanks(host: Host, flags: PlacedFlags): void {
-  const { ranks: size, zero: stage, gpuMemory, accumulate } = flags;
+  const { ranks: size, zero: stage, gpuMemory, tensorParallel: tensor, pipelineParallel: pipeline } = flags;
   const model = modelOf(flags, flags.layers);
   const plan = planRanks(
     model,
-    { ...flags, size, stage },
+    { ...flags, size, stage, tensor, pipeline },
     ({ smallest, comfortable }) => gpuMemory ?? Math.max(smallest, Math.floor((smallest + comfortable) / 2)),
   );
   const { write } = host.terminal;
-  write(flags.json ? `${JSON.stringify(jsonOf(plan, flags))}\n` : lines(plan, flags, parameterCount(model)).join('\n'));
-  if (!flags.json) {
-    const all = size * accumulate;
-    write(
-      `\neach rank takes ${accumulate} of the ${all} micro-batches of a step; sums go through host memory, and are made there in the order of the ranks\n`,
-    );
-  }
+  if (flags.json) write(`${JSON.stringify(jsonOf(plan, flags))}\n`);
+  else write(`${lines(plan, flags, parameterCount(model)).join('\n')}\n`);
 }
 
-function jsonOf({ ranks, exchanges, ...plan }: RanksPlan, { ranks: size, zero }: PlacedFlags) {
+const gridIn = ({ ranks: size, tensorParallel: tensor, pipelineParallel: pipeline }: PlacedFlags): GridPlaces =>
+  placesOf({ rank: 0, size }, { tensor, pipeline });
+
+function jsonOf({ ranks, ...plan }: RanksPlan, flags: PlacedFlags) {
+  const { data, tensor, pipeline } = gridIn(flags);
   return {
-    ...{ size, zero, ...plan },
-    exchanges: exchanges.map((each) => ({ ...each })),
+    ...{ size: flags.ranks, zero: data.size > 1 ? flags.zero : 0, ...plan },
+    grid: { data: data.size, tensor: tensor.size, pipeline: pipeline.size },
     ranks: ranks.map(({ fit: _, ...rank }) => rank),
   };
 }
 
 function lines(plan: RanksPlan, flags: PlacedFlags, parameters: number): string[] {
-  const { ranks, exchanges, bound, exchangedBytes, budget, smallest, comfortable, chunkBytes } = plan;
-  const { ranks: size, zero } = flags;
-  const shown = (bytes: number) => formatBytes(bytes).padStart(8);
+  const { ranks, bound, exchangedBytes, budget, smallest, comfortable, chunkBytes } = plan;
+  const { ranks: size, accumulate, zero } = flags;
+  const grid = gridIn(flags);
+  const { data } = grid;
+  const isShared = data.size > 1;
+  const shards = isShared ? `, ZeRO ${zero}` : '';
   const average = exchangedBytes / size;
-  const total = (way: 'sent' | 'received') => exchanges.reduce((sum, each) => sum + each[way], 0);
   const [first] = ranks;
   const link = first?.link;
+  const isGrid = data.size < size;
+  const asRing = `${zero === 3 && isShared ? `${1 + 2 * accumulate} (n-1)/n` : '2 (n-1)/n'} of the bytes of what trains`;
+  const bounds = isGrid ? `${asRing}, and of what else ranks exchange` : asRing;
   return [
-    `${nameOf(flags)}: ${parameters.toLocaleString('en')} parameters on ${size} ranks, ZeRO ${zero}, in chunks of ${formatBytes(chunkBytes)}`,
+    `${nameOf(flags)}: ${parameters.toLocaleString('en')} parameters on ${rankText({ size, grid })}${shards}, in chunks of ${formatBytes(chunkBytes)}`,
     '',
     ...table(ranks),
     ...(ranks.length < size ? [`of ${size} ranks; the others own as many chunks as one of these`] : []),
@@ -63,20 +70,46 @@ function lines(plan: RanksPlan, flags: PlacedFlags, parameters: number): string[
           `a step moves over the link of rank 0 ${formatBytes(link.h2d)} of chunks up and ${formatBytes(link.d2h)} down${link.activations > 0 ? `, ${formatBytes(link.activations)} of activations each way` : ''}, and for what is exchanged ${formatBytes(link.exchanged.up)} up and ${formatBytes(link.exchanged.down)} down`,
         ]
       : []),
-    'over the network rank 0 moves in a step',
-    ...exchanges.map(
-      ({ collective, of, count, sent, received }) =>
-        `  ${shown(sent)}  sent, ${shown(received).trim()} got: ${collective} of ${WORDS[of] ?? of}, ${count} exchange${count === 1 ? '' : 's'}`,
-    ),
-    `  ${shown(total('sent'))}  sent, ${shown(total('received')).trim()} got in all`,
-    `  ${shown(average)}  a rank sends on average: ${(average / bound).toFixed(3)} x the ring's ${formatBytes(bound)}, ${zero === 3 ? `${1 + 2 * flags.accumulate} (n-1)/n` : '2 (n-1)/n'} of the bytes of what trains`,
+    ...exchanges(ranks),
+    `  ${shown(average)}  a rank sends on average: ${(average / bound).toFixed(3)} x the ring's ${formatBytes(bound)}, ${bounds}`,
+    `each rank takes ${accumulate} of the ${data.size * accumulate} micro-batches of a step; sums go through host memory, and are made there in the order of the ranks`,
   ];
 }
 
-const WORDS: Partial<Record<Kind | 'sums', string>> = {
+const shown = (bytes: number): string => formatBytes(bytes).padStart(8);
+
+/** Of the first rank of each stage; stages with equal figures share theirs. */
+function exchanges(ranks: readonly RankPlan[]): string[] {
+  const found = new Map<string, number[]>();
+  for (const { rank, place, exchanges, network } of ranks) {
+    if (place.data + place.tensor > 0) continue;
+    const text = [
+      ...exchanges.map(
+        ({ axis, collective, of, count, sent, received }) =>
+          `  ${shown(sent)}  sent, ${shown(received).trim()} got: ${collective} of ${WORDS[of] ?? of}${ALONG[axis]}, ${count} exchange${count === 1 ? '' : 's'}`,
+      ),
+      `  ${shown(network.sent)}  sent, ${shown(network.received).trim()} got in all`,
+    ].join('\n');
+    found.set(text, [...(found.get(text) ?? []), rank]);
+  }
+  return [...found].flatMap(([text, of]) => [
+    `over the network ${of.length > 1 ? `each of ranks ${of.join(', ')}` : `rank ${of.join()}`} moves in a step`,
+    text,
+  ]);
+}
+
+const WORDS: Partial<Record<Exchanged['of'], string>> = {
   gradient: 'gradients',
   parameter: 'parameters',
+  'activation gradients': 'gradients of activations',
   sums: 'losses and norms',
+};
+
+const ALONG: Readonly<Record<ExchangeAxis, string>> = {
+  data: '',
+  tensor: ' of shared layers',
+  pipeline: ' between stages',
+  ends: ' that both ends have',
 };
 
 /** Ranks with equal figures share a line. */

@@ -10,8 +10,8 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import type { CollectiveOperation, Operation } from '../compile/lower.ts';
 import type { OwnedPart } from './communicator.ts';
-import type { ExchangeAxis, GridPlace } from './grid.ts';
-import { blockParts, chunkPart, ownerOf, type Sharding } from './sharding.ts';
+import type { ExchangeAxis, GridPlace, GridPlaces } from './grid.ts';
+import { blockParts, chunkPart, ownerOf, type Sharding, type ZeroStage } from './sharding.ts';
 
 /** What a step of several ranks is beside its programs. */
 export interface ShardedStep extends Sharding {
@@ -146,23 +146,27 @@ export function networkBytes(
 
 /** What all exchanges of one kind come to in a step. */
 export interface Exchanged extends NetworkBytes {
+  readonly axis: ExchangeAxis;
   readonly collective: CollectiveOperation['collective'];
-  /** A kind of chunks, or small tensors: sums of losses and of squares. */
-  readonly of: Kind | 'sums';
+  /** What of, and why. */
+  readonly of: Kind | 'activations' | 'activation gradients' | 'sums';
   readonly count: number;
 }
 
-/** By what is exchanged, in the order in which it first is. */
-export function exchangesIn(operations: readonly Operation[], map: ChunkMap, place: GridPlace): Exchanged[] {
+const TENSORS_OF = { forward: 'activations', backward: 'activation gradients', update: 'sums' } as const;
+
+/** By axis and by what is exchanged, in the order in which it first is. */
+export function exchangesIn(operations: readonly Operation[], map: ChunkMap, places: GridPlaces): Exchanged[] {
   const found = new Map<string, Exchanged>();
-  for (const operation of collectivesIn(operations)) {
-    const { collective, on } = operation;
-    const of = 'chunk' in on ? map.holding(on.chunk).kind : 'sums';
-    const key = `${collective} ${of}`;
+  for (const operation of operations) {
+    if (operation.op !== 'collective') continue;
+    const { axis, collective, on, phase } = operation;
+    const of = 'chunk' in on ? map.holding(on.chunk).kind : TENSORS_OF[phase];
+    const key = `${axis} ${collective} ${of}`;
     const { count, ...before } = found.get(key) ?? { count: 0, sent: 0, received: 0 };
-    const { sent, received } = bytesOf(operation, place);
+    const { sent, received } = bytesOf(operation, places[axis]);
     const bytes = { sent: before.sent + sent, received: before.received + received };
-    found.set(key, { collective, of, count: count + 1, ...bytes });
+    found.set(key, { axis, collective, of, count: count + 1, ...bytes });
   }
   return [...found.values()];
 }
@@ -183,10 +187,11 @@ export const spanOf = ({ parts }: CollectiveOperation): number =>
   parts.reduce((end, part) => Math.max(end, part.offset + part.bytes), 0);
 
 /** Bytes that exchanges bring from the GPU of this rank to its host, and back. */
-export function exchangedOverLink(operations: readonly Operation[], rank: number) {
+export function exchangedOverLink(operations: readonly Operation[], places: GridPlaces) {
   let [down, up] = [0, 0];
-  for (const operation of collectivesIn(operations)) {
-    const { gives, gets } = roleIn(operation, rank);
+  for (const operation of operations) {
+    if (operation.op !== 'collective') continue;
+    const { gives, gets } = roleIn(operation, places[operation.axis].rank);
     if (gives) down += spanOf(operation);
     if (gets) up += spanOf(operation);
   }
@@ -201,4 +206,27 @@ export function exchangedOverLink(operations: readonly Operation[], rank: number
 export function networkBound(map: ChunkMap, { size, stage }: Pick<Sharding, 'size' | 'stage'>, microBatches: number) {
   const gatherings = stage === 3 ? 2 * microBatches : 1;
   return ((1 + gatherings) * (size - 1) * 4 * map.trainable.held) / size;
+}
+
+/**
+ * The same for a rank in a grid: with what a ring sends of the sums that ranks add up that share layers, and what stages hand on, on
+ * average of both ways.
+ */
+export function gridBound(
+  operations: readonly Operation[],
+  map: ChunkMap,
+  places: GridPlaces,
+  zero: ZeroStage,
+  microBatches: number,
+) {
+  const { size } = places.tensor;
+  const added = collectivesIn(operations, 'tensor').flatMap(({ parts }) => parts);
+  const summed = added.reduce((sum, { bytes }) => sum + bytes, 0);
+  const ofStages = (['pipeline', 'ends'] as const).map((axis) => networkBytes(operations, places[axis], axis));
+  const handedOn = ofStages.reduce((bytes, { sent, received }) => bytes + (sent + received) / 2, 0);
+  return (
+    networkBound(map, { size: places.data.size, stage: zero }, microBatches) +
+    (2 * summed * (size - 1)) / size +
+    handedOn
+  );
 }

@@ -1,0 +1,35 @@
+// What one place of a grid of ranks has of a training step: its part of the model and the programs of that part. A trainer is made
+// of it, and a plan works out the same with no GPU. What copies of the model shard is no matter here (engine/ranks/sharding.ts).
+
+import type { GridPlace } from '../engine/ranks/grid.ts';
+import type { Model } from '../nn/model.ts';
+import { stageOf } from '../nn/pipeline-parallel.ts';
+import { splitModel } from '../nn/tensor-parallel.ts';
+import { type StepOptions, type StepPrograms, traceStep } from './step-programs.ts';
+
+/** Along the axes that one copy of the model takes. */
+export interface CopyPlaces {
+  readonly tensor: GridPlace;
+  readonly pipeline: GridPlace;
+}
+
+export interface StepPart {
+  /** Its part of every layer. */
+  readonly layers: Model;
+  /** Of these, those of its stage. */
+  readonly part: Model;
+  readonly programs: StepPrograms;
+}
+
+/** Errors: HoldfastError for a model that cannot be dealt out so. */
+export function stepPart(
+  model: Model,
+  batch: number,
+  seq: number,
+  places: CopyPlaces | undefined,
+  options: Omit<StepOptions, 'place'> = {},
+): StepPart {
+  const layers = places && places.tensor.size > 1 ? splitModel(model, places.tensor) : model;
+  const programs = traceStep(layers, batch, seq, { ...options, place: places?.pipeline });
+  return { layers, part: programs.stages ? stageOf(layers, programs.stages) : layers, programs };
+}

@@ -22,7 +22,8 @@ import {
 } from '../engine/ranks/sharding.ts';
 import { computeSeconds, type Machine, machineLimits, partOfMachine } from '../engine/simulate/machine.ts';
 import { neighboursOf, type SimulatedRanks } from '../engine/simulate/network.ts';
-import { type SimulatedStep, simulate } from '../engine/simulate/simulate.ts';
+import { simulate } from '../engine/simulate/simulate.ts';
+import type { SimulatedStep } from '../engine/simulate/step.ts';
 import type { ActivationMode } from '../graph/activations.ts';
 import type { AccumulateOrder } from '../graph/layer-major.ts';
 import type { BackwardPasses } from '../graph/operators/optimizer.ts';

@@ -6,7 +6,8 @@ import { type FitOptions, fitMemory, needBelow, smallestBudget } from '../../src
 import { flopsOf, offloadedBytes } from '../../src/engine/compile/pass.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { computeSeconds, type Machine, machineLimits } from '../../src/engine/simulate/machine.ts';
-import { type SimulatedStep, simulate } from '../../src/engine/simulate/simulate.ts';
+import { simulate } from '../../src/engine/simulate/simulate.ts';
+import type { SimulatedStep } from '../../src/engine/simulate/step.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { ActivationMode } from '../../src/graph/activations.ts';
 import { bytesBelow, sharesOf, stashHomes } from '../../src/memory/tiers/shares.ts';
@@ -120,7 +121,7 @@ describe('seconds', () => {
     const resident = computeSeconds(MACHINE, all.passes.step.operations);
     const whole = simulate(all, all.passes.step, schedule(all.passes.step.trace, all.slots, 'planned'), MACHINE);
     expect(whole.seconds).toBeCloseTo(resident, 12);
-    expect(whole.waits).toEqual({ up: 0, down: 0, network: 0, diskRead: 0, diskWrite: 0 });
+    expect(whole.waits).toEqual({ up: 0, down: 0, network: 0, bubble: 0, diskRead: 0, diskWrite: 0 });
     const infinite = simulate(fit, pass, plan, withLink(Number.POSITIVE_INFINITY));
     expect(infinite.seconds).toBeCloseTo(infinite.computeSeconds, 12);
     // Slots that are cleared, and operators that run tile by tile: nothing else may make it longer.

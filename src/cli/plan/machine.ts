@@ -3,7 +3,7 @@
 
 import { hardwareNames, knownMachine, machineOf } from '../../engine/simulate/hardware.ts';
 import { type ExchangeWay, type Machine, memoryOf } from '../../engine/simulate/machine.ts';
-import type { SimulatedStep, Waited } from '../../engine/simulate/simulate.ts';
+import type { SimulatedStep, Waited } from '../../engine/simulate/step.ts';
 import { renderSweep, type SweepLine } from '../../report/sweep.ts';
 import type { Host } from '../../runtime/host.ts';
 import { type Prediction, Predictor, type Scenario } from '../../train/prediction.ts';
@@ -169,6 +169,7 @@ const WAITED: Readonly<Record<Waited, string>> = {
   up: 'the link up',
   down: 'the link down',
   network: 'the network',
+  bubble: 'other stages (the bubble)',
   diskRead: 'disk reads',
   diskWrite: 'disk writes',
 };

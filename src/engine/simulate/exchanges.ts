@@ -4,13 +4,15 @@
 //
 // Invariant: bytes that are sent are those of the plan.
 
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { CollectiveOperation } from '../compile/lower.ts';
 import { roleIn, spanOf } from '../ranks/collectives.ts';
-import type { SimulatedTask } from './clock.ts';
+import { latest, type SimulatedTask } from './clock.ts';
 import type { Command, SimulatedLink } from './link.ts';
 import type { Machine } from './machine.ts';
-import { exchangeSeconds, type SimulatedRanks, sentBytes } from './network.ts';
+import { exchangeSeconds, placeOn, type SimulatedRanks, sentBytes } from './network.ts';
+import type { SimulatedPipeline } from './pipeline.ts';
 
 export class SimulatedExchanges {
   /** Bytes that this rank sent so far. */
@@ -19,38 +21,123 @@ export class SimulatedExchanges {
   readonly #machine: Machine;
   readonly #pieceBytes: number;
   readonly #ranks: SimulatedRanks | undefined;
+  readonly #pipeline: SimulatedPipeline | undefined;
 
-  constructor(link: SimulatedLink, machine: Machine, pieceBytes: number, ranks: SimulatedRanks | undefined) {
+  /** `pipeline`: where it is of a stage. */
+  constructor(
+    link: SimulatedLink,
+    machine: Machine,
+    pieceBytes: number,
+    ranks: SimulatedRanks | undefined,
+    pipeline: SimulatedPipeline | undefined,
+  ) {
     this.#link = link;
     this.#machine = machine;
     this.#pieceBytes = pieceBytes;
     this.#ranks = ranks;
+    this.#pipeline = pipeline;
   }
 
   /**
    * `after`: what the value is behind on the GPU; `roomUp` waits until staging has room for a piece. Returns the command behind
-   * which the new value is there, if there is one.
+   * which the new value is there, if there is one. Yields where other stages must be followed first.
    */
-  run(
+  *run(
     operation: CollectiveOperation,
     after: readonly (Command | undefined)[],
     roomUp: () => void,
-  ): Command | undefined {
+  ): Generator<undefined, Command | undefined> {
     const ranks = this.#ranks;
     assert(ranks, `${operation.label} waits for other ranks, and there is one here`);
-    const { gives, gets } = roleIn(operation, ranks.sharding.rank);
-    const seconds = exchangeSeconds(this.#machine, ranks, operation);
     this.sentBytes += sentBytes(ranks, operation);
-    if (this.#machine.network?.exchange === 'direct') return this.#link.encode('network', seconds, after);
+    const { collective } = operation;
+    if (collective === 'send') {
+      this.#send(ranks, operation, after);
+      return undefined;
+    }
+    const link = this.#link;
+    if (collective === 'receive') {
+      const task = yield* this.#receive(ranks, operation);
+      if (this.#isDirect) return { work: 'network', seconds: 0, after: [], task };
+      link.wait(task);
+      return this.#sendUp(spanOf(operation), after, roomUp);
+    }
+    const seconds = exchangeSeconds(this.#machine, ranks, operation);
+    if (this.#isDirect) {
+      const others = yield* this.#meet(ranks, operation, after);
+      return link.encode('network', seconds, [...after, ...others]);
+    }
+    const { gives, gets } = roleIn(operation, placeOn(ranks, operation).rank);
     // Where another has the value, it is read there.
     const reading = gives ? this.#read(spanOf(operation), after) : undefined;
     const elsewhere = gives ? 0 : spanOf(operation) / this.#machine.link.downBytesPerSecond;
-    this.#link.wait(reading);
-    this.#link.exchange(elsewhere + seconds);
+    link.wait(reading);
+    for (const { task } of yield* this.#meet(ranks, operation, [])) link.wait(task);
+    link.wait(link.post(elsewhere + seconds));
+    return gets ? this.#sendUp(spanOf(operation), after, roomUp) : undefined;
+  }
+
+  get #isDirect(): boolean {
+    return this.#machine.network?.exchange === 'direct';
+  }
+
+  /** Nothing waits for it to arrive. */
+  #send(ranks: SimulatedRanks, operation: CollectiveOperation, after: readonly (Command | undefined)[]): void {
+    const seconds = exchangeSeconds(this.#machine, ranks, operation);
+    const [from, to] = [placeOn(ranks, operation).rank, at(operation.parts, 0).owner];
+    if (this.#isDirect) {
+      const { task } = this.#submitted(this.#link.encode('network', seconds, after));
+      assert(task, 'what is submitted has its time');
+      this.#others.send(from, to, task);
+      return;
+    }
+    this.#link.wait(this.#read(spanOf(operation), after));
+    this.#others.send(from, to, this.#link.post(seconds));
+  }
+
+  *#receive(ranks: SimulatedRanks, operation: CollectiveOperation): Generator<undefined, SimulatedTask> {
+    const [from, to] = [at(operation.parts, 0).owner, placeOn(ranks, operation).rank];
+    for (;;) {
+      const task = this.#others.take(from, to);
+      if (task) return task;
+      yield;
+    }
+  }
+
+  /** Ranks that are alike come to an exchange at once; stages do not. */
+  *#meet(
+    ranks: SimulatedRanks,
+    operation: CollectiveOperation,
+    after: readonly (Command | undefined)[],
+  ): Generator<undefined, Command[]> {
+    const { axis } = operation;
+    if (axis !== 'pipeline' && axis !== 'ends') return [];
+    const { rank = 0, size = 1 } = ranks.stage ?? {};
+    if (this.#isDirect) this.#link.flush();
+    const since = latest([this.#isDirect ? undefined : this.#link.now, ...after.map((each) => each?.task)]);
+    const key = this.#others.come(rank, axis, since?.end ?? 0);
+    for (;;) {
+      const task = this.#others.met(key, axis === 'ends' ? 2 : size);
+      if (task) return [{ work: 'network', seconds: 0, after: [], task }];
+      yield;
+    }
+  }
+
+  get #others(): SimulatedPipeline {
+    assert(this.#pipeline, 'stages are followed together');
+    return this.#pipeline;
+  }
+
+  #submitted(command: Command): Command {
+    this.#link.flush();
+    return command;
+  }
+
+  #sendUp(bytes: number, after: readonly (Command | undefined)[], roomUp: () => void): Command | undefined {
     let there: Command | undefined;
-    for (const bytes of gets ? this.#pieces(spanOf(operation)) : []) {
+    for (const piece of this.#pieces(bytes)) {
       roomUp();
-      there = this.#link.send(bytes, after);
+      there = this.#link.send(piece, after);
     }
     return there;
   }

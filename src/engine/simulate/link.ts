@@ -36,7 +36,9 @@ interface Store {
 /** `phase`: stores of another one are behind it. `arrived`: called once it is submitted. */
 export type StoreOptions = Partial<Pick<Store, 'phase' | 'arrived'>>;
 
-const nothing = (): Record<Work, number> => ({ compute: 0, up: 0, down: 0, network: 0, diskRead: 0, diskWrite: 0 });
+const nothing = (): Record<Work, number> => ({
+  ...{ compute: 0, up: 0, down: 0, network: 0, bubble: 0, diskRead: 0, diskWrite: 0 },
+});
 
 export class SimulatedLink {
   readonly #machine: Machine;
@@ -106,9 +108,9 @@ export class SimulatedLink {
     return command;
   }
 
-  /** What the CPU itself does over the network, and waits for. */
-  exchange(seconds: number): void {
-    this.wait(this.#queues.network.run('network', seconds, [this.#now]));
+  /** What the CPU itself does over the network; it waits for it where it says so. */
+  post(seconds: number): SimulatedTask {
+    return this.#queues.network.run('network', seconds, [this.#now]);
   }
 
   flushIfDue(): void {

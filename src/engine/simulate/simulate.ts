@@ -20,32 +20,20 @@ import { SlotTable } from '../compile/slot-table.ts';
 import type { StashPiece } from '../compile/stash-ids.ts';
 import { isOwned, onlyOwnerOf } from '../ranks/sharding.ts';
 import { readAheadFor } from '../run/warm-up.ts';
-import type { Work } from './clock.ts';
 import { SimulatedExchanges } from './exchanges.ts';
 import { type Command, type Leaving, SimulatedLink, type StoreOptions } from './link.ts';
 import { type Machine, secondsOn } from './machine.ts';
 import type { SimulatedRanks } from './network.ts';
+import type { SimulatedPipeline } from './pipeline.ts';
 import { SharedPlaces } from './shared-places.ts';
 import { sharesBelow } from './shares-below.ts';
 import { SimulatedSlots } from './slots.ts';
 import { SimulatedBelow, SimulatedStashes } from './stashes.ts';
+import { averageStep, type SimulatedStep, type Totals } from './step.ts';
 import { SimulatedTiers } from './tiers.ts';
 
-/** Of a step, on average. */
-export interface SimulatedStep {
-  readonly seconds: number;
-  /** Of its operations; the rest of the seconds is `waits`. */
-  readonly computeSeconds: number;
-  /** What arithmetic stood still for, by what was under way meanwhile. */
-  readonly waits: Readonly<Record<Waited, number>>;
-  /** Over the network: those that this rank sends. */
-  readonly bytes: Readonly<Record<Waited | 'recovery', number>>;
-}
-
-export type Waited = Exclude<Work, 'compute'>;
-
 /** Steps until everything repeats itself, and as many that count. */
-const STEPS = 2;
+export const STEPS = 2;
 
 /**
  * A step of a pass that is repeated, within `hostBytes` of host memory and the machine's disk; of a pass with collectives, as
@@ -61,10 +49,23 @@ export function simulate(
   ranks?: SimulatedRanks,
   steps = STEPS,
 ): SimulatedStep {
-  return new Simulation(fit, pass, schedule, machine, hostBytes, ranks).run(steps);
+  const one = new Simulation({ fit, pass, schedule, hostBytes, ranks }, machine);
+  const following = one.follow(steps * schedule.plan.steps);
+  const { done, value } = following.next();
+  assert(done, 'one rank waits for no other stage');
+  return value;
 }
 
-class Simulation {
+/** What one rank follows. */
+export interface SimulatedPart {
+  readonly fit: Fit;
+  readonly pass: Pass;
+  readonly schedule: PassSchedule;
+  readonly hostBytes: number;
+  readonly ranks?: SimulatedRanks | undefined;
+}
+
+export class Simulation {
   readonly #map: ChunkMap;
   readonly #pass: Pass;
   readonly #schedule: PassSchedule;
@@ -94,12 +95,9 @@ class Simulation {
   readonly #left: (Command | undefined)[] = [];
 
   constructor(
-    fit: Fit,
-    pass: Pass,
-    schedule: PassSchedule,
+    { fit, pass, schedule, hostBytes, ranks }: SimulatedPart,
     machine: Machine,
-    hostBytes: number,
-    ranks: SimulatedRanks | undefined,
+    pipeline?: SimulatedPipeline,
   ) {
     const { map, slots, staging, durable } = fit;
     this.#fit = fit;
@@ -113,7 +111,7 @@ class Simulation {
     chunksBelow.nextUse = (id) => this.#nextUse(id);
     this.#tiers = new SimulatedBelow(chunksBelow, new SimulatedStashes(homes, fit.stashes, machine.disk), map.count);
     this.#link = new SimulatedLink(machine, staging, (id, behind) => this.#tiers.put(id, behind));
-    this.#exchanges = new SimulatedExchanges(this.#link, machine, map.chunkBytes, ranks);
+    this.#exchanges = new SimulatedExchanges(this.#link, machine, map.chunkBytes, ranks, pipeline);
     this.#slots = new SimulatedSlots(
       new SlotTable(
         slots,
@@ -146,37 +144,16 @@ class Simulation {
     this.#tiers.begin(chunks.filter((chunk) => this.#ownerOf(chunk) === 0));
   }
 
-  run(times: number): SimulatedStep {
-    const counted = times * this.#schedule.plan.steps;
-    for (let i = 0; i < counted; i++) this.#runStep();
+  /** So many steps, and as many that count. Yields where other stages must be followed first. */
+  *follow(counted: number): Generator<undefined, SimulatedStep> {
+    for (let i = 0; i < counted; i++) yield* this.#runStep();
     const before = this.#totals();
     this.#link.takeWaits();
-    for (let i = 0; i < counted; i++) this.#runStep();
-    const after = this.#totals();
-    const each = (part: keyof typeof after) => (after[part] - before[part]) / counted;
-    const { up, down, network, diskRead, diskWrite } = this.#link.takeWaits();
-    return {
-      seconds: each('end'),
-      computeSeconds: each('compute'),
-      waits: {
-        up: up / counted,
-        down: down / counted,
-        network: network / counted,
-        diskRead: diskRead / counted,
-        diskWrite: diskWrite / counted,
-      },
-      bytes: {
-        up: each('up'),
-        down: each('down'),
-        network: each('network'),
-        recovery: each('recovery'),
-        diskRead: each('diskRead'),
-        diskWrite: each('diskWrite'),
-      },
-    };
+    for (let i = 0; i < counted; i++) yield* this.#runStep();
+    return averageStep(before, this.#totals(), this.#link.takeWaits(), counted);
   }
 
-  #totals() {
+  #totals(): Totals {
     return {
       ...this.#link.totals,
       network: this.#exchanges.sentBytes,
@@ -188,7 +165,7 @@ class Simulation {
 
   // ---- The executor -----------------------------------------------------------------------------------
 
-  #runStep(): void {
+  *#runStep(): Generator<undefined, void> {
     const { plan, trace, starts, spareSlots, slots } = this.#schedule;
     const round = this.#step++ % plan.steps;
     this.#base = round * trace.moments.length;
@@ -199,7 +176,7 @@ class Simulation {
     strangers.sort((a, b) => isDirty(b) - isDirty(a) || a - b);
     for (const chunk of strangers.slice(spareSlots + this.#fit.slots - slots)) this.#evict(chunk);
     this.#moment = 0;
-    this.#pass.operations.forEach((operation, m) => {
+    for (const [m, operation] of this.#pass.operations.entries()) {
       const moment = at(trace.moments, m);
       for (const chunk of at(plan.moments, this.#base + m).drop) if (this.#slots.has(chunk)) this.#evict(chunk);
       const changes = changesAt(this.#schedule, this.#fit.extra.length, m);
@@ -242,7 +219,7 @@ class Simulation {
           this.#fetch(operation, m);
           break;
         case 'collective':
-          this.#exchange(operation, m);
+          yield* this.#exchange(operation, m);
           break;
         case 'host':
           throw new Error('internal: a simulated machine has no optimizer on its host');
@@ -256,7 +233,7 @@ class Simulation {
       }
       const completion = this.#completions.get(m);
       if (completion) this.#keepBelow(completion, m);
-    });
+    }
     this.#link.flush();
   }
 
@@ -330,11 +307,11 @@ class Simulation {
 
   // ---- Between ranks ----------------------------------------------------------------------------------
 
-  #exchange(operation: CollectiveOperation, moment: number): void {
+  *#exchange(operation: CollectiveOperation, moment: number): Generator<undefined, void> {
     const { on } = operation;
     const resident = 'chunk' in on ? this.#slots.get(on.chunk) : undefined;
     const after = resident ? [resident.load, resident.use, ...resident.stores] : [this.#encoded, this.#awaited];
-    const there = this.#exchanges.run(operation, after, () => this.#roomUp(moment));
+    const there = yield* this.#exchanges.run(operation, after, () => this.#roomUp(moment));
     if (!there) return;
     if (resident) resident.load = there;
     else this.#awaited = there;

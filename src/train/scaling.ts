@@ -3,7 +3,8 @@
 
 import type { Machine } from '../engine/simulate/machine.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { type Prediction, Predictor, type Scenario } from './prediction.ts';
+import { type Prediction, Predictor } from './prediction.ts';
+import type { Scenario } from './prediction-part.ts';
 
 export const SCALINGS = ['weak', 'strong'] as const;
 export type Scaling = (typeof SCALINGS)[number];
@@ -24,20 +25,23 @@ export interface ScalingRow {
 /** What a rank may use; undefined for the GPU: everything is there. */
 export type BudgetsOf = (predictor: Predictor) => { readonly gpu: number | undefined; readonly host: number };
 
-/** From one rank to those of the scenario, by powers of two. */
+/** From one copy of the model to those of the scenario, by powers of two. */
 export function scale(scenario: Scenario, machine: Machine, how: Scaling, budgetsOf: BudgetsOf): ScalingRow[] {
   const { ranks } = scenario;
   if (!ranks) throw new HoldfastError(`${how} scaling is of several ranks`);
+  const { stage, tensor = 1, pipeline = 1 } = ranks;
+  const each = tensor * pipeline;
+  const copies = ranks.size / each;
   const counts: number[] = [];
-  for (let count = 1; count < ranks.size; count *= 2) counts.push(count);
-  const sequences = scenario.batch * scenario.accumulate * ranks.size;
-  const rows = [...counts, ranks.size].map((size): ScalingRow => {
-    const { batch, accumulate } = how === 'weak' ? scenario : dealt(sequences, size, scenario.batch);
+  for (let count = 1; count < copies; count *= 2) counts.push(count);
+  const sequences = scenario.batch * scenario.accumulate * copies;
+  const rows = [...counts, copies].map((count): ScalingRow => {
+    const size = count * each;
+    const { batch, accumulate } = how === 'weak' ? scenario : dealt(sequences, count, scenario.batch);
     const place = { ranks: size, batch, accumulate };
-    const { stage } = ranks;
     try {
-      const each = { ...scenario, batch, accumulate, ranks: size > 1 ? { size, stage } : undefined };
-      const predictor = new Predictor({ ...each, reckonsMicroBatches: true }, machine);
+      const own = { ...scenario, batch, accumulate, ranks: size > 1 ? { size, stage, tensor, pipeline } : undefined };
+      const predictor = new Predictor({ ...own, reckonsMicroBatches: true }, machine);
       const { gpu, host } = budgetsOf(predictor);
       return { ...place, found: predictor.at(gpu, host) };
     } catch (error) {
@@ -54,7 +58,7 @@ export function scale(scenario: Scenario, machine: Machine, how: Scaling, budget
   });
 }
 
-/** So many sequences on so many ranks: micro-batches are as large as was asked for, or smaller where there are too few. */
+/** So many sequences on so many copies of the model: micro-batches are as large as was asked for, or smaller where there are too few. */
 function dealt(sequences: number, size: number, most: number): { batch: number; accumulate: number } {
   const each = Math.max(1, Math.floor(sequences / size));
   let batch = Math.min(most, each);

@@ -22,7 +22,8 @@ import { exchangeSeconds, neighboursOf } from '../../src/engine/simulate/network
 import { simulate } from '../../src/engine/simulate/simulate.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { sizeOf } from '../../src/nn/size.ts';
-import { Predictor, type Scenario } from '../../src/train/prediction.ts';
+import { Predictor } from '../../src/train/prediction.ts';
+import type { Scenario } from '../../src/train/prediction-part.ts';
 import { scale } from '../../src/train/scaling.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';

@@ -10,7 +10,8 @@ import { type Machine, memoryOf } from '../../src/engine/simulate/machine.ts';
 import type { ActivationMode } from '../../src/graph/activations.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { sizeOf } from '../../src/nn/size.ts';
-import { Predictor, type Scenario } from '../../src/train/prediction.ts';
+import { Predictor } from '../../src/train/prediction.ts';
+import type { Scenario } from '../../src/train/prediction-part.ts';
 import { EVERY_CASE } from '../host.ts';
 
 const text = readFileSync(path.join(import.meta.dirname, '../../docs/scaling.md'), 'utf8');

@@ -14,7 +14,7 @@ import { withLora } from '../../nn/lora.ts';
 import { computedIn, type Model, momentsIn, withStored } from '../../nn/model.ts';
 import { sizeOf } from '../../nn/size.ts';
 import { baseStorage } from '../../train/base-dtype.ts';
-import type { Scenario } from '../../train/prediction.ts';
+import type { Scenario } from '../../train/prediction-part.ts';
 import type { Scaling } from '../../train/scaling.ts';
 import { ADAMW_DEFAULTS } from '../../train/trainer-options.ts';
 import { HoldfastError } from '../../util/errors.ts';
@@ -93,7 +93,8 @@ export const passesIn = ({ update, clip = ADAMW_DEFAULTS.clip }: PlanFlags): Bac
 export const scenarioOf = ({ ranks: size, zero: stage = DEFAULT_STAGE, ...flags }: PlanFlags): Scenario => ({
   ...flags,
   ...(size !== undefined && {
-    ...{ ranks: { size, stage }, reckonsMicroBatches: true },
+    ranks: { size, stage, tensor: flags.tensorParallel, pipeline: flags.pipelineParallel },
+    reckonsMicroBatches: true,
     // As every rank trains.
     ...({ recovery: 'checkpoint', accumulateOrder: 'batch' } as const),
   }),

@@ -1,12 +1,15 @@
 // `holdfast plan --hardware`: what training would take on a machine that is described in a file, in words that one acts
 // on; and with --sweep, the time of a step over the budget as a picture.
 
+import { type ExchangeAxis, placesOf } from '../../engine/ranks/grid.ts';
 import { hardwareNames, knownMachine, machineOf } from '../../engine/simulate/hardware.ts';
 import { type ExchangeWay, type Machine, memoryOf } from '../../engine/simulate/machine.ts';
 import type { SimulatedStep, Waited } from '../../engine/simulate/step.ts';
 import { renderSweep, type SweepLine } from '../../report/sweep.ts';
 import type { Host } from '../../runtime/host.ts';
-import { type Prediction, Predictor, type Scenario } from '../../train/prediction.ts';
+import { type Prediction, Predictor } from '../../train/prediction.ts';
+import type { Scenario } from '../../train/prediction-part.ts';
+import { rankText } from '../../train/ranks.ts';
 import { type Scaling, scale } from '../../train/scaling.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
@@ -71,7 +74,11 @@ function showScaling(
     );
 }
 
-const ranksOf = ({ ranks }: Scenario): string => (ranks ? `, ${ranks.size} ranks, ZeRO ${ranks.stage}` : '');
+function ranksOf({ ranks }: Scenario): string {
+  if (!ranks) return '';
+  const grid = placesOf({ rank: 0, size: ranks.size }, ranks);
+  return `, ${rankText({ size: ranks.size, grid })}${grid.data.size > 1 ? `, ZeRO ${ranks.stage}` : ''}`;
+}
 
 const assumed = ({ reached, launchSeconds, link, network }: Machine): string =>
   `assumed: kernels reach ${percent(reached)} of the peak (--reached), ${(launchSeconds * 1e6).toFixed(1)} us a dispatch, copies ${link.copies === 'duplex' ? 'both ways beside arithmetic' : 'and arithmetic take turns'} (--copies)${network ? `, ranks exchange ${EXCHANGED[network.exchange]} (--exchange)` : ''}`;
@@ -119,15 +126,16 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
   const budgets = budgetsOf(predictor, flags);
   const found = predictor.at(budgets.gpu, budgets.host);
   const { smallest, resident, blocks } = predictor;
-  // Each try of a large model on several ranks takes seconds.
-  const tries = !scenario.ranks || blocks === scenario.layers;
+  // Each try of a large model on several ranks takes seconds; with stages no budget ends all waiting.
+  const isStaged = (scenario.ranks?.pipeline ?? 1) > 1;
+  const tries = !isStaged && (!scenario.ranks || blocks === scenario.layers);
   const comfortable = tries ? predictor.comfortable(Number.POSITIVE_INFINITY) : undefined;
   if (flags.json) {
     const { title } = machine;
     const facts = { machine: title, ...found, hostMemory: budgets.host, smallestBudget: smallest };
     const whole = { bytes: resident.bytes, seconds: resident.seconds };
     host.terminal.write(
-      `${JSON.stringify({ ...facts, comfortableBudget: comfortable ?? null, resident: whole, blocks: { all: scenario.layers, simulated: blocks } })}\n`,
+      `${JSON.stringify({ ...facts, comfortableBudget: comfortable ?? null, resident: whole, ...(isStaged && { stages: predictor.memory }), blocks: { all: scenario.layers, simulated: blocks } })}\n`,
     );
     return;
   }
@@ -149,6 +157,7 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
           ]
         : []),
       `  ${formatBytes(resident.bytes).padStart(8)}  is everything on the GPU`,
+      ...stageLines(predictor, scenario),
       ...(blocks < scenario.layers
         ? [
             `worked out on ${blocks} of ${scenario.layers} blocks, which are alike; waits are theirs at the same share of memory`,
@@ -157,6 +166,17 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
       assumed(scenario.ranks ? machine : withoutNetwork(machine)),
       '',
     ].join('\n'),
+  );
+}
+
+/** Where stages differ. */
+function stageLines({ memory }: Predictor, { ranks }: Scenario): string[] {
+  const { pipeline = 1 } = ranks ?? {};
+  if (pipeline === 1) return [];
+  const stageOf = (i: number) => (i < memory.length - 1 ? i : pipeline - 1) + 1;
+  return memory.map(
+    ({ smallest, resident }, i) =>
+      `  ${formatBytes(resident).padStart(8)}  of it in stage ${stageOf(i)} of ${pipeline}, whose smallest budget is ${formatBytes(smallest)}`,
   );
 }
 
@@ -181,12 +201,22 @@ function waits({ waits, seconds }: SimulatedStep): string {
   return said.join('') || ', next to nothing is waited for';
 }
 
-function moved({ bytes }: SimulatedStep): string {
+const ALONG: Readonly<Record<ExchangeAxis, string>> = {
+  data: 'to copies of the model',
+  tensor: 'of shared layers',
+  pipeline: 'to other stages',
+  ends: 'between both ends',
+};
+
+function moved({ bytes, network: byAxis }: Prediction): string {
   const { up, down, recovery, network, diskRead, diskWrite } = bytes;
   const kept = recovery > 0 ? `, up to ${formatBytes(recovery)} of it against the loss of a device` : '';
   const disk =
     diskRead + diskWrite > 0 ? `, from disk ${formatBytes(diskRead)}, to disk ${formatBytes(diskWrite)}` : '';
-  const sent = network > 0 ? `, sends ${formatBytes(network)} over the network` : '';
+  const along = Object.entries(byAxis).filter(([, bytes]) => bytes > 0);
+  const parts = along.map(([axis, bytes]) => `${formatBytes(bytes)} ${ALONG[axis as ExchangeAxis]}`);
+  const each = along.length > 1 ? ` (${parts.join(', ')})` : '';
+  const sent = network > 0 ? `, sends ${formatBytes(network)} over the network${each}` : '';
   return `${formatBytes(up)} up, ${formatBytes(down)} down${kept}${disk}${sent}`;
 }
 
@@ -240,6 +270,15 @@ function advice(
       const within = gpu ?? (others.resident.bytes <= has.gpu ? undefined : has.gpu);
       tried(why, '--zero 2 would make it', () => others.at(within, host));
     }
+  }
+  const { pipeline = 1 } = ranks ?? {};
+  const bubble = found.waits.bubble / found.seconds;
+  if (bubble >= WORTH_SAYING) {
+    const { accumulate } = scenario;
+    const least = percent((pipeline - 1) / (accumulate + pipeline - 1));
+    lines.push(
+      `waiting for other stages ${percent(bubble)}, of ${pipeline} with ${accumulate} micro-batches at least ${least}: give more (--accumulate)`,
+    );
   }
   if (link >= WORTH_SAYING) {
     const isThere = comfortable !== undefined && gpu !== undefined && comfortable > gpu && comfortable <= has.gpu;

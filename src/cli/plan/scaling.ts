@@ -5,7 +5,17 @@ import type { Scaling, ScalingRow } from '../../train/scaling.ts';
 import { count, duration, percent } from './words.ts';
 
 export function scalingLines(rows: readonly ScalingRow[], how: Scaling): string[] {
-  const columns = ['a step', 'tokens/s', 'efficiency', 'arithmetic', 'network', 'link', 'disk', 'of the peak'];
+  const columns = [
+    'a step',
+    'tokens/s',
+    'efficiency',
+    'arithmetic',
+    'network',
+    'stages',
+    'link',
+    'disk',
+    'of the peak',
+  ];
   return [
     `${'ranks'.padStart(6)}${'a rank takes'.padStart(16)}${columns.map((name) => name.padStart(WIDTH)).join('')}`,
     ...rows.map(({ ranks, batch, accumulate, found, refused, efficiency }) => {
@@ -19,6 +29,7 @@ export function scalingLines(rows: readonly ScalingRow[], how: Scaling): string[
         percent(efficiency ?? 1),
         percent(computeSeconds / seconds),
         share('network'),
+        share('bubble'),
         share('up', 'down'),
         share('diskRead', 'diskWrite'),
         percent(shareOfPeak),

@@ -3,6 +3,14 @@ import { defineConfig } from 'vitest/config';
 import { assemblyModules } from './config/assembly.ts';
 import { pageScripts } from './config/page-scripts.ts';
 
+/** These run in Chromium: config/vitest.browsers.ts. And this installs a package of its own. */
+const ELSEWHERE = [
+  'test/browser/**',
+  ...(process.env['HOLDFAST_TESTS'] === 'all' ? [] : ['test/package/docs.test.ts']),
+];
+/** Tests of what a process has once (its devices, its globals, modules that are replaced): each file has its own. */
+const APART = ['test/platform/**/*.test.ts', 'test/model/head-rows.test.ts', 'test/formats/zip.test.ts'];
+
 // Three bundles in dist/: the library, the headless runtime beside it, and the command line. Shaders are
 // inlined as text. Everything from npm stays an import, so that a lock file decides its version.
 export default defineConfig({
@@ -35,12 +43,23 @@ export default defineConfig({
   // An address, not a name: a minimal system may not know "localhost".
   server: { host: '127.0.0.1' },
   test: {
-    include: ['test/**/*.test.ts'],
-    // These run in Chromium: config/vitest.browsers.ts. And this installs a package of its own.
-    exclude: ['test/browser/**', ...(process.env['HOLDFAST_TESTS'] === 'all' ? [] : ['test/package/docs.test.ts'])],
     testTimeout: 600_000,
     hookTimeout: 600_000,
     // A worker waits for the adapter about as long as it computes.
     maxWorkers: 4,
+    projects: [
+      {
+        extends: true,
+        // A process serves many files, with one device: shaders are compiled once, and modules loaded once.
+        test: {
+          name: 'shared',
+          isolate: false,
+          setupFiles: 'test/restore.ts',
+          include: ['test/**/*.test.ts'],
+          exclude: [...ELSEWHERE, ...APART],
+        },
+      },
+      { extends: true, test: { name: 'apart', include: APART, exclude: ELSEWHERE } },
+    ],
   },
 });

@@ -4,7 +4,7 @@
 
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -22,13 +22,19 @@ const all = process.argv.includes('--all');
 if (all) process.env.HOLDFAST_TESTS = 'all';
 /** Files named at the end. */
 const SLOWEST = 12;
-/** The suites that ask an adapter for answers. */
-const DEVICE_SUITES = ['test/kernels', 'test/model', 'test/platform'];
-/** Of them, those that take minutes, and find the same code everywhere: they run on the first adapter. */
-const LONG_SUITES = [
-  ...['losses', 'lost-for-good', 'moves', 'disk-faults', 'host-optimizer-faults', 'traces'],
-  ...['accumulate-order', 'bf16', 'stored'],
-].flatMap((name) => (all ? [] : ['--exclude', `test/model/${name}.test.ts`]));
+/** Of the suites that ask an adapter for answers, those that take minutes, and find the same code everywhere: they run on the first adapter. */
+const LONG_SUITES = all
+  ? []
+  : [
+      ...['losses', 'lost-for-good', 'moves', 'disk-faults', 'host-optimizer-faults', 'traces'],
+      ...['accumulate-order', 'narrow', 'stored'],
+    ].map((name) => `test/model/${name}.test.ts`);
+/** The others of them. */
+const DEVICE_SUITES = ['test/kernels', 'test/model', 'test/platform'].flatMap((folder) =>
+  readdirSync(path.join(root, folder))
+    .map((name) => `${folder}/${name}`)
+    .filter((file) => file.endsWith('.test.ts') && !LONG_SUITES.includes(file)),
+);
 /**
  * What depends on the runtime: shaders through another compiler, devices and their loss, files, threads, processes, MPI.
  * The rest is the same code on the same JavaScript engine: it runs in Node.
@@ -54,8 +60,7 @@ if (!first) record({ name: 'suites', failed: 1, note: 'no WebGPU adapter works h
 else {
   await suites(`Node ${process.versions.node}, ${first.name}`, process.execPath, [], [], { adapter: first });
   for (const adapter of found) {
-    if (adapter !== first)
-      await suites(`Node, ${adapter.name}`, process.execPath, [], [...DEVICE_SUITES, ...LONG_SUITES], { adapter });
+    if (adapter !== first) await suites(`Node, ${adapter.name}`, process.execPath, [], DEVICE_SUITES, { adapter });
   }
 }
 // Deno waits for its polls and Chromium runs one file at a time: side by side they fill two cores.

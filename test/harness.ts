@@ -1,4 +1,4 @@
-// What the device tests share: one device a file, and one kernel run on plain arrays with guard zones.
+// What the device tests share: one device a process, and one kernel run on plain arrays with guard zones.
 
 import { GPUBufferUsage, GPUMapMode } from '../src/gpu/constants.ts';
 import { type Device, openDevice } from '../src/gpu/device.ts';
@@ -11,9 +11,23 @@ import { ADAPTER, EVERY_CASE, testHost } from './host.ts';
 
 let opened: Promise<Device> | undefined;
 
-export function testDevice(): Promise<Device> {
+/** Another one where a test before has broken it. */
+export async function testDevice(): Promise<Device> {
+  try {
+    (await opened)?.check();
+  } catch {
+    opened = undefined;
+  }
   opened ??= openDevice(testHost, { adapter: ADAPTER });
   return opened;
+}
+
+/** Behind a test file: a device on which it left something is of no use to the next, which counts what lies there. */
+export async function releaseDevice(): Promise<void> {
+  const device = await opened?.catch(() => undefined);
+  if (!device || device.allocator.bytes === 0) return;
+  device.close();
+  opened = undefined;
 }
 
 /** The variants of a kernel that the adapter under test can run: `quads` needs subgroups of one known size. */

@@ -33,6 +33,7 @@ async function generated(config: ReturnType<typeof parseConfig>, values: Values)
   const random = new Random(1, 'samples');
   for await (const id of generator.generate(Int32Array.from(PROMPT), 12, { temperature: 0, topP: 1 }, random))
     ids.push(id);
+  await generator.close();
   return ids;
 }
 

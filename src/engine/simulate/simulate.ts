@@ -36,9 +36,8 @@ import { SimulatedTiers } from './tiers.ts';
 export const STEPS = 2;
 
 /**
- * A step of a pass that is repeated, within `hostBytes` of host memory and the machine's disk; of a pass with collectives, as
- * the first of `ranks` does it. `steps`: that go by before as many count; one is enough where steps are held against each other.
- * Errors: HoldfastError where what is not on the GPU fits into neither.
+ * A step of a pass that is repeated, within `hostBytes` of host memory and the machine's disk; of a pass with collectives, as the
+ * first of `ranks` does it; `steps` count, behind as many. Errors: HoldfastError where what is not on the GPU fits into neither.
  */
 export function simulate(
   fit: Fit,

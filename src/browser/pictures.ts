@@ -1,7 +1,7 @@
 // Pictures of steps for a page that looks at the memory: one is taken when it is asked for, of a step that is due
 // anyway, and given when what the step moved has arrived. Without a request there is no cost.
 
-import type { Fit } from '../engine/compile/fit.ts';
+import type { Fit } from '../engine/compile/fitted.ts';
 import { offloadedBytes, type StepPasses } from '../engine/compile/pass.ts';
 import { slotsAt } from '../engine/compile/schedule.ts';
 import { chunkHistory } from '../engine/observe/chunk-history.ts';

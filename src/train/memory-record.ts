@@ -2,7 +2,7 @@
 // schedule can beat, what was waited for, and the chunk map of one step. Plain data; see memory-section.ts for how
 // it looks.
 
-import type { Fit } from '../engine/compile/fit.ts';
+import type { Fit } from '../engine/compile/fitted.ts';
 import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
 import { chunkHistory } from '../engine/observe/chunk-history.ts';
 import { type Cause, endOf, type LinkBytes, linkBytes, type Recording, waitedIn } from '../engine/observe/recording.ts';

@@ -3,8 +3,10 @@
 //
 // Many copies of a model are worked out as fewer, whose first owns so much less (engine/simulate/network.ts).
 
+import { needBelow } from '../engine/compile/candidate.ts';
 import { leastChunkOf } from '../engine/compile/chunk-sizes.ts';
-import { type Fit, fitMemory, leastMemory, needBelow, type Recovery } from '../engine/compile/fit.ts';
+import { fitMemory, leastMemory, type Recovery } from '../engine/compile/fit.ts';
+import type { Fit } from '../engine/compile/fitted.ts';
 import type { Operation } from '../engine/compile/lower.ts';
 import { flopsOf } from '../engine/compile/pass.ts';
 import type { AdapterLimits, Workload } from '../engine/compile/workload.ts';

@@ -7,7 +7,8 @@
 // A long pipeline is worked out on fewer stages: each more of them, and each more micro-batch, takes as long as the last one
 // that is followed. Memory is that of the real stages.
 
-import { type FitOptions, fitMemory, leastMemory, needBelow } from '../engine/compile/fit.ts';
+import { needBelow } from '../engine/compile/candidate.ts';
+import { type FitOptions, fitMemory, leastMemory } from '../engine/compile/fit.ts';
 import { schedule } from '../engine/compile/schedule.ts';
 import { EXCHANGE_AXES, type ExchangeAxis } from '../engine/ranks/grid.ts';
 import { type Machine, partOfMachine } from '../engine/simulate/machine.ts';

@@ -1,7 +1,9 @@
 // What other settings would make of a run's steps, worked out by the planner that planned the run: bytes that a step moves
 // and what it computes. Pure; no time is guessed, and nothing is advised that does not fit.
 
-import { type Fit, fitMemory, needBelow } from '../engine/compile/fit.ts';
+import { needBelow } from '../engine/compile/candidate.ts';
+import { fitMemory } from '../engine/compile/fit.ts';
+import type { Fit } from '../engine/compile/fitted.ts';
 import { flopsOf, offloadedBytes } from '../engine/compile/pass.ts';
 import { type Policy, schedule } from '../engine/compile/schedule.ts';
 import { type AdapterLimits, updatesOnHost } from '../engine/compile/workload.ts';

@@ -2,7 +2,7 @@
 // chunks, they move less than without them, and no bit depends on it.
 
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { Fit } from '../../src/engine/compile/fit.ts';
+import type { Fit } from '../../src/engine/compile/fitted.ts';
 import type { Pass } from '../../src/engine/compile/pass.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { Executor } from '../../src/engine/run/executor.ts';

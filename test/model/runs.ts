@@ -3,8 +3,9 @@
 
 import { expect } from 'vitest';
 import type { TokenBatch } from '../../src/data/batches.ts';
+import { needBelow } from '../../src/engine/compile/candidate.ts';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
-import { fitMemory, needBelow, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
 import type { Workload } from '../../src/engine/compile/workload.ts';
 import { limitsOf, type MemoryOptions, optionsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';

@@ -3,8 +3,9 @@
 
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Batch, BatchArray } from '../../src/data/batches.ts';
+import { needBelow } from '../../src/engine/compile/candidate.ts';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
-import { fitMemory, needBelow, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
 import { ZERO_STAGES, type ZeroStage } from '../../src/engine/ranks/sharding.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';

@@ -2,7 +2,8 @@
 // it, and that it agrees with the formulas of ZeRO-Infinity where they apply.
 
 import { describe, expect, it } from 'vitest';
-import { type FitOptions, fitMemory, needBelow, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { needBelow } from '../../src/engine/compile/candidate.ts';
+import { type FitOptions, fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
 import { flopsOf, offloadedBytes } from '../../src/engine/compile/pass.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { computeSeconds, type Machine, machineLimits } from '../../src/engine/simulate/machine.ts';

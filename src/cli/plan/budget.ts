@@ -1,7 +1,8 @@
 // `holdfast plan` within one budget: what it needs, what a step moves, and how near that is to the least of any schedule.
 
 import type { Highs } from 'highs';
-import { type Fit, fitMemory, smallestBudget } from '../../engine/compile/fit.ts';
+import { fitMemory, smallestBudget } from '../../engine/compile/fit.ts';
+import type { Fit } from '../../engine/compile/fitted.ts';
 import { flopsOf, offloadedBytes, recomputedFlops, type StepPasses, stepPass } from '../../engine/compile/pass.ts';
 import { schedule, slotsAt } from '../../engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../engine/compile/workload.ts';

@@ -1,7 +1,7 @@
 // What `holdfast plan` says of an update inside the backward pass: the gradients that are held at once, and what the pass that
 // finds the norm costs.
 
-import type { Fit } from '../../engine/compile/fit.ts';
+import type { Fit } from '../../engine/compile/fitted.ts';
 import { isDispatch } from '../../engine/compile/lower.ts';
 import { flopsOf, type Pass, type StepPasses } from '../../engine/compile/pass.ts';
 import type { BackwardPasses } from '../../graph/operators/optimizer.ts';

@@ -5,11 +5,9 @@
 // Chunk sizes come from one fixed list, whatever the budget: a budget is accepted if one of them fits, so the
 // smallest budget that works is a fact that a refusal can name.
 
-import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import { type ChunkMap, trainedKindsOf } from '../../memory/layout/chunk-map.ts';
 import { indicesTogether } from '../../memory/layout/kinds.ts';
 import { chunkRange } from '../../memory/layout/layout.ts';
-import type { SlotRange } from '../../memory/plan/extra-slots.ts';
 import { heldAt } from '../../memory/plan/trace.ts';
 import { bytesBelow, leastHostBytes, type RoomBelow } from '../../memory/tiers/shares.ts';
 import { at } from '../../util/at.ts';
@@ -22,7 +20,6 @@ import {
   candidate,
   leastPeak,
   leastStaging,
-  type Measured,
   measured,
   needBelow,
   placeAll,
@@ -32,12 +29,11 @@ import {
 } from './candidate.ts';
 import { chunkSizes, largestChunk, leanMap, mapOf, wholeMap } from './chunk-sizes.ts';
 import { type FoundSlots, type FreeRanges, findExtraSlots, freeRanges } from './extra-slots.ts';
+import type { Fit } from './fitted.ts';
 import { chunksAtOnce, type Pass, type Passes } from './pass.ts';
 import { slotsAt } from './schedule.ts';
 import { cheapest, uniformWays } from './ways.ts';
 import { type ActivationChoice, type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
-
-export { needBelow } from './candidate.ts';
 
 /** `step`: every step's state is also kept below the GPU. `checkpoint`: it is not. */
 export type Recovery = 'step' | 'checkpoint';
@@ -50,18 +46,6 @@ export interface FitOptions {
   readonly below?: RoomBelow | undefined;
   /** Bytes; chunks that the tiers below the GPU can hold are no larger. @default no limit */
   readonly mostChunk?: number;
-}
-
-export interface Fit<P extends Passes = Passes> extends Measured<P> {
-  /** Slots for chunks throughout. */
-  readonly slots: number;
-  /** Ranges among the activations that serve as slots beside them at times: each pass says when. */
-  readonly extra: readonly SlotRange[];
-  readonly staging: StagingSize;
-  /** Bytes of all GPU buffers. */
-  readonly peak: number;
-  /** Within a budget: seconds that a step was reckoned to take in each order of micro-batches that was tried. */
-  readonly orderSeconds?: Readonly<Partial<Record<AccumulateOrder, number>>>;
 }
 
 const MOST_STAGING = 8;

@@ -10,7 +10,7 @@ import type { State } from '../../memory/layout/states.ts';
 import { chunkCount, chunkName } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { Fit } from '../compile/fit.ts';
+import type { Fit } from '../compile/fitted.ts';
 import { activationHistory } from './activation-history.ts';
 import { type ChunkHistory, encodeState, type RunLengths } from './chunk-codes.ts';
 import { isWhole, type Recording } from './recording.ts';

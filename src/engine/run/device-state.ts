@@ -7,7 +7,7 @@ import type { Below } from '../../memory/tiers/below.ts';
 import { at } from '../../util/at.ts';
 import { arenaSizes } from '../compile/candidate.ts';
 import type { KernelChoices } from '../compile/choices.ts';
-import type { Fit } from '../compile/fit.ts';
+import type { Fit } from '../compile/fitted.ts';
 import { isOnHost } from '../compile/lower.ts';
 import { dispatchesBesideExtraSlots, dispatchesOf, exchangedTensors } from '../compile/pass.ts';
 import { Bindings } from './binding.ts';

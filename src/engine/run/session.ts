@@ -15,7 +15,7 @@ import type { Threads } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import type { ChoiceRecord, KernelChoices } from '../compile/choices.ts';
-import type { Fit } from '../compile/fit.ts';
+import type { Fit } from '../compile/fitted.ts';
 import type { Pass, Passes } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import type { Workload } from '../compile/workload.ts';

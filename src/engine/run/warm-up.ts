@@ -5,7 +5,7 @@
 // moment of a group gets an equal share. That slows warm-up steps and no others; it changes no bit.
 
 import { assert } from '../../util/errors.ts';
-import type { Fit } from '../compile/fit.ts';
+import type { Fit } from '../compile/fitted.ts';
 import type { Pass } from '../compile/pass.ts';
 import { type PassSchedule, type Policy, schedule } from '../compile/schedule.ts';
 import type { Recorder } from '../observe/recording.ts';

@@ -5,7 +5,7 @@
 // Invariant: a command has its place in time once it is submitted, behind all that it is said to be behind.
 
 import { assert } from '../../util/errors.ts';
-import type { Fit } from '../compile/fit.ts';
+import type { Fit } from '../compile/fitted.ts';
 import { latest, Resource, type SimulatedTask, type Work, waitedFor } from './clock.ts';
 import type { Machine } from './machine.ts';
 

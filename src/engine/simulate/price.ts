@@ -2,7 +2,7 @@
 // fits go by. Only ways of the same workload are held against each other with it; no step is predicted by it.
 
 import { secondsOf, TIGHT, workOf } from '../compile/estimates.ts';
-import type { Fit } from '../compile/fit.ts';
+import type { Fit } from '../compile/fitted.ts';
 import { isDispatch, isTransfer } from '../compile/lower.ts';
 import type { Pass } from '../compile/pass.ts';
 import { schedule } from '../compile/schedule.ts';

@@ -6,7 +6,7 @@ import { leastDiskChunks, leastHostChunks } from '../../memory/tiers/tier-limits
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { needBelow } from '../compile/candidate.ts';
-import type { Fit } from '../compile/fit.ts';
+import type { Fit } from '../compile/fitted.ts';
 import type { Machine } from './machine.ts';
 
 /** Chunks that host memory holds, and where activations lie. Errors: HoldfastError where it and the disk are too small, with what would do. */

@@ -12,7 +12,7 @@ import { NO_CHANGES } from '../../memory/plan/extra-slots.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import { needBelow } from '../compile/candidate.ts';
-import type { Fit } from '../compile/fit.ts';
+import type { Fit } from '../compile/fitted.ts';
 import { type CollectiveOperation, isTransfer, type TransferOperation } from '../compile/lower.ts';
 import type { Completion, Pass } from '../compile/pass.ts';
 import { changesAt, leavesAt, type PassSchedule } from '../compile/schedule.ts';

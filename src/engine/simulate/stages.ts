@@ -4,7 +4,7 @@
 import { assert } from '../../util/errors.ts';
 import type { Machine } from './machine.ts';
 import { SimulatedPipeline } from './pipeline.ts';
-import { STEPS, type SimulatedPart, Simulation } from './simulate.ts';
+import { type SimulatedPart, Simulation, STEPS } from './simulate.ts';
 import type { SimulatedStep } from './step.ts';
 
 /** A step of each stage, in their order: `ranks.stage` says which it is. Errors: as `simulate`. */

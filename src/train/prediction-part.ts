@@ -79,6 +79,8 @@ export interface PartOptions {
   /** Of all of its stages. */
   readonly blocks: number;
   readonly stage: GridPlace;
+  /** The stage of a longer pipeline that it stands for: with as many micro-batches at once. @default itself */
+  readonly inPipeline?: GridPlace;
   readonly microBatches: number;
 }
 
@@ -151,11 +153,11 @@ export class Parts {
     };
   }
 
-  workloadOf({ blocks, stage, microBatches }: PartOptions, activations: Changes['activations']) {
+  workloadOf({ blocks, stage, inPipeline, microBatches }: PartOptions, activations: Changes['activations']) {
     const { modelOf, batch, context, accumulateOrder, passes } = this.#scenario;
     const places = { tensor: { rank: 0, size: this.tensor }, pipeline: stage };
     const { part, programs } = stepPart(modelOf(blocks), batch, context, places, { passes });
-    const options = { activations, accumulateOrder, sharding: this.#sharding };
+    const options = { activations, accumulateOrder, sharding: this.#sharding, inPipeline };
     return trainingWorkload(part, programs, microBatches, undefined, options);
   }
 

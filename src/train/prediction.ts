@@ -171,9 +171,10 @@ export class Predictor {
   #ends(each: number): Stage[] {
     const { pipeline } = this.#parts;
     const { accumulate } = this.#scenario;
-    return [0, pipeline - 1].map((rank) => {
-      const options = { stage: { rank, size: pipeline }, microBatches: Math.min(accumulate, pipeline) };
-      const partOf = (each: number) => this.#parts.of({ ...options, blocks: each * pipeline });
+    return [0, 1].map((rank) => {
+      const inPipeline = { rank: rank * (pipeline - 1), size: pipeline };
+      const options = { stage: { rank, size: 2 }, inPipeline, microBatches: Math.min(accumulate, pipeline) };
+      const partOf = (each: number) => this.#parts.of({ ...options, blocks: 2 * each });
       const large = partOf(each);
       return { large, small: each === this.#each ? large : partOf(Math.max(1, each >> 1)) };
     });

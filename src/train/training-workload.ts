@@ -4,6 +4,7 @@
 
 import { type Pass, readingPass, type StepPasses, stepPass } from '../engine/compile/pass.ts';
 import type { OrderChoice, Workload } from '../engine/compile/workload.ts';
+import type { GridPlace } from '../engine/ranks/grid.ts';
 import { mostChunkFor, type Sharding } from '../engine/ranks/sharding.ts';
 import { ACTIVATION_MODES, type ActivationMode, blocksOf, bytesWith, withActivations } from '../graph/activations.ts';
 import { ACCUMULATE_ORDERS, type AccumulateOrder, layerMajor, reorderedGradient } from '../graph/layer-major.ts';
@@ -33,6 +34,8 @@ export interface WorkloadOptions {
   readonly accumulateOrder?: AccumulateOrder | 'auto' | undefined;
   /** Of several ranks: this one's place, and what they share. @default it is alone */
   readonly sharding?: WorkloadSharding | undefined;
+  /** Of a stage on paper: the one of a longer pipeline whose order of micro-batches it has. @default its own */
+  readonly inPipeline?: GridPlace | undefined;
 }
 
 /**
@@ -44,7 +47,7 @@ export function trainingWorkload(
   programs: StepPrograms,
   accumulate: number,
   generation?: Generation,
-  { activations = 'auto', accumulateOrder = 'auto', sharding }: WorkloadOptions = {},
+  { activations = 'auto', accumulateOrder = 'auto', sharding, inPipeline }: WorkloadOptions = {},
 ): Workload<TrainingPasses> {
   checkOperators(programs, accumulate);
   const orders = ordersOf(programs, accumulate, accumulateOrder);
@@ -52,7 +55,7 @@ export function trainingWorkload(
   const inOrder = (order: AccumulateOrder): Workload<TrainingPasses> => {
     const found =
       known.get(order) ??
-      workloadInOrder(model, programs, accumulate, generation, activations, choiceOf(order), sharding);
+      workloadInOrder(model, programs, accumulate, generation, activations, choiceOf(order), sharding, inPipeline);
     known.set(order, found);
     return found;
   };
@@ -96,13 +99,15 @@ function workloadInOrder(
   activations: ActivationMode | 'auto',
   order: OrderChoice<TrainingPasses>,
   sharding: WorkloadSharding | undefined,
+  inPipeline: GridPlace | undefined,
 ): Workload<TrainingPasses> {
   const { update, inBackward, evaluate, evaluated, inputs, dropoutKey, stages } = programs;
   const blocks = blocksOf(programs.first);
   const menu = activations === 'auto' ? [...ACTIVATION_MODES] : [activations];
   const isByLayer = order.order === 'layer';
+  const place = stages && (inPipeline ?? stages.place);
   /** Micro-batches whose activations are there at once. */
-  const alive = isByLayer ? accumulate : stages ? microBatchesAtOnce(stages.place, accumulate) : 1;
+  const alive = isByLayer ? accumulate : place ? microBatchesAtOnce(place, accumulate) : 1;
   const known = new Map<string, Workload<TrainingPasses>>();
   const workloadWith = (modes: readonly ActivationMode[]): Workload<TrainingPasses> => {
     const key = modes.join();
@@ -113,8 +118,8 @@ function workloadInOrder(
     const once = withActivations(programs.first, modeOf);
     const next = accumulate > 1 ? withActivations(programs.next, modeOf) : once;
     const brought = [...inputs.all, ...(dropoutKey ? [dropoutKey] : [])];
-    const together = stages
-      ? oneForwardOneBackward({ first: once, next }, stages.place, accumulate, { inputs: brought, tied: programs.tied })
+    const together = place
+      ? oneForwardOneBackward({ first: once, next }, place, accumulate, { inputs: brought, tied: programs.tied })
       : isByLayer
         ? layerMajor(withSharedTables({ first: once, next }), accumulate, brought)
         : undefined;

@@ -135,6 +135,7 @@ const ROWS: readonly Row[] = [
     ...{ shape: TRILLION, batch: 5, ranks: 512, machine: v100, activations: 'spill', published: 49, predicted: 65 },
   },
   inGrid(['145.6B', 80, 12288, 96, 8, 8, 1536, 2304], 148, 126),
+  inGrid(['1008B', 128, 25600, 160, 8, 64, 3072, 3072], 163, 116),
 ];
 
 describe('docs/scaling.md', () => {

@@ -239,7 +239,9 @@ export class Stepper {
         step.numbers = arrives;
       },
     );
-    if (isOnHost(at(this.#pass.operations, update.decided))) {
+    // A rank that owns no chunk has nothing to do behind the decision.
+    const next = this.#pass.operations[update.decided];
+    if (next && isOnHost(next)) {
       // The host updates nothing before it knows.
       executor.flush();
       await step.numbers;

@@ -112,3 +112,15 @@ describe.runIf(EVERY_CASE)('cases whose rows several ranks share', () => {
     expect(outcomes[1]).toEqual(outcomes[0]);
   });
 });
+
+it('goes on where a rank owns no chunk, and has nothing to update', async () => {
+  const reference = split(await caseOf('gpt2-accum4-ignore'), 2);
+  const { model, batch, seq } = reference;
+  const sharding = { rank: 7, size: 8, stage: 3 } as const;
+  const workload = trainingWorkload(model, traceStep(model, batch, seq), 1, undefined, { sharding });
+  const { operations, update } = fitMemory(workload, limitsOf(device), undefined).passes.step;
+  expect(update?.decided).toBe(operations.length);
+  const { choices, ...kept } = await trainOnRanks(device, reference, 8, 2, { steps: 1 });
+  const { choices: _, ...sharded } = await trainOnRanks(device, reference, 8, 3, { steps: 1, choices });
+  expect(sharded).toEqual(kept);
+});

@@ -79,8 +79,11 @@ export function fitMemory<P extends Passes>(
         `budget that works, ${formatBytes(least.activations)} of it for activations; give that much, or use a smaller batch or context`,
     );
   }
+  // Where gradients are used up as soon as they are complete, larger chunks of them would be held at once.
   const fits = (tried: Workload<P>, tight: boolean, moreThan = 0) =>
-    fitOne(tried, limits, budget, durable, { tight, moreThan, below: options.below });
+    moreThan > 0 && tried.inBackward
+      ? undefined
+      : fitOne(tried, limits, budget, durable, { tight, moreThan, below: options.below });
   return cheapest(workload, {
     ...within<P>(limits, budget, durable),
     wholeMap: () => wholeMapOf(workload, limits),

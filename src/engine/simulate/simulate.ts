@@ -294,9 +294,11 @@ export class Simulation {
     }
   }
 
-  #fetch({ tensor, pieces, keeps }: TransferOperation, moment: number): void {
+  #fetch({ tensor, pieces, keeps, lasts }: TransferOperation, moment: number): void {
     const free = this.#places.ready([tensor]);
     for (const { id, bytes } of pieces satisfies readonly StashPiece[]) {
+      // Until something was moved there for the first time, it is zeros.
+      if (lasts && !this.#tiers.hasStash(id)) continue;
       this.#awaitBelow(id, moment);
       this.#places.arrives(tensor, this.#link.send(bytes, free));
       if (keeps) this.#tiers.release(id);

@@ -39,6 +39,10 @@ export class SimulatedStashes {
     return there;
   }
 
+  has(n: number): boolean {
+    return this.#values.has(n);
+  }
+
   /** What a value that is wanted behind `now` is here behind; undefined: it is here. */
   fetch(n: number, now: SimulatedTask | undefined, { reads }: DiskQueues): SimulatedTask | undefined {
     const value = this.#values.get(n);
@@ -112,6 +116,11 @@ export class SimulatedBelow {
   prefetch(id: number, now: SimulatedTask | undefined): void {
     if (id < this.#count) this.#chunks.prefetch(id, now);
     else this.#stashes.prefetch(id - this.#count, now, this.#chunks);
+  }
+
+  /** Whether this piece of an activation has a value. */
+  hasStash(id: number): boolean {
+    return this.#stashes.has(id - this.#count);
   }
 
   /** See `SimulatedStashes.release`. */

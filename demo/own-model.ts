@@ -170,6 +170,8 @@ export class OwnModel {
     { name, config, parameters, bytes, tokens, chats, adapter, classes, from }: ModelInfo,
     trainer: Trainer,
   ): Promise<void> {
+    // First: what is shown of it is then shown at once, the fields of its training with it.
+    const { room } = await trainer.environment();
     const { layers, width } = shapeOf(config);
     setText(this.#name, name);
     setText(byId('own-kind', HTMLElement), `${short(parameters)} parameters`);
@@ -188,7 +190,6 @@ export class OwnModel {
     this.#hint.hidden = true;
     this.#facts.hidden = false;
     this.#ways.hidden = false;
-    const { room } = await trainer.environment();
     const free = Math.max(0, room.quota - room.used);
     if (from !== undefined) this.#say(`${formatBytes(bytes)}, kept here.`);
     else if (bytes <= free) this.#say(`${formatBytes(bytes)} to keep here; ${formatBytes(free)} are free.`);

@@ -14,9 +14,9 @@ import type { Passes } from './pass.ts';
 import type { ActivationChoice, Workload } from './workload.ts';
 
 /** Pairs of modes whose best mixture is fitted and planned in full, and operations of their passes in all: of a large model, a plan takes tens of milliseconds. */
-const FINALISTS = { least: 4, most: 12, operations: 3000 } as const;
+const FINALISTS = { least: 2, most: 12, operations: 1800 } as const;
 const MOST_TRIED = 16;
-/** What is tried next to the best of them. */
+/** What is tried next to the best of them: half as many, and no more than this. */
 const MOST_REFINED = 4;
 /** Numbers of blocks that are tried in each mode. */
 const MOST_COUNTS = 6;
@@ -142,19 +142,19 @@ class Search<P extends Passes, F extends Fitted<P>> {
     if (all && all.slots === all.residents && this.#best) return { ...this.#best, isResident: true };
     if (this.#best?.traffic !== 0) {
       const estimates = new Estimates(this.#workload, this.#choice, this.#find.wholeMap(), this.#find);
-      this.#finalists(estimates);
-      this.#refine(estimates);
+      const { least, operations } = FINALISTS;
+      const most = Math.max(least, Math.min(FINALISTS.most, Math.round(operations / estimates.dispatches)));
+      this.#finalists(estimates, most);
+      this.#refine(estimates, Math.min(MOST_REFINED, Math.ceil(most / 2)));
     }
     this.#enlarge();
     return this.#best;
   }
 
   /** The best mixture of each pair of modes, the most promising first. */
-  #finalists(estimates: Estimates<P>): void {
+  #finalists(estimates: Estimates<P>, most: number): void {
     const spaced = Math.min(this.#blocks, MOST_COUNTS);
     const counts = Array.from({ length: spaced }, (_, i) => Math.round(((i + 1) * this.#blocks) / spaced));
-    const { least, operations } = FINALISTS;
-    const most = Math.max(least, Math.min(FINALISTS.most, Math.round(operations / estimates.dispatches)));
     const ranked = inOrder(estimates.mixtures([...new Set(counts)]).map((mixture) => estimates.of(mixture)));
     const pairs = new Set<string>();
     let tried = 0;
@@ -168,9 +168,9 @@ class Search<P extends Passes, F extends Fitted<P>> {
   }
 
   /** What differs in little from the best, as long as that is better. */
-  #refine(estimates: Estimates<P>): void {
+  #refine(estimates: Estimates<P>, most: number): void {
     const step = Math.max(1, Math.round(this.#blocks / MOST_COUNTS / 2));
-    for (let tries = MOST_REFINED; tries > 0; tries--) {
+    for (let tries = most; tries > 0; tries--) {
       const mixture = this.#mixture;
       if (!mixture) return;
       const { early, late, count, tight } = mixture;

@@ -8,8 +8,11 @@ const ELSEWHERE = [
   'test/browser/**',
   ...(process.env['HOLDFAST_TESTS'] === 'all' ? [] : ['test/package/docs.test.ts']),
 ];
-/** Tests of what a process has once (its devices, its globals, modules that are replaced): each file has its own. */
-const APART = ['test/platform/**/*.test.ts', 'test/model/head-rows.test.ts', 'test/formats/zip.test.ts'];
+/** Tests of what a process has once (its devices, globals, memory; modules that are replaced): each file has its own. */
+const APART = [
+  ...['platform', 'fuzz'].map((folder) => `test/${folder}/**/*.test.ts`),
+  ...['model/head-rows', 'formats/zip'].map((name) => `test/${name}.test.ts`),
+];
 
 // Three bundles in dist/: the library, the headless runtime beside it, and the command line. Shaders are
 // inlined as text. Everything from npm stays an import, so that a lock file decides its version.

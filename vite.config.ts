@@ -11,7 +11,7 @@ const ELSEWHERE = [
 /** Tests of what a process has once (its devices, globals, memory; modules that are replaced): each file has its own. */
 const APART = [
   ...['platform', 'fuzz'].map((folder) => `test/${folder}/**/*.test.ts`),
-  ...['model/head-rows', 'formats/zip'].map((name) => `test/${name}.test.ts`),
+  ...['model/head-rows', 'model/large-checkpoint', 'cli/sizes', 'formats/zip'].map((name) => `test/${name}.test.ts`),
 ];
 
 // Three bundles in dist/: the library, the headless runtime beside it, and the command line. Shaders are

@@ -20,11 +20,8 @@ export const hasMpi = ((): boolean => {
 if (!hasMpi) console.log('no mpiexec here: runs on several ranks are not tested (Debian: apt-get install mpich)');
 
 const isDeno = 'Deno' in globalThis;
-const COMMAND = [
-  process.execPath,
-  ...(isDeno ? ['run', '-A', '--unstable-webgpu'] : []),
-  path.join(root, 'dist/holdfast.js'),
-];
+const RUNTIME = [process.execPath, ...(isDeno ? ['run', '-A', '--unstable-webgpu'] : [])];
+const HOLDFAST = path.join(root, 'dist/holdfast.js');
 
 export interface Started {
   readonly finished: Promise<Finished>;
@@ -37,8 +34,9 @@ export function startRanks(
   ranks: readonly (readonly string[])[],
   watch?: (stdout: string) => void,
   env: Readonly<Record<string, string>> = {},
+  program = HOLDFAST,
 ): Started {
-  const parts = ranks.map((args) => ['-n', '1', ...COMMAND, ...args]);
+  const parts = ranks.map((args) => ['-n', '1', ...RUNTIME, program, ...args]);
   const args = parts.flatMap((part, i) => (i === 0 ? part : [':', ...part]));
   const child = spawn('mpiexec', args, {
     cwd: root,

@@ -30,6 +30,16 @@ const OPEN_MPI = ['libmpi.so.40', 'libmpi.40.dylib'];
 
 const FUNNELED = 1;
 
+/** Of UCX, under MPICH and Open MPI, where the user has not set them. */
+const UCX = {
+  // It would take the signals by which V8 notices accesses out of bounds.
+  UCX_ERROR_SIGNALS: '',
+  // To see what memory is given back it patches brk, mmap and others, and tries them: sbrk(page), then sbrk(-page). Where
+  // something is mapped right behind the heap the first fails, and the second takes the last page from whose it is. V8 maps
+  // its code near the heap: one process in about 50 crashed.
+  UCX_MEM_EVENTS: 'no',
+};
+
 /** The library, begun. Errors: HoldfastError where there is none. */
 export async function beginMpi(isOpenMpi: boolean): Promise<MpiLibrary> {
   const koffi = await import('koffi').catch((error: unknown) => {
@@ -37,8 +47,7 @@ export async function beginMpi(isOpenMpi: boolean): Promise<MpiLibrary> {
       `several ranks: npm package "koffi" cannot be loaded (${messageOf(error)}); run npm install koffi`,
     );
   });
-  // UCX would take the signals by which V8 notices accesses out of bounds.
-  process.env['UCX_ERROR_SIGNALS'] = '';
+  for (const [name, value] of Object.entries(UCX)) process.env[name] ??= value;
   const names = isOpenMpi ? [...OPEN_MPI, ...MPICH] : [...MPICH, ...OPEN_MPI];
   for (const name of names) {
     let library: ReturnType<typeof koffi.default.load>;

@@ -82,13 +82,16 @@ export interface PartOptions {
   /** The stage of a longer pipeline that it stands for: with as many micro-batches at once. @default itself */
   readonly inPipeline?: GridPlace;
   readonly microBatches: number;
+  /** Bytes of the chunks whose arithmetic is told. @default as a part of a model that is so large is cut */
+  readonly chunkBytes?: number;
 }
 
 export interface Part extends PartOptions {
   readonly workload: Workload<TrainingPasses>;
   readonly whole: Fit<TrainingPasses>;
-  /** Of a step in which nothing is waited for, and that in those of a step with the chunks that this part has. */
+  /** Of a step in which nothing is waited for, in chunks of `chunkBytes`; and that in those of a step with the chunks that this part has. */
   readonly seconds: number;
+  readonly chunkBytes: number;
   readonly arithmetic: number;
   readonly flops: number;
   readonly modelBytes: number;
@@ -134,10 +137,13 @@ export class Parts {
     const secondsOf = (fit: Fit<TrainingPasses>) =>
       computeSeconds(this.#machine, fit.passes.step.operations, this.ranksOf(fit, options)?.owned);
     // Smaller chunks are more tiles, each of which reads its activations again.
-    const seconds = secondsOf(limits === this.#limits ? whole : fitMemory(workload, this.#limits, undefined));
+    const asWhole = limits === this.#limits ? workload : this.#inChunksOfAll(workload);
+    const told = this.#cutAlike(asWhole, options.chunkBytes);
+    const toldWhole = told === workload ? whole : fitMemory(told, this.#limits, undefined);
+    const seconds = secondsOf(toldWhole);
     let need: ReturnType<Part['need']> | undefined;
     return {
-      ...{ ...options, workload, whole, ranks, seconds },
+      ...{ ...options, workload, whole, ranks, seconds, chunkBytes: toldWhole.map.chunkBytes },
       arithmetic: seconds / secondsOf(whole),
       flops: flopsOf(step),
       modelBytes: whole.map.count * whole.map.chunkBytes,
@@ -146,7 +152,7 @@ export class Parts {
       need: () => {
         if (need) return need;
         // As the chunks of the whole model have it; `least` as those of this part do.
-        const { bytes: smallest, activations: arenas } = leastMemory(workload, this.#limits, { recovery });
+        const { bytes: smallest, activations: arenas } = leastMemory(asWhole, this.#limits, { recovery });
         need = { smallest, arenas, least: leastMemory(workload, limits, { recovery }).bytes };
         return need;
       },
@@ -168,6 +174,17 @@ export class Parts {
     const { leastChunk: _, ...limits } = this.#limits;
     const share = blocks / stage.size / (layers / this.pipeline);
     return { ...limits, mostChunk: this.#chunkBytes * share };
+  }
+
+  /** Of a part: several ranks' chunks are as small as their share of the parameters, which is to be that of all of them. */
+  #inChunksOfAll(workload: Workload<TrainingPasses>): Workload<TrainingPasses> {
+    const { chunkLimits } = workload;
+    return chunkLimits ? { ...workload, chunkLimits: { ...chunkLimits, mostChunk: this.#chunkBytes } } : workload;
+  }
+
+  #cutAlike(workload: Workload<TrainingPasses>, bytes: number | undefined): Workload<TrainingPasses> {
+    if (bytes === undefined) return workload;
+    return { ...workload, chunkLimits: { isFixed: true, leastChunk: bytes, mostChunk: bytes } };
   }
 
   /** How the ranks of a fit stand for all. */

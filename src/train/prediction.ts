@@ -76,6 +76,9 @@ interface Run {
   readonly stages: readonly Stage[];
 }
 
+/** Figures of two parts have a difference of blocks alone where both are cut into chunks of one size. */
+const like = ({ chunkBytes }: Part) => ({ chunkBytes });
+
 /** Bytes of a real stage. */
 interface StageMemory {
   readonly smallest: number;
@@ -138,7 +141,9 @@ export class Predictor {
         const isAll = isWhole || each === this.#each;
         return {
           large,
-          small: isAll ? large : this.#parts.of({ ...options, blocks: Math.max(1, each >> 1) * stages }),
+          small: isAll
+            ? large
+            : this.#parts.of({ ...options, ...like(large), blocks: Math.max(1, each >> 1) * stages }),
         };
       });
       return times === 0 ? [] : [{ times, stages: followed }];
@@ -174,9 +179,9 @@ export class Predictor {
     return [0, 1].map((rank) => {
       const inPipeline = { rank: rank * (pipeline - 1), size: pipeline };
       const options = { stage: { rank, size: 2 }, inPipeline, microBatches: Math.min(accumulate, pipeline) };
-      const partOf = (each: number) => this.#parts.of({ ...options, blocks: 2 * each });
-      const large = partOf(each);
-      return { large, small: each === this.#each ? large : partOf(Math.max(1, each >> 1)) };
+      const large = this.#parts.of({ ...options, blocks: 2 * each });
+      const blocks = 2 * Math.max(1, each >> 1);
+      return { large, small: each === this.#each ? large : this.#parts.of({ ...options, ...like(large), blocks }) };
     });
   }
 

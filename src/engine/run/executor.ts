@@ -1,6 +1,7 @@
-// Follows schedules: encodes the operations of a pass, and between them brings chunks into slots, takes them down
+// `Executor`: runs a pass by its schedule: it encodes the operations, and between them brings chunks into slots, takes them down
 // and clears them. It runs ahead of the GPU: one queue, in order, makes it safe to give an evicted chunk's slot away
-// at once. How values move, and what is waited for, is the link's affair (link.ts).
+// at once. How values move, and what is waited for, is in link.ts; what comes from the tiers below, in scheduled-reads.ts;
+// activations that move, in moved-activations.ts.
 //
 // Invariants: never more chunks than slots (a plan's residents and the strangers beside them are counted); a value
 // that exists only on the GPU is copied down before its slot is given away.
@@ -12,7 +13,7 @@ import { NO_CHANGES } from '../../memory/plan/extra-slots.ts';
 import type { Below } from '../../memory/tiers/below.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { HostOperation, TransferOperation } from '../compile/lower.ts';
+import type { HostOperation } from '../compile/lower.ts';
 import type { Pass } from '../compile/pass.ts';
 import { changesAt, leavesAt, type PassSchedule } from '../compile/schedule.ts';
 import { type CopyPlace, Recorder } from '../observe/recording.ts';
@@ -22,6 +23,8 @@ import type { ChunkCopies } from './copies.ts';
 import { Exchanges } from './exchanges.ts';
 import { HostOptimizer, type HostUpdater } from './host-optimizer.ts';
 import { Link, type LinkLedger, type Placed, type StoreOptions } from './link.ts';
+import { MovedActivations } from './moved-activations.ts';
+import { ScheduledReads } from './scheduled-reads.ts';
 import { changeSlots } from './slot-changes.ts';
 import type { Slots } from './slots.ts';
 import type { Staging } from './staging.ts';
@@ -41,20 +44,19 @@ export interface ExecutorOptions {
 export class Executor {
   /** Which copies of each chunk are valid. */
   readonly copies: ChunkCopies;
-  /** Chunks whose reading from disk begins before they are needed. */
-  readAhead: number;
   /** Called as soon as the chunks of an index are updated on the host, until another pass begins. */
   updated: ((index: number) => void) | undefined;
   /** Set to time each moment in a compute pass of its own. */
   timestamps: ((moment: number) => GPUComputePassTimestampWrites) | undefined;
   readonly #map: ChunkMap;
-  readonly #storage: Storage;
   readonly #slots: Slots;
   readonly #bindings: Bindings;
   readonly #tiers: Below;
   readonly #link: Link;
   readonly #exchanges: Exchanges;
   readonly #hostOptimizer: HostOptimizer;
+  readonly #reads: ScheduledReads;
+  readonly #activations: MovedActivations;
   #recorder: Recorder | undefined;
 
   #pass: Pass | undefined;
@@ -74,22 +76,27 @@ export class Executor {
     options: ExecutorOptions,
   ) {
     this.#map = map;
-    this.#storage = storage;
     this.#slots = slots;
     this.copies = copies;
     this.#bindings = bindings;
     this.#tiers = tiers;
     this.#link = new Link(device, staging, copies, options.ledger);
     this.#hostOptimizer = new HostOptimizer(options.updater, storage, copies, this.#link);
-    this.readAhead = options.readAhead;
     this.#exchanges = new Exchanges(this.#link, storage, slots, map.chunkBytes, options.ranks);
+    this.#reads = new ScheduledReads(this.#link, copies, tiers, options.readAhead);
+    this.#activations = new MovedActivations(this.#link, storage, copies, this.#reads, tiers.stashes);
   }
 
   get ledger(): LinkLedger {
     return this.#link.ledger;
   }
 
-  /** Records the next runs of a pass, each up to the beginning of another. A recorder of before hears no more. */
+  /** Chunks whose reading from disk begins before they are needed. */
+  set readAhead(chunks: number) {
+    this.#reads.ahead = chunks;
+  }
+
+  /** Records the next runs of a pass, each up to the beginning of another. An earlier recorder gets no more events. */
   startRecording(pass: Pass, runs: number): Recorder {
     const recorder = new Recorder(pass, runs);
     this.#recorder = recorder;
@@ -116,7 +123,7 @@ export class Executor {
     // The plan does not count with them. Those that must be copied down first stay.
     strangers.sort((a, b) => Number(this.copies.isDirty(b)) - Number(this.copies.isDirty(a)) || a - b);
     for (const chunk of strangers.slice(room)) await this.#evict(chunk, 0);
-    this.#orderBelow(0);
+    this.#reads.begin(schedule, this.#round);
   }
 
   /** Encodes the moments from `from` up to but without `to`. */
@@ -153,10 +160,10 @@ export class Executor {
           encodeDispatch(this.#link.pass(name, this.timestamps?.(m)), this.#bindings.bind(operation));
           break;
         case 'offload':
-          await this.#offload(operation);
+          await this.#activations.offload(operation);
           break;
         case 'fetch':
-          await this.#fetch(operation, m);
+          await this.#activations.fetch(operation, m);
           break;
         case 'collective':
           await this.#exchanges.run(operation);
@@ -265,6 +272,27 @@ export class Executor {
 
   // ---- Moving chunks ----------------------------------------------------------------------------------
 
+  async #bring(chunk: number, overwrite: boolean, moment: number): Promise<void> {
+    const schedule = this.#schedule as PassSchedule;
+    const leaves = leavesAt(schedule, chunk, this.#round * schedule.trace.moments.length, moment);
+    const zero = !overwrite && this.copies.below(chunk) === 'zero';
+    if (overwrite || zero) {
+      const same = this.copies.bring(chunk, leaves);
+      // What is overwritten is so piece by piece, all of it; the padding between must be zero, as it is in its own.
+      if (same && !zero) return;
+      const { buffer, offset, bytes } = this.#slots.range(chunk);
+      this.command((encoder) => encoder.clearBuffer(buffer, offset, bytes));
+      this.ledger.clearedBytes += this.#map.chunkBytes;
+      this.#recorder?.event(moment, chunk, 'clear');
+      return;
+    }
+    await this.#reads.send(chunk, moment, (bytes) => {
+      this.copies.bring(chunk, leaves);
+      this.#link.send(this.#placed(chunk), bytes);
+    });
+    this.#recorder?.event(moment, chunk, 'load');
+  }
+
   async #evict(chunk: number, moment: number): Promise<void> {
     if (this.copies.isDirty(chunk)) await this.#store([chunk], moment);
     this.copies.drop(chunk);
@@ -294,6 +322,8 @@ export class Executor {
     for (const chunk of chunks) this.#recorder?.event(moment, chunk, 'store');
   }
 
+  readonly #below = (chunk: number): CopyPlace => this.copies.below(chunk);
+
   #placed(chunk: number): Placed {
     return { chunk, ...this.#slots.range(chunk) };
   }
@@ -304,110 +334,10 @@ export class Executor {
   async #updateOnHost(operation: HostOperation, moment: number): Promise<void> {
     const { gradient, parameter } = operation.chunks;
     if (this.copies.isDirty(gradient)) await this.#store([gradient], moment);
-    this.#fetchAhead(moment);
+    this.#reads.start(moment);
     const hadParameter = this.copies.onGPU(parameter);
     await this.#hostOptimizer.run(operation);
     this.updated?.(operation.index);
     if (hadParameter) this.#recorder?.event(moment, parameter, 'drop');
-  }
-
-  // ---- Moving activations -----------------------------------------------------------------------------
-
-  /** Copies an activation down, a piece at a time. */
-  async #offload(operation: TransferOperation): Promise<void> {
-    for (const value of this.#piecesOf(operation)) {
-      await this.#link.store([value]);
-      this.ledger.activationBytes += value.bytes;
-    }
-  }
-
-  /** Brings an activation back; below, it is of no use any more, unless it is fetched again. */
-  async #fetch(operation: TransferOperation, moment: number): Promise<void> {
-    for (const value of this.#piecesOf(operation)) {
-      if (operation.lasts && this.#isNowhere(value.chunk)) {
-        const { buffer, offset, bytes } = value;
-        this.command((encoder) => encoder.clearBuffer(buffer, offset, bytes));
-        continue;
-      }
-      await this.#valueBelow(value.chunk, moment, (bytes) => this.#link.send(value, bytes));
-      this.ledger.activationBytes += value.bytes;
-      if (operation.keeps) this.#tiers.stashes.release(value.chunk);
-      else this.copies.forgetBelow(value.chunk);
-    }
-  }
-
-  /** Neither below, nor on its way there. */
-  #isNowhere(piece: number): boolean {
-    return !this.copies.isGoingDown(piece) && this.#tiers.stashes.where(piece) === 'nothing';
-  }
-
-  #piecesOf({ tensor, pieces }: TransferOperation): Placed[] {
-    const { buffer, offset } = this.#storage.range(tensor);
-    return pieces.map((piece) => ({ chunk: piece.id, buffer, offset: offset + piece.offset, bytes: piece.bytes }));
-  }
-
-  // ---- The tiers below --------------------------------------------------------------------------------
-
-  /** Sends up the newest value that lies below or is on its way there, when there is room for it: its bytes are lent. */
-  async #valueBelow(chunk: number, moment: number, send: (bytes: Uint8Array<ArrayBuffer>) => void): Promise<void> {
-    await this.#link.arrival(chunk);
-    // It may be one that was lost on its way down.
-    this.check();
-    this.#fetchAhead(moment);
-    await this.#link.roomUp();
-    send(this.#tiers.peek(chunk) ?? (await this.#link.waiting('below', this.#tiers.fetch(chunk))));
-  }
-
-  async #bring(chunk: number, overwrite: boolean, moment: number): Promise<void> {
-    const schedule = this.#schedule as PassSchedule;
-    const leaves = leavesAt(schedule, chunk, this.#round * schedule.trace.moments.length, moment);
-    const zero = !overwrite && this.copies.below(chunk) === 'zero';
-    if (overwrite || zero) {
-      const same = this.copies.bring(chunk, leaves);
-      // What is overwritten is so piece by piece, all of it; the padding between must be zero, as it is in its own.
-      if (same && !zero) return;
-      const { buffer, offset, bytes } = this.#slots.range(chunk);
-      this.command((encoder) => encoder.clearBuffer(buffer, offset, bytes));
-      this.ledger.clearedBytes += this.#map.chunkBytes;
-      this.#recorder?.event(moment, chunk, 'clear');
-      return;
-    }
-    await this.#valueBelow(chunk, moment, (bytes) => {
-      this.copies.bring(chunk, leaves);
-      this.#link.send(this.#placed(chunk), bytes);
-    });
-    this.#recorder?.event(moment, chunk, 'load');
-  }
-
-  readonly #below = (chunk: number): CopyPlace => this.copies.below(chunk);
-
-  /** Tells the tiers below when each chunk will be brought again. */
-  #orderBelow(moment: number): void {
-    const { loadsOf, plan, trace } = this.#schedule as PassSchedule;
-    const now = this.#round * trace.moments.length + moment;
-    this.#tiers.setOrder((chunk) => {
-      const loads = loadsOf.get(chunk);
-      if (!loads) return Number.POSITIVE_INFINITY;
-      return loads.find((load) => load > now) ?? at(loads, 0) + plan.moments.length;
-    });
-  }
-
-  /** Starts reading what the plan will bring soon. */
-  #fetchAhead(moment: number): void {
-    this.#orderBelow(moment);
-    if (this.readAhead === 0) return;
-    const { plan, trace } = this.#schedule as PassSchedule;
-    const { length } = plan.moments;
-    const base = this.#round * trace.moments.length;
-    let ahead = this.readAhead;
-    for (let i = 1; i < length && ahead > 0; i++) {
-      const then = (base + moment + i) % length;
-      const { fetches = [], onHost = [] } = at(trace.moments, then % trace.moments.length);
-      for (const chunk of [...at(plan.moments, then).load, ...fetches, ...onHost.map(({ chunk }) => chunk)]) {
-        if (this.copies.onGPU(chunk) || this.copies.isGoingDown(chunk)) continue;
-        this.#tiers.prefetch(chunk);
-        if (--ahead === 0) return;
-      }
-    }
   }
 }

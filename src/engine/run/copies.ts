@@ -4,7 +4,8 @@
 //
 // Invariant: a value is nowhere given up while its copy there is the only one; check() lists what must hold.
 
-import type { Backing, Entry, TierState } from '../../memory/tiers/backing.ts';
+import type { Backing, TierState } from '../../memory/tiers/backing.ts';
+import type { Entry } from '../../memory/tiers/puts.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Slots } from './slots.ts';

@@ -1,6 +1,6 @@
 // `Backing`: the bytes of all chunks in the tiers below the GPU (host memory and disk): in a slot of host memory, in a
 // block on disk, in both, or nowhere because they are all zeros. Values come by putAll and are read by fetch; what
-// leaves host memory follows from the order of next uses. Knows chunk numbers only: no model, no GPU.
+// leaves host memory follows from the order of next uses. Chunks are numbers here: no model, no GPU.
 //
 // Why nothing here waits for ever. A fetch needs a slot; a put needs for each chunk a slot or a block. Each gets
 // all it needs in one synchronous turn or stands in line, first come first served, *holding nothing*. What
@@ -12,23 +12,17 @@
 // the same turn in which all values of its put do, and the old one stays whole until then: an error loses
 // nothing. Slots and blocks never exceed their limits. check() lists what must hold.
 
-import { at } from '../../util/at.ts';
 import { deferred } from '../../util/deferred.ts';
 import { assert } from '../../util/errors.ts';
 import { DiskFile } from './disk-file.ts';
 import { DiskTier } from './disk-tier.ts';
-import { HostPlacement, isClean, type Located, NOWHERE, type Target } from './host-placement.ts';
+import { HostPlacement, NOWHERE } from './host-placement.ts';
 import { HostTier, NO_OWNER, type Slot } from './host-tier.ts';
-import { type Loadable, PendingReads } from './pending-reads.ts';
+import { PendingReads } from './pending-reads.ts';
+import { type Entry, type NewValue, Puts, type Puttable } from './puts.ts';
 import { StopWatch } from './stop-watch.ts';
 import { type BackingOptions, checkLimits, LARGEST_PUT } from './tier-limits.ts';
 import { WaitQueue } from './wait-queue.ts';
-
-export interface Entry {
-  readonly chunk: number;
-  /** chunkBytes of them, starting at a multiple of 4. */
-  readonly bytes: Uint8Array<ArrayBuffer>;
-}
 
 export interface Ledger {
   readonly diskReadBytes: number;
@@ -49,19 +43,9 @@ export interface Ledger {
 /** Where a valid copy lies below the GPU. */
 export type TierState = 'nothing' | 'zero' | 'host' | 'disk' | 'both';
 
-interface Chunk extends Loadable {
+interface Chunk extends Puttable {
   /** Ends when what changes its value in place is done: until then its bytes are that work's alone. */
   updating: Promise<void> | undefined;
-  /** The calls so far that gave it a value or took it. */
-  calls: number;
-  /** The number of the call that its value is from: a put that a later call overtook has no effect any more. */
-  applied: number;
-}
-
-interface NewValue {
-  readonly chunk: Chunk;
-  readonly bytes: Uint8Array<ArrayBuffer>;
-  readonly call: number;
 }
 
 export class Backing {
@@ -75,6 +59,7 @@ export class Backing {
   readonly #placement: HostPlacement;
   readonly #queue = new WaitQueue();
   readonly #reads: PendingReads;
+  readonly #puts: Puts;
   readonly #roomWatch = new StopWatch();
   #closing: Promise<void> | undefined;
   /** Ends when the update before has its room. */
@@ -106,6 +91,7 @@ export class Backing {
     });
     this.#placement = new HostPlacement(this.#chunks, this.#host, this.#disk);
     this.#reads = new PendingReads(this.#placement, this.#host, this.#disk, this.#queue, this.#roomWatch);
+    this.#puts = new Puts(this.#placement, this.#host, this.#disk, this.#reads, this.#queue, this.#roomWatch);
   }
 
   /** Where a valid copy lies now. Zeros are 'zero' whether or not a slot holds them, too. */
@@ -137,7 +123,7 @@ export class Backing {
     const record = this.#chunk(chunk);
     assert(!record.updating, `chunk ${chunk} is discarded while it is updated`);
     record.applied = ++record.calls;
-    this.#forget(record);
+    this.#puts.forget(record);
     this.#queue.advance();
   }
 
@@ -197,7 +183,7 @@ export class Backing {
       } catch (error) {
         // Half done: no value is better than a wrong one.
         records.forEach((record, i) => {
-          if (!chunks[i]?.kept) this.#forget(record);
+          if (!chunks[i]?.kept) this.#puts.forget(record);
         });
         throw error;
       }
@@ -249,30 +235,7 @@ export class Backing {
    * made, Error when `bytes` were detached meanwhile; then every chunk still has its old value.
    */
   async putAll(entries: readonly Entry[]): Promise<void> {
-    const values = this.#newValues(entries);
-    // In line only behind others, or when there is not enough for all of them.
-    let places = this.#queue.isEmpty || values.every((value) => this.#ownSlot(value)) ? this.#place(values) : undefined;
-    if (places?.every((place) => 'slot' in place && !place.leaving)) {
-      this.#commit(values, places);
-      return;
-    }
-    const work = (async () => {
-      places ??= await this.#queue.wait(() => this.#place(values));
-      await this.#fill(values, places);
-      // Mapped memory goes with a lost device, also while it is written.
-      if (values.some(({ bytes }) => bytes.length !== this.#chunkBytes)) {
-        for (const place of places) this.#placement.giveBack(place);
-        throw new Error('the bytes of a put went away before it was done');
-      }
-      this.#commit(values, places);
-    })();
-    this.#roomWatch.start();
-    try {
-      await this.#queue.track(work);
-    } finally {
-      this.#roomWatch.stop();
-      this.#queue.advance();
-    }
+    await this.#puts.put(this.#newValues(entries));
   }
 
   get ledger(): Ledger {
@@ -324,14 +287,6 @@ export class Backing {
     );
   }
 
-  /** The old value goes, wherever it is. What is under way for it ends without effect. */
-  #forget(chunk: Chunk): void {
-    this.#placement.vacate(chunk);
-    this.#reads.forget(chunk);
-  }
-
-  // ---- Puts ------------------------------------------------------------------------------------------------
-
   #newValues(entries: readonly Entry[]): NewValue[] {
     assert(new Set(entries.map(({ chunk }) => chunk)).size === entries.length, 'a put names a chunk twice');
     assert(entries.length <= this.#largestPut, `a put of ${entries.length} chunks, largestPut is ${this.#largestPut}`);
@@ -341,91 +296,6 @@ export class Backing {
       assert(!chunk.updating, `chunk ${id} gets a value while it is updated`);
       chunk.calls++;
       return { chunk, bytes, call: chunk.calls };
-    });
-  }
-
-  /** The slot that a chunk has already, if its bytes may change in place. */
-  #ownSlot({ chunk }: NewValue): Slot | undefined {
-    return chunk.slot && chunk.slot.holds === 0 ? chunk.slot : undefined;
-  }
-
-  /**
-   * Places for all new values, or undefined and nothing taken. Those needed soonest get slots, at the cost of
-   * owners needed later; a value that is itself needed last goes to a block.
-   */
-  #place(values: readonly NewValue[]): Target[] | undefined {
-    const places = new Map<NewValue, Target>();
-    const giveBack = () => {
-      for (const place of places.values()) this.#placement.giveBack(place);
-    };
-    for (const value of values) {
-      const slot = this.#ownSlot(value);
-      if (!slot) continue;
-      this.#host.hold(slot);
-      places.set(value, { slot });
-    }
-    const unplaced = values.filter((value) => !places.has(value));
-    if (unplaced.length > this.#placement.count()) {
-      giveBack();
-      return undefined;
-    }
-    const nextUse = new Map(unplaced.map((value) => [value, this.#placement.nextUse(value.chunk.id)]));
-    const when = (value: NewValue) => nextUse.get(value) as number;
-    unplaced.sort((a, b) => (when(a) < when(b) ? -1 : Number(when(a) > when(b))));
-    try {
-      for (const value of unplaced) {
-        const mayLeave = (victim: Located) => {
-          const rank = this.#placement.rank(victim);
-          return rank > when(value) || (rank === when(value) && isClean(victim));
-        };
-        const place = this.#placement.claim(mayLeave) ?? this.#placement.claimBlock() ?? this.#placement.claimAny();
-        assert(place, 'room was counted and is not there');
-        places.set(value, place);
-      }
-    } catch (error) {
-      giveBack(); // no memory for a slot that the limit allows
-      throw error;
-    }
-    return values.map((value) => places.get(value) as Target);
-  }
-
-  /** Writes what must be on disk before the new values become visible. On an error all places are given back. */
-  async #fill(values: readonly NewValue[], places: readonly Target[]): Promise<void> {
-    const writes = places.map((place, i) => {
-      if ('slot' in place) return this.#placement.empty(place);
-      const { chunk, bytes } = at(values, i);
-      return this.#disk?.write(place.block, chunk.id, bytes);
-    });
-    const failed = (await Promise.allSettled(writes)).find((result) => result.status === 'rejected');
-    if (!failed) return;
-    for (const place of places) this.#placement.giveBack(place);
-    throw failed.reason;
-  }
-
-  /** Makes the new values those of their chunks, save where a later call was faster. */
-  #commit(values: readonly NewValue[], places: readonly Target[]): void {
-    values.forEach(({ chunk, bytes, call }, i) => {
-      const place = at(places, i);
-      if (call < chunk.applied) {
-        this.#placement.giveBack(place);
-        return;
-      }
-      chunk.applied = call;
-      if (!('slot' in place)) {
-        this.#forget(chunk);
-        chunk.block = place.block;
-        return;
-      }
-      if (place.slot === chunk.slot) {
-        this.#placement.freeBlock(chunk);
-        chunk.zero = false;
-      } else {
-        this.#forget(chunk);
-        chunk.slot = place.slot;
-        place.slot.owner = chunk.id;
-      }
-      place.slot.bytes.set(bytes);
-      this.#host.release(place.slot);
     });
   }
 

@@ -4,8 +4,9 @@
 
 import type { BlockFile } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { Backing, type Entry, type Ledger, type TierState } from './backing.ts';
+import { Backing, type Ledger, type TierState } from './backing.ts';
 import type { DiskFile } from './disk-file.ts';
+import type { Entry } from './puts.ts';
 import { bytesBelow, leastHostBytes, type NeedBelow, sharesOf } from './shares.ts';
 import { StashTier } from './stash-tier.ts';
 import type { BackingOptions } from './tier-limits.ts';

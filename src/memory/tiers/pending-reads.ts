@@ -1,5 +1,5 @@
-// Values on their way from disk, or from nothing but zeros, into slots of host memory: begun when they are needed
-// or ahead of that, each once, and accounted to the fetches that wait. Says nothing of new values (backing.ts).
+// `PendingReads`: values on their way from disk, or from nothing but zeros, into slots of host memory: begun when they are needed
+// or ahead of that, each once, and accounted to the fetches that wait. New values are in puts.ts.
 //
 // Invariant: a load whose chunk gets another value meanwhile ends without effect.
 

@@ -1,5 +1,5 @@
-// A queue of requests for room below the GPU, served in order and holding nothing; and the work under way that holds
-// something and will give it back. Knows neither slots nor blocks.
+// `WaitQueue`: requests for room below the GPU, served in order and holding nothing; and the work under way that holds
+// something and will give it back. What is requested, slots or blocks, is not seen here.
 
 interface InLine {
   /** Takes what it needs in one turn; false if that is not there. */

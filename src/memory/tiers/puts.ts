@@ -1,0 +1,178 @@
+// `Puts`: new values of chunks on their way into slots of host memory and blocks on disk. A put has a place for each of its
+// values before it writes any; what its places hold until then is written to disk first. Where values lie is Backing's
+// (backing.ts), which of them gives way HostPlacement's (host-placement.ts).
+//
+// Invariant: the values of a put become visible in one turn, and the old ones are whole until then; a value that a later call
+// has replaced already is dropped.
+
+import { at } from '../../util/at.ts';
+import { assert } from '../../util/errors.ts';
+import type { DiskTier } from './disk-tier.ts';
+import { type HostPlacement, isClean, type Located, type Target } from './host-placement.ts';
+import type { HostTier, Slot } from './host-tier.ts';
+import type { Loadable, PendingReads } from './pending-reads.ts';
+import type { StopWatch } from './stop-watch.ts';
+import type { WaitQueue } from './wait-queue.ts';
+
+export interface Entry {
+  readonly chunk: number;
+  /** chunkBytes of them, starting at a multiple of 4. */
+  readonly bytes: Uint8Array<ArrayBuffer>;
+}
+
+export interface Puttable extends Loadable {
+  /** The calls so far that gave it a value or took it. */
+  calls: number;
+  /** The number of the call that its value is from: a put that a later call overtook has no effect any more. */
+  applied: number;
+}
+
+export interface NewValue {
+  readonly chunk: Puttable;
+  readonly bytes: Uint8Array<ArrayBuffer>;
+  readonly call: number;
+}
+
+export class Puts {
+  readonly #placement: HostPlacement;
+  readonly #host: HostTier;
+  readonly #disk: DiskTier | undefined;
+  readonly #reads: PendingReads;
+  readonly #queue: WaitQueue;
+  /** Runs while a request waits for room. */
+  readonly #roomWatch: StopWatch;
+
+  constructor(
+    placement: HostPlacement,
+    host: HostTier,
+    disk: DiskTier | undefined,
+    reads: PendingReads,
+    queue: WaitQueue,
+    roomWatch: StopWatch,
+  ) {
+    this.#placement = placement;
+    this.#host = host;
+    this.#disk = disk;
+    this.#reads = reads;
+    this.#queue = queue;
+    this.#roomWatch = roomWatch;
+  }
+
+  /** New values for chunks, each named once and of one whole chunk: see `Backing.putAll`. */
+  async put(values: readonly NewValue[]): Promise<void> {
+    // In line only behind others, or when there is not enough for all of them.
+    let places = this.#queue.isEmpty || values.every((value) => ownSlot(value)) ? this.#place(values) : undefined;
+    if (places?.every((place) => 'slot' in place && !place.leaving)) {
+      this.#commit(values, places);
+      return;
+    }
+    const work = (async () => {
+      places ??= await this.#queue.wait(() => this.#place(values));
+      await this.#fill(values, places);
+      // Mapped memory is detached with a lost device, also while it is written.
+      if (values.some(({ bytes }) => bytes.length === 0)) {
+        for (const place of places) this.#placement.giveBack(place);
+        throw new Error('the bytes of a put went away before it was done');
+      }
+      this.#commit(values, places);
+    })();
+    this.#roomWatch.start();
+    try {
+      await this.#queue.track(work);
+    } finally {
+      this.#roomWatch.stop();
+      this.#queue.advance();
+    }
+  }
+
+  /** The value goes, wherever it is. What is under way for it ends without effect. */
+  forget(chunk: Loadable): void {
+    this.#placement.vacate(chunk);
+    this.#reads.forget(chunk);
+  }
+
+  /**
+   * Places for all new values, or undefined and nothing taken. Those needed soonest get slots, at the cost of
+   * owners needed later; a value that is itself needed last goes to a block.
+   */
+  #place(values: readonly NewValue[]): Target[] | undefined {
+    const places = new Map<NewValue, Target>();
+    const giveBack = () => {
+      for (const place of places.values()) this.#placement.giveBack(place);
+    };
+    for (const value of values) {
+      const slot = ownSlot(value);
+      if (!slot) continue;
+      this.#host.hold(slot);
+      places.set(value, { slot });
+    }
+    const unplaced = values.filter((value) => !places.has(value));
+    if (unplaced.length > this.#placement.count()) {
+      giveBack();
+      return undefined;
+    }
+    const nextUse = new Map(unplaced.map((value) => [value, this.#placement.nextUse(value.chunk.id)]));
+    const when = (value: NewValue) => nextUse.get(value) as number;
+    unplaced.sort((a, b) => (when(a) < when(b) ? -1 : Number(when(a) > when(b))));
+    try {
+      for (const value of unplaced) {
+        const mayLeave = (victim: Located) => {
+          const rank = this.#placement.rank(victim);
+          return rank > when(value) || (rank === when(value) && isClean(victim));
+        };
+        const place = this.#placement.claim(mayLeave) ?? this.#placement.claimBlock() ?? this.#placement.claimAny();
+        assert(place, 'room was counted and is not there');
+        places.set(value, place);
+      }
+    } catch (error) {
+      giveBack(); // no memory for a slot that the limit allows
+      throw error;
+    }
+    return values.map((value) => places.get(value) as Target);
+  }
+
+  /** Writes what must be on disk before the new values become visible. On an error all places are given back. */
+  async #fill(values: readonly NewValue[], places: readonly Target[]): Promise<void> {
+    const writes = places.map((place, i) => {
+      if ('slot' in place) return this.#placement.empty(place);
+      const { chunk, bytes } = at(values, i);
+      return this.#disk?.write(place.block, chunk.id, bytes);
+    });
+    const failed = (await Promise.allSettled(writes)).find((result) => result.status === 'rejected');
+    if (!failed) return;
+    for (const place of places) this.#placement.giveBack(place);
+    throw failed.reason;
+  }
+
+  /** Makes the new values those of their chunks, save where a later call was faster. */
+  #commit(values: readonly NewValue[], places: readonly Target[]): void {
+    values.forEach(({ chunk, bytes, call }, i) => {
+      const place = at(places, i);
+      if (call < chunk.applied) {
+        this.#placement.giveBack(place);
+        return;
+      }
+      chunk.applied = call;
+      if (!('slot' in place)) {
+        this.forget(chunk);
+        chunk.block = place.block;
+        return;
+      }
+      if (place.slot === chunk.slot) {
+        this.#placement.freeBlock(chunk);
+        chunk.zero = false;
+      } else {
+        this.forget(chunk);
+        chunk.slot = place.slot;
+        place.slot.owner = chunk.id;
+      }
+      place.slot.bytes.set(bytes);
+      this.#host.release(place.slot);
+    });
+  }
+}
+
+/** The slot that a chunk has already, if its bytes may change in place. */
+function ownSlot({ chunk }: NewValue): Slot | undefined {
+  return chunk.slot && chunk.slot.holds === 0 ? chunk.slot : undefined;
+}

@@ -1,35 +1,31 @@
-// The part of a run on one device: from the run's start, or a checkpoint, to its end or the loss of the device. It trains,
-// validates, samples and saves when each is due; starting over after a loss is run.ts.
+// `RunPart`: the part of a run on one device, from the run's start, or a checkpoint, to its end or the loss of the device. It
+// trains, validates, samples and saves when each is due. Starting over after a loss is in run.ts, what a checkpoint holds in
+// run-checkpoints.ts.
 //
 // Invariant: what is due at a step belongs to the run, not to the part: wherever parts begin and end, the history, the
 // weights and the checkpoints of the whole run are those of a run in one part, bit for bit.
 
-import { withTemplate } from '../data/records/find-template.ts';
 import { taskOf } from '../data/tasks.ts';
 import { offloadedBytes } from '../engine/compile/pass.ts';
 import type { Recording } from '../engine/observe/recording.ts';
 import { chromeTrace } from '../engine/observe/timeline.ts';
 import { limitsOf } from '../engine/run/arrangement.ts';
-import { saveCheckpoint, type Writers } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
-import { DEFAULT_ADAPTER } from '../nn/lora.ts';
 import { parameterCount } from '../nn/model.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { restricted } from '../util/tensor-source.ts';
 import { Callbacks, EarlyStopping } from './callbacks.ts';
 import { Epochs } from './epochs.ts';
 import { RunLog } from './huggingface-state.ts';
 import { memoryBound } from './memory-bound.ts';
 import { type MemoryRecord, memoryRecord } from './memory-record.ts';
 import { type RankRecord, rankRecord } from './rank-record.ts';
-import { microBatchesOf, writersOf, writeTogether } from './ranks.ts';
+import { microBatchesOf, writeTogether } from './ranks.ts';
 import { type Beginning, begin, type RunSetting } from './run-beginning.ts';
+import { RunCheckpoints } from './run-checkpoints.ts';
 import type { RunEvents, RunOptions, RunSummary } from './run-events.ts';
-import { momentDtypeIn } from './run-settings.ts';
 import type { SamplingOptions } from './sampling.ts';
-import type { SavedState, Validation } from './saved-state.ts';
+import type { Validation } from './saved-state.ts';
 import { accuracyOn } from './solving.ts';
-import { isTrainedIn } from './start-weights.ts';
 import { StepClock } from './step-clock.ts';
 import { STEPS_AHEAD } from './stepper.ts';
 import type { StepMetrics, Trainer } from './trainer.ts';
@@ -63,6 +59,7 @@ class RunPart {
   readonly #callbacks: Callbacks;
   readonly #epochs: Epochs;
   readonly #log: RunLog;
+  readonly #checkpoints: RunCheckpoints;
   readonly #problems;
   /** Rank 0 alone tells and writes. */
   readonly #isFirst: boolean;
@@ -73,10 +70,6 @@ class RunPart {
   /** Steps that were started, in their order. */
   readonly #underWay: Promise<void>[] = [];
   #skippedInARow = 0;
-  #lastSaved = '';
-  /** The checkpoint of a step that was not skipped: later ones do not take its place until one more is there. */
-  #lastGood: string | undefined;
-  #savedStep: number | undefined;
   #isSaveOwed = false;
   /** The best validation's checkpoint, which takes no other's place. */
   #isBestOwed = false;
@@ -88,7 +81,7 @@ class RunPart {
   constructor(setting: RunSetting, options: RunOptions, beginning: Beginning) {
     const { settings, out } = setting;
     const { earlyStoppingPatience: patience, earlyStoppingThreshold: threshold, batch, seq } = settings;
-    const { dataset, history, checkpoints } = beginning;
+    const { dataset, history } = beginning;
     const { ranks, callbacks = [] } = options;
     this.#setting = setting;
     this.#options = options;
@@ -108,7 +101,7 @@ class RunPart {
       // In JSON they are null.
       this.#countSkipped(!Number.isFinite(loss) || !Number.isFinite(gradNorm));
     }
-    this.#lastGood = checkpoints.at(this.#skippedInARow === 0 ? -1 : -2);
+    this.#checkpoints = new RunCheckpoints(setting, ranks, beginning, this.#log, this.#skippedInARow > 0);
   }
 
   get #trainer(): Trainer {
@@ -130,7 +123,7 @@ class RunPart {
       trainer,
       firstStep: trainer.step,
       save: () => this.#save(),
-      state: () => this.#state(),
+      state: () => this.#checkpoints.state(),
     });
     const end = Math.min(until, settings.steps);
     try {
@@ -279,52 +272,9 @@ class RunPart {
   }
 
   async #save(): Promise<void> {
-    const { host, settings, out, tokenizer } = this.#setting;
-    const trainer = this.#trainer;
-    const { model, step } = trainer;
-    const adapter = model.adapters?.find(({ name }) => name === DEFAULT_ADAPTER);
-    const now = {
-      config: settings.config,
-      weights: restricted(trainer.values('parameter'), settings.lora ? isTrainedIn(model) : () => true),
-      ...(adapter && { adapter: { info: adapter, base: settings.from } }),
-      shapes: new Map(model.parameters.map(({ name, shape }) => [name, shape])),
-      moment1: trainer.values('moment1'),
-      moment2: trainer.values('moment2'),
-      momentsIn: momentDtypeIn(settings),
-      state: { ...(await this.#state()), ...this.#log.state },
-      ...(settings.images && { images: settings.images }),
-      ...(tokenizer.files && { tokenizer: withTemplate(tokenizer.files, settings.records?.template) }),
-    };
-    const best = this.#log.state.best_model_checkpoint ?? undefined;
-    const kept = { beside: this.#lastGood, best };
-    const write = (writers?: Writers) => saveCheckpoint(host.files, out, step, now, { ...kept, writers });
-    const { ranks } = this.#options;
-    // An adapter is one file: rank 0 writes it, the others bring what only they have.
-    this.#lastSaved =
-      ranks && !adapter
-        ? await trainer.share(() => write(writersOf(ranks, trainer)))
-        : ((await trainer.collect(write)) ?? '');
-    if (this.#skippedInARow === 0) this.#lastGood = this.#lastSaved;
-    this.#savedStep = step;
-    this.#events.saved?.(this.#lastSaved);
-    await this.#callbacks.tell('onSave', this.#log.state, this.#lastSaved);
-  }
-
-  async #state(): Promise<SavedState> {
-    const { dataset, sampling, history, earlier, base, adapter } = this.#beginning;
-    return {
-      format: 'holdfast 1',
-      settings: this.#setting.settings,
-      ...(earlier && { earlier }),
-      ...(base !== undefined && { base }),
-      corpus: dataset.identity,
-      trainer: await this.#trainer.state(),
-      batches: dataset.state(),
-      sampling: sampling.state(),
-      choices: this.#trainer.choices.record(),
-      adapter,
-      history,
-    };
+    const folder = await this.#checkpoints.save(this.#skippedInARow === 0);
+    this.#events.saved?.(folder);
+    await this.#callbacks.tell('onSave', this.#log.state, folder);
   }
 
   /** What is done when no step follows: validation, a last sample, a checkpoint, the summary. */
@@ -336,7 +286,7 @@ class RunPart {
     const interrupted = trainer.step < end && !stopped;
     // What an early end shows besides is no part of the run: it is saved without, as it would go on by itself.
     const isEarly = trainer.step < settings.steps;
-    if (isEarly && this.#savedStep !== trainer.step) await this.#save();
+    if (isEarly && !this.#checkpoints.isSaved) await this.#save();
     const last = history.validations.at(-1);
     const validated = last?.step === trainer.step || interrupted ? last : await this.#validate();
     // A model that has diverged may fail to write: it is saved before.
@@ -350,7 +300,7 @@ class RunPart {
       await host.files.writeAtomic(this.#timeline, JSON.stringify(chromeTrace([this.#lastStep], others)));
     }
     const summary = await this.#summary(validated, interrupted, stopped, shared);
-    await this.#events.over?.(summary, await this.#state());
+    await this.#events.over?.(summary, await this.#checkpoints.state());
     await this.#callbacks.tell('onTrainEnd', this.#log.state);
     return summary;
   }
@@ -375,7 +325,7 @@ class RunPart {
       peakGpuBytes: trainer.device.allocator.peak,
       skippedSteps: await trainer.skipped(),
       adapter: trainer.device.adapter.name,
-      checkpoint: this.#lastSaved,
+      checkpoint: this.#checkpoints.last,
       interrupted,
       ...(stopped && { stopped }),
       ...(best_model_checkpoint !== null && {

@@ -1,6 +1,6 @@
-// The trainer as a page sees it, in a worker (workers/trainer.ts): runs that are kept in this site's files, at most one
-// of them open here. The page sends settings and hears events; the engine, the GPU device and the chunk manager never
-// touch its thread. Every method may be called at any time; what cannot be done then is a HoldfastError that says so.
+// `TrainerService`: the trainer as a page sees it, in a worker (workers/trainer.ts): runs that are kept in this site's files, at
+// most one of them open here (open-run.ts). The page sends settings and gets events; the engine, the GPU device and the chunk
+// manager never touch its thread. Every method may be called at any time; what cannot be done then is a HoldfastError that says so.
 //
 // Invariant: a run that a reload, a crash, a discarded tab or a lost device cut off goes on from its latest checkpoint
 // (or, budgeted, from its last step) with the losses that it would have had, bit for bit.
@@ -9,20 +9,20 @@ import { openText } from '../data/corpus.ts';
 import type { ShapeName } from '../data/records/shapes.ts';
 import { tokenizerFrom } from '../data/tokenizer.ts';
 import { trainBpe } from '../data/train-bpe.ts';
+import type { AdapterLimits } from '../engine/compile/workload.ts';
 import { limitsOf } from '../engine/run/arrangement.ts';
-import { type Device, openDevice } from '../gpu/device.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { type RunSettings, readSettings } from '../train/run-settings.ts';
 import { savedState } from '../train/saved-state.ts';
-import { HoldfastError, messageOf } from '../util/errors.ts';
-import { ActiveRun } from './active-run.ts';
+import { HoldfastError } from '../util/errors.ts';
 import { classesIn } from './class-settings.ts';
-import { recordsIn, templateOf } from './conversations.ts';
+import { recordsIn } from './conversations.ts';
+import { CurrentDevice } from './current-device.ts';
 import { notesOn } from './environment.ts';
 import { compareActivationPolicies, comparePolicies, estimateRun } from './estimate.ts';
-import { IdleWriter } from './idle-writer.ts';
 import { KeptRuns } from './kept-runs.ts';
 import { inspectFiles, inspectKept, isAdapterZip, type KeepProgress, type ModelFiles } from './models.ts';
+import { OpenRun } from './open-run.ts';
 import { Outbox } from './outbox.ts';
 import type {
   ActivationPolicyFigures,
@@ -41,7 +41,6 @@ import type {
   NewRun,
   PolicyComparison,
   RunInfo,
-  RunRecord,
   SampleRequest,
   StepPicture,
   StoredWeights,
@@ -54,7 +53,6 @@ import { newRecord, type ResumeOptions, resumedRecord } from './run-records.ts';
 import { Runs } from './runs.ts';
 import { Speeds } from './speed.ts';
 import { StoredHere } from './stored-weights.ts';
-import type { Writer } from './writer.ts';
 
 /** What a tokenizer is made of lies here meanwhile. */
 const TOKENIZER_TEXT = 'tokenizer-text';
@@ -69,10 +67,9 @@ export class TrainerService {
   readonly #speeds: Speeds;
   readonly #stored: StoredHere;
   readonly #outbox = new Outbox();
-  readonly #idle: IdleWriter;
+  readonly #device: CurrentDevice;
+  readonly #open: OpenRun;
   readonly #kept: KeptRuns;
-  #device: Promise<Device> | undefined;
-  #active: ActiveRun | undefined;
 
   /** For the worker itself: removes what a closed tab left half-done. */
   static async open(host: BrowserHost): Promise<TrainerService> {
@@ -88,8 +85,9 @@ export class TrainerService {
     this.#runs = new Runs(host);
     this.#speeds = new Speeds(host);
     this.#stored = new StoredHere(host.files);
-    this.#idle = new IdleWriter(host, this.#runs, () => this.#openDevice());
-    this.#kept = new KeptRuns(host, this.#runs, () => this.#active);
+    this.#device = new CurrentDevice(host);
+    this.#open = new OpenRun(host, this.#runs, this.#speeds, this.#device, this.#outbox);
+    this.#kept = new KeptRuns(host, this.#runs, () => this.#open.active);
   }
 
   /** Where events go from now on. */
@@ -99,7 +97,7 @@ export class TrainerService {
 
   /** Opens the GPU device. Errors: HoldfastError where there is no WebGPU or no adapter. */
   async environment(): Promise<Environment> {
-    const { adapter } = await this.#openDevice();
+    const { adapter } = await this.#device.open();
     const found = { adapter, isolated: this.#host.isolated, room: await this.#host.room() };
     return { ...found, notes: notesOn(found) };
   }
@@ -110,19 +108,19 @@ export class TrainerService {
    * Errors: HoldfastError for settings that make no model.
    */
   async estimate(settings: RunSettings, memory: MemorySettings = {}, stored?: StoredWeights): Promise<Estimate> {
-    const device = this.#device && (await this.#openDevice());
+    const device = this.#device.opened && (await this.#device.open());
     const wanted = readSettings(settings);
     const inFiles = stored ?? (await this.#stored.of(wanted));
     const found = estimateRun(wanted, readMemory(memory), device && limitsOf(device), inFiles);
     const size = { dispatches: found.dispatchesPerStep, flops: found.flopsPerStep };
-    const speed = device && (await this.#speeds.of(device, wanted, size, this.#active !== undefined));
+    const speed = device && (await this.#speeds.of(device, wanted, size, this.#open.active !== undefined));
     const room = await this.#host.room();
     return { ...found, ...(speed && { tokensPerSecond: speed }), room };
   }
 
   /** Bytes that each policy would move in a step. Errors: HoldfastError where the budget is too small. */
   async comparePolicies(settings: RunSettings, memory: MemorySettings = {}): Promise<PolicyComparison> {
-    const [wanted, limits] = [readSettings(settings), this.#device && limitsOf(await this.#device)];
+    const [wanted, limits] = [readSettings(settings), await this.#limits()];
     return comparePolicies(wanted, readMemory(memory), limits, await this.#stored.of(wanted));
   }
 
@@ -131,7 +129,7 @@ export class TrainerService {
    * HoldfastError for settings that make no model.
    */
   async compareActivations(settings: RunSettings, memory: MemorySettings = {}): Promise<ActivationPolicyFigures[]> {
-    const [wanted, limits] = [readSettings(settings), this.#device && limitsOf(await this.#device)];
+    const [wanted, limits] = [readSettings(settings), await this.#limits()];
     return compareActivationPolicies(wanted, readMemory(memory), limits, await this.#stored.of(wanted));
   }
 
@@ -164,14 +162,14 @@ export class TrainerService {
       ({ settings, savedStep }) => settings?.from === folder && (settings.lora !== undefined || savedStep === 0),
     );
     if (needing) throw new HoldfastError(`“${needing.name}” needs its weights; remove that first, or keep both`);
-    await this.#idle.close();
+    await this.#open.closeWriter();
     await this.#runs.remove(id);
   }
 
   /** Starts a new run; resolves when it is on its way. Errors: HoldfastError where one is open here. */
   start(wanted: NewRun): Promise<RunInfo> {
     const id = this.#runs.newId();
-    return this.#train(id, () => newRecord(this.#host, id, this.#runs.folder(id), wanted));
+    return this.#open.train(id, () => newRecord(this.#host, id, this.#runs.folder(id), wanted));
   }
 
   /**
@@ -181,29 +179,27 @@ export class TrainerService {
    */
   resume(id: string, options: ResumeOptions & { readonly paused?: boolean } = {}): Promise<RunInfo> {
     const next = async () => resumedRecord(this.#host, this.#runs.folder(id), await this.#runs.whole(id), options);
-    return this.#train(id, next, options.paused);
+    return this.#open.train(id, next, options.paused);
   }
 
   /** Pauses the run that is open here; resolves when its checkpoint is saved. */
   pause(): Promise<void> {
-    return this.#need().pause();
+    return this.#open.needed.pause();
   }
 
   /** Goes on with the run that is paused. */
   unpause(): void {
-    this.#need().unpause();
+    this.#open.needed.unpause();
   }
 
   /** One step of the run that is paused. */
   step(): Promise<void> {
-    return this.#need().step();
+    return this.#open.needed.step();
   }
 
   /** Saves and ends the run that is open here; it can be resumed. */
   async stop(): Promise<void> {
-    const active = this.#need();
-    active.stop();
-    await active.ended;
+    await this.#open.stop();
   }
 
   /**
@@ -213,7 +209,7 @@ export class TrainerService {
    */
   async setMemory(given: MemorySettings): Promise<void> {
     const memory = readMemory(given);
-    const active = this.#need();
+    const active = this.#open.needed;
     try {
       if (await active.setMemory(memory)) return;
     } catch (error) {
@@ -222,7 +218,7 @@ export class TrainerService {
       throw error;
     }
     const inFiles = await this.#stored.of(active.settings);
-    const { problem } = estimateRun(active.settings, memory, limitsOf(await this.#openDevice()), inFiles);
+    const { problem } = estimateRun(active.settings, memory, limitsOf(await this.#device.open()), inFiles);
     if (problem) throw new HoldfastError(problem);
     const { paused } = active;
     await this.stop();
@@ -234,7 +230,7 @@ export class TrainerService {
    * step. Undefined when the run ends before one is whole.
    */
   async recordStep(): Promise<StepPicture | undefined> {
-    return this.#need().recordStep();
+    return this.#open.needed.recordStep();
   }
 
   /**
@@ -252,17 +248,17 @@ export class TrainerService {
    * `onText` gets it piece by piece.
    */
   async sample(id: string, request: SampleRequest, onText?: (text: string) => void): Promise<string> {
-    return this.#write(id, (writer) => writer.sample(request, onText));
+    return this.#open.write(id, (writer) => writer.sample(request, onText));
   }
 
   /** The likeliest next tokens after the prompt, most likely first. */
   async next(id: string, prompt: string, count = 10): Promise<Candidate[]> {
-    return this.#write(id, (writer) => writer.next(prompt, count));
+    return this.#open.write(id, (writer) => writer.next(prompt, count));
   }
 
   /** The same as an answer in a conversation, by the chat template. Errors: HoldfastError where there is none: see `voiceOf`. */
   async chat(id: string, request: ChatRequest, onText?: (text: string) => void): Promise<string> {
-    return this.#write(id, (writer) => writer.chat(request, onText));
+    return this.#open.write(id, (writer) => writer.chat(request, onText));
   }
 
   /** How a run can be written with, as far as its files say. */
@@ -367,86 +363,14 @@ export class TrainerService {
 
   /** Ends everything: a run that is open is saved first. */
   async close(): Promise<void> {
-    if (this.#active) await this.stop();
-    await this.#idle.close();
-    if (this.#device) (await this.#device).close();
+    if (this.#open.active) await this.stop();
+    await this.#open.closeWriter();
+    await this.#device.close();
     this.#host.close();
   }
 
-  // ---- Inside ---------------------------------------------------------------------------------------------------
-
-  /** Starts a run whose record is made once it is held here. */
-  async #train(id: string, make: () => Promise<RunRecord>, paused = false): Promise<RunInfo> {
-    this.#refuseSecond();
-    const release = await this.#runs.hold(id);
-    try {
-      const record = await make();
-      await this.#runs.put(record);
-      await this.#begin(record, release, paused);
-    } catch (error) {
-      release();
-      throw error;
-    }
-    return this.#runs.get(id);
-  }
-
-  async #begin(record: RunRecord, release: () => void, paused: boolean): Promise<void> {
-    this.#refuseSecond();
-    const active = new ActiveRun(record, {
-      host: this.#host,
-      runs: this.#runs,
-      speeds: this.#speeds,
-      device: () => this.#openDevice(),
-      emit: (event) => this.#outbox.push(event),
-      template: () => templateOf(this.#host.files, record, this.#runs.folder(record.id)),
-    });
-    this.#active = active;
-    try {
-      // From here on, nothing else begins to compute.
-      await this.#idle.close();
-      await this.#openDevice();
-      await this.#speeds.idle();
-    } catch (error) {
-      this.#active = undefined;
-      throw error;
-    }
-    if (paused) active.gate.pause();
-    void active.run().finally(() => {
-      this.#active = undefined;
-      release();
-      active.announceEnd();
-    });
-  }
-
-  #refuseSecond(): void {
-    if (this.#active) throw new HoldfastError(`run ${this.#active.id} is open here; stop it first`);
-  }
-
-  #need(): ActiveRun {
-    if (this.#active) return this.#active;
-    throw new HoldfastError('no run is open here; start one, or resume one');
-  }
-
-  /** The device in use; another one when that was lost, or something went wrong on it. */
-  async #openDevice(): Promise<Device> {
-    const before = this.#device;
-    const device = await before?.catch(() => undefined);
-    if (device?.works) return device;
-    // Another call was first.
-    if (this.#device && this.#device !== before) return this.#device;
-    device?.close();
-    this.#device = openDevice(this.#host).catch((error) => {
-      throw new HoldfastError(`this browser gives no GPU: ${messageOf(error).replace(/; see holdfast devices$/, '')}`);
-    });
-    return this.#device;
-  }
-
-  /** With the run that is open here, which waits meanwhile, or with another where none is. */
-  async #write<T>(id: string, work: (writer: Writer) => Promise<T>): Promise<T> {
-    if (this.#active?.id === id) return this.#active.write(work);
-    if (this.#active) throw new HoldfastError(`run ${this.#active.id} is open here; stop it before another one writes`);
-    const writer = await this.#idle.open(id, () => this.#active !== undefined);
-    // Since then a run may have begun.
-    return writer ? work(await writer.opened) : this.#write(id, work);
+  /** Of the device, where one was opened. */
+  async #limits(): Promise<AdapterLimits | undefined> {
+    return this.#device.opened && limitsOf(await this.#device.opened);
   }
 }

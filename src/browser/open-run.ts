@@ -1,0 +1,113 @@
+// `OpenRun`: the run that is open in this worker, at most one: how it begins and ends, and whose weights write. The run itself
+// is ActiveRun (active-run.ts), text of runs that do not train IdleWriter's (idle-writer.ts).
+//
+// Invariant: a run is open while it is held (runs.ts), and nothing else computes while it begins.
+
+import type { BrowserHost } from '../runtime/browser.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { ActiveRun } from './active-run.ts';
+import { templateOf } from './conversations.ts';
+import type { CurrentDevice } from './current-device.ts';
+import { IdleWriter } from './idle-writer.ts';
+import type { Outbox } from './outbox.ts';
+import type { RunInfo, RunRecord } from './protocol.ts';
+import type { Runs } from './runs.ts';
+import type { Speeds } from './speed.ts';
+import type { Writer } from './writer.ts';
+
+export class OpenRun {
+  readonly #host: BrowserHost;
+  readonly #runs: Runs;
+  readonly #speeds: Speeds;
+  readonly #device: CurrentDevice;
+  readonly #outbox: Outbox;
+  readonly #idle: IdleWriter;
+  #active: ActiveRun | undefined;
+
+  constructor(host: BrowserHost, runs: Runs, speeds: Speeds, device: CurrentDevice, outbox: Outbox) {
+    this.#host = host;
+    this.#runs = runs;
+    this.#speeds = speeds;
+    this.#device = device;
+    this.#outbox = outbox;
+    this.#idle = new IdleWriter(host, runs, () => device.open());
+  }
+
+  get active(): ActiveRun | undefined {
+    return this.#active;
+  }
+
+  /** Errors: HoldfastError where none is open. */
+  get needed(): ActiveRun {
+    if (this.#active) return this.#active;
+    throw new HoldfastError('no run is open here; start one, or resume one');
+  }
+
+  /** Starts a run whose record is made once it is held here. Errors: HoldfastError where one is open. */
+  async train(id: string, make: () => Promise<RunRecord>, paused = false): Promise<RunInfo> {
+    this.#refuseSecond();
+    const release = await this.#runs.hold(id);
+    try {
+      const record = await make();
+      await this.#runs.put(record);
+      await this.#begin(record, release, paused);
+    } catch (error) {
+      release();
+      throw error;
+    }
+    return this.#runs.get(id);
+  }
+
+  /** Saves and ends it. Errors: HoldfastError where none is open. */
+  async stop(): Promise<void> {
+    const active = this.needed;
+    active.stop();
+    await active.ended;
+  }
+
+  /** Text by a run: by the open one, which waits meanwhile, or by another where none is. */
+  async write<T>(id: string, work: (writer: Writer) => Promise<T>): Promise<T> {
+    if (this.#active?.id === id) return this.#active.write(work);
+    if (this.#active) throw new HoldfastError(`run ${this.#active.id} is open here; stop it before another one writes`);
+    const writer = await this.#idle.open(id, () => this.#active !== undefined);
+    // Since then a run may have begun.
+    return writer ? work(await writer.opened) : this.write(id, work);
+  }
+
+  /** Nothing writes from a run that is not open, until the next text. */
+  closeWriter(): Promise<void> {
+    return this.#idle.close();
+  }
+
+  async #begin(record: RunRecord, release: () => void, paused: boolean): Promise<void> {
+    this.#refuseSecond();
+    const active = new ActiveRun(record, {
+      host: this.#host,
+      runs: this.#runs,
+      speeds: this.#speeds,
+      device: () => this.#device.open(),
+      emit: (event) => this.#outbox.push(event),
+      template: () => templateOf(this.#host.files, record, this.#runs.folder(record.id)),
+    });
+    this.#active = active;
+    try {
+      // From here on, nothing else begins to compute.
+      await this.#idle.close();
+      await this.#device.open();
+      await this.#speeds.idle();
+    } catch (error) {
+      this.#active = undefined;
+      throw error;
+    }
+    if (paused) active.gate.pause();
+    void active.run().finally(() => {
+      this.#active = undefined;
+      release();
+      active.announceEnd();
+    });
+  }
+
+  #refuseSecond(): void {
+    if (this.#active) throw new HoldfastError(`run ${this.#active.id} is open here; stop it first`);
+  }
+}

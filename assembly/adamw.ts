@@ -20,27 +20,12 @@ export function adamw(
   correction1: f32,
   correction2: f32,
 ): void {
-  const decay: f32 = learningRate * weightDecay;
-  const lr4 = f32x4.splat(learningRate);
-  const rest14 = f32x4.splat(rest1);
-  const rest24 = f32x4.splat(rest2);
-  const epsilon4 = f32x4.splat(epsilon);
-  const decay4 = f32x4.splat(decay);
-  const coefficient4 = f32x4.splat(coefficient);
-  const correction14 = f32x4.splat(correction1);
-  const correction24 = f32x4.splat(correction2);
-  const decayMask = i32x4.splat(decays ? -1 : 0);
   const whole: usize = (count & ~3) << 2;
-  for (let at: usize = 0; at < whole; at += 16) {
-    const g = f32x4.mul(v128.load(gradient + at), coefficient4);
-    const first = towards(v128.load(m + at), g, rest14);
-    const second = towards(v128.load(v + at), f32x4.mul(g, g), rest24);
-    v128.store(m + at, first);
-    v128.store(v + at, second);
-    const root = f32x4.sqrt(f32x4.div(second, correction24));
-    const rate = f32x4.mul(lr4, f32x4.div(first, correction14));
-    update4(parameter + at, decay4, decayMask, rate, f32x4.add(root, epsilon4));
-  }
+  const decay: f32 = learningRate * weightDecay;
+  updateFours<f32>(
+    parameter, m, v, gradient, whole, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1, correction2,
+    0, 0, 0, 0,
+  );
   const end: usize = count << 2;
   for (let at: usize = whole; at < end; at += 4) {
     const g: f32 = load<f32>(gradient + at) * coefficient;
@@ -56,22 +41,6 @@ export function adamw(
     const step: f32 = denominator > 0 ? (learningRate * (first / correction1)) / denominator : 0;
     store<f32>(parameter + at, value - (decayed + step));
   }
-}
-
-/** A step from `old` towards `target`. */
-// @ts-ignore: decorator
-@inline
-function towards(old: v128, target: v128, rest: v128): v128 {
-  return f32x4.add(old, f32x4.mul(rest, f32x4.sub(target, old)));
-}
-
-// @ts-ignore: decorator
-@inline
-function update4(parameter: usize, decay: v128, decays: v128, rate: v128, denominator: v128): void {
-  const value = v128.load(parameter);
-  const decayed = v128.and(f32x4.mul(decay, value), decays);
-  const step = v128.and(f32x4.div(rate, denominator), f32x4.gt(denominator, f32x4.splat(0)));
-  v128.store(parameter, f32x4.sub(value, f32x4.add(decayed, step)));
 }
 
 /**
@@ -98,32 +67,85 @@ export function adamwNarrow(
   element: u32,
   least: f32,
 ): void {
-  const decay4 = f32x4.splat(learningRate * weightDecay);
+  const decay: f32 = learningRate * weightDecay;
+  updateFours<u16>(
+    parameter, m, v, gradient, count << 2, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1,
+    correction2, keyFirst, keyLast, element, least,
+  );
+}
+
+/** The elements of whole vectors, up to `end` bytes of the parameter. `Moment`: f32, or u16 for bf16. */
+// @ts-ignore: decorator
+@inline
+function updateFours<Moment>(
+  parameter: usize,
+  m: usize,
+  v: usize,
+  gradient: usize,
+  end: usize,
+  decays: bool,
+  learningRate: f32,
+  rest1: f32,
+  rest2: f32,
+  epsilon: f32,
+  decay: f32,
+  coefficient: f32,
+  correction1: f32,
+  correction2: f32,
+  keyFirst: u32,
+  keyLast: u32,
+  element: u32,
+  least: f32,
+): void {
+  const lr4 = f32x4.splat(learningRate);
+  const rest14 = f32x4.splat(rest1);
+  const rest24 = f32x4.splat(rest2);
+  const epsilon4 = f32x4.splat(epsilon);
+  const decay4 = f32x4.splat(decay);
+  const coefficient4 = f32x4.splat(coefficient);
+  const correction14 = f32x4.splat(correction1);
+  const correction24 = f32x4.splat(correction2);
   const decayMask = i32x4.splat(decays ? -1 : 0);
-  const start = i32x4.extract_lane(splitmix32(i32x4.splat(keyFirst)), 0);
+  const start = splitmix32(i32x4.splat(keyFirst));
+  const keyLast4 = i32x4.splat(keyLast);
   const least4 = f32x4.splat(least);
   let elements = i32x4.add(i32x4.splat(element), i32x4(0, 1, 2, 3));
-  const end: usize = count << 2;
   for (let at: usize = 0; at < end; at += 16) {
-    const halves = at >> 1;
-    const g = f32x4.mul(v128.load(gradient + at), f32x4.splat(coefficient));
-    const first = towards(widened(m + halves), g, f32x4.splat(rest1));
-    const second = towards(widened(v + halves), f32x4.mul(g, g), f32x4.splat(rest2));
-    const word = splitmix32(v128.xor(i32x4.splat(start), elements));
-    const chance = splitmix32(v128.xor(word, i32x4.splat(keyLast)));
-    storeRounded(m + halves, swept(first, least4), v128.and(chance, i32x4.splat(0xffff)));
-    storeRounded(v + halves, swept(second, least4), i32x4.shr_u(chance, 16));
-    const root = f32x4.sqrt(f32x4.div(second, f32x4.splat(correction2)));
-    const rate = f32x4.mul(f32x4.splat(learningRate), f32x4.div(first, f32x4.splat(correction1)));
-    update4(parameter + at, decay4, decayMask, rate, f32x4.add(root, f32x4.splat(epsilon)));
-    elements = i32x4.add(elements, i32x4.splat(4));
+    const g = f32x4.mul(v128.load(gradient + at), coefficient4);
+    const first = towards(moments<Moment>(m, at), g, rest14);
+    const second = towards(moments<Moment>(v, at), f32x4.mul(g, g), rest24);
+    if (sizeof<Moment>() == 2) {
+      const chance = splitmix32(v128.xor(splitmix32(v128.xor(start, elements)), keyLast4));
+      storeRounded(m + (at >> 1), swept(first, least4), v128.and(chance, i32x4.splat(0xffff)));
+      storeRounded(v + (at >> 1), swept(second, least4), i32x4.shr_u(chance, 16));
+      elements = i32x4.add(elements, i32x4.splat(4));
+    } else {
+      v128.store(m + at, first);
+      v128.store(v + at, second);
+    }
+    const root = f32x4.sqrt(f32x4.div(second, correction24));
+    const rate = f32x4.mul(lr4, f32x4.div(first, correction14));
+    const denominator = f32x4.add(root, epsilon4);
+    const value = v128.load(parameter + at);
+    const decayed = v128.and(f32x4.mul(decay4, value), decayMask);
+    const step = v128.and(f32x4.div(rate, denominator), f32x4.gt(denominator, f32x4.splat(0)));
+    v128.store(parameter + at, f32x4.sub(value, f32x4.add(decayed, step)));
   }
 }
 
+/** Four moments, of those at the element that lies `at` bytes behind the first in f32. */
 // @ts-ignore: decorator
 @inline
-function widened(halves: usize): v128 {
-  return i32x4.shl(v128.load_ext<u16>(halves), 16);
+function moments<Moment>(first: usize, at: usize): v128 {
+  if (sizeof<Moment>() == 2) return i32x4.shl(v128.load_ext<u16>(first + (at >> 1)), 16);
+  return v128.load(first + at);
+}
+
+/** A step from `old` towards `target`. */
+// @ts-ignore: decorator
+@inline
+function towards(old: v128, target: v128, rest: v128): v128 {
+  return f32x4.add(old, f32x4.mul(rest, f32x4.sub(target, old)));
 }
 
 // @ts-ignore: decorator

@@ -3,7 +3,7 @@
 
 import { beforeAll, describe, expect, test } from 'vitest';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
-import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
+import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { trainedElementBytes } from '../../src/memory/layout/kinds.ts';
 import { computedIn, momentsIn } from '../../src/nn/model.ts';
@@ -13,6 +13,7 @@ import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts'
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, testHost } from '../host.ts';
+import { expectClose, expectSameAfterLoss, runInAny } from './narrow-runs.ts';
 import {
   batchesOf,
   expectSame,
@@ -49,31 +50,22 @@ describe.each(CASES)('%s, %s', (dtype, name) => {
   const work: Work = { model: momentsIn(wide, 'bf16'), batch: 2, seq: 8, accumulate: 2, steps: 4, between: true };
 
   test('the same bits in any memory, close to those with moments in f32', async () => {
-    const { outcome, choices } = await run(device, work);
-    expect([hasMore(outcome.moment1), hasMore(outcome.moment2), hasMore(outcome.parameter)]).toEqual([
-      ...[false, false, true],
-    ]);
-    const least = leastBudget(device, work);
-    const some = Math.floor(1.6 * least);
-    const memories: MemoryOptions[] = [
+    const ran = await runInAny(device, work, 1, (least, some) => [
       { gpu: least, host: 60_000, disk: memoryDisk() },
       { gpu: some, recovery: 'checkpoint', activations: 'recompute' },
       { gpu: some, host: 60_000, disk: memoryDisk(), policy: 'LRU' },
       { gpu: some, activations: 'offload', accumulateOrder: 'layer' },
-    ];
-    for (const memory of EVERY_CASE ? memories : memories.slice(0, 1)) {
-      const found = await run(device, work, { memory, choices });
-      expectSame(found.outcome, outcome, JSON.stringify(memory));
-    }
+    ]);
+    const { outcome, choices } = ran;
+    expect([hasMore(outcome.moment1), hasMore(outcome.moment2), hasMore(outcome.parameter)]).toEqual([
+      ...[false, false, true],
+    ]);
     if (dtype !== 'f16') {
       const once = { ...work, accumulate: 1, steps: 2, between: false };
       const early = await run(device, { ...once, update: 'in-backward' }, { choices });
       expectSame(early.outcome, (await run(device, once, { choices })).outcome, 'updated in the backward pass');
     }
-    const before = await run(device, { ...work, model: wide }, { choices });
-    expect(before.outcome.steps).not.toEqual(outcome.steps);
-    for (const [i, [loss]] of before.outcome.steps.entries())
-      expect(Math.abs((outcome.steps[i]?.[0] ?? 0) / loss - 1), `step ${i}`).toBeLessThan(0.01);
+    await expectClose(device, work, wide, ran);
   });
 });
 
@@ -81,21 +73,7 @@ const narrow = (dtype: 'f32' | 'bf16' | 'f16', model = SMALLEST) => momentsIn(co
 
 test.runIf(EVERY_CASE)('a lost device and a new budget on the way change no bit', async () => {
   const model = narrow('f32', MODELS['gpt2, tied']);
-  const work: Work = { model, batch: 2, seq: 8, accumulate: 1, steps: 8 };
-  const { outcome, choices } = await run(device, work);
-  const memory = { gpu: 2 * leastBudget(device, work) };
-  const trainer = await openTrainer(await device.reopen(), work, { memory, choices });
-  try {
-    const found = await train(trainer, work, async (pair) => {
-      if (pair === 1) await trainer.setBudget(trainer.session.leastBudget);
-      if (pair === 2) trainer.device.gpu.destroy();
-    });
-    expectSame(found, outcome, 'lost and moved');
-    expect(trainer.recoveries).toBe(1);
-  } finally {
-    await trainer.destroy();
-    trainer.device.close();
-  }
+  await expectSameAfterLoss(device, { model, batch: 2, seq: 8, accumulate: 1, steps: 8 });
 });
 
 test('another trainer goes on from the middle with the same bits; another seed rounds otherwise', async () => {

@@ -7,7 +7,7 @@ import { RandomWindows } from '../../src/data/batches.ts';
 import { defaultCorpus } from '../../src/data/corpus.ts';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
-import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
+import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { ActivationDtype } from '../../src/graph/narrow-activations.ts';
@@ -23,9 +23,9 @@ import { collect, sourceOf } from '../../src/util/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, testHost, VERBOSE } from '../host.ts';
+import { expectClose, expectSameAfterLoss, runInAny } from './narrow-runs.ts';
 import {
   batchesOf,
-  expectSame,
   LARGEST,
   leastBudget,
   MODELS,
@@ -33,7 +33,6 @@ import {
   openTrainer,
   run,
   SMALLEST,
-  train,
   type Work,
   workloadOf,
 } from './runs.ts';
@@ -58,27 +57,15 @@ describe.each(EVERY_CASE ? NARROW.flatMap((dtype) => NAMES.map((name) => [dtype,
     const work: Work = { model, batch: 2, seq: 8, accumulate: 2, steps: 4, between: true };
 
     test('trains with the same bits in any memory, close to f32', async () => {
-      const { outcome, choices } = await run(device, work);
-      const least = leastBudget(device, work);
-      const some = Math.floor(1.6 * least);
-      const memories: MemoryOptions[] = [
+      const ran = await runInAny(device, work, 2, (least, some) => [
         { gpu: least, host: 60_000, disk: memoryDisk() },
         { gpu: some, recovery: 'checkpoint', activations: 'keep' },
         { gpu: some, host: 60_000, disk: memoryDisk(), activations: 'recompute' },
         { gpu: some, policy: 'LRU' },
         { activations: 'light' },
         { gpu: some, activations: 'offload' },
-      ];
-      for (const memory of EVERY_CASE ? memories : memories.slice(0, 2)) {
-        const found = await run(device, work, { memory, choices });
-        expectSame(found.outcome, outcome, JSON.stringify(memory));
-      }
-      const wide = await run(device, { ...work, model: MODELS[name] }, { choices });
-      const losses = (of: typeof wide) => of.outcome.steps.map(([loss]) => loss);
-      expect(losses({ outcome, choices, report: wide.report })).not.toEqual(losses(wide));
-      for (const [i, loss] of losses(wide).entries()) {
-        expect(Math.abs((outcome.steps[i]?.[0] ?? 0) / loss - 1), `step ${i}`).toBeLessThan(0.01);
-      }
+      ]);
+      await expectClose(device, work, MODELS[name], ran);
     });
   },
 );
@@ -157,23 +144,8 @@ test.each(NARROW)('%s: weights come back as they were set, to the bit', async (d
 test.each(EVERY_CASE ? NARROW : (['f16'] as const))(
   '%s: a lost device and a new budget on the way change no bit',
   async (dtype) => {
-    const work: Work = {
-      ...{ model: computedIn(MODELS['gpt2, tied'], dtype), batch: 2, seq: 8, accumulate: 1, steps: 8 },
-    };
-    const { outcome, choices } = await run(device, work);
-    const memory = { gpu: 2 * leastBudget(device, work) };
-    const trainer = await openTrainer(await device.reopen(), work, { memory, choices });
-    try {
-      const found = await train(trainer, work, async (pair) => {
-        if (pair === 1) await trainer.setBudget(trainer.session.leastBudget);
-        if (pair === 2) trainer.device.gpu.destroy();
-      });
-      expectSame(found, outcome, 'lost and moved');
-      expect(trainer.recoveries).toBe(1);
-    } finally {
-      await trainer.destroy();
-      trainer.device.close();
-    }
+    const model = computedIn(MODELS['gpt2, tied'], dtype);
+    await expectSameAfterLoss(device, { model, batch: 2, seq: 8, accumulate: 1, steps: 8 });
   },
 );
 

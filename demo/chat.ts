@@ -1,5 +1,5 @@
 // A conversation with a run: what was asked, and what it answered, with its adapter, without, or both beside each other. Each
-// side goes on from its own answers. Shows and remembers; how an answer is written is the worker's.
+// side goes on from its own answers. The turns are kept and shown here; how an answer is written is the worker's.
 
 import type { ChatMessage } from '../src/browser/index.ts';
 import { make } from './page.ts';
@@ -66,7 +66,7 @@ export class Chat {
     }
   }
 
-  /** So far, as one side knows it: a question that it was not asked, it has not heard. */
+  /** The conversation of one side so far: without the questions that went to the other side alone. */
   #said(side: Side): ChatMessage[] {
     return this.#turns.flatMap(({ question, answers }) => {
       const content = answers.get(side);

@@ -1,4 +1,4 @@
-// The page: opens the trainer's worker and ties the parts together. What a part shows and asks is its own file's.
+// The page: opens the trainer's worker and ties the parts together. What a part shows, and requests, is in its own file.
 
 import {
   type ClassesFound,

@@ -23,7 +23,7 @@ const HINT =
   'Drag it down, now or while it trains: what does not fit moves to host memory and back. The loss stays the same to the last bit.';
 
 export interface MemoryEvents {
-  /** The person wants other budgets than those that are in force. Errors are shown, and the controls go back. */
+  /** Other budgets were chosen than those that are in force. Errors are shown, and the controls go back. */
   wanted(memory: MemorySettings): Promise<void>;
   /** The next step, recorded; undefined when there is none. */
   picture(): Promise<StepPicture | undefined>;

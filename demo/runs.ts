@@ -1,5 +1,5 @@
 // The runs of this browser: each can be looked at, gone on with, compared, forked, renamed, exported and removed. The list
-// is the worker's; this file shows it and asks.
+// is the worker's; this file shows it and sends requests.
 
 import {
   formatBytes,
@@ -19,7 +19,7 @@ import { showReport } from './report.ts';
 
 const COLORS = ['--run-1', '--run-2', '--run-3', '--run-4'] as const;
 
-/** What a person wants of a run; the page does it. */
+/** The actions on a run that its buttons stand for; the page does them. */
 export interface RunListEvents {
   look(run: RunInfo): Promise<void>;
   goOn(run: RunInfo): Promise<void>;

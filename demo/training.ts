@@ -1,7 +1,7 @@
 // The run that is open in this tab: what it is doing, and what a person can tell it. Turns the worker's events into a
 // phase and into curves; shows nothing.
 //
-// Invariant: the phase is the worker's, as it was last heard; what is under way has a phase of its own.
+// Invariant: the phase is that of the worker's last event; what is under way has a phase of its own.
 
 import type {
   Holdfast,
@@ -27,7 +27,7 @@ export class Training {
   tokensPerStep = 0;
   memory: Extract<RunEvent, { type: 'memory' }> | undefined;
   #pausedBefore = false;
-  /** Resolves when the worker knows the run: before, there is none to tell anything. */
+  /** Resolves when the run is open in the worker: before, there is none to send anything to. */
   #known: Promise<unknown> = Promise.resolve();
 
   constructor(trainer: Holdfast['trainer'], changed: () => void) {

@@ -99,7 +99,7 @@ export class Cells {
 
   /** Sets in motion what has changed; in no time it is there at once. */
   follow({ time, milliseconds }: Motion): void {
-    // All leave before any arrives: a place may change hands.
+    // All leave before any arrives: a place may get another chunk.
     const arrived: number[] = [];
     for (const chunk of this.#changed) {
       const code = at(this.#film.codes, chunk);

@@ -1,5 +1,5 @@
 // A recorded step as a film: what changes at each moment, so that going on by a moment, or back, costs no more than
-// the changes. Pure; it knows moments and places, not pixels and not seconds.
+// the changes. Pure: of moments and places, not of pixels and seconds.
 //
 // Activations are in it too, their numbers behind those of chunks; each has a home on the GPU, and no slot.
 //
@@ -104,7 +104,7 @@ export class Film {
     this.#at = target;
   }
 
-  /** What comes up from below within so many moments from here: `arrives` hears the slot and the moment. */
+  /** What comes up from below within so many moments from here: `arrives` is called with the slot and the moment. */
   ahead(moments: number, arrives: (chunk: number, slot: number, moment: number) => void): void {
     const { first, chunk, before, after, placeAfter } = this.#changes;
     const seen = new Set<number>();

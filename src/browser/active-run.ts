@@ -49,7 +49,7 @@ export class ActiveRun {
   readonly #pictures: Pictures;
   #ready: ReadyRun | undefined;
   #recoveries = 0;
-  /** Percent that was told. */
+  /** Percent in the last event of it. */
   #tokenized = -1;
   #last: EventBody | undefined;
   /** Changes of the record, one after the other. */

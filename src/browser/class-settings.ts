@@ -15,7 +15,7 @@ import type { RunSettings } from '../train/run-settings.ts';
 import type { ChosenFile, ClassesFound, TrainingText } from './protocol.ts';
 import { topOf } from './run-files.ts';
 
-/** With the head that the run's data asks for, where its model has weights, and none was asked for. Errors: as `headFor`. */
+/** With the head that the run's data needs, where its model has weights and the settings name no head. Errors: as `headFor`. */
 export async function withClasses(host: Host, settings: RunSettings): Promise<RunSettings> {
   const { config, from, newHead } = settings;
   if (from === undefined || newHead || !familyOf(config).classifier) return settings;

@@ -1,4 +1,4 @@
-// The page's side: starts the worker, brings its events once a frame, and asks for what only a page can ask for.
+// The page's side: starts the worker, brings its events once a frame, and makes the requests that only a page can make.
 // All else is the service's (service.ts), whose methods can be called here as they are.
 
 import { type ProxyMarked, proxy, type Remote, wrap } from 'comlink';

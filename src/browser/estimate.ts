@@ -23,7 +23,7 @@ import { HoldfastError } from '../util/errors.ts';
 import type { StoredElement } from '../util/stored-elements.ts';
 import type { ActivationPolicyFigures, Estimate, MemorySettings, PolicyComparison, StoredWeights } from './protocol.ts';
 
-/** What does not depend on the budget, by what it does depend on: a slider asks again and again. */
+/** What does not depend on the budget, by what it does depend on: a slider moves many times a second. */
 const known = new Map<string, Known>();
 const MOST_KNOWN = 20;
 

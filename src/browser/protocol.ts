@@ -90,7 +90,7 @@ export interface ClassesFound {
   readonly classes: number;
   /** For the person: as many as a line holds. */
   readonly names: string;
-  /** As they were given, with the head that the data asks for. */
+  /** As they were given, with the head that the data needs. */
   readonly settings: RunSettings;
 }
 
@@ -134,7 +134,7 @@ export interface NewRun {
  */
 export type RunStatus = 'running' | 'paused' | 'stopped' | 'finished' | 'failed' | 'imported' | 'damaged';
 
-/** A run as the list knows it: see record.ts for how it is read. */
+/** A run's entry in the list: see record.ts for how it is read. */
 export interface RunRecord {
   /** Stays the same whatever its name. */
   readonly id: string;

@@ -8,7 +8,7 @@ import { HoldfastError } from '../util/errors.ts';
 import type { StoredWeights } from './protocol.ts';
 import { unsummed } from './unsummed.ts';
 
-/** Of the model that was asked for last: a slider asks again and again. */
+/** Of the model of the last call: a slider makes many for one model. */
 export class StoredHere {
   readonly #files: Files;
   #key = '';

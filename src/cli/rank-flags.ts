@@ -21,7 +21,7 @@ export interface RankFlags {
 
 /** Moments and gradients are sharded, for the bytes of duplicated ones. */
 export const DEFAULT_STAGE: ZeroStage = 2;
-/** Milliseconds until a wait is told of. */
+/** Milliseconds until a wait is reported. */
 const PATIENCE = 30_000;
 
 export function addRankOptions(command: Command): Command {

@@ -1,5 +1,5 @@
 // The flag of when chunks are updated, and what it does not go with on the command line. That it changes no bit is the
-// trainer's affair.
+// trainer's invariant.
 
 import { Option } from 'commander';
 import type { AccumulateOrder } from '../graph/layer-major.ts';

@@ -1,7 +1,7 @@
 // The classes of labelled data, held against those of a model. What data calls them is a name each, or a number; what a model
 // calls them is in its configuration (formats/families/labels.ts). Not how data is read.
 //
-// Invariant: a label has one class of the model or is refused; where data knows none of a model's names, it is of another task.
+// Invariant: a label has one class of the model or is refused; where data has none of a model's names, it is of another task.
 
 import { classesOf, type Labels, labelsOf, unnamedLabels } from '../formats/families/labels.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';

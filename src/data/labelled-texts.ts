@@ -17,7 +17,7 @@ import type { Tokenizer } from './tokenizer.ts';
 
 /** Tokens that stand for no text. */
 interface Marks {
-  /** In front of all, where the class is told. */
+  /** In front of all, where the class is predicted. */
   readonly begin: number;
   /** Behind each text. */
   readonly end: number;

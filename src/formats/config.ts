@@ -4,7 +4,7 @@
 // ids, and the dropout rates: Holdfast trains without dropout, whatever a file says).
 // Invariant: a config that parseConfig() returns is complete, consistent, and one that we can compute. A field that would
 // make the model compute something else is never dropped: it is refused by name (NEUTRAL, and where it is read), and so is
-// one that nothing here knows (families/fields.ts).
+// one that no family has (families/fields.ts).
 
 import { HoldfastError } from '../util/errors.ts';
 import { isObject, show } from '../util/json.ts';
@@ -40,7 +40,7 @@ export function parseConfig(json: unknown, name: string): ModelConfig {
 
 /**
  * Fields of other architectures that files of these are seen with, and the values at which they change nothing; a family
- * that reads one knows what to do with it. Transformers ignores them in the others; but where one is active, the weights
+ * that reads one gives it its meaning. Transformers ignores them in the others; but where one is active, the weights
  * were most likely trained with it.
  */
 const NEUTRAL: Readonly<Record<string, readonly unknown[]>> = {

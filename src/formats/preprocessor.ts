@@ -2,7 +2,7 @@
 // brought to a size, cut to their middle, their bytes scaled, each channel normalised. How it is done is data/resize.ts and
 // data/image-dataset.ts.
 //
-// Invariant: a field that asks for something else is refused by name; what comes out of `preprocessorFile` reads as it was.
+// Invariant: a field with another meaning than what is done here is refused by name; what comes out of `preprocessorFile` reads as it was.
 
 import { type FolderReader, join } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';

@@ -1,5 +1,5 @@
-// Every GPUBuffer of a device is made here, and counted: storage, uniforms, staging. The count is the
-// truth that budgets and predictions are held against. No pooling and no placement: those lie above.
+// `Allocator`: the one place where a device's GPUBuffers are made, and counted: storage, uniforms, staging. Budgets and
+// predictions are held against the count. No pooling and no placement: those lie above.
 
 import { assert, HoldfastError, messageOf } from '../util/errors.ts';
 import { destroyBuffer } from './mapping.ts';

@@ -1,5 +1,5 @@
-// The device: adapter choice, limits, features, loss and errors in one place. Everything above asks this
-// class for buffers, pipelines and reads, and hears of a lost device or a validation error only from it.
+// The device: adapter choice, limits, features, loss and errors in one place. Everything above gets
+// buffers, pipelines and reads from this class, and a lost device or a validation error is reported by it alone.
 
 import type { Traits } from '../kernels/kernel.ts';
 import type { GPUSource, Host } from '../runtime/host.ts';
@@ -21,7 +21,7 @@ const WANTED_LIMITS = [
   'maxComputeWorkgroupStorageSize',
 ] as const;
 
-/** What a lost device breaks fails before the loss itself is told, by less than this. */
+/** What a lost device breaks fails before the loss itself is reported, by less than this. */
 const LOSS_SHOWS_MS = 100;
 
 /** A GPU, or a software adapter, as it describes itself. */

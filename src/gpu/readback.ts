@@ -1,4 +1,4 @@
-// Reading results without stalling the queue: a ring of small MAP_READ buffers. A copy is recorded behind
+// `ReadbackRing`: a ring of small MAP_READ buffers, through which results are read without stalling the queue. A copy is recorded behind
 // the work that makes the value; the promise resolves when the GPU gets there, steps later.
 
 import type { Allocator } from './allocator.ts';

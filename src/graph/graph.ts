@@ -74,7 +74,7 @@ export class Graph {
   }
 
   /**
-   * A new tensor that an instruction will write. `from`: it wants a gradient if one of these does, and is split where an
+   * A new tensor that an instruction will write. `from`: it requires a gradient if one of these does, and is split where an
    * activation among them is.
    */
   activation(name: string, shape: readonly number[], from: readonly Tensor[] = [], type: ElementType = 'f32'): Tensor {
@@ -175,7 +175,7 @@ export class Graph {
     this.#instructions.push({ op: 'host each chunk', label, phase: this.#phase, ...instruction });
   }
 
-  /** Records how the gradient of `output` flows on; kept only if it wants one. */
+  /** Records how the gradient of `output` flows on; kept only if it requires one. */
   onBackward(output: Tensor, rule: GradientRule): void {
     if (output.wantsGradient) this.#tape.push({ output, layer: this.#layer, rule });
   }

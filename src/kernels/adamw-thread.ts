@@ -1,4 +1,4 @@
-// A thread that computes over memories it shares: calls functions of a module there, as it is told. Loaded as a script of
+// A thread that computes over memories it shares: it makes the calls of a module's functions that are sent to it. Loaded as a script of
 // its own (workers/optimizer.ts), so it imports nothing.
 
 /** Calls in a memory, in order. What has a memory or module is sent once, before what needs it. */

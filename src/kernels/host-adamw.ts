@@ -1,5 +1,5 @@
 // AdamW on the host: the arithmetic of adamw.ts's kernel, in its order, with every operation rounded to f32, in WebAssembly
-// SIMD. Not a kernel: it knows no device. The reference beside it is what it must equal to the bit.
+// SIMD. Not a kernel: there is no device in it. The reference beside it is what it must equal to the bit.
 //
 // Invariant: an element's new values are a function of its old ones, its gradient and the step's scalars alone.
 

@@ -1,6 +1,6 @@
 // The interface of a kernel: a problem (plain dimensions) in, one dispatch (plain data) out.
 //
-// A kernel knows its operands, its WGSL variants, its cost and its CPU reference. It knows no device,
+// A kernel has its operands, its WGSL variants, its cost and its CPU reference. It has no device,
 // no buffer and no tensor: the graph binds tensors to operand names, the engine turns dispatches into
 // pipelines. Invariant: every variant and the reference compute the same function of the same operands.
 

@@ -209,7 +209,7 @@ const FEW = 4;
 /** Lanes in a workgroup of 'rows', four columns each. */
 const LANES = 32;
 
-/** So few tiles of 64 x 64 leave a large GPU idle: smaller ones are tried, too. Each compute unit wants several. */
+/** So few tiles of 64 x 64 leave a large GPU idle: smaller ones are tried, too. Each compute unit runs several at once. */
 const FEW_TILES = 512;
 
 /** Multiply-adds past which 'block' is not tried: a GPU would take long over it, and Windows resets one that does. */

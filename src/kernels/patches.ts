@@ -1,4 +1,4 @@
-// Images as rows of patches: what a vision transformer embeds. Nothing flows back, for pixels want no gradient.
+// Images as rows of patches: what a vision transformer embeds. Nothing flows back, for pixels require no gradient.
 
 import shader from '../../shaders/patches/patches.wgsl?raw';
 import { type Arrays, type Kernel, read, write } from './kernel.ts';

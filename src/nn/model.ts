@@ -87,7 +87,7 @@ export interface Model {
 /** The parameter tensors by name. */
 export type Weights = (name: string) => Tensor;
 
-/** Tensors for a model's parameters; with `trainable`, those that train want gradients. */
+/** Tensors for a model's parameters; with `trainable`, those that train require gradients. */
 export function parameterTensors(model: Model, trainable: boolean): Map<string, Tensor> {
   return new Map(
     model.parameters.map(({ name, shape, split, trainable: own = true }) => [

@@ -6,7 +6,7 @@
 // and Mary, "A New Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41, 2019, theorem 2.4). u |c| is the
 // root mean square of the sum where each d_i is u or -u by the throw of a coin, and few throws are enough to know it within a
 // small factor (Kenney and Laub, "Small-Sample Statistical Condition Estimates for General Matrix Functions", SIAM J. Sci.
-// Comput. 15, 1994). So nothing here knows what the width under test computes: the throws are replayed in float32.
+// Comput. 15, 1994). So nothing here depends on what the width under test computes: the throws are replayed in float32.
 //
 // Invariant: a tolerance is that of float32, and the width's share; it is never less than the former.
 

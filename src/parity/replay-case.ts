@@ -1,4 +1,4 @@
-// Replays a case of the numeric reference on a device: its weights, its batches, what comes of them.
+// The replay of a case of the numeric reference on a device: its weights, its batches, what comes of them.
 
 import { arrayOf, type Batch, type BatchArray } from '../data/batches.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';

@@ -1,4 +1,4 @@
-// Trains a run again, from its seed to its latest checkpoint, and compares: what another runtime, another adapter or
+// The replay of a run, from its seed to its latest checkpoint, compared with it: what another runtime, another adapter or
 // another machine made of the same settings and the same text. With the run's own kernels on the same adapter, the bits
 // are the same; elsewhere rounding differs, and a run from perturbed weights says by how much it may (verdict.ts).
 //
@@ -182,7 +182,7 @@ async function trainAgain(
       try {
         while (trainer.step < end) {
           underWay.push(trainer.start(Array.from({ length: settings.accumulate }, () => dataset.next())));
-          // A rejected step must not go unheard while others are waited for.
+          // Its rejection is thrown where it is awaited; until then it is no unhandled one.
           underWay.at(-1)?.catch(() => {});
           if (underWay.length > STEPS_AHEAD) await finish();
         }

@@ -1,5 +1,5 @@
-// Dawn's binding for Node asks the GPU again and again whether it is done, in a loop of `setImmediate` that takes a
-// whole core for as long as anything is awaited. A software adapter needs that core to compute: while one has a device,
+// A slower poll for Dawn's binding for Node, which polls the GPU until its work is done, in a loop of `setImmediate` that takes
+// a whole core for as long as anything is awaited. A software adapter needs that core to compute: while one has a device,
 // the loop is made to sleep a little in each round. Not for real GPUs, where the core is idle and the sleep would only
 // come on top. Invariant: without such a device `setImmediate` is the one that was there before.
 

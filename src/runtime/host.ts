@@ -1,4 +1,4 @@
-// The host port: what the library asks of the place it runs in, GPUs to choose from, files, a terminal. One interface,
+// The host port: what the library needs of the place it runs in, GPUs to choose from, files, a terminal. One interface,
 // implemented once per place: headless.ts for Node and Deno, browser.ts. Nothing above names a runtime.
 
 /** Files and folders of the place. Errors of all: HoldfastError naming the path. */
@@ -195,7 +195,7 @@ export interface Threads {
   start(told: { message(message: unknown): void; failed(error: unknown): void }): Promise<Thread>;
 }
 
-/** All that the library asks of the place it runs in. */
+/** All that the library needs of the place it runs in. */
 export interface Host {
   /** For reports: the runtime's name and version. */
   readonly name: string;

@@ -1,11 +1,11 @@
 // Callbacks: the events of a run under the names of Hugging Face's Trainer, with its state and its way to steer. The port,
 // what passes events on in order, and early stopping, which is one. What else happens in a run is RunEvents (run.ts).
 //
-// Invariant: each callback hears of events in the order in which they happened; where one takes time, the run waits.
+// Invariant: each callback gets events in the order in which they happened; where one takes time, the run waits.
 
 import type { HuggingFaceState, LogEntry } from './huggingface-state.ts';
 
-/** What a callback asks the run for: set to true, it is done once the event is over. */
+/** The requests of a callback to the run: what is set to true is done once the event is over. */
 export interface TrainerControl {
   /** Ends the run: it is saved, and may be gone on with. */
   shouldTrainingStop: boolean;
@@ -17,7 +17,7 @@ export interface TrainerControl {
 
 type Heard = void | Promise<void>;
 
-/** What hears of a run. `state` is the run's own: to be read, not to be changed. */
+/** The handlers of a run's events. `state` is the run's own: to be read, not to be changed. */
 export interface TrainerCallback {
   /** Before the first step; also where the run goes on, or back to a checkpoint. */
   onTrainBegin?(state: HuggingFaceState, control: TrainerControl): Heard;
@@ -43,9 +43,9 @@ type Event = keyof TrainerCallback;
 type Details<E extends Event> =
   Parameters<Required<TrainerCallback>[E]> extends [unknown, unknown, ...infer D] ? D : [];
 
-/** Callbacks that hear of one run. */
+/** `Callbacks`: those of one run, and what they have requested. */
 export class Callbacks {
-  /** What they ask for. */
+  /** What they have requested and is not done yet. */
   readonly control: TrainerControl = { shouldTrainingStop: false, shouldEvaluate: false, shouldSave: false };
   readonly #all: readonly TrainerCallback[];
 
@@ -53,18 +53,18 @@ export class Callbacks {
     this.#all = all;
   }
 
-  /** Whether one of them hears of any of these. */
-  hear(...events: Event[]): boolean {
+  /** Whether one of them has a handler of any of these. */
+  handles(...events: Event[]): boolean {
     return this.#all.some((callback) => events.some((event) => callback[event]));
   }
 
-  /** Tells them, one after the other. */
-  async tell<E extends Event>(event: E, state: HuggingFaceState, ...details: Details<E>): Promise<void> {
+  /** Calls their handlers, one after the other. */
+  async emit<E extends Event>(event: E, state: HuggingFaceState, ...details: Details<E>): Promise<void> {
     for (const callback of this.#all) {
-      const heard = callback[event] as
+      const handler = callback[event] as
         | ((state: HuggingFaceState, control: TrainerControl, ...details: Details<E>) => Heard)
         | undefined;
-      await heard?.call(callback, state, this.control, ...details);
+      await handler?.call(callback, state, this.control, ...details);
     }
   }
 

@@ -1,5 +1,5 @@
 // A run on several ranks: how its settings are dealt out, what must be alike on all of them before the first step, and what
-// rank 0 chooses for all. What a step exchanges is the engine's affair (engine/ranks).
+// rank 0 chooses for all. What a step exchanges is in engine/ranks.
 
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import { GRID_AXES, type GridPlaces, placesOf, rankAt } from '../engine/ranks/grid.ts';
@@ -138,7 +138,7 @@ export interface FirstChoices {
 /**
  * A trainer on every rank: rank 0 measures kernels and lays out chunks, then the others do as it did. The first rank of each
  * later stage measures what those before had no use for, and so do `unlike`, ranks along the tensor axis whose parts are of
- * another size; rank 0 knows of all in the end, as what it saves must.
+ * another size; rank 0 has all choices in the end, for its checkpoint has them all.
  */
 export async function createOnRanks(
   { rank, control, grid }: Ranks,

@@ -130,6 +130,6 @@ export interface RunOptions {
   claim?: FolderClaim | undefined;
   /** What it learns from, where the caller has read it already. @default it is read */
   text?: RunText | undefined;
-  /** The processes that run it together, all with the same settings. Rank 0 alone tells and writes. @default none */
+  /** The processes that run it together, all with the same settings. Rank 0 alone emits events and writes files. @default none */
   ranks?: Ranks | undefined;
 }

@@ -61,7 +61,7 @@ class RunPart {
   readonly #log: RunLog;
   readonly #checkpoints: RunCheckpoints;
   readonly #problems;
-  /** Rank 0 alone tells and writes. */
+  /** Rank 0 alone emits events and writes files. */
   readonly #isFirst: boolean;
   readonly #timeline: string | undefined;
   readonly #began = performance.now();
@@ -75,7 +75,7 @@ class RunPart {
   #isBestOwed = false;
   /** On any rank: an interrupt comes to each at another step. */
   #isAborted = false;
-  /** Of the run's last step, where its report wants it. */
+  /** Of the run's last step, where its report shows it. */
   #lastStep: Recording | undefined;
 
   constructor(setting: RunSetting, options: RunOptions, beginning: Beginning) {
@@ -127,7 +127,7 @@ class RunPart {
     });
     const end = Math.min(until, settings.steps);
     try {
-      await this.#callbacks.tell('onTrainBegin', this.#log.state);
+      await this.#callbacks.emit('onTrainBegin', this.#log.state);
       this.#clock.start();
       await this.#steps(end);
       await this.#settle();
@@ -144,7 +144,7 @@ class RunPart {
     const trainer = this.#trainer;
     const callbacks = this.#callbacks;
     // What is asked for behind a step comes before the next one.
-    const ahead = this.#isHeardEachStep ? 0 : STEPS_AHEAD;
+    const ahead = this.#handlesEachStep ? 0 : STEPS_AHEAD;
     while (trainer.step < end && !callbacks.control.shouldTrainingStop && (await this.#goesOn())) {
       if (intermission?.wanted) {
         await this.#settle();
@@ -176,8 +176,8 @@ class RunPart {
     return every > 0 && step % every === 0 && step < this.#setting.settings.steps;
   }
 
-  get #isHeardEachStep(): boolean {
-    return this.#callbacks.hear('onStepEnd', 'onLog', 'onEpochEnd');
+  get #handlesEachStep(): boolean {
+    return this.#callbacks.handles('onStepEnd', 'onLog', 'onEpochEnd');
   }
 
   async #goesOn(): Promise<boolean> {
@@ -206,12 +206,12 @@ class RunPart {
       if (isReported) this.#lastStep = recording;
       if (isObserved) observer?.recorded(step, recording, arrived);
     };
-    if (this.#epochs.beginsWith(step)) await this.#callbacks.tell('onEpochBegin', this.#log.state);
-    await this.#callbacks.tell('onStepBegin', this.#log.state);
+    if (this.#epochs.beginsWith(step)) await this.#callbacks.emit('onEpochBegin', this.#log.state);
+    await this.#callbacks.emit('onStepBegin', this.#log.state);
     const micro = Array.from({ length: microBatchesOf(settings) }, () => dataset.next());
     const done = this.#finish(trainer.start(micro, isReported || isObserved ? { recorded } : {}));
     this.#underWay.push(done);
-    // A rejected step must not go unheard while others are waited for.
+    // Its rejection is thrown where it is awaited; until then it is no unhandled one.
     done.catch(() => {});
   }
 
@@ -223,10 +223,10 @@ class RunPart {
     this.#events.step?.({ ...figures, skipped, tokensPerSecond });
     this.#countSkipped(skipped);
     const entry = this.#log.stepped({ ...figures, tokensPerSecond });
-    if (this.#isHeardEachStep) {
-      await this.#callbacks.tell('onStepEnd', this.#log.state);
-      if (entry) await this.#callbacks.tell('onLog', this.#log.state, entry);
-      if (this.#epochs.endsWith(figures.step)) await this.#callbacks.tell('onEpochEnd', this.#log.state);
+    if (this.#handlesEachStep) {
+      await this.#callbacks.emit('onStepEnd', this.#log.state);
+      if (entry) await this.#callbacks.emit('onLog', this.#log.state, entry);
+      if (this.#epochs.endsWith(figures.step)) await this.#callbacks.emit('onEpochEnd', this.#log.state);
     }
     if (this.#skippedInARow >= MOST_SKIPPED) {
       throw new HoldfastError(
@@ -250,7 +250,7 @@ class RunPart {
     this.#events.validation?.(step, loss, accuracy);
     const { entry, isBest } = this.#log.evaluated(found);
     this.#isBestOwed = isBest && settings.keepBest === true;
-    await this.#callbacks.tell('onEvaluate', this.#log.state, entry);
+    await this.#callbacks.emit('onEvaluate', this.#log.state, entry);
     return found;
   }
 
@@ -274,7 +274,7 @@ class RunPart {
   async #save(): Promise<void> {
     const folder = await this.#checkpoints.save(this.#skippedInARow === 0);
     this.#events.saved?.(folder);
-    await this.#callbacks.tell('onSave', this.#log.state, folder);
+    await this.#callbacks.emit('onSave', this.#log.state, folder);
   }
 
   /** What is done when no step follows: validation, a last sample, a checkpoint, the summary. */
@@ -301,7 +301,7 @@ class RunPart {
     }
     const summary = await this.#summary(validated, interrupted, stopped, shared);
     await this.#events.over?.(summary, await this.#checkpoints.state());
-    await this.#callbacks.tell('onTrainEnd', this.#log.state);
+    await this.#callbacks.emit('onTrainEnd', this.#log.state);
     return summary;
   }
 

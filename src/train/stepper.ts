@@ -1,4 +1,4 @@
-// Steps under way: encodes them one after the other, hears when each is done, and does again what a lost device
+// Steps under way: encodes them one after the other, completes each when the GPU is done, and does again what a lost device
 // took. In a durable session a step commits chunk by chunk: the parameter, and both moments, of one index arrive
 // below together, behind all gradients of the step, and before anything of the next one. So at any instant what lies
 // below is the state before the oldest step under way, but for the indices that it committed, and for the others
@@ -242,7 +242,7 @@ export class Stepper {
     // A rank that owns no chunk has nothing to do behind the decision.
     const next = this.#pass.operations[update.decided];
     if (next && isOnHost(next)) {
-      // The host updates nothing before it knows.
+      // The host updates nothing before that is read.
       executor.flush();
       await step.numbers;
       if (step.state) executor.decide(step.state);

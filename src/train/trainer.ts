@@ -44,7 +44,7 @@ export interface StepMetrics {
   readonly skipped: boolean;
 }
 
-/** What the optimizer remembers besides the moments. */
+/** The state of the optimizer besides the moments. */
 export interface TrainerState {
   /** The next step's number. */
   step: number;

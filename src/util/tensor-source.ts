@@ -2,7 +2,7 @@
 // no place in JavaScript memory: the maker of pieces holds one, the taker holds one.
 //
 // Invariant: the pieces of a tensor are its elements in order, each once. A piece is the taker's to read until
-// it asks for the next: the maker may use the memory again.
+// the next one is taken: then the maker may use the memory again.
 
 import { assert } from '../util/errors.ts';
 import { bytesPerElement, CODECS, type NarrowElement } from './stored-elements.ts';

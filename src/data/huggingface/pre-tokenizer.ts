@@ -1,5 +1,5 @@
 // The pre-tokenizer of a tokenizer.json: a text to the pieces that are tokenized each by itself. @huggingface/tokenizers
-// splits by patterns; the kinds that it reads otherwise than the original (white space and digits as JavaScript knows them,
+// splits by patterns; the kinds that it reads otherwise than the original (white space and digits as JavaScript defines them,
 // behaviors that it leaves out) are put into such patterns here, and what no pattern says is refused.
 
 import { SplitPreTokenizer } from '@huggingface/tokenizers';

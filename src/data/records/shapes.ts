@@ -10,7 +10,7 @@ import type { FoundRecord } from './lines.ts';
 
 /** A message, as a chat template gets it: its other fields too. */
 export interface Message {
-  /** Of its writer: user, assistant, system, tool; what a template knows. */
+  /** Of its writer: user, assistant, system, tool; what a template has a form for. */
   readonly role: string;
   /** What is said. */
   readonly content: string;

@@ -1,5 +1,5 @@
 // The lowering of exchanges between ranks, from instructions to operations: the rank that adds up each part, and the rank and
-// axis of the grid that a value goes to. Pure. What collectives on chunks a step has beside them is ranks/collectives.ts's affair.
+// axis of the grid that a value goes to. Pure. The collectives on chunks that a step has beside them are in ranks/collectives.ts.
 
 import type {
   AllGatherInstruction,

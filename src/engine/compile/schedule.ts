@@ -90,7 +90,7 @@ export function changesAt({ slotChanges }: PassSchedule, extra: number, moment: 
   return closed ? { opens: [], closes: [...Array(extra).keys()] } : (slotChanges[moment] ?? NO_CHANGES);
 }
 
-/** The moment at which the plan wants a chunk to leave that is here at `moment`; both counted from `base`, where a round of it begins. */
+/** The moment at which a chunk that is here at `moment` leaves by the plan; both counted from `base`, where a round of it begins. */
 export function leavesAt({ leavesOf, plan }: PassSchedule, chunk: number, base: number, moment: number): number {
   const leaves = leavesOf.get(chunk);
   if (!leaves) return Number.POSITIVE_INFINITY;

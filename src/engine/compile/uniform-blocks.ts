@@ -1,5 +1,5 @@
-// The uniform blocks of dispatches: those of the same kernel on the same problem share one. Which there are, and how many, is
-// told from the problems alone; what is in a block is gpu/dispatch.ts's affair.
+// The uniform blocks of dispatches: those of the same kernel on the same problem share one. Which there are, and how many, follows
+// from the problems alone; what is in a block is in gpu/dispatch.ts.
 
 import type { DispatchOperation } from './lower.ts';
 
@@ -11,7 +11,7 @@ function textOf(problem: object): string {
   return text;
 }
 
-/** What says of a dispatch which uniform block it has; told of the same problem again and again. */
+/** By the problem of a dispatch: the key of its uniform block. Many dispatches share a problem. */
 const uniformKeys = new WeakMap<object, { readonly kernel: object; readonly whole: object; readonly key: string }>();
 
 function uniformKeyOf({ kernel, problem, whole }: DispatchOperation): string {

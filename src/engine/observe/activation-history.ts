@@ -66,7 +66,7 @@ export function activationHistory(recording: Recording): ActivationHistory {
   };
 }
 
-/** Writes what becomes of an activation. `here` hears the moments at which it is on the GPU. */
+/** Writes what becomes of an activation. `here` is called with the moments at which it is on the GPU. */
 function tell(
   { life, later, pieces, uses }: Kept,
   codes: Uint8Array,

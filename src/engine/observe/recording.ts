@@ -2,7 +2,7 @@
 // of the timeline. Off unless asked for; then a few pushes per moment, and a look at everything that may lie below the GPU.
 //
 // All times are of the CPU that encodes, in milliseconds since the recorder was made: the executor runs ahead of the
-// GPU, so a moment is when an operator was encoded, not when it ran. Transfers end when the CPU learns of it.
+// GPU, so a moment is when an operator was encoded, not when it ran. Transfers end when the CPU has been notified.
 
 import { chunkCount } from '../../memory/plan/trace.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';

@@ -1,4 +1,4 @@
-// Writes runs: a value over the moments of a step, as values and how often they follow on themselves.
+// `RunWriter`: a value over the moments of a step, written as runs: values and how often they follow on themselves.
 
 import type { RunLengths } from './chunk-codes.ts';
 

@@ -1,5 +1,5 @@
 // `Ranks`: the processes that train one model together, as one of them sees them: its place, and a communicator for each
-// thing that has an order of its own. Made once a process; what a step exchanges is collectives.ts's affair.
+// thing that has an order of its own. Made once a process; what a step exchanges is in collectives.ts.
 
 import type { Messages } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';

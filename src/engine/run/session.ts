@@ -117,7 +117,7 @@ export class Session<P extends Passes = Passes> {
 
   /**
    * Counts moves, to another device or another budget. What was written into persistent tensors in an earlier one is
-   * gone, save what `hold` was told of.
+   * gone, save what was given to `hold`.
    */
   get epoch(): number {
     return this.#epoch;

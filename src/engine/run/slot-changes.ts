@@ -1,13 +1,13 @@
 // Extra slots on the GPU as they begin and end to serve: a chunk in one that ends to is copied to another slot before an
-// activation comes to lie there. One queue, in order, makes it safe to do so at once. Which slots, and when, is the
-// schedule's affair.
+// activation comes to lie there. One queue, in order, makes it safe to do so at once. Which slots, and when, is in
+// the schedule.
 
 import type { SlotChanges } from '../../memory/plan/extra-slots.ts';
 import type { ChunkCopies } from './copies.ts';
 import type { Link } from './link.ts';
 import type { Slots } from './slots.ts';
 
-/** `leaves`: when the plan wants a chunk to leave. `makeRoom`: evicts a chunk, where the plan was not followed. */
+/** `leaves`: when a chunk leaves by the plan. `makeRoom`: evicts a chunk, where the plan was not followed. */
 export async function changeSlots(
   { opens, closes }: SlotChanges,
   slots: Slots,

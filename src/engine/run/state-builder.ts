@@ -1,5 +1,5 @@
 // `StateBuilder`: makes the state of a session for another budget or another device: works out what it comes to, and then
-// makes all of it or nothing. Which state a session is in, and when it moves, is the session's affair (session.ts).
+// makes all of it or nothing. Which state a session is in, and when it moves, is in session.ts.
 
 import type { Device } from '../../gpu/device.ts';
 import type { Tensor } from '../../graph/program.ts';

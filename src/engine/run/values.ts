@@ -1,6 +1,6 @@
 // Model data by the names of its tensors: what a source brings is cut into chunks, narrowed where its kind is, dealt to
-// two kinds that are halves of it, or kept beside a narrow copy, and pieces of chunks become tensors again, one at a time. Knows the layout alone; where
-// the bytes of a chunk lie is its caller's affair.
+// two kinds that are halves of it, or kept beside a narrow copy, and pieces of chunks become tensors again, one at a time.
+// It goes by the layout alone; where the bytes of a chunk lie is the caller's.
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { elementBytesOf, gradientKind, KINDS, type Kind, MOMENT_KINDS } from '../../memory/layout/kinds.ts';

@@ -1,6 +1,6 @@
 // A simulated clock: tasks on resources that each do one at a time, in the order in which they are given. A task starts
-// when its resource is free and all it needs is done, and remembers which of these it was that it started behind: so
-// what a resource stood still for can be told (`waitedFor`).
+// when its resource is free and all it needs is done, and keeps which of these it started behind: so
+// what a resource stood still for can be read (`waitedFor`).
 //
 // Invariant: a task starts exactly when the last of what it is behind ends.
 

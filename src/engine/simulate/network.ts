@@ -1,5 +1,5 @@
 // Seconds of an exchange between ranks, from a network's figures: the two ways to do it (machine.ts). All ranks come to it at
-// the same time, as they are alike. Pure arithmetic; when an exchange begins, and what waits for it, is the clock's affair.
+// the same time, as they are alike. Pure arithmetic; when an exchange begins, and what waits for it, is in clock.ts.
 
 import { at } from '../../util/at.ts';
 import { HoldfastError } from '../../util/errors.ts';

@@ -1,5 +1,5 @@
 // The stages of a pipeline on one simulated clock: each follows its own pass and plan until it waits for another one, in turn.
-// What they hand to each other is pipeline.ts's affair. Pure.
+// What they hand to each other is in pipeline.ts. Pure.
 
 import { assert } from '../../util/errors.ts';
 import type { Machine } from './machine.ts';

@@ -1,6 +1,6 @@
 // The tensors of a checkpoint that several processes write at the same time, each a file of those that are its own, with one
 // index over all: `model-00001-of-00002.safetensors` and its like, and the same of the moments. Whole tensors, as Hugging Face's
-// libraries read them; which of the processes writes which is their affair. The folder around it is save.ts.
+// libraries read them; which of the processes writes which is decided by the caller. The folder around it is save.ts.
 //
 // Invariant: nothing says that a shard is there before it is, whole, on the disk of the first process, which has the sums of
 // all of them.

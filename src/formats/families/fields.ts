@@ -22,7 +22,7 @@ const HARMLESS: readonly string[] = [
   ...['use_cache', 'return_dict', 'use_return_dict', 'output_attentions', 'output_hidden_states', 'output_past'],
   ...['torchscript', 'tf_legacy_loss', 'gradient_checkpointing', 'chunk_size_feed_forward'],
   ...['bos_token_id', 'eos_token_id', 'pad_token_id', 'sep_token_id', 'decoder_start_token_id'],
-  // Classes of a head for classification, which a family with one asks for.
+  // Classes of a head for classification, which a family with one reads.
   ...['id2label', 'label2id', 'num_labels', 'problem_type', 'classifier_dropout'],
   ...['attention_dropout', 'hidden_dropout'],
   // How text is written: generation_config.json has it now.

@@ -33,7 +33,7 @@ export interface LowGradient {
   readonly uses: number;
 }
 
-/** What may want a gradient where a product takes this weight. */
+/** What may require a gradient where a product takes this weight. */
 export function trainedOf(g: Graph, weight: Tensor): Tensor[] {
   const adapter = g.adapterOf(weight);
   return adapter ? [weight, adapter.a, adapter.b] : [weight];

@@ -82,7 +82,7 @@ export function makeStepScalars(dtype: TrainingDtype = 'f32', moments: MomentDty
   };
 }
 
-/** What the optimizer knows of each block of BLOCK elements of a parameter. */
+/** What the optimizer has of each block of BLOCK elements of a parameter. */
 export interface BlockTensors {
   /** Sums of squares of the gradient. */
   readonly squares: Tensor;

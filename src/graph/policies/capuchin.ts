@@ -1,4 +1,4 @@
-// Capuchin: from a measured step it knows how long each tensor lies idle between the two passes. Those whose way to the host
+// Capuchin: a measured step gives how long each tensor lies idle between the two passes. Those whose way to the host
 // and back hides in that time are moved, the longest idle first; when these are used up, the others follow in the order of
 // what a byte costs, moved or made again as costs less; so many as there is no room for.
 

@@ -2,7 +2,7 @@
 // that costs the least to make again for its bytes and for the time since its last use; what is needed and not there is
 // made again, with all that it takes, and may go again.
 //
-// Here the run is followed on paper, and what it does is written down as a program.
+// Here the run is simulated, and what it does is recorded as a program.
 
 import { assert } from '../../util/errors.ts';
 import { activationsOf, makersIn, makingOf, operandsOf } from '../activations.ts';

@@ -1,4 +1,4 @@
-// Keeps every activation for the backward pass: what frameworks do unasked, and the fastest where there is room.
+// Keep all: every activation is kept for the backward pass, as frameworks do by default; the fastest where there is room.
 
 import type { ActivationPolicy } from './policy.ts';
 

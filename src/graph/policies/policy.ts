@@ -19,7 +19,7 @@ export interface ActivationPolicy {
   apply(program: Program, setting: Setting): Program | undefined;
 }
 
-/** What a policy knows of the machine and of the memory. */
+/** The figures of the machine and of the memory that a policy goes by. */
 export interface Setting {
   /** Bytes for activations that are alive at once. */
   readonly room: number;

@@ -1,5 +1,5 @@
-// Moves every activation that the backward pass reads to host memory behind its last use in the forward pass, and back ahead
-// of its first in the backward pass: vDNN's rule for all layers (vDNN_all).
+// vDNN, by its rule for all layers (vDNN_all): every activation that the backward pass reads is moved to host memory behind its
+// last use in the forward pass, and back ahead of its first in the backward pass.
 
 import { withFates } from '../activations.ts';
 import type { ActivationPolicy } from './policy.ts';

@@ -1,5 +1,5 @@
 // The table of the kinds of model data: how wide an element of each is, what its chunks hold before a step, and which
-// layout they follow. Everything that handles chunks asks this table; a further kind is a further row.
+// layout they follow. Everything that handles chunks reads this table; a further kind is a further row.
 //
 // Invariant: chunks of all kinds have equal bytes, so that any of them fits into any slot; a narrow kind's hold more elements.
 

@@ -1,5 +1,5 @@
 // The link to the disk worker (workers/disk.ts): carries bytes there and back, through memory that both share where the page is
-// isolated, else as copies that change hands. The worker starts when it is first asked for something.
+// isolated, else in buffers that are transferred. The worker starts at the first call.
 
 import { type Remote, releaseProxy, transfer, wrap } from 'comlink';
 import type { OpfsDisk } from './opfs-disk.ts';

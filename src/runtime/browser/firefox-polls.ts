@@ -1,5 +1,5 @@
-// Firefox looks only every 100 ms whether the GPU is done, and whenever it gets commands. While something of a device is
-// awaited, the queue is handed empty commands, so that an answer arrives some milliseconds after the GPU has it: text is
+// Empty commands for Firefox, which looks only every 100 ms whether the GPU is done, and whenever it gets commands. While
+// something of a device is awaited, the queue gets empty ones, so that an answer arrives some milliseconds after the GPU has it: text is
 // written 10 times as fast, and what is timed is the GPU. Invariant: nothing is submitted while nothing is awaited, and
 // no object that others can see is changed.
 

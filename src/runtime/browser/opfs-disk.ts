@@ -2,7 +2,7 @@
 // lock their file. It lives in a worker of its own (workers/disk.ts), so that neither the page nor the trainer waits.
 //
 // Bytes travel in a SharedArrayBuffer where the page is cross-origin isolated, else in buffers that are transferred.
-// What the browser throws is passed on with its `name`: the caller knows what the bytes were for.
+// What the browser throws is passed on with its `name`, from which the caller makes its message.
 
 import { transfer } from 'comlink';
 import { assert } from '../../util/errors.ts';

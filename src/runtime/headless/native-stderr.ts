@@ -1,6 +1,6 @@
 // Standard error while native code runs: Dawn writes notices there that tell a user nothing, past Node's streams, and has
 // no switch for them. Not for long work: what anything writes meanwhile is held back until it is over, then passed on.
-// Invariant: only lines that `isNotice` knows are left out. Where it cannot be done, all is printed as it is.
+// Invariant: only lines for which `isNotice` holds are left out. Where it cannot be done, all is printed as it is.
 
 import { closeSync, openSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';

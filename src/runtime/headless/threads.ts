@@ -4,7 +4,7 @@ import os from 'node:os';
 import { Worker } from 'node:worker_threads';
 import type { Threads } from '../host.ts';
 
-/** The names that the script knows from a browser. */
+/** The globals of a browser that the script uses. */
 const PRELUDE = `const { parentPort } = require('node:worker_threads');
 globalThis.self = { postMessage: (message) => parentPort.postMessage(message) };
 parentPort.on('message', (data) => globalThis.self.onmessage({ data }));

@@ -1,5 +1,5 @@
 // Llama and its descendants in GGUF: what their records share. They differ in the names of norms, in the order of the rows of q
-// and k, and in what llama.cpp knows of windows.
+// and k, and in what llama.cpp supports of windows.
 
 import { HoldfastError } from '../../../util/errors.ts';
 import { show } from '../../../util/json.ts';

@@ -25,7 +25,7 @@ export function familyByArchitecture(architecture: unknown, from: string): GGUFF
   throw new HoldfastError(`${from}: general.architecture is ${show(architecture)}; supported: ${known}`);
 }
 
-/** A configuration, of which each record knows its fields. */
+/** A configuration, of which each record reads its own fields. */
 export interface AnyConfig {
   readonly model_type: string;
   /** Of a family that has tokens. */

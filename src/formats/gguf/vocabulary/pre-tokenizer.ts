@@ -1,5 +1,5 @@
-// How a byte-level tokenizer cuts a text before it merges, by the names that llama.cpp has for the ways it knows. It tells them
-// apart by the ids of one text; here the regular expression itself is looked up.
+// How a byte-level tokenizer cuts a text before it merges, by the names that llama.cpp has for the ways it supports. There they
+// are told apart by the ids of one text; here the regular expression itself is looked up.
 //
 // Invariant: a way that is not known is refused: another would give other tokens, and a model that babbles.
 
@@ -43,7 +43,7 @@ export function stepsOf(preTokenizer: unknown): readonly Readonly<Record<string,
   return type === 'Sequence' && Array.isArray(pretokenizers) ? pretokenizers.flatMap(stepsOf) : [preTokenizer];
 }
 
-/** llama.cpp's name for these steps, of which the last is ByteLevel. Errors: HoldfastError for others than it knows. */
+/** llama.cpp's name for these steps, of which the last is ByteLevel. Errors: HoldfastError for others than it supports. */
 export function preOf(
   steps: readonly Readonly<Record<string, unknown>>[],
   ignoresMerges: boolean,

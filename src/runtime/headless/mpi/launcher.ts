@@ -7,7 +7,7 @@ import { HoldfastError } from '../../../util/errors.ts';
 
 /** How a process was started. */
 export interface Launch {
-  /** Absent where the library alone knows. */
+  /** Absent where only the library has it. */
   readonly size?: number;
   /** By Open MPI's launcher; the others speak MPICH's protocol. */
   readonly isOpenMpi: boolean;

@@ -1,6 +1,6 @@
-// Messages between ranks over MPI. Every call begins something and returns; what is under way is asked for between turns of
+// Messages between ranks over MPI. Every call begins something and returns; what is under way is polled between turns of
 // the event loop, with naps, so that software adapters on the same cores go on computing. No call blocks: a process can
-// always exit, and an error is always heard.
+// always exit, and an error is always reported.
 //
 // Invariant: what is handed to MPI stays reachable, and its bytes unchanged, until MPI is done with it.
 

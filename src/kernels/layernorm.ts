@@ -103,6 +103,16 @@ export interface NormParameterGradProblem {
   width: number;
 }
 
+/** Of LayerNorm's shader and RMSNorm's: an invocation for each column of each block of rows. */
+export const parameterGradVariants = (shader: string) =>
+  perElem<NormParameterGradProblem>(
+    shader,
+    ({ width }) => lanesOf(width),
+    ({ rows, width }, lanes) => (ceilDiv(rows, ROW_BLOCK) * width) / lanes,
+    ({ rows, width }, lanes) => ({ rows, width: width / lanes }),
+    { ROW_BLOCK },
+  );
+
 /** dy, x (rows, width) -> partials (ceil(rows / ROW_BLOCK), 2, width): dweight, then dbias. */
 export const layernormParameterGrad: Kernel<NormParameterGradProblem> = {
   name: 'layernormParameterGrad',
@@ -114,13 +124,7 @@ export const layernormParameterGrad: Kernel<NormParameterGradProblem> = {
     partials: write(ceilDiv(rows, ROW_BLOCK) * 2 * width),
   }),
   affectsSpeed: { rows: true, width: true },
-  variants: perElem(
-    parameterGrad,
-    ({ width }) => lanesOf(width),
-    ({ rows, width }, lanes) => (ceilDiv(rows, ROW_BLOCK) * width) / lanes,
-    ({ rows, width }, lanes) => ({ rows, width: width / lanes }),
-    { ROW_BLOCK },
-  ),
+  variants: parameterGradVariants(parameterGrad),
   flops: ({ rows, width }) => rows * width * 5,
   reference({ rows, width }, { dy, x, mean, rstd, partials }: Arrays<'dy' | 'x' | 'mean' | 'rstd' | 'partials'>) {
     partials.fill(0);

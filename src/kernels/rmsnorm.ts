@@ -4,8 +4,13 @@ import backwardShader from '../../shaders/rmsnorm/backward.wgsl?raw';
 import forwardShader from '../../shaders/rmsnorm/forward.wgsl?raw';
 import parameterGrad from '../../shaders/rmsnorm/parameter_grad.wgsl?raw';
 import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
-import { type NormBackwardProblem, type NormParameterGradProblem, ROW_BLOCK } from './layernorm.ts';
-import { lanesOf, perElem, perRow } from './variants.ts';
+import {
+  type NormBackwardProblem,
+  type NormParameterGradProblem,
+  parameterGradVariants,
+  ROW_BLOCK,
+} from './layernorm.ts';
+import { lanesOf, perRow } from './variants.ts';
 
 /** What is added to the weight: 1 where it is stored as a difference from 1. */
 interface Gain {
@@ -95,13 +100,7 @@ export const rmsnormParameterGrad: Kernel<NormParameterGradProblem> = {
     partials: write(ceilDiv(rows, ROW_BLOCK) * width),
   }),
   affectsSpeed: { rows: true, width: true },
-  variants: perElem(
-    parameterGrad,
-    ({ width }) => lanesOf(width),
-    ({ rows, width }, lanes) => (ceilDiv(rows, ROW_BLOCK) * width) / lanes,
-    ({ rows, width }, lanes) => ({ rows, width: width / lanes }),
-    { ROW_BLOCK },
-  ),
+  variants: parameterGradVariants(parameterGrad),
   flops: ({ rows, width }) => rows * width * 3,
   reference({ rows, width }, { dy, x, rstd, partials }: Arrays<'dy' | 'x' | 'rstd' | 'partials'>) {
     partials.fill(0);

@@ -159,17 +159,14 @@ const STYLE = `
   --paper: #fdfdfb; --ink: #1c2024; --muted: #6a7178; --rule: #e6e6e1;
   --first: #23617f; --faint: #b9cdd8; --second: #c05a1c;
 }
-@media (prefers-color-scheme: dark) {
+@media screen and (prefers-color-scheme: dark) {
   :root {
     --paper: #15181a; --ink: #e4e5e2; --muted: #8d959c; --rule: #2a2e31;
     --first: #7cb8d6; --faint: #33505f; --second: #e8975a;
   }
 }
 @media print {
-  :root {
-    --paper: #ffffff; --ink: #1c2024; --muted: #5a6168; --rule: #e0e0dc;
-    --first: #23617f; --faint: #b9cdd8; --second: #c05a1c;
-  }
+  :root { --paper: #ffffff; --muted: #5a6168; --rule: #e0e0dc; }
 }
 * { box-sizing: border-box; }
 body {

@@ -104,6 +104,11 @@ export function joined(...sources: readonly TensorSource[]): TensorSource {
   };
 }
 
+/** What each piece becomes, one at a time. */
+export async function* mapped<P, Q>(pieces: AsyncIterable<P>, change: (piece: P) => Q): AsyncGenerator<Q, void> {
+  for await (const piece of pieces) yield change(piece);
+}
+
 /** The same values in pieces of whole blocks. Their number is a multiple of a block's. */
 export async function* wholeBlocks(
   pieces: AsyncIterable<Float32Array<ArrayBuffer>>,

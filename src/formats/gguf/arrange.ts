@@ -2,7 +2,7 @@
 // rotated heads taken by pairs, gains counted from 0. Streams: a band of rows is in memory, never a whole tensor.
 
 import { assert } from '../../util/errors.ts';
-import { PIECE_ELEMENTS, type TensorSource } from '../../util/tensor-source.ts';
+import { mapped, PIECE_ELEMENTS, type TensorSource } from '../../util/tensor-source.ts';
 
 type Floats = Float32Array<ArrayBuffer>;
 type Bytes = Uint8Array<ArrayBuffer>;
@@ -43,7 +43,7 @@ export function arranged(
     case 'paired':
       return paired(source.read(name), rows / arrangement.heads, columns);
     case 'plus one':
-      return plusOne(source.read(name));
+      return mapped(source.read(name), (piece) => piece.map((gain) => gain + 1));
     default:
       return arrangement satisfies never;
   }
@@ -77,39 +77,30 @@ async function* transposed(
   }
 }
 
-/** A head at a time. */
-async function* paired(pieces: AsyncIterable<Floats>, headSize: number, columns: number): AsyncGenerator<Floats, void> {
+/** Rows of heads in llama.cpp's order, a head at a time. */
+function paired(pieces: AsyncIterable<Floats>, headSize: number, columns: number): AsyncIterable<Floats> {
   assert(headSize % 2 === 0, `a head of ${headSize} rows has no pairs`);
-  const head = new Float32Array(headSize * columns);
-  let filled = 0;
-  for await (const piece of pieces) {
-    for (let i = 0; i < piece.length; ) {
-      const part = piece.subarray(i, i + head.length - filled);
-      head.set(part, filled);
-      filled += part.length;
-      i += part.length;
-      if (filled < head.length) continue;
-      yield interleaved(head, headSize, columns);
-      filled = 0;
-    }
-  }
-  assert(filled === 0, 'rows that are no whole heads');
-}
-
-function interleaved(head: Floats, headSize: number, columns: number): Floats {
-  const made = new Float32Array(head.length);
-  for (let row = 0; row < headSize; row++) {
-    const from = Math.floor(row / 2) + (row % 2) * (headSize / 2);
-    made.set(head.subarray(from * columns, (from + 1) * columns), row * columns);
-  }
-  return made;
+  const half = headSize / 2;
+  const bytes = mapped(pieces, ({ buffer, byteOffset, byteLength }) => new Uint8Array(buffer, byteOffset, byteLength));
+  const heads = headsMoved(bytes, headSize, 4 * columns, (row) => (row < half ? 2 * row : 2 * (row - half) + 1));
+  return mapped(heads, ({ buffer }) => new Float32Array(buffer));
 }
 
 /** Rows of so many bytes in Hugging Face's order again, whatever they hold: a head at a time. */
-export async function* unpaired(
+export function unpaired(
   pieces: AsyncIterable<Bytes>,
   headRows: number,
   rowBytes: number,
+): AsyncGenerator<Bytes, void> {
+  return headsMoved(pieces, headRows, rowBytes, (row) => Math.floor(row / 2) + (row % 2) * (headRows / 2));
+}
+
+/** Heads of so many rows, one at a time, with each row of a head at the place in it that `to` gives. */
+async function* headsMoved(
+  pieces: AsyncIterable<Bytes>,
+  headRows: number,
+  rowBytes: number,
+  to: (row: number) => number,
 ): AsyncGenerator<Bytes, void> {
   const head = new Uint8Array(headRows * rowBytes);
   let filled = 0;
@@ -122,16 +113,11 @@ export async function* unpaired(
       if (filled < head.length) continue;
       const made = new Uint8Array(head.length);
       for (let row = 0; row < headRows; row++) {
-        const to = Math.floor(row / 2) + (row % 2) * (headRows / 2);
-        made.set(head.subarray(row * rowBytes, (row + 1) * rowBytes), to * rowBytes);
+        made.set(head.subarray(row * rowBytes, (row + 1) * rowBytes), to(row) * rowBytes);
       }
       yield made;
       filled = 0;
     }
   }
   assert(filled === 0, 'rows that are no whole heads');
-}
-
-async function* plusOne(pieces: AsyncIterable<Floats>): AsyncGenerator<Floats, void> {
-  for await (const piece of pieces) yield piece.map((gain) => gain + 1);
 }

@@ -8,7 +8,7 @@ import type { Files } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { show } from '../../util/json.ts';
 import { CODECS, isMade, isNarrow } from '../../util/stored-elements.ts';
-import { type PackedTensor, widenedPieces } from '../../util/tensor-source.ts';
+import { mapped, type PackedTensor, widenedPieces } from '../../util/tensor-source.ts';
 import type { ByteSource } from '../byte-source.ts';
 import { parseConfig } from '../config.ts';
 import { ListedFolder, type ListedWeights } from '../listed-folder.ts';
@@ -222,10 +222,6 @@ class GGUFTensors implements ListedWeights {
 
 /** Blocks that are read at once, of one element or more. */
 const PIECE_BLOCKS = 2 ** 17;
-
-async function* mapped<P, Q>(pieces: AsyncIterable<P>, change: (piece: P) => Q): AsyncGenerator<Q, void> {
-  for await (const piece of pieces) yield change(piece);
-}
 
 function floatsIn({ type }: PlacedTensor, bytes: AsyncIterable<Uint8Array<ArrayBuffer>>): AsyncIterable<Floats> {
   const { element } = READ_TYPES[type];

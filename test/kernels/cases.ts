@@ -1,16 +1,11 @@
-// The one table of problems: kernel tests, gradient checks and the check of shader fragments read it. Sizes are odd on
-// purpose (1, 37, 65, 129, ...). Inputs come from a seeded generator; what a row does not say is standard normal.
+// The one table of kernels with their problems: kernel tests, gradient checks and the check of shader fragments read it. Lists of
+// problems are in problems.ts and attention-cases.ts; inputs that a row does not say are standard normal (inputs.ts).
 
 import { adamw } from '../../src/kernels/adamw.ts';
 import { add, fill } from '../../src/kernels/add.ts';
-import { type AttentionProblem, attention } from '../../src/kernels/attention.ts';
-import {
-  type AttentionBackwardProblem,
-  attentionBackwardKV,
-  attentionBackwardQ,
-  attentionDelta,
-} from '../../src/kernels/attention-backward.ts';
-import { documentStarts, keysSeen } from '../../src/kernels/attention-mask.ts';
+import { attention } from '../../src/kernels/attention.ts';
+import { attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../../src/kernels/attention-backward.ts';
+import { keysSeen } from '../../src/kernels/attention-mask.ts';
 import { cacheAppend } from '../../src/kernels/cache-append.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { copyRows } from '../../src/kernels/copy-rows.ts';
@@ -31,317 +26,27 @@ import {
 import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
 import { gelu, geluBackward, geluErf, geluErfBackward } from '../../src/kernels/gelu.ts';
 import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/kernels/head-norm.ts';
-import type { Arrays, Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad } from '../../src/kernels/layernorm.ts';
-import { type Epilogue, type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
+import { matmul } from '../../src/kernels/matmul.ts';
 import { patches } from '../../src/kernels/patches.ts';
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
 import { rope, ropeTable } from '../../src/kernels/rope.ts';
-import { HYPER, recordNorm, STATE, stepControl } from '../../src/kernels/step-control.ts';
+import { recordNorm, stepControl } from '../../src/kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../src/kernels/sum-squares.ts';
 import { tanh, tanhBackward } from '../../src/kernels/tanh.ts';
-import { Random } from '../../src/util/random.ts';
 import { field, fields } from '../entry.ts';
-import type { HostArray } from '../harness.ts';
-
-export type Inputs = Record<string, HostArray>;
-
-export interface KernelCase<P> {
-  readonly kernel: Kernel<P>;
-  readonly problems: readonly P[];
-  /** The operands whose contents are not standard normal. */
-  inputs?(problem: P, random: Draws): Inputs;
-}
-
-/** Lists of random numbers from one seed. */
-export class Draws extends Random {
-  constructor(seed: number) {
-    super(seed, 'kernel test');
-  }
-
-  /** An integer in [from, to). */
-  integer(from: number, to: number): number {
-    return from + this.below(to - from);
-  }
-
-  normals(size: number, scale = 1, mean = 0): Float32Array {
-    const list = new Float32Array(size);
-    for (let i = 0; i < size; i++) list[i] = mean + scale * this.normal();
-    return list;
-  }
-
-  /** In [from, to). */
-  uniforms(size: number, from: number, to: number): Float32Array {
-    const list = new Float32Array(size);
-    for (let i = 0; i < size; i++) list[i] = from + (to - from) * this.uniform();
-    return list;
-  }
-
-  integers(size: number, from: number, to: number): Int32Array {
-    return Int32Array.from({ length: size }, () => this.integer(from, to));
-  }
-}
-
-/** The contents of every operand that a kernel reads or updates. */
-export function inputsOf<P>(kernelCase: KernelCase<P>, problem: P, seed = 1): Inputs {
-  const random = new Draws(seed);
-  const data = kernelCase.inputs?.(problem, random) ?? {};
-  for (const [name, operand] of Object.entries(kernelCase.kernel.operands(problem))) {
-    if (operand.access !== 'write') data[name] ??= random.normals(operand.size);
-  }
-  return data;
-}
-
-/** The operands in float64, with room for the written ones: what a reference runs on. */
-export function toArrays<P>(kernel: Kernel<P>, problem: P, data: Inputs): Arrays {
-  return Object.fromEntries(
-    Object.entries(kernel.operands(problem)).map(([name, { access, size }]) => [
-      name,
-      access === 'write' ? new Float64Array(size) : Float64Array.from(field(data, name)),
-    ]),
-  );
-}
-
-export const IGNORE = -100;
-
-/** Targets with about one in four ignored. */
-const targets = (random: Draws, rows: number, vocabulary: number) =>
-  Int32Array.from({ length: rows }, () => (random.uniform() < 0.25 ? IGNORE : random.integer(0, vocabulary)));
-
-/**
- * One more than a grid of one row can hold: 65,535 workgroups, of 64 invocations or of one row each. Few
- * kernels get one, for they take seconds; kernels.test.ts folds the grids of all the others by hand.
- */
-const FOLDED_ITEMS = 65_535 * 64 + 1;
-const FOLDED_ROWS = 65_536;
-
-// One multiple of 4 in each list of sizes: four floats are loaded at a time then.
-const elementwise = [1, 37, 65, 129, 260, 4099].map((size) => ({ size }));
-
-const norms = [
-  { rows: 1, width: 1, eps: 1e-5 },
-  { rows: 3, width: 5, eps: 1e-5 },
-  { rows: 37, width: 129, eps: 1e-5 },
-  { rows: 65, width: 65, eps: 1e-6 },
-  { rows: 5, width: 4, eps: 1e-5 },
-  { rows: 66, width: 268, eps: 1e-5 },
-];
-
-const normBackwards = norms.flatMap(({ rows, width }) => [
-  { rows, width, accumulate: false },
-  { rows, width, accumulate: true },
-]);
-
-const parameterGrads = [
-  { rows: 1, width: 1 },
-  { rows: 3, width: 5 },
-  { rows: 129, width: 37 },
-  { rows: 65, width: 65 },
-  { rows: 66, width: 268 },
-];
-
-/** An odd rest of columns, heads behind others, one head, and four floats at a time. */
-const headRows = [
-  { rows: 28, heads: 4, width: 14, stride: 56, offset: 0 },
-  { rows: 18, heads: 2, width: 10, stride: 81, offset: 41 },
-  { rows: 3, heads: 1, width: 2, stride: 2, offset: 0 },
-  { rows: 65 * 3, heads: 3, width: 16, stride: 80, offset: 16 },
-  { rows: 2, heads: 2, width: 132, stride: 264, offset: 0 },
-];
-
-const layouts: readonly Layout[] = ['NN', 'NT', 'TN'];
-const epilogues: readonly Epilogue[] = [
-  'scale',
-  'softcap',
-  'bias',
-  'residual',
-  'biasResidual',
-  'biasGelu',
-  'geluGradient',
-  'biasGeluErf',
-  'geluErfGradient',
-];
-
-const matmuls: readonly MatmulProblem[] = [
-  ...layouts.flatMap((layout) => [
-    { layout, M: 1, N: 1, K: 1 },
-    { layout, M: 3, N: 5, K: 7, accumulate: true },
-    { layout, M: 17, N: 33, K: 65 },
-    { layout, M: 51, N: 40, K: 1 },
-    // Multiples of 4, then tiles of every variant cut at each edge.
-    { layout, M: 64, N: 48, K: 36, accumulate: true },
-    { layout, M: 132, N: 196, K: 68 },
-  ]),
-  // Only K is a multiple of 4.
-  { layout: 'NT', M: 17, N: 33, K: 64 },
-  // Few rows.
-  { layout: 'NT', M: 1, N: 65, K: 64, aOffset: 128 },
-  { layout: 'NN', M: 2, N: 132, K: 12, accumulate: true },
-  { layout: 'NT', M: 3, N: 9, K: 129 },
-  // A column block of a packed y, of which dW and dx read the like; 'in,out' weights, then 'out,in' ones.
-  { layout: 'NN', M: 37, N: 20, K: 12, cStride: 60, cOffset: 20, partial: true },
-  { layout: 'NN', M: 17, N: 5, K: 7, cStride: 15, cOffset: 10, partial: true },
-  { layout: 'TN', M: 12, N: 20, K: 36, bStride: 60, bOffset: 40, accumulate: true },
-  { layout: 'TN', M: 7, N: 5, K: 9, bStride: 15, bOffset: 5 },
-  { layout: 'NT', M: 37, N: 12, K: 20, aStride: 60, aOffset: 40, accumulate: true },
-  { layout: 'TN', M: 20, N: 12, K: 36, aStride: 60, aOffset: 20 },
-  { layout: 'NN', M: 9, N: 5, K: 7, aStride: 21, aOffset: 14, accumulate: true },
-  // A row tile of a large weight, and of its gradient.
-  { layout: 'NN', M: 9, N: 12, K: 7, bOffset: 36, accumulate: true },
-  { layout: 'TN', M: 7, N: 12, K: 20, cOffset: 36, accumulate: true, partial: true },
-  ...epilogues.map((epilogue): MatmulProblem => ({ layout: 'NN', M: 17, N: 33, K: 65, epilogue, scale: 0.3 })),
-  { layout: 'NT', M: 1, N: 36, K: 20, epilogue: 'biasGelu' },
-  // Small quotients, and such that tanh is 1.
-  { layout: 'NT', M: 17, N: 36, K: 20, epilogue: 'softcap', scale: 30 },
-  { layout: 'NN', M: 3, N: 65, K: 64, epilogue: 'softcap', scale: 0.5 },
-  // Behind a low-rank update, which the product goes on from.
-  ...epilogues.map((epilogue): MatmulProblem => ({ layout: 'NT', M: 17, N: 33, K: 65, accumulate: true, epilogue })),
-  { layout: 'NN', M: 20, N: 12, K: 36, accumulate: true, epilogue: 'geluGradient' },
-  // Some columns of C, as a row tile of a weight stored transposed gives them.
-  ...epilogues.map(
-    (epilogue): MatmulProblem => ({
-      ...{ layout: 'NT', M: 17, N: 20, K: 12, cStride: 37, cOffset: 9, biasOffset: 9, partial: true },
-      ...{ epilogue, scale: 0.3 },
-    }),
-  ),
-];
-
-export const hyperOf = (values: Partial<Record<keyof typeof HYPER, number>>): Float32Array => {
-  const hyper = new Float32Array(HYPER.size);
-  for (const [name, value] of Object.entries(values)) hyper[HYPER[name as keyof typeof HYPER]] = value;
-  return hyper;
-};
-
-const HYPERS = hyperOf({
-  learningRate: 1e-3,
-  oneMinusBeta1: 1 - 0.9,
-  oneMinusBeta2: 1 - 0.95,
-  epsilon: 1e-8,
-  weightDecay: 0.1,
-  maxNorm: 1,
-  lossScale: 1 / 37,
-});
-
-/** A state in which some steps were taken. */
-const someState = () => {
-  const state = new Float32Array(STATE.size);
-  state[STATE.correction1] = 1 - 0.9 ** 3;
-  state[STATE.correction2] = 1 - 0.95 ** 3;
-  state[STATE.coefficient] = 0.75;
-  state[STATE.updates] = 3;
-  state[STATE.skipped] = 2;
-  return state;
-};
-
-/** Attention over a packed projection, as in training. */
-export function packed(p: AttentionBackwardProblem): AttentionProblem {
-  const stride = (p.heads + 2 * p.kvHeads) * p.headSize;
-  const kOffset = p.heads * p.headSize;
-  const vOffset = (p.heads + p.kvHeads) * p.headSize;
-  return { ...p, kvRows: p.seq, qStride: stride, qOffset: 0, kStride: stride, kOffset, vStride: stride, vOffset };
-}
-
-const attentions: AttentionBackwardProblem[] = [
-  { batch: 1, seq: 1, heads: 1, kvHeads: 1, headSize: 4 },
-  { batch: 2, seq: 3, heads: 2, kvHeads: 2, headSize: 5 },
-  { batch: 1, seq: 37, heads: 8, kvHeads: 2, headSize: 8 },
-  { batch: 3, seq: 16, heads: 1, kvHeads: 1, headSize: 10 },
-  { batch: 2, seq: 65, heads: 4, kvHeads: 4, headSize: 16 },
-  { batch: 1, seq: 37, heads: 5, kvHeads: 1, headSize: 24 },
-  { batch: 1, seq: 33, heads: 3, kvHeads: 3, headSize: 32 },
-  { batch: 1, seq: 65, heads: 1, kvHeads: 1, headSize: 64 },
-  // Tiles are of 4, 16 or 32 rows: windows of one token, up to a tile's border, past it, past the row.
-  { batch: 1, seq: 37, heads: 2, kvHeads: 2, headSize: 8, mask: { window: 1 } },
-  { batch: 2, seq: 67, heads: 3, kvHeads: 1, headSize: 5, mask: { window: 32 } },
-  { batch: 1, seq: 37, heads: 3, kvHeads: 3, headSize: 12, mask: { window: 100 } },
-  { batch: 1, seq: 70, heads: 2, kvHeads: 1, headSize: 32, mask: { window: 33 } },
-  { batch: 2, seq: 101, heads: 4, kvHeads: 2, headSize: 16, mask: { window: 7 } },
-  // A scale of its own.
-  { batch: 1, seq: 37, heads: 4, kvHeads: 1, headSize: 12, mask: { window: 6 }, scale: 20 ** -0.5 },
-  { batch: 2, seq: 33, heads: 2, kvHeads: 1, headSize: 5, scale: 1 },
-  { batch: 1, seq: 1, heads: 2, kvHeads: 1, headSize: 8, mask: 'none' },
-  { batch: 3, seq: 37, heads: 4, kvHeads: 2, headSize: 5, mask: 'none' },
-  { batch: 1, seq: 65, heads: 3, kvHeads: 3, headSize: 16, mask: 'none' },
-  // In the first row one document, in the second those of one token, in the others of any length. With one head, the
-  // lanes of a workgroup work on different rows.
-  { batch: 1, seq: 37, heads: 2, kvHeads: 2, headSize: 8, mask: 'documents' },
-  { batch: 5, seq: 37, heads: 1, kvHeads: 1, headSize: 12, mask: 'documents' },
-  { batch: 3, seq: 101, heads: 4, kvHeads: 2, headSize: 16, mask: 'documents' },
-  { batch: 4, seq: 67, heads: 3, kvHeads: 1, headSize: 5, mask: 'documents' },
-  // In the first row no padding, in the second one token alone, in the third holes, in the others any length.
-  { batch: 3, seq: 1, heads: 2, kvHeads: 1, headSize: 8, mask: 'padding' },
-  { batch: 5, seq: 37, heads: 1, kvHeads: 1, headSize: 12, mask: 'padding' },
-  { batch: 3, seq: 101, heads: 4, kvHeads: 2, headSize: 16, mask: 'padding' },
-  { batch: 4, seq: 67, heads: 3, kvHeads: 3, headSize: 5, mask: 'padding' },
-];
-
-/** Over a cache of 70 rows a batch: unpacked keys and values, queries at an odd stride or a wide one. */
-const overCache: AttentionBackwardProblem[] = [
-  { batch: 2, seq: 1, heads: 4, kvHeads: 2, headSize: 16 },
-  { batch: 1, seq: 37, heads: 2, kvHeads: 1, headSize: 12 },
-  { batch: 2, seq: 3, heads: 3, kvHeads: 3, headSize: 5 },
-  { batch: 2, seq: 1, heads: 4, kvHeads: 2, headSize: 16, mask: { window: 5 } },
-  { batch: 1, seq: 37, heads: 2, kvHeads: 1, headSize: 12, mask: { window: 9 } },
-  { batch: 2, seq: 3, heads: 3, kvHeads: 3, headSize: 5, mask: { window: 2 } },
-  { batch: 1, seq: 1, heads: 4, kvHeads: 1, headSize: 16, scale: 0.1 },
-  { batch: 2, seq: 3, heads: 4, kvHeads: 2, headSize: 16, mask: 'none' },
-  { batch: 2, seq: 3, heads: 3, kvHeads: 3, headSize: 5, mask: 'none' },
-  { batch: 3, seq: 1, heads: 4, kvHeads: 2, headSize: 16, mask: 'documents' },
-  { batch: 3, seq: 37, heads: 1, kvHeads: 1, headSize: 12, mask: 'documents' },
-  { batch: 2, seq: 3, heads: 3, kvHeads: 3, headSize: 5, mask: 'documents' },
-];
-
-const cached: AttentionProblem[] = overCache.map((p) => {
-  const width = p.kvHeads * p.headSize;
-  const q = { qStride: p.heads * p.headSize + 4, qOffset: 4 };
-  return { ...p, ...q, kvRows: 70, kStride: width, kOffset: 0, vStride: width, vOffset: 0 };
-});
-
-/** Where the queries of a problem over a cache begin; the last problem's rows end with the cache. */
-const positionOf = (p: AttentionProblem) => (p.kvRows === p.seq ? 0 : p.headSize === 5 ? 68 : 31);
-
-/** What the mask asks for: for each query the first key of its document (over a cache, one begun before the queries), or the keys that are no padding. */
-function maskInputs(p: AttentionProblem, random: Draws): Inputs {
-  if (p.mask === 'padding') {
-    const lengths = Array.from({ length: p.batch }, () => random.integer(1, p.seq + 1));
-    const keyMask = Int32Array.from({ length: p.batch * p.seq }, (_, i) => {
-      const [row, key] = [Math.floor(i / p.seq), i % p.seq];
-      if (row === 0) return 1;
-      if (row === 1) return Number(key === p.seq >> 1);
-      return Number(row === 2 ? key === 0 || random.uniform() < 0.6 : key < lengths[row]!);
-    });
-    return { keyMask };
-  }
-  if (p.mask !== 'documents') return {};
-  const position = positionOf(p);
-  if (position > 0) {
-    const begins = Array.from({ length: p.batch }, () => random.integer(0, position + 1));
-    return { documentStarts: Uint32Array.from({ length: p.batch * p.seq }, (_, i) => begins[Math.floor(i / p.seq)]!) };
-  }
-  let document = 0;
-  const documents = Int32Array.from({ length: p.batch * p.seq }, (_, i) => {
-    const row = Math.floor(i / p.seq);
-    if (row === 1 || (row > 1 && random.uniform() < 0.1)) document++;
-    return document;
-  });
-  return { documentStarts: documentStarts(documents, p.seq) };
-}
-
-/** The packed rows, a gradient, and what the forward pass leaves for the backward one. */
-function attentionGradients(p: AttentionBackwardProblem, random: Draws): Inputs {
-  const forward = packed(p);
-  const qkv = random.normals(p.batch * p.seq * forward.qStride);
-  const dy = random.normals(p.batch * p.seq * p.heads * p.headSize);
-  const masks = maskInputs(forward, random);
-  const given = { q: qkv, k: qkv, v: qkv, position: new Uint32Array(1), ...masks };
-  const arrays = toArrays(attention, forward, given);
-  attention.reference(forward, arrays);
-  const after = fields(arrays, 'y', 'lse');
-  const rows = { rows: p.batch * p.seq, heads: p.heads, headSize: p.headSize };
-  const deltas = { dy: Float64Array.from(dy), y: after.y, delta: new Float64Array(after.lse.length / 2) };
-  attentionDelta.reference(rows, deltas);
-  return { qkv, dy, lse: Float32Array.from(after.lse), delta: Float32Array.from(deltas.delta), ...masks };
-}
+import { attentionGradients, attentions, cached, maskInputs, packed, positionOf } from './attention-cases.ts';
+import { HYPERS, IGNORE, type KernelCase, someState, targets } from './inputs.ts';
+import {
+  elementwise,
+  FOLDED_ITEMS,
+  FOLDED_ROWS,
+  headRows,
+  matmuls,
+  normBackwards,
+  norms,
+  parameterGrads,
+} from './problems.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: a table of kernels of different problems
 const row = <P>(kernelCase: KernelCase<P>): KernelCase<any> => kernelCase;

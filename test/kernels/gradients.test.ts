@@ -23,7 +23,9 @@ import { rope } from '../../src/kernels/rope.ts';
 import { tanh, tanhBackward } from '../../src/kernels/tanh.ts';
 import { at } from '../../src/util/at.ts';
 import { field, fields } from '../entry.ts';
-import { cases, Draws, IGNORE, inputsOf, packed, toArrays } from './cases.ts';
+import { packed } from './attention-cases.ts';
+import { cases } from './cases.ts';
+import { Draws, IGNORE, inputsOf, toArrays } from './inputs.ts';
 
 /** The operands of a kernel after its reference ran; `data` is left as it is. */
 function run<P>(kernel: Kernel<P>, problem: P, data: Arrays): Arrays {

@@ -9,7 +9,8 @@ import { widen } from '../../src/util/floats.ts';
 import { joinHalves, lowerHalves, upperHalves } from '../../src/util/split-floats.ts';
 import { field, leading, only } from '../entry.ts';
 import { runKernel } from '../harness.ts';
-import { cases, inputsOf } from './cases.ts';
+import { cases } from './cases.ts';
+import { inputsOf } from './inputs.ts';
 
 const bitsOf = (floats: Float32Array) => new Uint32Array(floats.buffer, floats.byteOffset, floats.length);
 const floatsOf = (bits: readonly number[]) => new Float32Array(Uint32Array.from(bits).buffer);

@@ -20,8 +20,10 @@ import { tanh, tanhBackward } from '../../src/kernels/tanh.ts';
 import { field, fields, leading, only } from '../entry.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable, testDevice } from '../harness.ts';
 import { THOROUGH, VERBOSE } from '../host.ts';
+import { packed } from './attention-cases.ts';
 import { bounds, ULP } from './bounds.ts';
-import { cases, inputsOf, type KernelCase, packed, toArrays } from './cases.ts';
+import { cases } from './cases.ts';
+import { inputsOf, type KernelCase, toArrays } from './inputs.ts';
 
 /** The guaranteed limits of WebGPU. */
 const DEFAULTS: Traits = { software: false, subgroupSize: 0 };

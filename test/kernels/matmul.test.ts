@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
 import { field, fields, leading } from '../entry.ts';
 import { type HostArray, runKernel, runnable, testDevice } from '../harness.ts';
-import { Draws } from './cases.ts';
+import { Draws } from './inputs.ts';
 
 const device = await testDevice();
 const variants = await runnable(matmul);

@@ -17,7 +17,8 @@ import { narrow, widen } from '../../src/util/floats.ts';
 import { Random } from '../../src/util/random.ts';
 import { field, leading, only } from '../entry.ts';
 import { runKernel } from '../harness.ts';
-import { cases, inputsOf } from './cases.ts';
+import { cases } from './cases.ts';
+import { inputsOf } from './inputs.ts';
 
 const KEY: RoundingKey = [0x89abcdef, 0xfedcba98];
 

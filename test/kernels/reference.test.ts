@@ -25,7 +25,7 @@ import { at } from '../../src/util/at.ts';
 import { entry, field, fields, leading } from '../entry.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable } from '../harness.ts';
 import { testHost, VERBOSE } from '../host.ts';
-import { hyperOf } from './cases.ts';
+import { hyperOf } from './inputs.ts';
 
 const FOLDER = 'test/fixtures/reference/ops';
 const read = (file: string) => testHost.files.read(`${FOLDER}/${file}`);

@@ -20,7 +20,8 @@ import { scaleAndSumSquares } from '../../src/kernels/sum-squares.ts';
 import { narrow } from '../../src/util/floats.ts';
 import { field, leading, only } from '../entry.ts';
 import { runKernel } from '../harness.ts';
-import { cases, inputsOf } from './cases.ts';
+import { cases } from './cases.ts';
+import { inputsOf } from './inputs.ts';
 
 const floatsOf = (bits: readonly number[]) => new Float32Array(Uint32Array.from(bits).buffer);
 

@@ -21,7 +21,8 @@ import { CODECS } from '../../src/util/stored-elements.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable, type StoredAs } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { decoded, GGML_BLOCKS, GGML_ELEMENTS, type GGMLElement, randomBlocks } from '../util/ggml-decoder.ts';
-import { cases, inputsOf } from './cases.ts';
+import { cases } from './cases.ts';
+import { inputsOf } from './inputs.ts';
 
 /** The operands in which a model's parameters are read. */
 const PARAMETERS: Readonly<Record<string, readonly string[]>> = {

@@ -18,7 +18,7 @@ import { type Epilogue, type Layout, type MatmulProblem, matmul } from '../../sr
 import { field } from '../entry.ts';
 import { type HostArray, runKernel, runnable, SENTINEL } from '../harness.ts';
 import { EVERY_CASE, THOROUGH } from '../host.ts';
-import { Draws, toArrays } from './cases.ts';
+import { Draws, toArrays } from './inputs.ts';
 
 type Data = Record<string, HostArray>;
 

@@ -21,9 +21,10 @@ import { field, fields, leading, only } from '../entry.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable, testDevice } from '../harness.ts';
 import { THOROUGH, VERBOSE } from '../host.ts';
 import { packed } from './attention-cases.ts';
-import { bounds, ULP } from './bounds.ts';
+import { bounds } from './bounds.ts';
 import { cases } from './cases.ts';
 import { inputsOf, type KernelCase, toArrays } from './inputs.ts';
+import { ULP } from './rounding.ts';
 
 /** The guaranteed limits of WebGPU. */
 const DEFAULTS: Traits = { software: false, subgroupSize: 0 };

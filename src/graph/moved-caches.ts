@@ -1,10 +1,21 @@
-// Caches of keys and values below the GPU, as a rewrite of a program of generation: what the attention of a layer has kept is
-// brought up before its first use, and goes down with its new rows behind its last. Between two runs of a program it lies
-// below. Of which layers is not decided here (engine/compile/fit.ts).
+// Caches of keys and values below the GPU, as a rewrite of a program of generation: the rows that the attention of a layer has
+// kept are brought up before its first use, and behind its last the new rows go down to them. Between two runs of a program all
+// lie below. Of which layers is not decided here (engine/compile/fit.ts).
 //
-// Invariant: kernels, problems and their order stay; all bytes of a cache come back as they went, zeros where none went yet.
+// Invariant: kernels, problems and their order stay; rows come back as they went. What lies in a cache past the new rows is
+// anything: attention never reads there.
 
-import { bytesOf, type Instruction, makeTensor, type Program, type Stash, type Tensor } from './program.ts';
+import { assert } from '../util/errors.ts';
+import type { Tokens } from './operators/embedding.ts';
+import {
+  type AppendedRows,
+  bytesOf,
+  type Instruction,
+  makeTensor,
+  type Program,
+  type Stash,
+  type Tensor,
+} from './program.ts';
 
 /** A cache that lies below, and what stands for it while it is up. */
 export interface MovedCache {
@@ -20,7 +31,17 @@ export const movedCache = (cache: Tensor): MovedCache => ({
   stash: { name: cache.name, bytes: bytesOf(cache), lasts: true },
 });
 
-export function withMovedCaches<P extends Program>(program: P, moved: readonly MovedCache[]): P {
+/** What a run appends to a cache (1, capacity, width). */
+function rowsOf(cache: Tensor, { position, seq }: Tokens): AppendedRows {
+  const [sequences, capacity = 0] = cache.shape;
+  assert(sequences === 1, `${cache.name} is of one sequence`);
+  return { position, count: seq, bytes: bytesOf(cache) / capacity };
+}
+
+export function withMovedCaches<P extends Program & { readonly tokens: Tokens }>(
+  program: P,
+  moved: readonly MovedCache[],
+): P {
   const byCache = new Map(moved.map((each) => [each.cache, each]));
   const cachesOf = (instruction: Instruction): MovedCache[] => {
     if (instruction.op !== 'dispatch') return [];
@@ -35,7 +56,8 @@ export function withMovedCaches<P extends Program>(program: P, moved: readonly M
     const { phase, block, layer } = instruction;
     const place = { phase, ...(block !== undefined && { block }), ...(layer !== undefined && { layer }) };
     const transfer = (op: 'fetch' | 'offload', { up: tensor, stash }: MovedCache): Instruction => ({
-      ...{ op, tensor, stash, ...place },
+      ...{ op, tensor, stash, rows: rowsOf(tensor, program.tokens), ...place },
+      ...(op === 'fetch' && { keeps: true }),
       label: `${tensor.name}, moved ${op === 'fetch' ? 'back' : 'below'}`,
     });
     const before = caches.filter((cache) => !isUp.has(cache));

@@ -115,8 +115,18 @@ export interface HostInstruction extends Common {
 export interface Stash {
   readonly name: string;
   readonly bytes: number;
-  /** Whether it lies there from one run to the next, of this program and all that have it; fetched before that, it is zeros. */
+  /** Whether it lies there from one run to the next, of this program and all that have it. */
   readonly lasts?: boolean;
+}
+
+/** Rows of a tensor to which each run of a program appends some: where those go is known when it runs. */
+export interface AppendedRows {
+  /** (1) the first of the new rows; those before it are from earlier runs. */
+  readonly position: Tensor;
+  /** The new ones. */
+  readonly count: number;
+  /** Of a row. */
+  readonly bytes: number;
 }
 
 /**
@@ -128,6 +138,8 @@ export interface TransferInstruction extends Common {
   readonly tensor: Tensor;
   readonly stash: Stash;
   readonly keeps?: boolean;
+  /** What moves of a tensor that lasts: the new rows down, those before them up. @default all of it */
+  readonly rows?: AppendedRows;
 }
 
 /** Elements of a tensor, from one on. */

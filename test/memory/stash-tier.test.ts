@@ -56,6 +56,69 @@ it('brings back what was put, forward down and backward up, step after step', as
   );
 });
 
+it('brings back what was put part behind part, and begun anew, and writes each part once', async () => {
+  const part = fc.integer({ min: 1, max: 6 }).map((words) => 4 * words);
+  const texts = fc.array(fc.array(part, { minLength: 1, maxLength: 9 }), { minLength: 1, maxLength: 5 });
+  await fc.assert(
+    fc.asyncProperty(texts, fc.boolean(), fc.nat(), async (texts, isOnDisk, seed) => {
+      const size = 256;
+      let random = seed;
+      const file = new CountingFile(new MemoryBlockFile('/tier/file', BEGIN + 2 * size), () => {
+        random = (Math.imul(random, 1664525) + 1013904223) >>> 0;
+        return turns(random % 4);
+      });
+      // A reader and two pieces, or the pieces alone.
+      const tier = new StashTier(isOnDisk ? { host: size, disk: 2 * size } : { host: 2 * size, disk: 0 }, file, BEGIN);
+      tier.place(FIRST, [size, size]);
+      let written = 0;
+      let read = 0;
+      for (const [text, parts] of texts.entries()) {
+        let at = 0;
+        const wanted = new Uint8Array(size);
+        for (const [n, bytes] of parts.entries()) {
+          wanted.fill(1 + n + 16 * text, at, at + bytes);
+          // It may be read ahead, or not yet all of it, when more is put.
+          if (n % 2 === 1) tier.prefetch(FIRST);
+          await tier.put(FIRST, wanted.slice(at, at + bytes), at);
+          at += bytes;
+          written += bytes;
+          tier.check();
+          const before = file.readBytes;
+          expect(await tier.fetch(FIRST)).toEqual(wanted.subarray(0, at));
+          expect(file.readBytes - before, 'in one read').toBe(isOnDisk ? at : 0);
+          read += at;
+          tier.release(FIRST);
+        }
+      }
+      await tier.close();
+      expect(file.writtenBytes).toBe(isOnDisk ? written : 0);
+      expect(file.readBytes).toBe(isOnDisk ? read : 0);
+      expect(tier.ledger.diskBytes).toBe(isOnDisk ? size : 0);
+    }),
+    { seed: 3, numRuns: 60 },
+  );
+});
+
+it('finds a bit that has changed in any part of a piece', async () => {
+  const parts = [12, 4, 16];
+  for (const [damaged, bytes] of parts.entries()) {
+    const file = new MemoryBlockFile('/tier/file', 64);
+    const room = { host: 32, disk: 64 };
+    const tier = new StashTier(room, file);
+    tier.place(FIRST, [32, 32]);
+    const begin = stashHomes([32, 32], room)?.offsets[0] ?? 0;
+    let at = 0;
+    for (const [n, length] of parts.entries()) {
+      await tier.put(FIRST, value(n, 0, length), at);
+      at += length;
+    }
+    const before = parts.slice(0, damaged).reduce((a, b) => a + b, 0);
+    await file.write(begin + before + bytes - 1, Uint8Array.of(255));
+    await expect(tier.fetch(FIRST)).rejects.toThrow('came back damaged (checksum mismatch)');
+    await tier.close();
+  }
+});
+
 it('takes the newest value of a piece that was read ahead before it was put again', async () => {
   const file = new CountingFile(new MemoryBlockFile('/tier/file', 400), () => turns(4));
   const tier = new StashTier({ host: 400, disk: 400 }, file);

@@ -1,15 +1,20 @@
 // Caches of keys and values in tiers: the same text to the bit wherever they lie, within budgets that they alone would not fit
-// into; what a budget counts is what is used; and a text begun anew, or after the budget changed, is as it was.
+// into; what a budget counts is what is used; a text begun anew, or after the budget changed, is as it was; and what moves are
+// new rows down and those before them up, to the byte.
 
 import { afterAll, describe, expect, test } from 'vitest';
+import { KernelChoices } from '../../src/engine/compile/choices.ts';
 import { smallestBudget } from '../../src/engine/compile/fit.ts';
+import { fetchedBytes, offloadedBytes, type Pass } from '../../src/engine/compile/pass.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
+import { Session } from '../../src/engine/run/session.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { openDevice } from '../../src/gpu/device.ts';
+import { makeTokens } from '../../src/graph/operators/embedding.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { withLora } from '../../src/nn/lora.ts';
-import { generationWorkload, traceGeneration } from '../../src/train/generation-workload.ts';
+import { generationWorkload, passNameOf, traceGeneration } from '../../src/train/generation-workload.ts';
 import { Generator } from '../../src/train/generator.ts';
 import { Random } from '../../src/util/random.ts';
 import { chooseVariants } from '../choose-variants.ts';
@@ -84,5 +89,35 @@ describe.each(Object.entries(MODELS).slice(0, EVERY_CASE ? 2 : 1))('%s', (_, mod
       expect(found, JSON.stringify(memory)).toEqual(wanted);
       expect(peak, JSON.stringify(memory)).toBeLessThanOrEqual(memory.gpu as number);
     }
+  });
+
+  test('moves new rows down and those before them up, as the passes say, whatever was written before', async () => {
+    const workload = generationWorkload(model, generation, 'offload');
+    const disk = { ...memoryDisk(), limit: 2 ** 24 };
+    const memory: MemoryOptions = { gpu: smallest, host: 48 * 1024, disk, activations: 'offload' };
+    const session = await Session.open(device, workload, new KernelChoices(device), memory);
+    for (const { tensor, values } of model.constants) session.hold(tensor, values);
+    await session.values.set('parameter', initialWeights(model, 3));
+    const generator = new Generator(session, model, generation);
+    const { passes } = session.fit;
+    const adapter = generation.programs[0]?.adapter;
+    const all = generation.caches.flatMap(({ keys, values }) => [keys, values]);
+    const row = all.reduce((sum, { size }) => sum + (4 * size) / CAPACITY, 0);
+    for (const length of [19, 70, 2]) {
+      const before = session.report().link.activationBytes;
+      const prompt = Int32Array.from({ length }, (_, i) => (5 * i + length) % 31);
+      await generator.next(prompt);
+      let predicted = 0;
+      for (let position = 0; position < length; ) {
+        const seq = length - position >= 16 ? 16 : 1;
+        const pass = passes[passNameOf({ tokens: makeTokens(1, seq), adapter })] as Pass;
+        expect(offloadedBytes(pass)).toBe(seq * row);
+        expect(fetchedBytes(pass, position)).toBe(position * row);
+        predicted += offloadedBytes(pass) + fetchedBytes(pass, position);
+        position += seq;
+      }
+      expect(session.report().link.activationBytes - before, `${length} tokens`).toBe(predicted);
+    }
+    await session.close();
   });
 });

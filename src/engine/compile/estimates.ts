@@ -8,7 +8,7 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS } from '../../memory/layout/kinds.ts';
 import { assert } from '../../util/errors.ts';
 import { isDispatch } from './lower.ts';
-import { flopsOf, offloadedBytes, type Pass, type Passes } from './pass.ts';
+import { fetchedBytes, flopsOf, offloadedBytes, type Pass, type Passes } from './pass.ts';
 import { type ActivationChoice, type Rates, updatesOnHost, type Workload } from './workload.ts';
 
 /** What a tight placement costs, as a share of the arithmetic: what is read is declared as writable there. */
@@ -34,7 +34,7 @@ export interface Work {
 export const workOf = (pass: Pass): Work => ({
   flops: flopsOf(pass),
   dispatches: pass.operations.filter(isDispatch).length,
-  moved: 2 * offloadedBytes(pass),
+  moved: offloadedBytes(pass) + fetchedBytes(pass),
 });
 
 /** The time of it, and of so many bytes of chunks. */

@@ -5,6 +5,7 @@
 // tile, so that the layout of chunks has no part in it.
 
 import type {
+  AppendedRows,
   ChunkInstruction,
   HandOverInstruction,
   HostInstruction,
@@ -85,8 +86,8 @@ export interface TransferOperation extends Common {
   readonly pieces: readonly StashPiece[];
   /** As the instruction has it. */
   readonly keeps?: boolean;
-  /** As its stash has it. */
-  readonly lasts?: boolean;
+  /** As the instruction has it: which part of the pieces moves is known when the pass runs. */
+  readonly rows?: AppendedRows;
 }
 
 /** AdamW on the host, over the chunks of one index. */
@@ -222,10 +223,10 @@ const onOthers = (operation: DispatchOperation, { operands }: TensorInstruction)
   return { ...operation, operands: own };
 };
 
-const transfer = ({ op, tensor, stash, keeps, label, phase }: TransferInstruction, pieces: readonly StashPiece[]) => ({
+const transfer = ({ op, tensor, keeps, rows, label, phase }: TransferInstruction, pieces: readonly StashPiece[]) => ({
   ...{ op, tensor, pieces, label, phase, uses: [] },
   ...(keeps && { keeps }),
-  ...(stash.lasts && { lasts: true }),
+  ...(rows && { rows }),
 });
 
 function onTensors(instruction: TensorInstruction, map: ChunkMap): DispatchOperation[] {

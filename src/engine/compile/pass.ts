@@ -16,8 +16,17 @@ import { assert } from '../../util/errors.ts';
 import { type ShardedStep, withCollectives } from '../ranks/collectives.ts';
 import { withGathers } from '../ranks/gathers.ts';
 import { onlyOwnerOf, type Sharding } from '../ranks/sharding.ts';
-import { type DispatchOperation, isDispatch, isOnHost, lower, type Operation } from './lower.ts';
+import {
+  type DispatchOperation,
+  isDispatch,
+  isOnHost,
+  isTransfer,
+  lower,
+  type Operation,
+  type TransferOperation,
+} from './lower.ts';
 import { withCopiesReleased } from './release-copies.ts';
+import { lastPosition, movedParts } from './stash-ids.ts';
 import { Walk } from './walk.ts';
 
 export interface Pass {
@@ -105,11 +114,21 @@ export function recomputedFlops(pass: Pass): { readonly flops: number; readonly 
   return { flops, share: flops / (flopsOf(pass) - flops) };
 }
 
-/** Bytes of activations that a pass moves below the GPU; as many come back. */
-export const offloadedBytes = ({ operations }: Pass): number =>
+/** Bytes of activations that a pass moves below the GPU. Of a step, as many come back. */
+export const offloadedBytes = (pass: Pass): number => movedBytes(pass, 'offload', () => 0);
+
+/** Bytes that a pass brings back, at a position: see `AppendedRows`. @default the one at which it is most */
+export const fetchedBytes = (pass: Pass, position?: number): number =>
+  movedBytes(pass, 'fetch', (operation) => position ?? lastPosition(operation));
+
+const movedBytes = (
+  { operations }: Pass,
+  op: TransferOperation['op'],
+  positionOf: (operation: TransferOperation) => number,
+): number =>
   operations.reduce((sum, operation) => {
-    if (operation.op !== 'offload') return sum;
-    return operation.pieces.reduce((bytes, piece) => bytes + piece.bytes, sum);
+    if (!isTransfer(operation) || operation.op !== op) return sum;
+    return movedParts(operation, positionOf(operation)).reduce((bytes, part) => bytes + part.bytes, sum);
   }, 0);
 
 /** Bytes of each piece of an activation that lies below the GPU, by its number behind those of so many chunks. */

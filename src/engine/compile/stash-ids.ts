@@ -1,8 +1,9 @@
 // `StashIds`: numbers for what of a program's activations is below the GPU at once. Each stands for a place of its size, which
 // is used again by a piece of that size once it is free: as what moves does so forward, and comes back backward, all pieces
 // of a micro-batch are below at the end of its forward pass, so that there is no place more than the most that are there.
+// And what of the pieces moves when a program runs: all of them, or the rows that a position says.
 
-import type { Instruction, Stash } from '../../graph/program.ts';
+import type { AppendedRows, Instruction, Stash } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { assert } from '../../util/errors.ts';
 
@@ -13,6 +14,35 @@ export interface StashPiece {
   readonly offset: number;
   readonly bytes: number;
 }
+
+/** What moves of a piece; its offset and bytes are in the activation. */
+export interface MovedPart extends StashPiece {
+  /** Bytes, in the piece. */
+  readonly at: number;
+}
+
+/** An activation that moves. */
+interface Moved {
+  readonly op: 'offload' | 'fetch';
+  readonly pieces: readonly StashPiece[];
+  readonly rows?: AppendedRows;
+}
+
+/** What moves in a run whose new rows begin at `position`, which only matters where there are rows. */
+export function movedParts({ op, pieces, rows }: Moved, position: number): MovedPart[] {
+  if (!rows) return pieces.map((piece) => ({ ...piece, at: 0 }));
+  const first = position * rows.bytes;
+  const [begin, end] = op === 'fetch' ? [0, first] : [first, first + rows.count * rows.bytes];
+  return pieces.flatMap(({ id, offset, bytes }) => {
+    const from = Math.max(begin, offset);
+    const to = Math.min(end, offset + bytes);
+    return from < to ? [{ id, offset: from, bytes: to - from, at: from - offset }] : [];
+  });
+}
+
+/** The last position that leaves room for the new rows: the most comes up there. */
+export const lastPosition = ({ pieces, rows }: Moved): number =>
+  rows ? pieces.reduce((sum, { bytes }) => sum + bytes, 0) / rows.bytes - rows.count : 0;
 
 export class StashIds {
   readonly #chunkBytes: number;

@@ -5,13 +5,13 @@
 // Invariant: a value is nowhere given up while its copy there is the only one; check() lists what must hold.
 
 import type { Backing, TierState } from '../../memory/tiers/backing.ts';
-import type { Entry } from '../../memory/tiers/puts.ts';
+import type { Below, PlacedEntry } from '../../memory/tiers/below.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Slots } from './slots.ts';
 
 /** What it asks of all that lies below the GPU. */
-type ValuesBelow = Pick<Backing, 'where' | 'discard' | 'putAll' | 'update' | 'check'>;
+type ValuesBelow = Pick<Backing, 'where' | 'discard' | 'update' | 'check'> & Pick<Below, 'putAll'>;
 
 export class ChunkCopies {
   readonly #slots: Slots;
@@ -95,7 +95,7 @@ export class ChunkCopies {
   }
 
   /** What was sent comes to lie below, in one turn: see `Backing.putAll`. */
-  put(entries: readonly Entry[]): Promise<void> {
+  put(entries: readonly PlacedEntry[]): Promise<void> {
     return this.#below.putAll(entries);
   }
 

@@ -8,7 +8,7 @@ import { at } from '../../util/at.ts';
 import { arenaSizes } from '../compile/candidate.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import type { Fit } from '../compile/fitted.ts';
-import { isOnHost } from '../compile/lower.ts';
+import { isOnHost, isTransfer } from '../compile/lower.ts';
 import { dispatchesBesideExtraSlots, dispatchesOf, exchangedTensors } from '../compile/pass.ts';
 import { Bindings } from './binding.ts';
 import { ChunkCopies } from './copies.ts';
@@ -51,6 +51,7 @@ export async function makeDeviceState(
         for (const { operands } of operations.filter(isOnHost)) {
           storage.keepOnHost([operands.hyper, operands.decayMask]);
         }
+        for (const { rows } of operations.filter(isTransfer)) if (rows) storage.keepOnHost([rows.position]);
       }
       const among = extra.map((range) => ({ ...range, buffer: at(arenas, range.arena) }));
       const slots = own(new Slots(device, count, map.chunkBytes, map.count + stashes.length, among));

@@ -54,6 +54,8 @@ export interface Placed {
   /** Bytes; those of a chunk's value fill its slot. */
   readonly offset: number;
   readonly bytes: number;
+  /** Where in the value below they go that come down: it ends behind them. @default at its beginning */
+  readonly at?: number;
 }
 
 /** Values on their way down, together. */
@@ -62,6 +64,7 @@ interface Store {
   readonly buffers: readonly GPUBuffer[];
   /** Of each of them, what is the value's. */
   readonly bytes: readonly number[];
+  readonly offsets: readonly (number | undefined)[];
   /** What must have arrived before: older values of the same chunks, and what earlier phases keep below. */
   readonly behind: readonly Store[];
   /** What else it waits for once it is submitted. */
@@ -207,7 +210,8 @@ export class Link {
     );
     const ended = this.recorder?.transfer('d2h', chunks);
     const bytes = values.map((value) => value.bytes);
-    const store: Store = { chunks, buffers, bytes, behind, known, phase, arrived, ended, done: undefined };
+    const offsets = values.map((value) => value.at);
+    const store: Store = { chunks, buffers, bytes, offsets, behind, known, phase, arrived, ended, done: undefined };
     this.#stores.add(store);
     this.#copies.send(chunks);
     this.#unsent.push(() => {
@@ -221,7 +225,9 @@ export class Link {
       await Promise.all([...store.behind.map(({ done }) => done), store.known?.()]);
       // Nothing from a lost device, and nothing behind a value that did not arrive.
       this.check();
-      await this.#copies.put(store.chunks.map((chunk, i) => ({ chunk, bytes: at(views, i) })));
+      await this.#copies.put(
+        store.chunks.map((chunk, i) => ({ chunk, bytes: at(views, i), offset: store.offsets[i] ?? 0 })),
+      );
       store.ended?.();
       store.arrived?.();
     } finally {

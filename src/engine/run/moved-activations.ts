@@ -2,11 +2,13 @@
 // brings it back, a piece at a time. Which activations move, and when, is the pass's (engine/compile); where pieces lie
 // below, the stash tier's.
 //
-// Invariant: a piece is brought back from the copy that was taken of it, or, where it lasts over passes and none was taken yet,
-// as zeros.
+// Invariant: a piece is brought back from the copy that was taken of it; of rows that last over passes, those that were
+// written.
 
 import type { StashTier } from '../../memory/tiers/stash-tier.ts';
+import { at } from '../../util/at.ts';
 import type { TransferOperation } from '../compile/lower.ts';
+import { movedParts } from '../compile/stash-ids.ts';
 import type { ChunkCopies } from './copies.ts';
 import type { Link, Placed } from './link.ts';
 import type { ScheduledReads } from './scheduled-reads.ts';
@@ -27,9 +29,9 @@ export class MovedActivations {
     this.#stashes = stashes;
   }
 
-  /** Copies an activation down, a piece at a time. */
+  /** Copies an activation down, or its new rows, a piece at a time. */
   async offload(operation: TransferOperation): Promise<void> {
-    for (const value of this.#piecesOf(operation)) {
+    for (const value of this.#partsOf(operation)) {
       await this.#link.store([value]);
       this.#link.ledger.activationBytes += value.bytes;
     }
@@ -37,26 +39,24 @@ export class MovedActivations {
 
   /** Brings an activation back; below, it is of no use any more, unless it is fetched again. */
   async fetch(operation: TransferOperation, moment: number): Promise<void> {
-    for (const value of this.#piecesOf(operation)) {
-      if (operation.lasts && this.#isNowhere(value.chunk)) {
-        const { buffer, offset, bytes } = value;
-        this.#link.command((encoder) => encoder.clearBuffer(buffer, offset, bytes));
-        continue;
-      }
+    const { pieces, keeps } = operation;
+    const parts = this.#partsOf(operation);
+    for (const value of parts) {
       await this.#reads.send(value.chunk, moment, (bytes) => this.#link.send(value, bytes));
       this.#link.ledger.activationBytes += value.bytes;
-      if (operation.keeps) this.#stashes.release(value.chunk);
+      if (keeps) this.#stashes.release(value.chunk);
       else this.#copies.forgetBelow(value.chunk);
     }
+    // Rows of a text before this one: they are of no use, and should not be read ahead.
+    for (const { id } of pieces.slice(parts.length)) if (!this.#copies.isGoingDown(id)) this.#copies.forgetBelow(id);
   }
 
-  /** Neither below, nor on its way there. */
-  #isNowhere(piece: number): boolean {
-    return !this.#copies.isGoingDown(piece) && this.#stashes.where(piece) === 'nothing';
-  }
-
-  #piecesOf({ tensor, pieces }: TransferOperation): Placed[] {
+  #partsOf(operation: TransferOperation): Placed[] {
+    const { tensor, rows } = operation;
     const { buffer, offset } = this.#storage.range(tensor);
-    return pieces.map((piece) => ({ chunk: piece.id, buffer, offset: offset + piece.offset, bytes: piece.bytes }));
+    const position = rows ? at(this.#storage.onHost(rows.position), 0) : 0;
+    return movedParts(operation, position).map((part) => {
+      return { chunk: part.id, at: part.at, buffer, offset: offset + part.offset, bytes: part.bytes };
+    });
   }
 }

@@ -4,6 +4,7 @@
 //
 // Invariant: a command has its place in time once it is submitted, behind all that it is said to be behind.
 
+import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Fit } from '../compile/fitted.ts';
 import { latest, Resource, type SimulatedTask, type Work, waitedFor } from './clock.ts';
@@ -27,6 +28,7 @@ export interface Leaving {
 /** What comes down in one turn. */
 interface Store {
   readonly ids: readonly number[];
+  readonly bytes: readonly number[];
   readonly phase: number | undefined;
   readonly behind: readonly Store[];
   readonly arrived: (() => void) | undefined;
@@ -43,7 +45,7 @@ const nothing = (): Record<Work, number> => ({
 export class SimulatedLink {
   readonly #machine: Machine;
   readonly #staging: Fit['staging'];
-  readonly #put: (id: number, behind: SimulatedTask) => SimulatedTask | undefined;
+  readonly #put: (id: number, behind: SimulatedTask, bytes: number) => SimulatedTask | undefined;
   readonly #queues: Readonly<Record<Command['work'], Resource>>;
   /** What the CPU waited for last. */
   #now: SimulatedTask | undefined;
@@ -65,7 +67,7 @@ export class SimulatedLink {
   constructor(
     machine: Machine,
     staging: Fit['staging'],
-    put: (id: number, behind: SimulatedTask) => SimulatedTask | undefined,
+    put: (id: number, behind: SimulatedTask, bytes: number) => SimulatedTask | undefined,
   ) {
     this.#machine = machine;
     this.#staging = staging;
@@ -139,7 +141,7 @@ export class SimulatedLink {
     for (; this.#filled > 0; this.#filled--) this.#emptying.push(end);
     this.#unsentDown = 0;
     for (const store of this.#unsentStores) {
-      const put = store.ids.map((id) => (end ? this.#put(id, end) : undefined));
+      const put = store.ids.map((id, i) => (end ? this.#put(id, end, at(store.bytes, i)) : undefined));
       store.done = latest([...put, ...store.behind.map(({ done }) => done)]);
       store.arrived?.();
     }
@@ -182,7 +184,7 @@ export class SimulatedLink {
         older.ids.some((id) => ids.includes(id)) ||
         (phase !== undefined && older.phase !== undefined && older.phase !== phase),
     );
-    const store: Store = { ids, phase, behind, arrived, done: undefined };
+    const store: Store = { ids, bytes: values.map(({ bytes }) => bytes), phase, behind, arrived, done: undefined };
     this.#stores.push(store);
     this.#unsentStores.push(store);
     return commands;

@@ -17,7 +17,7 @@ import { type CollectiveOperation, isTransfer, type TransferOperation } from '..
 import type { Completion, Pass } from '../compile/pass.ts';
 import { changesAt, leavesAt, type PassSchedule } from '../compile/schedule.ts';
 import { SlotTable } from '../compile/slot-table.ts';
-import type { StashPiece } from '../compile/stash-ids.ts';
+import { lastPosition, movedParts } from '../compile/stash-ids.ts';
 import { isOwned, onlyOwnerOf } from '../ranks/sharding.ts';
 import { readAheadFor } from '../run/warm-up.ts';
 import { SimulatedExchanges } from './exchanges.ts';
@@ -109,7 +109,7 @@ export class Simulation {
     const chunksBelow = new SimulatedTiers(hostSlots, (id) => this.#sizeOf(id), machine.disk);
     chunksBelow.nextUse = (id) => this.#nextUse(id);
     this.#tiers = new SimulatedBelow(chunksBelow, new SimulatedStashes(homes, fit.stashes, machine.disk), map.count);
-    this.#link = new SimulatedLink(machine, staging, (id, behind) => this.#tiers.put(id, behind));
+    this.#link = new SimulatedLink(machine, staging, (id, behind, bytes) => this.#tiers.put(id, behind, bytes));
     this.#exchanges = new SimulatedExchanges(this.#link, machine, map.chunkBytes, ranks, pipeline);
     this.#slots = new SimulatedSlots(
       new SlotTable(
@@ -286,19 +286,23 @@ export class Simulation {
 
   // ---- Activations ------------------------------------------------------------------------------------
 
-  #offload({ tensor, pieces }: TransferOperation): void {
+  // What is appended to moves as it does where the most is there.
+
+  #offload(operation: TransferOperation): void {
+    const { tensor } = operation;
     const written = this.#places.writers(tensor);
-    for (const { id, bytes } of pieces) {
+    for (const { id, bytes } of movedParts(operation, lastPosition(operation))) {
       const [copy] = this.#link.store([{ id, bytes, after: written }]);
       this.#places.leaves(tensor, copy);
     }
   }
 
-  #fetch({ tensor, pieces, keeps, lasts }: TransferOperation, moment: number): void {
+  #fetch(operation: TransferOperation, moment: number): void {
+    const { tensor, keeps, rows } = operation;
     const free = this.#places.ready([tensor]);
-    for (const { id, bytes } of pieces satisfies readonly StashPiece[]) {
-      // Until something was moved there for the first time, it is zeros.
-      if (lasts && !this.#tiers.hasStash(id)) continue;
+    for (const { id, bytes } of movedParts(operation, lastPosition(operation))) {
+      // Until something was moved there for the first time, there is nothing.
+      if (rows && !this.#tiers.hasStash(id)) continue;
       this.#awaitBelow(id, moment);
       this.#places.arrives(tensor, this.#link.send(bytes, free));
       if (keeps) this.#tiers.release(id);

@@ -26,12 +26,11 @@ export class SimulatedStashes {
     this.#disk = disk;
   }
 
-  /** A new value, behind `sent`. Returns what it has arrived behind. */
-  put(n: number, sent: SimulatedTask, { writes }: DiskQueues): SimulatedTask {
+  /** A new value, or so many bytes more of it, behind `sent`. Returns what it has arrived behind. */
+  put(n: number, sent: SimulatedTask, bytes: number, { writes }: DiskQueues): SimulatedTask {
     let there = sent;
     if (at(this.#homes.offsets, n) !== undefined) {
       assert(this.#disk, 'a piece lies on disk, and there is none');
-      const bytes = at(this.#sizes, n);
       this.writtenBytes += bytes;
       there = writes.run('diskWrite', bytes / this.#disk.writeBytesPerSecond, [sent]);
     }
@@ -105,8 +104,9 @@ export class SimulatedBelow {
     this.#chunks.begin(chunks);
   }
 
-  put(id: number, sent: SimulatedTask): SimulatedTask {
-    return id < this.#count ? this.#chunks.put(id, sent) : this.#stashes.put(id - this.#count, sent, this.#chunks);
+  put(id: number, sent: SimulatedTask, bytes: number): SimulatedTask {
+    if (id < this.#count) return this.#chunks.put(id, sent);
+    return this.#stashes.put(id - this.#count, sent, bytes, this.#chunks);
   }
 
   fetch(id: number, now: SimulatedTask | undefined): SimulatedTask | undefined {

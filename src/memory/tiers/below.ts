@@ -18,6 +18,12 @@ export interface BelowOptions extends Pick<BackingOptions, 'allocate'> {
   readonly disk?: { readonly open: (bytes: number) => Promise<BlockFile>; readonly limit?: number } | undefined;
 }
 
+/** A new value; of a piece of an activation, what is put at an offset of it ends it. */
+export interface PlacedEntry extends Entry {
+  /** @default 0: it is the whole value */
+  readonly offset?: number;
+}
+
 export class Below {
   readonly chunks: Backing;
   readonly stashes: StashTier;
@@ -75,11 +81,13 @@ export class Below {
   }
 
   /** New values: of chunks in one turn, see `Backing.putAll`. */
-  async putAll(entries: readonly Entry[]): Promise<void> {
+  async putAll(entries: readonly PlacedEntry[]): Promise<void> {
     const isChunk = ({ chunk }: Entry) => chunk < this.chunks.chunks;
     const chunks = entries.filter(isChunk);
     if (chunks.length > 0) await this.chunks.putAll(chunks);
-    for (const entry of entries) if (!isChunk(entry)) await this.stashes.put(entry.chunk, entry.bytes);
+    for (const entry of entries) {
+      if (!isChunk(entry)) await this.stashes.put(entry.chunk, entry.bytes, entry.offset);
+    }
   }
 
   update(...work: Parameters<Backing['update']>): Promise<void> {

@@ -17,6 +17,13 @@ export interface OnDisk {
   readonly offset: number;
 }
 
+/** The checksum of a part of a value, which begins where the part before it ends. */
+export interface PartSum {
+  /** Bytes, in the value. */
+  readonly end: number;
+  readonly sum: number;
+}
+
 export class DiskFile {
   readBytes = 0;
   writtenBytes = 0;
@@ -32,10 +39,11 @@ export class DiskFile {
     return this.#file.path;
   }
 
-  /** `bytes` must stay as they are until this resolves. Returns their checksum. */
-  async write({ id, name, offset: from }: OnDisk, bytes: Uint8Array<ArrayBuffer>): Promise<number> {
+  /** `bytes` must stay as they are until this resolves; they are the value from byte `at` on. Returns their checksum. */
+  async write({ id, name, offset }: OnDisk, bytes: Uint8Array<ArrayBuffer>, at = 0): Promise<number> {
     const ended = this.onMove?.('diskWrite', id);
-    const sum = checksum(bytes, id);
+    const from = offset + at;
+    const sum = checksum(bytes, id + at);
     const what = `cannot write ${name}`;
     const done = await this.#move(what, bytes, async (part, offset) => {
       const moved = await this.#file.write(from + offset, part);
@@ -51,8 +59,12 @@ export class DiskFile {
     return sum;
   }
 
-  /** Of a value whose write returned `sum`. */
-  async read({ id, name, offset: from }: OnDisk, sum: number, into: Uint8Array<ArrayBuffer>): Promise<void> {
+  /** Of a value whose write returned `sum`, or whose parts' writes did. */
+  async read(
+    { id, name, offset: from }: OnDisk,
+    sums: number | readonly PartSum[],
+    into: Uint8Array<ArrayBuffer>,
+  ): Promise<void> {
     const ended = this.onMove?.('diskRead', id);
     const what = `cannot read ${name}`;
     const done = await this.#move(what, into, async (part, offset) => {
@@ -66,7 +78,12 @@ export class DiskFile {
           'leave the file alone while a run lasts, and resume from the last checkpoint',
       );
     }
-    if (checksum(into, id) !== sum) {
+    const parts = typeof sums === 'number' ? [{ end: into.length, sum: sums }] : sums;
+    const isWhole = parts.every(({ end, sum }, i) => {
+      const begin = parts[i - 1]?.end ?? 0;
+      return checksum(into.subarray(begin, end), id + begin) === sum;
+    });
+    if (!isWhole) {
       throw new HoldfastError(
         `${name} came back damaged (checksum mismatch); ` +
           'check that disk or choose another folder, and resume from the last checkpoint',

@@ -1,6 +1,6 @@
 // `StashTier`: pieces of activations below the GPU: each has a place of its own size, in host memory or on disk, for as long
-// as the activations are planned as they are (shares.ts). A value is put, fetched, once or twice, and discarded; there is no
-// choice of what leaves. Knows numbers and bytes: no tensor, no GPU.
+// as the activations are planned as they are (shares.ts). A value is put, at once or one part behind the other, fetched, any number
+// of times, and discarded; there is no choice of what leaves. Knows numbers and bytes: no tensor, no GPU.
 //
 // Invariants: host memory and disk are never more than what the pieces were given; a fetch never waits for another
 // fetch, as what is read ahead leaves it a reader.
@@ -9,7 +9,7 @@ import type { BlockFile } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
 import { type Deferred, deferred } from '../../util/deferred.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
-import { DiskFile } from './disk-file.ts';
+import { DiskFile, type PartSum } from './disk-file.ts';
 import { type StashHomes, stashHomes, type TierBytes } from './shares.ts';
 import { StopWatch } from './stop-watch.ts';
 
@@ -24,7 +24,8 @@ interface Stash {
   memory: Bytes | undefined;
   /** Of its value; 0: it has none. */
   length: number;
-  checksum: number;
+  /** Of what lies on disk, in the order in which its parts were put. */
+  sums: readonly PartSum[];
   /** What was read of it, or is. */
   reading: Reading | undefined;
 }
@@ -81,7 +82,7 @@ export class StashTier {
     this.#homes = homes;
     this.#stashes = sizes.map((size, i): Stash => {
       const offset = homes.offsets[i];
-      return { id: first + i, size, offset, memory: undefined, length: 0, checksum: 0, reading: undefined };
+      return { id: first + i, size, offset, memory: undefined, length: 0, sums: [], reading: undefined };
     });
     this.#readers = [];
     this.#made = 0;
@@ -96,28 +97,48 @@ export class StashTier {
     return reading?.isDone ? 'both' : 'disk';
   }
 
-  /** A new value: it is there when this resolves, and `bytes` must stay as they are until then. Errors: HoldfastError. */
-  async put(id: number, bytes: Bytes): Promise<void> {
+  /**
+   * A new value: it is there when this resolves, and `bytes` must stay as they are until then. `at`: behind so many bytes of the
+   * one that is there; what that has past them is dead. Errors: HoldfastError.
+   */
+  async put(id: number, bytes: Bytes, at = 0): Promise<void> {
     const stash = this.#stash(id);
     const { length } = bytes;
-    assert(length > 0 && length <= stash.size, `${length} bytes for a piece of ${stash.size}`);
-    this.discard(id);
+    assert(length > 0 && at + length <= stash.size, `${length} bytes at ${at} of a piece of ${stash.size}`);
+    this.#cut(stash, at);
     if (stash.offset === undefined) {
       stash.memory ??= this.#make(stash.size);
-      stash.memory.set(bytes);
-      stash.length = length;
+      stash.memory.set(bytes, at);
+      stash.length = at + length;
       return;
     }
-    this.#diskBytes += stash.size;
+    if (at === 0) this.#diskBytes += stash.size;
     this.#diskPeak = Math.max(this.#diskPeak, this.#diskBytes);
     try {
-      stash.checksum = await this.#track(this.#disk().write(this.#onDisk(stash, stash.offset), bytes));
+      const place = this.#onDisk(stash, stash.offset);
+      const sum = await this.#track(this.#disk().write(place, bytes, at));
       // Mapped memory goes with a lost device, also while it is written.
       if (bytes.length !== length) throw new Error('the bytes of a piece went away before it was written');
-      stash.length = length;
+      stash.length = at + length;
+      stash.sums = [...stash.sums, { end: stash.length, sum }];
     } finally {
       if (stash.length === 0) this.#diskBytes -= stash.size;
     }
+  }
+
+  /** Of the value the first bytes stay: all of some of its parts. */
+  #cut(stash: Stash, bytes: number): void {
+    const { id, length, offset, sums } = stash;
+    if (bytes === 0) {
+      this.discard(id);
+      return;
+    }
+    assert(bytes <= length, `${this.#nameOf(stash)} has ${length} bytes, and more would be put at ${bytes}`);
+    this.release(id);
+    if (bytes === length) return;
+    stash.sums = sums.filter(({ end }) => end <= bytes);
+    assert(offset === undefined || stash.sums.at(-1)?.end === bytes, `a part of ${this.#nameOf(stash)} would be cut`);
+    stash.length = bytes;
   }
 
   /** The bytes if they lie in host memory now: valid until the value is discarded. */
@@ -163,6 +184,7 @@ export class StashTier {
     const stash = this.#stash(id);
     const { offset, length, size } = stash;
     stash.length = 0;
+    stash.sums = [];
     if (offset !== undefined && length > 0) this.#diskBytes -= size;
     this.release(id);
   }
@@ -204,12 +226,12 @@ export class StashTier {
   // ---- Reads ------------------------------------------------------------------------------------------------
 
   #read(stash: Stash, memory: Bytes): void {
-    const { length, checksum, offset } = stash;
+    const { length, sums, offset } = stash;
     assert(offset !== undefined, `${this.#nameOf(stash)} is read and is not on disk`);
     const readers = this.#readers;
     const run = async () => {
       try {
-        await this.#disk().read(this.#onDisk(stash, offset), checksum, memory.subarray(0, length));
+        await this.#disk().read(this.#onDisk(stash, offset), sums, memory.subarray(0, length));
         reading.isDone = true;
       } finally {
         const isWanted = stash.reading === reading;

@@ -5,8 +5,8 @@
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
-/** Those of a reader that reads ahead. */
-const KEPT = 2;
+/** Those of two readers that read ahead, of which one begins while the other ends. */
+const KEPT = 4;
 /** Smaller ones are not worth keeping. */
 const LEAST_BYTES = 2 ** 16;
 

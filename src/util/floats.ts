@@ -17,7 +17,7 @@ export const LARGEST: Readonly<Record<HalfDtype, number>> = { F16: 65504, BF16: 
 export function widen(dtype: HalfDtype, halves: Halves, into: Floats): void {
   const bits = new Uint32Array(into.buffer, into.byteOffset, halves.length);
   if (dtype === 'BF16') widenBF16(halves, bits);
-  else widenF16(halves, bits, into.subarray(0, halves.length));
+  else widenF16(halves, bits);
 }
 
 /** bfloat16 is the upper half of a float32. Two at a time: one load for both, four times as fast as one by one. */
@@ -31,28 +31,33 @@ function widenBF16(halves: Halves, bits: Uint32Array): void {
   if (halves.length % 2 === 1) bits[halves.length - 1] = (halves.at(-1) ?? 0) << 16;
 }
 
-/** 1 sign, 5 exponent (bias 15), 10 fraction bits: put where a float32 has them, the exponent is 112 too small. */
-function widenF16(halves: Halves, bits: Uint32Array, floats: Floats): void {
+let f16: Uint32Array<ArrayBuffer> | undefined;
+
+/** The float32 of every binary16: reading it takes a third of the time of computing it. */
+function floatsOfF16(): Uint32Array<ArrayBuffer> {
+  if (f16) return f16;
+  f16 = new Uint32Array(2 ** 16);
+  const floats = new Float32Array(f16.buffer);
+  for (let half = 0; half < f16.length; half++) {
+    const sign = (half & 0x8000) << 16;
+    // 1 sign, 5 exponent (bias 15), 10 fraction bits: put where a float32 has them, the exponent is 112 too small.
+    f16[half] = sign | ((half & 0x7fff) << 13);
+    if ((half & 0x7c00) === 0x7c00) f16[half] = sign | 0x7f800000 | ((half & 0x3ff) << 13);
+    // Exact: a subnormal becomes normal.
+    else floats[half] = (floats[half] ?? 0) * 2 ** 112;
+  }
+  return f16;
+}
+
+function widenF16(halves: Halves, bits: Uint32Array): void {
+  const floats = floatsOfF16();
   const pairs = pairsOf(halves);
-  let special = 0;
   for (let i = 0, at = 0; i < pairs.length; i++, at += 2) {
     const pair = pairs[i] ?? 0;
-    // The highest exponent, infinite or NaN, carries into the bit of the sign.
-    special |= (pair & 0x7c007c00) + 0x04000400;
-    bits[at] = ((pair & 0x8000) << 16) | ((pair & 0x7fff) << 13);
-    bits[at + 1] = (pair & 0x80000000) | ((pair & 0x7fff0000) >>> 3);
+    bits[at] = floats[pair & 0xffff] ?? 0;
+    bits[at + 1] = floats[pair >>> 16] ?? 0;
   }
-  if (halves.length % 2 === 1) {
-    const last = halves.at(-1) ?? 0;
-    special |= (last & 0x7c00) + 0x0400;
-    bits[halves.length - 1] = ((last & 0x8000) << 16) | ((last & 0x7fff) << 13);
-  }
-  // Exact: a subnormal becomes normal.
-  for (let i = 0; i < floats.length; i++) floats[i] = (floats[i] ?? 0) * 2 ** 112;
-  if ((special & 0x80008000) === 0) return;
-  for (const [i, half] of halves.entries()) {
-    if ((half & 0x7c00) === 0x7c00) bits[i] = ((half & 0x8000) << 16) | 0x7f800000 | ((half & 0x3ff) << 13);
-  }
+  if (halves.length % 2 === 1) bits[halves.length - 1] = floats[halves.at(-1) ?? 0] ?? 0;
 }
 
 const pairsOf = ({ buffer, byteOffset, length }: Halves): Uint32Array =>
@@ -74,8 +79,16 @@ export function areFinite(dtype: HalfDtype, halves: Halves): boolean {
   const [exponents, leasts] = [exponent * 0x10001, least * 0x10001];
   const pairs = pairsOf(halves);
   let special = halves.length % 2 === 1 ? ((halves.at(-1) ?? 0) & exponent) + least : 0;
+  let i = 0;
   // It carries into the bit of the sign.
-  for (let i = 0; i < pairs.length; i++) special |= ((pairs[i] ?? 0) & exponents) + leasts;
+  for (; i + 3 < pairs.length; i += 4) {
+    special |=
+      (((pairs[i] ?? 0) & exponents) + leasts) |
+      (((pairs[i + 1] ?? 0) & exponents) + leasts) |
+      (((pairs[i + 2] ?? 0) & exponents) + leasts) |
+      (((pairs[i + 3] ?? 0) & exponents) + leasts);
+  }
+  for (; i < pairs.length; i++) special |= ((pairs[i] ?? 0) & exponents) + leasts;
   return (special & 0x80008000) === 0;
 }
 

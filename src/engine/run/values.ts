@@ -6,6 +6,8 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { elementBytesOf, gradientKind, KINDS, type Kind, MOMENT_KINDS } from '../../memory/layout/kinds.ts';
 import type { Piece } from '../../memory/layout/layout.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
+import { at } from '../../util/at.ts';
+import { begunAhead } from '../../util/begun-ahead.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import { findNonFinite } from '../../util/floats.ts';
 import { joinHalves, lowerHalves, upperHalves } from '../../util/split-floats.ts';
@@ -64,35 +66,54 @@ export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource
   const given = new Set(source.names);
   // One for each list that a tensor is dealt to.
   const open = [new OpenChunk(map, given, values), new OpenChunk(map, given, values)] as const;
-  for (const name of map.names(kind)) {
-    if (!given.has(name)) continue;
-    const { written: homes } = homesOf(map, kind, name);
-    const [{ list, pieces }] = homes;
-    let at = 0;
-    let next = 0;
-    for await (const stored of storedPieces(source, name, homes)) {
-      const brought = (stored[0]?.length ?? 0) / elementBytesOf(list.kind);
-      for (let taken = 0; taken < brought; ) {
-        while (at === (pieces[next]?.first ?? 0) + (pieces[next]?.size ?? 0)) next++;
-        const piece = pieces[next];
-        assert(piece, `${name} has fewer elements than were given`);
-        const count = Math.min(brought - taken, piece.first + piece.size - at);
-        for (const [i, home] of homes.entries()) {
-          const { chunk, offset } = home.pieces[next] ?? piece;
-          const width = elementBytesOf(home.list.kind);
-          const bytes = await (i === 0 ? open[0] : open[1]).bytesOf(home.list.first + chunk);
-          const part = stored[i]?.subarray(taken * width, (taken + count) * width);
-          assert(part, 'as many parts as lists');
-          bytes.set(part, (offset + at - piece.first) * width);
-        }
-        taken += count;
-        at += count;
-      }
-    }
-    const last = pieces.at(-1);
-    assert(last && at === last.first + last.size, `${name} has more elements than the ${at} that were given`);
+  const tensors = map.names(kind).flatMap((name) => {
+    return given.has(name) ? [{ name, homes: homesOf(map, kind, name).written }] : [];
+  });
+  let number = 0;
+  for await (const parts of begunAhead(
+    tensors.map(
+      ({ name, homes }) =>
+        () =>
+          storedPieces(source, name, homes),
+    ),
+  )) {
+    const { name, homes } = at(tensors, number++);
+    await setTensor(name, homes, parts, open);
   }
   for (const each of open) await each.close();
+}
+
+/** `open`: the chunk that is being filled, for each home. */
+async function setTensor(
+  name: string,
+  homes: Homes['written'],
+  parts: AsyncIterable<readonly Bytes[]>,
+  open: readonly [OpenChunk, OpenChunk],
+): Promise<void> {
+  const [{ list, pieces }] = homes;
+  let done = 0;
+  let next = 0;
+  for await (const stored of parts) {
+    const brought = (stored[0]?.length ?? 0) / elementBytesOf(list.kind);
+    for (let taken = 0; taken < brought; ) {
+      while (done === (pieces[next]?.first ?? 0) + (pieces[next]?.size ?? 0)) next++;
+      const piece = pieces[next];
+      assert(piece, `${name} has fewer elements than were given`);
+      const count = Math.min(brought - taken, piece.first + piece.size - done);
+      for (const [i, home] of homes.entries()) {
+        const { chunk, offset } = home.pieces[next] ?? piece;
+        const width = elementBytesOf(home.list.kind);
+        const bytes = await (i === 0 ? open[0] : open[1]).bytesOf(home.list.first + chunk);
+        const part = stored[i]?.subarray(taken * width, (taken + count) * width);
+        assert(part, 'as many parts as lists');
+        bytes.set(part, (offset + done - piece.first) * width);
+      }
+      taken += count;
+      done += count;
+    }
+  }
+  const last = pieces.at(-1);
+  assert(last && done === last.first + last.size, `${name} has more elements than the ${done} that were given`);
 }
 
 /** The chunk of a list that is being filled: set when another one follows. */
@@ -114,8 +135,10 @@ class OpenChunk {
     if (chunk === this.#chunk) return this.#bytes;
     await this.close();
     this.#chunk = chunk;
-    this.#bytes.fill(0);
-    if (!namesIn(this.#map, chunk).every((other) => this.#given.has(other))) {
+    const held = heldIn(this.#map, chunk);
+    if (held.every(({ name }) => this.#given.has(name))) clearBeside(held, this.#bytes);
+    else {
+      this.#bytes.fill(0);
       await this.#values.get(chunk, this.#bytes);
     }
     return this.#bytes;
@@ -207,8 +230,33 @@ function joined(high: Bytes, low: Bytes, count: number): Floats {
   return floats;
 }
 
-function namesIn(map: ChunkMap, chunk: number): string[] {
+/** A part of a tensor in a chunk, in bytes. */
+interface Held {
+  readonly name: string;
+  readonly begin: number;
+  readonly end: number;
+}
+
+/** From the first byte on. */
+function heldIn(map: ChunkMap, chunk: number): Held[] {
   const { kind, first } = map.holding(chunk);
-  const { pieces } = map.layoutOf(kind);
-  return [...pieces].filter(([, all]) => all.some((piece) => first + piece.chunk === chunk)).map(([name]) => name);
+  const { element } = KINDS[kind];
+  const held = [...map.layoutOf(kind).pieces].flatMap(([name, all]) =>
+    all.flatMap((piece): Held[] => {
+      if (first + piece.chunk !== chunk) return [];
+      const begin = piece.offset * elementBytesOf(kind);
+      return [{ name, begin, end: begin + storedBytes(element, piece.size) }];
+    }),
+  );
+  return held.sort((a, b) => a.begin - b.begin);
+}
+
+/** Zeros wherever no tensor lies. */
+function clearBeside(held: readonly Held[], bytes: Bytes): void {
+  let at = 0;
+  for (const { begin, end } of held) {
+    bytes.fill(0, at, begin);
+    at = end;
+  }
+  bytes.fill(0, at);
 }

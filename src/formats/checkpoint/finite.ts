@@ -4,7 +4,13 @@
 import { HoldfastError } from '../../util/errors.ts';
 import { findNonFinite } from '../../util/floats.ts';
 import { bytesPerElement, CODECS } from '../../util/stored-elements.ts';
-import { type TensorSource, watched, widenedParts } from '../../util/tensor-source.ts';
+import {
+  type PackedTensor,
+  type TensorSource,
+  watched,
+  widenedParts,
+  widenedPieces,
+} from '../../util/tensor-source.ts';
 import type { SavedWeights } from '../checkpoint.ts';
 
 /**
@@ -24,9 +30,28 @@ export function finiteWeights(
       `${from}: ${name} is ${piece[place]} at [${index}]; ${needs} needs finite weights, get the file again or use another`,
     );
   };
+  const checked = (name: string, packed: PackedTensor): PackedTensor =>
+    watched(packed, () => {
+      const { element } = packed;
+      let first = 0;
+      return (bytes) => {
+        let at = first;
+        for (const part of CODECS[element].isFinite(bytes) ? [] : widenedParts(element, bytes)) {
+          check(name, part, at);
+          at += part.length;
+        }
+        first += bytes.length / bytesPerElement(element);
+      };
+    });
   return {
     names: weights.names,
     async *read(name) {
+      // Of fewer bytes than their values are.
+      const packed = weights.packed?.(name);
+      if (packed) {
+        yield* widenedPieces(checked(name, packed));
+        return;
+      }
       let first = 0;
       for await (const piece of weights.read(name)) {
         check(name, piece, first);
@@ -36,19 +61,7 @@ export function finiteWeights(
     },
     packed(name) {
       const packed = weights.packed?.(name);
-      if (!packed) return undefined;
-      const { element } = packed;
-      return watched(packed, () => {
-        let first = 0;
-        return (bytes) => {
-          let at = first;
-          for (const part of CODECS[element].isFinite(bytes) ? [] : widenedParts(element, bytes)) {
-            check(name, part, at);
-            at += part.length;
-          }
-          first += bytes.length / bytesPerElement(element);
-        };
-      });
+      return packed && checked(name, packed);
     },
   };
 }

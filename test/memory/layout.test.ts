@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
 import { STORED_BLOCKS, storedBytes } from '../../src/kernels/stored.ts';
-import { mapChunks, type StoredParameter } from '../../src/memory/layout/chunk-map.ts';
+import { leastBytesWith, mapChunks, type StoredParameter } from '../../src/memory/layout/chunk-map.ts';
 import { ELEMENT_BYTES, elementBytesOf, FROZEN_KINDS } from '../../src/memory/layout/kinds.ts';
 import {
   BLOCK_ELEMENTS,
@@ -169,9 +169,11 @@ describe('mapChunks', () => {
         }),
       );
     fc.assert(
-      fc.property(models, fc.integer({ min: 0, max: 40_000 }), (parameters, extra) => {
+      fc.property(models, fc.integer({ min: 0, max: 40_000 }), fc.boolean(), (parameters, extra, isHalf) => {
         const maxBytes = leastChunkBytes(parameters) + extra;
-        const map = mapChunks(parameters, true, { minBytes: 0, maxBytes });
+        const limits = { minBytes: isHalf ? maxBytes / 2 : 0, maxBytes };
+        const map = mapChunks(parameters, true, limits);
+        expect(map.chunkBytes).toBeGreaterThanOrEqual(leastBytesWith(parameters, true, limits));
         expect(map.chunkBytes % 1024).toBe(0);
         expect(map.chunkBytes).toBeLessThanOrEqual(maxBytes);
         expect(map.names('parameter').toSorted()).toEqual(parameters.map(({ name }) => name).toSorted());

@@ -4,7 +4,7 @@
 import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
 import { bytesOf, type Program, type Tensor } from '../../graph/program.ts';
-import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { type ChunkMap, trainedKindsOf } from '../../memory/layout/chunk-map.ts';
 import { MOMENT_KINDS } from '../../memory/layout/kinds.ts';
 import { mostHeld } from '../../memory/plan/trace.ts';
 import type { NeedBelow } from '../../memory/tiers/shares.ts';
@@ -149,6 +149,25 @@ export function measured<P extends Passes>(
 export function leastPeak({ workload, map, passes, durable, other, atOnce }: Candidate): number {
   const { down, up } = leastStaging(durable, workload, passes);
   return other + (Math.min(atOnce, map.count) + down + up) * map.chunkBytes;
+}
+
+/**
+ * Chunks that `leastPeak` counts at least, told from the programs, before there are passes: where something trains, those that
+ * an update of one index uses, and in staging those that it completes and one on its way up.
+ */
+export function leastChunks(workload: Workload, durable: boolean): number {
+  const { parameters, training, programs, isShared } = workload;
+  const kinds = new Set(trainedKindsOf(parameters));
+  let [uses, completes] = [Math.min(1, parameters.length), 1];
+  if (training && !isShared && parameters.some(({ trainable = true }) => trainable)) {
+    for (const instruction of programs.flatMap(({ instructions }) => instructions)) {
+      if (instruction.op !== 'dispatch each chunk') continue;
+      const used = Object.values(instruction.operands).flatMap((operand) => ('kind' in operand ? [operand.kind] : []));
+      uses = Math.max(uses, new Set(used.filter((kind) => kinds.has(kind))).size);
+      completes = Math.max(completes, new Set(instruction.completes.filter((kind) => kinds.has(kind))).size);
+    }
+  }
+  return uses + (durable && !updatesOnHost(workload) ? completes : 1) + 1;
 }
 
 const residentChunks = (workload: Workload, map: ChunkMap): number =>

@@ -1,7 +1,14 @@
 // The sizes that the chunks of a workload may have, and its chunks of such a size: one fixed list for an adapter, whatever the
 // budget. Which of them suits a budget is fit.ts's affair.
 
-import { type ChunkMap, layoutFor, mapChunks, packChunks, trainedKindsOf } from '../../memory/layout/chunk-map.ts';
+import {
+  type ChunkMap,
+  layoutFor,
+  leastBytesWith,
+  mapChunks,
+  packChunks,
+  trainedKindsOf,
+} from '../../memory/layout/chunk-map.ts';
 import { indicesTogether } from '../../memory/layout/kinds.ts';
 import { bytesHeld, leastChunkBytes } from '../../memory/layout/layout.ts';
 import { at } from '../../util/at.ts';
@@ -40,13 +47,19 @@ export function mapOf({ parameters, training, chunkLimits }: Workload, chunkByte
   const known = maps.get(parameters) ?? new Map<string, ChunkMap>();
   maps.set(parameters, known);
   const key = `${chunkBytes} ${training}`;
-  const limits = { minBytes: chunkBytes / 2, maxBytes: chunkBytes };
+  const limits = limitsOf(chunkBytes);
   const make = () =>
     chunkLimits?.isFixed ? packChunks(parameters, training, chunkBytes) : mapChunks(parameters, training, limits);
   const map = known.get(key) ?? make();
   known.set(key, map);
   return map;
 }
+
+const limitsOf = (chunkBytes: number) => ({ minBytes: chunkBytes / 2, maxBytes: chunkBytes });
+
+/** Bytes that the chunks of that size have at least. */
+export const leastBytesOf = ({ parameters, training, chunkLimits }: Workload, chunkBytes: number): number =>
+  chunkLimits?.isFixed ? 0 : leastBytesWith(parameters, training, limitsOf(chunkBytes));
 
 export const largestChunk = (workload: Workload, limits: AdapterLimits): number =>
   Math.max(...chunkSizes(workload, limits));

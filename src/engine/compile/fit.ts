@@ -18,6 +18,7 @@ import {
   arenaBytes,
   type Candidate,
   candidate,
+  leastChunks,
   leastPeak,
   leastStaging,
   measured,
@@ -27,7 +28,7 @@ import {
   sketched,
   whole,
 } from './candidate.ts';
-import { chunkSizes, largestChunk, leanMap, mapOf, wholeMap } from './chunk-sizes.ts';
+import { chunkSizes, largestChunk, leanMap, leastBytesOf, mapOf, wholeMap } from './chunk-sizes.ts';
 import { type FoundSlots, type FreeRanges, findExtraSlots, freeRanges } from './extra-slots.ts';
 import type { Fit } from './fitted.ts';
 import { chunksAtOnce, type Pass, type Passes } from './pass.ts';
@@ -141,7 +142,8 @@ function fitOne<P extends Passes>(
 ): Fit<P> | undefined {
   const placements = placeAll(workload, limits, tight);
   if (arenaBytes(placements) > budget) return undefined;
-  const candidates = chunkSizes(workload, limits).filter((bytes) => mapOf(workload, bytes).chunkBytes > moreThan);
+  const sizes = chunkSizes(workload, limits);
+  const candidates = moreThan > 0 ? sizes.filter((bytes) => mapOf(workload, bytes).chunkBytes > moreThan) : sizes;
   const withChunks = (bytes: number) => candidate(workload, placements, bytes, durable);
   const held = workload.parameters.length === 0 ? 0 : budget - withChunks(largestChunk(workload, limits)).other;
   // What goes together, where narrow kinds hold several chunks' worth, is as many times as much.
@@ -275,10 +277,11 @@ function findLeast<P extends Passes>(
     const placements = placeAll(tried, limits, true);
     const activations = arenaBytes(placements);
     let bytes = Number.POSITIVE_INFINITY;
+    const chunks = leastChunks(tried, durable);
     for (const size of chunkSizes(tried, limits)) {
-      const { chunkBytes, count } = mapOf(tried, size);
-      // Chunks that are too large by themselves, in a slot and in staging each way, need not be looked at.
-      if (activations + (Math.min(1, count) + 2) * chunkBytes >= bytes) continue;
+      // Chunks that are too large by themselves, in slots and in staging, need not be looked at.
+      if (activations + chunks * leastBytesOf(tried, size) >= bytes) continue;
+      if (activations + chunks * mapOf(tried, size).chunkBytes >= bytes) continue;
       const found = candidate(tried, placements, size, durable);
       if (fitsBelow(found, below)) bytes = Math.min(bytes, leastPeak(found));
       const need = needBelow(found);

@@ -247,7 +247,7 @@ export function mapChunks(
   limits: { minBytes: number; maxBytes: number },
 ): ChunkMap {
   const parts = partsOf(parameters, training);
-  const largest = Object.values(parts).reduce((most, part) => (bytesHeld(part) > bytesHeld(most) ? part : most));
+  const largest = largestOf(parts);
   const least = leastChunkBytes(parameters);
   const layout = searchLayout(largest, { minBytes: Math.max(limits.minBytes, least), maxBytes: limits.maxBytes });
   const bytes = Math.max(chunkBytesFor(layout.chunkElements * elementBytesIn(largest)), least);
@@ -257,12 +257,27 @@ export function mapChunks(
 }
 
 /**
+ * Bytes that the chunks of `mapChunks` have at least, told before they are laid out. Where there are several of the largest
+ * part, what does not fit into one lies in the next: one of two neighbours is more than half of the least size that is sought.
+ */
+export function leastBytesWith(
+  parameters: readonly StoredParameter[],
+  training: boolean,
+  { minBytes }: { minBytes: number },
+): number {
+  return Math.min(minBytes / 2, bytesHeld(largestOf(partsOf(parameters, training))));
+}
+
+/**
  * The same in chunks of one size, or a little smaller, whatever else the model has: a tensor that is the first of two models lies
  * in the same pieces in both.
  */
 export function packChunks(parameters: readonly StoredParameter[], training: boolean, bytes: number): ChunkMap {
   return packed(partsOf(parameters, training), (part) => packTensors(part, bytes / elementBytesIn(part), 'any', 16));
 }
+
+const largestOf = (parts: Parts): readonly StoredParameter[] =>
+  Object.values(parts).reduce((most, part) => (bytesHeld(part) > bytesHeld(most) ? part : most));
 
 type Parts = Readonly<Record<PackedLayout, readonly StoredParameter[]>>;
 

@@ -125,6 +125,7 @@ export function packTensors(
     if (list) list.push(piece);
     else pieces.set(name, [piece]);
     used[chunk] = offset + roundUp(piece.size, alignment);
+    return true;
   });
   if (tooLarge) {
     const bytes = elementBytesIn(tensors);
@@ -217,22 +218,39 @@ export function searchLayout(
   const least = Math.min(most, Math.max(leastChunkElements(tensors), roundUp(limits.minBytes / bytes, alignment)));
   let best = { elements: most, tiling: 'any' as Tiling, grain: 1 as Grain, isGood: false, cost: Infinity };
   const sizes = candidates(extents, least, most, alignment);
+  const [pieceCost, mostPadding] = [PIECE_COST * held, WASTE_TOLERANCE * held];
   for (const tiling of ['large', 'any'] as const) {
     for (const grain of GRAINS) {
       for (const elements of sizes) {
         let chunks = 0;
         let largest = 0;
         let tiles = 0;
-        const tooLarge = pack(extents, elements, tiling, grain, ({ size, rows }, chunk, offset, row, rowCount) => {
+        // Elements that chunks before the last one hold, and that this one does; tensors that are yet to come.
+        let before = 0;
+        let inLast = 0;
+        let left = extents.length;
+        const { isGood: isToBeGood, cost: most } = best;
+        const ended = pack(extents, elements, tiling, grain, ({ size, rows }, chunk, offset, row, rowCount) => {
           const inPiece = (rowCount * size) / rows;
-          chunks = chunk + 1;
-          largest = Math.max(largest, offset + roundUp(inPiece, alignment));
-          tiles += PIECE_COST * held;
+          const end = offset + roundUp(inPiece, alignment);
+          if (end > largest) largest = end;
+          if (chunk >= chunks) {
+            before += inLast;
+            inLast = 0;
+            chunks = chunk + 1;
+          }
+          inLast += inPiece;
+          if (row === 0) left--;
+          tiles += pieceCost;
           if (rowCount < rows) tiles += inPiece * cutCost(row, rowCount, rows);
+          // Both only get more: what already is no better than the best is given up.
+          const padding = (chunks - 1) * largest - before;
+          const isWorse = padding + tiles + left * pieceCost > (1 + ROUNDING) * most;
+          return !(isWorse && (isToBeGood || padding > mostPadding));
         });
-        if (tooLarge) continue;
+        if (ended) continue;
         const padding = chunks * largest - held;
-        const isGood = padding <= held * WASTE_TOLERANCE;
+        const isGood = padding <= mostPadding;
         const cost = padding + tiles;
         if (isGood === best.isGood ? cost < best.cost : isGood) {
           best = { elements, tiling, grain, isGood, cost };
@@ -280,15 +298,17 @@ function candidates(extents: readonly Extent[], least: number, most: number, ali
 
 const MOST_SUMS = 64;
 const MOST_SHARES = 48;
+/** By which sums of costs may be off, and more. */
+const ROUNDING = 1e-9;
 const SLACKS = [0, 0.0001, 0.0002, 0.0004, 0.0006, 0.0008];
 
-/** Calls `emit` for each piece; returns a tensor of which not even one tile fits. */
+/** Calls `emit` for each piece until it returns false; returns the tensor at which it ended: that one, or one of which not even one tile fits. */
 function pack(
   extents: readonly Extent[],
   limit: number,
   tiling: Tiling,
   grain: Grain,
-  emit: (tensor: Extent, chunk: number, offset: number, row: number, rows: number) => void,
+  emit: (tensor: Extent, chunk: number, offset: number, row: number, rows: number) => boolean,
 ): Extent | undefined {
   let chunk = 0;
   let end = 0;
@@ -307,7 +327,7 @@ function pack(
         end = 0;
         continue;
       }
-      emit(tensor, chunk, end, row, rows);
+      if (!emit(tensor, chunk, end, row, rows)) return tensor;
       end += roundUp((rows * tensor.size) / tensor.rows, tensor.alignment);
       row += rows;
     }

@@ -8,7 +8,7 @@ import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { loadSolver } from '../memory/plan/bound.ts';
 import type { Host } from '../runtime/host.ts';
 import { BASE_DTYPES } from '../train/base-dtype.ts';
-import { MOMENTS_ON_RANKS } from '../train/check-settings.ts';
+import { F16_ON_RANKS, MOMENTS_ON_STAGES } from '../train/check-settings.ts';
 import { SCALINGS } from '../train/scaling.ts';
 import { parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -171,16 +171,16 @@ function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): voi
   checkGrid(flags, ranks);
   checkRankFlags({ ...flags, data: [] }, given);
   const refused =
-    (dtype !== 'f32' && `--dtype ${dtype}: ranks train together in f32; leave out --dtype, or --ranks`) ||
+    (dtype === 'f16' && F16_ON_RANKS) ||
     (compare && '--compare: policies are compared on one rank; leave out --ranks') ||
     (print && '--print: parts are listed of a run on one rank; leave out --ranks');
   if (refused) throw new HoldfastError(refused);
 }
 
 /** Errors: HoldfastError for what moments in sixteen bits do not go with. */
-function checkOptimizerState({ optimizerState, ranks, compare }: PlanFlags): void {
+function checkOptimizerState({ optimizerState, pipelineParallel = 1, compare }: PlanFlags): void {
   if (optimizerState === 'f32') return;
-  if (ranks !== undefined) throw new HoldfastError(MOMENTS_ON_RANKS);
+  if (pipelineParallel > 1) throw new HoldfastError(MOMENTS_ON_STAGES);
   if (compare)
     throw new HoldfastError(
       `--optimizer-state ${optimizerState}: policies are compared on moments in f32; leave it out, or --compare`,

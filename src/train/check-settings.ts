@@ -26,9 +26,12 @@ export const UPDATE_IN_F16 =
 export const UPDATE_ON_RANKS =
   '--update in-backward: several ranks add up all gradients before they update; leave it out, or train alone';
 
-/** Why several ranks do not keep moments in bf16. */
-export const MOMENTS_ON_RANKS =
-  '--optimizer-state bf16: ranks share out moments by chunks of f32; leave it out, or train alone';
+/** Why several ranks do not compute in f16. */
+export const F16_ON_RANKS = '--dtype f16: ranks train together in f32 or bf16; take --dtype bf16, or train alone';
+
+/** Why stages of a pipeline do not keep moments in bf16. */
+export const MOMENTS_ON_STAGES =
+  '--optimizer-state bf16: how moments are rounded goes by the number of an element in the whole model, which stages of a pipeline do not know; leave it out, or --pipeline-parallel';
 
 /**
  * Checks what settings ask for together, before anything of that size is made. Errors: HoldfastError naming the setting
@@ -40,9 +43,8 @@ export function checkSettings(settings: RunSettings): void {
   const { ranks = 1, tensorParallel = 1, pipelineParallel = 1 } = settings;
   const isAlone = ranks * tensorParallel * pipelineParallel === 1;
   const dtype = dtypeOf(settings);
-  if (!isAlone && dtype !== 'f32')
-    throw new HoldfastError(`--dtype ${dtype}: ranks train together in f32; leave out --dtype, or train alone`);
-  if (!isAlone && momentDtypeIn(settings) !== 'f32') throw new HoldfastError(MOMENTS_ON_RANKS);
+  if (!isAlone && dtype === 'f16') throw new HoldfastError(F16_ON_RANKS);
+  if (pipelineParallel > 1 && momentDtypeIn(settings) !== 'f32') throw new HoldfastError(MOMENTS_ON_STAGES);
   if (!isAlone && settings.activationDtype === 'bf16')
     throw new HoldfastError('--activation-dtype bf16: ranks keep theirs in f32; leave it out, or train alone');
   if (!isAlone && settings.update === 'in-backward') throw new HoldfastError(UPDATE_ON_RANKS);

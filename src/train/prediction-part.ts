@@ -25,7 +25,8 @@ import { type SimulatedRanks, sentBytes } from '../engine/simulate/network.ts';
 import type { ActivationMode } from '../graph/activations.ts';
 import type { AccumulateOrder } from '../graph/layer-major.ts';
 import type { BackwardPasses } from '../graph/operators/optimizer.ts';
-import { ELEMENT_BYTES, KINDS } from '../memory/layout/kinds.ts';
+import { trainedKindsOf } from '../memory/layout/chunk-map.ts';
+import { ELEMENT_BYTES, gradientKind, indicesTogether, KINDS } from '../memory/layout/kinds.ts';
 import { bytesBelow } from '../memory/tiers/shares.ts';
 import type { Model } from '../nn/model.ts';
 import { stepPart } from './rank-part.ts';
@@ -114,6 +115,8 @@ export class Parts {
   readonly #limits: AdapterLimits;
   /** That one rank has of all. */
   readonly #parameters: number;
+  /** Chunks of the widest kind that have one owner. */
+  readonly #together: number;
 
   /** `machine`: as one of the ranks has it. */
   constructor(scenario: Scenario, machine: Machine) {
@@ -124,6 +127,7 @@ export class Parts {
     this.#scenario = scenario;
     this.#machine = machine;
     this.#parameters = scenario.parameters / (this.tensor * this.pipeline);
+    this.#together = indicesTogether(trainedKindsOf(scenario.modelOf(1).parameters));
     this.#limits = { ...machineLimits(machine), leastChunk: leastChunkOf(this.#parameters * ELEMENT_BYTES) };
   }
 
@@ -193,7 +197,7 @@ export class Parts {
     const sharding = this.#sharding;
     if (!ranks || !sharding) return undefined;
     const { used } = map.trainable;
-    const own = used.filter((_, index) => ownerOf(index, sharding) === sharding.rank).length;
+    const own = used.filter((_, index) => ownerOf(index, map, sharding) === sharding.rank).length;
     const owned = this.copies === sharding.size || sharding.stage === 0 ? 1 : used.length / this.copies / own;
     return {
       ...{ size: this.copies, sharding, owned, splits: map.chunkBytes / this.#chunkBytes },
@@ -212,7 +216,7 @@ export class Parts {
   get #chunkBytes(): number {
     const bytes = this.#parameters * ELEMENT_BYTES;
     const least = leastChunkOf(bytes);
-    const most = Math.max(mostChunkFor(bytes, { size: this.copies }), least);
+    const most = Math.max(mostChunkFor(bytes, { size: this.copies }, this.#together), least);
     return Math.min(this.#limits.binding, Math.max(LARGEST_CHUNK, least), most);
   }
 }
@@ -237,7 +241,12 @@ function lastingChunks({ map }: Fit, { sharding }: SimulatedRanks): number {
   const chunks = Array.from({ length: map.count }, (_, chunk) => chunk);
   return chunks.filter((chunk) => {
     const { kind } = map.holding(chunk);
-    if (KINDS[kind].between === 'FREE') return sharding.stage < 2 || isOwned(chunk, map, sharding);
+    const { stage } = sharding;
+    if (KINDS[kind].between === 'FREE') {
+      // With ZeRO 1 they are added up at the end.
+      const all = stage === 0 ? gradientKind(map.dtype) : stage === 1 && 'gradient';
+      return kind === all || (kind === gradientKind(map.dtype) && isOwned(chunk, map, sharding));
+    }
     return (onlyOwnerOf(chunk, map, sharding) ?? sharding.rank) === sharding.rank;
   }).length;
 }

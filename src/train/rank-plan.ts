@@ -198,9 +198,9 @@ const total = (exchanges: readonly Exchanged[]): NetworkBytes => {
 export type BudgetFor = (known: Pick<RanksPlan, 'smallest' | 'comfortable'>) => number;
 
 /** All, or of many those around the ends of the lists of chunks. */
-function fittedCopies({ trainable: { chunks } }: ChunkMap, size: number): number[] {
+function fittedCopies(map: ChunkMap, size: number): number[] {
   if (size <= MOST_FITTED) return Array.from({ length: size }, (_, rank) => rank);
-  const lastOwner = ownerOf(Math.max(0, chunks - 1), { size });
+  const lastOwner = ownerOf(Math.max(0, map.trainable.chunks - 1), map, { size });
   return [...new Set([0, lastOwner, Math.min(lastOwner + 1, size - 1), size - 1])].sort((a, b) => a - b);
 }
 
@@ -222,7 +222,7 @@ function rankPlan(
   }
   const { h2d, d2h } = schedule(step.trace, slots, 'planned', step.extra).moved;
   const exchanges = exchangesIn(step.operations, map, places);
-  const owned = Array.from({ length: map.trainable.chunks }, (_, i) => ownerOf(i, sharding));
+  const owned = Array.from({ length: map.trainable.chunks }, (_, i) => ownerOf(i, map, sharding));
   return {
     ...{ rank: rankAt(places), held, peak, whole, smallest, slots, residents, fit },
     place: { data: places.data.rank, tensor: places.tensor.rank, pipeline: places.pipeline.rank },

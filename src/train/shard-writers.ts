@@ -6,11 +6,8 @@ import type { Ranks } from '../engine/ranks/ranks.ts';
 import { onlyOwnerOf } from '../engine/ranks/sharding.ts';
 import { assignWriters } from '../engine/ranks/writers.ts';
 import type { ChunkMap } from '../memory/layout/chunk-map.ts';
-import { ELEMENT_BYTES, type Kind } from '../memory/layout/kinds.ts';
+import { COPY_KIND, elementBytesOf, lastingKinds } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
-
-/** What is written of a parameter. */
-const SAVED: readonly Kind[] = ['parameter', 'moment1', 'moment2'];
 
 /** A stage's part of a model, as its ranks have it. */
 export interface StagePart {
@@ -22,6 +19,8 @@ export interface StagePart {
 export function shardWriters(stages: readonly StagePart[], { grid, sharding }: Ranks): Map<string, number> {
   const all = new Map<string, number>();
   for (const [pipeline, { layers, map }] of stages.entries()) {
+    // A copy is not written.
+    const saved = lastingKinds(map.dtype, map.moments).filter((kind) => kind !== COPY_KIND);
     const places = Array.from({ length: grid.data.size * grid.tensor.size }, (_, i) => ({
       data: Math.floor(i / grid.tensor.size),
       tensor: i % grid.tensor.size,
@@ -31,9 +30,9 @@ export function shardWriters(stages: readonly StagePart[], { grid, sharding }: R
       // What two stages have is the first one's.
       .filter(({ name }) => !all.has(name))
       .map(({ name, split }) => {
-        const pieces = SAVED.flatMap((kind) =>
+        const pieces = saved.flatMap((kind) =>
           map.pieces(name, kind).map(({ chunk, size }) => ({
-            bytes: size * ELEMENT_BYTES,
+            bytes: size * elementBytesOf(kind),
             owner: onlyOwnerOf(map.list(kind).first + chunk, map, sharding),
           })),
         );

@@ -103,10 +103,12 @@ export function checkOptions(model: Model, options: TrainerOptions): void {
     throw new HoldfastError(
       "the update in the backward pass: in f16 a step is skipped where a gradient overflows, which is known behind all of them; update 'at-end', or compute in bf16",
     );
-  if (ranks && momentDtypeOf(model.parameters) !== 'f32')
+  if (ranks && ranks.grid.pipeline.size > 1 && momentDtypeOf(model.parameters) !== 'f32')
     throw new HoldfastError(
-      'moments in bf16: several ranks share out moments by chunks of f32; keep them in f32, or use one rank',
+      'moments in bf16: how they are rounded goes by the number of an element in the whole model, which stages of a pipeline do not know; keep them in f32, or use no stages',
     );
+  if (ranks && trainingDtypeOf(model.parameters) === 'f16')
+    throw new HoldfastError('parameters in f16: ranks train together in f32 or bf16; compute in bf16, or use one rank');
   if (ranks && activationDtype === 'bf16')
     throw new HoldfastError('activations in bf16: ranks keep theirs in f32; leave it out, or use one rank');
   if (optimizerDevice === 'cpu' && memory?.recovery === 'checkpoint')

@@ -12,6 +12,8 @@ import { microBatchesAtOnce, oneForwardOneBackward } from '../graph/pipeline.ts'
 import type { Program } from '../graph/program.ts';
 import { withSharedTables } from '../graph/shared-table.ts';
 import { withDecision } from '../graph/update-in-backward.ts';
+import { trainedKindsOf } from '../memory/layout/chunk-map.ts';
+import { indicesTogether } from '../memory/layout/kinds.ts';
 import { bytesHeld } from '../memory/layout/layout.ts';
 import type { Model } from '../nn/model.ts';
 import { at } from '../util/at.ts';
@@ -168,7 +170,8 @@ function chunkLimitsOf({ parameters }: Model, { chunkBytes, ...sharding }: Workl
   const fixed = isStaged ? { isFixed: true } : {};
   if (chunkBytes !== undefined) return { leastChunk: chunkBytes, mostChunk: chunkBytes, ...fixed };
   const trained = parameters.filter(({ trainable }) => trainable !== false);
-  return { mostChunk: mostChunkFor(bytesHeld(trained), sharding), ...fixed };
+  const together = indicesTogether(trainedKindsOf(trained));
+  return { mostChunk: mostChunkFor(bytesHeld(trained), sharding, together), ...fixed };
 }
 
 function checkOperators({ first, next }: StepPrograms, accumulate: number): void {

@@ -142,12 +142,15 @@ test.each([
     ['train', ...RUN, '--dtype', 'bf16', '--optimizer-device', 'cpu', '--out', 'none'],
     '--dtype bf16: AdamW on the cpu',
   ],
-  [['plan', '--optimizer-state', 'bf16', '--ranks', '2'], '--optimizer-state bf16: ranks share out moments'],
+  [
+    ['plan', '--optimizer-state', 'bf16', '--ranks', '2', '--pipeline-parallel', '2'],
+    '--optimizer-state bf16: how moments are rounded goes by',
+  ],
   [['plan', '--optimizer-state', 'bf16', '--compare'], '--optimizer-state bf16: policies are compared'],
   [['train', ...RUN, '--dtype', 'f16', '--update', 'in-backward', '--out', 'none'], '--update in-backward: in f16'],
   [['plan', '--activation-dtype', 'bf16', '--ranks', '2'], '--activation-dtype bf16: ranks keep theirs in f32'],
   [['plan', '--activation-dtype', 'bf16', '--compare'], '--activation-dtype bf16: policies are compared'],
-  [['plan', '--dtype', 'f16', '--ranks', '2'], '--dtype f16: ranks train together in f32'],
+  [['plan', '--dtype', 'f16', '--ranks', '2'], '--dtype f16: ranks train together in f32 or bf16'],
   [['plan', '--compare', '--dtype', 'bf16'], '--dtype: policies are compared'],
 ])('%j is refused', async (args, words) => {
   const { status, said } = await inProcess(files, args);

@@ -4,12 +4,13 @@
 import { describe, expect, it } from 'vitest';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
-import { networkBytes } from '../../src/engine/ranks/collectives.ts';
-import { ownerOf, ZERO_STAGES, type ZeroStage } from '../../src/engine/ranks/sharding.ts';
+import { networkBound, networkBytes } from '../../src/engine/ranks/collectives.ts';
+import { onlyOwnerOf, ownerOf, ZERO_STAGES, type ZeroStage } from '../../src/engine/ranks/sharding.ts';
 import { parseConfig } from '../../src/formats/config.ts';
-import { lastingKinds } from '../../src/memory/layout/kinds.ts';
+import { indicesIn, lastingKinds } from '../../src/memory/layout/kinds.ts';
 import { checkTrace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { computedIn, momentsIn } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { at } from '../../src/util/at.ts';
@@ -29,6 +30,9 @@ const fitOf = (size: number, rank: number, stage: ZeroStage, model = wide, accum
   );
 };
 
+/** Parameters of bf16 and their moments. */
+const narrow = momentsIn(computedIn(wide, 'bf16'), 'bf16');
+
 describe.each(ZERO_STAGES)('ZeRO %i', (stage) => {
   it.each([2, 3, 8])('gives %i ranks the same collectives in the same order', (size) => {
     for (const accumulate of [2]) {
@@ -47,9 +51,41 @@ describe.each(ZERO_STAGES)('ZeRO %i', (stage) => {
     for (let rank = 0; rank < 64; rank += 9) {
       const { passes, map } = fitOf(64, rank, stage, MODELS['llama, grouped heads']);
       checkTrace(passes.step.trace);
-      owned.add(map.trainable.used.filter((_, index) => ownerOf(index, { size: 64 }) === rank).length);
+      owned.add(map.trainable.used.filter((_, index) => ownerOf(index, map, { size: 64 }) === rank).length);
     }
     expect(owned).toContain(0);
+  });
+
+  it('gives ranks the same collectives in the same order, and legal traces, in sixteen bits', () => {
+    const lists = [0, 1, 2].map((rank) => {
+      const { passes, map } = fitOf(3, rank, stage, narrow);
+      checkTrace(passes.step.trace);
+      // Halves of one chunk are of one owner.
+      for (const { kind, first, chunks } of map.lists) {
+        if (indicesIn(kind) === 1) continue;
+        for (let i = 0; i < chunks; i++) {
+          const only = onlyOwnerOf(first + i, map, { rank, size: 3, stage });
+          if (only !== undefined) expect(ownerOf(2 * i, map, { size: 3 })).toBe(only);
+        }
+      }
+      return passes.step.operations.flatMap((operation) =>
+        operation.op === 'collective' ? [`${operation.label}: ${JSON.stringify(operation.parts)}`] : [],
+      );
+    });
+    for (const list of lists) expect(list).toEqual(lists[0]);
+  });
+
+  it('gathers for half the bytes what is computed with in sixteen bits: 3/4 of those of f32', () => {
+    const bytes = [0, 1].map((rank) =>
+      networkBytes(fitOf(2, rank, stage, narrow).passes.step.operations, { rank, size: 2 }),
+    );
+    const { map } = fitOf(2, 0, stage, narrow);
+    const bound = (4 + (stage === 3 ? 2 : 1) * 2) * map.trainable.held;
+    const sent = bytes.reduce((sum, each) => sum + each.sent, 0);
+    expect(sent).toBe(bytes.reduce((sum, each) => sum + each.received, 0));
+    expect(sent).toBeGreaterThanOrEqual(bound);
+    expect(sent / bound).toBeLessThan(1.02);
+    expect(networkBound(map, { size: 2, stage }, 1)).toBe(bound / 2);
   });
 
   it('sends no more than the least, but for padding and norms', () => {
@@ -76,7 +112,7 @@ it('holds moments of its own chunks alone from ZeRO 1 on, and gradients for no l
       const { residents: enough, slots, passes, map } = fitOf(size, rank, stage);
       const { trace } = passes.step;
       const touched = new Set(trace.moments.flatMap(({ accesses }) => accesses.map(({ chunk }) => chunk)));
-      const own = map.trainable.used.flatMap((_, index) => (ownerOf(index, { size }) === rank ? [index] : []));
+      const own = map.trainable.used.flatMap((_, index) => (ownerOf(index, map, { size }) === rank ? [index] : []));
       for (const kind of lastingKinds('f32')) {
         const { first } = map.list(kind);
         const held = map.trainable.used.flatMap((_, index) => (touched.has(first + index) ? [index] : []));

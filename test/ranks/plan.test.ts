@@ -9,8 +9,10 @@ import { EXCHANGE_AXES, type GridShape } from '../../src/engine/ranks/grid.ts';
 import { ZERO_STAGES } from '../../src/engine/ranks/sharding.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
+import type { MomentDtype, TrainingDtype } from '../../src/memory/layout/kinds.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
+import { computedIn, momentsIn } from '../../src/nn/model.ts';
 import type { Host } from '../../src/runtime/host.ts';
 import { planRanks, type SharedStep } from '../../src/train/rank-plan.ts';
 import { Trainer } from '../../src/train/trainer.ts';
@@ -36,8 +38,22 @@ const stepOf = (size: number, stage: SharedStep['stage'], changes: Partial<Share
 /** Bytes of a rank: over its link, and over the network by axis. */
 type Counted = Record<'link' | 'sent' | 'got', Record<string, number>>;
 
-/** ZeRO, ranks, how much of the way from the smallest budget to all, and what of the ranks one copy of the model takes. */
-type Counting = [SharedStep['stage'], number, number, GridShape];
+/** What parameters are computed with in, and moments kept as. @default f32 */
+interface Widths {
+  dtype?: TrainingDtype;
+  moments?: MomentDtype;
+}
+
+/** ZeRO, ranks, how much of the way from the smallest budget to all, what of the ranks one copy of the model takes, and widths. */
+type Counting = [SharedStep['stage'], number, number, GridShape, Widths?];
+const NARROW: Counting[] = [
+  [2, 3, 0.3, {}, { dtype: 'bf16', moments: 'bf16' }],
+  [3, 2, 0.3, {}, { dtype: 'bf16', moments: 'bf16' }],
+  [0, 2, 0, {}, { dtype: 'bf16' }],
+  [1, 3, 0.4, {}, { moments: 'bf16' }],
+  [3, 4, 0.3, { tensor: 2 }, { dtype: 'bf16', moments: 'bf16' }],
+  [2, 4, 0.2, { pipeline: 2 }, { dtype: 'bf16' }],
+];
 const GRIDS: Counting[] = [
   [3, 4, 0.3, { pipeline: 2 }],
   [0, 4, 0, { tensor: 2, pipeline: 2 }],
@@ -53,13 +69,13 @@ describe('the plan of every rank', () => {
   const alone: Counting[] = ZERO_STAGES.flatMap((stage) =>
     [2, 3].flatMap((size) => [0, 0.4].map((share): Counting => [stage, size, share, {}])),
   );
-  const sampled: Counting[] = [[2, 2, 0.4, {}], [3, 2, 0, {}], ...GRIDS.slice(0, 2)];
-  it.each(EVERY_CASE ? [...alone, ...GRIDS] : sampled)(
+  const sampled: Counting[] = [[2, 2, 0.4, {}], [3, 2, 0, {}], ...GRIDS.slice(0, 2), ...NARROW.slice(0, 1)];
+  it.each(EVERY_CASE ? [...alone, ...GRIDS, ...NARROW] : sampled)(
     'is what a run with ZeRO %i on %i ranks counts, %d of the way to all: %o',
-    async (stage, size, share, shape) => {
+    async (stage, size, share, shape, { dtype = 'f32', moments = 'f32' } = {}) => {
       const device = await testDevice();
       const step = stepOf(size, stage, shape);
-      const model = shape.tensor ? modelWith(2 * shape.tensor) : MODEL;
+      const model = momentsIn(computedIn(shape.tensor ? modelWith(2 * shape.tensor) : MODEL, dtype), moments);
       const within = ({ smallest, comfortable }: { smallest: number; comfortable: number }) =>
         Math.ceil(smallest + share * (comfortable - smallest));
       const plan = planRanks(model, step, within, limitsOf(device));
@@ -220,7 +236,7 @@ describe('holdfast plan --ranks', () => {
     );
     await expect(plan('--ranks', '2', '--tensor-parallel', '2', '--zero', '2')).rejects.toThrow('nothing to shard');
     const refused = (...args: string[]) => plan('--ranks', '2', ...args);
-    await expect(refused('--dtype', 'bf16')).rejects.toThrow('--dtype bf16: ranks train together in f32');
+    await expect(refused('--dtype', 'f16')).rejects.toThrow('--dtype f16: ranks train together in f32 or bf16');
     await expect(refused('--recovery', 'step')).rejects.toThrow('--recovery step: a rank cannot do a step again');
     await expect(refused('--accumulate-order', 'layer')).rejects.toThrow('--accumulate-order layer: several ranks');
     await expect(refused('--optimizer-device', 'cpu')).rejects.toThrow('--optimizer-device cpu: several ranks');

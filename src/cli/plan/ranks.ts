@@ -45,7 +45,7 @@ function jsonOf({ ranks, ...plan }: RanksPlan, flags: PlacedFlags) {
 
 function lines(plan: RanksPlan, flags: PlacedFlags, parameters: number): string[] {
   const { ranks, bound, exchangedBytes, budget, smallest, comfortable, chunkBytes } = plan;
-  const { ranks: size, accumulate, zero } = flags;
+  const { ranks: size, accumulate, zero, dtype } = flags;
   const grid = gridIn(flags);
   const { data } = grid;
   const isShared = data.size > 1;
@@ -54,7 +54,11 @@ function lines(plan: RanksPlan, flags: PlacedFlags, parameters: number): string[
   const [first] = ranks;
   const link = first?.link;
   const isGrid = data.size < size;
-  const asRing = `${zero === 3 && isShared ? `${1 + 2 * accumulate} (n-1)/n` : '2 (n-1)/n'} of the bytes of what trains`;
+  const gathered = zero === 3 && isShared ? 2 * accumulate : 1;
+  const asRing =
+    dtype === 'f32'
+      ? `${1 + gathered} (n-1)/n of the bytes of what trains`
+      : `(n-1)/n of the bytes of what trains in f32, and ${gathered} (n-1)/n in ${dtype}`;
   const bounds = isGrid ? `${asRing}, and of what else ranks exchange` : asRing;
   return [
     `${nameOf(flags)}: ${parameters.toLocaleString('en')} parameters on ${rankText({ size, grid })}${shards}, in chunks of ${formatBytes(chunkBytes)}`,
@@ -100,7 +104,9 @@ function exchanges(ranks: readonly RankPlan[]): string[] {
 
 const WORDS: Partial<Record<Exchanged['of'], string>> = {
   gradient: 'gradients',
+  gradientBF16: 'gradients in bf16',
   parameter: 'parameters',
+  parameterBF16: 'parameters in bf16',
   'activation gradients': 'gradients of activations',
   sums: 'losses and norms',
 };
@@ -131,7 +137,7 @@ function table(ranks: readonly RankPlan[]): string[] {
 }
 
 const NAME = 10;
-const padded = (text: string): string => text.padStart(12);
+const padded = (text: string): string => text.padStart(14);
 const nameOfKind = (kind: Kind): string => (kind === 'parameter' ? 'parameters' : kind);
 
 /** `0-2, 5`. */

@@ -7,7 +7,8 @@
 import type { Tensor } from '../../graph/program.ts';
 import type { Access } from '../../kernels/kernel.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import type { Kind } from '../../memory/layout/kinds.ts';
+import { elementBytesOf, gradientKind, indicesIn, type Kind } from '../../memory/layout/kinds.ts';
+import { at } from '../../util/at.ts';
 import type { CollectiveOperation, Operation } from '../compile/lower.ts';
 import type { OwnedPart } from './communicator.ts';
 import type { ExchangeAxis, GridPlace, GridPlaces } from './grid.ts';
@@ -23,43 +24,62 @@ export interface ShardedStep extends Sharding {
 
 type Collective = 'reduce-scatter' | 'all-gather';
 
-/** An exchange of a chunk that is in use, as the index of its kind's list has it. */
+/** The indices of what trains that a chunk holds, by its place in the list of its kind. */
+export function indicesOf(kind: Kind, place: number, { trainable }: ChunkMap): number[] {
+  const first = place * indicesIn(kind);
+  return Array.from({ length: Math.min(indicesIn(kind), trainable.chunks - first) }, (_, i) => first + i);
+}
+
+/** An exchange of a chunk that is in use, by its place in the list of its kind. */
 export function chunkCollective(
   collective: Collective,
   kind: Kind,
-  index: number,
+  place: number,
   access: Access,
   map: ChunkMap,
   sharding: Sharding,
 ): CollectiveOperation {
   const list = map.list(kind);
+  const pieces = indicesOf(kind, place, map).flatMap((index) => map.piecesIn(kind, index));
   return {
     op: 'collective',
     collective,
     axis: 'data',
-    on: { chunk: list.first + index },
-    parts: [chunkPart(index, map, sharding)],
-    label: `${collective} ${kind} chunk ${index}`,
+    on: { chunk: list.first + place },
+    parts: [chunkPart(kind, place, map, sharding)],
+    label: `${collective} ${kind} chunk ${place}`,
     phase: 'update',
-    uses: map.piecesIn(kind, index).map((piece) => ({ list, piece, access })),
+    uses: pieces.map((piece) => ({ list, piece, access })),
   };
 }
 
-/** The update of a step as one of the ranks does it. */
+/**
+ * The update of a step as one of the ranks does it. Gradients are added up in f32; where they are complete in sixteen bits, the
+ * owner alone rounds the sum, and where all ranks are to have it, they get it so.
+ */
 export function withCollectives(update: readonly Operation[], map: ChunkMap, step: ShardedStep): Operation[] {
   const { stage, rank, size } = step;
   if (size === 1) return [...update];
-  const isOwn = (index: number) => ownerOf(index, step) === rank;
+  const isOwn = (index: number) => ownerOf(index, map, step) === rank;
   const onChunk = (
     collective: Collective,
     kind: Kind,
-    index: number,
+    place: number,
     access: Access,
     each: Partial<NonNullable<Operation['each']>> = {},
-  ): CollectiveOperation => ({
-    ...chunkCollective(collective, kind, index, access, map, step),
-    each: { index, together: 1, eager: false, completes: [], frees: [], ...each },
-  });
+  ): CollectiveOperation => {
+    const index = at(indicesOf(kind, place, map).slice(-1), 0);
+    return {
+      ...chunkCollective(collective, kind, place, access, map, step),
+      each: { index, together: 1, eager: false, completes: [], frees: [], ...each },
+    };
+  };
+  const complete = gradientKind(map.dtype);
+  const isRounded = complete !== 'gradient';
+  /** Whether an index is the last of those in its chunk of a kind. */
+  const endsChunk = (kind: Kind, index: number) =>
+    (index + 1) % indicesIn(kind) === 0 || index === map.trainable.chunks - 1;
+  const placeOf = (kind: Kind, index: number) => Math.floor(index / indicesIn(kind));
   const onTensor = (collective: Collective, on: Tensor, parts: readonly OwnedPart[]): CollectiveOperation => ({
     ...{ op: 'collective', collective, axis: 'data', on, parts, label: `${collective} ${on.name}` },
     ...{ phase: 'update', uses: [] },
@@ -74,32 +94,38 @@ export function withCollectives(update: readonly Operation[], map: ChunkMap, ste
     if (!each) {
       // Behind the last operation on gradients: what is decided now is decided for all.
       if (!isReduced) {
-        if (stage > 0) done.push(onTensor('all-gather', step.squares, blockParts(map, step)));
+        if (stage > 0 || isRounded) done.push(onTensor('all-gather', step.squares, blockParts(map, step)));
         done.push(onTensor('reduce-scatter', step.lossSum, lossPart), onTensor('all-gather', step.lossSum, lossPart));
       }
       isReduced = true;
       done.push(operation);
-    } else if (each.completes.includes('gradient')) {
+    } else if (each.completes.includes(complete)) {
       const { index } = each;
       const eager = stage !== 1 && 'written';
-      const keeps = stage === 0 || isOwn(index);
+      const own = isOwn(index);
+      const gathers = stage === 0;
+      const keeps = own || (gathers && !isRounded);
       const frees: Kind[] = keeps ? [] : ['gradient'];
-      done.push(onChunk('reduce-scatter', 'gradient', index, isOwn(index) ? 'update' : 'read', { eager, frees }));
-      if (stage === 0) done.push(onChunk('all-gather', 'gradient', index, isOwn(index) ? 'read' : 'update', { eager }));
+      done.push(onChunk('reduce-scatter', 'gradient', index, own ? 'update' : 'read', { eager, frees }));
+      if (gathers && !isRounded) done.push(onChunk('all-gather', complete, index, own ? 'read' : 'update', { eager }));
       if (keeps) done.push({ ...operation, each: { ...each, eager } });
+      if (gathers && isRounded && endsChunk(complete, index))
+        done.push(onChunk('all-gather', complete, placeOf(complete, index), own ? 'read' : 'write'));
     } else if (stage === 0) done.push(operation);
     else updates.push(operation);
   }
-  // A rank updates its chunk before it waits for those of the others.
-  for (let first = 0; first < updates.length; first += size) {
-    const group = updates.slice(first, first + size);
+  const { readKind } = map;
+  // A rank updates its chunks before it waits for those of the others.
+  for (let first = 0; first < updates.length; first += size * map.together) {
+    const group = updates.slice(first, first + size * map.together);
     const indices = group.map((_, i) => first + i);
     done.push(...group.filter((_, i) => isOwn(first + i)));
     // What others need of parameters that are sharded they gather when they use it.
     if (stage === 3) continue;
-    for (const index of indices) {
-      const completes: Kind[] = isOwn(index) ? [] : ['parameter'];
-      done.push(onChunk('all-gather', 'parameter', index, isOwn(index) ? 'read' : 'update', { completes }));
+    for (const index of indices.filter((index) => endsChunk(readKind, index))) {
+      const own = isOwn(index);
+      const completes: Kind[] = own ? [] : [readKind];
+      done.push(onChunk('all-gather', readKind, placeOf(readKind, index), own ? 'read' : 'update', { completes }));
     }
   }
   return done;
@@ -201,11 +227,13 @@ export function exchangedOverLink(operations: readonly Operation[], places: Grid
 /**
  * What every rank sends at least in a step, on average, and gets: (n - 1) / n of the bytes of what trains, for each reduction
  * and each gathering of all of it. Both once are what a ring's all-reduce of the gradients sends: 2 (n - 1) / n; parameters
- * that are sharded are gathered for each micro-batch forward and backward in place of once: 3 (n - 1) / n with one.
+ * that are sharded are gathered for each micro-batch forward and backward in place of once: 3 (n - 1) / n with one. Sums are
+ * of f32; what is computed with in sixteen bits is gathered so, for half the bytes.
  */
 export function networkBound(map: ChunkMap, { size, stage }: Pick<Sharding, 'size' | 'stage'>, microBatches: number) {
   const gatherings = stage === 3 ? 2 * microBatches : 1;
-  return ((1 + gatherings) * (size - 1) * 4 * map.trainable.held) / size;
+  const bytes = elementBytesOf('gradient') + gatherings * elementBytesOf(map.readKind);
+  return ((size - 1) * bytes * map.trainable.held) / size;
 }
 
 /**

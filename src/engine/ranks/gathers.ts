@@ -7,8 +7,8 @@
 import type { Phase } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Operation } from '../compile/lower.ts';
-import { chunkCollective } from './collectives.ts';
-import { ownerOf, type Sharding } from './sharding.ts';
+import { chunkCollective, indicesOf } from './collectives.ts';
+import { onlyOwnerOf, type Sharding } from './sharding.ts';
 
 /** Operations in their order, and where in it each micro-batch begins. */
 export interface Ordered {
@@ -18,7 +18,8 @@ export interface Ordered {
 
 /** Where a chunk is needed in one phase of one micro-batch. */
 interface Stay {
-  readonly index: number;
+  /** By its place in the list of what kernels read as parameters. */
+  readonly place: number;
   readonly phase: Phase;
   readonly first: number;
   last: number;
@@ -27,13 +28,14 @@ interface Stay {
 export function withGathers({ operations, starts }: Ordered, map: ChunkMap, sharding: Sharding): Ordered {
   if (sharding.stage < 3 || sharding.size === 1) return { operations, starts };
   const stays = staysIn(operations, map);
+  const { kind, first: firstChunk } = map.list(map.readKind);
   const gathers = new Map<number, Operation[]>();
   const releases = new Map<number, number[]>();
-  for (const { index, phase, first, last } of stays) {
-    const isOwn = ownerOf(index, sharding) === sharding.rank;
-    const gather = chunkCollective('all-gather', 'parameter', index, isOwn ? 'read' : 'write', map, sharding);
+  for (const { place, phase, first, last } of stays) {
+    const isOwn = onlyOwnerOf(firstChunk + place, map, sharding) === sharding.rank;
+    const gather = chunkCollective('all-gather', kind, place, isOwn ? 'read' : 'write', map, sharding);
     gathers.set(first, [...(gathers.get(first) ?? []), { ...gather, phase }]);
-    if (!isOwn) releases.set(last, [...(releases.get(last) ?? []), index]);
+    if (!isOwn) releases.set(last, [...(releases.get(last) ?? []), ...indicesOf(kind, place, map)]);
   }
   const all: Operation[] = [];
   const begins = new Map<number, number>();
@@ -49,6 +51,7 @@ export function withGathers({ operations, starts }: Ordered, map: ChunkMap, shar
 /** In the order of their first uses. */
 function staysIn(operations: readonly Operation[], map: ChunkMap): Stay[] {
   const stays: Stay[] = [];
+  const read = map.list(map.readKind);
   let phase: Phase | undefined;
   let now = new Map<number, Stay>();
   operations.forEach((operation, i) => {
@@ -56,11 +59,11 @@ function staysIn(operations: readonly Operation[], map: ChunkMap): Stay[] {
     if (operation.phase !== phase) now = new Map();
     phase = operation.phase;
     for (const { list, piece } of operation.uses) {
-      if (list !== map.list('parameter')) continue;
+      if (list !== read) continue;
       const known = now.get(piece.chunk);
       if (known) known.last = i;
       else {
-        const stay = { index: piece.chunk, phase, first: i, last: i };
+        const stay = { place: piece.chunk, phase, first: i, last: i };
         now.set(piece.chunk, stay);
         stays.push(stay);
       }

@@ -3,7 +3,7 @@
 // it; `partial`, the sum of what they have is meant; `shard`, its owner has it.
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { type Kind, lastingKinds } from '../../memory/layout/kinds.ts';
+import { elementBytesOf, gradientKind, indicesIn, type Kind, lastingKinds } from '../../memory/layout/kinds.ts';
 import { BLOCK_ELEMENTS } from '../../memory/layout/layout.ts';
 import { at } from '../../util/at.ts';
 import type { OwnedPart } from './communicator.ts';
@@ -19,48 +19,58 @@ export interface Sharding {
   readonly stage: ZeroStage;
 }
 
-/** Neighbours have different owners, so that work and bytes of any part of the model are shared evenly. */
-export const ownerOf = (index: number, { size }: Pick<Sharding, 'size'>): number => index % size;
+/**
+ * Neighbours have different owners, so that work and bytes of any part of the model are shared evenly; indices that a chunk of a
+ * narrow kind holds together have one.
+ */
+export const ownerOf = (index: number, { together }: Pick<ChunkMap, 'together'>, { size }: Pick<Sharding, 'size'>) =>
+  Math.floor(index / together) % size;
 
-/** Between two steps. */
-const SHARDED_KINDS: Readonly<Record<ZeroStage, readonly Kind[]>> = {
-  0: [],
-  1: ['moment1', 'moment2'],
-  2: ['moment1', 'moment2'],
-  3: lastingKinds('f32'),
-};
+/** The owner of a chunk of what trains, by its place in the list of its kind. */
+const ownerIn = (kind: Kind, place: number, map: ChunkMap, sharding: Pick<Sharding, 'size'>): number =>
+  ownerOf(place * indicesIn(kind), map, sharding);
+
+/** Whether the owner alone has a kind between two steps: first what the optimizer alone needs, then what kernels read, too. */
+function isSharded(kind: Kind, map: ChunkMap, stage: ZeroStage): boolean {
+  if (stage === 0 || !lastingKinds(map.dtype, map.moments).includes(kind)) return false;
+  return stage === 3 || kind !== map.readKind;
+}
 
 /** The rank that has a chunk's value between two steps; undefined where all have it. */
 export function onlyOwnerOf(chunk: number, map: ChunkMap, sharding: Sharding): number | undefined {
   const { kind, first } = map.holding(chunk);
-  return SHARDED_KINDS[sharding.stage].includes(kind) ? ownerOf(chunk - first, sharding) : undefined;
+  return isSharded(kind, map, sharding.stage) ? ownerIn(kind, chunk - first, map, sharding) : undefined;
 }
 
-/** Whether a chunk is one of those that, by the stage, this rank has in place of all others: its gradient too, once it is complete. */
+/**
+ * Whether a chunk is one of those that, by the stage, this rank has in place of all others: its gradient too, once it is complete,
+ * which it is nowhere else where it is rounded.
+ */
 export function isOwned(chunk: number, map: ChunkMap, sharding: Sharding): boolean {
   const { kind, first } = map.holding(chunk);
-  const isSharded = SHARDED_KINDS[sharding.stage].includes(kind) || (kind === 'gradient' && sharding.stage >= 2);
-  return isSharded && ownerOf(chunk - first, sharding) === sharding.rank;
+  const { stage, rank } = sharding;
+  const ofGradients = kind === 'gradient' ? stage >= 2 : kind === gradientKind(map.dtype) && stage >= 1;
+  return (ofGradients || isSharded(kind, map, stage)) && ownerIn(kind, chunk - first, map, sharding) === rank;
 }
 
-/** What a step sends of a chunk: padding at its end stays. */
-export const chunkPart = (index: number, map: ChunkMap, sharding: Sharding): OwnedPart => ({
-  owner: ownerOf(index, sharding),
+/** What a step sends of a chunk, by its place in the list of its kind: padding at its end stays. */
+export const chunkPart = (kind: Kind, place: number, map: ChunkMap, sharding: Sharding): OwnedPart => ({
+  owner: ownerIn(kind, place, map, sharding),
   offset: 0,
-  bytes: 4 * at(map.trainable.used, index),
+  bytes: elementBytesOf(kind) * at(map.layoutOf(kind).used, place),
 });
 
 /** Of one f32 for each block of BLOCK_ELEMENTS: those of a chunk belong to its owner. */
 export const blockParts = (map: ChunkMap, sharding: Sharding): OwnedPart[] =>
   map.trainable.used.map((used, index) => ({
-    owner: ownerOf(index, sharding),
+    owner: ownerOf(index, map, sharding),
     offset: 4 * at(map.firstBlock, index),
     bytes: 4 * Math.ceil(used / BLOCK_ELEMENTS),
   }));
 
-/** The largest chunk, in bytes, with which every rank has several of so many bytes in all. */
-export const mostChunkFor = (bytes: number, { size }: Pick<Sharding, 'size'>): number =>
-  bytes / (CHUNKS_PER_RANK * size);
+/** The largest chunk, in bytes, with which every rank has several of so many bytes in all; `together`: that have one owner. */
+export const mostChunkFor = (bytes: number, { size }: Pick<Sharding, 'size'>, together: number): number =>
+  bytes / (CHUNKS_PER_RANK * size * together);
 
 /** So that the rank with most of them has little more than the others. */
 const CHUNKS_PER_RANK = 4;

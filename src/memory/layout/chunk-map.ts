@@ -132,12 +132,21 @@ export class ChunkMap {
     this.blocks = blocks;
   }
 
+  /** What kernels read as parameters that train. */
+  get readKind(): Kind {
+    return at(this.trainedKinds, 0);
+  }
+
+  /** Indices of what trains that a chunk of one of its kinds holds, at most. */
+  get together(): number {
+    return indicesTogether(this.trainedKinds);
+  }
+
   /** Chunks that go below the GPU together, at most: what an update completes at once. */
   get largestPut(): number {
-    const together = indicesTogether(this.trainedKinds);
     return Math.max(
       LARGEST_PUT,
-      lastingKinds(this.dtype, this.moments).reduce((sum, kind) => sum + together / indicesIn(kind), 0),
+      lastingKinds(this.dtype, this.moments).reduce((sum, kind) => sum + this.together / indicesIn(kind), 0),
     );
   }
 

@@ -150,7 +150,7 @@ export function planCommand(host: Host): Command {
         return;
       }
       const highs = await loadSolver();
-      if (flags.compare) printComparison(host, highs, flags.json ?? false);
+      if (flags.compare) printComparison(host, highs, flags.json ?? false, flags.optimizerState);
       else planOne(host, highs, flags);
     },
   );
@@ -178,13 +178,8 @@ function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): voi
 }
 
 /** Errors: HoldfastError for what moments in sixteen bits do not go with. */
-function checkOptimizerState({ optimizerState, pipelineParallel = 1, compare }: PlanFlags): void {
-  if (optimizerState === 'f32') return;
-  if (pipelineParallel > 1) throw new HoldfastError(MOMENTS_ON_STAGES);
-  if (compare)
-    throw new HoldfastError(
-      `--optimizer-state ${optimizerState}: policies are compared on moments in f32; leave it out, or --compare`,
-    );
+function checkOptimizerState({ optimizerState, pipelineParallel = 1 }: PlanFlags): void {
+  if (optimizerState !== 'f32' && pipelineParallel > 1) throw new HoldfastError(MOMENTS_ON_STAGES);
 }
 
 /** Errors: HoldfastError for what activations in sixteen bits do not go with. */

@@ -146,7 +146,6 @@ test.each([
     ['plan', '--optimizer-state', 'bf16', '--ranks', '2', '--pipeline-parallel', '2'],
     '--optimizer-state bf16: how moments are rounded goes by',
   ],
-  [['plan', '--optimizer-state', 'bf16', '--compare'], '--optimizer-state bf16: policies are compared'],
   [['train', ...RUN, '--dtype', 'f16', '--update', 'in-backward', '--out', 'none'], '--update in-backward: in f16'],
   [['plan', '--activation-dtype', 'bf16', '--ranks', '2'], '--activation-dtype bf16: ranks keep theirs in f32'],
   [['plan', '--activation-dtype', 'bf16', '--compare'], '--activation-dtype bf16: policies are compared'],

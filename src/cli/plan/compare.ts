@@ -7,13 +7,13 @@ import { DEFAULT_LIMITS } from '../../engine/compile/workload.ts';
 import { parseConfig } from '../../formats/config.ts';
 import { FAMILIES, type FamilyName, shapeOf } from '../../formats/families/index.ts';
 import { mapChunks } from '../../memory/layout/chunk-map.ts';
-import { trainedElementBytes } from '../../memory/layout/kinds.ts';
+import { type MomentDtype, trainedElementBytes } from '../../memory/layout/kinds.ts';
 import { chunkRange } from '../../memory/layout/layout.ts';
 import { type Compared, compare, movedChunks, PLANNER, ratioTo } from '../../memory/plan/compare.ts';
 import { ORDERS } from '../../memory/plan/policies.ts';
 import { chunkCount, slotsUnder, type Trace } from '../../memory/plan/trace.ts';
 import { makeModel } from '../../nn/index.ts';
-import { parameterCount } from '../../nn/model.ts';
+import { momentsIn, parameterCount } from '../../nn/model.ts';
 import type { Host } from '../../runtime/host.ts';
 import { traceStep } from '../../train/step-programs.ts';
 import { at } from '../../util/at.ts';
@@ -48,20 +48,24 @@ export const CELLS: readonly Cell[] = (['gpt2', 'llama'] as const).flatMap((mode
   SIZES.flatMap((size) => [1, 4].flatMap((accumulate) => SHARES.map((share) => ({ model, size, accumulate, share })))),
 );
 
-/** The trace of a cell, and the slots that its budget leaves at each moment. */
-export function cellTrace({ model: family, size, accumulate, share }: Cell): { trace: Trace; slots: number[] } {
+/** The trace of a cell with moments kept so, and the slots that its budget leaves at each moment. */
+export function cellTrace(
+  { model: family, size, accumulate, share }: Cell,
+  moments: MomentDtype = 'f32',
+): { trace: Trace; slots: number[] } {
   const grouped = size.heads % 4 === 0 ? size.heads / 4 : size.heads / 5;
   const heads = FAMILIES[family].groupedHeads ? { kvHeads: grouped } : {};
   const { vocabulary: vocabSize } = shapeOf(parseConfig({ model_type: family }, 'its defaults'));
-  const model = makeModel(configFromFlags({ model: family, ...size, ...heads, context: 128, vocabSize, tied: false }));
-  const bytes = trainedElementBytes('f32') * parameterCount(model);
+  const config = configFromFlags({ model: family, ...size, ...heads, context: 128, vocabSize, tied: false });
+  const model = momentsIn(makeModel(config), moments);
+  const bytes = trainedElementBytes('f32', moments) * parameterCount(model);
   const map = mapChunks(model.parameters, true, chunkRange(model.parameters, share * bytes, DEFAULT_LIMITS.binding));
   const { trace } = stepPass(traceStep(model, 1, 128), map, accumulate);
   return { trace, slots: slotsUnder(trace, share * bytes) };
 }
 
 /** Prints how near each policy comes to the linear bound, cell by cell, then the medians and the worst. */
-export function printComparison(host: Host, highs: Highs, json: boolean): void {
+export function printComparison(host: Host, highs: Highs, json: boolean, moments: MomentDtype): void {
   const { write } = host.terminal;
   const policies = [PLANNER, ...Object.keys(ORDERS)];
   const widths = policies.map((name) => Math.max(7, name.length));
@@ -72,7 +76,7 @@ export function printComparison(host: Host, highs: Highs, json: boolean): void {
     write(`model  layers  micro-batches  budget  chunks   bound   exact  ${columns(policies)}\n`);
   }
   for (const cell of CELLS) {
-    const { trace, slots } = cellTrace(cell);
+    const { trace, slots } = cellTrace(cell, moments);
     const result = compare(highs, trace, slots, EXACT_SECONDS);
     results.push(result);
     const { linear, exact, costs } = result;

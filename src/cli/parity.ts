@@ -6,7 +6,7 @@ import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/compile/c
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import type { OptimizerDevice, Update } from '../graph/operators/optimizer.ts';
-import type { TrainingDtype } from '../memory/layout/kinds.ts';
+import type { MomentDtype, TrainingDtype } from '../memory/layout/kinds.ts';
 import { loadCase, type ReferenceCase } from '../parity/reference-case.ts';
 import { replay } from '../parity/replay-case.ts';
 import { loadRun, type RecordedRun, type RunSources, type RunVerdict, replayRun } from '../parity/replay-run.ts';
@@ -14,7 +14,7 @@ import { ALLOWED_MULTIPLE, type Verdict } from '../parity/verdict.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
-import { adapterOption, dtypeOption, optimizerDeviceOption, whole } from './options.ts';
+import { adapterOption, dtypeOption, optimizerDeviceOption, optimizerStateOption, whole } from './options.ts';
 import { checkUpdate, updateOption } from './update-flags.ts';
 
 const AFTER_HELP = `
@@ -23,7 +23,8 @@ Exit status: 0 if all pass, 1 if one fails, 2 for what cannot be read or replaye
 of a run also "sameBits".
 "multiple" is value / tolerance and "worst" the largest of them; up to ${ALLOWED_MULTIPLE} it passes.
 With --dtype a case is also replayed in f32, as it is and with parameters that are off by the rounding of that width, which says
-how far that may take each figure: its tolerance, of which 1 passes.
+how far that may take each figure: its tolerance, of which 1 passes. With --optimizer-state moments are moved
+likewise behind each step.
 What is infinite or not a number is printed as ${Number.MAX_VALUE}.
 A run is trained again, from its seed to its checkpoint, and compared with what was recorded of it. On the same adapter
 the bits are the same. Elsewhere it is trained once more from start weights that differ in the last bit, and a tolerance
@@ -38,6 +39,7 @@ interface Flags extends MemoryFlags {
   optimizerDevice: OptimizerDevice;
   update: Update;
   dtype: TrainingDtype;
+  optimizerState: MomentDtype;
 }
 
 export function parityCommand(host: Host, setStatus: (status: number) => void): Command {
@@ -51,10 +53,11 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
     .addOption(optimizerDeviceOption())
     .addOption(updateOption())
     .addOption(dtypeOption())
+    .addOption(optimizerStateOption())
     .addOption(adapterOption())
     .addHelpText('after', AFTER_HELP);
   return addMemoryOptions(command).action(async (paths: string[], flags: Flags) => {
-    const { json = false, adapter, data, model, steps, optimizerDevice, update, dtype } = flags;
+    const { json = false, adapter, data, model, steps, optimizerDevice, update, dtype, optimizerState } = flags;
     const memory = memoryFromFlags(host, flags);
     const given = (name: string) => command.getOptionValueSource(name) === 'cli';
     // All is read before the first runs: bad input is refused at once.
@@ -70,6 +73,8 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
       throw new HoldfastError('--update: a run is replayed as it ran; leave the flag out');
     for (const { reference } of subjects)
       if (reference) checkUpdate(update, { ...flags, dtype, accumulate: reference.accumulate }, given);
+    if (optimizerState !== 'f32' && subjects.some(({ run }) => run))
+      throw new HoldfastError('--optimizer-state: a run is replayed with the moments that it had; leave the flag out');
     if (dtype !== 'f32' && subjects.some(({ run }) => run))
       throw new HoldfastError('--dtype: a run is replayed in the width that it ran in; leave the flag out');
     if (dtype !== 'f32' && optimizerDevice !== 'gpu')
@@ -79,7 +84,11 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
     const device = await openDevice(host, { adapter });
     try {
       let choices: ChoiceRecord = await loadChoices(host, device);
-      const most = dtype === 'f32' ? `${ALLOWED_MULTIPLE} tolerances pass` : `the tolerances derived for ${dtype} pass`;
+      const narrow = [dtype, ...(optimizerState === 'f32' ? [] : [`moments in ${optimizerState}`])];
+      const isWide = dtype === 'f32' && optimizerState === 'f32';
+      const most = isWide
+        ? `${ALLOWED_MULTIPLE} tolerances pass`
+        : `the tolerances derived for ${narrow.join(', ')} pass`;
       if (!json) host.terminal.write(`${device.adapter.name}: up to ${most}\n`);
       let failed = 0;
       for (const { reference, run } of subjects) {
@@ -87,7 +96,7 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
         if (run)
           result = await withProgress(host, run.name, (onStep) => replayRun(device, run, { memory, steps, onStep }));
         else {
-          const how = { memory, optimizerDevice, update, dtype, threads: host.threads };
+          const how = { memory, optimizerDevice, update, dtype, moments: optimizerState, threads: host.threads };
           const replayed = await replay(device, reference, { choices, ...how });
           choices = { ...choices, ...replayed.choices };
           result = replayed;

@@ -1,5 +1,6 @@
-// Tolerances of a reference case whose parameters are computed with in sixteen bits, and what they are derived from: how far
-// the results of float32 move when every parameter moves by the unit roundoff of the width, up or down at random.
+// Tolerances of a reference case in sixteen bits, of parameters or of moments, and what they are derived from: how far
+// the results of float32 move when every parameter moves by the unit roundoff of the width, or every moment behind every step by
+// half of what it may be rounded by, up or down at random.
 //
 // A result is, to first order, off by the sum over all roundings of c_i d_i, with |d_i| <= u: c is how much it depends on each.
 // For independent d_i of mean 0 that stays within LAMBDA u |c| but for a share 2 exp(-LAMBDA^2 / 2) of cases (Hoeffding; Higham
@@ -11,7 +12,7 @@
 // Invariant: a tolerance is that of float32, and the width's share; it is never less than the former.
 
 import { FIRST_SCALE, LEAST_SCALE } from '../kernels/step-control.ts';
-import type { TrainingDtype } from '../memory/layout/kinds.ts';
+import type { Kind, TrainingDtype } from '../memory/layout/kinds.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
 import { LARGEST } from '../util/floats.ts';
@@ -20,14 +21,17 @@ import type { Values } from '../util/tensor-source.ts';
 import type { Outcome, ReferenceCase } from './reference-case.ts';
 import { ALLOWED_MULTIPLE, compareWithReference } from './verdict.ts';
 
-/** Those of TRAINING_DTYPES that round. */
-export type NarrowDtype = Exclude<TrainingDtype, 'f32'>;
-
-/** The largest relative error of rounding to nearest: bfloat16 has 8 significant bits, binary16 11. */
-export const UNIT_ROUNDOFF: Readonly<Record<NarrowDtype, number>> = { bf16: 2 ** -8, f16: 2 ** -11 };
+/** The largest relative error of rounding to nearest: bfloat16 has 8 significant bits, binary16 11. That of f32 is in a case's tolerances. */
+export const UNIT_ROUNDOFF: Readonly<Record<TrainingDtype, number>> = { f32: 0, bf16: 2 ** -8, f16: 2 ** -11 };
 
 /** The largest error of a value that is too small for all of these bits. */
-const LEAST_ROUNDOFF: Readonly<Record<NarrowDtype, number>> = { bf16: 2 ** -134, f16: 2 ** -25 };
+const LEAST_ROUNDOFF: Readonly<Record<TrainingDtype, number>> = { f32: 0, bf16: 2 ** -134, f16: 2 ** -25 };
+
+/**
+ * Half of the interval that a moment is in once it is rounded by chance, to the next bfloat16 above or below, at most: coins of so
+ * much have the largest deviation that it may have.
+ */
+const MOMENT_ROUNDOFF = 2 ** -8;
 
 /** Throws of the coins: of two, the largest is below a fourth of u |c| in 4 % of cases, where a result is one number. */
 export const THROWS = 2;
@@ -47,11 +51,11 @@ export const scaleOfGradients = ({ gradNorm }: ReferenceCase): number =>
   Math.max(LEAST_SCALE, Math.min(FIRST_SCALE, 2 ** Math.floor(Math.log2(LARGEST.F16 / (2 * Math.max(...gradNorm))))));
 
 /** The error of a gradient too small for all bits of the width. */
-const leastGradient = (reference: ReferenceCase, dtype: NarrowDtype): number =>
+const leastGradient = (reference: ReferenceCase, dtype: TrainingDtype): number =>
   LEAST_ROUNDOFF[dtype] / (dtype === 'f16' ? scaleOfGradients(reference) : 1);
 
 /** A case whose parameters are each moved by u, up or down, and whose updates are longer, or shorter. */
-export function thrown(reference: ReferenceCase, dtype: NarrowDtype, throwOf: number): ReferenceCase {
+export function thrown(reference: ReferenceCase, dtype: TrainingDtype, throwOf: number): ReferenceCase {
   const [u, least] = [UNIT_ROUNDOFF[dtype], LEAST_ROUNDOFF[dtype]];
   const trains = new Set(
     reference.model.parameters.filter(({ trainable = true }) => trainable).map(({ name }) => name),
@@ -78,6 +82,15 @@ export function thrown(reference: ReferenceCase, dtype: NarrowDtype, throwOf: nu
   };
 }
 
+/** Moments as a step leaves them, each moved by what rounding by chance may move it: up or down, step by step. */
+export const movedMoments = (moments: Values, throwOf: number, step: number, kind: Kind): Values =>
+  new Map(
+    [...moments].map(([name, values]) => {
+      const coins = new Random(throwOf, `coins ${kind} ${step} ${name}`);
+      return [name, values.map((value) => value * (1 + (coins.below(2) === 1 ? MOMENT_ROUNDOFF : -MOMENT_ROUNDOFF)))];
+    }),
+  );
+
 /** Trained weights of a case that was thrown, less what they were moved by at the start. */
 export function movedBack(final: Values, { weights }: ReferenceCase, before: ReferenceCase): Values {
   return new Map(
@@ -96,7 +109,7 @@ export function movedBack(final: Values, { weights }: ReferenceCase, before: Ref
  * by 2u of it. What updates have added to a parameter, C learning rates at most each, is rounded by u as well. Gradients too
  * small for all bits of the width are off by no more than a share of epsilon, the mean and the root.
  */
-function updateRoundoff(reference: ReferenceCase, dtype: NarrowDtype): number {
+function updateRoundoff(reference: ReferenceCase, dtype: TrainingDtype): number {
   const { optimizer, batches } = reference;
   const { beta1, beta2, epsilon } = optimizer;
   let sum = 0;
@@ -116,7 +129,7 @@ function updateRoundoff(reference: ReferenceCase, dtype: NarrowDtype): number {
  */
 export function narrowTolerances(
   reference: ReferenceCase,
-  dtype: NarrowDtype,
+  dtype: TrainingDtype,
   wide: Outcome,
   throws: readonly Outcome[],
 ): ReadonlyMap<string, number> {
@@ -134,7 +147,7 @@ export function narrowTolerances(
 }
 
 /** By metric: what comes of rounding each complete gradient to the width, without any error in it before. */
-function roundedGradients(reference: ReferenceCase, dtype: NarrowDtype): ReadonlyMap<string, number> {
+function roundedGradients(reference: ReferenceCase, dtype: TrainingDtype): ReadonlyMap<string, number> {
   const u = UNIT_ROUNDOFF[dtype];
   const least = leastGradient(reference, dtype);
   const { gradients, final, weights, lr } = reference;

@@ -6,15 +6,15 @@ import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { Device } from '../gpu/device.ts';
 import type { OptimizerDevice, Update } from '../graph/operators/optimizer.ts';
 import { initialState, SCALER } from '../kernels/step-control.ts';
-import type { TrainingDtype } from '../memory/layout/kinds.ts';
-import { computedIn, withStored } from '../nn/model.ts';
+import type { MomentDtype, TrainingDtype } from '../memory/layout/kinds.ts';
+import { computedIn, momentsIn, withStored } from '../nn/model.ts';
 import type { Host, Threads } from '../runtime/host.ts';
 import { forwardActivations } from '../train/inspect.ts';
 import { Trainer } from '../train/trainer.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
-import { movedBack, narrowTolerances, scaleOfGradients, THROWS, thrown } from './narrow.ts';
+import { movedBack, movedMoments, narrowTolerances, scaleOfGradients, THROWS, thrown } from './narrow.ts';
 import { loadCase, type Outcome, type ReferenceCase } from './reference-case.ts';
 import { compareWithReference, type Verdict } from './verdict.ts';
 
@@ -34,6 +34,8 @@ export interface ReplayOptions {
   update?: Update;
   /** What kernels read of the parameters that train; its own tolerances are derived, from replays in f32. @default 'f32' */
   dtype?: TrainingDtype;
+  /** What moments are kept as; likewise. @default 'f32' */
+  moments?: MomentDtype;
   /** Those of the host. @default none: of `replayCase`, the host's */
   threads?: Threads | undefined;
 }
@@ -53,8 +55,8 @@ export async function replay(
   reference: ReferenceCase,
   options: ReplayOptions = {},
 ): Promise<ReplayResult> {
-  const { dtype = 'f32', ...others } = options;
-  if (dtype === 'f32') {
+  const { dtype = 'f32', moments = 'f32', ...others } = options;
+  if (dtype === 'f32' && moments === 'f32') {
     const { outcome, choices } = await outcomeOf(device, reference, options);
     return { ...compareWithReference(reference, outcome), choices };
   }
@@ -65,22 +67,31 @@ export async function replay(
   const throws: Outcome[] = [];
   for (let i = 0; i < THROWS; i++) {
     const moved = thrown(reference, dtype, i);
-    const found = await outcomeOf(device, moved, wide);
+    const found = await outcomeOf(device, moved, wide, moments === 'f32' ? undefined : i);
     throws.push({ ...found.outcome, final: movedBack(found.outcome.final, moved, reference) });
   }
   const tolerance = narrowTolerances(reference, dtype, centre.outcome, throws);
   return { ...compareWithReference({ ...reference, tolerance }, outcome, 1), choices: centre.choices };
 }
 
-/** What comes of a case, and the kernel choices. */
+/** What comes of a case, and the kernel choices. `throwOf`: of the coins that move moments behind each step. @default none */
 async function outcomeOf(
   device: Device,
   reference: ReferenceCase,
   options: ReplayOptions,
+  throwOf?: number,
 ): Promise<{ readonly outcome: Outcome; readonly choices: ChoiceRecord }> {
   const { batch, seq, accumulate, schedule, optimizer, batches } = reference;
-  const { choices = {}, memory = {}, optimizerDevice = 'gpu', update = 'at-end', threads, dtype = 'f32' } = options;
-  const model = computedIn(reference.model, dtype);
+  const {
+    choices = {},
+    memory = {},
+    optimizerDevice = 'gpu',
+    update = 'at-end',
+    threads,
+    dtype = 'f32',
+    moments = 'f32',
+  } = options;
+  const model = momentsIn(computedIn(reference.model, dtype), moments);
   const trains = new Set(model.parameters.filter(({ trainable = true }) => trainable).map(({ name }) => name));
   const packed = batches[0]?.[0]?.['documents'] !== undefined;
   const how = { optimizerDevice, update, threads, choices, memory };
@@ -107,6 +118,10 @@ async function outcomeOf(
       lr.push(metrics.lr);
       loss.push(metrics.loss);
       gradNorm.push(metrics.gradNorm);
+      for (const kind of throwOf === undefined ? [] : (['moment1', 'moment2'] as const)) {
+        const moved = movedMoments(await collect(trainer.values(kind)), throwOf ?? 0, step, kind);
+        await trainer.setValues(kind, sourceOf(moved));
+      }
     }
     const finalLoss = await trainer.evaluate(joined(at(batches, 0)));
     const weights = await collect(trainer.values('parameter'));

@@ -5,7 +5,7 @@ import { beforeAll, describe, expect, it, vi } from 'vitest';
 import type { Device } from '../../src/gpu/device.ts';
 import { TRAINING_DTYPES } from '../../src/memory/layout/kinds.ts';
 import { loadCase } from '../../src/parity/reference-case.ts';
-import { replay, replayCase } from '../../src/parity/replay-case.ts';
+import { type ReplayOptions, replay, replayCase } from '../../src/parity/replay-case.ts';
 import { join } from '../../src/runtime/host.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
@@ -26,14 +26,16 @@ beforeAll(async () => {
   chooseVariants(11);
 });
 
-describe.each(NARROW)('%s', (dtype) => {
+const WIDTHS: readonly ReplayOptions[] = [...NARROW.map((dtype) => ({ dtype })), { moments: 'bf16' }];
+
+describe.each(WIDTHS)('%o', (widths) => {
   it.each(EVERY_CASE ? cases : ['gpt2-accum4-ignore'])('%s passes', async (name) => {
-    const { metrics, worst, pass, unchecked } = await replayCase(testHost, device, join(FOLDER, name), { dtype });
+    const { metrics, worst, pass, unchecked } = await replayCase(testHost, device, join(FOLDER, name), widths);
     const table = [...metrics].map(
       ([metric, { value, tolerance, multiple, where }]) =>
         `${metric} ${value.toExponential(1)} of ${tolerance.toExponential(1)}, ${multiple.toFixed(3)} ${where}`,
     );
-    if (VERBOSE) console.log(`${name} in ${dtype}\n  ${table.join('\n  ')}`);
+    if (VERBOSE) console.log(`${name} in ${Object.values(widths).join()}\n  ${table.join('\n  ')}`);
     expect(worst, table.join('\n')).toBeLessThanOrEqual(1);
     expect([pass, unchecked]).toEqual([true, []]);
     // It does round, and the tolerances are not of another size than what they are for.
@@ -45,7 +47,7 @@ describe.each(NARROW)('%s', (dtype) => {
  * A shader in which one text stands for another. What a step of weight decay changes is less than the rounding of a parameter:
  * in which direction it goes, the cases tell in f32 alone.
  */
-const WRONG: readonly [what: string, from: string | RegExp, to: string][] = [
+const WRONG: readonly [what: string, from: string | RegExp, to: string, widths?: ReplayOptions][] = [
   ['halves of a word, one for the other', 'vec2u(w << 16u, w & 0xffff0000u)', 'vec2u(w & 0xffff0000u, w << 16u)'],
   ['the sign of a term of the layer norm’s gradient', 'd = r * (g - sum - (', 'd = r * (g - sum + ('],
   ['a layer norm’s gradient without its mean', 'd = r * (g - sum - (', 'd = r * (g - ('],
@@ -62,10 +64,16 @@ const WRONG: readonly [what: string, from: string | RegExp, to: string][] = [
     'let halves = select(nearest',
     'let halves = select(nearest & vec4u(0xff80u)',
   ],
+  [
+    'moments that are always rounded down',
+    'select((bits + chance) >> vec4u(16u)',
+    'select(bits >> vec4u(16u)',
+    { moments: 'bf16' },
+  ],
 ];
 
 describe('a wrong kernel is noticed', () => {
-  it.each(EVERY_CASE ? WRONG : WRONG.slice(0, 1))('%s', async (what, from, to) => {
+  it.each(EVERY_CASE ? WRONG : WRONG.slice(0, 1))('%s', async (what, from, to, widths = { dtype: 'bf16' }) => {
     const other = await device.reopen();
     try {
       const { pipelines } = other;
@@ -76,7 +84,7 @@ describe('a wrong kernel is noticed', () => {
         if (text !== source) changed++;
         return get(label, text, constants);
       });
-      const { worst, pass, metrics } = await replay(other, await loadCase(testHost, SMALLEST), { dtype: 'bf16' });
+      const { worst, pass, metrics } = await replay(other, await loadCase(testHost, SMALLEST), widths);
       if (VERBOSE)
         console.log(
           what,

@@ -3,7 +3,7 @@
 //
 // Invariant: what is handed to a neighbour is on its way when the next operation begins, and nothing waits for it to arrive
 // there: two neighbours may hand something to each other at once. What a neighbour hands over is taken as soon as it comes, one
-// value ahead of its use.
+// value ahead of its use. While other ranks are waited for, the GPU does all that was encoded before.
 
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
@@ -83,14 +83,14 @@ export class Exchanges {
       case 'receive':
         break;
       case 'all-reduce':
-        await this.#link.waiting('network', ranks.reduceScatter(label, bytes, parts));
-        await this.#link.waiting('network', ranks.allGather(label, bytes, parts));
+        await this.#others(ranks.reduceScatter(label, bytes, parts));
+        await this.#others(ranks.allGather(label, bytes, parts));
         break;
       case 'reduce-scatter':
-        await this.#link.waiting('network', ranks.reduceScatter(label, bytes, parts));
+        await this.#others(ranks.reduceScatter(label, bytes, parts));
         break;
       case 'all-gather':
-        await this.#link.waiting('network', ranks.allGather(label, bytes, parts));
+        await this.#others(ranks.allGather(label, bytes, parts));
         break;
       default:
         collective satisfies never;
@@ -100,6 +100,12 @@ export class Exchanges {
       await this.#link.roomUp();
       this.#link.write(buffer, offset + at, bytes.subarray(at, at + this.#pieceBytes));
     }
+  }
+
+  /** Waits for other ranks while the GPU does what is encoded. */
+  #others<T>(what: Promise<T>): Promise<T> {
+    this.#link.flush();
+    return this.#link.waiting('network', what);
   }
 
   #post(owner: number): void {
@@ -117,7 +123,7 @@ export class Exchanges {
     const next = this.#incoming.get(owner)?.shift();
     assert(next?.posted && next.operation === operation, `${operation.label} comes in its turn`);
     this.#post(owner);
-    await this.#link.waiting('network', next.posted.arrives());
+    await this.#others(next.posted.arrives());
     return next.posted.bytes;
   }
 
@@ -129,7 +135,7 @@ export class Exchanges {
   async #handOver(ranks: Communicator, label: string, to: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     const { size } = ranks;
     // A neighbour that is far behind is waited for.
-    if (this.#underWay.length >= UNDER_WAY * size) await this.#link.waiting('network', at(this.#underWay, 0));
+    if (this.#underWay.length >= UNDER_WAY * size) await this.#others(at(this.#underWay, 0));
     const sent = ranks.send(label, to, bytes).finally(() => {
       this.#underWay.splice(this.#underWay.indexOf(sent), 1);
     });

@@ -59,6 +59,7 @@ export class SimulatedExchanges {
     if (collective === 'receive') {
       const task = yield* this.#receive(ranks, operation);
       if (this.#isDirect) return { work: 'network', seconds: 0, after: [], task };
+      link.flush();
       link.wait(task);
       return this.#sendUp(spanOf(operation), after, roomUp);
     }
@@ -71,6 +72,7 @@ export class SimulatedExchanges {
     // Where another has the value, it is read there.
     const reading = gives ? this.#read(spanOf(operation), after) : undefined;
     const elsewhere = gives ? 0 : spanOf(operation) / this.#machine.link.downBytesPerSecond;
+    link.flush();
     link.wait(reading);
     for (const { task } of yield* this.#meet(ranks, operation, [])) link.wait(task);
     link.wait(link.post(elsewhere + seconds));

@@ -16,6 +16,7 @@ import {
   gridBound,
   type NetworkBytes,
 } from '../engine/ranks/collectives.ts';
+import { gatheredBytes } from '../engine/ranks/gather-order.ts';
 import { type GridAxis, type GridPlaces, type GridShape, placesOf, rankAt } from '../engine/ranks/grid.ts';
 import { onlyOwnerOf, ownerOf, type ZeroStage } from '../engine/ranks/sharding.ts';
 import type { ActivationMode } from '../graph/activations.ts';
@@ -59,6 +60,8 @@ export interface RankPlan {
   readonly residents: number;
   /** Bytes that lie below the GPU at most. */
   readonly below: number;
+  /** Bytes of host memory beside that, for chunks that other ranks give ahead of their use. */
+  readonly gathered: number;
   /** Bytes of a step over the link between host and GPU: chunks, activations that are moved, and what is exchanged. */
   readonly link: {
     readonly h2d: number;
@@ -230,6 +233,7 @@ function rankPlan(
     activations: nonModel.arenas,
     other: nonModel.persistent,
     below: slots >= residents && stashed === 0 ? 0 : residents * map.chunkBytes + stashed,
+    gathered: gatheredBytes(Object.values(passes)),
     link: { h2d, d2h, activations: offloadedBytes(step), exchanged: exchangedOverLink(step.operations, places) },
     network: total(exchanges),
     exchanges,

@@ -125,6 +125,9 @@ describe('the plan of every rank', () => {
           const first = at(before, rank);
           return { link: each(link, first.link), sent: each(sent, first.sent), got: each(got, first.got) };
         });
+        expect(trainers.map(({ session }) => session.executor.gatheredBytes)).toEqual(
+          plan.ranks.map(({ gathered }) => gathered),
+        );
         expect(found).toEqual(
           plan.ranks.map(({ link: { h2d, d2h, activations, exchanged }, exchanges, network }): Counted => {
             const along = (way: 'sent' | 'received') =>

@@ -69,6 +69,11 @@ function lines(plan: RanksPlan, flags: PlacedFlags, parameters: number): string[
     `  ${shown(budget)}  budget a rank`,
     `  ${shown(smallest)}  is the smallest that works on every rank`,
     `  ${shown(comfortable)}  is a comfortable one: nothing that a rank holds leaves its GPU`,
+    ...(first && first.gathered > 0
+      ? [
+          `  ${shown(first.gathered)}  of host memory a rank takes beside all that for what others give ahead of its use`,
+        ]
+      : []),
     ...(link
       ? [
           `a step moves over the link of rank 0 ${formatBytes(link.h2d)} of chunks up and ${formatBytes(link.d2h)} down${link.activations > 0 ? `, ${formatBytes(link.activations)} of activations each way` : ''}, and for what is exchanged ${formatBytes(link.exchanged.up)} up and ${formatBytes(link.exchanged.down)} down`,

@@ -10,7 +10,16 @@ import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 
 /** What goes over different channels need not be in one order on all ranks. */
-export const CHANNELS = { data: 1, control: 2, state: 3, tensor: 4, pipeline: 5, ends: 6, questions: 7 } as const;
+export const CHANNELS = {
+  data: 1,
+  control: 2,
+  state: 3,
+  tensor: 4,
+  pipeline: 5,
+  ends: 6,
+  questions: 7,
+  gathers: 8,
+} as const;
 
 /** A part of a value, and the rank that its sum, or its only copy, is on. */
 export interface OwnedPart {
@@ -43,17 +52,28 @@ export interface Watchdog {
 }
 
 export class Communicator {
-  readonly ledger: NetworkLedger = { sentBytes: 0, receivedBytes: 0 };
+  readonly ledger: NetworkLedger;
   readonly #messages: Messages;
   readonly #channel: number;
   readonly #watchdog: Watchdog | undefined;
   #incoming = new Uint8Array(0);
   #sum = new Uint8Array(0);
 
-  constructor(messages: Messages, channel: keyof typeof CHANNELS, watchdog?: Watchdog) {
+  constructor(
+    messages: Messages,
+    channel: keyof typeof CHANNELS,
+    watchdog?: Watchdog,
+    ledger: NetworkLedger = { sentBytes: 0, receivedBytes: 0 },
+  ) {
+    this.ledger = ledger;
     this.#messages = messages;
     this.#channel = CHANNELS[channel];
     this.#watchdog = watchdog;
+  }
+
+  /** The same ranks over another channel, with the same ledger. */
+  over(channel: keyof typeof CHANNELS): Communicator {
+    return new Communicator(this.#messages, channel, this.#watchdog, this.ledger);
   }
 
   get rank(): number {
@@ -79,10 +99,14 @@ export class Communicator {
     await Promise.all(
       parts.flatMap(({ owner, ...part }) => {
         const value = partOf(bytes, part);
-        if (owner !== this.rank) return [this.receive(what, owner, value)];
-        return this.#others.map((other) => this.send(what, other, value));
+        return [owner === this.rank ? this.sendToAll(what, value) : this.receive(what, owner, value)];
       }),
     );
+  }
+
+  /** Resolves when all others have taken the bytes. */
+  async sendToAll(what: string, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
+    await Promise.all(this.#others.map((other) => this.send(what, other, bytes)));
   }
 
   /** What rank 0 says. */

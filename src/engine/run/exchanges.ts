@@ -1,5 +1,6 @@
 // Exchanges between ranks as the executor does them: what others need of a value is read from the GPU, exchanged, and what
-// became of it sent up again. What is exchanged when is a pass's affair (engine/ranks/collectives.ts).
+// became of it sent up again. What is exchanged when is a pass's affair (engine/ranks/collectives.ts), chunks that are gathered
+// gathering.ts's.
 //
 // Invariant: what is handed to a neighbour is on its way when the next operation begins, and nothing waits for it to arrive
 // there: two neighbours may hand something to each other at once. What a neighbour hands over is taken as soon as it comes, one
@@ -10,7 +11,9 @@ import { assert } from '../../util/errors.ts';
 import type { CollectiveOperation, Operation } from '../compile/lower.ts';
 import { roleIn, spanOf } from '../ranks/collectives.ts';
 import type { Communicator } from '../ranks/communicator.ts';
+import { isChunkGather } from '../ranks/gather-order.ts';
 import type { Ranks } from '../ranks/ranks.ts';
+import { Gathering, type GatherPort } from './gathering.ts';
 import type { Link } from './link.ts';
 import type { Slots } from './slots.ts';
 import type { Storage } from './storage.ts';
@@ -35,6 +38,7 @@ export class Exchanges {
   readonly #slots: Slots;
   readonly #ranks: Ranks['step'] | undefined;
   readonly #pieceBytes: number;
+  readonly #gathering: Gathering;
   #bytes = new Uint8Array(0);
   readonly #underWay: Promise<void>[] = [];
   /** By the neighbour: what it is to hand over from now on, the first of it in the memory where it is to be. */
@@ -46,10 +50,25 @@ export class Exchanges {
     this.#slots = slots;
     this.#pieceBytes = pieceBytes;
     this.#ranks = ranks;
+    const port: GatherPort = {
+      isHere: (chunk) => slots.holds(chunk),
+      readEarly: (chunk, into) => {
+        const { buffer, offset } = slots.range(chunk);
+        return link.readEarly(buffer, offset, into);
+      },
+      others: (what) => link.others(what),
+      stop: (reason) => link.stop(reason),
+    };
+    this.#gathering = new Gathering(port, ranks?.data);
   }
 
-  /** Begins a pass: what neighbours hand over in it is taken while this rank still works on what comes before. */
-  begin(operations: readonly Operation[]): void {
+  /** Bytes of host memory for what is gathered ahead. */
+  get gatheredBytes(): number {
+    return this.#gathering.bytes;
+  }
+
+  /** Begins a pass: what other ranks give in it is taken while this rank still works on what comes before. */
+  async begin(operations: readonly Operation[]): Promise<void> {
     const known = receives.get(operations) ?? operations.filter(isReceive);
     receives.set(operations, known);
     for (const operation of known) {
@@ -59,6 +78,7 @@ export class Exchanges {
       queue.push({ operation });
     }
     for (const owner of this.#incoming.keys()) this.#post(owner);
+    await this.#gathering.begin(operations);
   }
 
   /** Waits for the queue where others need something. */
@@ -67,6 +87,10 @@ export class Exchanges {
     const ranks = this.#ranks?.[axis];
     assert(ranks, `${label}: there are no other ranks`);
     const { buffer, offset } = 'chunk' in on ? this.#slots.range(on.chunk) : this.#storage.range(on);
+    if (isChunkGather(operation)) {
+      await this.#gathering.run(operation, (bytes) => this.#sendUp(buffer, offset, bytes));
+      return;
+    }
     const size = spanOf(operation);
     const { gives, gets } = roleIn(operation, ranks.rank);
     const bytes =
@@ -83,29 +107,26 @@ export class Exchanges {
       case 'receive':
         break;
       case 'all-reduce':
-        await this.#others(ranks.reduceScatter(label, bytes, parts));
-        await this.#others(ranks.allGather(label, bytes, parts));
+        await this.#link.others(ranks.reduceScatter(label, bytes, parts));
+        await this.#link.others(ranks.allGather(label, bytes, parts));
         break;
       case 'reduce-scatter':
-        await this.#others(ranks.reduceScatter(label, bytes, parts));
+        await this.#link.others(ranks.reduceScatter(label, bytes, parts));
         break;
       case 'all-gather':
-        await this.#others(ranks.allGather(label, bytes, parts));
+        await this.#link.others(ranks.allGather(label, bytes, parts));
         break;
       default:
         collective satisfies never;
     }
-    if (!gets) return;
-    for (let at = 0; at < size; at += this.#pieceBytes) {
+    if (gets) await this.#sendUp(buffer, offset, bytes);
+  }
+
+  async #sendUp(buffer: GPUBuffer, offset: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
+    for (let at = 0; at < bytes.length; at += this.#pieceBytes) {
       await this.#link.roomUp();
       this.#link.write(buffer, offset + at, bytes.subarray(at, at + this.#pieceBytes));
     }
-  }
-
-  /** Waits for other ranks while the GPU does what is encoded. */
-  #others<T>(what: Promise<T>): Promise<T> {
-    this.#link.flush();
-    return this.#link.waiting('network', what);
   }
 
   #post(owner: number): void {
@@ -123,7 +144,7 @@ export class Exchanges {
     const next = this.#incoming.get(owner)?.shift();
     assert(next?.posted && next.operation === operation, `${operation.label} comes in its turn`);
     this.#post(owner);
-    await this.#others(next.posted.arrives());
+    await this.#link.others(next.posted.arrives());
     return next.posted.bytes;
   }
 
@@ -135,7 +156,7 @@ export class Exchanges {
   async #handOver(ranks: Communicator, label: string, to: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     const { size } = ranks;
     // A neighbour that is far behind is waited for.
-    if (this.#underWay.length >= UNDER_WAY * size) await this.#others(at(this.#underWay, 0));
+    if (this.#underWay.length >= UNDER_WAY * size) await this.#link.others(at(this.#underWay, 0));
     const sent = ranks.send(label, to, bytes).finally(() => {
       this.#underWay.splice(this.#underWay.indexOf(sent), 1);
     });

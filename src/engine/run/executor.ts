@@ -90,6 +90,10 @@ export class Executor {
   get ledger(): LinkLedger {
     return this.#link.ledger;
   }
+  /** Bytes of host memory for what other ranks give ahead of its turn. */
+  get gatheredBytes(): number {
+    return this.#exchanges.gatheredBytes;
+  }
 
   /** Chunks whose reading from disk begins before they are needed. */
   set readAhead(chunks: number) {
@@ -111,7 +115,7 @@ export class Executor {
     this.#pass = pass;
     this.#schedule = schedule;
     this.#hostOptimizer.begin();
-    this.#exchanges.begin(pass.operations);
+    await this.#exchanges.begin(pass.operations);
     this.updated = undefined;
     this.#round = this.#nextRounds.get(schedule) ?? 0;
     this.#nextRounds.set(schedule, (this.#round + 1) % schedule.plan.steps);

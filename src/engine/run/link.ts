@@ -8,6 +8,7 @@
 import type { Device } from '../../gpu/device.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
+import { StoppableWait } from '../../util/stoppable-wait.ts';
 import type { Recorder } from '../observe/recording.ts';
 import type { ChunkCopies } from './copies.ts';
 import type { Staging } from './staging.ts';
@@ -60,11 +61,11 @@ export interface Placed {
 
 /** Values on their way down, together. */
 interface Store {
+  /** None of what is read for the host alone. */
   readonly chunks: readonly number[];
   readonly buffers: readonly GPUBuffer[];
   /** Of each of them, what is the value's. */
   readonly bytes: readonly number[];
-  readonly offsets: readonly (number | undefined)[];
   /** What must have arrived before: older values of the same chunks, and what earlier phases keep below. */
   readonly behind: readonly Store[];
   /** What else it waits for once it is submitted. */
@@ -73,6 +74,8 @@ interface Store {
   readonly phase: number | undefined;
   /** For the recorder. */
   readonly ended: (() => void) | undefined;
+  /** Takes the values below, or to where they are read to. */
+  readonly take: (views: readonly Uint8Array<ArrayBuffer>[]) => Promise<void> | void;
   /** What to do when the value has arrived below. */
   readonly arrived: (() => void) | undefined;
   done: Promise<void> | undefined;
@@ -99,6 +102,7 @@ export class Link {
   #unsentDown = 0;
   readonly #stores = new Set<Store>();
   #failure: { readonly reason: unknown } | undefined;
+  readonly #others = new StoppableWait();
 
   constructor(device: Device, staging: Staging, copies: ChunkCopies, ledger: LinkLedger) {
     this.ledger = ledger;
@@ -191,16 +195,7 @@ export class Link {
    * clean.
    */
   async store(values: readonly Placed[], { phase, known, arrived }: StoreOptions = {}): Promise<void> {
-    while (this.#staging.free < values.length) {
-      this.flush();
-      await this.#oldest();
-    }
-    const buffers = values.map(({ buffer: from, offset, bytes }) => {
-      const buffer = this.#staging.take();
-      this.command((encoder) => encoder.copyBufferToBuffer(from, offset, buffer, 0, bytes));
-      this.ledger.d2hBytes += bytes;
-      return buffer;
-    });
+    const buffers = await this.#copiesOf(values);
     const chunks = values.map(({ chunk }) => chunk);
     this.#unsentDown += chunks.length;
     const behind = [...this.#stores].filter(
@@ -210,10 +205,46 @@ export class Link {
     );
     const ended = this.recorder?.transfer('d2h', chunks);
     const bytes = values.map((value) => value.bytes);
-    const offsets = values.map((value) => value.at);
-    const store: Store = { chunks, buffers, bytes, offsets, behind, known, phase, arrived, ended, done: undefined };
-    this.#stores.add(store);
+    const take = (views: readonly Uint8Array<ArrayBuffer>[]) =>
+      this.#copies.put(chunks.map((chunk, i) => ({ chunk, bytes: at(views, i), offset: at(values, i).at ?? 0 })));
     this.#copies.send(chunks);
+    this.#goDown({ chunks, buffers, bytes, behind, known, phase, take, arrived, ended, done: undefined });
+  }
+
+  /**
+   * Reads what is a staging buffer's or fewer, as it is behind what was encoded so far, and submits: the function that it returns
+   * waits until it is there.
+   */
+  async readEarly(source: GPUBuffer, offset: number, into: Uint8Array): Promise<() => Promise<void>> {
+    const buffers = await this.#copiesOf([{ buffer: source, offset, bytes: into.length }]);
+    const nothing = { behind: [], known: undefined, phase: undefined, arrived: undefined, ended: undefined };
+    const take = ([view]: readonly Uint8Array[]) => into.set(view as Uint8Array);
+    const store: Store = { chunks: [], buffers, bytes: [into.length], ...nothing, take, done: undefined };
+    this.#goDown(store);
+    this.flush();
+    return async () => {
+      await store.done;
+      this.check();
+    };
+  }
+
+  /** Copies in staging, encoded, once there is room. */
+  async #copiesOf(values: readonly Omit<Placed, 'chunk'>[]): Promise<GPUBuffer[]> {
+    while (this.#staging.free < values.length) {
+      this.flush();
+      await this.#oldest();
+    }
+    return values.map(({ buffer: from, offset, bytes }) => {
+      const buffer = this.#staging.take();
+      this.command((encoder) => encoder.copyBufferToBuffer(from, offset, buffer, 0, bytes));
+      this.ledger.d2hBytes += bytes;
+      return buffer;
+    });
+  }
+
+  /** It is under way once it is submitted. */
+  #goDown(store: Store): void {
+    this.#stores.add(store);
     this.#unsent.push(() => {
       store.done = this.#takeDown(store).catch((error: unknown) => this.stop(error));
     });
@@ -225,9 +256,7 @@ export class Link {
       await Promise.all([...store.behind.map(({ done }) => done), store.known?.()]);
       // Nothing from a lost device, and nothing behind a value that did not arrive.
       this.check();
-      await this.#copies.put(
-        store.chunks.map((chunk, i) => ({ chunk, bytes: at(views, i), offset: store.offsets[i] ?? 0 })),
-      );
+      await store.take(views);
       store.ended?.();
       store.arrived?.();
     } finally {
@@ -292,12 +321,20 @@ export class Link {
   /** Ends what runs here with this error, at its next wait, and everything that is begun. */
   stop(reason: unknown): void {
     this.#failure ??= { reason };
+    // They may wait for what this rank can give no more.
+    this.#others.stop(reason);
   }
 
   /** Throws what went wrong with the device, or with a value on its way down. */
   check(): void {
     this.#device.check();
     if (this.#failure) throw this.#failure.reason;
+  }
+
+  /** Waits for other ranks while the GPU does what is encoded. Errors: what goes wrong here meanwhile, too. */
+  others<T>(what: Promise<T>): Promise<T> {
+    this.flush();
+    return this.waiting('network', this.#others.until(what));
   }
 
   async waiting<T>(cause: keyof LinkLedger['waits'], what: Promise<T>): Promise<T> {

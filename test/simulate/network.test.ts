@@ -8,6 +8,7 @@ import type { CollectiveOperation } from '../../src/engine/compile/lower.ts';
 import { offloadedBytes } from '../../src/engine/compile/pass.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { exchangedOverLink, networkBytes } from '../../src/engine/ranks/collectives.ts';
+import { isChunkGather } from '../../src/engine/ranks/gather-order.ts';
 import { placesOf } from '../../src/engine/ranks/grid.ts';
 import { ZERO_STAGES, type ZeroStage } from '../../src/engine/ranks/sharding.ts';
 import { knownMachine } from '../../src/engine/simulate/hardware.ts';
@@ -160,6 +161,31 @@ describe.each(EVERY_CASE ? ZERO_STAGES : ([2, 3] as const))('a step with ZeRO %i
     // Slots that are cleared for what other ranks send take a little.
     expect(alone.seconds / computeSeconds(free, pass.operations)).toBeCloseTo(1, 1);
   });
+});
+
+it('computes while parameters that others have are on their way, through host memory too', () => {
+  const { fit, pass, plan, ranks } = fitOf(3, 1, machineWith('host'));
+  const busyOn = (machine: Machine) =>
+    pass.operations.reduce(
+      (sum, each) => sum + (each.op === 'collective' ? exchangeSeconds(machine, ranks, each) : 0),
+      0,
+    );
+  // As much network as arithmetic, and copies between GPU and host that take next to nothing.
+  const quick = (bytesPerSecond: number): Machine => {
+    const machine = machineWith('host');
+    const inside = { bytesPerSecond, latencySeconds: 0 };
+    const link = { ...machine.link, upBytesPerSecond: 1e15, downBytesPerSecond: 1e15 };
+    return { ...machine, link, network: { ranksPerMachine: 4, inside, exchange: 'host' } };
+  };
+  const arithmetic = computeSeconds(quick(1), pass.operations);
+  const machine = quick(busyOn(quick(1)) / arithmetic);
+  const { seconds, computeSeconds: computed } = simulate(fit, pass, plan, machine, undefined, ranks);
+  const gathered = pass.operations.filter(isChunkGather);
+  const hidden = computed + busyOn(machine) - seconds;
+  const ofGathers = gathered.reduce((sum, each) => sum + exchangeSeconds(machine, ranks, each), 0);
+  // What nothing lies between is waited for.
+  expect(hidden / ofGathers).toBeGreaterThan(0.25);
+  expect(hidden).toBeLessThan(ofGathers);
 });
 
 describe('many ranks', () => {

@@ -87,7 +87,7 @@ const assumed = ({ reached, launchSeconds, link, network }: Machine): string =>
 const withoutNetwork = ({ network: _, ...machine }: Machine): Machine => machine;
 
 const EXCHANGED: Readonly<Record<ExchangeWay, string>> = {
-  host: 'through host memory, one value after the other, and wait for it',
+  host: 'through host memory, one value after the other, and wait for it, save chunks that are gathered while GPUs compute',
   direct: 'from GPU to GPU in a ring, beside arithmetic',
 };
 

@@ -1,14 +1,16 @@
 // Exchanges between ranks on the simulated clock, by the rules of run/exchanges.ts: what others need of a value is read, exchanged
-// and what became of it sent up again, or it goes from GPU to GPU (machine.ts). What an exchange takes is network.ts's affair,
-// which value it is about simulate.ts's.
+// and what became of it sent up again, or it goes from GPU to GPU (machine.ts). Chunks that are gathered through host memory are
+// gathering.ts's affair, what an exchange takes network.ts's, which value it is about simulate.ts's.
 //
 // Invariant: bytes that are sent are those of the plan.
 
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { CollectiveOperation } from '../compile/lower.ts';
+import type { CollectiveOperation, Operation } from '../compile/lower.ts';
 import { roleIn, spanOf } from '../ranks/collectives.ts';
+import { isChunkGather } from '../ranks/gather-order.ts';
 import { latest, type SimulatedTask } from './clock.ts';
+import { SimulatedGathering } from './gathering.ts';
 import type { Command, SimulatedLink } from './link.ts';
 import type { Machine } from './machine.ts';
 import { exchangeSeconds, placeOn, type SimulatedRanks, sentBytes } from './network.ts';
@@ -22,6 +24,7 @@ export class SimulatedExchanges {
   readonly #pieceBytes: number;
   readonly #ranks: SimulatedRanks | undefined;
   readonly #pipeline: SimulatedPipeline | undefined;
+  readonly #gathering: SimulatedGathering;
 
   /** `pipeline`: where it is of a stage. */
   constructor(
@@ -36,6 +39,15 @@ export class SimulatedExchanges {
     this.#pieceBytes = pieceBytes;
     this.#ranks = ranks;
     this.#pipeline = pipeline;
+    this.#gathering = new SimulatedGathering(link, machine, ranks, (bytes, after) => this.#read(bytes, after));
+  }
+
+  /** Begins a pass. `resident`: what a chunk is behind that is on the GPU. */
+  begin(
+    operations: readonly Operation[],
+    resident: (chunk: number) => readonly (Command | undefined)[] | undefined,
+  ): void {
+    if (!this.#isDirect) this.#gathering.begin(operations, resident);
   }
 
   /**
@@ -67,6 +79,10 @@ export class SimulatedExchanges {
     if (this.#isDirect) {
       const others = yield* this.#meet(ranks, operation, after);
       return link.encode('network', seconds, [...after, ...others]);
+    }
+    if (isChunkGather(operation)) {
+      const sendUp = () => this.#sendUp(spanOf(operation), after, roomUp);
+      return this.#gathering.run(operation, after, sendUp);
     }
     const { gives, gets } = roleIn(operation, placeOn(ranks, operation).rank);
     // Where another has the value, it is read there.

@@ -110,9 +110,14 @@ export class SimulatedLink {
     return command;
   }
 
-  /** What the CPU itself does over the network; it waits for it where it says so. */
-  post(seconds: number): SimulatedTask {
-    return this.#queues.network.run('network', seconds, [this.#now]);
+  /** What the CPU itself does over the network, behind all of these; it waits for it where it says so. */
+  post(seconds: number, after: readonly (SimulatedTask | undefined)[] = []): SimulatedTask {
+    return this.#queues.network.run('network', seconds, [this.#now, ...after]);
+  }
+
+  /** The arithmetic that was submitted last. */
+  get lastCompute(): SimulatedTask | undefined {
+    return this.#lastCompute;
   }
 
   flushIfDue(): void {

@@ -169,6 +169,7 @@ export class Simulation {
     const round = this.#step++ % plan.steps;
     this.#base = round * trace.moments.length;
     this.#places.restart();
+    this.#exchanges.begin(this.#pass.operations, this.#resident);
     const expected = at(starts, round);
     const strangers = this.#slots.chunks.filter((chunk) => !expected.has(chunk));
     const isDirty = (chunk: number) => Number(this.#slots.get(chunk).dirty);
@@ -321,6 +322,12 @@ export class Simulation {
     if (resident) resident.load = there;
     else this.#awaited = there;
   }
+
+  readonly #resident = (chunk: number) => {
+    if (!this.#slots.has(chunk)) return undefined;
+    const { load, use, stores } = this.#slots.get(chunk);
+    return [load, use, ...stores];
+  };
 
   /** The rank that alone has a value: this one, if all have it. */
   #ownerOf(chunk: number): number {

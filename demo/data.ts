@@ -4,6 +4,7 @@
 import {
   type ChosenFile,
   formatBytes,
+  type NewRun,
   type RecordChoice,
   type ShapeName,
   TASKS,
@@ -125,6 +126,14 @@ export class DataPanel {
   /** The images, where they are what is learned from. */
   get images(): readonly ChosenFile[] | undefined {
     return this.kind === 'own' && this.#images.length > 0 ? this.#images : undefined;
+  }
+
+  /** What a run is given that learned from a person's own data, and does not have it here. */
+  get own(): Pick<NewRun, 'text' | 'images'> {
+    const { images } = this;
+    if (images) return { images };
+    const text = this.#blob;
+    return this.kind === 'own' && text.size > 0 ? { text } : {};
   }
 
   /** What has a class each, as far as a model that tells classes apart is concerned. */

@@ -167,10 +167,11 @@ async function keepModel(): Promise<string> {
 }
 
 async function goOn(run: RunInfo): Promise<void> {
-  if (!training || training.open) return;
+  if (!holdfast || !training || training.open) return;
+  const isHere = await holdfast.trainer.hasData(run.id);
   memory.clear();
   memory.show(run.memory);
-  await training.resume(run.id);
+  await training.resume(run.id, isHere ? {} : data.own);
 }
 
 async function look(run: RunInfo): Promise<void> {

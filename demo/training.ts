@@ -7,10 +7,10 @@ import type {
   Holdfast,
   MemorySettings,
   NewRun,
+  ResumeOptions,
   RunEvent,
   RunInfo,
   StepPicture,
-  TrainingText,
 } from '../src/browser/index.ts';
 import { RunCurves } from './curve-data.ts';
 
@@ -47,10 +47,10 @@ export class Training {
     await this.#begin(new RunCurves(), () => this.#trainer.start(run));
   }
 
-  /** Goes on with a run, from its latest checkpoint. */
-  async resume(id: string, text?: TrainingText): Promise<void> {
+  /** Goes on with a run, from its latest checkpoint; `data`: what it learns from, where that is not here. */
+  async resume(id: string, data: Pick<ResumeOptions, 'text' | 'images'> = {}): Promise<void> {
     const curves = RunCurves.of(await this.#trainer.history(id));
-    await this.#begin(curves, () => this.#trainer.resume(id, text === undefined ? {} : { text }));
+    await this.#begin(curves, () => this.#trainer.resume(id, data));
   }
 
   /** The next step, recorded; undefined when the run ends before. */

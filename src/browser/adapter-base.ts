@@ -4,10 +4,13 @@
 import { checkWeights, loadWeights } from '../formats/checkpoint.ts';
 import { FAMILIES, shapeOf } from '../formats/families/index.ts';
 import { makeModel } from '../nn/index.ts';
-import type { Files } from '../runtime/host.ts';
+import type { Host } from '../runtime/host.ts';
 import { SummedSource } from '../train/base-identity.ts';
+import { modelOf, type RunSettings } from '../train/run-settings.ts';
 import type { SavedState } from '../train/saved-state.ts';
+import { startWeights } from '../train/start-weights.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { sourceOf } from '../util/tensor-source.ts';
 
 /** A folder of this site with weights that do not change any more. */
 export interface KeptModel {
@@ -17,23 +20,18 @@ export interface KeptModel {
 
 /** The folder of the base. Errors: HoldfastError where it is not here, which says what it is. */
 export async function baseHere(
-  files: Files,
+  host: Host,
   { settings, base }: Pick<SavedState, 'settings' | 'base'>,
   kept: readonly KeptModel[],
 ): Promise<string> {
   const { config, from } = settings;
-  const wanted = JSON.stringify(config);
   const alike: string[] = [];
   // Where it lay before, it most likely lies still.
-  for (const { name, folder } of [...kept].sort((a, b) => Number(b.folder === from) - Number(a.folder === from))) {
-    const found = await loadWeights(files, folder).catch((error: unknown) => {
-      if (error instanceof HoldfastError) return undefined;
-      throw error;
-    });
-    if (!found || JSON.stringify(found.config) !== wanted) continue;
-    checkWeights(found.shapes, makeModel(config).parameters, name);
-    if ((await new SummedSource(found.weights, files).sum()) === base) return folder;
-    alike.push(`“${name}”`);
+  for (const each of [...kept].sort((a, b) => Number(b.folder === from) - Number(a.folder === from))) {
+    const sum = await (settings.newHead ? sumWithNewHead : sumOf)(host, settings, each);
+    if (sum === undefined) continue;
+    if (sum === base) return each.folder;
+    alike.push(`“${each.name}”`);
   }
   const { layers, width } = shapeOf(config);
   const others = alike.length > 0 ? `, and ${alike.join(', ')} has other weights` : '';
@@ -41,3 +39,26 @@ export async function baseHere(
     `this run trains a low-rank update of a model that is not here (${FAMILIES[config.model_type].label} of ${layers} layers, width ${width})${others}; bring that model and keep it first: train it once, or import its zip`,
   );
 }
+
+type SumOf = (host: Host, settings: RunSettings, model: KeptModel) => Promise<string | undefined>;
+
+/** Undefined for another model. Errors: HoldfastError for one whose weights are not all there. */
+const sumOf: SumOf = async ({ files }, { config }, { name, folder }) => {
+  const found = await unlessRefused(loadWeights(files, folder));
+  if (!found || JSON.stringify(found.config) !== JSON.stringify(config)) return undefined;
+  checkWeights(found.shapes, makeModel(config).parameters, name);
+  return new SummedSource(found.weights, files).sum();
+};
+
+/** Of a model that has another head: this run's, as it was drawn, is a part of its base. Undefined where it does not fit. */
+const sumWithNewHead: SumOf = async (host, settings, { folder }) => {
+  const noAdapter = sourceOf(new Map());
+  const began = startWeights(host, { ...settings, from: folder }, modelOf(settings), noAdapter);
+  return unlessRefused(began.then(({ base }) => base()));
+};
+
+const unlessRefused = <T>(work: Promise<T>): Promise<T | undefined> =>
+  work.catch((error: unknown) => {
+    if (error instanceof HoldfastError) return undefined;
+    throw error;
+  });

@@ -40,7 +40,7 @@ export class KeptRuns {
       const [first] = chosen;
       const called = first && isZip(first.name) ? first.name.slice(0, -4) : 'imported';
       const files = await filesIn(this.#host, chosen);
-      const baseOf = async (state: SavedState) => baseHere(this.#host.files, state, await this.#bases());
+      const baseOf = async (state: SavedState) => baseHere(this.#host, state, await this.#bases());
       return { name: called, ...(await importCheckpoint(this.#host, folder, files, baseOf)) };
     });
   }

@@ -16,7 +16,7 @@ import type { ChosenFile, Fork, RunRecord, TrainingText } from './protocol.ts';
 /** Zips wait here to be downloaded, until the next start. */
 export const EXPORTS = 'exports';
 const TEXT = 'text';
-const IMAGES = 'images';
+export const IMAGES = 'images';
 const TOKENIZER = 'tokenizer';
 
 /** The latest checkpoint of a run, or the weights that were imported. Errors: HoldfastError where there is neither. */
@@ -42,22 +42,23 @@ export function topOf(given: readonly ChosenFile[]): string {
   return given.every(({ path }) => path.startsWith(`${top}/`)) ? `${top}/` : '';
 }
 
-/** Keeps images with a run, in their folders; returns the path of all. */
+/** Keeps images with a run, in their folders, below one of that name; returns its path. */
 export async function keepImages(
   { files }: BrowserHost,
   folder: string,
   given: readonly ChosenFile[],
+  name = IMAGES,
 ): Promise<string> {
   const top = topOf(given);
   const made = new Set<string>();
   for (const { path, file } of given) {
-    const target = join(folder, IMAGES, path.slice(top.length));
+    const target = join(folder, name, path.slice(top.length));
     const within = target.slice(0, target.lastIndexOf('/'));
     if (!made.has(within)) await files.makeFolder(within);
     made.add(within);
     await storeFile(files, target, { name: path, bytes: file.size, open: () => file.stream() });
   }
-  return join(folder, IMAGES);
+  return join(folder, name);
 }
 
 /** The tokenizer among chosen files. Errors: HoldfastError where there is no tokenizer.json. */

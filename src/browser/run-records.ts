@@ -1,19 +1,23 @@
 // The record of a run that is about to train: of what a page asked for, or of how it was left. The text and the tokenizer that
 // came along are kept in the run's folder, and the settings name them. Nothing is started here.
 
-import { identityOf, tokenizerOf } from '../data/tokenizer.ts';
-import { loadTokenizer } from '../formats/checkpoint.ts';
+import { isSynthetic } from '../data/synthetic.ts';
+import { ByteTokenizer, identityOf, tokenizerOf } from '../data/tokenizer.ts';
+import { checkpointsOf, loadTokenizer } from '../formats/checkpoint.ts';
 import { labelsIn, shapeOf } from '../formats/families/index.ts';
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
+import { join } from '../runtime/host.ts';
 import { checkSettings } from '../train/check-settings.ts';
+import { readExamples } from '../train/class-data.ts';
 import { type RunSettings, readSettings } from '../train/run-settings.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { savedState } from '../train/saved-state.ts';
+import { HoldfastError, shortened } from '../util/errors.ts';
 import { withClasses } from './class-settings.ts';
 import { recordSettings } from './conversations.ts';
-import type { MemorySettings, NewRun, RunRecord, TrainingText } from './protocol.ts';
+import type { ChosenFile, MemorySettings, NewRun, RunRecord, TrainingText } from './protocol.ts';
 import { readMemory } from './record.ts';
-import { keepImages, keepText, keepTokenizer } from './run-files.ts';
+import { IMAGES, keepImages, keepText, keepTokenizer } from './run-files.ts';
 import { nameOf } from './runs.ts';
 
 /** What may be another when a run is gone on with. */
@@ -24,6 +28,17 @@ export interface ResumeOptions {
   readonly steps?: number;
   /** What it trains on, where it was imported and has a text of its own. @default as before */
   readonly text?: TrainingText;
+  /** The same of images, see `NewRun.images`. @default as before */
+  readonly images?: readonly ChosenFile[];
+}
+
+/** Whether what a run learns from is in this browser: of one that was imported it may be elsewhere. */
+export async function hasData({ files }: BrowserHost, { settings }: Pick<RunRecord, 'settings'>): Promise<boolean> {
+  const { data = [] } = settings ?? {};
+  if (isSynthetic(data)) return true;
+  // Of another machine's path it may be that no file here could have such a name.
+  const found = await Promise.all(data.map((path) => files.stat(path).catch(() => undefined)));
+  return !found.includes(undefined);
 }
 
 /** Of a new run, whose folder this is. Errors: HoldfastError for settings that make no run, and for a tokenizer of another vocabulary. */
@@ -56,23 +71,66 @@ export async function newRecord(
   };
 }
 
-/** Of a run that goes on, whose folder this is. Errors: HoldfastError for one that has weights alone. */
+/**
+ * Of a run that goes on, whose folder this is. Errors: HoldfastError for one that has weights alone, or whose text or images are
+ * not here.
+ */
 export async function resumedRecord(
   host: BrowserHost,
   folder: string,
   { error: _, ...record }: RunRecord,
-  { memory, steps, text }: ResumeOptions,
+  { memory, steps, text, images }: ResumeOptions,
 ): Promise<RunRecord & { readonly settings: RunSettings }> {
   if (!record.settings) {
     throw new HoldfastError(`run ${record.id} has weights alone; start a new run from them (settings.from)`);
   }
-  const data = text === undefined ? record.settings.data : [await keepText(host, folder, text)];
+  let { data } = record.settings;
+  if (text !== undefined) data = [await keepText(host, folder, text)];
+  else if (images) data = [await broughtImages(host, folder, record.name, record.settings, images)];
+  else if (!(await hasData(host, record))) {
+    const what = shapeOf(record.settings.config).vocabulary === 0 ? 'folder of images' : 'text';
+    throw new HoldfastError(
+      `“${record.name}” learns from ${shortened(data.join(', '))}, which is not in this browser; choose that ${what} as your own data, then go on`,
+    );
+  }
   return {
     ...record,
     settings: readSettings({ ...record.settings, data, steps: steps ?? record.settings.steps }),
     memory: readMemory(memory ?? record.memory),
     status: 'running',
   };
+}
+
+/** Images for a run that has a checkpoint. Errors: HoldfastError where it learned from others; what it had is kept then. */
+async function broughtImages(
+  host: BrowserHost,
+  folder: string,
+  name: string,
+  { config, seq, images }: RunSettings,
+  given: readonly ChosenFile[],
+): Promise<string> {
+  const { files } = host;
+  const labels = labelsIn(config);
+  if (!labels)
+    throw new HoldfastError(`“${name}” tells no classes apart, and learns nothing from images; give its text`);
+  const kept = join(folder, IMAGES);
+  const brought = await keepImages(host, folder, given, `${IMAGES} brought`);
+  try {
+    const checkpoint = (await checkpointsOf(files, folder)).at(-1);
+    if (checkpoint) {
+      const { corpus } = await savedState(host, checkpoint.path);
+      const tokenizer = new ByteTokenizer();
+      const found = await readExamples(host, { config, labels, data: [brought], seq, images, tokenizer });
+      if (found.kind !== 'images' || found.images.identity.sha256 !== corpus.sha256)
+        throw new HoldfastError(`“${name}” learned from other images than these; choose the folder that it began with`);
+    }
+    await files.remove(kept);
+    await files.rename(brought, kept);
+  } catch (error) {
+    await files.remove(brought);
+    throw error;
+  }
+  return kept;
 }
 
 /** The one that was given, which is kept with the run; else that of the weights, unless the model is one of bytes. */

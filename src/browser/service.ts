@@ -49,7 +49,7 @@ import type {
 } from './protocol.ts';
 import { readMemory } from './record.ts';
 import { EXPORTS, keepText, readTokenizer } from './run-files.ts';
-import { newRecord, type ResumeOptions, resumedRecord } from './run-records.ts';
+import { hasData, newRecord, type ResumeOptions, resumedRecord } from './run-records.ts';
 import { Runs } from './runs.ts';
 import { Speeds } from './speed.ts';
 import { StoredHere } from './stored-weights.ts';
@@ -174,12 +174,17 @@ export class TrainerService {
 
   /**
    * Goes on with a run from its latest checkpoint, or from the start where it has none. `memory` may be another than
-   * before, and `steps` more; `text` is needed for a run that was imported and trains on text of its own.
+   * before, and `steps` more; `text` or `images` are needed for a run that was imported and learns from its own: see `hasData`.
    * Errors: HoldfastError where one is open here, or this one in another tab.
    */
   resume(id: string, options: ResumeOptions & { readonly paused?: boolean } = {}): Promise<RunInfo> {
     const next = async () => resumedRecord(this.#host, this.#runs.folder(id), await this.#runs.whole(id), options);
     return this.#open.train(id, next, options.paused);
+  }
+
+  /** Whether what a run learns from is in this browser; of one that was imported it may have to be brought. */
+  async hasData(id: string): Promise<boolean> {
+    return hasData(this.#host, await this.#runs.whole(id));
   }
 
   /** Pauses the run that is open here; resolves when its checkpoint is saved. */

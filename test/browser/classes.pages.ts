@@ -19,7 +19,7 @@ import { fileOf, floats } from '../formats/raw-tensors.ts';
 import { EVERY_CASE } from '../host.ts';
 import { close, launch, newContext } from './driver.ts';
 import { type Site, serve } from './site.ts';
-import { fillSettings, misdeeds, overflow, ready, row, says } from './visitor.ts';
+import { download, fillSettings, misdeeds, overflow, ready, row, says } from './visitor.ts';
 
 let browser: Browser;
 let site: Site;
@@ -137,6 +137,42 @@ test.runIf(EVERY_CASE)(
     await page.click('#train');
     await says(page, /^Done after 30 steps/);
     expect(await page.textContent('#now-validated')).toBe('100 % of unseen right');
+    const list = page.locator('#runs > li');
+    const remove = async () => {
+      const before = await list.count();
+      await (await row(page)).getByRole('button', { name: 'Remove' }).click();
+      await page.locator('#dialog').getByRole('button', { name: 'Remove' }).click();
+      await expect.poll(() => list.count()).toBe(before - 1);
+    };
+    // A fork has the images, and what was imported is given them.
+    await (await row(page)).getByRole('button', { name: 'Fork' }).click();
+    await page.locator('#dialog').getByLabel('Name').fill('further');
+    await page.locator('#dialog').getByLabel('Steps in all').fill('33');
+    await page.locator('#dialog').getByRole('button', { name: 'Fork' }).click();
+    await says(page, /^“further” goes on from step 30/);
+    const further = await row(page);
+    const zip = path.join(folder, 'elsewhere.zip');
+    writeFileSync(zip, await download(page, further));
+    await further.getByRole('button', { name: 'Go on' }).click();
+    await says(page, /^Done after 33 steps/);
+    await remove();
+    await page.setInputFiles('#import', zip);
+    await says(page, /^Imported “elsewhere”/);
+    const imported = await row(page);
+    await page.getByRole('radio', { name: 'Example' }).check();
+    await imported.getByRole('button', { name: 'Go on' }).click();
+    await says(
+      page,
+      /“elsewhere” learns from runs\/\w+\/images, which is not in this browser; choose that folder of images/,
+    );
+    write({ 'wrong/dark/1.png': image(20), 'wrong/light/1.png': image(210) });
+    await page.setInputFiles('#image-folder', path.join(folder, 'wrong'));
+    await imported.getByRole('button', { name: 'Go on' }).click();
+    await says(page, /^“elsewhere” learned from other images than these/);
+    await page.setInputFiles('#image-folder', path.join(folder, 'pictures'));
+    await imported.getByRole('button', { name: 'Go on' }).click();
+    await says(page, /^Done after 33 steps/);
+    await remove();
     await taken(page, 'seen');
     const found = JSON.parse(readFileSync(path.join(folder, 'seen/preprocessor_config.json'), 'utf8')) as object;
     expect(found).toMatchObject({ image_mean: preprocessor.image_mean, resample: 3 });

@@ -26,9 +26,9 @@ import {
  * elements makes again are made again: outputs of norms and of gated activations. `stream`: the residual stream stays, at the
  * block's input and between its halves, all others are made again, each half for itself. `recompute`: only the block's input
  * stays, all others are made again. `spill`: as `stream`, but what stays there is moved below the GPU and back. `offload`: what
- * is not light is moved below the GPU and back.
+ * is not light is moved below the GPU and back. `offload-all`: all of them are.
  */
-export const ACTIVATION_MODES = ['keep', 'light', 'stream', 'recompute', 'spill', 'offload'] as const;
+export const ACTIVATION_MODES = ['keep', 'light', 'stream', 'recompute', 'spill', 'offload', 'offload-all'] as const;
 export type ActivationMode = (typeof ACTIVATION_MODES)[number];
 
 /** The mode of a block, by its name. */
@@ -45,6 +45,7 @@ const FATES: { readonly [M in ActivationMode]: Readonly<Record<Class, Fate>> } =
   recompute: { input: 'keep', waist: 'again', light: 'again', heavy: 'again' },
   spill: { input: 'move', waist: 'move', light: 'again', heavy: 'again' },
   offload: { input: 'move', waist: 'move', light: 'again', heavy: 'move' },
+  'offload-all': { input: 'move', waist: 'move', light: 'move', heavy: 'move' },
 };
 
 /** Operations an element that are as good as none beside a matrix product's thousands. */

@@ -42,6 +42,7 @@ const FATES: Readonly<Record<ActivationMode, string>> = {
   recompute: 'made again from each block’s input',
   spill: 'made again from a residual stream that is moved below the GPU',
   offload: 'moved below the GPU',
+  'offload-all': 'all of them moved below the GPU',
 };
 
 /** `3 blocks made again from each block's input, 9 all kept for the backward pass`. */

@@ -24,6 +24,8 @@ const MOST_COUNTS = 6;
 const HOPELESS = 1.6;
 /** What another order must save of a step: what it moves of activations is many small transfers, each of which takes its time. */
 const WORTH_ANOTHER_ORDER = 0.05;
+/** The share of a step that dispatches must take for what leaves the most room to larger chunks to be tried, whatever it is estimated to take. */
+const MANY_DISPATCHES = 0.2;
 /** The share of a step that the dispatches of small chunks must take for larger ones to be tried. */
 const WORTH_LARGER_CHUNKS = 0.01;
 
@@ -147,6 +149,7 @@ class Search<P extends Passes, F extends Fitted<P>> {
       this.#finalists(estimates, most);
       this.#refine(estimates, Math.min(MOST_REFINED, Math.ceil(most / 2)));
     }
+    this.#leaveRoom();
     this.#enlarge();
     return this.#best;
   }
@@ -179,6 +182,20 @@ class Search<P extends Passes, F extends Fitted<P>> {
       const [next] = inOrder(near.filter((other) => !this.#wasTried(other)).map((other) => estimates.of(other)));
       if (!next) return;
       this.#considerMixture(next.mixture);
+    }
+  }
+
+  /** What keeps nothing, where dispatches take much of the step: it leaves room for larger chunks, which no estimate goes by. */
+  #leaveRoom(): void {
+    const best = this.#best;
+    if (!best || best.traffic === 0 || best.launchSeconds < MANY_DISPATCHES * best.seconds) return;
+    const { menu, modes } = this.#choice;
+    for (const mode of menu.filter((mode) => this.#choice.keptBytes(mode) === 0)) {
+      const all = modes.map(() => mode);
+      for (const tight of [false, true]) {
+        let found = this.#consider(all, tight);
+        while (found) found = this.#consider(all, tight, found.map.chunkBytes);
+      }
     }
   }
 

@@ -23,7 +23,11 @@ const isDeno = 'Deno' in globalThis;
 const RUNTIME = [process.execPath, ...(isDeno ? ['run', '-A', '--unstable-webgpu'] : [])];
 const HOLDFAST = path.join(root, 'dist/holdfast.js');
 
+/** On a busy machine ranks wait for long, and say so. */
+const WAITS = /^holdfast: rank \d+ of \d+: waiting for rank .*\n?/gm;
+
 export interface Started {
+  /** Without what the ranks say of their waits. */
   readonly finished: Promise<Finished>;
   /** Of the process that is a rank, once it is there. */
   pidOf(rank: number): Promise<number>;
@@ -54,7 +58,7 @@ export function startRanks(
   });
   const finished = new Promise<Finished>((resolve, reject) => {
     child.on('error', reject);
-    child.on('close', (status) => resolve({ status, stdout, stderr: stderr.trim() }));
+    child.on('close', (status) => resolve({ status, stdout, stderr: stderr.replace(WAITS, '').trim() }));
   });
   const pidOf = async (rank: number): Promise<number> => {
     for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {

@@ -32,12 +32,12 @@ import { SimulatedBelow, SimulatedStashes } from './stashes.ts';
 import { averageStep, type SimulatedStep, type Totals } from './step.ts';
 import { SimulatedTiers } from './tiers.ts';
 
-/** Steps until everything repeats itself, and as many that count. */
+/** Steps until everything repeats itself, and at most as many that count. */
 export const STEPS = 2;
 
 /**
  * A step of a pass that is repeated, within `hostBytes` of host memory and the machine's disk; of a pass with collectives, as the
- * first of `ranks` does it; `steps` count, behind as many. Errors: HoldfastError where what is not on the GPU fits into neither.
+ * first of `ranks` does it; `steps` count, behind STEPS. Errors: HoldfastError where what is not on the GPU fits into neither.
  */
 export function simulate(
   fit: Fit,
@@ -49,7 +49,7 @@ export function simulate(
   steps = STEPS,
 ): SimulatedStep {
   const one = new Simulation({ fit, pass, schedule, hostBytes, ranks }, machine);
-  const following = one.follow(steps * schedule.plan.steps);
+  const following = one.follow(steps * schedule.plan.steps, STEPS * schedule.plan.steps);
   const { done, value } = following.next();
   assert(done, 'one rank waits for no other stage');
   return value;
@@ -143,9 +143,9 @@ export class Simulation {
     this.#tiers.begin(chunks.filter((chunk) => this.#ownerOf(chunk) === 0));
   }
 
-  /** So many steps, and as many that count. Yields where other stages must be followed first. */
-  *follow(counted: number): Generator<undefined, SimulatedStep> {
-    for (let i = 0; i < counted; i++) yield* this.#runStep();
+  /** Steps that count, behind so many. Yields where other stages must be followed first. */
+  *follow(counted: number, behind = counted): Generator<undefined, SimulatedStep> {
+    for (let i = 0; i < behind; i++) yield* this.#runStep();
     const before = this.#totals();
     this.#link.takeWaits();
     for (let i = 0; i < counted; i++) yield* this.#runStep();

@@ -1,4 +1,4 @@
-// `StoppableWait`: waits, one at a time, that something which goes wrong elsewhere ends. What was waited for goes on, unheard.
+// `StoppableWait`: waits, one at a time, that something which goes wrong elsewhere ends. What was waited for goes on; its outcome is ignored.
 
 export class StoppableWait {
   #stopped: { readonly reason: unknown } | undefined;

@@ -35,8 +35,8 @@ const UCX = {
   // It would take the signals by which V8 notices accesses out of bounds.
   UCX_ERROR_SIGNALS: '',
   // To see what memory is given back it patches brk, mmap and others, and tries them: sbrk(page), then sbrk(-page). Where
-  // something is mapped right behind the heap the first fails, and the second takes the last page from whose it is. V8 maps
-  // its code near the heap: one process in about 50 crashed.
+  // something is mapped right behind the heap the first fails, and the second gives back its last page, which is in use. V8
+  // maps its code near the heap: one process in about 50 crashed.
   UCX_MEM_EVENTS: 'no',
 };
 

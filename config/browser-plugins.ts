@@ -1,4 +1,5 @@
-// What everything that is built for browsers shares: nothing of Node. And the headers that isolate a page.
+// Vite plugins and settings that everything built for browsers shares: nothing of Node, and the headers that isolate a
+// page.
 
 import type { Plugin } from 'vite';
 import { assemblyModules } from './assembly.ts';

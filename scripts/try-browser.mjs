@@ -1,4 +1,4 @@
-// Whether a browser starts and has a WebGPU adapter: tried, since no version or platform tells.
+// Trial of a browser: whether it starts and has a WebGPU adapter. Tried, since no version or platform tells.
 
 import { spawnSync } from 'node:child_process';
 import { createServer } from 'node:http';

@@ -1,5 +1,5 @@
-// What a GPU's compiler made of a kernel: its statistics, and what its densest loop does. Reads what null_gpu.c writes, with
-// AMD's instructions as LLVM's and ACO's disassemblers print them. Pure text in, figures out.
+// Machine code that a GPU's compiler made of a kernel: its statistics, and what its densest loop does. Reads what
+// null_gpu.c writes, with AMD's instructions as LLVM's and ACO's disassemblers print them. Pure text in, figures out.
 
 /** A kernel as it was compiled. */
 export interface Compiled {

@@ -1,5 +1,5 @@
-// What the lab needs of a machine: Mesa's RADV, and a C compiler with Vulkan's headers for the layer, which is compiled once
-// and kept in the cache. Says what is missing, and what would install it.
+// Requirements of the lab on a machine: Mesa's RADV, and a C compiler with Vulkan's headers for the layer, which is
+// compiled once and kept in the cache. Says what is missing, and what would install it.
 
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';

@@ -1,5 +1,5 @@
-// Whether others may start from a run's weights: the one rule of the page that offers it, and of the service that looks for the
-// model of an imported low-rank update.
+// Rule by which others may start from a run's weights: the one of the page that offers it, and of the service that
+// looks for the model of an imported low-rank update.
 
 import type { RunInfo } from './protocol.ts';
 

@@ -1,5 +1,5 @@
-// How the files of models kept here hold their weights: what of a frozen base lies in memory as it does there, and so what an
-// estimate of its run has to count. Headers alone are read.
+// Storage of weights in the files of models kept here: what of a frozen base lies in memory as it does there, and so
+// what an estimate of its run has to count. Headers alone are read.
 
 import { loadWeights } from '../formats/checkpoint.ts';
 import type { Files, FolderReader } from '../runtime/host.ts';

@@ -1,4 +1,4 @@
-// How the micro-batches of a step go through the model, and why, in a line for the command line.
+// Line of the command line that says how the micro-batches of a step go through the model, and why.
 
 import { ACCUMULATE_ORDERS, type AccumulateOrder } from '../graph/layer-major.ts';
 

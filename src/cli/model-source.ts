@@ -1,4 +1,4 @@
-// Where a model on the command line comes from: a path, as it is; an address or a name on the hub, brought into the cache
+// Source of a model on the command line: a path, as it is; an address or a name on the hub, brought into the cache
 // first, with progress on a terminal.
 
 import { hubFolder, isHubName } from '../formats/remote/hub.ts';

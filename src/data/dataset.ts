@@ -1,5 +1,5 @@
-// What a run learns from, batch by batch: the port, the one that cuts text into windows, and the one that puts documents
-// into rows. Where text comes from is corpus.ts, documents records/; how windows are drawn batches.ts, rows packing.ts.
+// Datasets, read batch by batch: the port, the one that cuts text into windows, and the one that puts documents into
+// rows. Where text comes from is corpus.ts, documents records/; how windows are drawn batches.ts, rows packing.ts.
 //
 // Invariant: a dataset of the same identity, made with the same sizes and seed and restored from `state`, goes on with the
 // batches that the original would have yielded.

@@ -1,5 +1,5 @@
-// What is done with images before a vision model sees them, as preprocessor_config.json says it beside published models:
-// brought to a size, cut to their middle, their bytes scaled, each channel normalised. How it is done is data/resize.ts and
+// Preparation of images for a vision model, as preprocessor_config.json says it beside published models: brought to a
+// size, cut to their middle, their bytes scaled, each channel normalised. How it is done is data/resize.ts and
 // data/image-dataset.ts.
 //
 // Invariant: a field with another meaning than what is done here is refused by name; what comes out of `preprocessorFile` reads as it was.

@@ -1,7 +1,7 @@
-// What becomes of activations between a block's forward pass and its backward pass, as a rewrite of a training program:
-// they are kept, made again before the backward pass first reads them, or moved below the GPU and back. What is made again
-// is written to new tensors by the same kernels with the same problems, hence with the same bits; what is moved is copied.
-// Liveness then sees shorter lives. Which of it to do where is not decided here (engine/compile/fit.ts).
+// Treatment of activations between a block's forward pass and its backward pass, as a rewrite of a training program:
+// they are kept, made again before the backward pass first reads them, or moved below the GPU and back. What is made
+// again is written to new tensors by the same kernels with the same problems, hence with the same bits; what is moved
+// is copied. Liveness then sees shorter lives. Which of it to do where is not decided here (engine/compile/fit.ts).
 //
 // Invariant: what is dropped can be made from what is kept or moved, inputs and parameters; never by an exchange between
 // ranks, so that these are the same whatever becomes of activations.

@@ -1,4 +1,4 @@
-// What config/assembly.ts makes of a file in AssemblyScript: a WebAssembly module, in base64.
+// Type of what config/assembly.ts makes of a file in AssemblyScript: a WebAssembly module, in base64.
 
 declare module '*?wasm' {
   const module: string;

@@ -1,5 +1,5 @@
-// What encoders have in common as models: linears and norms with biases, made and applied by the names of their modules.
-// Not their order in a block, which is each one's own.
+// Parts that encoders have in common as models: linears and norms with biases, made and applied by the names of their
+// modules. Not their order in a block, which is each one's own.
 
 import type { Graph } from '../graph/graph.ts';
 import { linear } from '../graph/operators/linear.ts';

@@ -1,5 +1,5 @@
-// How the report and the page call tiers, states, kinds of model data and activations, one word for one thing; and what a
-// history says of one moment, one chunk or all activations. Only words and look-ups: nothing is drawn here.
+// Words of the report and the page for tiers, states, kinds of model data and activations, one word for one thing; and
+// what a history says of one moment, one chunk or all activations. Only words and look-ups: nothing is drawn here.
 
 import { type ActivationState, type ChunkHistory, decode } from '../engine/observe/chunk-codes.ts';
 

@@ -1,5 +1,5 @@
-// Where the time and the bytes of a run on several ranks went, in words that a user acts on. For the command line's summary and
-// for the report.
+// Words on where the time and the bytes of a run on several ranks went, for a user to act on. For the command line's
+// summary and for the report.
 
 import type { RankRecord } from '../train/rank-record.ts';
 import { formatBytes } from '../util/bytes.ts';

@@ -1,6 +1,6 @@
-// How the weights that nothing trains lie in memory: as their files have them, or in a width that was asked for, to which
-// they are rounded first. Kernels compute in f32 either way, and widening is exact: the width of a base changes no bit of a
-// run unless it rounds.
+// Width of the weights that nothing trains, in memory: as their files have them, or in a width that was asked for, to
+// which they are rounded first. Kernels compute in f32 either way, and widening is exact: the width of a base changes
+// no bit of a run unless it rounds.
 
 import { linearsOf } from '../nn/lora.ts';
 import type { Model } from '../nn/model.ts';

@@ -1,5 +1,5 @@
-// What settings of a run do not go together, and what none of them may be with the others: checked before anything of that
-// size is made. What each may be by itself is RANGES of run-settings.ts.
+// Check of a run's settings against each other: made before anything of that size is made. What each may be by itself
+// is RANGES of run-settings.ts.
 
 import { checkTokens } from '../data/batches.ts';
 import { familyOf, labelsIn, shapeOf } from '../formats/families/index.ts';

@@ -1,5 +1,5 @@
-// What a classifier learns from, or is measured with: images or texts with labels, as its model numbers them; and the model
-// that is to tell the classes of some data apart, with its own head or with one that has to be drawn.
+// Data that a classifier learns from, or is measured with: images or texts with labels, as its model numbers them; and
+// the model that is to tell the classes of some data apart, with its own head or with one that has to be drawn.
 //
 // Invariant: what is learned from has the classes of the model's configuration, and no others.
 

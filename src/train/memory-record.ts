@@ -1,6 +1,5 @@
-// What a run's report says of memory: budgets and peaks of each tier, bytes over every link, the bound that no
-// schedule can beat, what was waited for, and the chunk map of one step. Plain data; see memory-section.ts for how
-// it looks.
+// Record of memory in a run's report: budgets and peaks of each tier, bytes over every link, the bound that no schedule
+// can beat, what was waited for, and the chunk map of one step. Plain data; see memory-section.ts for how it looks.
 
 import type { Fit } from '../engine/compile/fitted.ts';
 import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';

@@ -1,5 +1,6 @@
-// What one place of a grid of ranks has of a training step: its part of the model and the programs of that part. A trainer is made
-// of it, and a plan works out the same with no GPU. What copies of the model shard is no matter here (engine/ranks/sharding.ts).
+// Part of a training step that one place of a grid of ranks has: its part of the model and the programs of that part. A
+// trainer is made of it, and a plan works out the same with no GPU. What copies of the model shard is no matter here
+// (engine/ranks/sharding.ts).
 
 import type { GridPlace } from '../engine/ranks/grid.ts';
 import type { Model } from '../nn/model.ts';

@@ -1,5 +1,5 @@
-// What each of several ranks would hold, need and exchange in a run of theirs, worked out as each of them will: the fit of
-// every rank's own part of a step, with the chunks that rank 0 chooses. Pure; needs no GPU and no MPI.
+// Plan of what each of several ranks holds, needs and exchanges, worked out as each of them will: the fit of every
+// rank's own part of a step, with the chunks that rank 0 chooses. Pure; needs no GPU and no MPI.
 //
 // Invariant: bytes are those that the run counts; a budget that is called the smallest works on every rank.
 

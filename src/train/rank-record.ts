@@ -1,5 +1,5 @@
-// What a run on several ranks says of them when it is over: each tells rank 0 what it held, exchanged and waited for, in a
-// small record. How it looks is in report/ranks-section.ts.
+// Record of the ranks of a run, when it is over: each tells rank 0 what it held, exchanged and waited for, in a small
+// record. How it looks is in report/ranks-section.ts.
 
 import { type RankStep, rankStep } from '../engine/observe/rank-step.ts';
 import type { Cause, Recording } from '../engine/observe/recording.ts';

@@ -1,4 +1,4 @@
-// What a part of a run begins with: a trainer, data and a history, as a run begins or as its last checkpoint has them.
+// Beginning of a part of a run: a trainer, data and a history, as a run begins or as its last checkpoint has them.
 // Invariant: after a checkpoint the next step is the one that would have followed it, to the bit.
 
 import type { Dataset } from '../data/dataset.ts';

@@ -1,5 +1,5 @@
-// What a run tells and what it may be asked: its events, the run that is ready to train, its options and its summary.
-// Types alone: what runs is run.ts, on one device run-part.ts.
+// Interface of a run: its events, the run that is ready to train, its options and its summary. Types alone: what runs
+// is run.ts, on one device run-part.ts.
 
 import type { Tokenizer } from '../data/tokenizer.ts';
 import type { Recording } from '../engine/observe/recording.ts';

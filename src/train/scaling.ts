@@ -1,5 +1,5 @@
-// How a step's time changes with the number of ranks, on machines that are described in files: weak scaling, where each rank
-// has as many micro-batches whatever their number, and strong scaling, where all together have.
+// Scaling of a step's time with the number of ranks, on machines that are described in files: weak scaling, where each
+// rank has as many micro-batches whatever their number, and strong scaling, where all together have.
 
 import type { Machine } from '../engine/simulate/machine.ts';
 import { HoldfastError } from '../util/errors.ts';

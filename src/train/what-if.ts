@@ -1,5 +1,5 @@
-// What other settings would make of a run's steps, worked out by the planner that planned the run: bytes that a step moves
-// and what it computes. Pure; no time is guessed, and nothing is advised that does not fit.
+// Steps of a run under other settings, worked out by the planner that planned the run: bytes that a step moves and what
+// it computes. Pure; no time is guessed, and nothing is advised that does not fit.
 
 import { needBelow } from '../engine/compile/candidate.ts';
 import { fitMemory } from '../engine/compile/fit.ts';

@@ -1,4 +1,4 @@
-// What `holdfast plan` plans, from its flags: the model as it would train, and the words for it.
+// Subject of `holdfast plan`, from its flags: the model as it would train, and the words for it.
 
 import type { ZeroStage } from '../../engine/ranks/sharding.ts';
 import type { ExchangeWay } from '../../engine/simulate/machine.ts';

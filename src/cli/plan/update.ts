@@ -1,5 +1,5 @@
-// What `holdfast plan` says of an update inside the backward pass: the gradients that are held at once, and what the pass that
-// finds the norm costs.
+// Lines of `holdfast plan` on an update inside the backward pass: the gradients that are held at once, and what the
+// pass that finds the norm costs.
 
 import type { Fit } from '../../engine/compile/fitted.ts';
 import { isDispatch } from '../../engine/compile/lower.ts';

@@ -1,4 +1,4 @@
-// How `holdfast plan` writes figures: shares, numbers, seconds. Pure.
+// Figures as `holdfast plan` writes them: shares, numbers, seconds. Pure.
 
 export const percent = (share: number): string => `${(100 * share).toFixed(share < 0.0995 && share > 0 ? 1 : 0)} %`;
 

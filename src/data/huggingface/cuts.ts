@@ -1,4 +1,4 @@
-// Where a text may be cut into parts whose ids, joined, are those of the whole. Two kinds of places:
+// Places at which a text may be cut into parts whose ids, joined, are those of the whole. Two kinds of places:
 //
 // - before a single space between two letters or digits ("to| be"): no pattern that is known here joins what is before such
 //   a space with it; where the tokenizer puts a space before a text of itself, the next part begins behind the space;

@@ -1,4 +1,4 @@
-// Where a chat template comes from: by name, from a file, from beside a tokenizer, or out of a model's folder or zip as
+// Search for a chat template: by name, from a file, from beside a tokenizer, or out of a model's folder or zip as
 // Hugging Face's models keep it. Not what is done with it (chat-template.ts).
 
 import { readerOf } from '../../formats/archive.ts';

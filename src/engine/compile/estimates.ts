@@ -1,6 +1,7 @@
-// What mixtures of activation modes come to, about: the blocks of a model are alike, so a few facts about each mode, measured
-// on the programs that have it in all blocks, say roughly what any mixture needs and takes. An estimate only ranks what is
-// then fitted, planned and priced (ways.ts); it takes microseconds where a plan takes tens of milliseconds.
+// Estimates of what mixtures of activation modes need and take: the blocks of a model are alike, so a few facts about
+// each mode, measured on the programs that have it in all blocks, say roughly what any mixture needs and takes. An
+// estimate only ranks what is then fitted, planned and priced (ways.ts); it takes microseconds where a plan takes tens
+// of milliseconds.
 
 import type { ActivationMode } from '../../graph/activations.ts';
 import { liveBytes } from '../../graph/liveness.ts';

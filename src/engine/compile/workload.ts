@@ -1,5 +1,6 @@
-// What is to run on a device and what it runs within, as data: the parameters, programs and passes that share its memory,
-// the ways to treat their activations, and what of the adapter a fit goes by. No fit is worked out here (fit.ts).
+// Workload of a device and the limits it runs within, as data: the parameters, programs and passes that share its
+// memory, the ways to treat their activations, and what of the adapter a fit goes by. No fit is worked out here
+// (fit.ts).
 
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';

@@ -1,6 +1,6 @@
-// What became of a step's activations, moment by moment: which are kept from the forward pass for the backward pass, which
-// are given up and made again, which lie below the GPU and where. When they live is what the pass says, and the executor
-// follows it; where those below lie is what was recorded. Pure.
+// History of a step's activations, moment by moment: which are kept from the forward pass for the backward pass, which
+// are given up and made again, which lie below the GPU and where. When they live is what the pass says, and the
+// executor follows it; where those below lie is what was recorded. Pure.
 //
 // Of micro-batches, each has its turn on the same activations. Invariant: activations and what is alive beside them are all
 // that is alive at a moment, and lie within the memory that was placed for them.

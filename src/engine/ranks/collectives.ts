@@ -1,5 +1,5 @@
-// Where a step of several ranks exchanges values: operations put into the update of a step, between one that leaves a value
-// in one state across ranks and one that needs it in another (sharding.ts), and the operations on chunks of other owners
+// Collectives of a step on several ranks: operations put into the update of a step, between one that leaves a value in
+// one state across ranks and one that needs it in another (sharding.ts), and the operations on chunks of other owners
 // taken out. Pure. The program of a step is the same for any number of ranks.
 //
 // Invariant: all ranks have the same collectives in the same order, whatever their budgets and their activations.

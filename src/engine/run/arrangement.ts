@@ -1,5 +1,6 @@
-// What a budget comes to, worked out before any of it is made: the options that say where model data lies, the fit into the
-// budget, a schedule for each pass. What follows from it on a device is a session's (session.ts).
+// Arrangement of a session within a budget, worked out before any of it is made: the options that say where model data
+// lies, the fit into the budget, a schedule for each pass. What follows from it on a device is a session's
+// (session.ts).
 
 import type { Device } from '../../gpu/device.ts';
 import type { ActivationMode } from '../../graph/activations.ts';

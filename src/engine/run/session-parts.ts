@@ -1,5 +1,5 @@
-// What a session is made of when it opens: the arrangement that fits its budget, everything on the device, the tiers below with
-// what is zero at the start, and the optimizer's threads. All of it is made, or nothing is left of it.
+// Parts that a session is made of when it opens: the arrangement that fits its budget, everything on the device, the
+// tiers below with what is zero at the start, and the optimizer's threads. All of it is made, or nothing is left of it.
 
 import { type Device, OutOfMemory } from '../../gpu/device.ts';
 import { HostAdamW } from '../../kernels/host-adamw.ts';

@@ -1,5 +1,5 @@
-// What the stages of a pipeline wait for of each other on the simulated clock: values on their way to a neighbour, and exchanges
-// that all of some stages come to. Each stage is followed by itself, as far as it can be without the others (stages.ts).
+// Waits between the stages of a pipeline on the simulated clock: values on their way to a neighbour, and exchanges that
+// all of some stages come to. Each stage is followed by itself, as far as it can be without the others (stages.ts).
 //
 // Invariant: a stage gets values of another in the order in which they were sent, none before it was.
 

@@ -1,6 +1,7 @@
-// What activations that are moved wait for, and others for them: tensors share memory (graph/liveness.ts), so what comes
-// back needs the place that others had, and what is written where an activation still leaves waits for its copy. Where
-// nothing is moved there is nothing to say. Knows places, not time: `C` is whatever a copy or an operation is.
+// Waits of moved activations for memory that others share, and of others for theirs: tensors share memory
+// (graph/liveness.ts), so what comes back needs the place that others had, and what is written where an activation
+// still leaves waits for its copy. Where nothing is moved there is nothing to say. Knows places, not time: `C` is
+// whatever a copy or an operation is.
 
 import type { Placement } from '../../graph/liveness.ts';
 import { bytesOf, type Tensor } from '../../graph/program.ts';

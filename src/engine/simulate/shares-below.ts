@@ -1,5 +1,5 @@
-// What of host memory and disk chunks have on a simulated machine, and what activations that are moved: the division that a
-// run makes (memory/tiers/shares.ts), of a machine that need not be there.
+// Shares of host memory and disk, on a simulated machine, that chunks have and that moved activations have: the
+// division that a run makes (memory/tiers/shares.ts), of a machine that need not be there.
 
 import { bytesBelow, type StashHomes, sharesOf, stashHomes } from '../../memory/tiers/shares.ts';
 import { leastDiskChunks, leastHostChunks } from '../../memory/tiers/tier-limits.ts';

@@ -1,7 +1,7 @@
-// What Llama and its descendants have in common as records: their configuration by Hugging Face's field names, the sizes
-// of their tensors, how these are called in files. What tells one from another is its design: switches, for its tensors
-// here and for the one forward pass of all of them (nn/decoder.ts). Fields that change nothing here are dropped, the
-// dropout rates among them.
+// Records of Llama and its descendants, as far as they are alike: their configuration by Hugging Face's field names,
+// the sizes of their tensors, how these are called in files. What tells one from another is its design: switches, for
+// its tensors here and for the one forward pass of all of them (nn/decoder.ts). Fields that change nothing here are
+// dropped, the dropout rates among them.
 
 import type { GateActivation } from '../../kernels/gated.ts';
 import type { RopeScaling } from '../../kernels/rope.ts';

@@ -1,4 +1,5 @@
-// What BERT and ViT have in common: the configuration of the original Transformer's encoder, by Hugging Face's field names.
+// Records of BERT and ViT, as far as they are alike: the configuration of the original Transformer's encoder, by
+// Hugging Face's field names.
 
 import type { Fields } from './fields.ts';
 

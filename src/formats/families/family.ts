@@ -1,5 +1,5 @@
-// What a model family is to the rest, as one record: its configuration, and all facts that follow from one. Everything
-// that differs between families is asked here, never by name; what it computes is its forward pass, in nn/.
+// Model family as the rest sees it, one record: its configuration, and all facts that follow from one. Everything that
+// differs between families is asked here, never by name; what it computes is its forward pass, in nn/.
 
 import type { Fields } from './fields.ts';
 import type { Labels } from './labels.ts';

@@ -1,5 +1,5 @@
-// How a weight's values must lie for llama.cpp where that is another order than Hugging Face's: transposed, the rows of
-// rotated heads taken by pairs, gains counted from 0. Streams: a band of rows is in memory, never a whole tensor.
+// Order of a weight's values for llama.cpp where it is another than Hugging Face's: transposed, the rows of rotated
+// heads taken by pairs, gains counted from 0. Streams: a band of rows is in memory, never a whole tensor.
 
 import { assert } from '../../util/errors.ts';
 import { mapped, PIECE_ELEMENTS, type TensorSource } from '../../util/tensor-source.ts';

@@ -1,4 +1,4 @@
-// What a GGUF file, version 3, begins with: its metadata and the list of its tensors, which says where in the file each
+// Beginning of a GGUF file, version 3: its metadata and the list of its tensors, which says where in the file each
 // lies. It is read in read-header.ts. The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 //
 // Invariant: the header ends, and each tensor begins, at a multiple of ALIGNMENT bytes. Little-endian.

@@ -1,5 +1,5 @@
-// What a GGUF file of version 2 or 3 begins with, as it is read: metadata by their keys, and where each tensor lies. The file is
-// a claim like any other: every length is held against what is there before room is made for it.
+// Reader of the beginning of a GGUF file, version 2 or 3: metadata by their keys, and where each tensor lies. The file
+// is a claim like any other: every length is held against what is there before room is made for it.
 //
 // Invariant: a tensor of a header that was read lies within the file, and no two overlap.
 

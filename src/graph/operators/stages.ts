@@ -1,5 +1,5 @@
-// What all stages of a pipeline must know before they decide on a step: the sums of squares of every block of gradients, in the
-// order of the whole model's parameters, and the sum of the losses, which the last stage has.
+// Sums that all stages of a pipeline must know before they decide on a step: those of the squares of every block of
+// gradients, in the order of the whole model's parameters, and the sum of the losses, which the last stage has.
 //
 // Invariant: the norm adds up the same numbers in the same order as on one rank, hence to the same bits on every stage.
 

@@ -1,6 +1,7 @@
-// Where a layer that several ranks share meets what all of them have (Shoeybi et al. 2019, f and g): in the forward pass the
-// sum behind a weight of which each has rows, in the backward pass the sum of what weights of which each has columns make of
-// their input's gradient. Which weights are split, and how, is the model's layout (nn/tensor-parallel.ts).
+// Borders between a layer that several ranks share and what all of them have (Shoeybi et al. 2019, f and g): in the
+// forward pass the sum behind a weight of which each has rows, in the backward pass the sum of what weights of which
+// each has columns make of their input's gradient. Which weights are split, and how, is the model's layout
+// (nn/tensor-parallel.ts).
 //
 // Invariant: no other operator takes a part of something for the whole; `whole` refuses it when a model is traced.
 

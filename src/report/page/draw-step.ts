@@ -1,5 +1,5 @@
-// What is drawn of one step: a row for every chunk and every activation, coloured by tier and state from moment to moment, and below, on the
-// same axis, the GPU's memory. Draws what it is given, as it lies in a Geometry; answers nothing.
+// Drawing of one step: a row for every chunk and every activation, coloured by tier and state from moment to moment,
+// and below, on the same axis, the GPU's memory. Draws what it is given, as it lies in a Geometry; answers nothing.
 
 import { type ChunkHistory, decode, rowLists, rowsOf } from '../../engine/observe/chunk-codes.ts';
 import { formatBytes } from '../../util/bytes.ts';

@@ -1,5 +1,5 @@
-// How the map paints a chunk or an activation by its code: colour says in which tier it is, lightness and hatching what it is doing, so
-// that either reads without the other, and without telling red from green.
+// Fills of the map for a chunk or an activation, by its code: colour says in which tier it is, lightness and hatching
+// what it is doing, so that either reads without the other, and without telling red from green.
 
 import { decode } from '../../engine/observe/chunk-codes.ts';
 import { type Colors, colorOf, inUseColor, mix } from '../paint/colors.ts';

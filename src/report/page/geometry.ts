@@ -1,5 +1,5 @@
-// Where things lie on the chunk map, in CSS pixels: a row for every chunk and every activation, under each other by kind, and the
-// moments from left to right. Pure; the part of the step that is in view is its only state.
+// Geometry of the chunk map, in CSS pixels: a row for every chunk and every activation, under each other by kind, and
+// the moments from left to right. Pure; the part of the step that is in view is its only state.
 
 import { type ChunkHistory, rowLists } from '../../engine/observe/chunk-codes.ts';
 import type { MomentAxis } from '../paint/step.ts';

@@ -1,5 +1,5 @@
-// What llama.cpp has to know of a family of models, as one record: its name for the architecture, the sizes and switches that
-// it reads, how each weight is called and must lie, what it cannot compute. Not how a tensor is encoded.
+// Model family as llama.cpp has to know it, one record: its name for the architecture, the sizes and switches that it
+// reads, how each weight is called and must lie, what it cannot compute. Not how a tensor is encoded.
 
 import { HoldfastError, shortened } from '../../../util/errors.ts';
 import type { TensorArrangement } from '../arrange.ts';

@@ -1,5 +1,5 @@
-// How a byte-level tokenizer cuts a text before it merges, by the names that llama.cpp has for the ways it supports. There they
-// are told apart by the ids of one text; here the regular expression itself is looked up.
+// Cutting of a text before a byte-level tokenizer merges, by the names that llama.cpp has for the ways it supports.
+// There they are told apart by the ids of one text; here the regular expression itself is looked up.
 //
 // Invariant: a way that is not known is refused: another would give other tokens, and a model that babbles.
 

@@ -1,5 +1,5 @@
-// What a launcher (mpiexec, srun) tells a process of the job that it is a part of, by variables of the environment. Without
-// a launcher no library is looked for.
+// Facts that a launcher (mpiexec, srun) tells a process of the job that it is a part of, by variables of the
+// environment. Without a launcher no library is looked for.
 
 import { fstatSync } from 'node:fs';
 import process from 'node:process';

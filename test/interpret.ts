@@ -78,6 +78,7 @@ export function runTogether(ranks: readonly { readonly memory: Memory; readonly 
     const sums = here.flatMap(({ memory, instruction }) =>
       instruction.op === 'all-reduce' ? [{ ...instruction, values: memory.of(instruction.tensor) }] : [],
     );
+    exchangeRows(here);
     const [first] = sums;
     if (!first) continue;
     if (sums.length !== ranks.length || first.ranks !== ranks.length)
@@ -88,5 +89,23 @@ export function runTogether(ranks: readonly { readonly memory: Memory; readonly 
         for (const { values } of sums) values[i] = sum;
       }
     }
+  }
+}
+
+/** Where each rank has some rows of a tensor. */
+function exchangeRows(here: readonly { readonly memory: Memory; readonly instruction: Instruction }[]): void {
+  const parts = here.flatMap(({ memory, instruction }) =>
+    instruction.op === 'scatter-rows' || instruction.op === 'gather-rows'
+      ? [{ ...instruction, all: memory.of(instruction.tensor), rows: memory.of(instruction.own) }]
+      : [],
+  );
+  const [first] = parts;
+  if (!first) return;
+  if (parts.length !== here.length || first.ranks !== here.length) throw new Error(`${first.label}: not of all ranks`);
+  for (const [rank, { op, rows }] of parts.entries()) {
+    const begin = rank * rows.length;
+    if (op === 'scatter-rows') {
+      for (const i of rows.keys()) rows[i] = parts.reduce((sum, { all }) => sum + at(all, begin + i), 0);
+    } else for (const { all } of parts) all.set(rows, begin);
   }
 }

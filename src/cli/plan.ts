@@ -158,12 +158,13 @@ export function planCommand(host: Host): Command {
 
 /** Errors: HoldfastError for what several ranks do not go with, and for what needs them. */
 function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): void {
-  const { ranks, zero, tensorParallel, pipelineParallel, dtype, compare, print } = flags;
+  const { ranks, zero, tensorParallel, pipelineParallel, sequenceParallel, dtype, compare, print } = flags;
   if (ranks === undefined) {
     const asked = Object.entries({
       '--zero': zero,
       '--tensor-parallel': tensorParallel,
       '--pipeline-parallel': pipelineParallel,
+      '--sequence-parallel': sequenceParallel,
     }).find(([, value]) => value !== undefined);
     if (asked) throw new HoldfastError(`${asked.join(' ')}: is for several ranks; give --ranks, too`);
     return;

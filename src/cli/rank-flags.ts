@@ -17,6 +17,7 @@ export interface RankFlags {
   zero?: ZeroStage;
   tensorParallel?: number;
   pipelineParallel?: number;
+  sequenceParallel?: boolean;
 }
 
 /** Moments and gradients are sharded, for the bytes of duplicated ones. */
@@ -36,6 +37,10 @@ export function addGridOptions(command: Command, when: string, otherwise: string
       '--tensor-parallel <n>',
       `${when}, ranks that share each layer of one copy of the model (default: ${otherwise})`,
       whole(1),
+    )
+    .option(
+      '--sequence-parallel',
+      'with --tensor-parallel, each of its ranks has a part of the rows of norms and of the residual stream: less GPU memory, more bytes over the network',
     )
     .option(
       '--pipeline-parallel <n>',
@@ -76,11 +81,12 @@ export async function onRanks(
 ): Promise<void> {
   const messages = await host.joinRanks?.();
   if (!messages || messages.size === 1) {
-    const { zero, tensorParallel, pipelineParallel } = flags;
+    const { zero, tensorParallel, pipelineParallel, sequenceParallel } = flags;
     const asked = Object.entries({
       '--zero': zero,
       '--tensor-parallel': tensorParallel,
       '--pipeline-parallel': pipelineParallel,
+      '--sequence-parallel': sequenceParallel,
     }).find(([, value]) => value !== undefined);
     if (asked && !messages)
       throw new HoldfastError(
@@ -101,7 +107,7 @@ export async function onRanks(
     };
     const ranks = makeRanks(messages, {
       ...{ stage: flags.zero ?? DEFAULT_STAGE, watchdog },
-      ...{ tensor: flags.tensorParallel, pipeline: flags.pipelineParallel },
+      ...{ tensor: flags.tensorParallel, pipeline: flags.pipelineParallel, sequenceParallel: flags.sequenceParallel },
     });
     const processes = await rankProcesses(ranks.control, messages.process);
     if (rank === 0) for (const line of processes) host.terminal.warn(`${line}\n`);
@@ -113,7 +119,14 @@ export async function onRanks(
 }
 
 /** Errors: HoldfastError where so many ranks have no such grid, or nothing in it to shard. */
-export function checkGrid({ tensorParallel = 1, pipelineParallel = 1, zero }: RankFlags, size: number): void {
+export function checkGrid(
+  { tensorParallel = 1, pipelineParallel = 1, sequenceParallel, zero }: RankFlags,
+  size: number,
+): void {
+  if (sequenceParallel && tensorParallel === 1)
+    throw new HoldfastError(
+      '--sequence-parallel: is for ranks that share each layer; give --tensor-parallel 2 or more, too, or leave it out',
+    );
   const asked = [
     ...(tensorParallel > 1 || pipelineParallel === 1 ? [`--tensor-parallel ${tensorParallel}`] : []),
     ...(pipelineParallel > 1 ? [`--pipeline-parallel ${pipelineParallel}`] : []),

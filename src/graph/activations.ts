@@ -15,6 +15,7 @@ import {
   makeTensor,
   onTensors,
   type Program,
+  type RowsInstruction,
   type Stash,
   type Tensor,
   type TensorInstruction,
@@ -105,7 +106,9 @@ export interface BlockActivation extends Saved {
 /** The activations that the forward pass of a block makes, and those that it begins with and the backward pass reads. */
 export function activationsOf(program: Program): BlockActivation[] {
   const makers = makersIn(program);
-  const instructions = program.instructions.filter(({ op }) => op === 'dispatch' || op === 'all-reduce');
+  const instructions = program.instructions.filter(
+    ({ op }) => op === 'dispatch' || op === 'all-reduce' || op === 'scatter-rows' || op === 'gather-rows',
+  );
   const madeAt = new Map<Tensor, number>();
   const read = new Set<Tensor>();
   /** Blocks that read what another one made, or none. */
@@ -197,11 +200,18 @@ export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Progr
     [...some].sort((a, b) => (position.get(a) ?? 0) - (position.get(b) ?? 0));
 
   for (const instruction of program.instructions) {
-    if (instruction.op !== 'dispatch' || instruction.phase !== 'backward') {
+    if (!readsActivations(instruction)) {
       instructions.push(instruction);
       continue;
     }
-    for (const tensor of Object.values(instruction.operands)) make(tensor, instruction);
+    if (instruction.op === 'dispatch') {
+      for (const tensor of Object.values(instruction.operands)) make(tensor, instruction);
+    } else {
+      make(instruction.own, instruction);
+      const { tensor } = instruction;
+      // From here on what is made again is made of it.
+      if (tensor.standsFor) again.set(tensor.standsFor, tensor);
+    }
     instructions.push(withOperands(instruction, standIn));
   }
   return { ...program, instructions };
@@ -219,7 +229,7 @@ export function offload(program: Program, moved: ReadonlySet<Tensor>): Program {
   const fetched = new Map<Tensor, Tensor>();
   const instructions: Instruction[] = [];
   for (const instruction of program.instructions) {
-    if (instruction.phase !== 'backward' || instruction.op !== 'dispatch') {
+    if (!readsActivations(instruction)) {
       instructions.push(instruction);
       for (const tensor of new Set(touchedBy(instruction).map(({ tensor }) => tensor))) {
         if (lastForward.get(tensor) !== instruction) continue;
@@ -256,8 +266,16 @@ export function offload(program: Program, moved: ReadonlySet<Tensor>): Program {
   return { ...program, instructions };
 }
 
+/** Whether it is of the backward pass, and may read what the forward pass has kept. */
+const readsActivations = (instruction: Instruction): instruction is TensorInstruction | RowsInstruction =>
+  instruction.phase === 'backward' && (instruction.op === 'dispatch' || instruction.op === 'gather-rows');
+
 /** The instruction on what stands for its operands; itself where they all stay, so that programs share it. */
-function withOperands(instruction: TensorInstruction, standIn: (tensor: Tensor) => Tensor): TensorInstruction {
+function withOperands<I extends TensorInstruction | RowsInstruction>(
+  instruction: I,
+  standIn: (tensor: Tensor) => Tensor,
+): I {
+  if (instruction.op !== 'dispatch') return { ...instruction, own: standIn(instruction.own) };
   const before = Object.entries(instruction.operands);
   const operands = before.map(([name, tensor]) => [name, standIn(tensor)] as const);
   if (operands.every(([, tensor], i) => tensor === before[i]?.[1])) return instruction;
@@ -291,7 +309,8 @@ export function makersIn(program: Program): Makers {
       makers.set(tensor, [...(makers.get(tensor) ?? []), instruction]);
   }
   for (const instruction of program.instructions)
-    if (instruction.op === 'all-reduce') makers.delete(instruction.tensor);
+    if (instruction.op === 'all-reduce' || instruction.op === 'scatter-rows' || instruction.op === 'gather-rows')
+      for (const tensor of operandsOf(instruction, 'out')) makers.delete(tensor);
   return makers;
 }
 

@@ -14,6 +14,7 @@ import {
   makeTensor,
   type Phase,
   type Program,
+  type RowsInstruction,
   type Tensor,
 } from './program.ts';
 
@@ -35,15 +36,26 @@ export interface Dropout {
   readonly key: Tensor;
 }
 
+/** Ranks that share layers, and between these the rows of what is (B, T, C). */
+export interface SharedRows {
+  readonly ranks: number;
+  readonly rank: number;
+  readonly batch: number;
+  readonly seq: number;
+}
+
 type GradientRule = (dy: Tensor) => void;
 
 export class Graph {
   readonly name: string;
+  /** @default every rank has all rows */
+  readonly rows: SharedRows | undefined;
   readonly #instructions: Instruction[] = [];
   readonly #tape: { output: Tensor | undefined; layer: string | undefined; rule: GradientRule }[] = [];
   readonly #gradients = new Map<Tensor, Tensor>();
   readonly #uses = new Map<Tensor, number>();
   readonly #adapters = new Map<Tensor, Adapter>();
+  readonly #standIns = new Map<Tensor, Tensor>();
   readonly #accumulate: boolean;
   readonly #gradientOf: (parameter: Tensor) => Tensor;
   #phase: Phase;
@@ -56,9 +68,15 @@ export class Graph {
    */
   constructor(
     name: string,
-    options: { gradientOf?: (parameter: Tensor) => Tensor; accumulate?: boolean; phase?: Phase } = {},
+    options: {
+      gradientOf?: (parameter: Tensor) => Tensor;
+      accumulate?: boolean;
+      phase?: Phase;
+      rows?: SharedRows | undefined;
+    } = {},
   ) {
     this.name = name;
+    this.rows = options.rows;
     this.#phase = options.phase ?? 'forward';
     this.#accumulate = options.accumulate ?? false;
     this.#gradientOf =
@@ -100,7 +118,9 @@ export class Graph {
   }
 
   /** Appends one dispatch. */
-  emit<P extends object>(kernel: Kernel<P>, problem: P, operands: Record<string, Tensor>, label: string): void {
+  emit<P extends object>(kernel: Kernel<P>, problem: P, given: Record<string, Tensor>, label: string): void {
+    const operands: Record<string, Tensor> = {};
+    for (const [name, tensor] of Object.entries(given)) operands[name] = this.#standIns.get(tensor) ?? tensor;
     for (const [name, operand] of Object.entries(kernel.operands(problem))) {
       const tensor = operands[name];
       assert(tensor, `${label}: ${kernel.name} got no ${name}`);
@@ -108,7 +128,8 @@ export class Graph {
         tensor.type === operand.type,
         `${label}: ${kernel.name}.${name} wants ${operand.type}, got ${tensor.type}`,
       );
-      if (operand.access !== 'write') this.#uses.set(tensor, this.uses(tensor) + 1);
+      const used = given[name] ?? tensor;
+      if (operand.access !== 'write') this.#uses.set(used, this.uses(used) + 1);
       assert(
         tensor.size >= operand.size,
         `${label}: ${kernel.name}.${name} touches ${operand.size} elements, ${tensor.name} has ${tensor.size}`,
@@ -163,6 +184,20 @@ export class Graph {
     const layer = this.#layer === undefined ? {} : { layer: this.#layer };
     const all = ranges ?? [{ offset: 0, size: tensor.size }];
     this.#instructions.push({ op: 'all-reduce', tensor, ranks, ranges: all, label, phase, ...block, ...layer });
+  }
+
+  /** Appends what is between all rows of a tensor and those that each rank has. See `RowsInstruction`. */
+  emitRows(op: RowsInstruction['op'], tensor: Tensor, own: Tensor, ranks: number, label: string): void {
+    assert(own.size * ranks === tensor.size, `${label}: ${own.name} is one of ${ranks} equal parts of ${tensor.name}`);
+    const phase = this.#phase;
+    const block = this.#block === undefined ? {} : { block: this.#block };
+    const layer = this.#layer === undefined ? {} : { layer: this.#layer };
+    this.#instructions.push({ op, tensor, own, ranks, label, phase, ...block, ...layer });
+  }
+
+  /** From now on what reads a tensor reads the one that stands for it. */
+  standIn(tensor: Tensor): void {
+    if (tensor.standsFor) this.#standIns.set(tensor.standsFor, tensor);
   }
 
   /** Appends what brings all parts of a tensor to all stages. See `AllGatherInstruction`. */

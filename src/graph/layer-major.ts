@@ -191,6 +191,9 @@ export class Copy {
       case 'send':
       case 'receive':
         return { ...instruction, tensor: this.#own(instruction.tensor) };
+      case 'scatter-rows':
+      case 'gather-rows':
+        return { ...instruction, tensor: this.#own(instruction.tensor), own: this.#own(instruction.own) };
       case 'dispatch each chunk':
       case 'host each chunk':
       case 'tie':

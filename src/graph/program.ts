@@ -32,7 +32,8 @@ export interface Tensor {
 
 /**
  * How ranks share a layer (Shoeybi et al. 2019). A weight `columns`: each has so many of its outputs; `rows`: so many of
- * its inputs. An activation has only the former.
+ * its inputs. An activation `columns`: each has so many of its last axis; `rows`: so many of all others together (Korthikanti et
+ * al. 2022).
  */
 export interface TensorSplit {
   readonly by: 'columns' | 'rows';
@@ -157,6 +158,18 @@ export interface AllReduceInstruction extends Common {
   readonly ranges: readonly ElementRange[];
 }
 
+/**
+ * Between a tensor of which each of so many ranks has an equal number of rows, in the order of the ranks, and one with the rows of
+ * all. `scatter-rows`: `own` becomes this rank's rows of the sum of `tensor` over all of them. `gather-rows`: `tensor` becomes the
+ * rows of all.
+ */
+export interface RowsInstruction extends Common {
+  readonly op: 'scatter-rows' | 'gather-rows';
+  readonly tensor: Tensor;
+  readonly own: Tensor;
+  readonly ranks: number;
+}
+
 // Between the stages of a pipeline: which rank is which stage, and how bytes travel, is the engine's affair.
 
 /** `send`: the neighbour gets the value. `receive`: it is the neighbour's. Both have the same in the same order. */
@@ -193,6 +206,7 @@ export type Instruction =
   | HostInstruction
   | TransferInstruction
   | AllReduceInstruction
+  | RowsInstruction
   | ExchangeInstruction;
 
 /** An activation that an instruction touches: `write` replaces its value, `update` changes a part of it. */
@@ -230,6 +244,16 @@ function findTouches(instruction: Instruction): Touch[] {
     case 'fetch':
     case 'receive':
       return [{ tensor: instruction.tensor, access: 'write' }];
+    case 'scatter-rows':
+      return [
+        { tensor: instruction.tensor, access: 'read' },
+        { tensor: instruction.own, access: 'write' },
+      ];
+    case 'gather-rows':
+      return [
+        { tensor: instruction.own, access: 'read' },
+        { tensor: instruction.tensor, access: 'write' },
+      ];
     case 'all-reduce':
     case 'all-gather':
       return instruction.tensor.role === 'activation' ? [{ tensor: instruction.tensor, access: 'update' }] : [];

@@ -63,6 +63,8 @@ function secondPass(forward: readonly Instruction[], backward: readonly Instruct
         return { ...instruction, tensor: own(instruction.tensor) };
       case 'offload':
       case 'all-reduce':
+      case 'scatter-rows':
+      case 'gather-rows':
       case 'send':
       case 'receive':
       case 'all-gather':

@@ -8,6 +8,7 @@
 import type { GridPlace } from '../engine/ranks/grid.ts';
 import type { LinearLayout } from '../formats/families/family.ts';
 import { familyOf } from '../formats/families/index.ts';
+import { ROW_BLOCK } from '../kernels/layernorm.ts';
 import { at } from '../util/at.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { STORED_BLOCKS } from '../util/stored-elements.ts';
@@ -96,6 +97,22 @@ export function splitModel(model: Model, { rank, size: ranks }: GridPlace): Mode
 /** A vocabulary of which the last rank would have nothing stays whole. */
 const isDealtOut = (vocabulary: number, ranks: number): boolean =>
   (ranks - 1) * Math.ceil(vocabulary / ranks) < vocabulary;
+
+/**
+ * What micro-batches of so many rows need, where each of the ranks that share layers has some of them between these: whole blocks of
+ * rows, which the gradients of norms are added up in. Errors: HoldfastError.
+ */
+export function checkRows({ shape: { vocabulary } }: Pick<Model, 'shape'>, rows: number, ranks: number): void {
+  const refuse = (problem: string): never => {
+    throw new HoldfastError(`--sequence-parallel: ${problem}`);
+  };
+  if (!isDealtOut(vocabulary, ranks)) refuse(`${ranks} ranks cannot share a vocabulary of ${vocabulary}; leave it out`);
+  const each = ranks * ROW_BLOCK;
+  if (rows % each === 0) return;
+  refuse(
+    `the ${rows} tokens of a micro-batch are not blocks of ${ROW_BLOCK} for each of ${ranks} ranks; give a --batch and a --context whose product is a multiple of ${each}, or leave it out`,
+  );
+}
 
 /** Of the ranks that share layers, one for each part that is of another size: what is measured on it is of use to it alone. */
 export const unlikeRanks = ({ shape }: Pick<Model, 'shape'>, ranks: number): number[] =>

@@ -60,6 +60,7 @@ const wordsFor = (what: string): string => {
   if (/ gradient(BF16)?$/.test(what)) return 'gradients back from their sums';
   if (what.startsWith('send') || what.startsWith('receive')) return 'what stages hand on';
   if (what.startsWith('all-reduce tied')) return 'sums of a table that the first and the last stage have';
+  if (/^(reduce-scatter|all-gather) rows/.test(what)) return 'rows between layers that ranks share';
   if (what.startsWith('all-reduce')) return 'sums of layers that ranks share';
   if (/ parameter(BF16)?$/.test(what)) return 'parameters from their owners';
   return 'losses and norms';

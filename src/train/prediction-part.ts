@@ -64,6 +64,8 @@ export interface ScenarioRanks {
   readonly stage: ZeroStage;
   /** That share each layer. @default 1 */
   readonly tensor?: number | undefined;
+  /** Whether these each have some of the rows between them. @default false */
+  readonly sequenceParallel?: boolean | undefined;
   /** Stages. @default 1 */
   readonly pipeline?: number | undefined;
 }
@@ -164,9 +166,11 @@ export class Parts {
   }
 
   workloadOf({ blocks, stage, inPipeline, microBatches }: PartOptions, activations: Changes['activations']) {
-    const { modelOf, batch, context, accumulateOrder, passes } = this.#scenario;
+    const { modelOf, batch, context, accumulateOrder, passes, ranks } = this.#scenario;
     const places = { tensor: { rank: 0, size: this.tensor }, pipeline: stage };
-    const { part, programs } = stepPart(modelOf(blocks), batch, context, places, { passes });
+    const { part, programs } = stepPart(modelOf(blocks), batch, context, places, {
+      ...{ passes, sequenceParallel: ranks?.sequenceParallel },
+    });
     const options = { activations, accumulateOrder, sharding: this.#sharding, inPipeline };
     return trainingWorkload(part, programs, microBatches, undefined, options);
   }

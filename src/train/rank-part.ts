@@ -5,7 +5,7 @@
 import type { GridPlace } from '../engine/ranks/grid.ts';
 import type { Model } from '../nn/model.ts';
 import { stageOf } from '../nn/pipeline-parallel.ts';
-import { splitModel } from '../nn/tensor-parallel.ts';
+import { checkRows, splitModel } from '../nn/tensor-parallel.ts';
 import { type StepOptions, type StepPrograms, traceStep } from './step-programs.ts';
 
 /** Along the axes that one copy of the model takes. */
@@ -22,15 +22,23 @@ export interface StepPart {
   readonly programs: StepPrograms;
 }
 
-/** Errors: HoldfastError for a model that cannot be dealt out so. */
+export interface PartOptions extends Omit<StepOptions, 'place' | 'rows'> {
+  /** Whether ranks that share layers each have some of the rows between them. @default all have all */
+  readonly sequenceParallel?: boolean | undefined;
+}
+
+/** Errors: HoldfastError for a model, or micro-batches, that cannot be dealt out so. */
 export function stepPart(
   model: Model,
   batch: number,
   seq: number,
   places: CopyPlaces | undefined,
-  options: Omit<StepOptions, 'place'> = {},
+  { sequenceParallel = false, ...options }: PartOptions = {},
 ): StepPart {
-  const layers = places && places.tensor.size > 1 ? splitModel(model, places.tensor) : model;
-  const programs = traceStep(layers, batch, seq, { ...options, place: places?.pipeline });
+  const shares = places && places.tensor.size > 1;
+  const layers = shares ? splitModel(model, places.tensor) : model;
+  const rows = shares && sequenceParallel ? places.tensor : undefined;
+  if (rows) checkRows(layers, batch * seq, rows.size);
+  const programs = traceStep(layers, batch, seq, { ...options, rows, place: places?.pipeline });
   return { layers, part: programs.stages ? stageOf(layers, programs.stages) : layers, programs };
 }

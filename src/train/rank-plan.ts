@@ -37,6 +37,8 @@ export interface SharedStep extends GridShape {
   readonly accumulate: number;
   readonly activations: ActivationMode | 'auto';
   readonly size: number;
+  /** Whether those that share layers each have some of the rows between them. @default false */
+  readonly sequenceParallel?: boolean | undefined;
   /** What copies of the model shard; one alone has nothing to shard. */
   readonly stage: ZeroStage;
 }
@@ -110,14 +112,15 @@ export function planRanks(
   budgetFor: BudgetFor,
   limits: AdapterLimits = DEFAULT_LIMITS,
 ): RanksPlan {
-  const { size, batch, context, accumulate, activations, tensor, pipeline } = step;
+  const { size, batch, context, accumulate, activations, tensor, pipeline, sequenceParallel } = step;
   const first = placesOf({ rank: 0, size }, { tensor, pipeline });
   const zero = zeroIn(step, first);
   const placesAt = ({ stage, copy }: Fitted, tensor = 0) =>
     placesOf({ rank: rankAt(first, { pipeline: stage, data: copy, tensor }), size }, step);
   const parts = new Map<number, StepPart>();
   const partOf = (stage: number): StepPart => {
-    const found = parts.get(stage) ?? stepPart(model, batch, context, placesAt({ stage, copy: 0 }));
+    const found =
+      parts.get(stage) ?? stepPart(model, batch, context, placesAt({ stage, copy: 0 }), { sequenceParallel });
     parts.set(stage, found);
     return found;
   };

@@ -99,7 +99,7 @@ export async function checkAlike({ control, rank: own, size, grid }: Ranks, fact
 /** What of a run must be the same on all ranks; budgets and tiers need not. */
 export async function runFacts(
   host: Host,
-  { sharding, grid }: Ranks,
+  { sharding, grid, sequenceParallel }: Ranks,
   settings: RunSettings,
   adapter: string,
 ): Promise<RankFacts> {
@@ -110,6 +110,7 @@ export async function runFacts(
     adapter,
     '--tensor-parallel': String(grid.tensor.size),
     '--pipeline-parallel': String(grid.pipeline.size),
+    '--sequence-parallel': String(sequenceParallel),
     '--zero': String(sharding.stage),
     ...Object.fromEntries(each),
   };

@@ -29,7 +29,7 @@ export type BudgetsOf = (predictor: Predictor) => { readonly gpu: number | undef
 export function scale(scenario: Scenario, machine: Machine, how: Scaling, budgetsOf: BudgetsOf): ScalingRow[] {
   const { ranks } = scenario;
   if (!ranks) throw new HoldfastError(`${how} scaling is of several ranks`);
-  const { stage, tensor = 1, pipeline = 1 } = ranks;
+  const { tensor = 1, pipeline = 1 } = ranks;
   const each = tensor * pipeline;
   const copies = ranks.size / each;
   const counts: number[] = [];
@@ -40,7 +40,7 @@ export function scale(scenario: Scenario, machine: Machine, how: Scaling, budget
     const { batch, accumulate } = how === 'weak' ? scenario : dealt(sequences, count, scenario.batch);
     const place = { ranks: size, batch, accumulate };
     try {
-      const own = { ...scenario, batch, accumulate, ranks: size > 1 ? { size, stage, tensor, pipeline } : undefined };
+      const own = { ...scenario, batch, accumulate, ranks: size > 1 ? { ...ranks, size } : undefined };
       const predictor = new Predictor({ ...own, reckonsMicroBatches: true }, machine);
       const { gpu, host } = budgetsOf(predictor);
       return { ...place, found: predictor.at(gpu, host) };

@@ -101,6 +101,8 @@ export interface StepOptions {
   readonly activationDtype?: ActivationDtype | undefined;
   /** Among the stages that have the model's blocks. @default there is one */
   readonly place?: GridPlace | undefined;
+  /** Among the ranks that share layers and have some of the rows between these. @default each has all */
+  readonly rows?: GridPlace | undefined;
   /** Of a step that updates in its backward pass. @default it updates at its end */
   readonly passes?: BackwardPasses | undefined;
 }
@@ -112,6 +114,7 @@ export interface StepOptions {
 export function traceStep(model: Model, batch: number, seq: number, options: StepOptions = {}): StepPrograms {
   const { packed = false, optimizerDevice = 'gpu', activationDtype = 'f32', passes } = options;
   const { place = { rank: 0, size: 1 } } = options;
+  const rows = options.rows && { ranks: options.rows.size, rank: options.rows.rank, batch, seq };
   const { objective } = model;
   const inputs = inputsOf(model, batch, seq, packed);
   const dtype = trainingDtypeOf(model.parameters);
@@ -132,7 +135,7 @@ export function traceStep(model: Model, batch: number, seq: number, options: Ste
     return gradient;
   };
   const trace = (name: string, accumulate: boolean, backward: boolean): Program => {
-    const g = new Graph(name, { gradientOf, accumulate });
+    const g = new Graph(name, { gradientOf, accumulate, ...(backward && { rows }) });
     const features = model.forward(g, inputs, weights, backward && dropoutKey ? { dropout: dropoutKey } : {});
     const scale = backward ? { scale: scalars.lossScale } : {};
     const counted = !backward && hits ? { hits } : {};

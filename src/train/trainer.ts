@@ -85,7 +85,7 @@ export class Trainer {
     const full = { ...plain, ...ways, ...rest, optimizer };
     const passes = passesOf(full.update, optimizer);
     const { batch, seq, packed, optimizerDevice, activationDtype } = full;
-    const how = { packed, optimizerDevice, activationDtype, passes };
+    const how = { packed, optimizerDevice, activationDtype, passes, sequenceParallel: ranks?.sequenceParallel };
     const { layers, part, programs } = stepPart(model, batch, seq, ranks?.grid, how);
     const generation = generates ? traceGeneration(layers, full.seq, programs.stages) : undefined;
     const sharding = ranks && { ...ranks.sharding, chunkBytes: ranks.chunkBytes };

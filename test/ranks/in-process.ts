@@ -1,8 +1,7 @@
 // Ranks in one process, for tests of what they do together: messages that arrive in turns of the event loop, at random
 // times, in the order of their channel and in no other.
 
-import type { GridShape } from '../../src/engine/ranks/grid.ts';
-import { makeRanks, type Ranks } from '../../src/engine/ranks/ranks.ts';
+import { makeRanks, type RankOptions, type Ranks } from '../../src/engine/ranks/ranks.ts';
 import type { ZeroStage } from '../../src/engine/ranks/sharding.ts';
 import type { Messages } from '../../src/runtime/host.ts';
 import { Random } from '../../src/util/random.ts';
@@ -56,5 +55,5 @@ export function inProcess(size: number, seed = 1): Messages[] {
 }
 
 /** Ranks that share a model by a stage, or in a grid. */
-export const ranksInProcess = (size: number, stage: ZeroStage, shape: GridShape = {}): Ranks[] =>
+export const ranksInProcess = (size: number, stage: ZeroStage, shape: Omit<RankOptions, 'stage'> = {}): Ranks[] =>
   inProcess(size).map((messages) => makeRanks(messages, { stage, ...shape }));

@@ -36,6 +36,8 @@ export interface Options {
   readonly tensor?: number;
   /** Stages that have its blocks. @default 1 */
   readonly pipeline?: number;
+  /** @default false */
+  readonly sequenceParallel?: boolean;
 }
 
 /** Whether a rank has all weights, and none of them only in part: in sixteen bits it is their upper halves. */
@@ -48,13 +50,20 @@ export async function trainOnRanks(
   reference: ReferenceCase,
   size: number,
   stage: ZeroStage,
-  { choices = {}, memory = () => ({}), steps = reference.batches.length, tensor = 1, pipeline = 1 }: Options = {},
+  {
+    choices = {},
+    memory = () => ({}),
+    steps = reference.batches.length,
+    tensor = 1,
+    pipeline = 1,
+    ...shape
+  }: Options = {},
 ): Promise<Outcome & { readonly choices: ChoiceRecord }> {
   const { model, batch, seq, accumulate, schedule, optimizer } = reference;
   const packed = reference.batches[0]?.[0]?.['documents'] !== undefined;
   const options = { batch, seq, packed, accumulate: (accumulate * tensor * pipeline) / size, schedule, optimizer };
   const trainers: Trainer[] = [];
-  for (const ranks of ranksInProcess(size, stage, { tensor, pipeline })) {
+  for (const ranks of ranksInProcess(size, stage, { tensor, pipeline, ...shape })) {
     const before = device.allocator.bytes;
     const [first] = trainers;
     const shared = { ...ranks, chunkBytes: first?.session.map.chunkBytes };

@@ -49,6 +49,7 @@ export interface PlanFlags {
   zero?: ZeroStage;
   tensorParallel?: number;
   pipelineParallel?: number;
+  sequenceParallel?: boolean;
   hardware?: string[];
   hostMemory?: number;
   reached?: number;
@@ -93,7 +94,13 @@ export const passesIn = ({ update, clip = ADAMW_DEFAULTS.clip }: PlanFlags): Bac
 export const scenarioOf = ({ ranks: size, zero: stage = DEFAULT_STAGE, ...flags }: PlanFlags): Scenario => ({
   ...flags,
   ...(size !== undefined && {
-    ranks: { size, stage, tensor: flags.tensorParallel, pipeline: flags.pipelineParallel },
+    ranks: {
+      size,
+      stage,
+      tensor: flags.tensorParallel,
+      pipeline: flags.pipelineParallel,
+      sequenceParallel: flags.sequenceParallel,
+    },
     reckonsMicroBatches: true,
     // As every rank trains.
     ...({ recovery: 'checkpoint', accumulateOrder: 'batch' } as const),

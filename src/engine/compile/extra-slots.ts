@@ -110,7 +110,9 @@ export function activationsIn(operation: Operation): Tensor[] {
     case 'fetch':
       return [operation.tensor];
     case 'collective':
-      return 'chunk' in operation.on || !isActivation(operation.on) ? [] : [operation.on];
+      return [operation.on, ...(operation.own ? [operation.own] : [])].filter(
+        (tensor): tensor is Tensor => !('chunk' in tensor) && isActivation(tensor),
+      );
     case 'host':
       return [];
     default:

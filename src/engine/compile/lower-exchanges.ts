@@ -6,8 +6,10 @@ import type {
   AllReduceInstruction,
   ElementRange,
   HandOverInstruction,
+  RowsInstruction,
   TieInstruction,
 } from '../../graph/program.ts';
+import { bytesOf } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { OwnedPart } from '../ranks/communicator.ts';
 import type { CollectiveOperation } from './lower.ts';
@@ -23,6 +25,15 @@ export function allReduce({ tensor, ranks, ranges, label, phase }: AllReduceInst
   const parts = ranges.flatMap((range) => evenParts(range, ranks));
   const on = { op: 'collective', collective: 'all-reduce', axis: 'tensor', on: tensor } as const;
   return { ...on, parts, label: `all-reduce ${label}`, phase, uses: [] };
+}
+
+/** Each rank has the part of its rows. */
+export function betweenRows({ op, tensor, own, ranks, label, phase }: RowsInstruction): CollectiveOperation {
+  const collective = op === 'scatter-rows' ? 'reduce-scatter' : 'all-gather';
+  const bytes = bytesOf(own);
+  const parts = Array.from({ length: ranks }, (_, owner) => ({ owner, offset: owner * bytes, bytes }));
+  const exchange = { op: 'collective', collective, axis: 'tensor', on: tensor, own, parts } as const;
+  return { ...exchange, label: `${collective} rows ${label}`, phase, uses: [] };
 }
 
 /** Between the two ends of a pipeline, which have the tensor in the same pieces. */

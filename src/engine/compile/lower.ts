@@ -28,7 +28,7 @@ import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { OwnedPart } from '../ranks/communicator.ts';
 import type { ExchangeAxis } from '../ranks/grid.ts';
-import { allReduce, betweenStages, tied } from './lower-exchanges.ts';
+import { allReduce, betweenRows, betweenStages, tied } from './lower-exchanges.ts';
 import { onHost } from './lower-host.ts';
 import { StashIds, type StashPiece } from './stash-ids.ts';
 
@@ -117,6 +117,8 @@ export interface CollectiveOperation extends Common {
   /** A tensor, or a chunk that is in use. */
   readonly on: Tensor | { readonly chunk: number };
   readonly parts: readonly OwnedPart[];
+  /** Where this rank has its part by itself: what a `reduce-scatter` writes, and an `all-gather` reads. @default in `on` */
+  readonly own?: Tensor;
 }
 
 /** What is done at one moment; its tag says how. Whatever looks at operations switches over the tag, all of them. */
@@ -162,6 +164,9 @@ export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
         return [transfer(instruction, stashes.piecesOf(instruction.stash, instruction.keeps ?? false))];
       case 'all-reduce':
         return [allReduce(instruction)];
+      case 'scatter-rows':
+      case 'gather-rows':
+        return [betweenRows(instruction)];
       case 'all-gather':
       case 'send':
       case 'receive':

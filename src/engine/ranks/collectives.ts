@@ -4,7 +4,7 @@
 //
 // Invariant: all ranks have the same collectives in the same order, whatever their budgets and their activations.
 
-import type { Tensor } from '../../graph/program.ts';
+import { type Tensor, bytesOf as tensorBytes } from '../../graph/program.ts';
 import type { Access } from '../../kernels/kernel.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { elementBytesOf, gradientKind, indicesIn, type Kind } from '../../memory/layout/kinds.ts';
@@ -208,20 +208,31 @@ export function roleIn({ collective, parts }: CollectiveOperation, rank: number)
   return { gives: isSum || owns, gets: parts.some(({ owner }) => (owner === rank) === isSum) };
 }
 
+const exchangedBytes = ({ parts }: CollectiveOperation): number => parts.reduce((sum, { bytes }) => sum + bytes, 0);
+
 /** Bytes of a value up to the end of the last part that is exchanged. */
 export const spanOf = ({ parts }: CollectiveOperation): number =>
   parts.reduce((end, part) => Math.max(end, part.offset + part.bytes), 0);
 
-/** Bytes that exchanges bring from the GPU of this rank to its host, and back. */
+/** Bytes that an exchange brings from the GPU of this rank to its host, and back. */
+export function bytesOverLink(operation: CollectiveOperation, rank: number) {
+  const { collective, own } = operation;
+  const { gives, gets } = roleIn(operation, rank);
+  const whole = spanOf(operation);
+  const part = own ? tensorBytes(own) : whole;
+  return {
+    down: gives ? (collective === 'all-gather' ? part : whole) : 0,
+    up: gets ? (collective === 'reduce-scatter' ? part : whole) : 0,
+  };
+}
+
+/** Of all exchanges. */
 export function exchangedOverLink(operations: readonly Operation[], places: GridPlaces) {
-  let [down, up] = [0, 0];
-  for (const operation of operations) {
-    if (operation.op !== 'collective') continue;
-    const { gives, gets } = roleIn(operation, places[operation.axis].rank);
-    if (gives) down += spanOf(operation);
-    if (gets) up += spanOf(operation);
-  }
-  return { down, up };
+  const each = operations.flatMap((operation) =>
+    operation.op === 'collective' ? [bytesOverLink(operation, places[operation.axis].rank)] : [],
+  );
+  const sum = (way: 'down' | 'up') => each.reduce((bytes, one) => bytes + one[way], 0);
+  return { down: sum('down'), up: sum('up') };
 }
 
 /**
@@ -237,8 +248,8 @@ export function networkBound(map: ChunkMap, { size, stage }: Pick<Sharding, 'siz
 }
 
 /**
- * The same for a rank in a grid: with what a ring sends of the sums that ranks add up that share layers, and what stages hand on, on
- * average of both ways.
+ * The same for a rank in a grid: with what a ring sends of what ranks add up and gather that share layers, and what stages hand on,
+ * on average of both ways.
  */
 export function gridBound(
   operations: readonly Operation[],
@@ -248,13 +259,12 @@ export function gridBound(
   microBatches: number,
 ) {
   const { size } = places.tensor;
-  const added = collectivesIn(operations, 'tensor').flatMap(({ parts }) => parts);
-  const summed = added.reduce((sum, { bytes }) => sum + bytes, 0);
+  const moved = collectivesIn(operations, 'tensor').reduce((sum, operation) => {
+    return sum + (operation.collective === 'all-reduce' ? 2 : 1) * exchangedBytes(operation);
+  }, 0);
   const ofStages = (['pipeline', 'ends'] as const).map((axis) => networkBytes(operations, places[axis], axis));
   const handedOn = ofStages.reduce((bytes, { sent, received }) => bytes + (sent + received) / 2, 0);
   return (
-    networkBound(map, { size: places.data.size, stage: zero }, microBatches) +
-    (2 * summed * (size - 1)) / size +
-    handedOn
+    networkBound(map, { size: places.data.size, stage: zero }, microBatches) + (moved * (size - 1)) / size + handedOn
   );
 }

@@ -21,6 +21,8 @@ export interface Ranks extends GridPlace {
   readonly grid: GridPlaces;
   /** How the ranks along the data axis share what they all have. */
   readonly sharding: Sharding;
+  /** Whether those that share layers each have some of the rows between them. */
+  readonly sequenceParallel: boolean;
   /** For the collectives of steps. */
   readonly step: Readonly<Record<ExchangeAxis, Communicator>>;
   /** For what a run decides: all ranks ask the same in the same order. */
@@ -36,10 +38,15 @@ export interface Ranks extends GridPlace {
 export interface RankOptions extends GridShape {
   /** What ranks along the data axis shard. */
   readonly stage: ZeroStage;
+  /** @default false */
+  readonly sequenceParallel?: boolean | undefined;
   readonly watchdog?: Watchdog | undefined;
 }
 
-export function makeRanks(messages: Messages, { stage, watchdog, ...shape }: RankOptions): Ranks {
+export function makeRanks(
+  messages: Messages,
+  { stage, watchdog, sequenceParallel = false, ...shape }: RankOptions,
+): Ranks {
   const { rank, size } = messages;
   const grid = placesOf(messages, shape);
   assert(Number.isInteger(grid.data.size), `${size} ranks are no grid of ${grid.tensor.size} x ${grid.pipeline.size}`);
@@ -54,12 +61,13 @@ export function makeRanks(messages: Messages, { stage, watchdog, ...shape }: Ran
   return {
     // One copy of the model has nothing to shard.
     ...{ rank, size, grid, sharding: { ...grid.data, stage: grid.data.size > 1 ? stage : 0 } },
+    sequenceParallel: sequenceParallel && grid.tensor.size > 1,
     step: { data: along('data'), tensor: along('tensor'), pipeline: along('pipeline'), ends: along('ends') },
     control: new Communicator(messages, 'control', watchdog),
     // That nothing is asked for is no stall.
     questions: new Communicator(messages, 'questions'),
     state: new Communicator(messages, 'state', watchdog),
-    inGrid: (other) => makeRanks(messages, { stage, watchdog, ...other }),
+    inGrid: (other) => makeRanks(messages, { stage, watchdog, sequenceParallel, ...other }),
   };
 }
 

@@ -83,7 +83,7 @@ export class Exchanges {
 
   /** Waits for the queue where others need something. */
   async run(operation: CollectiveOperation): Promise<void> {
-    const { collective, axis, on, parts, label } = operation;
+    const { collective, axis, on, own, parts, label } = operation;
     const ranks = this.#ranks?.[axis];
     assert(ranks, `${label}: there are no other ranks`);
     const { buffer, offset } = 'chunk' in on ? this.#slots.range(on.chunk) : this.#storage.range(on);
@@ -93,13 +93,18 @@ export class Exchanges {
     }
     const size = spanOf(operation);
     const { gives, gets } = roleIn(operation, ranks.rank);
+    // What this rank has by itself is its part of the whole.
+    const part = own && { place: this.#storage.range(own), ...at(parts, ranks.rank) };
     const bytes =
       collective === 'send'
         ? new Uint8Array(size)
         : collective === 'receive'
           ? await this.#received(operation)
           : this.#room(size);
-    if (gives) await this.#link.read(buffer, offset, size, (piece, at) => bytes.set(piece, at));
+    if (part && collective === 'all-gather') {
+      const { place, offset: first, bytes: size } = part;
+      await this.#link.read(place.buffer, place.offset, size, (piece, at) => bytes.set(piece, first + at));
+    } else if (gives) await this.#link.read(buffer, offset, size, (piece, at) => bytes.set(piece, at));
     switch (collective) {
       case 'send':
         await this.#handOver(ranks, label, at(parts, 0).owner, bytes);
@@ -119,7 +124,10 @@ export class Exchanges {
       default:
         collective satisfies never;
     }
-    if (gets) await this.#sendUp(buffer, offset, bytes);
+    if (part && collective === 'reduce-scatter') {
+      const { place, offset: first, bytes: size } = part;
+      await this.#sendUp(place.buffer, place.offset, bytes.subarray(first, first + size));
+    } else if (gets) await this.#sendUp(buffer, offset, bytes);
   }
 
   async #sendUp(buffer: GPUBuffer, offset: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {

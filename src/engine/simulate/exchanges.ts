@@ -7,7 +7,7 @@
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { CollectiveOperation, Operation } from '../compile/lower.ts';
-import { roleIn, spanOf } from '../ranks/collectives.ts';
+import { bytesOverLink, roleIn, spanOf } from '../ranks/collectives.ts';
 import { isChunkGather } from '../ranks/gather-order.ts';
 import { latest, type SimulatedTask } from './clock.ts';
 import { SimulatedGathering } from './gathering.ts';
@@ -84,15 +84,17 @@ export class SimulatedExchanges {
       const sendUp = () => this.#sendUp(spanOf(operation), after, roomUp);
       return this.#gathering.run(operation, after, sendUp);
     }
-    const { gives, gets } = roleIn(operation, placeOn(ranks, operation).rank);
+    const { rank } = placeOn(ranks, operation);
+    const { gives, gets } = roleIn(operation, rank);
+    const { down, up } = bytesOverLink(operation, rank);
     // Where another has the value, it is read there.
-    const reading = gives ? this.#read(spanOf(operation), after) : undefined;
+    const reading = gives ? this.#read(down, after) : undefined;
     const elsewhere = gives ? 0 : spanOf(operation) / this.#machine.link.downBytesPerSecond;
     link.flush();
     link.wait(reading);
     for (const { task } of yield* this.#meet(ranks, operation, [])) link.wait(task);
     link.wait(link.post(elsewhere + seconds));
-    return gets ? this.#sendUp(spanOf(operation), after, roomUp) : undefined;
+    return gets ? this.#sendUp(up, after, roomUp) : undefined;
   }
 
   get #isDirect(): boolean {

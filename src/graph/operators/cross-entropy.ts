@@ -17,7 +17,7 @@ import type { Graph } from '../graph.ts';
 import type { Tensor, TensorSplit } from '../program.ts';
 import { rowTile, vocabularyTile } from './head-tiles.ts';
 import { sumRows } from './sum-rows.ts';
-import { whole } from './tensor-parallel.ts';
+import { allRows, whole } from './tensor-parallel.ts';
 
 /** The label that takes no part in the loss. */
 export const IGNORE_INDEX = -100;
@@ -51,11 +51,12 @@ function finish({ bias, softcap }: Head, first: number): Pick<MatmulProblem, 'ep
 }
 
 /**
- * x (..., C), targets (...) i32, IGNORE_INDEX where there is none -> the sum of -log softmax(logits)[target] over the valid
+ * hidden (..., C), targets (...) i32, IGNORE_INDEX where there is none -> the sum of -log softmax(logits)[target] over the valid
  * targets.
  */
-export function crossEntropyHead(g: Graph, x: Tensor, head: Head, targets: Tensor, output: LossOutput): void {
+export function crossEntropyHead(g: Graph, hidden: Tensor, head: Head, targets: Tensor, output: LossOutput): void {
   const { weight, bias, softcap } = head;
+  const x = allRows(g, hidden, weight);
   const { split } = weight;
   // Of those here: each of several ranks may have a part of the vocabulary.
   const [held, width] = weight.shape as [number, number];
@@ -143,7 +144,8 @@ export function crossEntropyHead(g: Graph, x: Tensor, head: Head, targets: Tenso
         g.emit(matmul, problem, { a: dlogits, b: weight, c: dx.gradient }, label);
       }
     });
-    if (!dx || !split) return;
+    // Of gathered rows the sum is made where they go back.
+    if (!dx || !split || x !== hidden) return;
     assert(!dx.accumulate, 'a head of which ranks have parts is the only reader of its input');
     g.emitAllReduce(dx.gradient, split.ranks, `d ${label}`);
   });

@@ -2,6 +2,7 @@
 // scatter without atomics: the batch comes with its rows grouped by token (`tokenIndex` in the kernel file).
 
 import { fill } from '../../kernels/add.ts';
+import { copyRows } from '../../kernels/copy-rows.ts';
 import {
   embeddingBackward,
   embedding as embeddingKernel,
@@ -11,6 +12,7 @@ import {
 import { at } from '../../util/at.ts';
 import type { Graph } from '../graph.ts';
 import { makeTensor, type Tensor } from '../program.ts';
+import { ownRows } from './tensor-parallel.ts';
 
 /** One micro-batch of tokens, as the program sees it: B sequences of T tokens. */
 export interface Tokens {
@@ -56,19 +58,31 @@ export function embedding(g: Graph, tokens: Tokens, weight: Tensor, options: Emb
   const vocabulary = own * (split?.ranks ?? 1);
   const rows = batch * seq;
   const positions = positionWeight ? at(positionWeight.shape, 0) : 0;
-  const y = g.activation('embed', [batch, seq, width], positionWeight ? [weight, positionWeight] : [weight]);
+  const sources = positionWeight ? [weight, positionWeight] : [weight];
+  const all = g.activation('embed', [batch, seq, width], sources);
   const here = split && { firstRow: split.rank * own, rowCount: own };
   const table = { rows, width, vocabulary, ...here, ...(scale !== undefined && { scale }) };
   // The row of a token is on one of several ranks, and 0 on the others.
-  if (split) g.emit(fill, { size: y.size, value: 0 }, { y }, weight.name);
-  g.emit(embeddingKernel, table, { ids, weight, y }, weight.name);
-  if (split) g.emitAllReduce(y, split.ranks, weight.name);
+  if (split) g.emit(fill, { size: all.size, value: 0 }, { y: all }, weight.name);
+  g.emit(embeddingKernel, table, { ids, weight, y: all }, weight.name);
+  const y = g.rows ? ownRows(g, 'embed', all, sources) : all;
+  const ownOfAll = g.rows && {
+    ...{ batch: 1, rows: rows / g.rows.ranks, width, yRows: rows / g.rows.ranks, yFirst: 0 },
+    ...{ xRows: rows, xFirst: (g.rows.rank * rows) / g.rows.ranks },
+  };
+  if (g.rows && split) g.emitRows('scatter-rows', all, y, g.rows.ranks, weight.name);
+  else if (ownOfAll) g.emit(copyRows, ownOfAll, { x: all, y }, weight.name);
+  else if (split) g.emitAllReduce(y, split.ranks, weight.name);
   if (positionWeight) {
     const problem = { rows, seq, width, positions };
-    g.emit(positionEmbedding, problem, { position, positionWeight, y }, positionWeight.name);
+    if (ownOfAll) g.emit(fill, { size: all.size, value: 0 }, { y: all }, positionWeight.name);
+    g.emit(positionEmbedding, problem, { position, positionWeight, y: all }, positionWeight.name);
+    if (ownOfAll) g.emit(copyRows, { ...ownOfAll, accumulate: true }, { x: all, y }, positionWeight.name);
   }
 
-  g.onBackward(y, (dy) => {
+  g.onBackward(y, (down) => {
+    const dy = g.rows ? g.activation('d embed of all rows', all.shape) : down;
+    if (g.rows) g.emitRows('gather-rows', dy, down, g.rows.ranks, 'd embed');
     if (weight.wantsGradient) {
       const { gradient, accumulate } = g.gradientTarget(weight);
       if (!accumulate) g.emit(fill, { size: weight.size, value: 0 }, { y: gradient }, weight.name);

@@ -17,7 +17,7 @@ import {
   trainedOf,
 } from './low-rank.ts';
 import { sumRows } from './sum-rows.ts';
-import { sharedInput, summedOutput, whole } from './tensor-parallel.ts';
+import { allRows, sharedInput, summedOutput, summedRows, whole } from './tensor-parallel.ts';
 
 export type Stored = 'in,out' | 'out,in';
 
@@ -47,7 +47,7 @@ const features = (weight: Tensor, stored: Stored): [number, number] => {
 /** x (..., in) -> y (..., out). */
 export function linear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptions = {}): Tensor {
   if (weight.split?.by === 'rows') return sharedLinear(g, x, weight, options);
-  return ownLinear(g, x, weight, options);
+  return ownLinear(g, allRows(g, x, weight), weight, options);
 }
 
 /** Each rank has rows of the weight, and what all have comes behind the sum. */
@@ -59,8 +59,9 @@ function sharedLinear(
 ): Tensor {
   assert(!gelu, 'a sum over ranks ends in no gelu');
   const y = ownLinear(g, x, weight, options);
-  if (bias) addRow(g, y, bias);
-  return residual ? add(g, residual, y, weight.name) : y;
+  const sum = g.rows ? summedRows(g, y, weight, bias) : y;
+  if (bias && !g.rows) addRow(g, y, bias);
+  return residual ? add(g, residual, sum, weight.name) : sum;
 }
 
 /** With the columns of the weight that this rank has, or the sum over ranks of what each makes of its rows. */
@@ -126,11 +127,12 @@ export interface Projection {
 /** x (..., in), several projections to out_i -> y (..., sum of out_i), side by side in one packed tensor. */
 export function packedLinear(
   g: Graph,
-  x: Tensor,
+  input: Tensor,
   projections: readonly Projection[],
   stored: Stored,
   label: string,
 ): Tensor {
+  const x = projections.reduce((all, { weight }) => allRows(g, all, weight), input);
   let width = 0;
   const parts = projections.map(({ weight, bias }) => {
     const [, N] = features(weight, stored);

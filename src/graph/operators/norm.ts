@@ -14,14 +14,14 @@ import { at } from '../../util/at.ts';
 import type { Graph } from '../graph.ts';
 import type { Tensor } from '../program.ts';
 import { sumRows } from './sum-rows.ts';
-import { whole } from './tensor-parallel.ts';
+import { blocksOfAll, wholeRows } from './tensor-parallel.ts';
 
 /** x (..., C) -> (x - mean) / sqrt(variance + eps) * weight + bias. */
 export function layernorm(g: Graph, x: Tensor, weight: Tensor, bias: Tensor, eps: number): Tensor {
   const width = weight.size;
   const rows = x.size / width;
   const label = weight.name;
-  whole(x, label);
+  wholeRows(x, label);
   const y = g.activation(label, x.shape, [x, weight, bias]);
   const mean = g.activation(`${label} mean`, [rows]);
   const rstd = g.activation(`${label} rstd`, [rows]);
@@ -31,11 +31,12 @@ export function layernorm(g: Graph, x: Tensor, weight: Tensor, bias: Tensor, eps
       const blocks = ceilDiv(rows, ROW_BLOCK);
       const partial = g.activation(`d ${label} partial`, [blocks, 2 * width]);
       g.emit(layernormParameterGrad, { rows, width }, { dy, x, mean, rstd, partials: partial }, label);
+      const all = blocksOfAll(g, partial, x, label);
       [weight, bias].forEach((parameter, i) => {
         if (!parameter.wantsGradient) return;
         const { gradient, accumulate } = g.gradientTarget(parameter);
-        const sum = { rows: blocks, width, stride: 2 * width, offset: i * width, accumulate };
-        sumRows(g, partial, gradient, sum, parameter.name);
+        const sum = { rows: at(all.shape, 0), width, stride: 2 * width, offset: i * width, accumulate };
+        sumRows(g, all, gradient, sum, parameter.name);
       });
     }
     if (x.wantsGradient) {
@@ -63,7 +64,7 @@ export function rmsnorm(g: Graph, x: Tensor, weight: Tensor, options: RMSNormOpt
   const width = weight.size;
   const rows = x.size / width;
   const label = weight.name;
-  whole(x, label);
+  wholeRows(x, label);
   const y = g.activation(label, x.shape, [x, weight]);
   const rstd = g.activation(`${label} rstd`, [rows]);
   g.emit(rmsnormKernel, { rows, width, eps, ...gain }, { x, weight, y, rstd }, label);
@@ -72,8 +73,9 @@ export function rmsnorm(g: Graph, x: Tensor, weight: Tensor, options: RMSNormOpt
       const blocks = ceilDiv(rows, ROW_BLOCK);
       const partial = g.activation(`d ${label} partial`, [blocks, width]);
       g.emit(rmsnormParameterGrad, { rows, width }, { dy, x, rstd, partials: partial }, label);
+      const all = blocksOfAll(g, partial, x, label);
       const { gradient, accumulate } = g.gradientTarget(weight);
-      sumRows(g, partial, gradient, { rows: blocks, width, accumulate }, label);
+      sumRows(g, all, gradient, { rows: at(all.shape, 0), width, accumulate }, label);
     }
     if (x.wantsGradient) {
       const { gradient: dx, accumulate } = g.gradientTarget(x);

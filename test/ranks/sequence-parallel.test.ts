@@ -182,10 +182,12 @@ it('refuses rows that are not whole blocks, and says which are', () => {
   );
 });
 
-/** The case with so many tokens of so many sequences: what it expects is no longer right. */
+/** The case with so many tokens of so many sequences, again from the first where there are fewer: what it expects is no longer right. */
 function cut(reference: ReferenceCase, batch: number, seq: number): ReferenceCase {
   const shorter = (values: Int32Array, from: number) =>
-    Int32Array.from({ length: batch * seq }, (_, i) => at(values, Math.floor(i / seq) * from + (i % seq)));
+    Int32Array.from({ length: batch * seq }, (_, i) => {
+      return at(values, (Math.floor(i / seq) * from + (i % seq)) % values.length);
+    });
   const batches = reference.batches.map((micros) =>
     micros.map((micro) => {
       const { ids, targets } = micro as TokenBatch;
@@ -243,7 +245,7 @@ describe.runIf(THOROUGH)('training', () => {
   });
 
   it.runIf(EVERY_CASE)('has the same bits in a grid, whatever copies of the model shard', async () => {
-    const reference = { ...cut(await caseOf('gpt2-accum4'), 4, 16), accumulate: 4 };
+    const reference = cut(await caseOf('gpt2-accum4'), 4, 16);
     const short = { tensor: 2, steps: 2 };
     const { choices, gradients: _, ...whole } = await trainOnRanks(device, reference, 4, 0, short);
     for (const stage of ZERO_STAGES) {

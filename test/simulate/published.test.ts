@@ -5,6 +5,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { configFromFlags } from '../../src/cli/model-flags.ts';
+import { type PlanFlags, scenarioOf as scenarioOfFlags } from '../../src/cli/plan/flags.ts';
 import { knownMachine } from '../../src/engine/simulate/hardware.ts';
 import { type Machine, memoryOf } from '../../src/engine/simulate/machine.ts';
 import type { ActivationMode } from '../../src/graph/activations.ts';
@@ -171,5 +172,95 @@ describe('docs/scaling.md', () => {
     const found = megatronFlops(shape, (batch * accumulate) / (tensor * pipeline)) / seconds / 1e12;
     // As the table rounds it.
     expect(Math.abs(found - predicted), `${found}`).toBeLessThan(0.51);
+  });
+});
+
+/** Of one machine, in f32: what `plan` is told beside the defaults, and what it says. */
+interface GridOnMachine {
+  readonly what: string;
+  readonly shape: Shape;
+  readonly machine: string;
+  readonly flags: Partial<PlanFlags>;
+  /** Bytes in GB, seconds, and TFLOP a second and GPU. */
+  readonly smallest: number;
+  readonly seconds: number;
+  readonly reached: number;
+}
+
+const on175B = { shape: GPT3, machine: 'dgx-a100' } as const;
+const onTrillion = { shape: { ...TRILLION, heads: 160 }, machine: 'dgx-2' } as const;
+const recomputed = { ranks: 8, activations: 'recompute' } as const;
+const spilled = { ranks: 16, activations: 'spill' } as const;
+const rows = { sequenceParallel: true } as const;
+const GRIDS: readonly GridOnMachine[] = [
+  {
+    ...{ ...on175B, what: '175B, 8 data', flags: { ...recomputed, batch: 1, zero: 3 } },
+    ...{ smallest: 15.4, seconds: 343, reached: 8.6 },
+  },
+  {
+    ...{ ...on175B, what: '175B, 2 pipeline x 4 tensor' },
+    flags: { ...recomputed, tensorParallel: 4, pipelineParallel: 2, batch: 2, accumulate: 4 },
+    ...{ smallest: 39.1, seconds: 430, reached: 6.8 },
+  },
+  {
+    ...{ ...on175B, what: '175B, 8 tensor, `--activations spill`' },
+    flags: { ...recomputed, tensorParallel: 8, batch: 8, activations: 'spill' },
+    ...{ smallest: 5.3, seconds: 368, reached: 8.0 },
+  },
+  {
+    ...{ ...on175B, what: '175B, 2 data x 4 tensor, `--sequence-parallel`' },
+    flags: { ...recomputed, ...rows, tensorParallel: 4, batch: 4, zero: 3 },
+    ...{ smallest: 22.1, seconds: 307, reached: 9.6 },
+  },
+  {
+    ...{ ...on175B, what: '175B, 8 tensor, `--sequence-parallel`' },
+    flags: { ...recomputed, ...rows, tensorParallel: 8, batch: 8 },
+    ...{ smallest: 22.3, seconds: 305, reached: 9.6 },
+  },
+  {
+    ...{ ...onTrillion, what: '1T, 16 data', flags: { ...spilled, batch: 1, zero: 3 } },
+    ...{ smallest: 13.7, seconds: 5080, reached: 1.6 },
+  },
+  {
+    ...{ ...onTrillion, what: '1T, 16 tensor', flags: { ...spilled, tensorParallel: 16, batch: 16 } },
+    ...{ smallest: 10.7, seconds: 2570, reached: 3.2 },
+  },
+  {
+    ...{ ...onTrillion, what: '1T, 2 data x 8 tensor' },
+    flags: { ...spilled, tensorParallel: 8, batch: 8, zero: 3 },
+    ...{ smallest: 7.7, seconds: 2490, reached: 3.3 },
+  },
+  {
+    ...{ ...onTrillion, what: '1T, 16 tensor, `--sequence-parallel`' },
+    flags: { ...spilled, ...rows, tensorParallel: 16, batch: 16 },
+    ...{ smallest: 7.4, seconds: 2190, reached: 3.8 },
+  },
+];
+
+describe('one machine, in docs/scaling.md', () => {
+  it.each(GRIDS)('has a row for $what', ({ what, smallest, seconds, reached }) => {
+    const shown = seconds.toLocaleString('en');
+    expect(text).toContain(`| ${what} | ${smallest} GB | ${shown} s | ${reached.toFixed(1)} |`);
+  });
+
+  it.runIf(EVERY_CASE).each(GRIDS)('says what is predicted for $what', (row) => {
+    const { shape, flags, smallest, seconds, reached } = row;
+    const known = knownMachine(row.machine);
+    if (!known?.network) throw new Error(`${row.machine} has a network`);
+    const machine: Machine = { ...known, network: { ...known.network, exchange: 'direct' } };
+    const all: PlanFlags = {
+      ...{ model: 'gpt2', ...shape, batch: 1, accumulate: 1, dtype: 'f32', optimizerState: 'f32' },
+      ...{ activationDtype: 'f32', recovery: 'checkpoint', activations: 'recompute', optimizerDevice: 'gpu' },
+      ...{ update: 'at-end', accumulateOrder: 'auto', ...flags },
+    };
+    const predictor = new Predictor(scenarioOfFlags(all), machine);
+    const { gpu, host } = memoryOf(predictor.machine);
+    const found = predictor.at(gpu, host).seconds;
+    const { ranks = 1, tensorParallel = 1, pipelineParallel = 1, batch, accumulate } = all;
+    const sequences = (batch * accumulate * ranks) / (tensorParallel * pipelineParallel);
+    // As the table rounds them.
+    expect(Math.abs(predictor.smallest / 1e9 - smallest), `${predictor.smallest}`).toBeLessThan(0.051);
+    expect(Math.abs(found / seconds - 1), `${found}`).toBeLessThan(0.005);
+    expect(Math.abs(megatronFlops(shape, sequences) / ranks / found / 1e12 - reached)).toBeLessThan(0.051);
   });
 });

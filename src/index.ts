@@ -22,7 +22,7 @@ export {
   tokenizerFrom,
 } from './data/tokenizer.ts';
 export { type ChoiceRecord, loadChoices, saveChoices } from './engine/compile/choices.ts';
-export type { Recovery } from './engine/compile/fit.ts';
+export type { Recovery } from './engine/compile/least.ts';
 export type { Policy, PolicyName } from './engine/compile/schedule.ts';
 export type { MemoryOptions } from './engine/run/arrangement.ts';
 export type { MemoryReport } from './engine/run/session.ts';

@@ -16,6 +16,7 @@ export class Memory {
   readonly #below = new Map<Stash, Float64Array>();
 
   of(tensor: Tensor): Float64Array {
+    if (tensor.partOf) return this.of(tensor.partOf.tensor).subarray(tensor.partOf.offset).subarray(0, tensor.size);
     const values = this.#values.get(tensor) ?? new Float64Array(tensor.size).fill(NaN);
     this.#values.set(tensor, values);
     return values;

@@ -1,8 +1,9 @@
 // The estimate of what a run would need and move, before it is started: worked out from its settings alone, as fit.ts
 // does it for the run.
 
-import { fitMemory, type Recovery, smallestBudget } from '../engine/compile/fit.ts';
+import { fitMemory } from '../engine/compile/fit.ts';
 import type { Fit } from '../engine/compile/fitted.ts';
+import { type Recovery, smallestBudget } from '../engine/compile/least.ts';
 import { flopsOf } from '../engine/compile/pass.ts';
 import { type PolicyName, schedule, slotsAt } from '../engine/compile/schedule.ts';
 import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../engine/compile/workload.ts';

@@ -1,7 +1,7 @@
 // The types of what passes between a page and the trainer's worker: plain data, all of it, so that it can be cloned.
 
 import type { TrainOn } from '../data/records/read-records.ts';
-import type { Recovery } from '../engine/compile/fit.ts';
+import type { Recovery } from '../engine/compile/least.ts';
 import type { PolicyName } from '../engine/compile/schedule.ts';
 import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
 import type { LinkBytes } from '../engine/observe/recording.ts';

@@ -21,16 +21,30 @@ import {
   type TensorInstruction,
   touchedBy,
 } from './program.ts';
+import { inRowSlices } from './row-slices.ts';
 
 /**
  * What becomes of a block's activations between its two passes. `keep`: they stay. `light`: those that one pass over the
  * elements makes again are made again: outputs of norms and of gated activations. `stream`: the residual stream stays, at the
  * block's input and between its halves, all others are made again, each half for itself. `recompute`: only the block's input
  * stays, all others are made again. `spill`: as `stream`, but what stays there is moved below the GPU and back. `offload`: what
- * is not light is moved below the GPU and back. `offload-all`: all of them are.
+ * is not light is moved below the GPU and back. `offload-all`: all of them are. `slice`: as `spill`, and what the blocks end
+ * with is moved too; blocks and the head go some rows at a time (row-slices.ts).
  */
-export const ACTIVATION_MODES = ['keep', 'light', 'stream', 'recompute', 'spill', 'offload', 'offload-all'] as const;
+export const ACTIVATION_MODES = [
+  'keep',
+  'light',
+  'stream',
+  'recompute',
+  'spill',
+  'offload',
+  'offload-all',
+  'slice',
+] as const;
 export type ActivationMode = (typeof ACTIVATION_MODES)[number];
+
+/** What a budget may be met by in any block: all but `slice`, which is for all of them at once. */
+export const BLOCK_MODES: readonly ActivationMode[] = ACTIVATION_MODES.filter((mode) => mode !== 'slice');
 
 /** The mode of a block, by its name. */
 export type ModeOf = (block: string) => ActivationMode;
@@ -40,13 +54,14 @@ export type Fate = 'keep' | 'again' | 'move';
 
 /** Of an activation of each class. */
 const FATES: { readonly [M in ActivationMode]: Readonly<Record<Class, Fate>> } = {
-  keep: { input: 'keep', waist: 'keep', light: 'keep', heavy: 'keep' },
-  light: { input: 'keep', waist: 'keep', light: 'again', heavy: 'keep' },
-  stream: { input: 'keep', waist: 'keep', light: 'again', heavy: 'again' },
-  recompute: { input: 'keep', waist: 'again', light: 'again', heavy: 'again' },
-  spill: { input: 'move', waist: 'move', light: 'again', heavy: 'again' },
-  offload: { input: 'move', waist: 'move', light: 'again', heavy: 'move' },
-  'offload-all': { input: 'move', waist: 'move', light: 'move', heavy: 'move' },
+  keep: { input: 'keep', waist: 'keep', light: 'keep', heavy: 'keep', end: 'keep' },
+  light: { input: 'keep', waist: 'keep', light: 'again', heavy: 'keep', end: 'keep' },
+  stream: { input: 'keep', waist: 'keep', light: 'again', heavy: 'again', end: 'again' },
+  recompute: { input: 'keep', waist: 'again', light: 'again', heavy: 'again', end: 'again' },
+  spill: { input: 'move', waist: 'move', light: 'again', heavy: 'again', end: 'again' },
+  offload: { input: 'move', waist: 'move', light: 'again', heavy: 'move', end: 'move' },
+  'offload-all': { input: 'move', waist: 'move', light: 'move', heavy: 'move', end: 'move' },
+  slice: { input: 'move', waist: 'move', light: 'again', heavy: 'again', end: 'move' },
 };
 
 /** Operations an element that are as good as none beside a matrix product's thousands. */
@@ -54,7 +69,17 @@ const LIGHT_FLOPS = 32;
 
 /** The program, with each block's activations as its mode says. */
 export const withActivations = (program: Program, modeOf: ModeOf): Program =>
-  withFates(program, ({ block, kind }) => FATES[modeOf(block)][kind]);
+  withSlices(
+    withFates(program, ({ block, kind }) => FATES[modeOf(block)][kind]),
+    modeOf,
+  );
+
+/** The program, with blocks in slices of rows where their modes say so, and then the head, too. */
+export function withSlices(program: Program, modeOf: ModeOf): Program {
+  const blocks = blocksOf(program);
+  const others = new Set(blocks.filter((block) => modeOf(block) !== 'slice'));
+  return others.size === blocks.length ? program : inRowSlices(program, (layer) => !others.has(layer));
+}
 
 /** The program, with each activation of its blocks as this says. */
 export function withFates(program: Program, fateOf: (activation: BlockActivation) => Fate): Program {
@@ -82,9 +107,10 @@ export const blocksOf = ({ instructions }: Program): string[] => [
 
 /**
  * `input`: of the residual stream, made outside of its block. `waist`: made inside, and all that the block does behind it
- * reads nothing older. `light`: few operations make it again, given what else is saved. `heavy`: the others.
+ * reads nothing older. `light`: few operations make it again, given what else is saved. `end`: read behind all blocks.
+ * `heavy`: the others.
  */
-type Class = 'input' | 'waist' | 'light' | 'heavy';
+type Class = 'input' | 'waist' | 'light' | 'heavy' | 'end';
 
 /** An activation that the forward pass of a block makes, or begins with, and the backward pass reads. */
 export interface Saved {
@@ -113,14 +139,15 @@ export function activationsOf(program: Program): BlockActivation[] {
   const read = new Set<Tensor>();
   /** Blocks that read what another one made, or none. */
   const readers = new Map<Tensor, string>();
+  const readBehind = new Set<Tensor>();
   /** Of each instruction: how far back what is read at or behind it in its block goes. */
   const oldest: number[] = [];
   instructions.forEach((instruction, i) => {
     const { phase, block } = instruction;
     for (const tensor of operandsOf(instruction, 'in')) {
       if (phase === 'backward') read.add(tensor);
-      else if (block !== undefined && makers.get(tensor)?.[0]?.block !== block && !readers.has(tensor))
-        readers.set(tensor, block);
+      else if (block === undefined) readBehind.add(tensor);
+      else if (makers.get(tensor)?.[0]?.block !== block && !readers.has(tensor)) readers.set(tensor, block);
     }
     if (phase === 'forward') for (const tensor of operandsOf(instruction, 'out')) madeAt.set(tensor, i);
   });
@@ -144,7 +171,8 @@ export function activationsOf(program: Program): BlockActivation[] {
     const flops = [...needed].reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
     const position = madeAt.get(tensor) ?? 0;
     const isWaist = instructions[position + 1]?.block === block && (oldest[position + 1] ?? -1) >= position;
-    const kind = isWaist ? 'waist' : flops <= LIGHT_FLOPS * tensor.size ? 'light' : 'heavy';
+    const others = readBehind.has(tensor) ? 'end' : 'heavy';
+    const kind = isWaist ? 'waist' : flops <= LIGHT_FLOPS * tensor.size ? 'light' : others;
     return [{ tensor, block, bytes, kind, isRead }];
   });
 }

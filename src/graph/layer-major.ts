@@ -206,11 +206,15 @@ export class Copy {
   #own(tensor: Tensor): Tensor {
     const input = this.inputs.get(tensor);
     if (input) return input;
-    if (tensor.role !== 'activation') return tensor;
+    if (tensor.role !== 'activation' && !tensor.partOf) return tensor;
     const known = this.#tensors.get(tensor);
     if (known) return known;
-    const { standsFor } = tensor;
-    const own = { ...this.#renamed(tensor), ...(standsFor && { standsFor: this.#own(standsFor) }) };
+    const { standsFor, partOf } = tensor;
+    const own = {
+      ...this.#renamed(tensor),
+      ...(standsFor && { standsFor: this.#own(standsFor) }),
+      ...(partOf && { partOf: { ...partOf, tensor: this.#own(partOf.tensor) } }),
+    };
     this.#tensors.set(tensor, own);
     return own;
   }

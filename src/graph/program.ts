@@ -26,6 +26,8 @@ export interface Tensor {
   readonly standsFor?: Tensor;
   /** How its elements lie, where it is an activation that is kept narrow. @default as `type` says */
   readonly stored?: 'bf16' | undefined;
+  /** Set where it is some rows of another: the one whose memory it has, and its first element there. */
+  readonly partOf?: { readonly tensor: Tensor; readonly offset: number };
   /** Set where each of several ranks has a part of it. @default all of them have the same */
   readonly split?: TensorSplit | undefined;
 }
@@ -67,6 +69,8 @@ export interface TensorInstruction extends Common {
   readonly kernel: Kernel<any>;
   readonly problem: object;
   readonly operands: Readonly<Record<string, Tensor>>;
+  /** What it is a part of, where it is one: variants are chosen for that. */
+  readonly whole?: object;
   /** Whether it makes an activation again that was there before. */
   readonly again?: boolean;
   /** What it differs from in its tensors alone, those in chunks left out. */
@@ -215,9 +219,12 @@ export interface Touch {
   readonly access: Access;
 }
 
+/** The tensor that has the memory of this one. */
+export const holderOf = (tensor: Tensor): Tensor => tensor.partOf?.tensor ?? tensor;
+
 const touches = new WeakMap<Instruction, readonly Touch[]>();
 
-/** The activations that an instruction touches, in the order of its operands. Those on chunks touch none. */
+/** The activations that an instruction touches, in the order of its operands; of parts, those that they are of. Those on chunks touch none. */
 export function touchedBy(instruction: Instruction): readonly Touch[] {
   // Planning asks again and again: programs that differ in their activations share most instructions.
   const known = touches.get(instruction) ?? findTouches(instruction);
@@ -231,7 +238,10 @@ function findTouches(instruction: Instruction): Touch[] {
       const { kernel, problem, operands } = instruction;
       return Object.entries(kernel.operands(problem)).flatMap(([name, { access }]) => {
         const tensor = operands[name];
-        return tensor?.role === 'activation' ? [{ tensor, access }] : [];
+        if (tensor?.role !== 'activation') return [];
+        // What replaces a part leaves the rest.
+        if (tensor.partOf) return [{ tensor: tensor.partOf.tensor, access: access === 'write' ? 'update' : access }];
+        return [{ tensor, access }];
       });
     }
     case 'dispatch each chunk':
@@ -285,6 +295,9 @@ export function makeTensor(
 
 export const bytesOf = ({ size, type, stored }: Tensor): number =>
   stored ? storedBytes(stored, size) : size * ELEMENT_TYPES[type];
+
+/** Bytes of so many elements of a tensor, as they lie. */
+export const bytesBefore = (tensor: Tensor, elements: number): number => bytesOf({ ...tensor, size: elements });
 
 /** The program, one instruction a line: `12 matmul h.0.attn.c_attn a=ln_1 (8,64,128) ...`. */
 export function printProgram(program: Program): string {

@@ -8,7 +8,7 @@
 
 import { assert } from '../util/errors.ts';
 import type { BackwardPasses } from './operators/optimizer.ts';
-import { type Instruction, type Program, type Tensor, touchedBy } from './program.ts';
+import { holderOf, type Instruction, type Program, type Tensor, touchedBy } from './program.ts';
 
 /** What a step that updates in its backward pass has beside its micro-batches and its update. */
 export interface InBackward {
@@ -41,8 +41,12 @@ function secondPass(forward: readonly Instruction[], backward: readonly Instruct
   const kept = new Set(forward.flatMap((instruction) => touchedBy(instruction).map(({ tensor }) => tensor)));
   const copies = new Map<Tensor, Tensor>();
   const own = (tensor: Tensor): Tensor => {
-    if (tensor.role !== 'activation' || kept.has(tensor)) return tensor;
-    const copy = copies.get(tensor) ?? { ...tensor, name: `${tensor.name}, second pass` };
+    const { partOf } = tensor;
+    if (tensor.role !== 'activation' || kept.has(holderOf(tensor))) return tensor;
+    const copy = copies.get(tensor) ?? {
+      ...{ ...tensor, name: `${tensor.name}, second pass` },
+      ...(partOf && { partOf: { ...partOf, tensor: own(partOf.tensor) } }),
+    };
     copies.set(tensor, copy);
     return copy;
   };

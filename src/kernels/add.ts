@@ -3,7 +3,7 @@
 import addShader from '../../shaders/add/add.wgsl?raw';
 import fillShader from '../../shaders/add/fill.wgsl?raw';
 import type { ElementwiseProblem } from './gelu.ts';
-import { type Arrays, type Kernel, read, write } from './kernel.ts';
+import { type Arrays, elementRows, type Kernel, read, write } from './kernel.ts';
 import { perItem } from './variants.ts';
 
 /** a, b (size) -> y (size). */
@@ -16,6 +16,7 @@ export const add: Kernel<ElementwiseProblem> = {
     ({ size }) => size,
     (problem) => ({ ...problem }),
   ),
+  rows: elementRows('a', 'b', 'y'),
   flops: ({ size }) => size,
   reference({ size }, { a, b, y }: Arrays<'a' | 'b' | 'y'>) {
     for (let i = 0; i < size; i++) y[i] = a[i]! + b[i]!;

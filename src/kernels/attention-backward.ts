@@ -18,6 +18,7 @@ import {
   type Kernel,
   type Operands,
   perInvocation,
+  type RowCut,
   read,
   update,
   WORKGROUP,
@@ -55,6 +56,11 @@ export const attentionDelta: Kernel<AttentionDeltaProblem> = {
     // For GPUs: the same bits, by lanes that read side by side.
     { name: 'staged', supports: (_, { software }) => !software, dispatch: (p) => deltaDispatch(p, deltaStaged) },
   ],
+  rows(p, rows) {
+    const width = p.heads * p.headSize;
+    if (p.rows !== rows) return undefined;
+    return { unit: 1, strides: { dy: width, y: width, delta: p.heads }, part: (_, count) => ({ ...p, rows: count }) };
+  },
   flops: ({ rows, heads, headSize }) => rows * heads * headSize * 2,
   reference({ rows, heads, headSize }, { dy, y, delta }: Arrays<'dy' | 'y' | 'delta'>) {
     for (let i = 0; i < rows * heads; i++) {
@@ -95,6 +101,18 @@ function backwardOperands(p: AttentionBackwardProblem): Operands {
     delta: read(rows * p.heads),
     dqkv: update(rows * packedStride(p)),
     ...maskOperands(p, rows),
+  };
+}
+
+function cutBySequences(p: AttentionBackwardProblem, rows: number): RowCut<AttentionBackwardProblem> | undefined {
+  const { batch, seq, heads, headSize } = p;
+  if (batch * seq !== rows) return undefined;
+  const packed = packedStride(p);
+  const own = { qkv: packed, dqkv: packed, dy: heads * headSize, lse: 2 * heads, delta: heads };
+  return {
+    unit: seq,
+    strides: { ...own, documentStarts: 1, keyMask: 1 },
+    part: (_, count) => ({ ...p, batch: count / seq }),
   };
 }
 
@@ -140,6 +158,7 @@ export const attentionBackwardQ: Kernel<AttentionBackwardProblem> = {
     (p) => p.heads,
     backwardGiven,
   ),
+  rows: cutBySequences,
   flops: (p) => p.batch * p.heads * pairsSeen(p.mask, p.seq) * p.headSize * 6,
   reference(p, data: BackwardArrays) {
     const { qkv, dqkv } = data;
@@ -162,6 +181,7 @@ export const attentionBackwardKV: Kernel<AttentionBackwardProblem> = {
     backwardGiven,
     128, // see backward_kv_tiled.wgsl
   ),
+  rows: cutBySequences,
   flops: (p) => p.batch * p.heads * pairsSeen(p.mask, p.seq) * p.headSize * 8,
   reference(p, data: BackwardArrays) {
     const { qkv, dy, dqkv } = data;

@@ -98,6 +98,16 @@ export const attention: Kernel<AttentionProblem> = {
       },
     },
   ],
+  rows(p, rows) {
+    const { batch, seq, heads, headSize } = p;
+    if (batch * seq !== rows || p.kvRows !== seq) return undefined;
+    const own = { q: p.qStride, k: p.kStride, v: p.vStride, y: heads * headSize, lse: 2 * heads };
+    return {
+      unit: seq,
+      strides: { ...own, documentStarts: 1, keyMask: 1 },
+      part: (_, count) => ({ ...p, batch: count / seq }),
+    };
+  },
   // Two products of headSize for each score.
   flops: (p) => p.batch * p.heads * pairsSeen(p.mask, p.seq) * p.headSize * 4,
   reference(

@@ -3,7 +3,7 @@
 
 import fours from '../../shaders/column-sum/by_fours.wgsl?raw';
 import items from '../../shaders/column-sum/column_sum.wgsl?raw';
-import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
+import { type Arrays, ceilDiv, type Kernel, type RowCut, read, update, write } from './kernel.ts';
 import { lanesOf, perSum } from './variants.ts';
 
 export interface ColumnSumProblem {
@@ -48,6 +48,21 @@ export const columnSum: Kernel<ColumnSumProblem> = {
       into: into / lanes,
     }),
   ),
+  rows(p, rows): RowCut<ColumnSumProblem> | undefined {
+    const { width, stride, offset, rowsPerBlock, accumulate, into = 0 } = p;
+    if (p.rows === rows && rowsPerBlock < rows && !accumulate && offset + width <= stride) {
+      const part = (first: number, count: number) => ({
+        ...{ ...p, rows: count },
+        ...(first > 0 && { into: into + (first / rowsPerBlock) * width }),
+      });
+      return { unit: rowsPerBlock, strides: { x: stride }, part };
+    }
+    // One row that is a whole tensor: it is copied, or added.
+    const each = width / rows;
+    if (p.rows !== 1 || offset !== 0 || into !== 0 || !Number.isInteger(each)) return undefined;
+    const part = (_: number, count: number) => ({ ...p, width: count * each, stride: count * each });
+    return { unit: 1, strides: { x: each, y: each }, part };
+  },
   flops: ({ rows, width }) => rows * width,
   reference({ rows, width, stride, offset, rowsPerBlock, accumulate, into = 0 }, { x, y }: Arrays<'x' | 'y'>) {
     if (!accumulate) y.fill(0, into, into + ceilDiv(rows, rowsPerBlock) * width);

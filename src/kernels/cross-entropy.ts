@@ -6,7 +6,7 @@ import backwardShader from '../../shaders/cross-entropy/backward.wgsl?raw';
 import hitsShader from '../../shaders/cross-entropy/hits.wgsl?raw';
 import lossShader from '../../shaders/cross-entropy/loss.wgsl?raw';
 import tileShader from '../../shaders/cross-entropy/tile.wgsl?raw';
-import { type Arrays, type Kernel, read, update, write } from './kernel.ts';
+import { type Arrays, type Kernel, type RowCut, read, update, write } from './kernel.ts';
 import { lanesOf, perElem, perItem, perRow } from './variants.ts';
 
 export interface CrossEntropyTileProblem {
@@ -18,6 +18,20 @@ export interface CrossEntropyTileProblem {
   begin: boolean;
   /** Logits are there for the rows from this one on; targets and statistics for those before it, too. @default 0 */
   firstRow?: number;
+}
+
+/** Of logits alone: the rest is there for the rows before, too. */
+function cutLogits<P extends { rows: number; tile: number; firstRow?: number }>(
+  p: P,
+  rows: number,
+): RowCut<P> | undefined {
+  if (p.rows !== rows) return undefined;
+  const { firstRow = 0 } = p;
+  const part = (first: number, count: number): P => ({
+    ...{ ...p, rows: count },
+    ...(first > 0 && { firstRow: firstRow + first }),
+  });
+  return { unit: 1, strides: { logits: p.tile }, part };
 }
 
 /** logits (rows, tile), targets (firstRow + rows) -> maximum, sum, picked (firstRow + rows). */
@@ -41,6 +55,7 @@ export const crossEntropyTile: Kernel<CrossEntropyTileProblem> = {
     ({ rows, tile }) => lanesOf(rows * tile),
     ({ begin, firstRow = 0, ...problem }) => ({ ...problem, begin: Number(begin), firstRow }),
   ),
+  rows: cutLogits,
   flops: ({ rows, tile }) => rows * tile * 4,
   reference(
     { rows, tile, first, begin, firstRow = 0 },
@@ -143,6 +158,7 @@ export const crossEntropyBackward: Kernel<CrossEntropyBackwardProblem> = {
       return { ...problem, inverseCap: 1 / softcap, firstRow };
     },
   ),
+  rows: cutLogits,
   flops: ({ rows, tile }) => rows * tile * 4,
   reference(
     { rows, tile, first, ignoreIndex, softcap = Infinity, firstRow = 0 },

@@ -7,7 +7,7 @@ import geluShader from '../../shaders/gated/gelu.wgsl?raw';
 import siluShader from '../../shaders/gated/silu.wgsl?raw';
 import geluMath from '../../shaders/shared/gelu_math.wgsl?raw';
 import { type ElementwiseProblem, geluDerivativeOf, geluOf } from './gelu.ts';
-import { type Arrays, type Kernel, read, write } from './kernel.ts';
+import { type Arrays, elementRows, type Kernel, read, write } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
 /** What a gated MLP applies to its gate: `silu` makes SwiGLU, `gelu` GeGLU. */
@@ -36,6 +36,7 @@ const forward = (name: string, { text, flops, value }: Activation): Kernel<Eleme
   operands: ({ size }) => ({ gate: read(size), up: read(size), y: write(size) }),
   affectsSpeed: { size: true },
   variants: variants(forwardShader + text),
+  rows: elementRows('gate', 'up', 'y'),
   flops: ({ size }) => size * flops[0],
   reference({ size }, { gate, up, y }: Arrays<'gate' | 'up' | 'y'>) {
     for (let i = 0; i < size; i++) y[i] = value(gate[i]!) * up[i]!;
@@ -54,6 +55,7 @@ const backward = (name: string, { text, flops, value, slope }: Activation): Kern
   }),
   affectsSpeed: { size: true },
   variants: variants(backwardShader + text),
+  rows: elementRows('dy', 'gate', 'up', 'dgate', 'dup'),
   flops: ({ size }) => size * flops[1],
   reference({ size }, { dy, gate, up, dgate, dup }: Arrays<'dy' | 'gate' | 'up' | 'dgate' | 'dup'>) {
     for (let i = 0; i < size; i++) {

@@ -5,7 +5,7 @@ import backwardShader from '../../shaders/gelu/backward.wgsl?raw';
 import forwardShader from '../../shaders/gelu/forward.wgsl?raw';
 import geluErfMath from '../../shaders/shared/gelu_erf_math.wgsl?raw';
 import geluMath from '../../shaders/shared/gelu_math.wgsl?raw';
-import { type Arrays, type Kernel, read, write } from './kernel.ts';
+import { type Arrays, elementRows, type Kernel, read, write } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
 export interface ElementwiseProblem {
@@ -83,6 +83,7 @@ const forward = (name: string, form: Gelu): Kernel<ElementwiseProblem> => ({
   operands: ({ size }) => ({ x: read(size), y: write(size) }),
   affectsSpeed: { size: true },
   variants: variants(forwardShader, form),
+  rows: elementRows('x', 'y'),
   flops: ({ size }) => size * 8,
   reference({ size }, { x, y }: Arrays<'x' | 'y'>) {
     for (let i = 0; i < size; i++) y[i] = form.value(x[i]!);
@@ -95,6 +96,7 @@ const backward = (name: string, form: Gelu): Kernel<ElementwiseProblem> => ({
   operands: ({ size }) => ({ dy: read(size), x: read(size), dx: write(size) }),
   affectsSpeed: { size: true },
   variants: variants(backwardShader, form),
+  rows: elementRows('dy', 'x', 'dx'),
   flops: ({ size }) => size * 16,
   reference({ size }, { dy, x, dx }: Arrays<'dy' | 'x' | 'dx'>) {
     for (let i = 0; i < size; i++) dx[i] = dy[i]! * form.slope(x[i]!);

@@ -4,8 +4,8 @@
 import backwardShader from '../../shaders/head-norm/backward.wgsl?raw';
 import forwardShader from '../../shaders/head-norm/forward.wgsl?raw';
 import parameterGrad from '../../shaders/head-norm/parameter_grad.wgsl?raw';
-import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
-import { ROW_BLOCK } from './layernorm.ts';
+import { type Arrays, ceilDiv, type Kernel, type RowCut, read, update, write } from './kernel.ts';
+import { ROW_BLOCK, unitOfPartials } from './layernorm.ts';
 import { type Lanes, lanesOf, perElem, perRow } from './variants.ts';
 
 /** Where the heads are that are normed. */
@@ -48,6 +48,22 @@ const inElem = ({ rows, heads, width, stride, offset }: HeadRows, lanes: Lanes) 
 
 const affectsSpeed = { rows: true, heads: true, width: true, stride: false, offset: false } as const;
 
+/** `packed`: the operand with whole tokens. `single`: those with one element a head. */
+const cutByTokens =
+  (packed: string, single: readonly string[]) =>
+  <P extends HeadRows>(p: P, rows: number): RowCut<P> | undefined =>
+    p.rows === rows * p.heads && p.offset + p.heads * p.width <= p.stride
+      ? {
+          unit: 1,
+          strides: {
+            [packed]: p.stride,
+            normal: p.heads * p.width,
+            ...Object.fromEntries(single.map((name) => [name, p.heads])),
+          },
+          part: (_, count) => ({ ...p, rows: count * p.heads }),
+        }
+      : undefined;
+
 /** weight (width) -> x (rows / heads, stride), heads normed in place; normal (rows, width), rstd (rows). */
 export const headNorm: Kernel<HeadNormProblem> = {
   name: 'headNorm',
@@ -63,6 +79,7 @@ export const headNorm: Kernel<HeadNormProblem> = {
     eps: p.eps,
     gain: p.gainOffset ?? 0,
   })),
+  rows: cutByTokens('x', ['rstd']),
   flops: ({ rows, width }) => rows * width * 4,
   reference(p, { x, weight, normal, rstd }: Arrays<'x' | 'weight' | 'normal' | 'rstd'>) {
     const { rows, width, eps, gainOffset = 0 } = p;
@@ -92,6 +109,7 @@ export const headNormBackward: Kernel<HeadNormBackwardProblem> = {
     ...inElem(p, lanes),
     gain: p.gainOffset ?? 0,
   })),
+  rows: cutByTokens('dx', ['rstd']),
   flops: ({ rows, width }) => rows * width * 7,
   reference(p, { normal, weight, rstd, dx }: Arrays<'normal' | 'weight' | 'rstd' | 'dx'>) {
     const { rows, width, gainOffset = 0 } = p;
@@ -121,6 +139,11 @@ export const headNormParameterGrad: Kernel<HeadRows> = {
     inElem,
     { ROW_BLOCK },
   ),
+  rows(p, rows) {
+    const cut = cutByTokens('dy', [])(p, rows);
+    const partials = (p.heads * p.width) / ROW_BLOCK;
+    return cut && { ...cut, unit: unitOfPartials(p.width, p.heads), strides: { ...cut.strides, partials } };
+  },
   flops: ({ rows, width }) => rows * width * 2,
   reference(p, { dy, normal, partials }: Arrays<'dy' | 'normal' | 'partials'>) {
     const { rows, width } = p;

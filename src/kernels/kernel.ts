@@ -63,6 +63,18 @@ export interface Tile {
   readonly size: number;
 }
 
+/**
+ * How a problem is cut by rows (of its activations: tokens): each part reads and writes its own rows of some operands. Sums
+ * over rows go on from one part to the next, so that parts run in ascending order give the bits of the whole.
+ */
+export interface RowCut<P> {
+  /** Parts begin at multiples of so many rows. */
+  readonly unit: number;
+  /** Of each operand of which a part has its rows alone: elements from one row to the next. The others stay whole. */
+  readonly strides: Readonly<Record<string, number>>;
+  part(first: number, count: number): P;
+}
+
 /** What the reference computes on, by operand; integers are exact in float64. */
 export type Arrays<Names extends string = string> = Record<Names, Float64Array>;
 
@@ -83,6 +95,8 @@ export interface Kernel<P> {
    * its `supports` says of the part's shape. Absent: takes no tiled operand.
    */
   tile?(problem: P, operand: string, tile: Tile): P | undefined;
+  /** How a problem of so many rows is cut by them; undefined where this one is not. Absent: none is. */
+  rows?(problem: P, rows: number): RowCut<P> | undefined;
   /** Floating-point operations of one dispatch. */
   flops(problem: P): number;
   /** The oracle, in float64: updates the written operands in place. */
@@ -127,3 +141,16 @@ export function perInvocation(items: number): [number, number, number] {
 export function ceilDiv(a: number, b: number): number {
   return Math.ceil(a / b);
 }
+
+/** The cut by rows of a problem of so many elements, as many a row, and of each of these operands. */
+export const elementRows =
+  (...operands: readonly string[]) =>
+  <P extends { size: number }>(problem: P, rows: number): RowCut<P> | undefined => {
+    const width = problem.size / rows;
+    if (!Number.isInteger(width)) return undefined;
+    return {
+      unit: 1,
+      strides: Object.fromEntries(operands.map((name) => [name, width])),
+      part: (_, count) => ({ ...problem, size: count * width }),
+    };
+  };

@@ -4,7 +4,7 @@
 import backwardShader from '../../shaders/layernorm/backward.wgsl?raw';
 import forwardShader from '../../shaders/layernorm/forward.wgsl?raw';
 import parameterGrad from '../../shaders/layernorm/parameter_grad.wgsl?raw';
-import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
+import { type Arrays, ceilDiv, type Kernel, type RowCut, read, update, write } from './kernel.ts';
 import { lanesOf, perElem, perRow } from './variants.ts';
 
 /** Rows that one invocation of a parameter gradient sums; column_sum adds the blocks up. */
@@ -15,6 +15,41 @@ export interface LayerNormProblem {
   width: number;
   eps: number;
 }
+
+const stridesOf = (names: readonly string[], stride: number) => Object.fromEntries(names.map((name) => [name, stride]));
+
+/** Of a norm by rows: operands with a row's elements, and those with one a row. */
+export const rowsOfNorm =
+  (wide: readonly string[], narrow: readonly string[]) =>
+  <P extends { rows: number; width: number }>(problem: P, rows: number): RowCut<P> | undefined =>
+    problem.rows === rows
+      ? {
+          unit: 1,
+          strides: { ...stridesOf(wide, problem.width), ...stridesOf(narrow, 1) },
+          part: (_, count) => ({ ...problem, rows: count }),
+        }
+      : undefined;
+
+/** Elements that a binding may begin at a multiple of. */
+const BINDING_UNIT = 64;
+
+/** Rows from which on so many blocks of partial sums, of so many elements each, begin where a binding may. */
+export function unitOfPartials(elements: number, heads = 1): number {
+  let unit = 1;
+  while ((unit * heads) % ROW_BLOCK !== 0 || (((unit * heads) / ROW_BLOCK) * elements) % BINDING_UNIT !== 0) unit *= 2;
+  return unit;
+}
+
+/** Of a norm's parameters: partial sums of so many of them for each block of rows. */
+export const rowsOfPartials =
+  (wide: readonly string[], narrow: readonly string[], parameters: number) =>
+  <P extends { rows: number; width: number }>(problem: P, rows: number): RowCut<P> | undefined => {
+    const cut = rowsOfNorm(wide, narrow)(problem, rows);
+    const elements = parameters * problem.width;
+    return (
+      cut && { ...cut, unit: unitOfPartials(elements), strides: { ...cut.strides, partials: elements / ROW_BLOCK } }
+    );
+  };
 
 /** x (rows, width) -> y (rows, width), mean (rows), rstd (rows). */
 export const layernorm: Kernel<LayerNormProblem> = {
@@ -34,6 +69,7 @@ export const layernorm: Kernel<LayerNormProblem> = {
     ({ width }) => lanesOf(width),
     ({ rows, width, eps }, lanes) => ({ rows, width: width / lanes, eps }),
   ),
+  rows: rowsOfNorm(['x', 'y'], ['mean', 'rstd']),
   flops: ({ rows, width }) => rows * width * 8,
   reference(
     { rows, width, eps },
@@ -75,6 +111,7 @@ export const layernormBackward: Kernel<NormBackwardProblem> = {
     ({ width }) => lanesOf(width),
     ({ rows, width, accumulate }, lanes) => ({ rows, width: width / lanes, accumulate: Number(accumulate) }),
   ),
+  rows: rowsOfNorm(['dy', 'x', 'dx'], ['mean', 'rstd']),
   flops: ({ rows, width, accumulate }) => rows * width * (accumulate ? 14 : 13),
   reference(
     { rows, width, accumulate },
@@ -125,6 +162,7 @@ export const layernormParameterGrad: Kernel<NormParameterGradProblem> = {
   }),
   affectsSpeed: { rows: true, width: true },
   variants: parameterGradVariants(parameterGrad),
+  rows: rowsOfPartials(['dy', 'x'], ['mean', 'rstd'], 2),
   flops: ({ rows, width }) => rows * width * 5,
   reference({ rows, width }, { dy, x, mean, rstd, partials }: Arrays<'dy' | 'x' | 'mean' | 'rstd' | 'partials'>) {
     partials.fill(0);

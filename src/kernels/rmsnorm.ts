@@ -9,6 +9,8 @@ import {
   type NormParameterGradProblem,
   parameterGradVariants,
   ROW_BLOCK,
+  rowsOfNorm,
+  rowsOfPartials,
 } from './layernorm.ts';
 import { lanesOf, perRow } from './variants.ts';
 
@@ -42,6 +44,7 @@ export const rmsnorm: Kernel<RMSNormProblem> = {
     ({ width }) => lanesOf(width),
     ({ rows, width, eps, gainOffset = 0 }, lanes) => ({ rows, width: width / lanes, eps, gain: gainOffset }),
   ),
+  rows: rowsOfNorm(['x', 'y'], ['rstd']),
   flops: ({ rows, width }) => rows * width * 4,
   reference({ rows, width, eps, gainOffset = 0 }, { x, weight, y, rstd }: Arrays<'x' | 'weight' | 'y' | 'rstd'>) {
     for (let r = 0; r < rows; r++) {
@@ -72,6 +75,7 @@ export const rmsnormBackward: Kernel<RMSNormBackwardProblem> = {
       ...{ rows, width: width / lanes, accumulate: Number(accumulate), gain: gainOffset },
     }),
   ),
+  rows: rowsOfNorm(['dy', 'x', 'dx'], ['rstd']),
   flops: ({ rows, width, accumulate }) => rows * width * (accumulate ? 10 : 9),
   reference(
     { rows, width, accumulate, gainOffset = 0 },
@@ -101,6 +105,7 @@ export const rmsnormParameterGrad: Kernel<NormParameterGradProblem> = {
   }),
   affectsSpeed: { rows: true, width: true },
   variants: parameterGradVariants(parameterGrad),
+  rows: rowsOfPartials(['dy', 'x'], ['rstd'], 1),
   flops: ({ rows, width }) => rows * width * 3,
   reference({ rows, width }, { dy, x, rstd, partials }: Arrays<'dy' | 'x' | 'rstd' | 'partials'>) {
     partials.fill(0);

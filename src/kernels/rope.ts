@@ -102,6 +102,10 @@ export const rope: Kernel<RopeProblem> = {
       direction: inverse ? -1 : 1,
     }),
   ),
+  rows: (p, rows) =>
+    p.rows === rows
+      ? { unit: p.seq, strides: { x: p.stride }, part: (_, count) => ({ ...p, rows: count }) }
+      : undefined,
   flops: ({ rows, heads, headSize }) => rows * heads * headSize * 3,
   reference(
     { rows, seq, heads, headSize, stride, offset, positions, inverse },

@@ -4,8 +4,9 @@
 //
 // Pure; needs no GPU. Policies are worked out one at a time, as they are asked for. A policy that fills the room that it is given has its best of several rooms at each budget.
 
-import { fitMemory, type Recovery, smallestBudget } from '../engine/compile/fit.ts';
+import { fitMemory } from '../engine/compile/fit.ts';
 import type { Fit } from '../engine/compile/fitted.ts';
+import { type Recovery, smallestBudget } from '../engine/compile/least.ts';
 import { flopsOf, offloadedBytes, recomputedFlops } from '../engine/compile/pass.ts';
 import { schedule } from '../engine/compile/schedule.ts';
 import type { AdapterLimits, Workload } from '../engine/compile/workload.ts';

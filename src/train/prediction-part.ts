@@ -5,8 +5,9 @@
 
 import { needBelow } from '../engine/compile/candidate.ts';
 import { leastChunkOf } from '../engine/compile/chunk-sizes.ts';
-import { fitMemory, leastMemory, type Recovery } from '../engine/compile/fit.ts';
+import { fitMemory } from '../engine/compile/fit.ts';
 import type { Fit } from '../engine/compile/fitted.ts';
+import { leastMemory, type Recovery } from '../engine/compile/least.ts';
 import type { Operation } from '../engine/compile/lower.ts';
 import { flopsOf } from '../engine/compile/pass.ts';
 import type { AdapterLimits, Workload } from '../engine/compile/workload.ts';

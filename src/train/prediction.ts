@@ -8,7 +8,8 @@
 // that is followed. Memory is that of the real stages.
 
 import { needBelow } from '../engine/compile/candidate.ts';
-import { type FitOptions, fitMemory, leastMemory } from '../engine/compile/fit.ts';
+import { fitMemory } from '../engine/compile/fit.ts';
+import { type FitOptions, leastMemory } from '../engine/compile/least.ts';
 import { schedule } from '../engine/compile/schedule.ts';
 import { EXCHANGE_AXES, type ExchangeAxis } from '../engine/ranks/grid.ts';
 import { type Machine, partOfMachine } from '../engine/simulate/machine.ts';

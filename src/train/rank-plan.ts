@@ -3,8 +3,9 @@
 //
 // Invariant: bytes are those that the run counts; a budget that is called the smallest works on every rank.
 
-import { fitMemory, smallestBudget } from '../engine/compile/fit.ts';
+import { fitMemory } from '../engine/compile/fit.ts';
 import type { Fit } from '../engine/compile/fitted.ts';
+import { smallestBudget } from '../engine/compile/least.ts';
 import { flopsOf, offloadedBytes } from '../engine/compile/pass.ts';
 import { schedule } from '../engine/compile/schedule.ts';
 import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../engine/compile/workload.ts';

@@ -6,7 +6,14 @@ import { type Pass, readingPass, type StepPasses, stepPass } from '../engine/com
 import type { OrderChoice, Workload } from '../engine/compile/workload.ts';
 import type { GridPlace } from '../engine/ranks/grid.ts';
 import { mostChunkFor, type Sharding } from '../engine/ranks/sharding.ts';
-import { ACTIVATION_MODES, type ActivationMode, blocksOf, bytesWith, withActivations } from '../graph/activations.ts';
+import {
+  type ActivationMode,
+  BLOCK_MODES,
+  blocksOf,
+  bytesWith,
+  withActivations,
+  withSlices,
+} from '../graph/activations.ts';
 import { ACCUMULATE_ORDERS, type AccumulateOrder, layerMajor, reorderedGradient } from '../graph/layer-major.ts';
 import { microBatchesAtOnce, oneForwardOneBackward } from '../graph/pipeline.ts';
 import type { Program } from '../graph/program.ts';
@@ -105,11 +112,16 @@ function workloadInOrder(
 ): Workload<TrainingPasses> {
   const { update, inBackward, evaluate, evaluated, inputs, dropoutKey, stages } = programs;
   const blocks = blocksOf(programs.first);
-  const menu = activations === 'auto' ? [...ACTIVATION_MODES] : [activations];
+  const menu = activations === 'auto' ? [...BLOCK_MODES] : [activations];
   const isByLayer = order.order === 'layer';
   const place = stages && (inPipeline ?? stages.place);
   /** Micro-batches whose activations are there at once. */
   const alive = isByLayer ? accumulate : place ? microBatchesAtOnce(place, accumulate) : 1;
+  let isSliced: boolean | undefined;
+  const sparing = () => {
+    isSliced ??= withSlices(evaluate, () => 'slice') !== evaluate;
+    return isSliced ? 'slice' : undefined;
+  };
   const known = new Map<string, Workload<TrainingPasses>>();
   const workloadWith = (modes: readonly ActivationMode[]): Workload<TrainingPasses> => {
     const key = modes.join();
@@ -117,6 +129,7 @@ function workloadInOrder(
     if (before) return before;
     const modeOf = (block: string) => modes[blocks.indexOf(block)] ?? 'keep';
     const decided = (program: Program) => (inBackward ? withDecision(program, inBackward) : program);
+    const evaluation = withSlices(evaluate, modeOf);
     const once = withActivations(programs.first, modeOf);
     const next = accumulate > 1 ? withActivations(programs.next, modeOf) : once;
     const brought = [...inputs.all, ...(dropoutKey ? [dropoutKey] : [])];
@@ -135,10 +148,10 @@ function workloadInOrder(
       training: true,
       ...(inBackward && { inBackward }),
       ...(sharding && { isShared: true, chunkLimits: chunkLimitsOf(model, sharding, stages !== undefined) }),
-      programs: [...micro, update, evaluate, ...(evaluated ? [evaluated] : []), ...(generation?.programs ?? [])],
+      programs: [...micro, update, evaluation, ...(evaluated ? [evaluated] : []), ...(generation?.programs ?? [])],
       passes: (map, most = accumulate) => ({
         step: stepPass(step, map, Math.min(accumulate, most)),
-        evaluate: readingPass(evaluate, map, sharding),
+        evaluate: readingPass(evaluation, map, sharding),
         ...(evaluated && { evaluated: readingPass(evaluated, map) }),
         ...(generation && generationPasses(generation, map, sharding)),
       }),
@@ -146,6 +159,7 @@ function workloadInOrder(
       activations: {
         modes,
         menu,
+        ...(activations === 'auto' && !sharding && !stages && { sparing }),
         with: workloadWith,
         mainOf: (passes) => passes.step,
         rounds: isByLayer ? 1 : accumulate,

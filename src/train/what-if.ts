@@ -8,7 +8,7 @@ import { flopsOf, offloadedBytes } from '../engine/compile/pass.ts';
 import { type Policy, schedule } from '../engine/compile/schedule.ts';
 import { type AdapterLimits, updatesOnHost } from '../engine/compile/workload.ts';
 import { type MemoryOptions, optionsOf } from '../engine/run/arrangement.ts';
-import { ACTIVATION_MODES } from '../graph/activations.ts';
+import { BLOCK_MODES } from '../graph/activations.ts';
 import { bytesBelow } from '../memory/tiers/shares.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { TrainingPasses } from './training-workload.ts';
@@ -61,14 +61,14 @@ export function whatIf(
     alternatives.push({ flag, moved: then, moreArithmetic: flopsOf(found.passes.step) / flops - 1 });
   };
   const { activations } = workload;
-  for (const mode of activations ? ACTIVATION_MODES : []) {
+  for (const mode of activations ? BLOCK_MODES : []) {
     if (!activations || activations.modes.every((now) => now === mode)) continue;
     // This one and no other.
     const modes = activations.modes.map(() => mode);
     const { order } = workload;
     const only = {
       ...activations.with(modes),
-      activations: { ...activations, modes, menu: [mode] },
+      activations: { ...activations, modes, menu: [mode], sparing: undefined },
       ...(order && { order: { ...order, menu: [order.order] } }),
     };
     consider(`--activations ${mode}`, () => fitMemory(only, limits, gpu, options));

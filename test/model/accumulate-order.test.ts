@@ -4,7 +4,8 @@
 import fc from 'fast-check';
 import { assert, beforeAll, describe, expect, it } from 'vitest';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
-import { fitMemory, leastBudget, refitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { fitMemory, leastBudget, refitMemory } from '../../src/engine/compile/fit.ts';
+import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';

@@ -3,7 +3,7 @@
 // adapters and write text with and without.
 
 import { beforeAll, describe, expect, test } from 'vitest';
-import { smallestBudget } from '../../src/engine/compile/fit.ts';
+import { smallestBudget } from '../../src/engine/compile/least.ts';
 import type { Recording } from '../../src/engine/observe/recording.ts';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';

@@ -2,7 +2,8 @@
 // the run is the same to the bit.
 
 import { beforeAll, describe, expect, it } from 'vitest';
-import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { isTransfer } from '../../src/engine/compile/lower.ts';
 import type { Pass } from '../../src/engine/compile/pass.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';

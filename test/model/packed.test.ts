@@ -4,7 +4,7 @@
 import { afterEach, beforeAll, describe, expect, it, test, vi } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
-import { smallestBudget } from '../../src/engine/compile/fit.ts';
+import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { checkpointsOf } from '../../src/formats/checkpoint.ts';
 import { parseConfig } from '../../src/formats/config.ts';

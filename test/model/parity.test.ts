@@ -2,7 +2,7 @@
 // the allowance for what WGSL would permit. And the replay notices: a wrong optimizer, a wrong gradient, NaN.
 
 import { beforeAll, describe, expect, it } from 'vitest';
-import { smallestBudget } from '../../src/engine/compile/fit.ts';
+import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';

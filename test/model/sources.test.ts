@@ -1,7 +1,7 @@
 // Model data in pieces: initial weights are the same whatever the pieces, and what goes to the device comes back.
 
 import { describe, expect, test } from 'vitest';
-import { smallestBudget } from '../../src/engine/compile/fit.ts';
+import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';

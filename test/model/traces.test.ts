@@ -3,7 +3,8 @@
 
 import fc from 'fast-check';
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { offloadedBytes } from '../../src/engine/compile/pass.ts';
 import { type PassSchedule, schedule } from '../../src/engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';

@@ -4,7 +4,8 @@
 import type { Highs } from 'highs';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { CELLS, cellTrace } from '../../src/cli/plan/compare.ts';
-import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { stepPass } from '../../src/engine/compile/pass.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { parseConfig } from '../../src/formats/config.ts';

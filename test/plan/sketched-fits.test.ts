@@ -1,7 +1,8 @@
 // A fit is measured on two micro-batches of a step: what it comes to is what all of them come to.
 
 import { expect, it } from 'vitest';
-import { fitMemory, leastBudget, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { fitMemory, leastBudget } from '../../src/engine/compile/fit.ts';
+import { smallestBudget } from '../../src/engine/compile/least.ts';
 import type { Passes } from '../../src/engine/compile/pass.ts';
 import { DEFAULT_LIMITS, type Workload } from '../../src/engine/compile/workload.ts';
 import { ACTIVATION_MODES } from '../../src/graph/activations.ts';

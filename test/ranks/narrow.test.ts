@@ -2,7 +2,7 @@
 // stage of ZeRO and every budget, with the memory that was predicted and the bytes that the plan says (reference-runs.ts).
 
 import { beforeAll, expect, it } from 'vitest';
-import { smallestBudget } from '../../src/engine/compile/fit.ts';
+import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { ZERO_STAGES, type ZeroStage } from '../../src/engine/ranks/sharding.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';

@@ -1,7 +1,7 @@
 // What the simulation says that a step moves, beside what a run on this adapter moved: the same, to the byte.
 
 import { beforeAll, expect, it } from 'vitest';
-import { smallestBudget } from '../../src/engine/compile/fit.ts';
+import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { knownMachine } from '../../src/engine/simulate/hardware.ts';
 import { simulate } from '../../src/engine/simulate/simulate.ts';

@@ -3,7 +3,8 @@
 
 import { describe, expect, it } from 'vitest';
 import { needBelow } from '../../src/engine/compile/candidate.ts';
-import { type FitOptions, fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { type FitOptions, smallestBudget } from '../../src/engine/compile/least.ts';
 import { flopsOf, offloadedBytes } from '../../src/engine/compile/pass.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { computeSeconds, type Machine, machineLimits } from '../../src/engine/simulate/machine.ts';

@@ -1,8 +1,9 @@
 // `holdfast plan` within one budget: what it needs, what a step moves, and how near that is to the least of any schedule.
 
 import type { Highs } from 'highs';
-import { fitMemory, smallestBudget } from '../../engine/compile/fit.ts';
+import { fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
+import { leastMemory, smallestBudget } from '../../engine/compile/least.ts';
 import { flopsOf, offloadedBytes, recomputedFlops, type StepPasses, stepPass } from '../../engine/compile/pass.ts';
 import { schedule, slotsAt } from '../../engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../engine/compile/workload.ts';
@@ -43,6 +44,7 @@ const FATES: Readonly<Record<ActivationMode, string>> = {
   spill: 'made again from a residual stream that is moved below the GPU',
   offload: 'moved below the GPU',
   'offload-all': 'all of them moved below the GPU',
+  slice: 'made again from a residual stream that is moved below the GPU, some rows at a time',
 };
 
 /** `3 blocks made again from each block's input, 9 all kept for the backward pass`. */
@@ -89,7 +91,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   const model = modelOf(flags, flags.layers);
   const parameters = parameterCount(model);
   const workload = workloadOf();
-  const smallest = smallestBudget(workload, DEFAULT_LIMITS, { recovery });
+  const { bytes: smallest, activations: placed } = leastMemory(workload, DEFAULT_LIMITS, { recovery });
   const resident = fitMemory(workload, DEFAULT_LIMITS, undefined);
   const budget =
     flags.gpuMemory ?? Math.max(smallest, resident.peak - (resident.residents * resident.map.chunkBytes) / 2);
@@ -107,7 +109,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
     ];
     throw new HoldfastError(
       `--gpu-memory ${formatBytes(budget)} is too little: ${smallest} bytes (${formatBytes(smallest)}) is the smallest ` +
-        `budget that works, ${formatBytes(resident.nonModel.arenas)} of it for activations; ${knobs.join(', ')}`,
+        `budget that works, ${formatBytes(placed)} of it for activations; ${knobs.join(', ')}`,
     );
   }
 

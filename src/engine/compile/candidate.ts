@@ -3,7 +3,7 @@
 
 import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
-import { bytesOf, type Program, type Tensor } from '../../graph/program.ts';
+import { bytesOf, holderOf, type Program, type Tensor } from '../../graph/program.ts';
 import { type ChunkMap, trainedKindsOf } from '../../memory/layout/chunk-map.ts';
 import { MOMENT_KINDS } from '../../memory/layout/kinds.ts';
 import { mostHeld } from '../../memory/plan/trace.ts';
@@ -193,7 +193,7 @@ function countedIn(passes: Passes, chunks: number): Counted {
   for (const { operands } of dispatches) {
     for (const name in operands) {
       const operand = operands[name];
-      if (operand && !isChunkRange(operand) && operand.role === 'persistent') tensors.add(operand);
+      if (operand && !isChunkRange(operand) && operand.role === 'persistent') tensors.add(holderOf(operand));
     }
   }
   const found = {

@@ -5,7 +5,7 @@
 // that is read from when it is over, to the end.
 
 import type { ArenaRange, Placement } from '../../graph/liveness.ts';
-import { bytesOf, type Tensor } from '../../graph/program.ts';
+import { bytesOf, holderOf, type Tensor } from '../../graph/program.ts';
 import {
   type ExtraSlots,
   extraSlots,
@@ -98,13 +98,13 @@ export function occupiedIn(
   return found;
 }
 
-/** The activations that an operation uses. */
+/** The activations that an operation uses; of parts, those that they are of. */
 export function activationsIn(operation: Operation): Tensor[] {
   const isActivation = ({ role }: Tensor) => role === 'activation';
   switch (operation.op) {
     case 'dispatch':
-      return Object.values(operation.operands).filter(
-        (operand): operand is Tensor => !isChunkRange(operand) && isActivation(operand),
+      return Object.values(operation.operands).flatMap((operand) =>
+        !isChunkRange(operand) && isActivation(operand) ? [holderOf(operand)] : [],
       );
     case 'offload':
     case 'fetch':

@@ -9,7 +9,7 @@ import { type ChunkMap, trainedKindsOf } from '../../memory/layout/chunk-map.ts'
 import { indicesTogether } from '../../memory/layout/kinds.ts';
 import { chunkRange } from '../../memory/layout/layout.ts';
 import { heldAt } from '../../memory/plan/trace.ts';
-import { bytesBelow, leastHostBytes, type RoomBelow } from '../../memory/tiers/shares.ts';
+import type { RoomBelow } from '../../memory/tiers/shares.ts';
 import { at } from '../../util/at.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
@@ -18,46 +18,28 @@ import {
   arenaBytes,
   type Candidate,
   candidate,
-  leastChunks,
   leastPeak,
   leastStaging,
   measured,
-  needBelow,
   placeAll,
   type StagingSize,
   sketched,
   whole,
 } from './candidate.ts';
-import { chunkSizes, largestChunk, leanMap, leastBytesOf, mapOf, wholeMap } from './chunk-sizes.ts';
+import { chunkSizes, largestChunk, leanMap, mapOf, wholeMap } from './chunk-sizes.ts';
 import { type FoundSlots, type FreeRanges, findExtraSlots, freeRanges } from './extra-slots.ts';
 import type { Fit } from './fitted.ts';
+import { type FitOptions, fitsBelow, isDurable, leastWithin, limitsWith, NEAR_LEAST } from './least.ts';
 import { chunksAtOnce, type Pass, type Passes } from './pass.ts';
 import { slotsAt } from './schedule.ts';
-import { cheapest, uniformWays } from './ways.ts';
-import { type ActivationChoice, type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
-
-/** `step`: every step's state is also kept below the GPU. `checkpoint`: it is not. */
-export type Recovery = 'step' | 'checkpoint';
-
-/** What a fit goes by beside the budget. */
-export interface FitOptions {
-  /** @default 'step' */
-  readonly recovery?: Recovery | undefined;
-  /** For chunks and activations below the GPU. @default no limit */
-  readonly below?: RoomBelow | undefined;
-  /** Bytes; chunks that the tiers below the GPU can hold are no larger. @default no limit */
-  readonly mostChunk?: number;
-}
+import { cheapest, sparingWay, uniformWays } from './ways.ts';
+import type { ActivationChoice, AdapterLimits, Workload } from './workload.ts';
 
 const MOST_STAGING = 8;
 /** Bytes of staging each way that hide what it takes until a buffer is there: what a link moves in some milliseconds. */
 const ENOUGH_STAGING = 32e6;
 /** One chunk of staging each way for so many slots. */
 const SLOTS_PER_STAGING = 5;
-
-/** Within a budget: without one, nothing goes below but what the host updates. A step finishes from its gradients. */
-const isDurable = (workload: Workload, recovery: Recovery): boolean =>
-  workload.training && !workload.inBackward && (recovery === 'step' || updatesOnHost(workload));
 
 /**
  * The best fit into `budget` bytes of GPU memory; without one, everything at once. Errors: HoldfastError that names the
@@ -73,7 +55,7 @@ export function fitMemory<P extends Passes>(
   const { recovery = 'step' } = options;
   const limits = limitsWith(adapter, options);
   const durable = isDurable(workload, recovery);
-  const least = leastFit(workload, limits, options);
+  const least = leastWithin(workload, limits, options, budget);
   if (budget < least.bytes) {
     throw new HoldfastError(
       `${formatBytes(budget)} of GPU memory are too little: ${least.bytes} bytes (${formatBytes(least.bytes)}) is the smallest ` +
@@ -90,6 +72,7 @@ export function fitMemory<P extends Passes>(
     wholeMap: () => wholeMapOf(workload, limits),
     fit: fits,
     least: () => fits(least.workload, true),
+    sparing: least.sparing,
   });
 }
 
@@ -164,10 +147,6 @@ function fitOne<P extends Passes>(
   return undefined;
 }
 
-/** Whether there is room below the GPU for all chunks and the activations that lie there; without the latter, others say. */
-const fitsBelow = (found: Candidate, below: RoomBelow | undefined): boolean =>
-  found.stashes.length === 0 || below === undefined || below.holds(needBelow(found));
-
 const again = <P extends Passes>(found: Fit<P>): Candidate<P> => {
   const { arenas, persistent } = found.nonModel;
   return { ...found, other: arenas + persistent, atOnce: chunksAtOnce(found.passes) };
@@ -188,14 +167,37 @@ function sameChunks<P extends Passes>(
 export const leastBudget = (found: Fit, limits: AdapterLimits, options: FitOptions = {}): number =>
   leastRefit(found, limits, options).bytes;
 
-function leastRefit<P extends Passes>(found: Fit<P>, limits: AdapterLimits, { below }: FitOptions) {
+interface LeastRefit<P extends Passes> {
+  readonly bytes: number;
+  readonly candidate: Candidate<P>;
+  /** As of `Least`. */
+  readonly sparing?: Workload<P>;
+}
+
+/** For a budget: what needs the least memory of what is worth a look. @default of everything */
+function leastRefit<P extends Passes>(
+  found: Fit<P>,
+  limits: AdapterLimits,
+  { below }: FitOptions,
+  budget = 0,
+): LeastRefit<P> {
   const same = again(found);
-  for (const workload of uniformWays(found.workload)) {
+  const inMode = (workload: Workload<P>): LeastRefit<P> | undefined => {
     const candidate = sameChunks(found, workload, limits, true);
     const bytes = leastPeak(candidate);
-    if (fitsBelow(candidate, below) && bytes <= leastPeak(same)) return { bytes, candidate };
+    return fitsBelow(candidate, below) && bytes <= leastPeak(same) ? { bytes, candidate } : undefined;
+  };
+  let least: LeastRefit<P> | undefined;
+  for (const workload of uniformWays(found.workload)) {
+    least = inMode(workload);
+    if (least) break;
   }
-  return { bytes: leastPeak(same), candidate: same };
+  least ??= { bytes: leastPeak(same), candidate: same };
+  if (budget >= NEAR_LEAST * least.bytes) return least;
+  const sparing = sparingWay(found.workload);
+  const other = sparing && inMode(sparing);
+  if (!other) return least;
+  return { ...(other.bytes < least.bytes ? other : least), sparing };
 }
 
 /** The same chunks under another budget. Errors: HoldfastError that names the smallest that these chunks need. */
@@ -205,7 +207,7 @@ export function refitMemory<P extends Passes>(
   budget: number,
   options: FitOptions = {},
 ): Fit<P> {
-  const least = leastRefit(found, limits, options);
+  const least = leastRefit(found, limits, options, budget);
   if (budget < least.bytes) {
     throw new HoldfastError(
       `${formatBytes(budget)} of GPU memory are too little: with chunks of ${formatBytes(found.map.chunkBytes)} this run ` +
@@ -224,78 +226,8 @@ export function refitMemory<P extends Passes>(
     wholeMap: () => found.map,
     fit: fits,
     least: () => sized(whole(least.candidate), budget),
+    sparing: least.sparing,
   });
-}
-
-/** The smallest budget that `fitMemory` accepts, in bytes. */
-export const smallestBudget = (workload: Workload, limits: AdapterLimits, options: FitOptions = {}): number =>
-  leastMemory(workload, limits, options).bytes;
-
-/** The same, with what of it is activations. */
-export const leastMemory = (
-  workload: Workload,
-  limits: AdapterLimits,
-  options: FitOptions = {},
-): Pick<Least<Passes>, 'bytes' | 'activations'> => leastFit(workload, limitsWith(limits, options), options);
-
-const limitsWith = (limits: AdapterLimits, { mostChunk }: FitOptions): AdapterLimits =>
-  mostChunk === undefined ? limits : { ...limits, mostChunk };
-
-interface Least<P extends Passes> {
-  readonly bytes: number;
-  readonly activations: number;
-  readonly workload: Workload<P>;
-}
-
-const leastFits = new WeakMap<Workload, Map<string, Least<Passes>>>();
-
-/** The way that needs the least memory, what it needs in all, and what of that is activations, in bytes. */
-function leastFit<P extends Passes>(
-  workload: Workload<P>,
-  limits: AdapterLimits,
-  { recovery = 'step', below }: FitOptions,
-): Least<P> {
-  // It does not depend on the budget, and is asked for with each.
-  const known = leastFits.get(workload) ?? new Map<string, Least<Passes>>();
-  leastFits.set(workload, known);
-  const key = `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${limits.mostChunk} ${recovery} ${below?.key}`;
-  const found = (known.get(key) as Least<P> | undefined) ?? findLeast(workload, limits, recovery, below);
-  known.set(key, found);
-  return found;
-}
-
-function findLeast<P extends Passes>(
-  workload: Workload<P>,
-  limits: AdapterLimits,
-  recovery: Recovery,
-  below: RoomBelow | undefined,
-): Least<P> {
-  const durable = isDurable(workload, recovery);
-  let needed = Number.POSITIVE_INFINITY;
-  let aboveDisk = Number.POSITIVE_INFINITY;
-  for (const tried of uniformWays(workload)) {
-    const placements = placeAll(tried, limits, true);
-    const activations = arenaBytes(placements);
-    let bytes = Number.POSITIVE_INFINITY;
-    const chunks = leastChunks(tried, durable);
-    for (const size of chunkSizes(tried, limits)) {
-      // Chunks that are too large by themselves, in slots and in staging, need not be looked at.
-      if (activations + chunks * leastBytesOf(tried, size) >= bytes) continue;
-      if (activations + chunks * mapOf(tried, size).chunkBytes >= bytes) continue;
-      const found = candidate(tried, placements, size, durable);
-      if (fitsBelow(found, below)) bytes = Math.min(bytes, leastPeak(found));
-      const need = needBelow(found);
-      needed = Math.min(needed, bytesBelow(need));
-      aboveDisk = Math.min(aboveDisk, leastHostBytes(need, true));
-    }
-    if (bytes < Number.POSITIVE_INFINITY) return { bytes, activations, workload: tried };
-  }
-  throw new HoldfastError(
-    `the activations that are to be moved do not fit below the GPU: with all chunks that takes ${needed} bytes ` +
-      `(${formatBytes(needed)}) of host memory, or at least ${aboveDisk} of it above a disk that has room for the rest, and ` +
-      `there are ${below?.described}; give that much,` +
-      ' or leave it to the budget what becomes of activations (auto)',
-  );
 }
 
 /** Deals the room that a budget leaves for chunks to slots and staging. */

@@ -235,8 +235,8 @@ const transfer = ({ op, tensor, keeps, rows, label, phase }: TransferInstruction
 });
 
 function onTensors(instruction: TensorInstruction, map: ChunkMap): DispatchOperation[] {
-  const { op, kernel, problem, operands, label, phase, again = false } = instruction;
-  const common = { op, kernel, whole: problem, phase, ...(again && { again }) };
+  const { op, kernel, problem, whole = problem, operands, label, phase, again = false } = instruction;
+  const common = { op, kernel, whole, phase, ...(again && { again }) };
   const fixed: Record<string, Tensor | ChunkRange> = {};
   const fixedUses: Use[] = [];
   let tiled: { name: string; access: Access; list: ChunkList; pieces: readonly Piece[] } | undefined;

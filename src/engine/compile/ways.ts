@@ -47,6 +47,8 @@ export interface FindWay<P extends Passes, F extends Fitted<P>> extends Estimate
   fit(workload: Workload<P>, tight: boolean, moreThan?: number): F | undefined;
   /** What fits if nothing else does. */
   least(): F | undefined;
+  /** Tried beside all others, as it is, where it could be needed. */
+  readonly sparing?: Workload<P> | undefined;
   /** Of the pass that activations are chosen for. */
   price(found: F, choice: ActivationChoice<P>, tight: boolean): Price;
 }
@@ -77,6 +79,13 @@ export function uniformWays<P extends Passes>(workload: Workload<P>): Workload<P
   return all.sort((a, b) => (bytes.get(a) ?? 0) - (bytes.get(b) ?? 0));
 }
 
+/** The workload with its sparing mode in all blocks, if it has one; in the order that needs the least memory. */
+export function sparingWay<P extends Passes>(workload: Workload<P>): Workload<P> | undefined {
+  const { activations } = inOrders(workload)[0] ?? workload;
+  const mode = activations?.sparing?.();
+  return mode && activations?.with(activations.modes.map(() => mode));
+}
+
 const aliveIn = ({ programs, lasting = 0 }: Workload): number =>
   lasting + programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0);
 
@@ -100,9 +109,26 @@ export function cheapest<P extends Passes, F extends Fitted<P>>(workload: Worklo
     if (!best || seconds < (1 - WORTH_ANOTHER_ORDER) * best.seconds) best = found;
     if (found.isResident) break;
   }
+  best = spared(find, best);
   const found = best?.found ?? find.least();
   assert(found, 'a budget was accepted that does not fit');
   return best?.isResident ? found : { ...found, orderSeconds };
+}
+
+/** The sparing way, where it costs less time than the best of the others. */
+function spared<P extends Passes, F extends Fitted<P>>(
+  find: FindWay<P, F>,
+  others: Priced<F> | undefined,
+): Priced<F> | undefined {
+  const { sparing } = find;
+  let best = others;
+  for (const tight of sparing?.activations && !best?.isResident ? [false, true] : []) {
+    const found = sparing && find.fit(sparing, tight);
+    if (!found || !sparing.activations) continue;
+    const price = find.price(found, sparing.activations, tight);
+    if (!best || price.seconds < best.seconds) best = { ...price, found };
+  }
+  return best;
 }
 
 interface Priced<F> extends Price {

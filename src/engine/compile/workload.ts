@@ -59,6 +59,11 @@ export interface ActivationChoice<P extends Passes = Passes> {
   readonly modes: readonly ActivationMode[];
   /** What a block's may be; the first keeps the most. One array for all workloads that differ in their modes alone. */
   readonly menu: readonly ActivationMode[];
+  /**
+   * One more, for all blocks: it needs less memory, and more dispatches and traffic, and is looked at where a budget is near
+   * the least of the menu. @default there is none
+   */
+  readonly sparing?: (() => ActivationMode | undefined) | undefined;
   /** The workload with these modes instead. */
   with(modes: readonly ActivationMode[]): Workload<P>;
   /** The pass that they are chosen for, and how often each parameter is on its way there and gone again. */

@@ -6,7 +6,7 @@
 // that is alive at a moment, and lie within the memory that was placed for them.
 
 import type { Tensor } from '../../graph/program.ts';
-import { bytesOf } from '../../graph/program.ts';
+import { bytesOf, holderOf } from '../../graph/program.ts';
 import { chunkCount } from '../../memory/plan/trace.ts';
 import { isChunkRange, type Operation } from '../compile/lower.ts';
 import type { StashPiece } from '../compile/stash-ids.ts';
@@ -137,7 +137,9 @@ function keptIn(operations: readonly Operation[], start: number, end: number, al
 function activationsOf(operation: Operation): Tensor[] {
   if (operation.op === 'host' || operation.op === 'collective') return [];
   const operands = operation.op === 'dispatch' ? Object.values(operation.operands) : [operation.tensor];
-  return operands.flatMap((operand) => (!isChunkRange(operand) && operand.role === 'activation' ? [operand] : []));
+  return operands.flatMap((operand) =>
+    !isChunkRange(operand) && operand.role === 'activation' ? [holderOf(operand)] : [],
+  );
 }
 
 /** Where a piece below was seen at a moment; to be asked moment after moment, or from the first on again. */

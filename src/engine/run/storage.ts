@@ -5,7 +5,7 @@ import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';
 import type { BufferRange } from '../../gpu/dispatch.ts';
 import type { Placement } from '../../graph/liveness.ts';
-import { bytesOf, type Tensor } from '../../graph/program.ts';
+import { bytesBefore, bytesOf, type Tensor } from '../../graph/program.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 
@@ -36,6 +36,11 @@ export class Storage {
   range(tensor: Tensor): BufferRange {
     const known = this.#ranges.get(tensor);
     if (known) return known;
+    if (tensor.partOf) {
+      const holder = this.range(tensor.partOf.tensor);
+      const offset = holder.offset + bytesBefore(tensor, tensor.partOf.offset);
+      return { buffer: holder.buffer, offset, bytes: bytesOf(tensor) };
+    }
     assert(tensor.role === 'persistent', `${tensor.name} (${tensor.role}) has no place`);
     const bytes = bytesOf(tensor);
     const range = { buffer: this.buffer(tensor.name, bytes), offset: 0, bytes };

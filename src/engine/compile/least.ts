@@ -1,0 +1,138 @@
+// The least memory that a workload trains in: what each of its ways to treat activations needs in chunks of each size, and which
+// of them needs the least. A refusal names it (fit.ts).
+//
+// Pure. Chunk sizes come from one fixed list, whatever the budget, so that the least is a fact.
+
+import { bytesBelow, leastHostBytes, type RoomBelow } from '../../memory/tiers/shares.ts';
+import { formatBytes } from '../../util/bytes.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import { arenaBytes, type Candidate, candidate, leastChunks, leastPeak, needBelow, placeAll } from './candidate.ts';
+import { chunkSizes, leastBytesOf, mapOf } from './chunk-sizes.ts';
+import type { Passes } from './pass.ts';
+import { sparingWay, uniformWays } from './ways.ts';
+import { type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
+
+/** `step`: every step's state is also kept below the GPU. `checkpoint`: it is not. */
+export type Recovery = 'step' | 'checkpoint';
+
+/** What a fit goes by beside the budget. */
+export interface FitOptions {
+  /** @default 'step' */
+  readonly recovery?: Recovery | undefined;
+  /** For chunks and activations below the GPU. @default no limit */
+  readonly below?: RoomBelow | undefined;
+  /** Bytes; chunks that the tiers below the GPU can hold are no larger. @default no limit */
+  readonly mostChunk?: number;
+}
+
+/** What so many times the least budget of the other ways holds has no need of the sparing one. */
+export const NEAR_LEAST = 1.25;
+
+/** Within a budget: without one, nothing goes below but what the host updates. A step finishes from its gradients. */
+export const isDurable = (workload: Workload, recovery: Recovery): boolean =>
+  workload.training && !workload.inBackward && (recovery === 'step' || updatesOnHost(workload));
+
+/** Whether there is room below the GPU for all chunks and the activations that lie there; without the latter, others say. */
+export const fitsBelow = (found: Candidate, below: RoomBelow | undefined): boolean =>
+  found.stashes.length === 0 || below === undefined || below.holds(needBelow(found));
+
+/** The smallest budget that `fitMemory` accepts, in bytes. */
+export const smallestBudget = (workload: Workload, limits: AdapterLimits, options: FitOptions = {}): number =>
+  leastMemory(workload, limits, options).bytes;
+
+/** The same, with what of it is activations. */
+export const leastMemory = (
+  workload: Workload,
+  limits: AdapterLimits,
+  options: FitOptions = {},
+): Pick<Least<Passes>, 'bytes' | 'activations'> => leastWithin(workload, limitsWith(limits, options), options);
+
+export const limitsWith = (limits: AdapterLimits, { mostChunk }: FitOptions): AdapterLimits =>
+  mostChunk === undefined ? limits : { ...limits, mostChunk };
+
+export interface Least<P extends Passes> {
+  readonly bytes: number;
+  readonly activations: number;
+  readonly workload: Workload<P>;
+  /** The sparing way, where it works and the budget is so small that it may be needed. */
+  readonly sparing?: Workload<P>;
+}
+
+/** What is said of a budget that no way fits below the GPU: bytes in all, and the least of host memory above a disk. */
+interface Below {
+  readonly needed: number;
+  readonly aboveDisk: number;
+}
+
+const leastFits = new WeakMap<Workload, Map<string, Least<Passes> | Below>>();
+
+/** For a budget: the way that needs the least memory of what is worth a look. @default of all ways */
+export function leastWithin<P extends Passes>(
+  workload: Workload<P>,
+  limits: AdapterLimits,
+  options: FitOptions,
+  budget = 0,
+): Least<P> {
+  const menu = uniformWays(workload);
+  let least: Least<P> | undefined;
+  let [needed, aboveDisk] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
+  for (const tried of menu) {
+    const found = leastOf(tried, limits, options);
+    if ('bytes' in found) {
+      least = found;
+      break;
+    }
+    needed = Math.min(needed, found.needed);
+    aboveDisk = Math.min(aboveDisk, found.aboveDisk);
+  }
+  if (least && budget >= NEAR_LEAST * least.bytes) return least;
+  const sparing = sparingWay(workload);
+  const other = sparing && leastOf(sparing, limits, options);
+  if (other && 'bytes' in other) return { ...(least && least.bytes <= other.bytes ? least : other), sparing };
+  if (least) return least;
+  throw new HoldfastError(
+    `the activations that are to be moved do not fit below the GPU: with all chunks that takes ${needed} bytes ` +
+      `(${formatBytes(needed)}) of host memory, or at least ${aboveDisk} of it above a disk that has room for the rest, and ` +
+      `there are ${options.below?.described}; give that much,` +
+      ' or leave it to the budget what becomes of activations (auto)',
+  );
+}
+
+/** What one way needs in all, and what of that is activations, in bytes. */
+function leastOf<P extends Passes>(
+  tried: Workload<P>,
+  limits: AdapterLimits,
+  { recovery = 'step', below }: FitOptions,
+): Least<P> | Below {
+  // It does not depend on the budget, and is asked for with each.
+  const known = leastFits.get(tried) ?? new Map<string, Least<Passes> | Below>();
+  leastFits.set(tried, known);
+  const key = `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${limits.mostChunk} ${recovery} ${below?.key}`;
+  const found = (known.get(key) as Least<P> | Below | undefined) ?? findLeast(tried, limits, recovery, below);
+  known.set(key, found);
+  return found;
+}
+
+function findLeast<P extends Passes>(
+  tried: Workload<P>,
+  limits: AdapterLimits,
+  recovery: Recovery,
+  below: RoomBelow | undefined,
+): Least<P> | Below {
+  const durable = isDurable(tried, recovery);
+  let [needed, aboveDisk, bytes] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
+  const placements = placeAll(tried, limits, true);
+  const activations = arenaBytes(placements);
+  const chunks = leastChunks(tried, durable);
+  for (const size of chunkSizes(tried, limits)) {
+    // Chunks that are too large by themselves, in slots and in staging, need not be looked at.
+    if (activations + chunks * leastBytesOf(tried, size) >= bytes) continue;
+    if (activations + chunks * mapOf(tried, size).chunkBytes >= bytes) continue;
+    const found = candidate(tried, placements, size, durable);
+    if (fitsBelow(found, below)) bytes = Math.min(bytes, leastPeak(found));
+    const need = needBelow(found);
+    needed = Math.min(needed, bytesBelow(need));
+    aboveDisk = Math.min(aboveDisk, leastHostBytes(need, true));
+  }
+  return bytes < Number.POSITIVE_INFINITY ? { bytes, activations, workload: tried } : { needed, aboveDisk };
+}

@@ -1,0 +1,247 @@
+// Slices of rows: a rewrite of a program in which the operators of a block, or of the head, run on some rows after the other, so
+// that what one of them makes for the next exists for a few rows at a time. What lives longer stays whole: slices read and
+// write their own rows of it. A block whose sequences are independent is cut between them, attention included; where there is
+// one sequence, all that lies between two attentions.
+//
+// Invariant: no bit changes. Each row is computed by the kernel and variant that the whole takes; sums over rows go on from
+// slice to slice in the order of the rows, and slices end where blocks of partial sums do.
+// Sources of the idea: Rajbhandari et al. 2021, "ZeRO-Infinity" (memory-centric tiling); Jia et al. 2018, loop tiling by samples.
+
+import type { RowCut } from '../kernels/kernel.ts';
+import { at } from '../util/at.ts';
+import { assert } from '../util/errors.ts';
+import { bytesBefore, type Instruction, type Program, type Tensor, type TensorInstruction } from './program.ts';
+
+/** Slices of a block, at most. */
+const MOST_SLICES = 8;
+/** Rows that a slice has a multiple of: the blocks of a bias's partial sums, and where a binding to one float a row may begin. */
+const ROW_UNIT = 64;
+/** WebGPU's alignment of storage binding offsets. */
+const ALIGNMENT = 256;
+
+/** The program, with the layers that are chosen in slices of rows; itself where there is nothing to gain. */
+export function inRowSlices(program: Program, isChosen: (layer: string) => boolean): Program {
+  const uses = countUses(program);
+  const instructions: Instruction[] = [];
+  for (const part of partsOf(program.instructions)) {
+    const { layer } = at(part, 0);
+    const rows = layer !== undefined && isChosen(layer) ? rowsOf(part) : undefined;
+    instructions.push(...(rows === undefined ? part : slicedPart(part, rows, uses)));
+  }
+  return instructions.length === program.instructions.length ? program : { ...program, instructions };
+}
+
+/** Neighbours of one phase and layer. */
+function partsOf(instructions: readonly Instruction[]): Instruction[][] {
+  const parts: Instruction[][] = [];
+  for (const instruction of instructions) {
+    const last = parts.at(-1);
+    const before = last?.[0];
+    if (last && before?.phase === instruction.phase && before.layer === instruction.layer) last.push(instruction);
+    else parts.push([instruction]);
+  }
+  return parts;
+}
+
+/** How often operands name each tensor, what a program gives back once more. */
+function countUses({ instructions, outputs }: Program): Map<Tensor, number> {
+  const uses = new Map<Tensor, number>();
+  const count = (tensor: Tensor) => uses.set(tensor, (uses.get(tensor) ?? 0) + 1);
+  for (const instruction of instructions) {
+    if (instruction.op === 'dispatch') for (const name of namesOf(instruction)) count(operandOf(instruction, name));
+    else if ('tensor' in instruction) count(instruction.tensor);
+  }
+  outputs.forEach(count);
+  return uses;
+}
+
+const namesOf = ({ kernel, problem }: TensorInstruction): string[] => Object.keys(kernel.operands(problem));
+
+function operandOf({ operands, label }: TensorInstruction, name: string): Tensor {
+  const tensor = operands[name];
+  assert(tensor, `${label} has no ${name}`);
+  return tensor;
+}
+
+/** Rows of the products of a layer that make activations; undefined where they differ, or there are none. */
+function rowsOf(part: readonly Instruction[]): number | undefined {
+  const found = new Set<number>();
+  for (const instruction of part) {
+    if (instruction.op !== 'dispatch' || instruction.kernel.name !== 'matmul') continue;
+    const { layout, M } = instruction.problem as { layout: string; M: number };
+    if (layout !== 'TN') found.add(M);
+  }
+  const [rows] = found;
+  return found.size === 1 ? rows : undefined;
+}
+
+function slicedPart(part: readonly Instruction[], rows: number, uses: ReadonlyMap<Tensor, number>): Instruction[] {
+  const out: Instruction[] = [];
+  let run = new Run(rows, uses);
+  for (const instruction of part) {
+    if (run.take(instruction)) continue;
+    out.push(...run.end());
+    run = new Run(rows, uses);
+    if (!run.take(instruction)) out.push(instruction);
+  }
+  return [...out, ...run.end()];
+}
+
+/** An instruction that is cut, and how. */
+interface Cut {
+  readonly instruction: TensorInstruction;
+  readonly cut: RowCut<object>;
+}
+
+/** What instructions do to a tensor. */
+interface Uses {
+  count: number;
+  isWritten: boolean;
+  /** Each uses its own rows, and all rows are this many elements. */
+  stride: number | 'whole' | 'several';
+}
+
+/** Instructions that a slice passes before the next one begins, and those that wait until all slices have. */
+class Run {
+  readonly #rows: number;
+  readonly #uses: ReadonlyMap<Tensor, number>;
+  readonly #all: TensorInstruction[] = [];
+  readonly #cuts: Cut[] = [];
+  readonly #later: TensorInstruction[] = [];
+  readonly #inSlices = new Map<Tensor, Uses>();
+  /** Whether what waits writes it. */
+  readonly #waiting = new Map<Tensor, boolean>();
+  #unit = ROW_UNIT;
+
+  constructor(rows: number, uses: ReadonlyMap<Tensor, number>) {
+    this.#rows = rows;
+    this.#uses = uses;
+  }
+
+  /** Whether it can be a part of this. */
+  take(instruction: Instruction): boolean {
+    if (instruction.op !== 'dispatch') return false;
+    const cut = this.#cutOf(instruction);
+    if (!cut) return this.#cuts.length > 0 && this.#wait(instruction);
+    const operands = Object.entries(instruction.kernel.operands(instruction.problem)).map(([name, { access }]) => ({
+      ...{ tensor: operandOf(instruction, name), isWritten: access !== 'read' },
+      stride: cut.strides[name] ?? ('whole' as const),
+    }));
+    for (const { tensor, isWritten, stride } of operands) {
+      const waiting = this.#waiting.get(tensor);
+      if (waiting !== undefined && (waiting || isWritten)) return false;
+      const before = this.#inSlices.get(tensor);
+      // A slice may use what the same rows of it were made into, and no other.
+      if (before && (before.isWritten || isWritten) && (before.stride === 'whole' || stride === 'whole')) return false;
+    }
+    for (const { tensor, isWritten, stride } of operands) {
+      const before = this.#inSlices.get(tensor) ?? { count: 0, isWritten: false, stride };
+      before.count++;
+      before.isWritten ||= isWritten;
+      if (before.stride !== stride) before.stride = 'several';
+      this.#inSlices.set(tensor, before);
+    }
+    this.#unit = leastMultiple(this.#unit, cut.unit);
+    this.#cuts.push({ instruction, cut });
+    this.#all.push(instruction);
+    return true;
+  }
+
+  #cutOf(instruction: TensorInstruction): RowCut<object> | undefined {
+    const { kernel, problem, operands } = instruction;
+    const cut: RowCut<object> | undefined = kernel.rows?.(problem, this.#rows);
+    if (!cut || leastMultiple(this.#unit, cut.unit) >= this.#rows) return undefined;
+    const isLeft = Object.keys(cut.strides).some((name) => {
+      const tensor = operands[name];
+      return tensor && (tensor.role === 'parameter' || tensor.role === 'gradient' || tensor.stored || tensor.partOf);
+    });
+    return isLeft ? undefined : cut;
+  }
+
+  #wait(instruction: TensorInstruction): boolean {
+    for (const [name, { access }] of Object.entries(instruction.kernel.operands(instruction.problem))) {
+      const tensor = operandOf(instruction, name);
+      this.#waiting.set(tensor, access !== 'read' || this.#waiting.get(tensor) === true);
+    }
+    this.#later.push(instruction);
+    this.#all.push(instruction);
+    return true;
+  }
+
+  /** What came, in slices where that makes something smaller. */
+  end(): Instruction[] {
+    const rows = this.#rows;
+    const size = this.#unit * Math.ceil(rows / this.#unit / MOST_SLICES);
+    const inner = new Set<Tensor>();
+    for (const [tensor, { count, stride }] of this.#inSlices) {
+      const isInner = tensor.role === 'activation' && count === this.#uses.get(tensor);
+      if (isInner && typeof stride === 'number' && stride * rows === tensor.size) inner.add(tensor);
+    }
+    if (inner.size === 0 || size >= rows) return this.#all;
+    const slices: Instruction[] = [];
+    const count = Math.ceil(rows / size);
+    for (let i = 0; i < count; i++) {
+      const first = i * size;
+      const slice = new Slice(
+        { first, count: Math.min(size, rows - first), of: rows },
+        inner,
+        `slice ${i + 1} of ${count}`,
+      );
+      for (const cut of this.#cuts) slices.push(slice.of(cut));
+    }
+    return [...slices, ...this.#later];
+  }
+}
+
+interface Rows {
+  readonly first: number;
+  readonly count: number;
+  readonly of: number;
+}
+
+class Slice {
+  readonly #rows: Rows;
+  readonly #inner: ReadonlySet<Tensor>;
+  readonly #name: string;
+  readonly #own = new Map<Tensor, Tensor>();
+
+  constructor(rows: Rows, inner: ReadonlySet<Tensor>, name: string) {
+    this.#rows = rows;
+    this.#inner = inner;
+    this.#name = name;
+  }
+
+  of({ instruction, cut }: Cut): TensorInstruction {
+    const { first, count } = this.#rows;
+    const operands = Object.entries(instruction.operands).map(([name, tensor]) => {
+      const stride = cut.strides[name];
+      return [name, stride === undefined ? tensor : this.#rowsOf(tensor, stride)];
+    });
+    const { whole = instruction.problem, label } = instruction;
+    const problem = cut.part(first, count);
+    return { ...instruction, problem, whole, operands: Object.fromEntries(operands), label: `${label}, ${this.#name}` };
+  }
+
+  #rowsOf(tensor: Tensor, stride: number): Tensor {
+    const known = this.#own.get(tensor);
+    if (known) return known;
+    const { first, count, of } = this.#rows;
+    const { name, type, role, wantsGradient } = tensor;
+    const offset = first * stride;
+    const end = first + count === of ? tensor.size : (first + count) * stride;
+    const size = end - offset;
+    const own = { name: `${name}, ${this.#name}`, shape: [size], size, type, role, wantsGradient };
+    const isInner = this.#inner.has(tensor);
+    assert(isInner || bytesBefore(tensor, offset) % ALIGNMENT === 0, `${own.name} begins where no binding may`);
+    const made: Tensor = isInner ? own : { ...own, partOf: { tensor, offset } };
+    this.#own.set(tensor, made);
+    return made;
+  }
+}
+
+/** Of two numbers that are not 0. */
+function leastMultiple(a: number, b: number): number {
+  let [x, y] = [a, b];
+  while (y !== 0) [x, y] = [y, x % y];
+  return (a / x) * b;
+}

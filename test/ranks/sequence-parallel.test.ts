@@ -4,7 +4,8 @@
 
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { TokenBatch } from '../../src/data/batches.ts';
-import { fitMemory, smallestBudget } from '../../src/engine/compile/fit.ts';
+import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { networkBytes } from '../../src/engine/ranks/collectives.ts';
 import { placesOf } from '../../src/engine/ranks/grid.ts';

@@ -4,6 +4,8 @@
 // Invariant: widening is exact, subnormals, infinities and signed zeros included; narrowing rounds to nearest, ties to
 // even, and what is past the largest becomes infinite, as in PyTorch. Little-endian machines only.
 
+import { widenedFast } from './widen.ts';
+
 /** Of the format's names, those of half the size of a float32. */
 export type HalfDtype = 'F16' | 'BF16';
 
@@ -13,9 +15,13 @@ type Floats = Float32Array<ArrayBuffer>;
 /** The largest finite value of each. */
 export const LARGEST: Readonly<Record<HalfDtype, number>> = { F16: 65504, BF16: (2 - 2 ** -7) * 2 ** 127 };
 
-/** Fills the first elements of `into`. `halves` begins at a multiple of 4 bytes. */
+/**
+ * Fills the first elements of `into`. `halves` begins at a multiple of 4 bytes; it may lie at the end of the memory of as many
+ * floats, and is no more when it is widened.
+ */
 export function widen(dtype: HalfDtype, halves: Halves, into: Floats): void {
   const bits = new Uint32Array(into.buffer, into.byteOffset, halves.length);
+  if (widenedFast(dtype === 'BF16' ? 'bf16' : 'f16', halves, bits)) return;
   if (dtype === 'BF16') widenBF16(halves, bits);
   else widenF16(halves, bits);
 }

@@ -3,6 +3,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { findNonFinite, type HalfDtype, LARGEST, narrow, widen } from '../../src/util/floats.ts';
+import { widenedFast } from '../../src/util/widen.ts';
 import { EVERY_CASE } from '../host.ts';
 
 const ALL = Uint16Array.from({ length: 65536 }, (_, i) => i);
@@ -53,6 +54,26 @@ describe.each(['F16', 'BF16'] as const)('%s', (dtype) => {
     for (let special = -1; special < length; special++) {
       const halves = Uint16Array.from({ length }, (_, i) => (i === special ? 0xff80 : 0x3c01 + i));
       expect([...widened(dtype, halves)]).toEqual([...halves].map((half) => decoded(dtype, half)));
+    }
+  });
+
+  test('many at once have the bits of each by itself, NaN too, in any number, and at the end of the memory that they widen into', () => {
+    const one = new Float32Array(1);
+    const bits = new Uint32Array(one.buffer);
+    const alone = Uint32Array.from(ALL, (half) => {
+      widen(dtype, Uint16Array.of(half), one);
+      return bits[0] ?? 0;
+    });
+    expect(widenedFast(dtype === 'F16' ? 'f16' : 'bf16', ALL, new Uint32Array(ALL.length))).toBe(true);
+    for (const length of [ALL.length, 40_001, 32_768 + 1, 1031, 1024, 1023, 7]) {
+      const start = ALL.length - length;
+      const memory = new Uint16Array(2 * length);
+      // At a multiple of 4 bytes, as a reader has it.
+      const halves = length % 2 === 0 ? memory.subarray(length) : new Uint16Array(length);
+      halves.set(ALL.subarray(start));
+      const into = new Float32Array(memory.buffer);
+      widen(dtype, halves, into);
+      expect(Buffer.compare(Buffer.from(memory.buffer), Buffer.from(alone.buffer, 4 * start)), `${length}`).toBe(0);
     }
   });
 

@@ -5,10 +5,11 @@
 // Little-endian machines only, as every one with WebGPU is. F16 and BF16 widen to float32 when read, and are made of it
 // when written (util/floats.ts).
 
-import type { Files, FolderReader } from '../runtime/host.ts';
+import type { Files, FolderReader, OpenFile } from '../runtime/host.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { findNonFinite, type HalfDtype, LARGEST, narrow, widen } from '../util/floats.ts';
-import { type PackedTensor, PIECE_ELEMENTS } from '../util/tensor-source.ts';
+import { bytesPerElement, type StoredElement } from '../util/stored-elements.ts';
+import { type PackedTensor, PIECE_ELEMENTS, type TensorReader } from '../util/tensor-source.ts';
 import { readAhead } from './read-ahead.ts';
 import { giveBack, takeBuffer } from './read-buffers.ts';
 import {
@@ -88,13 +89,16 @@ export function serialize(
   return bytes;
 }
 
-/** A file on disk: its header in memory, its data read when asked for. It is opened anew for each read. */
+/** A file on disk: its header in memory, its data read when asked for. It is open only while it is read. */
 export class TensorFile {
   readonly path: string;
   /** In the order of their data. */
   readonly entries: ReadonlyMap<string, Entry>;
   readonly #files: FolderReader;
   readonly #start: number;
+  /** Open for parts that are read to where they go, and how many of them there are. */
+  #held: Promise<OpenFile | undefined> | undefined;
+  #holds = 0;
 
   /** Reads and checks the header. Errors: HoldfastError as `parse` has them, and where the file cannot be read. */
   static async open(files: FolderReader, path: string): Promise<TensorFile> {
@@ -146,7 +150,58 @@ export class TensorFile {
   packed(name: string): PackedTensor | undefined {
     const { dtype } = this.#entry(name);
     if (dtype !== 'F16' && dtype !== 'BF16') return undefined;
-    return { element: HALF_ELEMENTS[dtype], read: () => this.#stored(name, dtype, PIECE_ELEMENTS) };
+    return { element: ELEMENTS[dtype], read: () => this.#stored(name, dtype, PIECE_ELEMENTS) };
+  }
+
+  /**
+   * Reads a tensor of floats to where it goes, as it is stored or as float32: sixteen bits are read into the end of their
+   * place and widened from its beginning on. Undefined for others.
+   */
+  reader(name: string, element: StoredElement): TensorReader | undefined {
+    const { dtype, shape, begin } = this.#entry(name);
+    if (dtype !== 'F32' && dtype !== 'F16' && dtype !== 'BF16') return undefined;
+    const stored = ELEMENTS[dtype];
+    if (element !== stored && element !== 'f32') return undefined;
+    const [size, all] = [elementBytes(dtype), elements(shape)];
+    return {
+      stored,
+      count: all,
+      read: async (first, into, look) => {
+        const count = into.length / bytesPerElement(element);
+        assert(first >= 0 && first + count <= all, `${name} has no elements ${first} to ${first + count - 1}`);
+        const place = into.subarray(into.length - count * size);
+        const bytes = await this.#readTo(this.#start + begin + first * size, place);
+        if (element === stored || dtype === 'F32') {
+          look?.(bytes);
+          if (bytes.buffer !== place.buffer) place.set(bytes);
+          return;
+        }
+        const aligned = bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
+        look?.(aligned);
+        widen(dtype, halvesOf(aligned), new Float32Array(into.buffer, into.byteOffset, count));
+      },
+    };
+  }
+
+  /** Bytes of the file: at `place`, or where the runtime puts them. */
+  async #readTo(offset: number, place: Bytes): Promise<Bytes> {
+    this.#holds++;
+    this.#held ??= Promise.resolve(this.#files.open?.(this.path));
+    const held = this.#held;
+    try {
+      const file = await held;
+      if (file) return await file.readRange(offset, place.length, place);
+      return await this.#files.readRange(this.path, offset, place.length, place);
+    } finally {
+      this.#holds--;
+      if (this.#holds === 0) {
+        this.#held = undefined;
+        await held.then(
+          (file) => file?.close(),
+          () => {},
+        );
+      }
+    }
   }
 
   /** Bytes of a tensor whose type is none of those that are read here. */
@@ -236,7 +291,7 @@ export async function writeTensors(
   }
 }
 
-const HALF_ELEMENTS = { F16: 'f16', BF16: 'bf16' } as const;
+const ELEMENTS = { F32: 'f32', F16: 'f16', BF16: 'bf16' } as const;
 
 const isHalf = (dtype: Dtype): dtype is HalfDtype => dtype === 'F16' || dtype === 'BF16';
 

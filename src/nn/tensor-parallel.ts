@@ -156,6 +156,7 @@ export function partsOf({ parameters }: Pick<Model, 'parameters'>, source: Tenso
       if (unused > 0) yield new Float32Array(parameter.shape.slice(1).reduce((a, b) => a * b, unused));
     },
     packed: (name) => (byName.get(name)?.split ? undefined : source.packed?.(name)),
+    reader: (name, element) => (byName.get(name)?.split ? undefined : source.reader?.(name, element)),
   };
 }
 

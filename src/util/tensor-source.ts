@@ -5,7 +5,7 @@
 // the next one is taken: then the maker may use the memory again.
 
 import { assert } from '../util/errors.ts';
-import { bytesPerElement, CODECS, type NarrowElement } from './stored-elements.ts';
+import { bytesPerElement, CODECS, type NarrowElement, type StoredElement } from './stored-elements.ts';
 
 /** Elements of a piece, at most, where nothing else is asked for: 4 MiB of float32. */
 export const PIECE_ELEMENTS = 2 ** 20;
@@ -18,6 +18,21 @@ export interface TensorSource {
   read(name: string): AsyncIterable<Float32Array<ArrayBuffer>>;
   /** The same tensor as it is stored, where that is not as float32; absent, and undefined: it is. */
   packed?(name: string): PackedTensor | undefined;
+  /** Reads the same tensor, in these elements, to where it goes; absent, and undefined: it comes in pieces alone. */
+  reader?(name: string, element: StoredElement): TensorReader | undefined;
+}
+
+/** A tensor that is read to where it goes, with no piece between. */
+export interface TensorReader {
+  /** What it is read from. */
+  readonly stored: StoredElement;
+  /** Elements of the whole tensor. */
+  readonly count: number;
+  /**
+   * Fills `into`, from a multiple of 4 bytes of its memory on, with elements from `first` on. Several parts may be read at once.
+   * `look` is called with their bytes as they are stored.
+   */
+  read(first: number, into: Uint8Array<ArrayBuffer>, look?: (stored: Uint8Array<ArrayBuffer>) => void): Promise<void>;
 }
 
 /** A tensor as it is stored: what takes it so saves the way to float32 and back, and has its very bits. */
@@ -87,6 +102,7 @@ export const restricted = (source: TensorSource, isWanted: (name: string) => boo
   names: source.names.filter(isWanted),
   read: (name) => source.read(name),
   packed: (name) => source.packed?.(name),
+  reader: (name, element) => source.reader?.(name, element),
 });
 
 /** The tensors of several sources; of those that have one name, the first one's. */
@@ -101,6 +117,7 @@ export function joined(...sources: readonly TensorSource[]): TensorSource {
     names: [...new Set(sources.flatMap(({ names }) => names))],
     read: (name) => ownerOf(name).read(name),
     packed: (name) => ownerOf(name).packed?.(name),
+    reader: (name, element) => ownerOf(name).reader?.(name, element),
   };
 }
 

@@ -74,6 +74,26 @@ describe('one chunk after another', () => {
     expect(backing.ledger).toMatchObject({ hostBytes: 2 * BYTES, hostPeak: 2 * BYTES, diskBytes: 0 });
   });
 
+  it('is made where it will lie, while there is a free slot, and takes the place of the old value when it is put', async () => {
+    const { backing, put, where } = setup({ chunks: 2, slots: 3 });
+    await put(0, 1);
+    const room = backing.takeRoom();
+    expect(backing.takeRoom()).toBeUndefined();
+    room?.set(value(0, 1));
+    backing.check();
+    expect(backing.peek(0)).toEqual(value(0, 0));
+    await backing.putAll([{ chunk: 0, bytes: room ?? expect.fail() }]);
+    expect(backing.peek(0)).toBe(room);
+    expect(backing.peek(0)).toEqual(value(0, 1));
+    const again = backing.takeRoom();
+    expect(again && again !== room).toBe(true);
+    backing.giveRoomBack(again ?? expect.fail());
+    backing.check();
+    expect(where()).toBe('host host');
+    expect(backing.ledger.hostPeak).toBe(3 * BYTES);
+    await backing.close();
+  });
+
   it('leaves host memory furthest next use first, and only those needed later than what comes', async () => {
     const { backing, put, where } = setup({ chunks: 5, slots: 2, blocks: 8, nextUse: [30, 10, 20, 40, 5] });
     await put(0, 1);

@@ -11,7 +11,8 @@ import { assert } from '../../util/errors.ts';
 import type { Slots } from './slots.ts';
 
 /** What it asks of all that lies below the GPU. */
-type ValuesBelow = Pick<Backing, 'where' | 'discard' | 'update' | 'check'> & Pick<Below, 'putAll'>;
+type ValuesBelow = Pick<Backing, 'where' | 'discard' | 'update' | 'check' | 'takeRoom' | 'giveRoomBack'> &
+  Pick<Below, 'putAll'>;
 
 export class ChunkCopies {
   readonly #slots: Slots;
@@ -102,6 +103,15 @@ export class ChunkCopies {
   /** What was sent is in staging no more: it was put, or is lost with its device. */
   sent(chunks: readonly number[]): void {
     for (const chunk of chunks) this.#goingDown[chunk] = at(this.#goingDown, chunk) - 1;
+  }
+
+  /** Where a value may be made that replaces one: see `Backing.takeRoom`. */
+  takeRoom(): Uint8Array<ArrayBuffer> | undefined {
+    return this.#below.takeRoom();
+  }
+
+  giveRoomBack(bytes: Uint8Array<ArrayBuffer>): void {
+    this.#below.giveRoomBack(bytes);
   }
 
   /** Another value, given below, takes the place of all copies. Nothing of the chunk is on its way down. */

@@ -46,6 +46,11 @@ export class ModelValues {
         set: async (chunk, bytes) => {
           if (this.#otherOwnerOf(chunk) === undefined) await this.#setChunk(chunk, bytes);
         },
+        takeRoom: (chunk) =>
+          this.#livesBelow && this.#otherOwnerOf(chunk) === undefined
+            ? this.#session.executor.copies.takeRoom()
+            : undefined,
+        giveRoomBack: (bytes) => this.#session.executor.copies.giveRoomBack(bytes),
       });
       if (kind === 'parameter') for (const name of source.names) this.#unset.delete(name);
     });
@@ -106,10 +111,15 @@ export class ModelValues {
     return tensorsOf(map, kind, read);
   }
 
+  /** Without a tier below in use, values live on the GPU alone. */
+  get #livesBelow(): boolean {
+    const { memory, fit } = this.#session;
+    return memory.gpu !== undefined || fit.durable;
+  }
+
   async #setChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
-    const { executor, memory, fit } = this.#session;
-    // Without a tier below in use, values live on the GPU alone.
-    if (memory.gpu === undefined && !fit.durable) {
+    const { executor } = this.#session;
+    if (!this.#livesBelow) {
       await executor.upload(chunk, bytes);
       return;
     }

@@ -6,22 +6,16 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { elementBytesOf, gradientKind, KINDS, type Kind, MOMENT_KINDS } from '../../memory/layout/kinds.ts';
 import type { Piece } from '../../memory/layout/layout.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
-import { at } from '../../util/at.ts';
 import { begunAhead } from '../../util/begun-ahead.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import { findNonFinite } from '../../util/floats.ts';
 import { joinHalves, lowerHalves, upperHalves } from '../../util/split-floats.ts';
 import { type ChunkElement, CODECS, isMade, isNarrow, STORED_BLOCKS, storedBytes } from '../../util/stored-elements.ts';
-import { type TensorSource, wholeBlocks } from '../../util/tensor-source.ts';
+import { type TensorReader, type TensorSource, wholeBlocks } from '../../util/tensor-source.ts';
+import { type ChunkValues, OpenChunk } from './open-chunk.ts';
 
 type Bytes = Uint8Array<ArrayBuffer>;
 type Floats = Float32Array<ArrayBuffer>;
-
-/** Whole chunks; one without a value leaves the bytes that it is read into as they are. */
-export interface ChunkValues {
-  get(chunk: number, bytes: Bytes): Promise<void>;
-  set(chunk: number, bytes: Bytes): Promise<void>;
-}
 
 /** A list in which a tensor of a kind lies, or a half of each of its elements. */
 interface Home {
@@ -64,23 +58,62 @@ function homesOf(map: ChunkMap, kind: Kind, name: string): Homes {
 /** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
 export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource, values: ChunkValues): Promise<void> {
   const given = new Set(source.names);
-  // One for each list that a tensor is dealt to.
-  const open = [new OpenChunk(map, given, values), new OpenChunk(map, given, values)] as const;
   const tensors = map.names(kind).flatMap((name) => {
-    return given.has(name) ? [{ name, homes: homesOf(map, kind, name).written }] : [];
+    if (!given.has(name)) return [];
+    const homes = homesOf(map, kind, name).written;
+    return [{ name, homes, reader: readerOf(source, name, homes) }];
   });
-  let number = 0;
-  for await (const parts of begunAhead(
-    tensors.map(
-      ({ name, homes }) =>
-        () =>
-          storedPieces(source, name, homes),
-    ),
-  )) {
-    const { name, homes } = at(tensors, number++);
-    await setTensor(name, homes, parts, open);
+  // A chunk that is filled beside another must not keep it from its room.
+  const isSingle = tensors.every(({ homes }) => homes.length === 1);
+  // One for each list that a tensor is dealt to.
+  const open = [new OpenChunk(map, given, values, isSingle), new OpenChunk(map, given, values, false)] as const;
+  const streams = begunAhead(
+    tensors.flatMap(({ name, homes, reader }) => (reader ? [] : [() => storedPieces(source, name, homes)])),
+  );
+  try {
+    for (const { name, homes, reader } of tensors) {
+      if (reader) {
+        await readTensor(name, homes[0], reader, open[0]);
+        continue;
+      }
+      const { value: parts } = await streams.next();
+      assert(parts, 'as many streams as tensors');
+      await setTensor(name, homes, parts, open);
+    }
+    for (const each of open) await each.close();
+  } finally {
+    for (const each of open) await each.abandon();
+    await streams.return();
   }
-  for (const each of open) await each.close();
+}
+
+/** What brings a tensor to its chunks with no piece between, where one list takes it as it is read. */
+function readerOf(
+  source: TensorSource,
+  name: string,
+  [{ element }, other]: Homes['written'],
+): TensorReader | undefined {
+  return other || element === 'low16' ? undefined : source.reader?.(name, element);
+}
+
+/** Elements that are read at once: what stays in a processor's cache while it is widened. */
+const PART_ELEMENTS = 2 ** 18;
+
+async function readTensor(name: string, { list, pieces }: Home, reader: TensorReader, open: OpenChunk): Promise<void> {
+  const last = pieces.at(-1);
+  assert(
+    last && reader.count === last.first + last.size,
+    `${name} has ${reader.count} elements, its chunks have others`,
+  );
+  const width = elementBytesOf(list.kind);
+  for (const { chunk, offset, first, size } of pieces) {
+    const bytes = await open.bytesOf(list.first + chunk);
+    for (let done = 0; done < size; done += PART_ELEMENTS) {
+      const count = Math.min(PART_ELEMENTS, size - done);
+      const place = bytes.subarray((offset + done) * width, (offset + done + count) * width);
+      await open.fill(() => reader.read(first + done, place));
+    }
+  }
 }
 
 /** `open`: the chunk that is being filled, for each home. */
@@ -114,39 +147,6 @@ async function setTensor(
   }
   const last = pieces.at(-1);
   assert(last && done === last.first + last.size, `${name} has more elements than the ${done} that were given`);
-}
-
-/** The chunk of a list that is being filled: set when another one follows. */
-class OpenChunk {
-  readonly #map: ChunkMap;
-  readonly #given: ReadonlySet<string>;
-  readonly #values: ChunkValues;
-  #bytes: Bytes | undefined;
-  #chunk = -1;
-
-  constructor(map: ChunkMap, given: ReadonlySet<string>, values: ChunkValues) {
-    this.#map = map;
-    this.#given = given;
-    this.#values = values;
-  }
-
-  async bytesOf(chunk: number): Promise<Bytes> {
-    this.#bytes ??= new Uint8Array(this.#map.chunkBytes);
-    if (chunk === this.#chunk) return this.#bytes;
-    await this.close();
-    this.#chunk = chunk;
-    const held = heldIn(this.#map, chunk);
-    if (held.every(({ name }) => this.#given.has(name))) clearBeside(held, this.#bytes);
-    else {
-      this.#bytes.fill(0);
-      await this.#values.get(chunk, this.#bytes);
-    }
-    return this.#bytes;
-  }
-
-  async close(): Promise<void> {
-    if (this.#bytes && this.#chunk >= 0) await this.#values.set(this.#chunk, this.#bytes);
-  }
 }
 
 /** The tensors of a kind, as they are when they are read; `read` brings bytes of a chunk from a byte on. */
@@ -228,35 +228,4 @@ function joined(high: Bytes, low: Bytes, count: number): Floats {
   const floats = new Float32Array(count);
   joinHalves(new Uint16Array(high.buffer, 0, count), new Uint16Array(low.buffer, 0, count), floats);
   return floats;
-}
-
-/** A part of a tensor in a chunk, in bytes. */
-interface Held {
-  readonly name: string;
-  readonly begin: number;
-  readonly end: number;
-}
-
-/** From the first byte on. */
-function heldIn(map: ChunkMap, chunk: number): Held[] {
-  const { kind, first } = map.holding(chunk);
-  const { element } = KINDS[kind];
-  const held = [...map.layoutOf(kind).pieces].flatMap(([name, all]) =>
-    all.flatMap((piece): Held[] => {
-      if (first + piece.chunk !== chunk) return [];
-      const begin = piece.offset * elementBytesOf(kind);
-      return [{ name, begin, end: begin + storedBytes(element, piece.size) }];
-    }),
-  );
-  return held.sort((a, b) => a.begin - b.begin);
-}
-
-/** Zeros wherever no tensor lies. */
-function clearBeside(held: readonly Held[], bytes: Bytes): void {
-  let at = 0;
-  for (const { begin, end } of held) {
-    bytes.fill(0, at, begin);
-    at = end;
-  }
-  bytes.fill(0, at);
 }

@@ -9,7 +9,8 @@ import { assert, HoldfastError, shortened } from '../../util/errors.ts';
 import { check, list, number, object, oneOf, optional, parseJSON } from '../../util/json.ts';
 import { NF4_BLOCK, NF4_LEVELS, nf4Scale } from '../../util/nf4.ts';
 import { realNumber, wholeNumber } from '../../util/range.ts';
-import { type PackedTensor, widenedPieces } from '../../util/tensor-source.ts';
+import type { StoredElement } from '../../util/stored-elements.ts';
+import { type PackedTensor, type TensorReader, widenedPieces } from '../../util/tensor-source.ts';
 import { readAhead } from '../read-ahead.ts';
 import type { TensorData } from '../safetensors.ts';
 import { elements } from '../safetensors-header.ts';
@@ -144,6 +145,10 @@ class QuantisedTensors implements StoredTensors {
       element: 'nf4',
       read: () => readAhead(blocks, PART_BLOCKS, (first, count) => this.#blocks(name, found, first, count)),
     };
+  }
+
+  reader(name: string, element: StoredElement): TensorReader | undefined {
+    return this.#quantised.has(name) ? undefined : this.#tensors.reader(name, element);
   }
 
   /** Scales and indices together. */

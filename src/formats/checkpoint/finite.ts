@@ -3,9 +3,10 @@
 
 import { HoldfastError } from '../../util/errors.ts';
 import { findNonFinite } from '../../util/floats.ts';
-import { bytesPerElement, CODECS } from '../../util/stored-elements.ts';
+import { bytesPerElement, CODECS, isNarrow, type StoredElement } from '../../util/stored-elements.ts';
 import {
   type PackedTensor,
+  type TensorReader,
   type TensorSource,
   watched,
   widenedParts,
@@ -30,17 +31,23 @@ export function finiteWeights(
       `${from}: ${name} is ${piece[place]} at [${index}]; ${needs} needs finite weights, get the file again or use another`,
     );
   };
+  const checkStored = (name: string, element: StoredElement, bytes: Uint8Array<ArrayBuffer>, first: number) => {
+    if (!isNarrow(element)) {
+      check(name, new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4), first);
+      return;
+    }
+    let at = first;
+    for (const part of CODECS[element].isFinite(bytes) ? [] : widenedParts(element, bytes)) {
+      check(name, part, at);
+      at += part.length;
+    }
+  };
   const checked = (name: string, packed: PackedTensor): PackedTensor =>
     watched(packed, () => {
-      const { element } = packed;
       let first = 0;
       return (bytes) => {
-        let at = first;
-        for (const part of CODECS[element].isFinite(bytes) ? [] : widenedParts(element, bytes)) {
-          check(name, part, at);
-          at += part.length;
-        }
-        first += bytes.length / bytesPerElement(element);
+        checkStored(name, packed.element, bytes, first);
+        first += bytes.length / bytesPerElement(packed.element);
       };
     });
   return {
@@ -62,6 +69,16 @@ export function finiteWeights(
     packed(name) {
       const packed = weights.packed?.(name);
       return packed && checked(name, packed);
+    },
+    reader(name, element) {
+      const reader = weights.reader?.(name, element);
+      if (!reader) return undefined;
+      const read: TensorReader['read'] = (first, into, look) =>
+        reader.read(first, into, (bytes) => {
+          checkStored(name, reader.stored, bytes, first);
+          look?.(bytes);
+        });
+      return { ...reader, read };
     },
   };
 }

@@ -6,7 +6,7 @@
 
 import { savedName } from '../../nn/modules-to-save.ts';
 import { type Files, type FolderReader, join } from '../../runtime/host.ts';
-import { assert, HoldfastError, shortened } from '../../util/errors.ts';
+import { HoldfastError } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
 import type { StoredElement } from '../../util/stored-elements.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
@@ -15,11 +15,11 @@ import type { Checkpoint, LoadedCheckpoint, LoadedState, SavedWeights, Shapes } 
 import { type ModelConfig, parseConfig } from '../config.ts';
 import { familyOf, labelsIn } from '../families/index.ts';
 import { classesOf, type Labels, labelsOf, unnamedLabels } from '../families/labels.ts';
-import { READ_TYPE_NAMES } from '../gguf/tensor-types.ts';
 import { type AdapterConfig, nameOfStored, parseAdapterConfig } from '../peft.ts';
 import { TensorFile } from '../safetensors.ts';
 import { type TokenizerFiles, tokenizerIn, tokenizerNames } from '../tokenizer-files.ts';
 import { checkSums } from './checksums.ts';
+import { floatsOf } from './floats.ts';
 import {
   ADAPTER_CONFIG,
   ADAPTER_FILES,
@@ -281,53 +281,6 @@ async function configIn(files: FolderReader, folder: string): Promise<ModelConfi
 async function jsonIn(files: FolderReader, folder: string, name: string): Promise<unknown> {
   const path = join(folder, name);
   return parseJSON(await files.read(path), path, OTHER_CHECKPOINT);
-}
-
-/** What is read as floats, the blocks of bitsandbytes and GGUF among them. */
-const FLOATS: readonly string[] = ['F32', 'F16', 'BF16', 'NF4', ...READ_TYPE_NAMES];
-
-/** Tensors by other names. Errors: HoldfastError naming one that holds something else than floats. */
-function floatsOf(
-  files: FolderReader,
-  folder: string,
-  tensors: StoredTensors,
-  names: ReadonlyMap<string, string>,
-): TensorSource {
-  for (const stored of names.values()) {
-    const dtype = tensors.entries.get(stored)?.dtype ?? '';
-    if (FLOATS.includes(dtype)) continue;
-    throw new HoldfastError(
-      `${tensors.pathOf(stored)}: ${shortened(stored)} is ${shortened(dtype)}; weights and moments are F32, F16 or BF16`,
-    );
-  }
-  const storedName = (name: string): string => {
-    const stored = names.get(name);
-    assert(stored, `${tensors.path} has no tensor ${name}`);
-    return stored;
-  };
-  async function* whileThere<P>(path: string, pieces: AsyncIterable<P>): AsyncGenerator<P, void> {
-    try {
-      yield* pieces;
-    } catch (error) {
-      if (await files.stat(path)) throw error;
-      throw new HoldfastError(
-        `${folder}: was removed while it was read, as a run that goes on removes its older checkpoints; load again`,
-      );
-    }
-  }
-  return {
-    names: [...names.keys()],
-    read(name) {
-      const stored = storedName(name);
-      const pieces = tensors.pieces(stored) as AsyncIterable<Float32Array<ArrayBuffer>>;
-      return whileThere(tensors.pathOf(stored), pieces);
-    },
-    packed(name) {
-      const stored = storedName(name);
-      const packed = tensors.packed(stored);
-      return packed && { ...packed, read: () => whileThere(tensors.pathOf(stored), packed.read()) };
-    },
-  };
 }
 
 function shapeOf(tensors: StoredTensors, stored: string): readonly number[] {

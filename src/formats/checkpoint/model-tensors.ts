@@ -7,7 +7,8 @@
 import { type FolderReader, join } from '../../runtime/host.ts';
 import { assert, HoldfastError, shortened } from '../../util/errors.ts';
 import { check, namesTo, object, parseJSON, text } from '../../util/json.ts';
-import type { PackedTensor } from '../../util/tensor-source.ts';
+import type { StoredElement } from '../../util/stored-elements.ts';
+import type { PackedTensor, TensorReader } from '../../util/tensor-source.ts';
 import { ListedFolder } from '../listed-folder.ts';
 import { type TensorData, TensorFile } from '../safetensors.ts';
 import type { Entry } from '../safetensors-header.ts';
@@ -35,6 +36,8 @@ export interface StoredTensors {
   pieces(name: string): AsyncIterable<TensorData>;
   /** The tensor as it is stored; undefined where that is in a type of whole words. */
   packed(name: string): PackedTensor | undefined;
+  /** See `TensorSource`. */
+  reader?(name: string, element: StoredElement): TensorReader | undefined;
 }
 
 /** The tensors of one safetensors file or of several, by their stored names. */
@@ -59,6 +62,10 @@ export class ModelTensors implements StoredTensors {
 
   packed(name: string): PackedTensor | undefined {
     return this.#fileOf(name).packed(name);
+  }
+
+  reader(name: string, element: StoredElement): TensorReader | undefined {
+    return this.#fileOf(name).reader(name, element);
   }
 
   /** A whole tensor, whatever its size. */

@@ -238,6 +238,19 @@ export class Backing {
     await this.#puts.put(this.#newValues(entries));
   }
 
+  /**
+   * Host memory of a chunk that holds no value, to make one in: a put of just these bytes then copies nothing. Undefined where
+   * there is none without a value giving way. What has it asks for no other room until it is put, alone, or given back.
+   */
+  takeRoom(): Uint8Array<ArrayBuffer> | undefined {
+    return this.#puts.takeRoom();
+  }
+
+  /** The value that was made there is not wanted. */
+  giveRoomBack(bytes: Uint8Array<ArrayBuffer>): void {
+    this.#puts.giveRoomBack(bytes);
+  }
+
   get ledger(): Ledger {
     const hostBytes = this.#host.slots.length * this.#chunkBytes;
     return {
@@ -282,7 +295,7 @@ export class Backing {
     if (!this.#queue.isIdle) return;
     assert(blocks.size === used, `${used} blocks in use, ${blocks.size} with owners, nothing under way`);
     assert(
-      this.#host.slots.every(({ holds }) => holds === 0),
+      this.#host.slots.filter(({ holds }) => holds > 0).length === this.#puts.rooms,
       'a slot is held, nothing under way',
     );
   }

@@ -90,6 +90,16 @@ export class Below {
     }
   }
 
+  /** See `Backing.takeRoom`. */
+  takeRoom(): Uint8Array<ArrayBuffer> | undefined {
+    return this.chunks.takeRoom();
+  }
+
+  /** See `Backing.giveRoomBack`. */
+  giveRoomBack(bytes: Uint8Array<ArrayBuffer>): void {
+    this.chunks.giveRoomBack(bytes);
+  }
+
   update(...work: Parameters<Backing['update']>): Promise<void> {
     return this.chunks.update(...work);
   }

@@ -41,6 +41,8 @@ export class Puts {
   readonly #queue: WaitQueue;
   /** Runs while a request waits for room. */
   readonly #roomWatch: StopWatch;
+  /** Slots that values are made in, by their bytes. */
+  readonly #rooms = new Map<Uint8Array<ArrayBuffer>, Slot>();
 
   constructor(
     placement: HostPlacement,
@@ -58,8 +60,39 @@ export class Puts {
     this.#roomWatch = roomWatch;
   }
 
+  /** See `Backing.takeRoom`. */
+  takeRoom(): Uint8Array<ArrayBuffer> | undefined {
+    const slot = this.#queue.isEmpty ? this.#host.take() : undefined;
+    if (slot) this.#rooms.set(slot.bytes, slot);
+    return slot?.bytes;
+  }
+
+  /** See `Backing.giveRoomBack`. */
+  giveRoomBack(bytes: Uint8Array<ArrayBuffer>): void {
+    this.#host.release(this.#leaveRoom(bytes));
+    this.#queue.advance();
+  }
+
+  /** Slots that are held for values that are made in them. */
+  get rooms(): number {
+    return this.#rooms.size;
+  }
+
+  #leaveRoom(bytes: Uint8Array<ArrayBuffer>): Slot {
+    const slot = this.#rooms.get(bytes);
+    assert(slot, 'a value is not in a room that was taken for it');
+    this.#rooms.delete(bytes);
+    return slot;
+  }
+
   /** New values for chunks, each named once and of one whole chunk: see `Backing.putAll`. */
   async put(values: readonly NewValue[]): Promise<void> {
+    const [first] = values;
+    if (first && values.length === 1 && this.#rooms.has(first.bytes)) {
+      this.#commit(values, [{ slot: this.#leaveRoom(first.bytes) }]);
+      this.#queue.advance();
+      return;
+    }
     // In line only behind others, or when there is not enough for all of them.
     let places = this.#queue.isEmpty || values.every((value) => ownSlot(value)) ? this.#place(values) : undefined;
     if (places?.every((place) => 'slot' in place && !place.leaving)) {
@@ -166,7 +199,7 @@ export class Puts {
         chunk.slot = place.slot;
         place.slot.owner = chunk.id;
       }
-      place.slot.bytes.set(bytes);
+      if (place.slot.bytes !== bytes) place.slot.bytes.set(bytes);
       this.#host.release(place.slot);
     });
   }

@@ -132,7 +132,7 @@ class Run {
       if (waiting !== undefined && (waiting || isWritten)) return false;
       const before = this.#inSlices.get(tensor);
       // A slice may use what the same rows of it were made into, and no other.
-      if (before && (before.isWritten || isWritten) && (before.stride === 'whole' || stride === 'whole')) return false;
+      if (before && (before.isWritten || isWritten) && (before.stride !== stride || stride === 'whole')) return false;
     }
     for (const { tensor, isWritten, stride } of operands) {
       const before = this.#inSlices.get(tensor) ?? { count: 0, isWritten: false, stride };
@@ -150,12 +150,12 @@ class Run {
   #cutOf(instruction: TensorInstruction): RowCut<object> | undefined {
     const { kernel, problem, operands } = instruction;
     const cut: RowCut<object> | undefined = kernel.rows?.(problem, this.#rows);
-    if (!cut || leastMultiple(this.#unit, cut.unit) >= this.#rows) return undefined;
-    const isLeft = Object.keys(cut.strides).some((name) => {
-      const tensor = operands[name];
-      return tensor && (tensor.role === 'parameter' || tensor.role === 'gradient' || tensor.stored || tensor.partOf);
-    });
-    return isLeft ? undefined : cut;
+    if (!cut) return undefined;
+    const tensors = Object.keys(cut.strides).flatMap((name) => operands[name] ?? []);
+    if (tensors.some(({ role, partOf }) => role === 'parameter' || role === 'gradient' || partOf)) return undefined;
+    // As many bytes of what has half as many.
+    const unit = leastMultiple(cut.unit, tensors.some(({ stored }) => stored) ? 2 * ROW_UNIT : ROW_UNIT);
+    return leastMultiple(this.#unit, unit) < this.#rows ? { ...cut, unit } : undefined;
   }
 
   #wait(instruction: TensorInstruction): boolean {
@@ -226,11 +226,11 @@ class Slice {
     const known = this.#own.get(tensor);
     if (known) return known;
     const { first, count, of } = this.#rows;
-    const { name, type, role, wantsGradient } = tensor;
+    const { name, type, role, wantsGradient, stored } = tensor;
     const offset = first * stride;
     const end = first + count === of ? tensor.size : (first + count) * stride;
     const size = end - offset;
-    const own = { name: `${name}, ${this.#name}`, shape: [size], size, type, role, wantsGradient };
+    const own = { name: `${name}, ${this.#name}`, shape: [size], size, type, role, wantsGradient, stored };
     const isInner = this.#inner.has(tensor);
     assert(isInner || bytesBefore(tensor, offset) % ALIGNMENT === 0, `${own.name} begins where no binding may`);
     const made: Tensor = isInner ? own : { ...own, partOf: { tensor, offset } };

@@ -3,7 +3,7 @@
 import shader from '../../shaders/narrow/narrow.wgsl?raw';
 import bf16 from '../../shaders/width/bf16.wgsl?raw';
 import { narrow as narrowFloats } from '../util/floats.ts';
-import { type Arrays, ceilDiv, type Kernel, read, write } from './kernel.ts';
+import { type Arrays, ceilDiv, elementRows, type Kernel, read, write } from './kernel.ts';
 import { perItem } from './variants.ts';
 
 export interface NarrowProblem {
@@ -20,6 +20,7 @@ export const narrow: Kernel<NarrowProblem> = {
     ({ size }) => ceilDiv(size, 4),
     ({ size }) => ({ size }),
   ),
+  rows: elementRows('x', 'y'),
   flops: () => 0,
   reference({ size }, { x, y }: Arrays<'x' | 'y'>) {
     const words = new Uint32Array(y.length);

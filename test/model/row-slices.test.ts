@@ -7,6 +7,7 @@ import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import { passesOf } from '../../src/graph/operators/optimizer.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import type { Model } from '../../src/nn/model.ts';
 import { traceGeneration } from '../../src/train/generation-workload.ts';
@@ -32,15 +33,17 @@ const SMALL_LLAMA = {
 };
 
 /** 288 rows in slices of 192 and 96; 300 in slices of 64 and 44, of which attention has all at once. */
-const CASES: readonly (readonly [string, Model, batch: number, seq: number])[] = [
-  ['gpt2, sequence by sequence', makeModel(parseConfig(GPT2, 'gpt2')), 3, 96],
-  ['llama, rows of a sequence', makeModel(parseConfig(SMALL_LLAMA, 'llama')), 1, 300],
-  ['llama, sequence by sequence', makeModel(parseConfig(SMALL_LLAMA, 'llama')), 3, 96],
-  ['gpt2, rows of a sequence', makeModel(parseConfig(GPT2, 'gpt2')), 1, 300],
+const CASES: readonly (readonly [string, Model, batch: number, seq: number, more: Partial<Work>])[] = [
+  ['gpt2, sequence by sequence', makeModel(parseConfig(GPT2, 'gpt2')), 3, 96, {}],
+  ['llama, rows of a sequence', makeModel(parseConfig(SMALL_LLAMA, 'llama')), 1, 300, {}],
+  ['llama, sequence by sequence', makeModel(parseConfig(SMALL_LLAMA, 'llama')), 3, 96, {}],
+  ['gpt2, rows of a sequence', makeModel(parseConfig(GPT2, 'gpt2')), 1, 300, {}],
+  ['gpt2, activations in bf16', makeModel(parseConfig(GPT2, 'gpt2')), 3, 96, { activationDtype: 'bf16' }],
+  ['gpt2, updated in its backward pass', makeModel(parseConfig(GPT2, 'gpt2')), 3, 96, { update: 'in-backward' }],
 ];
 
-describe.each(CASES.slice(0, EVERY_CASE ? undefined : THOROUGH ? 2 : 1))('%s', (_, model, batch, seq) => {
-  const work: Work = { model, batch, seq, accumulate: 2, steps: 2, between: true };
+describe.each(CASES.slice(0, EVERY_CASE ? undefined : THOROUGH ? 2 : 1))('%s', (_, model, batch, seq, more) => {
+  const work: Work = { model, batch, seq, accumulate: 2, steps: 2, between: true, ...more };
   let device: Device;
   let wanted: Outcome;
 
@@ -52,9 +55,9 @@ describe.each(CASES.slice(0, EVERY_CASE ? undefined : THOROUGH ? 2 : 1))('%s', (
 
   it('has the same bits in the smallest budget of slices, which is met to the byte', async () => {
     const generation = traceGeneration(model, seq);
-    const workload = trainingWorkload(model, traceStep(model, batch, seq), work.accumulate, generation, {
-      activations: 'slice',
-    });
+    const { activationDtype, update = 'at-end' } = more;
+    const programs = traceStep(model, batch, seq, { activationDtype, passes: passesOf(update, { clip: 1 }) });
+    const workload = trainingWorkload(model, programs, work.accumulate, generation, { activations: 'slice' });
     const gpu = smallestBudget(workload, limitsOf(device));
     const memory = { gpu, activations: 'slice', host: 100_000, disk: memoryDisk() } as const;
     device.allocator.restartPeak();

@@ -13,6 +13,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { sizeOf } from '../../src/nn/size.ts';
 import { Predictor } from '../../src/train/prediction.ts';
 import type { Scenario } from '../../src/train/prediction-part.ts';
+import { scale } from '../../src/train/scaling.ts';
 import { EVERY_CASE } from '../host.ts';
 
 const text = readFileSync(path.join(import.meta.dirname, '../../docs/scaling.md'), 'utf8');
@@ -237,6 +238,18 @@ const GRIDS: readonly GridOnMachine[] = [
   },
 ];
 
+const planned = (shape: Shape, flags: Partial<PlanFlags>): PlanFlags => ({
+  ...{ model: 'gpt2', ...shape, batch: 1, accumulate: 1, dtype: 'f32', optimizerState: 'f32' },
+  ...{ activationDtype: 'f32', recovery: 'checkpoint', activations: 'recompute', optimizerDevice: 'gpu' },
+  ...{ update: 'at-end', accumulateOrder: 'auto', ...flags },
+});
+
+function direct(name: string): Machine {
+  const known = knownMachine(name);
+  if (!known?.network) throw new Error(`${name} has a network`);
+  return { ...known, network: { ...known.network, exchange: 'direct' } };
+}
+
 describe('one machine, in docs/scaling.md', () => {
   it.each(GRIDS)('has a row for $what', ({ what, smallest, seconds, reached }) => {
     const shown = seconds.toLocaleString('en');
@@ -245,15 +258,8 @@ describe('one machine, in docs/scaling.md', () => {
 
   it.runIf(EVERY_CASE).each(GRIDS)('says what is predicted for $what', (row) => {
     const { shape, flags, smallest, seconds, reached } = row;
-    const known = knownMachine(row.machine);
-    if (!known?.network) throw new Error(`${row.machine} has a network`);
-    const machine: Machine = { ...known, network: { ...known.network, exchange: 'direct' } };
-    const all: PlanFlags = {
-      ...{ model: 'gpt2', ...shape, batch: 1, accumulate: 1, dtype: 'f32', optimizerState: 'f32' },
-      ...{ activationDtype: 'f32', recovery: 'checkpoint', activations: 'recompute', optimizerDevice: 'gpu' },
-      ...{ update: 'at-end', accumulateOrder: 'auto', ...flags },
-    };
-    const predictor = new Predictor(scenarioOfFlags(all), machine);
+    const all = planned(shape, flags);
+    const predictor = new Predictor(scenarioOfFlags(all), direct(row.machine));
     const { gpu, host } = memoryOf(predictor.machine);
     const found = predictor.at(gpu, host).seconds;
     const { ranks = 1, tensorParallel = 1, pipelineParallel = 1, batch, accumulate } = all;
@@ -262,5 +268,37 @@ describe('one machine, in docs/scaling.md', () => {
     expect(Math.abs(predictor.smallest / 1e9 - smallest), `${predictor.smallest}`).toBeLessThan(0.051);
     expect(Math.abs(found / seconds - 1), `${found}`).toBeLessThan(0.005);
     expect(Math.abs(megatronFlops(shape, sequences) / ranks / found / 1e12 - reached)).toBeLessThan(0.051);
+  });
+});
+
+/** Ranks, data ranks, micro-batches, seconds and how they are shown, efficiency, and what stages wait in parts of a step. */
+const STRONG = [
+  [64, 1, 1536, 5650, '1.57 h', 1, 0.038],
+  [128, 2, 768, 2840, '2,840 s', 1, 0.042],
+  [256, 4, 384, 1430, '1,430 s', 0.99, 0.049],
+  [512, 8, 192, 729, '729 s', 0.97, 0.065],
+  [1024, 16, 96, 376, '376 s', 0.94, 0.094],
+] as const;
+
+describe('strong scaling, in docs/scaling.md', () => {
+  it.each(STRONG)('has a row for %i ranks', (ranks, data, microBatches, _, shown, efficiency, waits) => {
+    const counted = `| ${ranks.toLocaleString('en')} | ${data} | ${microBatches.toLocaleString('en')} |`;
+    expect(text).toContain(`${counted} ${shown} | ${Math.round(100 * efficiency)} % | ${(100 * waits).toFixed(1)} % |`);
+  });
+
+  it.runIf(EVERY_CASE)('says what is predicted', () => {
+    const shape = { ...GPT3, layers: 80 };
+    const flags = planned(shape, { ranks: 1024, tensorParallel: 8, pipelineParallel: 8, accumulate: 96 });
+    const found = scale(scenarioOfFlags(flags), direct('dgx-a100'), 'strong', ({ machine, resident }) => {
+      const { gpu, host } = memoryOf(machine);
+      return { gpu: resident.bytes <= gpu ? undefined : gpu, host };
+    });
+    expect(found.map(({ ranks, accumulate }) => [ranks, accumulate])).toEqual(STRONG.map(([n, , m]) => [n, m]));
+    for (const [i, [, , , seconds, , efficiency, waits]] of STRONG.entries()) {
+      const row = found[i];
+      expect(Math.abs((row?.found?.seconds ?? 0) / seconds - 1)).toBeLessThan(0.005);
+      expect(Math.abs((row?.efficiency ?? 0) - efficiency)).toBeLessThan(0.0051);
+      expect(Math.abs((row?.found?.waits.bubble ?? 0) / (row?.found?.seconds ?? 1) - waits)).toBeLessThan(0.0006);
+    }
   });
 });

@@ -50,6 +50,7 @@ function countUses({ instructions, outputs }: Program): Map<Tensor, number> {
   for (const instruction of instructions) {
     if (instruction.op === 'dispatch') for (const name of namesOf(instruction)) count(operandOf(instruction, name));
     else if ('tensor' in instruction) count(instruction.tensor);
+    if ('own' in instruction) count(instruction.own);
   }
   outputs.forEach(count);
   return uses;

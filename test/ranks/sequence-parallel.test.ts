@@ -39,8 +39,8 @@ const SEQ = 16;
 /** As few sequences of SEQ as have whole blocks of rows for each rank. */
 const BATCH = (RANKS * ROW_BLOCK) / SEQ;
 
-const partOf = (model: Model, rank: number, sequenceParallel: boolean, packed = false) =>
-  stepPart(model, BATCH, SEQ, placesOf({ rank, size: RANKS }, { tensor: RANKS }), { sequenceParallel, packed });
+const partOf = (model: Model, rank: number, sequenceParallel: boolean, packed = false, batch = BATCH) =>
+  stepPart(model, batch, SEQ, placesOf({ rank, size: RANKS }, { tensor: RANKS }), { sequenceParallel, packed });
 
 /** Two documents in each row. */
 const documentsOf = (ids: Int32Array) => {
@@ -52,13 +52,19 @@ const documentsOf = (ids: Int32Array) => {
 };
 
 /** The loss and the gradients of two micro-batches, in float64, of each rank. */
-async function computed(model: Model, packed: boolean, sequenceParallel: boolean, mode: ActivationMode = 'keep') {
+async function computed(
+  model: Model,
+  packed: boolean,
+  sequenceParallel: boolean,
+  mode: ActivationMode = 'keep',
+  count = BATCH,
+) {
   const random = new Random(7, 'shared rows');
   const { vocabulary } = model.shape;
   const batches = [0, 1].map(() => {
-    const ids = Int32Array.from({ length: BATCH * SEQ }, () => random.below(vocabulary));
+    const ids = Int32Array.from({ length: count * SEQ }, () => random.below(vocabulary));
     const targets = ids.map((_, i) => (i === 2 ? -100 : random.below(vocabulary)));
-    return { ids, targets, ...(packed && documentsOf(ids)), batch: BATCH, seq: SEQ };
+    return { ids, targets, ...(packed && documentsOf(ids)), batch: count, seq: SEQ };
   });
   const weights: Values = await collect(initialWeights(model, 3));
   // Gains and biases that are not all alike.
@@ -67,7 +73,7 @@ async function computed(model: Model, packed: boolean, sequenceParallel: boolean
   }
   const ranks = await Promise.all(
     Array.from({ length: RANKS }, async (_, rank) => {
-      const { part, programs } = partOf(model, rank, sequenceParallel, packed);
+      const { part, programs } = partOf(model, rank, sequenceParallel, packed, count);
       const memory = new Memory();
       const own = await collect(partsOf(part, sourceOf(weights)));
       for (const [name, tensor] of programs.parameters) memory.set(tensor, own.get(name) ?? []);
@@ -115,6 +121,16 @@ describe('in float64', () => {
         expect(await computed(model, packed, true, mode), mode).toEqual(whole);
     },
   );
+
+  it('has them in slices of rows, where a rank has several', async () => {
+    const [, model] = at(COMPUTED, COMPUTED.length - 1);
+    const most = 4 * BATCH;
+    const { first } = partOf(model, 0, true, false, most).programs;
+    const sliced = withActivations(first, () => 'slice');
+    expect(sliced.instructions.length).toBeGreaterThan(withActivations(first, () => 'spill').instructions.length);
+    const whole = await computed(model, false, false, 'keep', most);
+    expect(await computed(model, false, true, 'slice', most)).toEqual(whole);
+  });
 });
 
 const workloadOf = (model: Model, sequenceParallel: boolean) => {

@@ -5,9 +5,11 @@
 import type { Batch } from '../src/data/batches.ts';
 import type { Instruction, Program, Stash, Tensor } from '../src/graph/program.ts';
 import type { Arrays } from '../src/kernels/kernel.ts';
+import { narrow } from '../src/kernels/narrow.ts';
 import type { Model } from '../src/nn/model.ts';
 import type { StepPrograms } from '../src/train/step-programs.ts';
 import { at } from '../src/util/at.ts';
+import { CODECS } from '../src/util/stored-elements.ts';
 import { field } from './entry.ts';
 
 /** The memory of a program: a Float64Array for each tensor, NaN until written. */
@@ -58,6 +60,12 @@ export class Memory {
     }
     if (instruction.op !== 'dispatch') return;
     const { kernel, problem, operands } = instruction;
+    if (kernel === narrow) {
+      // Kernels' references read what is kept narrow as the floats that it stands for.
+      const [x, y] = [this.of(field(operands, 'x')), field(operands, 'y')];
+      this.of(y).set(CODECS.bf16.widen(CODECS.bf16.narrow(Float32Array.from(x)), y.size));
+      return;
+    }
     const arrays: Arrays = {};
     for (const [name, { access, size }] of Object.entries(kernel.operands(problem))) {
       // Views of exactly the operand's size: a reference that touches more changes nothing beyond it.

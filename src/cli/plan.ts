@@ -184,10 +184,9 @@ function checkOptimizerState({ optimizerState, pipelineParallel = 1 }: PlanFlags
 }
 
 /** Errors: HoldfastError for what activations in sixteen bits do not go with. */
-function checkActivationDtype({ activationDtype, ranks, hardware, compare }: PlanFlags): void {
+function checkActivationDtype({ activationDtype, hardware, compare }: PlanFlags): void {
   if (activationDtype === 'f32') return;
   const refused =
-    (ranks !== undefined && 'ranks keep theirs in f32; leave it out, or --ranks') ||
     (hardware && 'steps are predicted with activations in f32; leave it out, or --hardware') ||
     (compare && 'policies are compared on activations in f32; leave it out, or --compare');
   if (refused) throw new HoldfastError(`--activation-dtype ${activationDtype}: ${refused}`);

@@ -20,6 +20,7 @@ import {
   type Tensor,
   type TensorInstruction,
   touchedBy,
+  withOperands,
 } from './program.ts';
 import { inRowSlices } from './row-slices.ts';
 
@@ -298,18 +299,6 @@ export function offload(program: Program, moved: ReadonlySet<Tensor>): Program {
 const readsActivations = (instruction: Instruction): instruction is TensorInstruction | RowsInstruction =>
   instruction.phase === 'backward' && (instruction.op === 'dispatch' || instruction.op === 'gather-rows');
 
-/** The instruction on what stands for its operands; itself where they all stay, so that programs share it. */
-function withOperands<I extends TensorInstruction | RowsInstruction>(
-  instruction: I,
-  standIn: (tensor: Tensor) => Tensor,
-): I {
-  if (instruction.op !== 'dispatch') return { ...instruction, own: standIn(instruction.own) };
-  const before = Object.entries(instruction.operands);
-  const operands = before.map(([name, tensor]) => [name, standIn(tensor)] as const);
-  if (operands.every(([, tensor], i) => tensor === before[i]?.[1])) return instruction;
-  return { ...instruction, operands: Object.fromEntries(operands) };
-}
-
 /** Of each activation: the instructions that make it. */
 export type Makers = ReadonlyMap<Tensor, readonly TensorInstruction[]>;
 
@@ -328,7 +317,7 @@ export function makingOf(wanted: Tensor, makers: Makers): { together: Set<Tensor
   return { together, needed };
 }
 
-/** Of each activation: the instructions of the forward pass that write it, in their order. Sums over ranks have none. */
+/** Of each activation: the instructions of the forward pass that write it, in their order. Sums over ranks have none, rounded or not. */
 export function makersIn(program: Program): Makers {
   const makers = new Map<Tensor, TensorInstruction[]>();
   for (const instruction of onTensors(program)) {
@@ -336,9 +325,16 @@ export function makersIn(program: Program): Makers {
     for (const tensor of operandsOf(instruction, 'out'))
       makers.set(tensor, [...(makers.get(tensor) ?? []), instruction]);
   }
-  for (const instruction of program.instructions)
-    if (instruction.op === 'all-reduce' || instruction.op === 'scatter-rows' || instruction.op === 'gather-rows')
-      for (const tensor of operandsOf(instruction, 'out')) makers.delete(tensor);
+  const made = new Set(
+    program.instructions.flatMap((instruction) => {
+      const { op } = instruction;
+      const isExchange = op === 'all-reduce' || op === 'scatter-rows' || op === 'gather-rows';
+      return isExchange ? operandsOf(instruction, 'out') : [];
+    }),
+  );
+  const isRounded = ({ kernel, operands }: TensorInstruction) =>
+    kernel === narrow && Object.values(operands).some((tensor) => made.has(tensor));
+  for (const [tensor, found] of makers) if (made.has(tensor) || found.some(isRounded)) makers.delete(tensor);
   return makers;
 }
 

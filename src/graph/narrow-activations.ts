@@ -6,7 +6,7 @@
 // Invariant: a program and its narrow one have the same instructions on what is no activation, in the same order.
 
 import { narrow } from '../kernels/narrow.ts';
-import { type Instruction, type Program, type Tensor, touchedBy } from './program.ts';
+import { type Instruction, type Program, type Tensor, touchedBy, withOperands } from './program.ts';
 
 /** What activations are kept as for the backward pass. */
 export const ACTIVATION_DTYPES = ['f32', 'bf16'] as const;
@@ -22,22 +22,16 @@ export function narrowActivations(program: Program): Program {
   const narrowOf = new Map<Tensor, Tensor>();
   const standIn = (tensor: Tensor): Tensor => narrowOf.get(tensor) ?? tensor;
   const instructions = program.instructions.flatMap((instruction, i): Instruction[] => {
-    if (instruction.op !== 'dispatch') return [instruction];
-    const operands = Object.entries(instruction.operands);
-    const changed = operands.some(([, tensor]) => narrowOf.has(tensor));
-    const read = operands.map(([name, tensor]) => [name, standIn(tensor)] as const);
-    const own = changed ? { ...instruction, operands: Object.fromEntries(read) } : instruction;
-    const complete = [...new Set(operands.map(([, tensor]) => tensor))].filter(
-      (tensor) => completeAt.get(tensor) === i,
-    );
-    const { op, phase, block, layer } = instruction;
+    const { phase, block, layer } = instruction;
+    const complete = [...new Set(tensorsOf(instruction))].filter((tensor) => completeAt.get(tensor) === i);
     return [
-      own,
+      withOperands(instruction, standIn),
       ...complete.map((tensor): Instruction => {
         const rounded: Tensor = { ...tensor, name: `${tensor.name}, bf16`, stored: 'bf16' };
         narrowOf.set(tensor, rounded);
         return {
-          ...{ op, phase, kernel: narrow, problem: { size: tensor.size }, operands: { x: tensor, y: rounded } },
+          ...{ op: 'dispatch', phase, kernel: narrow, problem: { size: tensor.size } },
+          operands: { x: tensor, y: rounded },
           label: `${tensor.name}, rounded`,
           ...(block !== undefined && { block }),
           ...(layer !== undefined && { layer }),
@@ -48,12 +42,24 @@ export function narrowActivations(program: Program): Program {
   return { ...program, instructions };
 }
 
-/** Of each activation that is rounded: the instruction behind which it is complete. */
+/** What an instruction may complete. */
+const tensorsOf = (instruction: Instruction): readonly Tensor[] =>
+  instruction.op === 'dispatch'
+    ? Object.values(instruction.operands)
+    : instruction.op === 'all-reduce'
+      ? [instruction.tensor]
+      : [];
+
+/** Of each activation that is rounded: the instruction behind which it is complete; of a sum over ranks, the sum. */
 function completions({ instructions, outputs }: Program): Map<Tensor, number> {
   const written = new Map<Tensor, number>();
   const kept = new Set<Tensor>();
   const others = new Set<Tensor>(outputs);
   for (const [i, instruction] of instructions.entries()) {
+    if (instruction.op === 'all-reduce' && instruction.phase === 'forward') {
+      written.set(instruction.tensor, i);
+      continue;
+    }
     if (instruction.op !== 'dispatch') {
       for (const { tensor } of touchedBy(instruction)) others.add(tensor);
       continue;

@@ -272,6 +272,19 @@ function findTouches(instruction: Instruction): Touch[] {
   }
 }
 
+/** The instruction on what stands for its operands; itself where they all stay, so that programs share it. */
+export function withOperands<I extends Instruction>(instruction: I, standIn: (tensor: Tensor) => Tensor): I {
+  if (instruction.op === 'gather-rows') {
+    const own = standIn(instruction.own);
+    return own === instruction.own ? instruction : { ...instruction, own };
+  }
+  if (instruction.op !== 'dispatch') return instruction;
+  const before = Object.entries(instruction.operands);
+  const operands = before.map(([name, tensor]) => [name, standIn(tensor)] as const);
+  if (operands.every(([, tensor], i) => tensor === before[i]?.[1])) return instruction;
+  return { ...instruction, operands: Object.fromEntries(operands) };
+}
+
 export interface Program {
   readonly name: string;
   readonly instructions: readonly Instruction[];

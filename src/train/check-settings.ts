@@ -45,8 +45,6 @@ export function checkSettings(settings: RunSettings): void {
   const dtype = dtypeOf(settings);
   if (!isAlone && dtype === 'f16') throw new HoldfastError(F16_ON_RANKS);
   if (pipelineParallel > 1 && momentDtypeIn(settings) !== 'f32') throw new HoldfastError(MOMENTS_ON_STAGES);
-  if (!isAlone && settings.activationDtype === 'bf16')
-    throw new HoldfastError('--activation-dtype bf16: ranks keep theirs in f32; leave it out, or train alone');
   if (!isAlone && settings.update === 'in-backward') throw new HoldfastError(UPDATE_ON_RANKS);
   if (settings.update === 'in-backward' && dtype === 'f16') throw new HoldfastError(UPDATE_IN_F16);
   if (settings.optimizerDevice === 'cpu' && dtype !== 'f32')

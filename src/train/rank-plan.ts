@@ -21,6 +21,7 @@ import { gatheredBytes } from '../engine/ranks/gather-order.ts';
 import { type GridAxis, type GridPlaces, type GridShape, placesOf, rankAt } from '../engine/ranks/grid.ts';
 import { onlyOwnerOf, ownerOf, type ZeroStage } from '../engine/ranks/sharding.ts';
 import type { ActivationMode } from '../graph/activations.ts';
+import type { ActivationDtype } from '../graph/narrow-activations.ts';
 import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import { KINDS, type Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
@@ -37,6 +38,8 @@ export interface SharedStep extends GridShape {
   /** Micro-batches of a step on each rank. */
   readonly accumulate: number;
   readonly activations: ActivationMode | 'auto';
+  /** What they are kept as. @default 'f32' */
+  readonly activationDtype?: ActivationDtype | undefined;
   readonly size: number;
   /** Whether those that share layers each have some of the rows between them. @default false */
   readonly sequenceParallel?: boolean | undefined;
@@ -113,7 +116,8 @@ export function planRanks(
   budgetFor: BudgetFor,
   limits: AdapterLimits = DEFAULT_LIMITS,
 ): RanksPlan {
-  const { size, batch, context, accumulate, activations, tensor, pipeline, sequenceParallel } = step;
+  const { size, batch, context, accumulate, activations, tensor, pipeline } = step;
+  const { activationDtype, sequenceParallel } = step;
   const first = placesOf({ rank: 0, size }, { tensor, pipeline });
   const zero = zeroIn(step, first);
   const placesAt = ({ stage, copy }: Fitted, tensor = 0) =>
@@ -121,7 +125,8 @@ export function planRanks(
   const parts = new Map<number, StepPart>();
   const partOf = (stage: number): StepPart => {
     const found =
-      parts.get(stage) ?? stepPart(model, batch, context, placesAt({ stage, copy: 0 }), { sequenceParallel });
+      parts.get(stage) ??
+      stepPart(model, batch, context, placesAt({ stage, copy: 0 }), { activationDtype, sequenceParallel });
     parts.set(stage, found);
     return found;
   };

@@ -85,7 +85,7 @@ export type FullOptions = Readonly<
 
 /** Errors: HoldfastError for what does not go with this model, or with each other. */
 export function checkOptions(model: Model, options: TrainerOptions): void {
-  const { schedule, seq, ranks, optimizerDevice, activationDtype, update, memory } = options;
+  const { schedule, seq, ranks, optimizerDevice, update, memory } = options;
   const isInBackward = update === 'in-backward';
   checkSchedule(schedule);
   const { context } = model.shape;
@@ -109,8 +109,6 @@ export function checkOptions(model: Model, options: TrainerOptions): void {
     );
   if (ranks && trainingDtypeOf(model.parameters) === 'f16')
     throw new HoldfastError('parameters in f16: ranks train together in f32 or bf16; compute in bf16, or use one rank');
-  if (ranks && activationDtype === 'bf16')
-    throw new HoldfastError('activations in bf16: ranks keep theirs in f32; leave it out, or use one rank');
   if (optimizerDevice === 'cpu' && memory?.recovery === 'checkpoint')
     throw new HoldfastError(
       "recovery 'checkpoint': with the optimizer on the host (cpu) the state of every step lies below the GPU anyway; leave it out",

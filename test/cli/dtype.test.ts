@@ -147,7 +147,6 @@ test.each([
     '--optimizer-state bf16: how moments are rounded goes by',
   ],
   [['train', ...RUN, '--dtype', 'f16', '--update', 'in-backward', '--out', 'none'], '--update in-backward: in f16'],
-  [['plan', '--activation-dtype', 'bf16', '--ranks', '2'], '--activation-dtype bf16: ranks keep theirs in f32'],
   [['plan', '--activation-dtype', 'bf16', '--compare'], '--activation-dtype bf16: policies are compared'],
   [['plan', '--dtype', 'f16', '--ranks', '2'], '--dtype f16: ranks train together in f32 or bf16'],
   [['plan', '--compare', '--dtype', 'bf16'], '--dtype: policies are compared'],

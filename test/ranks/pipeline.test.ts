@@ -52,11 +52,11 @@ const decoder = (config: object, num_hidden_layers: number, tie_word_embeddings:
 
 /** Of a stage, on paper. */
 const workloadOf = (
-  { model, batch, seq, accumulate }: Omit<Work, 'steps'>,
+  { model, batch, seq, accumulate, activationDtype }: Omit<Work, 'steps'>,
   place: GridPlace,
   sharding: Sharding = ALONE,
 ) => {
-  const programs = traceStep(model, batch, seq, { place });
+  const programs = traceStep(model, batch, seq, { place, activationDtype });
   const part = programs.stages ? stageOf(model, programs.stages) : model;
   return trainingWorkload(part, programs, accumulate, undefined, { accumulateOrder: 'batch', sharding });
 };
@@ -162,9 +162,13 @@ describe('what ranks must have alike', () => {
 });
 
 describe('on paper', () => {
-  it.each([true, false])('each stage has its part of the model and sends its rows, tied: %s', (tied) => {
+  it.each([
+    [true, 'f32'],
+    [false, 'f32'],
+    [false, 'bf16'],
+  ] as const)('each stage has its part of the model and sends its rows, tied: %s, in %s', (tied, activationDtype) => {
     const model = gpt2(5, tied);
-    const work = { model, batch: 2, seq: 8, accumulate: 4 };
+    const work = { model, batch: 2, seq: 8, accumulate: 4, activationDtype };
     const all = model.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
     const blocks = traceStep(model, 2, 8).squares.size;
     const stages = [0, 1, 2].map((rank) => {
@@ -178,14 +182,16 @@ describe('on paper', () => {
     const twice = tied ? 150 * 24 : 0;
     expect(stages.reduce((sum, { held }) => sum + held, 0)).toBe(all + twice);
     expect(stages.reduce((sum, { ownBlocks }) => sum + ownBlocks, 0)).toBe(blocks);
-    // In f32: of each micro-batch the rows of the residual stream, and of its gradient; then the squares, and the loss of the last.
-    const rows = 4 * (2 * 8 * 24 * 4);
+    // Of each micro-batch the rows of the residual stream, as they are kept, and of its gradient, in f32; then the squares, and
+    // the loss of the last.
+    const elements = 4 * (2 * 8 * 24);
+    const [rows, gradients] = [elements * (activationDtype === 'bf16' ? 2 : 4), elements * 4];
     stages.forEach(({ bytes, ownBlocks }, rank) => {
-      const neighbours = rank === 1 ? 2 : 1;
+      const [before, behind] = [Math.min(rank, 1), Math.min(2 - rank, 1)];
       const loss = rank === 2 ? [8, 0] : [0, 4];
       expect([bytes.sent, bytes.received]).toEqual([
-        neighbours * rows + 2 * 4 * ownBlocks + at(loss, 0),
-        neighbours * rows + 4 * (blocks - ownBlocks) + at(loss, 1),
+        behind * rows + before * gradients + 2 * 4 * ownBlocks + at(loss, 0),
+        before * rows + behind * gradients + 4 * (blocks - ownBlocks) + at(loss, 1),
       ]);
     });
   });

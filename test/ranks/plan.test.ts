@@ -9,6 +9,7 @@ import { EXCHANGE_AXES, type GridShape } from '../../src/engine/ranks/grid.ts';
 import { ZERO_STAGES } from '../../src/engine/ranks/sharding.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
+import type { ActivationDtype } from '../../src/graph/narrow-activations.ts';
 import type { MomentDtype, TrainingDtype } from '../../src/memory/layout/kinds.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
@@ -38,21 +39,22 @@ const stepOf = (size: number, stage: SharedStep['stage'], changes: Partial<Share
 /** Bytes of a rank: over its link, and over the network by axis. */
 type Counted = Record<'link' | 'sent' | 'got', Record<string, number>>;
 
-/** What parameters are computed with in, and moments kept as. @default f32 */
+/** What parameters are computed with in, and moments and activations kept as. @default f32 */
 interface Widths {
   dtype?: TrainingDtype;
   moments?: MomentDtype;
+  activationDtype?: ActivationDtype;
 }
 
 /** ZeRO, ranks, how much of the way from the smallest budget to all, what of the ranks one copy of the model takes, and widths. */
 type Counting = [SharedStep['stage'], number, number, GridShape, Widths?];
 const NARROW: Counting[] = [
+  [2, 4, 0.2, { pipeline: 2 }, { dtype: 'bf16', activationDtype: 'bf16' }],
   [2, 3, 0.3, {}, { dtype: 'bf16', moments: 'bf16' }],
-  [3, 2, 0.3, {}, { dtype: 'bf16', moments: 'bf16' }],
+  [3, 2, 0.3, {}, { dtype: 'bf16', moments: 'bf16', activationDtype: 'bf16' }],
   [0, 2, 0, {}, { dtype: 'bf16' }],
   [1, 3, 0.4, {}, { moments: 'bf16' }],
-  [3, 4, 0.3, { tensor: 2 }, { dtype: 'bf16', moments: 'bf16' }],
-  [2, 4, 0.2, { pipeline: 2 }, { dtype: 'bf16' }],
+  [3, 4, 0.3, { tensor: 2 }, { dtype: 'bf16', moments: 'bf16', activationDtype: 'bf16' }],
 ];
 const GRIDS: Counting[] = [
   [3, 4, 0.3, { pipeline: 2 }],
@@ -72,9 +74,9 @@ describe('the plan of every rank', () => {
   const sampled: Counting[] = [[2, 2, 0.4, {}], [3, 2, 0, {}], ...GRIDS.slice(0, 2), ...NARROW.slice(0, 1)];
   it.each(EVERY_CASE ? [...alone, ...GRIDS, ...NARROW] : sampled)(
     'is what a run with ZeRO %i on %i ranks counts, %d of the way to all: %o',
-    async (stage, size, share, shape, { dtype = 'f32', moments = 'f32' } = {}) => {
+    async (stage, size, share, shape, { dtype = 'f32', moments = 'f32', activationDtype = 'f32' } = {}) => {
       const device = await testDevice();
-      const step = stepOf(size, stage, shape);
+      const step = stepOf(size, stage, { ...shape, activationDtype });
       const model = momentsIn(computedIn(shape.tensor ? modelWith(2 * shape.tensor) : MODEL, dtype), moments);
       const within = ({ smallest, comfortable }: { smallest: number; comfortable: number }) =>
         Math.ceil(smallest + share * (comfortable - smallest));
@@ -86,7 +88,7 @@ describe('the plan of every rank', () => {
         const { batch, context: seq, accumulate, activations } = step;
         const shared = { ...ranks, chunkBytes: trainers[0]?.session.map.chunkBytes };
         const memory = { gpu: plan.budget, activations };
-        const options = { batch, seq, accumulate, schedule, memory, ranks: shared };
+        const options = { batch, seq, accumulate, schedule, memory, activationDtype, ranks: shared };
         trainers.push(await Trainer.create(device, model, options));
         expect(device.allocator.bytes - before).toBe(at(plan.ranks, ranks.rank).peak);
       }

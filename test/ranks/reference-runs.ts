@@ -8,6 +8,7 @@ import { EXCHANGE_AXES } from '../../src/engine/ranks/grid.ts';
 import type { ZeroStage } from '../../src/engine/ranks/sharding.ts';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import type { ActivationDtype } from '../../src/graph/narrow-activations.ts';
 import { splitModel, wholeOf } from '../../src/nn/tensor-parallel.ts';
 import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';
 import { joined } from '../../src/parity/replay-case.ts';
@@ -38,6 +39,8 @@ export interface Options {
   readonly pipeline?: number;
   /** @default false */
   readonly sequenceParallel?: boolean;
+  /** @default 'f32' */
+  readonly activationDtype?: ActivationDtype;
 }
 
 /** Whether a rank has all weights, and none of them only in part: in sixteen bits it is their upper halves. */
@@ -50,27 +53,22 @@ export async function trainOnRanks(
   reference: ReferenceCase,
   size: number,
   stage: ZeroStage,
-  {
-    choices = {},
-    memory = () => ({}),
-    steps = reference.batches.length,
-    tensor = 1,
-    pipeline = 1,
-    ...shape
-  }: Options = {},
+  options: Options = {},
 ): Promise<Outcome & { readonly choices: ChoiceRecord }> {
+  const { choices = {}, memory = () => ({}), steps = reference.batches.length, tensor = 1, pipeline = 1 } = options;
+  const { activationDtype = 'f32', sequenceParallel = false } = options;
   const { model, batch, seq, accumulate, schedule, optimizer } = reference;
   const packed = reference.batches[0]?.[0]?.['documents'] !== undefined;
-  const options = { batch, seq, packed, accumulate: (accumulate * tensor * pipeline) / size, schedule, optimizer };
+  const own = { batch, seq, packed, accumulate: (accumulate * tensor * pipeline) / size, schedule, optimizer };
   const trainers: Trainer[] = [];
-  for (const ranks of ranksInProcess(size, stage, { tensor, pipeline, ...shape })) {
+  for (const ranks of ranksInProcess(size, stage, { tensor, pipeline, sequenceParallel })) {
     const before = device.allocator.bytes;
     const [first] = trainers;
     const shared = { ...ranks, chunkBytes: first?.session.map.chunkBytes };
     // Of all before: parts may be of several sizes.
     const known = trainers.at(-1)?.choices.record() ?? choices;
     const trainer = await Trainer.create(device, model, {
-      ...options,
+      ...{ ...own, activationDtype },
       choices: known,
       memory: memory(ranks.rank),
       ranks: shared,

@@ -15,8 +15,9 @@ import { ZERO_STAGES } from '../../src/engine/ranks/sharding.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { ACTIVATION_MODES, type ActivationMode, withActivations } from '../../src/graph/activations.ts';
-import { onTensors } from '../../src/graph/program.ts';
+import { ACTIVATION_MODES, type ActivationMode, operandsOf, withActivations } from '../../src/graph/activations.ts';
+import type { ActivationDtype } from '../../src/graph/narrow-activations.ts';
+import { onTensors, type Phase } from '../../src/graph/program.ts';
 import { embedding, embeddingBackward } from '../../src/kernels/embedding.ts';
 import { checkTrace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
@@ -292,7 +293,12 @@ async function logitsOf(model: Model, parts: readonly Model[]): Promise<Float64A
 }
 
 /** Two micro-batches, in float64: of the ranks, each with its part; of one rank, with all of it. */
-async function computed(model: Model, parts: readonly Model[], mode: ActivationMode = 'keep') {
+async function computed(
+  model: Model,
+  parts: readonly Model[],
+  mode: ActivationMode = 'keep',
+  activationDtype: ActivationDtype = 'f32',
+) {
   const seq = 6;
   const random = new Random(7, 'shared layers');
   const { vocabulary } = model.shape;
@@ -308,7 +314,7 @@ async function computed(model: Model, parts: readonly Model[], mode: ActivationM
   }
   const ranks = await Promise.all(
     parts.map(async (part) => {
-      const traced = traceStep(part, 1, seq);
+      const traced = traceStep(part, 1, seq, { activationDtype });
       const memory = new Memory();
       const own = await collect(partsOf(part, sourceOf(weights)));
       for (const [name, tensor] of traced.parameters) memory.set(tensor, own.get(name) ?? []);
@@ -349,6 +355,20 @@ describe.each(SAMPLED)('in float64, %s', (_, model) => {
     }
     for (const mode of EVERY_CASE ? ACTIVATION_MODES : (['recompute'] as const))
       expect(await computed(model, parts, mode), mode).toEqual(shared);
+  });
+
+  it('keeps sums over ranks in bf16, too, with the same results whatever becomes of activations', async () => {
+    const parts = [0, 1].map((rank) => splitModel(model, { rank, size: 2 }));
+    const { instructions } = traceStep(at(parts, 0), 1, 6, { activationDtype: 'bf16' }).first;
+    const inPhase = (phase: Phase) => instructions.filter((instruction) => instruction.phase === phase);
+    const sums = new Set(inPhase('forward').flatMap((each) => (each.op === 'all-reduce' ? [each.tensor] : [])));
+    const read = inPhase('backward').flatMap((instruction) => operandsOf(instruction, 'in'));
+    expect(read.filter((tensor) => sums.has(tensor)).map(({ name }) => name)).toEqual([]);
+    const kept = await computed(model, parts, 'keep', 'bf16');
+    expect(at(kept.losses, 1)).toEqual(at(kept.losses, 0));
+    for (const values of kept.gradients.values()) expect(values.every(Number.isFinite)).toBe(true);
+    for (const mode of EVERY_CASE ? ACTIVATION_MODES : (['recompute', 'offload-all'] as const))
+      expect(await computed(model, parts, mode, 'bf16'), mode).toEqual(kept);
   });
 
   it('writes with the logits of one rank', async () => {

@@ -1,15 +1,15 @@
 // The lowering of exchanges between ranks, from instructions to operations: the rank that adds up each part, and the rank and
 // axis of the grid that a value goes to. Pure. The collectives on chunks that a step has beside them are in ranks/collectives.ts.
 
-import type {
-  AllGatherInstruction,
-  AllReduceInstruction,
-  ElementRange,
-  HandOverInstruction,
-  RowsInstruction,
-  TieInstruction,
+import {
+  type AllGatherInstruction,
+  type AllReduceInstruction,
+  bytesOf,
+  type ElementRange,
+  type HandOverInstruction,
+  type RowsInstruction,
+  type TieInstruction,
 } from '../../graph/program.ts';
-import { bytesOf } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { OwnedPart } from '../ranks/communicator.ts';
 import type { CollectiveOperation } from './lower.ts';
@@ -48,8 +48,10 @@ export function tied({ tensor, label, phase }: TieInstruction, map: ChunkMap): C
 
 export function betweenStages(instruction: HandOverInstruction | AllGatherInstruction): CollectiveOperation {
   const { op: collective, tensor: on, label, phase } = instruction;
-  const ranges = collective === 'all-gather' ? instruction.parts : [{ stage: instruction.stage, offset: 0, ...on }];
-  const parts = ranges.map(({ stage, offset, size }) => ({ owner: stage, offset: 4 * offset, bytes: 4 * size }));
+  const parts =
+    collective === 'all-gather'
+      ? instruction.parts.map(({ stage, offset, size }) => ({ owner: stage, offset: 4 * offset, bytes: 4 * size }))
+      : [{ owner: instruction.stage, offset: 0, bytes: bytesOf(on) }];
   const exchange = { op: 'collective', collective, axis: 'pipeline', on, parts } as const;
   return { ...exchange, label: `${collective} ${label}`, phase, uses: [] };
 }

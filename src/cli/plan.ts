@@ -8,7 +8,7 @@ import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { loadSolver } from '../memory/plan/bound.ts';
 import type { Host } from '../runtime/host.ts';
 import { BASE_DTYPES } from '../train/base-dtype.ts';
-import { F16_ON_RANKS, MOMENTS_ON_STAGES } from '../train/check-settings.ts';
+import { MOMENTS_ON_STAGES } from '../train/check-settings.ts';
 import { SCALINGS } from '../train/scaling.ts';
 import { parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -158,7 +158,7 @@ export function planCommand(host: Host): Command {
 
 /** Errors: HoldfastError for what several ranks do not go with, and for what needs them. */
 function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): void {
-  const { ranks, zero, tensorParallel, pipelineParallel, sequenceParallel, dtype, compare, print } = flags;
+  const { ranks, zero, tensorParallel, pipelineParallel, sequenceParallel, compare, print } = flags;
   if (ranks === undefined) {
     const asked = Object.entries({
       '--zero': zero,
@@ -172,7 +172,6 @@ function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): voi
   checkGrid(flags, ranks);
   checkRankFlags({ ...flags, data: [] }, given);
   const refused =
-    (dtype === 'f16' && F16_ON_RANKS) ||
     (compare && '--compare: policies are compared on one rank; leave out --ranks') ||
     (print && '--print: parts are listed of a run on one rank; leave out --ranks');
   if (refused) throw new HoldfastError(refused);

@@ -57,12 +57,12 @@ export function waitingLines({ each, zero }: Pick<RankRecord, 'each' | 'zero'>):
 
 const wordsFor = (what: string): string => {
   if (what.startsWith('reduce-scatter gradient')) return 'sums of gradients';
-  if (/ gradient(BF16)?$/.test(what)) return 'gradients back from their sums';
+  if (/ gradient(B?F16)?$/.test(what)) return 'gradients back from their sums';
   if (what.startsWith('send') || what.startsWith('receive')) return 'what stages hand on';
   if (what.startsWith('all-reduce tied')) return 'sums of a table that the first and the last stage have';
   if (/^(reduce-scatter|all-gather) rows/.test(what)) return 'rows between layers that ranks share';
   if (what.startsWith('all-reduce')) return 'sums of layers that ranks share';
-  if (/ parameter(BF16)?$/.test(what)) return 'parameters from their owners';
+  if (/ parameter(B?F16)?$/.test(what)) return 'parameters from their owners';
   return 'losses and norms';
 };
 

@@ -26,9 +26,6 @@ export const UPDATE_IN_F16 =
 export const UPDATE_ON_RANKS =
   '--update in-backward: several ranks add up all gradients before they update; leave it out, or train alone';
 
-/** Why several ranks do not compute in f16. */
-export const F16_ON_RANKS = '--dtype f16: ranks train together in f32 or bf16; take --dtype bf16, or train alone';
-
 /** Why stages of a pipeline do not keep moments in bf16. */
 export const MOMENTS_ON_STAGES =
   '--optimizer-state bf16: how moments are rounded goes by the number of an element in the whole model, which stages of a pipeline do not know; leave it out, or --pipeline-parallel';
@@ -43,7 +40,6 @@ export function checkSettings(settings: RunSettings): void {
   const { ranks = 1, tensorParallel = 1, pipelineParallel = 1 } = settings;
   const isAlone = ranks * tensorParallel * pipelineParallel === 1;
   const dtype = dtypeOf(settings);
-  if (!isAlone && dtype === 'f16') throw new HoldfastError(F16_ON_RANKS);
   if (pipelineParallel > 1 && momentDtypeIn(settings) !== 'f32') throw new HoldfastError(MOMENTS_ON_STAGES);
   if (!isAlone && settings.update === 'in-backward') throw new HoldfastError(UPDATE_ON_RANKS);
   if (settings.update === 'in-backward' && dtype === 'f16') throw new HoldfastError(UPDATE_IN_F16);

@@ -107,8 +107,6 @@ export function checkOptions(model: Model, options: TrainerOptions): void {
     throw new HoldfastError(
       'moments in bf16: how they are rounded goes by the number of an element in the whole model, which stages of a pipeline do not know; keep them in f32, or use no stages',
     );
-  if (ranks && trainingDtypeOf(model.parameters) === 'f16')
-    throw new HoldfastError('parameters in f16: ranks train together in f32 or bf16; compute in bf16, or use one rank');
   if (optimizerDevice === 'cpu' && memory?.recovery === 'checkpoint')
     throw new HoldfastError(
       "recovery 'checkpoint': with the optimizer on the host (cpu) the state of every step lies below the GPU anyway; leave it out",

@@ -148,7 +148,6 @@ test.each([
   ],
   [['train', ...RUN, '--dtype', 'f16', '--update', 'in-backward', '--out', 'none'], '--update in-backward: in f16'],
   [['plan', '--activation-dtype', 'bf16', '--compare'], '--activation-dtype bf16: policies are compared'],
-  [['plan', '--dtype', 'f16', '--ranks', '2'], '--dtype f16: ranks train together in f32 or bf16'],
   [['plan', '--compare', '--dtype', 'bf16'], '--dtype: policies are compared'],
 ])('%j is refused', async (args, words) => {
   const { status, said } = await inProcess(files, args);

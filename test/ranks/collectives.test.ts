@@ -30,8 +30,9 @@ const fitOf = (size: number, rank: number, stage: ZeroStage, model = wide, accum
   );
 };
 
-/** Parameters of bf16 and their moments. */
-const narrow = momentsIn(computedIn(wide, 'bf16'), 'bf16');
+/** Parameters in sixteen bits and their moments. */
+const narrowIn = (dtype: 'bf16' | 'f16') => momentsIn(computedIn(wide, dtype), 'bf16');
+const NARROW = ['bf16', 'f16'] as const;
 
 describe.each(ZERO_STAGES)('ZeRO %i', (stage) => {
   it.each([2, 3, 8])('gives %i ranks the same collectives in the same order', (size) => {
@@ -56,7 +57,8 @@ describe.each(ZERO_STAGES)('ZeRO %i', (stage) => {
     expect(owned).toContain(0);
   });
 
-  it('gives ranks the same collectives in the same order, and legal traces, in sixteen bits', () => {
+  it.each(NARROW)('gives ranks the same collectives in the same order, and legal traces, in %s', (dtype) => {
+    const narrow = narrowIn(dtype);
     const lists = [0, 1, 2].map((rank) => {
       const { passes, map } = fitOf(3, rank, stage, narrow);
       checkTrace(passes.step.trace);
@@ -75,7 +77,8 @@ describe.each(ZERO_STAGES)('ZeRO %i', (stage) => {
     for (const list of lists) expect(list).toEqual(lists[0]);
   });
 
-  it('gathers for half the bytes what is computed with in sixteen bits: 3/4 of those of f32', () => {
+  it.each(NARROW)('gathers for half the bytes what is computed with in %s: 3/4 of those of f32', (dtype) => {
+    const narrow = narrowIn(dtype);
     const bytes = [0, 1].map((rank) =>
       networkBytes(fitOf(2, rank, stage, narrow).passes.step.operations, { rank, size: 2 }),
     );

@@ -110,8 +110,10 @@ function exchanges(ranks: readonly RankPlan[]): string[] {
 const WORDS: Partial<Record<Exchanged['of'], string>> = {
   gradient: 'gradients',
   gradientBF16: 'gradients in bf16',
+  gradientF16: 'gradients in f16',
   parameter: 'parameters',
   parameterBF16: 'parameters in bf16',
+  parameterF16: 'parameters in f16',
   'activation gradients': 'gradients of activations',
   sums: 'losses and norms',
 };

@@ -125,7 +125,7 @@ export function withCollectives(update: readonly Operation[], map: ChunkMap, ste
     for (const index of indices.filter((index) => endsChunk(readKind, index))) {
       const own = isOwn(index);
       const completes: Kind[] = own ? [] : [readKind];
-      done.push(onChunk('all-gather', readKind, placeOf(readKind, index), own ? 'read' : 'update', { completes }));
+      done.push(onChunk('all-gather', readKind, placeOf(readKind, index), own ? 'read' : 'write', { completes }));
     }
   }
   return done;

@@ -26,6 +26,9 @@ export function withCopiesReleased(operations: readonly Operation[], map: ChunkM
   for (const [index, i] of last) released.set(i, [...(released.get(i) ?? []), index]);
   return operations.map((operation, i) => {
     const given = released.get(i);
-    return given ? releasing(operation, given) : operation;
+    if (!given) return operation;
+    // What is gathered for each phase is given up behind each, too.
+    const again = operation.releases?.filter((index) => (last.get(index) ?? -1) > i) ?? [];
+    return releasing(operation, [...again, ...given]);
   });
 }

@@ -2,17 +2,16 @@
 // needs: HYPER_ONE_MINUS_BETA1, HYPER_ONE_MINUS_BETA2, HYPER_EPSILON, HYPER_LEARNING_RATE, HYPER_WEIGHT_DECAY
 // needs: elem, LANES, parameter_size, parameter_at, set_parameter, keep_parameter
 // needs: moments_size, first_moment, second_moment, set_moments
-// gives: p, hyper
+// needs: decays
+// gives: p, hyper, BLOCK_SHIFT
 // AdamW with decoupled decay, STEPS elem per invocation. When state says skip, no value changes.
-// decayMask has one bit per BLOCK elements, from block maskOffset on: bit b % 32 of word b / 32.
 
-struct Params { size: u32, maskOffset: u32 } // size: in elem
+struct Params { size: u32, maskOffset: u32 } // size: in elem; maskOffset: the block of the first of them
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> gradient: array<elem>;        // (size)
 @group(0) @binding(2) var<storage, read> hyper: array<f32>;            // (HYPER_SIZE)
 @group(0) @binding(3) var<storage, read> state: array<f32>;            // (STATE_SIZE)
-@group(0) @binding(4) var<storage, read> decayMask: array<u32>;
 
 const BLOCK_SHIFT = firstTrailingBit(BLOCK / LANES); // BLOCK is a power of two
 
@@ -48,9 +47,8 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
 
     // The decay and the Adam step are added first: the parameter is rounded once, and 1 - lr * wd never is.
     let value = parameter_at(i);
-    let block = p.maskOffset + (i >> BLOCK_SHIFT);
     var change = elem();
-    if (((decayMask[block >> 5u] >> (block & 31u)) & 1u) != 0u) { change = lr * weight_decay * value; }
+    if (decays(p.maskOffset + (i >> BLOCK_SHIFT))) { change = lr * weight_decay * value; }
     // Zero only where epsilon is 0 and no gradient ever came: the step is then 0 / 0, and taken as 0.
     let denominator = sqrt(second / correction2) + epsilon;
     change += select(elem(), lr * (first / correction1) / denominator, denominator > elem());

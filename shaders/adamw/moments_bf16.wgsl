@@ -1,4 +1,4 @@
-// needs: BLOCK, HYPER_ROUNDING_KEY, p, hyper, splitmix32
+// needs: BLOCK, BLOCK_SHIFT, HYPER_ROUNDING_KEY, p, hyper, number_of, splitmix32
 // gives: moments_size, first_moment, second_moment, set_moments
 // Moments of adamw as bfloat16, two to a word, rounded up or down by chance: up in as many of 2^16 cases as the bits that go
 // say, so that the mean is the float. Chance is a hash of the step's key and the number of the element among all that train.
@@ -15,7 +15,7 @@ fn second_moment(i: u32) -> vec4f { return floats_in(v[i]); }
 fn set_moments(i: u32, first: vec4f, second: vec4f) {
   let start = splitmix32(key_word(0u));
   let last = key_word(1u);
-  let element = p.maskOffset * BLOCK + 4u * i;
+  let element = number_of(p.maskOffset + (i >> BLOCK_SHIFT)) * BLOCK + ((4u * i) & (BLOCK - 1u));
   let chance = vec4u(chance_of(element, start, last), chance_of(element + 1u, start, last),
                      chance_of(element + 2u, start, last), chance_of(element + 3u, start, last));
   m[i] = rounded(first, chance & vec4u(0xffffu));

@@ -8,7 +8,6 @@ import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { loadSolver } from '../memory/plan/bound.ts';
 import type { Host } from '../runtime/host.ts';
 import { BASE_DTYPES } from '../train/base-dtype.ts';
-import { MOMENTS_ON_STAGES } from '../train/check-settings.ts';
 import { SCALINGS } from '../train/scaling.ts';
 import { parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -118,7 +117,6 @@ export function planCommand(host: Host): Command {
       if (flags.update === 'at-end' && flags.clip !== undefined)
         throw new HoldfastError('--clip: makes a difference to --update in-backward alone; give that, too');
       checkOptimizerDevice(flags);
-      checkOptimizerState(flags);
       checkActivationDtype(flags);
       if (activations === true) {
         if (!flags.compare) throw new HoldfastError('--activations: say what becomes of them, or give --compare, too');
@@ -175,11 +173,6 @@ function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): voi
     (compare && '--compare: policies are compared on one rank; leave out --ranks') ||
     (print && '--print: parts are listed of a run on one rank; leave out --ranks');
   if (refused) throw new HoldfastError(refused);
-}
-
-/** Errors: HoldfastError for what moments in sixteen bits do not go with. */
-function checkOptimizerState({ optimizerState, pipelineParallel = 1 }: PlanFlags): void {
-  if (optimizerState !== 'f32' && pipelineParallel > 1) throw new HoldfastError(MOMENTS_ON_STAGES);
 }
 
 /** Errors: HoldfastError for what activations in sixteen bits do not go with. */

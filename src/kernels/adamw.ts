@@ -5,6 +5,8 @@
 // (moments.ts).
 
 import shader from '../../shaders/adamw/adamw.wgsl?raw';
+import blocksInOrder from '../../shaders/adamw/blocks_in_order.wgsl?raw';
+import blocksNumbered from '../../shaders/adamw/blocks_numbered.wgsl?raw';
 import momentsBF16 from '../../shaders/adamw/moments_bf16.wgsl?raw';
 import momentsFloats from '../../shaders/adamw/moments_floats.wgsl?raw';
 import parameterFloats from '../../shaders/adamw/parameter_floats.wgsl?raw';
@@ -46,7 +48,7 @@ export const adamw: Kernel<AdamWProblem> = {
   }),
   affectsSpeed: { size: true, maskOffset: false },
   variants: perElem(
-    shader + momentsFloats + parameterFloats,
+    shader + blocksInOrder + momentsFloats + parameterFloats,
     ({ size }) => lanesOf(size),
     ({ size }, lanes) => ceilDiv(size / lanes, STEPS),
     ({ size, maskOffset = 0 }, lanes) => ({ size: size / lanes, maskOffset }),
@@ -92,7 +94,7 @@ export const adamwOnHalves: Kernel<AdamWProblem> = {
     return { ...others, high: words, low: words };
   },
   variants: perElem(
-    shader + momentsFloats + parameterHalves,
+    shader + blocksInOrder + momentsFloats + parameterHalves,
     () => 4,
     ({ size }) => ceilDiv(size / 4, STEPS),
     ({ size, maskOffset = 0 }) => ({ size: size / 4, maskOffset }),
@@ -120,7 +122,7 @@ export const adamwWithCopy: Kernel<AdamWProblem> = {
   // There may be none before: that of a step that is skipped is made, too.
   operands: (problem) => ({ ...adamw.operands(problem), copy: write(problem.size / 2, 'u32') }),
   variants: perElem(
-    shader + momentsFloats + parameterMaster + f16,
+    shader + blocksInOrder + momentsFloats + parameterMaster + f16,
     () => 4,
     ({ size }) => ceilDiv(size / 4, STEPS),
     ({ size, maskOffset = 0 }) => ({ size: size / 4, maskOffset }),
@@ -134,26 +136,43 @@ export const adamwWithCopy: Kernel<AdamWProblem> = {
   },
 };
 
+/** Of moments that are rounded by chance. */
+export interface NarrowMomentsProblem extends AdamWProblem {
+  /**
+   * Whether the blocks are some of all that train: decayMask then has a word for each (`numberedBlock`), since chance goes by
+   * which of all a block is.
+   * @default they are all, in their order
+   */
+  numbered?: boolean;
+}
+
+/** The word of a block that is some block of all that train. */
+export const numberedBlock = (number: number, decays: boolean): number => number + (decays ? DECAYS : 0);
+const DECAYS = 2 ** 31;
+
 /**
  * The same kernel with m, v (size / 2 words: two bfloat16 in each), rounded by chance with the key in hyper (ROUNDING.size).
  * `parameters`: its fragment of them, with four lanes. `size`: a multiple of 4.
  */
-const withNarrowMoments = (kernel: Kernel<AdamWProblem>, parameters: string): Kernel<AdamWProblem> => ({
+const withNarrowMoments = (kernel: Kernel<AdamWProblem>, parameters: string): Kernel<NarrowMomentsProblem> => ({
   ...kernel,
   name: `${kernel.name}NarrowMoments`,
-  operands(problem) {
-    const moments = update(problem.size / 2, 'u32');
-    return { ...kernel.operands(problem), hyper: read(ROUNDING.size), m: moments, v: moments };
+  operands({ numbered = false, ...problem }) {
+    const { size, maskOffset = 0 } = problem;
+    const moments = update(size / 2, 'u32');
+    const words = numbered && { decayMask: read(maskOffset + ceilDiv(size, BLOCK), 'u32') };
+    return { ...kernel.operands(problem), ...words, hyper: read(ROUNDING.size), m: moments, v: moments };
   },
+  affectsSpeed: { ...kernel.affectsSpeed, numbered: false },
   variants: perElem(
-    shader + momentsBF16 + parameters + words,
+    ({ numbered }) => shader + (numbered ? blocksNumbered : blocksInOrder) + momentsBF16 + parameters + words,
     () => 4,
     ({ size }) => ceilDiv(size / 4, STEPS),
     ({ size, maskOffset = 0 }) => ({ size: size / 4, maskOffset }),
     { BLOCK, STEPS, ...controlConstants, HYPER_ROUNDING_KEY: ROUNDING.roundingKey },
   ),
   flops: ({ size }) => kernel.flops({ size }) + 24 * size,
-  reference(problem, data: Arrays<'hyper' | 'state' | 'm' | 'v'>) {
+  reference({ numbered, ...problem }, data: Arrays<'hyper' | 'state' | 'decayMask' | 'm' | 'v'>) {
     const { size, maskOffset = 0 } = problem;
     const halvesOf = (list: Float64Array) => new Uint16Array(Uint32Array.from(list).buffer);
     const [m, v] = [data.m, data.v].map((list) => {
@@ -161,14 +180,32 @@ const withNarrowMoments = (kernel: Kernel<AdamWProblem>, parameters: string): Ke
       widen('BF16', halvesOf(list), floats);
       return Float64Array.from(floats);
     }) as [Float64Array, Float64Array];
-    kernel.reference(problem, { ...data, m, v });
+    const decayMask = numbered ? bitsOf(data.decayMask) : data.decayMask;
+    kernel.reference(problem, { ...data, decayMask, m, v });
     if (data.state[STATE.skip] !== 0) return;
+    const key = keyIn(data.hyper);
+    const floats = [Float32Array.from(m), Float32Array.from(v)] as const;
     const into = [new Uint16Array(size), new Uint16Array(size)] as const;
-    roundMoments(keyIn(data.hyper), maskOffset * BLOCK, [Float32Array.from(m), Float32Array.from(v)], into);
+    for (let first = 0; first < size; first += BLOCK) {
+      const block = maskOffset + first / BLOCK;
+      const number = numbered ? data.decayMask[block]! % DECAYS : block;
+      const inBlock = <L extends Float32Array<ArrayBuffer> | Uint16Array<ArrayBuffer>>([one, other]: readonly [L, L]) =>
+        [one.subarray(first, first + BLOCK) as L, other.subarray(first, first + BLOCK) as L] as const;
+      roundMoments(key, number * BLOCK, inBlock(floats), inBlock(into));
+    }
     data.m.set(new Uint32Array(into[0].buffer));
     data.v.set(new Uint32Array(into[1].buffer));
   },
 });
+
+/** One bit a block. */
+function bitsOf(blocks: Float64Array): Float64Array {
+  const bits = new Float64Array(ceilDiv(blocks.length, 32));
+  blocks.forEach((word, block) => {
+    if (word >= DECAYS) bits[block >> 5]! += 2 ** (block & 31);
+  });
+  return bits;
+}
 
 /** As adamw, adamwOnHalves and adamwWithCopy, with moments in bf16. */
 export const adamwNarrowMoments = withNarrowMoments(adamw, parameterFloats);

@@ -6,7 +6,7 @@ import { familyOf, labelsIn, shapeOf } from '../formats/families/index.ts';
 import { checkStages } from '../nn/pipeline-parallel.ts';
 import { checkSize } from '../nn/size.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { dtypeOf, momentDtypeIn, type RunSettings } from './run-settings.ts';
+import { dtypeOf, type RunSettings } from './run-settings.ts';
 import { checkSchedule } from './schedule.ts';
 
 /**
@@ -26,10 +26,6 @@ export const UPDATE_IN_F16 =
 export const UPDATE_ON_RANKS =
   '--update in-backward: several ranks add up all gradients before they update; leave it out, or train alone';
 
-/** Why stages of a pipeline do not keep moments in bf16. */
-export const MOMENTS_ON_STAGES =
-  '--optimizer-state bf16: how moments are rounded goes by the number of an element in the whole model, which stages of a pipeline do not know; leave it out, or --pipeline-parallel';
-
 /**
  * Checks what settings ask for together, before anything of that size is made. Errors: HoldfastError naming the setting
  * and the largest that works.
@@ -40,7 +36,6 @@ export function checkSettings(settings: RunSettings): void {
   const { ranks = 1, tensorParallel = 1, pipelineParallel = 1 } = settings;
   const isAlone = ranks * tensorParallel * pipelineParallel === 1;
   const dtype = dtypeOf(settings);
-  if (pipelineParallel > 1 && momentDtypeIn(settings) !== 'f32') throw new HoldfastError(MOMENTS_ON_STAGES);
   if (!isAlone && settings.update === 'in-backward') throw new HoldfastError(UPDATE_ON_RANKS);
   if (settings.update === 'in-backward' && dtype === 'f16') throw new HoldfastError(UPDATE_IN_F16);
   if (settings.optimizerDevice === 'cpu' && dtype !== 'f32')

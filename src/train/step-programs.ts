@@ -17,7 +17,7 @@ import {
   splitBlocks,
   updateInBackward,
 } from '../graph/operators/optimizer.ts';
-import { type StageBlocks, stageBlocks } from '../graph/operators/stages.ts';
+import { blockNumbers, type StageBlocks, stageBlocks } from '../graph/operators/stages.ts';
 import { cut, fromZero, withResults } from '../graph/pipeline.ts';
 import { makeTensor, type Program, type Tensor } from '../graph/program.ts';
 import type { InBackward } from '../graph/update-in-backward.ts';
@@ -151,7 +151,9 @@ export function traceStep(model: Model, batch: number, seq: number, options: Ste
   const evaluate = own(trace('evaluate', true, false));
   const trained = here.filter(({ wantsGradient }) => wantsGradient);
   const tied = stages ? trained.filter((tensor) => isTied(stages, tensor)).map(gradientOf) : [];
-  const blocks = makeBlockTensors(trained);
+  // How moments are rounded goes by which of the whole model's blocks they are of.
+  const isNumbered = stages !== undefined && moments === 'bf16';
+  const blocks = makeBlockTensors(trained, isNumbered ? blockNumbers(trained, [...gradients.values()]) : undefined);
   const update = new Graph('update', { phase: 'update' });
   const how = {
     device: optimizerDevice,

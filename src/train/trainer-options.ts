@@ -5,7 +5,7 @@ import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { ActivationDtype } from '../graph/narrow-activations.ts';
 import type { OptimizerDevice, Update } from '../graph/operators/optimizer.ts';
-import { momentDtypeOf, trainingDtypeOf } from '../memory/layout/chunk-map.ts';
+import { trainingDtypeOf } from '../memory/layout/chunk-map.ts';
 import type { Model } from '../nn/model.ts';
 import type { Threads } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -102,10 +102,6 @@ export function checkOptions(model: Model, options: TrainerOptions): void {
   if (isInBackward && trainingDtypeOf(model.parameters) === 'f16')
     throw new HoldfastError(
       "the update in the backward pass: in f16 a step is skipped where a gradient overflows, which is known behind all of them; update 'at-end', or compute in bf16",
-    );
-  if (ranks && ranks.grid.pipeline.size > 1 && momentDtypeOf(model.parameters) !== 'f32')
-    throw new HoldfastError(
-      'moments in bf16: how they are rounded goes by the number of an element in the whole model, which stages of a pipeline do not know; keep them in f32, or use no stages',
     );
   if (optimizerDevice === 'cpu' && memory?.recovery === 'checkpoint')
     throw new HoldfastError(

@@ -9,7 +9,7 @@ import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { OtherPart } from '../engine/run/model-values.ts';
 import { type Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
-import { decayBits, passesOf } from '../graph/operators/optimizer.ts';
+import { decayWords, passesOf } from '../graph/operators/optimizer.ts';
 import { keyNumbers } from '../kernels/moments.ts';
 import { HYPER, ROUNDING, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
@@ -121,7 +121,7 @@ export class Trainer {
     this.#programs = programs;
     this.#stepper = new Stepper(session, programs.scalars.state);
     for (const { tensor, values } of model.constants) session.hold(tensor, values);
-    const decay = decayBits([...programs.gradients.values()]);
+    const decay = decayWords([...programs.gradients.values()], programs.numbers);
     session.hold(programs.decayMask, () => decay);
     this.generator = generation && new Generator(session, model, generation);
   }

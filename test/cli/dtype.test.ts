@@ -142,10 +142,6 @@ test.each([
     ['train', ...RUN, '--dtype', 'bf16', '--optimizer-device', 'cpu', '--out', 'none'],
     '--dtype bf16: AdamW on the cpu',
   ],
-  [
-    ['plan', '--optimizer-state', 'bf16', '--ranks', '2', '--pipeline-parallel', '2'],
-    '--optimizer-state bf16: how moments are rounded goes by',
-  ],
   [['train', ...RUN, '--dtype', 'f16', '--update', 'in-backward', '--out', 'none'], '--update in-backward: in f16'],
   [['plan', '--activation-dtype', 'bf16', '--compare'], '--activation-dtype bf16: policies are compared'],
   [['plan', '--compare', '--dtype', 'bf16'], '--dtype: policies are compared'],

@@ -78,6 +78,7 @@ function shadersOf(): Shader[] {
     ...[adamwNarrowMoments, adamwOnHalvesNarrowMoments, adamwWithCopyNarrowMoments],
   ])
     run(kernel, { size: 64 });
+  run(adamwNarrowMoments, { size: 64, numbered: true });
   run(roundAndSumSquares, { size: 64, first: 0 });
   run(scaleAndSumSquares, { size: 64, first: 0 });
   run(scaledStepControl, {});

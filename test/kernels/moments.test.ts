@@ -9,6 +9,8 @@ import {
   adamwOnHalvesNarrowMoments,
   adamwWithCopy,
   adamwWithCopyNarrowMoments,
+  type NarrowMomentsProblem,
+  numberedBlock,
 } from '../../src/kernels/adamw.ts';
 import { chanceOf, keyNumbers, type RoundingKey, roundedByChance, roundMoments } from '../../src/kernels/moments.ts';
 import { ROUNDING, STATE } from '../../src/kernels/step-control.ts';
@@ -52,44 +54,61 @@ describe.each([
     [{ size: 4, maskOffset: 0 }, 0],
     [{ size: 5 * BLOCK + 4, maskOffset: 30 }, 0],
     [{ size: 128, maskOffset: 7 }, 1],
-  ])('%j: every bit but of the moments, and those rounded by chance (skip %d)', async (problem, skip) => {
-    const data: Record<string, Float32Array | Int32Array | Uint32Array> = { ...inputsOf(adamCase, problem) };
-    data['state'] = field(data, 'state').slice();
-    data['state'][STATE.skip] = skip;
-    const hyper = new Float32Array(ROUNDING.size);
-    hyper.set(field(data, 'hyper'));
-    hyper.set(keyNumbers(KEY), ROUNDING.roundingKey);
-    for (const name of ['high', 'low', 'copy'])
-      data[name] = new Uint32Array(problem.size / 2).map((_, i) => 0x3f803e80 + 977 * i);
-    const [m, v] = [kept(Float32Array.from(field(data, 'm'))), kept(Float32Array.from(field(data, 'v')))];
-    const wanted = await runKernel(wide, onFloats, problem, { ...data, m: m.floats, v: v.floats });
-    const given = { ...data, hyper, m: m.words, v: v.words };
-    const found = await runKernel(narrowed, variant, problem, given);
-    for (const name of Object.keys(wanted).filter((name) => name !== 'm' && name !== 'v'))
-      expect(field(found, name), name).toEqual(field(wanted, name));
-    const first = BLOCK * problem.maskOffset;
-    const moments = (of: typeof wanted) =>
-      [Float32Array.from(field(of, 'm')), Float32Array.from(field(of, 'v'))] as const;
-    const rounded = roundedWords(KEY, first, ...moments(wanted));
-    const [keptM, keptV] = skip === 1 ? [m.words, v.words] : [rounded.m, rounded.v];
-    expect(field(found, 'm')).toEqual(keptM);
-    expect(field(found, 'v')).toEqual(keptV);
-    // In float64 as well: never further off than a step of bf16, of a value that float32 has to 2^-22.
-    const arrays = Object.fromEntries(Object.entries(given).map(([name, list]) => [name, Float64Array.from(list)]));
-    narrowed.reference(problem, arrays);
-    for (const name of ['m', 'v']) {
-      const floatsOf = (words: ArrayLike<number>) => {
-        const floats = new Float32Array(problem.size);
-        widen('BF16', new Uint16Array(Uint32Array.from(words).buffer), floats);
-        return floats;
-      };
-      const [here, there] = [floatsOf(field(found, name)), floatsOf(field(arrays, name))];
-      for (const [i, value] of here.entries()) {
-        const step = Math.max(2 ** -133, 2 ** -7 * Math.max(Math.abs(value), Math.abs(there[i] ?? 0)));
-        expect(Math.abs(value - (there[i] ?? 0)), `${name} ${i}`).toBeLessThanOrEqual(step);
+    [{ size: 2 * BLOCK + 4, maskOffset: 1, numbered: true }, 0],
+  ] as [NarrowMomentsProblem & { maskOffset: number }, number][])(
+    '%j: every bit but of the moments, and those rounded by chance (skip %d)',
+    async (problem, skip) => {
+      const { numbered, ...plain } = problem;
+      const data: Record<string, Float32Array | Int32Array | Uint32Array> = { ...inputsOf(adamCase, plain) };
+      data['state'] = field(data, 'state').slice();
+      data['state'][STATE.skip] = skip;
+      const hyper = new Float32Array(ROUNDING.size);
+      hyper.set(field(data, 'hyper'));
+      hyper.set(keyNumbers(KEY), ROUNDING.roundingKey);
+      for (const name of ['high', 'low', 'copy'])
+        data[name] = new Uint32Array(problem.size / 2).map((_, i) => 0x3f803e80 + 977 * i);
+      const [m, v] = [kept(Float32Array.from(field(data, 'm'))), kept(Float32Array.from(field(data, 'v')))];
+      const wanted = await runKernel(wide, onFloats, plain, { ...data, m: m.floats, v: v.floats });
+      const { size, maskOffset } = problem;
+      // Some blocks of all, in another order.
+      const numberOf = (block: number) => (numbered ? 70_000 - 3 * block : block);
+      const decays = (block: number) => ((field(data, 'decayMask')[block >> 5] ?? 0) >>> (block & 31)) % 2 === 1;
+      const decayMask = numbered
+        ? Uint32Array.from({ length: maskOffset + Math.ceil(size / BLOCK) }, (_, i) =>
+            numberedBlock(numberOf(i), decays(i)),
+          )
+        : field(data, 'decayMask');
+      const given = { ...data, hyper, decayMask, m: m.words, v: v.words };
+      const found = await runKernel(narrowed, variant, problem, given);
+      for (const name of Object.keys(wanted).filter((name) => name !== 'm' && name !== 'v'))
+        expect(field(found, name), name).toEqual(field(wanted, name));
+      const [wideM, wideV] = [Float32Array.from(field(wanted, 'm')), Float32Array.from(field(wanted, 'v'))];
+      const rounded = { m: new Uint32Array(size / 2), v: new Uint32Array(size / 2) };
+      for (let at = 0; at < size; at += BLOCK) {
+        const first = BLOCK * numberOf(maskOffset + at / BLOCK);
+        const inBlock = roundedWords(KEY, first, wideM.slice(at, at + BLOCK), wideV.slice(at, at + BLOCK));
+        for (const name of ['m', 'v'] as const) rounded[name].set(inBlock[name], at / 2);
       }
-    }
-  });
+      const [keptM, keptV] = skip === 1 ? [m.words, v.words] : [rounded.m, rounded.v];
+      expect(field(found, 'm')).toEqual(keptM);
+      expect(field(found, 'v')).toEqual(keptV);
+      // In float64 as well: never further off than a step of bf16, of a value that float32 has to 2^-22.
+      const arrays = Object.fromEntries(Object.entries(given).map(([name, list]) => [name, Float64Array.from(list)]));
+      narrowed.reference(problem, arrays);
+      for (const name of ['m', 'v']) {
+        const floatsOf = (words: ArrayLike<number>) => {
+          const floats = new Float32Array(problem.size);
+          widen('BF16', new Uint16Array(Uint32Array.from(words).buffer), floats);
+          return floats;
+        };
+        const [here, there] = [floatsOf(field(found, name)), floatsOf(field(arrays, name))];
+        for (const [i, value] of here.entries()) {
+          const step = Math.max(2 ** -133, 2 ** -7 * Math.max(Math.abs(value), Math.abs(there[i] ?? 0)));
+          expect(Math.abs(value - (there[i] ?? 0)), `${name} ${i}`).toBeLessThanOrEqual(step);
+        }
+      }
+    },
+  );
 });
 
 /**

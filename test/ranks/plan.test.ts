@@ -49,7 +49,7 @@ interface Widths {
 /** ZeRO, ranks, how much of the way from the smallest budget to all, what of the ranks one copy of the model takes, and widths. */
 type Counting = [SharedStep['stage'], number, number, GridShape, Widths?];
 const NARROW: Counting[] = [
-  [2, 4, 0.2, { pipeline: 2 }, { dtype: 'bf16', activationDtype: 'bf16' }],
+  [2, 4, 0.2, { pipeline: 2 }, { dtype: 'bf16', moments: 'bf16', activationDtype: 'bf16' }],
   [3, 2, 0.3, {}, { dtype: 'f16' }],
   [2, 3, 0.3, {}, { dtype: 'bf16', moments: 'bf16' }],
   [3, 2, 0.3, {}, { dtype: 'bf16', moments: 'bf16', activationDtype: 'bf16' }],

@@ -9,6 +9,7 @@ import {
   adamwOnHalvesNarrowMoments,
   adamwWithCopy,
   adamwWithCopyNarrowMoments,
+  numberedBlock,
 } from '../../kernels/adamw.ts';
 import { fill } from '../../kernels/add.ts';
 import { ceilDiv } from '../../kernels/kernel.ts';
@@ -86,8 +87,10 @@ export function makeStepScalars(dtype: TrainingDtype = 'f32', moments: MomentDty
 export interface BlockTensors {
   /** Sums of squares of the gradient. */
   readonly squares: Tensor;
-  /** One bit: whether it decays. */
+  /** One bit: whether it decays. Or, where blocks are numbered, one word: see NarrowMomentsProblem. */
   readonly decayMask: Tensor;
+  /** Of each block, which it is of the whole model's, where moments are rounded by that and these are others. */
+  readonly numbers?: readonly number[] | undefined;
 }
 
 /** Blocks of parameters of which each of so many ranks has a part. */
@@ -112,26 +115,32 @@ export function splitBlocks(parameters: readonly Pick<Tensor, 'size' | 'split'>[
 }
 
 /** Blocks lie in the order of the parameters, each of which begins a new one. */
-export function makeBlockTensors(parameters: readonly { size: number }[]): BlockTensors {
+export function makeBlockTensors(parameters: readonly { size: number }[], numbers?: readonly number[]): BlockTensors {
   const blocks = parameters.reduce((sum, { size }) => sum + ceilDiv(size, BLOCK), 0);
   return {
     squares: makeTensor('squares', [Math.max(1, blocks)], 'persistent'),
-    decayMask: makeTensor('decay mask', [Math.max(1, ceilDiv(blocks, 32))], 'persistent', 'u32'),
+    decayMask: makeTensor('decay mask', [Math.max(1, numbers ? blocks : ceilDiv(blocks, 32))], 'persistent', 'u32'),
+    ...(numbers && { numbers }),
   };
 }
 
 /** The words of `decayMask`: what has two dimensions or more decays. */
-export function decayBits(parameters: readonly { shape: readonly number[]; size: number }[]): Uint32Array<ArrayBuffer> {
-  const { decayMask } = makeBlockTensors(parameters);
-  const bits = new Uint32Array(decayMask.size);
+export function decayWords(
+  parameters: readonly { shape: readonly number[]; size: number }[],
+  numbers?: readonly number[],
+): Uint32Array<ArrayBuffer> {
+  const { decayMask } = makeBlockTensors(parameters, numbers);
+  const words = new Uint32Array(decayMask.size);
   let block = 0;
   for (const { shape, size } of parameters) {
+    const decays = shape.length >= 2;
     const end = block + ceilDiv(size, BLOCK);
     for (; block < end; block++) {
-      if (shape.length >= 2) bits[block >> 5] = at(bits, block >> 5) | (1 << (block & 31));
+      if (numbers) words[block] = numberedBlock(at(numbers, block), decays);
+      else if (decays) words[block >> 5] = at(words, block >> 5) | (1 << (block & 31));
     }
   }
-  return bits;
+  return words;
 }
 
 /** What the update of a step goes by: where AdamW runs, what parameters are computed with in, what is shared by ranks. */
@@ -254,7 +263,7 @@ function normOf(
 
 function updateEach(
   g: Graph,
-  { decayMask }: BlockTensors,
+  { decayMask, numbers }: BlockTensors,
   { hyper, state }: StepScalars,
   { device = 'gpu', dtype = 'f32', moments = 'f32' }: UpdateOptions,
   eager: Eager,
@@ -275,7 +284,7 @@ function updateEach(
   } as const;
   g.emitEachChunk(
     KERNELS[dtype].update[moments],
-    ({ size, firstBlock }) => ({ size, maskOffset: firstBlock }),
+    ({ size, firstBlock }) => ({ size, maskOffset: firstBlock, ...(numbers && { numbered: true }) }),
     { ...common, ...parameters[dtype], m: { kind: first }, v: { kind: second } },
     'adamw',
     changes,

@@ -44,6 +44,24 @@ export function stageBlocks(
   return { stage: rank, last: size - 1, first, ranges };
 }
 
+/** Of each block of the trained parameters that a stage has, in their order: its number among those of the whole model. */
+export function blockNumbers(
+  own: readonly { readonly name: string }[],
+  all: readonly { readonly name: string; readonly size: number }[],
+): number[] {
+  const numbers = new Map<string, number[]>();
+  let first = 0;
+  for (const { name, size } of all) {
+    const start = first;
+    first += ceilDiv(size, BLOCK);
+    numbers.set(
+      name,
+      Array.from({ length: first - start }, (_, i) => start + i),
+    );
+  }
+  return own.flatMap(({ name }) => numbers.get(name) ?? []);
+}
+
 /** squares of this stage's blocks -> those of all stages. */
 export function squaresOfAll(g: Graph, squares: Tensor, { stage, first, ranges }: StageBlocks, label: string): Tensor {
   const { offset, size } = at(ranges, ranges.length - 1);

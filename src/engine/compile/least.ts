@@ -59,12 +59,12 @@ export interface Least<P extends Passes> {
 }
 
 /** What is said of a budget that no way fits below the GPU: bytes in all, and the least of host memory above a disk. */
-interface Below {
+interface TooLittleBelow {
   readonly needed: number;
   readonly aboveDisk: number;
 }
 
-const leastFits = new WeakMap<Workload, Map<string, Least<Passes> | Below>>();
+const leastFits = new WeakMap<Workload, Map<string, Least<Passes> | TooLittleBelow>>();
 
 /** For a budget: the way that needs the least memory of what is worth a look. @default of all ways */
 export function leastWithin<P extends Passes>(
@@ -103,12 +103,12 @@ function leastOf<P extends Passes>(
   tried: Workload<P>,
   limits: AdapterLimits,
   { recovery = 'step', below }: FitOptions,
-): Least<P> | Below {
+): Least<P> | TooLittleBelow {
   // It does not depend on the budget, and is asked for with each.
-  const known = leastFits.get(tried) ?? new Map<string, Least<Passes> | Below>();
+  const known = leastFits.get(tried) ?? new Map<string, Least<Passes> | TooLittleBelow>();
   leastFits.set(tried, known);
   const key = `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${limits.mostChunk} ${recovery} ${below?.key}`;
-  const found = (known.get(key) as Least<P> | Below | undefined) ?? findLeast(tried, limits, recovery, below);
+  const found = (known.get(key) as Least<P> | TooLittleBelow | undefined) ?? findLeast(tried, limits, recovery, below);
   known.set(key, found);
   return found;
 }
@@ -118,7 +118,7 @@ function findLeast<P extends Passes>(
   limits: AdapterLimits,
   recovery: Recovery,
   below: RoomBelow | undefined,
-): Least<P> | Below {
+): Least<P> | TooLittleBelow {
   const durable = isDurable(tried, recovery);
   let [needed, aboveDisk, bytes] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
   const placements = placeAll(tried, limits, true);

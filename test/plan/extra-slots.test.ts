@@ -4,7 +4,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
-import { isChunkRange } from '../../src/engine/compile/lower.ts';
+import { isChunkRange } from '../../src/engine/compile/operand-places.ts';
 import { dispatchesBesideExtraSlots, type Pass } from '../../src/engine/compile/pass.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { SlotTable } from '../../src/engine/compile/slot-table.ts';

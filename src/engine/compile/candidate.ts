@@ -1,25 +1,16 @@
-// A candidate for a fit: a workload on chunks of one size with its activations placed, and what memory that takes. Most are only
-// measured, on a part of their micro-batches; the one that is taken has all of them (`whole`).
+// A candidate for a fit: a workload on chunks of one size with its activations placed, and what memory that takes. It has no
+// passes: those of the one that is taken are made last (`passesOf`).
 
 import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
-import { bytesOf, holderOf, type Program, type Tensor } from '../../graph/program.ts';
+import { bytesOf, type Program } from '../../graph/program.ts';
 import { type ChunkMap, trainedKindsOf } from '../../memory/layout/chunk-map.ts';
 import { MOMENT_KINDS } from '../../memory/layout/kinds.ts';
 import { mostHeld } from '../../memory/plan/trace.ts';
 import type { NeedBelow } from '../../memory/tiers/shares.ts';
 import { mapOf } from './chunk-sizes.ts';
-import { isChunkRange } from './lower.ts';
-import {
-  chunksAtOnce,
-  completeAtOnce,
-  dispatchesOf,
-  exchangedTensors,
-  heldAtOnce,
-  type Passes,
-  stashesIn,
-} from './pass.ts';
-import { uniformCount } from './uniform-blocks.ts';
+import { heldAtOnce, type Passes } from './pass.ts';
+import { type Tally, tally, tallyOf } from './tally.ts';
 import { type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
 
 /** Where memory goes that is not chunks, in bytes. */
@@ -43,7 +34,6 @@ export interface Measured<P extends Passes = Passes> {
   /** The one that was asked for, or one that differs from it in what becomes of its activations. */
   readonly workload: Workload<P>;
   readonly map: ChunkMap;
-  readonly passes: P;
   readonly placements: readonly Placement[];
   readonly nonModel: NonModelMemory;
   /** Bytes of each piece of an activation that lies below the GPU, by its number behind those of chunks. */
@@ -64,11 +54,13 @@ export interface Candidate<P extends Passes = Passes> extends Measured<P> {
   readonly other: number;
   /** Chunks that one operator needs at once. */
   readonly atOnce: number;
+  /** Chunks that an update on the GPU completes together, at most. */
+  readonly completed: number;
 }
 
 /** What must go down at once: the chunks that an update on the GPU completes together, where each step's state is kept below. */
-export const leastStaging = (durable: boolean, workload: Workload, passes: Passes): StagingSize => ({
-  down: durable && !updatesOnHost(workload) ? completeAtOnce(passes) : 1,
+export const leastStaging = ({ durable, workload, completed }: Candidate): StagingSize => ({
+  down: durable && !updatesOnHost(workload) ? completed : 1,
   up: 1,
 });
 
@@ -89,65 +81,82 @@ export function placeAll({ programs }: Workload, { binding, buffer }: AdapterLim
 export const arenaBytes = (placements: readonly Placement[]): number =>
   arenaSizes(placements).reduce((a, b) => a + b, 0);
 
-export function candidate<P extends Passes>(
+export const candidate = <P extends Passes>(
   workload: Workload<P>,
   placements: readonly Placement[],
   chunkBytes: number,
   durable: boolean,
-): Candidate<P> {
-  const map = mapOf(workload, chunkBytes);
-  return sketched(workload, map, placements, durable);
-}
-
-/** The same workload is measured on the same chunks for one budget after the other. */
-const sketches = new WeakMap<Workload, WeakMap<ChunkMap, Passes>>();
-
-/** Micro-batches that are looked at to measure a step: what the second one needs, the others do. */
-const SKETCHED = 2;
-
-/** Measured on a part of its micro-batches: most candidates are only measured. */
-export function sketched<P extends Passes>(
-  workload: Workload<P>,
-  map: ChunkMap,
-  placements: readonly Placement[],
-  durable: boolean,
-): Candidate<P> {
-  // What ranks hold goes by what their passes hold.
-  const most = workload.isShared ? undefined : SKETCHED;
-  const known = (sketches.get(workload) ?? new WeakMap()) as WeakMap<ChunkMap, P>;
-  sketches.set(workload, known);
-  const passes = known.get(map) ?? workload.passes(map, most);
-  known.set(map, passes);
-  return measured(workload, map, passes, placements, durable);
-}
-
-/** With all of its micro-batches. */
-export const whole = <P extends Passes>(found: Candidate<P>): Candidate<P> => ({
-  ...found,
-  passes: found.workload.isShared ? found.passes : found.workload.passes(found.map),
-});
+): Candidate<P> => measured(workload, mapOf(workload, chunkBytes), placements, durable);
 
 export function measured<P extends Passes>(
   workload: Workload<P>,
   map: ChunkMap,
-  passes: P,
   placements: readonly Placement[],
   durable: boolean,
 ): Candidate<P> {
-  const { atOnce, stashes, ...counted } = countedIn(passes, map.count);
+  const counted = countedOn(workload, map);
+  const { atOnce, completed, stashes, onGPU } = counted;
   const nonModel = nonModelMemory(workload, placements, counted);
   const other = nonModel.arenas + nonModel.persistent;
-  const onGPU = workload.isShared
-    ? Math.max(...Object.values(passes).map(({ trace }) => mostHeld(trace)))
-    : heldAtOnce(Object.values(passes), map, workload.inBackward !== undefined);
   const residents = workload.isShared ? onGPU : residentChunks(workload, map) - (map.count - onGPU);
   // What is given up stays below until the step is committed, where steps are.
   const held = workload.isShared || workload.inBackward ? onGPU : map.count;
-  return { workload, map, passes, placements, nonModel, stashes, durable, other, atOnce, residents, held };
+  return { workload, map, placements, nonModel, stashes, durable, other, atOnce, completed, residents, held };
 }
 
-export function leastPeak({ workload, map, passes, durable, other, atOnce }: Candidate): number {
-  const { down, up } = leastStaging(durable, workload, passes);
+/** The passes of a candidate, with all of its micro-batches. */
+export const passesOf = <P extends Passes>({ workload, map }: Candidate<P>): P =>
+  workload.isShared ? sketchOf(workload, map) : workload.passes(map);
+
+/** What a workload takes on the chunks of a layout, wherever its activations lie. */
+interface Counted extends Tally {
+  /** Chunks that have values on the GPU at once, at most. */
+  readonly onGPU: number;
+}
+
+/** The same workload is measured on the same chunks for one budget after the other. */
+const counts = new WeakMap<Workload, WeakMap<ChunkMap, Counted>>();
+
+function countedOn(workload: Workload, map: ChunkMap): Counted {
+  const known = counts.get(workload) ?? new WeakMap<ChunkMap, Counted>();
+  counts.set(workload, known);
+  const found = known.get(map) ?? count(workload, map);
+  known.set(map, found);
+  return found;
+}
+
+function count(workload: Workload, map: ChunkMap): Counted {
+  // What other ranks have, or a step frees on its way, is told from its moments.
+  if (workload.isShared) {
+    const passes = sketchOf(workload, map);
+    return { ...tallyOf(passes, map), onGPU: Math.max(...Object.values(passes).map(({ trace }) => mostHeld(trace))) };
+  }
+  if (workload.training && (workload.inBackward || map.dtype !== 'f32')) {
+    const passes = sketchOf(workload, map);
+    const onGPU = heldAtOnce(Object.values(passes), map, workload.inBackward !== undefined);
+    return { ...tallyOf(passes, map), onGPU };
+  }
+  return { ...tally(workload.programs, map), onGPU: map.count };
+}
+
+/** Micro-batches that are looked at to measure a step: what the second one needs, the others do. */
+const SKETCHED = 2;
+
+const sketches = new WeakMap<Workload, WeakMap<ChunkMap, Passes>>();
+
+/** The passes with a part of their micro-batches. */
+function sketchOf<P extends Passes>(workload: Workload<P>, map: ChunkMap): P {
+  const known = (sketches.get(workload) ?? new WeakMap()) as WeakMap<ChunkMap, P>;
+  sketches.set(workload, known);
+  // What ranks hold goes by what their passes hold.
+  const passes = known.get(map) ?? workload.passes(map, workload.isShared ? undefined : SKETCHED);
+  known.set(map, passes);
+  return passes;
+}
+
+export function leastPeak(found: Candidate): number {
+  const { map, other, atOnce } = found;
+  const { down, up } = leastStaging(found);
   return other + (Math.min(atOnce, map.count) + down + up) * map.chunkBytes;
 }
 
@@ -174,47 +183,17 @@ const residentChunks = (workload: Workload, map: ChunkMap): number =>
   map.count -
   (updatesOnHost(workload) ? MOMENT_KINDS[map.moments].reduce((sum, kind) => sum + map.list(kind).chunks, 0) : 0);
 
-/** What follows from passes alone, whatever they are measured for. */
-interface Counted {
-  readonly atOnce: number;
-  readonly stashes: readonly number[];
-  /** Bytes of uniform blocks, and of tensors that live on. */
-  readonly uniforms: number;
-  readonly persistent: number;
-}
-
-const counts = new WeakMap<Passes, Counted>();
-
-function countedIn(passes: Passes, chunks: number): Counted {
-  const known = counts.get(passes);
-  if (known) return known;
-  const dispatches = new Set(dispatchesOf(passes));
-  const tensors = new Set<Tensor>(exchangedTensors(passes));
-  for (const { operands } of dispatches) {
-    for (const name in operands) {
-      const operand = operands[name];
-      if (operand && !isChunkRange(operand) && operand.role === 'persistent') tensors.add(holderOf(operand));
-    }
-  }
-  const found = {
-    atOnce: chunksAtOnce(passes),
-    stashes: stashesIn(passes, chunks),
-    uniforms: uniformCount(dispatches) * UNIFORM_STRIDE,
-    persistent: [...tensors].reduce((sum, tensor) => sum + bytesOf(tensor), 0),
-  };
-  counts.set(passes, found);
-  return found;
-}
-
 function nonModelMemory(
   { programs, readback }: Workload,
   placements: readonly Placement[],
-  { uniforms, persistent }: Pick<Counted, 'uniforms' | 'persistent'>,
+  counted: Tally,
 ): NonModelMemory {
+  const uniforms = counted.uniforms * UNIFORM_STRIDE;
+  const lasting = [...counted.lasting].reduce((sum, tensor) => sum + bytesOf(tensor), 0);
   return {
     arenas: arenaBytes(placements),
     alive: programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0),
-    persistent: persistent + uniforms + readback.reads * readback.bytes,
+    persistent: lasting + uniforms + readback.reads * readback.bytes,
     uniforms,
   };
 }

@@ -21,16 +21,15 @@ import {
   leastPeak,
   leastStaging,
   measured,
+  passesOf,
   placeAll,
   type StagingSize,
-  sketched,
-  whole,
 } from './candidate.ts';
 import { chunkSizes, largestChunk, leanMap, mapOf, wholeMap } from './chunk-sizes.ts';
 import { type FoundSlots, type FreeRanges, findExtraSlots, freeRanges } from './extra-slots.ts';
 import type { Fit } from './fitted.ts';
 import { type FitOptions, fitsBelow, isDurable, leastWithin, limitsWith, NEAR_LEAST } from './least.ts';
-import { chunksAtOnce, type Pass, type Passes } from './pass.ts';
+import type { Pass, Passes } from './pass.ts';
 import { slotsAt } from './schedule.ts';
 import { cheapest, sparingWay, uniformWays } from './ways.ts';
 import type { ActivationChoice, AdapterLimits, Workload } from './workload.ts';
@@ -93,7 +92,7 @@ function wholeMapOf(workload: Workload, limits: AdapterLimits): ChunkMap {
   const known = leanMaps.get(inBackward) ?? new Map<string, ChunkMap>();
   leanMaps.set(inBackward, known);
   const key = `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${limits.mostChunk} ${order?.order}`;
-  const heldIn = (map: ChunkMap) => sketched(workload, map, placeAll(workload, limits, false), false).held;
+  const heldIn = (map: ChunkMap) => measured(workload, map, placeAll(workload, limits, false), false).held;
   const found = known.get(key) ?? leanMap(workload, limits, heldIn);
   known.set(key, found);
   return found;
@@ -103,7 +102,7 @@ function wholeMapOf(workload: Workload, limits: AdapterLimits): ChunkMap {
 function wholeFit<P extends Passes>(workload: Workload<P>, limits: AdapterLimits): Fit<P> {
   const map = wholeMapOf(workload, limits);
   return sized(
-    measured(workload, map, workload.passes(map), placeAll(workload, limits, false), isDurable(workload, 'checkpoint')),
+    measured(workload, map, placeAll(workload, limits, false), isDurable(workload, 'checkpoint')),
     undefined,
   );
 }
@@ -142,15 +141,10 @@ function fitOne<P extends Passes>(
     // One chunk in a slot and one of staging each way, of at least half that size: it may be too much by itself.
     if (arenaBytes(placements) + 3 * (bytes / 2) > budget) continue;
     const found = withChunks(bytes);
-    if (leastPeak(found) <= budget && fitsBelow(found, below)) return sized(whole(found), budget);
+    if (leastPeak(found) <= budget && fitsBelow(found, below)) return sized(found, budget);
   }
   return undefined;
 }
-
-const again = <P extends Passes>(found: Fit<P>): Candidate<P> => {
-  const { arenas, persistent } = found.nonModel;
-  return { ...found, other: arenas + persistent, atOnce: chunksAtOnce(found.passes) };
-};
 
 /** The same chunks, with another workload of the same passes or in another placement. */
 function sameChunks<P extends Passes>(
@@ -160,7 +154,7 @@ function sameChunks<P extends Passes>(
   tight: boolean,
 ): Candidate<P> {
   const placements = placeAll(workload, limits, tight);
-  return sketched(workload, found.map, placements, found.durable);
+  return measured(workload, found.map, placements, found.durable);
 }
 
 /** The smallest budget into which these chunks fit, in bytes: staging and everything else included. */
@@ -181,7 +175,7 @@ function leastRefit<P extends Passes>(
   { below }: FitOptions,
   budget = 0,
 ): LeastRefit<P> {
-  const same = again(found);
+  const same = measured(found.workload, found.map, found.placements, found.durable);
   const inMode = (workload: Workload<P>): LeastRefit<P> | undefined => {
     const candidate = sameChunks(found, workload, limits, true);
     const bytes = leastPeak(candidate);
@@ -217,35 +211,34 @@ export function refitMemory<P extends Passes>(
   const fits = (workload: Workload<P>, tight: boolean, moreThan = 0) => {
     if (moreThan >= found.map.chunkBytes) return undefined;
     const candidate = sameChunks(found, workload, limits, tight);
-    return leastPeak(candidate) <= budget && fitsBelow(candidate, options.below)
-      ? sized(whole(candidate), budget)
-      : undefined;
+    return leastPeak(candidate) <= budget && fitsBelow(candidate, options.below) ? sized(candidate, budget) : undefined;
   };
   return cheapest(found.workload, {
     ...within<P>(limits, budget, found.durable),
     wholeMap: () => found.map,
     fit: fits,
-    least: () => sized(whole(least.candidate), budget),
+    least: () => sized(least.candidate, budget),
     sparing: least.sparing,
   });
 }
 
 /** Deals the room that a budget leaves for chunks to slots and staging. */
 function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined): Fit<P> {
-  const { workload, map, passes, durable, other, atOnce, residents } = found;
-  const least = leastStaging(durable, workload, passes);
-  if (budget === undefined) return withSlots(found, residents, least);
+  const { map, other, atOnce, residents } = found;
+  const least = leastStaging(found);
+  const passes = passesOf(found);
+  if (budget === undefined) return withSlots(found, passes, residents, least);
   const room = Math.floor((budget - other) / map.chunkBytes);
   const spare = room - least.down - least.up - atOnce;
   assert(spare >= 0, 'a budget was accepted that does not fit');
   const alone = Math.min(residents, room - least.down - least.up);
-  if (alone === residents) return withSlots(found, residents, least);
-  const free = freeRangesOf(found);
-  if (holdsAll(free, alone)) return withSlots(found, alone, least, free);
+  if (alone === residents) return withSlots(found, passes, residents, least);
+  const free = freeRangesOf(found, passes);
+  if (holdsAll(free, alone)) return withSlots(found, passes, alone, least, free);
   const enough = Math.min(MOST_STAGING, Math.ceil(ENOUGH_STAGING / map.chunkBytes));
   const more = Math.min(enough, Math.floor(spare / SLOTS_PER_STAGING));
   const staging = { down: Math.max(least.down, more), up: Math.max(least.up, more) };
-  return withSlots(found, room - staging.down - staging.up, staging, free);
+  return withSlots(found, passes, room - staging.down - staging.up, staging, free);
 }
 
 /** Whether a step has room for all chunks, with so many slots and those among the activations: nothing moves then. */
@@ -254,11 +247,12 @@ const holdsAll = ({ main, open }: FreeRanges, slots: number): boolean =>
 
 function withSlots<P extends Passes>(
   found: Candidate<P>,
+  passes: P,
   slots: number,
   staging: StagingSize,
   free?: FreeRanges,
 ): Fit<P> {
-  const { workload, map, passes, placements, nonModel, stashes, durable, other, residents, held } = found;
+  const { workload, map, placements, nonModel, stashes, durable, other, residents, held } = found;
   const peak = other + (slots + staging.down + staging.up) * map.chunkBytes;
   const { ranges, of } = free ? findExtraSlots(free, residents - slots) : NO_EXTRA_SLOTS;
   const withBytes = Object.entries(passes).map(([name, pass]): [string, Pass] => {
@@ -290,7 +284,7 @@ function withSlots<P extends Passes>(
 
 const NO_EXTRA_SLOTS: FoundSlots = { ranges: [], of: new Map() };
 
-function freeRangesOf({ workload, passes, placements, map }: Candidate): FreeRanges {
+function freeRangesOf({ workload, placements, map }: Candidate, passes: Passes): FreeRanges {
   const outputs = new Set(workload.programs.flatMap((program) => program.outputs));
   return freeRanges(passes, placements, outputs, map.chunkBytes);
 }

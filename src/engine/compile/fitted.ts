@@ -7,6 +7,7 @@ import type { Measured, StagingSize } from './candidate.ts';
 import type { Passes } from './pass.ts';
 
 export interface Fit<P extends Passes = Passes> extends Measured<P> {
+  readonly passes: P;
   /** Slots for chunks throughout. */
   readonly slots: number;
   /** Ranges among the activations that serve as slots beside them at times: each pass says when. */

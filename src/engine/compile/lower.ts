@@ -16,36 +16,26 @@ import type {
   TensorInstruction,
   TransferInstruction,
 } from '../../graph/program.ts';
-import type { EmbeddingBackwardProblem } from '../../kernels/embedding.ts';
 import { type Access, bytesMoved, type Kernel } from '../../kernels/kernel.ts';
-import type { MatmulProblem } from '../../kernels/matmul.ts';
-import { type ChunkElement, storedBytes } from '../../kernels/stored.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { elementBytesOf, indicesIn, KINDS, type Kind } from '../../memory/layout/kinds.ts';
-import type { Piece } from '../../memory/layout/layout.ts';
-import type { ChunkList } from '../../memory/plan/trace.ts';
+import { indicesIn, type Kind } from '../../memory/layout/kinds.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { OwnedPart } from '../ranks/communicator.ts';
 import type { ExchangeAxis } from '../ranks/grid.ts';
 import { allReduce, betweenRows, betweenStages, tied } from './lower-exchanges.ts';
 import { onHost } from './lower-host.ts';
+import {
+  type ChunkRange,
+  completedTogether,
+  isChunkRange,
+  partOn,
+  placesOf,
+  problemAt,
+  rangeOf,
+  type Use,
+} from './operand-places.ts';
 import { StashIds, type StashPiece } from './stash-ids.ts';
-
-/** An operand that is model data: a part of one chunk, in bytes. */
-export interface ChunkRange {
-  readonly chunk: number;
-  readonly offset: number;
-  readonly bytes: number;
-  readonly element: ChunkElement;
-}
-
-/** A piece of model data that a dispatch uses, and how. */
-export interface Use {
-  readonly list: ChunkList;
-  readonly piece: Piece;
-  readonly access: Access;
-}
 
 /** What every operation has, whatever its tag. */
 interface Common {
@@ -130,8 +120,6 @@ export const isTransfer = (operation: Operation): operation is TransferOperation
   operation.op === 'offload' || operation.op === 'fetch';
 
 export const isOnHost = (operation: Operation): operation is HostOperation => operation.op === 'host';
-
-export const isChunkRange = (operand: Tensor | ChunkRange): operand is ChunkRange => 'chunk' in operand;
 
 /** Bytes that a dispatch moves at least on the GPU, its model data as it is stored. */
 export const bytesMovedBy = ({
@@ -235,53 +223,25 @@ const transfer = ({ op, tensor, keeps, rows, label, phase }: TransferInstruction
 });
 
 function onTensors(instruction: TensorInstruction, map: ChunkMap): DispatchOperation[] {
-  const { op, kernel, problem, whole = problem, operands, label, phase, again = false } = instruction;
+  const { op, kernel, problem, whole = problem, label, phase, again = false } = instruction;
   const common = { op, kernel, whole, phase, ...(again && { again }) };
-  const fixed: Record<string, Tensor | ChunkRange> = {};
-  const fixedUses: Use[] = [];
-  let tiled: { name: string; access: Access; list: ChunkList; pieces: readonly Piece[] } | undefined;
-  for (const [name, { size, access }] of Object.entries(kernel.operands(problem))) {
-    const tensor = operands[name];
-    assert(tensor, `${label}: ${kernel.name} got no ${name}`);
-    if (tensor.role !== 'parameter' && tensor.role !== 'gradient') {
-      fixed[name] = tensor;
-      continue;
-    }
-    const list = map.listOf(tensor.role, tensor.name);
-    const all = map.pieces(tensor.name, list.kind);
-    const how = { name, list, access: replaces(instruction, name) ? 'write' : access } as const;
-    if (all.length === 1) {
-      const [piece] = all as [Piece];
-      fixed[name] = rangeOf(list, piece.chunk, piece);
-      fixedUses.push({ ...how, piece });
-      continue;
-    }
-    assert(!tiled, `${label}: ${kernel.name} has two operands in tiles, ${tiled?.name} and ${name}`);
-    const from = startOf(instruction, name);
-    tiled = { ...how, pieces: all.filter(({ first, size: held }) => first < size && from < first + held) };
-  }
-  if (!tiled) return [{ ...common, problem, operands: fixed, uses: fixedUses, label }];
+  const { operands, uses, tiled } = placesOf(instruction, map);
+  if (!tiled) return [{ ...common, problem, operands, uses, label }];
   const { name, access, list, pieces } = tiled;
-  return pieces.map((piece) => {
-    assert(kernel.tile, `${label}: ${kernel.name} cannot run on tiles of ${name}`);
-    const range = rangeOf(list, piece.chunk, piece);
-    const part = kernel.tile(problem, name, piece);
-    assert(part, `${label}: ${kernel.name} uses nothing of rows ${piece.row} to ${piece.row + piece.rows - 1}`);
-    return {
-      ...common,
-      problem: part,
-      operands: { ...fixed, [name]: range },
-      uses: [...fixedUses, { list, piece, access }],
-      label: pieces.length > 1 ? `${label}, rows ${piece.row} to ${piece.row + piece.rows - 1}` : label,
-    };
-  });
+  return pieces.map((piece) => ({
+    ...common,
+    problem: partOn(instruction, name, piece),
+    operands: { ...operands, [name]: rangeOf(list, piece.chunk, piece) },
+    uses: [...uses, { list, piece, access }],
+    label: pieces.length > 1 ? `${label}, rows ${piece.row} to ${piece.row + piece.rows - 1}` : label,
+  }));
 }
 
 function onEachChunk(instruction: ChunkInstruction, map: ChunkMap): DispatchOperation[] {
   const { kernel, label, phase, eager, completes, frees } = instruction;
-  const together = completes.reduce((most, kind) => Math.max(most, indicesIn(kind)), 1);
+  const together = completedTogether(instruction);
   return map.trainable.used.map((size, index) => {
-    const problem = instruction.problemOf({ size, firstBlock: at(map.firstBlock, index) });
+    const problem = problemAt(instruction, map, index);
     const operands: Record<string, Tensor | ChunkRange> = {};
     const accessOf = new Map<Kind, Access>();
     for (const [name, { access }] of Object.entries(kernel.operands(problem))) {
@@ -310,29 +270,4 @@ function onEachChunk(instruction: ChunkInstruction, map: ChunkMap): DispatchOper
     const where = `${label}, chunk ${index}`;
     return { op: 'dispatch', kernel, problem, whole: problem, operands, uses, label: where, phase, each };
   });
-}
-
-/** `offset` and `size` count elements. */
-function rangeOf(
-  { kind, first }: ChunkList,
-  index: number,
-  { offset, size }: { offset: number; size: number },
-): ChunkRange {
-  const { element } = KINDS[kind];
-  return { chunk: first + index, offset: offset * elementBytesOf(kind), bytes: storedBytes(element, size), element };
-}
-
-/** Operands say where they end; only products, and gradients of some rows of a table, also start somewhere else than at 0. */
-function startOf({ kernel, problem }: TensorInstruction, name: string): number {
-  if (kernel.name === 'embeddingBackward') {
-    const { fromRow = 0, width } = problem as EmbeddingBackwardProblem;
-    return name === 'dweight' ? fromRow * width : 0;
-  }
-  if (kernel.name !== 'matmul') return 0;
-  return (problem as MatmulProblem)[`${name}Offset` as 'aOffset' | 'bOffset' | 'cOffset'] ?? 0;
-}
-
-/** A part of a product that is not added to is replaced: `update` speaks of the elements around it. */
-function replaces({ kernel, problem }: TensorInstruction, name: string): boolean {
-  return kernel.name === 'matmul' && name === 'c' && !(problem as MatmulProblem).accumulate;
 }

@@ -11,18 +11,22 @@ function textOf(problem: object): string {
   return text;
 }
 
+/** Dispatches of one key share their uniform block. `whole`: what the problem is a part of, else itself. */
+export const uniformKey = ({ name }: { readonly name: string }, problem: object, whole: object): string =>
+  `${name} ${textOf(problem)}${whole === problem ? '' : textOf(whole)}`;
+
 /** By the problem of a dispatch: the key of its uniform block. Many dispatches share a problem. */
 const uniformKeys = new WeakMap<object, { readonly kernel: object; readonly whole: object; readonly key: string }>();
 
 function uniformKeyOf({ kernel, problem, whole }: DispatchOperation): string {
   const before = uniformKeys.get(problem);
   if (before?.whole === whole && before.kernel === kernel) return before.key;
-  const key = `${kernel.name} ${textOf(problem)}${whole === problem ? '' : textOf(whole)}`;
+  const key = uniformKey(kernel, problem, whole);
   uniformKeys.set(problem, { kernel, whole, key });
   return key;
 }
 
-/** Dispatches of one problem share their uniform block. */
+/** Of each dispatch the number of its uniform block, and how many there are. */
 export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {
   indexOf: Map<DispatchOperation, number>;
   count: number;
@@ -36,23 +40,4 @@ export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {
     indexOf.set(dispatch, index);
   }
   return { indexOf, count: Math.max(1, blocks.size) };
-}
-
-/** How many there are. */
-export function uniformCount(dispatches: Iterable<DispatchOperation>): number {
-  const keys = new Set<string>();
-  const seen = new Set<object>();
-  for (const dispatch of dispatches) {
-    const { problem } = dispatch;
-    // The same problem of the same kernel has the same key.
-    if (seen.has(problem) && isKeyKnown(dispatch)) continue;
-    seen.add(problem);
-    keys.add(uniformKeyOf(dispatch));
-  }
-  return Math.max(1, keys.size);
-}
-
-function isKeyKnown({ kernel, problem, whole }: DispatchOperation): boolean {
-  const before = uniformKeys.get(problem);
-  return before?.whole === whole && before.kernel === kernel;
 }

@@ -8,7 +8,8 @@
 import type { Tensor } from '../../graph/program.ts';
 import { bytesOf, holderOf } from '../../graph/program.ts';
 import { chunkCount } from '../../memory/plan/trace.ts';
-import { isChunkRange, type Operation } from '../compile/lower.ts';
+import type { Operation } from '../compile/lower.ts';
+import { isChunkRange } from '../compile/operand-places.ts';
 import type { StashPiece } from '../compile/stash-ids.ts';
 import { type ActivationHistory, type ActivationState, activationCode } from './chunk-codes.ts';
 import type { CopyPlace, Recording } from './recording.ts';

@@ -5,7 +5,7 @@
 
 import type { Placement } from '../../graph/liveness.ts';
 import { bytesOf, type Tensor } from '../../graph/program.ts';
-import type { ChunkRange } from '../compile/lower.ts';
+import type { ChunkRange } from '../compile/operand-places.ts';
 
 export class SharedPlaces<C> {
   readonly #places = new Map<Tensor, { arena: number; from: number; to: number }>();

@@ -1,0 +1,113 @@
+// Places of an instruction's operands in the chunks of a layout: which pieces of model data it uses, and how the one that lies
+// in several tiles cuts its problem. What it is lowered by (lower.ts), and counted by (tally.ts).
+
+import type { ChunkInstruction, Tensor, TensorInstruction } from '../../graph/program.ts';
+import type { EmbeddingBackwardProblem } from '../../kernels/embedding.ts';
+import type { Access } from '../../kernels/kernel.ts';
+import type { MatmulProblem } from '../../kernels/matmul.ts';
+import { type ChunkElement, storedBytes } from '../../kernels/stored.ts';
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { elementBytesOf, indicesIn, KINDS } from '../../memory/layout/kinds.ts';
+import type { Piece } from '../../memory/layout/layout.ts';
+import type { ChunkList } from '../../memory/plan/trace.ts';
+import { at } from '../../util/at.ts';
+import { assert } from '../../util/errors.ts';
+
+/** An operand that is model data: a part of one chunk, in bytes. */
+export interface ChunkRange {
+  readonly chunk: number;
+  readonly offset: number;
+  readonly bytes: number;
+  readonly element: ChunkElement;
+}
+
+/** A piece of model data that a dispatch uses, and how. */
+export interface Use {
+  readonly list: ChunkList;
+  readonly piece: Piece;
+  readonly access: Access;
+}
+
+export const isChunkRange = (operand: Tensor | ChunkRange): operand is ChunkRange => 'chunk' in operand;
+
+/** Where the operands of an instruction on tensors lie: all of them in one place, but for one at most. */
+interface Places {
+  readonly operands: Record<string, Tensor | ChunkRange>;
+  readonly uses: readonly Use[];
+  /** The one that lies in tiles: those of them that its problem needs, in the order of their rows. */
+  readonly tiled?: {
+    readonly name: string;
+    readonly access: Access;
+    readonly list: ChunkList;
+    readonly pieces: readonly Piece[];
+  };
+}
+
+export function placesOf(instruction: TensorInstruction, map: ChunkMap): Places {
+  const { kernel, problem, operands, label } = instruction;
+  const fixed: Record<string, Tensor | ChunkRange> = {};
+  const uses: Use[] = [];
+  let tiled: Places['tiled'];
+  for (const [name, { size, access }] of Object.entries(kernel.operands(problem))) {
+    const tensor = operands[name];
+    assert(tensor, `${label}: ${kernel.name} got no ${name}`);
+    if (tensor.role !== 'parameter' && tensor.role !== 'gradient') {
+      fixed[name] = tensor;
+      continue;
+    }
+    const list = map.listOf(tensor.role, tensor.name);
+    const all = map.pieces(tensor.name, list.kind);
+    const how = { list, access: replaces(instruction, name) ? 'write' : access } as const;
+    if (all.length === 1) {
+      const [piece] = all as [Piece];
+      fixed[name] = rangeOf(list, piece.chunk, piece);
+      uses.push({ ...how, piece });
+      continue;
+    }
+    assert(!tiled, `${label}: ${kernel.name} has two operands in tiles, ${tiled?.name} and ${name}`);
+    const from = startOf(instruction, name);
+    tiled = { name, ...how, pieces: all.filter(({ first, size: held }) => first < size && from < first + held) };
+  }
+  return { operands: fixed, uses, ...(tiled && { tiled }) };
+}
+
+/** The part of an instruction's problem that needs one tile of an operand. */
+export function partOn({ kernel, problem, label }: TensorInstruction, name: string, piece: Piece): object {
+  assert(kernel.tile, `${label}: ${kernel.name} cannot run on tiles of ${name}`);
+  const part = kernel.tile(problem, name, piece);
+  assert(part, `${label}: ${kernel.name} uses nothing of rows ${piece.row} to ${piece.row + piece.rows - 1}`);
+  return part;
+}
+
+/** The problem of an instruction on each chunk at one index. */
+export const problemAt = (instruction: ChunkInstruction, { trainable, firstBlock }: ChunkMap, index: number): object =>
+  instruction.problemOf({ size: at(trainable.used, index), firstBlock: at(firstBlock, index) });
+
+/** Indices whose chunks an instruction completes together: those that one chunk of its kinds holds, at most. */
+export const completedTogether = ({ completes }: ChunkInstruction): number =>
+  completes.reduce((most, kind) => Math.max(most, indicesIn(kind)), 1);
+
+/** `offset` and `size` count elements. */
+export function rangeOf(
+  { kind, first }: ChunkList,
+  index: number,
+  { offset, size }: { offset: number; size: number },
+): ChunkRange {
+  const { element } = KINDS[kind];
+  return { chunk: first + index, offset: offset * elementBytesOf(kind), bytes: storedBytes(element, size), element };
+}
+
+/** Operands say where they end; only products, and gradients of some rows of a table, also start somewhere else than at 0. */
+function startOf({ kernel, problem }: TensorInstruction, name: string): number {
+  if (kernel.name === 'embeddingBackward') {
+    const { fromRow = 0, width } = problem as EmbeddingBackwardProblem;
+    return name === 'dweight' ? fromRow * width : 0;
+  }
+  if (kernel.name !== 'matmul') return 0;
+  return (problem as MatmulProblem)[`${name}Offset` as 'aOffset' | 'bOffset' | 'cOffset'] ?? 0;
+}
+
+/** A part of a product that is not added to is replaced: `update` speaks of the elements around it. */
+function replaces({ kernel, problem }: TensorInstruction, name: string): boolean {
+  return kernel.name === 'matmul' && name === 'c' && !(problem as MatmulProblem).accumulate;
+}

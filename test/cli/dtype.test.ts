@@ -117,7 +117,7 @@ test('low-rank updates train in it', async () => {
 });
 
 test('plan states the bytes of a parameter', async () => {
-  const shape = ['--layers', '2', '--width', '64', '--heads', '2'];
+  const shape = ['--layers', '2', '--width', '64', '--heads', '2', '--vocab-size', '256'];
   const plan = async (dtype: string, ...more: string[]) =>
     JSON.parse(await done(files, ['plan', '--json', ...shape, '--dtype', dtype, ...more]));
   expect((await plan('f32')).bytesPerParameter).toEqual({ all: 16, kept: 12 });

@@ -190,21 +190,18 @@ export class Simulation {
       this.#link.flushIfDue();
       switch (operation.op) {
         case 'dispatch': {
-          const after = moment.accesses.flatMap(({ chunk, mode }) => {
+          const after: (Command | undefined)[] = [];
+          for (const { chunk, mode } of moment.accesses) {
             const { load, stores } = this.#slots.get(chunk);
-            return mode === 'read' ? [load] : [load, ...stores];
-          });
-          const operands = Object.values(operation.operands);
-          const ready = this.#places.ready(operands);
-          const command = this.#link.encode('compute', at(this.#seconds, m), [
-            ...after,
-            ...ready,
-            ...this.#left.splice(0),
-            this.#awaited,
-          ]);
+            after.push(load);
+            if (mode !== 'read') after.push(...stores);
+          }
+          const activations = this.#places.usedBy(operation);
+          after.push(...this.#places.ready(activations), ...this.#left.splice(0), this.#awaited);
+          const command = this.#link.encode('compute', at(this.#seconds, m), after);
           this.#encoded = command;
           this.#awaited = undefined;
-          this.#places.used(operands, command);
+          this.#places.used(activations, command);
           for (const { chunk, mode } of moment.accesses) {
             const resident = this.#slots.get(chunk);
             resident.use = command;

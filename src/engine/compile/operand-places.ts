@@ -1,5 +1,5 @@
 // Places of an instruction's operands in the chunks of a layout: which pieces of model data it uses, and how the one that lies
-// in several tiles cuts its problem. What it is lowered by (lower.ts), and counted by (tally.ts).
+// in several tiles cuts its problem. Instructions are lowered by them (lower.ts), and counted by them (tally.ts).
 
 import type { ChunkInstruction, Tensor, TensorInstruction } from '../../graph/program.ts';
 import type { EmbeddingBackwardProblem } from '../../kernels/embedding.ts';

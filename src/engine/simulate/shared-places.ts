@@ -18,7 +18,7 @@ interface Arena {
   readonly to: number[];
 }
 
-/** What is the last of its kind, and the how manieth of all. */
+/** A command that is the last of its kind so far, and its number among all. */
 interface Last<C> {
   readonly command: C;
   readonly turn: number;

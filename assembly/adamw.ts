@@ -186,3 +186,14 @@ export function sweep(values: usize, count: usize, least: f32): void {
     if (abs<f32>(load<f32>(values + at)) < least) store<f32>(values + at, 0);
   }
 }
+
+/** The loads and stores of `adamw` alone: what it is measured by. Values stay. */
+export function traffic(parameter: usize, m: usize, v: usize, gradient: usize, count: usize): void {
+  const end: usize = (count & ~3) << 2;
+  for (let at: usize = 0; at < end; at += 16) {
+    const none = v128.and(v128.load(gradient + at), i32x4.splat(0));
+    v128.store(m + at, v128.or(v128.load(m + at), none));
+    v128.store(v + at, v128.or(v128.load(v + at), none));
+    v128.store(parameter + at, v128.or(v128.load(parameter + at), none));
+  }
+}

@@ -61,22 +61,22 @@ function ofOneKind(files: ChosenFile[]): ChosenFile[] {
   return kindOf(first) === 'text' && areImages(files) ? files : first;
 }
 
-/** With those in the dropped folders, and in the folders there. */
-async function filesOf(
+/** With those in the dropped folders, and in the folders there. Errors: that of an entry which cannot be read. */
+export async function filesOf(
   entries: readonly (FileSystemEntry | null)[],
   given: readonly ChosenFile[],
 ): Promise<ChosenFile[]> {
-  const folders = entries.filter((entry) => entry instanceof FileSystemDirectoryEntry);
+  const folders = entries.filter(isFolder);
   if (folders.length === 0) return [...given];
-  const files = entries.filter((entry) => entry instanceof FileSystemFileEntry);
+  const files = entries.filter(isFile);
   for (let folder = folders.pop(); folder; folder = folders.pop()) {
     const reader = folder.createReader();
     for (;;) {
       // Some at a time, none when all were given.
       const more = await new Promise<FileSystemEntry[]>((resolve, reject) => reader.readEntries(resolve, reject));
       if (more.length === 0) break;
-      files.push(...more.filter((entry) => entry instanceof FileSystemFileEntry));
-      folders.push(...more.filter((entry) => entry instanceof FileSystemDirectoryEntry));
+      files.push(...more.filter(isFile));
+      folders.push(...more.filter(isFolder));
     }
   }
   return Promise.all(
@@ -86,3 +86,6 @@ async function filesOf(
     })),
   );
 }
+
+const isFolder = (entry: FileSystemEntry | null): entry is FileSystemDirectoryEntry => entry?.isDirectory === true;
+const isFile = (entry: FileSystemEntry | null): entry is FileSystemFileEntry => entry?.isFile === true;

@@ -25,6 +25,7 @@ import { showObstacle } from './obstacles.ts';
 import { OwnModel } from './own-model.ts';
 import { byId, setText } from './page.ts';
 import { RunList } from './runs.ts';
+import { Seeing } from './seeing.ts';
 import { type Phase, Training } from './training.ts';
 import { Writing } from './writing.ts';
 
@@ -52,6 +53,7 @@ const memory = new MemoryPanel({
   picture: async () => training?.picture(),
 });
 const writing = new Writing(() => holdfast?.trainer);
+const seeing = new Seeing(() => holdfast?.trainer);
 const runs = new RunList(() => (holdfast as Holdfast).trainer, {
   look: (run) => look(run),
   goOn: (run) => goOn(run),
@@ -228,11 +230,14 @@ async function estimate(): Promise<void> {
     const settings = model.isOwn && !own.info ? undefined : estimated();
     model.showProblem('');
     const stored = model.isOwn ? own.info?.stored : undefined;
-    const found = settings && (await trainer.estimate(settings, open ? {} : memory.memory, stored));
+    const asked = open ? {} : memory.memory;
+    const found = settings && (await trainer.estimate(settings, asked, stored));
     model.showEstimate(found, settings);
     if (found && !open) memory.showEstimate(found);
+    own.judge(found, asked, settings);
   } catch (error) {
     model.showProblem(messageOf(error));
+    own.judge();
   }
   if (!open) return;
   memory.showEstimate(await trainer.estimate(open, memory.memory));
@@ -309,6 +314,7 @@ function phaseChanged(): void {
   curves.show(training.curves, compared);
   const config = run?.settings?.config;
   byId('writing', HTMLElement).hidden = config !== undefined && !FAMILIES[config.model_type].writes;
+  seeing.show(run, open);
   live.show(training);
   runs.show(run?.id, open);
   writing.show(run?.id, training.curves);

@@ -6,11 +6,14 @@ import {
   ALL_LINEAR,
   type ChosenFile,
   callback,
+  type DiskRoom,
+  type Estimate,
   FAMILIES,
   fineTuningSettings,
   formatBytes,
   type Holdfast,
   type LoraSettings,
+  type MemorySettings,
   type ModelFiles,
   type ModelInfo,
   messageOf,
@@ -20,6 +23,7 @@ import {
 } from '../src/browser/index.ts';
 import { short, whole } from './figures.ts';
 import { byId, setText } from './page.ts';
+import { verdictOn } from './verdict.ts';
 
 type Trainer = Holdfast['trainer'];
 
@@ -40,12 +44,15 @@ export class OwnModel {
   readonly #name = byId('own-name', HTMLElement);
   readonly #note = byId('own-note', HTMLElement);
   readonly #ways = byId('own-ways', HTMLFieldSetElement);
+  readonly #verdict = byId('own-verdict', HTMLElement);
   /** What it was brought as; of one that is kept here, no files. */
   #files: ModelFiles = [];
   #info: ModelInfo | undefined;
   /** The run that it is kept as. */
   #kept: string | undefined;
   #looks = 0;
+  /** Whether the note is on what it takes to keep it. */
+  #saysRoom = false;
 
   /** `chosen`: another model is there; `changed`: it is trained in another way. */
   constructor(trainer: () => Trainer | undefined, chosen: () => void, changed: () => void) {
@@ -77,6 +84,21 @@ export class OwnModel {
 
   show(visible: boolean): void {
     this.#panel.hidden = !visible;
+  }
+
+  /** Whether a run of it fits; nothing without an estimate. */
+  judge(estimate?: Estimate, memory: MemorySettings = {}, settings?: RunSettings): void {
+    const info = this.#info;
+    this.#verdict.hidden = !estimate || !settings || !info;
+    if (!estimate || !settings || !info) return;
+    if (this.#saysRoom) this.#sayRoom(info, estimate.room);
+    const toKeep = info.from === undefined ? info.bytes : 0;
+    const { fits, text } = verdictOn(estimate, memory, {
+      ...settings,
+      ...{ toKeep, reads: shapeOf(info.config).vocabulary > 0 },
+    });
+    setText(this.#verdict, text);
+    this.#verdict.classList.toggle('problem', !fits);
   }
 
   /** Takes files that were dropped or chosen; an adapter alone goes with the model that is there. */
@@ -166,10 +188,8 @@ export class OwnModel {
     }
   }
 
-  async #describe(
-    { name, config, parameters, bytes, tokens, chats, adapter, classes, from }: ModelInfo,
-    trainer: Trainer,
-  ): Promise<void> {
+  async #describe(info: ModelInfo, trainer: Trainer): Promise<void> {
+    const { name, config, parameters, tokens, chats, adapter, classes } = info;
     // First: what is shown of it is then shown at once, the fields of its training with it.
     const { room } = await trainer.environment();
     const { layers, width } = shapeOf(config);
@@ -190,6 +210,10 @@ export class OwnModel {
     this.#hint.hidden = true;
     this.#facts.hidden = false;
     this.#ways.hidden = false;
+    this.#sayRoom(info, room);
+  }
+
+  #sayRoom({ bytes, from }: ModelInfo, room: DiskRoom): void {
     const free = Math.max(0, room.quota - room.used);
     if (from !== undefined) this.#say(`${formatBytes(bytes)}, kept here.`);
     else if (bytes <= free) this.#say(`${formatBytes(bytes)} to keep here; ${formatBytes(free)} are free.`);
@@ -198,9 +222,11 @@ export class OwnModel {
         `${formatBytes(bytes)} to keep here, and this site may keep ${formatBytes(free)} more: remove runs, or make room.`,
         true,
       );
+    this.#saysRoom = true;
   }
 
   #say(text: string, problem = false): void {
+    this.#saysRoom = false;
     this.#note.hidden = false;
     setText(this.#note, text);
     this.#note.classList.toggle('problem', problem);

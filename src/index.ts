@@ -101,10 +101,12 @@ export type {
   Terminal,
   WriteStream,
 } from './runtime/host.ts';
+export { BatchGenerator, type BatchGeneratorOptions } from './train/batch-generator.ts';
 export { EarlyStopping, type TrainerCallback, type TrainerControl } from './train/callbacks.ts';
+export type { GenerationOptions } from './train/continuation.ts';
 export { Conversation, type ConversationOptions } from './train/conversation.ts';
 export { Evaluator, type EvaluatorOptions } from './train/evaluator.ts';
-export { type GenerationOptions, Generator, type GeneratorOptions } from './train/generator.ts';
+export { Generator, type GeneratorOptions } from './train/generator.ts';
 export type { HuggingFaceState, LogEntry } from './train/huggingface-state.ts';
 export type { MemoryRecord } from './train/memory-record.ts';
 export { type ModelSources, type OpenedModel, withModel } from './train/open-model.ts';

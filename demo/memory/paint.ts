@@ -8,17 +8,22 @@ import { decoded } from './film.ts';
 /** A left upper corner and a size. */
 export type CellPlace = readonly [x: number, y: number, size: number];
 
-/** Letters of the kinds, for cells that are large enough: the moments by Adam's names. */
-export const LETTERS: Readonly<Record<string, string>> = {
+/** Letters of the kinds, for cells that are large enough: the moments by Adam's names, the frozen by one however they are stored. */
+const LETTERS: Readonly<Record<string, string>> = {
   parameter: 'P',
+  parameterBF16: 'P',
+  parameterF16: 'P',
   gradient: 'G',
+  gradientBF16: 'G',
+  gradientF16: 'G',
   moment1: 'm',
   moment2: 'v',
   moment1BF16: 'm',
   moment2BF16: 'v',
-  frozen: 'F',
   activation: 'A',
 };
+
+export const letterOf = (kind: string): string => LETTERS[kind] ?? (kind.startsWith('frozen') ? 'F' : '');
 
 const LEAST_OUTLINED = 6;
 const LEAST_LETTERED = 13;
@@ -66,7 +71,7 @@ export class Paint {
     context.textAlign = 'center';
     context.textBaseline = 'middle';
     context.fillStyle = letter;
-    context.fillText(LETTERS[kind] ?? '', x + size / 2, y + size / 2 + 0.5);
+    context.fillText(letterOf(kind), x + size / 2, y + size / 2 + 0.5);
   }
 
   /** No bytes: what staging holds of a chunk that is elsewhere, or a chunk that leaves because its copy lies below. */

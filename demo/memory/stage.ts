@@ -6,7 +6,7 @@ import { at } from '../at.ts';
 import { make, setText } from '../page.ts';
 import { Cells, type Motion } from './cells.ts';
 import { decoded, type Film, tierOf } from './film.ts';
-import { LETTERS, Paint } from './paint.ts';
+import { letterOf, Paint } from './paint.ts';
 import type { Playback } from './playback.ts';
 import { type ShelfName, Shelves } from './shelves.ts';
 import { chunkWords, whereabouts } from './words.ts';
@@ -21,7 +21,7 @@ const NAMES: Readonly<Record<ShelfName, string>> = {
 
 /** Of a letter of these names, about. */
 const LETTER_WIDTH = 6.5;
-/** Of kinds, where there is no room for their names. */
+/** Of kinds, where there is no room for their names; of the others, all frozen, too. */
 const SHORT_KINDS: Readonly<Record<string, string>> = {
   parameter: 'params',
   parameterBF16: 'params',
@@ -35,7 +35,6 @@ const SHORT_KINDS: Readonly<Record<string, string>> = {
   moment2: '2nd m.',
   moment1BF16: '1st m.',
   moment2BF16: '2nd m.',
-  frozen: 'frozen',
   activation: 'activ.',
 };
 
@@ -200,10 +199,10 @@ export class Stage {
     }
     const top = shelves.shelf('host')?.top ?? 0;
     shelves.columns.forEach(({ kind, x, width }, i) => {
-      const letter = shelves.gutter > 0 && shelves.sizeOn('gpu') >= 13 ? `${LETTERS[kind]} ` : '';
+      const letter = shelves.gutter > 0 && shelves.sizeOn('gpu') >= 13 ? `${letterOf(kind)} `.trimStart() : '';
       const room = Math.max(width, (shelves.columns[i + 1]?.x ?? shelves.width) - x - 4);
       const full = `${letter}${drawing.WORDS[kind]}`;
-      const name = full.length * LETTER_WIDTH > room ? `${letter}${SHORT_KINDS[kind]}` : full;
+      const name = full.length * LETTER_WIDTH > room ? `${letter}${SHORT_KINDS[kind] ?? 'frozen'}` : full;
       const label = make('p', { className: 'kind' }, shelves.columns.length > 1 ? name : '');
       label.style.left = `${x}px`;
       label.style.top = `${top - 18}px`;

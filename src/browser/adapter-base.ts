@@ -5,7 +5,7 @@ import { checkWeights, loadWeights } from '../formats/checkpoint.ts';
 import { FAMILIES, shapeOf } from '../formats/families/index.ts';
 import { makeModel } from '../nn/index.ts';
 import type { Host } from '../runtime/host.ts';
-import { SummedSource } from '../train/base-identity.ts';
+import { isSameBase, SummedSource } from '../train/base-identity.ts';
 import { modelOf, type RunSettings } from '../train/run-settings.ts';
 import type { SavedState } from '../train/saved-state.ts';
 import { startWeights } from '../train/start-weights.ts';
@@ -30,7 +30,7 @@ export async function baseHere(
   for (const each of [...kept].sort((a, b) => Number(b.folder === from) - Number(a.folder === from))) {
     const sum = await (settings.newHead ? sumWithNewHead : sumOf)(host, settings, each);
     if (sum === undefined) continue;
-    if (sum === base) return each.folder;
+    if (isSameBase(sum, base)) return each.folder;
     alike.push(`“${each.name}”`);
   }
   const { layers, width } = shapeOf(config);

@@ -8,6 +8,7 @@ import { flopsOf } from '../engine/compile/pass.ts';
 import { type PolicyName, schedule, slotsAt } from '../engine/compile/schedule.ts';
 import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../engine/compile/workload.ts';
 import { machineOf } from '../engine/simulate/machine.ts';
+import { MOST_CHECKPOINTS } from '../formats/checkpoint/save.ts';
 import { passesOf } from '../graph/operators/optimizer.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
@@ -17,11 +18,11 @@ import { type Model, parameterCount, trainedCount, withStored } from '../nn/mode
 import { compareActivations } from '../train/activation-comparison.ts';
 import { baseStorage } from '../train/base-dtype.ts';
 import { traceGeneration } from '../train/generation-workload.ts';
-import { generates, modelOf, type RunSettings } from '../train/run-settings.ts';
+import { generates, modelOf, momentDtypeIn, type RunSettings } from '../train/run-settings.ts';
 import { traceStep } from '../train/step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from '../train/training-workload.ts';
 import { HoldfastError } from '../util/errors.ts';
-import type { StoredElement } from '../util/stored-elements.ts';
+import { bytesPerElement, type StoredElement } from '../util/stored-elements.ts';
 import type { ActivationPolicyFigures, Estimate, MemorySettings, PolicyComparison, StoredWeights } from './protocol.ts';
 
 /** What does not depend on the budget, by what it does depend on: a slider moves many times a second. */
@@ -48,6 +49,7 @@ export function estimateRun(
     parameters,
     trained,
     modelData: whole.held * whole.map.chunkBytes,
+    checkpoints: checkpointBytes(settings, trained),
     unlimited: whole.peak,
     smallest,
     flopsPerStep: flopsOf(whole.passes.step),
@@ -156,6 +158,14 @@ function knownOf(
   if (known.size === MOST_KNOWN) known.clear();
   known.set(key, found);
   return found;
+}
+
+/** On disk at most: values and moments of what trains, in as many checkpoints as lie there at once. */
+function checkpointBytes(settings: RunSettings, trained: number): number {
+  const { steps, saveEvery } = settings;
+  const saves = saveEvery > 0 ? Math.ceil(steps / saveEvery) : 1;
+  const bytes = bytesPerElement('f32') + 2 * bytesPerElement(momentDtypeIn(settings));
+  return trained * bytes * Math.min(MOST_CHECKPOINTS, saves);
 }
 
 /** The model that a run trains, its frozen weights as they are asked to lie in memory, or else as in its files. */

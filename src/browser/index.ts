@@ -4,6 +4,7 @@
 export type { TrainOn } from '../data/records/read-records.ts';
 export type { ShapeName } from '../data/records/shapes.ts';
 export { TASKS, type Task, type TaskName } from '../data/tasks.ts';
+export type { Pixels } from '../data/write-png.ts';
 export type { Recovery } from '../engine/compile/least.ts';
 export type { PolicyName } from '../engine/compile/schedule.ts';
 export {
@@ -59,6 +60,7 @@ export type { Decay } from '../train/schedule.ts';
 export { formatBytes, parseBytes } from '../util/bytes.ts';
 export { HoldfastError, messageOf } from '../util/errors.ts';
 export { callback, type Holdfast, type HoldfastOptions, openHoldfast } from './client.ts';
+export { imageFile } from './image-file.ts';
 export { isBase } from './is-base.ts';
 export type { KeepProgress, ModelFiles } from './models.ts';
 export type * from './protocol.ts';

@@ -1,5 +1,5 @@
 // `OpenRun`: the run that is open in this worker, at most one: how it begins and ends, and whose weights write. The run itself
-// is ActiveRun (active-run.ts), text of runs that do not train IdleWriter's (idle-writer.ts).
+// is ActiveRun (active-run.ts), what is asked of runs that do not train IdleModel's (idle-model.ts).
 //
 // Invariant: a run is open while it is held (runs.ts), and nothing else computes while it begins.
 
@@ -8,12 +8,13 @@ import { HoldfastError } from '../util/errors.ts';
 import { ActiveRun } from './active-run.ts';
 import { templateOf } from './conversations.ts';
 import type { CurrentDevice } from './current-device.ts';
-import { IdleWriter } from './idle-writer.ts';
+import { IdleModel } from './idle-model.ts';
 import type { Outbox } from './outbox.ts';
 import type { RunInfo, RunRecord } from './protocol.ts';
 import type { Runs } from './runs.ts';
 import type { Speeds } from './speed.ts';
-import type { Writer } from './writer.ts';
+import { Teller } from './teller.ts';
+import { Writer } from './writer.ts';
 
 export class OpenRun {
   readonly #host: BrowserHost;
@@ -21,7 +22,7 @@ export class OpenRun {
   readonly #speeds: Speeds;
   readonly #device: CurrentDevice;
   readonly #outbox: Outbox;
-  readonly #idle: IdleWriter;
+  readonly #idle: IdleModel;
   #active: ActiveRun | undefined;
 
   constructor(host: BrowserHost, runs: Runs, speeds: Speeds, device: CurrentDevice, outbox: Outbox) {
@@ -30,7 +31,7 @@ export class OpenRun {
     this.#speeds = speeds;
     this.#device = device;
     this.#outbox = outbox;
-    this.#idle = new IdleWriter(host, runs, () => device.open());
+    this.#idle = new IdleModel(host, runs, () => device.open());
   }
 
   get active(): ActiveRun | undefined {
@@ -69,13 +70,30 @@ export class OpenRun {
   async write<T>(id: string, work: (writer: Writer) => Promise<T>): Promise<T> {
     if (this.#active?.id === id) return this.#active.write(work);
     if (this.#active) throw new HoldfastError(`run ${this.#active.id} is open here; stop it before another one writes`);
-    const writer = await this.#idle.open(id, () => this.#active !== undefined);
+    const idle = await this.#idle.open(id, () => this.#active !== undefined);
     // Since then a run may have begun.
-    return writer ? work(await writer.opened) : this.write(id, work);
+    if (!idle) return this.write(id, work);
+    const writer = await idle.opened;
+    if (writer instanceof Writer) return work(writer);
+    throw new HoldfastError('this model tells images apart and writes no text');
   }
 
-  /** Nothing writes from a run that is not open, until the next text. */
-  closeWriter(): Promise<void> {
+  /** The classes of pictures by a run, where none is open. */
+  async tell<T>(id: string, work: (teller: Teller) => Promise<T>): Promise<T> {
+    const refuse = () => {
+      if (this.#active)
+        throw new HoldfastError(`run ${this.#active.id} is open here; stop it before pictures are told`);
+    };
+    refuse();
+    const idle = await this.#idle.open(id, () => this.#active !== undefined);
+    refuse();
+    const teller = await idle?.opened;
+    if (teller instanceof Teller) return work(teller);
+    throw new HoldfastError('this model looks at no images; ask one that tells them apart (ViT)');
+  }
+
+  /** Nothing computes with a run that is not open, until it is asked again. */
+  closeIdle(): Promise<void> {
     return this.#idle.close();
   }
 

@@ -1,6 +1,7 @@
 // The types of what passes between a page and the trainer's worker: plain data, all of it, so that it can be cloned.
 
 import type { TrainOn } from '../data/records/read-records.ts';
+import type { Pixels } from '../data/write-png.ts';
 import type { Recovery } from '../engine/compile/least.ts';
 import type { PolicyName } from '../engine/compile/schedule.ts';
 import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
@@ -115,8 +116,8 @@ export interface NewRun {
   /** @default the example text */
   text?: TrainingText;
   /**
-   * Images instead, for a model that looks at them: PNG files below a folder for each class, or the files of MNIST or CIFAR. They
-   * are kept with the run, which trains a new head where the model tells other classes.
+   * Images instead, for a model that looks at them: PNG files below a folder for each class (`imageFile` makes one of a canvas's
+   * pixels), or the files of MNIST or CIFAR. They are kept with the run, which trains a new head where the model tells other classes.
    */
   images?: readonly ChosenFile[];
   /**
@@ -196,6 +197,8 @@ export interface Estimate {
   readonly trained: number;
   /** Parameters, gradients and moments. */
   readonly modelData: number;
+  /** What its checkpoints take on disk at most, as many as there are at once: what trains, and its moments. */
+  readonly checkpoints: number;
   /** GPU memory with no budget, and the least that works. */
   readonly unlimited: number;
   /** The least GPU memory that works. */
@@ -371,6 +374,15 @@ export interface WritingRequest {
 export interface SampleRequest extends WritingRequest {
   /** What the text continues. */
   readonly prompt: string;
+}
+
+/** A picture to look at: pixels, such as `context.getImageData` gives of a canvas, or a PNG file. What is seen through is left out. */
+export type Picture = Pixels | Blob;
+
+/** A class that a picture may be of. */
+export interface ClassGuess extends Pick<Candidate, 'probability'> {
+  /** As the model calls it. */
+  readonly name: string;
 }
 
 /** What was said by one side. */

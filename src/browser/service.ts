@@ -30,6 +30,7 @@ import type {
   ChatRequest,
   ChosenFile,
   ClassesFound,
+  ClassGuess,
   Environment,
   Estimate,
   Fork,
@@ -39,6 +40,7 @@ import type {
   ModelExport,
   ModelInfo,
   NewRun,
+  Picture,
   PolicyComparison,
   RunInfo,
   SampleRequest,
@@ -162,7 +164,7 @@ export class TrainerService {
       ({ settings, savedStep }) => settings?.from === folder && (settings.lora !== undefined || savedStep === 0),
     );
     if (needing) throw new HoldfastError(`“${needing.name}” needs its weights; remove that first, or keep both`);
-    await this.#open.closeWriter();
+    await this.#open.closeIdle();
     await this.#runs.remove(id);
   }
 
@@ -271,6 +273,14 @@ export class TrainerService {
     return this.#kept.voiceOf(id);
   }
 
+  /**
+   * What a picture shows, by a run that learned to tell images apart: its classes, the likeliest first. Errors: HoldfastError
+   * while a run is open here, and for a run that tells no images apart.
+   */
+  async classify(id: string, picture: Picture): Promise<ClassGuess[]> {
+    return this.#open.tell(id, (teller) => teller.tell(picture));
+  }
+
   // ---- Models ---------------------------------------------------------------------------------------------------
 
   /**
@@ -369,7 +379,7 @@ export class TrainerService {
   /** Ends everything: a run that is open is saved first. */
   async close(): Promise<void> {
     if (this.#open.active) await this.stop();
-    await this.#open.closeWriter();
+    await this.#open.closeIdle();
     await this.#device.close();
     this.#host.close();
   }

@@ -20,6 +20,7 @@ import { formatBytes } from '../util/bytes.ts';
 import { median } from '../util/median.ts';
 import { Random } from '../util/random.ts';
 import { type BudgetFigure, measureBudgets } from './bench-budgets.ts';
+import { type HostAdamWFigure, measureHostAdamW } from './bench-host-adamw.ts';
 import { adapterOption, number } from './options.ts';
 
 interface Flags {
@@ -92,8 +93,11 @@ export function benchCommand(host: Host): Command {
       show(`\n${figureTable('matmul (M x N x K)', matmuls, peak)}`);
       const attentions = await measureAttentions(device);
       show(`\n${figureTable('attention (B x T x NH x HS)', attentions, peak)}`);
+      const hostAdamW = measureHostAdamW();
+      show(`\n${hostText(hostAdamW)}`);
       if (json) {
-        const report = { adapter: device.adapter, runtime: host.name, peak, step, budgets, matmuls, attentions };
+        const figures = { peak, step, budgets, matmuls, attentions, hostAdamW };
+        const report = { adapter: device.adapter, runtime: host.name, ...figures };
         host.terminal.write(`${JSON.stringify(report)}\n`);
       }
       device.close();
@@ -280,6 +284,11 @@ function figureTable(title: string, figures: readonly KernelFigure[], peak: Peak
       .join(', '),
   ]);
   return table([title, 'GFLOP/s', 'of peak', 'chosen', 'others'], rows, [1, 2]);
+}
+
+function hostText({ parametersPerSecond, trafficPerSecond, ofTraffic }: HostAdamWFigure): string {
+  const [update, traffic] = [parametersPerSecond, trafficPerSecond].map((rate) => digits(rate / 1e6));
+  return `AdamW on the host, one thread: ${update} million parameters/s, ${percent(ofTraffic)} of the same traffic without arithmetic, ${traffic} million/s\n`;
 }
 
 // ---- Text ----------------------------------------------------------------------------------------------

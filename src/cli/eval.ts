@@ -67,12 +67,12 @@ export function evalCommand(host: Host): Command {
     .option('--chat-template <name>', 'of conversations: chatml, a file or a folder (default: the model’s)')
     .addOption(adapterOption())
     .option('--json', 'one JSON object');
-  addBudgetOptions(addAdapterOptions(command));
+  addBudgetOptions(addAdapterOptions(command, 'one'));
   const given = (name: keyof Flags) => command.getOptionValueSource(name) === 'cli';
   return command.action(async (dir: string, flags: Flags) => {
     const memory = memoryFromFlags(host, flags);
     const { device, evaluator, data } = await withNamedModel(host, dir, flags, async (opened) => {
-      const { model, weights, tokenizer: files, from, without, found } = opened;
+      const { model, weights, tokenizer: files, from, named, found } = opened;
       const labels = labelsIn(model.config);
       if (!labels) checkWriter(model.config, dir);
       const images = await preparationIn(found.files, found.folder, model.config);
@@ -99,9 +99,10 @@ export function evalCommand(host: Host): Command {
       const device = await openDevice(host, { adapter: flags.adapter });
       const choices = await loadChoices(host, device);
       const { packed } = data;
+      const [adapter] = named;
       const batch = Math.min(flags.batch, data.rows);
       checkTokens('batch', batch, data.seq);
-      const options = { batch, seq: data.seq, packed, choices, memory, ...without };
+      const options = { batch, seq: data.seq, packed, choices, memory, ...(adapter !== undefined && { adapter }) };
       return { device, data, evaluator: await Evaluator.open(device, model, weights, options) };
     });
     let [nats, targets, done, told] = [0, 0, 0, 0];

@@ -1,5 +1,5 @@
 // `holdfast generate DIR`: text from a checkpoint, a run, a Hugging Face folder, or a zip of one, as it is written: behind a
-// prompt, behind each of several, or as the answers of a conversation.
+// prompt, behind each of several, or as the answers of a conversation; with each of several adapters.
 
 import { Command } from 'commander';
 import { promptIds, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
@@ -7,10 +7,11 @@ import { loadChoices } from '../engine/compile/choices.ts';
 import { checkWriter } from '../formats/families/index.ts';
 import { openDevice } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
+import { BatchGenerator } from '../train/batch-generator.ts';
 import { Conversation } from '../train/conversation.ts';
 import { Generator } from '../train/generator.ts';
 import { checkSampling, type SamplingOptions } from '../train/sampling.ts';
-import { type WritingOptions, writeText } from '../train/writing.ts';
+import { writeText } from '../train/writing.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { wholeNumber } from '../util/range.ts';
@@ -24,6 +25,7 @@ import { adapterOption, number, whole, within } from './options.ts';
 interface Flags extends MemoryFlags, AdapterFlags {
   prompt: string;
   prompts?: string;
+  batch?: number;
   chat?: boolean;
   chatTemplate?: string;
   system?: string;
@@ -47,7 +49,8 @@ export function generateCommand(host: Host): Command {
     .argument('<dir>', `a run, a checkpoint, a model, or an adapter: ${MODEL_SOURCES}`)
     .option('--prompt <text>', 'what the text begins with; empty: the token that begins a text alone', '\n')
     .option('--prompts <file>', 'a prompt a line; of each a text, as --prompt would have it')
-    .option('--chat', 'hold a conversation: lines of the terminal are answered, until they end')
+    .option('--batch <n>', 'with --prompts: so many texts at once, each the same as by itself', whole(1))
+    .option('--chat', 'hold a conversation: lines of the terminal are answered, until they end; /help has its commands')
     .option('--system <text>', 'with --chat: what is said before all else')
     .option('--chat-template <name>', 'with --chat: chatml, a file or a folder (default: the model’s)')
     .option('--tokens <n>', 'tokens to write; the model may end before', whole(1), 256)
@@ -63,17 +66,17 @@ export function generateCommand(host: Host): Command {
     .option('--seed <n>', 'the same seed writes the same text', whole(0), 1)
     .addOption(adapterOption())
     .option('--json', 'one JSON object a text');
-  addBudgetOptions(addAdapterOptions(command));
+  addBudgetOptions(addAdapterOptions(command, 'several'));
   return command.action(async (dir: string, flags: Flags) => {
     checkTogether(flags, (name) => command.getOptionValueSource(name) === 'cli');
     const memory = memoryFromFlags(host, flags);
     const prompts = flags.prompts === undefined ? [flags.prompt] : await promptsIn(host, flags.prompts);
     // The run may go on meanwhile: its checkpoint stays readable until the weights are on the device.
-    const { device, generator, tokenizer, template, without } = await withNamedModel(
+    const { device, generator, tokenizer, template, model, named, batch } = await withNamedModel(
       host,
       dir,
       flags,
-      async ({ model, weights, tokenizer: files, from, without }) => {
+      async ({ model, weights, tokenizer: files, from, named }) => {
         checkWriter(model.config, dir);
         const tokenizer = await tokenizerOf(undefined, files, model.shape.vocabulary, dir);
         const { context } = model.shape;
@@ -89,16 +92,36 @@ export function generateCommand(host: Host): Command {
         const device = await openDevice(host, { adapter: flags.adapter });
         const choices = await loadChoices(host, device);
         const capacity = flags.context ?? Math.min(context, MOST_CONTEXT);
-        const generator = await Generator.open(device, model, weights, { choices, memory, capacity });
-        return { device, tokenizer, generator, template, without };
+        const options = { choices, memory, capacity };
+        const batch = Math.min(flags.batch ?? 1, prompts.length);
+        const generator =
+          batch > 1
+            ? await BatchGenerator.open(device, model, weights, { ...options, batch })
+            : await Generator.open(device, model, weights, options);
+        return { device, tokenizer, generator, template, model, named, batch };
       },
     );
-    const options = { ...samplingOf(flags), tokens: flags.tokens, stop: flags.stop ?? [], ...without };
+    const options = { ...samplingOf(flags), tokens: flags.tokens, stop: flags.stop ?? [] };
     const random = () => new Random(flags.seed, 'samples');
     if (template) {
       const { system } = flags;
-      await chat(host, new Conversation(generator, tokenizer, { ...options, template, system }, random()));
-    } else for (const prompt of prompts) await write(host, generator, tokenizer, prompt, options, random(), flags.json);
+      const settings = { ...options, adapter: named[0], template, system };
+      await chat(host, new Conversation(generator, tokenizer, settings, random()), model);
+    } else {
+      const shown = { json: flags.json, adapter: named.length > 1 };
+      const each = named.length > 0 ? named : [undefined];
+      const pieces = (prompt: string, adapter: string | undefined) =>
+        writeText(generator, tokenizer, prompt, { ...options, adapter }, random());
+      if (batch > 1) {
+        const texts = new Map<string | undefined, string[]>();
+        for (const adapter of each)
+          texts.set(adapter, await sideBySide(prompts, batch, (prompt) => pieces(prompt, adapter)));
+        for (const [i, prompt] of prompts.entries())
+          for (const adapter of each) await show(host, prompt, adapter, [texts.get(adapter)?.[i] ?? ''], shown);
+      } else
+        for (const prompt of prompts)
+          for (const adapter of each) await show(host, prompt, adapter, pieces(prompt, adapter), shown);
+    }
     await generator.close();
     device.close();
   });
@@ -110,6 +133,8 @@ function checkTogether(flags: Flags, given: (name: string) => boolean): void {
   if (flags.stop?.includes('')) throw new HoldfastError('--stop is empty; give at least one character');
   if (given('prompt') && flags.prompts !== undefined)
     throw new HoldfastError('--prompts: is instead of --prompt; leave one of them out');
+  if (flags.batch !== undefined && flags.prompts === undefined)
+    throw new HoldfastError('--batch: is of several texts; give --prompts, too');
   const other = (['prompt', 'prompts', 'json'] as const).find(given);
   if (flags.chat && other) throw new HoldfastError(`--chat: takes lines from the terminal; leave --${other} out`);
   if (!flags.chat && flags.system !== undefined)
@@ -137,20 +162,35 @@ function checkPrompt(tokenizer: Tokenizer, prompt: string): void {
   throw new HoldfastError('--prompt is empty, and no token begins a text of this model; give at least one character');
 }
 
-async function write(
+/** The texts behind some prompts, so many of them at a time. */
+async function sideBySide(
+  prompts: readonly string[],
+  batch: number,
+  write: (prompt: string) => AsyncIterable<string>,
+): Promise<string[]> {
+  const texts = prompts.map(() => '');
+  const rest = prompts.entries();
+  const next = async () => {
+    for (const [i, prompt] of rest) for await (const piece of write(prompt)) texts[i] += piece;
+  };
+  await Promise.all(Array.from({ length: batch }, next));
+  return texts;
+}
+
+async function show(
   { terminal }: Host,
-  generator: Generator,
-  tokenizer: Tokenizer,
   prompt: string,
-  options: WritingOptions,
-  random: Random,
-  json = false,
+  adapter: string | undefined,
+  pieces: Iterable<string> | AsyncIterable<string>,
+  tells: { readonly json: boolean | undefined; readonly adapter: boolean },
 ): Promise<void> {
+  const { json } = tells;
+  const named = tells.adapter ? { adapter } : {};
   let text = '';
-  if (!json) terminal.write(prompt);
-  for await (const piece of writeText(generator, tokenizer, prompt, options, random)) {
+  if (!json) terminal.write(tells.adapter ? `[${adapter}]\n${prompt}` : prompt);
+  for await (const piece of pieces) {
     text += piece;
     if (!json) terminal.write(piece);
   }
-  terminal.write(json ? `${JSON.stringify({ prompt, text })}\n` : '\n');
+  terminal.write(json ? `${JSON.stringify({ prompt, ...named, text })}\n` : '\n');
 }

@@ -1,5 +1,5 @@
-// The model that a command reads: a path, an address or a name on the hub, with the adapter that flags choose. For commands
-// that train nothing.
+// The model that a command reads: a path, an address or a name on the hub, with the adapters that flags choose. For
+// commands that train nothing.
 
 import type { Command } from 'commander';
 import { DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
@@ -10,12 +10,25 @@ import { localModel } from './model-source.ts';
 
 export interface AdapterFlags {
   base?: string;
-  lora?: string;
+  lora?: readonly string[];
 }
 
-export function addAdapterOptions(command: Command): Command {
+/** What `--lora` is for a command that uses one adapter, and for one that takes several. */
+const LORA = {
+  one: {
+    says: 'with the adapter in this folder; none: without the one that DIR has',
+    next: (value: string) => [value],
+  },
+  several: {
+    says: 'with the adapter in this folder; none: without the one that DIR has; NAME=DIR: several, by their names, each behind a --lora',
+    next: (value: string, before: readonly string[] = []) => [...before, value],
+  },
+};
+
+export function addAdapterOptions(command: Command, takes: keyof typeof LORA): Command {
+  const { says, next } = LORA[takes];
   return command
-    .option('--lora <dir>', 'with the adapter in this folder; none: without the one that DIR has')
+    .option('--lora <dir>', says, next)
     .option('--base <dir>', 'the model that an adapter belongs to (default: the one that it names)');
 }
 
@@ -23,8 +36,8 @@ export function addAdapterOptions(command: Command): Command {
 export interface NamedModel extends OpenedModel {
   /** The folder or zip that its name stands for. */
   readonly from: string;
-  /** There where the model is wanted without the adapter that it has. */
-  readonly without: { readonly adapter?: string };
+  /** Adapters that flags name, and 'none', in their order: the first is to be used. */
+  readonly named: readonly string[];
 }
 
 /** Lends a model to `use`, as `withModel` does. */
@@ -36,12 +49,24 @@ export async function withNamedModel<T>(
 ): Promise<T> {
   const from = await localModel(host, name);
   const base = flags.base === undefined ? undefined : await localModel(host, flags.base);
-  const lora = flags.lora === undefined || flags.lora === NO_ADAPTER ? undefined : await localModel(host, flags.lora);
-  const adapters = lora === undefined ? {} : { [DEFAULT_ADAPTER]: lora };
-  const without = flags.lora === NO_ADAPTER ? { adapter: NO_ADAPTER } : {};
+  const wanted = (flags.lora ?? []).map(adapterNamed);
+  const named = wanted.map(({ name }) => name);
+  const twice = named.find((name, i) => named.indexOf(name) !== i);
+  if (twice !== undefined)
+    throw new HoldfastError(`--lora: two adapters are called ${twice}; give each a name of its own, --lora NAME=DIR`);
+  const adapters: Record<string, string> = {};
+  for (const { name, path } of wanted) if (path !== undefined) adapters[name] = await localModel(host, path);
   return withModel(host.files, from, { base, adapters }, (opened) => {
-    if (flags.lora === NO_ADAPTER && opened.borrowsHead)
+    if (named.includes(NO_ADAPTER) && opened.borrowsHead)
       throw new HoldfastError(`--lora none: ${name} has its head from the adapter, and tells nothing without`);
-    return use({ ...opened, from, without });
+    return use({ ...opened, from, named });
   });
+}
+
+/** `NAME=DIR`, or the folder of the one that has no name; 'none' has no folder. A path whose first part has a `=` begins with `./`. */
+function adapterNamed(lora: string): { readonly name: string; readonly path?: string } {
+  if (lora === NO_ADAPTER) return { name: NO_ADAPTER };
+  const [, name = DEFAULT_ADAPTER, path = lora] = /^([^=/\\:]+)=(.+)$/.exec(lora) ?? [];
+  if (name !== NO_ADAPTER) return { name, path };
+  throw new HoldfastError(`--lora ${lora}: none is the model without an adapter; give it another name`);
 }

@@ -74,9 +74,10 @@ async function trainOn(
     await checkOut(host, out, flags);
     const saved = flags.resume ? await resumeSettings(host, out, flags, given) : undefined;
     const ranks = inRow && saved ? asSaved(inRow, flags, saved) : inRow;
-    let settings = saved
-      ? settingsOn(saved, ranks?.grid)
-      : { ...(await newSettings(host, flags, given, fineTunes)), ...placesIn(ranks) };
+    const { settings: wanted, notes } = saved
+      ? { settings: settingsOn(saved, ranks?.grid), notes: [] }
+      : await newSettings(host, flags, given, fineTunes);
+    let settings = saved ? wanted : { ...wanted, ...placesIn(ranks) };
     // Before anything is opened or made.
     const carried = flags.resume ? await loadTokenizer(host.files, out) : undefined;
     const tokenizer = await tokenizerFor(host.files, settings, flags.resume ? out : flags.model, carried);
@@ -85,6 +86,7 @@ async function trainOn(
     const model = modelOf(settings);
     if (settings.tensorParallel !== undefined) splitModel(model, { rank: 0, size: settings.tensorParallel });
     const progress = new Progress(host, settings, flags.json ?? false);
+    for (const note of notes) progress.note(note);
     if (flags.resume) await noteDtype(host, out, settings, progress);
     const abort = new AbortController();
     host.onInterrupt(() => {

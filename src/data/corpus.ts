@@ -153,7 +153,8 @@ async function partOf(host: Host, { path, isFound, kind, bytes }: SourceFile): P
   return kind === 'file' && bytes > 0 ? { path, bytes } : { content: await host.files.read(path) };
 }
 
-async function* piecesOf(files: Files, path: string, bytes: number): AsyncGenerator<Uint8Array> {
+/** The first so many bytes of a file. */
+export async function* piecesOf(files: Files, path: string, bytes: number): AsyncGenerator<Uint8Array> {
   for (let at = 0; at < bytes; at += PIECE_BYTES) yield files.readRange(path, at, Math.min(PIECE_BYTES, bytes - at));
 }
 

@@ -1,5 +1,5 @@
-// Documents as tokens, each token with whether it is learned: in one growing run of memory. How they are cut and put into
-// rows is packing.ts, what they are made of records/.
+// Documents as tokens, each token with whether it is learned: in one growing run of memory, as it lies in a file of the cache
+// (document-cache.ts), too. How they are cut and put into rows is packing.ts, what they are made of records/.
 //
 // Invariant: a token is learned only where something in front of it in its own document is there to predict it from.
 
@@ -23,11 +23,34 @@ export interface DocumentText {
 /** 4 GiB of them. */
 const MOST_TOKENS = 2 ** 30;
 
+/** Tokens as documents hold them: twice the id, and one more where it is learned. */
+type MarkedIds = Uint16Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
+
 /** Many documents, one behind the other. */
 export class Documents {
-  #ids = new Int32Array(1024);
-  #learned = new Uint8Array(1024);
+  #marked: MarkedIds;
   readonly #ends: number[] = [];
+
+  /** Of a vocabulary of 32,768 at most, a token takes 2 bytes, else 4. */
+  constructor(vocabulary = Number.POSITIVE_INFINITY) {
+    this.#marked = vocabulary <= 2 ** 15 ? new Uint16Array(1024) : new Uint32Array(1024);
+  }
+
+  /**
+   * Those whose tokens and ends these are: `tokenBytes` and `endBytes` of one with the same vocabulary. Undefined where they
+   * cannot be.
+   */
+  static from(vocabulary: number, tokens: Uint8Array<ArrayBuffer>, ends: Uint32Array): Documents | undefined {
+    const documents = new Documents(vocabulary);
+    const { BYTES_PER_ELEMENT: width } = documents.#marked;
+    const count = tokens.length / width;
+    const areEnds = ends.every((end, i) => end > (ends[i - 1] ?? 0));
+    if (!areEnds || (ends.at(-1) ?? 0) !== count) return undefined;
+    const { buffer, byteOffset } = tokens;
+    documents.#marked = new (width === 2 ? Uint16Array : Uint32Array)(buffer, byteOffset, count);
+    for (const end of ends) documents.#ends.push(end);
+    return documents;
+  }
 
   /** How many. */
   get count(): number {
@@ -46,14 +69,36 @@ export class Documents {
     return [this.#ends[document - 1] ?? 0, end];
   }
 
-  /** All tokens. */
-  get ids(): Int32Array<ArrayBuffer> {
-    return this.#ids.subarray(0, this.tokens);
+  /** A token's id. */
+  id(token: number): number {
+    return (this.#marked[token] ?? 0) >>> 1;
   }
 
-  /** For each token, whether it is learned. */
-  get learned(): Uint8Array<ArrayBuffer> {
-    return this.#learned.subarray(0, this.tokens);
+  /** Whether a token is learned. */
+  isLearned(token: number): boolean {
+    return ((this.#marked[token] ?? 0) & 1) === 1;
+  }
+
+  /** The ids of tokens. */
+  ids(begin: number, end: number): Int32Array<ArrayBuffer> {
+    return Int32Array.from({ length: end - begin }, (_, i) => this.id(begin + i));
+  }
+
+  /** The first of these tokens that is learned. */
+  firstLearned(begin: number, end: number): number | undefined {
+    for (let token = begin; token < end; token++) if (this.isLearned(token)) return token;
+    return undefined;
+  }
+
+  /** Tokens from one on, as they are kept; not to be changed. */
+  tokenBytes(from: number): Uint8Array<ArrayBuffer> {
+    const { buffer, byteOffset, BYTES_PER_ELEMENT: width } = this.#marked;
+    return new Uint8Array(buffer, byteOffset + from * width, (this.tokens - from) * width);
+  }
+
+  /** Where all documents end, as they are kept. */
+  endBytes(): Uint8Array<ArrayBuffer> {
+    return new Uint8Array(Uint32Array.from(this.#ends).buffer);
   }
 
   /** Appends one. False where nothing of it would be learned, which leaves it out. */
@@ -66,16 +111,17 @@ export class Documents {
         `the data has more than ${MOST_TOKENS} tokens, which are held in memory; use a part of it`,
       );
     }
-    if (end > this.#ids.length) {
-      const size = Math.min(MOST_TOKENS, Math.max(end, 2 * this.#ids.length));
-      const [grownIds, grownLearned] = [new Int32Array(size), new Uint8Array(size)];
-      grownIds.set(this.ids);
-      grownLearned.set(this.learned);
-      [this.#ids, this.#learned] = [grownIds, grownLearned];
+    if (end > this.#marked.length) {
+      const grown = new (this.#marked instanceof Uint16Array ? Uint16Array : Uint32Array)(
+        Math.min(MOST_TOKENS, Math.max(end, 2 * this.#marked.length)),
+      );
+      grown.set(this.#marked.subarray(0, begin));
+      this.#marked = grown;
     }
-    this.#ids.set(ids, begin);
-    this.#learned.set(learned, begin);
-    this.#learned[begin] = 0;
+    for (let i = 0; i < ids.length; i++) {
+      const isLearned = i > 0 && learned[i] === 1;
+      this.#marked[begin + i] = 2 * (ids[i] ?? 0) + Number(isLearned);
+    }
     this.#ends.push(end);
     return true;
   }

@@ -124,16 +124,8 @@ async function headerOf(
   { path, bytes }: FoundImage,
   other: LabelledFile | WantedImages | undefined,
 ) {
-  if (bytes > MOST_PNG_BYTES)
-    throw new HoldfastError(
-      `${path}: has ${formatBytes(bytes)}, an image has ${formatBytes(MOST_PNG_BYTES)} at most; use a smaller one`,
-    );
-  const header = pngHeader(await files.readRange(path, 0, Math.min(bytes, PNG_HEADER_BYTES)), path);
-  const pixels = header.channels * header.height * header.width;
-  if (pixels > MOST_IMAGE_BYTES)
-    throw new HoldfastError(
-      `${path}: is of ${header.height} x ${header.width} pixels, ${formatBytes(pixels)}; ${formatBytes(MOST_IMAGE_BYTES)} at most are held for one, use a smaller one`,
-    );
+  checkFile(path, bytes);
+  const header = headerIn(await files.readRange(path, 0, Math.min(bytes, PNG_HEADER_BYTES)), path);
   if (other === undefined) return header;
   if (!('header' in other)) {
     if (other.preparation) checkPrepared(other.preparation, header, other, path);
@@ -146,26 +138,71 @@ async function headerOf(
   );
 }
 
+function checkFile(path: string, bytes: number): void {
+  if (bytes <= MOST_PNG_BYTES) return;
+  throw new HoldfastError(
+    `${path}: has ${formatBytes(bytes)}, an image has ${formatBytes(MOST_PNG_BYTES)} at most; use a smaller one`,
+  );
+}
+
+function headerIn(first: Uint8Array, path: string): PngHeader {
+  const header = pngHeader(first, path);
+  const pixels = header.channels * header.height * header.width;
+  if (pixels <= MOST_IMAGE_BYTES) return header;
+  throw new HoldfastError(
+    `${path}: is of ${header.height} x ${header.width} pixels, ${formatBytes(pixels)}; ${formatBytes(MOST_IMAGE_BYTES)} at most are held for one, use a smaller one`,
+  );
+}
+
+/**
+ * The pixels (channels, height, width) of a PNG file as a model wants them, as those of a folder are brought there. Errors:
+ * HoldfastError for what is no such file, and for colours where the model has none.
+ */
+export async function readImage(
+  bytes: Uint8Array<ArrayBuffer>,
+  wanted: WantedImages,
+  path: string,
+): Promise<Uint8Array<ArrayBuffer>> {
+  checkFile(path, bytes.length);
+  const header = headerIn(bytes, path);
+  if (header.channels > wanted.channels)
+    throw new HoldfastError(`${path}: has colours, and the model knows grey images; bring a grey one`);
+  if (wanted.preparation) checkPrepared(wanted.preparation, header, wanted, path);
+  const pixels = new Uint8Array(wanted.channels * wanted.height * wanted.width);
+  putImage(pixels, await decodePng(bytes, header, path), header, wanted);
+  return pixels;
+}
+
 /** The pixels (count, channels, height, width) of some of a folder's images, and their labels. Errors: as `decodePng`. */
 export async function readImages(
   { files }: ReadingHost,
-  { channels, height, width, classNames, preparation }: ImageFolder,
+  { classNames, ...wanted }: ImageFolder,
   chosen: readonly LabelledFile[],
 ) {
-  const size = height * width;
-  const pixels = new Uint8Array(chosen.length * channels * size);
+  const size = wanted.channels * wanted.height * wanted.width;
+  const pixels = new Uint8Array(chosen.length * size);
   const labels = classNames.length > 256 ? new Uint16Array(chosen.length) : new Uint8Array(chosen.length);
   for (const [i, { path, header, label }] of chosen.entries()) {
     const whole = await decodePng(await files.read(path), header, path);
-    const image = prepared(whole, header, { height, width }, preparation);
     labels[i] = label;
-    // Grey among colours is as much of each.
-    for (let channel = 0; channel < channels; channel++) {
-      const own = header.channels === 1 ? 0 : channel;
-      pixels.set(image.subarray(own * size, (own + 1) * size), (i * channels + channel) * size);
-    }
+    putImage(pixels.subarray(i * size, (i + 1) * size), whole, header, wanted);
   }
   return { pixels, labels };
+}
+
+/** Writes an image as it is wanted; grey among colours is as much of each. */
+function putImage(
+  into: Uint8Array,
+  whole: Uint8Array<ArrayBuffer>,
+  header: PngHeader,
+  { channels, height, width, preparation }: WantedImages,
+): void {
+  const size = height * width;
+  const image = prepared(whole, header, { height, width }, preparation);
+  for (let channel = 0; channel < channels; channel++) {
+    const own = header.channels === 1 ? 0 : channel;
+    into.set(image.subarray(own * size, (own + 1) * size), channel * size);
+  }
 }
 
 function prepared(

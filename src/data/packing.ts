@@ -53,7 +53,6 @@ export class Pieces {
 
   constructor(documents: Documents, chosen: Iterable<number>, options: RowOptions) {
     const { seq } = options;
-    const { learned } = documents;
     let [longer, tokensCut, emptied] = [0, 0, 0];
     for (const document of chosen) {
       const [begin, end] = documents.range(document);
@@ -66,7 +65,8 @@ export class Pieces {
       }
       const kept = Math.min(end, begin + seq);
       tokensCut += end - kept;
-      if (learned.subarray(begin + 1, kept).includes(1)) this.#pieces.push({ begin, end: kept, documentEnd: kept });
+      if (documents.firstLearned(begin + 1, kept) !== undefined)
+        this.#pieces.push({ begin, end: kept, documentEnd: kept });
       else emptied++;
     }
     this.#documents = documents;
@@ -119,18 +119,18 @@ export class Pieces {
     const size = rows.length * seq;
     const [ids, documents, positions] = [new Int32Array(size), new Int32Array(size), new Int32Array(size)];
     const targets = new Int32Array(size).fill(IGNORE_INDEX);
-    const source = { ids: this.#documents.ids, learned: this.#documents.learned };
+    const source = this.#documents;
     for (const [row, pieces] of rows.entries()) {
       let at = row * seq;
       const end = at + seq;
       for (const [number, piece] of pieces.entries()) {
         const { begin, end: pieceEnd, documentEnd } = this.#piece(piece);
         for (let token = begin; token < pieceEnd; token++, at++) {
-          ids[at] = source.ids[token] ?? 0;
+          ids[at] = source.id(token);
           documents[at] = number;
           positions[at] = token - begin;
           const target = token + 1;
-          if (target < documentEnd && source.learned[target]) targets[at] = source.ids[target] ?? 0;
+          if (target < documentEnd && source.isLearned(target)) targets[at] = source.id(target);
         }
       }
       for (let i = 0; at < end; i++, at++) {
@@ -145,8 +145,8 @@ export class Pieces {
   /** The tokens of the first piece in front of what is learned. */
   prompt(): Int32Array<ArrayBuffer> {
     const { begin, end } = this.#piece(0);
-    const first = this.#documents.learned.subarray(begin, end).indexOf(1);
-    return this.#documents.ids.slice(begin, begin + Math.max(1, first));
+    const first = this.#documents.firstLearned(begin, end) ?? begin;
+    return this.#documents.ids(begin, Math.max(begin + 1, first));
   }
 
   #piece(piece: number): Piece {

@@ -1,7 +1,7 @@
 // Hugging Face's config.json: parsed by its family's record, field names and defaults are theirs.
 //
 // Not a model: shapes only. Fields that change nothing here are dropped (architectures, torch_dtype, token
-// ids, and the dropout rates: Holdfast trains without dropout, whatever a file says).
+// ids, and the dropout rates: Holdfast trains without dropout, whatever a file says; dropoutIn tells of them).
 // Invariant: a config that parseConfig() returns is complete, consistent, and one that we can compute. A field that would
 // make the model compute something else is never dropped: it is refused by name (NEUTRAL, and where it is read), and so is
 // one that no family has (families/fields.ts).
@@ -36,6 +36,21 @@ export function parseConfig(json: unknown, name: string): ModelConfig {
   refusePackings(fields);
   fields.refuseUnread([...family.harmless, ...OF_BITSANDBYTES]);
   return config;
+}
+
+/** Of all families. */
+const DROPOUT_RATES: readonly string[] = [
+  ...['attn_pdrop', 'embd_pdrop', 'resid_pdrop', 'attention_dropout', 'hidden_dropout'],
+  ...['hidden_dropout_prob', 'attention_probs_dropout_prob', 'classifier_dropout'],
+];
+
+/** Rates of dropout above 0 in a config.json, as "attn_pdrop 0.1": what training elsewhere would do, and here does not. */
+export function dropoutIn(json: unknown): readonly string[] {
+  if (!isObject(json)) return [];
+  return DROPOUT_RATES.flatMap((field) => {
+    const rate = json[field];
+    return typeof rate === 'number' && rate > 0 ? [`${field} ${rate}`] : [];
+  });
 }
 
 /**

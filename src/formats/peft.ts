@@ -6,7 +6,7 @@
 
 import { type AdapterInfo, ALL_LINEAR, type CompleteLora } from '../nn/lora.ts';
 import { isNamed, savedName } from '../nn/modules-to-save.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { HoldfastError, shortened } from '../util/errors.ts';
 import { isObject, show } from '../util/json.ts';
 import { Fields } from './families/fields.ts';
 import { familyOf, labelsIn, type ModelConfig, shapeOf } from './families/index.ts';
@@ -47,7 +47,7 @@ export function parseAdapterConfig(json: unknown, name: string): AdapterConfig {
   fields.only('init_lora_weights', PLAIN_STARTS, true);
   for (const [field, value] of Object.entries(json)) {
     if (KNOWN.includes(field) || isUnset(value)) continue;
-    fields.refuse(`${field.slice(0, 100)} is ${show(value)}; adapters with it are not supported`);
+    fields.refuse(`${shortened(field)} is ${show(value)}; adapters with it are not supported`);
   }
   const rank = fields.count('r', 8);
   const { base_model_name_or_path: base, lora_dropout = 0 } = json;

@@ -5,7 +5,7 @@
 // Invariant: a field with another meaning than what is done here is refused by name; what comes out of `preprocessorFile` reads as it was.
 
 import { type FolderReader, join } from '../runtime/host.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { HoldfastError, shortened } from '../util/errors.ts';
 import { figure, isObject, list, number, object, oneOf, optional, parseJSON, type Schema, show } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
 import { OTHER_CHECKPOINT, PREPROCESSOR } from './checkpoint/folder.ts';
@@ -59,8 +59,9 @@ export async function preparationIn(
   const path = join(folder, PREPROCESSOR);
   if (config.model_type !== 'vit' || !(await files.stat(path))) return undefined;
   const json = parseJSON(await files.read(path), path, OTHER_CHECKPOINT);
+  if (!isObject(json)) throw new HoldfastError(`${path}: is ${show(json)}, not an object; ${OTHER_CHECKPOINT}`);
   const [height, width] = sidesOf(config.image_size);
-  return preparationOf(isObject(json) ? json : {}, path, { channels: config.num_channels, height, width });
+  return preparationOf(json, path, { channels: config.num_channels, height, width });
 }
 
 function preparationOf(
@@ -71,7 +72,7 @@ function preparationOf(
   const refuse = (field: string, words: string) => {
     const value = json[field];
     const shown = Array.isArray(value) ? `[${value.slice(0, 4).map(show).join(', ')}]` : shownSize(value);
-    return new HoldfastError(`${path}: ${field} is ${shown}; ${words}`);
+    return new HoldfastError(`${path}: ${shortened(field)} is ${shown}; ${words}`);
   };
   const isAsked = (field: string, byDefault: boolean): boolean => {
     const value = json[field] ?? byDefault;
@@ -169,4 +170,4 @@ const isSide = (value: unknown): value is number => Number.isSafeInteger(value) 
 const isOfSize = (a: PictureSize, b: PictureSize): boolean => a.height === b.height && a.width === b.width;
 const sizeText = ({ height, width }: PictureSize): string => `${height} x ${width}`;
 const shownSize = (value: unknown): string =>
-  isObject(value) ? `{${Object.keys(value).slice(0, 4).join(', ')}}` : show(value);
+  isObject(value) ? `{${shortened(Object.keys(value).slice(0, 4).join(', '))}}` : show(value);

@@ -17,24 +17,28 @@ import {
   type Tensor,
 } from './program.ts';
 
-/** A cache that lies below, and what stands for it while it is up. */
+/** A cache that lies below. */
 export interface MovedCache {
   readonly cache: Tensor;
-  readonly up: Tensor;
   readonly stash: Stash;
 }
 
 /** Programs that share a cache share what this gives for it. */
 export const movedCache = (cache: Tensor): MovedCache => ({
   cache,
-  up: makeTensor(cache.name, cache.shape, 'activation', cache.type),
   stash: { name: cache.name, bytes: bytesOf(cache), lasts: true },
 });
 
+/** One in a program. */
+interface CacheHere extends MovedCache {
+  readonly up: Tensor;
+}
+
 /** What a run appends to a cache (1, capacity, width). */
-function rowsOf(cache: Tensor, { position, seq }: Tokens): AppendedRows {
+function rowsOf(cache: Tensor, position: Tensor | undefined, { seq }: Tokens): AppendedRows {
   const [sequences, capacity = 0] = cache.shape;
   assert(sequences === 1, `${cache.name} is of one sequence`);
+  assert(position, `${cache.name} is read up to a position`);
   return { position, count: seq, bytes: bytesOf(cache) / capacity };
 }
 
@@ -42,21 +46,23 @@ export function withMovedCaches<P extends Program & { readonly tokens: Tokens }>
   program: P,
   moved: readonly MovedCache[],
 ): P {
-  const byCache = new Map(moved.map((each) => [each.cache, each]));
-  const cachesOf = (instruction: Instruction): MovedCache[] => {
+  // What stands for a cache while it is up has a place in each program, and not the same.
+  const up = ({ name, shape, type }: Tensor) => makeTensor(name, shape, 'activation', type);
+  const byCache = new Map(moved.map((each) => [each.cache, { ...each, up: up(each.cache) }]));
+  const cachesOf = (instruction: Instruction): CacheHere[] => {
     if (instruction.op !== 'dispatch') return [];
     const found = Object.values(instruction.operands).flatMap((tensor) => byCache.get(tensor) ?? []);
     return [...new Set(found)];
   };
   const last = new Map(program.instructions.flatMap((each) => cachesOf(each).map((cache) => [cache, each] as const)));
-  const isUp = new Set<MovedCache>();
+  const isUp = new Set<CacheHere>();
   const instructions = program.instructions.flatMap((instruction): Instruction[] => {
     const caches = cachesOf(instruction);
     if (instruction.op !== 'dispatch' || caches.length === 0) return [instruction];
     const { phase, block, layer } = instruction;
     const place = { phase, ...(block !== undefined && { block }), ...(layer !== undefined && { layer }) };
-    const transfer = (op: 'fetch' | 'offload', { up: tensor, stash }: MovedCache): Instruction => ({
-      ...{ op, tensor, stash, rows: rowsOf(tensor, program.tokens), ...place },
+    const transfer = (op: 'fetch' | 'offload', { up: tensor, stash }: CacheHere): Instruction => ({
+      ...{ op, tensor, stash, rows: rowsOf(tensor, instruction.operands['position'], program.tokens), ...place },
       ...(op === 'fetch' && { keeps: true }),
       label: `${tensor.name}, moved ${op === 'fetch' ? 'back' : 'below'}`,
     });

@@ -13,7 +13,9 @@ export const MOST_PAGES = 65536;
 const ALIGNMENT = 64;
 
 /** What assembly/adamw.ts exports. */
-export type AdamWExports = Readonly<Record<'adamw' | 'adamwNarrow' | 'sweep', (...values: number[]) => void>>;
+export type AdamWExports = Readonly<
+  Record<'adamw' | 'adamwNarrow' | 'sweep' | 'traffic', (...values: number[]) => void>
+>;
 
 interface Place {
   readonly number: number;

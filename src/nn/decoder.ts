@@ -103,7 +103,7 @@ export function decoder(config: Extract<ModelConfig, DecoderConfig>, design: Dec
           rope(g, qkv, tokens, table, here);
           // In rows of several documents a window is as long as the row.
           const mask = window < S && !inputs.documentStarts ? { window } : seen;
-          const options = { cache: caches?.[i], mask, scale: design.attentionScale } as const;
+          const options = { caches: caches?.[i], mask, scale: design.attentionScale } as const;
           const y = attention(g, qkv, tokens, here, `${l}.self_attn`, options); // (B, T, NH HS)
           x = toStream(y, `${l}.self_attn.o_proj`, `${l}.post_attention_layernorm`);
 

@@ -61,8 +61,9 @@ export function gpt2(config: GPT2Config): Model {
     forward(g, inputs, w, { caches, observe } = {}) {
       const tokens = inputs.tokens('ids');
       const mask = seenBy(inputs);
-      let x = inputs.documentStarts
-        ? add(g, embedding(g, tokens, w('wte.weight')), embedding(g, inputs.tokens('positions'), w('wpe.weight')))
+      const { positions } = inputs;
+      let x = positions
+        ? add(g, embedding(g, tokens, w('wte.weight')), embedding(g, positions, w('wpe.weight')))
         : embedding(g, tokens, w('wte.weight'), { positionWeight: w('wpe.weight') }); // (B, T, C)
       observe?.('embed', x);
       for (let i = 0; i < layers; i++) {
@@ -72,7 +73,7 @@ export function gpt2(config: GPT2Config): Model {
           const qkv = linear(g, attended, w(`${h}.attn.c_attn.weight`), { bias: w(`${h}.attn.c_attn.bias`) }); // (B, T, 3C)
           const heads = at(qkv.shape, 2) / (3 * headSize);
           const y = attention(g, qkv, tokens, { heads, kvHeads: heads, headSize }, `${h}.attn`, {
-            cache: caches?.[i],
+            caches: caches?.[i],
             mask,
           }); // (B, T, C)
           x = linear(g, y, w(`${h}.attn.c_proj.weight`), { bias: w(`${h}.attn.c_proj.bias`), residual: x });

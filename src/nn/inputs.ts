@@ -63,6 +63,8 @@ export interface ModelInputs {
   tokens(name: string): Tokens;
   /** Any other, (B, ...row). */
   tensor(name: string): Tensor;
+  /** The place of each token, as what is looked up, where it does not go by the row alone. */
+  readonly positions?: Tokens | undefined;
   /** Where the document of each token begins (B, T), in rows of several. */
   readonly documentStarts?: Tensor | undefined;
 }
@@ -70,9 +72,13 @@ export interface ModelInputs {
 /** What a token of a language model sees: all before it, in rows of several documents those of its own. */
 export const seenBy = ({ documentStarts }: ModelInputs): Mask => (documentStarts ? { documentStarts } : 'causal');
 
-/** The token ids of a language model by themselves: to write text, or to look inside. */
-export const onlyTokens = (tokens: Tokens): ModelInputs => ({
+/**
+ * The token ids of a language model by themselves: to write text, or to look inside. `positions`: those of the tokens, as what is
+ * looked up, where each sequence has its own.
+ */
+export const onlyTokens = (tokens: Tokens, positions?: Tokens): ModelInputs => ({
   tokens: () => tokens,
+  positions,
   tensor(name) {
     throw new Error(`internal: ${name} is read where there are token ids alone`);
   },
@@ -103,6 +109,10 @@ export class BatchInputs implements ModelInputs {
     const tokens = this.#tokens.get(name);
     assert(tokens, `no tokens are called ${name}`);
     return tokens;
+  }
+
+  get positions(): Tokens | undefined {
+    return this.#tokens.get('positions');
   }
 
   tensor(name: string): Tensor {

@@ -228,6 +228,14 @@ export function checkAdapter({ adapters = [] }: Pick<Model, 'adapters'>, name: s
   throw new HoldfastError(`the model has no adapter ${shortened(name)}; it has ${names.join(', ')}`);
 }
 
+/** The adapter in use where this one is asked for, or none is; undefined where the model has none. Errors: as `checkAdapter`. */
+export function adapterInUse(model: Pick<Model, 'adapters'>, name: string | undefined): string | undefined {
+  checkAdapter(model, name);
+  const { adapters = [] } = model;
+  if (adapters.length === 0) return undefined;
+  return name ?? (adapters.some((adapter) => adapter.name === DEFAULT_ADAPTER) ? DEFAULT_ADAPTER : NO_ADAPTER);
+}
+
 /**
  * The weights of the model alone with an adapter made a part of them: W + scale B A, in float64, rounded once. `weights` are
  * those of the model with its adapters; the adapter's own are held in memory.

@@ -54,8 +54,8 @@ export interface Constant {
 }
 
 export interface ForwardOptions {
-  /** One a layer: generation. */
-  caches?: readonly Cache[];
+  /** Of each layer, one a sequence: generation. */
+  caches?: readonly (readonly Cache[])[];
   /** Called with the embedding, the residual stream after each block and the norm behind the last, where there is one, by HF's names. */
   observe?: (name: string, tensor: Tensor) => void;
   /** The name of the adapter in use, or 'none': the model without. @default the one that trains */

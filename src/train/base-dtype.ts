@@ -80,6 +80,11 @@ export function roundedWeights(
       return stored ? widenedPieces(stored) : weights.read(name);
     },
     packed,
+    reader(name, element) {
+      const reader = weights.reader?.(name, element);
+      const stored = storedAs(name);
+      return stored === 'f32' || reader?.stored === stored ? reader : undefined;
+    },
   };
 }
 

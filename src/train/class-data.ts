@@ -152,8 +152,8 @@ const toTest = ({ test, train }: Images): ImageSet => test ?? train;
 const imageClasses = ({ classNames, classes }: Pick<Images, 'classNames' | 'classes'>): DataClasses =>
   classNames ? { kind: 'named', names: classNames } : { kind: 'numbered', count: classes };
 
-/** What a model looks at. */
-function imagesFor(config: ModelConfig, preparation: ImagePreparation | undefined): WantedImages | undefined {
+/** What a model looks at; undefined where it looks at none. */
+export function imagesFor(config: ModelConfig, preparation: ImagePreparation | undefined): WantedImages | undefined {
   if (config.model_type !== 'vit') return undefined;
   const [height, width] = sidesOf(config.image_size);
   return { channels: config.num_channels, height, width, preparation };

@@ -25,6 +25,8 @@ export interface ConversationOptions extends WritingOptions {
 
 /** What is said in turns, and answered by a model. */
 export class Conversation {
+  /** Of the answers to come: as the option of that name. A change of it leaves what was said. */
+  adapter: string | undefined;
   readonly #generator: Pick<Generator, 'generate' | 'capacity'>;
   readonly #tokenizer: Pick<Tokenizer, 'encode' | 'specials' | 'addsBos' | 'stream'>;
   readonly #options: ConversationOptions;
@@ -46,6 +48,7 @@ export class Conversation {
     this.#tokenizer = tokenizer;
     this.#options = options;
     this.#random = random;
+    this.adapter = options.adapter;
     this.#renderer = new ChatRenderer(options.template);
     const end = endOfTurns(this.#renderer);
     this.#stop = [...(end === undefined ? [] : [end]), ...(options.stop ?? [])];
@@ -72,7 +75,7 @@ export class Conversation {
     const { tokens, stop: _, system: __, template: ___, messages: ____, ...sampling } = this.#options;
     // The last token is never fed: no text is dropped while an answer is written.
     const most = Math.min(tokens, this.#generator.capacity - ids.length + 1);
-    const options = { ...sampling, tokens: most, stop: this.#stop };
+    const options = { ...sampling, tokens: most, stop: this.#stop, adapter: this.adapter };
     let said = '';
     let failed = false;
     try {

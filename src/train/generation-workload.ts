@@ -15,6 +15,7 @@ import { logits as logitsOf } from '../graph/operators/cross-entropy.ts';
 import { makeTokens, type Tokens } from '../graph/operators/embedding.ts';
 import { cut, withResults } from '../graph/pipeline.ts';
 import { bytesOf, makeTensor, type Program, type Tensor } from '../graph/program.ts';
+import { copyRows } from '../kernels/copy-rows.ts';
 import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import { onlyTokens } from '../nn/inputs.ts';
 import { NO_ADAPTER } from '../nn/lora.ts';
@@ -24,13 +25,21 @@ import { assert } from '../util/errors.ts';
 
 const BLOCK = 16;
 
+/** What programs of generation read: as many tokens of each sequence. */
+export interface GenerationInputs extends Tokens {
+  /** Of each sequence, (1) each. */
+  readonly positions: readonly Tensor[];
+  /** Where there are several sequences, the position of each token, as what is looked up. */
+  readonly places?: Tokens;
+}
+
 /** The programs of generation: for each choice of an adapter, one for each of `inputs`, longest first. */
 export interface Generation {
-  readonly inputs: readonly Tokens[];
+  readonly inputs: readonly GenerationInputs[];
   readonly programs: readonly GenerationProgram[];
-  /** Of each layer: keys and values of what came before. */
+  /** Of each layer, of each of its sequences: keys and values of what came before. */
   readonly caches: readonly Cache[];
-  /** (V) of the last token. */
+  /** (B, V) of the last token of each sequence. */
   readonly logits: Tensor;
   /** Positions in the cache. */
   readonly capacity: number;
@@ -39,42 +48,63 @@ export interface Generation {
 export interface GenerationProgram extends Program {
   /** The adapter in use; undefined where the model has none. */
   readonly adapter: string | undefined;
-  readonly tokens: Tokens;
+  readonly tokens: GenerationInputs;
 }
 
 /**
- * Traces generation over a cache of `capacity` positions; `stages`: as one of them does it. Errors: HoldfastError for a model
- * that writes no text.
+ * Traces generation over a cache of `capacity` positions; `stages`: as one of them does it; `sequences`: of so many texts at
+ * once, each with positions and a cache of its own. Errors: HoldfastError for a model that writes no text.
  */
-export function traceGeneration(model: Model, capacity: number, stages?: ModelStages): Generation {
+export function traceGeneration(model: Model, capacity: number, stages?: ModelStages, sequences = 1): Generation {
   checkWriter(model.config);
   const { layers, kvHeads, headSize, vocabulary } = model.shape;
   const parameters = parameterTensors(model, false);
-  const caches = Array.from({ length: layers }, (_, i) => ({
-    capacity,
-    keys: makeTensor(`keys ${i}`, [1, capacity, kvHeads * headSize], 'persistent'),
-    values: makeTensor(`values ${i}`, [1, capacity, kvHeads * headSize], 'persistent'),
-  }));
-  const logits = makeTensor('logits', [vocabulary], 'persistent');
-  const inputs = (capacity >= BLOCK ? [BLOCK, 1] : [1]).map((length) => makeTokens(1, length));
+  const nameOf = (what: string, sequence: number) => (sequences === 1 ? what : `${what} of text ${sequence}`);
+  const each = <T>(length: number, make: (i: number) => T): T[] => Array.from({ length }, (_, i) => make(i));
+  const cache = (name: string) => makeTensor(name, [1, capacity, kvHeads * headSize], 'persistent');
+  const caches = each(layers, (i) =>
+    each(sequences, (b): Cache => {
+      return { capacity, keys: cache(nameOf(`keys ${i}`, b)), values: cache(nameOf(`values ${i}`, b)) };
+    }),
+  );
+  const logits = makeTensor('logits', [sequences, vocabulary], 'persistent');
+  const inputs = (capacity >= BLOCK ? [BLOCK, 1] : [1]).map((length): GenerationInputs => {
+    const tokens = makeTokens(sequences, length);
+    if (sequences === 1) return { ...tokens, positions: [tokens.position] };
+    const positions = each(sequences, (b) => makeTensor(nameOf('position', b), [1], 'persistent', 'u32'));
+    return { ...tokens, positions, places: makeTokens(sequences, length, 'positions') };
+  });
   const { adapters = [] } = model;
   const choices = adapters.length > 0 ? [...adapters.map(({ name }) => name), NO_ADAPTER] : [undefined];
   const programs = choices.flatMap((adapter) =>
     inputs.map((tokens): GenerationProgram => {
       const g = new Graph(passNameOf({ tokens, adapter }));
       const options = { caches, ...(adapter !== undefined && { adapter }) };
-      const { hidden, head } = model.forward(g, onlyTokens(tokens), lookup(parameters), options);
-      logitsOf(g, hidden, head, logits, tokens.seq - 1);
+      const { hidden, head } = model.forward(g, onlyTokens(tokens, tokens.places), lookup(parameters), options);
+      logitsOf(g, lastOf(g, hidden), head, logits, sequences === 1 ? tokens.seq - 1 : 0);
       const whole = g.program();
       const program = stages ? withResults(cut(whole, stages, stages.place.rank), [logits], stages.size) : whole;
       return { ...program, adapter, tokens };
     }),
   );
-  return { inputs, programs, caches, logits, capacity };
+  return { inputs, programs, caches: caches.flat(), logits, capacity };
+}
+
+/** (B, T, C) -> (B, 1, C): the last row of each of several sequences. One has it where it is. */
+function lastOf(g: Graph, hidden: Tensor): Tensor {
+  const [batch = 1, seq = 1, width = 1] = hidden.shape;
+  if (batch === 1 || seq === 1) return hidden;
+  const y = g.activation('last of each', [batch, 1, width]);
+  const problem = { batch, rows: 1, width, xRows: seq, xFirst: seq - 1, yRows: 1, yFirst: 0 };
+  g.emit(copyRows, problem, { x: hidden, y }, 'last of each');
+  return y;
 }
 
 /** A pass of generation is named for the tokens that it takes at once, and the adapter in use. */
-export const passNameOf = ({ tokens: { seq }, adapter }: Pick<GenerationProgram, 'tokens' | 'adapter'>) =>
+export const passNameOf = ({
+  tokens: { seq },
+  adapter,
+}: Pick<GenerationProgram, 'adapter'> & { readonly tokens: Pick<Tokens, 'seq'> }) =>
   `generate ${adapter === undefined ? seq : `${seq} with ${adapter}`}` as const;
 
 export type GenerationPasses = Readonly<Record<ReturnType<typeof passNameOf>, Pass>>;

@@ -5,26 +5,20 @@ import { type ChoiceRecord, KernelChoices } from '../engine/compile/choices.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import { Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
-import type { Tokens } from '../graph/operators/embedding.ts';
-import { checkAdapter, DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
 import type { Model } from '../nn/model.ts';
-import { assert, finishing, HoldfastError } from '../util/errors.ts';
+import { assert, finishing } from '../util/errors.ts';
 import type { Random } from '../util/random.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
+import { checkPrompt, continuation, type Fed, type GenerationOptions, nothingFed } from './continuation.ts';
 import {
   type Generation,
+  type GenerationInputs,
   type GenerationPasses,
   generationWorkload,
   passNameOf,
   traceGeneration,
 } from './generation-workload.ts';
-import { checkSampling, type SamplingOptions, sampleToken } from './sampling.ts';
-
-/** Tokens in the order in which they went through the model, together or one by one, and the adapter in use. */
-interface Fed {
-  readonly adapter: string | undefined;
-  readonly parts: (readonly number[])[];
-}
+import type { SamplingOptions } from './sampling.ts';
 
 /** How a generator of its own is made. */
 export interface GeneratorOptions {
@@ -39,13 +33,28 @@ export interface GeneratorOptions {
   readonly capacity?: number;
 }
 
-/** How text is written. */
-export interface GenerationOptions {
-  /**
-   * The adapter in use, by its name, or 'none': the model without, to the bit. @default the one that trains, 'default',
-   * where the model has it
-   */
-  readonly adapter?: string | undefined;
+/** What generation runs on: a session with its passes and the weights. Errors: as `Generator.open`. */
+export async function openGeneration(
+  device: Device,
+  model: Model,
+  weights: TensorSource,
+  options: GeneratorOptions,
+  sequences = 1,
+): Promise<{ session: Session<GenerationPasses>; generation: Generation }> {
+  const generation = traceGeneration(model, options.capacity ?? model.shape.context, undefined, sequences);
+  const workload = generationWorkload(model, generation, options.memory?.activations);
+  const choices = new KernelChoices(device, options.choices);
+  const session = await Session.open(device, workload, choices, options.memory);
+  try {
+    for (const { tensor, values } of model.constants) session.hold(tensor, values);
+    await session.values.set('parameter', weights);
+    return { session, generation };
+  } catch (error) {
+    return finishing(
+      () => Promise.reject(error),
+      () => session.close(),
+    );
+  }
 }
 
 /** Writes text with a model, token by token, over a cache of keys and values. */
@@ -63,20 +72,8 @@ export class Generator {
     weights: TensorSource,
     options: GeneratorOptions = {},
   ): Promise<Generator> {
-    const generation = traceGeneration(model, options.capacity ?? model.shape.context);
-    const workload = generationWorkload(model, generation, options.memory?.activations);
-    const choices = new KernelChoices(device, options.choices);
-    const session = await Session.open(device, workload, choices, options.memory);
-    try {
-      for (const { tensor, values } of model.constants) session.hold(tensor, values);
-      await session.values.set('parameter', weights);
-      return new Generator(session, model, generation);
-    } catch (error) {
-      return finishing(
-        () => Promise.reject(error),
-        () => session.close(),
-      );
-    }
+    const { session, generation } = await openGeneration(device, model, weights, options);
+    return new Generator(session, model, generation);
   }
 
   /** `session` has the passes of this generation, and the weights. */
@@ -101,54 +98,21 @@ export class Generator {
    * from the last half of what there is. The weights may change between tokens; a lost device, or another text
    * begun meanwhile, costs time only: what was fed is fed again.
    */
-  async *generate(
+  generate(
     prompt: Int32Array,
     count: number,
     sampling: SamplingOptions,
     random: Random,
     options: GenerationOptions = {},
   ): AsyncGenerator<number> {
-    checkSampling(sampling);
-    this.#check(prompt);
-    const context = this.#generation.capacity;
-    let text = [...prompt].slice(-context);
-    let fed = this.#nothingFed(options);
-    let logits = await this.#feed(fed, text);
-    for (let i = 0; i < count; i++) {
-      const id = sampleToken(logits, sampling, random);
-      yield id;
-      if (i === count - 1) return;
-      text.push(id);
-      if (text.length > context) {
-        text = text.slice(-Math.max(1, Math.floor(context / 2)));
-        fed = this.#nothingFed(options);
-        logits = await this.#feed(fed, text);
-      } else logits = await this.#feed(fed, [id]);
-    }
+    const feeder = { model: this.#model, capacity: this.capacity, feed: this.#feed.bind(this) };
+    return continuation(feeder, prompt, count, sampling, random, options);
   }
 
   /** The logits (V) of the token after `prompt`. */
   async next(prompt: Int32Array, options: GenerationOptions = {}): Promise<Float32Array> {
-    this.#check(prompt);
-    return this.#feed(this.#nothingFed(options), [...prompt].slice(-this.#generation.capacity));
-  }
-
-  /** Errors: HoldfastError for an adapter that the model does not have. */
-  #nothingFed({ adapter }: GenerationOptions): Fed {
-    checkAdapter(this.#model, adapter);
-    const { adapters = [] } = this.#model;
-    if (adapters.length === 0) return { adapter: undefined, parts: [] };
-    const trained = adapters.some(({ name }) => name === DEFAULT_ADAPTER) ? DEFAULT_ADAPTER : NO_ADAPTER;
-    return { adapter: adapter ?? trained, parts: [] };
-  }
-
-  #check(prompt: Int32Array): void {
-    const { vocabulary } = this.#model.shape;
-    if (prompt.length === 0) throw new HoldfastError('the prompt is empty; give at least one token');
-    const stranger = prompt.find((id) => id < 0 || id >= vocabulary);
-    if (stranger !== undefined) {
-      throw new HoldfastError(`the prompt has token ${stranger}, the model's vocabulary ends at ${vocabulary - 1}`);
-    }
+    checkPrompt(this.#model, prompt);
+    return this.#feed(nothingFed(this.#model, options), [...prompt].slice(-this.#generation.capacity));
   }
 
   /** Runs tokens through the model behind those that were fed; returns the logits after the last. */
@@ -180,7 +144,7 @@ export class Generator {
     assert(position + ids.length <= capacity, 'the cache is full');
     const session = this.#session;
     for (let done = 0; done < ids.length; ) {
-      const tokens = inputs.find(({ seq }) => seq <= ids.length - done) as Tokens;
+      const tokens = inputs.find(({ seq }) => seq <= ids.length - done) as GenerationInputs;
       const { seq } = tokens;
       const pass = session.fit.passes[passNameOf({ tokens, adapter })];
       assert(pass, `no pass takes ${seq} tokens`);

@@ -7,7 +7,8 @@
 import { promptIds, type Tokenizer } from '../data/tokenizer.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { Random } from '../util/random.ts';
-import type { GenerationOptions, Generator } from './generator.ts';
+import type { GenerationOptions } from './continuation.ts';
+import type { Generator } from './generator.ts';
 import type { SamplingOptions } from './sampling.ts';
 
 /** How much is written, how tokens are drawn, and what ends it. */

@@ -17,7 +17,7 @@ import { png } from '../data/png-writer.ts';
 import { holdfast } from '../e2e/cli.ts';
 import { fileOf, floats } from '../formats/raw-tensors.ts';
 import { EVERY_CASE } from '../host.ts';
-import { close, launch, newContext } from './driver.ts';
+import { close, launch, newContext, open } from './driver.ts';
 import { type Site, serve } from './site.ts';
 import { download, fillSettings, misdeeds, overflow, ready, row, says } from './visitor.ts';
 
@@ -101,14 +101,79 @@ test('a BERT learns to tell texts apart, with a new head; its model does so else
   await page.context().close();
 });
 
+const VIT = {
+  ...{ model_type: 'vit', architectures: ['ViTForImageClassification'], image_size: 4, patch_size: 2 },
+  ...{ hidden_size: 8, intermediate_size: 16, num_hidden_layers: 1, num_attention_heads: 2 },
+};
+
+test('a ViT learns pictures of a canvas and tells them as it tells PNG files; on the page one is drawn for it', async () => {
+  const context = await newContext(browser, site);
+  const page = await open(context, site.isolated);
+  const config = parseConfig({ ...VIT, id2label: { 0: 'dark', 1: 'light' } }, 'the config');
+  const settings = { config, seq: config.model_type === 'vit' ? 5 : 0, ...TRAINING, steps: 40, lr: 0.05, seed: 1 };
+  const told = await page.evaluate(async (given) => {
+    const { imageFile, defaultSettings } = window.library;
+    const { trainer } = window.holdfast;
+    const canvas = new OffscreenCanvas(6, 5);
+    const context = canvas.getContext('2d') as OffscreenCanvasRenderingContext2D;
+    const filled = (color: string) => {
+      context.fillStyle = color;
+      context.fillRect(0, 0, 6, 5);
+      context.fillStyle = 'rgb(90 120 130)';
+      context.fillRect(1, 2, 3, 1);
+      return context.getImageData(0, 0, 6, 5);
+    };
+    const shade = (value: number) => `rgb(${value} ${value} ${255 - value / 9})`;
+    const files = Array.from({ length: 24 }, (_, i) => {
+      const [label, value] = i % 2 === 0 ? ['dark', 3 * i] : ['light', 255 - 3 * i];
+      return imageFile(`all/${label}/${i}.png`, filled(shade(value as number)));
+    });
+    const { id } = await trainer.start({ settings: defaultSettings(given), images: await Promise.all(files) });
+    const during = await trainer.classify(id, filled(shade(20))).catch((error: Error) => error.message);
+    await window.until(() => window.events.some(({ type }) => type === 'ended' || type === 'failed'));
+    const pixels = filled(shade(33));
+    const drawn = await trainer.classify(id, pixels);
+    const file = await trainer.classify(id, await canvas.convertToBlob({ type: 'image/png' }));
+    const wrong = await trainer.classify(id, new Blob(['no picture'])).catch((error: Error) => error.message);
+    const writes = await trainer.sample(id, { prompt: 'a' }).catch((error: Error) => error.message);
+    return { during, drawn, file, wrong, writes };
+  }, settings);
+  expect(told.drawn.map(({ name }) => name)).toEqual(['dark', 'light']);
+  expect(told.drawn.reduce((sum, { probability }) => sum + probability, 0)).toBeCloseTo(1, 12);
+  expect(told.file).toEqual(told.drawn);
+  expect(told.during).toMatch(/is open here; stop it before pictures are told$/);
+  expect(told.wrong).toBe('the picture: is no PNG image; copy it again');
+  expect(told.writes).toBe('this model tells images apart and writes no text');
+  await page.close();
+
+  const shown = await ready(context, `${site.isolated}demo/`);
+  const picture = shown.locator('#picture');
+  await picture.waitFor();
+  expect(await shown.locator('#writing').isVisible()).toBe(false);
+  const guesses = shown.locator('#guesses li');
+  // Where it is then: what is above it may still grow.
+  await picture.hover({ position: { x: 60, y: 60 } });
+  await shown.mouse.down();
+  await picture.hover({ position: { x: 110, y: 140 } });
+  await shown.mouse.up();
+  await expect.poll(async () => (await shown.textContent('.seeing')) ?? '').toMatch(/light[\d.]+ %\s*dark[\d.]+ %/);
+  expect(await guesses.count()).toBe(2);
+  await shown.getByRole('button', { name: 'Invert' }).click();
+  await guesses.first().filter({ hasText: 'dark' }).waitFor();
+  for (const width of [360, 1280]) expect(await overflow(shown, width), `${width} pixels`).toBeLessThanOrEqual(0);
+  // Of a file, whatever browsers read.
+  write({ 'white.png': png(new Uint8Array(12).fill(255), { width: 2, height: 2, kind: 2 }) });
+  await shown.setInputFiles('#picture-file', path.join(folder, 'white.png'));
+  await guesses.first().filter({ hasText: 'light' }).waitFor();
+  await shown.getByRole('button', { name: 'Clear' }).click();
+  await expect.poll(() => guesses.count()).toBe(0);
+  await context.close();
+});
+
 test.runIf(EVERY_CASE)(
   'a ViT learns images of a folder, by LoRA, as its own preprocessor_config.json makes them ready',
   async () => {
-    const fields = {
-      ...{ model_type: 'vit', architectures: ['ViTForImageClassification'], image_size: 4, patch_size: 2 },
-      ...{ hidden_size: 8, intermediate_size: 16, num_hidden_layers: 1, num_attention_heads: 2 },
-    };
-    const model = makeModel(parseConfig(fields, 'the config'));
+    const model = makeModel(parseConfig(VIT, 'the config'));
     const values = await collect(initialWeights(model, 1));
     const tensors = model.parameters.map(
       ({ name, shape }) => [name, floats([...shape], values.get(name) ?? new Float32Array())] as const,
@@ -118,7 +183,7 @@ test.runIf(EVERY_CASE)(
       ...{ feature_extractor_type: 'ViTFeatureExtractor', resample: 3, size: 4 },
     };
     write({
-      'tiny-vit/config.json': JSON.stringify(fields),
+      'tiny-vit/config.json': JSON.stringify(VIT),
       'tiny-vit/model.safetensors': fileOf(new Map(tensors)),
       'tiny-vit/preprocessor_config.json': JSON.stringify(preprocessor),
     });

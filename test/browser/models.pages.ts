@@ -125,7 +125,16 @@ describe('the service', () => {
     const needs = await page.evaluate((settings) => window.holdfast.trainer.estimate(settings), settings);
     expect(needs.trained).toBeLessThan(needs.parameters);
     const memory = { gpu: Math.ceil((needs.smallest + needs.unlimited) / 2) };
-    const id = await train(page, { settings, text: CHATS, records: {}, name: 'animals', memory });
+    const run: NewRun = { settings, text: CHATS, records: {}, name: 'animals', memory };
+    const [id, kinds] = await page.evaluate(async (run) => {
+      const { trainer } = window.holdfast;
+      const { id } = await trainer.start(run);
+      const picture = await trainer.recordStep();
+      return [id, picture?.history.lists.map(({ kind }) => kind) ?? []] as const;
+    }, run);
+    // What the memory view draws has the model's own chunks, as its files have them.
+    expect(kinds).toContain('frozenBF16');
+    await event(page, 'ended');
     const { fit } = await page.evaluate(([settings, memory]) => window.holdfast.trainer.estimate(settings, memory), [
       { ...settings, records: { trainOn: 'answers' as const, pack: 'yes' as const } },
       memory,
@@ -386,10 +395,19 @@ describe('the page', () => {
 
   test('a folder is chosen, learns conversations by LoRA, is asked with its adapter and without, and exported', async () => {
     const page = await demo();
+    // In too little room first.
+    const quota = await quotaOf(page);
+    await quota(20_000);
     await page.setInputFiles('#own-folder', path.join(folder, 'tiny-llama'));
     await own(page);
     expect(await page.textContent('#own-facts')).toBe('Llama 2 × 32 · 312 tokens of its own · chat template');
-    expect(await page.textContent('#own-note')).toMatch(/^[\d.]+ KB to keep here; [\d.]+ [KMGT]B are free\.$/);
+    expect(await page.textContent('#own-note')).toMatch(
+      /^[\d.]+ KB to keep here, and this site may keep [\d.]+ KB more: remove runs, or make room\.$/,
+    );
+    expect(await page.locator('#own-note').getAttribute('class')).toContain('problem');
+    const refused = page.locator('#own-verdict.problem');
+    await refused.filter({ hasText: /^It does not fit: on disk it takes up to [\d.]+ [KM]B, and/ }).waitFor();
+    await quota();
     expect(await page.getByRole('radio', { name: /^tiny-llama [\d.]+k parameters$/ }).isChecked()).toBe(true);
     // What it needs is said, and nothing of it is here yet.
     await page.locator('#fact-parameters', { hasText: '40,' }).waitFor();
@@ -401,6 +419,19 @@ describe('the page', () => {
     await page.locator('#text-note', { hasText: /^chats\.jsonl: [\d.]+ KB, conversations$/ }).waitFor();
     await fillSettings(page, { ...TRAINING, steps: 20, rank: 4, alpha: 8 });
     await expect.poll(() => page.textContent('#fact-trained')).not.toBe(trained);
+    const verdict = page.locator('#own-verdict:not(.problem)');
+    await verdict.filter({ hasText: /^It fits: it takes [\d.]+ [KM]B of GPU memory without a budget/ }).waitFor();
+    expect(await page.textContent('#own-note')).toMatch(/^[\d.]+ KB to keep here; [\d.]+ [KMGT]B are free\.$/);
+    // The least budget that an adapter trains in is too small for all of it.
+    await page.locator('#budget').press('Home');
+    await verdict.filter({ hasText: /^It fits: the GPU budget is ([\d.]+ KB), and \1 are enough/ }).waitFor();
+    await page.getByRole('radio', { name: 'All of it every weight' }).check();
+    await refused.filter({ hasText: 'the least that works: train by LoRA, raise the budget' }).waitFor();
+    for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
+    await page.getByRole('radio', { name: 'LoRA a small adapter' }).check();
+    await page.locator('#budget').press('End');
+    await verdict.filter({ hasText: /^It fits: it takes/ }).waitFor();
+    await fillSettings(page, { lr: 0.02 });
     for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
     await page.click('#train');
     await says(page, /^Done after 20 steps/);
@@ -525,6 +556,14 @@ describe('the page', () => {
     await page.context().close();
   });
 });
+
+/** Sets what the page's site may keep, in bytes; without a number, what it may by itself. */
+async function quotaOf(page: Page): Promise<(bytes?: number) => Promise<unknown>> {
+  const client = await page.context().newCDPSession(page);
+  const { origin } = new URL(page.url());
+  return (bytes) =>
+    client.send('Storage.overrideQuotaForOrigin', { origin, ...(bytes !== undefined && { quotaSize: bytes }) });
+}
 
 function without(name: string) {
   return (files: Folder): Folder => Object.fromEntries(Object.entries(files).filter(([other]) => other !== name));

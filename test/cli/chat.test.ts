@@ -42,12 +42,77 @@ test('a conversation is answered line by line, up to the end of its turns; the c
   expect(long.said).toMatch(/^holdfast: the message has 210 tokens with what is around it, the context 160;.*\n$/);
 });
 
-test('several prompts are written one after the other, each as by itself', async () => {
+describe('with several adapters', () => {
+  // A question and its answer leave no room for another exchange: each answer is to its question alone.
+  const chat = (args: string[], ...lines: string[]) => {
+    const short = ['--context', '64', '--tokens', '10', '--chat-template', 'chatml'];
+    return inProcess(files, ['generate', 'base', ...args, '--chat', ...short, ...GREEDY], lines);
+  };
+  const both = ['--lora', 'a=tuned-low/checkpoint-3', '--lora', 'b=tuned-low'];
+
+  beforeAll(async () => {
+    const lora = ['--lora-rank', '2', '--lr', '0.1', '--warmup', '0', '--pack', 'no', '--context', '96'];
+    const few = ['--steps', '6', '--save-every', '3', ...lora, ...QUICK];
+    await done(files, ['finetune', 'base', '--data', 'chats.jsonl', ...few, '--out', 'tuned-low']);
+  });
+
+  test('a conversation switches them: what it answers is what each writes by itself', async () => {
+    const alone = await Promise.all([
+      chat(['--lora', 'tuned-low/checkpoint-3'], '3?'),
+      chat(['--lora', 'tuned-low'], '3?'),
+      chat([], '/adapter a', '3?'),
+    ]);
+    const [a, b, none] = alone.map(({ out }) => out);
+    expect(new Set([a, b, none]).size).toBe(3);
+    expect(alone[2]?.said).toBe('holdfast: /adapter: the model has no adapters; give some with --lora NAME=DIR\n');
+    const switches = ['3?', '/adapter b', '3?', '/adapter none', '3?', '/adapter', '/adapter a', '3?'];
+    const { status, out, said } = await chat(both, ...switches);
+    expect([status, out]).toEqual([0, `${a}${b}${none}${a}`]);
+    expect(said.split('\n').filter((line) => line.startsWith('adapters: '))).toEqual([
+      'adapters: a, b (in use), none',
+      'adapters: a, b, none (in use)',
+      'adapters: a, b, none (in use)',
+      'adapters: a (in use), b, none',
+    ]);
+  });
+
+  test('what is no command, and what is not there, is said; the conversation goes on', async () => {
+    const { out, said } = await chat(
+      ['--lora', 'none', ...both],
+      '/adapter',
+      '/adapter c',
+      '/adaptor a',
+      '/help',
+      '//a',
+    );
+    expect(said).toMatch(/^adapters: a, b, none \(in use\)\nholdfast: the model has no adapter c; it has a, b, none\n/);
+    expect(said).toContain('holdfast: /adaptor: is no command; there are /adapter and /help');
+    expect(said).toMatch(/\n\/adapter NAME .*\n.*\n\/help .*\n\/\/TEXT .*\n$/);
+    expect(out).toBe((await chat([], '//a')).out);
+    expect(out).not.toBe('');
+  });
+
+  test('a prompt is written with each of them', async () => {
+    const args = ['generate', 'base', '--prompts', 'prompts.txt', '--tokens', '6'];
+    const all = [...args, ...both, '--lora', 'none'];
+    const json = (await done(files, [...all, '--json', '--batch', '3'])).trim().split('\n');
+    const texts = json.map((line) => JSON.parse(line));
+    expect(texts.map(({ adapter }) => adapter)).toEqual(Array(3).fill(['a', 'b', 'none']).flat());
+    expect(await done(files, all)).toBe(
+      texts.map((each) => `[${each.adapter}]\n${each.prompt}${each.text}\n`).join(''),
+    );
+    const none = texts.filter(({ adapter }) => adapter === 'none');
+    expect(await done(files, args)).toBe(none.map(({ prompt, text }) => `${prompt}${text}\n`).join(''));
+  });
+});
+
+test('several prompts are written one after the other or side by side, each as by itself', async () => {
   const alone = async (prompt: string) => done(files, ['generate', 'base', '--prompt', prompt, '--tokens', '12']);
   const [rope, holds] = [await alone('a rope'), await alone('holds')];
   expect(rope).not.toBe(holds);
   const several = ['generate', 'base', '--prompts', 'prompts.txt', '--tokens', '12'];
   expect(await done(files, several)).toBe(rope + holds + rope);
+  expect(await done(files, [...several, '--batch', '2'])).toBe(rope + holds + rope);
   const json = (await done(files, [...several, '--json']))
     .trim()
     .split('\n')
@@ -88,11 +153,14 @@ describe('refused in one line', () => {
     [['--chat', '--prompt', 'x'], '--chat: takes lines from the terminal; leave --prompt out'],
     [['--chat', '--json'], '--chat: takes lines from the terminal; leave --json out'],
     [['--prompts', 'prompts.txt', '--prompt', 'x'], '--prompts: is instead of --prompt'],
+    [['--batch', '2'], '--batch: is of several texts; give --prompts, too'],
     [['--prompts', 'nothing.txt'], '--prompts nothing.txt: there is no line in it'],
     [['--prompts', 'blank.txt'], '--prompt is empty, and no token begins a text of this model'],
     [['--system', 'x'], '--system: is for a conversation; give --chat, too'],
     [['--chat-template', 'chatml'], '--chat-template: is for a conversation'],
     [['--chat'], '--chat: base has no chat template'],
+    [['--lora', 'tuned', '--lora', 'default=tuned'], '--lora: two adapters are called default; give each a name'],
+    [['--lora', 'none=tuned'], '--lora none=tuned: none is the model without an adapter'],
     [['--context', '161'], '--context 161: the model in base has at most 160 positions'],
     [['--host-memory', '1MB'], '--host-memory: without --gpu-memory'],
   ])('%j', async (args, message) => {

@@ -152,7 +152,7 @@ describe('a head that is drawn', () => {
     const flags = ['--lr', '1e-2', '--batch', '6', '--steps', '30', '--eval-every', '0', '--warmup', '2', '--json'];
     const train = async (out: string, ...more: string[]) => {
       const said = await inProcess(here, ['finetune', 'm', '--data', 'r.jsonl', '--out', out, ...flags, ...more]);
-      expect(`${said.status} ${said.said}`).toMatch(/^0 head: [^\n]*LABEL_0, LABEL_1 apart\n/);
+      expect(`${said.status} ${said.said}`).toMatch(/^0 dropout: none; [^\n]*\nhead: [^\n]*LABEL_0, LABEL_1 apart\n/);
       return said.out;
     };
     const last = (await train('whole')).trim().split('\n').at(-1)!;

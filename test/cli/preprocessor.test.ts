@@ -151,6 +151,9 @@ describe('refused by name:', () => {
     [{ ...VIT, image_std: [0.2, 0, 0.2] }, 'image_std is [0.2, 0, 0.2]; it must be a number other than 0'],
     [{ ...VIT, rescale_factor: 'x' }, 'rescale_factor is "x"; it must be a number'],
     [{ ...VIT, do_normalize: 1 }, 'do_normalize is 1; it must be true or false'],
+    [[VIT], 'is a list of 1, not an object'],
+    [{ ...VIT, size: { 'a\nb': 6 } }, 'size is {a b}; it must be a height and a width'],
+    [{ ...VIT, 'do_\nx': 1 }, 'do_ x is 1; images are resized, cut'],
     [{ ...VIT, do_pad: true }, 'do_pad is true; images are resized, cut'],
     [{ ...VIT, do_flip_channel_order: true }, 'do_flip_channel_order is true; images are'],
   ])('%j', async (fields, message) => {

@@ -3,6 +3,7 @@
 // last and put into that one, a system message inside the first turn, alternation that is insisted on.
 
 import type { ChatTemplate } from '../../src/data/records/chat-template.ts';
+import type { Message } from '../../src/data/records/shapes.ts';
 
 const CHATML = `{%- if messages[0]['role'] == 'system' %}
     {{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}
@@ -35,6 +36,9 @@ const LLAMA3 = `{{- bos_token }}
 {%- if add_generation_prompt %}
     {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
 {%- endif %}`;
+
+/** Its first one: the header of an answer to come is there whether it is asked for or not. */
+const LLAMA3_FIRST = `{% for message in messages %}{% if loop.first %}{{ bos_token }}{% endif %}{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}{% endfor %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}`;
 
 const QWEN3 = `{%- if messages[0].role == 'system' %}
     {{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}
@@ -104,6 +108,9 @@ export const template = (text: string, name = 'of a test'): ChatTemplate => ({ n
 export const TEMPLATES = {
   chatml: template(CHATML, 'chatml'),
   llama3: { ...template(LLAMA3, 'llama3'), bos: '<|begin_of_text|>', eos: '<|eot_id|>' },
+  'llama3-first': { ...template(LLAMA3_FIRST, 'llama3-first'), bos: '<|begin_of_text|>', eos: '<|eot_id|>' },
   qwen3: { name: 'qwen3', text: QWEN3, eos: '<|im_end|>', date: MARKS.date },
   mistral: template(MISTRAL, 'mistral'),
 } satisfies Record<string, ChatTemplate>;
+
+export const say = (role: string, content: string): Message => ({ role, content });

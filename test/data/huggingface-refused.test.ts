@@ -3,6 +3,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { EVERY_CASE } from '../host.ts';
 import { type Json, llama2, made, withPattern } from './tokenizers.ts';
 
 describe('refused by name: what would have other ids than elsewhere', () => {
@@ -174,6 +175,7 @@ describe('refused by name: what would have other ids than elsewhere', () => {
 
   test('any damage is one clear line, or leaves a tokenizer that works', () => {
     const source = JSON.stringify(llama2());
+    const numRuns = EVERY_CASE ? 10_000 : 400;
     let refused = 0;
     const edits = fc.array(
       fc.tuple(fc.nat({ max: source.length - 1 }), fc.constantFrom('', '0', '"', '{', '[', 'null', 'x', '9'.repeat(9))),
@@ -194,8 +196,8 @@ describe('refused by name: what would have other ids than elsewhere', () => {
           refused++;
         }
       }),
-      { seed: 8, numRuns: 400 },
+      { seed: 8, numRuns },
     );
-    expect(refused).toBeGreaterThan(100);
+    expect(refused).toBeGreaterThan(numRuns / 4);
   });
 });

@@ -34,7 +34,7 @@ function read(lengths: readonly number[], longer: 'split' | 'cut', isLearned = (
 
 /** The ids of each document. */
 const listed = ({ documents }: ReadDocuments): number[][] =>
-  Array.from({ length: documents.count }, (_, i) => [...documents.ids.slice(...documents.range(i))]);
+  Array.from({ length: documents.count }, (_, i) => [...documents.ids(...documents.range(i))]);
 
 const OPTIONS = { batch: 2, seq: 8, seed: 3, evalWindows: 1000 };
 const NONE = read([2], 'cut');

@@ -28,8 +28,8 @@ async function read(
   const { documents } = found;
   const shown = Array.from({ length: documents.count }, (_, i) => {
     const [begin, end] = documents.range(i);
-    const ids = documents.ids.slice(begin, end);
-    const learned = ids.filter((_, t) => documents.learned[begin + t] === 1);
+    const ids = documents.ids(begin, end);
+    const learned = ids.filter((_, t) => documents.isLearned(begin + t));
     return { text: tokenizer.decode(ids), learned: tokenizer.decode(learned) };
   });
   return { ...found, shown };

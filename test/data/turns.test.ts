@@ -1,7 +1,6 @@
 // Where answers lie in the text of a conversation, for templates of every structure that published models have; and what
 // is refused. What stands in the spans is compared with texts written out by hand, and with what was said.
 
-import fc from 'fast-check';
 import { describe, expect, it, test } from 'vitest';
 import { ChatRenderer } from '../../src/data/records/chat-template.ts';
 import type { Message } from '../../src/data/records/shapes.ts';
@@ -9,12 +8,12 @@ import { TurnFinder } from '../../src/data/records/turns.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
 import { EVERY_CASE } from '../host.ts';
-import { TEMPLATES, template } from './chat-templates.ts';
+import { say, TEMPLATES, template } from './chat-templates.ts';
+import { expectSpans } from './conversation-spans.ts';
 
 type Name = keyof typeof TEMPLATES;
 
 const renderer = (name: Name) => new ChatRenderer(TEMPLATES[name]);
-const say = (role: string, content: string): Message => ({ role, content });
 
 function answersOf(finder: TurnFinder, messages: readonly Message[], answersFrom = 0): string[] {
   const { text, answers } = finder.render({ kind: 'conversation', messages, answersFrom });
@@ -27,6 +26,7 @@ describe('the answers of a conversation, with the ends of their turns', () => {
   it.each<[Name, string[]]>([
     ['chatml', ['Hello!<|im_end|>', ' 2\n<|im_end|>']],
     ['llama3', ['Hello!<|eot_id|>', '2<|eot_id|>']],
+    ['llama3-first', ['Hello!<|eot_id|>', '2<|eot_id|>']],
     // The last answer alone has a block of reasoning, if an empty one: the model is to write it, too. (The library's
     // lstrip takes all space, whatever it is told to take.)
     ['qwen3', ['Hello!<|im_end|>', '<think>\n\n</think>\n\n2\n<|im_end|>']],
@@ -35,7 +35,7 @@ describe('the answers of a conversation, with the ends of their turns', () => {
     expect(answersOf(new TurnFinder(renderer(name)), TALK)).toEqual(wanted);
   });
 
-  it.each<Name>(['chatml', 'llama3', 'qwen3', 'mistral'])('%s: with a system message', (name) => {
+  it.each<Name>(['chatml', 'llama3', 'llama3-first', 'qwen3', 'mistral'])('%s: with a system message', (name) => {
     const finder = new TurnFinder(renderer(name));
     const with_ = answersOf(finder, [say('system', 'Be brief.'), ...TALK]);
     expect(with_).toEqual(answersOf(finder, TALK));
@@ -64,58 +64,9 @@ describe('the answers of a conversation, with the ends of their turns', () => {
   });
 });
 
-const content = fc
-  .string({
-    unit: fc.constantFrom(
-      'a',
-      'B',
-      ' ',
-      '\n',
-      '<',
-      '|',
-      'é',
-      '\u{1f600}',
-      '\ue000',
-      '0',
-      '</s>',
-      '[INST]',
-      '<|im_end|>',
-    ),
-  })
-  .map((text) => text);
-const conversation = fc
-  .tuple(fc.option(content), fc.array(fc.tuple(content, content), { minLength: 1, maxLength: 4 }))
-  .map(([system, turns]) => [
-    ...(system === null ? [] : [say('system', system)]),
-    ...turns.flatMap(([asked, answer]) => [say('user', asked), say('assistant', answer)]),
-  ]);
-
 test.each(Object.keys(TEMPLATES) as Name[])(
   '%s: whatever is said, even what looks like the template, spans are the answers, and the text is the template’s',
-  (name) => {
-    const plain = renderer(name);
-    const finder = new TurnFinder(plain);
-    const ends = { chatml: '<|im_end|>', llama3: '<|eot_id|>', qwen3: '<|im_end|>', mistral: '</s>' };
-    const property = fc.property(conversation, (messages) => {
-      const { text, answers } = finder.render({ kind: 'conversation', messages, answersFrom: 0 });
-      expect(text).toBe(plain.render(messages));
-      const said = messages.filter(({ role }) => role === 'assistant').map(({ content }) => content);
-      expect(answers).toHaveLength(said.length);
-      for (const [i, { begin, end }] of answers.entries()) {
-        const found = text.slice(begin, end);
-        const own = said[i] ?? '';
-        const isLast = i === said.length - 1;
-        const wanted = {
-          chatml: own,
-          llama3: own.trim(),
-          qwen3: isLast ? `<think>\n\n</think>\n\n${own.trimStart()}` : own,
-          mistral: ` ${own}`,
-        }[name];
-        expect(found).toBe(wanted + ends[name]);
-      }
-    });
-    fc.assert(property, { seed: 4, numRuns: 150 });
-  },
+  (name) => expectSpans(TEMPLATES[name], name),
 );
 
 test('templates that were changed at random end with a text whose answers have what was said, or in one line', () => {

@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Film, HOME, tierOf } from '../../demo/memory/film.ts';
 import { FrameMeter } from '../../demo/memory/frame-meter.ts';
+import { letterOf } from '../../demo/memory/paint.ts';
 import { Playback, readingTime, speedWords } from '../../demo/memory/playback.ts';
 import { type ShelfName, type ShelfShape, Shelves } from '../../demo/memory/shelves.ts';
 import {
@@ -15,6 +16,8 @@ import {
   slotsInUse,
 } from '../../src/engine/observe/chunk-codes.ts';
 import { runsOf } from '../../src/engine/observe/run-writer.ts';
+import { KINDS } from '../../src/memory/layout/kinds.ts';
+import * as drawing from '../../src/report/drawing.ts';
 import { at } from '../../src/util/at.ts';
 import { leading } from '../entry.ts';
 
@@ -378,4 +381,14 @@ describe('time', () => {
     meter.begin();
     expect(meter.framesPerSecond).toBe(0);
   });
+});
+
+test('chunks of every kind have a word, and those that are frozen one letter however they are stored', () => {
+  const kinds = Object.keys(KINDS);
+  expect(kinds.filter((kind) => !drawing.WORDS[kind])).toEqual([]);
+  const frozen = kinds.filter((kind) => kind.startsWith('frozen'));
+  expect(frozen.length).toBeGreaterThan(5);
+  expect(new Set(frozen.map(letterOf))).toEqual(new Set(['F']));
+  // What only the optimizer reads has none.
+  expect(kinds.filter((kind) => letterOf(kind) === '')).toEqual(['parameterLow', 'master']);
 });

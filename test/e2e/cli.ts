@@ -1,6 +1,7 @@
 // Runs the built command line in a process of its own, under the runtime that runs the tests.
 
 import { type ChildProcess, spawn } from 'node:child_process';
+import os from 'node:os';
 import path from 'node:path';
 import { ADAPTER } from '../host.ts';
 
@@ -42,7 +43,8 @@ export function start(
   const runtime = isDeno ? ['run', '-A', '--unstable-webgpu'] : [];
   const child = spawn(process.execPath, [...runtime, path.join(root, 'dist/holdfast.js'), ...args, ...adapter], {
     cwd: options.cwd ?? root,
-    env: { ...process.env, ...options.env },
+    // Mesa's drivers say at each start that there is none.
+    env: { XDG_RUNTIME_DIR: os.tmpdir(), ...process.env, ...options.env },
     stdio: ['pipe', 'pipe', 'pipe'],
   });
   let stdout = '';

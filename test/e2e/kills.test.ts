@@ -18,6 +18,8 @@ const SHAPE = ['--layers', '2', '--width', '32', '--heads', '2', '--context', '1
 const SHOWN = ['--eval-every', '9', '--eval-windows', '4', '--sample-every', '7', '--sample-tokens', '6'];
 const BUDGET = ['--gpu-memory', '750KB', '--host-memory', '700KB'];
 const KILLS = EVERY_CASE ? 100 : 2;
+/** Of each way to train. */
+const KILLS_OF_WAY = EVERY_CASE ? 20 : 1;
 
 beforeAll(async () => {
   folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-kills-'));
@@ -28,9 +30,15 @@ beforeAll(async () => {
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-/** Begins the run or goes on with it. Kernels are measured once, by the first of all. */
-function train(run: string, memory: readonly string[], isFirst = true, watch?: () => void) {
-  const model = [...SHAPE, '--steps', String(STEPS), '--data', at('text'), ...SHOWN, '--save-every', '1'];
+/** Begins the run, trained this way, or goes on with it. Kernels are measured once, by the first of all. */
+function train(
+  run: string,
+  memory: readonly string[],
+  isFirst = true,
+  watch?: () => void,
+  way: readonly string[] = [],
+) {
+  const model = [...SHAPE, '--steps', String(STEPS), '--data', at('text'), ...SHOWN, '--save-every', '1', ...way];
   return start(['train', '--out', at(run), '--json', ...(isFirst ? model : ['--resume']), ...memory], {
     env: { XDG_CACHE_HOME: at('cache') },
     ...(watch && { watch }),
@@ -58,7 +66,13 @@ const isSaved = (run: string) => {
 };
 
 /** Kills the process after a number of its steps, or some time after its start, and lets the last one end. */
-async function killAndResume(run: string, memory: readonly string[], random: Random, kills: number): Promise<number> {
+async function killAndResume(
+  run: string,
+  memory: readonly string[],
+  random: Random,
+  kills: number,
+  way: readonly string[] = [],
+): Promise<number> {
   for (let killed = 0; ; ) {
     let lines = 0;
     let reached = () => {};
@@ -66,9 +80,10 @@ async function killAndResume(run: string, memory: readonly string[], random: Ran
     const steps = new Promise<void>((resolve) => {
       reached = resolve;
     });
-    const { child, finished } = train(run, memory, !isSaved(run), () => {
+    const watch = () => {
       if (++lines >= wanted) reached();
-    });
+    };
+    const { child, finished } = train(run, memory, !isSaved(run), watch, way);
     if (killed === kills) {
       const { status, stderr } = await finished;
       expect(status, stderr).toBe(0);
@@ -103,6 +118,31 @@ test.runIf(THOROUGH).each(kinds)(
     }
     // The last process found what those before it had left.
     if (memory().includes('--disk')) expect(readdirSync(at('tiers'))).toEqual([]);
+  },
+);
+
+const ways: [string, string[]][] = [
+  ['--dtype bf16 --optimizer-state bf16 --update in-backward --clip 0', []],
+  ['--optimizer-device cpu', BUDGET],
+  // Its copies need more below.
+  ['--dtype f16', BUDGET.with(-1, '900KB')],
+  ['--activation-dtype bf16', []],
+  ['--dtype bf16 --update in-backward', BUDGET],
+];
+
+test.runIf(THOROUGH).each(EVERY_CASE ? ways : ways.slice(0, 2))(
+  'killed and resumed, %s: the same bits',
+  { timeout: 3_600_000 },
+  async (flags, memory) => {
+    const way = flags.split(' ');
+    const alone = `${flags}, undisturbed`;
+    const { status, stderr } = await train(alone, memory, true, undefined, way).finished;
+    expect(status, stderr).toBe(0);
+    for (let seed = 1, kills = 0; kills < KILLS_OF_WAY; seed++) {
+      const run = `${flags} ${seed}`;
+      kills += await killAndResume(run, memory, new Random(seed, flags), Math.min(KILLS_OF_WAY - kills, 10), way);
+      expect(outcome(run)).toEqual(outcome(alone));
+    }
   },
 );
 

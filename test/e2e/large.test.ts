@@ -12,8 +12,8 @@ import { EVERY_CASE, VERBOSE } from '../host.ts';
 import { records, start } from './cli.ts';
 
 const MB = 1e6;
-/** What a runtime, a software adapter with its shaders, and the readers of files take beside the budgets. */
-const SLACK = (EVERY_CASE ? 768 : 512) * MB;
+/** What a runtime, a software adapter with its shaders, and the readers of files take beside the budgets: up to 500 MB on a busy machine. */
+const SLACK = 768 * MB;
 
 const SIZES = EVERY_CASE
   ? {
@@ -75,10 +75,15 @@ test.each(CASES)(
     );
     expect(losses.length).toBeGreaterThanOrEqual(2);
     expect(losses.every(Number.isFinite)).toBe(true);
+    // A loader of whole files has the file's bytes and its float32 in memory, a runtime not counted.
+    const whole = 3 * bytes;
     if (VERBOSE || EVERY_CASE)
       console.log(
-        `${formatBytes(bytes)} of bfloat16, base ${dtype}: ${formatBytes(peak)} resident at most, losses ${losses}`,
+        `${formatBytes(bytes)} of bfloat16, base ${dtype}: ${formatBytes(peak)} resident at most, ` +
+          `whole files would take ${formatBytes(whole)} beside a runtime; losses ${losses}`,
       );
     expect(peak).toBeLessThan(gpu + host + SLACK);
+    // Of a small model, the runtime is more than the weights.
+    if (EVERY_CASE) expect(peak).toBeLessThan(whole);
   },
 );

@@ -2,9 +2,12 @@
 // load, and what is in none of them does not.
 
 import { describe, expect, test } from 'vitest';
-import { parseConfig } from '../../src/formats/config.ts';
+import { run } from '../../src/cli/run.ts';
+import { dropoutIn, parseConfig } from '../../src/formats/config.ts';
 import { FAMILIES, FAMILY_NAMES } from '../../src/formats/families/index.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { published, QUICK, REVIEWS } from '../cli/published-bert.ts';
+import { MemoryFiles, memoryHost } from '../memory-files.ts';
 
 /** As they are published. */
 const PUBLISHED = {
@@ -103,4 +106,42 @@ test('fields inside an object are fields too', () => {
   expect(() => parse({ rope_type: 'default', beta_fast: 32 })).toThrow(
     'config.json: rope_parameters.beta_fast is 32; this field is not known here',
   );
+});
+
+describe('rates of dropout, which training here does not have', () => {
+  test('are told of where they are above 0', () => {
+    expect(dropoutIn(PUBLISHED.gpt2)).toEqual(['attn_pdrop 0.1', 'embd_pdrop 0.1', 'resid_pdrop 0.1']);
+    expect(dropoutIn(PUBLISHED['SmolLM2-135M'])).toEqual([]);
+    expect(dropoutIn({ attention_dropout: 0.25, hidden_dropout: 0, classifier_dropout: null })).toEqual([
+      'attention_dropout 0.25',
+    ]);
+  });
+
+  const files = new MemoryFiles({
+    ...published('BertForSequenceClassification').files,
+    'r.jsonl': REVIEWS,
+    'published/config.json': JSON.stringify(PUBLISHED.gpt2),
+    'smol/config.json': JSON.stringify(PUBLISHED['SmolLM2-135M']),
+  });
+  /** What is said before a device is asked for. */
+  async function begun(...args: string[]): Promise<string> {
+    let out = '';
+    const write = (text: string) => {
+      out += text;
+    };
+    const terminal = { interactive: false, columns: 80, write, warn: write };
+    const gpuSources = () => Promise.reject(new Error('a GPU was asked for'));
+    await expect(run(memoryHost(files, { args, terminal, gpuSources }))).rejects.toThrow('a GPU was asked for');
+    return out;
+  }
+
+  test('by train and by finetune, in a line, before they begin', async () => {
+    expect(await begun('train', '--model', 'published', '--data', 'synthetic', '--out', 'a')).toBe(
+      'dropout: none; the model’s config.json has attn_pdrop 0.1, embd_pdrop 0.1, resid_pdrop 0.1\n',
+    );
+    expect(await begun('finetune', 'm', '--data', 'r.jsonl', '--out', 'b', ...QUICK)).toContain(
+      'dropout: none; the model’s config.json has hidden_dropout_prob 0.1, attention_probs_dropout_prob 0.1\n',
+    );
+    expect(await begun('train', '--model', 'smol', '--data', 'synthetic', '--out', 'c')).toBe('');
+  });
 });

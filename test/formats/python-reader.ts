@@ -15,7 +15,7 @@ for shard in sorted(set(places.values())) if places else [whole]:
     data = open(os.path.join(folder, shard), 'rb').read()
     (length,) = struct.unpack('<Q', data[:8])
     header = json.loads(data[8:8 + length])
-    assert header.pop('__metadata__', None) == ({'format': 'pt'} if whole.startswith('model') else None)
+    assert header.pop('__metadata__', None) == ({'format': 'pt'} if whole.startswith(('model', 'adapter_model')) else None)
     assert (8 + length) % 8 == 0
     for name, tensor in header.items():
         assert places is None or places[name] == shard

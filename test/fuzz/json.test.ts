@@ -7,6 +7,8 @@ import { readRecord } from '../../src/browser/record.ts';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
 import { loadChoices, saveChoices } from '../../src/engine/compile/choices.ts';
 import { checkWeights, loadCheckpoint, loadWeights } from '../../src/formats/checkpoint.ts';
+import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
+import { configOfShape } from '../../src/formats/shape.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { loadRun } from '../../src/parity/replay-run.ts';
@@ -15,40 +17,24 @@ import { checkSettings } from '../../src/train/check-settings.ts';
 import { trainerOptions } from '../../src/train/run-settings.ts';
 import { checkText, datasetOf, readText } from '../../src/train/run-text.ts';
 import { savedSettings, stateOf, withSettings } from '../../src/train/saved-state.ts';
-import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
+import { fileOf, floats, type Stored } from '../formats/raw-tensors.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { CHECKPOINT, RUN, SETTINGS, savedRun } from '../saved-run.ts';
 import { mutate } from './json.ts';
+import { tryAll as tryMutants } from './try-all.ts';
 
 const COUNT = EVERY_CASE ? 100_000 : 1500;
-/** Of the heap, in use at any time: the tests' own files, and garbage. */
-const MOST_BYTES = 600e6;
+/** Of the other families. */
+const FEWER = EVERY_CASE ? 10_000 : 60;
 
-/** Tries each mutant; returns how many were accepted. What fails is named by its number. */
-async function tryAll(
+const tryAll = (
   what: string,
   value: unknown,
   use: (bytes: Uint8Array<ArrayBuffer>) => Promise<void>,
-): Promise<number> {
-  let accepted = 0;
-  for (let seed = 0; seed < COUNT; seed++) {
-    const mutant = mutate(value, seed);
-    try {
-      await use(mutant);
-      accepted++;
-    } catch (error) {
-      const shown = `${what} ${seed}: ${new TextDecoder().decode(mutant).slice(0, 3000)}`;
-      if (!(error instanceof HoldfastError))
-        throw new Error(`${error instanceof Error ? error.stack : error}\n${shown}`);
-      expect(error.message, shown).not.toContain('\n');
-      expect(error.message.length, shown).toBeLessThan(600);
-    }
-    if (seed % 100 === 0) expect(process.memoryUsage().heapUsed).toBeLessThan(MOST_BYTES);
-  }
-  return accepted;
-}
+  count = COUNT,
+): Promise<number> => tryMutants(what, count, (seed) => mutate(value, seed), use);
 
 /** Whether all of `found` is in `given`, as JSON says it: fields that are not known are left out. */
 function says(given: unknown, found: unknown): boolean {
@@ -121,6 +107,14 @@ test('trainer_state.json: resumed, reported, forked, imported, replayed, short o
   expect(accepted).toBeLessThan(COUNT / 2);
 });
 
+const SMALL_SHAPE = {
+  layers: 1,
+  width: 8,
+  heads: 2,
+  context: 4,
+  images: { image: 4, patch: 2, channels: 1, classes: 2 },
+};
+
 describe('config.json', () => {
   const LLAMA = {
     model_type: 'llama',
@@ -147,6 +141,25 @@ describe('config.json', () => {
       const { parameters } = makeModel(loaded.config);
       checkWeights(loaded.shapes, parameters, RUN);
     });
+  });
+
+  // Its weights are there with it: what is accepted is the model of its own configuration, however it is said.
+  test.each(FAMILY_NAMES.filter((family) => family !== 'gpt2' && family !== 'llama'))('%s', async (family) => {
+    const config = configOfShape({ family, ...SMALL_SHAPE, ...(family !== 'vit' && { vocabulary: 5 }) });
+    const shapes = new Map(makeModel(config).parameters.map(({ name, shape }) => [name, shape]));
+    const tensors = Array.from(shapes, ([name, shape]): [string, Stored] => [
+      name,
+      floats(shape, new Float32Array(shape.reduce((a, b) => a * b, 1))),
+    ]);
+    const files = new MemoryFiles({ 'm/model.safetensors': fileOf(new Map(tensors)) });
+    const use = async (bytes: Uint8Array<ArrayBuffer>) => {
+      files.contents.set('m/config.json', bytes);
+      const loaded = await loadWeights(files, 'm');
+      checkWeights(loaded.shapes, makeModel(loaded.config).parameters, 'm');
+    };
+    const accepted = await tryAll(family, config, use, FEWER);
+    expect(accepted).toBeGreaterThan(FEWER / 50);
+    expect(accepted).toBeLessThan(FEWER);
   });
 });
 

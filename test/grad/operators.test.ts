@@ -156,7 +156,7 @@ describe('attention', () => {
       const tokens = makeTokens(1, length);
       const qkv = makeTensor('qkv', [1, length, 8], 'persistent');
       const g = new Graph('test');
-      const y = attention(g, qkv, tokens, shape, 'y', { mask: given.mask, cache });
+      const y = attention(g, qkv, tokens, shape, 'y', { mask: given.mask, ...(cache && { caches: [cache] }) });
       memory.set(qkv, rows.subarray(position * 8, (position + length) * 8));
       memory.set(tokens.position, [position]);
       if (given.starts) memory.set(given.starts[0], given.starts[1].subarray(0, length));

@@ -11,6 +11,7 @@ import { Session } from '../../src/engine/run/session.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { openDevice } from '../../src/gpu/device.ts';
 import { makeTokens } from '../../src/graph/operators/embedding.ts';
+import { touchedBy } from '../../src/graph/program.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { withLora } from '../../src/nn/lora.ts';
@@ -73,6 +74,16 @@ describe.each(Object.entries(MODELS).slice(0, EVERY_CASE ? 2 : 1))('%s', (_, mod
     expect(asBefore).toBeGreaterThan(caches);
     // Those of one layer, on their way.
     expect(smallest).toBeLessThan(asBefore - 0.5 * caches);
+  });
+
+  test('no two programs share a place of what is up', () => {
+    const { programs } = generationWorkload(model, generation, 'offload');
+    const activations = programs.map(({ instructions }) => {
+      const touched = instructions.flatMap(touchedBy).map(({ tensor }) => tensor);
+      return [...new Set(touched.filter(({ role }) => role === 'activation'))];
+    });
+    expect(activations.length).toBeGreaterThan(1);
+    expect(new Set(activations.flat()).size).toBe(activations.flat().length);
   });
 
   test('writes the same within every budget, counted', async () => {

@@ -11,9 +11,11 @@ import { finiteWeights, loadWeights } from '../../src/formats/checkpoint.ts';
 import { mapChunks } from '../../src/memory/layout/chunk-map.ts';
 import { Backing } from '../../src/memory/tiers/backing.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { parameterCount } from '../../src/nn/model.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import { Generator } from '../../src/train/generator.ts';
 import { formatBytes } from '../../src/util/bytes.ts';
+import type { TensorSource } from '../../src/util/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { writeSparseModel } from '../formats/sparse-model.ts';
 import { testDevice } from '../harness.ts';
@@ -75,16 +77,26 @@ test('from shards to host memory and disk, whole models larger than both', { tim
     }),
   );
   const arrived = new Map<string, number | undefined>();
+  let rooms = 0;
   await setTensors(map, 'parameter', finiteWeights(found, at), {
     get: async () => expect.fail('every chunk is filled by what is read'),
+    // As a session does it: see ModelValues.
+    takeRoom() {
+      const room = backing.takeRoom();
+      if (room) rooms++;
+      return room;
+    },
+    giveRoomBack: (bytes) => backing.giveRoomBack(bytes),
     async set(chunk, bytes) {
-      const words = new Float32Array(bytes.buffer);
+      const words = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
       for (const [name, last] of lasts) if (last?.chunk === chunk) arrived.set(name, words[last.at]);
       await backing.putAll([{ chunk, bytes }]);
       resident.look();
     },
   });
   expect(arrived).toEqual(new Map(parameters.map(({ name }) => [name, lastOf(name)])));
+  // Chunks are read straight into host memory as long as it has room; then what lies there gives way to copies.
+  expect(rooms).toBe(Math.floor(host / map.chunkBytes));
   expect(backing.ledger.hostPeak).toBeLessThanOrEqual(host);
   expect(written.size * map.chunkBytes).toBeGreaterThanOrEqual(map.count * map.chunkBytes - host);
   // A loader of whole files has the file's bytes and its float32 in memory.
@@ -109,11 +121,26 @@ test('from shards to a generator within a GPU budget, host memory and a file', a
   const [gpu, hostBytes] = [32 * MB, 32 * MB];
   const resident = new ResidentMemory();
   const { weights } = await loadWeights(testHost.files, at);
-  const watched = {
+  let readInPlace = 0;
+  const watched: TensorSource = {
     names: weights.names,
-    async *read(name: string) {
+    async *read(name) {
       resident.look();
       yield* weights.read(name);
+    },
+    // What a session asks for first: see setTensors.
+    reader(name, element) {
+      const reader = weights.reader?.(name, element);
+      return (
+        reader && {
+          ...reader,
+          async read(...part) {
+            await reader.read(...part);
+            readInPlace += part[1].length;
+            resident.look();
+          },
+        }
+      );
     },
   };
   const memory = { gpu, host: hostBytes, disk: { open: (size: number) => testHost.openBlockFile(folder, size) } };
@@ -124,6 +151,8 @@ test('from shards to a generator within a GPU budget, host memory and a file', a
   expect(logits.length).toBe(96);
   expect(logits.every(Number.isFinite)).toBe(true);
   if (VERBOSE) console.log(`${formatBytes(bytes)} of bfloat16: ${formatBytes(resident.grown)} resident`);
+  // Every weight, as float32.
+  expect(readInPlace).toBe(4 * parameterCount(model));
   expect(resident.grown).toBeLessThan(gpu + hostBytes + SLACK);
   await generator.close();
 });

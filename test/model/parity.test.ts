@@ -2,39 +2,41 @@
 // the allowance for what WGSL would permit. And the replay notices: a wrong optimizer, a wrong gradient, NaN.
 
 import { beforeAll, describe, expect, it } from 'vitest';
-import { smallestBudget } from '../../src/engine/compile/least.ts';
-import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';
-import { replay, replayCase } from '../../src/parity/replay-case.ts';
+import { type ReplayResult, replay, replayCase } from '../../src/parity/replay-case.ts';
 import { ALLOWED_MULTIPLE, compareWithReference } from '../../src/parity/verdict.ts';
 import { join } from '../../src/runtime/host.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, THOROUGH, testHost, VERBOSE } from '../host.ts';
+import { CASES, expectSameInLeastBudget, IN_LEAST_BUDGET, REFERENCE } from './least-budget.ts';
 
 chooseVariants(11);
 
-const FOLDER = 'test/fixtures/reference';
-const { files } = testHost;
-const found = await Promise.all(
-  (await files.list(FOLDER)).map(async (name) => ({ name, isCase: await files.stat(join(FOLDER, name, 'ref.json')) })),
-);
-const cases = found.filter(({ isCase }) => isCase).map(({ name }) => name);
 let device: Device;
 
 beforeAll(async () => {
   device = await testDevice();
 });
 
+const replays = new Map<string, Promise<ReplayResult>>();
+
+/** With all model data on the GPU. */
+function resident(name: string): Promise<ReplayResult> {
+  const known = replays.get(name);
+  if (known) return known;
+  chooseVariants(CASES.indexOf(name), name === 'gpt2-tiny');
+  const made = replayCase(testHost, device, join(REFERENCE, name));
+  replays.set(name, made);
+  return made;
+}
+
 describe('replayed cases', () => {
-  it.each(cases)('%s', async (name) => {
-    chooseVariants(cases.indexOf(name), name === 'gpt2-tiny');
+  it.each(CASES)('%s', async (name) => {
     const before = device.allocator.bytes;
-    const { metrics, worst, pass, unchecked } = await replayCase(testHost, device, join(FOLDER, name));
+    const { metrics, worst, pass, unchecked } = await resident(name);
     const table = [...metrics].map(([metric, { multiple, where }]) => `${metric} ${multiple.toFixed(3)} ${where}`);
     if (VERBOSE) console.log(`${name}\n  ${table.join('\n  ')}`);
     expect(worst, table.join('\n')).toBeLessThanOrEqual(1);
@@ -44,27 +46,17 @@ describe('replayed cases', () => {
   });
 });
 
-describe.runIf(THOROUGH)('replayed in its smallest budget, with the same figures', () => {
-  // Of decoders budgets.test.ts has more.
-  const few = ['bert-mlm', 'vit-classify', 'gemma3-text'];
-  it.each(EVERY_CASE ? cases : few)('%s', async (name) => {
-    const reference = await loadCase(testHost, join(FOLDER, name));
-    const { model, batch, seq, accumulate } = reference;
-    const workload = trainingWorkload(model, traceStep(model, batch, seq), accumulate);
-    const gpu = smallestBudget(workload, limitsOf(device));
-    const { choices, ...resident } = await replay(device, reference);
-    const { choices: _, ...found } = await replay(device, reference, { choices, memory: { gpu } });
-    expect(found).toEqual(resident);
-    expect(found.worst).toBeLessThanOrEqual(1);
-    await expect(replay(device, reference, { choices, memory: { gpu: gpu - 1 } })).rejects.toThrow(`${gpu} bytes`);
+describe('replayed in its smallest budget, with the same figures', () => {
+  it.each(IN_LEAST_BUDGET)('%s', async (name) => {
+    await expectSameInLeastBudget(device, name, await resident(name));
   });
 });
 
 describe('replayed with chunks updated inside the backward pass, with the same figures', () => {
   const few = ['gpt2-accum4'];
-  it.each(EVERY_CASE ? cases : few)('%s', async (name) => {
-    const reference = await loadCase(testHost, join(FOLDER, name));
-    const { choices, ...atEnd } = await replay(device, reference);
+  it.each(EVERY_CASE ? CASES : few)('%s', async (name) => {
+    const { choices, ...atEnd } = await resident(name);
+    const reference = await loadCase(testHost, join(REFERENCE, name));
     const { choices: _, ...found } = await replay(device, reference, { choices, update: 'in-backward' });
     expect(found).toEqual(atEnd);
     expect(found.unchecked).toEqual([]);
@@ -85,12 +77,12 @@ const perfect = (reference: ReferenceCase) =>
 
 describe('judging', () => {
   it('finds no error in the reference itself', async () => {
-    const reference = await loadCase(testHost, join(FOLDER, 'gpt2-tiny'));
+    const reference = await loadCase(testHost, join(REFERENCE, 'gpt2-tiny'));
     expect(compareWithReference(reference, perfect(reference))).toMatchObject({ worst: 0, pass: true, unchecked: [] });
   });
 
   it('lets the key third of c_attn.bias drift within its own limits only', async () => {
-    const reference = await loadCase(testHost, join(FOLDER, 'gpt2-tiny'));
+    const reference = await loadCase(testHost, join(REFERENCE, 'gpt2-tiny'));
     const { width } = reference.model.shape;
     const moved = (name: string, i: number, by: number) => {
       const outcome = perfect(reference);
@@ -107,7 +99,7 @@ describe('judging', () => {
   });
 
   it("lets the final biases of Qwen's keys drift within a limit of their own, and their gradients as any other", async () => {
-    const reference = await loadCase(testHost, join(FOLDER, 'qwen2'));
+    const reference = await loadCase(testHost, join(REFERENCE, 'qwen2'));
     const name = 'model.layers.1.self_attn.k_proj.bias';
     const drift = entry(reference.tolerance, 'kbias_final_drift');
     const drifted = perfect(reference);
@@ -124,7 +116,7 @@ describe('judging', () => {
   });
 
   it('wants exact zeros where the reference gradient is zero', async () => {
-    const reference = await loadCase(testHost, join(FOLDER, 'gpt2-tiny'));
+    const reference = await loadCase(testHost, join(REFERENCE, 'gpt2-tiny'));
     const outcome = perfect(reference);
     const name = 'h.0.ln_1.weight';
     entry(entry(reference.gradients, 0), name).fill(0);
@@ -138,7 +130,7 @@ describe('judging', () => {
   });
 
   it('fails NaN wherever it is', async () => {
-    const reference = await loadCase(testHost, join(FOLDER, 'gpt2-accum4'));
+    const reference = await loadCase(testHost, join(REFERENCE, 'gpt2-accum4'));
     const spoil: ((outcome: ReturnType<typeof perfect>) => void)[] = [
       (o) => ((o.loss as number[])[7] = NaN),
       (o) => ((o.gradNorm as number[])[19] = NaN),
@@ -157,7 +149,7 @@ describe('judging', () => {
   });
 
   it('takes the larger tolerance for logits after training', async () => {
-    const reference = await loadCase(testHost, join(FOLDER, 'gpt2-tiny'));
+    const reference = await loadCase(testHost, join(REFERENCE, 'gpt2-tiny'));
     const tolerance = new Map([...reference.tolerance, ['final_logits_max_abs', 1]]);
     const activations = new Map(reference.activations).set('final_logits', new Float32Array([1, 2]));
     const changed = { ...reference, tolerance, activations };
@@ -176,7 +168,7 @@ describe.runIf(THOROUGH)('the replay notices', () => {
     'micro-batches in another step': ({ batches }) => ({ batches: batches.toReversed() }),
   });
   it.each(wrong)('%s', async (_, change) => {
-    const reference = await loadCase(testHost, join(FOLDER, 'gpt2-stdinit'));
+    const reference = await loadCase(testHost, join(REFERENCE, 'gpt2-stdinit'));
     const { worst, pass } = await replay(device, { ...reference, ...change(reference) });
     expect(pass).toBe(false);
     expect(worst).toBeGreaterThan(ALLOWED_MULTIPLE);

@@ -48,7 +48,7 @@ describe.each([['gpt2', GPT2] as const, ...decoders])('%s', (_, config) => {
   const ids = Int32Array.from({ length: CONTEXT }, (_, i) => (7 * i * i + 3 * i) % vocabulary);
 
   /** (T, V): what follows each token, from one pass over the row. */
-  function whole(): Float64Array {
+  function whole(ids: Int32Array): Float64Array {
     const g = new Graph('whole');
     const tokens = makeTokens(1, CONTEXT);
     const parameters = parameterTensors(model, false);
@@ -64,7 +64,7 @@ describe.each([['gpt2', GPT2] as const, ...decoders])('%s', (_, config) => {
   }
 
   it('predicts over a cache what it predicts for the whole row', () => {
-    const wanted = whole();
+    const wanted = whole(ids);
     const generation = traceGeneration(model, CONTEXT);
     // The parameters of a generation are its own tensors.
     const parameters = new Set(
@@ -92,5 +92,52 @@ describe.each([['gpt2', GPT2] as const, ...decoders])('%s', (_, config) => {
     for (let position = 16; position < CONTEXT; position++) feed(1, position);
     // A text that begins anew over the old cache, token by token.
     for (let position = 0; position < CONTEXT; position++) feed(1, position);
+  });
+
+  it('predicts of two texts at once, each at its own position, what it predicts of each', () => {
+    const texts = [ids, ids.map((id) => (id + 3) % vocabulary)] as const;
+    const wanted = texts.map(whole);
+    const generation = traceGeneration(model, CONTEXT, undefined, 2);
+    const memory = new Memory();
+    const touched = generation.programs.flatMap((program) =>
+      onTensors(program).flatMap(({ operands }) => Object.values(operands)),
+    );
+    setWeights(memory, model, new Set(touched.filter(({ role }) => role === 'parameter')));
+    const at = [0, 0];
+    /** A text that does not take part is given a wrong token. */
+    const feed = (stage: number, taking: readonly number[]) => {
+      const tokens = generation.inputs[stage];
+      const program = generation.programs[stage];
+      if (!tokens || !program) throw new Error(`no stage ${stage}`);
+      const { seq, positions, places } = tokens;
+      const given = texts.flatMap((text, b) => {
+        const own = text.subarray(at[b]!, at[b]! + seq);
+        return Array.from({ length: seq }, (_, i) => (taking.includes(b) ? own[i]! : 1));
+      });
+      memory.set(tokens.ids, given);
+      for (const [b, position] of positions.entries()) memory.set(position, [at[b]!]);
+      if (places)
+        memory.set(
+          places.ids,
+          given.map((_, i) => Math.min(at[Math.floor(i / seq)]! + (i % seq), CONTEXT - 1)),
+        );
+      memory.run(program);
+      for (const b of taking) {
+        at[b]! += seq;
+        for (let i = 0; i < vocabulary; i++) {
+          const found = memory.of(generation.logits)[b * vocabulary + i];
+          expect(found, `logit ${i} of text ${b} behind ${at[b]}`).toBeCloseTo(
+            wanted[b]![(at[b]! - 1) * vocabulary + i]!,
+            12,
+          );
+        }
+      }
+    };
+    feed(0, [0]);
+    feed(1, [0, 1]);
+    feed(1, [1]);
+    feed(0, [1]);
+    while (at[0]! < CONTEXT) feed(1, at[1]! < CONTEXT ? [0, 1] : [0]);
+    expect(at).toEqual([CONTEXT, CONTEXT]);
   });
 });

@@ -275,6 +275,7 @@ describe('adapter_config.json', () => {
     [{ r: 0 }, 'a.json: r is 0; it must be a whole number above 0'],
     [{ lora_alpha: -1 }, 'a.json: lora_alpha is -1'],
     [{ lora_dropout: 1 }, 'a.json: lora_dropout is 1; it must be from 0 to below 1'],
+    [{ 'some\nfield': 3 }, 'a.json: some field is 3; adapters with it are not supported'],
     [{ some_new_field: 3 }, 'a.json: some_new_field is 3; adapters with it are not supported'],
   ])('%j is refused', (change, message) => {
     expect(parseAdapterConfig(good, 'a.json').options).toMatchObject({ rank: 4, alpha: 8 });

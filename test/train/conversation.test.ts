@@ -6,6 +6,7 @@ import { expect, test } from 'vitest';
 import { BUILT_IN_TEMPLATES, ChatRenderer } from '../../src/data/records/chat-template.ts';
 import { endOfTurns } from '../../src/data/records/turns.ts';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
+import type { GenerationOptions } from '../../src/train/continuation.ts';
 import { Conversation, type ConversationOptions } from '../../src/train/conversation.ts';
 import { Random } from '../../src/util/random.ts';
 import { TEMPLATES } from '../data/chat-templates.ts';
@@ -15,12 +16,12 @@ const CHATML = { name: 'chatml', text: BUILT_IN_TEMPLATES.chatml, date: '2026-01
 
 /** A model that answers what it is told to, and what it was asked with. */
 function answering(capacity: number, answers: string[]) {
-  const asked: { prompt: string; count: number; ids: number }[] = [];
+  const asked: { prompt: string; count: number; ids: number; adapter: string | undefined }[] = [];
   return {
     asked,
     capacity,
-    async *generate(prompt: Int32Array, count: number) {
-      asked.push({ prompt: bytes.decode(prompt), count, ids: prompt.length });
+    async *generate(prompt: Int32Array, count: number, _: unknown, __: unknown, { adapter }: GenerationOptions = {}) {
+      asked.push({ prompt: bytes.decode(prompt), count, ids: prompt.length, adapter });
       yield* bytes.encode(answers.shift() ?? 'y<|im_end|>').subarray(0, count);
     },
   };
@@ -50,11 +51,23 @@ test('each answer is asked for with all that was said, and ends where the templa
   expect(conversation.messages.map(({ content }) => content)).toEqual(['be brief', 'a?', 'one', 'b?', 'two']);
 });
 
+test('another adapter answers from where it is chosen on, with what was said before', async () => {
+  const model = answering(1000, ['one<|im_end|>', 'two<|im_end|>', 'three<|im_end|>']);
+  const conversation = hold(model, { adapter: 'first' });
+  await ask(conversation, 'a?');
+  conversation.adapter = 'none';
+  await ask(conversation, 'b?');
+  conversation.adapter = undefined;
+  await ask(conversation, 'c?');
+  expect(model.asked.map(({ adapter }) => adapter)).toEqual(['first', 'none', undefined]);
+  expect(conversation.messages.map(({ content }) => content)).toEqual(['a?', 'one', 'b?', 'two', 'c?', 'three']);
+});
+
 test('the end of a turn, by template', () => {
   const ends = Object.fromEntries(
     Object.entries(TEMPLATES).map(([name, template]) => [name, endOfTurns(new ChatRenderer(template))]),
   );
-  expect(ends).toMatchObject({ llama3: '<|eot_id|>' });
+  expect(ends).toMatchObject({ llama3: '<|eot_id|>', 'llama3-first': '<|eot_id|>' });
   const of = (text: string) => endOfTurns(new ChatRenderer({ name: 'x', date: '2026-01-02', text }));
   const loop = (body: string) => `{% for m in messages %}${body}{% endfor %}`;
   expect(of(loop("{{ m.role + ': ' + m.content + '\\n' }}"))).toBe('\n');

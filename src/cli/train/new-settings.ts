@@ -30,13 +30,20 @@ import { BYTES, dashed, type IsGiven, numbersIn, type TrainFlags } from './flags
 /** Of models that were not taught to chat, and are now. */
 export const FALLBACK_TEMPLATE = 'chatml';
 
+/** What a new run is to do. */
+export interface NewSettings {
+  readonly settings: RunSettings;
+  /** What its model's files say and training here does otherwise: a line each. */
+  readonly notes: readonly string[];
+}
+
 /** Errors: HoldfastError for flags that do not go together, and for files that are missing, damaged or not supported. */
 export async function newSettings(
   host: Host,
   flags: TrainFlags,
   given: IsGiven,
   fineTunes: boolean,
-): Promise<RunSettings> {
+): Promise<NewSettings> {
   const family = fineTunes ? undefined : FAMILY_NAMES.find((name) => name === flags.model);
   const { vocabulary: vocabSize, tied } = DEFAULT_SHAPE;
   const named =
@@ -49,6 +56,7 @@ export async function newSettings(
     config: foundConfig,
     from,
     tokenizer: own,
+    dropout,
   }: FoundModel = model === undefined
     ? {
         config: configFromFlags({
@@ -96,8 +104,8 @@ export async function newSettings(
     : undefined;
   const lora = loraSettings(flags, adapter, from, headModules(config, newHead));
   const { data, schedule } = flags;
-  const settings = fineTunes ? fineTuningSettings : defaultSettings;
-  return settings({
+  const complete = fineTunes ? fineTuningSettings : defaultSettings;
+  const settings = complete({
     config,
     tokenizer: tokenizer ? identityOf(tokenizer) : DEFAULT_TOKENIZER,
     ...(from === undefined ? {} : { from }),
@@ -116,6 +124,8 @@ export async function newSettings(
     ...(flags.update === 'in-backward' && { update: flags.update }),
     ...bestFromFlags(flags),
   });
+  const notes = dropout ? [`dropout: none; the model’s config.json has ${dropout.join(', ')}`] : [];
+  return { settings, notes };
 }
 
 /** What is kept of the best validation, and whether it ends the run. Errors: HoldfastError for flags that do not go together. */

@@ -1,6 +1,7 @@
 // The lines that end a run on the command line: how far it came, its losses and memory, what would have made it faster,
 // and what to do with it next.
 
+import { isSynthetic } from '../../data/synthetic.ts';
 import { taskOf } from '../../data/tasks.ts';
 import { familyOf, labelsIn, type ModelConfig, shapeOf } from '../../formats/families/index.ts';
 import { advice } from '../../report/advice.ts';
@@ -15,7 +16,7 @@ import { describeOrder } from '../accumulate-order.ts';
 import { accuracyText } from '../progress.ts';
 
 export function describeRun(summary: RunSummary, out: string, settings: RunSettings): string[] {
-  const { config, task, seed, records } = settings;
+  const { config, task, seed, records, data } = settings;
   const prompt = task ? taskOf(task).unseen(seed, 1)[0]?.prompt : 'interface ';
   const { best } = summary;
   // A run stopped before its first validation has none.
@@ -35,7 +36,7 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
     `checkpoint ${summary.checkpoint}, curves ${join(out, REPORT_FILE)}`,
     ...(best ? [`best validation ${best.loss.toFixed(4)} after step ${best.step}: ${best.checkpoint}`] : []),
     ...(summary.interrupted ? [`go on:   holdfast train --resume --out ${out}`] : []),
-    ...(!summary.interrupted && familyOf(config).writes
+    ...(!summary.interrupted && familyOf(config).writes && !isSynthetic(data)
       ? [
           `write:   holdfast generate ${best?.checkpoint ?? out} ${records?.template ? '--chat' : `--prompt "${prompt}"`}`,
         ]

@@ -98,6 +98,11 @@ export class ChatRenderer {
     this.#program = this.#try(() => parse(tokenize(template.text, { lstrip_blocks: true, trim_blocks: true })));
   }
 
+  /** The token in front of a text; empty where there is none. */
+  get bos(): string {
+    return this.#template.bos ?? '';
+  }
+
   /** The text of a conversation. Errors: HoldfastError where the template fails, refuses, or does not end. */
   render(messages: readonly Message[], { addGenerationPrompt = false, tools }: RenderOptions = {}): string {
     const { bos = '', eos = '', date } = this.#template;

@@ -2,12 +2,14 @@
 // encoded. What holds records is seen from its content. How documents become batches is packing.ts.
 //
 // Invariant: the same files and options give the same documents in the same order; a record that cannot be used ends the
-// reading with its place, and nothing is left out but what has nothing to learn, which is counted.
+// reading with its place, and nothing is left out but what has nothing to learn, which is counted. What was read once is kept
+// in the host's cache (document-cache.ts).
 
 import type { Host } from '../../runtime/host.ts';
 import { HoldfastError, messageOf, shortened } from '../../util/errors.ts';
 import { object, oneOf, optional, type Schema } from '../../util/json.ts';
-import { filesOf } from '../corpus.ts';
+import { filesOf, piecesOf } from '../corpus.ts';
+import { type CachedDocuments, type CachedTokenizer, DocumentCache } from '../document-cache.ts';
 import { Documents, type DocumentText, type DocumentTokenizer, encodeDocument } from '../documents.ts';
 import { PART, pauseBetween, type TextIdentity, type TokenizingOptions } from '../tokenized-text.ts';
 import { ChatRenderer, type ChatTemplate, chatTemplateSchema } from './chat-template.ts';
@@ -86,48 +88,93 @@ export interface ReadDocuments {
 export async function readDocuments(
   host: Host,
   sources: readonly string[],
-  tokenizer: DocumentTokenizer,
+  tokenizer: CachedTokenizer,
   settings: Pick<RecordSettings, 'trainOn' | 'template'>,
   options: TokenizingOptions = {},
 ): Promise<ReadDocuments> {
-  const documents = new Documents();
+  const files: RecordFile[] = [];
+  for await (const { path, kind, bytes } of filesOf(host.files, sources)) {
+    if (kind !== 'file') throw new HoldfastError(`${path}: records are read from files; write them into one`);
+    files.push({ path, bytes });
+  }
+  const identity = await identify(host, files);
+  const sizes = files.map(({ bytes }) => bytes);
+  const cache = await DocumentCache.at(host, { identity, files: sizes, tokenizer, ...settings });
+  const { documents, shapes, leftOut } =
+    (await cache.read()) ?? (await encodeRecords(host, files, identity, { tokenizer, settings, cache, options }));
+  if (documents.count === 0) {
+    const why = leftOut > 0 ? `${leftOut} records with nothing to learn in them` : 'no records';
+    throw new HoldfastError(`${shortened(sources.join(', '))}: ${why}; name a file of records`);
+  }
+  const isText = shapes.length === 1 && shapes[0] === 'text';
+  const names = files.map(({ path }) => path);
+  return { documents, identity, names, shapes, longer: isText ? 'split' : 'cut', leftOut };
+}
+
+interface RecordFile {
+  readonly path: string;
+  readonly bytes: number;
+}
+
+async function identify(host: Host, files: readonly RecordFile[]): Promise<TextIdentity> {
+  const sum = await host.files.sha256();
+  for (const { path, bytes } of files) for await (const piece of piecesOf(host.files, path, bytes)) sum.update(piece);
+  return { bytes: files.reduce((total, { bytes }) => total + bytes, 0), sha256: sum.hex() };
+}
+
+/** How records become documents. */
+interface Encoding {
+  readonly tokenizer: DocumentTokenizer & Pick<CachedTokenizer, 'vocabulary'>;
+  readonly settings: Pick<RecordSettings, 'trainOn' | 'template'>;
+  readonly cache: DocumentCache;
+  readonly options: TokenizingOptions;
+}
+
+/** Reads records, and leaves their documents in the cache. */
+async function encodeRecords(
+  host: Host,
+  files: readonly RecordFile[],
+  identity: TextIdentity,
+  { tokenizer, settings, cache, options }: Encoding,
+): Promise<CachedDocuments> {
+  const documents = new Documents(tokenizer.vocabulary);
   const writer = new Writer(settings);
-  const hash = await host.files.sha256();
-  const names: string[] = [];
+  const sum = await host.files.sha256();
   const shapes = new Set<ShapeName>();
-  let total = 0;
-  for await (const { bytes } of filesOf(host.files, sources)) total += bytes;
   let bytes = 0;
   let leftOut = 0;
   /** Characters since the last pause. */
   let encoded = 0;
   const onBytes = (piece: Uint8Array) => {
-    hash.update(piece);
+    sum.update(piece);
     bytes += piece.length;
   };
-  for await (const { path, kind } of filesOf(host.files, sources)) {
-    if (kind !== 'file') throw new HoldfastError(`${path}: records are read from files; write them into one`);
-    names.push(path);
-    let shape: ShapeName | undefined;
-    for await (const record of recordsOf(host.files, path, { onBytes })) {
-      shape ??= shapeAt(record);
-      const written = writer.write(record, shape);
-      const { ids, learned } = encodeDocument(tokenizer, written);
-      if (!documents.add(ids, learned)) leftOut++;
-      encoded += written.text.length;
-      if (encoded < PART) continue;
-      encoded = 0;
-      await pauseBetween(bytes, total, options);
+  const out = await cache.writer();
+  try {
+    for (const { path } of files) {
+      let shape: ShapeName | undefined;
+      for await (const record of recordsOf(host.files, path, { onBytes })) {
+        shape ??= shapeAt(record);
+        const written = writer.write(record, shape);
+        const { ids, learned } = encodeDocument(tokenizer, written);
+        if (!documents.add(ids, learned)) leftOut++;
+        encoded += written.text.length;
+        if (encoded < PART) continue;
+        encoded = 0;
+        await out.write(documents);
+        await pauseBetween(bytes, identity.bytes, options);
+      }
+      if (shape) shapes.add(shape);
     }
-    if (shape) shapes.add(shape);
+    if (sum.hex() !== identity.sha256)
+      throw new HoldfastError(`the records (${identity.bytes} bytes) were changed while they were read; start again`);
+    const read = { documents, shapes: [...shapes], leftOut };
+    await out.finish(read);
+    return read;
+  } catch (error) {
+    await out.abort();
+    throw error;
   }
-  if (documents.count === 0) {
-    const why = leftOut > 0 ? `${leftOut} records with nothing to learn in them` : 'no records';
-    throw new HoldfastError(`${shortened(sources.join(', '))}: ${why}; name a file of records`);
-  }
-  const isText = shapes.size === 1 && shapes.has('text');
-  const identity = { bytes, sha256: hash.hex() };
-  return { documents, identity, names, shapes: [...shapes], longer: isText ? 'split' : 'cut', leftOut };
 }
 
 /** Writes records down. */

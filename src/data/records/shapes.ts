@@ -133,13 +133,15 @@ const SHAPES = {
 /** The shapes of records that are known: what they say is in `exampleOf`. */
 export type ShapeName = keyof typeof SHAPES;
 
+/** Their names. */
+export const SHAPE_NAMES = Object.keys(SHAPES) as ShapeName[];
+
 const READERS: Readonly<Record<ShapeName, ShapeReader>> = SHAPES;
 
 /** The shape of a record: of several whose fields it has, the one that says most. Undefined for none. */
 export function shapeOf(value: unknown): ShapeName | undefined {
   if (!isObject(value)) return undefined;
-  const names = Object.keys(SHAPES) as ShapeName[];
-  return names.find((name) => READERS[name].fields.every((field) => Object.hasOwn(value, field)));
+  return SHAPE_NAMES.find((name) => READERS[name].fields.every((field) => Object.hasOwn(value, field)));
 }
 
 /** Errors: HoldfastError for a record of no shape that is known. */

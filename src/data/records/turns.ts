@@ -60,9 +60,11 @@ class Unclear extends Error {}
 export class TurnFinder {
   readonly #renderer: ChatRenderer;
   readonly #forms = new Map<string, Learned | Unclear>();
+  readonly #unasked: string;
 
   constructor(renderer: ChatRenderer) {
     this.#renderer = renderer;
+    this.#unasked = unaskedHeader(renderer);
   }
 
   /** Errors: HoldfastError, with the reason, where the template fails or does not show where answers begin and end. */
@@ -115,7 +117,7 @@ export class TurnFinder {
       const number = last[i];
       const said = number === undefined ? undefined : places.get(number);
       if (number === undefined || !said) throw new Unclear(`it leaves out the answer in message ${i + 1}`);
-      const ending = endOfTurn(part(i + 1, false), number, i);
+      const ending = endOfTurn(part(i + 1, false), number, i, this.#unasked);
       const span = {
         begin: this.#behindHeader(() => part(i, true), whole.text, places, i),
         end: said.end + ending.length,
@@ -167,7 +169,7 @@ export function endOfTurns(renderer: ChatRenderer): string | undefined {
   const { messages, last, pattern } = mark(conversation);
   try {
     const text = renderer.render(messages);
-    const end = endOfTurn({ text, marks: marksIn(text, pattern) }, last.at(-1) ?? -1, 1);
+    const end = endOfTurn({ text, marks: marksIn(text, pattern) }, last.at(-1) ?? -1, 1, unaskedHeader(renderer));
     return end.trim() || end;
   } catch (error) {
     if (error instanceof Unclear || error instanceof HoldfastError) return undefined;
@@ -175,11 +177,32 @@ export function endOfTurns(renderer: ChatRenderer): string | undefined {
   }
 }
 
-/** What stands behind an answer that ends a text: its first word, with space in front; space alone where that is all. */
-function endOfTurn({ text, marks }: { text: string; marks: readonly Mark[] }, number: number, i: number): string {
+/** The header of an answer to come, where it is behind every conversation, asked for or not: Llama 3's first template. */
+function unaskedHeader(renderer: ChatRenderer): string {
+  try {
+    const text = renderer.render([]);
+    return text.startsWith(renderer.bos) ? text.slice(renderer.bos.length) : text;
+  } catch (error) {
+    // Most templates look at the first message.
+    if (error instanceof HoldfastError) return '';
+    throw error;
+  }
+}
+
+/**
+ * What stands behind an answer that ends a text, but for the header of the next: its first word, with space in front;
+ * space alone where that is all.
+ */
+function endOfTurn(
+  { text, marks }: { text: string; marks: readonly Mark[] },
+  number: number,
+  i: number,
+  unasked: string,
+): string {
   const said = marks.find((mark) => mark.number === number);
   if (!said) throw new Unclear(`it leaves out the answer in message ${i + 1}`);
-  const behind = text.slice(said.end);
+  const all = text.slice(said.end);
+  const behind = all.length > unasked.length && all.endsWith(unasked) ? all.slice(0, all.length - unasked.length) : all;
   if (behind === '')
     throw new Unclear(`it writes nothing behind message ${i + 1}, so that nothing would end an answer`);
   return /^\s*\S+/.exec(behind)?.[0] ?? behind;

@@ -12,7 +12,7 @@ import type { StoredElement } from '../../util/stored-elements.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import { readerOf } from '../archive.ts';
 import type { Checkpoint, LoadedCheckpoint, LoadedState, SavedWeights, Shapes } from '../checkpoint.ts';
-import { type ModelConfig, parseConfig } from '../config.ts';
+import { dropoutIn, type ModelConfig, parseConfig } from '../config.ts';
 import { familyOf, labelsIn } from '../families/index.ts';
 import { classesOf, type Labels, labelsOf, unnamedLabels } from '../families/labels.ts';
 import { type AdapterConfig, nameOfStored, parseAdapterConfig } from '../peft.ts';
@@ -122,6 +122,8 @@ export interface FoundModel {
   readonly tokenizer?: TokenizerFiles;
   /** The folder or zip with the weights that belong to it, if there are any. */
   readonly from?: string;
+  /** Rates of dropout that its config.json has, and training here does not. @default none */
+  readonly dropout?: readonly string[];
 }
 
 /** A model to start from: a configuration, and the weights in the same place. Errors: as `loadWeights`. */
@@ -130,10 +132,12 @@ export async function findModel(from: FolderReader, folder: string): Promise<Fou
   return opening(files, folder, async (at) => {
     await checkSums(files, at, [CONFIG]);
     if (await isAdapter(files, at)) throw notAModel(at);
-    const config = await configIn(files, at);
+    const json = await jsonIn(files, at, CONFIG);
+    const config = parseConfig(json, join(at, CONFIG));
+    const dropout = dropoutIn(json);
     const path = files === from ? at : folder;
     const tokenizer = await checkedTokenizer(files, at, path);
-    const found = { config, ...(tokenizer && { tokenizer }) };
+    const found = { config, ...(tokenizer && { tokenizer }), ...(dropout.length > 0 && { dropout }) };
     return (await hasWeights(files, at)) ? { ...found, from: path } : found;
   });
 }

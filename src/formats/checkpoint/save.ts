@@ -35,6 +35,9 @@ import {
 import { type CheckpointTensors, type OwnedTensor, type Writers, writeIndices, writeShards } from './shards.ts';
 import { MOMENT1, MOMENT2 } from './tensor-names.ts';
 
+/** Checkpoints that lie beside each other at once, while one is written. */
+export const MOST_CHECKPOINTS = 3;
+
 /** Which checkpoints stay, and what writes this one. */
 export interface SaveOptions {
   /** The one that stays beside it. @default the newest of an earlier step */

@@ -7,7 +7,7 @@ import type { Vocabulary } from './vocabulary/vocabulary.ts';
 interface ChatFormat {
   /** In the model's template, and in no other's. */
   readonly mark: string;
-  /** In Go's language of templates: one turn of each. */
+  /** In Go's language of templates: one turn of each. Up to the answer it is what the model's own writes, with no blank more. */
   readonly template: string;
   readonly stops: readonly string[];
 }
@@ -52,14 +52,14 @@ const FORMATS: readonly ChatFormat[] = [
 {{ .System }}
 <</SYS>>
 
-{{ end }}{{ .Prompt }} [/INST] {{ .Response }}</s>`,
+{{ end }}{{ .Prompt }} [/INST]{{ .Response }}</s>`,
     stops: ['[INST]', '[/INST]'],
   },
   {
     mark: '[INST]',
     template: `[INST] {{ if .System }}{{ .System }}
 
-{{ end }}{{ .Prompt }} [/INST] {{ .Response }}</s>`,
+{{ end }}{{ .Prompt }} [/INST]{{ .Response }}</s>`,
     stops: ['[INST]', '[/INST]'],
   },
 ];

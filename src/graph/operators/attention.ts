@@ -5,6 +5,7 @@ import { attention as attentionKernel } from '../../kernels/attention.ts';
 import { attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../../kernels/attention-backward.ts';
 import type { AttentionMask } from '../../kernels/attention-mask.ts';
 import { cacheAppend } from '../../kernels/cache-append.ts';
+import { copyRows } from '../../kernels/copy-rows.ts';
 import { rope as ropeKernel } from '../../kernels/rope.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
@@ -18,10 +19,10 @@ export interface Heads {
   headSize: number;
 }
 
-/** B sequences of T rows; (1) the position of the first column, 0 in training. */
-export type Rows = Pick<Tokens, 'batch' | 'seq' | 'position'>;
+/** B sequences of T rows; (1) the position of the first column, 0 in training, or of the first of each sequence. */
+export type Rows = Pick<Tokens, 'batch' | 'seq' | 'position' | 'positions'>;
 
-/** Keys and values of the positions so far, (B, capacity, kvHeads * headSize) each. */
+/** Keys and values of a sequence's positions so far, (1, capacity, kvHeads * headSize) each. */
 export interface Cache {
   capacity: number;
   keys: Tensor;
@@ -42,8 +43,8 @@ export type Mask =
   | { readonly keyMask: Tensor };
 
 export interface AttentionOptions {
-  /** Keys and values of earlier positions: what is new is appended, and queries see the whole. No backward pass. */
-  cache?: Cache | undefined;
+  /** Of each sequence, keys and values of earlier positions: what is new is appended, and queries see the whole. No backward pass. */
+  caches?: readonly Cache[] | undefined;
   /** @default 'causal' */
   mask?: Mask;
   /** What scores are multiplied by. @default 1 / sqrt(headSize) */
@@ -62,21 +63,24 @@ function ruleOf(mask: Mask): { mask?: AttentionMask } {
 /** Rotates q and k of qkv (B, T, packed) in place, by the table (positions, headSize) of cosines and sines. */
 export function rope(g: Graph, qkv: Tensor, tokens: Tokens, table: Tensor, shape: Heads): void {
   const { heads, kvHeads, headSize } = shape;
-  const problem = {
-    rows: tokens.batch * tokens.seq,
-    seq: tokens.seq,
-    heads: heads + kvHeads,
-    headSize,
-    stride: packedWidth(shape),
-    offset: 0,
-    positions: at(table.shape, 0),
+  const { batch, seq, position, positions = [position] } = tokens;
+  const stride = packedWidth(shape);
+  const rows = (batch * seq) / positions.length;
+  const problem = { rows, seq, heads: heads + kvHeads, headSize, stride, positions: at(table.shape, 0) };
+  const turn = (x: Tensor, inverse: boolean) => {
+    for (const [i, position] of positions.entries())
+      g.emit(ropeKernel, { ...problem, offset: i * rows * stride, inverse }, { table, position, x }, 'rope');
   };
-  const turn = (x: Tensor, inverse: boolean) =>
-    g.emit(ropeKernel, { ...problem, inverse }, { table, position: tokens.position, x }, 'rope');
   turn(qkv, false);
   // Recorded after the projection and before attention: run on dqkv between their two rules.
   g.onBackward(qkv, (dqkv) => turn(dqkv, true));
 }
+
+/** What attention gives of one sequence among several. */
+const attendedBy = (g: Graph, label: string, seq: number, { heads, headSize }: Pick<Heads, 'heads' | 'headSize'>) => ({
+  y: g.activation(`${label} of one`, [1, seq, heads * headSize]),
+  lse: g.activation(`${label} lse of one`, [seq, heads, 2]),
+});
 
 /** qkv (B, T, packed) -> (B, T, heads * headSize): softmax(scale q k') v, over the keys the mask allows. */
 export function attention(
@@ -85,7 +89,7 @@ export function attention(
   tokens: Rows,
   shape: Heads,
   label: string,
-  { cache, mask = 'causal', scale }: AttentionOptions = {},
+  { caches, mask = 'causal', scale }: AttentionOptions = {},
 ): Tensor {
   const { batch, seq, position } = tokens;
   const { heads, kvHeads, headSize } = shape;
@@ -99,16 +103,27 @@ export function attention(
   const kOffset = heads * headSize;
   const vOffset = (heads + kvHeads) * headSize;
 
-  if (cache) {
+  if (caches) {
     assert(!('keyMask' in masks), 'a cache holds no padding');
+    assert(batch === 1 || !('documentStarts' in masks), 'of several sequences, each is one document');
     assert(!y.wantsGradient, 'attention over a cache has no backward pass');
+    const { positions = [position] } = tokens;
+    assert(caches.length === batch && positions.length === batch, 'each sequence has a cache and a position');
     const width = kvHeads * headSize;
-    const append = { batch, seq, width, stride, capacity: cache.capacity };
-    g.emit(cacheAppend, { ...append, offset: kOffset }, { x: qkv, position, cache: cache.keys }, label);
-    g.emit(cacheAppend, { ...append, offset: vOffset }, { x: qkv, position, cache: cache.values }, label);
-    const kv = { kvRows: cache.capacity, kStride: width, kOffset: 0, vStride: width, vOffset: 0 };
-    const from = { q: qkv, k: cache.keys, v: cache.values, position, ...masks };
-    g.emit(attentionKernel, { ...q, ...kv }, { ...from, y, lse }, label);
+    for (const [i, { capacity, keys, values }] of caches.entries()) {
+      const position = at(positions, i);
+      const first = i * seq * stride;
+      const append = { batch: 1, seq, width, stride, capacity };
+      g.emit(cacheAppend, { ...append, offset: first + kOffset }, { x: qkv, position, cache: keys }, label);
+      g.emit(cacheAppend, { ...append, offset: first + vOffset }, { x: qkv, position, cache: values }, label);
+      const kv = { kvRows: capacity, kStride: width, kOffset: 0, vStride: width, vOffset: 0 };
+      const own = batch === 1 ? { y, lse } : attendedBy(g, label, seq, { heads, headSize });
+      const problem = { ...q, ...kv, batch: 1, qOffset: first };
+      g.emit(attentionKernel, problem, { q: qkv, k: keys, v: values, position, ...masks, ...own }, label);
+      if (batch === 1) continue;
+      const place = { ...{ batch: 1, rows: seq, width: heads * headSize, xRows: seq, xFirst: 0 }, yRows: rows };
+      g.emit(copyRows, { ...place, yFirst: i * seq, partial: i > 0 }, { x: own.y, y }, label);
+    }
     return y;
   }
 

@@ -1,9 +1,12 @@
-// The writer of text from a run that is not training: it has a device's memory to itself, is kept for the next text from the
-// same weights, and is closed before anything else computes. Of a run that trains, that run writes (active-run.ts).
+// The model of a run that is not training, opened to write text or to tell what pictures show: it has a device's memory to
+// itself, is kept for what is asked next of the same weights, and is closed before anything else computes. Of a run that trains,
+// that run writes (active-run.ts).
 //
 // Invariant: at most one is open or being opened; one that is still being opened is closed when it is.
 
 import { tokenizerOf } from '../data/tokenizer.ts';
+import { shapeOf } from '../formats/families/index.ts';
+import { preparationIn } from '../formats/preprocessor.ts';
 import type { Device } from '../gpu/device.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { withModel } from '../train/open-model.ts';
@@ -14,14 +17,18 @@ import { adapterBeside } from './models.ts';
 import type { RunInfo } from './protocol.ts';
 import { latestOf } from './run-files.ts';
 import type { Runs } from './runs.ts';
+import { Teller } from './teller.ts';
 import { Writer } from './writer.ts';
 
-export class IdleWriter {
+/** By what the model is for. */
+type Opened = Writer | Teller;
+
+export class IdleModel {
   readonly #host: BrowserHost;
   readonly #runs: Runs;
   readonly #device: () => Promise<Device>;
   /** And the folder of its weights. */
-  #writer: { readonly source: string; readonly opened: Promise<Writer> } | undefined;
+  #model: { readonly source: string; readonly opened: Promise<Opened> } | undefined;
 
   constructor(host: BrowserHost, runs: Runs, device: () => Promise<Device>) {
     this.#host = host;
@@ -29,37 +36,43 @@ export class IdleWriter {
     this.#device = device;
   }
 
-  /** The writer of a run's latest weights; undefined where `isBusy` has become true meanwhile: nothing was opened then. */
-  async open(id: string, isBusy: () => boolean): Promise<{ readonly opened: Promise<Writer> } | undefined> {
+  /** Of a run's latest weights; undefined where `isBusy` has become true meanwhile: nothing was opened then. */
+  async open(id: string, isBusy: () => boolean): Promise<{ readonly opened: Promise<Opened> } | undefined> {
     const source = await latestOf(this.#host, id, this.#runs.folder(id));
     const run = await this.#runs.get(id);
-    const before = this.#writer;
+    const before = this.#model;
     const works = (await before?.opened.catch(() => undefined))?.works ?? true;
     if (isBusy()) return undefined;
-    if (this.#writer?.source !== source || (this.#writer === before && !works)) {
+    if (this.#model?.source !== source || (this.#model === before && !works)) {
       const closed = this.close();
-      const writer = { source, opened: closed.then(() => this.#openOn(source, run)) };
-      this.#writer = writer;
-      writer.opened.catch(() => {
-        if (this.#writer === writer) this.#writer = undefined;
+      const model = { source, opened: closed.then(() => this.#openOn(source, run)) };
+      this.#model = model;
+      model.opened.catch(() => {
+        if (this.#model === model) this.#model = undefined;
       });
     }
-    return this.#writer;
+    return this.#model;
   }
 
   async close(): Promise<void> {
-    const writer = this.#writer;
-    this.#writer = undefined;
-    await (await writer?.opened.catch(() => undefined))?.close();
+    const model = this.#model;
+    this.#model = undefined;
+    await (await model?.opened.catch(() => undefined))?.close();
   }
 
-  async #openOn(source: string, run: RunInfo): Promise<Writer> {
+  async #openOn(source: string, run: RunInfo): Promise<Opened> {
     const folder = this.#runs.folder(run.id);
     const saved = run.savedStep > 0 ? await savedState(this.#host, source) : undefined;
     const template = await templateOf(this.#host.files, run, folder);
     const beside = await adapterBeside(this.#host.files, folder);
     const adapters = beside === undefined ? {} : { adapters: { default: beside } };
-    return withModel(this.#host.files, source, adapters, async ({ model, weights, tokenizer: files }) => {
+    return withModel(this.#host.files, source, adapters, async ({ model, weights, tokenizer: files, found }) => {
+      const { config } = model;
+      if (shapeOf(config).vocabulary === 0) {
+        const images = saved?.settings.images ?? (await preparationIn(this.#host.files, found.folder, config));
+        const options = { choices: saved?.choices ?? {}, memory: memoryOptions(this.#host, run.memory) };
+        return Teller.open(await this.#device(), model, weights, images, options);
+      }
       const tokenizer = await tokenizerOf(saved?.settings.tokenizer, files, model.shape.vocabulary, 'this run');
       const device = await this.#device();
       const memory = memoryOptions(this.#host, run.memory);

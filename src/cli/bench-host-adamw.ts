@@ -1,0 +1,44 @@
+// A benchmark of AdamW on the host, one thread of it: parameters a second beside the same loads and stores without its
+// arithmetic, in turns.
+
+import { type AdamWExports, instantiate, PAGE } from '../kernels/wasm-heap.ts';
+import { median } from '../util/median.ts';
+
+/** Of a kind: past a core's cache. */
+const ELEMENTS = 2 ** 22;
+const ROUNDS = 9;
+const KINDS = 4;
+/** As the module takes them: the step's, of no run. */
+const SCALARS = [1, 1e-4, 0.1, 0.05, 1e-8, 0.1, 1, 0.5, 0.5] as const;
+
+export interface HostAdamWFigure {
+  readonly parametersPerSecond: number;
+  readonly trafficPerSecond: number;
+  /** Of the speed of the traffic alone: the median of the pairs. */
+  readonly ofTraffic: number;
+}
+
+export function measureHostAdamW(): HostAdamWFigure {
+  const bytes = ELEMENTS * 4;
+  const pages = (KINDS * bytes) / PAGE;
+  const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
+  const exports = instantiate(memory);
+  // Neither zeros nor subnormals, with which a processor computes at other speeds.
+  new Float32Array(memory.buffer).fill(1e-3);
+  const places = Array.from({ length: KINDS }, (_, kind) => kind * bytes);
+  const time = (name: keyof AdamWExports, ...scalars: readonly number[]): number => {
+    const start = performance.now();
+    exports[name](...places, ELEMENTS, ...scalars);
+    return (performance.now() - start) / 1000;
+  };
+  time('traffic');
+  const rounds = Array.from({ length: ROUNDS }, () => ({
+    traffic: time('traffic'),
+    update: time('adamw', ...SCALARS),
+  }));
+  return {
+    parametersPerSecond: ELEMENTS / median(rounds.map(({ update }) => update)),
+    trafficPerSecond: ELEMENTS / median(rounds.map(({ traffic }) => traffic)),
+    ofTraffic: median(rounds.map(({ traffic, update }) => traffic / update)),
+  };
+}

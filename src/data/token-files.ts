@@ -1,0 +1,191 @@
+// Files of tokens in the host's cache folder: what was tokenized before, by the checksum of all that decides it. A file is
+// its bytes, a line of figures that say how to read them, and a checksum of its key, the bytes and the figures.
+//
+// Invariant: what is read is what was written under the same key. A file that is damaged, cut off, of another format or
+// another key counts as not there and is made again; a cache that cannot be written costs time only. The oldest go when
+// there are more bytes than MOST_BYTES.
+
+import { type Files, type Host, join, type Sha256, type WriteStream } from '../runtime/host.ts';
+import { accept, number, object, oneOf, parseJSON, type Schema } from '../util/json.ts';
+import { wholeNumber } from '../util/range.ts';
+
+const FOLDER = 'tokens';
+const FIGURES_BYTES = 447;
+/** The figures, the checksum, and a line's end. */
+const TRAILER_BYTES = FIGURES_BYTES + 64 + 1;
+const PIECE_BYTES = 4 * 2 ** 20;
+const MOST_BYTES = 2 ** 31;
+const NAME = /^(\d{8})-([0-9a-f]{64})\.tokens$/;
+
+/** What a file has, and how to read it. */
+interface TokenFileContent<F> {
+  readonly figures: F;
+  readonly bytes: Uint8Array<ArrayBuffer>;
+}
+
+/** Takes a file's bytes in order. After `finish` they are in the cache, or could not be written. */
+export interface TokenFileWriter<F> {
+  write(bytes: Uint8Array): Promise<void>;
+  finish(figures: F): Promise<void>;
+  abort(): Promise<void>;
+}
+
+/** A file of the cache, there or not. */
+export class TokenFile<F> {
+  readonly #files: Files;
+  readonly #folder: string;
+  readonly #key: string;
+  readonly #trailer: Schema<{ format: string; bytes: number; figures: F }>;
+  readonly #format: string;
+
+  /** `content`: all that decides it, as plain JSON. `format` has a number, which goes up where the same content becomes other bytes. */
+  static async at<F>(host: Host, format: string, content: unknown, figures: Schema<F>): Promise<TokenFile<F>> {
+    const sum = await host.files.sha256();
+    sum.update(encoded(JSON.stringify([format, content])));
+    return new TokenFile(host, sum.hex(), format, figures);
+  }
+
+  private constructor({ files, cacheFolder }: Host, key: string, format: string, figures: Schema<F>) {
+    this.#files = files;
+    this.#folder = join(cacheFolder, FOLDER);
+    this.#key = key;
+    this.#format = format;
+    const entries = { format: oneOf([format]), bytes: number(wholeNumber(0)), figures };
+    this.#trailer = object(entries) as unknown as Schema<{ format: string; bytes: number; figures: F }>;
+  }
+
+  /** Undefined where there is none, or none that is whole. */
+  async read(): Promise<TokenFileContent<F> | undefined> {
+    try {
+      for (const name of await this.#names())
+        if (name.includes(this.#key)) return await this.#readFile(join(this.#folder, name));
+    } catch {
+      // It is made again.
+    }
+    return undefined;
+  }
+
+  async writer(): Promise<TokenFileWriter<F>> {
+    const sum = await this.#sum();
+    const out = await OptionalFile.open(this.#files, this.#folder, () => this.#nextName());
+    let bytes = 0;
+    const write = (piece: Uint8Array) => {
+      sum.update(piece);
+      return out.write(piece);
+    };
+    return {
+      write: (piece) => {
+        bytes += piece.length;
+        return write(piece);
+      },
+      finish: async (figures) => {
+        const line = JSON.stringify({ format: this.#format, bytes, figures });
+        await write(encoded(line.padEnd(FIGURES_BYTES)));
+        await out.finish(encoded(`${sum.hex()}\n`));
+        await this.#removeOldest();
+      },
+      abort: () => out.abort(),
+    };
+  }
+
+  /** Of the key, for what follows. */
+  async #sum(): Promise<Sha256> {
+    const sum = await this.#files.sha256();
+    sum.update(encoded(this.#key));
+    return sum;
+  }
+
+  async #readFile(path: string): Promise<TokenFileContent<F> | undefined> {
+    const size = ((await this.#files.stat(path))?.bytes ?? 0) - TRAILER_BYTES;
+    if (size < 0) return undefined;
+    const trailer = await this.#files.readRange(path, size, TRAILER_BYTES);
+    const line = trailer.subarray(0, FIGURES_BYTES);
+    const found = accept(this.#trailer, parseJSON(line, path, ''));
+    if (found?.bytes !== size) return undefined;
+    const bytes = new Uint8Array(size);
+    const sum = await this.#sum();
+    for (let at = 0; at < size; at += PIECE_BYTES) {
+      const piece = await this.#files.readRange(path, at, Math.min(PIECE_BYTES, size - at));
+      sum.update(piece);
+      bytes.set(piece, at);
+    }
+    sum.update(line);
+    const written = new TextDecoder().decode(trailer.subarray(FIGURES_BYTES));
+    return written === `${sum.hex()}\n` ? { figures: found.figures, bytes } : undefined;
+  }
+
+  async #names(): Promise<string[]> {
+    if ((await this.#files.stat(this.#folder))?.kind !== 'folder') return [];
+    return (await this.#files.list(this.#folder)).filter((name) => NAME.test(name)).sort();
+  }
+
+  /** One that is damaged is replaced; else the number after the newest. */
+  async #nextName(): Promise<string> {
+    const names = await this.#names();
+    const same = names.find((name) => name.includes(this.#key));
+    if (same) return same;
+    const newest = Number(NAME.exec(names.at(-1) ?? '')?.[1] ?? 0);
+    return `${String(newest + 1).padStart(8, '0')}-${this.#key}.tokens`;
+  }
+
+  async #removeOldest(): Promise<void> {
+    try {
+      const names = await this.#names();
+      const sizes = await Promise.all(
+        names.map(async (name) => (await this.#files.stat(join(this.#folder, name)))?.bytes ?? 0),
+      );
+      let total = sizes.reduce((a, b) => a + b, 0);
+      for (const [i, name] of names.slice(0, -1).entries()) {
+        if (total <= MOST_BYTES) return;
+        await this.#files.remove(join(this.#folder, name));
+        total -= sizes[i] ?? 0;
+      }
+    } catch {
+      // The next one tries again.
+    }
+  }
+}
+
+const encoded = (text: string): Uint8Array => new TextEncoder().encode(text);
+
+/** A file that is written as long as that works: without it, only time is lost. */
+class OptionalFile {
+  #stream: WriteStream | undefined;
+
+  static async open(files: Files, folder: string, name: () => Promise<string>): Promise<OptionalFile> {
+    try {
+      await files.makeFolder(folder);
+      return new OptionalFile(await files.writeStream(join(folder, await name())));
+    } catch {
+      return new OptionalFile(undefined);
+    }
+  }
+
+  private constructor(stream: WriteStream | undefined) {
+    this.#stream = stream;
+  }
+
+  write(bytes: Uint8Array): Promise<void> {
+    return this.#try((stream) => stream.write(bytes));
+  }
+
+  finish(last: Uint8Array): Promise<void> {
+    return this.#try(async (stream) => {
+      await stream.write(last);
+      await stream.commit();
+    });
+  }
+
+  async abort(): Promise<void> {
+    await this.#stream?.abort();
+    this.#stream = undefined;
+  }
+
+  async #try(work: (stream: WriteStream) => Promise<void>): Promise<void> {
+    try {
+      if (this.#stream) await work(this.#stream);
+    } catch {
+      await this.abort();
+    }
+  }
+}

@@ -28,10 +28,25 @@ const recognisableWorkers: Plugin = {
   },
 };
 
+/**
+ * Vite's function around `import()` has its name twice in a module when an application of Vite bundles the library: it
+ * declares its own in each module that imports so.
+ */
+const ownPreload: Plugin = {
+  name: 'holdfast-own-preload',
+  generateBundle: {
+    order: 'post',
+    handler(_, bundle) {
+      for (const file of Object.values(bundle))
+        if (file.type === 'chunk') file.code = file.code.replaceAll('__vitePreload', 'holdfastPreload');
+    },
+  },
+};
+
 export default defineConfig({
   base: './',
   publicDir: false,
-  plugins: [...browserPlugins(), recognisableWorkers],
+  plugins: [...browserPlugins(), recognisableWorkers, ownPreload],
   worker: { format: 'es', plugins: browserPlugins, rolldownOptions: { output: names } },
   build: {
     target: 'es2023',

@@ -138,10 +138,15 @@ async function suites(name, runtime, runtimeArgs, filters, { adapter, browser, a
   const { numPassedTests, numFailedTests, numPendingTests, numTodoTests, success, testResults } = JSON.parse(
     readFileSync(report, 'utf8'),
   );
-  // A file that cannot be loaded fails no test: the run as a whole did.
-  const failed = numFailedTests || (success && status === 0 ? 0 : 1);
+  const failed = numFailedTests + filesThatFailed(testResults) || (success && status === 0 ? 0 : 1);
   const skipped = numPendingTests + numTodoTests;
   record({ name, passed: numPassedTests, failed, skipped, seconds, slowest: slowestOf(testResults) });
+}
+
+/** Those of which no test failed: they could not be loaded, or what comes before their tests failed. */
+function filesThatFailed(files) {
+  const isFailed = ({ status }) => status === 'failed';
+  return files.filter((file) => isFailed(file) && !file.assertionResults.some(isFailed)).length;
 }
 
 /** The files that took the longest, several of which run at once. */

@@ -8,7 +8,7 @@ import { Pieces } from '../data/packing.ts';
 import { holdRecords, readDocuments, TRAIN_ON, type TrainOn } from '../data/records/read-records.ts';
 import { stridedWindows, windowsIn } from '../data/strided-windows.ts';
 import { type TextIdentity, tokenizedText } from '../data/tokenized-text.ts';
-import { ByteTokenizer, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
+import { ByteTokenizer, joinedIds, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
 import { checkWriter, labelsIn, shapeOf } from '../formats/families/index.ts';
 import { preparationIn } from '../formats/preprocessor.ts';
@@ -197,7 +197,7 @@ async function textData(host: Host, flags: Flags, tokenizer: Tokenizer, most: nu
   const source = await openText(host, { data: flags.data, seed: 0 });
   const { identity, train } = await tokenizedText(host, source, tokenizer, { heldBack: 0 });
   const { bos } = tokenizer.specials;
-  const tokens = bos !== undefined && tokenizer.addsBos ? Int32Array.of(bos, ...train) : train;
+  const tokens = bos !== undefined && tokenizer.addsBos ? joinedIds([bos], train) : train;
   const context = Math.max(1, Math.min(most, tokens.length - 1));
   const { stride = Math.max(1, Math.floor(context / 2)) } = flags;
   if (stride > most)

@@ -4,7 +4,7 @@
 // Invariant: a token is learned only where something in front of it in its own document is there to predict it from.
 
 import { assert, HoldfastError } from '../util/errors.ts';
-import type { Tokenizer } from './tokenizer.ts';
+import { joinedIds, type Tokenizer } from './tokenizer.ts';
 
 /** What documents are encoded with. */
 export type DocumentTokenizer = Pick<Tokenizer, 'encode' | 'stream' | 'tokenBytes' | 'specials' | 'addsBos'>;
@@ -134,19 +134,20 @@ export class Documents {
  */
 export function encodeDocument(
   tokenizer: DocumentTokenizer,
-  { text, learned = [{ begin: 0, end: text.length }], whole = false }: DocumentText,
+  { text, learned: spans = [{ begin: 0, end: text.length }], whole = false }: DocumentText,
 ): { ids: Int32Array; learned: Uint8Array } {
   const { bos, eos } = tokenizer.specials;
   const [end] = eos;
   const inner =
-    (tokenizer.tokenBytes === undefined && bySpans(tokenizer, text, learned)) || byParts(tokenizer, text, learned);
+    (tokenizer.tokenBytes === undefined && bySpans(tokenizer, text, spans)) || byParts(tokenizer, text, spans);
   if (!whole) return inner;
   const before = bos === undefined || !tokenizer.addsBos || inner.ids[0] === bos ? [] : [bos];
   const after = end === undefined || eos.includes(inner.ids.at(-1) ?? -1) ? [] : [end];
-  return {
-    ids: Int32Array.of(...before, ...inner.ids, ...after),
-    learned: Uint8Array.of(...before.map(() => 0), ...inner.learned, ...after.map(() => 1)),
-  };
+  const ids = joinedIds(before, inner.ids, after);
+  const learned = new Uint8Array(ids.length);
+  learned.set(inner.learned, before.length);
+  learned.fill(1, before.length + inner.ids.length);
+  return { ids, learned };
 }
 
 type Spans = NonNullable<DocumentText['learned']>;

@@ -81,13 +81,24 @@ export interface StreamDecoder {
   end(): string;
 }
 
+/** Ids one behind the other. However many there are: they are no arguments of a call, of which an engine takes some 100,000. */
+export function joinedIds(...parts: readonly ArrayLike<number>[]): Int32Array<ArrayBuffer> {
+  const all = new Int32Array(parts.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
+}
+
 /** The ids of a text that is to be gone on with: BOS before it where the tokenizer adds it, and never twice. */
 export function promptIds(tokenizer: Pick<Tokenizer, 'encode' | 'specials' | 'addsBos'>, text: string): Int32Array {
   const ids = tokenizer.encode(text);
   const { bos } = tokenizer.specials;
   // An empty prompt is its BOS alone, also where texts have none.
   const wanted = bos !== undefined && (tokenizer.addsBos || ids.length === 0);
-  return wanted && ids[0] !== bos ? Int32Array.of(bos, ...ids) : ids;
+  return wanted && ids[0] !== bos ? joinedIds([bos], ids) : ids;
 }
 
 const BYTES = 256;

@@ -226,6 +226,11 @@ describe('special tokens', () => {
     expect([...promptIds(tokenizer, 'the')]).toEqual([1, ...plain]);
     expect([...promptIds(tokenizer, '<s>the')]).toEqual([...tokenizer.encode('<s>the')]);
     expect([...promptIds(tokenizer, '')]).toEqual([1]);
+    // More tokens than a call takes arguments.
+    const long = 'the '.repeat(150_000);
+    const ids = promptIds(tokenizer, long);
+    expect(ids[0]).toBe(1);
+    expect(ids.subarray(1)).toEqual(tokenizer.encode(long));
     const without = made(llama2(), { 'tokenizer_config.json': { add_bos_token: false } });
     expect([...promptIds(without, 'the')]).toEqual(plain);
     expect([...promptIds(without, '')]).toEqual([1]);

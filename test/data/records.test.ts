@@ -401,6 +401,9 @@ describe('tokens and what is learned of them', () => {
     // Any of the tokens that end a text ends a document; BOS stands only where prompts have it.
     expect(all('3456', true)).toEqual(['13456', '00111']);
     expect(all('345', true, { ...digits, addsBos: false })).toEqual(['3452', '0111']);
+    // More tokens than a call takes arguments.
+    const long = '345'.repeat(200_000);
+    expect(all(long, true)).toEqual([`1${long}2`, `00${'1'.repeat(600_000)}`]);
   });
 
   it('bytes of a character are learned together', () => {

@@ -1,10 +1,13 @@
 // `holdfast bench`: what this adapter can do at most, what our kernels reach of it shape by shape, and where
-// the time of a training step goes. Figures come from this run alone; nothing is cached and nothing is saved.
+// the time of a training step goes; or, with --share, the machine as a file for `plan --hardware`. Figures come from this
+// run alone; nothing is cached.
 
 import { Command } from 'commander';
 import { Trial } from '../engine/compile/choices.ts';
 import { measurePeak, type Peak } from '../engine/observe/peak.ts';
 import { type Profile, profile } from '../engine/observe/profile.ts';
+import { hardwareFile } from '../engine/simulate/hardware.ts';
+import type { Machine } from '../engine/simulate/machine.ts';
 import { parseConfig } from '../formats/config.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
 import { attention } from '../kernels/attention.ts';
@@ -16,17 +19,21 @@ import { initialWeights } from '../nn/initialise.ts';
 import type { Host } from '../runtime/host.ts';
 import { Trainer } from '../train/trainer.ts';
 import { at } from '../util/at.ts';
-import { formatBytes } from '../util/bytes.ts';
+import { formatBytes, parseBytes } from '../util/bytes.ts';
+import { HoldfastError } from '../util/errors.ts';
 import { median } from '../util/median.ts';
 import { Random } from '../util/random.ts';
 import { type BudgetFigure, measureBudgets } from './bench-budgets.ts';
 import { type HostAdamWFigure, measureHostAdamW } from './bench-host-adamw.ts';
-import { adapterOption, number } from './options.ts';
+import { measureMachine } from './bench-machine.ts';
+import { adapterOption, checked, number } from './options.ts';
 
 interface Flags {
   adapter: string;
   json?: boolean;
   seconds: number;
+  share?: string;
+  gpuMemory?: number | 'shared';
 }
 
 /** The GPT that all peers were measured on: tokens (B, T), two blocks of width C. */
@@ -73,8 +80,16 @@ export function benchCommand(host: Host): Command {
     .description('measure this adapter, the kernels on it, and where a training step spends its time')
     .addOption(adapterOption())
     .option('--seconds <n>', 'how long to train for the figures of the step', number(0), 3)
+    .option('--share <file>', 'measure this machine instead, and write it as a file that plan --hardware reads')
+    .option(
+      '--gpu-memory <bytes>',
+      'with --share: what its GPU has, or shared where it has the machine’s; WebGPU does not say',
+      checked(parseMemory),
+    )
     .option('--json', 'one JSON object')
-    .action(async ({ adapter, json, seconds }: Flags) => {
+    .action(async ({ adapter, json, seconds, share, gpuMemory }: Flags) => {
+      if (share !== undefined) return shareMachine(host, { adapter, share, gpuMemory, json });
+      if (gpuMemory !== undefined) throw new HoldfastError('--gpu-memory: is of --share; give both, or neither');
       const show = (text: string) => {
         if (!json) host.terminal.write(text);
       };
@@ -102,6 +117,49 @@ export function benchCommand(host: Host): Command {
       }
       device.close();
     });
+}
+
+// ---- The machine ----------------------------------------------------------------------------------------
+
+const parseMemory = (text: string): number | 'shared' => (text === 'shared' ? text : parseBytes(text));
+
+async function shareMachine(
+  host: Host,
+  { adapter, share, gpuMemory, json }: { adapter: string; share: string; gpuMemory: Flags['gpuMemory']; json: Flags['json'] },
+): Promise<void> {
+  const device = await openDevice(host, { adapter });
+  const { name, software } = device.adapter;
+  const { memoryBytes: hostBytes } = host;
+  if (hostBytes === undefined) throw new HoldfastError(`--share: ${host.name} does not say how much memory there is`);
+  if (gpuMemory === undefined && !software) {
+    throw new HoldfastError(
+      `--share: WebGPU does not say how much memory ${name} has; add --gpu-memory 8GB, or what it has, or --gpu-memory shared`,
+    );
+  }
+  const sharedMemory = gpuMemory === undefined || gpuMemory === 'shared';
+  const memory = { hostBytes, gpuBytes: sharedMemory ? hostBytes : gpuMemory, sharedMemory };
+  const machine = await measureMachine(host, device, memory);
+  const version = await host.version?.();
+  const source = `holdfast bench${version === undefined ? '' : ` ${version}`}, ${host.name}, ${name}`;
+  await host.files.writeAtomic(share, hardwareFile(machine, source));
+  device.close();
+  host.terminal.write(json ? `${JSON.stringify({ file: share, machine })}\n` : machineText(machine, share));
+}
+
+function machineText(machine: Machine, share: string): string {
+  const { title, peakFlops, memoryBytesPerSecond, launchSeconds, reached, reachedBy = {}, link, disk } = machine;
+  const rate = (bytes: number) => `${formatBytes(bytes)}/s`;
+  const kernels = Object.entries(reachedBy).sort(([, a], [, b]) => b - a);
+  const rows = kernels.map(([kernel, part]) => [kernel, percent(part)]);
+  return [
+    title,
+    `  ${digits(peakFlops / 1e9)} GFLOP/s, memory ${rate(memoryBytesPerSecond)}, ${digits(launchSeconds * 1e6)} us a dispatch`,
+    `  to the GPU ${rate(link.upBytesPerSecond)}, back ${rate(link.downBytesPerSecond)}${disk ? `; disk, through the system’s cache: read ${rate(disk.readBytesPerSecond)}, write ${rate(disk.writeBytesPerSecond)}` : ''}`,
+    `  kernels of a step reach ${percent(reached)} of what arithmetic and memory allow them`,
+    table(['kernel', 'of what it could'], rows).trimEnd(),
+    `${share}: holdfast plan --hardware ${share}`,
+    '',
+  ].join('\n');
 }
 
 // ---- The step ------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ export function headlessHost(): Host {
     gpuSources: isDeno ? denoSources : nodeSources,
     exampleText: () => files.read(path.join(packageFolder(), 'assets', 'example.txt.gz')),
     cacheFolder: path.join(process.env['XDG_CACHE_HOME'] || path.join(os.homedir(), '.cache'), 'holdfast'),
+    memoryBytes: os.totalmem(),
     openBlockFile,
     claimFolder,
     claimNextFolder,

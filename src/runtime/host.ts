@@ -213,6 +213,8 @@ export interface Host {
   exampleText(): Promise<Uint8Array<ArrayBuffer>>;
   /** A folder for what may be lost: kernel choices, unpacked libraries. */
   readonly cacheFolder: string;
+  /** Of the whole machine, in bytes. Absent where the place does not say. */
+  readonly memoryBytes?: number;
   /**
    * A file of `bytes` bytes in that folder, of this process alone; the folder is made if it is missing. Files that
    * processes which no longer live have left there are removed. Errors: HoldfastError when it cannot be made, or

@@ -1,8 +1,14 @@
-// What `holdfast bench` says of the host: figures are there, and none of them is judged.
+// What `holdfast bench` says of the host, and of the machine for `plan --hardware`: figures are there, and none of them is judged.
 
-import { expect, test } from 'vitest';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
 import { measureHostAdamW } from '../../src/cli/bench-host-adamw.ts';
+import { run } from '../../src/cli/run.ts';
+import { machineOf } from '../../src/engine/simulate/hardware.ts';
 import { instantiate } from '../../src/kernels/wasm-heap.ts';
+import { ADAPTER, testHost } from '../host.ts';
 
 test('AdamW on the host has a figure, and what it is measured by leaves all values', () => {
   for (const figure of Object.values(measureHostAdamW())) expect(figure).toBeGreaterThan(0);
@@ -11,4 +17,33 @@ test('AdamW on the host has a figure, and what it is measured by leaves all valu
   new Float32Array(memory.buffer).set(values);
   instantiate(memory).traffic(0, 1600, 3200, 4800, 400);
   expect(new Float32Array(memory.buffer)).toEqual(values);
+});
+
+test('the machine is measured as plan --hardware reads it, and nothing is left on its disk', async () => {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-bench-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const file = path.join(folder, 'mine.json');
+  const said = async (...args: string[]) => {
+    let [out, warned] = ['', ''];
+    const write = (text: string) => void (out += text);
+    const warn = (text: string) => void (warned += text);
+    const terminal = { interactive: false, columns: 80, write, warn };
+    const status = await run({ ...testHost, args, terminal, cacheFolder: path.join(folder, 'cache') });
+    return { status, out, warned };
+  };
+  const share = ['bench', '--adapter', ADAPTER, '--share', file];
+  const { status, out, warned } = await said(...share, '--gpu-memory', 'shared', '--json');
+  expect(`${status} ${warned}`).toBe('0 ');
+  const { machine } = JSON.parse(out);
+  expect(machineOf(readFileSync(file, 'utf8'), file)).toEqual(machine);
+  const { title, sharedMemory, reachedBy = { all: 1 }, link, disk, ...figures } = machine;
+  expect([title.length > 0, sharedMemory, link.copies]).toEqual([true, true, 'serial']);
+  for (const part of [figures.reached, ...Object.values(reachedBy)]) expect(part).toBeLessThanOrEqual(1);
+  const { copies: _, ...rates } = link;
+  for (const values of [figures, reachedBy, rates, disk])
+    for (const [name, value] of Object.entries(values)) expect(value, name).toBeGreaterThan(0);
+  expect(readdirSync(path.join(folder, 'cache', 'bench'))).toEqual([]);
+  const plan = await said('plan', '--model', 'gpt2', '--layers', '2', '--width', '64', '--hardware', file);
+  expect(plan.out).toContain(title);
+  expect(await said('bench', '--gpu-memory', '8GB')).toMatchObject({ status: 2, out: '' });
 });

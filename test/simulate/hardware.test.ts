@@ -1,9 +1,10 @@
 // Hardware files: that each that comes along is read, says where its figures are from, and describes a machine that could
 // be; and that a file of the user's is refused in one line where it is none.
 
-import { describe, expect, it } from 'vitest';
-import { HARDWARE, knownMachine, machineOf } from '../../src/engine/simulate/hardware.ts';
-import { machineLimits, memoryOf } from '../../src/engine/simulate/machine.ts';
+import fc from 'fast-check';
+import { describe, expect, it, test } from 'vitest';
+import { HARDWARE, hardwareFile, knownMachine, machineOf } from '../../src/engine/simulate/hardware.ts';
+import { type Machine, machineLimits, memoryOf, secondsOn } from '../../src/engine/simulate/machine.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
 interface Figures {
@@ -85,5 +86,51 @@ describe('a hardware file', () => {
       it.launchSeconds = { value: 1e-6, source: 'holdfast bench' };
     })();
     expect(measured).toMatchObject({ reached: 0.31, launchSeconds: 1e-6 });
+    const byKernel = (value: number) => read((it) => (it.reachedBy = { matmul: { value, source: 'holdfast bench' } }));
+    expect(byKernel(0.4)()).toMatchObject({ reachedBy: { matmul: 0.4 } });
+    expect(byKernel(1.4)).toThrow('mine.json: reachedBy.matmul is 1.4; it must be a part, at most 1');
+    expect(read((it) => (it.reachedBy = { matmul: { value: 0.4, source: '' } }))).toThrow(
+      'mine.json: reachedBy.matmul has no source',
+    );
   });
+
+  it('written of a measured machine, it is that machine', () => {
+    const rate = fc.double({ min: 1, max: 1e18, noNaN: true });
+    const part = fc.double({ min: 1e-9, max: 1, noNaN: true });
+    const bytes = fc.integer({ min: 1, max: 2 ** 50 });
+    const machines = fc.record<Machine>(
+      {
+        title: fc.string(),
+        ...{ peakFlops: rate, memoryBytesPerSecond: rate, launchSeconds: part, reached: part },
+        ...{ gpuBytes: bytes, hostBytes: bytes, sharedMemory: fc.boolean() },
+        reachedBy: fc.dictionary(fc.constantFrom('matmul', 'attention', 'softmax'), part),
+        link: fc.record({ upBytesPerSecond: rate, downBytesPerSecond: rate, copies: fc.constant('serial') }),
+        disk: fc.record({ readBytesPerSecond: rate, writeBytesPerSecond: rate, bytes }),
+      },
+      {
+        requiredKeys: [
+          ...(['title', 'peakFlops', 'memoryBytesPerSecond', 'launchSeconds', 'reached'] as const),
+          ...(['gpuBytes', 'hostBytes', 'sharedMemory', 'link'] as const),
+        ],
+      },
+    );
+    fc.assert(
+      fc.property(machines, (machine) => {
+        expect(machineOf(hardwareFile(machine, 'holdfast bench'), 'mine.json')).toEqual(machine);
+      }),
+      { seed: 3 },
+    );
+  });
+});
+
+test('a kernel that was measured takes what it reaches of the longer of arithmetic and memory, others of arithmetic alone', () => {
+  const machine = { ...knownMachine('rtx-3060'), peakFlops: 1000, reached: 0.5, memoryBytesPerSecond: 100, launchSeconds: 1 };
+  const kernel = { name: 'k', flops: () => 4000, operands: () => ({ x: { size: 100, type: 'f32', access: 'read' } }) };
+  const dispatch = { op: 'dispatch', kernel, problem: {}, operands: {} } as unknown as Parameters<typeof secondsOn>[1];
+  const seconds = (change: object) => secondsOn({ ...machine, ...change } as Machine, dispatch);
+  // 4 s of arithmetic at the peak, 4 s of memory; at half of the peak 8 s.
+  expect(seconds({})).toBe(9);
+  expect(seconds({ reachedBy: { k: 0.25 } })).toBe(17);
+  expect(seconds({ reachedBy: { k: 0.25 }, memoryBytesPerSecond: 10 })).toBe(161);
+  expect(seconds({ reachedBy: { other: 0.25 } })).toBe(9);
 });

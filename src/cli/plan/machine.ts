@@ -80,8 +80,8 @@ function ranksOf({ ranks }: Scenario): string {
   return `, ${rankText({ size: ranks.size, grid })}${grid.data.size > 1 ? `, ZeRO ${ranks.stage}` : ''}`;
 }
 
-const assumed = ({ reached, launchSeconds, link, network }: Machine): string =>
-  `assumed: kernels reach ${percent(reached)} of the peak (--reached), ${(launchSeconds * 1e6).toFixed(1)} us a dispatch, copies ${link.copies === 'duplex' ? 'both ways beside arithmetic' : 'and arithmetic take turns'} (--copies)${network ? `, ranks exchange ${EXCHANGED[network.exchange]} (--exchange)` : ''}`;
+const assumed = ({ reached, reachedBy, launchSeconds, link, network }: Machine): string =>
+  `${reachedBy ? `measured: what ${Object.keys(reachedBy).length} kernels reach of what the GPU allows them; others` : 'assumed: kernels'} reach ${percent(reached)} of the peak (--reached), ${(launchSeconds * 1e6).toFixed(1)} us a dispatch, copies ${link.copies === 'duplex' ? 'both ways beside arithmetic' : 'and arithmetic take turns'} (--copies)${network ? `, ranks exchange ${EXCHANGED[network.exchange]} (--exchange)` : ''}`;
 
 /** As one rank has it. */
 const withoutNetwork = ({ network: _, ...machine }: Machine): Machine => machine;
@@ -102,9 +102,9 @@ export async function machineNamed(host: Host, name: string): Promise<Machine> {
   );
 }
 
-const changed = (machine: Machine, { reached, copies, exchange }: MachineFlags): Machine => ({
+const changed = ({ reachedBy, ...machine }: Machine, { reached, copies, exchange }: MachineFlags): Machine => ({
   ...machine,
-  ...(reached !== undefined && { reached }),
+  ...(reached === undefined ? reachedBy && { reachedBy } : { reached }),
   ...(copies && { link: { ...machine.link, copies } }),
   ...(exchange && machine.network && { network: { ...machine.network, exchange } }),
 });

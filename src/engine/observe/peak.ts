@@ -120,7 +120,8 @@ export async function measurePeak(device: Device): Promise<Peak> {
 /** A peak is the best that was seen: whatever else the machine does only takes from it. */
 const TRIES = 3;
 
-async function timeOf<P extends object>(device: Device, kernel: Kernel<P>, problem: P): Promise<number> {
+/** Milliseconds of its first variant: the best of some trials. */
+export async function timeOf<P extends object>(device: Device, kernel: Kernel<P>, problem: P): Promise<number> {
   const [variant] = kernel.variants as unknown as readonly Variant<object>[];
   assert(variant, `${kernel.name} has no variant`);
   const trial = await Trial.open(device, kernel, problem);

@@ -3,7 +3,7 @@
 // without a source is refused.
 
 import { HoldfastError } from '../../util/errors.ts';
-import { check, number, object, oneOf, optional, parseJSON, type Schema, text } from '../../util/json.ts';
+import { check, namesTo, number, object, oneOf, optional, parseJSON, type Schema, text } from '../../util/json.ts';
 import { ASSUMED, type Machine, type NetworkLink } from './machine.ts';
 
 const FILES = import.meta.glob<string>('../../../assets/hardware/*.json', {
@@ -46,6 +46,8 @@ const hardware = object({
   network: optional(object({ ranksPerMachine: figure, inside: networkLink, between: optional(networkLink) })),
   /** What kernels reach of the arithmetic, measured. @default assumed */
   reached: optional(figure),
+  /** The same of single kernels by their names, of what arithmetic and memory allow them, measured. @default as `reached` */
+  reachedBy: optional(namesTo(figure)),
   /** What a dispatch costs, measured. @default assumed */
   launchSeconds: optional(figure),
 });
@@ -54,7 +56,8 @@ const hardware = object({
 export function machineOf(json: string, name: string): Machine {
   const bytes = new TextEncoder().encode(json);
   const value = parseJSON(bytes, name, `a hardware file is like those that come along: ${hardwareNames()}`);
-  const { title, gpu, host, link, disk, network, sharedMemory, reached, launchSeconds } = check(hardware, value, name);
+  const file = check(hardware, value, name);
+  const { title, gpu, host, link, disk, network, sharedMemory, reached, reachedBy = {}, launchSeconds } = file;
   const figures: readonly (readonly [string, Figure])[] = [
     ...named('gpu', gpu),
     ...named('host', host),
@@ -64,12 +67,13 @@ export function machineOf(json: string, name: string): Machine {
     ...named('network.inside', network?.inside ?? {}),
     ...named('network.between', network?.between ?? {}),
     ...named('measured', { ...(reached && { reached }), ...(launchSeconds && { launchSeconds }) }),
+    ...named('reachedBy', reachedBy),
   ];
   for (const [field, { source }] of figures) {
     if (source.trim() === '') throw new HoldfastError(`${name}: ${field} has no source; say where the figure is from`);
   }
-  if (reached && reached.value > 1) {
-    throw new HoldfastError(`${name}: reached is ${reached.value}; it must be a part of the arithmetic, at most 1`);
+  for (const [field, { value }] of [...(reached ? named('', { reached }) : []), ...named('.reachedBy', reachedBy)]) {
+    if (value > 1) throw new HoldfastError(`${name}: ${field.slice(1)} is ${value}; it must be a part, at most 1`);
   }
   if (network && !Number.isInteger(network.ranksPerMachine.value)) {
     throw new HoldfastError(
@@ -80,6 +84,7 @@ export function machineOf(json: string, name: string): Machine {
     title,
     peakFlops: gpu.flops.value,
     reached: reached?.value ?? ASSUMED.reached,
+    ...(file.reachedBy && { reachedBy: mapped(reachedBy, ({ value }) => value) }),
     memoryBytesPerSecond: gpu.bytesPerSecond.value,
     launchSeconds: launchSeconds?.value ?? ASSUMED.launchSeconds,
     gpuBytes: gpu.bytes.value,
@@ -112,6 +117,27 @@ const linkOf = ({ bytesPerSecond, latencySeconds }: Readonly<Record<keyof Networ
   bytesPerSecond: bytesPerSecond.value,
   latencySeconds: latencySeconds.value,
 });
+
+/** A measured machine as a hardware file; `source` says how all its figures were measured. It is of one rank. */
+export function hardwareFile(machine: Machine, source: string): string {
+  const { title, peakFlops, reached, reachedBy, memoryBytesPerSecond, launchSeconds, gpuBytes, hostBytes } = machine;
+  const { copies, ...link } = machine.link;
+  const figureOf = (value: number): Figure => ({ value, source });
+  const file = {
+    title,
+    gpu: mapped({ flops: peakFlops, bytesPerSecond: memoryBytesPerSecond, bytes: gpuBytes }, figureOf),
+    host: { bytes: figureOf(hostBytes) },
+    link: { ...mapped(link, figureOf), copies },
+    ...(machine.sharedMemory && { sharedMemory: 'yes' }),
+    ...(machine.disk && { disk: mapped({ ...machine.disk }, figureOf) }),
+    ...mapped({ reached, launchSeconds }, figureOf),
+    ...(reachedBy && { reachedBy: mapped(reachedBy, figureOf) }),
+  };
+  return `${JSON.stringify(file, null, 2)}\n`;
+}
+
+const mapped = <V, W>(values: Readonly<Record<string, V>>, change: (value: V) => W): Record<string, W> =>
+  Object.fromEntries(Object.entries(values).map(([name, value]) => [name, change(value)]));
 
 /** One that comes along; undefined where there is none of that name. */
 export function knownMachine(name: string): Machine | undefined {

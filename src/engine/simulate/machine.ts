@@ -10,6 +10,11 @@ export interface Machine {
   /** Multiplications and additions a second in f32: the most there could be, and what kernels reach of it (0 to 1). */
   readonly peakFlops: number;
   readonly reached: number;
+  /**
+   * By the names of kernels, where they were measured: the part (0 to 1) of what a kernel could do if arithmetic and memory
+   * were all, whichever takes longer. Others reach `reached` of the arithmetic, or all of the memory's speed.
+   */
+  readonly reachedBy?: Readonly<Record<string, number>>;
   /** Bytes a second of the GPU's memory. */
   readonly memoryBytesPerSecond: number;
   /** Seconds that a dispatch takes beside its work. */
@@ -127,16 +132,26 @@ export function machineOf({ rates }: AdapterLimits): Machine {
  * transfer are the link's, those of an exchange the network's. `owned`: of what is done to each chunk, the part that is.
  */
 export function secondsOn(
-  { peakFlops, reached, memoryBytesPerSecond, launchSeconds }: Machine,
+  { peakFlops, reached, reachedBy, memoryBytesPerSecond, launchSeconds }: Machine,
   operation: Operation | Instruction,
   owned = 1,
 ): number {
   if (operation.op !== 'dispatch') return 0;
-  const { kernel, problem } = operation;
-  const arithmetic = kernel.flops(problem) / (peakFlops * reached);
-  const seconds = Math.max(arithmetic, bytesMovedBy(operation) / memoryBytesPerSecond) + launchSeconds;
+  const part = reachedBy?.[operation.kernel.name];
+  const busy =
+    part === undefined
+      ? boundSeconds({ peakFlops: peakFlops * reached, memoryBytesPerSecond }, operation)
+      : boundSeconds({ peakFlops, memoryBytesPerSecond }, operation) / part;
+  const seconds = busy + launchSeconds;
   return 'each' in operation && operation.each ? owned * seconds : seconds;
 }
+
+/** The least seconds of a dispatch: of its arithmetic, or of its operands, each once, whichever are more. */
+export const boundSeconds = (
+  { peakFlops, memoryBytesPerSecond }: Pick<Machine, 'peakFlops' | 'memoryBytesPerSecond'>,
+  dispatch: Extract<Operation | Instruction, { op: 'dispatch' }>,
+): number =>
+  Math.max(dispatch.kernel.flops(dispatch.problem) / peakFlops, bytesMovedBy(dispatch) / memoryBytesPerSecond);
 
 /** Seconds of a pass's operations when nothing is waited for. */
 export const computeSeconds = (machine: Machine, operations: readonly Operation[], owned = 1): number =>

@@ -1,9 +1,9 @@
-// Documents as tokens, each token with whether it is learned: in one growing run of memory, as it lies in a file of the cache
-// (document-cache.ts), too. How they are cut and put into rows is packing.ts, what they are made of records/.
+// Documents as tokens, each token with whether it is learned. How they lie in memory is marked-texts.ts, how they are cut and put
+// into rows packing.ts, what they are made of records/.
 //
 // Invariant: a token is learned only where something in front of it in its own document is there to predict it from.
 
-import { assert, HoldfastError } from '../util/errors.ts';
+import { MarkedTexts } from './marked-texts.ts';
 import { joinedIds, type Tokenizer } from './tokenizer.ts';
 
 /** What documents are encoded with. */
@@ -20,63 +20,38 @@ export interface DocumentText {
   readonly whole?: boolean;
 }
 
-/** 4 GiB of them. */
-const MOST_TOKENS = 2 ** 30;
-
-/** Tokens as documents hold them: twice the id, and one more where it is learned. */
-type MarkedIds = Uint16Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
-
 /** Many documents, one behind the other. */
 export class Documents {
-  #marked: MarkedIds;
-  readonly #ends: number[] = [];
+  readonly #texts: MarkedTexts;
 
-  /** Of a vocabulary of 32,768 at most, a token takes 2 bytes, else 4. */
-  constructor(vocabulary = Number.POSITIVE_INFINITY) {
-    this.#marked = vocabulary <= 2 ** 15 ? new Uint16Array(1024) : new Uint32Array(1024);
-  }
-
-  /**
-   * Those whose tokens and ends these are: `tokenBytes` and `endBytes` of one with the same vocabulary. Undefined where they
-   * cannot be.
-   */
-  static from(vocabulary: number, tokens: Uint8Array<ArrayBuffer>, ends: Uint32Array): Documents | undefined {
-    const documents = new Documents(vocabulary);
-    const { BYTES_PER_ELEMENT: width } = documents.#marked;
-    const count = tokens.length / width;
-    const areEnds = ends.every((end, i) => end > (ends[i - 1] ?? 0));
-    if (!areEnds || (ends.at(-1) ?? 0) !== count) return undefined;
-    const { buffer, byteOffset } = tokens;
-    documents.#marked = new (width === 2 ? Uint16Array : Uint32Array)(buffer, byteOffset, count);
-    for (const end of ends) documents.#ends.push(end);
-    return documents;
+  /** `texts`: those that were made by `add`, or an empty one. Tokens have a mark where they are learned. */
+  constructor(texts = new MarkedTexts()) {
+    this.#texts = texts;
   }
 
   /** How many. */
   get count(): number {
-    return this.#ends.length;
+    return this.#texts.count;
   }
 
   /** Of all. */
   get tokens(): number {
-    return this.#ends.at(-1) ?? 0;
+    return this.#texts.tokens;
   }
 
   /** Where a document begins and ends among the tokens. */
   range(document: number): readonly [begin: number, end: number] {
-    const end = this.#ends[document];
-    assert(end !== undefined, `there is no document ${document}`);
-    return [this.#ends[document - 1] ?? 0, end];
+    return this.#texts.range(document);
   }
 
   /** A token's id. */
   id(token: number): number {
-    return (this.#marked[token] ?? 0) >>> 1;
+    return this.#texts.id(token);
   }
 
   /** Whether a token is learned. */
   isLearned(token: number): boolean {
-    return ((this.#marked[token] ?? 0) & 1) === 1;
+    return this.#texts.isMarked(token);
   }
 
   /** The ids of tokens. */
@@ -90,39 +65,10 @@ export class Documents {
     return undefined;
   }
 
-  /** Tokens from one on, as they are kept; not to be changed. */
-  tokenBytes(from: number): Uint8Array<ArrayBuffer> {
-    const { buffer, byteOffset, BYTES_PER_ELEMENT: width } = this.#marked;
-    return new Uint8Array(buffer, byteOffset + from * width, (this.tokens - from) * width);
-  }
-
-  /** Where all documents end, as they are kept. */
-  endBytes(): Uint8Array<ArrayBuffer> {
-    return new Uint8Array(Uint32Array.from(this.#ends).buffer);
-  }
-
   /** Appends one. False where nothing of it would be learned, which leaves it out. */
   add(ids: Int32Array, learned: Uint8Array): boolean {
     if (!learned.includes(1, 1)) return false;
-    const begin = this.tokens;
-    const end = begin + ids.length;
-    if (end > MOST_TOKENS) {
-      throw new HoldfastError(
-        `the data has more than ${MOST_TOKENS} tokens, which are held in memory; use a part of it`,
-      );
-    }
-    if (end > this.#marked.length) {
-      const grown = new (this.#marked instanceof Uint16Array ? Uint16Array : Uint32Array)(
-        Math.min(MOST_TOKENS, Math.max(end, 2 * this.#marked.length)),
-      );
-      grown.set(this.#marked.subarray(0, begin));
-      this.#marked = grown;
-    }
-    for (let i = 0; i < ids.length; i++) {
-      const isLearned = i > 0 && learned[i] === 1;
-      this.#marked[begin + i] = 2 * (ids[i] ?? 0) + Number(isLearned);
-    }
-    this.#ends.push(end);
+    this.#texts.add(ids, (i) => i > 0 && learned[i] === 1);
     return true;
   }
 }

@@ -1,18 +1,22 @@
 // Texts with their classes, as rows of tokens: [CLS] text [SEP], and where there are two, the other one and [SEP] behind it,
-// as tokens of another kind. What is longer than a row loses its end. Where records come from is records/labelled.ts.
+// as tokens of another kind. What is longer than a row loses its end. Where records come from is records/labelled.ts; what was
+// read once is kept in the host's cache (record-cache.ts).
 //
 // Invariant: a row has its marks whatever was cut off, and what fills it up is seen by no token.
 
 import type { Labels } from '../formats/families/labels.ts';
 import type { Host } from '../runtime/host.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
+import { number, object } from '../util/json.ts';
+import { wholeNumber } from '../util/range.ts';
 import type { Batch } from './batches.ts';
 import { classOf } from './classes.ts';
-import { filesOf } from './corpus.ts';
 import type { Dataset } from './dataset.ts';
 import { type ExampleOptions, exampleDataset } from './examples.ts';
+import type { MarkedTexts } from './marked-texts.ts';
+import { PART_SIZES, type ReadRecords, type RecordEncoding, readRecords } from './record-cache.ts';
 import { labelledRecords } from './records/labelled.ts';
-import { PART, pauseBetween, type TextIdentity, type TokenizingOptions } from './tokenized-text.ts';
+import type { TextIdentity, TokenizingOptions } from './tokenized-text.ts';
 import type { Tokenizer } from './tokenizer.ts';
 
 /** Tokens that stand for no text. */
@@ -30,8 +34,11 @@ const SPELLED = [
   ['<s>', '</s>', '<pad>'],
 ] as const;
 
+/** What labelled texts are encoded with, and known by. */
+export type LabelledTokenizer = Pick<Tokenizer, 'identity' | 'vocabulary' | 'encode'>;
+
 /** Of bytes it is NUL, which text does not have. Errors: HoldfastError for a tokenizer without such tokens. */
-function marksOf(tokenizer: Pick<Tokenizer, 'identity' | 'encode'>): Marks {
+function marksOf(tokenizer: LabelledTokenizer): Marks {
   const { identity } = tokenizer;
   if (identity.kind === 'byte') return { begin: 0, end: 0, fill: 0 };
   for (const spelled of SPELLED) {
@@ -48,35 +55,40 @@ function marksOf(tokenizer: Pick<Tokenizer, 'identity' | 'encode'>): Marks {
 
 /** Three marks, and a token between them. */
 const LEAST_SEQ = 4;
-/** 4 GiB of them. */
-const MOST_TOKENS = 2 ** 30;
+/** The number goes up where the same records become other rows than before. */
+const FORMAT = 'holdfast labelled 1';
 
-/** Rows in one growing run of memory. */
+/** Of all rows. */
+interface Figures {
+  /** Those that lost their end. */
+  readonly longer: number;
+  /** Tokens of the longest, before it lost any. */
+  readonly longest: number;
+}
+
+const FIGURES = object({ ...PART_SIZES, longer: number(wholeNumber(0)), longest: number(wholeNumber(0)) });
+
+/** What texts become rows for: a model's classes, and its tokens in a row. */
+interface Wanted {
+  readonly labels: Labels;
+  readonly seq: number;
+}
+
+/** Rows without what fills them up, and the class of each. */
 export class LabelledTexts {
   /** Of all files, joined. */
   readonly identity: TextIdentity;
   readonly names: readonly string[];
   readonly seq: number;
-  /** Those that lost their end. */
-  readonly longer: number;
-  /** Tokens of the longest, before it lost any. */
-  readonly longest: number;
-  readonly #ids: Int32Array;
-  readonly #ends: readonly number[];
-  /** Where tokens of the second kind begin. */
-  readonly #seconds: readonly number[];
-  readonly #classes: readonly number[];
+  readonly #figures: Figures;
+  /** Marked where tokens are of the second kind. */
+  readonly #texts: MarkedTexts;
+  readonly #classes: ReadRecords<Figures>['numbers'];
   readonly #fill: number;
 
-  private constructor(
-    rows: Rows,
-    facts: Pick<LabelledTexts, 'identity' | 'names' | 'seq' | 'longer' | 'longest'>,
-    fill: number,
-  ) {
-    ({ identity: this.identity, names: this.names, seq: this.seq } = facts);
-    ({ longer: this.longer, longest: this.longest } = facts);
-    [this.#ids, this.#ends, this.#seconds, this.#classes] = [rows.ids, rows.ends, rows.seconds, rows.classes];
-    this.#fill = fill;
+  private constructor({ texts, numbers, figures, identity, names }: ReadRecords<Figures>, seq: number, fill: number) {
+    [this.identity, this.names, this.seq] = [identity, names, seq];
+    [this.#texts, this.#classes, this.#figures, this.#fill] = [texts, numbers, figures, fill];
   }
 
   /**
@@ -86,44 +98,24 @@ export class LabelledTexts {
   static async read(
     host: Host,
     sources: readonly string[],
-    tokenizer: Pick<Tokenizer, 'identity' | 'encode'>,
-    { labels, seq }: { readonly labels: Labels; readonly seq: number },
+    tokenizer: LabelledTokenizer,
+    wanted: Wanted,
     options: TokenizingOptions = {},
   ): Promise<LabelledTexts> {
+    const { labels, seq } = wanted;
     if (seq < LEAST_SEQ)
       throw new HoldfastError(`rows of ${seq} tokens: with its marks, a text needs ${LEAST_SEQ} at least`);
+    const { identity, vocabulary } = tokenizer;
     const marks = marksOf(tokenizer);
-    const hash = await host.files.sha256();
-    const names: string[] = [];
-    let total = 0;
-    for await (const { path, bytes } of filesOf(host.files, sources)) {
-      names.push(path);
-      total += bytes;
-    }
-    const rows = new Rows();
-    let [bytes, longer, longest, encoded] = [0, 0, 0, 0];
-    const onBytes = (piece: Uint8Array) => {
-      hash.update(piece);
-      bytes += piece.length;
-    };
-    for await (const { at, first, second, label } of labelledRecords(host, sources, { onBytes })) {
-      const texts = [first, second].flatMap((text) => (text === undefined ? [] : [tokenizer.encode(text)]));
-      const own = texts.reduce((sum, { length }) => sum + length + 1, 1);
-      if (own > seq) longer++;
-      longest = Math.max(longest, own);
-      rows.add(cut(texts, seq - 1 - texts.length), marks, classOf(labels, label, at));
-      encoded += first.length + (second?.length ?? 0);
-      if (encoded < PART) continue;
-      encoded = 0;
-      await pauseBetween(bytes, total, options);
-    }
-    const identity = { bytes, sha256: hash.hex() };
-    return new LabelledTexts(rows, { identity, names, seq, longer, longest }, marks.fill);
+    const deciders = [{ ...identity, path: '' }, marks, labels, seq];
+    const encode = encoderOf(host, sources, { tokenizer, marks, ...wanted });
+    const encoding = { sources, format: FORMAT, deciders, figures: FIGURES, vocabulary, encode };
+    return new LabelledTexts(await readRecords<Figures>(host, encoding, options), seq, marks.fill);
   }
 
   /** How many. */
   get count(): number {
-    return this.#ends.length;
+    return this.#texts.count;
   }
 
   /** Some of them, and their classes (batch) as `targets`. */
@@ -134,11 +126,12 @@ export class LabelledTexts {
     const ids = new Int32Array(size).fill(this.#fill);
     const targets = new Int32Array(chosen.length);
     chosen.forEach((text, row) => {
-      const [begin, end] = [this.#ends[text - 1] ?? 0, this.#ends[text] ?? 0];
-      const at = row * seq;
-      ids.set(this.#ids.subarray(begin, end), at);
-      attentionMask.fill(1, at, at + end - begin);
-      tokenTypes.fill(1, at + (this.#seconds[text] ?? end) - begin, at + end - begin);
+      const [begin, end] = this.#texts.range(text);
+      for (let token = begin, at = row * seq; token < end; token++, at++) {
+        ids[at] = this.#texts.id(token);
+        attentionMask[at] = 1;
+        tokenTypes[at] = Number(this.#texts.isMarked(token));
+      }
       targets[row] = this.#classes[text] ?? 0;
     });
     return { ids, tokenTypes, attentionMask, targets, batch: chosen.length, seq };
@@ -146,13 +139,37 @@ export class LabelledTexts {
 
   /** What became of them. */
   get note(): string {
-    const { count, names, seq, longer, longest } = this;
+    const { count, names, seq } = this;
+    const { longer, longest } = this.#figures;
     const number = (value: number) => value.toLocaleString('en');
     const files = names.length === 1 ? shortened(names[0] ?? '') : `${number(names.length)} files`;
     const cutOff = longer > 0 ? `, ${number(longer)} longer than ${number(seq)} and cut off` : '';
     return `${number(count)} texts with labels in ${files}, of ${number(longest)} tokens at most${cutOff}`;
   }
 }
+
+const encoderOf =
+  (
+    host: Host,
+    sources: readonly string[],
+    { tokenizer, marks, labels, seq }: Wanted & { readonly tokenizer: LabelledTokenizer; readonly marks: Marks },
+  ): RecordEncoding<Figures>['encode'] =>
+  async (_, rows, { onBytes, onEncoded }) => {
+    const classes: number[] = [];
+    let [longer, longest] = [0, 0];
+    for await (const { at, first, second, label } of labelledRecords(host, sources, { onBytes })) {
+      const texts = [first, second].flatMap((text) => (text === undefined ? [] : [tokenizer.encode(text)]));
+      const own = texts.reduce((sum, { length }) => sum + length + 1, 1);
+      if (own > seq) longer++;
+      longest = Math.max(longest, own);
+      const [begun = [], other] = cut(texts, seq - 1 - texts.length);
+      classes.push(classOf(labels, label, at));
+      const row = [marks.begin, ...begun, marks.end, ...(other ? [...other, marks.end] : [])];
+      rows.add(Int32Array.from(row), (token) => token >= begun.length + 2);
+      await onEncoded(first.length + (second?.length ?? 0));
+    }
+    return { numbers: classes, figures: { longer, longest } };
+  };
 
 /** Texts of so many tokens together at most: of two, the longer one loses tokens until they are alike. */
 function cut(texts: readonly Int32Array[], most: number): Int32Array[] {
@@ -162,39 +179,6 @@ function cut(texts: readonly Int32Array[], most: number): Int32Array[] {
   const half = most >> 1;
   const firstKept = Math.min(first.length, Math.max(most - half, most - second.length));
   return [first.subarray(0, firstKept), second.subarray(0, most - firstKept)];
-}
-
-class Rows {
-  ids = new Int32Array(1024);
-  readonly ends: number[] = [];
-  readonly seconds: number[] = [];
-  readonly classes: number[] = [];
-
-  add(texts: readonly Int32Array[], { begin, end }: Marks, label: number): void {
-    const [first = new Int32Array(), second] = texts;
-    const from = this.ends.at(-1) ?? 0;
-    const size = 2 + first.length + (second ? second.length + 1 : 0);
-    if (from + size > MOST_TOKENS)
-      throw new HoldfastError(
-        `the data has more than ${MOST_TOKENS} tokens, which are held in memory; use a part of it`,
-      );
-    if (from + size > this.ids.length) {
-      const grown = new Int32Array(Math.min(MOST_TOKENS, Math.max(from + size, 2 * this.ids.length)));
-      grown.set(this.ids);
-      this.ids = grown;
-    }
-    this.ids.set([begin], from);
-    this.ids.set(first, from + 1);
-    this.ids.set([end], from + 1 + first.length);
-    const behind = from + 2 + first.length;
-    if (second) {
-      this.ids.set(second, behind);
-      this.ids.set([end], behind + second.length);
-    }
-    this.ends.push(from + size);
-    this.seconds.push(behind);
-    this.classes.push(label);
-  }
 }
 
 /** Epochs of texts. */

@@ -8,11 +8,10 @@ import type { Examples } from '../data/examples.ts';
 import { imageExamples } from '../data/image-dataset.ts';
 import type { WantedImages } from '../data/image-folder.ts';
 import { type ImageSet, type Images, imageFacts, openImages } from '../data/images.ts';
-import { LabelledTexts } from '../data/labelled-texts.ts';
+import { LabelledTexts, type LabelledTokenizer } from '../data/labelled-texts.ts';
 import { holdLabelled, recordClasses } from '../data/records/labelled.ts';
 import { isSynthetic, SYNTHETIC } from '../data/synthetic.ts';
 import type { TextIdentity, TokenizingOptions } from '../data/tokenized-text.ts';
-import type { Tokenizer } from '../data/tokenizer.ts';
 import { PREPROCESSOR } from '../formats/checkpoint/folder.ts';
 import type { LoadedAdapter } from '../formats/checkpoint.ts';
 import { familyOf, labelsIn, type ModelConfig, shapeOf } from '../formats/families/index.ts';
@@ -41,7 +40,7 @@ export interface ClassSources {
   readonly seq: number;
   /** What is done with images. */
   readonly images?: ImagePreparation | undefined;
-  readonly tokenizer: Pick<Tokenizer, 'identity' | 'encode'>;
+  readonly tokenizer: LabelledTokenizer;
 }
 
 /** Errors: HoldfastError naming the file, or the line and the field, of what cannot be used, and classes that the model does not have. */

@@ -4,8 +4,12 @@
 import { expect, test } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
 import { documentDataset } from '../../src/data/dataset.ts';
-import type { CachedTokenizer } from '../../src/data/document-cache.ts';
-import { type ReadDocuments, type RecordSettings, readDocuments } from '../../src/data/records/read-records.ts';
+import {
+  type CachedTokenizer,
+  type ReadDocuments,
+  type RecordSettings,
+  readDocuments,
+} from '../../src/data/records/read-records.ts';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';

@@ -9,7 +9,7 @@ import { HoldfastError, shortened } from '../../util/errors.ts';
 import { check, isObject, object, type Schema, show, text } from '../../util/json.ts';
 import { type DataClasses, type Label, sortedNames } from '../classes.ts';
 import { filesOf } from '../corpus.ts';
-import { firstRecord, type LineOptions, recordsOf } from './lines.ts';
+import { firstRecord, type LineOptions, recordFilesOf, recordsOf } from './lines.ts';
 
 /** A record as it is read. */
 export interface LabelledRecord {
@@ -62,8 +62,7 @@ export async function* labelledRecords(
 ): AsyncGenerator<LabelledRecord> {
   let kind: string | undefined;
   let fields: Fields | undefined;
-  for await (const { path, kind: found } of filesOf(host.files, sources)) {
-    if (found !== 'file') throw new HoldfastError(`${path}: records are read from files; write them into one`);
+  for await (const { path } of recordFilesOf(host.files, sources)) {
     for await (const { at, value } of recordsOf(host.files, path, options)) {
       const own = fieldsIn(value);
       fields ??= own;

@@ -1,4 +1,4 @@
-// The records of a file: JSON values, one a line, or the items of one JSON list. Lines are read in pieces and never held
+// The records of files: JSON values, one a line, or the items of one JSON list. Lines are read in pieces and never held
 // together; a list is parsed whole, as JSON is. Not what the values mean (shapes.ts).
 //
 // Invariant: memory is bounded by the longest line that is allowed, or list; whatever is no JSON, or longer, is refused in
@@ -8,6 +8,7 @@ import type { Files } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
+import { filesOf } from '../corpus.ts';
 
 /** A value as it lies in a file. */
 export interface FoundRecord {
@@ -29,6 +30,23 @@ export interface LineOptions {
   readonly mostBytes?: number;
   /** Told of all bytes of the file, in order, as they are read. */
   readonly onBytes?: (bytes: Uint8Array) => void;
+}
+
+/** A file that records are read from. */
+export interface RecordFile {
+  readonly path: string;
+  readonly bytes: number;
+}
+
+/** The files that sources stand for, in order. Errors: HoldfastError for what is none. */
+export async function* recordFilesOf(
+  files: Pick<Files, 'stat' | 'list'>,
+  sources: readonly string[],
+): AsyncGenerator<RecordFile> {
+  for await (const { path, kind, bytes } of filesOf(files, sources)) {
+    if (kind !== 'file') throw new HoldfastError(`${path}: records are read from files; write them into one`);
+    yield { path, bytes };
+  }
 }
 
 /** The lines of a file, without their ends, from 1. Errors: HoldfastError for a longer line than is allowed. */

@@ -3,18 +3,20 @@
 //
 // Invariant: the same files and options give the same documents in the same order; a record that cannot be used ends the
 // reading with its place, and nothing is left out but what has nothing to learn, which is counted. What was read once is kept
-// in the host's cache (document-cache.ts).
+// in the host's cache (record-cache.ts).
 
 import type { Host } from '../../runtime/host.ts';
 import { HoldfastError, messageOf, shortened } from '../../util/errors.ts';
-import { object, oneOf, optional, type Schema } from '../../util/json.ts';
-import { filesOf, piecesOf } from '../corpus.ts';
-import { type CachedDocuments, type CachedTokenizer, DocumentCache } from '../document-cache.ts';
+import { list, number, object, oneOf, optional, type Schema } from '../../util/json.ts';
+import { wholeNumber } from '../../util/range.ts';
+import { filesOf } from '../corpus.ts';
 import { Documents, type DocumentText, type DocumentTokenizer, encodeDocument } from '../documents.ts';
-import { PART, pauseBetween, type TextIdentity, type TokenizingOptions } from '../tokenized-text.ts';
+import { PART_SIZES, type RecordEncoding, readRecords } from '../record-cache.ts';
+import type { TextIdentity, TokenizingOptions } from '../tokenized-text.ts';
+import type { Tokenizer } from '../tokenizer.ts';
 import { ChatRenderer, type ChatTemplate, chatTemplateSchema } from './chat-template.ts';
 import { type FoundRecord, firstRecord, recordsOf } from './lines.ts';
-import { type Example, exampleOf, type ShapeName, shapeAt, shapeOf } from './shapes.ts';
+import { type Example, exampleOf, SHAPE_NAMES, type ShapeName, shapeAt, shapeOf } from './shapes.ts';
 import { TurnFinder } from './turns.ts';
 
 /** What is learned of a document that has answers. */
@@ -81,6 +83,16 @@ export interface ReadDocuments {
   readonly leftOut: number;
 }
 
+/** The number goes up where the same records become other documents than before. */
+const FORMAT = 'holdfast documents 2';
+
+type Figures = Pick<ReadDocuments, 'shapes' | 'leftOut'>;
+
+const FIGURES = object({ ...PART_SIZES, shapes: list(oneOf(SHAPE_NAMES)), leftOut: number(wholeNumber(0)) });
+
+/** What documents are encoded with, and known by. */
+export type CachedTokenizer = DocumentTokenizer & Pick<Tokenizer, 'identity' | 'vocabulary'>;
+
 /**
  * All documents of the sources. Errors: HoldfastError naming the file, the line and the field of what cannot be used, and
  * where it is ended.
@@ -92,65 +104,38 @@ export async function readDocuments(
   settings: Pick<RecordSettings, 'trainOn' | 'template'>,
   options: TokenizingOptions = {},
 ): Promise<ReadDocuments> {
-  const files: RecordFile[] = [];
-  for await (const { path, kind, bytes } of filesOf(host.files, sources)) {
-    if (kind !== 'file') throw new HoldfastError(`${path}: records are read from files; write them into one`);
-    files.push({ path, bytes });
-  }
-  const identity = await identify(host, files);
-  const sizes = files.map(({ bytes }) => bytes);
-  const cache = await DocumentCache.at(host, { identity, files: sizes, tokenizer, ...settings });
-  const { documents, shapes, leftOut } =
-    (await cache.read()) ?? (await encodeRecords(host, files, identity, { tokenizer, settings, cache, options }));
-  if (documents.count === 0) {
+  const { vocabulary } = tokenizer;
+  const encoding = {
+    ...{ sources, format: FORMAT, deciders: decidersOf(tokenizer, settings), figures: FIGURES, vocabulary },
+    encode: encoderOf(host, tokenizer, settings),
+  };
+  const { texts, figures, identity, names } = await readRecords<Figures>(host, encoding, options);
+  const { shapes, leftOut } = figures;
+  if (texts.count === 0) {
     const why = leftOut > 0 ? `${leftOut} records with nothing to learn in them` : 'no records';
     throw new HoldfastError(`${shortened(sources.join(', '))}: ${why}; name a file of records`);
   }
   const isText = shapes.length === 1 && shapes[0] === 'text';
-  const names = files.map(({ path }) => path);
-  return { documents, identity, names, shapes, longer: isText ? 'split' : 'cut', leftOut };
+  return { documents: new Documents(texts), identity, names, shapes, longer: isText ? 'split' : 'cut', leftOut };
 }
 
-interface RecordFile {
-  readonly path: string;
-  readonly bytes: number;
+function decidersOf(tokenizer: CachedTokenizer, { trainOn, template }: Pick<RecordSettings, 'trainOn' | 'template'>) {
+  const { identity, specials, addsBos } = tokenizer;
+  // The name of a template is for messages.
+  return [{ ...identity, path: '' }, specials, addsBos, trainOn, template && { ...template, name: '' }];
 }
 
-async function identify(host: Host, files: readonly RecordFile[]): Promise<TextIdentity> {
-  const sum = await host.files.sha256();
-  for (const { path, bytes } of files) for await (const piece of piecesOf(host.files, path, bytes)) sum.update(piece);
-  return { bytes: files.reduce((total, { bytes }) => total + bytes, 0), sha256: sum.hex() };
-}
-
-/** How records become documents. */
-interface Encoding {
-  readonly tokenizer: DocumentTokenizer & Pick<CachedTokenizer, 'vocabulary'>;
-  readonly settings: Pick<RecordSettings, 'trainOn' | 'template'>;
-  readonly cache: DocumentCache;
-  readonly options: TokenizingOptions;
-}
-
-/** Reads records, and leaves their documents in the cache. */
-async function encodeRecords(
-  host: Host,
-  files: readonly RecordFile[],
-  identity: TextIdentity,
-  { tokenizer, settings, cache, options }: Encoding,
-): Promise<CachedDocuments> {
-  const documents = new Documents(tokenizer.vocabulary);
-  const writer = new Writer(settings);
-  const sum = await host.files.sha256();
-  const shapes = new Set<ShapeName>();
-  let bytes = 0;
-  let leftOut = 0;
-  /** Characters since the last pause. */
-  let encoded = 0;
-  const onBytes = (piece: Uint8Array) => {
-    sum.update(piece);
-    bytes += piece.length;
-  };
-  const out = await cache.writer();
-  try {
+const encoderOf =
+  (
+    host: Host,
+    tokenizer: DocumentTokenizer,
+    settings: Pick<RecordSettings, 'trainOn' | 'template'>,
+  ): RecordEncoding<Figures>['encode'] =>
+  async (files, texts, { onBytes, onEncoded }) => {
+    const documents = new Documents(texts);
+    const writer = new Writer(settings);
+    const shapes = new Set<ShapeName>();
+    let leftOut = 0;
     for (const { path } of files) {
       let shape: ShapeName | undefined;
       for await (const record of recordsOf(host.files, path, { onBytes })) {
@@ -158,24 +143,12 @@ async function encodeRecords(
         const written = writer.write(record, shape);
         const { ids, learned } = encodeDocument(tokenizer, written);
         if (!documents.add(ids, learned)) leftOut++;
-        encoded += written.text.length;
-        if (encoded < PART) continue;
-        encoded = 0;
-        await out.write(documents);
-        await pauseBetween(bytes, identity.bytes, options);
+        await onEncoded(written.text.length);
       }
       if (shape) shapes.add(shape);
     }
-    if (sum.hex() !== identity.sha256)
-      throw new HoldfastError(`the records (${identity.bytes} bytes) were changed while they were read; start again`);
-    const read = { documents, shapes: [...shapes], leftOut };
-    await out.finish(read);
-    return read;
-  } catch (error) {
-    await out.abort();
-    throw error;
-  }
-}
+    return { numbers: [], figures: { shapes: [...shapes], leftOut } };
+  };
 
 /** Writes records down. */
 class Writer {

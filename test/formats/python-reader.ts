@@ -1,4 +1,4 @@
-// A reader of safetensors in Python that shares nothing with ours, for tests of what others find in our files.
+// Readers of safetensors and of JSON in Python that share nothing with ours, for tests of what others find in our files.
 
 import { execFileSync, spawnSync } from 'node:child_process';
 
@@ -40,3 +40,18 @@ export const readByPython = (
   whole = 'model.safetensors',
 ): Record<string, [dtype: string, shape: number[], sha256: string]> =>
   JSON.parse(execFileSync('python3', ['-c', READER, folder, whole], { encoding: 'utf8' }));
+
+/** Reads an object, refuses what JSON does not have or has twice, and prints the types and the values of its fields. */
+const JSON_READER = `
+import json, sys
+def refuse(constant): raise ValueError(constant)
+def once(pairs):
+    assert len(dict(pairs)) == len(pairs), pairs
+    return dict(pairs)
+read = json.load(open(sys.argv[1], encoding='utf-8'), parse_constant=refuse, object_pairs_hook=once)
+print(json.dumps({name: [type(value).__name__, value] for name, value in read.items()}))
+`;
+
+/** The fields of a JSON file as Python has them: 2 is an int, 2.0 a float. */
+export const jsonByPython = (path: string): Record<string, [type: string, value: unknown]> =>
+  JSON.parse(execFileSync('python3', ['-c', JSON_READER, path], { encoding: 'utf8' }));

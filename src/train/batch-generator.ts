@@ -79,7 +79,7 @@ export class BatchGenerator {
     return this.#generation.capacity;
   }
 
-  /** The device in use: another one after the first was lost. */
+  /** The device in use. Where it is lost, texts end with that error. */
   get device(): Device {
     return this.#session.device;
   }

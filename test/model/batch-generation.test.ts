@@ -1,5 +1,6 @@
 // Several texts at once: each is the one that it would be by itself, to the bit, whatever the others are, where it begins anew
-// past the end of its context, within the smallest budget with caches below the GPU, and with an adapter.
+// past the end of its context, within the smallest budget with caches below the GPU, and with an adapter. A device that is lost
+// ends all of them, as it ends one by itself.
 
 import { afterAll, expect, test } from 'vitest';
 import { KernelChoices } from '../../src/engine/compile/choices.ts';
@@ -14,9 +15,11 @@ import type { Model } from '../../src/nn/model.ts';
 import { BatchGenerator } from '../../src/train/batch-generator.ts';
 import { generationWorkload, traceGeneration } from '../../src/train/generation-workload.ts';
 import { Generator, type GeneratorOptions } from '../../src/train/generator.ts';
+import { HoldfastError, messageOf } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { ADAPTER, testHost } from '../host.ts';
+import { type Call, fragileDevice } from './fragile.ts';
 import { memoryDisk } from './runs.ts';
 
 chooseVariants(7);
@@ -133,3 +136,42 @@ test('one more than the batch, and another adapter at once, are refused; a text 
   );
   await generator.close();
 });
+
+/** Texts at once on a device that is lost at the n-th call of a kind behind the opening: how each ends, and one begun later. */
+async function lostAt(batch: number, lost: Call, n: number) {
+  const fragile = await fragileDevice(device);
+  const generator =
+    batch > 1
+      ? await BatchGenerator.open(fragile.device, GPT2, initialWeights(GPT2, 3), { choices, batch })
+      : await Generator.open(fragile.device, GPT2, initialWeights(GPT2, 3), { choices });
+  let calls = 0;
+  fragile.before = (call) => {
+    if (call === lost && calls++ === n) fragile.lose();
+  };
+  const messages: string[] = [];
+  for (const begun of [Array.from({ length: batch }, (_, i) => i), [0]]) {
+    const ends = await Promise.allSettled(begun.map((i) => write(generator, i)));
+    for (const end of ends) {
+      expect(end, `${lost} ${n}`).toMatchObject({ status: 'rejected', reason: expect.any(HoldfastError) });
+      if (end.status === 'rejected') messages.push(messageOf(end.reason));
+    }
+  }
+  await generator.close();
+  expect([fragile.losses, fragile.device.allocator.bytes]).toEqual([1, 0]);
+  return messages;
+}
+
+test.each([
+  ['submit', 0],
+  ['submit', 4],
+  ['writeBuffer', 5],
+  ['mapAsync', 0],
+  ['mapAsync', 2],
+] as const)(
+  'a device lost at %s %d ends each text, and those begun later, with the error of a text by itself',
+  async (call, n) => {
+    const [message = '', ...others] = await lostAt(1, call, n);
+    expect(message).toMatch(/the GPU device was lost/);
+    expect([...others, ...(await lostAt(3, call, n))]).toEqual(Array.from({ length: 5 }, () => message));
+  },
+);

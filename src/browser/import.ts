@@ -49,6 +49,9 @@ const OWN: readonly string[] = [...CHECKPOINT_FILES, ...ADAPTER_CHECKPOINT_FILES
 
 const isOwn = (name: string): boolean => OWN.includes(name);
 
+/** Writes a file to a path, all of it. */
+export type Store = (path: string, file: ImportedFile) => Promise<void>;
+
 /**
  * Stores the checkpoint below `folder`, or a model, whose weights may be in shards. What else was chosen with it is left
  * out. `baseOf` finds the folder of the model that a low-rank update belongs to.
@@ -58,6 +61,7 @@ export async function importCheckpoint(
   folder: string,
   given: readonly ImportedFile[],
   baseOf: (state: SavedState) => Promise<string> = noBase,
+  store: Store = (path, file) => storeFile(host.files, path, file),
 ): Promise<Pick<RunRecord, 'savedStep' | 'settings' | 'loss'>> {
   const { files } = host;
   const wanted = new Map<string, ImportedFile>();
@@ -87,7 +91,7 @@ export async function importCheckpoint(
     const isOfCheckpoint = [...OWN, ...sharded, SUMS, ...OWN_COMPANIONS].includes(name);
     const isOfModel = name === CONFIG || name === weights || COMPANIONS.includes(name);
     if (resumable ? isOfCheckpoint : isOfModel || (weights === INDEX && isShard(name)))
-      await storeFile(files, join(target, name), file);
+      await store(join(target, name), file);
   }
   if (!trainsAdapter) {
     modelOfWeights(await loadWeights(files, target), 'the files');

@@ -1,8 +1,9 @@
 // `KeptRuns`: what can be done with runs and models that lie in this site's files: imported, forked, exported, reported.
 // Nothing computes here. Invariant: a folder is read while its run is held, or while the run that trains in it waits, so that it
-// stays as it is; what is made and fails leaves no folder behind.
+// stays as it is; what is made and fails leaves no folder behind, but for a model from elsewhere where the network failed.
 
 import { isZip } from '../formats/archive.ts';
+import { isCutOff } from '../formats/remote/remote.ts';
 import { REPORT_FILE, runReport } from '../report/run-report.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
@@ -13,7 +14,7 @@ import { templateOf } from './conversations.ts';
 import { exportFile } from './export.ts';
 import { filesIn, importCheckpoint } from './import.ts';
 import { isBase } from './is-base.ts';
-import { adapterBeside, importModel, type KeepProgress, type ModelFiles } from './models.ts';
+import { adapterBeside, importModel, type KeepProgress, type ModelFiles, openModel } from './models.ts';
 import type { Fork, ModelExport, RunInfo, RunRecord, Voice } from './protocol.ts';
 import { readMemory } from './record.ts';
 import { copyOut, fileName, forkInto, latestOf, zipOf } from './run-files.ts';
@@ -46,8 +47,9 @@ export class KeptRuns {
   }
 
   /** See TrainerService.importModel. */
-  importModel(chosen: ModelFiles, name: string | undefined, progress?: KeepProgress): Promise<RunInfo> {
-    return this.#import(name, (folder) => importModel(this.#host, folder, chosen, progress));
+  async importModel(chosen: ModelFiles, name: string | undefined, progress?: KeepProgress): Promise<RunInfo> {
+    const model = await openModel(this.#host, chosen);
+    return this.#import(name, (folder) => importModel(this.#host, folder, model, progress), model.source);
   }
 
   /** See TrainerService.fork. */
@@ -114,25 +116,29 @@ export class KeptRuns {
     return { chats: template !== undefined, adapter };
   }
 
-  #import(name: string | undefined, store: (folder: string) => Promise<Stored>): Promise<RunInfo> {
+  #import(name: string | undefined, store: (folder: string) => Promise<Stored>, source?: string): Promise<RunInfo> {
     return this.#make(async (folder) => {
       const found = await store(folder);
       return { memory: {}, status: 'imported', ...found, name: name ?? found.name };
-    });
+    }, source);
   }
 
-  /** A run that does not train: `store` writes its files into its folder, and says the rest. */
-  async #make(store: (folder: string) => Promise<Omit<RunRecord, 'id' | 'created'>>): Promise<RunInfo> {
-    const id = this.#runs.newId();
-    const release = await this.#runs.hold(id);
+  /** A run that does not train: `store` writes its files into its folder, and says the rest. `source`: see Runs.newPlace. */
+  async #make(
+    store: (folder: string) => Promise<Omit<RunRecord, 'id' | 'created'>>,
+    source?: string,
+  ): Promise<RunInfo> {
+    const { id, release } = await this.#runs.newPlace(source);
     try {
       await this.#runs.put({ id, created: Date.now(), ...(await store(this.#runs.folder(id))) });
     } catch (error) {
-      await this.#host.files.remove(this.#runs.folder(id));
+      // What fails of itself would fail again.
+      if (!isCutOff(error)) await this.#runs.discard(id);
       throw error;
     } finally {
       release();
     }
+    await this.#runs.finished(id);
     return this.#runs.get(id);
   }
 

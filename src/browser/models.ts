@@ -7,7 +7,7 @@
 
 import { findChatTemplate } from '../data/records/find-template.ts';
 import { ByteTokenizer, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
-import { isZip, KEPT_GGUF, openZip, readerOf, storeFile } from '../formats/archive.ts';
+import { isZip, KEPT_GGUF, openZip, readerOf, storeFile, storeRest } from '../formats/archive.ts';
 import { sourceOf } from '../formats/byte-source.ts';
 import { ADAPTER_CONFIG, ADAPTER_FILES, CONFIG, INDEX, modelFolder, WEIGHTS } from '../formats/checkpoint/folder.ts';
 import { weightFiles } from '../formats/checkpoint/model-tensors.ts';
@@ -25,8 +25,8 @@ import { type Files, type FolderReader, type Host, join } from '../runtime/host.
 import { withAdapter, withHeadOf } from '../train/open-model.ts';
 import type { LoraSettings } from '../train/run-settings.ts';
 import { modelOfWeights } from '../train/start-weights.ts';
-import { assert, HoldfastError } from '../util/errors.ts';
-import { importCheckpoint } from './import.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { importCheckpoint, type Store } from './import.ts';
 import type { ChosenFile, ModelInfo, RunRecord } from './protocol.ts';
 import { nameOf } from './runs.ts';
 import { unsummed } from './unsummed.ts';
@@ -46,7 +46,7 @@ export type KeepProgress = (done: number, total: number) => void;
 const PROGRESS_MS = 200;
 
 /** The parts of what was chosen. */
-interface Chosen {
+export interface Chosen {
   /** What the person calls it, where the files say so. */
   readonly name: string | undefined;
   readonly files: ListedFolder;
@@ -56,11 +56,16 @@ interface Chosen {
   readonly adapter: ListedFolder | undefined;
   /** What the model is in, where it is one GGUF file. */
   readonly gguf?: ImportedFile;
+  /** Of what comes from elsewhere: see HubModel. */
+  readonly source?: string;
 }
 
 /** Looks into what was chosen. Errors: HoldfastError naming what is missing, damaged, or not supported. */
 export async function inspectFiles(host: Host, given: ModelFiles): Promise<ModelInfo> {
-  const { name, files, folder, adapter } = await partsOf(host, given);
+  return inspectChosen(await partsOf(host, given));
+}
+
+async function inspectChosen({ name, files, folder, adapter }: Chosen): Promise<ModelInfo> {
   const found = await inspect(files, folder, name ?? UNNAMED, adapter && { files: adapter, folder: adapter.path });
   return { name: name ?? nameOf(found), ...found };
 }
@@ -81,18 +86,28 @@ export async function adapterBeside(files: FolderReader, folder: string): Promis
   return (await files.stat(join(path, ADAPTER_CONFIG))) ? path : undefined;
 }
 
-/** Keeps a model, and the adapter with it, in `folder`. Errors: HoldfastError; what was written is the caller's to remove. */
+/** A model that can be kept. Errors: as `inspectFiles`. */
+export async function openModel(host: Host, given: ModelFiles): Promise<Chosen & { readonly name: string }> {
+  const chosen = await partsOf(host, given);
+  const { name } = await inspectChosen(chosen);
+  return { ...chosen, name };
+}
+
+/**
+ * Keeps a model, and the adapter with it, in `folder`; of one from elsewhere, the rest of it. Errors: HoldfastError; what was
+ * written is the caller's to remove.
+ */
 export async function importModel(
   host: Host,
   folder: string,
-  given: ModelFiles,
+  { name, files, folder: from, adapter, gguf }: Chosen & { readonly name: string },
   progress: KeepProgress = () => {},
 ): Promise<Pick<RunRecord, 'name' | 'savedStep' | 'settings' | 'loss'>> {
-  const { name } = await inspectFiles(host, given);
-  const { files, folder: from, adapter, gguf } = await partsOf(host, given);
+  const given = gguf ? [gguf] : files.files(from);
+  const store = storing(host, given, progress);
   const found = gguf
-    ? await keepGGUF(host, folder, counted([gguf], progress))
-    : await importCheckpoint(host, folder, counted(files.files(from), progress));
+    ? await keepGGUF(host, folder, gguf, store)
+    : await importCheckpoint(host, folder, given, undefined, store);
   if (adapter) {
     const beside = join(folder, ADAPTER);
     await host.files.makeFolder(beside);
@@ -101,38 +116,29 @@ export async function importModel(
   return { name, ...found };
 }
 
-/** The same files, which say how many bytes of all were read. */
-function counted(given: readonly ImportedFile[], progress: KeepProgress): ImportedFile[] {
+/** Stores files, and says how many bytes of all there are. */
+function storing(host: Host, given: readonly ImportedFile[], progress: KeepProgress): Store {
   const total = given.reduce((sum, { bytes }) => sum + bytes, 0);
   let [done, said] = [0, 0];
-  return given.map(({ name, bytes, open }) => ({
-    ...{ name, bytes },
-    open: () =>
-      open().pipeThrough(
-        new TransformStream<Uint8Array, Uint8Array>({
-          transform(piece, controller) {
-            done += piece.length;
-            const now = performance.now();
-            if (now - said > PROGRESS_MS || done === total) {
-              said = now;
-              progress(done, total);
-            }
-            controller.enqueue(piece);
-          },
-        }),
-      ),
-  }));
+  const count = (bytes: number) => {
+    done += bytes;
+    const now = performance.now();
+    if (now - said <= PROGRESS_MS && done !== total) return;
+    said = now;
+    progress(done, total);
+  };
+  return (path, file) => storeRest(host, path, file, count);
 }
 
 /** Keeps it as it is. Errors: HoldfastError where its weights are not those of a model here. */
 async function keepGGUF(
   { files }: Host,
   folder: string,
-  [file]: readonly ImportedFile[],
+  file: ImportedFile,
+  store: Store,
 ): Promise<Pick<RunRecord, 'savedStep'>> {
   await files.makeFolder(folder);
-  assert(file, 'a GGUF file is one');
-  await storeFile(files, join(folder, KEPT_GGUF), file);
+  await store(join(folder, KEPT_GGUF), file);
   const { config, shapes } = await loadWeights(files, folder);
   checkWeights(shapes, makeModel(config).parameters, file.name);
   return { savedStep: 0 };
@@ -158,9 +164,9 @@ const hasAdapter = (names: readonly string[]): boolean => names.includes(ADAPTER
 /** Of files from one folder, its name; of a zip or a GGUF file, theirs. Zips of adapters may lie beside those of the model. */
 async function partsOf(host: Host, given: ModelFiles): Promise<Chosen> {
   if ('hub' in given) {
-    const { name, files, gguf } = await openHubModel(given, () => host.files.sha256());
+    const { name, source, files, gguf } = await openHubModel(given, () => host.files.sha256());
     const called = name.replace(/\.gguf$/i, '');
-    return { name: called, files, folder: files.path, adapter: undefined, ...(gguf && { gguf }) };
+    return { name: called, source, files, folder: files.path, adapter: undefined, ...(gguf && { gguf }) };
   }
   const adapters: ListedFolder[] = [];
   const ofModel: ChosenFile[] = [];

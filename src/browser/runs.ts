@@ -9,6 +9,7 @@ import type { RunSettings } from '../train/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { RunInfo, RunRecord } from './protocol.ts';
 import { isRunId, readRecord } from './record.ts';
+import { Unfinished } from './unfinished.ts';
 
 const FOLDER = 'runs';
 const lockName = (id: string) => `holdfast run ${id}`;
@@ -16,13 +17,21 @@ const lockName = (id: string) => `holdfast run ${id}`;
 /** Ends the hold on a run. */
 export type Release = () => void;
 
+/** A run that is being made: it has no record yet. */
+export interface Place {
+  readonly id: string;
+  readonly release: Release;
+}
+
 export class Runs {
   readonly #host: Host;
   readonly #records = createStore('holdfast', 'runs');
+  readonly #unfinished: Unfinished;
   readonly #held = new Set<string>();
 
   constructor(host: Host) {
     this.#host = host;
+    this.#unfinished = new Unfinished(host.files);
   }
 
   folder(id: string): string {
@@ -100,17 +109,64 @@ export class Runs {
     });
   }
 
-  /** Folders of runs that have no record: their start, import or removal was cut off. */
+  /**
+   * A new run, held until it is released. `source`: of a model from elsewhere, all that names its bytes; where an import of the
+   * same was cut off, it is that run, with the files that it has. What another import has left is removed.
+   */
+  async newPlace(source?: string): Promise<Place> {
+    if (source === undefined) return this.#freshPlace();
+    const place = (await this.#placeLeft(source)) ?? (await this.#freshPlace());
+    try {
+      await this.#unfinished.note(place.id, source);
+    } catch (error) {
+      place.release();
+      throw error;
+    }
+    return place;
+  }
+
+  /** A run that was made in its place has its record. */
+  async finished(id: string): Promise<void> {
+    await this.#unfinished.forget(id);
+  }
+
+  /** Removes what lies in the place of a run that could not be made. */
+  async discard(id: string): Promise<void> {
+    await this.#host.files.remove(this.folder(id));
+    await this.#unfinished.forget(id);
+  }
+
+  /** Folders of runs that have no record: their start, import or removal was cut off, and cannot be gone on with. */
   async sweep(): Promise<void> {
     const { files } = this.#host;
     if (!(await files.stat(FOLDER))) return;
+    const left = await this.#unfinished.find();
     for (const id of await files.list(FOLDER)) {
-      if (await this.#has(id)) continue;
+      if (id === left?.id || (await this.#has(id))) continue;
       // Its record comes last: while it is made, it is held.
       const release = await this.hold(id).catch(() => undefined);
       if (release && !(await this.#has(id))) await files.remove(this.folder(id));
       release?.();
     }
+  }
+
+  async #freshPlace(): Promise<Place> {
+    const id = this.newId();
+    return { id, release: await this.hold(id) };
+  }
+
+  /** Where an import of the same was cut off. */
+  async #placeLeft(source: string): Promise<Place | undefined> {
+    const left = await this.#unfinished.find();
+    // Where it is held, that import is under way still.
+    const release = left && (await this.hold(left.id).catch(() => undefined));
+    if (!left || !release) return undefined;
+    const isWhole = await this.#has(left.id);
+    if (!isWhole && left.source === source) return { id: left.id, release };
+    // A file that another tab has open still: what cannot go now, the next start removes.
+    if (!isWhole) await this.discard(left.id).catch(() => {});
+    release();
+    return undefined;
   }
 
   /** A damaged one too: its files stay until it is removed. */

@@ -3,10 +3,11 @@
 //
 // Not the zip format (zip.ts), nor the folder (listed-folder.ts).
 
-import { type Files, type FolderReader, join, type WriteStream } from '../runtime/host.ts';
+import { type Files, type FolderReader, type Host, join, type WriteStream } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { type ByteSource, sourceAt } from './byte-source.ts';
+import { sumOf } from './checkpoint/checksums.ts';
 import { CONFIG } from './checkpoint/folder.ts';
 import { isGGUF, openGGUF } from './gguf/open.ts';
 import { type ImportedFile, ListedFolder, type ListWords } from './listed-folder.ts';
@@ -77,24 +78,72 @@ async function wholeOf({ bytes, open }: ZipEntry, path: string): Promise<Uint8Ar
   return all;
 }
 
+/** Told of bytes that were stored. */
+export type StoreProgress = (bytes: number) => void;
+
 /** Writes it to `path`; all of it, or an error and nothing. No more is written than the bytes that it says it has. */
-export async function storeFile(files: Files, path: string, file: ImportedFile): Promise<void> {
+export async function storeFile(
+  files: Files,
+  path: string,
+  file: ImportedFile,
+  progress?: StoreProgress,
+): Promise<void> {
   const stream: WriteStream = await files.writeStream(path);
   try {
-    let written = 0;
-    for await (const bytes of file.open()) {
-      written += bytes.length;
-      if (written > file.bytes) break;
-      await stream.write(bytes);
-    }
-    if (written !== file.bytes) {
-      throw new HoldfastError(
-        `${file.name} has ${written > file.bytes ? 'more than' : `${written} bytes, not`} the ${file.bytes} bytes that it says it has; it is damaged, choose another file`,
-      );
-    }
+    await copy(file, file.open(), 0, (bytes) => stream.write(bytes), progress);
     await stream.commit();
   } catch (error) {
     await stream.abort();
     throw error;
+  }
+}
+
+/**
+ * The same, where the file can be read from another byte on, in several goes: what an earlier one stored at `path` is not asked
+ * for again, and what this one did stays beside it where it fails.
+ */
+export async function storeRest(
+  { files, resumeFile }: Pick<Host, 'files' | 'resumeFile'>,
+  path: string,
+  file: ImportedFile,
+  progress: StoreProgress = () => {},
+): Promise<void> {
+  if (!file.openFrom || !resumeFile) return storeFile(files, path, file, progress);
+  if ((await files.stat(path))?.bytes === file.bytes) return progress(file.bytes);
+  const target = await resumeFile(path);
+  const there = target.written > file.bytes ? 0 : target.written;
+  let open = true;
+  try {
+    if (there < target.written) await target.restart();
+    progress(there);
+    await copy(file, file.openFrom(there), there, (bytes) => target.write(bytes), progress);
+    open = false;
+    await target.commit();
+  } finally {
+    if (open) await target.close();
+  }
+  // A go that was cut off flushed nothing: where the power went with it, other bytes may lie there.
+  if (there > 0 && file.sha256 !== undefined && (await sumOf(files, path)) !== file.sha256)
+    throw new HoldfastError(`${file.name}: what arrived has another SHA-256 than it should; bring it again`);
+}
+
+async function copy(
+  { name, bytes: all }: ImportedFile,
+  pieces: ReadableStream<Uint8Array>,
+  from: number,
+  write: (bytes: Uint8Array) => Promise<void>,
+  progress?: StoreProgress,
+): Promise<void> {
+  let written = from;
+  for await (const bytes of pieces) {
+    written += bytes.length;
+    if (written > all) break;
+    await write(bytes);
+    progress?.(bytes.length);
+  }
+  if (written !== all) {
+    throw new HoldfastError(
+      `${name} has ${written > all ? 'more than' : `${written} bytes, not`} the ${all} bytes that it says it has; it is damaged, choose another file`,
+    );
   }
 }

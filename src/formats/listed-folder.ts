@@ -16,15 +16,16 @@ export interface ImportedFile {
   readonly bytes: number;
   /** Errors, at once or while it is read: HoldfastError where a zip's file is not what was put into it. */
   open(): ReadableStream<Uint8Array>;
+  /** The same from another byte on. Absent where it is read from its first alone. */
+  openFrom?(from: number): ReadableStream<Uint8Array>;
+  /** Absent where none is known. */
+  readonly sha256?: string;
 }
 
 /** A file of the list. */
-export interface ListedFile {
+export interface ListedFile extends Omit<ImportedFile, 'name'> {
   /** With its folders, as it stands in the list. */
   readonly path: string;
-  readonly bytes: number;
-  /** All of it, piece by piece. Errors: as ImportedFile. */
-  open(): ReadableStream<Uint8Array>;
   /** All of it. Errors: HoldfastError naming `path`. */
   whole(path: string): Promise<Uint8Array<ArrayBuffer>>;
   /** Bytes that it has. Errors: HoldfastError naming `path`. */
@@ -130,7 +131,7 @@ export class ListedFolder implements FolderReader {
     const inside = this.#inside(folder) ?? '';
     return this.#names(inside).flatMap((name) => {
       const file = this.#files.get(below(inside, name));
-      return file ? [{ name, bytes: file.bytes, open: () => file.open() }] : [];
+      return file ? [{ ...file, name }] : [];
     });
   }
 

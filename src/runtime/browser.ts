@@ -36,10 +36,11 @@ export async function openBrowserHost(): Promise<BrowserHost> {
   }
   await finishRenames();
   const link = new DiskLink();
+  const files = new OpfsFiles(link);
   return {
     name: browserName(),
     args: [],
-    files: new OpfsFiles(link),
+    files,
     terminal: {
       interactive: false,
       columns: 80,
@@ -50,6 +51,7 @@ export async function openBrowserHost(): Promise<BrowserHost> {
     cacheFolder: 'cache',
     exampleText: fetchExample,
     openBlockFile: (folder, bytes) => openBlockFile(link, folder, bytes),
+    resumeFile: (path) => files.resume(path),
     threads,
     readStandardInput: () => Promise.reject(new HoldfastError('a browser has no standard input; name a file')),
     onInterrupt() {},

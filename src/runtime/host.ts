@@ -228,7 +228,7 @@ export interface Host {
   claimFolder?(folder: string): Promise<FolderClaim>;
   /** The same with a new folder in `parent`: `prefix` and the number after the highest there. */
   claimNextFolder?(parent: string, prefix: string): Promise<FolderClaim>;
-  /** A file at a path that is written in several goes. Absent where none is kept (a page). Errors: as `Files`. */
+  /** A file at a path that is written in several goes. Absent where none is kept. Errors: as `Files`. */
   resumeFile?(path: string): Promise<ResumedFile>;
   /** Threads that share memory. Absent where there are none. */
   readonly threads?: Threads;

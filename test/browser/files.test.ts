@@ -76,6 +76,32 @@ test('what comes in pieces is there when committed, and not at all when aborted'
   expect(await files.list('test')).toEqual(['whole']);
 });
 
+test('what is written in several goes is there after each, and at its path after the last', async () => {
+  const bytes = Uint8Array.from({ length: 150_000 }, (_, i) => i % 251);
+  const resume = (path = 'test/goes') => host.resumeFile?.(path) ?? Promise.reject(new Error('it cannot be'));
+  const first = await resume();
+  expect(first.written).toBe(0);
+  await first.write(bytes.subarray(0, 100_000));
+  // Flushed or not: a closed tab ends no go.
+  expect((await files.stat('test/goes.incoming'))?.bytes).toBe(100_000);
+  await first.close();
+  const second = await resume();
+  expect(second.written).toBe(100_000);
+  expect(await files.stat('test/goes')).toBeUndefined();
+  await second.write(bytes.subarray(100_000));
+  await second.commit();
+  expect(await files.read('test/goes')).toEqual(bytes);
+  const again = await resume();
+  await again.write(bytes);
+  await again.restart();
+  await again.write(bytes.subarray(0, 10));
+  await again.commit();
+  expect(await files.read('test/goes')).toEqual(bytes.subarray(0, 10));
+  expect(await files.list('test')).toEqual(['goes']);
+  const message = resume('test/none/goes').then(String, ({ message }) => message);
+  expect(await message).toBe('cannot write test/none/goes: it does not exist');
+});
+
 test('errors name the path and the reason', async () => {
   await files.writeAtomic('test/file', 'x');
   const message = (work: Promise<unknown>) =>

@@ -6,7 +6,7 @@ import type { Browser, BrowserContext } from 'playwright';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { policyOf } from '../../demo/policy.ts';
 import { FileServer } from '../formats/file-server.ts';
-import { launch, open } from './driver.ts';
+import { launch, open, start } from './driver.ts';
 import { type Folder, publishedModel } from './published.ts';
 import { type Site, serve } from './site.ts';
 import { overflow, visit } from './visitor.ts';
@@ -69,6 +69,59 @@ test('the service looks into it, keeps it with progress, and has the model of it
   const missing = page.evaluate((source) => window.holdfast.trainer.inspectModel(source), { hub: 'a/b', endpoint });
   await expect(missing).rejects.toThrow(/a\/b: 127\.0\.0\.1:\d+ has no such public model/);
 });
+
+test('reloaded in the middle of a download, a page asks for the rest of it alone', async () => {
+  const own = await browser.newContext();
+  const page = await open(own, site.isolated);
+  const source = { hub: 'owner/tiny-llama', endpoint };
+  const [first, second] = ['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors'];
+  const [last, after] = [(model[second]?.length ?? 0) - 1, 8000];
+  hub.requests = [];
+  hub.behaviour.stall = { file: second, after };
+  await page.evaluate((source) => void window.holdfast.trainer.importModel(source), source);
+  await expect
+    .poll(() => page.evaluate(filesHere))
+    .toContainEqual([expect.stringMatching(/2\.saf.*\.incoming$/), after]);
+  hub.behaviour.stall = undefined;
+  await page.reload();
+  await start(page);
+  const kept = await page.evaluate(async (source) => {
+    const { trainer } = window.holdfast;
+    const before = await trainer.runs();
+    const { id } = await trainer.importModel(source);
+    return { id, before, after: await trainer.runs(), info: await trainer.inspectModel(id) };
+  }, source);
+  expect(kept.before).toEqual([]);
+  expect(kept.after).toMatchObject([{ id: kept.id, status: 'imported' }]);
+  expect(kept.info).toMatchObject({ name: 'tiny-llama', tokens: 312, chats: true });
+  const whole = hub.requests.filter(
+    (request) => request.includes(first) && request.endsWith(`-${(model[first]?.length ?? 0) - 1}`),
+  );
+  expect(whole).toHaveLength(1);
+  const asked = hub.requests.filter((request) => request.includes(second) && request.endsWith(`-${last}`));
+  expect(asked.map((request) => request.replace(/.* bytes=/, ''))).toEqual([`0-${last}`, `${after}-${last}`]);
+  const there = (await page.evaluate(filesHere)).filter(([path]) => !path.startsWith('cache/'));
+  expect(there.map(([path]) => path.replace(`runs/${kept.id}/`, '')).sort()).toEqual(
+    Object.keys(model)
+      .filter((name) => name !== 'README.md')
+      .sort(),
+  );
+  expect(there).toContainEqual([`runs/${kept.id}/${second}`, last + 1]);
+  await own.close();
+});
+
+/** In a page: the files of its site, with their bytes. */
+async function filesHere(): Promise<[path: string, bytes: number][]> {
+  const found: [string, number][] = [];
+  const look = async (folder: FileSystemDirectoryHandle, path: string) => {
+    for await (const entry of folder.values()) {
+      if (entry.kind === 'directory') await look(entry, `${path}${entry.name}/`);
+      else found.push([`${path}${entry.name}`, (await entry.getFile()).size]);
+    }
+  };
+  await look(await (await navigator.storage.getDirectory()).getDirectoryHandle('holdfast'), '');
+  return found;
+}
 
 test('the page fetches by name: what it takes is said first, and offline why not', async () => {
   const own = await browser.newContext();

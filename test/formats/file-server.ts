@@ -20,6 +20,8 @@ export interface Behaviour {
   etag?: string | undefined;
   /** Says nothing of a body's length. */
   chunked?: boolean;
+  /** Sends so many bytes of a longer body of that file, and then nothing more. */
+  stall?: { file: string; after: number } | undefined;
   /** Lets pages of other origins read it, as the hub does. */
   cors?: boolean;
 }
@@ -80,7 +82,7 @@ export class FileServer {
     const [, first, last] = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '') ?? [];
     if (!ranges || first === undefined) {
       response.writeHead(200, chunked ? headers : { ...headers, 'content-length': String(total) });
-      this.#send(response, file);
+      this.#send(response, path, file);
       return;
     }
     const from = Number(first);
@@ -94,11 +96,16 @@ export class FileServer {
       'content-range': `bytes ${from}-${to}/${total}`,
       'content-length': String(to + 1 - from),
     });
-    this.#send(response, file.subarray(from, to + 1));
+    this.#send(response, path, file.subarray(from, to + 1));
   }
 
-  #send(response: ServerResponse, bytes: Uint8Array): void {
-    const { dropAfter, drops = 0 } = this.behaviour;
+  #send(response: ServerResponse, path: string, bytes: Uint8Array): void {
+    const { dropAfter, drops = 0, stall } = this.behaviour;
+    if (stall && path.endsWith(stall.file) && bytes.length > stall.after) {
+      this.sent += stall.after;
+      response.write(bytes.subarray(0, stall.after));
+      return;
+    }
     if (dropAfter !== undefined && drops > 0 && bytes.length > dropAfter) {
       this.behaviour.drops = drops - 1;
       this.sent += dropAfter;

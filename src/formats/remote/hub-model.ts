@@ -6,7 +6,7 @@
 
 import type { Files } from '../../runtime/host.ts';
 import { HoldfastError, messageOf, shortened } from '../../util/errors.ts';
-import { accept, list, object, text } from '../../util/json.ts';
+import { accept, isObject, list, object, optional, parsed, text } from '../../util/json.ts';
 import { ADAPTER_FILES, COMPANIONS, CONFIG, INDEX, WEIGHTS } from '../checkpoint/folder.ts';
 import { weightFiles } from '../checkpoint/model-tensors.ts';
 import { openGGUF } from '../gguf/open.ts';
@@ -28,6 +28,8 @@ export interface HubSource {
 export interface HubModel {
   /** Without its owner. */
   readonly name: string;
+  /** Another where a byte of it is another: its address with the commit, and its files with their sizes. */
+  readonly source: string;
   readonly files: ListedFolder;
   /** There where it is in one GGUF file. */
   readonly gguf?: ImportedFile;
@@ -36,7 +38,10 @@ export interface HubModel {
 const NAME =
   /^(?:hf:\/\/|https:\/\/huggingface\.co\/)?([\w.-]{1,100})\/([\w.-]{1,100}?)(?:\/([\w.-]{1,200}\.gguf))?(?:@([\w./-]{1,200}))?\/?$/i;
 const WORDS = { verb: 'choose', wanted: 'name a model with its weights' } as const;
-const LISTED = object({ sha: text, siblings: list(object({ rfilename: text })) });
+/** Of a large file. */
+const sumIn = (lfs: unknown): string | undefined =>
+  isObject(lfs) && typeof lfs['sha256'] === 'string' ? lfs['sha256'] : undefined;
+const LISTED = object({ sha: text, siblings: list(object({ rfilename: text, lfs: optional(parsed(sumIn)) })) });
 const SHOWN = 4;
 /** In a row, without a byte between them. */
 const MOST_FAILURES = 6;
@@ -56,24 +61,28 @@ export async function openHubModel(
       `${shortened(hub)}: is no name on the hub; it must be like OWNER/MODEL, OWNER/MODEL@REVISION or OWNER/MODEL/FILE.gguf`,
     );
   const repo = `${owner}/${name}`;
-  const { sha, names } = await listing(repo, revision, endpoint, request);
+  const { sha, sums } = await listing(repo, revision, endpoint, request);
+  const names = [...sums.keys()];
   const folder = urlFolder(`${endpoint}/${repo}/resolve/${sha}/`, request);
+  const sourceOf = (files: readonly ListedFile[]) =>
+    JSON.stringify([folder.place, ...files.map(({ path, bytes }) => [path, bytes])]);
   if (gguf !== undefined) {
-    const file = await fileOf(folder, gguf);
+    const file = await fileOf(folder, gguf, sums.get(gguf));
     const source = { size: file.bytes, read: (offset: number, bytes: number) => file.readRange(gguf, offset, bytes) };
-    return { name: gguf, files: await openGGUF(source, gguf, sha256), gguf: { ...file, name: gguf } };
+    const files = await openGGUF(source, gguf, sha256);
+    return { name: gguf, source: sourceOf([file]), files, gguf: { ...file, name: gguf } };
   }
   const has = (wanted: string) => names.includes(wanted);
   if (!has(CONFIG) || !(has(WEIGHTS) || has(INDEX))) throw nothingIn(repo, names);
   const found = new Map<string, ListedFile>();
   const bring = async (wanted: readonly string[]) => {
-    const files = await Promise.all(wanted.map((each) => fileOf(folder, each)));
+    const files = await Promise.all(wanted.map((each) => fileOf(folder, each, sums.get(each))));
     for (const file of files) found.set(file.path, file);
   };
   await bring([CONFIG, has(WEIGHTS) ? WEIGHTS : INDEX, ...COMPANIONS.filter(has)]);
   const listed = () => new ListedFolder(name, [...found.values()], sha256, WORDS);
   if (!has(WEIGHTS)) await bring(await weightFiles(listed(), name));
-  return { name, files: listed() };
+  return { name, source: sourceOf([...found.values()]), files: listed() };
 }
 
 function nothingIn(repo: string, names: readonly string[]): HoldfastError {
@@ -88,17 +97,17 @@ function nothingIn(repo: string, names: readonly string[]): HoldfastError {
   return new HoldfastError(`${repo}: ${problem}; name a model with its weights`);
 }
 
-/** The commit that a revision stands for, and its files. */
+/** The commit that a revision stands for, and its files, with the SHA-256 of those that the hub says one of. */
 async function listing(
   repo: string,
   revision: string,
   endpoint: string,
   request: typeof fetch,
-): Promise<{ readonly sha: string; readonly names: readonly string[] }> {
+): Promise<{ readonly sha: string; readonly sums: ReadonlyMap<string, string | undefined> }> {
   const { host } = new URL(endpoint);
   let response: Response;
   try {
-    response = await request(`${endpoint}/api/models/${repo}/revision/${encodeURIComponent(revision)}`);
+    response = await request(`${endpoint}/api/models/${repo}/revision/${encodeURIComponent(revision)}?blobs=true`);
   } catch (error) {
     throw new HoldfastError(
       `${repo}: ${host} cannot be reached from here (${messageOf(error)}); a model by its name needs the network, without it drop its folder`,
@@ -112,11 +121,11 @@ async function listing(
   const found = status === 200 ? accept(LISTED, await response.json().catch(() => undefined)) : undefined;
   if (!found || !/^[0-9a-f]{40}$/.test(found.sha))
     throw new HoldfastError(`${repo}: ${host} answers ${status}, with no list of its files; try again later`);
-  return { sha: found.sha, names: found.siblings.map(({ rfilename }) => rfilename) };
+  return { sha: found.sha, sums: new Map(found.siblings.map(({ rfilename, lfs }) => [rfilename, lfs])) };
 }
 
 /** Errors: HoldfastError where it is not there, or cannot be reached. */
-async function fileOf(folder: RemoteFolder, name: string): Promise<ListedFile> {
+async function fileOf(folder: RemoteFolder, name: string, sha256: string | undefined): Promise<ListedFile> {
   const file = await persistently(folder.place, name, () => folder.find(name));
   if (!file) throw new HoldfastError(`${folder.place}${name}: there is no such file`);
   if (!file.hasRanges)
@@ -133,7 +142,9 @@ async function fileOf(folder: RemoteFolder, name: string): Promise<ListedFile> {
   };
   return {
     ...{ path: name, bytes, readRange },
+    ...(sha256 !== undefined && { sha256 }),
     open: () => streamOf(steadily(file, 0, bytes)),
+    openFrom: (from) => streamOf(steadily(file, from, bytes)),
     whole: (path) => readRange(path, 0, bytes),
   };
 }
@@ -155,7 +166,9 @@ async function* steadily(file: RemoteFile, from: number, to: number): AsyncGener
       if (!(error instanceof Interrupted)) throw error;
       failures = at > before ? 1 : failures + 1;
       if (failures > MOST_FAILURES)
-        throw new HoldfastError(`${file.place}: ${error.message}, ${failures} times in a row; try again`);
+        throw new HoldfastError(`${file.place}: ${error.message}, ${failures} times in a row; try again`, {
+          cause: error,
+        });
       await retryPause(failures);
     }
   }

@@ -40,6 +40,9 @@ export interface RemoteFolder {
 /** The connection was lost, or the server is busy. */
 export class Interrupted extends Error {}
 
+/** Whether something failed for the network alone: what has come until then is good. */
+export const isCutOff = (error: unknown): boolean => error instanceof Error && error.cause instanceof Interrupted;
+
 /** Told of each piece that arrived. */
 export type FetchProgress = (name: string, bytes: number, of: number) => void;
 

@@ -6,13 +6,17 @@
 
 import { transfer } from 'comlink';
 import { assert } from '../../util/errors.ts';
-import { openFolder, splitPath } from './opfs.ts';
+import { nameOf, openFolder, splitPath } from './opfs.ts';
+
+const RETRIES = 50;
+const RETRY_MS = 100;
 
 /** FileSystemSyncAccessHandle: TypeScript declares it for workers only. */
 interface SyncHandle {
   read(into: Uint8Array, options: { at: number }): number;
   write(from: Uint8Array, options: { at: number }): number;
   truncate(bytes: number): void;
+  getSize(): number;
   flush(): void;
   close(): void;
 }
@@ -32,9 +36,7 @@ export class OpfsDisk {
 
   /** Opens a file, made anew and `bytes` long, for this worker alone. Returns its number. */
   async create(path: string, bytes: number): Promise<number> {
-    const [folder, name] = splitPath(path);
-    const file = await (await openFolder(folder, true)).getFileHandle(name, { create: true });
-    const handle = await file.createSyncAccessHandle();
+    const handle = await (await fileAt(path)).createSyncAccessHandle();
     try {
       handle.truncate(0);
       handle.truncate(bytes);
@@ -42,8 +44,27 @@ export class OpfsDisk {
       handle.close();
       throw error;
     }
-    this.#handles.set(++this.#last, handle);
-    return this.#last;
+    return this.#keep(handle);
+  }
+
+  /** Opens a file as it is, or made anew, for this worker alone. Returns its number, and the bytes that it has. */
+  async resume(path: string): Promise<{ file: number; bytes: number }> {
+    const found = await fileAt(path);
+    for (let i = 1; ; i++) {
+      try {
+        const handle = await found.createSyncAccessHandle();
+        return { file: this.#keep(handle), bytes: handle.getSize() };
+      } catch (error) {
+        // A tab that was closed a moment ago may have it still.
+        if (i === RETRIES || nameOf(error) !== 'NoModificationAllowedError') throw error;
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      }
+    }
+  }
+
+  /** Drops all that a file has. */
+  empty(file: number): void {
+    this.#handle(file).truncate(0);
   }
 
   /** Reads into `shared`, or into a buffer of its own where there is none. */
@@ -74,9 +95,20 @@ export class OpfsDisk {
     }
   }
 
+  #keep(handle: SyncHandle): number {
+    this.#handles.set(++this.#last, handle);
+    return this.#last;
+  }
+
   #handle(file: number): SyncHandle {
     const handle = this.#handles.get(file);
     assert(handle, `file ${file} is not open`);
     return handle;
   }
+}
+
+/** Made where it is missing. */
+async function fileAt(path: string): Promise<FileSystemFileHandle> {
+  const [folder, name] = splitPath(path);
+  return (await openFolder(folder, true)).getFileHandle(name, { create: true });
 }

@@ -5,7 +5,7 @@
 
 import { createSHA256 } from 'hash-wasm';
 import { HoldfastError } from '../../util/errors.ts';
-import type { FileStat, Files, OpenFile, Sha256, WriteStream } from '../host.ts';
+import type { FileStat, Files, OpenFile, ResumedFile, Sha256, WriteStream } from '../host.ts';
 import type { DiskLink } from './disk-link.ts';
 import { find, openFolder, renameFolder, splitPath } from './opfs.ts';
 import { fileError } from './room.ts';
@@ -71,12 +71,8 @@ export class OpfsFiles implements Files {
     return {
       write: (bytes) =>
         attempt(async () => {
-          for (let done = 0; done < bytes.length; ) {
-            const count = await this.#link.write(file, at, bytes.subarray(done));
-            if (count === 0) throw new Error('the browser wrote nothing and gave no reason');
-            done += count;
-            at += count;
-          }
+          await this.#write(file, at, bytes);
+          at += bytes.length;
         }),
       commit: () =>
         attempt(async () => {
@@ -88,6 +84,39 @@ export class OpfsFiles implements Files {
         if (open) await disk.close(file, false).catch(() => {});
         await this.remove(partial).catch(() => {});
       },
+    };
+  }
+
+  /**
+   * See Host.resumeFile. What was written is in the file at once: it is there when the tab is closed, and flushed by `commit`
+   * and `close` alone.
+   */
+  async resume(path: string): Promise<ResumedFile> {
+    const { disk } = this.#link;
+    const partial = `${path}.incoming`;
+    const attempt = <T>(work: () => Promise<T>) => this.#attempt(`cannot write ${path}`, work);
+    const [folder, name] = splitPath(path);
+    await attempt(() => openFolder(folder));
+    const { file, bytes: written } = await attempt(() => disk.resume(partial));
+    let at = written;
+    return {
+      written,
+      write: (bytes) =>
+        attempt(async () => {
+          await this.#write(file, at, bytes);
+          at += bytes.length;
+        }),
+      restart: () =>
+        attempt(async () => {
+          await disk.empty(file);
+          at = 0;
+        }),
+      commit: () =>
+        attempt(async () => {
+          await disk.close(file, true);
+          await (await fileAt(partial)).move(name);
+        }),
+      close: () => attempt(() => disk.close(file, true)),
     };
   }
 
@@ -136,6 +165,14 @@ export class OpfsFiles implements Files {
       const [folder, name] = splitPath(path);
       await (await openFolder(folder)).removeEntry(name, { recursive: true });
     });
+  }
+
+  async #write(file: number, at: number, bytes: Uint8Array): Promise<void> {
+    for (let done = 0; done < bytes.length; ) {
+      const count = await this.#link.write(file, at + done, bytes.subarray(done));
+      if (count === 0) throw new Error('the browser wrote nothing and gave no reason');
+      done += count;
+    }
   }
 
   async #attempt<T>(what: string, work: () => Promise<T>): Promise<T> {

@@ -189,7 +189,7 @@ export class OwnModel {
   }
 
   async #describe(info: ModelInfo, trainer: Trainer): Promise<void> {
-    const { name, config, parameters, tokens, chats, adapter, classes } = info;
+    const { name, config, parameters, tokens, chats, adapter, classes, dropout } = info;
     // First: what is shown of it is then shown at once, the fields of its training with it.
     const { room } = await trainer.environment();
     const { layers, width } = shapeOf(config);
@@ -205,6 +205,7 @@ export class OwnModel {
       ...(classes === undefined ? [] : [`${whole(classes)} classes`]),
       ...(chats ? ['chat template'] : []),
       ...(adapter ? [`adapter of rank ${adapter.rank}`] : []),
+      ...(dropout ? [`dropout: none; its config.json has ${dropout.join(', ')}`] : []),
     ];
     setText(this.#facts, parts.join(' · '));
     this.#hint.hidden = true;

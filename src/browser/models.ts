@@ -12,7 +12,7 @@ import { sourceOf } from '../formats/byte-source.ts';
 import { ADAPTER_CONFIG, ADAPTER_FILES, CONFIG, INDEX, modelFolder, WEIGHTS } from '../formats/checkpoint/folder.ts';
 import { weightFiles } from '../formats/checkpoint/model-tensors.ts';
 import { checkWeights, loadAdapter, loadWeights } from '../formats/checkpoint.ts';
-import type { ModelConfig } from '../formats/config.ts';
+import { dropoutIn, type ModelConfig } from '../formats/config.ts';
 import { labelsIn } from '../formats/families/index.ts';
 import { classesOf } from '../formats/families/labels.ts';
 import { isGGUF, openGGUF } from '../formats/gguf/open.ts';
@@ -26,6 +26,7 @@ import { withAdapter, withHeadOf } from '../train/open-model.ts';
 import type { LoraSettings } from '../train/run-settings.ts';
 import { modelOfWeights } from '../train/start-weights.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { parseJSON } from '../util/json.ts';
 import { importCheckpoint, type Store } from './import.ts';
 import type { ChosenFile, ModelInfo, RunRecord } from './protocol.ts';
 import { nameOf } from './runs.ts';
@@ -237,6 +238,8 @@ async function inspect(
   let bytes = listed?.bytes ?? 0;
   for (const file of listed ? [] : await weightFiles(files, folder))
     bytes += (await files.stat(join(folder, file)))?.bytes ?? 0;
+  const path = join(folder, CONFIG);
+  const dropout = dropoutIn(parseJSON(await files.read(path), path, WORDS.wanted));
   const template = await findChatTemplate(files, { tokenizer: companions, model: folder, date: '2000-01-01' });
   return {
     config,
@@ -247,6 +250,7 @@ async function inspect(
     ...(images && { images }),
     ...(tokenizer.files && { tokens: tokenizer.vocabulary }),
     chats: template !== undefined,
+    ...(dropout.length > 0 && { dropout }),
     ...(beside && { adapter: await adapterIn(beside.files, beside.folder, config) }),
   };
 }

@@ -79,6 +79,8 @@ export interface ModelInfo {
   readonly images?: ImagePreparation;
   /** Whether it brings a chat template. */
   readonly chats: boolean;
+  /** Rates of dropout that its config.json has, and training here does not. @default none */
+  readonly dropout?: readonly string[];
   /** An adapter that came with it. */
   readonly adapter?: LoraSettings;
   /** `settings.from` of a run that starts from it; absent: it is not kept here yet. */

@@ -46,3 +46,16 @@ test('of the weights’ files no more than their headers is read, and of an adap
   }
   expect(chosen.find(({ path }) => path === 'tiny-llama/README.md')?.file.bytesRead).toBe(0);
 });
+
+test('rates of dropout of its config.json are told, and none where there is none', async () => {
+  const inspected = async (changes: Readonly<Record<string, unknown>>) => {
+    const folder = await publishedModel('a text to make tokens of. '.repeat(40), changes);
+    const chosen = Object.entries(folder).map(([name, bytes]) => ({
+      path: `m/${name}`,
+      file: new File([Uint8Array.from(bytes)], name),
+    }));
+    return inspectFiles(memoryHost(new MemoryFiles()), chosen);
+  };
+  expect((await inspected({ attention_dropout: 0.1 })).dropout).toEqual(['attention_dropout 0.1']);
+  expect(await inspected({ attention_dropout: 0 })).not.toHaveProperty('dropout');
+});

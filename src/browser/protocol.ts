@@ -122,10 +122,7 @@ export interface NewRun {
    * pixels), or the files of MNIST or CIFAR. They are kept with the run, which trains a new head where the model tells other classes.
    */
   images?: readonly ChosenFile[];
-  /**
-   * A tokenizer.json and what lies beside it, by their names; they are kept with the run. `settings.config` must have room
-   * for its tokens. @default that of the weights which the run starts from, else bytes
-   */
+  /** A tokenizer.json and what lies beside it, kept with the run; `settings.config` has room for its tokens. @default the weights’ own, else bytes */
   tokenizer?: readonly File[];
   /** How the text is learned from where it holds JSON records: see `recordsIn`. @default it is text */
   records?: RecordChoice;

@@ -125,7 +125,12 @@ const parseMemory = (text: string): number | 'shared' => (text === 'shared' ? te
 
 async function shareMachine(
   host: Host,
-  { adapter, share, gpuMemory, json }: { adapter: string; share: string; gpuMemory: Flags['gpuMemory']; json: Flags['json'] },
+  {
+    adapter,
+    share,
+    gpuMemory,
+    json,
+  }: { adapter: string; share: string; gpuMemory: Flags['gpuMemory']; json: Flags['json'] },
 ): Promise<void> {
   const device = await openDevice(host, { adapter });
   const { name, software } = device.adapter;

@@ -24,12 +24,14 @@ test('the machine is measured as plan --hardware reads it, and nothing is left o
   onTestFinished(() => rmSync(folder, { recursive: true }));
   const file = path.join(folder, 'mine.json');
   const said = async (...args: string[]) => {
-    let [out, warned] = ['', ''];
-    const write = (text: string) => void (out += text);
-    const warn = (text: string) => void (warned += text);
-    const terminal = { interactive: false, columns: 80, write, warn };
+    const [out, warned]: [string[], string[]] = [[], []];
+    const terminal = {
+      ...{ interactive: false, columns: 80 },
+      write: (text: string) => void out.push(text),
+      warn: (text: string) => void warned.push(text),
+    };
     const status = await run({ ...testHost, args, terminal, cacheFolder: path.join(folder, 'cache') });
-    return { status, out, warned };
+    return { status, out: out.join(''), warned: warned.join('') };
   };
   const share = ['bench', '--adapter', ADAPTER, '--share', file];
   const { status, out, warned } = await said(...share, '--gpu-memory', 'shared', '--json');
@@ -43,7 +45,19 @@ test('the machine is measured as plan --hardware reads it, and nothing is left o
   for (const values of [figures, reachedBy, rates, disk])
     for (const [name, value] of Object.entries(values)) expect(value, name).toBeGreaterThan(0);
   expect(readdirSync(path.join(folder, 'cache', 'bench'))).toEqual([]);
-  const plan = await said('plan', '--model', 'gpt2', '--layers', '2', '--width', '64', '--hardware', file);
+  const plan = await said(
+    'plan',
+    '--layers',
+    '2',
+    '--width',
+    '64',
+    '--heads',
+    '4',
+    '--context',
+    '64',
+    '--hardware',
+    file,
+  );
   expect(plan.out).toContain(title);
   expect(await said('bench', '--gpu-memory', '8GB')).toMatchObject({ status: 2, out: '' });
 });

@@ -124,7 +124,13 @@ describe('a hardware file', () => {
 });
 
 test('a kernel that was measured takes what it reaches of the longer of arithmetic and memory, others of arithmetic alone', () => {
-  const machine = { ...knownMachine('rtx-3060'), peakFlops: 1000, reached: 0.5, memoryBytesPerSecond: 100, launchSeconds: 1 };
+  const machine = {
+    ...knownMachine('rtx-3060'),
+    peakFlops: 1000,
+    reached: 0.5,
+    memoryBytesPerSecond: 100,
+    launchSeconds: 1,
+  };
   const kernel = { name: 'k', flops: () => 4000, operands: () => ({ x: { size: 100, type: 'f32', access: 'read' } }) };
   const dispatch = { op: 'dispatch', kernel, problem: {}, operands: {} } as unknown as Parameters<typeof secondsOn>[1];
   const seconds = (change: object) => secondsOn({ ...machine, ...change } as Machine, dispatch);

@@ -1,6 +1,6 @@
 // Files of records made into texts once: tokens with their marks, where each text ends, and for some a number of each text, kept
 // in the host's cache by the checksum and the lengths of the files and by all that decides what becomes of them. What that is,
-// and how a record is encoded, is for document-cache.ts and labelled-texts.ts; what a file of the cache is, and when it counts,
+// and how a record is encoded, is for records/read-records.ts and labelled-texts.ts; what a file of the cache is, and when it counts,
 // token-files.ts.
 //
 // Invariant: what is read from the cache is what reading the records again would give, and nothing is kept of a reading that

@@ -88,15 +88,15 @@ export class Generator {
     return this.#generation.capacity;
   }
 
-  /** The device in use: another one after the first was lost. */
+  /** The device in use; of a trainer, another one after the first was lost. */
   get device(): Device {
     return this.#session.device;
   }
 
   /**
    * Yields `count` token ids that continue `prompt` (one token at least). Past the context's end it goes on
-   * from the last half of what there is. The weights may change between tokens; a lost device, or another text
-   * begun meanwhile, costs time only: what was fed is fed again.
+   * from the last half of what there is. The weights may change between tokens; another text begun meanwhile,
+   * or a device that a trainer replaces, costs time only: what was fed is fed again. By itself it ends with the error of a lost device.
    */
   generate(
     prompt: Int32Array,

@@ -90,6 +90,6 @@ export function summary(
   return (
     `Step ${step + 1} took ${Math.round(milliseconds)} ms and ${film.moments} moments, ${within}, policy ${policy}. ` +
     `${history.chunks.length} chunks of ${formatBytes(history.chunkBytes)} (${kinds}); ${drawing.slotsText(history)} on the GPU, ` +
-    `at most ${Math.max(...film.used)} in use. ${moved}${activations}`
+    `at most ${film.used.reduce((a, b) => Math.max(a, b), 0)} in use. ${moved}${activations}`
   );
 }

@@ -179,14 +179,15 @@ function chunkMap(history: ChunkHistory, budget: number | undefined): Html {
   );
   const fates = presentStates(history).map((state) => swatch(activationCode(state, false), WORDS[state] ?? state));
   const held = activationBytesOf(history);
-  const most = (values: readonly number[]) => Math.max(0, ...values);
+  // A step may have more moments than a call takes arguments.
+  const most = (values: readonly number[]) => values.reduce((a, b) => Math.max(a, b), 0);
   const area = (color: Color, name: string, bytes?: number) => {
     const size = bytes === undefined ? '' : html` <output>${formatBytes(bytes)}</output>`;
     return html`<span><i class="box paint-${color}"></i>${name}${size}</span>`;
   };
   const memory = [
-    area('gpu', 'chunks, at most', Math.max(...used) * chunkBytes),
-    area('staging', 'staging, at most', Math.max(...expand(history.staged)) * chunkBytes),
+    area('gpu', 'chunks, at most', most(used) * chunkBytes),
+    area('staging', 'staging, at most', most(expand(history.staged)) * chunkBytes),
     area('activations', 'activations kept, at most', most(held.kept)),
     ...(most(held.again) > 0 ? [area('again', 'made again, at most', most(held.again))] : []),
     area('working', 'their gradients, and scratch, at most', most(held.working)),

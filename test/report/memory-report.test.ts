@@ -131,6 +131,22 @@ describe('the section on memory', async () => {
     expect(text).toMatch(/<b>Activations<\/b>(<[^>]*>)*kept on the GPU(<[^>]*>)*given up, to be made again/);
   });
 
+  test('a step of more moments than a call takes arguments has its figures, too', async () => {
+    const moments = 300_000;
+    const still = (code: number) => [code, moments];
+    const long: ChunkHistory = {
+      ...map,
+      operators: Array.from({ length: moments }, () => 1),
+      chunks: [still(7), [7, moments - 1, 17, 1]],
+      staged: [0, moments - 1, 1, 1],
+      activations: { ...map.activations, codes: map.activations.codes.map(() => still(28)), working: [100, moments] },
+    };
+    const text = await page({ ...memory, map: long });
+    expect(text).toContain('chunks, at most <output>2.00 KB</output>');
+    expect(text).toContain('staging, at most <output>1.00 KB</output>');
+    expect(text).toContain('activations kept, at most <output>4.80 KB</output>');
+  });
+
   test('without activations it says nothing of them', async () => {
     const none = { ...map, activations: { tensors: [], codes: [], working: [0, 4] } };
     const other = await page({ ...memory, map: none });

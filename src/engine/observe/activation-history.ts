@@ -45,7 +45,7 @@ export function activationHistory(recording: Recording): ActivationHistory {
     const end = starts[i + 1] ?? operations.length;
     return keptIn(operations, start, end, alive);
   });
-  const largest = Math.max(0, ...parts.flat().map(({ tensor }) => bytesOf(tensor)));
+  const largest = parts.flat().reduce((most, { tensor }) => Math.max(most, bytesOf(tensor)), 0);
   const found = new Map<string, { readonly bytes: number; readonly codes: Uint8Array }>();
   for (const part of parts) {
     for (const kept of part) {

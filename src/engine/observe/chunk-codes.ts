@@ -165,7 +165,7 @@ export function activationBytesOf({ activations, operators }: ChunkHistory): {
 export function expand(runs: RunLengths): number[] {
   const values: number[] = [];
   for (let i = 0; i < runs.length; i += 2) {
-    values.push(...Array<number>(at(runs, i + 1)).fill(at(runs, i)));
+    for (let left = at(runs, i + 1); left > 0; left--) values.push(at(runs, i));
   }
   return values;
 }

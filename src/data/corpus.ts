@@ -5,6 +5,7 @@
 
 import { type Files, type Host, join } from '../runtime/host.ts';
 import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
+import { heldBytes } from '../util/held.ts';
 import { type TaskName, taskOf } from './tasks.ts';
 
 /** Text to learn from, as bytes. */
@@ -100,9 +101,9 @@ export async function loadCorpus(host: Host, sources: readonly string[]): Promis
   return { ...rest, bytes: await wholeOf(bytes, pieces()) };
 }
 
-/** All pieces of a text of so many bytes. */
+/** All pieces of a text of so many bytes. Errors: HoldfastError for more than are held in memory. */
 export async function wholeOf(bytes: number, pieces: AsyncIterable<Uint8Array>): Promise<Uint8Array<ArrayBuffer>> {
-  const whole = new Uint8Array(bytes);
+  const whole = heldBytes(bytes, 'the text', 'use a part of it');
   let at = 0;
   for await (const piece of pieces) {
     whole.set(piece, at);

@@ -4,6 +4,7 @@
 // Invariant: of a vocabulary of 32,768 at most a token takes 2 bytes with its mark, else 4.
 
 import { assert, HoldfastError } from '../util/errors.ts';
+import { heldBytes } from '../util/held.ts';
 
 /** 4 GiB of them. */
 const MOST_TOKENS = 2 ** 30;
@@ -84,9 +85,9 @@ export class MarkedTexts {
       );
     }
     if (end > this.#marked.length) {
-      const grown = new (this.#marked instanceof Uint16Array ? Uint16Array : Uint32Array)(
-        Math.min(MOST_TOKENS, Math.max(end, 2 * this.#marked.length)),
-      );
+      const length = Math.min(MOST_TOKENS, Math.max(end, 2 * this.#marked.length));
+      const { buffer } = heldBytes(length * this.#marked.BYTES_PER_ELEMENT, 'the data, as tokens,', 'use a part of it');
+      const grown = new (this.#marked instanceof Uint16Array ? Uint16Array : Uint32Array)(buffer);
       grown.set(this.#marked.subarray(0, begin));
       this.#marked = grown;
     }

@@ -4,6 +4,7 @@
 // Invariant: what is read is what was written.
 
 import type { Host } from '../runtime/host.ts';
+import { heldBytes } from '../util/held.ts';
 import { number, object, oneOf } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
 import type { Tokens } from './batches.ts';
@@ -80,7 +81,7 @@ export class TokenCache {
       validation: (ids) => add('validation', ids),
       finish: async () => {
         await out.finish({ width: this.#width, ...counts });
-        const all = new Uint8Array((counts.train + counts.validation) * this.#width);
+        const all = heldBytes((counts.train + counts.validation) * this.#width, TEXT, 'use a part of it');
         let at = 0;
         // Each is given up as soon as it has been copied.
         for (const [i, chunk] of chunks.entries()) {
@@ -105,3 +106,4 @@ export class TokenCache {
 }
 
 const NOTHING = new Uint8Array();
+const TEXT = 'the text, as tokens,';
